@@ -1,0 +1,73 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace accel::detail {
+
+/// The collectives that the runtime is built on, over one group of processes.
+///
+/// World size one is not special: the single-process communicator answers
+/// every call. All calls except the asynchronous one block until the result is
+/// there. *Every process of the group must make the same calls in the same
+/// order, with tensors of equal shape and dtype.* A process that has died or
+/// stays away makes the others throw `c10::Error` naming the operation, this
+/// rank and the world size.
+class Communicator {
+ public:
+  /// Completes an asynchronous collective; to be called once. Throws like the
+  /// blocking calls.
+  using Waiter = std::function<void()>;
+
+  virtual ~Communicator() = default;
+
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+
+  /// Sums `tensor` over the processes, in place. Any dtype that c10d reduces;
+  /// dense and contiguous.
+  virtual void all_reduce(at::Tensor& tensor) = 0;
+
+  /// Starts the same, and returns what waits for it. `tensor` must live and
+  /// stay untouched until then.
+  virtual Waiter all_reduce_async(at::Tensor& tensor) = 0;
+
+  /// Every process's tensor, by rank. Same shape and dtype everywhere.
+  virtual std::vector<at::Tensor> all_gather(const at::Tensor& tensor) = 0;
+
+  /// Overwrites `tensor` with process `source`'s.
+  virtual void broadcast(at::Tensor& tensor, int64_t source) = 0;
+
+  /// Returns when every process has called it.
+  virtual void barrier() = 0;
+};
+
+/// The processes of this program. Throws when no `Accelerator` exists.
+///
+/// Two independent groups over the same processes, so that a collective that
+/// starts from inside `backward` (batch statistics) can never be matched with
+/// one of another kind that runs at the same time.
+enum class Channel {
+  /// Everything that user code or the loaders call: metrics, barriers, saves.
+  kMain,
+  /// The gradient buckets.
+  kGradients,
+  /// Batch statistics, called from forward and backward.
+  kStatistics,
+};
+Communicator& communicator(Channel channel = Channel::kMain);
+
+/// True when an `Accelerator` exists and there is more than one process.
+bool distributed();
+
+/// True when the work is shared as `match_single_device` says (and an
+/// `Accelerator` exists). Also true at world size one.
+bool match_single_device();
+
+} // namespace accel::detail

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <accel/batch_share.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace accel {
+
+/// Where one data loader stands in its pass. Owned by the loader; the loader
+/// writes it, everybody else reads it through `GradientState`.
+struct DataLoaderState {
+  /// True from the moment on which the last batch of this process is handed
+  /// out, that is, inside the loop body of the last batch.
+  bool end_of_dataloader = false;
+  /// Samples of the last global batch that are not duplicates; -1 unknown or
+  /// nothing to drop, 0 the last batch is full.
+  int64_t remainder = -1;
+  /// Rows of the batch that was handed out last (`match_single_device` only).
+  std::optional<BatchShare> share;
+};
+
+/// The part of the state that changes from batch to batch: which loader is
+/// active, where it stands, and whether gradients are synchronised now.
+/// Counterpart of Accelerate's `GradientState`. One per process, not
+/// thread-safe: used from the thread that runs the training loop.
+class GradientState {
+ public:
+  static GradientState& get();
+
+  /// Whether the next backward averages gradients and the optimizer steps.
+  bool sync_gradients = true;
+  /// Micro-batches per optimizer step.
+  int64_t num_steps = 1;
+  /// Whether the end of a loader ends an accumulation window.
+  bool sync_with_dataloader = true;
+  /// Whether micro-steps count for schedulers (`GradientAccumulationPlugin`).
+  bool adjust_scheduler = false;
+  /// Whether gradients are averaged on every micro-step.
+  bool sync_each_batch = false;
+  /// Micro-steps since the last window ended.
+  int64_t step = 0;
+
+  /// True inside the body of the active loader's last batch; false outside of
+  /// any loader.
+  bool end_of_dataloader() const;
+  /// The active loader's `remainder`, -1 outside of any loader.
+  int64_t remainder() const;
+  bool in_dataloader() const;
+
+  /// Rows of the batch that is being worked on: the innermost of an explicit
+  /// `set_share` and the active loader's. Empty when whole batches are being
+  /// worked on (between loops, before `shard_batch`).
+  std::optional<BatchShare> share() const;
+
+  /// Called by `shard_batch`; `clear_share` by the accumulate guard when it is
+  /// made and when it ends.
+  void set_share(BatchShare share);
+  void clear_share();
+
+  /// A loader's pass begins and ends. The innermost loader that has begun is
+  /// the active one. A loader that is destroyed in the middle of its pass
+  /// leaves by itself: only weak references are held.
+  void enter(const std::shared_ptr<DataLoaderState>& loader);
+  void leave(const std::shared_ptr<DataLoaderState>& loader);
+
+  /// Back to the state at program start (tests, `Accelerator`'s end).
+  void reset();
+
+ private:
+  std::shared_ptr<DataLoaderState> active() const;
+
+  mutable std::vector<std::weak_ptr<DataLoaderState>> loaders_;
+  std::optional<BatchShare> explicit_share_;
+  /// How many loaders were active when `set_share` was called.
+  size_t explicit_depth_ = 0;
+};
+
+} // namespace accel

@@ -1,0 +1,76 @@
+#include <accel/gradient_state.h>
+
+#include <algorithm>
+
+namespace accel {
+
+GradientState& GradientState::get() {
+  static GradientState state;
+  return state;
+}
+
+std::shared_ptr<DataLoaderState> GradientState::active() const {
+  while (!loaders_.empty()) {
+    if (auto loader = loaders_.back().lock()) {
+      return loader;
+    }
+    loaders_.pop_back();
+  }
+  return nullptr;
+}
+
+bool GradientState::end_of_dataloader() const {
+  const auto loader = active();
+  return loader && loader->end_of_dataloader;
+}
+
+int64_t GradientState::remainder() const {
+  const auto loader = active();
+  return loader ? loader->remainder : -1;
+}
+
+bool GradientState::in_dataloader() const {
+  return active() != nullptr;
+}
+
+std::optional<BatchShare> GradientState::share() const {
+  const auto loader = active();
+  // A loader that began after `set_share` (an evaluation inside the training
+  // step) is the innermost of the two.
+  if (explicit_share_ && loaders_.size() <= explicit_depth_) {
+    return explicit_share_;
+  }
+  return loader ? loader->share : std::nullopt;
+}
+
+void GradientState::set_share(BatchShare share) {
+  active(); // drops loaders that are gone, so that the depth is exact
+  explicit_depth_ = loaders_.size();
+  explicit_share_ = share;
+}
+
+void GradientState::clear_share() {
+  explicit_share_.reset();
+}
+
+void GradientState::enter(const std::shared_ptr<DataLoaderState>& loader) {
+  leave(loader);
+  loaders_.push_back(loader);
+}
+
+void GradientState::leave(const std::shared_ptr<DataLoaderState>& loader) {
+  loaders_.erase(
+      std::remove_if(
+          loaders_.begin(),
+          loaders_.end(),
+          [&](const std::weak_ptr<DataLoaderState>& other) {
+            return other.expired() || other.lock() == loader;
+          }),
+      loaders_.end());
+}
+
+void GradientState::reset() {
+  *this = GradientState();
+}
+
+} // namespace accel

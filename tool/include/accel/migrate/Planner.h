@@ -1,0 +1,40 @@
+//===- Planner.h - From a parsed file to a plan -----------------*- C++ -*-===//
+//
+// The seam between the front end, which parses, and the analysis, which
+// recognises (lib/Inventory) and decides (lib/Rules). The plan is plain data:
+// nothing of the AST outlives the call.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_PLANNER_H
+#define ACCEL_MIGRATE_PLANNER_H
+
+#include "accel/migrate/Change.h"
+
+#include <functional>
+#include <string>
+
+namespace clang {
+class ASTContext;
+class Preprocessor;
+} // namespace clang
+
+namespace accel::migrate {
+
+struct PlanOptions {
+  /// Write `match_single_device(true)` (promise P2). False: Accelerate's own
+  /// way to share the work, one batch of the given size per process.
+  bool MatchSingleDevice = true;
+  /// Whether a file (by real path) may be changed; others are only read.
+  std::function<bool(const std::string &RealPath)> MayEdit;
+};
+
+/// Recognises and decides. The context's traversal scope is already restricted
+/// to the user's declarations; the unit has no errors. Never fails: what cannot
+/// be migrated is a refusal in the plan.
+Plan planMigration(clang::ASTContext &Context, clang::Preprocessor &PP,
+                   const PlanOptions &Options);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_PLANNER_H
