@@ -1,6 +1,7 @@
 #pragma once
 
 #include <accel/batch_share.h>
+#include <accel/export.h>
 
 #include <cstdint>
 #include <memory>
@@ -26,7 +27,7 @@ struct DataLoaderState {
 /// active, where it stands, and whether gradients are synchronised now.
 /// Counterpart of Accelerate's `GradientState`. One per process, not
 /// thread-safe: used from the thread that runs the training loop.
-class GradientState {
+class ACCEL_API GradientState {
  public:
   static GradientState& get();
 

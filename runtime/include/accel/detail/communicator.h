@@ -1,5 +1,7 @@
 #pragma once
 
+#include <accel/export.h>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
@@ -19,7 +21,7 @@ namespace accel::detail {
 /// order, with tensors of equal shape and dtype.* A process that has died or
 /// stays away makes the others throw `c10::Error` naming the operation, this
 /// rank and the world size.
-class Communicator {
+class ACCEL_API Communicator {
  public:
   /// Completes an asynchronous collective; to be called once. Throws like the
   /// blocking calls.
@@ -61,13 +63,13 @@ enum class Channel {
   /// Batch statistics, called from forward and backward.
   kStatistics,
 };
-Communicator& communicator(Channel channel = Channel::kMain);
+ACCEL_API Communicator& communicator(Channel channel = Channel::kMain);
 
 /// True when an `Accelerator` exists and there is more than one process.
-bool distributed();
+ACCEL_API bool distributed();
 
 /// True when the work is shared as `match_single_device` says (and an
 /// `Accelerator` exists). Also true at world size one.
-bool match_single_device();
+ACCEL_API bool match_single_device();
 
 } // namespace accel::detail
