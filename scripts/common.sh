@@ -1,0 +1,22 @@
+# Shared by the scripts of this folder; to be sourced, not run.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+BUILD=${ACCEL_BUILD_DIR:-$ROOT/build/release}
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*" | if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# configure_and_build TARGET...: the release preset, incrementally.
+configure_and_build() {
+  local log=$BUILD/build.log
+  mkdir -p "$BUILD"
+  say "Configuring and building in ${BUILD#"$ROOT"/} (log: ${log#"$ROOT"/})"
+  if ! cmake -S "$ROOT" --preset release -B "$BUILD" >"$log" 2>&1; then
+    tail -n 30 "$log" >&2
+    die "cmake failed"
+  fi
+  if ! ninja -C "$BUILD" "$@" >>"$log" 2>&1; then
+    grep -E -A 15 'FAILED:|error:' "$log" | head -n 60 >&2 || tail -n 40 "$log" >&2
+    die "the build failed"
+  fi
+}

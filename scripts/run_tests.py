@@ -1,0 +1,76 @@
+"""Runs the test groups of a build folder and adds up what they say.
+
+    run_tests.py BUILD_DIR GROUP...
+
+Everything but the rewriter's group is registered with CTest under the group's
+label; the rewriter's tests are lit's.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+
+LIT = ["/usr/lib/llvm-19/build/utils/lit/lit.py"]
+
+
+def run_ctest(build, group):
+    report = os.path.join(build, f"{group}.junit.xml")
+    if os.path.exists(report):
+        os.remove(report)
+    # Multi-process tests are started one after another: with two cores they
+    # only get in each other's way.
+    subprocess.run(["ctest", "--test-dir", build, "-L", f"^{group}$", "--output-on-failure", "--no-tests=error",
+                    "--output-junit", report], stdin=subprocess.DEVNULL)
+    if not os.path.exists(report):
+        return 0, 1, 0
+    passed = failed = skipped = 0
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        status = case.get("status")
+        if status == "run":
+            passed += 1
+        elif status in ("notrun", "disabled") and case.find("skipped") is not None:
+            skipped += 1
+        else:
+            failed += 1
+    return passed, failed, skipped
+
+
+def run_lit(build):
+    report = os.path.join(build, "migrate.lit.json")
+    if os.path.exists(report):
+        os.remove(report)
+    subprocess.run([sys.executable, *LIT, "-v", "--output", report, os.path.join(build, "test", "migrate")],
+                   stdin=subprocess.DEVNULL)
+    if not os.path.exists(report):
+        return 0, 1, 0
+    with open(report) as file:
+        codes = [test["code"] for test in json.load(file)["tests"]]
+    passed = sum(code in ("PASS", "FLAKYPASS", "XFAIL") for code in codes)
+    skipped = sum(code in ("UNSUPPORTED", "SKIPPED", "EXCLUDED") for code in codes)
+    return passed, len(codes) - passed - skipped, skipped
+
+
+def main():
+    build, groups = sys.argv[1], sys.argv[2:]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    totals, lines = [0, 0, 0], []
+    for group in groups:
+        start = time.monotonic()
+        counts = run_lit(build) if group == "migrate" else run_ctest(build, group)
+        if counts[0] + counts[1] == 0:
+            # Nothing ran: that is not a pass.
+            counts = (0, 1, counts[2])
+        lines.append(f"{group:<12} {counts[0]:>5} passed {counts[1]:>4} failed {counts[2]:>4} skipped"
+                     f"  {time.monotonic() - start:6.0f} s")
+        totals = [total + count for total, count in zip(totals, counts)]
+    print()
+    print("\n".join(lines))
+    print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped", flush=True)
+    return 1 if totals[1] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

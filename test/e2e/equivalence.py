@@ -1,0 +1,128 @@
+"""Runs an example as it was written and as it was migrated, and compares.
+
+    equivalence.py --original EXE --migrated EXE --launcher ACCEL --example NAME --processes N [--double] [--cpu-threads T]
+
+Promise P1 (one process): the same bytes, and the same saved model.
+Promise P2 (several): every printed number within 1e-9 relative in float64; in
+float32 within 1e-4 over the first 20 steps, and the final accuracy within one
+sample.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+from compare_runs import Different, compare, numbers_of
+
+FLOAT64_RELATIVE = 1e-9
+FLOAT32_RELATIVE = 1e-4
+
+
+class Example:
+    """How to run one example, and what of its output belongs to which test."""
+
+    def __init__(self, arguments, saved, early, accuracy=None, samples=None):
+        self.arguments = arguments
+        self.saved = saved  # the file that it writes
+        self.early = early  # picks the lines of the first 20 steps
+        self.accuracy = accuracy  # last line's accuracy as a count of samples
+        self.samples = samples
+
+
+def first_lines(prefix, count):
+    """A predicate that is true for the first `count` lines that start so."""
+    seen = []
+
+    def pick(line):
+        if line.startswith(prefix):
+            seen.append(line)
+            return len(seen) <= count
+        return False
+
+    return pick
+
+
+EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "examples")
+
+
+def example(name):
+    if name == "digits":
+        # Lines come after steps 1, 6, 11, 16, 21, …; 23 steps an epoch.
+        data = os.path.abspath(os.path.join(EXAMPLES, "digits", "digits.csv"))
+        return Example(["--data", data], "digits.pt", first_lines("Train Epoch:  1", 4),
+                       accuracy=lambda line: numbers_of(line.split("Accuracy:")[1].split("/")[0])[0])
+    if name == "regression":
+        # One line after each epoch of 13 steps.
+        return Example([], "regression.pt", first_lines("epoch 0", 1))
+    if name == "spirals":
+        # One line after 5 epochs of 15 steps: nothing within 20 steps.
+        return Example([], "spirals.pt", lambda line: False,
+                       accuracy=lambda line: round(numbers_of(line)[2] * 399))
+    raise SystemExit(f"unknown example '{name}'")
+
+
+def run(command, cwd, threads):
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    environment["OMP_NUM_THREADS"] = str(threads)
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--original", required=True)
+    parser.add_argument("--migrated", required=True)
+    parser.add_argument("--launcher", required=True)
+    parser.add_argument("--example", required=True)
+    parser.add_argument("--processes", type=int, required=True)
+    parser.add_argument("--double", action="store_true")
+    parser.add_argument("--cpu-threads", type=int, default=1)
+    options = parser.parse_args()
+
+    what = example(options.example)
+    arguments = what.arguments + (["--double"] if options.double else [])
+    with tempfile.TemporaryDirectory() as left, tempfile.TemporaryDirectory() as right:
+        original = run([options.original] + arguments, left, options.cpu_threads)
+        command = [options.migrated] + arguments
+        if options.processes > 1:
+            command = [options.launcher, "launch", "--num-processes", str(options.processes),
+                       "--output", "main", "--"] + command
+        migrated = run(command, right, options.cpu_threads)
+
+        if options.processes == 1:
+            if original != migrated:
+                raise SystemExit(f"P1 is broken: other bytes\n--- original\n{original}--- migrated\n{migrated}")
+            with open(os.path.join(left, what.saved), "rb") as a, open(os.path.join(right, what.saved), "rb") as b:
+                if a.read() != b.read():
+                    raise SystemExit(f"P1 is broken: {what.saved} differs")
+            print(f"{len(original)} bytes and {what.saved} are identical")
+            return
+
+        try:
+            if options.double:
+                result = compare(original, migrated)
+                limit = FLOAT64_RELATIVE
+            else:
+                result = compare(original, migrated, what.early)
+                limit = FLOAT32_RELATIVE
+        except Different as difference:
+            raise SystemExit(f"P2 is broken: {difference}")
+        print(f"{result.numbers} numbers, greatest difference {result.absolute:.3g} absolute, "
+              f"{result.relative:.3g} relative ({result.where})")
+        if result.relative > limit:
+            raise SystemExit(f"P2 is broken: {result.relative:.3g} relative is more than {limit:g}; {result.where}")
+        if options.double and result.numbers == 0:
+            raise SystemExit("nothing was compared")
+        if what.accuracy and not options.double:
+            a, b = (what.accuracy(text.splitlines()[-1]) for text in (original, migrated))
+            print(f"final accuracy: {a:g} samples right in the original, {b:g} in the migrated run")
+            if abs(a - b) > 1:
+                raise SystemExit("P2 is broken: the final accuracy is off by more than one sample")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
