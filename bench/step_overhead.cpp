@@ -1,0 +1,124 @@
+// What accel costs per training step, as a ratio to plain LibTorch in the same
+// run: `rounds` times a block of plain steps, then a block of accel steps; the
+// medians are compared. On one process nothing is exchanged, so the ratio is
+// pure overhead; on N processes it contains the averaging of gradients.
+//
+//   step_overhead [--model small|mlp] [--rounds N] [--steps N]
+//   accel launch -n 2 --output main -- step_overhead
+
+#include <accel/accel.h>
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+// 200 small layers: what a step costs besides arithmetic.
+torch::nn::Sequential small_layers() {
+  torch::nn::Sequential net;
+  for (int i = 0; i < 200; ++i) {
+    net->push_back(torch::nn::Linear(16, 16));
+    net->push_back(torch::nn::ReLU());
+  }
+  return net;
+}
+
+// 10 million parameters in four layers: what it costs to move gradients.
+torch::nn::Sequential mlp() {
+  return torch::nn::Sequential(
+      torch::nn::Linear(1024, 2048),
+      torch::nn::ReLU(),
+      torch::nn::Linear(2048, 2048),
+      torch::nn::ReLU(),
+      torch::nn::Linear(2048, 1770),
+      torch::nn::ReLU(),
+      torch::nn::Linear(1770, 64));
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+template <typename Step>
+double microseconds_per_step(int steps, Step step) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < steps; ++i) {
+    step();
+  }
+  const std::chrono::duration<double, std::micro> spent =
+      std::chrono::steady_clock::now() - start;
+  return spent.count() / steps;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  std::string model = "small";
+  int rounds = 7;
+  int steps = 40;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string arg = argv[i];
+    if (arg == "--model") {
+      model = argv[i + 1];
+    } else if (arg == "--rounds") {
+      rounds = std::max(1, std::atoi(argv[i + 1]));
+    } else if (arg == "--steps") {
+      steps = std::max(1, std::atoi(argv[i + 1]));
+    } else {
+      std::fprintf(stderr, "step_overhead: unknown option %s\n", argv[i]);
+      return 2;
+    }
+  }
+  if (model != "small" && model != "mlp") {
+    std::fprintf(stderr, "step_overhead: no model '%s'\n", model.c_str());
+    return 2;
+  }
+
+  accel::Accelerator accelerator;
+  torch::manual_seed(0);
+  auto plain_net = model == "small" ? small_layers() : mlp();
+  auto accel_net = model == "small" ? small_layers() : mlp();
+  auto input = torch::randn({8, model == "small" ? 16 : 1024});
+  torch::optim::SGD plain_optimizer(plain_net->parameters(), 1e-3);
+  accel::AcceleratedOptimizer<torch::optim::SGD> accel_optimizer(
+      accel_net->parameters(), 1e-3);
+  accelerator.prepare(accel_net, accel_optimizer);
+
+  const auto plain = [&] {
+    auto loss = plain_net->forward(input).pow(2).mean();
+    plain_optimizer.zero_grad();
+    loss.backward();
+    plain_optimizer.step();
+  };
+  const auto accelerated = [&] {
+    auto step = accelerator.accumulate(accel_net);
+    auto loss = accel_net->forward(input).pow(2).mean();
+    accel_optimizer.zero_grad();
+    accelerator.backward(loss);
+    accel_optimizer.step();
+  };
+
+  microseconds_per_step(steps / 4 + 1, plain);
+  microseconds_per_step(steps / 4 + 1, accelerated);
+  std::vector<double> plain_times, accel_times;
+  for (int round = 0; round < rounds; ++round) {
+    accelerator.wait_for_everyone();
+    plain_times.push_back(microseconds_per_step(steps, plain));
+    accelerator.wait_for_everyone();
+    accel_times.push_back(microseconds_per_step(steps, accelerated));
+  }
+  accelerator.printf(
+      "%s, %lld process(es): plain LibTorch %.0f us/step, accel %.0f us/step, ratio %.3f\n",
+      model.c_str(),
+      static_cast<long long>(accelerator.num_processes()),
+      median(plain_times),
+      median(accel_times),
+      median(accel_times) / median(plain_times));
+}
