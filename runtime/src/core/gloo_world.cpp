@@ -1,0 +1,328 @@
+#include "core/rendezvous.h"
+#include "core/world.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <array>
+#include <thread>
+
+namespace accel::detail {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+/// Longer than any honest process needs from one call to another; only where
+/// something has gone wrong is it waited for in full.
+constexpr auto kLeaveTimeout = std::chrono::seconds(30);
+/// A start that takes longer than this does not succeed any more.
+constexpr auto kLongestStart = std::chrono::minutes(5);
+
+/// The message without the C++ backtrace that c10 adds.
+std::string message_of(const std::exception& error) {
+  if (const auto* c10_error = dynamic_cast<const c10::Error*>(&error)) {
+    return c10_error->what_without_backtrace();
+  }
+  return error.what();
+}
+
+/// Gloo, whose connections can be cut while operations are waiting.
+class CuttableGloo : public c10d::ProcessGroupGloo {
+ public:
+  using c10d::ProcessGroupGloo::ProcessGroupGloo;
+
+  void cut() {
+    for (const auto& context : contexts_) {
+      context->closeConnections();
+    }
+  }
+};
+
+class GlooCommunicator : public Communicator {
+ public:
+  GlooCommunicator(
+      const c10::intrusive_ptr<c10d::Store>& store,
+      const Environment& environment,
+      const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>& options)
+      : rank_(environment.rank),
+        size_(environment.world_size),
+        group_(c10::make_intrusive<CuttableGloo>(
+            store,
+            static_cast<int>(rank_),
+            static_cast<int>(size_),
+            options)) {}
+
+  int64_t rank() const override {
+    return rank_;
+  }
+
+  int64_t size() const override {
+    return size_;
+  }
+
+  void all_reduce(at::Tensor& tensor) override {
+    all_reduce_async(tensor)();
+  }
+
+  Waiter all_reduce_async(at::Tensor& tensor) override {
+    TORCH_CHECK(
+        tensor.is_contiguous(),
+        "accel: all_reduce needs a contiguous tensor, got strides ",
+        tensor.strides(),
+        " for sizes ",
+        tensor.sizes());
+    std::vector<at::Tensor> tensors{tensor};
+    c10::intrusive_ptr<c10d::Work> work;
+    guarded("all_reduce", [&] { work = group_->allreduce(tensors); });
+    return [this, work] {
+      guarded("all_reduce", [&] { work->wait(); });
+    };
+  }
+
+  std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override {
+    auto input = tensor.detach().contiguous();
+    std::vector<at::Tensor> outputs;
+    std::vector<std::vector<at::Tensor>> output_bytes(1);
+    for (int64_t i = 0; i < size_; ++i) {
+      outputs.push_back(at::empty_like(input));
+      output_bytes[0].push_back(bytes(outputs.back()));
+    }
+    if (input.numel() == 0) {
+      barrier(); // keeps the calls of all processes matched
+      return outputs;
+    }
+    std::vector<at::Tensor> input_bytes{bytes(input)};
+    guarded("all_gather", [&] {
+      group_->allgather(output_bytes, input_bytes)->wait();
+    });
+    return outputs;
+  }
+
+  void broadcast(at::Tensor& tensor, int64_t source) override {
+    TORCH_CHECK(
+        source >= 0 && source < size_,
+        "accel: broadcast from process ",
+        source,
+        ", but there are processes 0 to ",
+        size_ - 1,
+        " only.");
+    auto contiguous = tensor.detach().contiguous();
+    if (contiguous.numel() == 0) {
+      barrier();
+      return;
+    }
+    std::vector<at::Tensor> tensors{bytes(contiguous)};
+    c10d::BroadcastOptions options;
+    options.rootRank = source;
+    guarded("broadcast", [&] { group_->broadcast(tensors, options)->wait(); });
+    if (!contiguous.is_alias_of(tensor)) {
+      tensor.detach().copy_(contiguous);
+    }
+  }
+
+  void barrier() override {
+    guarded("barrier", [&] { group_->barrier()->wait(); });
+  }
+
+  void cut() {
+    group_->cut();
+  }
+
+ private:
+  /// Gloo moves some dtypes only; bytes are bytes.
+  static at::Tensor bytes(const at::Tensor& tensor) {
+    return at::from_blob(
+        tensor.data_ptr(),
+        {static_cast<int64_t>(tensor.nbytes())},
+        at::TensorOptions().dtype(at::kByte));
+  }
+
+  template <typename F>
+  void guarded(const char* operation, F&& f) const {
+    try {
+      f();
+    } catch (const std::exception& error) {
+      TORCH_CHECK(
+          false,
+          "accel: ",
+          operation,
+          " failed on process ",
+          rank_,
+          " of ",
+          size_,
+          ": another process has probably ended, or has called something "
+          "else; look at its output. (",
+          message_of(error),
+          ")");
+    }
+  }
+
+  int64_t rank_;
+  int64_t size_;
+  c10::intrusive_ptr<CuttableGloo> group_;
+};
+
+class GlooWorld : public World {
+ public:
+  GlooWorld(const Environment& environment, milliseconds timeout)
+      : environment_(environment) {
+    const auto deadline = steady_clock::now() +
+        std::min<milliseconds>(timeout, kLongestStart);
+    connect_store(deadline);
+    const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+    options->devices.push_back(device());
+    constexpr std::array<const char*, 3> kNames{
+        "main", "gradients", "statistics"};
+    for (size_t i = 0; i < kNames.size(); ++i) {
+      try {
+        communicators_[i] = std::make_unique<GlooCommunicator>(
+            c10::make_intrusive<c10d::PrefixStore>(kNames[i], store_),
+            environment_,
+            options);
+      } catch (const std::exception& error) {
+        TORCH_CHECK(
+            false,
+            "accel: process ",
+            environment_.rank,
+            " of ",
+            environment_.world_size,
+            " could not connect to the others: ",
+            message_of(error),
+            ". Look at the output of the other processes; on several "
+            "machines, GLOO_SOCKET_IFNAME names the network interface to "
+            "use.");
+      }
+    }
+  }
+
+  ~GlooWorld() override {
+    abandon();
+  }
+
+  Communicator& communicator(Channel channel) override {
+    auto& communicator = communicators_[static_cast<size_t>(channel)];
+    TORCH_CHECK(
+        communicator != nullptr,
+        "accel: the connection to the other processes has been ended.");
+    return *communicator;
+  }
+
+  void leave() noexcept override {
+    try {
+      const auto deadline = steady_clock::now() + kLeaveTimeout;
+      wait_for_count("finished", environment_.world_size, deadline);
+      communicators_ = {};
+      // The store goes last, and its host after everybody who asks it.
+      if (hosts_store()) {
+        wait_for_count("left", environment_.world_size, deadline);
+      } else {
+        store_->add("left", 1);
+      }
+    } catch (...) {
+      // Somebody has ended before; there is nobody left to wait for.
+    }
+    abandon();
+  }
+
+  void abandon() noexcept override {
+    for (auto& communicator : communicators_) {
+      try {
+        if (communicator) {
+          communicator->cut();
+        }
+        communicator.reset();
+      } catch (...) {
+        // A connection that cannot be cut is gone already.
+      }
+    }
+    store_.reset();
+  }
+
+ private:
+  bool hosts_store() const {
+    return environment_.rank == 0 && !environment_.agent_store;
+  }
+
+  void connect_store(steady_clock::time_point deadline) {
+    c10d::TCPStoreOptions options;
+    options.port = environment_.master_port;
+    options.isServer = hosts_store();
+    if (hosts_store()) {
+      options.masterListenFd = listen_at_master(environment_);
+    } else {
+      wait_for_master(environment_, deadline);
+    }
+    if (!environment_.agent_store) {
+      options.numWorkers = environment_.world_size;
+    } else {
+      options.waitWorkers = false;
+    }
+    options.timeout = std::max(
+        milliseconds(1000),
+        std::chrono::duration_cast<milliseconds>(
+            deadline - steady_clock::now()));
+    try {
+      // A launcher that restarts the processes keeps its store.
+      store_ = c10::make_intrusive<c10d::PrefixStore>(
+          "accel/" + get_environment("TORCHELASTIC_RESTART_COUNT")
+                         .value_or("0"),
+          c10::make_intrusive<c10d::TCPStore>(
+              environment_.master_addr, options));
+    } catch (const std::exception& error) {
+      TORCH_CHECK(
+          false,
+          "accel: process ",
+          environment_.rank,
+          " of ",
+          environment_.world_size,
+          " could not meet the others at ",
+          environment_.master_addr,
+          ":",
+          environment_.master_port,
+          ": ",
+          message_of(error),
+          ". Have all processes been started? Look at their output.");
+    }
+  }
+
+  std::shared_ptr<::gloo::transport::Device> device() const {
+    if (const auto interface = get_environment("GLOO_SOCKET_IFNAME")) {
+      return c10d::ProcessGroupGloo::createDeviceForInterface(*interface);
+    }
+    if (environment_.single_host()) {
+      return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+    }
+    return c10d::ProcessGroupGloo::createDefaultDevice();
+  }
+
+  /// Adds this process to the count and waits until it has reached `goal`.
+  void wait_for_count(
+      const std::string& key,
+      int64_t goal,
+      steady_clock::time_point deadline) {
+    int64_t count = store_->add(key, 1);
+    auto pause = milliseconds(1);
+    while (count < goal && steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, milliseconds(20));
+      count = store_->add(key, 0);
+    }
+  }
+
+  Environment environment_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::array<std::unique_ptr<GlooCommunicator>, 3> communicators_;
+};
+
+} // namespace
+
+std::unique_ptr<World> make_gloo_world(
+    const Environment& environment,
+    milliseconds timeout) {
+  return std::make_unique<GlooWorld>(environment, timeout);
+}
+
+} // namespace accel::detail

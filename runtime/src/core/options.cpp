@@ -1,0 +1,133 @@
+#include <accel/options.h>
+
+#include "core/environment.h"
+
+#include <c10/util/Exception.h>
+
+#include <limits>
+#include <sstream>
+#include <tuple>
+
+namespace accel {
+namespace {
+
+MixedPrecision parse_mixed_precision(const std::string& text) {
+  for (const auto precision :
+       {MixedPrecision::kNo,
+        MixedPrecision::kFP16,
+        MixedPrecision::kBF16,
+        MixedPrecision::kFP8}) {
+    if (text == to_string(precision)) {
+      return precision;
+    }
+  }
+  TORCH_CHECK(
+      false,
+      "accel: the environment variable ACCELERATE_MIXED_PRECISION is '",
+      text,
+      "'; known are no, fp16 and bf16.");
+}
+
+auto tie(const ResolvedOptions& options) {
+  return std::tie(
+      options.match_single_device,
+      options.mixed_precision,
+      options.gradient_accumulation_steps,
+      options.cpu,
+      options.device_placement,
+      options.split_batches,
+      options.even_batches,
+      options.step_scheduler_with_optimizer,
+      options.sync_with_dataloader,
+      options.adjust_scheduler,
+      options.sync_each_batch,
+      options.timeout);
+}
+
+} // namespace
+
+const char* to_string(MixedPrecision precision) {
+  switch (precision) {
+    case MixedPrecision::kNo:
+      return "no";
+    case MixedPrecision::kFP16:
+      return "fp16";
+    case MixedPrecision::kBF16:
+      return "bf16";
+    case MixedPrecision::kFP8:
+      return "fp8";
+  }
+  return "unknown";
+}
+
+bool ResolvedOptions::operator==(const ResolvedOptions& other) const {
+  return tie(*this) == tie(other);
+}
+
+std::string to_string(const ResolvedOptions& options) {
+  std::ostringstream out;
+  out << std::boolalpha
+      << "match_single_device=" << options.match_single_device
+      << ", mixed_precision=" << to_string(options.mixed_precision)
+      << ", gradient_accumulation_steps="
+      << options.gradient_accumulation_steps << ", cpu=" << options.cpu
+      << ", device_placement=" << options.device_placement
+      << ", split_batches=" << options.split_batches
+      << ", even_batches=" << options.even_batches
+      << ", step_scheduler_with_optimizer="
+      << options.step_scheduler_with_optimizer
+      << ", sync_with_dataloader=" << options.sync_with_dataloader
+      << ", adjust_scheduler=" << options.adjust_scheduler
+      << ", sync_each_batch=" << options.sync_each_batch
+      << ", timeout=" << options.timeout.count() << "ms";
+  return out.str();
+}
+
+ResolvedOptions resolve(const AcceleratorOptions& options) {
+  ResolvedOptions resolved;
+  resolved.match_single_device =
+      detail::get_environment_flag("ACCEL_MATCH_SINGLE_DEVICE")
+          .value_or(options.match_single_device());
+  if (options.mixed_precision()) {
+    resolved.mixed_precision = *options.mixed_precision();
+  } else if (
+      const auto text =
+          detail::get_environment("ACCELERATE_MIXED_PRECISION")) {
+    resolved.mixed_precision = parse_mixed_precision(*text);
+  }
+  resolved.gradient_accumulation_steps =
+      detail::get_environment_integer(
+          "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+          1,
+          std::numeric_limits<int32_t>::max())
+          .value_or(options.gradient_accumulation_steps());
+  resolved.cpu = options.cpu() ||
+      detail::get_environment_flag("ACCELERATE_USE_CPU").value_or(false);
+  resolved.device_placement = options.device_placement();
+  resolved.split_batches = options.split_batches();
+  resolved.even_batches = options.even_batches();
+  resolved.step_scheduler_with_optimizer =
+      options.step_scheduler_with_optimizer();
+  resolved.sync_with_dataloader = options.sync_with_dataloader();
+  resolved.adjust_scheduler = options.adjust_scheduler();
+  resolved.sync_each_batch = options.sync_each_batch();
+  resolved.timeout = options.timeout();
+
+  TORCH_CHECK(
+      resolved.gradient_accumulation_steps >= 1,
+      "accel: gradient_accumulation_steps is ",
+      resolved.gradient_accumulation_steps,
+      ", but at least one micro-batch makes a step.");
+  TORCH_CHECK(
+      resolved.mixed_precision != MixedPrecision::kFP8,
+      "accel: mixed_precision is fp8, which this build does not support. Use "
+      "bf16, fp16 (on a GPU) or no.");
+  TORCH_CHECK(
+      resolved.timeout.count() > 0,
+      "accel: timeout is ",
+      resolved.timeout.count(),
+      " ms, but must be positive.");
+  return resolved;
+}
+
+} // namespace accel

@@ -1,0 +1,197 @@
+#include "core/runtime.h"
+
+#include "core/environment.h"
+
+#include <torch/cuda.h>
+
+#include <atomic>
+
+namespace accel {
+namespace {
+
+/// Read from the loop's thread and from autograd's; written only while an
+/// Accelerator is made or ends.
+std::atomic<detail::Runtime*> current{nullptr};
+
+std::weak_ptr<detail::Runtime>& shared() {
+  static std::weak_ptr<detail::Runtime> runtime;
+  return runtime;
+}
+
+PartialState make_process_state(
+    const detail::Environment& environment,
+    const ResolvedOptions& options) {
+  c10::Device device(c10::kCPU);
+  if (!options.cpu && torch::cuda::is_available()) {
+    TORCH_CHECK(
+        !environment.distributed(),
+        "accel: ",
+        environment.world_size,
+        " processes on GPUs need NCCL, which this build does not have. Set "
+        "ACCELERATE_USE_CPU=1 to train on the CPU, or run one process.");
+    device = c10::Device(
+        c10::kCUDA,
+        static_cast<c10::DeviceIndex>(
+            environment.local_rank %
+            static_cast<int64_t>(torch::cuda::device_count())));
+  }
+  TORCH_CHECK(
+      options.mixed_precision != MixedPrecision::kFP16 || !device.is_cpu(),
+      "accel: mixed_precision is fp16, but this process computes on the CPU, "
+      "where fp16 has no gradient scaling. Use bf16 or no.");
+  return {
+      device,
+      environment.rank,
+      environment.world_size,
+      environment.local_rank,
+      environment.local_world_size};
+}
+
+} // namespace
+
+const char* to_string(DistributedType type) {
+  switch (type) {
+    case DistributedType::kNo:
+      return "NO";
+    case DistributedType::kMultiCPU:
+      return "MULTI_CPU";
+    case DistributedType::kMultiGPU:
+      return "MULTI_GPU";
+  }
+  return "unknown";
+}
+
+PartialState::PartialState(
+    c10::Device device,
+    int64_t process_index,
+    int64_t num_processes,
+    int64_t local_process_index,
+    int64_t local_num_processes)
+    : device_(device),
+      process_index_(process_index),
+      num_processes_(num_processes),
+      local_process_index_(local_process_index),
+      local_num_processes_(local_num_processes) {}
+
+DistributedType PartialState::distributed_type() const {
+  if (num_processes_ == 1) {
+    return DistributedType::kNo;
+  }
+  return device_.is_cpu() ? DistributedType::kMultiCPU
+                          : DistributedType::kMultiGPU;
+}
+
+void PartialState::wait_for_everyone() const {
+  detail::communicator().barrier();
+}
+
+namespace detail {
+
+Runtime::Runtime(const ResolvedOptions& options) {
+  const Environment environment = read_environment();
+  state_ = std::make_unique<AcceleratorState>(
+      make_process_state(environment, options), options);
+  world_ = World::connect(environment, options.timeout);
+  check_options_agree();
+  auto& gradient_state = GradientState::get();
+  gradient_state.reset();
+  gradient_state.num_steps = options.gradient_accumulation_steps;
+  gradient_state.sync_with_dataloader = options.sync_with_dataloader;
+  gradient_state.adjust_scheduler = options.adjust_scheduler;
+  gradient_state.sync_each_batch = options.sync_each_batch;
+}
+
+Runtime::~Runtime() {
+  end(/*orderly=*/false);
+}
+
+void Runtime::check_options_agree() {
+  const auto& options = state_->options();
+  auto mine = at::tensor(
+      {static_cast<int64_t>(options.match_single_device),
+       static_cast<int64_t>(options.mixed_precision),
+       options.gradient_accumulation_steps,
+       static_cast<int64_t>(options.split_batches),
+       static_cast<int64_t>(options.even_batches),
+       static_cast<int64_t>(options.sync_with_dataloader),
+       static_cast<int64_t>(options.sync_each_batch),
+       static_cast<int64_t>(state_->device().type())},
+      at::kLong);
+  const auto all = communicator(Channel::kMain).all_gather(mine);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    TORCH_CHECK(
+        at::equal(all[rank], all[0]),
+        "accel: processes 0 and ",
+        rank,
+        " were started with different options. This is process ",
+        state_->process_index(),
+        ", with ",
+        to_string(options),
+        ". Give all processes the same options and the same ACCELERATE_* and "
+        "ACCEL_* environment variables.");
+  }
+}
+
+std::shared_ptr<Runtime> Runtime::get() {
+  return shared().lock();
+}
+
+Runtime& Runtime::require() {
+  Runtime* runtime = current.load(std::memory_order_acquire);
+  TORCH_CHECK(
+      runtime != nullptr,
+      "accel: there is no Accelerator. Make one first, at the top of main: "
+      "accel::Accelerator accelerator; it must outlive everything that uses "
+      "it.");
+  return *runtime;
+}
+
+std::shared_ptr<Runtime> Runtime::share(const ResolvedOptions& options) {
+  if (auto existing = shared().lock()) {
+    TORCH_CHECK(
+        existing->state().options() == options,
+        "accel: an Accelerator exists already, with other options. The first: ",
+        to_string(existing->state().options()),
+        ". This one: ",
+        to_string(options),
+        ". Use accel::accelerator() to reach the first.");
+    return existing;
+  }
+  auto made = std::make_shared<Runtime>(options);
+  shared() = made;
+  current.store(made.get(), std::memory_order_release);
+  return made;
+}
+
+void Runtime::end(bool orderly) noexcept {
+  if (!world_) {
+    return;
+  }
+  if (orderly) {
+    world_->leave();
+  } else {
+    world_->abandon();
+  }
+  world_.reset();
+  if (current.load(std::memory_order_acquire) == this) {
+    current.store(nullptr, std::memory_order_release);
+    GradientState::get().reset();
+  }
+}
+
+Communicator& communicator(Channel channel) {
+  return Runtime::require().communicator(channel);
+}
+
+bool distributed() {
+  const Runtime* runtime = current.load(std::memory_order_acquire);
+  return runtime != nullptr && runtime->state().use_distributed();
+}
+
+bool match_single_device() {
+  const Runtime* runtime = current.load(std::memory_order_acquire);
+  return runtime != nullptr && runtime->state().match_single_device();
+}
+
+} // namespace detail
+} // namespace accel

@@ -1,0 +1,58 @@
+#include "core/world.h"
+
+#include <ATen/ATen.h>
+
+namespace accel::detail {
+namespace {
+
+class SingleProcessCommunicator : public Communicator {
+ public:
+  int64_t rank() const override {
+    return 0;
+  }
+  int64_t size() const override {
+    return 1;
+  }
+  void all_reduce(at::Tensor&) override {}
+  Waiter all_reduce_async(at::Tensor&) override {
+    return [] {};
+  }
+  std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override {
+    return {tensor.detach().clone()};
+  }
+  void broadcast(at::Tensor&, int64_t source) override {
+    TORCH_CHECK(
+        source == 0,
+        "accel: broadcast from process ",
+        source,
+        ", but there is only process 0.");
+  }
+  void barrier() override {}
+};
+
+class SingleProcessWorld : public World {
+ public:
+  Communicator& communicator(Channel) override {
+    return communicator_;
+  }
+  void leave() noexcept override {}
+  void abandon() noexcept override {}
+
+ private:
+  SingleProcessCommunicator communicator_;
+};
+
+} // namespace
+
+std::unique_ptr<World> make_single_process_world() {
+  return std::make_unique<SingleProcessWorld>();
+}
+
+std::unique_ptr<World> World::connect(
+    const Environment& environment,
+    std::chrono::milliseconds timeout) {
+  return environment.distributed() ? make_gloo_world(environment, timeout)
+                                   : make_single_process_world();
+}
+
+} // namespace accel::detail

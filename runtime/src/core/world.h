@@ -1,0 +1,41 @@
+#pragma once
+
+#include <accel/detail/communicator.h>
+
+#include "core/environment.h"
+
+#include <chrono>
+#include <memory>
+
+namespace accel::detail {
+
+/// The processes of this program and the connections between them.
+class World {
+ public:
+  /// Meets the other processes. Throws `c10::Error` where that fails within
+  /// `timeout`; every process must call it.
+  static std::unique_ptr<World> connect(
+      const Environment& environment,
+      std::chrono::milliseconds timeout);
+
+  /// Cuts the connections where `leave` has not ended them.
+  virtual ~World() = default;
+
+  virtual Communicator& communicator(Channel channel) = 0;
+
+  /// Waits a bounded time until all processes have called it, so that nobody
+  /// cuts a connection that another one is still reading from, then ends the
+  /// connections. Never throws. No collective may be under way.
+  virtual void leave() noexcept = 0;
+
+  /// Cuts the connections at once, so that processes that wait for this one
+  /// stop with an error. For a process that fails. Never throws.
+  virtual void abandon() noexcept = 0;
+};
+
+std::unique_ptr<World> make_single_process_world();
+std::unique_ptr<World> make_gloo_world(
+    const Environment& environment,
+    std::chrono::milliseconds timeout);
+
+} // namespace accel::detail
