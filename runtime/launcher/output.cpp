@@ -1,0 +1,271 @@
+#include "output.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "error.h"
+
+namespace accel::launcher {
+namespace {
+
+constexpr size_t kRemembered = 10;
+constexpr size_t kRememberedBytes = 2000;
+constexpr const char* kEraseToEndOfLine = "\x1b[K";
+
+FileDescriptor open_or_throw(const std::string& path, int flags) {
+  FileDescriptor fd(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+  if (!fd) {
+    throw_errno("cannot open " + path);
+  }
+  return fd;
+}
+
+} // namespace
+
+struct Output::Stream {
+  int rank;
+  /// STDOUT_FILENO or STDERR_FILENO: what it is, and where it goes.
+  int kind;
+  FileDescriptor reader;
+  /// kFiles: the bytes go here instead.
+  FileDescriptor file;
+  std::string path;
+  std::string prefix;
+  /// Every byte as it comes; otherwise whole lines.
+  bool raw;
+  bool to_terminal;
+  LineSplitter lines;
+};
+
+Output::Output(OutputMode mode, std::string directory, int num_processes)
+    : mode_(mode),
+      directory_(std::move(directory)),
+      num_processes_(num_processes),
+      last_errors_(static_cast<size_t>(num_processes)) {
+  if (mode_ == OutputMode::kFiles && ::mkdir(directory_.c_str(), 0777) != 0 &&
+      errno != EEXIST) {
+    throw_errno("cannot make the output folder " + directory_);
+  }
+}
+
+Output::~Output() = default;
+
+Output::Ends Output::open(int rank) {
+  Ends ends;
+  for (int kind : {STDOUT_FILENO, STDERR_FILENO}) {
+    FileDescriptor& end =
+        kind == STDOUT_FILENO ? ends.standard_output : ends.standard_error;
+    const bool main_output =
+        mode_ == OutputMode::kMain && kind == STDOUT_FILENO;
+    if (main_output && rank != 0) {
+      end = open_or_throw("/dev/null", O_WRONLY);
+      continue;
+    }
+    auto stream = std::make_unique<Stream>();
+    stream->rank = rank;
+    stream->kind = kind;
+    const bool alone = num_processes_ == 1 && mode_ != OutputMode::kPrefix;
+    stream->raw = alone || main_output || mode_ == OutputMode::kFiles;
+    stream->to_terminal = mode_ != OutputMode::kFiles && ::isatty(kind) == 1;
+    Channel channel;
+    if (mode_ == OutputMode::kFiles) {
+      stream->path = directory_ + (directory_.back() == '/' ? "" : "/") +
+                     "rank-" + std::to_string(rank) +
+                     (kind == STDOUT_FILENO ? ".stdout.log" : ".stderr.log");
+      stream->file = open_or_throw(stream->path, O_WRONLY | O_CREAT | O_TRUNC);
+      channel = open_pipe();
+    } else {
+      if (mode_ != OutputMode::kPlain) {
+        stream->prefix = "[" + std::to_string(rank) + "] ";
+      }
+      channel = open_channel_to(kind);
+    }
+    stream->reader = std::move(channel.reader);
+    end = std::move(channel.writer);
+    streams_.push_back(std::move(stream));
+  }
+  return ends;
+}
+
+void Output::append_poll(std::vector<pollfd>& fds) const {
+  fds.push_back({writer_.wakeup_fd(), POLLIN, 0});
+  if (writer_.congested()) {
+    return;
+  }
+  for (const auto& stream : streams_) {
+    if (stream->reader) {
+      fds.push_back({stream->reader.get(), POLLIN, 0});
+    }
+  }
+}
+
+void Output::handle_poll(const std::vector<pollfd>& fds) {
+  for (const pollfd& fd : fds) {
+    if (fd.revents == 0) {
+      continue;
+    }
+    if (fd.fd == writer_.wakeup_fd()) {
+      writer_.acknowledge();
+      for (auto& stream : streams_) {
+        // As in a pipeline without a launcher: who writes to a reader that
+        // is gone gets SIGPIPE.
+        if (!stream->file && writer_.error(stream->kind) == EPIPE) {
+          close(*stream);
+        }
+      }
+      continue;
+    }
+    for (auto& stream : streams_) {
+      if (stream->reader && stream->reader.get() == fd.fd) {
+        read_once(*stream);
+        break;
+      }
+    }
+  }
+}
+
+void Output::read_once(Stream& stream) {
+  char buffer[size_t{64} << 10];
+  const ssize_t count = ::read(stream.reader.get(), buffer, sizeof(buffer));
+  if (count > 0) {
+    pass_on(stream, std::string_view(buffer, static_cast<size_t>(count)));
+  } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
+    close(stream);
+  }
+}
+
+void Output::close(Stream& stream) {
+  if (!stream.reader) {
+    return;
+  }
+  stream.reader.reset();
+  stream.lines.finish([&](std::string_view text, bool progress) {
+    add_line(stream, text, progress);
+  });
+  writer_.write(stream.kind, lines_);
+  lines_.clear();
+}
+
+void Output::pass_on(Stream& stream, std::string_view bytes) {
+  if (stream.file) {
+    std::string_view rest = bytes;
+    while (!rest.empty()) {
+      const ssize_t written =
+          ::write(stream.file.get(), rest.data(), rest.size());
+      if (written < 0 && errno != EINTR) {
+        if (lost_file_.empty()) {
+          lost_file_ =
+              "cannot write to " + stream.path + ": " + std::strerror(errno);
+        }
+        break;
+      }
+      rest.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
+    }
+  } else if (stream.raw) {
+    writer_.write(stream.kind, bytes);
+    unfinished_line_ = bytes.back() != '\n';
+  }
+  if (!stream.raw || stream.kind == STDERR_FILENO) {
+    stream.lines.feed(bytes, [&](std::string_view text, bool progress) {
+      add_line(stream, text, progress);
+    });
+    writer_.write(stream.kind, lines_);
+    lines_.clear();
+  }
+}
+
+void Output::add_line(Stream& stream, std::string_view text, bool progress) {
+  if (stream.kind == STDERR_FILENO && !progress) {
+    auto& remembered = last_errors_[static_cast<size_t>(stream.rank)];
+    remembered.emplace_back(text.substr(0, kRememberedBytes));
+    if (remembered.size() > kRemembered) {
+      remembered.pop_front();
+    }
+  }
+  if (stream.raw) {
+    return;
+  }
+  if (stream.to_terminal && std::exchange(progress_on_terminal_, progress)) {
+    lines_ += kEraseToEndOfLine;
+  }
+  lines_ += stream.prefix;
+  lines_ += text;
+  lines_ += stream.to_terminal && progress ? '\r' : '\n';
+}
+
+bool Output::open_streams() const {
+  for (const auto& stream : streams_) {
+    if (stream->reader) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Output::finish() {
+  for (auto& stream : streams_) {
+    while (stream->reader) {
+      if (writer_.congested()) {
+        return false;
+      }
+      pollfd fd{stream->reader.get(), POLLIN, 0};
+      if (::poll(&fd, 1, 0) <= 0) {
+        // No process of ours can write to it any more; whoever else holds it
+        // is not waited for.
+        close(*stream);
+      } else {
+        read_once(*stream);
+      }
+    }
+  }
+  return true;
+}
+
+void Output::message(std::string_view text) {
+  std::string out;
+  if (::isatty(STDERR_FILENO) == 1) {
+    if (std::exchange(unfinished_line_, false)) {
+      out += '\n';
+    } else if (std::exchange(progress_on_terminal_, false)) {
+      out += kEraseToEndOfLine;
+    }
+  }
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    out += "accel: ";
+    out += text.substr(0, end);
+    out += '\n';
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  writer_.write(STDERR_FILENO, out);
+}
+
+std::vector<std::string> Output::last_errors(int rank) const {
+  const auto& remembered = last_errors_[static_cast<size_t>(rank)];
+  return {remembered.begin(), remembered.end()};
+}
+
+bool Output::reader_gone() const {
+  return writer_.error(STDOUT_FILENO) == EPIPE ||
+         writer_.error(STDERR_FILENO) == EPIPE;
+}
+
+std::string Output::lost() const {
+  for (int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+    const int error = writer_.error(fd);
+    if (error != 0 && error != EPIPE) {
+      return std::string("cannot write to standard ") +
+             (fd == STDOUT_FILENO ? "output: " : "error: ") +
+             std::strerror(error);
+    }
+  }
+  return lost_file_;
+}
+
+} // namespace accel::launcher

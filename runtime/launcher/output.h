@@ -1,0 +1,107 @@
+#pragma once
+
+#include <poll.h>
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "channel.h"
+#include "file_descriptor.h"
+#include "line_splitter.h"
+#include "writer.h"
+
+namespace accel::launcher {
+
+enum class OutputMode {
+  /// Whole lines, each behind "[rank] ".
+  kPrefix,
+  /// Whole lines as they are; with one process every byte as it comes.
+  kPlain,
+  /// Standard output of process 0 only, byte for byte; standard error of all,
+  /// prefixed.
+  kMain,
+  /// DIR/rank-R.stdout.log and DIR/rank-R.stderr.log, byte for byte.
+  kFiles,
+};
+
+/// The output of all processes on its way to the launcher's own.
+///
+/// Standard output goes to standard output, standard error to standard error,
+/// each process's in its order.
+class Output {
+ public:
+  /// `directory` is for kFiles and made where it is missing.
+  Output(OutputMode mode, std::string directory, int num_processes);
+  ~Output();
+
+  /// What a new process writes to.
+  struct Ends {
+    FileDescriptor standard_output;
+    FileDescriptor standard_error;
+  };
+
+  /// Opens the streams of process `rank`. The returned ends are given to the
+  /// process and then closed, otherwise the streams never end.
+  Ends open(int rank);
+
+  /// Appends what is to be polled: nothing from the processes while the
+  /// launcher's reader cannot keep up (they wait then, as they would without
+  /// a launcher).
+  void append_poll(std::vector<pollfd>& fds) const;
+
+  /// Reads once from every stream that `fds` reports as ready.
+  void handle_poll(const std::vector<pollfd>& fds);
+
+  /// True while a stream has not reached its end.
+  bool open_streams() const;
+
+  /// Reads what lies ready and hands out unfinished last lines. To be called
+  /// when no process is left. Returns false when it has to be called again
+  /// after waiting, since the launcher's reader is slow.
+  bool finish();
+
+  /// Prints "accel: `text`" on standard error; a text of several lines gets
+  /// the prefix on each.
+  void message(std::string_view text);
+
+  /// True when whoever read standard output or standard error has gone.
+  bool reader_gone() const;
+
+  /// True when everything handed out has been written.
+  bool flushed() const {
+    return writer_.idle();
+  }
+
+  /// The last lines that process `rank` wrote to standard error.
+  std::vector<std::string> last_errors(int rank) const;
+
+  /// Says what output could not be written and why; empty where all was. A
+  /// reader that went away on purpose (`| head`) does not count.
+  std::string lost() const;
+
+ private:
+  struct Stream;
+
+  void read_once(Stream& stream);
+  void close(Stream& stream);
+  void pass_on(Stream& stream, std::string_view bytes);
+  void add_line(Stream& stream, std::string_view text, bool progress);
+
+  OutputMode mode_;
+  std::string directory_;
+  int num_processes_;
+  Writer writer_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<std::deque<std::string>> last_errors_;
+  std::string lost_file_;
+  /// What is collected of the lines in one read, to be written at once.
+  std::string lines_;
+  bool progress_on_terminal_ = false;
+  bool unfinished_line_ = false;
+};
+
+} // namespace accel::launcher

@@ -1,0 +1,87 @@
+#include "port.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "error.h"
+
+namespace accel::launcher {
+namespace {
+
+FileDescriptor open_socket(int family) {
+  FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  if (socket) {
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  }
+  return socket;
+}
+
+/// Listens for a moment on every interface, as the store will. Returns 0 or
+/// the errno.
+int try_to_listen(int number) {
+  FileDescriptor socket = open_socket(AF_INET6);
+  if (socket) {
+    const int off = 0;
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    sockaddr_in6 address = {};
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(static_cast<uint16_t>(number));
+    address.sin6_addr = in6addr_any;
+    if (::bind(
+            socket.get(),
+            reinterpret_cast<sockaddr*>(&address),
+            sizeof(address)) == 0) {
+      return ::listen(socket.get(), 1) == 0 ? 0 : errno;
+    }
+    if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) {
+      return errno;
+    }
+  }
+  socket = open_socket(AF_INET);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(number));
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  const bool listening = socket &&
+                         ::bind(
+                             socket.get(),
+                             reinterpret_cast<sockaddr*>(&address),
+                             sizeof(address)) == 0 &&
+                         ::listen(socket.get(), 1) == 0;
+  return listening ? 0 : errno;
+}
+
+} // namespace
+
+Port::Port(int number) : number_(number) {
+  if (number != 0) {
+    if (const int error = try_to_listen(number)) {
+      throw Error(
+          kLauncherFailed,
+          "port " + std::to_string(number) +
+              " cannot be used: " + std::strerror(error) +
+              ". Give another --main-process-port, or leave the option out "
+              "and a free port is chosen");
+    }
+  }
+  reservation_ = open_socket(AF_INET);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(number));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (!reservation_ || ::bind(reservation_.get(), generic, size) != 0 ||
+      ::getsockname(reservation_.get(), generic, &size) != 0) {
+    throw_errno("cannot reserve a port on the loopback interface");
+  }
+  number_ = ntohs(address.sin_port);
+}
+
+} // namespace accel::launcher

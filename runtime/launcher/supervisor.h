@@ -1,0 +1,90 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "environment.h"
+#include "guardian.h"
+#include "launch_options.h"
+#include "output.h"
+#include "signals.h"
+#include "summary.h"
+
+namespace accel::launcher {
+
+/// Starts the processes of one launch, attends to them until the last has
+/// ended, and leaves nothing behind.
+class Supervisor {
+ public:
+  /// `path` is the executable file of `options.program`.
+  Supervisor(
+      const LaunchOptions& options, std::string path, Rendezvous rendezvous);
+
+  struct Outcome {
+    int exit_code;
+    /// Everything ended because the user pressed Ctrl-C: the launcher should
+    /// end by SIGINT too, so that the shell's loop or script ends with it.
+    bool interrupted;
+  };
+
+  /// Runs to the end. Throws `Error` when a process cannot be started; the
+  /// others are gone then.
+  Outcome run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  enum class Phase {
+    kRunning,
+    /// A process has failed. The others get a moment to fail by themselves,
+    /// so that their own message is seen, and a process that is just leaving
+    /// `main` keeps its exit code.
+    kSettling,
+    /// The processes were asked to end.
+    kStopping,
+    /// They were killed.
+    kKilled,
+  };
+
+  struct Worker {
+    Ending ending;
+    bool running;
+  };
+
+  void start_processes();
+  void attend();
+  void handle_signal(Signals::Arrival arrival);
+  void collect(Worker& worker);
+  void collect_all();
+  void handle_deadline();
+  void enter(Phase phase, Clock::duration until_deadline);
+  void ask_to_end(int signal);
+  void kill_all();
+  void signal_groups(int signal);
+  void suspend();
+  bool all_ended() const;
+  std::vector<pid_t> leftovers();
+  void wait_until_gone();
+  void flush_output();
+  std::string explain(const std::vector<Ending>& endings) const;
+  Outcome conclude();
+
+  const LaunchOptions& options_;
+  const std::string path_;
+  const Rendezvous rendezvous_;
+  // In this order: signals are blocked before there is a thread, and the
+  // guardian forks before there is one.
+  Signals signals_;
+  std::vector<pid_t> strangers_;
+  Guardian guardian_;
+  Output output_;
+  std::vector<Worker> workers_;
+  Clock::time_point start_;
+  Phase phase_ = Phase::kRunning;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  int first_failed_ = -1;
+  int user_signal_ = 0;
+};
+
+} // namespace accel::launcher
