@@ -1,0 +1,54 @@
+"""Tests of accel-migrate against the real LibTorch headers.
+
+Substitutions:
+  %accel_migrate  the tool
+  %torch_flags    flags for LibTorch's headers, as one gives them behind `--`
+  %clangxx        a compiler that only checks, with LibTorch's and accel's headers
+  %examples       the project's examples/
+  FileCheck, not, split-file: LLVM's
+
+A test works on files of its own (split-file %s %t, or a copy of something in
+Inputs/): what a migration inserts must not meet CHECK lines.
+"""
+
+import os
+
+import lit.formats
+
+config.name = "migrate"
+config.test_format = lit.formats.ShTest(execute_external=True)
+config.suffixes = [".cpp", ".test"]
+config.excludes = ["Inputs"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = config.accel_exec_root
+
+
+def tool(name):
+    path = os.path.join(config.llvm_tools_dir, name)
+    if not os.path.exists(path):
+        lit_config.fatal(f"{path} is missing; run scripts/setup")
+    return path
+
+
+if not os.path.exists(config.accel_migrate):
+    lit_config.fatal(f"{config.accel_migrate} is not built")
+
+include_flags = " ".join(f"-isystem {folder}" for folder in config.torch_include_dirs)
+torch_flags = f"-std=c++{config.torch_standard} {include_flags}"
+accel_include = os.path.join(config.accel_source_dir, "runtime", "include")
+config.substitutions += [
+    ("%accel_migrate", config.accel_migrate),
+    ("%torch_flags", torch_flags),
+    ("%clangxx", f"{tool('clang++')} -fsyntax-only {torch_flags} -I {accel_include}"),
+    ("%examples", os.path.join(config.accel_source_dir, "examples")),
+    (r"\bFileCheck\b", f"{tool('FileCheck')} -dump-input=fail"),
+    (r"\bnot\b", tool("not")),
+    (r"\bsplit-file\b", tool("split-file")),
+]
+
+# Nothing of the person's own: a configuration file, a cache, a LibTorch.
+config.environment["CLANG_NO_DEFAULT_CONFIG"] = "1"
+config.environment["XDG_CACHE_HOME"] = os.path.join(config.accel_exec_root, "cache")
+config.environment["LC_ALL"] = "C.UTF-8"
+for name in ("ACCEL_LIBTORCH", "ACCEL_MIGRATE_RESOURCE_DIR", "CPATH", "CPLUS_INCLUDE_PATH"):
+    config.environment.pop(name, None)

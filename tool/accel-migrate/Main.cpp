@@ -1,0 +1,218 @@
+//===- Main.cpp - The command accel-migrate -------------------------------===//
+
+#include "Session.h"
+
+#include "accel/migrate/Config.h"
+#include "accel/migrate/Findings.h"
+#include "accel/migrate/Report.h"
+#include "accel/migrate/Write.h"
+
+#include "clang/Basic/Version.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Process.h"
+
+using namespace llvm;
+using namespace accel::migrate;
+
+namespace {
+
+enum class ColorMode { Auto, Always, Never };
+
+cl::OptionCategory Category("Options of accel-migrate");
+cl::SubCommand UndoCommand("undo", "Take a migration back");
+
+constexpr char Overview[] =
+    "Turns single-device LibTorch training programs into distributed ones.\n"
+    "\n"
+    "By default it shows what it would change and writes nothing. A file is\n"
+    "migrated completely or, with the reason, not at all.\n";
+
+constexpr char Examples[] = R"(
+EXAMPLES:
+
+  accel-migrate train.cpp                  show the changes
+  accel-migrate --write train.cpp          make them
+  accel-migrate undo                       take the last --write back
+  accel-migrate --out-root out src/*.cpp   write the migrated files to out/
+  accel-migrate -p build train.cpp         flags from build/compile_commands.json
+  accel-migrate train.cpp -- -std=c++20 -I include
+  accel-migrate --explain ACL0001          what a finding means
+
+EXIT CODES:
+
+  0  done, or nothing to do
+  1  a file was refused, or --check found something to change
+  2  usage
+  3  a file does not compile, or LibTorch was not found
+  4  internal error, or reading or writing failed
+)";
+
+/// The options, made when LLVM's own of the same names are gone.
+struct CommandLine {
+  cl::list<std::string> Files{cl::Positional, cl::desc("FILE... [-- FLAGS]"),
+                              cl::cat(Category), cl::sub(cl::SubCommand::getTopLevel())};
+  cl::opt<std::string> BuildDir{
+      "p", cl::value_desc("DIR"), cl::cat(Category),
+      cl::desc("Folder with the compile_commands.json (default: looked for "
+               "from the file's folder upwards, then LibTorch's own flags)")};
+  cl::opt<bool> Write{"write", cl::cat(Category),
+                      cl::desc("Change the files; `undo` takes it back")};
+  cl::opt<std::string> OutRoot{
+      "out-root", cl::value_desc("DIR"), cl::cat(Category),
+      cl::desc("Write the changed files below DIR and leave the sources alone")};
+  cl::opt<bool> Check{
+      "check", cl::cat(Category),
+      cl::desc("Only list the files that would change; exit code 1 if any")};
+  cl::opt<bool> PerProcessBatch{
+      "per-process-batch", cl::cat(Category),
+      cl::desc("Keep the batch size per process, so that the batch of all "
+               "grows with their number, instead of following the "
+               "single-device training")};
+  cl::opt<std::string> Explain{"explain", cl::value_desc("ID"),
+                               cl::cat(Category),
+                               cl::desc("Print the page of a finding or rule")};
+  cl::opt<bool> Quiet{
+      "quiet", cl::cat(Category),
+      cl::desc("Say nothing on the standard error but errors and refusals")};
+  cl::opt<ColorMode> Color{
+      "color", cl::cat(Category), cl::init(ColorMode::Auto),
+      cl::desc("Colour the output:"),
+      cl::values(clEnumValN(ColorMode::Auto, "auto", "on a terminal (default)"),
+                 clEnumValN(ColorMode::Always, "always", "always"),
+                 clEnumValN(ColorMode::Never, "never", "never"))};
+  cl::opt<bool> Stats{"stats", cl::cat(Category),
+                      cl::desc("Print how long each phase took")};
+  cl::opt<bool> NoCache{
+      "no-cache", cl::cat(Category),
+      cl::desc("Neither use nor make precompiled LibTorch headers in "
+               "$XDG_CACHE_HOME/accel (~/.cache/accel)")};
+  cl::opt<std::string> StateDir{
+      "state-dir", cl::value_desc("DIR"), cl::cat(Category),
+      cl::sub(cl::SubCommand::getTopLevel()), cl::sub(UndoCommand),
+      cl::desc("Keep what undo needs in DIR (default: .accel/undo in the "
+               "common folder of the changed files)")};
+  cl::opt<std::string> ResourceDir{
+      "resource-dir", cl::value_desc("DIR"), cl::cat(Category),
+      cl::desc("Clang's resource folder (clang-19 -print-resource-dir)")};
+  cl::opt<std::string> AccelInclude{
+      "accel-include", cl::value_desc("DIR"), cl::cat(Category),
+      cl::desc("Folder that holds accel/accel.h (default: looked for beside "
+               "the executable)")};
+  cl::list<std::string> UndoFiles{
+      cl::Positional, cl::desc("[FILE...]"), cl::cat(Category),
+      cl::sub(UndoCommand)};
+  cl::extrahelp Help{Examples};
+};
+
+} // namespace
+
+static void printVersion(raw_ostream &OS) {
+  OS << "accel-migrate " ACCEL_VERSION "\n"
+     << "clang " CLANG_VERSION_STRING ", configured with LibTorch "
+     << ACCEL_CONFIGURED_TORCH_VERSION "\n";
+}
+
+static bool wantsColor(ColorMode Mode, raw_fd_ostream &OS) {
+  bool Wants = Mode == ColorMode::Always ||
+               (Mode == ColorMode::Auto && OS.is_displayed() &&
+                !sys::Process::GetEnv("NO_COLOR"));
+  OS.enable_colors(Wants);
+  return Wants;
+}
+
+static int usageError(const Twine &Message) {
+  errs() << "accel-migrate: error: " << Message
+         << "\nTry 'accel-migrate --help'.\n";
+  return ExitUsage;
+}
+
+static int explain(StringRef Id) {
+  for (const EmbeddedPage *Page = EmbeddedPages; Page->Name; ++Page)
+    if (Id.equals_insensitive(Page->Name)) {
+      outs() << StringRef(Page->Text).trim() << '\n';
+      return ExitDone;
+    }
+  errs() << "accel-migrate: error: there is no page '" << Id
+         << "'; there are:\n";
+  for (const EmbeddedPage *Page = EmbeddedPages; Page->Name; ++Page)
+    errs() << "  " << Page->Name << '\n';
+  return ExitUsage;
+}
+
+static int runUndo(const CommandLine &Line, bool ColorErr) {
+  std::vector<std::string> Files;
+  for (const std::string &Name : Line.UndoFiles)
+    Files.push_back(realPath(Name));
+  Expected<UndoResult> Result = undo(Files, Line.StateDir);
+  if (!Result) {
+    std::error_code Code;
+    handleAllErrors(Result.takeError(), [&](const ErrorInfoBase &E) {
+      errs() << "accel-migrate: error: " << E.message() << '\n';
+      Code = E.convertToErrorCode();
+    });
+    return Code == std::errc::no_such_file_or_directory ? ExitRefused
+                                                        : ExitInternal;
+  }
+  for (const Finding &F : Result->Refusals)
+    printFinding(errs(), F, ColorErr);
+  for (const std::string &File : Result->Restored)
+    errs() << displayPath(File) << ": restored\n";
+  return Result->Refusals.empty() ? ExitDone : ExitRefused;
+}
+
+int main(int argc, char **argv) {
+  // LLVM has options --color and --stats of its own.
+  for (StringRef Name : {"color", "stats"})
+    if (cl::Option *O = cl::getRegisteredOptions().lookup(Name))
+      O->removeArgument();
+  static CommandLine Line;
+  cl::HideUnrelatedOptions(Category);
+  cl::HideUnrelatedOptions(Category, UndoCommand);
+  cl::SetVersionPrinter(printVersion);
+
+  // What stands behind `--` is the compiler's.
+  SessionOptions Options;
+  int OwnCount = std::find(argv, argv + argc, StringRef("--")) - argv;
+  if (OwnCount != argc)
+    Options.Frontend.Flags.emplace(argv + OwnCount + 1, argv + argc);
+
+  std::string Errors;
+  raw_string_ostream ErrorStream(Errors);
+  if (!cl::ParseCommandLineOptions(OwnCount, argv, Overview, &ErrorStream)) {
+    errs() << Errors;
+    return ExitUsage;
+  }
+
+  Options.ColorOut = wantsColor(Line.Color, outs());
+  Options.ColorErr = wantsColor(Line.Color, errs());
+  if (UndoCommand)
+    return runUndo(Line, Options.ColorErr);
+  if (!Line.Explain.empty())
+    return explain(Line.Explain);
+  if (Line.Files.empty())
+    return usageError("no files were given");
+  if (Line.Write + Line.Check + !Line.OutRoot.empty() > 1)
+    return usageError("--write, --check and --out-root exclude each other");
+  if (Options.Frontend.Flags && !Line.BuildDir.empty())
+    return usageError("-p and flags behind -- exclude each other");
+
+  Options.TheMode = Line.Write              ? SessionOptions::Write
+                    : Line.Check            ? SessionOptions::Check
+                    : Line.OutRoot.empty()  ? SessionOptions::Diff
+                                            : SessionOptions::Tree;
+  Options.Files = Line.Files;
+  Options.OutRoot = Line.OutRoot;
+  Options.StateDir = Line.StateDir;
+  Options.MatchSingleDevice = !Line.PerProcessBatch;
+  Options.Quiet = Line.Quiet;
+  Options.Stats = Line.Stats;
+  Options.Frontend.BuildDir = Line.BuildDir;
+  Options.Frontend.ResourceDir = Line.ResourceDir;
+  Options.Frontend.AccelIncludeDir = Line.AccelInclude;
+  Options.Frontend.UseCache = !Line.NoCache;
+  Options.Frontend.Executable =
+      sys::fs::getMainExecutable(argv[0], reinterpret_cast<void *>(&explain));
+  return runSession(std::move(Options));
+}

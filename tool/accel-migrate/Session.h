@@ -1,0 +1,40 @@
+//===- Session.h - One run of accel-migrate ---------------------*- C++ -*-===//
+
+#ifndef ACCEL_MIGRATE_TOOL_SESSION_H
+#define ACCEL_MIGRATE_TOOL_SESSION_H
+
+#include "accel/migrate/Edit.h"
+#include "accel/migrate/Frontend.h"
+#include "accel/migrate/Planner.h"
+
+namespace accel::migrate {
+
+/// In the order of precedence: a run ends with the greatest that applies.
+enum ExitCode {
+  ExitDone = 0,
+  ExitRefused = 1, ///< Or --check found something to do.
+  ExitUsage = 2,
+  ExitDoesNotCompile = 3,
+  ExitInternal = 4, ///< Or I/O.
+};
+
+struct SessionOptions {
+  enum Mode { Diff, Write, Tree, Check };
+  Mode TheMode = Diff;
+  std::vector<std::string> Files;
+  std::string OutRoot;
+  std::string StateDir;
+  bool MatchSingleDevice = true;
+  bool Quiet = false;
+  bool Stats = false;
+  bool ColorOut = false, ColorErr = false;
+  FrontendOptions Frontend;
+};
+
+/// Analyses the files, verifies what would come out, and shows or writes it.
+/// Returns the exit code.
+int runSession(SessionOptions Options);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_TOOL_SESSION_H

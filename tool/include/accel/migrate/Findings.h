@@ -1,0 +1,41 @@
+//===- Findings.h - The table of findings -----------------------*- C++ -*-===//
+
+#ifndef ACCEL_MIGRATE_FINDINGS_H
+#define ACCEL_MIGRATE_FINDINGS_H
+
+#include "accel/migrate/Change.h"
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+
+namespace accel::migrate {
+
+/// A row of Findings.def.
+struct FindingKind {
+  llvm::StringLiteral Id;
+  Severity Level;
+  llvm::StringLiteral Title; ///< Lower case, no full stop.
+};
+
+/// All rows, in the order of the table.
+llvm::ArrayRef<FindingKind> allFindingKinds();
+
+/// The row with this id, or null.
+const FindingKind *findFindingKind(llvm::StringRef Id);
+
+/// A finding with the severity that the table gives to `Id`, which must exist.
+Finding makeFinding(llvm::StringRef Id, TextRange Range, std::string Message,
+                    std::string Remedy = "");
+
+/// A page of docs/findings or docs/rules, compiled into the tool.
+struct EmbeddedPage {
+  const char *Name; ///< "ACL0001" or the rule's name.
+  const char *Text; ///< Markdown.
+};
+
+/// All pages, ended by a null name.
+extern const EmbeddedPage EmbeddedPages[];
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_FINDINGS_H

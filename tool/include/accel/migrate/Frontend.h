@@ -1,0 +1,114 @@
+//===- Frontend.h - From a file name to a parsed unit -----------*- C++ -*-===//
+//
+// Finds out how a file is compiled, parses it quickly, and hands the parsed
+// unit to a callback. What LibTorch's headers declare is precompiled once per
+// set of flags and kept in a cache; see PrefixCache.h.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_FRONTEND_H
+#define ACCEL_MIGRATE_FRONTEND_H
+
+#include "accel/migrate/Change.h"
+
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace clang {
+class ASTContext;
+class Preprocessor;
+} // namespace clang
+
+namespace accel::migrate {
+
+/// Texts that stand for the files on the disk: real path to content.
+using TextOverlay = std::map<std::string, std::string>;
+
+struct FrontendOptions {
+  /// Folder with a compile_commands.json (-p), or empty: one is looked for
+  /// from the file's folder upwards.
+  std::string BuildDir;
+  /// The flags behind `--`; they come before any compile_commands.json.
+  std::optional<std::vector<std::string>> Flags;
+  /// Clang's resource folder (--resource-dir), or empty: looked for.
+  std::string ResourceDir;
+  /// Folder that holds accel/accel.h, or empty: looked for.
+  std::string AccelIncludeDir;
+  /// False: nothing is read from or written to the cache.
+  bool UseCache = true;
+  /// The running executable; things are looked for beside it.
+  std::string Executable;
+  /// Called before LibTorch's headers are precompiled, which takes a while.
+  std::function<void()> OnPrecompile;
+};
+
+/// Seconds of wall time, by phase.
+struct ParseTimes {
+  double Precompile = 0; ///< Making the cached prefix, when it was not there.
+  double Parse = 0;
+  double Callback = 0;
+};
+
+/// What became of one unit.
+struct ParsedUnit {
+  enum class Status {
+    Parsed,
+    /// It has errors, LibTorch is missing, or the command is of no use.
+    Rejected,
+    /// Clang or the callback crashed.
+    Crashed,
+  };
+  Status State = Status::Rejected;
+  /// Says why, unless the state is `Parsed`.
+  Finding Problem;
+  /// Things to know about a unit that was parsed.
+  std::vector<Finding> Notes;
+  /// All files of the user's own (not of the system, LibTorch or accel) that
+  /// were read, and their texts as they were read.
+  TextOverlay UserFiles;
+  /// Whether the LibTorch part came from the cache.
+  bool UsedPrefix = false;
+  ParseTimes Times;
+};
+
+/// Called with a unit that has no errors, with the traversal scope set to the
+/// user's own declarations. Nothing of the unit outlives the call.
+using UnitCallback =
+    llvm::function_ref<void(clang::ASTContext &, clang::Preprocessor &)>;
+
+class Frontend {
+public:
+  /// Fails when Clang's builtin headers are nowhere to be found or
+  /// `BuildDir` has no usable compile_commands.json.
+  static llvm::Expected<std::unique_ptr<Frontend>> create(FrontendOptions);
+  ~Frontend();
+
+  /// Parses `File`, with `Overlay` in place of what is on the disk.
+  ParsedUnit parse(llvm::StringRef File, const TextOverlay &Overlay,
+                   UnitCallback OnUnit);
+
+  /// Whether a file (by real path) belongs to the project that the parsed
+  /// files belong to, so that it may be changed. The project of a file is the
+  /// nearest folder above it that holds .git, or else the folder it is in.
+  bool mayEdit(llvm::StringRef RealPath) const;
+
+private:
+  class Impl;
+  explicit Frontend(std::unique_ptr<Impl>);
+  std::unique_ptr<Impl> TheImpl;
+};
+
+/// The path without symlinks, or the absolute path if there is no such file.
+std::string realPath(llvm::StringRef Path);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_FRONTEND_H

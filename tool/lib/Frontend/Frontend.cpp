@@ -1,0 +1,426 @@
+//===- Frontend.cpp - From a file name to a parsed unit -------------------===//
+
+#include "accel/migrate/Frontend.h"
+
+#include "CompileCommands.h"
+#include "FirstError.h"
+#include "IncludeScan.h"
+#include "PrefixCache.h"
+#include "UserScope.h"
+
+#include "accel/migrate/Findings.h"
+
+#include "clang/AST/ASTConsumer.h"
+#include "clang/Frontend/CompilerInstance.h"
+#include "clang/Frontend/FrontendActions.h"
+#include "clang/Frontend/Utils.h"
+#include "clang/Lex/PPCallbacks.h"
+#include "clang/Lex/PreprocessorOptions.h"
+#include "clang/Sema/Sema.h"
+#include "llvm/Support/CrashRecoveryContext.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+#include <chrono>
+
+using namespace llvm;
+using namespace clang;
+
+namespace accel::migrate {
+
+namespace {
+
+/// Clang recurses deeply in long expressions and template arguments.
+constexpr unsigned StackBytes = 64u << 20;
+
+double secondsSince(std::chrono::steady_clock::time_point Start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - Start)
+      .count();
+}
+
+/// How a unit is parsed.
+struct Way {
+  /// LibTorch's headers come precompiled from this file; empty: as text.
+  StringRef Prefix;
+  /// Bodies of functions that are not the user's are not parsed.
+  bool SkipBodies = false;
+};
+
+/// What one attempt found out.
+struct Attempt {
+  FirstError Error;
+  /// The unit includes <torch/torch.h>, and nothing before it can change what
+  /// it means: the precompiled form was the right one.
+  bool PrefixFits = false;
+  double CallbackSeconds = 0;
+  bool CallbackRan = false;
+  TextOverlay UserFiles;
+};
+
+/// Watches what stands before the first include of <torch/torch.h>.
+class PrefixWatch : public PPCallbacks {
+public:
+  PrefixWatch(Attempt &Result, const SourceManager &SM, UserLocations &User)
+      : Result(Result), SM(SM), User(User) {}
+
+  void InclusionDirective(SourceLocation, const Token &, StringRef Name, bool,
+                          CharSourceRange, OptionalFileEntryRef, StringRef,
+                          StringRef, const clang::Module *, bool,
+                          SrcMgr::CharacteristicKind) override {
+    if (Name == "torch/torch.h" || Name == "torch/all.h")
+      decide(true);
+  }
+
+  // A macro of the user's may be meant for LibTorch's headers.
+  void MacroDefined(const Token &Name, const MacroDirective *MD) override {
+    if (!Decided && User.contains(Name.getLocation(), SM) &&
+        !isHeaderGuard(Name, *MD->getMacroInfo()))
+      decide(false);
+  }
+
+  void MacroUndefined(const Token &Name, const MacroDefinition &,
+                      const MacroDirective *) override {
+    if (!Decided && User.contains(Name.getLocation(), SM))
+      decide(false);
+  }
+
+private:
+  void decide(bool Fits) {
+    if (!Decided)
+      Result.PrefixFits = Fits;
+    Decided = true;
+  }
+
+  /// Clang only knows at the end of a header what its guard is.
+  bool isHeaderGuard(const Token &Name, const MacroInfo &Macro) const {
+    auto [File, Offset] = SM.getDecomposedLoc(Name.getLocation());
+    StringRef Before = SM.getBufferData(File).take_front(Offset);
+    return File != SM.getMainFileID() && Macro.getNumTokens() == 0 &&
+           Before.contains(
+               ("#ifndef " + Name.getIdentifierInfo()->getName()).str());
+  }
+
+  Attempt &Result;
+  const SourceManager &SM;
+  UserLocations &User;
+  bool Decided = false;
+};
+
+/// Collects the user's declarations and hands the finished unit on.
+class ScopedConsumer : public ASTConsumer {
+public:
+  ScopedConsumer(CompilerInstance &Compiler, UserLocations &User,
+                 Attempt &Result, bool NeedsFit, UnitCallback OnUnit)
+      : Compiler(Compiler), User(User), Result(Result), NeedsFit(NeedsFit),
+        OnUnit(OnUnit) {}
+
+  bool HandleTopLevelDecl(DeclGroupRef Group) override {
+    for (Decl *D : Group)
+      if (User.contains(D->getLocation(), Compiler.getSourceManager()))
+        Scope.push_back(D);
+    return true;
+  }
+
+  bool shouldSkipFunctionBody(Decl *D) override {
+    return !User.contains(D->getLocation(), Compiler.getSourceManager());
+  }
+
+  void HandleTranslationUnit(ASTContext &Context) override {
+    SourceManager &SM = Compiler.getSourceManager();
+    for (unsigned I = 1, N = SM.local_sloc_entry_size(); I < N; ++I) {
+      const SrcMgr::SLocEntry &Entry = SM.getLocalSLocEntry(I);
+      if (!Entry.isFile() || !Entry.getFile().getContentCache().OrigEntry)
+        continue;
+      FileID File = SM.getFileID(SourceLocation::getFromRawEncoding(
+          Entry.getOffset()));
+      if (User.contains(File, SM))
+        Result.UserFiles.try_emplace(
+            SM.getFileManager()
+                .getCanonicalName(*SM.getFileEntryRefForID(File))
+                .str(),
+            SM.getBufferData(File).str());
+    }
+    if (Compiler.getDiagnostics().hasErrorOccurred() ||
+        (NeedsFit && !Result.PrefixFits))
+      return;
+    auto Start = std::chrono::steady_clock::now();
+    Context.setTraversalScope(Scope);
+    OnUnit(Context, Compiler.getPreprocessor());
+    Result.CallbackRan = true;
+    Result.CallbackSeconds = secondsSince(Start);
+  }
+
+private:
+  CompilerInstance &Compiler;
+  UserLocations &User;
+  Attempt &Result;
+  bool NeedsFit;
+  UnitCallback OnUnit;
+  std::vector<Decl *> Scope;
+};
+
+class ScopedAction : public ASTFrontendAction {
+public:
+  ScopedAction(UserLocations &User, Attempt &Result, bool NeedsFit,
+               UnitCallback OnUnit)
+      : User(User), Result(Result), NeedsFit(NeedsFit), OnUnit(OnUnit) {}
+
+  std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance &Compiler,
+                                                 StringRef) override {
+    Preprocessor &PP = Compiler.getPreprocessor();
+    PP.addPPCallbacks(std::make_unique<PrefixWatch>(
+        Result, Compiler.getSourceManager(), User));
+    return std::make_unique<ScopedConsumer>(Compiler, User, Result, NeedsFit,
+                                            OnUnit);
+  }
+
+private:
+  UserLocations &User;
+  Attempt &Result;
+  bool NeedsFit;
+  UnitCallback OnUnit;
+};
+
+} // namespace
+
+class Frontend::Impl {
+public:
+  explicit Impl(FrontendOptions Options) : Options(std::move(Options)) {}
+
+  Error prepare();
+  ParsedUnit parse(StringRef File, const TextOverlay &Overlay,
+                   UnitCallback OnUnit);
+  bool mayEdit(StringRef RealPath) const {
+    return any_of(Scopes, [&](const auto &Scope) {
+      return Scope.second.mayEdit(RealPath);
+    });
+  }
+
+private:
+  void parseUnprotected(StringRef File, const TextOverlay &Overlay,
+                        UnitCallback OnUnit, ParsedUnit &Result);
+  Attempt attempt(Way How, StringRef File, const UnitCommand &Command,
+                  const TextOverlay &Overlay, const UserScope &Scope,
+                  UnitCallback OnUnit);
+  const UserScope &scopeOf(StringRef File, const UnitCommand &Command);
+
+  FrontendOptions Options;
+  Surroundings Found;
+  std::unique_ptr<CompileCommands> Commands;
+  std::optional<PrefixCache> Prefixes;
+  std::map<std::string, UserScope> Scopes; ///< By main file.
+};
+
+Error Frontend::Impl::prepare() {
+  Expected<Surroundings> F = Surroundings::find(Options);
+  if (!F)
+    return F.takeError();
+  Found = std::move(*F);
+  auto C = CompileCommands::create(Options, Found);
+  if (!C)
+    return C.takeError();
+  Commands = std::move(*C);
+  if (Options.UseCache)
+    Prefixes.emplace(Options.OnPrecompile);
+  CrashRecoveryContext::Enable();
+  return Error::success();
+}
+
+const UserScope &Frontend::Impl::scopeOf(StringRef File,
+                                         const UnitCommand &Command) {
+  std::string Real = realPath(File);
+  std::vector<std::string> Foreign = Command.TorchDirs;
+  Foreign.push_back(Found.ResourceDir);
+  if (!Found.AccelIncludeDir.empty())
+    Foreign.push_back(Found.AccelIncludeDir);
+  std::string BuildDir =
+      Options.BuildDir.empty() ? "" : realPath(Options.BuildDir);
+  return Scopes.try_emplace(Real, Real, std::move(Foreign), BuildDir)
+      .first->second;
+}
+
+static StringRef languageOf(StringRef File) {
+  StringRef Extension = sys::path::extension(File);
+  return Extension.starts_with(".h") || Extension == ".ipp" ||
+                 Extension == ".inl"
+             ? "c++-header"
+             : "c++";
+}
+
+Attempt Frontend::Impl::attempt(Way How, StringRef File,
+                                const UnitCommand &Command,
+                                const TextOverlay &Overlay,
+                                const UserScope &Scope, UnitCallback OnUnit) {
+  Attempt Result;
+  UserLocations User(Scope);
+  FirstErrorConsumer Diagnostics(Result.Error, User);
+
+  IntrusiveRefCntPtr<vfs::FileSystem> FS = vfs::createPhysicalFileSystem();
+  FS->setCurrentWorkingDirectory(Command.Directory);
+  std::vector<std::string> Words = Command.forFile(File, languageOf(File));
+  std::vector<const char *> Pointers;
+  for (const std::string &Word : Words)
+    Pointers.push_back(Word.c_str());
+  CreateInvocationOptions InvocationOptions;
+  InvocationOptions.Diags = CompilerInstance::createDiagnostics(
+      new DiagnosticOptions, &Diagnostics, /*ShouldOwnClient=*/false);
+  InvocationOptions.VFS = FS;
+  std::shared_ptr<CompilerInvocation> Invocation =
+      createInvocation(Pointers, InvocationOptions);
+  if (!Invocation) {
+    Result.Error.IsCommandLine = true;
+    return Result;
+  }
+  Invocation->getFrontendOpts().DisableFree = false;
+  Invocation->getFrontendOpts().SkipFunctionBodies = How.SkipBodies;
+  Invocation->getDiagnosticOpts().ErrorLimit = 20;
+  PreprocessorOptions &PPOptions = Invocation->getPreprocessorOpts();
+  if (!How.Prefix.empty()) {
+    PPOptions.ImplicitPCHInclude = How.Prefix.str();
+    HeaderSearchOptions &Search = Invocation->getHeaderSearchOpts();
+    // A changed compiler or LibTorch must not go unnoticed.
+    Search.ModulesValidateSystemHeaders = true;
+    Search.ModulesValidateDiagnosticOptions = false;
+  }
+  for (const auto &[Path, Text] : Overlay)
+    PPOptions.addRemappedFile(
+        Path, MemoryBuffer::getMemBufferCopy(Text, Path).release());
+
+  CompilerInstance Compiler;
+  Compiler.setInvocation(std::move(Invocation));
+  Compiler.setVerboseOutputStream(llvm::nulls());
+  Compiler.createDiagnostics(&Diagnostics, /*ShouldOwnClient=*/false);
+  Compiler.createFileManager(FS);
+  ScopedAction Action(User, Result, /*NeedsFit=*/!How.Prefix.empty(), OnUnit);
+  Compiler.ExecuteAction(Action);
+  return Result;
+}
+
+static Finding problemOf(const FirstError &Error, StringRef File,
+                         const Surroundings &Found) {
+  if (Error.IsCommandLine)
+    return makeFinding("ACL0003", {realPath(File), 0, 0},
+                       Error.Message.empty()
+                           ? "Clang makes nothing of the compile command"
+                           : "Clang rejects the compile command: " +
+                                 Error.Message,
+                       "Give the flags that matter (-I, -D, -std) behind --.");
+  Finding Problem;
+  if (Error.missesHeaderOf("torch/") || Error.missesHeaderOf("ATen/") ||
+      Error.missesHeaderOf("c10/")) {
+    Problem = makeFinding("ACL0002", Error.Place, Error.Message);
+    if (!Found.TorchProblem.empty())
+      Problem.Remedy = Found.TorchProblem;
+    else if (!Found.Torch)
+      Problem.Remedy =
+          "set ACCEL_LIBTORCH to the folder of the unpacked LibTorch, name the "
+          "build folder with -p, or give its include folders behind --";
+    else
+      Problem.Remedy = "the LibTorch at " + Found.Torch->Root +
+                       " does not have this header; name the right one with "
+                       "ACCEL_LIBTORCH, -p or behind --";
+  } else {
+    Problem = makeFinding("ACL0001", Error.Place, Error.Message, Error.hint());
+  }
+  Problem.Line = Error.Line;
+  Problem.Column = Error.Column;
+  return Problem;
+}
+
+void Frontend::Impl::parseUnprotected(StringRef File,
+                                      const TextOverlay &Overlay,
+                                      UnitCallback OnUnit, ParsedUnit &Result) {
+  SmallString<256> Absolute(File);
+  sys::fs::make_absolute(Absolute);
+  sys::path::remove_dots(Absolute);
+
+  Expected<UnitCommand> Command = Commands->find(Absolute);
+  if (!Command) {
+    Result.Problem =
+        makeFinding("ACL0003", {realPath(File), 0, 0},
+                    toString(Command.takeError()),
+                    "Give the file's flags behind -- instead of -p.");
+    return;
+  }
+  if (!Command->InferredFrom.empty())
+    Result.Notes.push_back(
+        makeFinding("ACL0005", {realPath(File), 0, 0},
+                    "not in compile_commands.json; the flags of " +
+                        Command->InferredFrom + " are used"));
+  const UserScope &Scope = scopeOf(File, *Command);
+
+  auto Run = [&](Way How) {
+    auto Start = std::chrono::steady_clock::now();
+    Attempt A = attempt(How, Absolute, *Command, Overlay, Scope, OnUnit);
+    Result.Times.Parse += secondsSince(Start) - A.CallbackSeconds;
+    Result.Times.Callback += A.CallbackSeconds;
+    Result.UserFiles = std::move(A.UserFiles);
+    if (A.CallbackRan)
+      Result.State = ParsedUnit::Status::Parsed;
+    else
+      Result.Problem = problemOf(A.Error, File, Found);
+    return A;
+  };
+
+  if (Prefixes && mentionsTorch(Absolute, *Command, Overlay)) {
+    // The second try is for a file in the cache that is no longer good.
+    for (int Try = 0; Try != 2; ++Try) {
+      auto Start = std::chrono::steady_clock::now();
+      std::string Prefix = Prefixes->get(*Command);
+      Result.Times.Precompile += secondsSince(Start);
+      if (Prefix.empty())
+        break;
+      Attempt A = Run({Prefix, /*SkipBodies=*/false});
+      if (A.Error.IsPrefixProblem) {
+        Prefixes->discard(Prefix);
+        continue;
+      }
+      Result.UsedPrefix = A.PrefixFits;
+      if (A.PrefixFits)
+        return;
+      break;
+    }
+  }
+  // Without its body a function can be of less use to the rest than it should
+  // be; an error that may come from that is not believed.
+  Attempt A = Run({"", /*SkipBodies=*/true});
+  if (!A.CallbackRan && !A.Error.IsPlain && !A.Error.IsCommandLine)
+    Run({"", /*SkipBodies=*/false});
+}
+
+ParsedUnit Frontend::Impl::parse(StringRef File, const TextOverlay &Overlay,
+                                 UnitCallback OnUnit) {
+  ParsedUnit Result;
+  CrashRecoveryContext Guard;
+  if (!Guard.RunSafelyOnThread(
+          [&] { parseUnprotected(File, Overlay, OnUnit, Result); },
+          StackBytes)) {
+    Result.State = ParsedUnit::Status::Crashed;
+    Result.Problem = makeFinding(
+        "ACL0004", {realPath(File), 0, 0},
+        "the analysis crashed; the file is left alone",
+        "Please report it, with the file if you can.");
+  }
+  return Result;
+}
+
+Frontend::Frontend(std::unique_ptr<Impl> I) : TheImpl(std::move(I)) {}
+Frontend::~Frontend() = default;
+
+Expected<std::unique_ptr<Frontend>> Frontend::create(FrontendOptions Options) {
+  auto NewImpl = std::make_unique<Impl>(std::move(Options));
+  if (Error E = NewImpl->prepare())
+    return E;
+  return std::unique_ptr<Frontend>(new Frontend(std::move(NewImpl)));
+}
+
+ParsedUnit Frontend::parse(StringRef File, const TextOverlay &Overlay,
+                           UnitCallback OnUnit) {
+  return TheImpl->parse(File, Overlay, OnUnit);
+}
+
+bool Frontend::mayEdit(StringRef RealPath) const {
+  return TheImpl->mayEdit(RealPath);
+}
+
+} // namespace accel::migrate

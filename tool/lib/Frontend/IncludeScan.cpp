@@ -1,0 +1,75 @@
+//===- IncludeScan.cpp - Does a file include LibTorch? --------------------===//
+
+#include "IncludeScan.h"
+
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+
+using namespace llvm;
+
+namespace accel::migrate {
+
+/// What stands between the delimiters of the include that `Line` is, if any.
+static StringRef includedName(StringRef Line) {
+  Line = Line.ltrim();
+  if (!Line.consume_front("#"))
+    return "";
+  Line = Line.ltrim();
+  if (!Line.consume_front("include"))
+    return "";
+  Line = Line.ltrim();
+  if (Line.consume_front("<"))
+    return Line.take_until([](char C) { return C == '>'; });
+  if (Line.consume_front("\""))
+    return Line.take_until([](char C) { return C == '"'; });
+  return "";
+}
+
+bool mentionsTorch(StringRef File, const UnitCommand &Command,
+                   const TextOverlay &Overlay) {
+  std::vector<std::string> Dirs;
+  for (size_t I = 0; I + 1 < Command.Arguments.size(); ++I)
+    if ((Command.Arguments[I] == "-I" || Command.Arguments[I] == "-iquote") &&
+        !is_contained(Command.TorchDirs, realPath(Command.Arguments[I + 1])))
+      Dirs.push_back(Command.Arguments[I + 1]);
+
+  std::vector<std::string> ToSee = {realPath(File)};
+  StringSet<> Seen;
+  while (!ToSee.empty()) {
+    std::string Path = std::move(ToSee.back());
+    ToSee.pop_back();
+    if (!Seen.insert(Path).second)
+      continue;
+    std::unique_ptr<MemoryBuffer> Buffer;
+    StringRef Text;
+    if (auto Entry = Overlay.find(Path); Entry != Overlay.end()) {
+      Text = Entry->second;
+    } else if (auto Read = MemoryBuffer::getFile(Path)) {
+      Buffer = std::move(*Read);
+      Text = Buffer->getBuffer();
+    }
+    while (!Text.empty()) {
+      auto [Line, Rest] = Text.split('\n');
+      Text = Rest;
+      StringRef Name = includedName(Line);
+      if (Name.empty())
+        continue;
+      if (Name == "torch/torch.h" || Name == "torch/all.h")
+        return true;
+      auto See = [&](StringRef Dir) {
+        std::string Included = (Dir + "/" + Name).str();
+        if (!sys::fs::exists(Included))
+          return false;
+        ToSee.push_back(realPath(Included));
+        return true;
+      };
+      if (!See(sys::path::parent_path(Path)))
+        (void)any_of(Dirs, See);
+    }
+  }
+  return false;
+}
+
+} // namespace accel::migrate

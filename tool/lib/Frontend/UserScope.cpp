@@ -1,0 +1,76 @@
+//===- UserScope.cpp - Which files are the user's own ---------------------===//
+
+#include "UserScope.h"
+
+#include "clang/Basic/FileManager.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+using namespace llvm;
+using namespace clang;
+
+namespace accel::migrate {
+
+static bool isBelow(StringRef Path, StringRef Dir) {
+  return !Dir.empty() && Path.starts_with(Dir) &&
+         (Dir.ends_with("/") || Path.substr(Dir.size()).starts_with("/"));
+}
+
+/// The nearest folder above that is a git work tree; else the topmost of the
+/// folders above that have a CMakeLists.txt without a gap; else its own folder.
+static std::string projectOf(StringRef File) {
+  StringRef Own = sys::path::parent_path(File);
+  for (StringRef At = Own; !At.empty(); At = sys::path::parent_path(At))
+    if (sys::fs::exists(At + "/.git"))
+      return At.str();
+  StringRef Top = Own;
+  for (StringRef At = Own; sys::fs::exists(At + "/CMakeLists.txt");
+       At = sys::path::parent_path(At))
+    Top = At;
+  return Top.str();
+}
+
+UserScope::UserScope(StringRef MainFile, std::vector<std::string> Foreign,
+                     StringRef BuildDir)
+    : Project(projectOf(MainFile)), Foreign(std::move(Foreign)) {
+  if (!isBelow(MainFile, BuildDir))
+    Generated = BuildDir.str();
+}
+
+bool UserScope::isForeign(StringRef RealPath) const {
+  return any_of(Foreign, [&](StringRef Dir) { return isBelow(RealPath, Dir); });
+}
+
+bool UserScope::isUser(StringRef RealPath, bool IsSystemHeader) const {
+  if (isForeign(RealPath))
+    return false;
+  if (isBelow(RealPath, Project))
+    return true;
+  return !IsSystemHeader && !isBelow(RealPath, "/usr");
+}
+
+bool UserScope::mayEdit(StringRef RealPath) const {
+  return isBelow(RealPath, Project) && !isForeign(RealPath) &&
+         !isBelow(RealPath, Generated);
+}
+
+bool UserLocations::contains(FileID File, const SourceManager &SM) {
+  if (File.isInvalid())
+    return false;
+  auto [Entry, IsNew] = Known.try_emplace(File, false);
+  if (!IsNew)
+    return Entry->second;
+  OptionalFileEntryRef Ref = SM.getFileEntryRefForID(File);
+  if (!Ref)
+    return false;
+  bool IsSystem = SrcMgr::isSystem(
+      SM.getFileCharacteristic(SM.getLocForStartOfFile(File)));
+  StringRef Real = SM.getFileManager().getCanonicalName(*Ref);
+  return Entry->second = File == SM.getMainFileID() || Scope.isUser(Real, IsSystem);
+}
+
+bool UserLocations::contains(SourceLocation Loc, const SourceManager &SM) {
+  return Loc.isValid() && contains(SM.getFileID(SM.getExpansionLoc(Loc)), SM);
+}
+
+} // namespace accel::migrate
