@@ -1,21 +1,43 @@
 # Finds LibTorch without find_package(Torch), which wants a CUDA toolkit at
 # configure time for a CUDA wheel even when the program only uses the CPU.
 #
-# Looked for in this order, the first hit wins:
-#   ACCEL_LIBTORCH (a folder that holds include/ and lib/, or that holds torch/ with them),
-#   the environment variable ACCEL_LIBTORCH, Torch_DIR, CMAKE_PREFIX_PATH, .deps/libtorch.
+# ACCEL_LIBTORCH (a folder that holds include/ and lib/, or that holds torch/ with them) or else the
+# environment variable of that name is taken at its word. Without them the first hit wins:
+#   Torch_DIR, CMAKE_PREFIX_PATH, ACCEL_TORCH_FALLBACK (an installed accel: what it was built against),
+#   .deps/libtorch.
 #
 # Sets ACCEL_TORCH_ROOT, ACCEL_TORCH_VERSION, ACCEL_TORCH_INCLUDE_DIRS,
 # ACCEL_TORCH_LIBRARY_DIR and ACCEL_TORCH_CXX_STANDARD and defines the imported target accel::libtorch
-# (torch_cpu and c10 only).
-
-set(_accel_torch_candidates "${ACCEL_LIBTORCH}" "$ENV{ACCEL_LIBTORCH}")
-if(Torch_DIR)
-  list(APPEND _accel_torch_candidates "${Torch_DIR}/../../..")
-endif()
-list(APPEND _accel_torch_candidates ${CMAKE_PREFIX_PATH} "${CMAKE_CURRENT_LIST_DIR}/../.deps/libtorch")
+# (torch_cpu and c10 only). Included from accelConfig.cmake it does not stop at a failure, but
+# leaves ACCEL_TORCH_ROOT empty and says why in ACCEL_TORCH_NOT_FOUND.
 
 set(ACCEL_TORCH_ROOT "")
+set(ACCEL_TORCH_NOT_FOUND "")
+
+# Expects to be followed by return().
+macro(_accel_torch_fail)
+  set(ACCEL_TORCH_ROOT "")
+  string(CONCAT ACCEL_TORCH_NOT_FOUND ${ARGV})
+  if(NOT CMAKE_FIND_PACKAGE_NAME STREQUAL "accel")
+    message(FATAL_ERROR "${ACCEL_TORCH_NOT_FOUND}")
+  endif()
+endmacro()
+
+set(_accel_torch_named "${ACCEL_LIBTORCH}")
+if(NOT _accel_torch_named)
+  set(_accel_torch_named "$ENV{ACCEL_LIBTORCH}")
+endif()
+if(_accel_torch_named)
+  set(_accel_torch_candidates "${_accel_torch_named}")
+else()
+  set(_accel_torch_candidates "")
+  if(Torch_DIR)
+    list(APPEND _accel_torch_candidates "${Torch_DIR}/../../..")
+  endif()
+  list(APPEND _accel_torch_candidates
+    ${CMAKE_PREFIX_PATH} "${ACCEL_TORCH_FALLBACK}" "${CMAKE_CURRENT_LIST_DIR}/../.deps/libtorch")
+endif()
+
 foreach(_dir IN LISTS _accel_torch_candidates)
   foreach(_sub "" "/torch" "/../..")
     if(_dir AND NOT ACCEL_TORCH_ROOT
@@ -25,16 +47,18 @@ foreach(_dir IN LISTS _accel_torch_candidates)
     endif()
   endforeach()
 endforeach()
-if((ACCEL_LIBTORCH OR DEFINED ENV{ACCEL_LIBTORCH}) AND NOT ACCEL_TORCH_ROOT)
-  message(FATAL_ERROR
-    "ACCEL_LIBTORCH is '${ACCEL_LIBTORCH}$ENV{ACCEL_LIBTORCH}', which holds no LibTorch "
+if(_accel_torch_named AND NOT ACCEL_TORCH_ROOT)
+  _accel_torch_fail(
+    "ACCEL_LIBTORCH is '${_accel_torch_named}', which holds no LibTorch "
     "(no include/torch/csrc/api/include/torch/torch.h with lib/libtorch_cpu.so beside it). "
     "Point it at the unpacked LibTorch, or leave it empty and run scripts/setup.")
+  return()
 endif()
 if(NOT ACCEL_TORCH_ROOT)
-  message(FATAL_ERROR
+  _accel_torch_fail(
     "LibTorch was not found. Run scripts/setup, which fetches it into .deps/libtorch, "
     "or name your own with -DACCEL_LIBTORCH=DIR or -DCMAKE_PREFIX_PATH=DIR.")
+  return()
 endif()
 
 set(ACCEL_TORCH_INCLUDE_DIRS "${ACCEL_TORCH_ROOT}/include" "${ACCEL_TORCH_ROOT}/include/torch/csrc/api/include")
@@ -52,7 +76,8 @@ foreach(_part MAJOR MINOR PATCH)
 endforeach()
 list(JOIN ACCEL_TORCH_VERSION "." ACCEL_TORCH_VERSION)
 if(ACCEL_TORCH_VERSION VERSION_LESS 2.7)
-  message(FATAL_ERROR "LibTorch ${ACCEL_TORCH_VERSION} at ${ACCEL_TORCH_ROOT} is too old: accel needs 2.7 or newer (2.6 has the old C++ ABI).")
+  _accel_torch_fail("LibTorch ${ACCEL_TORCH_VERSION} at ${ACCEL_TORCH_ROOT} is too old: accel needs 2.7 or newer (2.6 has the old C++ ABI).")
+  return()
 endif()
 # LibTorch 2.15's headers refuse C++17.
 if(ACCEL_TORCH_VERSION VERSION_LESS 2.15)

@@ -46,6 +46,10 @@ Running::Running(
   arguments.push_back(nullptr);
   pid_ = fork();
   if (pid_ == 0) {
+    // Whoever runs the tests in the background ignores SIGINT and SIGQUIT.
+    for (int number : {SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGPIPE}) {
+      ::signal(number, SIG_DFL);
+    }
     for (const auto& [name, value] : surroundings.environment) {
       value.empty() ? unsetenv(name.c_str())
                     : setenv(name.c_str(), value.c_str(), 1);

@@ -61,14 +61,14 @@ TEST(Signals, ReachGrandchildren) {
   Launched launched({"-n", "2"}, {"child", "child"});
   const pid_t child = launched.folder.wait_for_pid("child.1.pid");
   launched.running->signal(SIGTERM);
-  EXPECT_EQ(launched.running->wait(5).status, 128 + SIGTERM);
+  EXPECT_EQ(launched.running->wait(9).status, 128 + SIGTERM);
   EXPECT_FALSE(alive(child));
 }
 
 TEST(Signals, SigtermEndsALaunchByItsNumber) {
   Launched launched({"-n", "2"}, {});
   launched.running->signal(SIGTERM);
-  const Result result = launched.running->wait(5);
+  const Result result = launched.running->wait(9);
   EXPECT_EQ(result.status, 128 + SIGTERM);
   EXPECT_EQ(result.err, "accel: stopped by SIGTERM\n");
   EXPECT_FALSE(alive(launched.first));
@@ -78,7 +78,7 @@ TEST(Signals, SigtermEndsALaunchByItsNumber) {
 TEST(Signals, SigintEndsTheLauncherAsItEndsAProgram) {
   Launched launched({"-n", "2"}, {});
   launched.running->signal(SIGINT);
-  const Result result = launched.running->wait(5);
+  const Result result = launched.running->wait(9);
   // By the signal, not by exit(130): a shell's loop ends then, too.
   EXPECT_EQ(result.status, -SIGINT);
   EXPECT_EQ(result.err, "accel: stopped by SIGINT\n");
@@ -87,7 +87,7 @@ TEST(Signals, SigintEndsTheLauncherAsItEndsAProgram) {
 TEST(Signals, AProcessThatFailsAfterASignalIsStillNamed) {
   Launched launched({"-n", "2"}, {"trap-exit", "7"});
   launched.running->signal(SIGTERM);
-  const Result result = launched.running->wait(5);
+  const Result result = launched.running->wait(9);
   EXPECT_EQ(result.status, 7);
   EXPECT_NE(
       result.err.find("SIGTERM was passed on to all processes"),
@@ -99,7 +99,7 @@ TEST(Signals, AProcessThatFailsAfterASignalIsStillNamed) {
 TEST(Signals, WhoIgnoresThemIsKilledAfterTheGracePeriod) {
   Launched launched({"-n", "2", "--grace-period", "0.5"}, {"ignore"});
   launched.running->signal(SIGTERM);
-  const Result result = launched.running->wait(5);
+  const Result result = launched.running->wait(9);
   EXPECT_EQ(result.status, 128 + SIGKILL);
   EXPECT_FALSE(alive(launched.first));
   EXPECT_FALSE(alive(launched.second));
@@ -110,7 +110,7 @@ TEST(Signals, ASecondSigintKillsAtOnce) {
   launched.running->signal(SIGINT);
   EXPECT_FALSE(eventually([&] { return !alive(launched.first); }, 0.3));
   launched.running->signal(SIGINT);
-  EXPECT_EQ(launched.running->wait(5).status, 128 + SIGKILL);
+  EXPECT_EQ(launched.running->wait(9).status, 128 + SIGKILL);
   EXPECT_FALSE(alive(launched.first));
   EXPECT_FALSE(alive(launched.second));
 }
@@ -130,7 +130,7 @@ TEST(Signals, SuspendingTheLauncherSuspendsTheProcesses) {
   launched.running->signal(SIGCONT);
   EXPECT_TRUE(both_are('S'));
   launched.running->signal(SIGTERM);
-  EXPECT_EQ(launched.running->wait(5).status, 128 + SIGTERM);
+  EXPECT_EQ(launched.running->wait(9).status, 128 + SIGTERM);
 }
 
 TEST(Signals, ThatWereIgnoredFromTheStartStayIgnored) {
@@ -149,7 +149,7 @@ TEST(Signals, ThatWereIgnoredFromTheStartStayIgnored) {
   running.signal(SIGHUP);
   usleep(100000);
   Running({"/bin/touch", folder / "go"}).wait();
-  EXPECT_EQ(running.wait(5).status, 0);
+  EXPECT_EQ(running.wait(9).status, 0);
 }
 
 } // namespace
