@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace accel {
+namespace {
+
+/// Set in the thread that runs the loop. Data workers and other threads work on
+/// complete batches, and must not look at what the loop's thread changes.
+thread_local bool runs_the_loop = false;
+
+} // namespace
 
 GradientState& GradientState::get() {
   static GradientState state;
@@ -34,6 +41,9 @@ bool GradientState::in_dataloader() const {
 }
 
 std::optional<BatchShare> GradientState::share() const {
+  if (!runs_the_loop) {
+    return std::nullopt;
+  }
   const auto loader = active();
   // A loader that began after `set_share` (an evaluation inside the training
   // step) is the innermost of the two.
@@ -44,6 +54,7 @@ std::optional<BatchShare> GradientState::share() const {
 }
 
 void GradientState::set_share(BatchShare share) {
+  runs_the_loop = true;
   active(); // drops loaders that are gone, so that the depth is exact
   explicit_depth_ = loaders_.size();
   explicit_share_ = share;
@@ -54,6 +65,7 @@ void GradientState::clear_share() {
 }
 
 void GradientState::enter(const std::shared_ptr<DataLoaderState>& loader) {
+  runs_the_loop = true;
   leave(loader);
   loaders_.push_back(loader);
 }

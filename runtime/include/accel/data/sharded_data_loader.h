@@ -1,0 +1,332 @@
+#pragma once
+
+#include <accel/data/generators.h>
+#include <accel/data/row_fetching_dataset.h>
+#include <accel/data/sharding.h>
+#include <accel/data/whole_batch.h>
+#include <accel/gradient_state.h>
+
+#include <torch/data/dataloader/stateless.h>
+#include <torch/data/samplers/distributed.h>
+#include <torch/data/samplers/random.h>
+#include <torch/data/samplers/sequential.h>
+
+#include <c10/util/Type.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace accel::data {
+
+/// Whether `Request` is a list that can be cut and put together.
+template <typename Request, typename = void>
+struct is_index_list : std::false_type {};
+template <typename Request>
+struct is_index_list<
+    Request,
+    std::void_t<
+        typename Request::value_type,
+        decltype(Request(
+            std::declval<const Request&>().begin(),
+            std::declval<const Request&>().end())),
+        decltype(std::declval<const Request&>().size())>> : std::true_type {};
+
+/// Samplers that draw nothing from the default generator between two passes,
+/// and so can be asked for a batch earlier than the loader needs it.
+template <typename Sampler>
+inline constexpr bool samples_ahead =
+    std::is_same_v<Sampler, torch::data::samplers::RandomSampler> ||
+    std::is_same_v<Sampler, torch::data::samplers::SequentialSampler> ||
+    std::is_same_v<Sampler, torch::data::samplers::DistributedRandomSampler> ||
+    std::is_same_v<
+        Sampler,
+        torch::data::samplers::DistributedSequentialSampler>;
+
+/// A `StatelessDataLoader` that hands this process its part of the work. Made
+/// by `make_data_loader`, which documents it; seen by the program as its base.
+///
+/// The base fetches and prefetches; this class decides what. The base's own
+/// sampler is never used: the one here is.
+template <typename Dataset, typename Sampler>
+class ShardedDataLoader final
+    : public torch::data::StatelessDataLoader<Dataset, Sampler> {
+  using Base = torch::data::StatelessDataLoader<Dataset, Sampler>;
+  using Root = typename Base::super;
+  using Request = typename Base::BatchRequestType;
+  using Result = typename Root::Result;
+  using Sequencer = torch::data::detail::sequencers::Sequencer<Result>;
+
+  static_assert(
+      is_index_list<Request>::value,
+      "accel::data::make_data_loader: the sampler's batch request is not a "
+      "list of indices, so accel cannot split it between the processes. Load "
+      "with torch::data::make_data_loader and split each batch with "
+      "accelerator.shard_batch.");
+  static_assert(
+      std::is_copy_constructible_v<Sampler>,
+      "accel::data::make_data_loader: the sampler must be copyable.");
+
+ public:
+  /// `size`: the data set's, where it has one.
+  ShardedDataLoader(
+      Dataset dataset,
+      Sampler sampler,
+      torch::data::DataLoaderOptions options,
+      std::optional<size_t> size)
+      : Base(std::move(dataset), sampler, options),
+        sampler_(std::move(sampler)),
+        size_(size) {
+    if constexpr (can_derive_from<Dataset>::value) {
+      if (this->main_thread_dataset_) {
+        this->main_thread_dataset_ =
+            std::make_unique<RowFetchingDataset<Dataset, Request>>(
+                std::move(*this->main_thread_dataset_), plan_);
+      }
+    }
+  }
+
+ private:
+  struct Planned {
+    Request request;
+    std::optional<BatchShare> share;
+    /// The complete batch, where this process's is a part of it.
+    std::optional<Request> whole;
+  };
+
+  /// Passes the workers' results on and sees which batch the program gets.
+  class Handover final : public Sequencer {
+   public:
+    using typename Sequencer::ResultProducer;
+
+    Handover(std::unique_ptr<Sequencer> inner, ShardedDataLoader& loader)
+        : inner_(std::move(inner)), loader_(loader) {}
+
+    std::optional<Result> next(ResultProducer next_result) override {
+      auto result = inner_->next(std::move(next_result));
+      if (!result) {
+        loader_.end_pass();
+      } else if (!result->exception) {
+        loader_.hand_out(result->sequence_number);
+      }
+      return result;
+    }
+
+   private:
+    std::unique_ptr<Sequencer> inner_;
+    ShardedDataLoader& loader_;
+  };
+
+  // A pass begins: called by begin().
+  void reset() override {
+    sharding_ = accel::detail::sharding_options();
+    begin_pass();
+    reset_sampler();
+    if (sharding_.world > 1 && !sharding_.match_single_device) {
+      shard_.emplace(sharding_, batch_size(), this->options_.drop_last);
+    }
+    looks_ahead_ = samples_ahead<Sampler> || shard_.has_value() ||
+        GradientState::get().num_steps > 1;
+    if (looks_ahead_) {
+      ahead_ = take();
+    }
+    Root::reset();
+    if (this->options_.workers > 0) {
+      watch_results();
+    }
+  }
+
+  std::optional<Request> get_batch_request() override {
+    auto batch = looks_ahead_ ? std::exchange(ahead_, std::nullopt) : take();
+    if (batch && looks_ahead_) {
+      ahead_ = take();
+    }
+    exhausted_ = looks_ahead_ ? !ahead_ : !batch || seems_last(*batch);
+    const bool main_thread = this->options_.workers == 0;
+    if (!batch) {
+      if (main_thread) {
+        end_pass();
+      }
+      return std::nullopt;
+    }
+    const size_t number = requested_++;
+    shares_.emplace(number, batch->share);
+    if (main_thread) {
+      plan_->batch.reset();
+      if (batch->whole) {
+        plan_->batch = {std::move(*batch->whole), *batch->share};
+      }
+      hand_out(number);
+    }
+    return std::move(batch->request);
+  }
+
+  void begin_pass() {
+    shard_.reset();
+    ahead_.reset();
+    exhausted_ = false;
+    samples_ = 0;
+    requested_ = 0;
+    handed_out_ = 0;
+    shares_.clear();
+    plan_->batch.reset();
+    *state_ = DataLoaderState();
+    if (!this->options_.drop_last && size_) {
+      state_->remainder = static_cast<int64_t>(*size_) % total_batch_size();
+    }
+    GradientState::get().enter(state_);
+  }
+
+  void reset_sampler() {
+    const accel::detail::WholeBatchGuard whole_batch;
+    if (sharding_.world == 1) {
+      sampler_.reset();
+    } else if (sharding_.match_single_device) {
+      accel::detail::synchronize_generators();
+      sampler_.reset();
+    } else {
+      const accel::detail::MainProcessGenerator generator;
+      sampler_.reset();
+    }
+  }
+
+  // The pass's results come in the order of the requests wherever other
+  // processes have to do the same step at the same time.
+  void watch_results() {
+    using torch::data::detail::sequencers::OrderedSequencer;
+    auto inner = std::move(this->sequencer_);
+    if (sharding_.world > 1) {
+      inner = std::make_unique<OrderedSequencer<Result>>(
+          this->options_.max_jobs);
+    }
+    this->sequencer_ = std::make_unique<Handover>(std::move(inner), *this);
+  }
+
+  /// The program gets batch `number` of this pass.
+  void hand_out(size_t number) {
+    ++handed_out_;
+    const auto share = shares_.find(number);
+    state_->share = share->second;
+    shares_.erase(share);
+    state_->end_of_dataloader = exhausted_ && handed_out_ == requested_;
+    if (state_->end_of_dataloader && !this->options_.drop_last &&
+        (looks_ahead_ || size_)) {
+      state_->remainder = samples_ % total_batch_size();
+    }
+  }
+
+  void end_pass() {
+    GradientState::get().leave(state_);
+    *state_ = DataLoaderState();
+    plan_->settled = plan_->settled || sharding_.match_single_device;
+    plan_->batch.reset();
+  }
+
+  /// The next batch of the sampler, which is the one of a single device.
+  std::optional<Request> sample() {
+    const accel::detail::WholeBatchGuard whole_batch;
+    auto indices = next_indices();
+    if (!indices ||
+        (this->options_.drop_last &&
+         indices->size() < this->options_.batch_size)) {
+      return std::nullopt;
+    }
+    TORCH_CHECK(indices->size() > 0, "The sampler returned an empty batch.");
+    samples_ += static_cast<int64_t>(indices->size());
+    return indices;
+  }
+
+  std::optional<Request> next_indices() {
+    if (samples_ahead<Sampler> || !shard_) {
+      return sampler_.next(this->options_.batch_size);
+    }
+    const accel::detail::GeneratorMark mark;
+    auto indices = sampler_.next(this->options_.batch_size);
+    TORCH_CHECK(
+        !mark.moved(),
+        "The sampler ",
+        c10::demangle_type<Sampler>(),
+        " draws random numbers in next(). Each process has numbers of its own, "
+        "so the processes would not agree on the batches. Draw them in "
+        "reset(), which uses process 0's generator, or set "
+        "match_single_device(true).");
+    return indices;
+  }
+
+  /// This process's next batch.
+  std::optional<Planned> take() {
+    if (shard_) {
+      auto request = shard_->next([this] { return sample(); });
+      return request
+          ? std::make_optional(
+                Planned{std::move(*request), std::nullopt, std::nullopt})
+          : std::nullopt;
+    }
+    auto whole = sample();
+    if (!whole) {
+      return std::nullopt;
+    }
+    if (!sharding_.match_single_device) {
+      return Planned{std::move(*whole), std::nullopt, std::nullopt};
+    }
+    const auto share = BatchShare::of(
+        static_cast<int64_t>(whole->size()), sharding_.rank, sharding_.world);
+    if (sharding_.world == 1) {
+      return Planned{std::move(*whole), share, std::nullopt};
+    }
+    const auto first = whole->begin() + share.offset;
+    Request rows(first, first + share.rows());
+    return Planned{std::move(rows), share, std::move(whole)};
+  }
+
+  /// For a sampler that is not asked ahead: whether the batch that it gave last
+  /// ends the pass, as far as sizes tell.
+  bool seems_last(const Planned& batch) const {
+    const int64_t size = batch.share
+        ? batch.share->global
+        : static_cast<int64_t>(batch.request.size());
+    if (!size_) {
+      return size < batch_size();
+    }
+    const int64_t left = static_cast<int64_t>(*size_) - samples_;
+    return left < (this->options_.drop_last ? batch_size() : 1);
+  }
+
+  int64_t batch_size() const {
+    return static_cast<int64_t>(this->options_.batch_size);
+  }
+
+  /// Samples that all processes together get in one step.
+  int64_t total_batch_size() const {
+    const bool whole_per_process =
+        !sharding_.match_single_device && !sharding_.split_batches;
+    return batch_size() * (whole_per_process ? sharding_.world : 1);
+  }
+
+  Sampler sampler_;
+  std::optional<size_t> size_;
+  std::shared_ptr<DataLoaderState> state_ =
+      std::make_shared<DataLoaderState>();
+  std::shared_ptr<FetchPlan<Request>> plan_ =
+      std::make_shared<FetchPlan<Request>>();
+
+  // Of the current pass.
+  ShardingOptions sharding_;
+  std::optional<BatchSamplerShard<Request>> shard_;
+  bool looks_ahead_ = true;
+  std::optional<Planned> ahead_;
+  /// No batch follows those that have been requested.
+  bool exhausted_ = false;
+  /// Samples that the sampler has given, all processes'.
+  int64_t samples_ = 0;
+  size_t requested_ = 0;
+  size_t handed_out_ = 0;
+  /// Of the batches that have been requested and not handed out, by number.
+  std::map<size_t, std::optional<BatchShare>> shares_;
+};
+
+} // namespace accel::data

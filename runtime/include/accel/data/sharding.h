@@ -1,0 +1,242 @@
+#pragma once
+
+#include <accel/batch_share.h>
+#include <accel/export.h>
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace accel::data {
+
+/// How a pass over a data set is shared between the processes. The same on
+/// every process but for `rank`.
+struct ShardingOptions {
+  int64_t rank = 0;
+  int64_t world = 1;
+  /// Every batch is cut into contiguous parts (`BatchShare`); nothing below is
+  /// looked at.
+  bool match_single_device = false;
+  /// A batch of the sampler is the global batch, each process gets
+  /// 1 / `world` of it; otherwise each process gets every `world`-th batch.
+  bool split_batches = false;
+  /// The last batches are filled up from the beginning, so that every process
+  /// gets the same number of batches of the same size.
+  bool even_batches = true;
+};
+
+/// Deals the batches of a sampler out to the processes as Accelerate's
+/// `BatchSamplerShard` does. Each process runs the same sampler and keeps its
+/// own part; nothing is exchanged.
+///
+/// `Request` is a list of indices (`std::vector<size_t>`): it has `begin`,
+/// `end`, `size` and can be made from two iterators.
+template <typename Request>
+class BatchSamplerShard {
+ public:
+  /// `batch_size` and `drop_last` are the data loader's. Throws `c10::Error`
+  /// where `split_batches` cannot divide `batch_size` by the number of
+  /// processes.
+  BatchSamplerShard(
+      const ShardingOptions& sharding,
+      int64_t batch_size,
+      bool drop_last)
+      : sharding_(sharding), batch_size_(batch_size), drop_last_(drop_last) {
+    TORCH_CHECK(
+        !sharding.split_batches || batch_size % sharding.world == 0,
+        "split_batches(true) needs a batch size that the number of processes "
+        "divides, but the data loader's batch size is ",
+        batch_size,
+        " and there are ",
+        sharding.world,
+        " processes. Choose another batch size or number of processes, or "
+        "leave split_batches off.");
+  }
+
+  /// This process's next batch, or nothing at the end of the pass. `sampler()`
+  /// gives the sampler's next batch as `std::optional<Request>`, without the
+  /// short last one where `drop_last` is set; it is not called again once it
+  /// has given nothing.
+  template <typename Source>
+  std::optional<Request> next(Source&& sampler) {
+    while (ready_.empty() && !exhausted_) {
+      if (std::optional<Request> batch = sampler()) {
+        samples_ += static_cast<int64_t>(batch->size());
+        sharding_.split_batches ? split(*batch) : deal(*batch);
+      } else {
+        exhausted_ = true;
+        if (!drop_last_ && !first_.empty()) {
+          sharding_.split_batches ? finish_split() : finish_deal();
+        }
+      }
+    }
+    if (ready_.empty()) {
+      return std::nullopt;
+    }
+    auto batch = std::move(ready_.front());
+    ready_.pop_front();
+    return batch;
+  }
+
+  /// Samples that the sampler has given so far, those of all processes.
+  int64_t samples() const {
+    return samples_;
+  }
+
+  /// How many batches this process gets out of a pass over `samples` samples.
+  static int64_t batches(
+      int64_t samples,
+      const ShardingOptions& sharding,
+      int64_t batch_size,
+      bool drop_last) {
+    const int64_t world = sharding.world;
+    const int64_t rank = sharding.rank;
+    const int64_t full = samples / batch_size;
+    const int64_t rest = samples % batch_size;
+    if (sharding.split_batches) {
+      const bool has_part =
+          sharding.even_batches || rest > batch_size / world * rank;
+      return full + (rest > 0 && !drop_last && has_part ? 1 : 0);
+    }
+    const int64_t batches = full + (rest > 0 && !drop_last ? 1 : 0);
+    if (batches % world == 0 || drop_last) {
+      return batches / world;
+    }
+    const bool has_one = sharding.even_batches || rank < batches % world;
+    return batches / world + (has_one ? 1 : 0);
+  }
+
+ private:
+  using Index = typename Request::value_type;
+  using Indices = std::vector<Index>;
+
+  bool full(const Indices& batch) const {
+    return static_cast<int64_t>(batch.size()) == batch_size_;
+  }
+
+  void emit(const Indices& source, int64_t begin, int64_t end) {
+    const auto size = static_cast<int64_t>(source.size());
+    ready_.emplace_back(
+        source.begin() + std::min(begin, size),
+        source.begin() + std::min(end, size));
+  }
+
+  /// Repeats `first_` until it has `size` indices.
+  void grow_first(int64_t size) {
+    while (static_cast<int64_t>(first_.size()) < size) {
+      const Indices once = first_;
+      first_.insert(first_.end(), once.begin(), once.end());
+    }
+  }
+
+  // Every world-th batch. A round is handed out when its last batch is known
+  // to be full.
+  void deal(const Request& batch) {
+    last_.assign(batch.begin(), batch.end());
+    if (!drop_last_ && number_ < sharding_.world) {
+      first_.insert(first_.end(), last_.begin(), last_.end());
+    }
+    const int64_t turn = number_++ % sharding_.world;
+    if (turn == sharding_.rank) {
+      held_ = last_;
+    }
+    if (turn == sharding_.world - 1 && full(last_)) {
+      emit(held_, 0, batch_size_);
+      held_.clear();
+    }
+  }
+
+  void finish_deal() {
+    if (!sharding_.even_batches) {
+      if (!held_.empty()) {
+        emit(held_, 0, batch_size_);
+      }
+      return;
+    }
+    if (full(held_)) {
+      emit(held_, 0, batch_size_);
+    }
+    grow_first(sharding_.world * batch_size_);
+    int64_t number = number_ - 1;
+    if (full(last_)) {
+      last_.clear();
+      ++number;
+    }
+    // The filler goes on from process to process, so that no two of them get
+    // the same samples while there are enough.
+    int64_t filled = 0;
+    while (number % sharding_.world != 0 || !last_.empty()) {
+      const int64_t missing =
+          batch_size_ - static_cast<int64_t>(last_.size());
+      last_.insert(
+          last_.end(),
+          first_.begin() + filled,
+          first_.begin() + filled + missing);
+      if (number % sharding_.world == sharding_.rank) {
+        emit(last_, 0, batch_size_);
+      }
+      filled += missing;
+      last_.clear();
+      ++number;
+    }
+  }
+
+  // A part of every batch.
+  void split(const Request& batch) {
+    last_.assign(batch.begin(), batch.end());
+    if (first_.empty()) {
+      first_ = last_;
+    }
+    if (full(last_)) {
+      emit_part(last_);
+    }
+  }
+
+  void finish_split() {
+    if (full(last_)) {
+      return;
+    }
+    if (sharding_.even_batches) {
+      grow_first(batch_size_);
+      last_.insert(last_.end(), first_.begin(), first_.end());
+      emit_part(last_);
+    } else if (
+        static_cast<int64_t>(last_.size()) >
+        batch_size_ / sharding_.world * sharding_.rank) {
+      emit_part(last_);
+    }
+  }
+
+  void emit_part(const Indices& batch) {
+    const int64_t part = batch_size_ / sharding_.world;
+    emit(batch, part * sharding_.rank, part * (sharding_.rank + 1));
+  }
+
+  ShardingOptions sharding_;
+  int64_t batch_size_;
+  bool drop_last_;
+
+  std::deque<Request> ready_;
+  bool exhausted_ = false;
+  int64_t samples_ = 0;
+  int64_t number_ = 0;
+  /// What the last batches are filled from.
+  Indices first_;
+  Indices held_;
+  Indices last_;
+};
+
+} // namespace accel::data
+
+namespace accel::detail {
+
+/// What the `Accelerator` says; one process where there is none yet.
+ACCEL_API data::ShardingOptions sharding_options();
+
+} // namespace accel::detail

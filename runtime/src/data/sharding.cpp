@@ -1,0 +1,47 @@
+#include <accel/data/sharding.h>
+#include <accel/data/whole_batch.h>
+#include <accel/detail/communicator.h>
+
+#include "core/runtime.h"
+
+#include <ATen/ATen.h>
+
+namespace accel::detail {
+namespace {
+
+thread_local int whole_batch_guards = 0;
+
+} // namespace
+
+data::ShardingOptions sharding_options() {
+  data::ShardingOptions sharding;
+  if (const auto runtime = Runtime::get()) {
+    const auto& state = runtime->state();
+    sharding.rank = state.process_index();
+    sharding.world = state.num_processes();
+    sharding.match_single_device = state.match_single_device();
+    sharding.split_batches = state.options().split_batches;
+    sharding.even_batches = state.options().even_batches;
+  }
+  return sharding;
+}
+
+WholeBatchGuard::WholeBatchGuard() {
+  ++whole_batch_guards;
+}
+
+WholeBatchGuard::~WholeBatchGuard() {
+  --whole_batch_guards;
+}
+
+bool WholeBatchGuard::active() {
+  return whole_batch_guards > 0;
+}
+
+bool on_any_process(bool flag) {
+  auto count = at::full({}, flag ? 1 : 0, at::kLong);
+  communicator(Channel::kMain).all_reduce(count);
+  return count.item<int64_t>() > 0;
+}
+
+} // namespace accel::detail

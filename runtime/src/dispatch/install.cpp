@@ -1,0 +1,41 @@
+#include "dispatch/install.h"
+
+#include "dispatch/kernels.h"
+
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+
+namespace accel::detail {
+namespace {
+
+/// LibTorch warns where a kernel takes the place of another. Here it is meant.
+struct Silent : c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+/// Never destroyed: the kernels stay to the end of the program.
+torch::Library& open(c10::DispatchKey key) {
+  return *new torch::Library(
+      torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+}
+
+bool install() {
+  Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  auto& autograd = open(c10::DispatchKey::AutogradCPU);
+  add_batch_norm(autograd);
+  add_dropout(autograd);
+  add_random_numbers(open(c10::DispatchKey::CPU));
+  if (at::hasCUDA()) {
+    add_batch_norm(open(c10::DispatchKey::AutogradCUDA));
+  }
+  return true;
+}
+
+} // namespace
+
+void install_dispatch_kernels() {
+  [[maybe_unused]] static const bool installed = install();
+}
+
+} // namespace accel::detail

@@ -1,0 +1,16 @@
+#pragma once
+
+namespace accel::detail {
+
+/// Puts the runtime's kernels before LibTorch's for batch norm and for what
+/// draws random numbers, so that N processes that each hold a part of a batch
+/// (`GradientState::share`) compute what one device computes with the complete
+/// batch (batch_norm.cpp, random.cpp).
+///
+/// At run time and only where needed (`match_single_device`, more than one
+/// process), because a program that never installs them runs LibTorch's own
+/// kernels without any detour. Installed kernels stay until the program ends;
+/// without a share they do exactly what LibTorch does. May be called again.
+void install_dispatch_kernels();
+
+} // namespace accel::detail

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <torch/library.h>
+
+namespace accel::detail {
+
+/// The parts of `install_dispatch_kernels`: each adds its kernels for one
+/// dispatch key to `library`.
+void add_batch_norm(torch::Library& autograd);
+void add_dropout(torch::Library& autograd);
+void add_random_numbers(torch::Library& cpu);
+
+} // namespace accel::detail
