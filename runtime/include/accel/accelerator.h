@@ -1,33 +1,362 @@
 #pragma once
 
+#include <accel/accumulate.h>
+#include <accel/autocast.h>
+#include <accel/backward.h>
+#include <accel/detail/preparable.h>
 #include <accel/export.h>
 #include <accel/options.h>
 #include <accel/state.h>
 
+#include <torch/serialize.h>
+#include <torch/types.h>
+
+#include <initializer_list>
 #include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace accel {
 
+class GradScaler;
+
 namespace detail {
 class Runtime;
-}
+} // namespace detail
 
-/// The program's way to the other processes; made at the top of `main`.
+/// The program's way to the other processes: made at the top of `main`, it
+/// must outlive everything that uses it. Elsewhere `accel::accelerator()`
+/// reaches it.
+///
+/// *Collective* below means: every process must call it, in the same order.
+/// With one process nothing is sent, copied or changed.
 class ACCEL_API Accelerator {
  public:
-  explicit Accelerator(AcceleratorOptions options = {});
+  /// Meets the other processes, as torchrun's environment says. Collective.
+  /// Throws `c10::Error` where the environment is incomplete, the others cannot
+  /// be reached or have other options, and where an Accelerator with other
+  /// options exists; with the same options the two share everything.
+  explicit Accelerator(const AcceleratorOptions& options = {});
+
+  /// The last one waits a bounded time for the other processes and ends the
+  /// connections; while an exception is on its way, it cuts them at once, so
+  /// that the others stop too.
   ~Accelerator();
+
   Accelerator(const Accelerator&) = delete;
   Accelerator& operator=(const Accelerator&) = delete;
 
+  // ---- This process among the others.
+
   const AcceleratorState& state() const;
+  torch::Device device() const {
+    return state().device();
+  }
+  DistributedType distributed_type() const {
+    return state().distributed_type();
+  }
+  int64_t num_processes() const {
+    return state().num_processes();
+  }
+  int64_t process_index() const {
+    return state().process_index();
+  }
+  int64_t local_process_index() const {
+    return state().local_process_index();
+  }
+  bool is_main_process() const {
+    return state().is_main_process();
+  }
+  bool is_local_main_process() const {
+    return state().is_local_main_process();
+  }
+  bool is_last_process() const {
+    return state().is_last_process();
+  }
+  bool use_distributed() const {
+    return state().use_distributed();
+  }
+  MixedPrecision mixed_precision() const {
+    return state().mixed_precision();
+  }
+
+  /// Returns when every process has called it. Collective.
+  void wait_for_everyone() const;
+
+  /// Calls `f(args...)` on process 0 only. Returns its result there and an
+  /// empty optional elsewhere; nothing where `f` returns nothing.
+  template <typename F, typename... Args>
+  auto on_main_process(F&& f, Args&&... args) const {
+    using Result = std::invoke_result_t<F, Args...>;
+    if constexpr (std::is_void_v<Result>) {
+      if (is_main_process()) {
+        std::forward<F>(f)(std::forward<Args>(args)...);
+      }
+    } else {
+      std::optional<std::decay_t<Result>> result;
+      if (is_main_process()) {
+        result.emplace(std::forward<F>(f)(std::forward<Args>(args)...));
+      }
+      return result;
+    }
+  }
+
+  // ---- Models, optimizers, schedulers.
+
+  /// Makes models and optimizers take part: models move to `device()` (with
+  /// `device_placement`) and get process 0's parameters and buffers; gradients
+  /// of their parameters, and of those that only an optimizer has, are averaged
+  /// from now on. Any order, any number; what has been prepared is skipped.
+  ///
+  /// Takes `torch::nn::Module`s, module holders, `AnyModule`s, optimizers,
+  /// schedulers, and (smart) pointers to them. Collective. Throws where a
+  /// holder is empty or the processes have different models.
+  template <typename... Objects>
+  void prepare(Objects&&... objects) {
+    begin_prepare();
+    (detail::visit_preparable(
+         objects,
+         [this](torch::nn::Module* module) { prepare_model(module); },
+         [](torch::optim::Optimizer*) {}),
+     ...);
+    (detail::visit_preparable(
+         objects,
+         [](torch::nn::Module*) {},
+         [this](torch::optim::Optimizer* o) { prepare_optimizer(o); }),
+     ...);
+  }
+
+  // ---- The training step.
+
+  /// Begins a micro-step; to be kept until the end of the loop body:
+  ///
+  ///     for (auto& batch : *loader) {
+  ///       auto step = accelerator.accumulate(model);
+  ///
+  /// Gradients are synchronised, and the optimizer steps, every
+  /// `gradient_accumulation_steps` times and (with `sync_with_dataloader`) at
+  /// the loader's last batch. Pass the models that the body trains.
+  template <typename... Models>
+  [[nodiscard]] AccumulateGuard accumulate(const Models&... /*models*/) {
+    return begin_micro_step();
+  }
+
+  /// Whether this micro-step averages gradients and steps the optimizer.
+  bool sync_gradients() const;
+
+  /// Computes the gradients of the loss, and on a synchronising micro-step
+  /// averages them over the processes. Collective.
+  ///
+  /// `loss` is a scalar, the mean (or sum) over this process's part of the
+  /// batch. Where the parts are known (a loader in `match_single_device`,
+  /// `shard_batch`), the processes' losses are weighted so that the gradient is
+  /// that of the global batch; a process without rows contributes nothing, not
+  /// even a NaN. Where they are not, all processes weigh the same.
+  ///
+  /// The loss counts 1 / `gradient_accumulation_steps`; in
+  /// `match_single_device`, 1 / the real length of the window, also for a last
+  /// one that is shorter.
+  void backward(
+      const torch::Tensor& loss,
+      Reduction reduction = torch::kMean,
+      BackwardOptions options = {});
+  void backward(const torch::Tensor& loss, BackwardOptions options);
+
+  /// For losses that are a mean over something other than samples, such as the
+  /// tokens that count: `weight` is how many of them this process has. The
+  /// gradient is that of the mean over all processes' units. Collective, with
+  /// one message more.
+  void backward(
+      const torch::Tensor& loss,
+      double weight,
+      BackwardOptions options = {});
+
+  /// `torch::nn::utils::clip_grad_norm_` for averaged gradients; returns the
+  /// total norm before clipping. On a micro-step that does not synchronise it
+  /// clips nothing and returns the norm of what this process has accumulated.
+  double clip_grad_norm_(
+      const std::vector<torch::Tensor>& parameters,
+      double max_norm,
+      double norm_type = 2.0,
+      bool error_if_nonfinite = false);
+  double clip_grad_norm_(
+      std::initializer_list<torch::Tensor> parameters,
+      double max_norm,
+      double norm_type = 2.0,
+      bool error_if_nonfinite = false);
+  double clip_grad_norm_(
+      const torch::Tensor& parameter,
+      double max_norm,
+      double norm_type = 2.0,
+      bool error_if_nonfinite = false);
+
+  /// `torch::nn::utils::clip_grad_value_`, on synchronising micro-steps.
+  void clip_grad_value_(
+      const std::vector<torch::Tensor>& parameters,
+      double clip_value);
+  void clip_grad_value_(
+      std::initializer_list<torch::Tensor> parameters,
+      double clip_value);
+  void clip_grad_value_(const torch::Tensor& parameter, double clip_value);
+
+  /// Divides gradients by the gradient scaler's scale (fp16); once per step,
+  /// `clip_grad_norm_` and `step` do it where it has not been done.
+  void unscale_gradients();
+
+  /// The gradient scaler; null unless the mixed precision is fp16.
+  GradScaler* scaler() const;
+
+  /// Mixed precision outside of an accumulation step (evaluation). Does nothing
+  /// without mixed precision.
+  [[nodiscard]] AutocastGuard autocast() const;
+
+  // ---- Batches that no loader makes.
+
+  /// This process's part of a batch that every process has in full: a slice
+  /// along dimension 0 (or `dim`) of each tensor, all of equal size there.
+  /// Losses, gradients and metrics are weighted accordingly until the micro-step
+  /// ends. With fewer rows than processes some get row 0, which does not count
+  /// (`BatchShare`).
+  ///
+  ///     std::tie(x, y) = accelerator.shard_batch(x, y);
+  torch::Tensor shard_batch(const torch::Tensor& tensor) {
+    return shard(0, {tensor})[0];
+  }
+  torch::Tensor shard_batch(int64_t dim, const torch::Tensor& tensor) {
+    return shard(dim, {tensor})[0];
+  }
+  template <typename... Tensors>
+  auto shard_batch(
+      const torch::Tensor& first,
+      const torch::Tensor& second,
+      const Tensors&... rest) {
+    return as_tuple<2 + sizeof...(Tensors)>(shard(0, {first, second, rest...}));
+  }
+  template <typename... Tensors>
+  auto shard_batch(
+      int64_t dim,
+      const torch::Tensor& first,
+      const torch::Tensor& second,
+      const Tensors&... rest) {
+    return as_tuple<2 + sizeof...(Tensors)>(
+        shard(dim, {first, second, rest...}));
+  }
+
+  /// How many rows the global batch has for the rows that `tensor` has: where
+  /// the program counts samples. Throws where the tensor's leading dimension
+  /// is not that of the local batch or a multiple.
+  int64_t global_batch_size(const torch::Tensor& tensor) const;
+
+  // ---- Values of all processes. All collective; inputs stay as they are;
+  // ---- with several processes results require no gradients.
+
+  /// The rows of all processes, in rank order: tensors of equal shape,
+  /// concatenated on dimension 0 (a scalar becomes a vector with an element for
+  /// each process). Throws where shapes or types differ.
+  torch::Tensor gather(const torch::Tensor& tensor);
+
+  /// The rows that one device would have: what metrics are computed from. Where
+  /// the processes' parts are known their rows are put together exactly; the
+  /// leading dimension may be a multiple of the batch. Otherwise `gather`, and
+  /// at the end of a loader without its repeated samples. In
+  /// `match_single_device`, tensors that every process has in full (no loader
+  /// is active, nothing was sharded) are returned as they are.
+  torch::Tensor gather_for_metrics(const torch::Tensor& tensor) {
+    return gather_rows({tensor})[0];
+  }
+  template <typename... Tensors>
+  auto gather_for_metrics(
+      const torch::Tensor& first,
+      const torch::Tensor& second,
+      const Tensors&... rest) {
+    return as_tuple<2 + sizeof...(Tensors)>(
+        gather_rows({first, second, rest...}));
+  }
+
+  /// The global value of a number (or of several, elementwise) that was
+  /// computed from the local batch as a mean or sum over its samples. Same
+  /// shape and dtype; computed in float64. Means are weighted by samples where
+  /// the parts are known, else all processes weigh the same; in
+  /// `match_single_device` what every process has in full stays as it is.
+  torch::Tensor reduce_for_metrics(
+      const torch::Tensor& tensor,
+      Reduction reduction = torch::kMean);
+
+  /// "sum", "mean", "max" or "min" over the processes, elementwise.
+  torch::Tensor reduce(
+      const torch::Tensor& tensor,
+      const std::string& reduction = "sum");
+
+  /// Process `from_process`'s tensor, in place; returns it.
+  torch::Tensor broadcast(torch::Tensor tensor, int64_t from_process = 0);
+
+  /// The tensor with dimension `dim` filled up with `pad_index` to the greatest
+  /// size that any process has.
+  torch::Tensor pad_across_processes(
+      const torch::Tensor& tensor,
+      int64_t dim = 0,
+      double pad_index = 0,
+      bool pad_first = false);
+
+  // ---- Output, on process 0 only. Arguments are evaluated everywhere.
+
+  /// Writes the arguments with spaces between them and ends the line.
+  template <typename... Args>
+  void print(const Args&... args) {
+    auto& out = cout();
+    [[maybe_unused]] const char* separator = "";
+    ((out << separator << args, separator = " "), ...);
+    out << std::endl;
+  }
+
+  /// `std::printf`; returns what it returns on process 0, everywhere.
+  int printf(const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+  /// `std::cout` and `std::cerr` on process 0; elsewhere streams that take
+  /// everything, keep manipulators, and write nothing.
+  std::ostream& cout();
+  std::ostream& cerr();
+
+  /// `torch::save` on process 0. The others do not wait.
+  template <typename Value, typename... Args>
+  void save(const Value& value, Args&&... args) {
+    if (is_main_process()) {
+      torch::save(value, std::forward<Args>(args)...);
+    }
+  }
 
  private:
+  template <size_t N>
+  static auto as_tuple(const std::vector<torch::Tensor>& tensors) {
+    return as_tuple(tensors, std::make_index_sequence<N>());
+  }
+  template <size_t... I>
+  static auto as_tuple(
+      const std::vector<torch::Tensor>& tensors,
+      std::index_sequence<I...>) {
+    return std::make_tuple(tensors[I]...);
+  }
+
+  void begin_prepare();
+  void prepare_model(torch::nn::Module* module);
+  void prepare_optimizer(torch::optim::Optimizer* optimizer);
+  AccumulateGuard begin_micro_step();
+  std::vector<torch::Tensor> shard(
+      int64_t dim,
+      const std::vector<torch::Tensor>& tensors);
+  std::vector<torch::Tensor> gather_rows(
+      const std::vector<torch::Tensor>& tensors);
+
   std::shared_ptr<detail::Runtime> runtime_;
   int exceptions_at_start_;
 };
 
-/// The program's Accelerator; throws where there is none.
+/// The program's Accelerator; throws `c10::Error` where there is none.
 ACCEL_API Accelerator& accelerator();
 
 } // namespace accel

@@ -1,6 +1,13 @@
 #include <accel/accelerator.h>
 
+#include <accel/data/generators.h>
+#include <accel/detail/communicator.h>
+#include <accel/optim/optimizer.h>
+
+#include "core/optimizers.h"
 #include "core/runtime.h"
+
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <exception>
@@ -8,35 +15,172 @@
 namespace accel {
 namespace {
 
-std::vector<Accelerator*>& accelerators() {
-  static std::vector<Accelerator*> list;
-  return list;
+/// The Accelerators that exist, the oldest first.
+std::vector<Accelerator*> accelerators;
+
+std::vector<std::pair<std::string, torch::Tensor>> named(
+    const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
+  std::vector<std::pair<std::string, torch::Tensor>> result;
+  for (const auto& item : tensors) {
+    if (item.value().defined()) {
+      result.emplace_back(item.key(), item.value());
+    }
+  }
+  return result;
 }
 
 } // namespace
 
-Accelerator::Accelerator(AcceleratorOptions options)
+Accelerator::Accelerator(const AcceleratorOptions& options)
     : runtime_(detail::Runtime::share(resolve(options))),
       exceptions_at_start_(std::uncaught_exceptions()) {
-  accelerators().push_back(this);
+  accelerators.push_back(this);
 }
 
 Accelerator::~Accelerator() {
-  auto& list = accelerators();
-  list.erase(std::find(list.begin(), list.end(), this));
-  if (list.empty()) {
+  accelerators.erase(
+      std::find(accelerators.begin(), accelerators.end(), this));
+  if (accelerators.empty()) {
     runtime_->end(
         /*orderly=*/std::uncaught_exceptions() == exceptions_at_start_);
   }
+}
+
+Accelerator& accelerator() {
+  detail::Runtime::require();
+  return *accelerators.front();
 }
 
 const AcceleratorState& Accelerator::state() const {
   return runtime_->state();
 }
 
-Accelerator& accelerator() {
-  detail::Runtime::require();
-  return *accelerators().front();
+void Accelerator::wait_for_everyone() const {
+  state().wait_for_everyone();
+}
+
+void Accelerator::begin_prepare() {
+  if (state().use_distributed() && state().match_single_device()) {
+    // Whatever was drawn so far made data that all processes have, or initial
+    // parameters, which are about to become process 0's.
+    detail::synchronize_generators();
+  }
+}
+
+void Accelerator::prepare_model(torch::nn::Module* module) {
+  TORCH_CHECK(
+      module != nullptr,
+      "accel: prepare was given an empty module holder or a null pointer. Make "
+      "the model before it is prepared.");
+  if (state().options().device_placement) {
+    module->to(device());
+  }
+  runtime_->add_tensors(
+      named(module->named_parameters()), named(module->named_buffers()));
+}
+
+void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
+  TORCH_CHECK(
+      optimizer != nullptr,
+      "accel: prepare was given a null pointer. Make the optimizer before it is "
+      "prepared.");
+  if (auto* control = dynamic_cast<detail::OptimizerControl*>(optimizer)) {
+    auto& prepared = detail::prepared_optimizers();
+    if (std::find(prepared.begin(), prepared.end(), control) ==
+        prepared.end()) {
+      prepared.push_back(control);
+    }
+  } else {
+    TORCH_CHECK(
+        state().options().gradient_accumulation_steps == 1 &&
+            scaler() == nullptr,
+        "accel: with gradient accumulation or fp16, whether an optimizer steps "
+        "must be decided by accel, but one was prepared whose type is torch's. "
+        "Make it an accel::AcceleratedOptimizer<torch::optim::SGD> (or which "
+        "type it is), which can be used wherever the torch type can.");
+  }
+  std::vector<std::pair<std::string, torch::Tensor>> tensors;
+  for (const auto& parameter : detail::parameters_of(*optimizer)) {
+    tensors.emplace_back(
+        "parameter " + std::to_string(tensors.size()) + " of an optimizer",
+        parameter);
+  }
+  runtime_->add_tensors(tensors, {});
+}
+
+AccumulateGuard::AccumulateGuard(AutocastGuard autocast)
+    : autocast_(std::move(autocast)) {}
+
+AccumulateGuard::AccumulateGuard(AccumulateGuard&& other) noexcept
+    : active_(std::exchange(other.active_, false)),
+      autocast_(std::move(other.autocast_)) {}
+
+AccumulateGuard::~AccumulateGuard() {
+  if (active_) {
+    if (auto* runtime = detail::Runtime::get()) {
+      runtime->end_micro_step();
+    }
+  }
+}
+
+AccumulateGuard Accelerator::begin_micro_step() {
+  runtime_->begin_micro_step();
+  return AccumulateGuard(autocast());
+}
+
+bool Accelerator::sync_gradients() const {
+  return GradientState::get().sync_gradients;
+}
+
+void Accelerator::backward(
+    const torch::Tensor& loss,
+    Reduction reduction,
+    BackwardOptions options) {
+  const auto share = GradientState::get().share();
+  double weight = 1;
+  if (share && use_distributed()) {
+    const auto processes = static_cast<double>(num_processes());
+    // The average over processes divides by their number.
+    weight = std::holds_alternative<torch::enumtype::kSum>(reduction)
+        ? processes
+        : share->weight() * processes;
+  }
+  runtime_->backward(loss, weight, share && share->ghost(), options);
+}
+
+void Accelerator::backward(
+    const torch::Tensor& loss,
+    BackwardOptions options) {
+  backward(loss, Reduction(torch::kMean), options);
+}
+
+void Accelerator::backward(
+    const torch::Tensor& loss,
+    double weight,
+    BackwardOptions options) {
+  TORCH_CHECK(
+      weight >= 0,
+      "accel: backward was given the weight ",
+      weight,
+      ", but it is the number of units that the loss is a mean over.");
+  if (!use_distributed()) {
+    runtime_->backward(loss, 1, /*ghost=*/false, options);
+    return;
+  }
+  const auto share = GradientState::get().share();
+  const double own = share && share->ghost() ? 0 : weight;
+  auto total = torch::full({1}, own, torch::kDouble);
+  runtime_->communicator().all_reduce(total);
+  const double sum = total.item<double>();
+  TORCH_CHECK(
+      sum > 0,
+      "accel: backward was given the weight 0 on all processes; the loss is a "
+      "mean over nothing.");
+  runtime_->backward(
+      loss,
+      own * static_cast<double>(num_processes()) / sum,
+      /*ghost=*/own == 0,
+      options);
 }
 
 } // namespace accel

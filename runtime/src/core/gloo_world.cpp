@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <array>
+#include <future>
 #include <thread>
 
 namespace accel::detail {
@@ -165,6 +166,32 @@ class GlooCommunicator : public Communicator {
   c10::intrusive_ptr<CuttableGloo> group_;
 };
 
+/// The store, or its error after `deadline`. What listens at the port may be
+/// anything: a client whose greeting is never answered would wait for ever,
+/// so it is made on a thread that can be left behind.
+c10::intrusive_ptr<c10d::Store> make_store(
+    const std::string& address,
+    const c10d::TCPStoreOptions& options,
+    steady_clock::time_point deadline) {
+  std::packaged_task<c10::intrusive_ptr<c10d::Store>()> task(
+      [address, options]() -> c10::intrusive_ptr<c10d::Store> {
+        return c10::make_intrusive<c10d::TCPStore>(address, options);
+      });
+  auto store = task.get_future();
+  std::thread thread(std::move(task));
+  // The store has a timeout of its own, with a better message.
+  if (store.wait_until(deadline + std::chrono::seconds(1)) ==
+      std::future_status::timeout) {
+    thread.detach();
+    TORCH_CHECK(
+        false,
+        "somebody listens there who does not answer as process 0 would; "
+        "MASTER_PORT may belong to another program");
+  }
+  thread.join();
+  return store.get();
+}
+
 class GlooWorld : public World {
  public:
   GlooWorld(const Environment& environment, milliseconds timeout)
@@ -261,7 +288,7 @@ class GlooWorld : public World {
       options.waitWorkers = false;
     }
     options.timeout = std::max(
-        milliseconds(1000),
+        milliseconds(100),
         std::chrono::duration_cast<milliseconds>(
             deadline - steady_clock::now()));
     try {
@@ -269,8 +296,7 @@ class GlooWorld : public World {
       store_ = c10::make_intrusive<c10d::PrefixStore>(
           "accel/" + get_environment("TORCHELASTIC_RESTART_COUNT")
                          .value_or("0"),
-          c10::make_intrusive<c10d::TCPStore>(
-              environment_.master_addr, options));
+          make_store(environment_.master_addr, options, deadline));
     } catch (const std::exception& error) {
       TORCH_CHECK(
           false,

@@ -1,6 +1,7 @@
 #include "core/runtime.h"
 
 #include "core/environment.h"
+#include "dispatch/install.h"
 
 #include <torch/cuda.h>
 
@@ -13,10 +14,8 @@ namespace {
 /// Accelerator is made or ends.
 std::atomic<detail::Runtime*> current{nullptr};
 
-std::weak_ptr<detail::Runtime>& shared() {
-  static std::weak_ptr<detail::Runtime> runtime;
-  return runtime;
-}
+/// The same for those who share it.
+std::weak_ptr<detail::Runtime> shared;
 
 PartialState make_process_state(
     const detail::Environment& environment,
@@ -99,6 +98,14 @@ Runtime::Runtime(const ResolvedOptions& options) {
   gradient_state.sync_with_dataloader = options.sync_with_dataloader;
   gradient_state.adjust_scheduler = options.adjust_scheduler;
   gradient_state.sync_each_batch = options.sync_each_batch;
+  reducer_ = std::make_unique<Reducer>(
+      communicator(Channel::kMain), communicator(Channel::kGradients));
+  if (options.mixed_precision == MixedPrecision::kFP16) {
+    scaler_ = std::make_unique<GradScaler>();
+  }
+  if (options.match_single_device && environment.distributed()) {
+    install_dispatch_kernels();
+  }
 }
 
 Runtime::~Runtime() {
@@ -132,12 +139,12 @@ void Runtime::check_options_agree() {
   }
 }
 
-std::shared_ptr<Runtime> Runtime::get() {
-  return shared().lock();
+Runtime* Runtime::get() {
+  return current.load(std::memory_order_acquire);
 }
 
 Runtime& Runtime::require() {
-  Runtime* runtime = current.load(std::memory_order_acquire);
+  Runtime* runtime = get();
   TORCH_CHECK(
       runtime != nullptr,
       "accel: there is no Accelerator. Make one first, at the top of main: "
@@ -147,7 +154,7 @@ Runtime& Runtime::require() {
 }
 
 std::shared_ptr<Runtime> Runtime::share(const ResolvedOptions& options) {
-  if (auto existing = shared().lock()) {
+  if (auto existing = shared.lock()) {
     TORCH_CHECK(
         existing->state().options() == options,
         "accel: an Accelerator exists already, with other options. The first: ",
@@ -158,7 +165,7 @@ std::shared_ptr<Runtime> Runtime::share(const ResolvedOptions& options) {
     return existing;
   }
   auto made = std::make_shared<Runtime>(options);
-  shared() = made;
+  shared = made;
   current.store(made.get(), std::memory_order_release);
   return made;
 }
@@ -167,13 +174,14 @@ void Runtime::end(bool orderly) noexcept {
   if (!world_) {
     return;
   }
+  reducer_.reset();
   if (orderly) {
     world_->leave();
   } else {
     world_->abandon();
   }
   world_.reset();
-  if (current.load(std::memory_order_acquire) == this) {
+  if (get() == this) {
     current.store(nullptr, std::memory_order_release);
     GradientState::get().reset();
   }
@@ -184,12 +192,12 @@ Communicator& communicator(Channel channel) {
 }
 
 bool distributed() {
-  const Runtime* runtime = current.load(std::memory_order_acquire);
+  const Runtime* runtime = Runtime::get();
   return runtime != nullptr && runtime->state().use_distributed();
 }
 
 bool match_single_device() {
-  const Runtime* runtime = current.load(std::memory_order_acquire);
+  const Runtime* runtime = Runtime::get();
   return runtime != nullptr && runtime->state().match_single_device();
 }
 

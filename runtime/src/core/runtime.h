@@ -1,16 +1,22 @@
 #pragma once
 
+#include <accel/backward.h>
 #include <accel/detail/communicator.h>
+#include <accel/grad_scaler.h>
 #include <accel/state.h>
 
 #include "core/world.h"
+#include "gradients/reducer.h"
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace accel::detail {
 
-/// What the Accelerators of this program share: the state, and the connections to
-/// the other processes. Made by the first
+/// What the Accelerators of this program share: the state, the connections to
+/// the other processes, and where the training step stands. Made by the first
 /// Accelerator, ended by the last.
 class Runtime {
  public:
@@ -22,7 +28,7 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   /// The one that exists, or null.
-  static std::shared_ptr<Runtime> get();
+  static Runtime* get();
   /// The one that exists; throws where there is none.
   static Runtime& require();
 
@@ -32,9 +38,44 @@ class Runtime {
   const AcceleratorState& state() const {
     return *state_;
   }
-  Communicator& communicator(Channel channel) {
+  Communicator& communicator(Channel channel = Channel::kMain) {
     return world_->communicator(channel);
   }
+  Reducer& reducer() {
+    return *reducer_;
+  }
+  /// Null unless the mixed precision is fp16.
+  GradScaler* scaler() {
+    return scaler_.get();
+  }
+
+  /// Registers tensors for averaging and gives the new ones, and `buffers`,
+  /// process 0's values. Every process must call it with the same.
+  void add_tensors(
+      const std::vector<std::pair<std::string, at::Tensor>>& parameters,
+      const std::vector<std::pair<std::string, at::Tensor>>& buffers);
+
+  /// Enters and leaves an accumulation step.
+  void begin_micro_step();
+  void end_micro_step();
+  bool in_micro_step() const {
+    return open_steps_ > 0;
+  }
+
+  /// One backward with the loss counted `weight` times.
+  void backward(
+      const at::Tensor& loss,
+      double weight,
+      bool ghost,
+      const BackwardOptions& options);
+
+  /// Averages what micro-steps have accumulated where the one that
+  /// synchronises has run no backward of its own.
+  void average_accumulated();
+
+  /// The global value of a number computed from the local batch
+  /// (`Accelerator::reduce_for_metrics`).
+  at::Tensor reduce_for_metrics(const at::Tensor& tensor, Reduction reduction);
 
   /// Ends everything. `orderly`: waits a bounded time for the other processes;
   /// otherwise cuts the connections at once.
@@ -42,9 +83,23 @@ class Runtime {
 
  private:
   void check_options_agree();
+  void run_backward(const std::function<void()>& run, bool ghost);
+  void broadcast_buffers();
 
   std::unique_ptr<World> world_;
   std::unique_ptr<AcceleratorState> state_;
+  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<GradScaler> scaler_;
+  std::vector<at::Tensor> buffers_;
+  /// Micro-steps since the last one that synchronised.
+  int64_t window_ = 0;
+  /// Accumulation guards that live.
+  int64_t open_steps_ = 0;
 };
+
+/// Overwrites all tensors with process 0's, in few messages.
+void broadcast_all(
+    Communicator& communicator,
+    const std::vector<at::Tensor>& tensors);
 
 } // namespace accel::detail

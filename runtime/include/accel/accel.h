@@ -1,0 +1,15 @@
+#pragma once
+
+/// Everything that a program needs.
+
+#include <accel/accelerator.h>
+#include <accel/batch_share.h>
+#include <accel/data/data_loader.h>
+#include <accel/gradient_state.h>
+#include <accel/grad_scaler.h>
+#include <accel/optim/optimizer.h>
+#include <accel/optim/scheduler.h>
+#include <accel/options.h>
+#include <accel/state.h>
+
+#include <tuple>

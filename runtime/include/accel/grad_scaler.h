@@ -1,0 +1,70 @@
+#pragma once
+
+#include <accel/export.h>
+
+#include <torch/arg.h>
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+#include <unordered_map>
+
+namespace accel {
+
+class GradScalerOptions {
+ public:
+  TORCH_ARG(double, init_scale) = 65536.0;
+  /// The scale is multiplied by this after `growth_interval` good steps …
+  TORCH_ARG(double, growth_factor) = 2.0;
+  /// … and by this after one with an infinite or undefined gradient.
+  TORCH_ARG(double, backoff_factor) = 0.5;
+  TORCH_ARG(int64_t, growth_interval) = 2000;
+};
+
+/// Keeps float16 gradients from vanishing: losses are multiplied by a scale,
+/// gradients divided by it before the step, and steps with infinite or
+/// undefined gradients left out. Counterpart of `torch.amp.GradScaler`, with
+/// the same numbers.
+///
+/// For each iteration: `scale` the losses, backward, then for each optimizer
+/// `unscale_` (optional) and `step`, then `update` once.
+class ACCEL_API GradScaler {
+ public:
+  explicit GradScaler(GradScalerOptions options = {});
+
+  /// The loss times the scale.
+  at::Tensor scale(const at::Tensor& loss);
+
+  /// Divides the gradients of the optimizer's parameters by the scale. Throws
+  /// where that has been done since the last `update`, and for gradients in
+  /// float16.
+  void unscale_(torch::optim::Optimizer& optimizer);
+  bool unscaled(const torch::optim::Optimizer& optimizer) const;
+
+  /// Calls `step` unless a gradient is infinite or undefined; unscales before
+  /// where that has not been done. Returns whether it was called.
+  bool step(
+      torch::optim::Optimizer& optimizer,
+      const std::function<void()>& step);
+
+  /// Adapts the scale to what was found since the last `update`.
+  void update();
+
+  double get_scale() const;
+  int64_t growth_tracker() const;
+
+ private:
+  enum class Stage { kUnscaled, kStepped };
+  struct Progress {
+    Stage stage;
+    at::Tensor found_inf;
+  };
+
+  void make_state(c10::Device device);
+
+  GradScalerOptions options_;
+  at::Tensor scale_;
+  at::Tensor growth_tracker_;
+  std::unordered_map<const torch::optim::Optimizer*, Progress> progress_;
+};
+
+} // namespace accel

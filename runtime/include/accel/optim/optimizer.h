@@ -1,0 +1,75 @@
+#pragma once
+
+#include <accel/export.h>
+
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+#include <utility>
+
+namespace accel {
+
+namespace detail {
+
+/// What all accelerated optimizers have besides their torch type.
+class ACCEL_API OptimizerControl {
+ public:
+  OptimizerControl() = default;
+  OptimizerControl(OptimizerControl&& other) noexcept;
+  OptimizerControl& operator=(OptimizerControl&& other) noexcept;
+  virtual ~OptimizerControl();
+
+  /// True when the last `step` at which gradients were synchronised was left
+  /// out because a gradient was infinite or undefined (fp16 only).
+  bool step_was_skipped() const {
+    return step_was_skipped_;
+  }
+
+ protected:
+  using Closure = torch::optim::Optimizer::LossClosure;
+
+  /// Decides whether `inner` (the torch optimizer's step) is called.
+  at::Tensor run_step(
+      torch::optim::Optimizer& optimizer,
+      Closure closure,
+      const std::function<at::Tensor(Closure)>& inner);
+
+ private:
+  bool step_was_skipped_ = false;
+};
+
+} // namespace detail
+
+/// A torch optimizer that takes part in accumulation, averaging over processes
+/// and gradient scaling. It *is* an `Opt`: it can be used, held, saved and
+/// loaded as one.
+///
+///     accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(
+///         model->parameters(), torch::optim::SGDOptions(0.1));
+///     accelerator.prepare(model, optimizer);
+///
+/// `zero_grad` is torch's. What has been accumulated in a window is out of its
+/// reach until the window is complete, so it may stand anywhere in the loop.
+template <typename Opt>
+class AcceleratedOptimizer : public Opt, public detail::OptimizerControl {
+ public:
+  using Opt::Opt;
+
+  /// Does nothing, and returns an undefined tensor, on micro-steps at which
+  /// gradients are not synchronised. With a closure, every process must call
+  /// it; the loss that the optimizer sees is the one of the global batch.
+  ///
+  /// Throws `c10::Error` where a gradient has not been averaged over the
+  /// processes, and for closures together with gradient accumulation or fp16.
+  torch::Tensor step(
+      torch::optim::Optimizer::LossClosure closure = nullptr) override {
+    return this->run_step(
+        *this,
+        std::move(closure),
+        [this](torch::optim::Optimizer::LossClosure inner) {
+          return Opt::step(std::move(inner));
+        });
+  }
+};
+
+} // namespace accel

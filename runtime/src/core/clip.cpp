@@ -1,0 +1,125 @@
+#include <accel/accelerator.h>
+#include <accel/grad_scaler.h>
+
+#include "core/optimizers.h"
+#include "core/runtime.h"
+
+#include <torch/nn/utils/clip_grad.h>
+
+namespace accel {
+namespace {
+
+/// Tensors whose gradients are copies of what has been accumulated for
+/// `parameters`.
+std::vector<torch::Tensor> stand_ins(
+    detail::Reducer& reducer,
+    const std::vector<torch::Tensor>& parameters) {
+  std::vector<torch::Tensor> result;
+  for (const auto& parameter : parameters) {
+    const auto gradient = reducer.accumulated(parameter);
+    if (gradient.defined()) {
+      result.push_back(torch::empty({0}, gradient.options()));
+      result.back().mutable_grad() = gradient.clone();
+    }
+  }
+  return result;
+}
+
+} // namespace
+
+GradScaler* Accelerator::scaler() const {
+  return runtime_->scaler();
+}
+
+void Accelerator::unscale_gradients() {
+  if (scaler() == nullptr || !sync_gradients()) {
+    return;
+  }
+  for (auto* control : detail::prepared_optimizers()) {
+    auto& optimizer = dynamic_cast<torch::optim::Optimizer&>(*control);
+    const auto parameters = detail::parameters_of(optimizer);
+    const bool has_gradients = std::any_of(
+        parameters.begin(), parameters.end(), [](const auto& parameter) {
+          return parameter.grad().defined();
+        });
+    if (has_gradients && !scaler()->unscaled(optimizer)) {
+      scaler()->unscale_(optimizer);
+    }
+  }
+}
+
+double Accelerator::clip_grad_norm_(
+    const std::vector<torch::Tensor>& parameters,
+    double max_norm,
+    double norm_type,
+    bool error_if_nonfinite) {
+  if (!sync_gradients()) {
+    return torch::nn::utils::clip_grad_norm_(
+        stand_ins(runtime_->reducer(), parameters), max_norm, norm_type);
+  }
+  runtime_->average_accumulated();
+  runtime_->reducer().check_averaged(parameters);
+  unscale_gradients();
+  return torch::nn::utils::clip_grad_norm_(
+      parameters, max_norm, norm_type, error_if_nonfinite);
+}
+
+double Accelerator::clip_grad_norm_(
+    std::initializer_list<torch::Tensor> parameters,
+    double max_norm,
+    double norm_type,
+    bool error_if_nonfinite) {
+  return clip_grad_norm_(
+      std::vector<torch::Tensor>(parameters),
+      max_norm,
+      norm_type,
+      error_if_nonfinite);
+}
+
+double Accelerator::clip_grad_norm_(
+    const torch::Tensor& parameter,
+    double max_norm,
+    double norm_type,
+    bool error_if_nonfinite) {
+  return clip_grad_norm_(
+      std::vector<torch::Tensor>{parameter},
+      max_norm,
+      norm_type,
+      error_if_nonfinite);
+}
+
+void Accelerator::clip_grad_value_(
+    const std::vector<torch::Tensor>& parameters,
+    double clip_value) {
+  if (sync_gradients()) {
+    runtime_->average_accumulated();
+    runtime_->reducer().check_averaged(parameters);
+    unscale_gradients();
+    torch::nn::utils::clip_grad_value_(parameters, clip_value);
+  }
+}
+
+void Accelerator::clip_grad_value_(
+    std::initializer_list<torch::Tensor> parameters,
+    double clip_value) {
+  clip_grad_value_(std::vector<torch::Tensor>(parameters), clip_value);
+}
+
+void Accelerator::clip_grad_value_(
+    const torch::Tensor& parameter,
+    double clip_value) {
+  clip_grad_value_(std::vector<torch::Tensor>{parameter}, clip_value);
+}
+
+AutocastGuard Accelerator::autocast() const {
+  switch (mixed_precision()) {
+    case MixedPrecision::kFP16:
+      return {device().type(), torch::kHalf};
+    case MixedPrecision::kBF16:
+      return {device().type(), torch::kBFloat16};
+    default:
+      return {};
+  }
+}
+
+} // namespace accel

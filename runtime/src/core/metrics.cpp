@@ -1,0 +1,346 @@
+#include <accel/accelerator.h>
+#include <accel/gradient_state.h>
+
+#include "core/runtime.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace accel {
+namespace {
+
+using detail::Communicator;
+
+/// As many as a tensor's description has room for.
+constexpr int64_t kMaxDims = 12;
+
+std::string describe(const at::Tensor& description) {
+  std::ostringstream out;
+  const auto* numbers = description.const_data_ptr<int64_t>();
+  out << static_cast<at::ScalarType>(numbers[0])
+      << at::IntArrayRef(numbers + 2, static_cast<size_t>(numbers[1]));
+  return out.str();
+}
+
+/// Compares dtype and shape (from dimension `first_dim` on) with the other
+/// processes', so that a wrong call is an error and not a wrong number.
+void check_alike(
+    const char* operation,
+    Communicator& communicator,
+    const std::vector<at::Tensor>& tensors,
+    int64_t first_dim) {
+  const auto count = static_cast<int64_t>(tensors.size());
+  auto mine = at::zeros({count, 2 + kMaxDims}, at::kLong);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto& tensor = tensors[static_cast<size_t>(i)];
+    TORCH_CHECK(
+        tensor.defined(), "accel: ", operation, " was given no tensor.");
+    TORCH_CHECK(
+        tensor.dim() <= kMaxDims,
+        "accel: ",
+        operation,
+        " was given a tensor with ",
+        tensor.dim(),
+        " dimensions; ",
+        kMaxDims,
+        " is the most.");
+    auto* row = mine.mutable_data_ptr<int64_t>() + i * (2 + kMaxDims);
+    row[0] = static_cast<int64_t>(tensor.scalar_type());
+    row[1] = tensor.dim();
+    std::copy(tensor.sizes().begin(), tensor.sizes().end(), row + 2);
+  }
+  const auto all = communicator.all_gather(mine);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    for (int64_t i = 0; i < count; ++i) {
+      auto own = mine[i].clone();
+      auto other = all[rank][i].clone();
+      own.slice(0, 2, 2 + first_dim).zero_();
+      other.slice(0, 2, 2 + first_dim).zero_();
+      TORCH_CHECK(
+          at::equal(own, other),
+          "accel: ",
+          operation,
+          " was called with a tensor ",
+          describe(mine[i]),
+          " on process ",
+          communicator.rank(),
+          " but ",
+          describe(all[rank][i]),
+          " on process ",
+          rank,
+          ". All processes must call it with tensors of the same dtype and ",
+          first_dim == 0 ? "shape." : "shape but for dimension 0.");
+    }
+  }
+}
+
+at::Tensor gather_equal(Communicator& communicator, const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const auto input = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+  return at::cat(communicator.all_gather(input));
+}
+
+/// The rows of all processes where process `r` has `multiple` times the rows
+/// of its part of `global`.
+at::Tensor gather_parts(
+    Communicator& communicator,
+    const at::Tensor& tensor,
+    int64_t global,
+    int64_t multiple) {
+  const at::NoGradGuard no_grad;
+  const int64_t world = communicator.size();
+  const int64_t most = BatchShare::of(global, 0, world).rows() * multiple;
+  auto padded = tensor.detach();
+  if (padded.size(0) < most) {
+    auto sizes = padded.sizes().vec();
+    sizes[0] = most;
+    auto filled = at::zeros(sizes, padded.options());
+    filled.narrow(0, 0, padded.size(0)).copy_(padded);
+    padded = filled;
+  }
+  auto parts = communicator.all_gather(padded);
+  for (int64_t rank = 0; rank < world; ++rank) {
+    auto& part = parts[static_cast<size_t>(rank)];
+    part = part.narrow(
+        0, 0, BatchShare::of(global, rank, world).local * multiple);
+  }
+  return at::cat(parts);
+}
+
+} // namespace
+
+at::Tensor detail::Runtime::reduce_for_metrics(
+    const at::Tensor& tensor,
+    Reduction reduction) {
+  const auto share = GradientState::get().share();
+  if (!state_->use_distributed() ||
+      (!share && state_->match_single_device())) {
+    return tensor;
+  }
+  const at::NoGradGuard no_grad;
+  const bool mean = std::holds_alternative<torch::enumtype::kMean>(reduction);
+  const bool integral =
+      at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+  TORCH_CHECK(
+      !tensor.is_complex() && tensor.scalar_type() != at::kBool &&
+          !(mean && integral),
+      "accel: reduce_for_metrics cannot compute the ",
+      mean ? "mean" : "sum",
+      " of ",
+      tensor.scalar_type(),
+      " values. Give it a floating-point tensor, or torch::kSum for counts.");
+  check_alike("reduce_for_metrics", communicator(), {tensor}, 0);
+  // In float64, exact for counts up to 2^53; integers stay integers.
+  auto value =
+      tensor.detach().to(integral ? at::kLong : at::kDouble, false, true)
+          .contiguous();
+  if (share && share->ghost()) {
+    value.zero_(); // not multiplied: a row that does not count may give NaN
+  } else if (mean) {
+    value.mul_(
+        share ? share->weight()
+              : 1.0 / static_cast<double>(state_->num_processes()));
+  }
+  communicator().all_reduce(value);
+  return value.to(tensor.scalar_type());
+}
+
+torch::Tensor Accelerator::reduce_for_metrics(
+    const torch::Tensor& tensor,
+    Reduction reduction) {
+  return runtime_->reduce_for_metrics(tensor, reduction);
+}
+
+int64_t Accelerator::global_batch_size(const torch::Tensor& tensor) const {
+  TORCH_CHECK(
+      tensor.dim() > 0,
+      "accel: global_batch_size was given a scalar; give it a tensor whose "
+      "leading dimension is the batch.");
+  const auto share = GradientState::get().share();
+  if (!share || !use_distributed()) {
+    return tensor.size(0);
+  }
+  TORCH_CHECK(
+      tensor.size(0) % share->rows() == 0,
+      "accel: global_batch_size was given a tensor of sizes ",
+      tensor.sizes(),
+      ", but this process has ",
+      share->rows(),
+      " of the ",
+      share->global,
+      " rows of the batch. Give it a tensor of the current batch.");
+  return tensor.size(0) / share->rows() * share->global;
+}
+
+torch::Tensor Accelerator::gather(const torch::Tensor& tensor) {
+  if (!use_distributed()) {
+    return tensor;
+  }
+  check_alike("gather", runtime_->communicator(), {tensor}, 0);
+  return gather_equal(runtime_->communicator(), tensor);
+}
+
+std::vector<torch::Tensor> Accelerator::gather_rows(
+    const std::vector<torch::Tensor>& tensors) {
+  const auto& gradient_state = GradientState::get();
+  const auto share = gradient_state.share();
+  if (!use_distributed() || (!share && state().match_single_device())) {
+    return tensors;
+  }
+  auto& communicator = runtime_->communicator();
+  std::vector<torch::Tensor> result;
+  if (!share) {
+    check_alike("gather_for_metrics", communicator, tensors, 0);
+    const int64_t remainder =
+        gradient_state.end_of_dataloader() ? gradient_state.remainder() : -1;
+    for (const auto& tensor : tensors) {
+      auto rows = gather_equal(communicator, tensor);
+      result.push_back(
+          remainder > 0 ? rows.slice(0, 0, remainder) : std::move(rows));
+    }
+    return result;
+  }
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK(
+        tensor.dim() > 0 && tensor.size(0) % share->rows() == 0,
+        "accel: gather_for_metrics was given a tensor of sizes ",
+        tensor.sizes(),
+        ", but this process has ",
+        share->rows(),
+        " of the ",
+        share->global,
+        " rows of the batch. Give it tensors with a row, or a fixed number of "
+        "rows, for each sample; a number computed from the batch goes through "
+        "reduce_for_metrics.");
+  }
+  // How many rows there are for each sample must be the same everywhere.
+  std::vector<torch::Tensor> per_sample;
+  for (const auto& tensor : tensors) {
+    per_sample.push_back(tensor.detach().unflatten(
+        0, at::IntArrayRef{share->rows(), tensor.size(0) / share->rows()}));
+  }
+  check_alike("gather_for_metrics", communicator, per_sample, 1);
+  for (const auto& tensor : tensors) {
+    result.push_back(gather_parts(
+        communicator,
+        tensor,
+        share->global,
+        tensor.size(0) / share->rows()));
+  }
+  return result;
+}
+
+torch::Tensor Accelerator::reduce(
+    const torch::Tensor& tensor,
+    const std::string& reduction) {
+  const at::NoGradGuard no_grad;
+  const bool mean = reduction == "mean";
+  TORCH_CHECK(
+      mean || reduction == "sum" || reduction == "max" || reduction == "min",
+      "accel: reduce was given '",
+      reduction,
+      "'; known are sum, mean, max and min.");
+  TORCH_CHECK(
+      !mean || tensor.is_floating_point() || tensor.is_complex(),
+      "accel: reduce cannot give the mean of ",
+      tensor.scalar_type(),
+      " values. Convert the tensor to floating point first.");
+  auto result = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  if (!use_distributed()) {
+    return result;
+  }
+  auto& communicator = runtime_->communicator();
+  check_alike("reduce", communicator, {tensor}, 0);
+  if (!mean && reduction != "sum") {
+    const auto all = at::stack(communicator.all_gather(result));
+    return reduction == "max" ? all.amax(0) : all.amin(0);
+  }
+  if (result.is_floating_point()) {
+    communicator.all_reduce(result);
+  } else {
+    // Gloo reduces some dtypes only.
+    result = at::stack(communicator.all_gather(result))
+                 .sum(0, /*keepdim=*/false, tensor.scalar_type());
+  }
+  return mean ? result.div_(num_processes()) : result;
+}
+
+torch::Tensor Accelerator::broadcast(
+    torch::Tensor tensor,
+    int64_t from_process) {
+  const at::NoGradGuard no_grad;
+  if (use_distributed()) {
+    check_alike("broadcast", runtime_->communicator(), {tensor}, 0);
+  }
+  runtime_->communicator().broadcast(tensor, from_process);
+  return tensor;
+}
+
+torch::Tensor Accelerator::pad_across_processes(
+    const torch::Tensor& tensor,
+    int64_t dim,
+    double pad_index,
+    bool pad_first) {
+  if (!use_distributed() || dim >= tensor.dim() || dim < -tensor.dim()) {
+    return tensor;
+  }
+  const at::NoGradGuard no_grad;
+  const auto sizes = runtime_->communicator().all_gather(
+      torch::full({1}, tensor.size(dim), torch::kLong));
+  const int64_t most = at::cat(sizes).max().item<int64_t>();
+  if (most == tensor.size(dim)) {
+    return tensor;
+  }
+  auto shape = tensor.sizes().vec();
+  shape[static_cast<size_t>(dim < 0 ? dim + tensor.dim() : dim)] = most;
+  auto padded = torch::full(shape, pad_index, tensor.options());
+  padded
+      .narrow(dim, pad_first ? most - tensor.size(dim) : 0, tensor.size(dim))
+      .copy_(tensor);
+  return padded;
+}
+
+std::vector<torch::Tensor> Accelerator::shard(
+    int64_t dim,
+    const std::vector<torch::Tensor>& tensors) {
+  const auto& first = tensors.front();
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK(
+        tensor.dim() > 0 && dim < tensor.dim() && dim >= -tensor.dim(),
+        "accel: shard_batch cannot split a tensor of sizes ",
+        tensor.sizes(),
+        " on dimension ",
+        dim,
+        ".");
+    TORCH_CHECK(
+        tensor.size(dim) == first.size(dim),
+        "accel: shard_batch was given tensors of sizes ",
+        first.sizes(),
+        " and ",
+        tensor.sizes(),
+        ", which do not agree on dimension ",
+        dim,
+        ". Split what belongs to one batch in one call.");
+  }
+  const int64_t global = first.size(dim);
+  if (!use_distributed()) {
+    GradientState::get().set_share({global, 0, global});
+    return tensors;
+  }
+  TORCH_CHECK(
+      global > 0,
+      "accel: shard_batch was given an empty batch, of sizes ",
+      first.sizes(),
+      ".");
+  const auto share = BatchShare::of(global, process_index(), num_processes());
+  GradientState::get().set_share(share);
+  std::vector<torch::Tensor> parts;
+  for (const auto& tensor : tensors) {
+    parts.push_back(tensor.narrow(dim, share.offset, share.rows()));
+  }
+  return parts;
+}
+
+} // namespace accel

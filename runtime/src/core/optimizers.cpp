@@ -1,0 +1,120 @@
+#include "core/optimizers.h"
+
+#include <accel/gradient_state.h>
+#include <accel/optim/scheduler.h>
+
+#include "core/runtime.h"
+
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+
+namespace accel::detail {
+
+std::vector<OptimizerControl*>& prepared_optimizers() {
+  static std::vector<OptimizerControl*> optimizers;
+  return optimizers;
+}
+
+std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> parameters;
+  for (auto& group : optimizer.param_groups()) {
+    parameters.insert(
+        parameters.end(), group.params().begin(), group.params().end());
+  }
+  return parameters;
+}
+
+OptimizerControl::OptimizerControl(OptimizerControl&& other) noexcept {
+  *this = std::move(other);
+}
+
+OptimizerControl& OptimizerControl::operator=(
+    OptimizerControl&& other) noexcept {
+  step_was_skipped_ = other.step_was_skipped_;
+  // A prepared optimizer that is moved stays prepared.
+  auto& optimizers = prepared_optimizers();
+  optimizers.erase(
+      std::remove(optimizers.begin(), optimizers.end(), this),
+      optimizers.end());
+  std::replace(
+      optimizers.begin(),
+      optimizers.end(),
+      &other,
+      static_cast<OptimizerControl*>(this));
+  return *this;
+}
+
+OptimizerControl::~OptimizerControl() {
+  auto& optimizers = prepared_optimizers();
+  optimizers.erase(
+      std::remove(optimizers.begin(), optimizers.end(), this),
+      optimizers.end());
+}
+
+at::Tensor OptimizerControl::run_step(
+    torch::optim::Optimizer& optimizer,
+    Closure closure,
+    const std::function<at::Tensor(Closure)>& inner) {
+  auto* runtime = Runtime::get();
+  if (runtime == nullptr) {
+    return inner(std::move(closure));
+  }
+  const auto& state = GradientState::get();
+  auto* scaler = runtime->scaler();
+  TORCH_CHECK(
+      closure == nullptr || (state.num_steps == 1 && scaler == nullptr),
+      "accel: an optimizer step with a closure computes its own gradients, so "
+      "it cannot be combined with gradient accumulation or fp16.");
+  if (!state.sync_gradients) {
+    return {};
+  }
+  at::Tensor result;
+  step_was_skipped_ = false;
+  if (closure != nullptr) {
+    result = inner([&] {
+      const auto loss = closure();
+      runtime->reducer().check_averaged(parameters_of(optimizer));
+      // What the optimizer decides by the loss, all processes must decide.
+      return loss.defined() ? runtime->reduce_for_metrics(loss, torch::kMean)
+                            : loss;
+    });
+  } else {
+    runtime->average_accumulated();
+    runtime->reducer().check_averaged(parameters_of(optimizer));
+    if (scaler != nullptr) {
+      step_was_skipped_ =
+          !scaler->step(optimizer, [&] { result = inner(nullptr); });
+      scaler->update();
+    } else {
+      result = inner(nullptr);
+    }
+  }
+  if (runtime->state().mixed_precision() != MixedPrecision::kNo) {
+    // Autocast keeps copies of the weights, which are stale now.
+    at::autocast::clear_cache();
+  }
+  return result;
+}
+
+int64_t scheduler_steps(const OptimizerControl* optimizer) {
+  const auto* runtime = Runtime::get();
+  if (runtime == nullptr) {
+    return 1;
+  }
+  const auto& options = runtime->state().options();
+  const bool single_device = options.match_single_device;
+  if (!options.step_scheduler_with_optimizer ||
+      (single_device && !runtime->in_micro_step())) {
+    return 1;
+  }
+  if (!GradientState::get().sync_gradients ||
+      (optimizer != nullptr && optimizer->step_was_skipped())) {
+    return 0;
+  }
+  return single_device || options.split_batches
+      ? 1
+      : runtime->state().num_processes();
+}
+
+} // namespace accel::detail

@@ -1,0 +1,124 @@
+#include "core/runtime.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace accel::detail {
+namespace {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// Messages of at most this size.
+constexpr int64_t kMessageBytes = int64_t{25} << 20;
+
+/// FNV-1a; equal on all machines, unlike std::hash.
+int64_t hash_of(const std::string& text) {
+  uint64_t hash = 14695981039346656037ULL;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  }
+  return static_cast<int64_t>(hash);
+}
+
+void check_same_tensors(Communicator& communicator, const NamedTensors& all) {
+  std::ostringstream description;
+  int64_t numel = 0;
+  for (const auto& [name, tensor] : all) {
+    description << name << ' ' << tensor.scalar_type() << tensor.sizes()
+                << '\n';
+    numel += tensor.numel();
+  }
+  const auto mine = at::tensor(
+      {static_cast<int64_t>(all.size()), numel, hash_of(description.str())},
+      at::kLong);
+  const auto theirs = communicator.all_gather(mine);
+  for (size_t rank = 0; rank < theirs.size(); ++rank) {
+    TORCH_CHECK(
+        at::equal(theirs[rank], mine),
+        "accel: prepare was given other tensors on process ",
+        rank,
+        " (",
+        theirs[rank][0].item<int64_t>(),
+        " with ",
+        theirs[rank][1].item<int64_t>(),
+        " elements) than on process ",
+        communicator.rank(),
+        " (",
+        all.size(),
+        " with ",
+        numel,
+        " elements). Every process must prepare the same models and "
+        "optimizers, with the same names, shapes and dtypes, in the same "
+        "order.");
+  }
+}
+
+} // namespace
+
+void broadcast_all(
+    Communicator& communicator,
+    const std::vector<at::Tensor>& tensors) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> pending = tensors;
+  while (!pending.empty()) {
+    std::vector<at::Tensor> message;
+    std::vector<at::Tensor> rest;
+    int64_t bytes = 0;
+    for (auto& tensor : pending) {
+      const bool fits = message.empty() ||
+          (tensor.scalar_type() == message[0].scalar_type() &&
+           bytes + static_cast<int64_t>(tensor.nbytes()) <= kMessageBytes);
+      if (fits) {
+        bytes += static_cast<int64_t>(tensor.nbytes());
+      }
+      (fits ? message : rest).push_back(tensor);
+    }
+    std::vector<at::Tensor> flattened;
+    for (const auto& tensor : message) {
+      flattened.push_back(tensor.detach().reshape(-1));
+    }
+    auto flat = at::cat(flattened);
+    communicator.broadcast(flat, /*source=*/0);
+    if (communicator.rank() != 0) {
+      int64_t offset = 0;
+      for (const auto& tensor : message) {
+        tensor.detach().copy_(
+            flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+        offset += tensor.numel();
+      }
+    }
+    pending = std::move(rest);
+  }
+}
+
+void Runtime::add_tensors(
+    const NamedTensors& parameters,
+    const NamedTensors& buffers) {
+  buffers_.erase(
+      std::remove_if(
+          buffers_.begin(),
+          buffers_.end(),
+          [](const at::Tensor& buffer) { return buffer.use_count() == 1; }),
+      buffers_.end());
+  auto added = reducer_->add(parameters);
+  for (const auto& [name, buffer] : buffers) {
+    const auto is_buffer = [&buffer = buffer](const at::Tensor& known) {
+      return known.is_same(buffer);
+    };
+    if (std::none_of(buffers_.begin(), buffers_.end(), is_buffer)) {
+      buffers_.push_back(buffer);
+      added.push_back(buffer);
+    }
+  }
+  if (!state_->use_distributed()) {
+    return;
+  }
+  auto all = parameters;
+  all.insert(all.end(), buffers.begin(), buffers.end());
+  check_same_tensors(communicator(), all);
+  broadcast_all(communicator(), added);
+}
+
+} // namespace accel::detail

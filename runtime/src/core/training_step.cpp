@@ -1,0 +1,101 @@
+#include "core/runtime.h"
+
+#include <accel/autocast.h>
+#include <accel/gradient_state.h>
+
+#include <ATen/ATen.h>
+
+namespace accel::detail {
+
+void Runtime::begin_micro_step() {
+  auto& state = GradientState::get();
+  state.clear_share();
+  if (state.sync_gradients) {
+    window_ = 0;
+  }
+  ++window_;
+  ++open_steps_;
+  if (state.sync_with_dataloader && state.end_of_dataloader()) {
+    state.step = 0;
+    state.sync_gradients = true;
+  } else {
+    ++state.step;
+    state.sync_gradients = state.step % state.num_steps == 0;
+  }
+}
+
+void Runtime::end_micro_step() {
+  --open_steps_;
+  GradientState::get().clear_share();
+}
+
+void Runtime::run_backward(const std::function<void()>& run, bool ghost) {
+  const auto& state = GradientState::get();
+  BackwardPlan plan;
+  plan.synchronize = state.sync_gradients || state.sync_each_batch;
+  plan.hold = !state.sync_gradients;
+  plan.ghost = ghost;
+  if (state.sync_gradients && in_micro_step() &&
+      state_->match_single_device()) {
+    // The micro-steps before this one counted 1 / num_steps each.
+    plan.held_scale = static_cast<double>(state.num_steps) / window_;
+  }
+  reducer_->backward(plan, run);
+  if (plan.synchronize && !state_->match_single_device()) {
+    broadcast_buffers();
+  }
+}
+
+void Runtime::backward(
+    const at::Tensor& loss,
+    double weight,
+    bool ghost,
+    const BackwardOptions& options) {
+  const auto& state = GradientState::get();
+  TORCH_CHECK(
+      !(options.create_graph() && state_->use_distributed()),
+      "accel: backward with create_graph is not supported with several "
+      "processes, because averaged gradients have no graph. Compute gradients "
+      "that enter a loss with torch::autograd::grad.");
+  double steps = static_cast<double>(state.num_steps);
+  if (state_->match_single_device() && state.sync_gradients) {
+    steps = in_micro_step() ? static_cast<double>(window_) : 1;
+  }
+  const double factor = ghost ? 0.0 : weight / steps;
+  const bool retain_graph = options.retain_graph() || options.create_graph();
+  run_backward(
+      [&] {
+        // Autocast is for forward passes; an operation's backward runs in the
+        // precision that its forward had.
+        const AutocastGuard no_autocast =
+            state_->mixed_precision() == MixedPrecision::kNo
+            ? AutocastGuard()
+            : AutocastGuard(
+                  state_->device().type(), at::kBFloat16, /*enabled=*/false);
+        at::Tensor seed;
+        if (factor != 1 || scaler_) {
+          TORCH_CHECK(
+              loss.numel() == 1,
+              "accel: backward needs a loss with one element, got sizes ",
+              loss.sizes());
+          seed = at::full_like(loss.detach(), factor);
+        }
+        (scaler_ ? scaler_->scale(loss) : loss)
+            .backward(seed, retain_graph, options.create_graph());
+      },
+      ghost);
+}
+
+void Runtime::average_accumulated() {
+  if (reducer_->holding()) {
+    run_backward([] {}, /*ghost=*/false);
+  }
+}
+
+void Runtime::broadcast_buffers() {
+  if (state_->use_distributed() && !buffers_.empty()) {
+    broadcast_all(communicator(), buffers_);
+  }
+}
+
+} // namespace accel::detail

@@ -1,0 +1,175 @@
+#include "gradients/buckets.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace accel::detail {
+namespace {
+
+/// A tensor over `size` elements of `flat` from `offset` on, laid out as
+/// `like` is; keeps `flat` alive.
+at::Tensor tensor_over(
+    const at::Tensor& flat,
+    int64_t offset,
+    const at::Tensor& like) {
+  auto* data = static_cast<char*>(flat.mutable_data_ptr()) +
+      offset * static_cast<int64_t>(flat.element_size());
+  const auto keep_alive = [flat](void*) {};
+  const auto options =
+      at::TensorOptions().dtype(flat.dtype()).device(flat.device());
+  // Autograd and the optimizers are fastest where a gradient has its
+  // parameter's strides.
+  if (like.is_non_overlapping_and_dense()) {
+    return at::from_blob(
+        data, like.sizes(), like.strides(), keep_alive, options);
+  }
+  return at::from_blob(data, like.sizes(), keep_alive, options);
+}
+
+} // namespace
+
+Bucket::Bucket(std::vector<Parameter*> parameters)
+    : parameters_(std::move(parameters)) {
+  allocate();
+}
+
+void Bucket::allocate() {
+  const at::NoGradGuard no_grad;
+  int64_t numel = 0;
+  for (const auto* parameter : parameters_) {
+    numel += parameter->tensor.numel();
+  }
+  const auto& first = parameters_.front()->tensor;
+  const auto count = static_cast<int64_t>(parameters_.size());
+  flat_ = at::zeros(
+      {numel + count},
+      at::TensorOptions().dtype(first.dtype()).device(first.device()));
+  flags_ = flat_.narrow(0, numel, count);
+  views_.clear();
+  int64_t offset = 0;
+  for (const auto* parameter : parameters_) {
+    views_.push_back(tensor_over(flat_, offset, parameter->tensor));
+    offset += parameter->tensor.numel();
+  }
+}
+
+bool Bucket::attached(size_t index) const {
+  return parameters_[index]->tensor.grad().is_same(views_[index]);
+}
+
+void Bucket::arm() {
+  pending_ = 0;
+  launched_ = false;
+  bool held_elsewhere = false;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    pending_ += parameters_[i]->tensor.requires_grad() ? 1 : 0;
+    held_elsewhere = held_elsewhere ||
+        (!attached(i) &&
+         (views_[i].use_count() > 1 || views_[i].storage().use_count() > 1));
+  }
+  if (held_elsewhere) {
+    allocate();
+  }
+}
+
+bool Bucket::receive(size_t index) {
+  auto& parameter = *parameters_[index];
+  TORCH_CHECK(
+      !launched_,
+      "accel: the gradient of '",
+      parameter.name,
+      "' changed twice in one backward, after it had been sent to the other "
+      "processes. Backward passes inside of backward passes are not "
+      "supported with several processes.");
+  auto& grad = parameter.tensor.mutable_grad();
+  if (!attached(index)) {
+    views_[index].copy_(grad);
+    grad = views_[index];
+  }
+  return !parameter.fired && --pending_ == 0;
+}
+
+bool Bucket::touched() const {
+  return std::any_of(
+      parameters_.begin(), parameters_.end(), [](const Parameter* parameter) {
+        return parameter->used;
+      });
+}
+
+void Bucket::launch(Communicator& communicator) {
+  const at::NoGradGuard no_grad;
+  std::vector<float> flags;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    auto& parameter = *parameters_[i];
+    flags.push_back(parameter.used ? 1.0F : 0.0F);
+    if (parameter.fired) {
+      continue;
+    }
+    auto& grad = parameter.tensor.mutable_grad();
+    if (!grad.defined()) {
+      views_[i].zero_();
+    } else if (attached(i)) {
+      // Should nobody use it, it keeps its exact value.
+      grad = views_[i].clone();
+    } else {
+      views_[i].copy_(grad);
+    }
+  }
+  flags_.copy_(at::tensor(flags));
+  launched_ = true;
+  waiter_ = communicator.all_reduce_async(flat_);
+}
+
+void Bucket::finish(Communicator& communicator) {
+  const at::NoGradGuard no_grad;
+  std::exchange(waiter_, nullptr)();
+  const auto used = flags_.to(at::kCPU, at::kFloat, false, true);
+  flat_.div_(communicator.size());
+  const float* flags = used.const_data_ptr<float>();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    auto& parameter = *parameters_[i];
+    if (flags[i] > 0 && !attached(i)) {
+      parameter.tensor.mutable_grad() = views_[i];
+    }
+    parameter.used = false;
+  }
+}
+
+std::vector<Bucket> make_buckets(
+    const std::vector<Parameter*>& parameters,
+    int64_t first_capacity,
+    int64_t capacity) {
+  struct Open {
+    std::vector<Parameter*> parameters;
+    int64_t bytes = 0;
+  };
+  std::vector<Open> open; // one for each dtype and device
+  std::vector<Bucket> buckets;
+  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
+    const auto& tensor = (*it)->tensor;
+    auto group = std::find_if(open.begin(), open.end(), [&](const Open& other) {
+      const auto& first = other.parameters.front()->tensor;
+      return first.dtype() == tensor.dtype() &&
+          first.device() == tensor.device();
+    });
+    if (group == open.end()) {
+      group = open.insert(open.end(), Open());
+    }
+    const auto size = static_cast<int64_t>(tensor.nbytes());
+    const int64_t limit = buckets.empty() ? first_capacity : capacity;
+    if (!group->parameters.empty() && group->bytes + size > limit) {
+      buckets.emplace_back(std::exchange(group->parameters, {}));
+      group->bytes = 0;
+    }
+    group->parameters.push_back(*it);
+    group->bytes += size;
+  }
+  for (auto& group : open) {
+    buckets.emplace_back(std::move(group.parameters));
+  }
+  return buckets;
+}
+
+} // namespace accel::detail

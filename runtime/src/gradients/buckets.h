@@ -1,0 +1,80 @@
+#pragma once
+
+#include <accel/detail/communicator.h>
+
+#include "gradients/parameters.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace accel::detail {
+
+/// A flat buffer in which the gradients of some parameters of one dtype lie
+/// side by side, so that one all-reduce averages them all.
+///
+/// `grad()` of a parameter becomes a tensor over its part of the buffer. That
+/// tensor is an ordinary one with a storage of its own kind, not an autograd
+/// view: `zero_grad`, `detach_`, `zero_` and `reset` do what they always do.
+///
+/// Behind the gradients there is one element per parameter that tells whether
+/// this process's backward has reached it; the sum tells whether any has.
+class Bucket {
+ public:
+  /// All of one dtype and device.
+  explicit Bucket(std::vector<Parameter*> parameters);
+
+  const std::vector<Parameter*>& parameters() const {
+    return parameters_;
+  }
+
+  /// Before a backward: counts what is to be waited for. Takes a new buffer
+  /// where somebody still holds a gradient that was cleared meanwhile, as they
+  /// expect it to stay what it was.
+  void arm();
+
+  /// The backward has reached the parameter: its gradient goes into the
+  /// buffer. Returns true when it was the last that was missing.
+  bool receive(size_t index);
+
+  bool complete() const {
+    return pending_ == 0;
+  }
+  bool launched() const {
+    return launched_;
+  }
+  /// Whether this process has added to any of the gradients.
+  bool touched() const;
+
+  /// Fills in what the backward has not reached and starts the all-reduce.
+  void launch(Communicator& communicator);
+
+  /// Waits; divides by the number of processes; attaches the gradients that
+  /// any process has added to. The others stay as they were.
+  void finish(Communicator& communicator);
+
+ private:
+  void allocate();
+  bool attached(size_t index) const;
+
+  std::vector<Parameter*> parameters_;
+  at::Tensor flat_;
+  /// The part of `flat_` behind the gradients.
+  at::Tensor flags_;
+  std::vector<at::Tensor> views_;
+  int64_t pending_ = 0;
+  bool launched_ = false;
+  Communicator::Waiter waiter_;
+};
+
+/// Groups parameters into buckets, the last ones first, since backward reaches
+/// these first. `capacity` in bytes; the first bucket is small, so that the
+/// first all-reduce starts early.
+std::vector<Bucket> make_buckets(
+    const std::vector<Parameter*>& parameters,
+    int64_t first_capacity = int64_t{1} << 20,
+    int64_t capacity = int64_t{25} << 20);
+
+} // namespace accel::detail

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace accel::detail {
+
+/// One trainable tensor of a prepared model or optimizer, and what is known
+/// about its gradient.
+struct Parameter {
+  at::Tensor tensor;
+  /// "2.weight", for messages.
+  std::string name;
+
+  /// A backward has added to the gradient since it was averaged last.
+  bool used = false;
+  /// So has a backward that accel was not told about (`loss.backward()`).
+  bool foreign = false;
+  /// It has a place in a bucket.
+  bool bucketed = false;
+  /// The running backward has reached it.
+  bool fired = false;
+
+  /// What has been accumulated in the current window, between micro-steps;
+  /// the tensor's own gradient is undefined then, so that no `zero_grad` can
+  /// lose it.
+  at::Tensor held;
+  /// The gradient before the running backward, where that one's result is to
+  /// be left out (a ghost's).
+  at::Tensor before;
+};
+
+/// All prepared parameters in the order in which they were prepared; each
+/// once, also where models share it. Addresses are stable.
+class Parameters {
+ public:
+  /// False where it is known already.
+  bool add(const at::Tensor& tensor, std::string name);
+  bool known(const at::Tensor& tensor) const;
+  /// Null where it is not known.
+  Parameter* find(const at::Tensor& tensor);
+
+  /// Takes out the parameters that nobody else holds any more.
+  std::vector<std::unique_ptr<Parameter>> prune();
+
+  const std::vector<std::unique_ptr<Parameter>>& all() const {
+    return parameters_;
+  }
+
+  /// Moves accumulated gradients out of and back into `grad()`.
+  void hold();
+  /// Multiplies what was held by `scale`.
+  void release(double scale);
+  bool holding() const;
+
+  /// Sets the gradients aside / brings those back that a backward did not
+  /// reach.
+  void set_aside();
+  void bring_back();
+
+ private:
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::unordered_map<const c10::TensorImpl*, Parameter*> index_;
+};
+
+} // namespace accel::detail

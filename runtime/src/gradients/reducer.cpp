@@ -1,0 +1,306 @@
+#include "gradients/reducer.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+namespace accel::detail {
+
+/// Tells the reducer that a gradient is there. Tensors have room for one hook
+/// of this kind; one that was there before is called first.
+class GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  GradientHook(
+      Reducer& reducer,
+      const Reducer::Slot& slot,
+      std::unique_ptr<torch::autograd::PostAccumulateGradHook> previous)
+      : reducer_(reducer), slot_(slot), previous_(std::move(previous)) {}
+
+  void operator()(const torch::autograd::Variable& tensor) override {
+    if (previous_) {
+      (*previous_)(tensor);
+    }
+    reducer_.on_gradient(slot_);
+  }
+
+  std::unique_ptr<torch::autograd::PostAccumulateGradHook> take_previous() {
+    return std::move(previous_);
+  }
+
+ private:
+  Reducer& reducer_;
+  const Reducer::Slot& slot_;
+  std::unique_ptr<torch::autograd::PostAccumulateGradHook> previous_;
+};
+
+namespace {
+
+std::unique_ptr<torch::autograd::PostAccumulateGradHook>& hook_of(
+    const at::Tensor& tensor) {
+  return torch::autograd::impl::post_acc_grad_hooks(tensor);
+}
+
+} // namespace
+
+Reducer::Reducer(Communicator& main, Communicator& gradients)
+    : main_(main), gradients_(gradients) {}
+
+Reducer::~Reducer() {
+  remove_hooks();
+}
+
+std::vector<at::Tensor> Reducer::add(
+    const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
+  const auto unused = parameters_.prune();
+  if (!unused.empty()) {
+    rebuild(); // while what the old slots point at still exists
+  }
+  std::vector<at::Tensor> added;
+  for (const auto& [name, tensor] : parameters) {
+    if (parameters_.add(tensor, name)) {
+      added.push_back(tensor);
+    }
+  }
+  groups_ += added.empty() ? 0 : 1;
+  return added;
+}
+
+void Reducer::backward(
+    const BackwardPlan& plan,
+    const std::function<void()>& run) {
+  TORCH_CHECK(
+      !failed_,
+      "accel: an earlier backward has failed on this process, so its gradients "
+      "no longer agree with the other processes'. End the program.");
+  TORCH_CHECK(
+      !running_,
+      "accel: accelerator.backward was called inside of accelerator.backward.");
+  parameters_.release(plan.held_scale);
+  if (!distributed()) {
+    run();
+  } else {
+    begin(plan);
+    failed_ = true;
+    run();
+    running_ = false;
+    if (ghost_) {
+      parameters_.bring_back();
+    }
+    if (armed_) {
+      finish();
+    }
+    failed_ = false;
+  }
+  if (plan.hold) {
+    parameters_.hold();
+  }
+}
+
+void Reducer::begin(const BackwardPlan& plan) {
+  reject_foreign();
+  if (!up_to_date()) {
+    rebuild();
+  }
+  for (const auto& parameter : parameters_.all()) {
+    parameter->fired = false;
+  }
+  next_ = 0;
+  armed_ = plan.synchronize;
+  ghost_ = plan.ghost;
+  if (armed_) {
+    selective_ = groups_ > 1;
+    for (auto& bucket : buckets_) {
+      bucket.arm();
+    }
+    for (const auto& slot : slots_) {
+      selective_ = selective_ || !slot->parameter->tensor.requires_grad();
+    }
+  }
+  if (ghost_) {
+    parameters_.set_aside();
+  }
+  running_ = true;
+}
+
+void Reducer::on_gradient(const Slot& slot) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const at::NoGradGuard no_grad;
+  auto& parameter = *slot.parameter;
+  auto& grad = parameter.tensor.mutable_grad();
+  if (!running_) {
+    parameter.foreign = true;
+    return;
+  }
+  TORCH_CHECK(
+      grad.defined(),
+      "accel: a hook has taken the gradient of '",
+      parameter.name,
+      "' before it was averaged over the processes.");
+  TORCH_CHECK(
+      grad.layout() == at::kStrided,
+      "accel: the gradient of '",
+      parameter.name,
+      "' is sparse, which is not supported with several processes. Make it "
+      "dense (EmbeddingOptions::sparse(false)).");
+  if (ghost_) {
+    TORCH_CHECK(
+        !parameter.fired,
+        "accel: the gradient of '",
+        parameter.name,
+        "' changed twice in one backward. Backward passes inside of backward "
+        "passes are not supported with several processes.");
+    // What a row that does not count has produced, NaN included, goes away.
+    auto before = std::exchange(parameter.before, at::Tensor());
+    if (before.defined()) {
+      grad = std::move(before);
+    } else {
+      grad.zero_();
+    }
+  }
+  parameter.used = true;
+  if (armed_ && buckets_[slot.bucket].receive(slot.index)) {
+    launch_complete();
+  }
+  parameter.fired = true;
+}
+
+void Reducer::launch_complete() {
+  while (next_ < buckets_.size() && buckets_[next_].complete() &&
+         buckets_[next_].touched()) {
+    buckets_[next_++].launch(gradients_);
+  }
+}
+
+void Reducer::finish() {
+  std::vector<int32_t> wanted(buckets_.size(), 1);
+  if (selective_ && !buckets_.empty()) {
+    // A bucket that is under way here has been touched here, so everybody
+    // wants it, and everybody starts the buckets in the same order.
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      wanted[i] = buckets_[i].touched() ? 1 : 0;
+    }
+    auto sum = at::tensor(wanted, at::kInt);
+    main_.all_reduce(sum);
+    std::copy_n(sum.const_data_ptr<int32_t>(), wanted.size(), wanted.begin());
+  }
+  for (; next_ < buckets_.size(); ++next_) {
+    if (wanted[next_] != 0) {
+      buckets_[next_].launch(gradients_);
+    }
+  }
+  for (auto& bucket : buckets_) {
+    if (bucket.launched()) {
+      bucket.finish(gradients_);
+    }
+  }
+}
+
+bool Reducer::up_to_date() const {
+  size_t trainable = 0;
+  for (const auto& slot : slots_) {
+    const auto& tensor = slot->parameter->tensor;
+    if (slot->options.dtype() != tensor.dtype() ||
+        slot->options.device() != tensor.device() ||
+        hook_of(tensor).get() != slot->hook) {
+      return false;
+    }
+    trainable += tensor.requires_grad() ? 1 : 0;
+  }
+  for (const auto& parameter : parameters_.all()) {
+    trainable -= parameter->tensor.requires_grad() ? 1 : 0;
+  }
+  return trainable == 0;
+}
+
+void Reducer::rebuild() {
+  // What once took part stays: models that are frozen and unfrozen in turn
+  // must not cost new buckets every time.
+  std::vector<Parameter*> parameters;
+  for (const auto& parameter : parameters_.all()) {
+    if (parameter->tensor.requires_grad() || parameter->bucketed) {
+      TORCH_CHECK(
+          parameter->tensor.is_floating_point(),
+          "accel: the parameter '",
+          parameter->name,
+          "' is ",
+          parameter->tensor.scalar_type(),
+          "; only real floating-point parameters can be trained with several "
+          "processes.");
+      parameter->bucketed = true;
+      parameters.push_back(parameter.get());
+    }
+  }
+  remove_hooks();
+  slots_.clear();
+  buckets_ = make_buckets(parameters);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const auto& members = buckets_[b].parameters();
+    for (size_t i = 0; i < members.size(); ++i) {
+      auto slot = std::make_unique<Slot>();
+      slot->parameter = members[i];
+      slot->bucket = b;
+      slot->index = i;
+      slot->options = members[i]->tensor.options();
+      auto hook = std::make_unique<GradientHook>(
+          *this, *slot, std::move(hook_of(members[i]->tensor)));
+      slot->hook = hook.get();
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          members[i]->tensor, std::move(hook));
+      slots_.push_back(std::move(slot));
+    }
+  }
+}
+
+void Reducer::remove_hooks() {
+  for (const auto& slot : slots_) {
+    auto& current = hook_of(slot->parameter->tensor);
+    // Where somebody has set another hook since, ours is gone already.
+    if (current.get() == slot->hook) {
+      auto previous = slot->hook->take_previous();
+      current = std::move(previous);
+    }
+  }
+}
+
+void Reducer::reject_foreign() {
+  for (const auto& parameter : parameters_.all()) {
+    if (!parameter->foreign) {
+      continue;
+    }
+    const auto& grad = parameter->tensor.grad();
+    TORCH_CHECK(
+        !grad.defined() || !at::any(grad.ne(0)).item<bool>(),
+        "accel: the gradient of '",
+        parameter->name,
+        "' comes from a backward that accel knows nothing of, so it was not "
+        "averaged over the processes. Call accelerator.backward(loss) instead "
+        "of loss.backward(), or clear the gradient.");
+    parameter->foreign = false;
+  }
+}
+
+void Reducer::check_averaged(const std::vector<at::Tensor>& tensors) {
+  if (!distributed()) {
+    return;
+  }
+  reject_foreign();
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK(
+        !tensor.grad().defined() || parameters_.known(tensor),
+        "accel: the optimizer steps a parameter of sizes ",
+        tensor.sizes(),
+        " that has not been prepared, so its gradient was not averaged over "
+        "the processes. Call accelerator.prepare(model, optimizer) once all "
+        "parameters exist.");
+  }
+}
+
+at::Tensor Reducer::accumulated(const at::Tensor& tensor) {
+  const auto* parameter = parameters_.find(tensor);
+  return parameter != nullptr && parameter->held.defined() ? parameter->held
+                                                           : tensor.grad();
+}
+
+} // namespace accel::detail

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <accel/detail/communicator.h>
+
+#include "gradients/buckets.h"
+#include "gradients/parameters.h"
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace accel::detail {
+
+class GradientHook;
+
+/// What one call of `backward` is to do with the gradients.
+struct BackwardPlan {
+  /// Average over the processes.
+  bool synchronize = true;
+  /// Keep the result aside for the next micro-step.
+  bool hold = false;
+  /// Leave this process's contribution out (it counts as zeros).
+  bool ghost = false;
+  /// Factor for what earlier micro-steps of the window have accumulated.
+  double held_scale = 1;
+};
+
+/// Accumulates and averages the gradients of the prepared parameters.
+///
+/// With several processes: a hook on each parameter moves its gradient into a
+/// flat bucket as soon as backward has computed it. Buckets that are complete
+/// are all-reduced while backward goes on, in one fixed order on all processes
+/// (the order of the collectives must be the same everywhere, the order of
+/// completion need not be). Parameters that a process did not reach contribute
+/// the gradient they have, or zeros; those that no process reached keep theirs.
+///
+/// The average is one of whole gradients: of what was accumulated before, too.
+/// Gradients that are equal on all processes already stay what they are, so
+/// any number of backwards, over any models, may come before a step.
+///
+/// With one process there are no hooks, no buckets and no copies.
+class Reducer {
+ public:
+  Reducer(Communicator& main, Communicator& gradients);
+  /// Leaves no hook behind.
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  /// Parameters with their names; those that are known are skipped. Returns
+  /// the new ones. All processes must add the same.
+  std::vector<at::Tensor> add(
+      const std::vector<std::pair<std::string, at::Tensor>>& parameters);
+
+  /// Calls `run`, which runs backward, and does what `plan` says. With
+  /// `synchronize`, every process must call it.
+  void backward(const BackwardPlan& plan, const std::function<void()>& run);
+
+  /// Throws where one of the tensors has a gradient that the others cannot
+  /// have a part in.
+  void check_averaged(const std::vector<at::Tensor>& tensors);
+
+  /// Whether earlier micro-steps have accumulated something.
+  bool holding() const {
+    return parameters_.holding();
+  }
+  /// What they have accumulated for `tensor`, or its gradient; may be
+  /// undefined.
+  at::Tensor accumulated(const at::Tensor& tensor);
+
+ private:
+  friend class GradientHook;
+
+  /// Where a parameter lies.
+  struct Slot {
+    Parameter* parameter = nullptr;
+    size_t bucket = 0;
+    size_t index = 0;
+    at::TensorOptions options;
+    GradientHook* hook = nullptr;
+  };
+
+  bool distributed() const {
+    return gradients_.size() > 1;
+  }
+  void on_gradient(const Slot& slot);
+  bool up_to_date() const;
+  void rebuild();
+  void remove_hooks();
+  void begin(const BackwardPlan& plan);
+  void launch_complete();
+  void finish();
+  void reject_foreign();
+
+  Communicator& main_;
+  Communicator& gradients_;
+  Parameters parameters_;
+  /// How many calls of `add` brought something new.
+  int64_t groups_ = 0;
+
+  std::vector<Bucket> buckets_;
+  /// One for each parameter that lies in a bucket; stable addresses.
+  std::vector<std::unique_ptr<Slot>> slots_;
+
+  /// Hooks run on autograd's threads.
+  std::mutex mutex_;
+  bool running_ = false;
+  bool armed_ = false;
+  bool ghost_ = false;
+  /// Whether untouched buckets are left out, which costs one message more.
+  bool selective_ = false;
+  bool failed_ = false;
+  /// The next bucket to be sent.
+  size_t next_ = 0;
+};
+
+} // namespace accel::detail
