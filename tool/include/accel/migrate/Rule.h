@@ -1,0 +1,92 @@
+//===- Rule.h - From facts to changes ---------------------------*- C++ -*-===//
+//
+// A rule turns the facts of one subject into changes. One rule is one source
+// in lib/Rules, one row in Rules.def, one page in docs/rules and one test in
+// test/migrate/rules. Rules do not see the AST, and do not see each other.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_RULE_H
+#define ACCEL_MIGRATE_RULE_H
+
+#include "accel/migrate/Planner.h"
+#include "accel/migrate/TrainingProgram.h"
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace accel::migrate {
+
+/// What a rule reads, and where its changes go.
+class RuleContext {
+public:
+  RuleContext(const TrainingProgram &Program, const PlanOptions &Options)
+      : Program(Program), Options(Options) {}
+
+  const TrainingProgram &Program;
+  const PlanOptions &Options;
+
+  /// How code in this function names the accelerator. Asking for it makes the
+  /// accelerator rule declare it there.
+  std::string accelerator(FunctionId In);
+
+  /// `Wanted`, or a name like it that nothing in the function has.
+  std::string freeName(FunctionId In,
+                       llvm::ArrayRef<llvm::StringRef> Wanted) const;
+
+  /// The functions that asked, with the name that they were given.
+  const std::map<FunctionId, std::string> &acceleratorNames() const {
+    return Names;
+  }
+
+  /// The rule that is running; stands in its changes.
+  void begin(llvm::StringRef Name) { Running = Name; }
+
+  using Values = llvm::ArrayRef<std::pair<llvm::StringRef, llvm::StringRef>>;
+
+  /// The text `Range` becomes the template `Text`.
+  void replace(const TextRange &Range, llvm::StringRef Text, Values With,
+               std::string Why, int Priority = 0);
+  /// A line made of the template `Text` is put at `Point`.
+  void insertLine(const LinePoint &Point, llvm::StringRef Text, Values With,
+                  std::string Why, int Priority = 0);
+  /// The template is written around what stands in `Object`, which other rules
+  /// may change too: its part before `{{object}}` goes before, its part behind
+  /// replaces `Tail`, or goes behind the object where there is no tail.
+  void wrap(const TextRange &Object, const TextRange *Tail, llvm::StringRef Text,
+            Values With, std::string Why);
+  /// A line that reassigns the variables: `Stem` with "-one" or "-several" is
+  /// the template.
+  void insertVariables(const BatchVariablesFact &Fact, llvm::StringRef Stem,
+                       std::string Why);
+  /// The text `Range` is taken out.
+  void remove(const TextRange &Range, std::string Why);
+
+  std::vector<Change> Changes;
+
+private:
+  void add(const TextRange &Range, std::string Replacement, std::string Why,
+           int Priority);
+
+  std::map<FunctionId, std::string> Names;
+  std::string Running;
+};
+
+/// A rule. `Apply` looks at the facts and adds its changes.
+struct Rule {
+  llvm::StringLiteral Name;
+  void (*Apply)(RuleContext &);
+};
+
+/// All rules, in the order in which they run: the accelerator rule comes last,
+/// as it declares what the others asked for.
+llvm::ArrayRef<Rule> allRules();
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_RULE_H

@@ -1,0 +1,187 @@
+//===- TrainingProgram.h - What was found in a program ----------*- C++ -*-===//
+//
+// The facts that the rules decide on. Plain values: places in text, words and
+// placements. Nothing of the AST outlives the inventory, and no fact says what
+// to do about it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_TRAININGPROGRAM_H
+#define ACCEL_MIGRATE_TRAININGPROGRAM_H
+
+#include "accel/migrate/Change.h"
+#include "accel/migrate/Placement.h"
+
+#include "llvm/Support/raw_ostream.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace accel::migrate {
+
+/// A place where a line of its own can be put. `Before` and `After` are what
+/// the neighbouring line says: indentation and line break, or blanks where the
+/// place is inside of a line.
+struct LinePoint {
+  TextRange At; ///< Length 0.
+  std::string Before;
+  std::string After;
+
+  /// `Text` as it has to be inserted here.
+  std::string wrap(const std::string &Text) const {
+    return Before + Text + After;
+  }
+};
+
+using FunctionId = unsigned;
+
+/// A function (a template is one function), or a lambda.
+struct FunctionFact {
+  std::string Name;
+  bool IsMain = false;
+  /// A lambda: what it sees depends on its captures, so that nothing is
+  /// declared in it.
+  bool IsLambda = false;
+  /// Where its first statement goes.
+  LinePoint Top;
+  /// Every unqualified name that is declared or used in it.
+  std::vector<std::string> Names;
+};
+
+/// An expression, in a function.
+struct Spelled {
+  FunctionId In = 0;
+  TextRange Range;
+};
+
+/// `torch::optim::SGD optimizer(model->parameters(), …)`.
+struct OptimizerFact {
+  FunctionId In = 0;
+  /// Where the type is spelled: in the declaration, in its initialiser, or
+  /// both.
+  std::vector<TextRange> TypeNames;
+  /// How a function that takes a reference is given it, e.g. "*optimizer".
+  std::string Object;
+  /// The same for the model that it trains.
+  std::string Model;
+  /// Offset of the block that the declaration stands in.
+  unsigned Block = 0;
+  /// Behind the last of: this declaration, the model's, `model->to(device)`.
+  LinePoint SetUp;
+};
+
+/// `torch::optim::StepLR scheduler(optimizer, …)`.
+struct SchedulerFact {
+  FunctionId In = 0;
+  std::vector<TextRange> TypeNames;
+};
+
+/// How a device is chosen or named.
+struct DeviceFact {
+  enum KindTy {
+    Initialiser,     ///< All of a torch::Device variable's initialiser.
+    TypeInitialiser, ///< The same of a DeviceType variable.
+    Selection,       ///< An `if` that only chooses; to be taken out.
+    Condition,       ///< `torch::cuda::is_available()`.
+    Literal,         ///< `torch::kCUDA`, `torch::Device("cuda:1")`.
+    CudaCall,        ///< `.cuda()`, from the dot on.
+  };
+  FunctionId In = 0;
+  KindTy Kind = Initialiser;
+  TextRange Range;
+};
+
+/// A loop over batches that contains a backward.
+struct TrainingLoopFact {
+  FunctionId In = 0;
+  LinePoint BodyTop;
+  std::string Model;
+  /// False: batches are made in the loop, and each process makes all of it.
+  bool HasLoader = true;
+};
+
+/// `loss.backward()`: `Object` is the loss, `Tail` from the dot to the end.
+struct BackwardFact {
+  FunctionId In = 0;
+  TextRange Object;
+  TextRange Tail;
+  Placement Loss = Placement::MeanOfRows;
+};
+
+/// A tensor that differs between processes and whose value the program wants.
+struct MetricReadFact {
+  FunctionId In = 0;
+  TextRange Object;
+  Placement Value = Placement::MeanOfRows;
+};
+
+/// Variables to be gathered or split at a place.
+struct BatchVariablesFact {
+  FunctionId In = 0;
+  std::vector<std::string> Variables;
+  LinePoint At;
+};
+
+/// `x.size(0)` used as a number: `Object` is x, `Tail` from the dot to the end.
+struct BatchSizeFact {
+  FunctionId In = 0;
+  TextRange Object;
+  TextRange Tail;
+};
+
+struct PrintFact {
+  enum KindTy {
+    Cout,     ///< The name std::cout.
+    Cerr,     ///< The name std::cerr or std::clog, for a message that is no
+              ///< farewell.
+    Printf,   ///< The name printf.
+    Puts,     ///< From the name puts to before its argument.
+    Putchar,  ///< From the name putchar to before its argument.
+    FprintfStdout, ///< From the name fprintf to before the format.
+  };
+  FunctionId In = 0;
+  KindTy Kind = Cout;
+  TextRange Range;
+};
+
+/// `torch::save(x, path)`: `Callee` is the name.
+struct SaveFact {
+  FunctionId In = 0;
+  TextRange Callee;
+  /// Behind the statement.
+  LinePoint After;
+  /// Whether the program reads a file again.
+  bool ReadLater = false;
+};
+
+/// All facts of a translation unit. The vectors are in the order of the text.
+struct TrainingProgram {
+  bool HasTraining = false;
+  bool AlreadyMigrated = false;
+  std::vector<FunctionFact> Functions;
+  std::vector<OptimizerFact> Optimizers;
+  std::vector<SchedulerFact> Schedulers;
+  std::vector<Spelled> Loaders; ///< The name torch::data::make_data_loader.
+  std::vector<DeviceFact> Devices;
+  std::vector<TrainingLoopFact> TrainingLoops;
+  std::vector<BackwardFact> Backwards;
+  std::vector<MetricReadFact> MetricReads;
+  std::vector<BatchVariablesFact> Gathers;
+  std::vector<BatchVariablesFact> Shards;
+  std::vector<BatchSizeFact> BatchSizes;
+  std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.
+  std::vector<Spelled> ValueClips; ///< The name clip_grad_value_.
+  std::vector<PrintFact> Prints;
+  std::vector<SaveFact> Saves;
+  /// What was seen and stops the migration, or should be known.
+  std::vector<Finding> Findings;
+};
+
+/// One line for each fact; two instantiations of a template agree when their
+/// facts print alike.
+void printFacts(const TrainingProgram &Program, llvm::raw_ostream &OS);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_TRAININGPROGRAM_H

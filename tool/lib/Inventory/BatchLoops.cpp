@@ -1,0 +1,457 @@
+//===- BatchLoops.cpp - Loops over batches --------------------------------===//
+//
+// A loop is interpreted as it is, with its batch split from the beginning (a
+// loader) or from the place where it is complete (no loader). Evaluation loops
+// are then tried with their variables gathered: the numbers are then those of
+// one device to the last bit.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Interpreter.h"
+#include "TorchTypes.h"
+
+#include "clang/AST/RecursiveASTVisitor.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+static const Stmt *bodyOf(const Stmt *Loop) {
+  if (const auto *S = dyn_cast<ForStmt>(Loop))
+    return S->getBody();
+  if (const auto *S = dyn_cast<WhileStmt>(Loop))
+    return S->getBody();
+  if (const auto *S = dyn_cast<DoStmt>(Loop))
+    return S->getBody();
+  return cast<CXXForRangeStmt>(Loop)->getBody();
+}
+
+/// torch::data::Example<Tensor, …>.
+static bool isExample(QualType T) {
+  const auto *D =
+      dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
+  return D && D->getName() == "Example" && isTorch(D) &&
+         isTensor(D->getTemplateArgs()[0].getAsType());
+}
+
+void Interpreter::iterateBatchLoop(const Stmt *S, const BatchLoop &Facts) {
+  if (Facts.HasLoader) {
+    const auto *Range = cast<CXXForRangeStmt>(S);
+    loopUntilStable([&] {
+      const VarDecl *Batch = Range->getLoopVariable();
+      Value V = Value::rowsOf(1);
+      if (!isExample(Batch->getType()))
+        V = unknown("ACL0140", Range->getRangeInit(),
+                    "the loader's batches are no torch::data::Example of "
+                    "tensors, so that it is not known how they are split",
+                    "Add the transform Stack<> to the data set.");
+      declare(Batch, V);
+      exec(Range->getBody());
+    });
+    return;
+  }
+  const unsigned Outside = Conditions;
+  Conditions = 0;
+  if (const auto *Range = dyn_cast<CXXForRangeStmt>(S)) {
+    const Value Over = eval(Range->getRangeInit());
+    loopUntilStable([&] {
+      declare(Range->getLoopVariable(), Over.element(~0u));
+      exec(Range->getBody());
+    });
+  } else if (const auto *For = dyn_cast<ForStmt>(S)) {
+    exec(For->getInit());
+    loopUntilStable([&] {
+      exec(For->getConditionVariableDeclStmt());
+      condition(For->getCond(), For);
+      exec(For->getBody());
+      exec(For->getInc());
+    });
+  } else if (const auto *While = dyn_cast<WhileStmt>(S)) {
+    loopUntilStable([&] {
+      exec(While->getConditionVariableDeclStmt());
+      condition(While->getCond(), While);
+      exec(While->getBody());
+    });
+  } else if (const auto *Do = dyn_cast<DoStmt>(S)) {
+    loopUntilStable([&] {
+      exec(Do->getBody());
+      condition(Do->getCond(), Do);
+    });
+  }
+  Conditions = Outside;
+}
+
+void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
+                               const LoopPlan &P) {
+  const LoopPlan *OuterPlan = Plan;
+  const CompoundStmt *OuterBody = BatchBody;
+  const Stmt *OuterTop = Top;
+  const unsigned OuterConditions = Conditions;
+  Plan = &P;
+  BatchBody = cast<CompoundStmt>(bodyOf(S));
+  Conditions = 0;
+  ++BatchDepth;
+  iterateBatchLoop(S, Facts);
+  --BatchDepth;
+  Plan = OuterPlan;
+  BatchBody = OuterBody;
+  Top = OuterTop;
+  Conditions = OuterConditions;
+  // What is left in variables belongs to the last batch, which is not being
+  // worked on any more.
+  for (auto &[Variable, Slot] : Env)
+    if (!Slot.V.replicated() && !Slot.V.is(Placement::PerProcess) &&
+        Slot.Depth <= BatchDepth)
+      Slot.V = Value::unknownFor(
+          reason("ACL0128", Variable->getLocation(),
+                 "'" + Variable->getNameAsString() +
+                     "' still holds this process's part of the last batch when "
+                     "the loop has ended",
+                 "Read the number with item() inside of the loop."));
+}
+
+Effects Interpreter::attempt(const Stmt *S, const BatchLoop &Facts,
+                             const LoopPlan &P) {
+  Effects Result;
+  Effects *Recording = Out;
+  Out = &Result;
+  runBatchLoop(S, Facts, P);
+  Out = Recording;
+  return Result;
+}
+
+void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {
+  const auto *Body = dyn_cast<CompoundStmt>(bodyOf(S));
+  if (!Body)
+    return refuse("ACL0100", S->getBeginLoc(),
+                  "the body of the loop over batches is not a block",
+                  "Put braces around it.");
+  const Environment Before = Env;
+  Effects Result = attempt(S, Facts, {});
+  Environment After = std::move(Env);
+  Env = Before;
+
+  if (Facts.Training && !Facts.HasLoader) {
+    Effects Whole = std::move(Result);
+    Result = Effects();
+    const std::optional<LoopPlan> Shard = planShard(Body, Whole);
+    if (!Shard) {
+      Out->append(Whole);
+      Env = Before;
+      return;
+    }
+    Result = attempt(S, Facts, *Shard);
+    After = std::move(Env);
+    checkTrainingLoop(S, Facts, Body, Result);
+    Result.Loops.back().Variables = Shard->Variables;
+    Result.Loops.back().At = Shard->At;
+  } else if (Facts.Training) {
+    checkTrainingLoop(S, Facts, Body, Result);
+  } else {
+    if (std::optional<LoopPlan> Gather = planGather(Body, Result)) {
+      Effects Gathered = attempt(S, Facts, *Gather);
+      if (Gathered.Refusals.empty() && Gathered.Reads.empty()) {
+        Effects::Loop Loop{&Facts, Body, nullptr, {}, Gather->Variables,
+                           Gather->At, true};
+        Gathered.Loops.push_back(Loop);
+        Result = std::move(Gathered);
+        After = std::move(Env);
+      }
+    }
+  }
+  Env = std::move(After);
+  Out->append(Result);
+}
+
+/// The variables to split, and where: directly before the model first reads
+/// one of them.
+std::optional<LoopPlan> Interpreter::planShard(const CompoundStmt *Body,
+                                               Effects &Whole) {
+  const SourceManager &SM = Context.getSourceManager();
+  bool Good = true;
+  auto Refuse = [&](llvm::StringRef Id, SourceLocation Loc,
+                    std::string Message, std::string Remedy) {
+    Whole.refuse(Text.finding(Id, Loc, std::move(Message), std::move(Remedy)));
+    Good = false;
+  };
+  for (const Finding &F : Whole.UnnamedBatches) {
+    Whole.refuse(F);
+    Good = false;
+  }
+  if (Whole.BatchReads.empty() || !Whole.FirstModelRead) {
+    if (Good)
+      Refuse("ACL0118", Body->getBeginLoc(),
+             "no tensor of a batch is seen that a model reads in this loop",
+             "Split the batch with accelerator.shard_batch(x) where it is "
+             "complete.");
+    return std::nullopt;
+  }
+  for (const VarDecl *V : Whole.BatchReads) {
+    const std::string Name = "'" + V->getNameAsString() + "'";
+    const bool Inside =
+        V->hasLocalStorage() && !isa<ParmVarDecl>(V) &&
+        SM.isBeforeInTranslationUnit(Body->getBeginLoc(), V->getLocation()) &&
+        SM.isBeforeInTranslationUnit(V->getLocation(), Body->getEndLoc());
+    if (!Inside) {
+      Refuse("ACL0118", V->getLocation(),
+             Name + " is read by the training step but made outside of the "
+                    "loop, so that it cannot be split anew in each pass",
+             "Copy the complete batch into a variable of the loop body, and "
+             "split that with x = accelerator.shard_batch(x).");
+      continue;
+    }
+    if (!isTensor(V->getType()) || V->getType()->isReferenceType() ||
+        V->getType().isConstQualified()) {
+      Refuse("ACL0119", V->getLocation(),
+             Name + " is read by the training step but cannot be assigned to, "
+                    "so that it cannot be split",
+             "Make it a torch::Tensor that is not const.");
+      continue;
+    }
+    if (!SM.isBeforeInTranslationUnit(V->getLocation(),
+                                      Whole.FirstModelRead->getBeginLoc()))
+      Refuse("ACL0119", V->getLocation(),
+             Name + " is made after the model has read the batch, and would "
+                    "have to be split together with it",
+             "Make it before the model is called.");
+  }
+  if (!Good)
+    return std::nullopt;
+  LoopPlan P;
+  P.Kind = LoopPlan::Shard;
+  P.At = Whole.FirstModelRead;
+  P.Variables = Whole.BatchReads;
+  return P;
+}
+
+namespace {
+
+/// The variables of a loop body and what they are made from.
+class BodyVariables : public RecursiveASTVisitor<BodyVariables> {
+public:
+  struct Definition {
+    unsigned Last = 0; ///< The statement of the body that sets it last.
+    std::vector<const Expr *> Made;
+    bool Primary = false; ///< Comes from a model or straight from the batch.
+  };
+
+  explicit BodyVariables(const CompoundStmt *Body, const SourceManager &SM)
+      : Body(Body), SM(SM) {
+    for (const Stmt *Child : Body->body()) {
+      TraverseStmt(const_cast<Stmt *>(Child));
+      ++At;
+    }
+    for (auto &[Variable, D] : Defined)
+      for (const Expr *E : D.Made)
+        D.Primary |= isPrimary(E);
+  }
+
+  bool VisitVarDecl(VarDecl *V) {
+    if (isTensor(V->getType()) && V->getInit() && V->hasLocalStorage())
+      add(V, V->getInit());
+    return true;
+  }
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) {
+    if (E->getOperator() == OO_Equal)
+      if (const VarDecl *V = variableOf(E->getArg(0)))
+        add(V, E->getArg(1));
+    return true;
+  }
+
+  std::map<const VarDecl *, Definition> Defined;
+
+  /// The variables in `E`, in the order of the text.
+  static std::vector<const VarDecl *> in(const Expr *E) {
+    class Finder : public RecursiveASTVisitor<Finder> {
+    public:
+      bool VisitDeclRefExpr(DeclRefExpr *E) {
+        if (const auto *V = dyn_cast<VarDecl>(E->getDecl()))
+          Found.push_back(V);
+        return true;
+      }
+      std::vector<const VarDecl *> Found;
+    } F;
+    F.TraverseStmt(const_cast<Expr *>(E));
+    return F.Found;
+  }
+
+private:
+  void add(const VarDecl *V, const Expr *E) {
+    Definition &D = Defined[V];
+    D.Last = At;
+    D.Made.push_back(E);
+  }
+  bool isPrimary(const Expr *E) const {
+    bool Own = false;
+    for (const VarDecl *V : in(E)) {
+      if (moduleOf(V->getType()))
+        return true;
+      Own |= Defined.count(V) != 0;
+    }
+    return !Own;
+  }
+
+  const CompoundStmt *Body;
+  const SourceManager &SM;
+  unsigned At = 0;
+};
+
+} // namespace
+
+/// What to gather so that the numbers that are read are calculated from the
+/// whole batch: the model's outputs and the targets, where the last of them
+/// is made.
+std::optional<LoopPlan> Interpreter::planGather(const CompoundStmt *Body,
+                                                const Effects &Local) {
+  if (Local.Reads.empty())
+    return std::nullopt;
+  const BodyVariables Variables(Body, Context.getSourceManager());
+  std::vector<const Stmt *> Children(Body->body_begin(), Body->body_end());
+  auto IndexOf = [&](const Stmt *S) {
+    return static_cast<unsigned>(llvm::find(Children, S) - Children.begin());
+  };
+
+  // The last of what everything that is read is made from.
+  unsigned Last = 0;
+  bool Any = false;
+  std::set<const VarDecl *> Seen;
+  std::function<void(const Expr *)> FindPrimaries = [&](const Expr *E) {
+    for (const VarDecl *V : BodyVariables::in(E)) {
+      auto It = Variables.Defined.find(V);
+      if (It == Variables.Defined.end() || !Seen.insert(V).second)
+        continue;
+      if (It->second.Primary) {
+        Last = std::max(Last, It->second.Last);
+        Any = true;
+      } else {
+        for (const Expr *Made : It->second.Made)
+          FindPrimaries(Made);
+      }
+    }
+  };
+  for (const Effects::Read &R : Local.Reads)
+    FindPrimaries(R.Object);
+  if (!Any || Last + 1 >= Children.size())
+    return std::nullopt;
+  for (const Effects::Read &R : Local.Reads)
+    if (IndexOf(R.Top) <= Last)
+      return std::nullopt;
+
+  LoopPlan P;
+  P.Kind = LoopPlan::Gather;
+  P.At = Children[Last + 1];
+  Seen.clear();
+  std::function<void(const Expr *)> Collect = [&](const Expr *E) {
+    for (const VarDecl *V : BodyVariables::in(E)) {
+      auto It = Variables.Defined.find(V);
+      if (It == Variables.Defined.end() || !Seen.insert(V).second)
+        continue;
+      if (It->second.Last <= Last)
+        P.Variables.push_back(V);
+      else
+        for (const Expr *Made : It->second.Made)
+          Collect(Made);
+    }
+  };
+  for (const Effects::Read &R : Local.Reads)
+    Collect(R.Object);
+  for (const VarDecl *V : P.Variables)
+    if (V->getType().isConstQualified() || V->getType()->isReferenceType())
+      return std::nullopt;
+  if (P.Variables.empty())
+    return std::nullopt;
+  return P;
+}
+
+const VarDecl *Interpreter::chooseModel(const Stmt *S, Effects &E) {
+  // Modules without parameters may be called in the loop too.
+  std::vector<const VarDecl *> Trained;
+  for (const VarDecl *V : E.Models) {
+    const CXXRecordDecl *Impl = moduleOf(V->getType());
+    static const std::set<std::string> WithParameters = {
+        "LinearImpl", "Conv1dImpl", "Conv2dImpl", "Conv3dImpl",
+        "ConvTranspose1dImpl", "ConvTranspose2dImpl", "ConvTranspose3dImpl",
+        "EmbeddingImpl", "BatchNorm1dImpl", "BatchNorm2dImpl",
+        "BatchNorm3dImpl", "LayerNormImpl", "GroupNormImpl", "SequentialImpl",
+        "LSTMImpl", "GRUImpl", "RNNImpl", "PReLUImpl", "BilinearImpl"};
+    if (!isTorch(Impl) || WithParameters.count(Impl->getNameAsString()))
+      Trained.push_back(V);
+  }
+  if (Trained.size() == 1)
+    return Trained.front();
+  auto Refuse = [&](llvm::StringRef Id, std::string Message,
+                    std::string Remedy) {
+    E.refuse(Text.finding(Id, S->getBeginLoc(), std::move(Message),
+                          std::move(Remedy)));
+    return nullptr;
+  };
+  if (Trained.empty())
+    return Refuse("ACL0117",
+                  "no model is seen that this loop trains (a torch::nn::Module "
+                  "in a variable)",
+                  "Put the parameters into a torch::nn::Module and call it in "
+                  "the loop.");
+  return Refuse("ACL0112",
+                "the loop trains several models ('" +
+                    Trained[0]->getNameAsString() + "' and '" +
+                    Trained[1]->getNameAsString() + "')",
+                "Put them into one torch::nn::Module, or migrate this loop by "
+                "hand: prepare all of them, and guard the step with "
+                "accelerator.accumulate(a, b).");
+}
+
+void Interpreter::checkTrainingLoop(const Stmt *S, const BatchLoop &Facts,
+                                    const CompoundStmt *Body, Effects &E) {
+  auto Refuse = [&](llvm::StringRef Id, SourceLocation Loc,
+                    std::string Message, std::string Remedy) {
+    E.refuse(Text.finding(Id, Loc, std::move(Message), std::move(Remedy)));
+  };
+  E.Loops.push_back({&Facts, Body, chooseModel(S, E), E.Backwards, {}, nullptr,
+                     false});
+  if (E.Backwards.size() > 1)
+    Refuse("ACL0110", E.Backwards[1].Call->getExprLoc(),
+           "there is a second backward() in the same step",
+           "Add the losses and call backward() once, or migrate this loop by "
+           "hand.");
+  for (const Effects::Backward &B : E.Backwards) {
+    const SourceLocation Loc = B.Call->getExprLoc();
+    for (const Expr *Arg : B.Call->arguments())
+      if (!isa<CXXDefaultArgExpr>(Arg)) {
+        Refuse("ACL0109", Loc, "backward() is called with arguments",
+               "Call it without, or migrate this step by hand.");
+        break;
+      }
+    if (!B.Top)
+      Refuse("ACL0114", Loc, "backward() is called only under a condition",
+             "Call it in every step; leave the step with `continue` before it "
+             "where it is not wanted.");
+    if (const Value *Bad = firstUnknown(B.Loss))
+      Refuse(Bad->Why->Id, Bad->Why->Loc, Bad->Why->Message, Bad->Why->Remedy);
+    else if (!B.Loss.reduced())
+      Refuse("ACL0125", Loc,
+             B.Loss.rows()
+                 ? "the loss has a value for each sample"
+                 : "the loss is the same on all processes: it does not depend "
+                   "on the part of the batch",
+             "Reduce it with mean() or sum().");
+  }
+  std::set<const VarDecl *> Optimizers;
+  for (const CallExpr *Step : E.Steps) {
+    const auto *Call = cast<CXXMemberCallExpr>(Step);
+    Optimizers.insert(variableOf(Call->getImplicitObjectArgument()));
+    for (const Expr *Arg : Call->arguments())
+      if (!isa<CXXDefaultArgExpr>(Arg))
+        Refuse("ACL0115", Step->getExprLoc(),
+               "the optimizer is given a closure that it calls by itself",
+               "Migrate this step by hand: the closure's loss has to be the "
+               "one of the whole batch.");
+  }
+  if (E.Steps.empty())
+    Refuse("ACL0117", S->getBeginLoc(),
+           "no optimizer steps in this loop, although it has a backward()",
+           "Call optimizer.step() in the loop.");
+  if (Optimizers.size() > 1 || E.Steps.size() > 1)
+    Refuse("ACL0111", E.Steps[1]->getExprLoc(),
+           "several optimizer steps belong to one backward()",
+           "Give all parameters to one optimizer, or migrate this loop by "
+           "hand.");
+}

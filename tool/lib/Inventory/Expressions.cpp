@@ -1,0 +1,398 @@
+//===- Expressions.cpp - The value of an expression -----------------------===//
+
+#include "Interpreter.h"
+#include "TorchTypes.h"
+
+#include "clang/AST/ExprCXX.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+Value Interpreter::eval(const Expr *E) {
+  if (!E)
+    return Value();
+  const Expr *P = plain(E);
+  Value V = evalPlain(P);
+  if (V.replicated() && !V.Constant && P->getType()->isIntegralOrEnumerationType())
+    V.Constant = constantOf(P, Context);
+  return V;
+}
+
+Value Interpreter::evalPlain(const Expr *E) {
+  if (const auto *X = dyn_cast<DeclRefExpr>(E))
+    return evalVariable(X);
+  if (const auto *X = dyn_cast<MemberExpr>(E))
+    return evalMember(X);
+  if (const auto *X = dyn_cast<CallExpr>(E))
+    return evalCall(X);
+  if (const auto *X = dyn_cast<CXXStdInitializerListExpr>(E))
+    return eval(X->getSubExpr());
+  if (const auto *X = dyn_cast<InitListExpr>(E))
+    return evalList({X->getInits(), X->getNumInits()});
+  if (const auto *X = dyn_cast<CXXConstructExpr>(E))
+    return evalConstruct(X);
+  if (const auto *X = dyn_cast<ExplicitCastExpr>(E)) {
+    Value V = eval(X->getSubExpr());
+    V.Constant.reset();
+    return V;
+  }
+  if (const auto *X = dyn_cast<BinaryOperator>(E))
+    return evalBinary(X);
+  if (const auto *X = dyn_cast<UnaryOperator>(E)) {
+    Value V = eval(X->getSubExpr());
+    V.Constant.reset();
+    if (X->isIncrementDecrementOp() && V.is(Placement::LocalSize)) {
+      V = number(V);
+      assign(X->getSubExpr(), V, E);
+    }
+    if (V.is(Placement::LocalSize))
+      V.Scaled = true;
+    return V;
+  }
+  if (const auto *X = dyn_cast<ConditionalOperator>(E)) {
+    condition(X->getCond(), X);
+    return join(eval(X->getTrueExpr()), eval(X->getFalseExpr()),
+                reason("ACL0100", X->getExprLoc(),
+                       "'" + spelled(E) +
+                           "' is a part of the batch in one case and something "
+                           "else in the other"));
+  }
+  if (const auto *X = dyn_cast<ArraySubscriptExpr>(E)) {
+    Value Base = eval(X->getBase());
+    const Value At = eval(X->getIdx());
+    if (At.is(Placement::LocalSize))
+      number(At);
+    else
+      understood(At, E);
+    return Base.element(At.Constant ? *At.Constant : ~0u);
+  }
+  if (isa<CXXThisExpr>(E)) {
+    Value V = This;
+    return V;
+  }
+  if (isa<LambdaExpr>(E)) // Its body is followed where it is called.
+    return Value();
+  if (const auto *X = dyn_cast<CXXThrowExpr>(E)) {
+    if (X->getSubExpr())
+      understood(eval(X->getSubExpr()), E);
+    return Value();
+  }
+  if (isa<UnaryExprOrTypeTraitExpr, TypeTraitExpr, CXXNoexceptExpr,
+          CXXTypeidExpr>(E))
+    return Value();
+  return evalChildren(E);
+}
+
+Value Interpreter::evalChildren(const Expr *E) {
+  std::vector<Value> Parts;
+  for (const Stmt *Child : E->children())
+    if (const auto *X = dyn_cast_or_null<Expr>(Child))
+      Parts.push_back(eval(X));
+  if (const Value *Bad = firstUnknown(Parts))
+    return *Bad;
+  Value Result;
+  for (const Value &V : Parts) {
+    addOrigins(Result, V);
+    Result.MayHoldBatch |= V.MayHoldBatch;
+    if (!V.replicated())
+      return unknown("ACL0100", E,
+                     "'" + spelled(E) +
+                         "' uses a part of the batch in a way that is not "
+                         "understood");
+  }
+  return Result;
+}
+
+Value Interpreter::evalVariable(const DeclRefExpr *E) {
+  const ValueDecl *D = E->getDecl();
+  auto Found = Env.find(D);
+  if (Found != Env.end()) {
+    Value V = Found->second.V;
+    const auto *Variable = dyn_cast<VarDecl>(D);
+    if (Variable && V.replicated() && V.MayHoldBatch && !inCallee() &&
+        !V.Object)
+      V.Roots = {Variable};
+    return V;
+  }
+  Value V;
+  const auto *Variable = dyn_cast<VarDecl>(D);
+  if (!Variable)
+    return V;
+  if (moduleOf(D->getType()))
+    V.Object = Variable;
+  else if (holdsTensors(D->getType())) {
+    V.MayHoldBatch = true;
+    V.Roots = {Variable};
+  }
+  return V;
+}
+
+Value Interpreter::evalMember(const MemberExpr *E) {
+  const Expr *BaseExpr = E->getBase();
+  Value Base = eval(BaseExpr);
+  Base.Constant.reset();
+  if (isa<CXXMethodDecl>(E->getMemberDecl()))
+    return Base;
+  if (!Base.replicated()) {
+    Value V = Base;
+    // A field of a struct whose parts are known one by one.
+    if (const auto *F = dyn_cast<FieldDecl>(E->getMemberDecl()))
+      V = Base.element(F->getFieldIndex());
+    return V;
+  }
+  // A parameter, a buffer or a submodule is part of the model: its first
+  // dimension does not count samples.
+  const CXXRecordDecl *Owner = recordOf(BaseExpr->getType());
+  if (moduleOf(BaseExpr->getType()) ||
+      isOrDerives(Owner, "torch::nn::Module")) {
+    Value V;
+    V.Object = Base.Object;
+    V.FromModel = isTensor(E->getType());
+    return V;
+  }
+  Value V = Base;
+  V.Object = nullptr;
+  if (const auto *F = dyn_cast<FieldDecl>(E->getMemberDecl()))
+    V = V.element(F->getFieldIndex());
+  V.MayHoldBatch |= holdsTensors(E->getType());
+  return V;
+}
+
+Value Interpreter::evalList(llvm::ArrayRef<const Expr *> Parts) {
+  Value Result;
+  for (const Expr *E : Parts) {
+    Value V = eval(E);
+    addOrigins(Result, V);
+    if (V.replicated())
+      Result.MayHoldBatch |= V.MayHoldBatch;
+    Result.Elements.push_back(std::move(V));
+  }
+  if (const Value *Bad = firstUnknown(Result.Elements)) {
+    Value V = *Bad;
+    return V;
+  }
+  bool First = true;
+  for (const Value &V : Result.Elements) {
+    if (V.replicated())
+      continue;
+    if (First || V.P == Result.P)
+      Result.P = V.P;
+    else
+      Result.P = Placement::Rows; // Mixed: only the elements say what.
+    First = false;
+  }
+  return Result;
+}
+
+Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
+  const CXXRecordDecl *D = E->getConstructor()->getParent();
+  std::vector<Value> Args;
+  for (const Expr *Arg : E->arguments())
+    if (!isa<CXXDefaultArgExpr>(Arg))
+      Args.push_back(eval(Arg));
+  if (const Value *Bad = firstUnknown(Args)) {
+    if (holdsTensors(E->getType()) || isHostNumber(E->getType()) || isTorch(D))
+      return *Bad;
+    refuse(Bad->Why);
+    return Value();
+  }
+  // Owners, wrappers and lists are what they are made from.
+  if (Args.size() == 1 && (isTorch(D) || isInStd(D))) {
+    Value V = Args[0];
+    V.Constant = Args[0].Constant;
+    return V;
+  }
+  const bool Tuple = D->getIdentifier() &&
+                     (D->getName() == "tuple" || D->getName() == "pair" ||
+                      D->getName() == "Example");
+  Value Result;
+  bool Any = false;
+  for (Value &V : Args) {
+    addOrigins(Result, V);
+    if (V.replicated())
+      Result.MayHoldBatch |= V.MayHoldBatch && holdsTensors(E->getType());
+    Any |= !V.replicated();
+    if (Tuple)
+      Result.Elements.push_back(V);
+  }
+  if (!Any)
+    return Result;
+  for (const Value &V : Args)
+    if (!V.replicated() && !V.is(Placement::PerProcess)) {
+      if (Tuple) {
+        Result.P = V.P;
+        return Result;
+      }
+      // IntArrayRef(begin, size), vector(n, value) …
+      if (V.is(Placement::LocalSize)) {
+        Value S = V;
+        S.Scaled = true;
+        return S;
+      }
+      return unknown("ACL0123", E,
+                     "an object of the class '" + D->getNameAsString() +
+                         "' is made from a part of the batch",
+                     "Gather what it needs first, or make it from numbers.");
+    }
+  return Value::make(Placement::PerProcess);
+}
+
+/// Numbers of the host.
+Value Interpreter::arithmetic(const Value &A, const Value &B) {
+  if (A.unknown())
+    return A;
+  if (B.unknown())
+    return B;
+  Value V;
+  addOrigins(V, A);
+  addOrigins(V, B);
+  if (A.is(Placement::PerProcess) || B.is(Placement::PerProcess)) {
+    V.P = Placement::PerProcess;
+  } else if (A.is(Placement::LocalSize) || B.is(Placement::LocalSize)) {
+    V.P = Placement::LocalSize;
+    V.Scaled = true;
+  } else if (!A.replicated() || !B.replicated()) {
+    V.P = Placement::Unknown;
+    V.Why = reason("ACL0100", {}, "a number is calculated from a tensor");
+  }
+  return V;
+}
+
+Value Interpreter::evalBinary(const BinaryOperator *E) {
+  if (E->isCompoundAssignmentOp()) {
+    const Value Old = eval(E->getLHS());
+    Value Added = eval(E->getRHS());
+    // What is counted over batches counts samples of all processes.
+    if (Added.is(Placement::LocalSize))
+      Added = number(Added);
+    Added = understood(Added, E);
+    const Value Sum = arithmetic(
+        Old.is(Placement::LocalSize) ? number(Old) : Old, Added);
+    assign(E->getLHS(), Sum, E);
+    return Sum;
+  }
+  if (E->isAssignmentOp()) {
+    const Value V = eval(E->getRHS());
+    assign(E->getLHS(), V, E);
+    return V;
+  }
+  if (E->getOpcode() == BO_Comma) {
+    eval(E->getLHS());
+    return eval(E->getRHS());
+  }
+  if (E->isLogicalOp()) {
+    // The right side, with what it reads, runs on some processes only if the
+    // left side differs.
+    condition(E->getLHS(), E);
+    return eval(E->getRHS());
+  }
+  return arithmetic(eval(E->getLHS()), eval(E->getRHS()));
+}
+
+void Interpreter::assign(const Expr *To, Value V, const Expr *E) {
+  To = plain(To);
+  V.Constant.reset();
+  // std::tie(a, b) = …
+  if (const FunctionDecl *F = calleeOf(To);
+      F && F->getIdentifier() && F->getName() == "tie" && isInStd(F)) {
+    unsigned I = 0;
+    for (const Expr *Arg : cast<CallExpr>(To)->arguments())
+      assign(Arg, V.element(I++), E);
+    return;
+  }
+  const Expr *Whole = To;
+  bool Part = false;
+  while (true) {
+    if (const auto *M = dyn_cast<MemberExpr>(Whole)) {
+      Whole = plain(M->getBase());
+      Part = true;
+    } else if (const auto *S = dyn_cast<ArraySubscriptExpr>(Whole)) {
+      eval(S->getIdx());
+      Whole = plain(S->getBase());
+      Part = true;
+    } else if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Whole);
+               O && (O->getOperator() == OO_Subscript ||
+                     O->getOperator() == OO_Arrow ||
+                     O->getOperator() == OO_Star)) {
+      if (O->getOperator() == OO_Subscript)
+        eval(O->getArg(1));
+      Whole = plain(O->getArg(0));
+      Part = true;
+    } else {
+      break;
+    }
+  }
+  const auto *Ref = dyn_cast<DeclRefExpr>(Whole);
+  const auto *Variable = Ref ? dyn_cast<ValueDecl>(Ref->getDecl()) : nullptr;
+  auto Known = Variable ? Env.find(Variable) : Env.end();
+  if (Known == Env.end()) {
+    // A member, a global, a parameter: seen by code that is not followed.
+    if (const auto *P = dyn_cast_or_null<VarDecl>(Variable);
+        P && P->hasLocalStorage() && !P->getType()->isReferenceType() &&
+        !Part) {
+      if (V.is(Placement::LocalSize))
+        V = number(V);
+      Value Stored = V;
+      if (!inCallee())
+        Stored.Roots.clear();
+      Env[Variable] = {std::move(Stored), 0};
+      return;
+    }
+    escape(V, E, "'" + spelled(To) + "'");
+    return;
+  }
+  const bool Outer = Known->second.Depth < BatchDepth;
+  if (Outer && V.is(Placement::LocalSize))
+    V = number(V);
+  if (const auto *P = dyn_cast<VarDecl>(Variable);
+      P && P->getType()->isReferenceType() && Outer && !V.replicated())
+    return escape(V, E, "'" + spelled(To) + "'");
+  if (!inCallee())
+    V.Roots.clear();
+  if (!Part) {
+    V.Object = V.Object ? V.Object : Known->second.V.Object;
+    Known->second.V = std::move(V);
+    return;
+  }
+  Value &Old = Known->second.V;
+  if (Old.replicated() && V.replicated()) {
+    Old.MayHoldBatch |= V.MayHoldBatch;
+    Old.FromModel |= V.FromModel;
+    return;
+  }
+  if (Outer)
+    return escape(V, E, "'" + spelled(To) + "'");
+  if (isTensor(Variable->getType())) {
+    Old = unknown("ACL0100", E,
+                  "'" + spelled(E) +
+                      "' writes into a tensor of this process's part of the "
+                      "batch by index",
+                  "Compute the tensor as a whole, for example with "
+                  "torch::where.");
+    return;
+  }
+  Old.Elements.clear();
+  Old = join(Old, V,
+             reason("ACL0100", E->getExprLoc(),
+                    "'" + spelled(To) +
+                        "' is set to something that is not split as the rest "
+                        "of '" +
+                        Variable->getNameAsString() + "' is"));
+}
+
+void Interpreter::escape(const Value &V, const Expr *E,
+                         const std::string &Into) {
+  if (V.replicated() || V.is(Placement::PerProcess))
+    return;
+  if (V.is(Placement::LocalSize)) {
+    number(V);
+    return;
+  }
+  if (const Value *Bad = firstUnknown(V))
+    return refuse(Bad->Why);
+  refuse("ACL0128", E->getExprLoc(),
+         "a tensor of this process's part of the batch is kept in " + Into +
+             ", where code outside of this step can see it",
+         "Keep what accelerator.gather_for_metrics(x) returns, or a number "
+         "read with item().");
+}

@@ -1,0 +1,205 @@
+//===- FactFinder.cpp - What a function sets up, prints and saves ---------===//
+
+#include "FactFinder.h"
+
+#include "TorchTypes.h"
+
+#include "clang/AST/RecursiveASTVisitor.h"
+#include "clang/Lex/Lexer.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+
+class Walk : public RecursiveASTVisitor<Walk> {
+public:
+  explicit Walk(FactFinder &Finder) : Finder(Finder) {}
+
+  bool shouldVisitLambdaBody() const { return true; }
+
+  bool TraverseStmt(Stmt *S) {
+    if (!S)
+      return true;
+    if (Finder.skips(S))
+      return true;
+    Finder.Path.push_back(S);
+    const bool Result = RecursiveASTVisitor::TraverseStmt(S);
+    Finder.Path.pop_back();
+    return Result;
+  }
+  bool TraverseLambdaExpr(LambdaExpr *L) {
+    Finder.Lambdas.push_back(L);
+    const bool Result = RecursiveASTVisitor::TraverseLambdaExpr(L);
+    Finder.Lambdas.pop_back();
+    return Result;
+  }
+
+  bool VisitVarDecl(VarDecl *V) {
+    Finder.variable(V);
+    return true;
+  }
+  bool VisitCallExpr(CallExpr *E) {
+    Finder.call(E);
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+    Finder.construct(E);
+    return true;
+  }
+  bool VisitCXXNewExpr(CXXNewExpr *E) {
+    Finder.newObject(E);
+    return true;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr *E) {
+    Finder.name(E);
+    return true;
+  }
+  bool VisitCXXTryStmt(CXXTryStmt *S) {
+    Finder.tryBlock(S);
+    return true;
+  }
+
+private:
+  FactFinder &Finder;
+};
+
+} // namespace
+
+void FactFinder::run(const FunctionDecl *F) {
+  Function = F;
+  Walk W(*this);
+  if (const auto *C = dyn_cast<CXXConstructorDecl>(F))
+    for (const CXXCtorInitializer *Init : C->inits())
+      if (Init->isWritten())
+        W.TraverseStmt(Init->getInit());
+  W.TraverseStmt(F->getBody());
+}
+
+FunctionId FactFinder::here() {
+  return Lambdas.empty() ? Functions.of(Function) : Functions.of(Lambdas.back());
+}
+
+const CompoundStmt *FactFinder::block(const Stmt **Child) const {
+  for (size_t I = Path.size(); I-- > 0;)
+    if (const auto *Block = dyn_cast<CompoundStmt>(Path[I])) {
+      if (Child)
+        *Child = I + 1 < Path.size() ? Path[I + 1] : nullptr;
+      return Block;
+    }
+  return nullptr;
+}
+
+bool FactFinder::inLoop() const {
+  for (const Stmt *S : Path)
+    if (isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S))
+      return true;
+  return false;
+}
+
+void FactFinder::refuse(llvm::StringRef Id, SourceLocation Loc,
+                        std::string Message, std::string Remedy) {
+  Program.Findings.push_back(
+      Text.finding(Id, Loc, std::move(Message), std::move(Remedy)));
+}
+
+void FactFinder::problem(SourceLocation Loc) {
+  const SourceText::Problem &P = Text.problem();
+  refuse(P.Id, Loc, P.Message, P.Remedy);
+}
+
+std::optional<TextRange> FactFinder::editable(SourceRange Range) {
+  std::optional<TextRange> R = Text.range(Range);
+  if (!R)
+    problem(Range.getBegin());
+  return R;
+}
+
+/// The name of what is called, with its qualifier, without template arguments.
+std::optional<TextRange> FactFinder::nameOf(const Expr *Callee) {
+  const auto *Ref = dyn_cast<DeclRefExpr>(Callee->IgnoreParenImpCasts());
+  if (!Ref) {
+    refuse("ACL0100", Callee->getExprLoc(), "the callee is no name",
+           "Call the function by its name.");
+    return std::nullopt;
+  }
+  return editable({Ref->getBeginLoc(), Ref->getLocation()});
+}
+
+void FactFinder::variable(const VarDecl *V) {
+  if (isa<ParmVarDecl>(V) || V->isImplicit())
+    return;
+  if (optimizerOf(V->getType()))
+    optimizerVariable(V);
+  else if (schedulerOf(V->getType()))
+    schedulerVariable(V);
+  else
+    deviceVariable(V);
+}
+
+void FactFinder::construct(const CXXConstructExpr *E) {
+  const CXXRecordDecl *D = E->getConstructor()->getParent();
+  if (isOrDerives(D, "torch::optim::Optimizer"))
+    strayOptimizer(E);
+  deviceObject(E);
+  if (!D->getIdentifier() || !isInStd(D))
+    return;
+  if (D->getName() == "basic_ofstream" || D->getName() == "basic_fstream") {
+    if (E->getNumArgs() == 0 || E->getConstructor()->isCopyOrMoveConstructor())
+      return;
+    refuse("ACL0137", E->getExprLoc(),
+           "the program writes a file here, and every process would write it",
+           "Guard the writing with `if (accelerator.is_main_process())`; read "
+           "what it writes before, on all processes.");
+  }
+  if (D->getName() == "thread" || D->getName() == "jthread")
+    if (E->getNumArgs() > 0 && !E->getConstructor()->isCopyOrMoveConstructor())
+      refuse("ACL0135", E->getExprLoc(),
+             "the program starts a thread; the processes would have to meet in "
+             "the same order in all of them",
+             "Train without threads of your own.");
+}
+
+void FactFinder::call(const CallExpr *E) {
+  const FunctionDecl *F = E->getDirectCallee();
+  if (!F)
+    return;
+  deviceCall(E);
+  if (!F->getIdentifier()) {
+    hazardousCall(E, F);
+    return;
+  }
+  const llvm::StringRef Name = F->getName();
+  if (Name == "make_data_loader" && isTorch(F)) {
+    const CXXRecordDecl *Made = loaderOf(F->getReturnType());
+    if (Made && Made->getName() == "StatefulDataLoader")
+      refuse("ACL0141", E->getExprLoc(),
+             "the data set decides itself what comes next (a ChunkDataset or "
+             "another stateful one), so that its batches cannot be shared out",
+             "Load with it as it is, and split each batch with "
+             "accelerator.shard_batch(x).");
+    else if (std::optional<TextRange> R = nameOf(E->getCallee()))
+      Program.Loaders.push_back({here(), *R});
+  } else if (Name == "clip_grad_norm_" && isTorch(F)) {
+    if (std::optional<TextRange> R = nameOf(E->getCallee()))
+      Program.NormClips.push_back({here(), *R});
+  } else if (Name == "clip_grad_value_" && isTorch(F)) {
+    if (std::optional<TextRange> R = nameOf(E->getCallee()))
+      Program.ValueClips.push_back({here(), *R});
+  } else if (Name == "save" && isTorch(F)) {
+    save(E);
+  } else if ((Name == "make_unique" || Name == "make_shared") && isInStd(F)) {
+    if (optimizerOf(F->getReturnType()))
+      strayOptimizer(E);
+  }
+  printCall(E, F);
+  fileCall(E, F);
+  hazardousCall(E, F);
+}
+
+void FactFinder::newObject(const CXXNewExpr *E) {
+  if (optimizerOf(E->getAllocatedType()))
+    strayOptimizer(E);
+}
+
+void FactFinder::name(const DeclRefExpr *E) { printStream(E); }

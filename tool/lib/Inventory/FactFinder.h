@@ -1,0 +1,98 @@
+//===- FactFinder.h - What a function sets up, prints and saves -*- C++ -*-===//
+//
+// One walk over a function's body; each subject has its own source.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_FACTFINDER_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_FACTFINDER_H
+
+#include "FunctionTable.h"
+#include "ProgramIndex.h"
+#include "SourceText.h"
+
+#include <set>
+
+namespace accel::migrate {
+
+class FactFinder {
+public:
+  FactFinder(SourceText &Text, const ProgramIndex &Index,
+             FunctionTable &Functions, TrainingProgram &Program)
+      : Text(Text), Index(Index), Functions(Functions), Program(Program),
+        Context(Index.Context) {}
+
+  void run(const clang::FunctionDecl *F);
+
+  // Called by the walk.
+  void variable(const clang::VarDecl *V);
+  void call(const clang::CallExpr *E);
+  void construct(const clang::CXXConstructExpr *E);
+  void name(const clang::DeclRefExpr *E);
+
+  void tryBlock(const clang::CXXTryStmt *S);
+  void newObject(const clang::CXXNewExpr *E);
+  /// Statements that need no further look.
+  bool skips(const clang::Stmt *S) const { return Consumed.count(S) != 0; }
+
+  /// From the function's body to the statement that is being visited.
+  std::vector<const clang::Stmt *> Path;
+  std::vector<const clang::LambdaExpr *> Lambdas;
+
+private:
+  // OptimizerFacts.cpp
+  void optimizerVariable(const clang::VarDecl *V);
+  void schedulerVariable(const clang::VarDecl *V);
+  void strayOptimizer(const clang::Expr *E);
+  std::vector<TextRange> typeNames(const clang::VarDecl *V, bool &Understood,
+                                   const clang::Expr *&FirstArgument);
+  LinePoint setUpPoint(const clang::VarDecl *Optimizer,
+                       const clang::VarDecl *Model, bool &Good);
+
+  // DeviceFacts.cpp
+  void deviceVariable(const clang::VarDecl *V);
+  void deviceCall(const clang::CallExpr *E);
+  void deviceObject(const clang::Expr *E);
+  const clang::IfStmt *selectionOf(const clang::VarDecl *V);
+
+  // PrintFacts.cpp
+  void printCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
+  void printStream(const clang::DeclRefExpr *E);
+  bool isFarewell() const;
+
+  // FileFacts.cpp
+  void save(const clang::CallExpr *E);
+  void fileCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
+
+  // Hazards.cpp
+  void hazardousCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
+
+  FunctionId here();
+  /// The innermost block around what is visited, and the statement in it.
+  const clang::CompoundStmt *block(const clang::Stmt **Child = nullptr) const;
+  bool inLoop() const;
+  /// The range, or a finding that says why there is none.
+  std::optional<TextRange> editable(clang::SourceRange Range);
+  std::optional<TextRange> nameOf(const clang::Expr *Callee);
+  void refuse(llvm::StringRef Id, clang::SourceLocation Loc,
+              std::string Message, std::string Remedy = "");
+  void problem(clang::SourceLocation Loc);
+
+  SourceText &Text;
+  const ProgramIndex &Index;
+  FunctionTable &Functions;
+  TrainingProgram &Program;
+  clang::ASTContext &Context;
+  const clang::FunctionDecl *Function = nullptr;
+  std::set<const clang::Stmt *> Consumed;
+};
+
+/// `torch::kCUDA`, `torch::Device(torch::kCUDA, 1)`, `"cuda:0"`.
+enum class DeviceLiteral { None, Cpu, Cuda };
+DeviceLiteral deviceLiteral(const clang::Expr *E);
+/// A call of torch::cuda::is_available().
+bool asksForCuda(const clang::Expr *E);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_FACTFINDER_H

@@ -1,0 +1,76 @@
+//===- FunctionTable.cpp - Functions as they are spelled ------------------===//
+
+#include "FunctionTable.h"
+
+#include "clang/AST/RecursiveASTVisitor.h"
+
+#include <algorithm>
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+/// Unqualified names that are declared or used.
+class NameFinder : public RecursiveASTVisitor<NameFinder> {
+public:
+  explicit NameFinder(std::vector<std::string> &Names) : Names(Names) {}
+  bool shouldVisitLambdaBody() const { return true; }
+  bool VisitNamedDecl(NamedDecl *D) {
+    add(D);
+    return true;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr *E) {
+    if (!E->hasQualifier())
+      add(E->getDecl());
+    return true;
+  }
+  bool VisitMemberExpr(MemberExpr *E) {
+    if (E->isImplicitAccess())
+      add(E->getMemberDecl());
+    return true;
+  }
+
+private:
+  void add(const NamedDecl *D) {
+    if (D->getIdentifier())
+      Names.push_back(D->getName().str());
+  }
+  std::vector<std::string> &Names;
+};
+} // namespace
+
+FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,
+                              bool IsLambda) {
+  auto [It, New] = ByLocation.try_emplace(
+      Body->getBeginLoc().getRawEncoding(), Functions.size());
+  if (!New)
+    return It->second;
+  FunctionFact F;
+  F.Name = std::move(Name);
+  F.IsMain = IsMain;
+  F.IsLambda = IsLambda;
+  if (const auto *Block = dyn_cast<CompoundStmt>(Body))
+    if (std::optional<LinePoint> Top = Text.topOf(Block))
+      F.Top = *Top;
+  Functions.push_back(std::move(F));
+  return It->second;
+}
+
+FunctionId FunctionTable::of(const FunctionDecl *F) {
+  const FunctionId Id =
+      add(F->getBody(), F->getNameAsString(), F->isMain(), false);
+  std::vector<std::string> &Names = Functions[Id].Names;
+  if (Names.empty()) {
+    NameFinder Finder(Names);
+    Finder.TraverseStmt(F->getBody());
+    for (const ParmVarDecl *P : F->parameters())
+      Names.push_back(P->getNameAsString());
+    std::sort(Names.begin(), Names.end());
+    Names.erase(std::unique(Names.begin(), Names.end()), Names.end());
+  }
+  return Id;
+}
+
+FunctionId FunctionTable::of(const LambdaExpr *L) {
+  return add(L->getBody(), "lambda", false, true);
+}

@@ -1,0 +1,248 @@
+//===- Interpreter.h - Follows values through a training loop ---*- C++ -*-===//
+//
+// A small abstract interpretation: statements in order, branches joined, loops
+// until nothing changes. Values are placements (Placement.h). What the program
+// does with values that differ between processes is recorded as effects.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_INTERPRETER_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_INTERPRETER_H
+
+#include "ProgramIndex.h"
+#include "SourceText.h"
+#include "Value.h"
+
+#include "llvm/ADT/MapVector.h"
+
+#include <deque>
+#include <functional>
+#include <map>
+
+namespace accel::migrate {
+
+/// What happened in a loop, or in a whole function.
+struct Effects {
+  struct Read {
+    const clang::Expr *Object;
+    Placement P;
+    const clang::Stmt *Top; ///< Statement of the loop's body that it is in.
+  };
+  /// How `x.size(0)` is used.
+  struct SizeUse {
+    bool Shape = false;
+    bool Number = false;
+  };
+  struct Backward {
+    const clang::CXXMemberCallExpr *Call;
+    Value Loss;
+    const clang::Stmt *Top;
+  };
+  struct Loop {
+    const BatchLoop *Facts;
+    const clang::CompoundStmt *Body;
+    const clang::VarDecl *Model;
+    std::vector<Backward> Backwards;
+    std::vector<const clang::VarDecl *> Variables; ///< Gathered or split …
+    const clang::Stmt *At = nullptr;               ///< … before this.
+    bool Gathers = false;
+  };
+
+  std::vector<Read> Reads;
+  llvm::MapVector<const clang::Expr *, SizeUse> Sizes;
+  std::vector<Loop> Loops;
+  std::vector<Finding> Refusals;
+
+  // Of the loop that is being interpreted.
+  std::vector<Backward> Backwards;
+  std::vector<const clang::CallExpr *> Steps;
+  std::vector<const clang::VarDecl *> Models;
+  /// Whole batches that a model reads, and that meet what it returned.
+  std::vector<const clang::VarDecl *> BatchReads;
+  /// The same, where they are no variables: the finding to give.
+  std::vector<Finding> UnnamedBatches;
+  const clang::Stmt *FirstModelRead = nullptr;
+
+  void refuse(Finding F);
+  /// Adds what stays after the loop.
+  void append(const Effects &Inner);
+};
+
+/// How a batch loop is interpreted: from `At` on the variables are split, or
+/// gathered.
+struct LoopPlan {
+  enum KindTy { AsIs, Shard, Gather } Kind = AsIs;
+  const clang::Stmt *At = nullptr;
+  std::vector<const clang::VarDecl *> Variables;
+};
+
+struct Operand {
+  llvm::StringRef Name; ///< Of the parameter; "self" for a method's object.
+  const clang::Expr *E = nullptr;
+  Value V;
+  bool Tensors = false; ///< Its type has tensors in it.
+};
+
+struct OpCall {
+  std::string Name; ///< Without a trailing underscore.
+  bool InPlace = false;
+  const clang::Expr *Call = nullptr;
+  std::vector<Operand> Operands;
+
+  const Operand *find(llvm::StringRef Name) const;
+};
+
+class Interpreter {
+public:
+  Interpreter(SourceText &Text, const ProgramIndex &Index)
+      : Text(Text), Index(Index), Context(Index.Context) {}
+
+  /// Runs through the function; what it does is returned.
+  Effects interpret(const clang::FunctionDecl *F);
+
+private:
+  struct Slot {
+    Value V;
+    unsigned Depth = 0; ///< Of batch loops, where it is declared.
+  };
+  using Environment = std::map<const clang::ValueDecl *, Slot>;
+  enum class Flow { Next, Ends };
+
+  // Statements.cpp
+  Flow exec(const clang::Stmt *S);
+  Flow execBlock(const clang::CompoundStmt *S);
+  void execLoop(const clang::Stmt *S);
+  void execSwitch(const clang::SwitchStmt *S);
+  void loopUntilStable(const std::function<void()> &Iteration);
+  void condition(const clang::Expr *E, const clang::Stmt *Controls);
+  void declare(const clang::VarDecl *D, Value V);
+  Environment joined(const Environment &A, const Environment &B,
+                     clang::SourceLocation Loc);
+  static bool same(const Environment &A, const Environment &B);
+
+  // BatchLoops.cpp
+  void execBatchLoop(const clang::Stmt *S, const BatchLoop &Facts);
+  void runBatchLoop(const clang::Stmt *S, const BatchLoop &Facts,
+                    const LoopPlan &Plan);
+  void iterateBatchLoop(const clang::Stmt *S, const BatchLoop &Facts);
+  Effects attempt(const clang::Stmt *S, const BatchLoop &Facts,
+                  const LoopPlan &Plan);
+  std::optional<LoopPlan> planShard(const clang::CompoundStmt *Body,
+                                    Effects &Whole);
+  std::optional<LoopPlan> planGather(const clang::CompoundStmt *Body,
+                                     const Effects &Local);
+  void checkTrainingLoop(const clang::Stmt *S, const BatchLoop &Facts,
+                         const clang::CompoundStmt *Body, Effects &E);
+  const clang::VarDecl *chooseModel(const clang::Stmt *S, Effects &E);
+
+  // Expressions.cpp
+  Value eval(const clang::Expr *E);
+  Value evalPlain(const clang::Expr *E);
+  Value evalVariable(const clang::DeclRefExpr *E);
+  Value evalMember(const clang::MemberExpr *E);
+  Value evalConstruct(const clang::CXXConstructExpr *E);
+  Value evalList(llvm::ArrayRef<const clang::Expr *> Parts);
+  Value evalBinary(const clang::BinaryOperator *E);
+  Value evalChildren(const clang::Expr *E);
+  Value arithmetic(const Value &A, const Value &B);
+  void assign(const clang::Expr *To, Value V, const clang::Expr *E);
+  /// The value as a number of the host: local sizes become global.
+  Value number(const Value &V);
+  void shape(const Value &V);
+  Value understood(const Value &V, const clang::Expr *E);
+
+  // Calls.cpp
+  Value evalCall(const clang::CallExpr *E);
+  Value evalOperator(const clang::CXXOperatorCallExpr *E);
+  Value evalOwn(const clang::FunctionDecl *F, const clang::CallExpr *E,
+                llvm::ArrayRef<const clang::Expr *> Args,
+                llvm::ArrayRef<Value> Values, const Value *Self);
+  Value evalForeign(const clang::FunctionDecl *F, const clang::CallExpr *E,
+                    llvm::ArrayRef<const clang::Expr *> Args,
+                    llvm::ArrayRef<Value> Values);
+  Value evalStd(const clang::FunctionDecl *F, const clang::CallExpr *E,
+                bool &Known);
+  Value evalPrint(const clang::CXXOperatorCallExpr *E);
+  void metricRead(const clang::Expr *Object, const Value &V,
+                  const clang::Expr *E);
+  void escape(const Value &V, const clang::Expr *E, const std::string &Into);
+
+  // Operations.cpp
+  Value evalOp(OpCall &Call);
+  Value evalKnownOp(int Kind, OpCall &Call);
+  Value allReplicated(int Kind, const OpCall &Call);
+  Value pointwise(const OpCall &Call);
+  Value along(const OpCall &Call, bool Reduces, Placement OverBatch);
+  Value viewed(const OpCall &Call);
+  Value factory(const OpCall &Call);
+  Value sizeOf(const OpCall &Call);
+  Value multiplied(const OpCall &Call, bool Divide);
+  struct Dims {
+    enum { Absent, Known, Unclear } State = Absent;
+    llvm::SmallVector<int64_t, 4> List;
+  };
+  Dims dimsOf(const OpCall &Call);
+  /// Whether the dimension may be 0 in a tensor like `V`: yes, no, not known.
+  enum class Zero { Yes, No, Perhaps };
+  Zero isBatchDim(int64_t Dim, const Value &V);
+  void noteMeeting(const OpCall &Call);
+
+  // Losses.cpp
+  std::optional<Value> evalLoss(const OpCall &Call);
+  std::optional<Value> evalLossModule(const clang::CXXRecordDecl *Impl,
+                                      const OpCall &Call);
+  Value lossOf(const OpCall &Call, std::optional<int> Reduction,
+               const Reason *Denominator);
+
+  // Modules.cpp
+  Value evalModule(const clang::CXXRecordDecl *Impl, const Value &Self,
+                   const clang::CallExpr *E,
+                   llvm::ArrayRef<const clang::Expr *> Args,
+                   llvm::ArrayRef<Value> Values);
+  Value evalTorchModule(const clang::CXXRecordDecl *Impl,
+                        const clang::CallExpr *E,
+                        llvm::ArrayRef<const clang::Expr *> Args,
+                        llvm::ArrayRef<Value> Values);
+  void noteModel(const Value &Self, const clang::Expr *E,
+                 llvm::ArrayRef<Value> Values);
+
+  const Reason *reason(llvm::StringRef Id, clang::SourceLocation Loc,
+                       std::string Message, std::string Remedy = "");
+  Value unknown(llvm::StringRef Id, const clang::Expr *E, std::string Message,
+                std::string Remedy = "");
+  void refuse(llvm::StringRef Id, clang::SourceLocation Loc,
+              std::string Message, std::string Remedy = "");
+  void refuse(const Reason *Why);
+  /// The first operand or value that is unknown.
+  static const Value *firstUnknown(llvm::ArrayRef<Value> Values);
+  std::string spelled(const clang::Expr *E);
+
+  SourceText &Text;
+  const ProgramIndex &Index;
+  clang::ASTContext &Context;
+
+  Environment Env;
+  Effects *Out = nullptr;
+  std::deque<Reason> Reasons;
+  /// Batch loops around what is being interpreted.
+  unsigned BatchDepth = 0;
+  const LoopPlan *Plan = nullptr;
+  const clang::CompoundStmt *BatchBody = nullptr;
+  const clang::Stmt *Top = nullptr;
+  /// Conditions around it, counted from the batch loop's body.
+  unsigned Conditions = 0;
+  /// The functions that are being interpreted; more than one: in a call.
+  std::vector<const clang::FunctionDecl *> Stack;
+  std::vector<std::optional<Value>> Returned;
+  Value This;
+  struct Jumps {
+    std::vector<Environment> Continues, Breaks;
+  };
+  std::vector<Jumps> Loops;
+  /// In a range or gather attempt the loop is already decided.
+  bool inCallee() const { return Stack.size() > 1; }
+};
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_INTERPRETER_H

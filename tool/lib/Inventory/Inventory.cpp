@@ -1,0 +1,365 @@
+//===- Inventory.cpp - From the AST to facts ------------------------------===//
+
+#include "accel/migrate/Inventory.h"
+
+#include "FactFinder.h"
+#include "Interpreter.h"
+#include "TorchTypes.h"
+
+#include "llvm/Support/raw_ostream.h"
+
+#include <algorithm>
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+
+/// Takes the inventory of one unit.
+class Taker {
+public:
+  Taker(ASTContext &Context, const PlanOptions &Options)
+      : Text(Context, Options), Index(Context),
+        Functions(Text, Program.Functions) {}
+
+  TrainingProgram take();
+
+private:
+  void takeFunction(const FunctionDecl *F, TrainingProgram &Into);
+  void addEffects(const FunctionDecl *F, const Effects &E,
+                  TrainingProgram &Into);
+  void merge(TrainingProgram &&Part);
+  void checkLoops();
+  void checkProgram();
+  bool migratedAlready() const;
+  std::optional<TextRange> editable(SourceRange Range, TrainingProgram &Into);
+  /// `Object` and what is behind it in `Whole`.
+  bool split(const Expr *Object, const Expr *Whole, TextRange &ObjectRange,
+             TextRange &Tail, TrainingProgram &Into);
+  void refuse(TrainingProgram &Into, llvm::StringRef Id, SourceLocation Loc,
+              std::string Message, std::string Remedy = "") {
+    Into.Findings.push_back(
+        Text.finding(Id, Loc, std::move(Message), std::move(Remedy)));
+  }
+
+  TrainingProgram Program;
+  SourceText Text;
+  ProgramIndex Index;
+  FunctionTable Functions;
+};
+
+} // namespace
+
+std::optional<TextRange> Taker::editable(SourceRange Range,
+                                         TrainingProgram &Into) {
+  std::optional<TextRange> R = Text.range(Range);
+  if (!R)
+    refuse(Into, Text.problem().Id, Range.getBegin(), Text.problem().Message,
+           Text.problem().Remedy);
+  return R;
+}
+
+bool Taker::split(const Expr *Object, const Expr *Whole, TextRange &ObjectRange,
+                  TextRange &Tail, TrainingProgram &Into) {
+  const std::optional<TextRange> All = editable(Whole->getSourceRange(), Into);
+  if (!All)
+    return false;
+  const std::optional<TextRange> Part = editable(Object->getSourceRange(), Into);
+  if (!Part)
+    return false;
+  const unsigned End = Part->Offset + Part->Length;
+  if (Part->File != All->File || Part->Offset < All->Offset ||
+      End > All->Offset + All->Length) {
+    refuse(Into, "ACL0102", Whole->getExprLoc(),
+           "what must change here is put together by macros",
+           "Write it out.");
+    return false;
+  }
+  ObjectRange = *Part;
+  Tail = {All->File, End, All->Offset + All->Length - End};
+  return true;
+}
+
+void Taker::addEffects(const FunctionDecl *F, const Effects &E,
+                       TrainingProgram &Into) {
+  for (const Finding &Refusal : E.Refusals)
+    Into.Findings.push_back(Refusal);
+  if (!E.Refusals.empty())
+    return;
+  const FunctionId In = Functions.of(F);
+  for (const Effects::Read &Read : E.Reads) {
+    MetricReadFact Fact;
+    Fact.In = In;
+    Fact.Value = Read.P;
+    if (const auto R = editable(Read.Object->getSourceRange(), Into)) {
+      Fact.Object = *R;
+      Into.MetricReads.push_back(Fact);
+    }
+  }
+  for (const auto &[Size, Use] : E.Sizes) {
+    if (!Use.Number)
+      continue;
+    if (Use.Shape) {
+      refuse(Into, "ACL0129", Size->getExprLoc(),
+             "the size of the batch is used both as a shape, which must be "
+             "this process's part, and as a number, which must be the whole",
+             "Take the size twice: x.size(0) for the shape, another variable "
+             "for the number.");
+      continue;
+    }
+    // x.size(0), or x.sizes()[0].
+    const Expr *Call = Size;
+    if (const auto *Subscript = dyn_cast<CXXOperatorCallExpr>(Size))
+      Call = plain(Subscript->getArg(0));
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
+    BatchSizeFact Fact;
+    Fact.In = In;
+    if (!Member) {
+      refuse(Into, "ACL0129", Size->getExprLoc(),
+             "the size of the batch is not taken from a tensor directly",
+             "Write x.size(0).");
+      continue;
+    }
+    if (split(Member->getImplicitObjectArgument(), Size, Fact.Object, Fact.Tail,
+              Into))
+      Into.BatchSizes.push_back(Fact);
+  }
+  for (const Effects::Loop &Loop : E.Loops) {
+    if (Loop.Facts->Training) {
+      TrainingLoopFact Fact;
+      Fact.In = In;
+      Fact.HasLoader = Loop.Facts->HasLoader;
+      const std::optional<LinePoint> Top = Text.topOf(Loop.Body);
+      if (!Top) {
+        refuse(Into, "ACL0102", Loop.Body->getBeginLoc(),
+               "the loop over batches is written by a macro, or stands in a "
+               "file that may not be changed",
+               "Write the loop out.");
+        continue;
+      }
+      Fact.BodyTop = *Top;
+      const CXXRecordDecl *D = recordOf(Loop.Model->getType());
+      const bool Pointer =
+          Loop.Model->getType().getNonReferenceType()->isPointerType() ||
+          (D && D->getIdentifier() && D->getName() == "unique_ptr");
+      Fact.Model = (Pointer ? "*" : "") + Loop.Model->getNameAsString();
+      Into.TrainingLoops.push_back(Fact);
+      for (const Effects::Backward &B : Loop.Backwards) {
+        BackwardFact Back;
+        Back.In = In;
+        Back.Loss = B.Loss.P;
+        if (split(B.Call->getImplicitObjectArgument(), B.Call, Back.Object,
+                  Back.Tail, Into))
+          Into.Backwards.push_back(Back);
+      }
+    }
+    if (Loop.Variables.empty())
+      continue;
+    BatchVariablesFact Fact;
+    Fact.In = In;
+    for (const VarDecl *V : Loop.Variables)
+      Fact.Variables.push_back(V->getNameAsString());
+    const std::optional<LinePoint> At = Text.before(Loop.At);
+    if (!At) {
+      refuse(Into, "ACL0102", Loop.At->getBeginLoc(),
+             "there is no line here on which the batch could be split or "
+             "gathered");
+      continue;
+    }
+    Fact.At = *At;
+    if (!Loop.Gathers)
+      refuse(Into, "ACL0150", Loop.At->getBeginLoc(),
+             "every process makes the whole batch up to here and then works on "
+             "its part of it",
+             "Nothing has to be done; a torch::data loader would share the "
+             "making of batches, too.");
+    (Loop.Gathers ? Into.Gathers : Into.Shards).push_back(Fact);
+  }
+}
+
+void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
+  FactFinder(Text, Index, Functions, Into).run(F);
+  const bool HasLoops =
+      std::any_of(Index.Loops.begin(), Index.Loops.end(),
+                  [&](const auto &L) { return L.second.In == F; });
+  if (HasLoops || Index.runsBatches(F)) {
+    Interpreter I(Text, Index);
+    addEffects(F, I.interpret(F), Into);
+  }
+}
+
+void Taker::checkLoops() {
+  for (const BackwardCall &B : Index.Backwards) {
+    const SourceLocation Loc = B.Call->getExprLoc();
+    if (B.InLambda)
+      refuse(Program, "ACL0106", Loc, "backward() is called in a lambda",
+             "Move the training step into the loop's body.");
+    else if (isa<CXXMethodDecl>(B.In))
+      refuse(Program, "ACL0107", Loc,
+             "backward() is called in a method of a class",
+             "Move the training loop into a function, or migrate it by hand.");
+    else if (!B.Innermost)
+      refuse(Program, "ACL0108", Loc,
+             "backward() is not called in a loop over batches",
+             "Move the call into the loop, or migrate this step by hand.");
+    else if (B.InsideLoaderLoop && !Index.Loops.at(B.Innermost).HasLoader)
+      refuse(Program, "ACL0113", Loc,
+             "several training steps are made on one batch of the loader",
+             "Migrate this loop by hand.");
+  }
+  for (const FunctionDecl *F : Index.NeverInstantiated) {
+    // Its types are not known, and so not what it does.
+    const std::string Body = Text.text(F->getSourceRange());
+    if (Body.find("backward") != std::string::npos &&
+        Text.mayEdit(F->getLocation()))
+      refuse(Program, "ACL0103", F->getLocation(),
+             "the template '" + F->getNameAsString() +
+                 "' is used nowhere in this file, so that the types in it are "
+                 "not known",
+             "Name a file on the command line that uses it.");
+  }
+}
+
+void Taker::checkProgram() {
+  if (!Index.Main)
+    refuse(Program, "ACL0104", SourceLocation(),
+           "there is training code in this file but no main(), and nobody "
+           "creates the Accelerator",
+           "Create the Accelerator in main by hand, and migrate this file by "
+           "hand for now.");
+  if (Index.Backwards.empty() || Program.Optimizers.empty()) {
+    if (Index.Backwards.empty())
+      refuse(Program, "ACL0117",
+             Index.Main ? Index.Main->getLocation() : SourceLocation(),
+             "there is an optimizer but no backward() in this file");
+    else if (std::none_of(Program.Findings.begin(), Program.Findings.end(),
+                          [](const Finding &F) {
+                            return F.Level == Severity::Refusal;
+                          }))
+      refuse(Program, "ACL0117", Index.Backwards[0].Call->getExprLoc(),
+             "no optimizer is made in this file",
+             "Name the file that makes it on the command line.");
+  }
+  for (const VarDecl *V : Index.Globals) {
+    const CXXRecordDecl *D = recordOf(V->getType());
+    if (!D || !D->getIdentifier() || !isTorch(D) || !V->getInit())
+      continue;
+    if (D->getName() == "Device" && deviceLiteral(V->getInit()) != DeviceLiteral::Cpu)
+      refuse(Program, "ACL0139", V->getLocation(),
+             "the device '" + V->getNameAsString() +
+                 "' is chosen before main begins, when no accelerator exists",
+             "Make it a local variable of main.");
+    if (optimizerOf(V->getType()) || moduleOf(V->getType()))
+      refuse(Program, "ACL0116", V->getLocation(),
+             "'" + V->getNameAsString() +
+                 "' is a global variable that is made before main begins",
+             "Make it a local variable of main.");
+  }
+  if (Program.Devices.empty() && !Program.Optimizers.empty())
+    refuse(Program, "ACL0151",
+           Index.Main ? Index.Main->getLocation() : SourceLocation(),
+           "the program chooses no device: it trains where its tensors are, on "
+           "the CPU",
+           "To train on GPUs, move the model and each batch with "
+           ".to(accelerator.device()).");
+}
+
+/// Whether the unit knows accel's own Accelerator class.
+bool Taker::migratedAlready() const {
+  const ASTContext &Context = Index.Context;
+  for (const NamedDecl *D : Context.getTranslationUnitDecl()->lookup(
+           &Context.Idents.get("accel")))
+    if (const auto *N = dyn_cast<NamespaceDecl>(D))
+      for (const NamespaceDecl *R : N->redecls())
+        for (const NamedDecl *A : R->lookup(&Context.Idents.get("Accelerator")))
+          if (isa<CXXRecordDecl>(A))
+            return true;
+  return false;
+}
+
+template <typename T> static void append(std::vector<T> &To, std::vector<T> &From) {
+  To.insert(To.end(), std::make_move_iterator(From.begin()),
+            std::make_move_iterator(From.end()));
+}
+
+void Taker::merge(TrainingProgram &&Part) {
+  append(Program.Optimizers, Part.Optimizers);
+  append(Program.Schedulers, Part.Schedulers);
+  append(Program.Loaders, Part.Loaders);
+  append(Program.Devices, Part.Devices);
+  append(Program.TrainingLoops, Part.TrainingLoops);
+  append(Program.Backwards, Part.Backwards);
+  append(Program.MetricReads, Part.MetricReads);
+  append(Program.Gathers, Part.Gathers);
+  append(Program.Shards, Part.Shards);
+  append(Program.BatchSizes, Part.BatchSizes);
+  append(Program.NormClips, Part.NormClips);
+  append(Program.ValueClips, Part.ValueClips);
+  append(Program.Prints, Part.Prints);
+  append(Program.Saves, Part.Saves);
+  append(Program.Findings, Part.Findings);
+}
+
+TrainingProgram Taker::take() {
+  Program.AlreadyMigrated = migratedAlready();
+  if (Program.AlreadyMigrated) {
+    Program.HasTraining = true;
+    return std::move(Program);
+  }
+  // Facts of each spelled function: those of its first instantiation, with
+  // which the others must agree.
+  std::map<unsigned, std::string> Printed;
+  for (const FunctionDecl *F : Index.Functions) {
+    if (!Text.mayEdit(F->getLocation()) && !Index.runsBatches(F))
+      continue;
+    TrainingProgram Part;
+    takeFunction(F, Part);
+    std::string Facts;
+    {
+      llvm::raw_string_ostream OS(Facts);
+      printFacts(Part, OS);
+    }
+    auto [It, New] =
+        Printed.try_emplace(F->getBody()->getBeginLoc().getRawEncoding(), Facts);
+    if (New)
+      merge(std::move(Part));
+    else if (It->second != Facts)
+      refuse(Program, "ACL0101", F->getLocation(),
+             "the instantiations of '" + F->getNameAsString() +
+                 "' would have to be migrated in different ways, and they "
+                 "share one text",
+             "Write it as two functions.");
+  }
+  Program.HasTraining = !Index.Backwards.empty() ||
+                        !Program.Optimizers.empty() ||
+                        !Index.NeverInstantiated.empty();
+  checkLoops();
+  Program.HasTraining =
+      !Index.Backwards.empty() || !Program.Optimizers.empty() ||
+      std::any_of(Program.Findings.begin(), Program.Findings.end(),
+                  [](const Finding &F) {
+                    return F.Id == "ACL0103" || F.Id == "ACL0116";
+                  });
+  if (!Program.HasTraining)
+    return std::move(Program);
+  checkProgram();
+  std::vector<Finding> Once;
+  for (Finding &F : Program.Findings)
+    if (std::none_of(Once.begin(), Once.end(), [&](const Finding &G) {
+          return F.Id == G.Id && F.Line == G.Line && F.Column == G.Column &&
+                 F.Range.File == G.Range.File && F.Message == G.Message;
+        }))
+      Once.push_back(std::move(F));
+  llvm::stable_sort(Once, [](const Finding &A, const Finding &B) {
+    return std::tie(A.Range.File, A.Range.Offset) <
+           std::tie(B.Range.File, B.Range.Offset);
+  });
+  Program.Findings = std::move(Once);
+  return std::move(Program);
+}
+
+TrainingProgram accel::migrate::takeInventory(ASTContext &Context,
+                                              Preprocessor &PP,
+                                              const PlanOptions &Options) {
+  return Taker(Context, Options).take();
+}

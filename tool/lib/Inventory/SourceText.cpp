@@ -1,0 +1,229 @@
+//===- SourceText.cpp - From the AST to places in text --------------------===//
+
+#include "SourceText.h"
+
+#include "accel/migrate/Findings.h"
+
+#include "clang/Basic/SourceManager.h"
+#include "clang/Lex/Lexer.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+const SourceText::FileText &SourceText::file(FileID Id) {
+  auto [It, New] = Files.try_emplace(Id);
+  FileText &F = It->second;
+  if (!New)
+    return F;
+  if (OptionalFileEntryRef Entry = SM.getFileEntryRefForID(Id)) {
+    F.RealPath = Entry->getFileEntry().tryGetRealPathName().str();
+    if (F.RealPath.empty())
+      F.RealPath = Entry->getName().str();
+    F.MayEdit = Options.MayEdit && Options.MayEdit(F.RealPath);
+  }
+  F.Buffer = SM.getBufferData(Id);
+  const size_t Line = F.Buffer.find('\n');
+  F.Eol = Line != StringRef::npos && Line > 0 && F.Buffer[Line - 1] == '\r'
+              ? "\r\n"
+              : "\n";
+  return F;
+}
+
+bool SourceText::mayEdit(SourceLocation Loc) {
+  return Loc.isValid() && file(SM.getFileID(SM.getFileLoc(Loc))).MayEdit;
+}
+
+std::optional<TextRange> SourceText::charRange(CharSourceRange Range) {
+  const CharSourceRange InFile =
+      Lexer::makeFileCharRange(Range, SM, Context.getLangOpts());
+  if (InFile.isInvalid()) {
+    SourceLocation Loc = Range.getBegin();
+    if (!Loc.isMacroID())
+      Loc = Range.getEnd();
+    std::string Macro = "a macro";
+    if (Loc.isMacroID())
+      Macro = "the macro " +
+              Lexer::getImmediateMacroName(Loc, SM, Context.getLangOpts()).str();
+    LastProblem = {"ACL0102",
+                   "what must change here is written by " + Macro +
+                       ", which other places use too",
+                   "Write the call out instead of using the macro."};
+    return std::nullopt;
+  }
+  const auto [Id, Offset] = SM.getDecomposedLoc(InFile.getBegin());
+  const FileText &F = file(Id);
+  if (!F.MayEdit) {
+    LastProblem = {"ACL0014",
+                   "what must change here stands in " +
+                       (F.RealPath.empty() ? std::string("no file")
+                                           : F.RealPath) +
+                       ", which is outside of what may be changed",
+                   "Name the file on the command line, or make the folder it "
+                   "is in part of the project."};
+    return std::nullopt;
+  }
+  const unsigned End = SM.getDecomposedLoc(InFile.getEnd()).second;
+  return TextRange{F.RealPath, Offset, End - Offset};
+}
+
+std::optional<TextRange> SourceText::range(SourceRange Range) {
+  return charRange(CharSourceRange::getTokenRange(Range));
+}
+
+std::optional<TextRange> SourceText::upTo(SourceLocation Begin,
+                                          SourceLocation End) {
+  return charRange(CharSourceRange::getCharRange(Begin, End));
+}
+
+std::string SourceText::text(SourceRange Range) {
+  const CharSourceRange InFile = Lexer::makeFileCharRange(
+      CharSourceRange::getTokenRange(Range), SM, Context.getLangOpts());
+  if (InFile.isInvalid())
+    return "";
+  return Lexer::getSourceText(InFile, SM, Context.getLangOpts()).str();
+}
+
+Finding SourceText::finding(StringRef Id, SourceLocation Loc,
+                            std::string Message, std::string Remedy) {
+  TextRange Range;
+  unsigned Line = 0, Column = 0;
+  if (Loc.isValid()) {
+    const auto [File, Offset] = SM.getDecomposedLoc(SM.getFileLoc(Loc));
+    Range = {file(File).RealPath, Offset, 0};
+    Line = SM.getLineNumber(File, Offset);
+    Column = SM.getColumnNumber(File, Offset);
+  }
+  Finding F = makeFinding(Id, Range, std::move(Message), std::move(Remedy));
+  F.Line = Line;
+  F.Column = Column;
+  return F;
+}
+
+static unsigned lineStart(StringRef Buffer, unsigned Offset) {
+  const size_t Break = Buffer.rfind('\n', Offset);
+  return Break == StringRef::npos ? 0 : Break + 1;
+}
+
+static StringRef blanksAt(StringRef Buffer, unsigned Offset) {
+  return Buffer.substr(Offset).take_while(
+      [](char C) { return C == ' ' || C == '\t'; });
+}
+
+/// Offset of the line behind `Offset` when nothing but blanks and a comment
+/// stand between; otherwise nothing.
+static std::optional<unsigned> nextLine(StringRef Buffer, unsigned Offset) {
+  StringRef Rest = Buffer.substr(Offset);
+  const size_t Break = Rest.find('\n');
+  if (Break == StringRef::npos)
+    return std::nullopt;
+  const StringRef Line = Rest.take_front(Break).trim();
+  const bool Comment =
+      Line.starts_with("//") ||
+      (Line.starts_with("/*") && Line.find("*/") == Line.size() - 2);
+  if (!Line.empty() && !Comment)
+    return std::nullopt;
+  return Offset + Break + 1;
+}
+
+/// A line at `Offset`, which starts a line; indented as the line that holds
+/// `IndentFrom`.
+std::optional<LinePoint> SourceText::lineAt(FileID Id, unsigned Offset,
+                                            unsigned IndentFrom) {
+  const FileText &F = file(Id);
+  if (!F.MayEdit)
+    return std::nullopt;
+  return LinePoint{{F.RealPath, Offset, 0},
+                   blanksAt(F.Buffer, lineStart(F.Buffer, IndentFrom)).str(),
+                   F.Eol};
+}
+
+std::optional<LinePoint> SourceText::topOf(const CompoundStmt *Block) {
+  if (Block->getLBracLoc().isMacroID())
+    return std::nullopt;
+  const auto [Id, Brace] = SM.getDecomposedLoc(Block->getLBracLoc());
+  const FileText &F = file(Id);
+  if (!F.MayEdit)
+    return std::nullopt;
+  const std::optional<unsigned> Next = nextLine(F.Buffer, Brace + 1);
+  if (!Next)
+    return LinePoint{{F.RealPath, Brace + 1, 0}, " ", ""};
+  if (!Block->body_empty()) {
+    const SourceLocation First = SM.getFileLoc((*Block->body_begin())->getBeginLoc());
+    const auto [FirstId, Offset] = SM.getDecomposedLoc(First);
+    if (FirstId == Id)
+      return lineAt(Id, *Next, Offset);
+  }
+  // An empty block: one step further in than its brace.
+  std::optional<LinePoint> P = lineAt(Id, *Next, Brace);
+  P->Before += "  ";
+  return P;
+}
+
+std::optional<LinePoint> SourceText::before(const Stmt *S) {
+  const SourceLocation Begin = SM.getFileLoc(S->getBeginLoc());
+  const auto [Id, Offset] = SM.getDecomposedLoc(Begin);
+  const FileText &F = file(Id);
+  if (!F.MayEdit)
+    return std::nullopt;
+  const unsigned Start = lineStart(F.Buffer, Offset);
+  if (Start + blanksAt(F.Buffer, Start).size() == Offset)
+    return lineAt(Id, Start, Offset);
+  return LinePoint{{F.RealPath, Offset, 0}, "", " "};
+}
+
+/// The offset behind a statement and its semicolon.
+std::optional<std::pair<FileID, unsigned>> SourceText::endOf(const Stmt *S) {
+  const SourceLocation Last = SM.getExpansionRange(S->getEndLoc()).getEnd();
+  const SourceLocation End =
+      Lexer::getLocForEndOfToken(Last, 0, SM, Context.getLangOpts());
+  if (End.isInvalid())
+    return std::nullopt;
+  auto [Id, Offset] = SM.getDecomposedLoc(End);
+  const StringRef Buffer = file(Id).Buffer;
+  if (isa<Expr>(S)) {
+    const StringRef Rest = Buffer.substr(Offset);
+    const size_t Semi = Rest.find_first_not_of(" \t\r\n");
+    if (Semi == StringRef::npos || Rest[Semi] != ';')
+      return std::nullopt;
+    Offset += Semi + 1;
+  }
+  return std::make_pair(Id, Offset);
+}
+
+std::optional<LinePoint> SourceText::after(const Stmt *S) {
+  const auto End = endOf(S);
+  if (!End)
+    return std::nullopt;
+  const auto [Id, Offset] = *End;
+  const FileText &F = file(Id);
+  if (!F.MayEdit)
+    return std::nullopt;
+  const unsigned Begin =
+      SM.getDecomposedLoc(SM.getFileLoc(S->getBeginLoc())).second;
+  if (const std::optional<unsigned> Next = nextLine(F.Buffer, Offset))
+    return lineAt(Id, *Next, Begin);
+  return LinePoint{{F.RealPath, Offset, 0}, " ", ""};
+}
+
+std::optional<TextRange> SourceText::wholeLines(const Stmt *S) {
+  const auto End = endOf(S);
+  if (!End || S->getBeginLoc().isMacroID())
+    return std::nullopt;
+  const auto [Id, Begin] = SM.getDecomposedLoc(S->getBeginLoc());
+  const FileText &F = file(Id);
+  if (!F.MayEdit || Id != End->first)
+    return std::nullopt;
+  const unsigned Start = lineStart(F.Buffer, Begin);
+  const std::optional<unsigned> Next = nextLine(F.Buffer, End->second);
+  const bool Alone = Start + blanksAt(F.Buffer, Start).size() == Begin && Next;
+  if (!Alone)
+    return TextRange{F.RealPath, Begin, End->second - Begin};
+  return TextRange{F.RealPath, Start, *Next - Start};
+}
+
+llvm::StringRef SourceText::text(const TextRange &Range) const {
+  for (const auto &[Id, F] : Files)
+    if (F.RealPath == Range.File)
+      return F.Buffer.substr(Range.Offset, Range.Length);
+  return "";
+}

@@ -1,0 +1,257 @@
+//===- TorchTypes.cpp - What LibTorch's types mean ------------------------===//
+
+#include "TorchTypes.h"
+
+#include "clang/AST/ASTContext.h"
+#include "clang/AST/DeclTemplate.h"
+#include "clang/AST/ExprCXX.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+std::string accel::migrate::qualifiedName(const NamedDecl *D) {
+  std::string Name;
+  llvm::raw_string_ostream OS(Name);
+  PrintingPolicy Policy(D->getASTContext().getPrintingPolicy());
+  Policy.SuppressInlineNamespace = true;
+  D->printQualifiedName(OS, Policy);
+  return Name;
+}
+
+const CXXRecordDecl *accel::migrate::recordOf(QualType T) {
+  if (T.isNull())
+    return nullptr;
+  T = T.getNonReferenceType();
+  if (const auto *Pointer = T->getAs<PointerType>())
+    T = Pointer->getPointeeType();
+  return T->getAsCXXRecordDecl();
+}
+
+bool accel::migrate::isOrDerives(const CXXRecordDecl *D, llvm::StringRef Base) {
+  if (!D)
+    return false;
+  if (D->getName() == Base.rsplit("::").second && qualifiedName(D) == Base)
+    return true;
+  D = D->getDefinition();
+  if (!D)
+    return false;
+  for (const CXXBaseSpecifier &B : D->bases())
+    if (isOrDerives(B.getType()->getAsCXXRecordDecl(), Base))
+      return true;
+  return false;
+}
+
+bool accel::migrate::isTensor(QualType T) {
+  const CXXRecordDecl *D = T.isNull() ? nullptr
+                                      : T.getNonReferenceType()
+                                            ->getAsCXXRecordDecl();
+  if (!D || !D->getIdentifier())
+    return false;
+  return (D->getName() == "Tensor" || D->getName() == "TensorBase") &&
+         isTorch(D);
+}
+
+/// The type arguments of a class template's specialisation.
+static const TemplateArgumentList *argumentsOf(const CXXRecordDecl *D) {
+  const auto *S = dyn_cast_or_null<ClassTemplateSpecializationDecl>(D);
+  return S ? &S->getTemplateArgs() : nullptr;
+}
+
+bool accel::migrate::holdsTensors(QualType T) {
+  if (isTensor(T))
+    return true;
+  const CXXRecordDecl *D = recordOf(T);
+  if (!D)
+    return false;
+  if (const TemplateArgumentList *Args = argumentsOf(D))
+    for (const TemplateArgument &A : Args->asArray()) {
+      if (A.getKind() == TemplateArgument::Type && !A.getAsType()->isFunctionType() &&
+          holdsTensors(A.getAsType()))
+        return true;
+      if (A.getKind() == TemplateArgument::Pack)
+        for (const TemplateArgument &P : A.pack_elements())
+          if (P.getKind() == TemplateArgument::Type &&
+              holdsTensors(P.getAsType()))
+            return true;
+    }
+  // A struct of the program's own.
+  if (!D->getDefinition() || isInStd(D) || isTorch(D))
+    return false;
+  for (const FieldDecl *F : D->getDefinition()->fields())
+    if (isTensor(F->getType()))
+      return true;
+  return false;
+}
+
+bool accel::migrate::isHostNumber(QualType T) {
+  T = T.getNonReferenceType();
+  if (T->isArithmeticType() || T->isEnumeralType() || T->isPointerType())
+    return true;
+  const CXXRecordDecl *D = T->getAsCXXRecordDecl();
+  return D && D->getIdentifier() &&
+         (D->getName() == "Scalar" || D->getName() == "basic_string");
+}
+
+/// Through pointers and owners to the class that derives from `Base`.
+static const CXXRecordDecl *pointedTo(QualType T, llvm::StringRef Base) {
+  const CXXRecordDecl *D = recordOf(T);
+  if (!D || !D->getIdentifier())
+    return nullptr;
+  if (isOrDerives(D, Base))
+    return D;
+  if ((D->getName() == "shared_ptr" || D->getName() == "unique_ptr") &&
+      isInStd(D))
+    if (const TemplateArgumentList *Args = argumentsOf(D))
+      return pointedTo(Args->get(0).getAsType(), Base);
+  return nullptr;
+}
+
+const CXXRecordDecl *accel::migrate::moduleOf(QualType T) {
+  constexpr llvm::StringLiteral Module("torch::nn::Module");
+  if (const CXXRecordDecl *D = pointedTo(T, Module))
+    return D;
+  // ModuleHolder<Impl>, or a class that derives from it.
+  const CXXRecordDecl *D = recordOf(T);
+  while (D && D->getDefinition()) {
+    D = D->getDefinition();
+    if (D->getIdentifier() && D->getName() == "ModuleHolder" && isTorch(D)) {
+      const TemplateArgumentList *Args = argumentsOf(D);
+      return Args ? recordOf(Args->get(0).getAsType()) : nullptr;
+    }
+    if (D->getNumBases() != 1)
+      return nullptr;
+    D = D->bases_begin()->getType()->getAsCXXRecordDecl();
+  }
+  return nullptr;
+}
+
+const CXXRecordDecl *accel::migrate::optimizerOf(QualType T) {
+  return pointedTo(T, "torch::optim::Optimizer");
+}
+
+const CXXRecordDecl *accel::migrate::schedulerOf(QualType T) {
+  return pointedTo(T, "torch::optim::LRScheduler");
+}
+
+const CXXRecordDecl *accel::migrate::loaderOf(QualType T) {
+  return pointedTo(T, "torch::data::DataLoaderBase");
+}
+
+/// The outermost namespace that `D` is in.
+static const NamespaceDecl *outermostNamespace(const Decl *D) {
+  const NamespaceDecl *Last = nullptr;
+  for (const DeclContext *C = D->getDeclContext(); C; C = C->getParent())
+    if (const auto *N = dyn_cast<NamespaceDecl>(C))
+      Last = N;
+  return Last;
+}
+
+bool accel::migrate::isTorch(const Decl *D) {
+  const NamespaceDecl *N = outermostNamespace(D);
+  if (!N || !N->getIdentifier())
+    return false;
+  return N->getName() == "at" || N->getName() == "c10" ||
+         N->getName() == "torch" || N->getName() == "caffe2";
+}
+
+bool accel::migrate::isInStd(const Decl *D) {
+  const NamespaceDecl *N = outermostNamespace(D);
+  return N && N->getIdentifier() && N->getName() == "std";
+}
+
+const Expr *accel::migrate::plain(const Expr *E) {
+  while (E) {
+    const Expr *Before = E;
+    E = E->IgnoreParenImpCasts();
+    if (const auto *X = dyn_cast<ExprWithCleanups>(E))
+      E = X->getSubExpr();
+    else if (const auto *X = dyn_cast<MaterializeTemporaryExpr>(E))
+      E = X->getSubExpr();
+    else if (const auto *X = dyn_cast<CXXBindTemporaryExpr>(E))
+      E = X->getSubExpr();
+    else if (const auto *X = dyn_cast<SubstNonTypeTemplateParmExpr>(E))
+      E = X->getReplacement();
+    else if (const auto *X = dyn_cast<ConstantExpr>(E))
+      E = X->getSubExpr();
+    else if (const auto *X = dyn_cast<CXXDefaultArgExpr>(E))
+      E = X->getExpr();
+    else if (const auto *X = dyn_cast<CXXDefaultInitExpr>(E))
+      E = X->getExpr();
+    else if (const auto *X = dyn_cast<CXXConstructExpr>(E);
+             X && X->getNumArgs() >= 1 &&
+             X->getConstructor()->isCopyOrMoveConstructor())
+      E = X->getArg(0);
+    if (E == Before)
+      return E;
+  }
+  return E;
+}
+
+const Expr *accel::migrate::bare(const Expr *E) {
+  while (E) {
+    const Expr *Before = E;
+    E = plain(E);
+    if (const auto *X = dyn_cast<CXXStdInitializerListExpr>(E))
+      E = X->getSubExpr();
+    else if (const auto *X = dyn_cast<CXXFunctionalCastExpr>(E))
+      E = X->getSubExpr();
+    else if (const auto *X = dyn_cast<ExplicitCastExpr>(E))
+      E = X->getSubExpr();
+    else if (const auto *X = dyn_cast<CXXConstructExpr>(E)) {
+      static constexpr llvm::StringLiteral Wrappers[] = {
+          "ArrayRef", "OptionalArrayRef", "optional", "Scalar", "SymInt",
+          "IListRef", "reference_wrapper"};
+      const CXXRecordDecl *D = X->getConstructor()->getParent();
+      if (X->getNumArgs() >= 1 && D->getIdentifier() &&
+          llvm::is_contained(Wrappers, D->getName()))
+        E = X->getArg(0);
+    }
+    if (E == Before)
+      return E;
+  }
+  return E;
+}
+
+const VarDecl *accel::migrate::variableOf(const Expr *E) {
+  E = bare(E);
+  if (!E)
+    return nullptr;
+  if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
+    return dyn_cast<VarDecl>(Ref->getDecl());
+  if (const auto *Call = dyn_cast<CXXOperatorCallExpr>(E))
+    if (Call->getOperator() == OO_Star || Call->getOperator() == OO_Arrow)
+      return variableOf(Call->getArg(0));
+  if (const auto *Unary = dyn_cast<UnaryOperator>(E))
+    if (Unary->getOpcode() == UO_Deref || Unary->getOpcode() == UO_AddrOf)
+      return variableOf(Unary->getSubExpr());
+  if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
+    if (const CXXMethodDecl *M = Call->getMethodDecl())
+      if (M->getIdentifier() &&
+          (M->getName() == "get" || M->getName() == "ptr") &&
+          Call->getNumArgs() == 0)
+        return variableOf(Call->getImplicitObjectArgument());
+  if (const auto *Call = dyn_cast<CallExpr>(E))
+    if (const FunctionDecl *F = Call->getDirectCallee())
+      if (F->getIdentifier() && isInStd(F) && Call->getNumArgs() == 1 &&
+          (F->getName() == "move" || F->getName() == "forward" ||
+           F->getName() == "ref"))
+        return variableOf(Call->getArg(0));
+  return nullptr;
+}
+
+std::optional<int64_t>
+accel::migrate::constantOf(const Expr *E, const ASTContext &Context) {
+  E = bare(E);
+  if (!E || E->isValueDependent() || !E->getType()->isIntegralOrEnumerationType())
+    return std::nullopt;
+  Expr::EvalResult Result;
+  if (!E->EvaluateAsInt(Result, Context, Expr::SE_NoSideEffects))
+    return std::nullopt;
+  return Result.Val.getInt().getExtValue();
+}
+
+const FunctionDecl *accel::migrate::calleeOf(const Expr *E) {
+  if (const auto *Call = dyn_cast_or_null<CallExpr>(E))
+    return Call->getDirectCallee();
+  return nullptr;
+}

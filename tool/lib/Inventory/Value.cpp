@@ -1,0 +1,50 @@
+//===- Value.cpp - What the analysis knows of a value ---------------------===//
+
+#include "Value.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+
+using namespace accel::migrate;
+
+void accel::migrate::addOrigins(Value &To, const Value &From) {
+  for (const clang::VarDecl *Root : From.Roots)
+    if (!llvm::is_contained(To.Roots, Root))
+      To.Roots.push_back(Root);
+  for (const clang::Expr *Size : From.Sizes)
+    if (!llvm::is_contained(To.Sizes, Size))
+      To.Sizes.push_back(Size);
+  To.FromModel |= From.FromModel;
+}
+
+Value accel::migrate::join(const Value &A, const Value &B,
+                           const Reason *Differ) {
+  if (A.unknown())
+    return A;
+  if (B.unknown())
+    return B;
+  if (A.P != B.P)
+    return Value::unknownFor(Differ);
+  Value V = A;
+  addOrigins(V, B);
+  V.MayHoldBatch |= B.MayHoldBatch;
+  V.MaybeFolded |= B.MaybeFolded;
+  V.Scaled |= B.Scaled;
+  V.MinRank = std::min(A.MinRank, B.MinRank);
+  if (A.Rank != B.Rank)
+    V.Rank = -1;
+  if (A.Constant != B.Constant)
+    V.Constant.reset();
+  if (A.Object != B.Object)
+    V.Object = nullptr;
+  if (A.Elements.size() == B.Elements.size()) {
+    for (size_t I = 0; I < A.Elements.size(); ++I)
+      V.Elements[I] = join(A.Elements[I], B.Elements[I], Differ);
+  } else if (!V.replicated()) {
+    return Value::unknownFor(Differ);
+  } else {
+    V.Elements.clear();
+  }
+  return V;
+}

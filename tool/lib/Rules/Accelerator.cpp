@@ -1,0 +1,37 @@
+//===- Accelerator.cpp - The object that everything else goes through -----===//
+//
+// Runs last: declares it in the functions in which other rules asked for it, and
+// in main always, since that is where the process joins the others.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AllRules.h"
+
+using namespace accel::migrate;
+
+void accel::migrate::applyAccelerator(RuleContext &Context) {
+  for (FunctionId Id = 0; Id < Context.Program.Functions.size(); ++Id)
+    if (Context.Program.Functions[Id].IsMain)
+      Context.accelerator(Id);
+  for (const auto &[Id, Name] : Context.acceleratorNames()) {
+    const FunctionFact &Function = Context.Program.Functions[Id];
+    if (!Function.IsMain)
+      Context.insertLine(Function.Top, "accelerator-reference",
+                         {{"accelerator", Name}},
+                         "the accelerator that main created, under the name "
+                         "that the lines below use",
+                         /*Priority=*/-100);
+    else if (Context.Options.MatchSingleDevice)
+      Context.insertLine(Function.Top, "accelerator-create",
+                         {{"accelerator", Name}},
+                         "the process joins the others here; batches are split "
+                         "so that the results are those of one device",
+                         /*Priority=*/-100);
+    else
+      Context.insertLine(Function.Top, "accelerator-create-per-process",
+                         {{"accelerator", Name}},
+                         "the process joins the others here; each works on "
+                         "batches of the full size",
+                         /*Priority=*/-100);
+  }
+}

@@ -1,0 +1,45 @@
+//===- Prepare.cpp - Models and optimizers are made known -----------------===//
+//
+// One line for what is set up in one block, when all of it exists.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AllRules.h"
+
+using namespace accel::migrate;
+
+#include <algorithm>
+
+static void addOnce(std::vector<std::string> &Names, const std::string &Name) {
+  if (std::find(Names.begin(), Names.end(), Name) == Names.end())
+    Names.push_back(Name);
+}
+
+void accel::migrate::applyPrepare(RuleContext &Context) {
+  struct Group {
+    FunctionId In = 0;
+    std::vector<std::string> Models, Optimizers;
+    LinePoint Last;
+  };
+  std::map<std::pair<FunctionId, unsigned>, Group> Groups;
+  for (const OptimizerFact &Optimizer : Context.Program.Optimizers) {
+    Group &G = Groups[{Optimizer.In, Optimizer.Block}];
+    G.In = Optimizer.In;
+    addOnce(G.Models, Optimizer.Model);
+    addOnce(G.Optimizers, Optimizer.Object);
+    if (G.Last.At.File.empty() ||
+        G.Last.At.Offset < Optimizer.SetUp.At.Offset)
+      G.Last = Optimizer.SetUp;
+  }
+  for (const auto &[Key, G] : Groups) {
+    std::string Objects;
+    for (const auto *Names : {&G.Models, &G.Optimizers})
+      for (const std::string &Name : *Names)
+        Objects += (Objects.empty() ? "" : ", ") + Name;
+    Context.insertLine(G.Last, "prepare",
+                       {{"accelerator", Context.accelerator(G.In)},
+                        {"objects", Objects}},
+                       "the model starts with the same parameters on all "
+                       "processes, and its gradients are averaged from here on");
+  }
+}

@@ -1,0 +1,35 @@
+//===- Print.cpp - One process prints -------------------------------------===//
+//
+// The arguments are still evaluated on every process.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AllRules.h"
+
+using namespace accel::migrate;
+
+static llvm::StringRef templateOf(PrintFact::KindTy Kind) {
+  switch (Kind) {
+  case PrintFact::Cout:
+    return "print-cout";
+  case PrintFact::Cerr:
+    return "print-cerr";
+  case PrintFact::Printf:
+    return "print-printf";
+  case PrintFact::Puts:
+    return "print-puts";
+  case PrintFact::Putchar:
+    return "print-putchar";
+  case PrintFact::FprintfStdout:
+    return "print-fprintf";
+  }
+  return "print-cout";
+}
+
+void accel::migrate::applyPrint(RuleContext &Context) {
+  for (const PrintFact &Print : Context.Program.Prints)
+    Context.replace(Print.Range, templateOf(Print.Kind),
+                    {{"accelerator", Context.accelerator(Print.In)}},
+                    "the main process prints; what is printed is computed on "
+                    "all");
+}

@@ -1,0 +1,124 @@
+//===- Rules.cpp - Runs the rules -----------------------------------------===//
+
+#include "AllRules.h"
+
+#include "accel/migrate/Inventory.h"
+#include "accel/migrate/Templates.h"
+
+#include <algorithm>
+#include <set>
+
+using namespace accel::migrate;
+using llvm::StringRef;
+
+static constexpr Rule Table[] = {
+#define ACCEL_RULE(Name, Function) {Name, Function},
+#include "accel/migrate/Rules.def"
+};
+
+llvm::ArrayRef<Rule> accel::migrate::allRules() { return Table; }
+
+std::string RuleContext::accelerator(FunctionId In) {
+  if (Program.Functions[In].IsLambda)
+    return renderTemplate("accelerator-inline", {});
+  auto Known = Names.find(In);
+  if (Known != Names.end())
+    return Known->second;
+  return Names[In] =
+             freeName(In, {"accelerator", "accel_accelerator", "distributed"});
+}
+
+std::string
+RuleContext::freeName(FunctionId In,
+                      llvm::ArrayRef<StringRef> Wanted) const {
+  const std::vector<std::string> &Taken = Program.Functions[In].Names;
+  auto Free = [&](const std::string &Name) {
+    return std::find(Taken.begin(), Taken.end(), Name) == Taken.end();
+  };
+  for (StringRef Name : Wanted)
+    if (Free(Name.str()))
+      return Name.str();
+  for (unsigned Number = 2;; ++Number)
+    if (std::string Name = Wanted.front().str() + std::to_string(Number);
+        Free(Name))
+      return Name;
+}
+
+void RuleContext::add(const TextRange &Range, std::string Replacement,
+                      std::string Why, int Priority) {
+  Change C;
+  C.Range = Range;
+  C.Replacement = std::move(Replacement);
+  C.Rule = Running;
+  C.Why = std::move(Why);
+  C.Priority = Priority;
+  Changes.push_back(std::move(C));
+}
+
+void RuleContext::replace(const TextRange &Range, StringRef Text, Values With,
+                          std::string Why, int Priority) {
+  add(Range, renderTemplate(Text, With), std::move(Why), Priority);
+}
+
+void RuleContext::insertLine(const LinePoint &Point, StringRef Text,
+                             Values With, std::string Why, int Priority) {
+  add(Point.At, Point.wrap(renderTemplate(Text, With)), std::move(Why),
+      Priority);
+}
+
+void RuleContext::wrap(const TextRange &Object, const TextRange *Tail,
+                       StringRef Text, Values With, std::string Why) {
+  // A character that no template has stands for the object.
+  llvm::SmallVector<std::pair<StringRef, StringRef>, 4> All(With.begin(),
+                                                            With.end());
+  All.push_back({"object", StringRef("\0", 1)});
+  const std::string Rendered = renderTemplate(Text, All);
+  auto [Before, Behind] = StringRef(Rendered).split('\0');
+  add({Object.File, Object.Offset, 0}, Before.str(), Why, 0);
+  if (Tail)
+    add(*Tail, Behind.str(), Why, 0);
+  else
+    add({Object.File, Object.Offset + Object.Length, 0}, Behind.str(), Why, 0);
+}
+
+void RuleContext::insertVariables(const BatchVariablesFact &Fact,
+                                  StringRef Stem, std::string Why) {
+  std::string List;
+  for (const std::string &Variable : Fact.Variables)
+    List += (List.empty() ? "" : ", ") + Variable;
+  const bool One = Fact.Variables.size() == 1;
+  insertLine(Fact.At, (Stem + (One ? "-one" : "-several")).str(),
+             {{One ? "variable" : "variables", List},
+              {"accelerator", accelerator(Fact.In)}},
+             std::move(Why));
+}
+
+void RuleContext::remove(const TextRange &Range, std::string Why) {
+  add(Range, "", std::move(Why), 0);
+}
+
+Plan accel::migrate::planMigration(clang::ASTContext &Context,
+                                   clang::Preprocessor &PP,
+                                   const PlanOptions &Options) {
+  Plan Result;
+  TrainingProgram Program = takeInventory(Context, PP, Options);
+  Result.HasTraining = Program.HasTraining;
+  Result.AlreadyMigrated = Program.AlreadyMigrated;
+  if (!Program.HasTraining || Program.AlreadyMigrated)
+    return Result;
+  Result.Findings = Program.Findings;
+  if (Result.refused())
+    return Result;
+
+  RuleContext Rules(Program, Options);
+  for (const Rule &R : allRules()) {
+    Rules.begin(R.Name);
+    R.Apply(Rules);
+  }
+  Result.Changes = std::move(Rules.Changes);
+  std::set<std::string> Files;
+  for (const Change &C : Result.Changes)
+    Files.insert(C.Range.File);
+  Result.NeedInclude.assign(Files.begin(), Files.end());
+  return Result;
+}

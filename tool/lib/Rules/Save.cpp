@@ -1,0 +1,22 @@
+//===- Save.cpp - One process writes --------------------------------------===//
+//
+// Where the program reads a file again, the others wait until it is written.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AllRules.h"
+
+using namespace accel::migrate;
+
+void accel::migrate::applySave(RuleContext &Context) {
+  for (const SaveFact &Save : Context.Program.Saves) {
+    const std::string Accelerator = Context.accelerator(Save.In);
+    Context.replace(Save.Callee, "save", {{"accelerator", Accelerator}},
+                    "the main process writes the file");
+    if (Save.ReadLater)
+      Context.insertLine(Save.After, "save-wait",
+                         {{"accelerator", Accelerator}},
+                         "the program reads files again: nobody goes on before "
+                         "this one is written");
+  }
+}
