@@ -176,8 +176,11 @@ class GlobalBatchNorm : public torch::autograd::Function<GlobalBatchNorm> {
       grad_weight = (sums[1] * inverse_deviation).to(weight.scalar_type());
     }
     if (context->needs_input_grad(2)) {
+      // A copy, because `sums` becomes the sum over the processes.
       grad_bias = sums[0].to(
-          weight.defined() ? weight.scalar_type() : x.scalar_type());
+          weight.defined() ? weight.scalar_type() : x.scalar_type(),
+          /*non_blocking=*/false,
+          /*copy=*/true);
     }
 
     communicator(Channel::kStatistics).all_reduce(sums);
