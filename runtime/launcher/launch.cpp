@@ -7,6 +7,7 @@
 
 #include "port.h"
 #include "process.h"
+#include "signals.h"
 #include "supervisor.h"
 
 namespace accel::launcher {
@@ -31,8 +32,7 @@ int launch(const LaunchOptions& options) {
     outcome = supervisor.run();
   }
   if (outcome.interrupted) {
-    ::signal(SIGINT, SIG_DFL);
-    ::raise(SIGINT);
+    end_by_signal(SIGINT);
   }
   return outcome.exit_code;
 }

@@ -35,10 +35,6 @@ Signals::Signals() {
   }
 }
 
-Signals::~Signals() {
-  restore();
-}
-
 std::optional<Signals::Arrival> Signals::next() {
   signalfd_siginfo info;
   if (::read(fd_.get(), &info, sizeof(info)) != sizeof(info)) {
@@ -52,6 +48,15 @@ void Signals::restore() const {
   ::sigaction(SIGPIPE, &inherited_pipe_, nullptr);
   ::sigaction(SIGCHLD, &inherited_child_, nullptr);
   ::sigprocmask(SIG_SETMASK, &inherited_mask_, nullptr);
+}
+
+void end_by_signal(int signal) {
+  ::signal(signal, SIG_DFL);
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, signal);
+  ::sigprocmask(SIG_UNBLOCK, &only, nullptr);
+  ::raise(signal);
 }
 
 bool asks_to_end(int signal) {

@@ -9,14 +9,14 @@
 namespace accel::launcher {
 
 /// Takes over the launcher's signals: they are blocked and read from a
-/// descriptor instead. To be made before any thread.
+/// descriptor instead, to the end of the launcher. To be made before any
+/// thread.
 ///
 /// A signal that the launcher inherited as ignored (nohup, a shell's
 /// background job) stays ignored, here and in the processes.
 class Signals {
  public:
   Signals();
-  ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
@@ -45,6 +45,9 @@ class Signals {
   struct sigaction inherited_child_;
   FileDescriptor fd_;
 };
+
+/// Ends the launcher as `signal` ends a program that does not handle it.
+void end_by_signal(int signal);
 
 /// True for signals that ask a program to end (SIGINT, SIGTERM, SIGHUP,
 /// SIGQUIT).

@@ -50,7 +50,9 @@ std::string summarize_failure(
                      (endings.size() > 1 ? " first: " : ": ") +
                      cause.describe() + ", " + format_seconds(cause.seconds) +
                      " after the start";
-  if (cause.code == CLD_KILLED && cause.status == SIGKILL && !cause.asked) {
+  if (cause.exit_code() == 128 + SIGKILL && cause.asked) {
+    text += ", since it did not end when asked to";
+  } else if (cause.code == CLD_KILLED && cause.status == SIGKILL) {
     text +=
         "\n  Nothing in a program raises SIGKILL by accident: somebody killed "
         "it, or the kernel did when memory ran out (see dmesg).";
@@ -82,8 +84,8 @@ std::string summarize_failure(
     text += "\nstopped because of that: rank " + join(stopped);
   }
   if (!killed.empty()) {
-    text += "\nkilled, since it did not end in the grace period: rank " +
-            join(killed);
+    text +=
+        "\nkilled, since it did not end when asked to: rank " + join(killed);
   }
   if (!finished.empty()) {
     text += "\nended with exit code 0: rank " + join(finished);

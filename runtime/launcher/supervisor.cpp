@@ -167,7 +167,7 @@ void Supervisor::collect_all() {
   for (Worker& worker : workers_) {
     collect(worker);
   }
-  leftovers();
+  leftovers(); // Collects adopted orphans that have ended.
 }
 
 void Supervisor::enter(Phase phase, Clock::duration until_deadline) {

@@ -64,6 +64,8 @@ class Supervisor {
   void signal_groups(int signal);
   void suspend();
   bool all_ended() const;
+  /// Our running children that are none of the workers: orphans that a worker
+  /// has left. Those that have ended are collected.
   std::vector<pid_t> leftovers();
   void wait_until_gone();
   void flush_output();

@@ -156,8 +156,7 @@ TEST(Failures, KillAfterTheGracePeriodWhoeverIgnoresSigterm) {
   EXPECT_GE(result.seconds, 0.5);
   EXPECT_LT(result.seconds, 9); // The grace period is 10 s.
   EXPECT_NE(
-      result.err.find(
-          "killed, since it did not end in the grace period: rank 0"),
+      result.err.find("killed, since it did not end when asked to: rank 0"),
       std::string::npos)
       << result.err;
   EXPECT_FALSE(alive(folder.wait_for_pid("probe.0.pid")));

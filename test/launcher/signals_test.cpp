@@ -101,6 +101,8 @@ TEST(Signals, WhoIgnoresThemIsKilledAfterTheGracePeriod) {
   launched.running->signal(SIGTERM);
   const Result result = launched.running->wait(9);
   EXPECT_EQ(result.status, 128 + SIGKILL);
+  EXPECT_NE(result.err.find("did not end when asked to"), std::string::npos)
+      << result.err;
   EXPECT_FALSE(alive(launched.first));
   EXPECT_FALSE(alive(launched.second));
 }
