@@ -474,6 +474,45 @@ TEST(Gradients, AcceleratesWay) {
   run_all("accelerates_way");
 }
 
+ACCEL_RANK_FUNCTION(buffers) {
+  // Without match_single_device each process has batch statistics of its own;
+  // the running ones are process 0's.
+  Accelerator accelerator;
+  torch::nn::BatchNorm1d norm(2);
+  accelerator.prepare(norm);
+  const auto rank = static_cast<double>(accelerator.process_index());
+  auto step = accelerator.accumulate(norm);
+  accelerator.backward(
+      norm->forward(torch::full({4, 2}, rank + 1, torch::kFloat)).sum());
+  expect_same(norm->running_mean, torch::full({2}, 0.1F), "running mean");
+  EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 1);
+}
+
+TEST(Gradients, BuffersAreProcessZeros) {
+  run_all("buffers");
+}
+
+ACCEL_RANK_FUNCTION(initial_values) {
+  Accelerator accelerator;
+  torch::manual_seed(100 + accelerator.process_index());
+  torch::nn::Sequential net(
+      torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
+  net->to(torch::kDouble);
+  auto loose = torch::randn({5}).set_requires_grad(true);
+  SGD optimizer(std::vector<torch::Tensor>{loose}, kSgd);
+  accelerator.prepare(optimizer, net);
+  torch::manual_seed(100);
+  torch::nn::Sequential first(
+      torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
+  first->to(torch::kDouble);
+  expect_same_parameters(*net, *first, "initial");
+  EXPECT_TRUE(torch::equal(loose, torch::randn({5})));
+}
+
+TEST(Gradients, InitialValuesAreProcessZeros) {
+  run_all("initial_values");
+}
+
 ACCEL_RANK_FUNCTION(lbfgs) {
   Accelerator accelerator(kMatch);
   auto net = make_net();

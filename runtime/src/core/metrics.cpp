@@ -25,14 +25,16 @@ std::string describe(const at::Tensor& description) {
 }
 
 /// Compares dtype and shape (from dimension `first_dim` on) with the other
-/// processes', so that a wrong call is an error and not a wrong number.
-void check_alike(
+/// processes', so that a wrong call is an error and not a wrong number. One
+/// number can travel along; returns those of all processes.
+std::vector<int64_t> check_alike(
     const char* operation,
     Communicator& communicator,
     const std::vector<at::Tensor>& tensors,
-    int64_t first_dim) {
+    int64_t first_dim,
+    int64_t number = 0) {
   const auto count = static_cast<int64_t>(tensors.size());
-  auto mine = at::zeros({count, 2 + kMaxDims}, at::kLong);
+  auto mine = at::zeros({count + 1, 2 + kMaxDims}, at::kLong);
   for (int64_t i = 0; i < count; ++i) {
     const auto& tensor = tensors[static_cast<size_t>(i)];
     TORCH_CHECK(
@@ -46,20 +48,24 @@ void check_alike(
         " dimensions; ",
         kMaxDims,
         " is the most.");
-    auto* row = mine.mutable_data_ptr<int64_t>() + i * (2 + kMaxDims);
+    auto* row = mine[i].mutable_data_ptr<int64_t>();
     row[0] = static_cast<int64_t>(tensor.scalar_type());
     row[1] = tensor.dim();
     std::copy(tensor.sizes().begin(), tensor.sizes().end(), row + 2);
   }
+  mine[count].mutable_data_ptr<int64_t>()[0] = number;
   const auto all = communicator.all_gather(mine);
+  std::vector<int64_t> numbers;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     for (int64_t i = 0; i < count; ++i) {
-      auto own = mine[i].clone();
-      auto other = all[rank][i].clone();
-      own.slice(0, 2, 2 + first_dim).zero_();
-      other.slice(0, 2, 2 + first_dim).zero_();
+      const auto* own = mine[i].const_data_ptr<int64_t>();
+      const auto* other = all[rank][i].const_data_ptr<int64_t>();
       TORCH_CHECK(
-          at::equal(own, other),
+          std::equal(own, own + 2, other) &&
+              std::equal(
+                  own + 2 + first_dim,
+                  own + 2 + kMaxDims,
+                  other + 2 + first_dim),
           "accel: ",
           operation,
           " was called with a tensor ",
@@ -73,7 +79,23 @@ void check_alike(
           ". All processes must call it with tensors of the same dtype and ",
           first_dim == 0 ? "shape." : "shape but for dimension 0.");
     }
+    numbers.push_back(all[rank][count].const_data_ptr<int64_t>()[0]);
   }
+  return numbers;
+}
+
+/// Sums `value` (one element, float64 or int64) over the processes in the
+/// message that compares the tensors that it was made from.
+void sum_one(
+    Communicator& communicator,
+    const at::Tensor& tensor,
+    at::Tensor& value) {
+  // The bits travel, whatever they are.
+  const auto bits = value.view(at::kLong).item<int64_t>();
+  auto all = at::tensor(
+      check_alike("reduce_for_metrics", communicator, {tensor}, 0, bits),
+      at::kLong);
+  value.copy_(all.view(value.scalar_type()).sum());
 }
 
 at::Tensor gather_equal(Communicator& communicator, const at::Tensor& tensor) {
@@ -131,7 +153,6 @@ at::Tensor detail::Runtime::reduce_for_metrics(
       " of ",
       tensor.scalar_type(),
       " values. Give it a floating-point tensor, or torch::kSum for counts.");
-  check_alike("reduce_for_metrics", communicator(), {tensor}, 0);
   // In float64, exact for counts up to 2^53; integers stay integers.
   auto value =
       tensor.detach().to(integral ? at::kLong : at::kDouble, false, true)
@@ -143,7 +164,12 @@ at::Tensor detail::Runtime::reduce_for_metrics(
         share ? share->weight()
               : 1.0 / static_cast<double>(state_->num_processes()));
   }
-  communicator().all_reduce(value);
+  if (value.numel() == 1) {
+    sum_one(communicator(), tensor, value);
+  } else {
+    check_alike("reduce_for_metrics", communicator(), {tensor}, 0);
+    communicator().all_reduce(value);
+  }
   return value.to(tensor.scalar_type());
 }
 
