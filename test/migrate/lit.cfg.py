@@ -5,6 +5,7 @@ Substitutions:
   %torch_flags    flags for LibTorch's headers, as one gives them behind `--`
   %clangxx        a compiler that only checks, with LibTorch's and accel's headers
   %examples       the project's examples/
+  %edit_tests     the unit tests of the edit stage
   FileCheck, not, split-file: LLVM's
 
 A test works on files of its own (split-file %s %t, or a copy of something in
@@ -18,7 +19,7 @@ import lit.formats
 config.name = "migrate"
 config.test_format = lit.formats.ShTest(execute_external=True)
 config.suffixes = [".cpp", ".test"]
-config.excludes = ["Inputs"]
+config.excludes = ["Inputs", "unit"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = config.accel_exec_root
 
@@ -30,20 +31,28 @@ def tool(name):
     return path
 
 
-if not os.path.exists(config.accel_migrate):
-    lit_config.fatal(f"{config.accel_migrate} is not built")
+edit_tests = config.accel_migrate + "-edit-tests"
+for program in (config.accel_migrate, edit_tests):
+    if not os.path.exists(program):
+        lit_config.fatal(f"{program} is not built")
+
+def word(name):
+    """Matches a command's name, not a part of an option."""
+    return rf"(?<![-\w/]){name}(?=\s)"
+
 
 include_flags = " ".join(f"-isystem {folder}" for folder in config.torch_include_dirs)
 torch_flags = f"-std=c++{config.torch_standard} {include_flags}"
 accel_include = os.path.join(config.accel_source_dir, "runtime", "include")
 config.substitutions += [
     ("%accel_migrate", config.accel_migrate),
+    ("%edit_tests", edit_tests),
     ("%torch_flags", torch_flags),
     ("%clangxx", f"{tool('clang++')} -fsyntax-only {torch_flags} -I {accel_include}"),
     ("%examples", os.path.join(config.accel_source_dir, "examples")),
-    (r"\bFileCheck\b", f"{tool('FileCheck')} -dump-input=fail"),
-    (r"\bnot\b", tool("not")),
-    (r"\bsplit-file\b", tool("split-file")),
+    (word("FileCheck"), f"{tool('FileCheck')} -dump-input=fail"),
+    (word("not"), tool("not")),
+    (word("split-file"), tool("split-file")),
 ]
 
 # Nothing of the person's own: a configuration file, a cache, a LibTorch.

@@ -2,7 +2,6 @@
 
 #include "FirstError.h"
 
-#include "clang/Basic/DiagnosticDriver.h"
 #include "clang/Basic/DiagnosticLex.h"
 #include "clang/Basic/DiagnosticSerialization.h"
 #include "clang/Basic/FileManager.h"
@@ -48,8 +47,8 @@ void FirstErrorConsumer::HandleDiagnostic(DiagnosticsEngine::Level Level,
   unsigned Id = Info.getID();
   Error.IsPrefixProblem =
       Id >= diag::DIAG_START_SERIALIZATION && Id < diag::DIAG_START_LEX;
-  Error.IsCommandLine = Id >= diag::DIAG_START_DRIVER &&
-                        Id < diag::DIAG_START_DRIVER + diag::DIAG_SIZE_DRIVER;
+  // What is wrong nowhere in the text is wrong with the command.
+  Error.IsCommandLine = !HasPlace && !Error.IsPrefixProblem;
   if (Id == diag::err_pp_file_not_found)
     Error.MissingHeader = Info.getArgStdStr(0);
   StringRef Category = DiagnosticIDs::getCategoryNameFromID(

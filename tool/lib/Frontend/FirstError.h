@@ -18,7 +18,7 @@ struct FirstError {
   unsigned Line = 0, Column = 0;
   /// The precompiled header was rejected, not the file.
   bool IsPrefixProblem = false;
-  /// The driver rejected the command line.
+  /// The command line was rejected, not the file.
   bool IsCommandLine = false;
   /// About the grammar, or a header that is not there: true for every way to
   /// parse the file.
