@@ -132,15 +132,9 @@ class GlobalBatchNorm : public torch::autograd::Function<GlobalBatchNorm> {
           /*momentum=*/0,
           eps));
     }
-    auto scale = inverse_deviation;
-    if (weight.defined()) {
-      scale = scale * weight;
-    }
-    auto y = (x.to(type) - per_channel(mean.to(type), x)) *
-        per_channel(scale.to(type), x);
-    if (bias.defined()) {
-      y = y + per_channel(bias.to(type), x);
-    }
+    const auto y = (x.to(type) - per_channel(mean.to(type), x)) *
+            per_channel((inverse_deviation * weight).to(type), x) +
+        per_channel(bias.to(type), x);
     return y.to(x.scalar_type());
   }
 
@@ -172,15 +166,13 @@ class GlobalBatchNorm : public torch::autograd::Function<GlobalBatchNorm> {
                (dy * centred).sum(dims, /*keepdim=*/false, at::kDouble)});
     Tensor grad_weight;
     Tensor grad_bias;
-    if (weight.defined()) {
+    if (context->needs_input_grad(1)) {
       grad_weight = (sums[1] * inverse_deviation).to(weight.scalar_type());
     }
     if (context->needs_input_grad(2)) {
-      // A copy, because `sums` becomes the sum over the processes.
+      // A copy: `sums` changes below.
       grad_bias = sums[0].to(
-          weight.defined() ? weight.scalar_type() : x.scalar_type(),
-          /*non_blocking=*/false,
-          /*copy=*/true);
+          weight.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
     }
 
     communicator(Channel::kStatistics).all_reduce(sums);
@@ -189,10 +181,7 @@ class GlobalBatchNorm : public torch::autograd::Function<GlobalBatchNorm> {
       if (ghost) {
         grad_x = at::zeros_like(x);
       } else {
-        auto scale = inverse_deviation;
-        if (weight.defined()) {
-          scale = scale * weight;
-        }
+        const auto scale = inverse_deviation * weight;
         const auto mean_dy = (sums[0] / count).to(type);
         const auto slope =
             (sums[1] / count * inverse_deviation.square()).to(type);
@@ -245,10 +234,15 @@ Tensor batch_norm(
     update_running(
         running_var, moments.squares / (moments.count - 1), momentum);
   }
+  // Function::apply takes no undefined tensors.
+  const auto given = [](const OptionalTensor& tensor) {
+    return tensor && tensor->defined();
+  };
+  const auto channels = input.options().dtype(compute_type(input));
   return GlobalBatchNorm::apply(
       input,
-      weight.value_or(Tensor()),
-      bias.value_or(Tensor()),
+      given(weight) ? *weight : at::ones({input.size(1)}, channels),
+      given(bias) ? *bias : at::zeros({input.size(1)}, channels),
       moments.mean,
       moments.squares / moments.count,
       moments.count,

@@ -46,28 +46,32 @@ Tensor rows_of(const Tensor& full, const RowsOfDraw& rows, int64_t size) {
 /// on one device. The order in which kernels fill a tensor follows its layout.
 Tensor empty_full(const Tensor& part, const RowsOfDraw& rows) {
   auto sizes = part.sizes().vec();
-  sizes[rows.dim] = rows.full;
-  for (const auto format :
-       {at::MemoryFormat::Contiguous,
-        at::MemoryFormat::ChannelsLast,
-        at::MemoryFormat::ChannelsLast3d}) {
-    const bool fits = format == at::MemoryFormat::Contiguous ||
-        part.dim() == (format == at::MemoryFormat::ChannelsLast ? 4 : 5);
-    if (fits && part.is_contiguous(format)) {
-      return at::empty(sizes, part.options(), format);
+  auto strides = part.strides().vec();
+  const int64_t own = sizes[rows.dim];
+  int64_t& step = strides[rows.dim];
+  // The stride of a dimension of size one means nothing where the dimensions
+  // inside of it do not fit; then the samples are outermost.
+  int64_t end = 1;
+  bool fits = step > 0;
+  for (int64_t dim = 0; dim < part.dim(); ++dim) {
+    if (dim != rows.dim && sizes[dim] > 1) {
+      end = std::max(end, strides[dim] * sizes[dim]);
+      fits = fits &&
+          (strides[dim] >= step || strides[dim] * sizes[dim] <= step);
     }
+  }
+  if (own == 1 && !fits) {
+    step = end;
   }
   // Dimensions outside of the samples' move apart as far as there are more of
   // them now.
-  auto strides = part.strides().vec();
-  const int64_t own = part.size(rows.dim);
-  const int64_t step = strides[rows.dim];
-  for (auto& stride : strides) {
-    if (stride > step) {
-      stride = stride % own == 0 ? stride / own * rows.full
-                                 : stride * rows.full;
+  for (int64_t dim = 0; dim < part.dim(); ++dim) {
+    if (dim != rows.dim && strides[dim] >= step) {
+      strides[dim] = strides[dim] % own == 0 ? strides[dim] / own * rows.full
+                                             : strides[dim] * rows.full;
     }
   }
+  sizes[rows.dim] = rows.full;
   return at::empty_strided(sizes, strides, part.options());
 }
 
@@ -166,15 +170,10 @@ Tensor& bernoulli_tensor_(Tensor& self, const Tensor& p, OptionalGenerator g) {
   });
 }
 
-// The three that take tensors, as LibTorch composes them.
+// The three that take tensors, as LibTorch composes them, to the last bit.
 Tensor normal_tensor_float(const Tensor& mean, double std, OptionalGenerator g) {
   auto result = at::empty_like(mean, at::MemoryFormat::Contiguous);
   return normal_(result, 0, std, g).add_(mean);
-}
-
-Tensor normal_float_tensor(double mean, const Tensor& std, OptionalGenerator g) {
-  auto result = at::empty_like(std, at::MemoryFormat::Contiguous);
-  return normal_(result, 0, 1, g).mul_(std).add_(mean);
 }
 
 Tensor normal_tensor_tensor(
@@ -182,8 +181,13 @@ Tensor normal_tensor_tensor(
     const Tensor& std,
     OptionalGenerator g) {
   auto result = at::empty(
-      at::infer_size(mean.sizes(), std.sizes()), mean.options());
-  return normal_(result, 0, 1, g).mul_(std).add_(mean);
+      at::infer_size(mean.sizes(), std.sizes()), std.options());
+  normal_(result, 0, 1, g);
+  return at::addcmul_out(result, mean, result, std, 1);
+}
+
+Tensor normal_float_tensor(double mean, const Tensor& std, OptionalGenerator g) {
+  return normal_tensor_tensor(at::full({}, mean, std.options()), std, g);
 }
 
 // As many numbers are drawn for each row whatever the weights are, if there

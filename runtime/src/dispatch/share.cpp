@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <vector>
 
 namespace accel::detail {
@@ -15,23 +16,40 @@ namespace {
 
 thread_local int dropout_guards = 0;
 
-/// What tensors of one shape, but for the samples' dimension, have been.
+/// What tensors of one shape, but for the dimensions that may count the samples,
+/// have been.
 struct Seen {
-  bool rows = false;
+  /// Rows of the batch, in this dimension.
+  std::optional<int64_t> dim;
+  /// Something else, or rows in different dimensions.
   bool fixed = false;
+  bool mixed = false;
+
+  void rows(int64_t in) {
+    mixed = mixed || (dim && *dim != in);
+    dim = in;
+  }
+  bool only_fixed() const {
+    return fixed && !dim;
+  }
+  bool only_rows() const {
+    return dim && !fixed && !mixed;
+  }
 };
 
-/// All processes see the same draws in the same order, so they remember the
-/// same.
+/// All processes see the same draws in the same order, and the dimensions that
+/// may count the samples are the same everywhere, so they remember the same.
 class Memory {
  public:
-  Seen& operator()(Draw draw, at::IntArrayRef sizes, int64_t dim) {
+  Seen& operator()(Draw draw, at::IntArrayRef sizes, at::IntArrayRef dims) {
     // Shapes that change all the time must not fill the memory.
     if (seen_.size() > 4096) {
       seen_.clear();
     }
     auto key = sizes.vec();
-    key[dim] = -1;
+    for (const int64_t dim : dims) {
+      key[dim] = -1;
+    }
     key.push_back(static_cast<int64_t>(draw));
     return seen_[key];
   }
@@ -54,7 +72,7 @@ std::vector<int64_t> rows_of_processes(const BatchShare& share) {
 }
 
 /// The dimensions that may count the samples, the likeliest first: those that
-/// are as large as some process's part.
+/// are as large as some process's part, then multiples.
 std::vector<int64_t> candidates(
     at::IntArrayRef sizes,
     int64_t least,
@@ -68,7 +86,8 @@ std::vector<int64_t> candidates(
   if (least == most && dims.size() > 1 && dims.front() != 0) {
     dims.clear(); // nothing tells them apart
   }
-  if (dims.empty() && dropout_guards > 0 && sizes[0] > 0 &&
+  const bool leads = !dims.empty() && dims.front() == 0;
+  if (dropout_guards > 0 && !leads && sizes[0] > 0 &&
       (sizes[0] % least == 0 || sizes[0] % most == 0)) {
     dims.push_back(0);
   }
@@ -128,18 +147,18 @@ std::optional<RowsOfDraw> rows_of_draw(Draw draw, at::IntArrayRef sizes) {
   const int64_t least = rows.back();
   const auto dims = candidates(sizes, least, most);
   if (dims.empty()) {
-    memory(draw, sizes, 0).fixed = true;
+    memory(draw, sizes, {0}).fixed = true;
     return std::nullopt;
   }
 
-  int64_t dim = dims.front();
-  auto& seen = memory(draw, sizes, dim);
-  if (seen.fixed && !seen.rows) {
+  auto& seen = memory(draw, sizes, dims);
+  if (seen.only_fixed()) {
     return std::nullopt;
   }
-  if (least == most) {
-    seen.rows = true;
-  } else if (!seen.rows || seen.fixed) {
+  int64_t dim = seen.only_rows() ? *seen.dim : dims.front();
+  if (!seen.only_rows() && least == most) {
+    seen.rows(dim);
+  } else if (!seen.only_rows()) {
     const auto all = communicator(Channel::kStatistics)
                          .all_gather(at::tensor(sizes, at::kLong));
     const auto found =
@@ -151,7 +170,7 @@ std::optional<RowsOfDraw> rows_of_draw(Draw draw, at::IntArrayRef sizes) {
       return std::nullopt;
     }
     dim = *found;
-    memory(draw, sizes, dim).rows = true;
+    seen.rows(dim);
   }
   const int64_t per_sample = rows_per_sample(sizes[dim], share->rows());
   if (per_sample == 0) {

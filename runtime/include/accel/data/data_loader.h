@@ -76,7 +76,7 @@ make_data_loader(
   TORCH_CHECK(
       size.has_value(),
       "Expected the dataset to be sized in order to construct the Sampler");
-  return make_data_loader(std::move(dataset), Sampler(*size), options);
+  return accel::data::make_data_loader(std::move(dataset), Sampler(*size), options);
 }
 
 /// Data sets that decide themselves what comes next (`ChunkDataset`,

@@ -158,7 +158,8 @@ class ShardedDataLoader final
     if (main_thread) {
       plan_->batch.reset();
       if (batch->whole) {
-        plan_->batch = {std::move(*batch->whole), *batch->share};
+        plan_->batch.emplace(typename FetchPlan<Request>::Batch{
+            std::move(*batch->whole), *batch->share});
       }
       hand_out(number);
     }

@@ -1,0 +1,495 @@
+#include "data_sets.h"
+#include "multiprocess.h"
+
+#include <accel/accelerator.h>
+#include <accel/data/data_loader.h>
+#include <accel/detail/communicator.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <numeric>
+#include <tuple>
+
+using accel::Accelerator;
+using accel::AcceleratorOptions;
+using accel::BatchShare;
+using accel::GradientState;
+using accel::test::collect;
+using accel::test::generator_state;
+using accel::test::ids;
+using accel::test::NoisyNumbers;
+using accel::test::Numbers;
+using accel::test::stacked;
+using torch::data::DataLoaderOptions;
+using torch::data::samplers::RandomSampler;
+using torch::data::samplers::SequentialSampler;
+
+namespace {
+
+using Stacked = decltype(stacked(Numbers(1)));
+
+static_assert(std::is_same_v<
+              decltype(accel::data::make_data_loader(
+                  std::declval<Stacked>(),
+                  DataLoaderOptions(1))),
+              decltype(torch::data::make_data_loader(
+                  std::declval<Stacked>(),
+                  DataLoaderOptions(1)))>);
+static_assert(std::is_same_v<
+              decltype(accel::data::make_data_loader<SequentialSampler>(
+                  std::declval<Stacked>(),
+                  4)),
+              std::unique_ptr<torch::data::
+                                  StatelessDataLoader<Stacked, SequentialSampler>>>);
+static_assert(std::is_same_v<
+              decltype(accel::data::make_data_loader(
+                  std::declval<Numbers>(),
+                  SequentialSampler(3),
+                  4)),
+              std::unique_ptr<torch::data::
+                                  StatelessDataLoader<Numbers, SequentialSampler>>>);
+
+void expect_equal(
+    const std::vector<torch::data::Example<>>& ours,
+    const std::vector<torch::data::Example<>>& theirs) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_TRUE(torch::equal(ours[i].data, theirs[i].data)) << "batch " << i;
+    EXPECT_TRUE(torch::equal(ours[i].target, theirs[i].target))
+        << "batch " << i;
+  }
+}
+
+/// Random numbers are drawn in `next`, a few for every batch.
+struct WithReplacement : torch::data::samplers::Sampler<> {
+  explicit WithReplacement(size_t size) : size(size) {}
+  void reset(std::optional<size_t> = std::nullopt) override {
+    given = 0;
+  }
+  std::optional<std::vector<size_t>> next(size_t batch_size) override {
+    if (given >= size) {
+      return std::nullopt;
+    }
+    const auto count = std::min(batch_size, size - given);
+    given += count;
+    std::vector<size_t> indices;
+    for (size_t i = 0; i < count; ++i) {
+      indices.push_back(
+          torch::randint(static_cast<int64_t>(size), {1}).item<int64_t>());
+    }
+    return indices;
+  }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+  size_t size;
+  size_t given = 0;
+};
+
+/// Two passes with numbers drawn in the loop; `make` makes the loader.
+template <typename Make>
+std::vector<torch::data::Example<>> two_passes(Make&& make) {
+  torch::manual_seed(11);
+  auto loader = make();
+  std::vector<torch::data::Example<>> seen;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (auto& batch : *loader) {
+      seen.push_back(batch);
+      seen.push_back({torch::rand({3}), torch::zeros({1})});
+    }
+  }
+  return seen;
+}
+
+template <typename Ours, typename Theirs>
+void expect_same_program(Ours&& ours, Theirs&& theirs) {
+  const auto expected = two_passes(theirs);
+  const auto state = generator_state();
+  const auto seen = two_passes(ours);
+  expect_equal(seen, expected);
+  EXPECT_TRUE(torch::equal(generator_state(), state));
+  EXPECT_GT(expected.size(), 4u);
+}
+
+void expect_torchs_batches() {
+  const std::vector<DataLoaderOptions> all = {
+      DataLoaderOptions(4),
+      DataLoaderOptions(4).drop_last(true),
+      DataLoaderOptions(4).workers(2),
+      DataLoaderOptions(5).workers(2).drop_last(true)};
+  for (const auto& options : all) {
+    const auto test = [&](auto data) {
+      expect_same_program(
+          [&] { return accel::data::make_data_loader(data, options); },
+          [&] { return torch::data::make_data_loader(data, options); });
+      using Sampler = SequentialSampler;
+      expect_same_program(
+          [&] { return accel::data::make_data_loader<Sampler>(data, options); },
+          [&] {
+            return torch::data::make_data_loader<Sampler>(data, options);
+          });
+    };
+    test(stacked(Numbers(18)));
+    if (options.workers() == 0) {
+      test(stacked(NoisyNumbers(18)));
+      expect_same_program(
+          [&] {
+            return accel::data::make_data_loader(
+                stacked(NoisyNumbers(18)), WithReplacement(18), options);
+          },
+          [&] {
+            return torch::data::make_data_loader(
+                stacked(NoisyNumbers(18)), WithReplacement(18), options);
+          });
+    }
+  }
+}
+
+AcceleratorOptions match() {
+  return AcceleratorOptions().match_single_device(true);
+}
+
+} // namespace
+
+TEST(DataLoader, WithoutAcceleratorGivesTorchsBatches) {
+  expect_torchs_batches();
+}
+
+TEST(DataLoader, OneProcessGivesTorchsBatches) {
+  for (const bool match_single_device : {false, true}) {
+    Accelerator accelerator(
+        AcceleratorOptions().match_single_device(match_single_device));
+    expect_torchs_batches();
+  }
+}
+
+TEST(DataLoader, TellsTheEndInTheBodyOfTheLastBatch) {
+  auto& state = GradientState::get();
+  for (const size_t workers : {0, 1, 3}) {
+    for (const bool ordered : {true, false}) {
+      for (const size_t size : {1, 7, 8}) {
+        auto loader = accel::data::make_data_loader<SequentialSampler>(
+            stacked(Numbers(size)),
+            DataLoaderOptions(4).workers(workers).enforce_ordering(ordered));
+        for (int pass = 0; pass < 2; ++pass) {
+          size_t batches = 0;
+          for (auto& batch : *loader) {
+            ++batches;
+            EXPECT_EQ(state.end_of_dataloader(), batches == (size + 3) / 4);
+            EXPECT_EQ(state.remainder(), static_cast<int64_t>(size) % 4);
+            EXPECT_TRUE(state.in_dataloader());
+            EXPECT_GT(batch.data.size(0), 0);
+          }
+          EXPECT_EQ(batches, (size + 3) / 4);
+          EXPECT_FALSE(state.in_dataloader());
+          EXPECT_FALSE(state.end_of_dataloader());
+          EXPECT_EQ(state.remainder(), -1);
+        }
+      }
+    }
+  }
+}
+
+TEST(DataLoader, OwnSamplersEndWhereTheSizeSays) {
+  auto loader = accel::data::make_data_loader(
+      stacked(Numbers(10)), WithReplacement(10), 4);
+  std::vector<bool> ends;
+  for ([[maybe_unused]] auto& batch : *loader) {
+    ends.push_back(GradientState::get().end_of_dataloader());
+  }
+  EXPECT_EQ(ends, (std::vector<bool>{false, false, true}));
+}
+
+TEST(DataLoader, LoadersNestAndAreLeftEarly) {
+  auto& state = GradientState::get();
+  auto outer = accel::data::make_data_loader<SequentialSampler>(
+      stacked(Numbers(6)), 3);
+  int bodies = 0;
+  for ([[maybe_unused]] auto& batch : *outer) {
+    const bool last = ++bodies == 2;
+    EXPECT_EQ(state.end_of_dataloader(), last);
+    {
+      auto inner = accel::data::make_data_loader<SequentialSampler>(
+          stacked(Numbers(4)), 4);
+      for ([[maybe_unused]] auto& other : *inner) {
+        EXPECT_TRUE(state.end_of_dataloader());
+      }
+      EXPECT_EQ(state.end_of_dataloader(), last);
+      for ([[maybe_unused]] auto& other : *inner) {
+        break;
+      }
+    }
+    EXPECT_EQ(state.end_of_dataloader(), last);
+  }
+  EXPECT_FALSE(state.in_dataloader());
+
+  for ([[maybe_unused]] auto& batch : *outer) {
+    break;
+  }
+  std::vector<int64_t> seen;
+  for (auto& batch : *outer) {
+    const auto part = ids(batch);
+    seen.insert(seen.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(seen, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_FALSE(state.in_dataloader());
+}
+
+TEST(DataLoader, WorkersErrorsReachTheLoop) {
+  struct Failing : torch::data::datasets::Dataset<Failing> {
+    torch::data::Example<> get(size_t index) override {
+      TORCH_CHECK(index != 5, "sample five is broken");
+      return Numbers(8).get(index);
+    }
+    std::optional<size_t> size() const override {
+      return 8;
+    }
+  };
+  for (const size_t workers : {0, 2}) {
+    auto loader = accel::data::make_data_loader<SequentialSampler>(
+        Failing().map(torch::data::transforms::Stack<>()),
+        DataLoaderOptions(2).workers(workers));
+    try {
+      collect(*loader);
+      FAIL() << "no error with " << workers << " workers";
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find("five"), std::string::npos);
+    }
+  }
+}
+
+// Several processes, match_single_device: everything is compared with torch's
+// own loader over the same data set in the same process.
+
+namespace {
+
+/// Passes of both loaders from the same seed; ours gives this process's rows.
+template <typename Data>
+void expect_rows(
+    Accelerator& accelerator,
+    const Data& data,
+    DataLoaderOptions options) {
+  const int64_t rank = accelerator.state().process_index();
+  const int64_t world = accelerator.state().num_processes();
+  const auto seed = 5;
+
+  torch::manual_seed(seed);
+  auto theirs = torch::data::make_data_loader(data, options);
+  std::vector<torch::data::Example<>> expected;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (auto& batch : *theirs) {
+      expected.push_back(batch);
+    }
+  }
+  const auto state = generator_state();
+
+  torch::manual_seed(seed);
+  auto ours = accel::data::make_data_loader(data, options);
+  size_t number = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (auto& batch : *ours) {
+      ASSERT_LT(number, expected.size());
+      const auto& whole = expected[number++];
+      const auto share = BatchShare::of(whole.data.size(0), rank, world);
+      EXPECT_TRUE(torch::equal(
+          batch.data, whole.data.narrow(0, share.offset, share.rows())))
+          << "batch " << number;
+      EXPECT_TRUE(torch::equal(
+          batch.target, whole.target.narrow(0, share.offset, share.rows())));
+      const auto told = GradientState::get().share();
+      ASSERT_TRUE(told.has_value());
+      EXPECT_EQ(told->global, share.global);
+      EXPECT_EQ(told->offset, share.offset);
+      EXPECT_EQ(told->local, share.local);
+      EXPECT_EQ(
+          GradientState::get().end_of_dataloader(),
+          number == expected.size() / 2 || number == expected.size());
+    }
+    EXPECT_FALSE(GradientState::get().share().has_value());
+  }
+  EXPECT_EQ(number, expected.size());
+  EXPECT_TRUE(torch::equal(generator_state(), state));
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(loader_gives_rows) {
+  Accelerator accelerator(match());
+  for (const size_t size : {3, 13, 16, 17, 18}) {
+    for (const bool drop_last : {false, true}) {
+      const auto options = DataLoaderOptions(size == 3 ? 2 : 8)
+                               .drop_last(drop_last);
+      expect_rows(accelerator, stacked(Numbers(size)), options);
+      for (const bool ordered : {true, false}) {
+        auto with_workers = options;
+        with_workers.workers(2).enforce_ordering(ordered);
+        // torch's order is only known where it is enforced.
+        if (ordered) {
+          expect_rows(accelerator, stacked(Numbers(size)), with_workers);
+        }
+      }
+    }
+  }
+}
+
+TEST(DataLoader, GivesEachProcessItsRows) {
+  for (const int world : {1, 2, 3, 4}) {
+    accel::test::run_and_expect_success("loader_gives_rows", world);
+  }
+}
+
+ACCEL_RANK_FUNCTION(loader_keeps_order) {
+  Accelerator accelerator(match());
+  torch::manual_seed(1);
+  auto loader = accel::data::make_data_loader<SequentialSampler>(
+      stacked(Numbers(40)),
+      DataLoaderOptions(4).workers(3).enforce_ordering(false));
+  int64_t first = 0;
+  for (auto& batch : *loader) {
+    EXPECT_EQ(
+        ids(batch).front(), first + 2 * accelerator.state().process_index());
+    first += 4;
+  }
+  EXPECT_EQ(first, 40);
+}
+
+TEST(DataLoader, ProcessesGetPartsOfTheSameBatch) {
+  accel::test::run_and_expect_success("loader_keeps_order", 2);
+}
+
+ACCEL_RANK_FUNCTION(loader_with_random_data_set) {
+  Accelerator accelerator(match());
+  expect_rows(accelerator, stacked(NoisyNumbers(19)), DataLoaderOptions(8));
+  // Only some samples draw, so that in some batches only some processes do.
+  expect_rows(accelerator, stacked(NoisyNumbers(33, 7)), DataLoaderOptions(4));
+  expect_rows(accelerator, stacked(NoisyNumbers(33, 30)), DataLoaderOptions(8));
+}
+
+TEST(DataLoader, RandomDataSetsGiveOneDevicesSamples) {
+  for (const int world : {1, 2, 3, 4}) {
+    accel::test::run_and_expect_success("loader_with_random_data_set", world);
+  }
+}
+
+namespace {
+
+/// Batches of a type that accel does not know.
+struct Opaque {
+  torch::Tensor data;
+};
+struct OpaqueBatches
+    : torch::data::datasets::BatchDataset<OpaqueBatches, Opaque> {
+  Opaque get_batch(torch::ArrayRef<size_t> indices) override {
+    const auto size = static_cast<int64_t>(indices.size());
+    return {draws ? torch::rand({size}) : torch::zeros({size})};
+  }
+  std::optional<size_t> size() const override {
+    return 10;
+  }
+  bool draws = true;
+};
+
+struct Tuples : torch::data::datasets::BatchDataset<
+                    Tuples,
+                    std::tuple<torch::Tensor, std::vector<double>>> {
+  std::tuple<torch::Tensor, std::vector<double>> get_batch(
+      torch::ArrayRef<size_t> indices) override {
+    const auto noise =
+        torch::rand({static_cast<int64_t>(indices.size())}, torch::kDouble);
+    const auto* first = noise.data_ptr<double>();
+    return {noise, {first, first + noise.numel()}};
+  }
+  std::optional<size_t> size() const override {
+    return 10;
+  }
+};
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(loader_cuts_batch_types) {
+  Accelerator accelerator(match());
+  const auto rank = accelerator.state().process_index();
+  torch::manual_seed(4);
+  auto theirs =
+      torch::data::make_data_loader<SequentialSampler>(Tuples(), 5);
+  std::vector<torch::Tensor> expected;
+  for (auto& batch : *theirs) {
+    expected.push_back(std::get<0>(batch));
+  }
+  torch::manual_seed(4);
+  auto ours = accel::data::make_data_loader<SequentialSampler>(Tuples(), 5);
+  size_t number = 0;
+  for (auto& [tensor, list] : *ours) {
+    const auto share = BatchShare::of(5, rank, 2);
+    EXPECT_TRUE(torch::equal(
+        tensor,
+        expected.at(number++).narrow(0, share.offset, share.rows())));
+    EXPECT_TRUE(torch::equal(tensor, torch::tensor(list, torch::kDouble)));
+  }
+  EXPECT_EQ(number, 2u);
+
+  OpaqueBatches quiet;
+  quiet.draws = false;
+  auto opaque = accel::data::make_data_loader<SequentialSampler>(quiet, 5);
+  for (auto& batch : *opaque) {
+    EXPECT_EQ(batch.data.size(0), BatchShare::of(5, rank, 2).rows());
+  }
+  auto random =
+      accel::data::make_data_loader<SequentialSampler>(OpaqueBatches(), 5);
+  try {
+    for ([[maybe_unused]] auto& batch : *random) {
+      ADD_FAILURE() << "no error";
+    }
+  } catch (const c10::Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("Opaque"), std::string::npos) << text;
+    EXPECT_NE(text.find("shard_batch"), std::string::npos) << text;
+  }
+}
+
+TEST(DataLoader, CutsManyBatchTypesAndRefusesOthers) {
+  accel::test::run_and_expect_success("loader_cuts_batch_types", 2);
+}
+
+// Accelerate's way of sharing; the index rules are test/conformance's subject.
+
+ACCEL_RANK_FUNCTION(loader_shuffles_alike) {
+  Accelerator accelerator;
+  const auto rank = accelerator.state().process_index();
+  const auto world = accelerator.state().num_processes();
+  torch::manual_seed(100 + rank);
+  auto loader = accel::data::make_data_loader<RandomSampler>(
+      stacked(Numbers(36)), 3);
+  std::vector<int64_t> previous;
+  for (int pass = 0; pass < 2; ++pass) {
+    std::vector<int64_t> mine;
+    for (auto& batch : *loader) {
+      const auto part = ids(batch);
+      mine.insert(mine.end(), part.begin(), part.end());
+    }
+    EXPECT_NE(mine, previous);
+    previous = mine;
+    const auto all = accel::detail::communicator().all_gather(
+        torch::tensor(mine, torch::kLong));
+    EXPECT_TRUE(torch::equal(
+        std::get<0>(torch::cat(all).sort()), torch::arange(36)));
+  }
+  EXPECT_EQ(previous.size(), 36u / world);
+}
+
+TEST(DataLoader, ShufflesAlikeWithDifferentSeeds) {
+  for (const int world : {2, 3}) {
+    accel::test::run_and_expect_success("loader_shuffles_alike", world);
+  }
+}
+
+ACCEL_RANK_FUNCTION(loader_refuses_drawing_samplers) {
+  Accelerator accelerator;
+  auto loader = accel::data::make_data_loader(
+      stacked(Numbers(10)), WithReplacement(10), 4);
+  EXPECT_THROW(collect(*loader), c10::Error);
+}
+
+TEST(DataLoader, RefusesSamplersThatWouldPart) {
+  accel::test::run_and_expect_success("loader_refuses_drawing_samplers", 2);
+}
