@@ -21,6 +21,7 @@ std::vector<std::string> process_environment(
     const LaunchOptions& options,
     int rank,
     const Rendezvous& rendezvous,
+    const std::string& failure_note,
     const char* const* inherited) {
   std::map<std::string, std::string> variables;
   for (; *inherited; ++inherited) {
@@ -34,6 +35,7 @@ std::vector<std::string> process_environment(
   // store, and the exit codes are enough.
   variables.erase("TORCHELASTIC_USE_AGENT_STORE");
   variables.erase("TORCHELASTIC_ERROR_FILE");
+  variables["ACCEL_FAILURE_NOTE"] = failure_note;
 
   const std::string number = std::to_string(rank);
   const std::string count = std::to_string(options.num_processes);

@@ -22,11 +22,12 @@ struct Rendezvous {
 /// Whatever an outer launch said about ranks, the store or error files is
 /// overwritten or removed. OMP_NUM_THREADS is only set where the user has not
 /// set it, and never for a single process, which owns the machine as it would
-/// without a launcher.
+/// without a launcher. `failure_note` is the path of the process's `Note`.
 std::vector<std::string> process_environment(
     const LaunchOptions& options,
     int rank,
     const Rendezvous& rendezvous,
+    const std::string& failure_note,
     const char* const* inherited);
 
 /// The processor cores that this process may use.

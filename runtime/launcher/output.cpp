@@ -14,7 +14,7 @@
 namespace accel::launcher {
 namespace {
 
-constexpr size_t kRemembered = 10;
+constexpr size_t kRemembered = 100;
 constexpr size_t kRememberedBytes = 2000;
 constexpr const char* kEraseToEndOfLine = "\x1b[K";
 

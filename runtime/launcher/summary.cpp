@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <tuple>
 
 #include "signals.h"
 
@@ -18,6 +19,33 @@ std::string join(const std::vector<std::string>& parts) {
   std::string result;
   for (const std::string& part : parts) {
     result += (result.empty() ? "" : ", ") + part;
+  }
+  return result;
+}
+
+/// The last of `lines`, without the stack frames that LibTorch's exceptions
+/// print and that would push the message out.
+std::vector<std::string> telling_lines(const std::vector<std::string>& lines) {
+  constexpr size_t kShown = 10;
+  std::vector<std::string> result;
+  size_t frames = 0;
+  const auto note_frames = [&] {
+    if (frames > 0) {
+      result.push_back("(" + std::to_string(frames) + " stack frames)");
+      frames = 0;
+    }
+  };
+  for (const std::string& line : lines) {
+    if (line.rfind("frame #", 0) == 0) {
+      ++frames;
+    } else if (!line.empty()) {
+      note_frames();
+      result.push_back(line);
+    }
+  }
+  note_frames();
+  if (result.size() > kShown) {
+    result.erase(result.begin(), result.end() - static_cast<ptrdiff_t>(kShown));
   }
   return result;
 }
@@ -40,11 +68,24 @@ std::string Ending::describe() const {
          (code == CLD_DUMPED ? ", core dumped" : "");
 }
 
+const Ending* find_cause(const std::vector<Ending>& endings) {
+  const auto precedence = [](const Ending& ending) {
+    return std::make_tuple(ending.asked, !ending.note.empty(), ending.order);
+  };
+  const Ending* cause = nullptr;
+  for (const Ending& ending : endings) {
+    if (ending.failed() &&
+        (!cause || precedence(ending) < precedence(*cause))) {
+      cause = &ending;
+    }
+  }
+  return cause;
+}
+
 std::string summarize_failure(
     const std::vector<Ending>& endings,
-    size_t first,
+    const Ending& cause,
     const std::vector<std::string>& last_errors) {
-  const Ending& cause = endings[first];
   std::string text = "rank " + std::to_string(cause.rank) + " (pid " +
                      std::to_string(cause.pid) + ") failed" +
                      (endings.size() > 1 ? " first: " : ": ") +
@@ -57,28 +98,38 @@ std::string summarize_failure(
         "\n  Nothing in a program raises SIGKILL by accident: somebody killed "
         "it, or the kernel did when memory ran out (see dmesg).";
   }
-  if (!last_errors.empty()) {
+  if (!cause.note.empty()) {
+    text += "\nit says: " + cause.note;
+  }
+  const std::vector<std::string> lines = telling_lines(last_errors);
+  if (!lines.empty()) {
     text += "\nits last lines on standard error:";
-    for (const std::string& line : last_errors) {
+    for (const std::string& line : lines) {
       text += "\n  " + line;
     }
   }
+  std::vector<std::string> followed;
   std::vector<std::string> stopped;
   std::vector<std::string> killed;
   std::vector<std::string> finished;
   for (const Ending& other : endings) {
     const std::string name = std::to_string(other.rank);
-    if (&other == &cause) {
+    if (other.rank == cause.rank) {
       continue;
     }
     if (!other.failed()) {
       finished.push_back(name);
     } else if (other.asked) {
       (other.exit_code() == 128 + SIGKILL ? killed : stopped).push_back(name);
+    } else if (!other.note.empty()) {
+      followed.push_back(name + " (" + other.describe() + ")");
     } else {
       text += "\nrank " + name + " then failed too: " + other.describe() +
               ", " + format_seconds(other.seconds - cause.seconds) + " later";
     }
+  }
+  if (!followed.empty()) {
+    text += "\ncould not go on without the others: rank " + join(followed);
   }
   if (!stopped.empty()) {
     text += "\nstopped because of that: rank " + join(stopped);

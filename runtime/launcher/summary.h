@@ -19,6 +19,15 @@ struct Ending {
   double seconds;
   /// It ended after the launcher, or the user through it, had asked it to.
   bool asked;
+  /// How many processes had ended before it.
+  int order;
+  /// What it wrote on its `Note`: it only follows another one that is gone.
+  std::string note;
+
+  /// For a process that has just been started.
+  static Ending of_running(int rank, pid_t pid) {
+    return {rank, pid, 0, 0, 0.0, false, 0, ""};
+  }
 
   bool failed() const;
 
@@ -29,12 +38,17 @@ struct Ending {
   std::string describe() const;
 };
 
-/// The text for standard error when `endings[first]` failed first: which
-/// process, how, its last lines on standard error, and what became of the
-/// others. `endings` has the processes by rank.
+/// The process to blame, which ended by itself and first among those that did
+/// not say that they only follow another one; where all did say so, or all
+/// were asked to end, the first of them. Null when none has failed.
+const Ending* find_cause(const std::vector<Ending>& endings);
+
+/// The text for standard error: which process failed first, how, its last
+/// lines on standard error, and what became of the others. `endings` has the
+/// processes by rank, `cause` is one of them.
 std::string summarize_failure(
     const std::vector<Ending>& endings,
-    size_t first,
+    const Ending& cause,
     const std::vector<std::string>& last_errors);
 
 } // namespace accel::launcher

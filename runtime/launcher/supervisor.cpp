@@ -19,6 +19,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSettle(200);
+/// How long a process that has caused others to fail may take to end.
+constexpr milliseconds kCause(3000);
 /// What a process that ended well has left running may go on so long, to
 /// write out the rest of a pipeline.
 constexpr milliseconds kLinger(2000);
@@ -63,15 +65,16 @@ void Supervisor::start_processes() {
     ProcessStart start;
     start.path = path_;
     start.arguments = options_.program;
+    Note note;
     start.environment =
-        process_environment(options_, rank, rendezvous_, environ);
+        process_environment(options_, rank, rendezvous_, note.path(), environ);
     start.standard_input =
         rank == 0 && pass_input ? STDIN_FILENO : nothing.get();
     start.standard_output = ends.standard_output.get();
     start.standard_error = ends.standard_error.get();
     const pid_t pid = start_process(start, signals_);
     guardian_.announce_group(pid);
-    workers_.push_back({{rank, pid, 0, 0, 0.0, false}, true});
+    workers_.push_back({Ending::of_running(rank, pid), true, std::move(note)});
   }
 }
 
@@ -155,12 +158,20 @@ void Supervisor::collect(Worker& worker) {
   ending.status = info.si_status;
   ending.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   ending.asked = phase_ >= Phase::kStopping;
-  if (ending.failed() && first_failed_ < 0) {
-    first_failed_ = ending.rank;
-    if (phase_ == Phase::kRunning) {
-      enter(Phase::kSettling, kSettle);
-    }
+  ending.order = ended_++;
+  ending.note = worker.note.read();
+  // What was waited for has come.
+  const bool cause = waited_for_cause_ && ending.note.empty();
+  if (ending.failed() &&
+      (phase_ == Phase::kRunning || (phase_ == Phase::kSettling && cause))) {
+    enter(Phase::kSettling, kSettle);
   }
+}
+
+bool Supervisor::only_consequences() const {
+  return std::none_of(workers_.begin(), workers_.end(), [](const Worker& w) {
+    return !w.running && w.ending.failed() && w.ending.note.empty();
+  });
 }
 
 void Supervisor::collect_all() {
@@ -182,6 +193,11 @@ void Supervisor::handle_deadline() {
           "the program has ended, but left processes running; ending them");
       [[fallthrough]];
     case Phase::kSettling:
+      if (!all_ended() && !waited_for_cause_ && only_consequences()) {
+        waited_for_cause_ = true;
+        enter(Phase::kSettling, kCause);
+        break;
+      }
       enter(
           Phase::kStopping,
           std::chrono::duration_cast<Clock::duration>(
@@ -279,8 +295,8 @@ void Supervisor::flush_output() {
   }
 }
 
-std::string Supervisor::explain(const std::vector<Ending>& endings) const {
-  const Ending& cause = endings[static_cast<size_t>(first_failed_)];
+std::string Supervisor::explain(
+    const std::vector<Ending>& endings, const Ending& cause) const {
   if (cause.asked && cause.exit_code() == 128 + user_signal_) {
     return "stopped by " + signal_name(user_signal_);
   }
@@ -295,24 +311,23 @@ std::string Supervisor::explain(const std::vector<Ending>& endings) const {
               : "") +
          summarize_failure(
              endings,
-             static_cast<size_t>(first_failed_),
-             repeat ? output_.last_errors(first_failed_)
+             cause,
+             repeat ? output_.last_errors(cause.rank)
                     : std::vector<std::string>());
 }
 
 Supervisor::Outcome Supervisor::conclude() {
   flush_output();
   Outcome outcome{0, false};
-  if (first_failed_ >= 0) {
-    std::vector<Ending> endings;
-    for (const Worker& worker : workers_) {
-      endings.push_back(worker.ending);
-    }
-    const Ending& cause = endings[static_cast<size_t>(first_failed_)];
-    outcome.exit_code = cause.exit_code();
-    outcome.interrupted = user_signal_ == SIGINT && cause.asked &&
+  std::vector<Ending> endings;
+  for (const Worker& worker : workers_) {
+    endings.push_back(worker.ending);
+  }
+  if (const Ending* cause = find_cause(endings)) {
+    outcome.exit_code = cause->exit_code();
+    outcome.interrupted = user_signal_ == SIGINT && cause->asked &&
                           outcome.exit_code == 128 + SIGINT;
-    output_.message(explain(endings));
+    output_.message(explain(endings, *cause));
   }
   if (const std::string lost = output_.lost(); !lost.empty()) {
     output_.message("output was lost: " + lost);

@@ -7,6 +7,7 @@
 #include "environment.h"
 #include "guardian.h"
 #include "launch_options.h"
+#include "note.h"
 #include "output.h"
 #include "signals.h"
 #include "summary.h"
@@ -50,12 +51,14 @@ class Supervisor {
   struct Worker {
     Ending ending;
     bool running;
+    Note note;
   };
 
   void start_processes();
   void attend();
   void handle_signal(Signals::Arrival arrival);
   void collect(Worker& worker);
+  bool only_consequences() const;
   void collect_all();
   void handle_deadline();
   void enter(Phase phase, Clock::duration until_deadline);
@@ -69,7 +72,8 @@ class Supervisor {
   std::vector<pid_t> leftovers();
   void wait_until_gone();
   void flush_output();
-  std::string explain(const std::vector<Ending>& endings) const;
+  std::string explain(
+      const std::vector<Ending>& endings, const Ending& cause) const;
   Outcome conclude();
 
   const LaunchOptions& options_;
@@ -85,7 +89,10 @@ class Supervisor {
   Clock::time_point start_;
   Phase phase_ = Phase::kRunning;
   Clock::time_point deadline_ = Clock::time_point::max();
-  int first_failed_ = -1;
+  /// Only consequences of some failure have been seen, and its cause was
+  /// given more time to show.
+  bool waited_for_cause_ = false;
+  int ended_ = 0;
   int user_signal_ = 0;
 };
 

@@ -116,6 +116,54 @@ TEST(Failures, AreNamedInTheOrderOfTheirTime) {
       << result.err;
 }
 
+TEST(Failures, AreBlamedOnTheCauseEvenWhereItEndsLast) {
+  // As when main catches the exception, and its connections are gone before
+  // the process is.
+  const Result result = accel(launch_probe(
+      {"-n", "3"},
+      {"if",
+       "1",
+       "err",
+       "bad row\\n",
+       "sleep",
+       "1",
+       "exit",
+       "5",
+       "all",
+       "note",
+       "all_reduce: peer is gone",
+       "exit",
+       "3"}));
+  EXPECT_EQ(result.status, 5);
+  EXPECT_NE(result.err.find("accel:   bad row"), std::string::npos)
+      << result.err;
+  EXPECT_NE(
+      result.err.find("could not go on without the others: rank 0 (exit code "
+                      "3), 2 (exit code 3)"),
+      std::string::npos)
+      << result.err;
+}
+
+TEST(Failures, WithoutAKnownCauseAreQuoted) {
+  const Result result = accel(launch_probe(
+      {"-n", "2", "--grace-period", "1"},
+      {"if",
+       "0",
+       "note",
+       "barrier: timed out",
+       "exit",
+       "3",
+       "all",
+       "forever"}));
+  EXPECT_EQ(result.status, 3);
+  EXPECT_NE(
+      result.err.find("accel: it says: barrier: timed out"), std::string::npos)
+      << result.err;
+  EXPECT_NE(
+      result.err.find("stopped because of that: rank 1"), std::string::npos)
+      << result.err;
+}
+
 TEST(Failures, AreNotHiddenByProcessesThatEndWell) {
   const Result result = accel(
       launch_probe({"-n", "3"}, {"if", "2", "sleep", "0.3", "exit", "4"}));

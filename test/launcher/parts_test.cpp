@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "environment.h"
 #include "error.h"
@@ -10,6 +11,7 @@
 #include "line_splitter.h"
 #include "port.h"
 #include "suggestion.h"
+#include "summary.h"
 
 namespace accel::launcher {
 namespace {
@@ -73,7 +75,8 @@ TEST(Suggestion, IsSilentWhereNothingIsNear) {
 Lines environment(
     const LaunchOptions& options, std::vector<const char*> inherited) {
   inherited.push_back(nullptr);
-  return process_environment(options, 1, {4321, "run"}, inherited.data());
+  return process_environment(
+      options, 1, {4321, "run"}, "/note", inherited.data());
 }
 
 bool has(const Lines& environment, const std::string& entry) {
@@ -98,11 +101,13 @@ TEST(Environment, OverwritesAnOuterLaunch) {
        "MASTER_PORT=1",
        "TORCHELASTIC_USE_AGENT_STORE=True",
        "TORCHELASTIC_ERROR_FILE=/tmp/x",
+       "ACCEL_FAILURE_NOTE=/outer",
        "HOME=/home/me"});
   EXPECT_TRUE(has(result, "RANK=1"));
   EXPECT_TRUE(has(result, "WORLD_SIZE=3"));
   EXPECT_TRUE(has(result, "MASTER_PORT=4321"));
   EXPECT_TRUE(has(result, "HOME=/home/me"));
+  EXPECT_TRUE(has(result, "ACCEL_FAILURE_NOTE=/note"));
   EXPECT_EQ(settings(result, "RANK"), 1);
   EXPECT_EQ(settings(result, "TORCHELASTIC_USE_AGENT_STORE"), 0);
   EXPECT_EQ(settings(result, "TORCHELASTIC_ERROR_FILE"), 0);
@@ -226,6 +231,46 @@ TEST(LaunchCommand, RefusesWhatMakesNoSense) {
   says({"-n", "2"}, "which program?");
   says({"-n", "2", "--"}, "which program?");
   says({"-n"}, "--num-processes");
+}
+
+/// Process `rank` ended as the `order`th.
+Ending exited(int rank, int status, int order) {
+  Ending ending = Ending::of_running(rank, 100 + rank);
+  ending.code = CLD_EXITED;
+  ending.status = status;
+  ending.order = order;
+  return ending;
+}
+
+TEST(Summary, BlamesTheFirstThatFailedByItself) {
+  std::vector<Ending> endings{
+      exited(0, 0, 0), exited(1, 3, 2), exited(2, 4, 1), exited(3, 5, 3)};
+  EXPECT_EQ(find_cause(endings)->rank, 2);
+  // One that says that it only follows is passed over …
+  endings[2].note = "all_reduce: connection closed";
+  EXPECT_EQ(find_cause(endings)->rank, 1);
+  // … as is one that was asked to end …
+  endings[1].asked = true;
+  EXPECT_EQ(find_cause(endings)->rank, 3);
+  // … but a consequence is nearer to the cause than that.
+  endings[3].asked = true;
+  EXPECT_EQ(find_cause(endings)->rank, 2);
+  EXPECT_EQ(find_cause({exited(0, 0, 0)}), nullptr);
+}
+
+TEST(Summary, IsNotFilledUpByStackFrames) {
+  Lines errors{"error: the message"};
+  for (int i = 0; i < 30; ++i) {
+    errors.push_back("frame #" + std::to_string(i) + ": somewhere");
+  }
+  errors.push_back("");
+  const Ending cause = exited(0, 3, 0);
+  EXPECT_EQ(
+      summarize_failure({cause}, cause, errors),
+      "rank 0 (pid 100) failed: exit code 3, 0.00 s after the start\n"
+      "its last lines on standard error:\n"
+      "  error: the message\n"
+      "  (30 stack frames)");
 }
 
 TEST(Port, IsFreeAndKept) {

@@ -19,6 +19,7 @@
 //   listen             listens on MASTER_PORT as c10d's store does
 //   wait FILE          until FILE exists
 //   sleep SECONDS, forever
+//   note TEXT          says that it only follows another process's failure
 //   exit CODE, throw TEXT, raise SIGNAL
 
 #include <fcntl.h>
@@ -233,6 +234,10 @@ int main(int argc, char** argv) {
       usleep(static_cast<useconds_t>(1e6 * std::stod(value)));
     } else if (action == "forever") {
       forever();
+    } else if (action == "note") {
+      const int fd = open(std::getenv("ACCEL_FAILURE_NOTE"), O_WRONLY);
+      write_all(fd, value);
+      close(fd);
     } else if (action == "exit") {
       std::exit(std::stoi(value));
     } else if (action == "throw") {

@@ -1,3 +1,4 @@
+#include "core/failure_note.h"
 #include "core/rendezvous.h"
 #include "core/world.h"
 
@@ -146,6 +147,7 @@ class GlooCommunicator : public Communicator {
     try {
       f();
     } catch (const std::exception& error) {
+      note_lost_peer(operation + std::string(": ") + message_of(error));
       TORCH_CHECK(
           false,
           "accel: ",
