@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
       std::move(valid_set), torch::data::DataLoaderOptions(64));
 
   torch::nn::Sequential net(
-      torch::nn::Linear(3, 32),
+      torch::nn::Linear(torch::nn::LinearOptions(3, 32).bias(false)),  // batch norm takes the mean out
       torch::nn::BatchNorm1d(32),
       torch::nn::Tanh(),
       torch::nn::Linear(32, 1));
