@@ -25,6 +25,31 @@ static const Stmt *bodyOf(const Stmt *Loop) {
   return cast<CXXForRangeStmt>(Loop)->getBody();
 }
 
+/// Whether a loader's data set stacks its samples along dimension 0: the last
+/// of its transforms is Stack<>.
+static bool isStacked(const CXXRecordDecl *DataSet) {
+  const auto *D = dyn_cast_or_null<ClassTemplateSpecializationDecl>(DataSet);
+  if (!D || !D->getIdentifier() || !isTorch(D))
+    return false;
+  const TemplateArgumentList &Args = D->getTemplateArgs();
+  if (D->getName() == "SharedBatchDataset" && Args.size() > 0)
+    return isStacked(recordOf(Args[0].getAsType()));
+  if (D->getName() != "MapDataset" || Args.size() < 2)
+    return false;
+  const CXXRecordDecl *Transform = recordOf(Args[1].getAsType());
+  return Transform && Transform->getIdentifier() && isTorch(Transform) &&
+         Transform->getName() == "Stack";
+}
+
+/// The data set's class in the type of a loader.
+static const CXXRecordDecl *dataSetOf(QualType Loader) {
+  const auto *D =
+      dyn_cast_or_null<ClassTemplateSpecializationDecl>(loaderOf(Loader));
+  return D && D->getTemplateArgs().size() > 0
+             ? recordOf(D->getTemplateArgs()[0].getAsType())
+             : nullptr;
+}
+
 /// torch::data::Example<Tensor, …>.
 static bool isExample(QualType T) {
   const auto *D =
@@ -39,11 +64,14 @@ void Interpreter::iterateBatchLoop(const Stmt *S, const BatchLoop &Facts) {
     loopUntilStable([&] {
       const VarDecl *Batch = Range->getLoopVariable();
       Value V = Value::rowsOf(1);
-      if (!isExample(Batch->getType()))
+      if (!isExample(Batch->getType()) ||
+          !isStacked(dataSetOf(Range->getRangeInit()->getType())))
         V = unknown("ACL0140", Range->getRangeInit(),
-                    "the loader's batches are no torch::data::Example of "
-                    "tensors, so that it is not known how they are split",
-                    "Add the transform Stack<> to the data set.");
+                    "the batches of this loader are not stacked along "
+                    "dimension 0 by the transform Stack<>, so that it is not "
+                    "known where their samples are",
+                    "Add .map(torch::data::transforms::Stack<>()) as the last "
+                    "transform of the data set.");
       declare(Batch, V);
       exec(Range->getBody());
     });
@@ -86,6 +114,8 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
   const CompoundStmt *OuterBody = BatchBody;
   const Stmt *OuterTop = Top;
   const unsigned OuterConditions = Conditions;
+  const bool OuterSplits = Splits;
+  Splits = Facts.HasLoader || P.Kind == LoopPlan::Shard;
   Plan = &P;
   BatchBody = cast<CompoundStmt>(bodyOf(S));
   Conditions = 0;
@@ -96,6 +126,7 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
   BatchBody = OuterBody;
   Top = OuterTop;
   Conditions = OuterConditions;
+  Splits = OuterSplits;
   // What is left in variables belongs to the last batch, which is not being
   // worked on any more.
   for (auto &[Variable, Slot] : Env)
@@ -125,6 +156,7 @@ void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {
     return refuse("ACL0100", S->getBeginLoc(),
                   "the body of the loop over batches is not a block",
                   "Put braces around it.");
+  Out->Visited.insert(S);
   const Environment Before = Env;
   Effects Result = attempt(S, Facts, {});
   Environment After = std::move(Env);

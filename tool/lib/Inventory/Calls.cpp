@@ -441,8 +441,14 @@ Value Interpreter::evalForeign(const FunctionDecl *F, const CallExpr *E,
     }
     addOrigins(Result, V);
   }
-  if (PerProcess && isHostNumber(E->getType()))
+  if (PerProcess && !holdsTensors(E->getType())) {
     Result.P = Placement::PerProcess;
+    // It may shuffle or seed something with it that is not seen.
+    if (E->getType()->isVoidType())
+      refuse("ACL0127", E->getExprLoc(),
+             "a value that differs between processes is given to " + Name,
+             "Use a value that is the same on all processes.");
+  }
   Result.MayHoldBatch = holdsTensors(E->getType());
   if (moduleOf(E->getType()) && !Values.empty())
     Result.Object = Values.front().Object;

@@ -21,6 +21,7 @@ void Effects::append(const Effects &Inner) {
     Sizes[Size].Number |= Use.Number;
   }
   Loops.insert(Loops.end(), Inner.Loops.begin(), Inner.Loops.end());
+  Visited.insert(Inner.Visited.begin(), Inner.Visited.end());
   for (const Finding &F : Inner.Refusals)
     refuse(F);
 }

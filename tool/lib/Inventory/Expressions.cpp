@@ -70,8 +70,14 @@ Value Interpreter::evalPlain(const Expr *E) {
     Value V = This;
     return V;
   }
-  if (isa<LambdaExpr>(E)) // Its body is followed where it is called.
+  if (const auto *L = dyn_cast<LambdaExpr>(E)) {
+    // Its body is followed where it is called.
+    for (const LambdaCapture &C : L->captures())
+      if (C.capturesVariable() && L->isInitCapture(&C))
+        if (const auto *V = dyn_cast<VarDecl>(C.getCapturedVar()))
+          declare(V, eval(V->getInit()));
     return Value();
+  }
   if (const auto *X = dyn_cast<CXXThrowExpr>(E)) {
     if (X->getSubExpr())
       understood(eval(X->getSubExpr()), E);
@@ -167,21 +173,39 @@ Value Interpreter::evalList(llvm::ArrayRef<const Expr *> Parts) {
       Result.MayHoldBatch |= V.MayHoldBatch;
     Result.Elements.push_back(std::move(V));
   }
-  if (const Value *Bad = firstUnknown(Result.Elements)) {
-    Value V = *Bad;
-    return V;
-  }
-  bool First = true;
-  for (const Value &V : Result.Elements) {
-    if (V.replicated())
-      continue;
-    if (First || V.P == Result.P)
-      Result.P = V.P;
-    else
-      Result.P = Placement::Rows; // Mixed: only the elements say what.
-    First = false;
-  }
+  settle(Result, Parts.empty() ? SourceLocation() : Parts[0]->getExprLoc());
   return Result;
+}
+
+/// What is known of a tuple as a whole, from its elements.
+void Interpreter::settle(Value &Tuple, SourceLocation Loc) {
+  for (const Value &V : Tuple.Elements) {
+    if (V.unknown()) {
+      Tuple.P = Placement::Unknown;
+      Tuple.Why = V.Why;
+      return;
+    }
+    if (V.replicated() || V.P == Tuple.P)
+      continue;
+    if (!Tuple.replicated()) {
+      Tuple.P = Placement::Unknown;
+      Tuple.Why = reason("ACL0100", Loc,
+                         "tensors that are split in different ways are put "
+                         "together");
+      return;
+    }
+    Tuple.P = V.P;
+  }
+  // A tuple of a part and of something whole is neither.
+  if (!Tuple.replicated() && !Tuple.is(Placement::LocalSize))
+    for (const Value &V : Tuple.Elements)
+      if (V.replicated() && V.MayHoldBatch) {
+        Tuple.P = Placement::Unknown;
+        Tuple.Why = reason("ACL0100", Loc,
+                           "a part of the batch and a tensor that may belong to "
+                           "the whole batch are put together");
+        return;
+      }
 }
 
 Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
@@ -190,7 +214,10 @@ Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
   for (const Expr *Arg : E->arguments())
     if (!isa<CXXDefaultArgExpr>(Arg))
       Args.push_back(eval(Arg));
-  if (const Value *Bad = firstUnknown(Args)) {
+  const bool Tuple = D->getIdentifier() &&
+                     (D->getName() == "tuple" || D->getName() == "pair" ||
+                      D->getName() == "Example");
+  if (const Value *Bad = firstUnknown(Args); Bad && !Tuple) {
     if (holdsTensors(E->getType()) || isHostNumber(E->getType()) || isTorch(D))
       return *Bad;
     refuse(Bad->Why);
@@ -202,9 +229,6 @@ Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
     V.Constant = Args[0].Constant;
     return V;
   }
-  const bool Tuple = D->getIdentifier() &&
-                     (D->getName() == "tuple" || D->getName() == "pair" ||
-                      D->getName() == "Example");
   Value Result;
   bool Any = false;
   for (Value &V : Args) {
@@ -217,12 +241,12 @@ Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
   }
   if (!Any)
     return Result;
+  if (Tuple) {
+    settle(Result, E->getExprLoc());
+    return Result;
+  }
   for (const Value &V : Args)
     if (!V.replicated() && !V.is(Placement::PerProcess)) {
-      if (Tuple) {
-        Result.P = V.P;
-        return Result;
-      }
       // IntArrayRef(begin, size), vector(n, value) …
       if (V.is(Placement::LocalSize)) {
         Value S = V;
@@ -371,7 +395,15 @@ void Interpreter::assign(const Expr *To, Value V, const Expr *E) {
                   "torch::where.");
     return;
   }
-  Old.Elements.clear();
+  if (!Old.Elements.empty() || Old.unknown()) {
+    Old = Value::unknownFor(
+        Old.unknown() ? Old.Why
+                      : reason("ACL0100", E->getExprLoc(),
+                               "a part of '" + Variable->getNameAsString() +
+                                   "' is changed, which holds tensors that are "
+                                   "split in different ways"));
+    return;
+  }
   Old = join(Old, V,
              reason("ACL0100", E->getExprLoc(),
                     "'" + spelled(To) +

@@ -142,6 +142,7 @@ void FactFinder::construct(const CXXConstructExpr *E) {
   if (isOrDerives(D, "torch::optim::Optimizer"))
     strayOptimizer(E);
   deviceObject(E);
+  hazardousObject(E);
   if (!D->getIdentifier() || !isInStd(D))
     return;
   if (D->getName() == "basic_ofstream" || D->getName() == "basic_fstream") {

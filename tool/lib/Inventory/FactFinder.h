@@ -66,6 +66,8 @@ private:
 
   // Hazards.cpp
   void hazardousCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
+  void hazardousObject(const clang::CXXConstructExpr *E);
+  void hostRandom(const clang::Expr *E, bool Seeds, bool Draws);
 
   FunctionId here();
   /// The innermost block around what is visited, and the statement in it.
@@ -90,6 +92,8 @@ private:
 /// `torch::kCUDA`, `torch::Device(torch::kCUDA, 1)`, `"cuda:0"`.
 enum class DeviceLiteral { None, Cpu, Cuda };
 DeviceLiteral deviceLiteral(const clang::Expr *E);
+/// Whether code reads a clock or a random device.
+bool drawsPerProcess(const clang::Stmt *S);
 /// A call of torch::cuda::is_available().
 bool asksForCuda(const clang::Expr *E);
 

@@ -6,11 +6,98 @@
 using namespace accel::migrate;
 using namespace clang;
 
+static constexpr char DifferentSeed[] =
+    "the seed differs between processes, which would then draw different "
+    "batches";
+static constexpr char SeedRemedy[] =
+    "Seed with a constant, or with a value that is read from the command "
+    "line.";
+
+static bool isRandomDevice(const CXXRecordDecl *D) {
+  return D && D->getIdentifier() && D->getName() == "random_device" &&
+         isInStd(D);
+}
+
+/// std::mt19937 and the like.
+static bool isEngine(const CXXRecordDecl *D) {
+  return D && D->getIdentifier() && isInStd(D) &&
+         D->getName().ends_with("_engine");
+}
+
+bool accel::migrate::drawsPerProcess(const Stmt *S) {
+  if (!S)
+    return false;
+  if (const auto *C = dyn_cast<CallExpr>(S))
+    if (const FunctionDecl *F = C->getDirectCallee()) {
+      if (F->getIdentifier() &&
+          (F->getName() == "now" || F->getName() == "time" ||
+           F->getName() == "clock" || F->getName() == "getpid"))
+        return true;
+      if (const auto *M = dyn_cast<CXXMethodDecl>(F))
+        if (isRandomDevice(M->getParent()))
+          return true;
+    }
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(S))
+    if (isRandomDevice(Made->getConstructor()->getParent()))
+      return true;
+  for (const Stmt *Child : S->children())
+    if (drawsPerProcess(Child))
+      return true;
+  return false;
+}
+
+/// A method that a data loader calls for a sample or a batch.
+static bool loadsSamples(const FunctionDecl *F) {
+  const auto *M = dyn_cast<CXXMethodDecl>(F);
+  return M && M->getIdentifier() &&
+         (M->getName() == "get" || M->getName() == "get_batch") &&
+         isOrDerives(M->getParent(), "torch::data::datasets::BatchDataset");
+}
+
+/// Random numbers of the host: their generators are not those of LibTorch.
+void FactFinder::hostRandom(const Expr *E, bool Seeds, bool Draws) {
+  if (!Text.mayEdit(E->getExprLoc()))
+    return;
+  if (loadsSamples(Function)) {
+    if (Draws || Seeds)
+      refuse("ACL0153", E->getExprLoc(),
+             "the data set draws random numbers that are not LibTorch's: each "
+             "process draws for its own samples, so that they are distributed "
+             "as before but are not the same numbers",
+             "Draw with torch::rand where the numbers must be the same.");
+    return;
+  }
+  if (Seeds && drawsPerProcess(E))
+    refuse("ACL0136", E->getExprLoc(), DifferentSeed, SeedRemedy);
+}
+
+void FactFinder::hazardousObject(const CXXConstructExpr *E) {
+  const CXXRecordDecl *D = E->getConstructor()->getParent();
+  if (E->getConstructor()->isCopyOrMoveConstructor())
+    return;
+  if (isRandomDevice(D) && !loadsSamples(Function) &&
+      Text.mayEdit(E->getExprLoc()))
+    return refuse("ACL0136", E->getExprLoc(), DifferentSeed, SeedRemedy);
+  if (isEngine(D))
+    hostRandom(E, /*Seeds=*/true, /*Draws=*/false);
+}
+
 void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
   const SourceLocation Loc = E->getExprLoc();
-  if (!F->getIdentifier())
+  if (!F->getIdentifier()) {
+    // distribution(engine), engine()
+    if (const auto *M = dyn_cast<CXXMethodDecl>(F);
+        M && isInStd(M) && M->getParent()->getIdentifier() &&
+        (isEngine(M->getParent()) ||
+         M->getParent()->getName().ends_with("_distribution")))
+      hostRandom(E, /*Seeds=*/false, /*Draws=*/true);
     return;
+  }
   const llvm::StringRef Name = F->getName();
+  if (Name == "srand" || (Name == "seed" && isInStd(F)))
+    return hostRandom(E, /*Seeds=*/true, /*Draws=*/false);
+  if ((Name == "rand" && F->isExternC()) || (Name == "shuffle" && isInStd(F)))
+    return hostRandom(E, /*Seeds=*/false, /*Draws=*/true);
   if ((F->isExternC() || F->getDeclContext()->isTranslationUnit()) &&
       (Name == "fork" || Name.starts_with("MPI_") || Name.starts_with("nccl")))
     return refuse("ACL0105", Loc,
@@ -50,37 +137,8 @@ void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
                     "Write `for (auto& batch : *loader)`.");
     return;
   }
-  if (Name == "manual_seed" || Name == "seed") {
-    class Clock {
-    public:
-      static bool in(const Stmt *S) {
-        if (!S)
-          return false;
-        if (const auto *C = dyn_cast<CallExpr>(S))
-          if (const FunctionDecl *F = C->getDirectCallee()) {
-            if (F->getIdentifier() &&
-                (F->getName() == "now" || F->getName() == "time" ||
-                 F->getName() == "clock" || F->getName() == "getpid"))
-              return true;
-            if (const auto *M = dyn_cast<CXXMethodDecl>(F))
-              if (M->getParent()->getIdentifier() &&
-                  M->getParent()->getName() == "random_device")
-                return true;
-          }
-        for (const Stmt *Child : S->children())
-          if (in(Child))
-            return true;
-        return false;
-      }
-    };
-    if (Clock::in(E))
-      refuse("ACL0136", Loc,
-             "the seed differs between processes, which would then draw "
-             "different batches",
-             "Seed with a constant, or with a value that is read from the "
-             "command line.");
-    return;
-  }
+  if (Name == "manual_seed" && drawsPerProcess(E))
+    return refuse("ACL0136", Loc, DifferentSeed, SeedRemedy);
   if (Name.starts_with("set_autocast_enabled") || Name == "set_autocast_dtype")
     refuse("ACL0143", Loc, "the program switches autocast by hand",
            "Take it out, and choose the precision with "

@@ -51,6 +51,7 @@ struct Effects {
   std::vector<Read> Reads;
   llvm::MapVector<const clang::Expr *, SizeUse> Sizes;
   std::vector<Loop> Loops;
+  std::set<const clang::Stmt *> Visited; ///< Batch loops.
   std::vector<Finding> Refusals;
 
   // Of the loop that is being interpreted.
@@ -142,6 +143,7 @@ private:
   Value evalMember(const clang::MemberExpr *E);
   Value evalConstruct(const clang::CXXConstructExpr *E);
   Value evalList(llvm::ArrayRef<const clang::Expr *> Parts);
+  void settle(Value &Tuple, clang::SourceLocation Loc);
   Value evalBinary(const clang::BinaryOperator *E);
   Value evalChildren(const clang::Expr *E);
   Value arithmetic(const Value &A, const Value &B);
@@ -227,6 +229,8 @@ private:
   /// Batch loops around what is being interpreted.
   unsigned BatchDepth = 0;
   const LoopPlan *Plan = nullptr;
+  /// Whether the batch of the loop is split, or about to be.
+  bool Splits = false;
   const clang::CompoundStmt *BatchBody = nullptr;
   const clang::Stmt *Top = nullptr;
   /// Conditions around it, counted from the batch loop's body.
@@ -239,7 +243,6 @@ private:
     std::vector<Environment> Continues, Breaks;
   };
   std::vector<Jumps> Loops;
-  /// In a range or gather attempt the loop is already decided.
   bool inCallee() const { return Stack.size() > 1; }
 };
 

@@ -179,13 +179,31 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
 
 void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
   FactFinder(Text, Index, Functions, Into).run(F);
-  const bool HasLoops =
-      std::any_of(Index.Loops.begin(), Index.Loops.end(),
-                  [&](const auto &L) { return L.second.In == F; });
-  if (HasLoops || Index.runsBatches(F)) {
+  if (Index.runsBatches(F)) {
     Interpreter I(Text, Index);
-    addEffects(F, I.interpret(F), Into);
+    const Effects E = I.interpret(F);
+    addEffects(F, E, Into);
+    for (const auto &[Loop, Facts] : Index.Loops)
+      if (Facts.In == F && !Facts.InLambda && !E.Visited.count(Loop))
+        refuse(Into, "ACL0100", Loop->getBeginLoc(),
+               "the analysis does not come to this loop over batches",
+               "Take out what ends the function before it.");
   }
+  if (!Index.BeforeMain.count(F))
+    return;
+  if (!Into.Prints.empty())
+    Into.Findings.push_back(Text.finding(
+        "ACL0152", F->getLocation(),
+        "'" + F->getNameAsString() +
+            "' prints, and also runs before main begins, when no accelerator "
+            "exists: its lines stay as they are and every process prints them"));
+  Into.Prints.clear();
+  if (!Into.Devices.empty() || !Into.Optimizers.empty() ||
+      !Into.Loaders.empty() || !Into.Saves.empty())
+    refuse(Into, "ACL0139", F->getLocation(),
+           "'" + F->getNameAsString() +
+               "' runs before main begins, when no accelerator exists",
+           "Call it from main.");
 }
 
 void Taker::checkLoops() {
@@ -207,6 +225,11 @@ void Taker::checkLoops() {
              "several training steps are made on one batch of the loader",
              "Migrate this loop by hand.");
   }
+  for (const auto &[Loop, Facts] : Index.Loops)
+    if (Facts.InLambda && !Facts.Training)
+      refuse(Program, "ACL0106", Loop->getBeginLoc(),
+             "the loop over batches stands in a lambda",
+             "Make the lambda a function.");
   for (const FunctionDecl *F : Index.NeverInstantiated) {
     // Its types are not known, and so not what it does.
     const std::string Body = Text.text(F->getSourceRange());
@@ -255,6 +278,22 @@ void Taker::checkProgram() {
                  "' is a global variable that is made before main begins",
              "Make it a local variable of main.");
   }
+  auto Seeded = [&](const ValueDecl *V, const Expr *Init,
+                    const CXXRecordDecl *Owner) {
+    if (!Init || !drawsPerProcess(Init) || !Text.mayEdit(V->getLocation()))
+      return;
+    const bool Loads =
+        isOrDerives(Owner, "torch::data::datasets::BatchDataset");
+    refuse(Program, Loads ? "ACL0153" : "ACL0136", V->getLocation(),
+           "'" + V->getNameAsString() +
+               "' is seeded with something that differs between processes",
+           "Seed it with a constant.");
+  };
+  for (const VarDecl *V : Index.Globals)
+    Seeded(V, V->getInit(), nullptr);
+  for (const FieldDecl *F : Index.Fields)
+    Seeded(F, F->hasInClassInitializer() ? F->getInClassInitializer() : nullptr,
+           dyn_cast<CXXRecordDecl>(F->getParent()));
   if (Program.Devices.empty() && !Program.Optimizers.empty())
     refuse(Program, "ACL0151",
            Index.Main ? Index.Main->getLocation() : SourceLocation(),

@@ -80,6 +80,20 @@ Value Interpreter::evalModule(const CXXRecordDecl *Impl, const Value &Self,
       return *Loss;
 
   noteModel(Self, E, Values);
+  if (Splits && !inCallee() && BatchDepth > 0) {
+    bool Whole = !Values.empty();
+    for (const Value &V : Values)
+      Whole &= V.replicated();
+    if (Whole && llvm::any_of(Values, [](const Value &V) {
+          return V.MayHoldBatch;
+        }))
+      return unknown("ACL0130", E,
+                     "'" + spelled(E) +
+                         "' applies the model to tensors that are not of the "
+                         "batch that this step works on, while dropout and "
+                         "batch norm take them for it",
+                     "Do it after the loop over batches.");
+  }
   Value Result;
   if (isTorch(Impl)) {
     Result = evalTorchModule(Impl, E, Args, Values);

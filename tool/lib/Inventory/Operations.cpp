@@ -116,8 +116,12 @@ Value Interpreter::evalOp(OpCall &Call) {
           All &= O.V.replicated();
         if (All)
           return Call.Operands[0].V;
-        if (Call.Operands[0].V.rows() &&
-            (Call.Name == "zero" || Call.Name == "fill"))
+        // The runtime draws for the whole batch and keeps this part's rows.
+        static const std::set<std::string> PerRow = {
+            "uniform", "normal", "zero", "fill", "random", "exponential"};
+        if (Call.Operands[0].V.rows() && PerRow.count(Call.Name) &&
+            llvm::none_of(llvm::ArrayRef(Call.Operands).drop_front(),
+                          [](const Operand &O) { return O.Tensors; }))
           return Call.Operands[0].V;
         return unknown("ACL0122", Call.Call,
                        "'" + Call.Name + "_' is not known to keep the samples "
@@ -429,9 +433,19 @@ Value Interpreter::along(const OpCall &Call, bool Reduces,
                      "Count the dimension from the front.");
     }
   for (const Operand &O : Call.Operands)
-    if (&O != &Call.Operands[0] && O.Tensors && O.V.reduced())
-      return unknown("ACL0121", Call.Call,
-                     "'" + spelled(Call.Call) + "' is not understood");
+    if (&O != &Call.Operands[0] && O.Tensors) {
+      if (O.V.reduced())
+        return unknown("ACL0121", Call.Call,
+                       "'" + spelled(Call.Call) +
+                           "' uses a statistic of the batch for each sample",
+                       MixRemedy);
+      if (O.V.replicated() && O.V.MayHoldBatch && Call.Name != "index_select")
+        return unknown("ACL0130", O.E,
+                       "'" + spelled(O.E) +
+                           "' may have a value for each sample of the whole "
+                           "batch, and meets this process's part of it",
+                       "Split it together with the batch.");
+    }
   if (OverRows) {
     if (OverBatch == Placement::Unknown)
       return unknown("ACL0121", Call.Call,
@@ -590,12 +604,8 @@ Value Interpreter::evalKnownOp(int Kind, OpCall &Call) {
     return std::nullopt;
   };
   switch (static_cast<Op>(Kind)) {
-  case Op::Same: {
-    Value V = Self;
-    if (!Self.rows() && !Self.reduced())
-      return pointwise(Call);
-    return V;
-  }
+  case Op::Same:
+    return Self;
   case Op::Pointwise:
     return pointwise(Call);
   case Op::Additive: {
@@ -691,7 +701,8 @@ Value Interpreter::evalKnownOp(int Kind, OpCall &Call) {
         V.FromModel = true;
         return V;
       }
-    return *NotFirst();
+    return unknown("ACL0122", Call.Call,
+                   "'" + spelled(Call.Call) + "' is not understood");
   }
   case Op::OneHot: {
     if (auto Bad = NotFirst())
@@ -707,7 +718,8 @@ Value Interpreter::evalKnownOp(int Kind, OpCall &Call) {
   }
   case Op::MatMul: {
     if (Call.Operands.size() < 2)
-      return *NotFirst();
+      return unknown("ACL0122", Call.Call,
+                     "'" + spelled(Call.Call) + "' is not understood");
     const Value &Other = Call.Operands[1].V;
     if (Self.rows() && Other.rows()) {
       if ((Self.MinRank >= 3 && Other.MinRank >= 3) || Call.Name == "bmm")

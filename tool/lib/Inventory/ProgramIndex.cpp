@@ -46,6 +46,12 @@ public:
     return true;
   }
 
+  bool VisitFieldDecl(FieldDecl *F) {
+    if (!F->getDeclContext()->isDependentContext())
+      Index.Fields.push_back(F);
+    return true;
+  }
+
   bool VisitCXXConstructExpr(CXXConstructExpr *E) {
     const CXXRecordDecl *Made = E->getConstructor()->getParent();
     // Model{nullptr} is filled later.
@@ -123,7 +129,7 @@ public:
     const bool Loader =
         S->getRangeInit() && loaderOf(S->getRangeInit()->getType());
     if (Loader) {
-      Index.Loops[S] = {S, In, true, false};
+      Index.Loops[S] = {S, In, true, false, Lambdas > 0};
       ++Loaders;
     }
     // Only what is spelled: the hidden begin and end are no reads of their own.
@@ -164,6 +170,32 @@ private:
 
 } // namespace
 
+namespace {
+/// Everything that is called from a piece of code.
+class Callees : public RecursiveASTVisitor<Callees> {
+public:
+  explicit Callees(std::set<const FunctionDecl *> &Found) : Found(Found) {}
+  bool shouldVisitLambdaBody() const { return true; }
+  bool VisitCallExpr(CallExpr *E) {
+    add(E->getDirectCallee());
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+    add(E->getConstructor());
+    return true;
+  }
+
+private:
+  void add(const FunctionDecl *F) {
+    const FunctionDecl *Body = nullptr;
+    if (F && F->hasBody(Body) && !isTorch(F) && !isInStd(F) &&
+        Found.insert(Body).second)
+      TraverseStmt(Body->getBody());
+  }
+  std::set<const FunctionDecl *> &Found;
+};
+} // namespace
+
 ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   Collector C(*this);
   for (Decl *D : Context.getTraversalScope()) {
@@ -189,6 +221,9 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
       for (const CXXCtorInitializer *Init : Ctor->inits())
         C.TraverseStmt(Init->getInit());
   }
+  for (const VarDecl *V : Globals)
+    if (V->getInit())
+      Callees(BeforeMain).TraverseStmt(const_cast<Expr *>(V->getInit()));
 }
 
 bool ProgramIndex::isOwn(const FunctionDecl *D) const {

@@ -26,6 +26,7 @@ struct BatchLoop {
   const clang::FunctionDecl *In = nullptr;
   bool HasLoader = false;
   bool Training = false; ///< A backward stands directly in it.
+  bool InLambda = false;
 };
 
 /// A call of Tensor::backward, and the loops around it.
@@ -49,6 +50,7 @@ struct ProgramIndex {
   /// Templates with a body that nobody instantiates.
   std::vector<const clang::FunctionDecl *> NeverInstantiated;
   std::vector<const clang::VarDecl *> Globals;
+  std::vector<const clang::FieldDecl *> Fields;
 
   std::map<const clang::Stmt *, BatchLoop> Loops;
   std::vector<BackwardCall> Backwards;
@@ -57,6 +59,9 @@ struct ProgramIndex {
   std::map<std::string, std::vector<const clang::CXXConstructExpr *>> Modules;
   /// Modules that are put into containers.
   std::set<const clang::CXXRecordDecl *> Contained;
+
+  /// Functions that a global variable's initialiser calls, before main begins.
+  std::set<const clang::FunctionDecl *> BeforeMain;
 
   /// Whether calling `F` runs a loop over batches, of whatever depth.
   bool runsBatches(const clang::FunctionDecl *F) const;

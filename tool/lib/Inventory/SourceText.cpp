@@ -33,12 +33,25 @@ bool SourceText::mayEdit(SourceLocation Loc) {
   return Loc.isValid() && file(SM.getFileID(SM.getFileLoc(Loc))).MayEdit;
 }
 
+/// Whether what stands at `Loc` stands in a file, or in macro arguments that
+/// do. The text of a macro's body is not the place's own, even where an
+/// expansion is all of a range.
+static bool isSpelledInFile(SourceLocation Loc, const SourceManager &SM) {
+  while (Loc.isMacroID()) {
+    if (!SM.isMacroArgExpansion(Loc))
+      return false;
+    Loc = SM.getImmediateSpellingLoc(Loc);
+  }
+  return Loc.isValid();
+}
+
 std::optional<TextRange> SourceText::charRange(CharSourceRange Range) {
   const CharSourceRange InFile =
       Lexer::makeFileCharRange(Range, SM, Context.getLangOpts());
-  if (InFile.isInvalid()) {
+  const bool Begins = isSpelledInFile(Range.getBegin(), SM);
+  if (InFile.isInvalid() || !Begins || !isSpelledInFile(Range.getEnd(), SM)) {
     SourceLocation Loc = Range.getBegin();
-    if (!Loc.isMacroID())
+    if (!Loc.isMacroID() || Begins)
       Loc = Range.getEnd();
     std::string Macro = "a macro";
     if (Loc.isMacroID())
@@ -72,6 +85,10 @@ std::optional<TextRange> SourceText::range(SourceRange Range) {
 
 std::optional<TextRange> SourceText::upTo(SourceLocation Begin,
                                           SourceLocation End) {
+  // What begins at `End` may be written by a macro: it begins where that is
+  // named.
+  if (End.isMacroID() && !isSpelledInFile(End, SM))
+    End = SM.getExpansionLoc(End);
   return charRange(CharSourceRange::getCharRange(Begin, End));
 }
 
