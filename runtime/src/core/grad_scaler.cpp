@@ -1,6 +1,7 @@
 #include <accel/grad_scaler.h>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace accel {
 
