@@ -16,4 +16,4 @@ for finding, title in titles.items():
         if first != f"# {finding}: {title}":
             wrong.append(f"the page of {finding} begins with '{first}', the table says '{title}'")
 assert titles and inside
-sys.exit("\n".join(wrong))
+sys.exit("\n".join(wrong) or 0)
