@@ -34,6 +34,7 @@ private:
   void reportUnchanged(const UnitPlan &Unit);
   void emit(ArrayRef<FileEdit> Edits);
   void summarize(size_t Changed, size_t Refused);
+  void count(ParseTimes &Sum, const ParsedUnit &Unit);
   void printStats();
 
   void raise(ExitCode Code) { Exit = std::max(Exit, Code); }
@@ -60,6 +61,7 @@ private:
   ExitCode Exit = ExitDone;
   ParseTimes Analysis, Verification;
   double WriteSeconds = 0;
+  unsigned Parses = 0, ParsesWithPrefix = 0;
 };
 
 } // namespace
@@ -89,10 +91,12 @@ bool Session::resolveFiles() {
   return Good;
 }
 
-static void add(ParseTimes &Sum, const ParseTimes &More) {
-  Sum.Precompile += More.Precompile;
-  Sum.Parse += More.Parse;
-  Sum.Callback += More.Callback;
+void Session::count(ParseTimes &Sum, const ParsedUnit &Unit) {
+  Sum.Precompile += Unit.Times.Precompile;
+  Sum.Parse += Unit.Times.Parse;
+  Sum.Callback += Unit.Times.Callback;
+  ++Parses;
+  ParsesWithPrefix += Unit.UsedPrefix;
 }
 
 void Session::analyse(const std::string &File) {
@@ -102,7 +106,7 @@ void Session::analyse(const std::string &File) {
       File, {}, [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
         Unit.ThePlan = planMigration(Context, PP, planOptions());
       });
-  add(Analysis, Parsed.Times);
+  count(Analysis, Parsed);
   if (Parsed.State != ParsedUnit::Status::Parsed) {
     raise(Parsed.State == ParsedUnit::Status::Crashed ? ExitInternal
                                                       : ExitDoesNotCompile);
@@ -131,7 +135,7 @@ bool Session::verifyUnit(EditGroup &Group, size_t Unit,
       File, NewTexts, [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
         Second = planMigration(Context, PP, planOptions());
       });
-  add(Verification, Parsed.Times);
+  count(Verification, Parsed);
   if (Parsed.State == ParsedUnit::Status::Crashed) {
     raise(ExitInternal);
     Group.Problems.push_back(Parsed.Problem);
@@ -259,10 +263,12 @@ void Session::printStats() {
                     "parse the result    {3,8:F2} s\n"
                     "analyse the result  {4,8:F2} s\n"
                     "show or write       {5,8:F2} s\n"
-                    "all                 {6,8:F2} s\n",
+                    "all                 {6,8:F2} s\n"
+                    "with LibTorch precompiled: {7} of {8} parses\n",
                     Analysis.Precompile + Verification.Precompile,
                     Analysis.Parse, Analysis.Callback, Verification.Parse,
-                    Verification.Callback, WriteSeconds, seconds());
+                    Verification.Callback, WriteSeconds, seconds(),
+                    ParsesWithPrefix, Parses);
 }
 
 int Session::run() {

@@ -16,7 +16,9 @@
 #include "clang/Frontend/Utils.h"
 #include "clang/Lex/PPCallbacks.h"
 #include "clang/Lex/PreprocessorOptions.h"
+#include "clang/Sema/ExternalSemaSource.h"
 #include "clang/Sema/Sema.h"
+#include "clang/Sema/SemaConsumer.h"
 #include "llvm/Support/CrashRecoveryContext.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
@@ -107,14 +109,18 @@ private:
 };
 
 /// Collects the user's declarations and hands the finished unit on.
-class ScopedConsumer : public ASTConsumer {
+class ScopedConsumer : public SemaConsumer {
 public:
   ScopedConsumer(CompilerInstance &Compiler, UserLocations &User,
                  Attempt &Result, bool NeedsFit, UnitCallback OnUnit)
       : Compiler(Compiler), User(User), Result(Result), NeedsFit(NeedsFit),
         OnUnit(OnUnit) {}
 
+  void InitializeSema(Sema &S) override { TheSema = &S; }
+  void ForgetSema() override { TheSema = nullptr; }
+
   bool HandleTopLevelDecl(DeclGroupRef Group) override {
+    dropForeignInstantiations();
     for (Decl *D : Group)
       if (User.contains(D->getLocation(), Compiler.getSourceManager()))
         Scope.push_back(D);
@@ -151,11 +157,27 @@ public:
   }
 
 private:
+  /// What LibTorch's headers themselves still need at the end of a unit, virtual
+  /// functions of its templates above all, takes longer than all the rest and
+  /// has no bearing on the user's code. To read it is to take it from the
+  /// precompiled header, so that Clang finds nothing to do.
+  void dropForeignInstantiations() {
+    if (!TheSema || !TheSema->getExternalSource() || DroppedInstantiations)
+      return;
+    DroppedInstantiations = true;
+    SmallVector<std::pair<ValueDecl *, SourceLocation>, 0> Instantiations;
+    TheSema->getExternalSource()->ReadPendingInstantiations(Instantiations);
+    SmallVector<ExternalVTableUse, 0> VTables;
+    TheSema->getExternalSource()->ReadUsedVTables(VTables);
+  }
+
   CompilerInstance &Compiler;
   UserLocations &User;
   Attempt &Result;
   bool NeedsFit;
   UnitCallback OnUnit;
+  Sema *TheSema = nullptr;
+  bool DroppedInstantiations = false;
   std::vector<Decl *> Scope;
 };
 

@@ -16,11 +16,17 @@ static constexpr size_t ContextLines = 3;
 
 namespace {
 
+/// Why a change is made, at a line (from 0) of the new text.
+struct Reason {
+  const Change *Of;
+  size_t NewLine;
+};
+
 /// Lines [OldBegin, OldEnd) of the old text become [NewBegin, NewEnd) of the
 /// new one.
 struct Block {
   size_t OldBegin, OldEnd, NewBegin, NewEnd;
-  std::vector<StringRef> Reasons;
+  std::vector<Reason> Reasons;
 };
 
 /// The lines of a text, each with its line break; the last may have none.
@@ -81,8 +87,8 @@ private:
       Block &B = Blocks.back();
       B.OldEnd = std::max(B.OldEnd, End);
       B.NewEnd = std::min<size_t>(B.OldEnd + Shift, New.size());
-      if (!C.Why.empty() && !is_contained(B.Reasons, StringRef(C.Why)))
-        B.Reasons.push_back(C.Why);
+      if (!C.Why.empty())
+        B.Reasons.push_back({&C, NewBegin});
     }
     if (!Blocks.empty() && Blocks.back().OldEnd == Old.size())
       Blocks.back().NewEnd = New.size();
@@ -108,26 +114,31 @@ private:
     size_t OldCount = Blocks.back().OldEnd + After - OldBegin;
     size_t NewBegin = Blocks.front().NewBegin - Before;
     size_t NewCount = Blocks.back().NewEnd + After - NewBegin;
-    std::vector<StringRef> Reasons;
+    std::vector<Reason> Reasons;
     for (const Block &B : Blocks)
-      for (StringRef Reason : B.Reasons)
-        if (!is_contained(Reasons, Reason))
-          Reasons.push_back(Reason);
+      for (const Reason &R : B.Reasons)
+        if (none_of(Reasons, [&](const Reason &Other) {
+              return Other.Of->Why == R.Of->Why && Other.Of->Rule == R.Of->Rule;
+            }))
+          Reasons.push_back(R);
 
+    // In colour the diff is for a person, and each reason has its line.
+    if (Colored)
+      for (const Reason &R : Reasons)
+        paint(raw_ostream::YELLOW,
+              "# line " + Twine(R.NewLine + 1) + ": " + R.Of->Why + " [" +
+                  R.Of->Rule + "]",
+              false);
     // An empty range is named by the line before it.
     std::string Header;
-    raw_string_ostream(Header)
-        << "@@ -" << OldBegin + (OldCount != 0) << ',' << OldCount << " +"
-        << NewBegin + (NewCount != 0) << ',' << NewCount << " @@";
-    if (Colored)
-      OS.changeColor(raw_ostream::CYAN);
-    OS << Header;
-    if (Colored)
-      OS.resetColor();
-    ListSeparator Separator("; ");
-    for (StringRef Reason : Reasons)
-      OS << (Reason == Reasons.front() ? " " : "") << Separator << Reason;
-    OS << '\n';
+    raw_string_ostream HeaderStream(Header);
+    HeaderStream << "@@ -" << OldBegin + (OldCount != 0) << ',' << OldCount
+                 << " +" << NewBegin + (NewCount != 0) << ',' << NewCount
+                 << " @@";
+    if (!Colored)
+      for (const Reason &R : Reasons)
+        HeaderStream << (R.Of == Reasons.front().Of ? " " : "; ") << R.Of->Why;
+    paint(raw_ostream::CYAN, Header, false);
 
     size_t At = OldBegin;
     for (const Block &B : Blocks) {

@@ -16,8 +16,9 @@ namespace accel::migrate {
 /// How paths are printed: relative to the current folder if they are in it.
 std::string displayPath(llvm::StringRef RealPath);
 
-/// Prints a unified diff that `patch -p0` accepts. Behind each hunk's @@, where
-/// diff prints the function, stands why the hunk is there.
+/// Prints a unified diff, with the reasons. Without colour it is one that
+/// `patch -p0` accepts: the reasons stand behind each hunk's @@, where diff
+/// prints the function. In colour each has a line above the hunk.
 void printDiff(llvm::raw_ostream &OS, const FileEdit &File, bool Colored);
 
 /// Prints `file:line:col: refused: message [ID]` and the remedy.
