@@ -4,6 +4,7 @@
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
 // RUN: cmp %s %t/train.cpp
 
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <iostream>

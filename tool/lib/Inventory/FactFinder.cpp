@@ -71,13 +71,19 @@ void FactFinder::run(const FunctionDecl *F) {
   Walk W(*this);
   if (const auto *C = dyn_cast<CXXConstructorDecl>(F))
     for (const CXXCtorInitializer *Init : C->inits())
-      if (Init->isWritten())
+      if (Init->isWritten()) {
+        Initialiser = Init->getInit();
         W.TraverseStmt(Init->getInit());
+      }
+  Initialiser = nullptr;
   W.TraverseStmt(F->getBody());
 }
 
 FunctionId FactFinder::here() {
-  return Lambdas.empty() ? Functions.of(Function) : Functions.of(Lambdas.back());
+  if (!Lambdas.empty())
+    return Functions.of(Lambdas.back());
+  return Initialiser ? Functions.ofInitialiser(Initialiser)
+                     : Functions.of(Function);
 }
 
 const CompoundStmt *FactFinder::block(const Stmt **Child) const {
@@ -166,6 +172,14 @@ void FactFinder::call(const CallExpr *E) {
   if (!F)
     return;
   deviceCall(E);
+  // A loop over this loader that is not in sight would stay as it is.
+  if (!isTorch(F) && !isInStd(F) && !F->hasBody())
+    for (const Expr *Arg : E->arguments())
+      if (loaderOf(Arg->getType()) || optimizerOf(Arg->getType()))
+        refuse("ACL0117", E->getExprLoc(),
+               "a loader or an optimizer is given to '" +
+                   F->getNameAsString() + "', whose body is not in this file",
+               "Put the function into this file.");
   if (!F->getIdentifier()) {
     hazardousCall(E, F);
     return;

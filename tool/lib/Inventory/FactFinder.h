@@ -32,6 +32,9 @@ public:
 
   void tryBlock(const clang::CXXTryStmt *S);
   void newObject(const clang::CXXNewExpr *E);
+  /// Draws from the host's generators: in data sets, and elsewhere.
+  const clang::Expr *DatasetDraw = nullptr, *OtherDraw = nullptr;
+
   /// Statements that need no further look.
   bool skips(const clang::Stmt *S) const { return Consumed.count(S) != 0; }
 
@@ -86,6 +89,8 @@ private:
   TrainingProgram &Program;
   clang::ASTContext &Context;
   const clang::FunctionDecl *Function = nullptr;
+  /// The constructor's initialiser that is visited.
+  const clang::Expr *Initialiser = nullptr;
   std::set<const clang::Stmt *> Consumed;
 };
 

@@ -71,6 +71,10 @@ FunctionId FunctionTable::of(const FunctionDecl *F) {
   return Id;
 }
 
+FunctionId FunctionTable::ofInitialiser(const Expr *Init) {
+  return add(Init, "initialiser", false, true);
+}
+
 FunctionId FunctionTable::of(const LambdaExpr *L) {
   return add(L->getBody(), "lambda", false, true);
 }

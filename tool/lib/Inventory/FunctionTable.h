@@ -21,6 +21,8 @@ public:
 
   FunctionId of(const clang::FunctionDecl *F);
   FunctionId of(const clang::LambdaExpr *L);
+  /// A constructor's initialiser, which stands before the body.
+  FunctionId ofInitialiser(const clang::Expr *Init);
   FunctionFact &fact(FunctionId Id) { return Functions[Id]; }
 
 private:

@@ -58,6 +58,8 @@ static bool loadsSamples(const FunctionDecl *F) {
 void FactFinder::hostRandom(const Expr *E, bool Seeds, bool Draws) {
   if (!Text.mayEdit(E->getExprLoc()))
     return;
+  if (Draws)
+    (loadsSamples(Function) ? DatasetDraw : OtherDraw) = E;
   if (loadsSamples(Function)) {
     if (Draws || Seeds)
       refuse("ACL0153", E->getExprLoc(),

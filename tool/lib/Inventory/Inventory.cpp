@@ -46,6 +46,7 @@ private:
   SourceText Text;
   ProgramIndex Index;
   FunctionTable Functions;
+  const Expr *DatasetDraw = nullptr, *OtherDraw = nullptr;
 };
 
 } // namespace
@@ -178,7 +179,10 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
 }
 
 void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
-  FactFinder(Text, Index, Functions, Into).run(F);
+  FactFinder Finder(Text, Index, Functions, Into);
+  Finder.run(F);
+  DatasetDraw = Finder.DatasetDraw ? Finder.DatasetDraw : DatasetDraw;
+  OtherDraw = Finder.OtherDraw ? Finder.OtherDraw : OtherDraw;
   if (Index.runsBatches(F)) {
     Interpreter I(Text, Index);
     const Effects E = I.interpret(F);
@@ -294,6 +298,13 @@ void Taker::checkProgram() {
   for (const FieldDecl *F : Index.Fields)
     Seeded(F, F->hasInClassInitializer() ? F->getInClassInitializer() : nullptr,
            dyn_cast<CXXRecordDecl>(F->getParent()));
+  if (DatasetDraw && OtherDraw)
+    refuse(Program, "ACL0136", OtherDraw->getExprLoc(),
+           "the data set and other code both draw random numbers of the host: "
+           "each process loads other samples, so that the numbers drawn here "
+           "would come to differ",
+           "Give the data set a generator of its own, or draw with "
+           "torch::rand.");
   if (Program.Devices.empty() && !Program.Optimizers.empty())
     refuse(Program, "ACL0151",
            Index.Main ? Index.Main->getLocation() : SourceLocation(),

@@ -144,11 +144,6 @@ void FactFinder::optimizerVariable(const VarDecl *V) {
   OptimizerFact Fact;
   Fact.TypeNames = typeNames(V, Understood, Parameters);
   const SourceLocation Loc = V->getLocation();
-  if (!Understood)
-    return refuse("ACL0116", Loc,
-                  "how the optimizer '" + V->getNameAsString() +
-                      "' is made is not understood",
-                  PrepareByHand);
   const CXXRecordDecl *Class = optimizerOf(V->getType());
   // Behind a pointer to the base class stands what is constructed.
   static const std::set<std::string> Known = {
@@ -159,6 +154,11 @@ void FactFinder::optimizerVariable(const VarDecl *V) {
                       "' is not one that steps on averaged gradients alone",
                   "Use SGD, Adam, AdamW, RMSprop or Adagrad, or migrate by "
                   "hand.");
+  if (!Understood)
+    return refuse("ACL0116", Loc,
+                  "how the optimizer '" + V->getNameAsString() +
+                      "' is made is not understood",
+                  PrepareByHand);
   if (V->hasGlobalStorage() || !Lambdas.empty() || inLoop())
     return refuse("ACL0116", Loc,
                   "the optimizer '" + V->getNameAsString() +

@@ -2,6 +2,7 @@
 
 #include "AllRules.h"
 
+#include "accel/migrate/Findings.h"
 #include "accel/migrate/Inventory.h"
 #include "accel/migrate/Templates.h"
 
@@ -115,6 +116,16 @@ Plan accel::migrate::planMigration(clang::ASTContext &Context,
     Rules.begin(R.Name);
     R.Apply(Rules);
   }
+  for (const auto &[Id, Name] : Rules.acceleratorNames())
+    if (Program.Functions[Id].Top.At.File.empty())
+      Result.Findings.push_back(makeFinding(
+          "ACL0102", {},
+          "the accelerator cannot be made known in the function '" +
+              Program.Functions[Id].Name +
+              "', whose body is no block of its own",
+          "Write its body as a block, without macros."));
+  if (Result.refused())
+    return Result;
   Result.Changes = std::move(Rules.Changes);
   std::set<std::string> Files;
   for (const Change &C : Result.Changes)
