@@ -5,6 +5,7 @@ Substitutions:
   %torch_flags    flags for LibTorch's headers, as one gives them behind `--`
   %clangxx        a compiler that only checks, with LibTorch's and accel's headers
   %examples       the project's examples/
+  %migrate_corpus test/migrate-corpus; %libtorch and %clangxx_program are for its options
   %edit_tests     the unit tests of the edit stage
   FileCheck, not, split-file: LLVM's
 
@@ -13,13 +14,14 @@ Inputs/): what a migration inserts must not meet CHECK lines.
 """
 
 import os
+import sys
 
 import lit.formats
 
 config.name = "migrate"
 config.test_format = lit.formats.ShTest(execute_external=True)
 config.suffixes = [".cpp", ".test"]
-config.excludes = ["Inputs", "unit"]
+config.excludes = ["Inputs", "unit", "corpus"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = config.accel_exec_root
 
@@ -44,11 +46,15 @@ def word(name):
 include_flags = " ".join(f"-isystem {folder}" for folder in config.torch_include_dirs)
 torch_flags = f"-std=c++{config.torch_standard} {include_flags}"
 accel_include = os.path.join(config.accel_source_dir, "runtime", "include")
+clangxx = tool("clang++")
 config.substitutions += [
+    ("%migrate_corpus", f"{sys.executable} {os.path.join(config.accel_source_dir, 'test', 'migrate-corpus')}"),
+    ("%libtorch", os.path.dirname(config.torch_include_dirs[0])),
+    ("%clangxx_program", clangxx),
     ("%accel_migrate", config.accel_migrate),
     ("%edit_tests", edit_tests),
     ("%torch_flags", torch_flags),
-    ("%clangxx", f"{tool('clang++')} -fsyntax-only {torch_flags} -I {accel_include}"),
+    ("%clangxx", f"{clangxx} -fsyntax-only {torch_flags} -I {accel_include}"),
     ("%examples", os.path.join(config.accel_source_dir, "examples")),
     (word("FileCheck"), f"{tool('FileCheck')} -dump-input=fail"),
     (word("not"), tool("not")),
