@@ -77,6 +77,9 @@ struct LoopPlan {
   std::vector<const clang::VarDecl *> Variables;
 };
 
+/// Kinds of tensor operations (Operations.h).
+enum class Op;
+
 struct Operand {
   llvm::StringRef Name; ///< Of the parameter; "self" for a method's object.
   const clang::Expr *E = nullptr;
@@ -128,13 +131,17 @@ private:
   void iterateBatchLoop(const clang::Stmt *S, const BatchLoop &Facts);
   Effects attempt(const clang::Stmt *S, const BatchLoop &Facts,
                   const LoopPlan &Plan);
-  std::optional<LoopPlan> planShard(const clang::CompoundStmt *Body,
-                                    Effects &Whole);
-  std::optional<LoopPlan> planGather(const clang::CompoundStmt *Body,
-                                     const Effects &Local);
   void checkTrainingLoop(const clang::Stmt *S, const BatchLoop &Facts,
                          const clang::CompoundStmt *Body, Effects &E);
   const clang::VarDecl *chooseModel(const clang::Stmt *S, Effects &E);
+
+  // SplitBatches.cpp
+  std::optional<LoopPlan> planShard(const clang::CompoundStmt *Body,
+                                    Effects &Whole);
+
+  // GatherPlan.cpp
+  std::optional<LoopPlan> planGather(const clang::CompoundStmt *Body,
+                                     const Effects &Local);
 
   // Expressions.cpp
   Value eval(const clang::Expr *E);
@@ -155,30 +162,56 @@ private:
 
   // Calls.cpp
   Value evalCall(const clang::CallExpr *E);
+
+  // Operators.cpp
   Value evalOperator(const clang::CXXOperatorCallExpr *E);
+  Value evalPrint(const clang::CXXOperatorCallExpr *E);
+
+  // Functions.cpp
   Value evalOwn(const clang::FunctionDecl *F, const clang::CallExpr *E,
                 llvm::ArrayRef<const clang::Expr *> Args,
                 llvm::ArrayRef<Value> Values, const Value *Self);
   Value evalForeign(const clang::FunctionDecl *F, const clang::CallExpr *E,
                     llvm::ArrayRef<const clang::Expr *> Args,
                     llvm::ArrayRef<Value> Values);
+
+  // StandardLibrary.cpp
   Value evalStd(const clang::FunctionDecl *F, const clang::CallExpr *E,
                 bool &Known);
-  Value evalPrint(const clang::CXXOperatorCallExpr *E);
+
+  // Reads.cpp
   void metricRead(const clang::Expr *Object, const Value &V,
                   const clang::Expr *E);
   void escape(const Value &V, const clang::Expr *E, const std::string &Into);
 
   // Operations.cpp
   Value evalOp(OpCall &Call);
-  Value evalKnownOp(int Kind, OpCall &Call);
-  Value allReplicated(int Kind, const OpCall &Call);
+  Value evalKnownOp(Op Kind, OpCall &Call);
+  std::optional<Value> notFirst(const OpCall &Call);
+  std::optional<Value> splitAmongOthers(const OpCall &Call);
+  Value rowsLike(const OpCall &Call, unsigned MinRank, int Rank = -1);
+  void noteMeeting(const OpCall &Call);
+
+  // WholeTensors.cpp
+  Value allReplicated(std::optional<Op> Kind, const OpCall &Call);
+
+  // Elementwise.cpp
   Value pointwise(const OpCall &Call);
-  Value along(const OpCall &Call, bool Reduces, Placement OverBatch);
+  Value added(const OpCall &Call);
+  Value multiplied(const OpCall &Call, bool Divide);
+
+  // Shapes.cpp
+  Value reshaped(Op Kind, const OpCall &Call);
   Value viewed(const OpCall &Call);
   Value factory(const OpCall &Call);
   Value sizeOf(const OpCall &Call);
-  Value multiplied(const OpCall &Call, bool Divide);
+
+  // Indexing.cpp
+  Value joinedTensors(Op Kind, const OpCall &Call);
+  Value indexed(Op Kind, const OpCall &Call);
+
+  // Dimensions.cpp
+  Value along(const OpCall &Call, bool Reduces, Placement OverBatch);
   struct Dims {
     enum { Absent, Known, Unclear } State = Absent;
     llvm::SmallVector<int64_t, 4> List;
@@ -187,7 +220,6 @@ private:
   /// Whether the dimension may be 0 in a tensor like `V`: yes, no, not known.
   enum class Zero { Yes, No, Perhaps };
   Zero isBatchDim(int64_t Dim, const Value &V);
-  void noteMeeting(const OpCall &Call);
 
   // Losses.cpp
   std::optional<Value> evalLoss(const OpCall &Call);
