@@ -5,6 +5,7 @@
 #include <accel/accelerator.h>
 #include <accel/batch_share.h>
 #include <accel/data/data_loader.h>
+#include <accel/data/iterable_dataset_shard.h>
 #include <accel/gradient_state.h>
 #include <accel/grad_scaler.h>
 #include <accel/optim/optimizer.h>

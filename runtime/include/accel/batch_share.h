@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace accel {
@@ -7,15 +8,20 @@ namespace accel {
 /// Which rows of the current global batch this process works on.
 ///
 /// The global batch is what one device would see: `global` rows. It is split
-/// into contiguous parts in rank order; the first `global % world` processes
-/// hold one row more (Accelerate's `split_between_processes`). Every process
-/// can compute every other's part, so nothing has to be exchanged.
+/// into contiguous parts in rank order, as equal as they can be; the first ones
+/// hold one row more. Every process can compute every other's part, so nothing
+/// has to be exchanged.
 ///
-/// When there are fewer rows than processes some processes have none. Code
-/// that was written for one device divides by, reshapes or takes the maximum
-/// of what it gets, so such a process is handed one *ghost* row (row 0 of the
-/// batch) with weight zero: `local` is 0, `rows()` is 1. Losses, gradients,
-/// metrics and batch statistics leave it out.
+/// Nobody works on a single row where others have more or none, because code
+/// that was written for larger batches may not (torch::nn::BatchNorm1d refuses
+/// to train on one row): of 7 rows, four processes get 3, 2, 2 and 0. Only a
+/// batch of exactly one row for each process is split into single rows.
+///
+/// Where there are too few rows some processes have none. Code that was written
+/// for one device divides by, reshapes or takes the maximum of what it gets, so
+/// such a process is handed *ghost* rows (the first two of the batch) with
+/// weight zero: `local` is 0, `rows()` is 2, or 1 in a batch of one. Losses,
+/// gradients, metrics and batch statistics leave them out.
 struct BatchShare {
   /// Rows of the global batch.
   int64_t global = 0;
@@ -26,12 +32,18 @@ struct BatchShare {
 
   /// The part of process `rank` of `world` in a batch of `global` rows.
   static BatchShare of(int64_t global, int64_t rank, int64_t world) {
-    const int64_t quotient = global / world;
-    const int64_t extra = global % world;
-    const int64_t local = quotient + (rank < extra ? 1 : 0);
-    const int64_t offset =
-        rank * quotient + (rank < extra ? rank : extra);
-    return {global, local == 0 ? 0 : offset, local};
+    const int64_t parts = global == world
+        ? world
+        : std::clamp<int64_t>(global / 2, 1, world);
+    if (rank >= parts || global == 0) {
+      return {global, 0, 0};
+    }
+    const int64_t quotient = global / parts;
+    const int64_t extra = global % parts;
+    return {
+        global,
+        rank * quotient + std::min(rank, extra),
+        quotient + (rank < extra ? 1 : 0)};
   }
 
   /// True where this process only keeps the others company.
@@ -39,9 +51,10 @@ struct BatchShare {
     return local == 0;
   }
 
-  /// Rows that this process's tensors really have: `local`, or 1 for a ghost.
+  /// Rows that this process's tensors really have: `local`, or those of a
+  /// ghost.
   int64_t rows() const {
-    return ghost() ? 1 : local;
+    return ghost() ? std::clamp<int64_t>(global, 1, 2) : local;
   }
 
   /// This process's part of a mean over the global batch, in [0, 1].

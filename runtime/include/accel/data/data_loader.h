@@ -22,8 +22,8 @@ namespace accel::data {
 ///   the same order, with the same random numbers drawn.
 /// - `match_single_device`: `options.batch_size()` is the global batch. All
 ///   processes draw the same batches, those of one device, and each is handed
-///   its contiguous part (`BatchShare`); a process for which nothing is left is
-///   handed one ghost row. `GradientState::share` describes the part.
+///   its contiguous part (`BatchShare`); where nothing is left for a process it
+///   gets ghost rows that do not count. `GradientState::share` tells the part.
 /// - otherwise as Accelerate does it (`BatchSamplerShard`): each process gets
 ///   every n-th batch, or a part of each with `split_batches`; the last ones
 ///   are filled up from the beginning with `even_batches`.
