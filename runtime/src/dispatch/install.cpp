@@ -25,7 +25,9 @@ bool install() {
   auto& autograd = open(c10::DispatchKey::AutogradCPU);
   add_batch_norm(autograd);
   add_dropout(autograd);
-  add_random_numbers(open(c10::DispatchKey::CPU));
+  auto& cpu = open(c10::DispatchKey::CPU);
+  add_random_numbers(cpu);
+  add_row_checks(autograd, cpu);
   if (at::hasCUDA()) {
     add_batch_norm(open(c10::DispatchKey::AutogradCUDA));
   }

@@ -9,5 +9,6 @@ namespace accel::detail {
 void add_batch_norm(torch::Library& autograd);
 void add_dropout(torch::Library& autograd);
 void add_random_numbers(torch::Library& cpu);
+void add_row_checks(torch::Library& autograd, torch::Library& cpu);
 
 } // namespace accel::detail
