@@ -252,6 +252,72 @@ TEST(State, SecondAcceleratorSharesOrIsRefused) {
   EXPECT_FALSE(accel::detail::distributed());
 }
 
+ACCEL_RANK_FUNCTION(one_after_the_other) {
+  // Some processes come back at once, some late.
+  for (int round = 0; round < 4; ++round) {
+    Accelerator accelerator(
+        AcceleratorOptions().match_single_device(round % 2 == 0));
+    const auto rank = accelerator.process_index();
+    const auto world = accelerator.num_processes();
+    EXPECT_EQ(accelerator.state().match_single_device(), round % 2 == 0);
+    torch::nn::Linear model(2, 1);
+    accelerator.prepare(model);
+    accelerator.backward(model->weight.sum() * double(rank + round));
+    EXPECT_NEAR(
+        model->weight.grad()[0][0].item<double>(),
+        (world - 1) / 2. + round,
+        1e-6);
+    if (rank == round % world) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    }
+  }
+  EXPECT_THROW(accel::accelerator(), c10::Error);
+}
+
+TEST(State, AcceleratorsMayFollowEachOther) {
+  for (const int world : {1, 2, 3}) {
+    accel::test::run_and_expect_success("one_after_the_other", world);
+  }
+}
+
+ACCEL_RANK_FUNCTION(unseeded) {
+  // Process 0's numbers, whether it was drawn from before or not.
+  if (std::getenv("RANK")[0] != '0') {
+    torch::rand({5});
+  }
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  auto generator = at::detail::getDefaultCPUGenerator();
+  auto seed = torch::tensor({static_cast<int64_t>(generator.current_seed())});
+  const auto data = torch::randn({100});
+  const auto order = torch::randperm(50);
+  for (const auto& mine : {seed, data, order}) {
+    for (const auto& other : communicator().all_gather(mine)) {
+      EXPECT_TRUE(torch::equal(other, mine));
+    }
+  }
+  torch::nn::Linear model(2, 1);
+  accelerator.prepare(model); // warns where the generators have parted
+}
+
+TEST(State, UnseededProcessesDrawTheSameNumbers) {
+  for (const auto& result :
+       accel::test::run_and_expect_success("unseeded", 3)) {
+    EXPECT_FALSE(contains(result.error, "Warning")) << result.error;
+  }
+}
+
+ACCEL_RANK_FUNCTION(unseeded_as_accelerate) {
+  torch::manual_seed(std::getenv("RANK")[0]);
+  const auto before = at::detail::getDefaultCPUGenerator().get_state();
+  Accelerator accelerator;
+  EXPECT_TRUE(torch::equal(
+      before, at::detail::getDefaultCPUGenerator().get_state()));
+}
+
+TEST(State, AcceleratesModeLeavesGeneratorsAlone) {
+  accel::test::run_and_expect_success("unseeded_as_accelerate", 2);
+}
+
 TEST(State, EnvironmentOverridesTheOptions) {
   ::setenv("ACCEL_MATCH_SINGLE_DEVICE", "0", 1);
   ::setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4", 1);

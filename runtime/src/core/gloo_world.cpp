@@ -194,6 +194,28 @@ c10::intrusive_ptr<c10d::Store> make_store(
   return store.get();
 }
 
+/// The store that the processes have met at, kept from one Accelerator of this
+/// program to the next: who comes back early must not reach the one that
+/// process 0 is about to close.
+struct MeetingPlace {
+  Environment environment;
+  c10::intrusive_ptr<c10d::Store> store;
+  /// Accelerators that have met.
+  int64_t meetings = 0;
+
+  static MeetingPlace& get() {
+    static MeetingPlace place;
+    return place;
+  }
+  bool serves(const Environment& other) const {
+    return store != nullptr && environment.rank == other.rank &&
+        environment.world_size == other.world_size &&
+        environment.master_addr == other.master_addr &&
+        environment.master_port == other.master_port &&
+        environment.agent_store == other.agent_store;
+  }
+};
+
 class GlooWorld : public World {
  public:
   GlooWorld(const Environment& environment, milliseconds timeout)
@@ -212,6 +234,7 @@ class GlooWorld : public World {
             environment_,
             options);
       } catch (const std::exception& error) {
+        MeetingPlace::get().store.reset(); // so that nobody waits there
         TORCH_CHECK(
             false,
             "accel: process ",
@@ -253,10 +276,18 @@ class GlooWorld : public World {
     } catch (...) {
       // Somebody has ended before; there is nobody left to wait for.
     }
-    abandon();
+    close();
   }
 
   void abandon() noexcept override {
+    if (store_ != nullptr) {
+      MeetingPlace::get().store.reset();
+    }
+    close();
+  }
+
+ private:
+  void close() noexcept {
     for (auto& communicator : communicators_) {
       try {
         if (communicator) {
@@ -270,12 +301,33 @@ class GlooWorld : public World {
     store_.reset();
   }
 
- private:
   bool hosts_store() const {
     return environment_.rank == 0 && !environment_.agent_store;
   }
 
   void connect_store(steady_clock::time_point deadline) {
+    auto& place = MeetingPlace::get();
+    const auto timeout = std::max(
+        milliseconds(100),
+        std::chrono::duration_cast<milliseconds>(
+            deadline - steady_clock::now()));
+    if (place.serves(environment_)) {
+      place.store->setTimeout(timeout);
+    } else {
+      place.store = open_store(timeout, deadline);
+      place.environment = environment_;
+    }
+    // A launcher that restarts the processes keeps its store.
+    store_ = c10::make_intrusive<c10d::PrefixStore>(
+        "accel/" +
+            get_environment("TORCHELASTIC_RESTART_COUNT").value_or("0") + "/" +
+            std::to_string(place.meetings++),
+        place.store);
+  }
+
+  c10::intrusive_ptr<c10d::Store> open_store(
+      milliseconds timeout,
+      steady_clock::time_point deadline) const {
     c10d::TCPStoreOptions options;
     options.port = environment_.master_port;
     options.isServer = hosts_store();
@@ -289,16 +341,9 @@ class GlooWorld : public World {
     } else {
       options.waitWorkers = false;
     }
-    options.timeout = std::max(
-        milliseconds(100),
-        std::chrono::duration_cast<milliseconds>(
-            deadline - steady_clock::now()));
+    options.timeout = timeout;
     try {
-      // A launcher that restarts the processes keeps its store.
-      store_ = c10::make_intrusive<c10d::PrefixStore>(
-          "accel/" + get_environment("TORCHELASTIC_RESTART_COUNT")
-                         .value_or("0"),
-          make_store(environment_.master_addr, options, deadline));
+      return make_store(environment_.master_addr, options, deadline);
     } catch (const std::exception& error) {
       TORCH_CHECK(
           false,

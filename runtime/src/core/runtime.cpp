@@ -1,5 +1,7 @@
 #include "core/runtime.h"
 
+#include <accel/data/generators.h>
+
 #include "core/environment.h"
 #include "dispatch/install.h"
 
@@ -105,6 +107,8 @@ Runtime::Runtime(const ResolvedOptions& options) {
   }
   if (options.match_single_device && environment.distributed()) {
     install_dispatch_kernels();
+    adopt_main_process_generators(
+        communicator(Channel::kMain), state_->device());
   }
 }
 

@@ -39,6 +39,23 @@ void GeneratorMark::restore() const {
   set_state(state_);
 }
 
+void adopt_main_process_generators(
+    Communicator& communicator,
+    at::Device device) {
+  const auto adopt = [&](at::Generator generator) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    auto state = generator.get_state();
+    communicator.broadcast(state, /*source=*/0);
+    if (communicator.rank() != 0) {
+      generator.set_state(state);
+    }
+  };
+  adopt(at::detail::getDefaultCPUGenerator());
+  if (!device.is_cpu()) {
+    adopt(at::globalContext().defaultGenerator(device));
+  }
+}
+
 void synchronize_generators() {
   const auto own = get_state();
   const auto state = main_process_state(own);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <accel/detail/communicator.h>
 #include <accel/export.h>
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +22,14 @@ class ACCEL_API GeneratorMark {
  private:
   at::Tensor state_;
 };
+
+/// Gives every process the state and the seed of process 0's default CPU
+/// generator, and of that of `device`; warns of nothing. LibTorch seeds each
+/// process by chance, so that a program without torch::manual_seed would draw
+/// other data and other parameters in each. Every process must call it.
+ACCEL_API void adopt_main_process_generators(
+    Communicator& communicator,
+    at::Device device);
 
 /// Gives every process the state of process 0's default CPU generator, and
 /// warns, once for each process, where it was another one: the processes had
