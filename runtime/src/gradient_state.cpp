@@ -81,6 +81,55 @@ void GradientState::leave(const std::shared_ptr<DataLoaderState>& loader) {
       loaders_.end());
 }
 
+void GradientState::hand_out(const std::shared_ptr<DataLoaderState>& loader) {
+  runs_the_loop = true;
+  ++loader->batches;
+  loader->body_ended = false;
+  const auto is_loader = [&](const std::weak_ptr<DataLoaderState>& other) {
+    return other.lock() == loader;
+  };
+  if (std::none_of(loaders_.begin(), loaders_.end(), is_loader)) {
+    loaders_.push_back(loader);
+  }
+}
+
+GradientState::Body GradientState::begin_body() {
+  Body body;
+  if (const auto loader = active()) { // drops loaders that are gone
+    body.loader = loader;
+    body.batch = loader->batches;
+  }
+  body.depth = loaders_.size();
+  body.explicit_share = explicit_share_;
+  body.explicit_depth = explicit_depth_;
+  return body;
+}
+
+void GradientState::end_body(const Body& body) {
+  const auto loader = body.loader.lock();
+  const bool advanced = loader && loader->batches != body.batch;
+  size_t keep = std::min(body.depth, loaders_.size());
+  for (size_t i = 0; loader && !advanced && i < keep; ++i) {
+    if (loaders_[i].lock() == loader) {
+      keep = i;
+    }
+  }
+  for (size_t i = loaders_.size(); i > keep; --i) {
+    if (const auto ended = loaders_[i - 1].lock()) {
+      ended->body_ended = true;
+      last_body_ = ended;
+    }
+  }
+  loaders_.resize(keep);
+  explicit_share_ = body.explicit_share;
+  explicit_depth_ = body.explicit_depth;
+}
+
+bool GradientState::between_batches() const {
+  const auto last = last_body_.lock();
+  return last && last->body_ended && !share();
+}
+
 void GradientState::reset() {
   *this = GradientState();
 }

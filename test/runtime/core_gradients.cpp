@@ -406,6 +406,7 @@ ACCEL_RANK_FUNCTION(accumulates) {
     GradientState::get().enter(loader);
     for (int64_t i = 0; i < kMicroBatches; ++i) {
       loader->end_of_dataloader = i == kMicroBatches - 1;
+      GradientState::get().hand_out(loader);
       const auto batch = rows(6 + i % 2, 3, 1.0 + i);
       const bool last =
           i % kWindow == kWindow - 1 || loader->end_of_dataloader;

@@ -146,6 +146,20 @@ class ACCEL_API Accelerator {
     return begin_micro_step();
   }
 
+  /// For loops over a data loader that do not train and may be left early:
+  ///
+  ///     for (auto& batch : *loader) {
+  ///       auto body = accelerator.loop_body();
+  ///       ...
+  ///       if (++batches == limit) break;
+  ///
+  /// A loader cannot see that its loop was left. Without this, the rows of its
+  /// last batch would stay those of the code behind the loop, until the loader
+  /// begins another pass or is destroyed. `accumulate` does the same.
+  [[nodiscard]] LoopBodyGuard loop_body() {
+    return {};
+  }
+
   /// Whether this micro-step averages gradients and steps the optimizer.
   bool sync_gradients() const;
 
@@ -220,7 +234,7 @@ class ACCEL_API Accelerator {
   /// This process's part of a batch that every process has in full: a slice
   /// along dimension 0 (or `dim`) of each tensor, all of equal size there.
   /// Losses, gradients and metrics are weighted accordingly until the micro-step
-  /// ends. With fewer rows than processes some get row 0, which does not count
+  /// ends. Processes for which nothing is left get rows that do not count
   /// (`BatchShare`).
   ///
   ///     std::tie(x, y) = accelerator.shard_batch(x, y);

@@ -2,14 +2,35 @@
 
 #include <accel/autocast.h>
 #include <accel/export.h>
+#include <accel/gradient_state.h>
 
 namespace accel {
+
+/// The body of a loop over a data loader that does not train: made first, kept
+/// until the end of the body (`Accelerator::loop_body`).
+class ACCEL_API LoopBodyGuard {
+ public:
+  LoopBodyGuard(LoopBodyGuard&& other) noexcept;
+  LoopBodyGuard& operator=(LoopBodyGuard&&) = delete;
+  ~LoopBodyGuard();
+
+ private:
+  friend class Accelerator;
+  LoopBodyGuard();
+
+  bool active_ = true;
+  GradientState::Body body_;
+};
 
 /// One micro-step: from `Accelerator::accumulate` to the end of the loop body.
 ///
 /// It decides whether gradients are synchronised and the optimizer steps in
 /// this body, switches mixed precision on, and forgets the rows of
 /// `shard_batch` when it begins and when it ends.
+///
+/// In `match_single_device` the rows of the loader's batch end with it too, so
+/// that a `break` out of the loop leaves nothing behind. What reads the batch
+/// belongs inside.
 class ACCEL_API AccumulateGuard {
  public:
   AccumulateGuard(AccumulateGuard&& other) noexcept;
@@ -22,6 +43,7 @@ class ACCEL_API AccumulateGuard {
 
   bool active_ = true;
   AutocastGuard autocast_;
+  GradientState::Body body_;
 };
 
 } // namespace accel

@@ -21,6 +21,11 @@ struct DataLoaderState {
   int64_t remainder = -1;
   /// Rows of the batch that was handed out last (`match_single_device` only).
   std::optional<BatchShare> share;
+  /// Batches that this pass has handed out.
+  int64_t batches = 0;
+  /// The loop body that worked on the last one has ended: the loop goes on, or
+  /// it was left.
+  bool body_ended = false;
 };
 
 /// The part of the state that changes from batch to batch: which loader is
@@ -68,6 +73,31 @@ class ACCEL_API GradientState {
   void enter(const std::shared_ptr<DataLoaderState>& loader);
   void leave(const std::shared_ptr<DataLoaderState>& loader);
 
+  /// The loader gives its next batch. One whose body had ended is active again.
+  void hand_out(const std::shared_ptr<DataLoaderState>& loader);
+
+  /// How things stand where a loop body begins.
+  struct Body {
+    /// The loader whose batch the body works on, and which batch that is.
+    std::weak_ptr<DataLoaderState> loader;
+    int64_t batch = 0;
+    /// Active loaders, and what `set_share` has told, outside of the body.
+    size_t depth = 0;
+    std::optional<BatchShare> explicit_share;
+    size_t explicit_depth = 0;
+  };
+  Body begin_body();
+
+  /// The body has ended, the loop perhaps too (`break`, `return`, an exception):
+  /// until the loader gives another batch nothing is known of a batch. Loaders
+  /// that have begun inside the body and were not finished end with it. One that
+  /// was advanced inside the body, by hand, stays at its new batch.
+  void end_body(const Body& body);
+
+  /// No batch is being worked on, but the pass that the last body belongs to is
+  /// neither at its end nor has it given another batch.
+  bool between_batches() const;
+
   /// Back to the state at program start (tests, `Accelerator`'s end).
   void reset();
 
@@ -75,6 +105,8 @@ class ACCEL_API GradientState {
   std::shared_ptr<DataLoaderState> active() const;
 
   mutable std::vector<std::weak_ptr<DataLoaderState>> loaders_;
+  /// Whose body has ended last.
+  std::weak_ptr<DataLoaderState> last_body_;
   std::optional<BatchShare> explicit_share_;
   /// How many loaders were active when `set_share` was called.
   size_t explicit_depth_ = 0;

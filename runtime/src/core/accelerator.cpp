@@ -108,17 +108,34 @@ void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
   runtime_->add_tensors(tensors, {});
 }
 
+LoopBodyGuard::LoopBodyGuard() : body_(GradientState::get().begin_body()) {}
+
+LoopBodyGuard::LoopBodyGuard(LoopBodyGuard&& other) noexcept
+    : active_(std::exchange(other.active_, false)),
+      body_(std::move(other.body_)) {}
+
+LoopBodyGuard::~LoopBodyGuard() {
+  if (active_) {
+    GradientState::get().end_body(body_);
+  }
+}
+
 AccumulateGuard::AccumulateGuard(AutocastGuard autocast)
-    : autocast_(std::move(autocast)) {}
+    : autocast_(std::move(autocast)),
+      body_(GradientState::get().begin_body()) {}
 
 AccumulateGuard::AccumulateGuard(AccumulateGuard&& other) noexcept
     : active_(std::exchange(other.active_, false)),
-      autocast_(std::move(other.autocast_)) {}
+      autocast_(std::move(other.autocast_)),
+      body_(std::move(other.body_)) {}
 
 AccumulateGuard::~AccumulateGuard() {
   if (active_) {
     if (auto* runtime = detail::Runtime::get()) {
       runtime->end_micro_step();
+      if (runtime->state().match_single_device()) {
+        GradientState::get().end_body(body_);
+      }
     }
   }
 }
@@ -136,7 +153,7 @@ void Accelerator::backward(
     const torch::Tensor& loss,
     Reduction reduction,
     BackwardOptions options) {
-  const auto share = GradientState::get().share();
+  const auto share = runtime_->share_for("backward");
   double weight = 1;
   if (share && use_distributed()) {
     const auto processes = static_cast<double>(num_processes());
@@ -167,7 +184,7 @@ void Accelerator::backward(
     runtime_->backward(loss, 1, /*ghost=*/false, options);
     return;
   }
-  const auto share = GradientState::get().share();
+  const auto share = runtime_->share_for("backward");
   const double own = share && share->ghost() ? 0 : weight;
   auto total = torch::full({1}, own, torch::kDouble);
   runtime_->communicator().all_reduce(total);

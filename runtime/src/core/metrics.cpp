@@ -137,7 +137,7 @@ at::Tensor gather_parts(
 at::Tensor detail::Runtime::reduce_for_metrics(
     const at::Tensor& tensor,
     Reduction reduction) {
-  const auto share = GradientState::get().share();
+  const auto share = share_for("reduce_for_metrics");
   if (!state_->use_distributed() ||
       (!share && state_->match_single_device())) {
     return tensor;
@@ -185,7 +185,7 @@ int64_t Accelerator::global_batch_size(const torch::Tensor& tensor) const {
       tensor.dim() > 0,
       "accel: global_batch_size was given a scalar; give it a tensor whose "
       "leading dimension is the batch.");
-  const auto share = GradientState::get().share();
+  const auto share = runtime_->share_for("global_batch_size");
   if (!share || !use_distributed()) {
     return tensor.size(0);
   }
@@ -212,7 +212,7 @@ torch::Tensor Accelerator::gather(const torch::Tensor& tensor) {
 std::vector<torch::Tensor> Accelerator::gather_rows(
     const std::vector<torch::Tensor>& tensors) {
   const auto& gradient_state = GradientState::get();
-  const auto share = gradient_state.share();
+  const auto share = runtime_->share_for("gather_for_metrics");
   if (!use_distributed() || (!share && state().match_single_device())) {
     return tensors;
   }

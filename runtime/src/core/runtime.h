@@ -1,6 +1,7 @@
 #pragma once
 
 #include <accel/backward.h>
+#include <accel/batch_share.h>
 #include <accel/detail/communicator.h>
 #include <accel/grad_scaler.h>
 #include <accel/state.h>
@@ -9,6 +10,7 @@
 #include "gradients/reducer.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +70,12 @@ class Runtime {
       double weight,
       bool ghost,
       const BackwardOptions& options);
+
+  /// The rows of the batch that is being worked on; nothing where all processes
+  /// work on complete batches or share in Accelerate's way. Throws where
+  /// `operation` comes behind the body that worked on a batch, while the pass
+  /// goes on: it would silently take a part of a batch for a complete one.
+  std::optional<BatchShare> share_for(const char* operation) const;
 
   /// Averages what micro-steps have accumulated where the one that
   /// synchronises has run no backward of its own.

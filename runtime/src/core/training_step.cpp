@@ -29,6 +29,24 @@ void Runtime::end_micro_step() {
   GradientState::get().clear_share();
 }
 
+std::optional<BatchShare> Runtime::share_for(const char* operation) const {
+  const auto& state = GradientState::get();
+  TORCH_CHECK(
+      !state_->use_distributed() || !state_->match_single_device() ||
+          !state.between_batches(),
+      "accel: ",
+      operation,
+      " was called behind the end of a training step (the guard that "
+      "accumulate or loop_body returned), before its loader gave another "
+      "batch, so that it is not known whether it is about a part of that "
+      "batch. Keep one guard until the end of the loop body, with all models "
+      "that the body trains (accumulate(generator, discriminator)), and call ",
+      operation,
+      " inside. If the loop was left by break and this is about something "
+      "else, let the loader go out of scope with the loop.");
+  return state.share();
+}
+
 void Runtime::run_backward(const std::function<void()>& run, bool ghost) {
   const auto& state = GradientState::get();
   BackwardPlan plan;

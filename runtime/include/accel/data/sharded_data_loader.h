@@ -213,6 +213,7 @@ class ShardedDataLoader final
     const auto share = shares_.find(number);
     state_->share = share->second;
     shares_.erase(share);
+    GradientState::get().hand_out(state_);
     state_->end_of_dataloader = exhausted_ && handed_out_ == requested_;
     if (state_->end_of_dataloader && !this->options_.drop_last &&
         (looks_ahead_ || size_)) {

@@ -1,0 +1,283 @@
+// Loops over a loader that are left before their end: nothing that the runtime
+// knows about the last batch may stay behind.
+
+#include "data_sets.h"
+#include "multiprocess.h"
+
+#include <accel/accelerator.h>
+#include <accel/gradient_state.h>
+#include <accel/optim/optimizer.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <stdexcept>
+
+using accel::Accelerator;
+using accel::AcceleratorOptions;
+using accel::GradientState;
+using accel::test::Numbers;
+using accel::test::stacked;
+using torch::data::samplers::SequentialSampler;
+
+namespace {
+
+const auto kMatch = AcceleratorOptions().match_single_device(true);
+
+auto numbers_loader(size_t size, size_t batch) {
+  return accel::data::make_data_loader<SequentialSampler>(
+      stacked(Numbers(size)), batch);
+}
+
+/// What a program may do behind a loop, compared with the same on complete
+/// batches of one device. Every tensor here has as many rows as the batch that
+/// the loop was left in.
+void expect_no_batch(Accelerator& accelerator, int64_t rows) {
+  EXPECT_FALSE(GradientState::get().share().has_value());
+  EXPECT_FALSE(GradientState::get().in_dataloader());
+  EXPECT_FALSE(GradientState::get().end_of_dataloader());
+
+  // The same numbers on all processes, as many as were asked for.
+  const auto mark = accel::test::generator_state();
+  const auto drawn = torch::rand({rows, 3});
+  auto expected = at::detail::createCPUGenerator();
+  expected.set_state(mark);
+  EXPECT_TRUE(torch::equal(drawn, torch::rand({rows, 3}, expected)));
+
+  torch::nn::BatchNorm1d norm(3);
+  const auto output = norm->forward(drawn);
+  EXPECT_LT(output.mean(0).abs().max().item<double>(), 1e-5);
+  EXPECT_NEAR(
+      norm->running_mean[0].item<double>(),
+      0.1 * drawn.select(1, 0).mean().item<double>(),
+      1e-6);
+  // A batch of its own starts with a clean slate.
+  {
+    auto step = accelerator.accumulate();
+    const auto part = accelerator.shard_batch(torch::arange(rows + 1));
+    EXPECT_TRUE(torch::equal(
+        accelerator.gather_for_metrics(part), torch::arange(rows + 1)));
+  }
+  EXPECT_FALSE(GradientState::get().share().has_value());
+}
+
+/// A complete pass gives what it always gives.
+void expect_complete_pass(Accelerator& accelerator, int64_t size) {
+  auto loader = numbers_loader(static_cast<size_t>(size), 4);
+  std::vector<torch::Tensor> seen;
+  for (auto& batch : *loader) {
+    auto step = accelerator.accumulate();
+    seen.push_back(accelerator.gather_for_metrics(batch.target));
+  }
+  EXPECT_TRUE(torch::equal(torch::cat(seen), torch::arange(size)));
+}
+
+void train_until_return(
+    Accelerator& accelerator,
+    torch::data::StatelessDataLoader<
+        decltype(stacked(Numbers(0))),
+        SequentialSampler>& loader,
+    bool throws) {
+  for ([[maybe_unused]] auto& batch : loader) {
+    auto step = accelerator.accumulate();
+    if (throws) {
+      throw std::runtime_error("left");
+    }
+    return;
+  }
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(loop_left_by_break) {
+  Accelerator accelerator(kMatch);
+  torch::manual_seed(3);
+  // All loaders outlive their loops.
+  auto loader = numbers_loader(13, 4);
+  for (auto& batch : *loader) {
+    auto step = accelerator.accumulate();
+    EXPECT_EQ(accelerator.global_batch_size(batch.data), 4);
+    break;
+  }
+  expect_no_batch(accelerator, 2);
+  expect_complete_pass(accelerator, 13);
+  expect_no_batch(accelerator, 2);
+
+  // In the last batch, of one row.
+  for (auto& batch : *loader) {
+    auto step = accelerator.accumulate();
+    if (GradientState::get().end_of_dataloader()) {
+      EXPECT_EQ(accelerator.global_batch_size(batch.data), 1);
+      break;
+    }
+  }
+  expect_no_batch(accelerator, 2);
+
+  // A loop that does not train.
+  for (auto& batch : *loader) {
+    auto body = accelerator.loop_body();
+    if (batch.data.size(0) > 0) {
+      break;
+    }
+  }
+  expect_no_batch(accelerator, 2);
+  expect_complete_pass(accelerator, 13);
+
+  // An inner loop is left: the outer batch is the one that counts again.
+  auto inner = numbers_loader(6, 6);
+  int64_t bodies = 0;
+  for (auto& batch : *loader) {
+    auto step = accelerator.accumulate();
+    for (auto& other : *inner) {
+      auto body = accelerator.loop_body();
+      EXPECT_EQ(accelerator.global_batch_size(other.data), 6);
+      break;
+    }
+    EXPECT_EQ(
+        accelerator.gather_for_metrics(batch.target)[0].item<int64_t>(),
+        4 * bodies);
+    ++bodies;
+    if (bodies == 2) {
+      // Left without a guard of its own; the outer step ends it.
+      for ([[maybe_unused]] auto& other : *inner) {
+        break;
+      }
+      break;
+    }
+  }
+  expect_no_batch(accelerator, 2);
+
+  train_until_return(accelerator, *loader, false);
+  expect_no_batch(accelerator, 2);
+  EXPECT_THROW(
+      train_until_return(accelerator, *loader, true), std::runtime_error);
+  expect_no_batch(accelerator, 2);
+  expect_complete_pass(accelerator, 13);
+}
+
+TEST(LeftEarly, NothingOfTheBatchStays) {
+  for (const int world : {1, 2, 3}) {
+    accel::test::run_and_expect_success("loop_left_by_break", world);
+  }
+}
+
+ACCEL_RANK_FUNCTION(loader_advanced_by_hand) {
+  Accelerator accelerator(kMatch);
+  auto loader = numbers_loader(12, 4);
+  // The next batch is fetched inside of the body.
+  int64_t first = 0;
+  auto iterator = loader->begin();
+  while (iterator != loader->end()) {
+    auto step = accelerator.accumulate();
+    EXPECT_TRUE(torch::equal(
+        accelerator.gather_for_metrics(iterator->target),
+        torch::arange(first, first + 4)));
+    first += 4;
+    ++iterator;
+  }
+  EXPECT_EQ(first, 12);
+  expect_no_batch(accelerator, 2);
+
+  {
+    auto step = accelerator.accumulate();
+    auto abandoned = numbers_loader(12, 4);
+    const auto batch = *abandoned->begin();
+    EXPECT_EQ(accelerator.global_batch_size(batch.data), 4);
+  }
+  expect_no_batch(accelerator, 2);
+  {
+    auto body = accelerator.loop_body();
+    EXPECT_EQ(
+        accelerator.global_batch_size((*loader->begin()).data), 4);
+  }
+  expect_no_batch(accelerator, 2);
+}
+
+TEST(LeftEarly, LoadersAreAdvancedAndAbandonedByHand) {
+  accel::test::run_and_expect_success("loader_advanced_by_hand", 2);
+}
+
+ACCEL_RANK_FUNCTION(step_ended_too_early) {
+  Accelerator accelerator(kMatch);
+  torch::nn::Linear model(2, 1);
+  model->to(torch::kDouble);
+  auto loader = numbers_loader(8, 4);
+  for (auto& batch : *loader) {
+    { auto step = accelerator.accumulate(model); }
+    const auto rows = model->forward(batch.data);
+    const auto expect_error = [&](const char* name, const auto& call) {
+      try {
+        call();
+        ADD_FAILURE() << name << ": no error";
+      } catch (const c10::Error& error) {
+        const std::string text = error.what();
+        EXPECT_NE(text.find(name), std::string::npos) << text;
+        EXPECT_NE(text.find("until the end of the loop body"), std::string::npos);
+      }
+    };
+    expect_error("gather_for_metrics", [&] {
+      accelerator.gather_for_metrics(rows);
+    });
+    expect_error("reduce_for_metrics", [&] {
+      accelerator.reduce_for_metrics(rows.mean());
+    });
+    expect_error("backward", [&] { accelerator.backward(rows.mean()); });
+    expect_error("global_batch_size", [&] {
+      accelerator.global_batch_size(rows);
+    });
+  }
+  // A pass that has ended leaves no doubt: these are complete values.
+  const auto number = torch::ones({});
+  EXPECT_TRUE(accelerator.reduce_for_metrics(number).is_same(number));
+}
+
+TEST(LeftEarly, WhatComesBehindTheGuardIsAnError) {
+  accel::test::run_and_expect_success("step_ended_too_early", 2);
+}
+
+ACCEL_RANK_FUNCTION(window_left_open) {
+  Accelerator accelerator(
+      AcceleratorOptions(kMatch).gradient_accumulation_steps(2));
+  torch::nn::Linear model(2, 1);
+  model->to(torch::kDouble);
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : model->parameters()) {
+      parameter.fill_(0.25);
+    }
+  }
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(
+      model->parameters(), 0.01);
+  accelerator.prepare(model, optimizer);
+  const auto micro_step = [&](const torch::data::Example<>& batch) {
+    auto step = accelerator.accumulate(model);
+    accelerator.backward(model->forward(batch.data).pow(2).mean());
+    optimizer.step();
+    optimizer.zero_grad();
+  };
+  auto loader = numbers_loader(12, 4);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    int batches = 0;
+    for (auto& batch : *loader) {
+      micro_step(batch);
+      if (++batches == 1) {
+        break;
+      }
+    }
+  }
+  // Two micro-steps, one in each pass, over samples 0 to 3: one step.
+  auto reference = torch::full({1, 2}, 0.25, torch::kDouble).requires_grad_();
+  auto bias = torch::full({1}, 0.25, torch::kDouble).requires_grad_();
+  const auto x = torch::arange(4, torch::kDouble).unsqueeze(1).expand({4, 2});
+  torch::linear(x, reference, bias).pow(2).mean().backward();
+  EXPECT_TRUE(torch::allclose(
+      model->weight, reference.detach() - 0.01 * reference.grad()));
+  EXPECT_TRUE(
+      torch::allclose(model->bias, bias.detach() - 0.01 * bias.grad()));
+}
+
+TEST(LeftEarly, AnOpenWindowGoesOnInTheNextLoop) {
+  for (const int world : {1, 2, 3}) {
+    accel::test::run_and_expect_success("window_left_open", world);
+  }
+}
