@@ -7,12 +7,14 @@ Substitutions:
   %examples       the project's examples/
   %migrate_corpus test/migrate-corpus; %libtorch and %clangxx_program are for its options
   %edit_tests     the unit tests of the edit stage
-  FileCheck, not, split-file: LLVM's
+  %docs           the project's docs/
+  FileCheck, not, split-file, clang-apply-replacements: LLVM's
 
 A test works on files of its own (split-file %s %t, or a copy of something in
 Inputs/): what a migration inserts must not meet CHECK lines.
 """
 
+import importlib.util
 import os
 import sys
 
@@ -56,14 +58,24 @@ config.substitutions += [
     ("%torch_flags", torch_flags),
     ("%clangxx", f"{clangxx} -fsyntax-only {torch_flags} -I {accel_include}"),
     ("%examples", os.path.join(config.accel_source_dir, "examples")),
+    ("%docs", os.path.join(config.accel_source_dir, "docs")),
     (word("FileCheck"), f"{tool('FileCheck')} -dump-input=fail"),
     (word("not"), tool("not")),
     (word("split-file"), tool("split-file")),
 ]
 
+# Not needed to build, so perhaps not there; scripts/setup installs both.
+if os.path.exists(os.path.join(config.llvm_tools_dir, "clang-apply-replacements")):
+    config.available_features.add("clang-apply-replacements")
+    config.substitutions.append((word("clang-apply-replacements"), tool("clang-apply-replacements")))
+if importlib.util.find_spec("jsonschema"):
+    config.available_features.add("jsonschema")
+
 # Nothing of the person's own: a configuration file, a cache, a LibTorch.
 config.environment["CLANG_NO_DEFAULT_CONFIG"] = "1"
 config.environment["XDG_CACHE_HOME"] = os.path.join(config.accel_exec_root, "cache")
 config.environment["LC_ALL"] = "C.UTF-8"
+if "ACCEL_SARIF_SCHEMA" in os.environ:
+    config.environment["ACCEL_SARIF_SCHEMA"] = os.environ["ACCEL_SARIF_SCHEMA"]
 for name in ("ACCEL_LIBTORCH", "ACCEL_MIGRATE_RESOURCE_DIR", "CPATH", "CPLUS_INCLUDE_PATH"):
     config.environment.pop(name, None)

@@ -73,6 +73,18 @@ struct CommandLine {
   cl::opt<std::string> Explain{"explain", cl::value_desc("ID"),
                                cl::cat(Category),
                                cl::desc("Print the page of a finding or rule")};
+  cl::opt<SessionOptions::Format> Format{
+      "format", cl::cat(Category), cl::init(SessionOptions::Text),
+      cl::desc("What to print on the standard output:"),
+      cl::values(
+          clEnumValN(SessionOptions::Text, "text",
+                     "a diff, or what --check lists (default)"),
+          clEnumValN(SessionOptions::Json, "json",
+                     "changes and findings as JSON (docs/accel-migrate.md)"),
+          clEnumValN(SessionOptions::Sarif, "sarif",
+                     "the same as SARIF 2.1.0, for editors and forges"),
+          clEnumValN(SessionOptions::Yaml, "yaml",
+                     "the same for clang-apply-replacements"))};
   cl::opt<bool> Quiet{
       "quiet", cl::cat(Category),
       cl::desc("Say nothing on the standard error but errors and refusals")};
@@ -202,6 +214,7 @@ int main(int argc, char **argv) {
                     : Line.Check            ? SessionOptions::Check
                     : Line.OutRoot.empty()  ? SessionOptions::Diff
                                             : SessionOptions::Tree;
+  Options.TheFormat = Line.Format;
   Options.Files = Line.Files;
   Options.OutRoot = Line.OutRoot;
   Options.StateDir = Line.StateDir;

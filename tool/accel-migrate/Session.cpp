@@ -30,14 +30,19 @@ private:
   void analyse(const std::string &File);
   void verify(EditGroup &Group);
   bool verifyUnit(EditGroup &Group, size_t Unit, const TextOverlay &NewTexts);
-  void report(const EditGroup &Group);
-  void reportUnchanged(const UnitPlan &Unit);
+  Outcome outcomeOf(size_t Index, const EditGroup &Group) const;
+  void makeRecord(std::vector<EditGroup> Groups);
+  void tell();
   void emit(ArrayRef<FileEdit> Edits);
+  Error write(ArrayRef<FileEdit> Edits);
+  void print(ArrayRef<FileEdit> Edits);
   void summarize(size_t Changed, size_t Refused);
   void count(ParseTimes &Sum, const ParsedUnit &Unit);
   void printStats();
 
-  void raise(ExitCode Code) { Exit = std::max(Exit, Code); }
+  void raise(ExitCode Code) {
+    Record.ExitCode = std::max<int>(Record.ExitCode, Code);
+  }
   raw_ostream &talk() { return Options.Quiet ? nulls() : errs(); }
   PlanOptions planOptions() {
     PlanOptions Result;
@@ -58,7 +63,9 @@ private:
       std::chrono::steady_clock::now();
   std::unique_ptr<Frontend> TheFrontend;
   std::vector<UnitPlan> Units;
-  ExitCode Exit = ExitDone;
+  /// How each unit was read.
+  std::vector<ParsedUnit::Status> States;
+  RunRecord Record;
   ParseTimes Analysis, Verification;
   double WriteSeconds = 0;
   unsigned Parses = 0, ParsesWithPrefix = 0;
@@ -115,6 +122,7 @@ void Session::analyse(const std::string &File) {
   }
   append_range(Unit.ThePlan.Findings, Parsed.Notes);
   Unit.Files = std::move(Parsed.UserFiles);
+  States.push_back(Parsed.State);
   Units.push_back(std::move(Unit));
 }
 
@@ -179,67 +187,126 @@ void Session::verify(EditGroup &Group) {
     }
 }
 
-void Session::reportUnchanged(const UnitPlan &Unit) {
-  std::string Name = displayPath(Unit.MainFile);
+Outcome Session::outcomeOf(size_t Index, const EditGroup &Group) const {
+  const UnitPlan &Unit = Units[Index];
+  switch (States[Index]) {
+  case ParsedUnit::Status::Rejected:
+    return Outcome::DoesNotCompile;
+  case ParsedUnit::Status::Crashed:
+    return Outcome::Crashed;
+  case ParsedUnit::Status::Parsed:
+    break;
+  }
+  if (Group.Refused)
+    return Outcome::Refused;
   if (Unit.ThePlan.AlreadyMigrated)
-    talk() << Name << ": already migrated, nothing to do\n";
-  else if (!Unit.ThePlan.HasTraining)
-    talk() << Name << ": no training code found: nothing here computes "
-                      "gradients or steps an optimizer\n";
-  else
-    talk() << Name << ": nothing to do\n";
+    return Outcome::AlreadyMigrated;
+  if (!Unit.ThePlan.HasTraining)
+    return Outcome::NoTraining;
+  return any_of(Group.Files,
+                [&](const FileEdit &Edit) { return Unit.Files.count(Edit.File); })
+             ? Outcome::Migrated
+             : Outcome::NothingToDo;
 }
 
-void Session::report(const EditGroup &Group) {
-  auto Print = [&](const Finding &F) {
-    raw_ostream &OS = F.Level == Severity::Refusal ? errs() : talk();
-    printFinding(OS, F, Options.ColorErr);
+static bool isSame(const Finding &A, const Finding &B) {
+  return A.Id == B.Id && A.Range.File == B.Range.File &&
+         A.Range.Offset == B.Range.Offset && A.Message == B.Message;
+}
+
+/// Puts down what was found, by units and groups.
+void Session::makeRecord(std::vector<EditGroup> Groups) {
+  Record.Mode = Options.TheMode == SessionOptions::Diff    ? "diff"
+                : Options.TheMode == SessionOptions::Check ? "check"
+                : Options.TheMode == SessionOptions::Write ? "write"
+                                                           : "tree";
+  Record.MatchSingleDevice = Options.MatchSingleDevice;
+  auto Add = [&](const Finding &F) {
+    // Units that share a header say the same about it.
+    if (none_of(Record.Findings,
+                [&](const Finding &Known) { return isSame(F, Known); }))
+      Record.Findings.push_back(F);
   };
-  for (size_t Unit : Group.Units) {
-    const Plan &P = Units[Unit].ThePlan;
-    for_each(P.Findings, Print);
-    if (!Group.Refused && P.Changes.empty() && P.NeedInclude.empty())
-      reportUnchanged(Units[Unit]);
+  Record.Units.resize(Units.size());
+  for (const EditGroup &Group : Groups) {
+    for (size_t Unit : Group.Units) {
+      Record.Units[Unit] = {Units[Unit].MainFile, outcomeOf(Unit, Group)};
+      for_each(Units[Unit].ThePlan.Findings, Add);
+    }
+    for_each(Group.Problems, Add);
+    if (Group.Refused)
+      raise(ExitRefused);
   }
-  for_each(Group.Problems, Print);
-  if (Group.Refused)
-    raise(ExitRefused);
+  for (const UnitPlan &Unit : Units)
+    Record.Texts.insert(Unit.Files.begin(), Unit.Files.end());
+  Record.Groups = std::move(Groups);
+}
+
+/// Says on the standard error what there is to say.
+void Session::tell() {
+  for (const Finding &F : Record.Findings)
+    printFinding(F.Level == Severity::Refusal ? errs() : talk(), F,
+                 Options.ColorErr);
+  for (const UnitRecord &Unit : Record.Units) {
+    StringRef What =
+        Unit.Result == Outcome::AlreadyMigrated
+            ? "already migrated, nothing to do"
+        : Unit.Result == Outcome::NoTraining
+            ? "no training code found: nothing here computes gradients or "
+              "steps an optimizer"
+        : Unit.Result == Outcome::NothingToDo ? "nothing to do"
+                                              : "";
+    if (!What.empty())
+      talk() << displayPath(Unit.File) << ": " << What << '\n';
+  }
+}
+
+Error Session::write(ArrayRef<FileEdit> Edits) {
+  if (Options.TheMode == SessionOptions::Write)
+    return writeInPlace(Edits, Options.StateDir);
+  if (Options.TheMode != SessionOptions::Tree)
+    return Error::success();
+  std::vector<std::string> Files = Options.Files;
+  for (const FileEdit &Edit : Edits)
+    Files.push_back(Edit.File);
+  return writeTree(Edits, commonFolder(Files), Options.OutRoot);
+}
+
+/// The product, on the standard output.
+void Session::print(ArrayRef<FileEdit> Edits) {
+  switch (Options.TheFormat) {
+  case SessionOptions::Json:
+    return printJson(outs(), Record);
+  case SessionOptions::Sarif:
+    return printSarif(outs(), Record);
+  case SessionOptions::Yaml:
+    return printYaml(outs(), Record);
+  case SessionOptions::Text:
+    break;
+  }
+  for (const FileEdit &Edit : Edits)
+    if (Options.TheMode == SessionOptions::Diff)
+      printDiff(outs(), Edit, Options.ColorOut);
+    else if (Options.TheMode == SessionOptions::Check)
+      outs() << displayPath(Edit.File) << '\n';
 }
 
 void Session::emit(ArrayRef<FileEdit> Edits) {
   double Before = seconds();
-  Error E = Error::success();
-  switch (Options.TheMode) {
-  case SessionOptions::Diff:
-    for (const FileEdit &Edit : Edits)
-      printDiff(outs(), Edit, Options.ColorOut);
-    break;
-  case SessionOptions::Check:
-    for (const FileEdit &Edit : Edits)
-      outs() << displayPath(Edit.File) << '\n';
-    if (!Edits.empty())
-      raise(ExitRefused);
-    break;
-  case SessionOptions::Write:
-    E = writeInPlace(Edits, Options.StateDir);
-    break;
-  case SessionOptions::Tree: {
-    std::vector<std::string> Files = Options.Files;
-    for (const FileEdit &Edit : Edits)
-      Files.push_back(Edit.File);
-    E = writeTree(Edits, commonFolder(Files), Options.OutRoot);
-    break;
-  }
-  }
-  outs().flush();
-  if (!E && outs().has_error()) {
-    E = createStringError(outs().error(), "standard output: " +
-                                              outs().error().message());
-    outs().clear_error();
-  }
-  if (E) {
+  if (Options.TheMode == SessionOptions::Check && !Edits.empty())
+    raise(ExitRefused);
+  auto Fail = [&](Error E) {
     errs() << "accel-migrate: error: " << toString(std::move(E)) << '\n';
     raise(ExitInternal);
+  };
+  if (Error E = write(Edits))
+    Fail(std::move(E));
+  print(Edits);
+  outs().flush();
+  if (outs().has_error()) {
+    std::error_code Code = outs().error();
+    outs().clear_error();
+    Fail(createStringError(Code, "standard output: " + Code.message()));
   }
   WriteSeconds = seconds() - Before;
 }
@@ -292,11 +359,14 @@ int Session::run() {
   std::vector<EditGroup> Groups = mergePlans(
       Units, [&](StringRef Path) { return TheFrontend->mayEdit(Path); });
 
+  for (EditGroup &Group : Groups)
+    verify(Group);
+  makeRecord(std::move(Groups));
+  tell();
+
   std::vector<FileEdit> Edits;
   size_t Changed = 0, Refused = 0;
-  for (EditGroup &Group : Groups) {
-    verify(Group);
-    report(Group);
+  for (const EditGroup &Group : Record.Groups) {
     if (Group.Refused)
       Refused += Group.Units.size();
     for (size_t Unit : Group.Units)
@@ -306,10 +376,10 @@ int Session::run() {
     append_range(Edits, Group.Files);
   }
   emit(Edits);
-  summarize(Exit == ExitInternal ? 0 : Changed, Refused);
+  summarize(Record.ExitCode == ExitInternal ? 0 : Changed, Refused);
   if (Options.Stats)
     printStats();
-  return Exit;
+  return Record.ExitCode;
 }
 
 int runSession(SessionOptions Options) {

@@ -21,6 +21,10 @@ enum ExitCode {
 struct SessionOptions {
   enum Mode { Diff, Write, Tree, Check };
   Mode TheMode = Diff;
+  /// What stands on the standard output: the diff (or the list of --check), or
+  /// the record of the run.
+  enum Format { Text, Json, Sarif, Yaml };
+  Format TheFormat = Text;
   std::vector<std::string> Files;
   std::string OutRoot;
   std::string StateDir;

@@ -219,25 +219,58 @@ TEST(Diff, SeparatesDistantChangesAndJoinsNearOnes) {
   auto At = [&](const char *Line) { return unsigned(Before.find(Line)) + 1; };
   EXPECT_EQ(diff(Before, {change(At("\n5\n"), 1, "five"), change(At("\n9\n"), 1, "nine"),
                           change(At("\n29\n"), 0, "new\n")}),
-            "--- /p/a.cpp\n+++ /p/a.cpp\n"
-            "@@ -2,11 +2,11 @@ why\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n-9\n+nine\n 10\n 11\n 12\n"
-            "@@ -26,5 +26,6 @@ why\n 26\n 27\n 28\n+new\n 29\n 30\n");
+            "# /p/a.cpp:5: why [rule]\n# /p/a.cpp:29: why [rule]\n--- a/p/a.cpp\n+++ b/p/a.cpp\n"
+            "@@ -2,11 +2,11 @@ why [rule]\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n-9\n+nine\n 10\n 11\n 12\n"
+            "@@ -26,5 +26,6 @@ why [rule]\n 26\n 27\n 28\n+new\n 29\n 30\n");
 }
 
 TEST(Diff, RemovesAndAddsLines) {
   EXPECT_EQ(diff("a\nb\nc\nd\n", {change(2, 4, "")}),
-            "--- /p/a.cpp\n+++ /p/a.cpp\n@@ -1,4 +1,2 @@ why\n a\n-b\n-c\n d\n");
+            "# /p/a.cpp:2: why [rule]\n--- a/p/a.cpp\n+++ b/p/a.cpp\n@@ -1,4 +1,2 @@ why [rule]\n a\n-b\n-c\n d\n");
   EXPECT_EQ(diff("a\nb\n", {change(2, 1, "x\ny"), change(1, 0, ";")}),
-            "--- /p/a.cpp\n+++ /p/a.cpp\n@@ -1,2 +1,3 @@ why\n-a\n-b\n+a;\n+x\n+y\n");
+            "# /p/a.cpp:1: why [rule]\n--- a/p/a.cpp\n+++ b/p/a.cpp\n@@ -1,2 +1,3 @@ why [rule]\n-a\n-b\n+a;\n+x\n+y\n");
 }
 
 TEST(Diff, SaysWhereTheLastLineHasNoEnd) {
   EXPECT_EQ(diff("a\nb", {change(2, 1, "c")}),
-            "--- /p/a.cpp\n+++ /p/a.cpp\n@@ -1,2 +1,2 @@ why\n a\n-b\n\\ No newline at end of "
+            "# /p/a.cpp:2: why [rule]\n--- a/p/a.cpp\n+++ b/p/a.cpp\n@@ -1,2 +1,2 @@ why [rule]\n a\n-b\n\\ No newline at end of "
             "file\n+c\n\\ No newline at end of file\n");
   EXPECT_EQ(diff("a", {change(1, 0, "\nb")}),
-            "--- /p/a.cpp\n+++ /p/a.cpp\n@@ -1,1 +1,2 @@ why\n-a\n\\ No newline at end of file\n"
+            "# /p/a.cpp:1: why [rule]\n--- a/p/a.cpp\n+++ b/p/a.cpp\n@@ -1,1 +1,2 @@ why [rule]\n-a\n\\ No newline at end of file\n"
             "+a\n+b\n\\ No newline at end of file\n");
+}
+
+TEST(Diff, NamesTheRulesOfAHunkWithSeveralReasons) {
+  Change Second = change(2, 1, "B");
+  Second.Rule = "other";
+  Second.Why = "because";
+  EXPECT_EQ(diff("a\nb\n", {change(0, 1, "A"), Second}),
+            "# /p/a.cpp:1: why [rule]\n# /p/a.cpp:2: because [other]\n"
+            "--- a/p/a.cpp\n+++ b/p/a.cpp\n@@ -1,2 +1,2 @@ [rule, other], see above\n"
+            "-a\n-b\n+A\n+B\n");
+}
+
+static std::string separated(std::string Before, std::vector<Change> Changes) {
+  FileEdit Edit;
+  Edit.Before = std::move(Before);
+  Change Culprit;
+  Edit.After = llvm::cantFail(applyChanges(Edit.Before, Changes, Culprit));
+  Edit.Changes = std::move(Changes);
+  std::string Text;
+  for (const Change &C : separateChanges(Edit))
+    Text += std::to_string(C.Range.Offset) + "+" + std::to_string(C.Range.Length) +
+            "=" + C.Replacement + "(" + C.Rule + "/" + C.Why + ") ";
+  return Text;
+}
+
+TEST(SeparateChanges, JoinsWhatMeets) {
+  Change Other = change(3, 1, "D");
+  Other.Rule = "other";
+  // Two insertions at one place, one that ends where the next begins, and one
+  // a character away.
+  EXPECT_EQ(separated("abcdefg", {change(1, 0, "x"), change(1, 0, "y"), change(2, 1, "C"), Other,
+                                  change(5, 1, "F")}),
+            "1+0=xy(rule/why) 2+2=CD(rule, other/why) 5+1=F(rule/why) ");
 }
 
 TEST(Paths, CommonFolder) {
