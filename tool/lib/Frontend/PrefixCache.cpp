@@ -2,9 +2,14 @@
 
 #include "PrefixCache.h"
 
+#include "PrefixUses.h"
+
+#include "clang/AST/ASTConsumer.h"
+#include "clang/AST/DeclTemplate.h"
 #include "clang/Basic/Version.h"
 #include "clang/Frontend/CompilerInstance.h"
 #include "clang/Frontend/FrontendActions.h"
+#include "clang/Frontend/MultiplexConsumer.h"
 #include "clang/Frontend/Utils.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CachePruning.h"
@@ -107,6 +112,55 @@ static std::string keyOf(ArrayRef<std::string> CC1Args,
   return toHex(Hash.final(), /*LowerCase=*/true).substr(0, 32);
 }
 
+namespace {
+
+/// Leaves out the bodies of functions that are no templates: nothing in them
+/// depends on the user's code. Templates keep theirs, so that what the user's
+/// code does with them is checked. Bodies that decide about types or constants
+/// are parsed by Clang in any case.
+class PrefixConsumer : public ASTConsumer {
+public:
+  PrefixConsumer(CompilerInstance &Compiler, PrefixUses &Uses)
+      : Compiler(Compiler), Uses(Uses) {}
+
+  bool shouldSkipFunctionBody(Decl *D) override {
+    const FunctionDecl *Function = D->getAsFunction();
+    return Function && !Function->isTemplated();
+  }
+
+  void HandleTranslationUnit(ASTContext &) override {
+    Uses.addIdentifiers(Compiler.getPreprocessor());
+  }
+
+private:
+  CompilerInstance &Compiler;
+  PrefixUses &Uses;
+};
+
+class PrefixAction : public GeneratePCHAction {
+public:
+  explicit PrefixAction(PrefixUses &Uses) : Uses(Uses) {}
+
+  std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance &Compiler,
+                                                 StringRef File) override {
+    Uses.watch(Compiler);
+    std::vector<std::unique_ptr<ASTConsumer>> Consumers;
+    Consumers.push_back(GeneratePCHAction::CreateASTConsumer(Compiler, File));
+    if (!Consumers.back())
+      return nullptr;
+    Consumers.push_back(std::make_unique<PrefixConsumer>(Compiler, Uses));
+    return std::make_unique<MultiplexConsumer>(std::move(Consumers));
+  }
+
+private:
+  PrefixUses &Uses;
+};
+
+} // namespace
+
+/// Where what PrefixUses knows of a precompiled header lies.
+static std::string usesPath(StringRef Path) { return (Path + ".uses").str(); }
+
 static bool precompile(std::unique_ptr<CompilerInvocation> Invocation,
                        StringRef Directory, StringRef Path) {
   SmallString<256> Temporary;
@@ -116,41 +170,97 @@ static bool precompile(std::unique_ptr<CompilerInvocation> Invocation,
   Invocation->getFrontendOpts().ProgramAction = frontend::GeneratePCH;
   Invocation->getFrontendOpts().OutputFile = std::string(Temporary);
   Invocation->getFrontendOpts().DisableFree = false;
-  // Without it every user of the header instantiates what the header needs,
-  // which takes longer than all the rest.
-  Invocation->getLangOpts().PCHInstantiateTemplates = true;
+  // The consumer decides which.
+  Invocation->getFrontendOpts().SkipFunctionBodies = true;
 
+  PrefixUses Uses;
   CompilerInstance Compiler;
   Compiler.setInvocation(std::move(Invocation));
   Compiler.createDiagnostics(new IgnoringDiagConsumer);
   IntrusiveRefCntPtr<vfs::FileSystem> FS = vfs::createPhysicalFileSystem();
   FS->setCurrentWorkingDirectory(Directory);
   Compiler.createFileManager(FS);
-  GeneratePCHAction Action;
+  PrefixAction Action(Uses);
   bool Good = Compiler.ExecuteAction(Action) &&
-              !Compiler.getDiagnostics().hasErrorOccurred() &&
-              !sys::fs::rename(Temporary, Path);
+              !Compiler.getDiagnostics().hasErrorOccurred();
+  if (Good)
+    if (Error E = Uses.write(usesPath(Path))) {
+      consumeError(std::move(E));
+      Good = false;
+    }
+  Good = Good && !sys::fs::rename(Temporary, Path);
   if (!Good)
     sys::fs::remove(Temporary);
   return Good;
 }
 
-std::string PrefixCache::get(const UnitCommand &Command) {
-  if (Dir.empty() || Command.TorchDirs.empty())
-    return "";
+/// A macro that LibTorch's headers or the system's are likely to test.
+static bool isLikelyTested(StringRef Macro) {
+  return Macro == "NDEBUG" || any_of(std::initializer_list<StringRef>{
+                                  "_", "USE_", "TORCH_", "C10_", "AT_", "ATEN_",
+                                  "CAFFE2_", "PYTORCH_", "FMT_"},
+                              [&](StringRef Start) {
+                                return Macro.starts_with(Start);
+                              });
+}
+
+/// A command without the include folders and macros that are the project's own.
+struct CommonCommand {
+  UnitCommand Command;
+  std::vector<std::string> Folders, Macros; ///< What was left out.
+};
+
+static CommonCommand commonPart(const UnitCommand &Full) {
+  CommonCommand Result;
+  Result.Command = Full;
+  std::vector<std::string> &Kept = Result.Command.Arguments;
+  Kept.clear();
+  for (size_t I = 0; I < Full.Arguments.size(); ++I) {
+    StringRef Word = Full.Arguments[I];
+    bool TakesFolder = Word == "-I" || Word == "-isystem" ||
+                       Word == "-iquote" || Word == "-idirafter";
+    if (TakesFolder && I + 1 != Full.Arguments.size()) {
+      const std::string &Dir = Full.Arguments[++I];
+      if (is_contained(Full.TorchDirs, realPath(Dir))) {
+        Kept.push_back(Word.str());
+        Kept.push_back(Dir);
+      } else {
+        Result.Folders.push_back(Dir);
+      }
+      continue;
+    }
+    StringRef Macro = Word;
+    if (Macro.consume_front("-D")) {
+      bool IsApart = Macro.empty() && I + 1 != Full.Arguments.size();
+      if (IsApart)
+        Macro = Full.Arguments[I + 1];
+      StringRef Name = Macro.take_until([](char C) { return C == '=' || C == '('; });
+      if (!isLikelyTested(Name)) {
+        Result.Macros.push_back(Name.str());
+        I += IsApart;
+        continue;
+      }
+    }
+    Kept.push_back(Word.str());
+  }
+  return Result;
+}
+
+/// The precompiled header for exactly these flags.
+std::string PrefixCache::make(const UnitCommand &Command) {
   std::vector<std::string> CC1Args;
   std::unique_ptr<CompilerInvocation> Invocation =
       prefixInvocation(Command, Header, CC1Args);
   if (!Invocation)
     return "";
   std::string Key = keyOf(CC1Args, Command);
-  auto [Entry, IsNew] = Known.try_emplace(Key);
+  auto [Entry, IsNew] = Made.try_emplace(Key);
   if (!IsNew)
     return Entry->second;
 
   SmallString<256> Path(Dir);
   sys::path::append(Path, FilePrefix + Key + ".pch");
-  while (!sys::fs::exists(Path)) {
+  while (!sys::fs::exists(Path) || !sys::fs::exists(usesPath(Path))) {
     LockFileManager Lock(Path);
     if (Lock.getState() == LockFileManager::LFS_Shared &&
         Lock.waitForUnlock(LockSeconds) != LockFileManager::Res_Timeout)
@@ -161,18 +271,43 @@ std::string PrefixCache::get(const UnitCommand &Command) {
     if (!precompile(std::move(Invocation), Command.Directory, Path))
       return "";
     CachePruningPolicy Policy;
-    Policy.MaxSizeFiles = 12;
+    Policy.MaxSizeFiles = 24; // Two for each precompiled header.
     Policy.MaxSizePercentageOfAvailableSpace = 25;
     pruneCache(Dir, Policy);
+    break;
   }
-  Entry->second = std::string(Path);
-  return Entry->second;
+  return Entry->second = std::string(Path);
+}
+
+std::string PrefixCache::get(const UnitCommand &Command) {
+  if (Dir.empty() || Command.TorchDirs.empty())
+    return "";
+  std::lock_guard<std::mutex> Guard(Mutex);
+  auto [Entry, IsNew] = Known.try_emplace(
+      Command.Directory + '\0' + join(Command.Arguments, StringRef("\0", 1)));
+  if (!IsNew)
+    return Entry->second;
+  CommonCommand Common = commonPart(Command);
+  std::string Path = make(Common.Command);
+  if (!Path.empty() && !(Common.Folders.empty() && Common.Macros.empty())) {
+    std::optional<PrefixUses> Uses = PrefixUses::read(usesPath(Path));
+    bool Fits = Uses &&
+                none_of(Common.Folders,
+                        [&](StringRef Dir) { return Uses->mayComeFrom(Dir); }) &&
+                none_of(Common.Macros,
+                        [&](StringRef Name) { return Uses->mentions(Name); });
+    if (!Fits)
+      Path = make(Command);
+  }
+  return Entry->second = Path;
 }
 
 void PrefixCache::discard(StringRef Path) {
+  std::lock_guard<std::mutex> Guard(Mutex);
   sys::fs::remove(Path);
-  for (auto Entry = Known.begin(); Entry != Known.end();)
-    Entry = Entry->second == Path ? Known.erase(Entry) : std::next(Entry);
+  for (auto *Map : {&Made, &Known})
+    for (auto Entry = Map->begin(); Entry != Map->end();)
+      Entry = Entry->second == Path ? Map->erase(Entry) : std::next(Entry);
 }
 
 } // namespace accel::migrate

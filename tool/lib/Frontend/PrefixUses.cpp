@@ -1,0 +1,99 @@
+//===- PrefixUses.cpp - What LibTorch's headers ask for -------------------===//
+
+#include "PrefixUses.h"
+
+#include "clang/Frontend/CompilerInstance.h"
+#include "clang/Lex/PPCallbacks.h"
+#include "clang/Lex/Preprocessor.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+
+using namespace llvm;
+using namespace clang;
+
+namespace accel::migrate {
+
+/// Written behind everything else, so that half a file is not taken for one.
+static constexpr llvm::StringLiteral LastLine = "#end";
+
+class PrefixUses::Watch : public PPCallbacks {
+public:
+  Watch(PrefixUses &Uses, const SourceManager &SM) : Uses(Uses), SM(SM) {}
+
+  void InclusionDirective(SourceLocation Hash, const Token &, StringRef Name,
+                          bool IsAngled, CharSourceRange, OptionalFileEntryRef,
+                          StringRef SearchPath, StringRef, const clang::Module *,
+                          bool, SrcMgr::CharacteristicKind) override {
+    // What lies beside the header that includes it is found before any folder
+    // is searched.
+    OptionalFileEntryRef Includer =
+        SM.getFileEntryRefForID(SM.getFileID(SM.getExpansionLoc(Hash)));
+    if (!IsAngled && Includer && Includer->getDir().getName() == SearchPath)
+      return;
+    Uses.Includes.insert(Name.str());
+  }
+
+  void HasInclude(SourceLocation, StringRef Name, bool, OptionalFileEntryRef,
+                  SrcMgr::CharacteristicKind) override {
+    Uses.Includes.insert(Name.str());
+  }
+
+private:
+  PrefixUses &Uses;
+  const SourceManager &SM;
+};
+
+void PrefixUses::watch(CompilerInstance &Compiler) {
+  Compiler.getPreprocessor().addPPCallbacks(
+      std::make_unique<Watch>(*this, Compiler.getSourceManager()));
+}
+
+void PrefixUses::addIdentifiers(Preprocessor &PP) {
+  for (const auto &Entry : PP.getIdentifierTable())
+    Identifiers.insert(Entry.getKey());
+}
+
+Error PrefixUses::write(StringRef Path) const {
+  return writeToOutput(Path, [&](raw_ostream &OS) {
+    for (const std::string &Name : Includes)
+      OS << '<' << Name << '\n';
+    for (const auto &Entry : Identifiers)
+      OS << Entry.getKey() << '\n';
+    OS << LastLine << '\n';
+    return Error::success();
+  });
+}
+
+std::optional<PrefixUses> PrefixUses::read(StringRef Path) {
+  auto Buffer = MemoryBuffer::getFile(Path);
+  if (!Buffer)
+    return std::nullopt;
+  PrefixUses Uses;
+  StringRef Text = (*Buffer)->getBuffer(), Line;
+  while (!Text.empty()) {
+    std::tie(Line, Text) = Text.split('\n');
+    if (Line == LastLine)
+      return Uses;
+    if (Line.consume_front("<"))
+      Uses.Includes.insert(Line.str());
+    else
+      Uses.Identifiers.insert(Line);
+  }
+  return std::nullopt;
+}
+
+bool PrefixUses::mayComeFrom(StringRef Dir) const {
+  // Most folders hold none of the names' first parts.
+  StringMap<bool> Holds;
+  return any_of(Includes, [&](StringRef Name) {
+    StringRef First = Name.take_until([](char C) { return C == '/'; });
+    auto [Entry, IsNew] = Holds.try_emplace(First);
+    if (IsNew)
+      Entry->second = sys::fs::exists(Dir + "/" + First);
+    return Entry->second && sys::fs::exists(Dir + "/" + Name) &&
+           !sys::fs::is_directory(Dir + "/" + Name);
+  });
+}
+
+} // namespace accel::migrate
