@@ -2,6 +2,8 @@
 
 #include "Session.h"
 
+#include "Programs.h"
+
 #include "accel/migrate/Findings.h"
 #include "accel/migrate/Report.h"
 #include "accel/migrate/Write.h"
@@ -12,6 +14,7 @@
 #include "llvm/Support/FormatVariadic.h"
 
 #include <chrono>
+#include <set>
 
 using namespace llvm;
 
@@ -27,16 +30,20 @@ public:
 
 private:
   bool resolveFiles();
-  void analyse(const std::string &File);
+  void analyse();
   void verify(EditGroup &Group);
-  bool verifyUnit(EditGroup &Group, size_t Unit, const TextOverlay &NewTexts);
+  bool verifySources(EditGroup &Group, const UnitPlan &Unit,
+                     const std::vector<std::string> &Sources,
+                     const TextOverlay &NewTexts, UnitCallback OnUnit);
+  bool verifyUnit(EditGroup &Group, const UnitPlan &Unit,
+                  const TextOverlay &NewTexts);
   Outcome outcomeOf(size_t Index, const EditGroup &Group) const;
   void makeRecord(std::vector<EditGroup> Groups);
   void tell();
   void emit(ArrayRef<FileEdit> Edits);
   Error write(ArrayRef<FileEdit> Edits);
   void print(ArrayRef<FileEdit> Edits);
-  void summarize(size_t Changed, size_t Refused);
+  void summarize(size_t All, size_t Changed, size_t Refused);
   void count(ParseTimes &Sum, const ParsedUnit &Unit);
   void printStats();
 
@@ -62,9 +69,8 @@ private:
   std::chrono::steady_clock::time_point Start =
       std::chrono::steady_clock::now();
   std::unique_ptr<Frontend> TheFrontend;
+  std::unique_ptr<Programs> ThePrograms;
   std::vector<UnitPlan> Units;
-  /// How each unit was read.
-  std::vector<ParsedUnit::Status> States;
   RunRecord Record;
   ParseTimes Analysis, Verification;
   double WriteSeconds = 0;
@@ -106,24 +112,17 @@ void Session::count(ParseTimes &Sum, const ParsedUnit &Unit) {
   ParsesWithPrefix += Unit.UsedPrefix;
 }
 
-void Session::analyse(const std::string &File) {
-  UnitPlan Unit;
-  Unit.MainFile = File;
-  ParsedUnit Parsed = TheFrontend->parse(
-      File, {}, [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
-        Unit.ThePlan = planMigration(Context, PP, planOptions());
-      });
-  count(Analysis, Parsed);
-  if (Parsed.State != ParsedUnit::Status::Parsed) {
-    raise(Parsed.State == ParsedUnit::Status::Crashed ? ExitInternal
-                                                      : ExitDoesNotCompile);
-    Unit.ThePlan = Plan();
-    Unit.ThePlan.Findings.push_back(Parsed.Problem);
+void Session::analyse() {
+  ThePrograms = std::make_unique<Programs>(
+      *TheFrontend, planOptions(),
+      [this](const ParsedUnit &Parsed) { count(Analysis, Parsed); });
+  Units = ThePrograms->plan(Options.Files);
+  for (const UnitPlan &Unit : Units) {
+    const ParsedUnit::Status State = ThePrograms->stateOf(Unit);
+    if (State != ParsedUnit::Status::Parsed)
+      raise(State == ParsedUnit::Status::Crashed ? ExitInternal
+                                                 : ExitDoesNotCompile);
   }
-  append_range(Unit.ThePlan.Findings, Parsed.Notes);
-  Unit.Files = std::move(Parsed.UserFiles);
-  States.push_back(Parsed.State);
-  Units.push_back(std::move(Unit));
 }
 
 /// The line of a text, without the blanks around it.
@@ -133,16 +132,14 @@ static StringRef lineOf(StringRef Text, unsigned Line) {
   return Text.split('\n').first.trim();
 }
 
-/// Parses a unit with the new texts in place (P3), and plans again: there must
-/// be nothing left to do (P5).
-bool Session::verifyUnit(EditGroup &Group, size_t Unit,
-                         const TextOverlay &NewTexts) {
-  const std::string &File = Units[Unit].MainFile;
-  Plan Second;
-  ParsedUnit Parsed = TheFrontend->parse(
-      File, NewTexts, [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
-        Second = planMigration(Context, PP, planOptions());
-      });
+/// Parses sources with the new texts in place (P3).
+bool Session::verifySources(EditGroup &Group, const UnitPlan &Unit,
+                            const std::vector<std::string> &Sources,
+                            const TextOverlay &NewTexts, UnitCallback OnUnit) {
+  ParsedUnit Parsed =
+      Sources.size() == 1
+          ? TheFrontend->parse(Sources.front(), NewTexts, OnUnit)
+          : TheFrontend->parseProgram(Unit.MainFile, Sources, NewTexts, OnUnit);
   count(Verification, Parsed);
   if (Parsed.State == ParsedUnit::Status::Crashed) {
     raise(ExitInternal);
@@ -157,20 +154,42 @@ bool Session::verifyUnit(EditGroup &Group, size_t Unit,
     if (Text != NewTexts.end() && Error.Line)
       Message += ", in '" + lineOf(Text->second, Error.Line).str() + "'";
     Group.Problems.push_back(makeFinding(
-        "ACL0012", {File, 0, 0}, std::move(Message),
-        "The file is left alone. Please report it, with the file if you can."));
-    return false;
-  }
-  if (!Second.AlreadyMigrated && (!Second.Changes.empty() || Second.refused())) {
-    std::string Rule = Second.Changes.empty() ? Second.Findings.front().Message
-                                              : Second.Changes.front().Rule;
-    Group.Problems.push_back(makeFinding(
-        "ACL0013", {File, 0, 0},
-        "a second run would not leave the migrated text alone (" + Rule + ")",
+        "ACL0012", {Sources.size() == 1 ? Sources.front() : Unit.MainFile, 0, 0},
+        std::move(Message),
         "The file is left alone. Please report it, with the file if you can."));
     return false;
   }
   return true;
+}
+
+/// Parses a unit again, together and then each of its sources that reads
+/// something new by itself, and plans again: there must be nothing left to do
+/// (P5).
+bool Session::verifyUnit(EditGroup &Group, const UnitPlan &Unit,
+                         const TextOverlay &NewTexts) {
+  Plan Second;
+  if (!verifySources(Group, Unit, Unit.Sources, NewTexts,
+                     [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
+                       Second = planMigration(Context, PP, planOptions());
+                     }))
+    return false;
+  if (!Second.AlreadyMigrated && (!Second.Changes.empty() || Second.refused())) {
+    std::string Rule = Second.Changes.empty() ? Second.Findings.front().Message
+                                              : Second.Changes.front().Rule;
+    Group.Problems.push_back(makeFinding(
+        "ACL0013", {Unit.MainFile, 0, 0},
+        "a second run would not leave the migrated text alone (" + Rule + ")",
+        "The file is left alone. Please report it, with the file if you can."));
+    return false;
+  }
+  if (Unit.Sources.size() == 1)
+    return true;
+  return all_of(ThePrograms->readersOf(Unit, NewTexts),
+                [&](const std::string &Source) {
+                  return verifySources(
+                      Group, Unit, {Source}, NewTexts,
+                      [](clang::ASTContext &, clang::Preprocessor &) {});
+                });
 }
 
 void Session::verify(EditGroup &Group) {
@@ -180,7 +199,7 @@ void Session::verify(EditGroup &Group) {
   for (const FileEdit &Edit : Group.Files)
     NewTexts[Edit.File] = Edit.After;
   for (size_t Unit : Group.Units)
-    if (!verifyUnit(Group, Unit, NewTexts)) {
+    if (!verifyUnit(Group, Units[Unit], NewTexts)) {
       Group.Refused = true;
       Group.Files.clear();
       return;
@@ -189,7 +208,7 @@ void Session::verify(EditGroup &Group) {
 
 Outcome Session::outcomeOf(size_t Index, const EditGroup &Group) const {
   const UnitPlan &Unit = Units[Index];
-  switch (States[Index]) {
+  switch (ThePrograms->stateOf(Unit)) {
   case ParsedUnit::Status::Rejected:
     return Outcome::DoesNotCompile;
   case ParsedUnit::Status::Crashed:
@@ -311,11 +330,11 @@ void Session::emit(ArrayRef<FileEdit> Edits) {
   WriteSeconds = seconds() - Before;
 }
 
-void Session::summarize(size_t Changed, size_t Refused) {
+void Session::summarize(size_t All, size_t Changed, size_t Refused) {
   bool Writes = Options.TheMode == SessionOptions::Write ||
                 Options.TheMode == SessionOptions::Tree;
   raw_ostream &OS = talk();
-  OS << Units.size() << (Units.size() == 1 ? " file: " : " files: ") << Changed
+  OS << All << (All == 1 ? " file: " : " files: ") << Changed
      << (Writes ? " changed, " : " to change, ") << Refused << " refused, "
      << format("%.1f s", seconds());
   if (Options.TheMode == SessionOptions::Diff && Changed)
@@ -354,8 +373,7 @@ int Session::run() {
   }
   TheFrontend = std::move(*NewFrontend);
 
-  for (const std::string &File : Options.Files)
-    analyse(File);
+  analyse();
   std::vector<EditGroup> Groups = mergePlans(
       Units, [&](StringRef Path) { return TheFrontend->mayEdit(Path); });
 
@@ -365,18 +383,21 @@ int Session::run() {
   tell();
 
   std::vector<FileEdit> Edits;
-  size_t Changed = 0, Refused = 0;
+  size_t All = 0, Changed = 0, Refused = 0;
   for (const EditGroup &Group : Record.Groups) {
-    if (Group.Refused)
-      Refused += Group.Units.size();
+    std::set<std::string> Sources;
     for (size_t Unit : Group.Units)
-      Changed += any_of(Group.Files, [&](const FileEdit &Edit) {
-        return Edit.File == Units[Unit].MainFile;
-      });
+      Sources.insert(Units[Unit].Sources.begin(), Units[Unit].Sources.end());
+    All += Sources.size();
+    if (Group.Refused)
+      Refused += Sources.size();
+    Changed += count_if(Group.Files, [&](const FileEdit &Edit) {
+      return Sources.count(Edit.File) != 0;
+    });
     append_range(Edits, Group.Files);
   }
   emit(Edits);
-  summarize(Record.ExitCode == ExitInternal ? 0 : Changed, Refused);
+  summarize(All, Record.ExitCode == ExitInternal ? 0 : Changed, Refused);
   if (Options.Stats)
     printStats();
   return Record.ExitCode;

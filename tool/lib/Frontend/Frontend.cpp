@@ -5,6 +5,7 @@
 #include "CompileCommands.h"
 #include "FirstError.h"
 #include "IncludeScan.h"
+#include "MacroLeaks.h"
 #include "PrefixCache.h"
 #include "UserScope.h"
 
@@ -24,6 +25,7 @@
 #include "llvm/Support/Path.h"
 
 #include <chrono>
+#include <set>
 
 using namespace llvm;
 using namespace clang;
@@ -57,7 +59,14 @@ struct Attempt {
   double CallbackSeconds = 0;
   bool CallbackRan = false;
   TextOverlay UserFiles;
+  /// A macro of one source of a program that another one meets.
+  std::string LeakedMacro;
 };
+
+/// The file that stands for a program: it includes the sources.
+std::string programFile(StringRef Main) {
+  return (sys::path::parent_path(Main) + "/.accel-migrate-program.cpp").str();
+}
 
 /// Watches what stands before the first include of <torch/torch.h>.
 class PrefixWatch : public PPCallbacks {
@@ -147,7 +156,7 @@ public:
             SM.getBufferData(File).str());
     }
     if (Compiler.getDiagnostics().hasErrorOccurred() ||
-        (NeedsFit && !Result.PrefixFits))
+        (NeedsFit && !Result.PrefixFits) || !Result.LeakedMacro.empty())
       return;
     auto Start = std::chrono::steady_clock::now();
     Context.setTraversalScope(Scope);
@@ -184,14 +193,18 @@ private:
 class ScopedAction : public ASTFrontendAction {
 public:
   ScopedAction(UserLocations &User, Attempt &Result, bool NeedsFit,
-               UnitCallback OnUnit)
-      : User(User), Result(Result), NeedsFit(NeedsFit), OnUnit(OnUnit) {}
+               ArrayRef<std::string> Sources, UnitCallback OnUnit)
+      : User(User), Result(Result), NeedsFit(NeedsFit), Sources(Sources),
+        OnUnit(OnUnit) {}
 
   std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance &Compiler,
                                                  StringRef) override {
     Preprocessor &PP = Compiler.getPreprocessor();
     PP.addPPCallbacks(std::make_unique<PrefixWatch>(
         Result, Compiler.getSourceManager(), User));
+    if (Sources.size() > 1)
+      PP.addPPCallbacks(watchMacroLeaks(Sources, Compiler.getSourceManager(),
+                                        Result.LeakedMacro));
     return std::make_unique<ScopedConsumer>(Compiler, User, Result, NeedsFit,
                                             OnUnit);
   }
@@ -200,6 +213,7 @@ private:
   UserLocations &User;
   Attempt &Result;
   bool NeedsFit;
+  ArrayRef<std::string> Sources;
   UnitCallback OnUnit;
 };
 
@@ -210,8 +224,8 @@ public:
   explicit Impl(FrontendOptions Options) : Options(std::move(Options)) {}
 
   Error prepare();
-  ParsedUnit parse(StringRef File, const TextOverlay &Overlay,
-                   UnitCallback OnUnit);
+  ParsedUnit parse(StringRef File, ArrayRef<std::string> Sources,
+                   const TextOverlay &Overlay, UnitCallback OnUnit);
   bool mayEdit(StringRef RealPath) const {
     return any_of(Scopes, [&](const auto &Scope) {
       return Scope.second.mayEdit(RealPath);
@@ -219,11 +233,15 @@ public:
   }
 
 private:
-  void parseUnprotected(StringRef File, const TextOverlay &Overlay,
-                        UnitCallback OnUnit, ParsedUnit &Result);
-  Attempt attempt(Way How, StringRef File, const UnitCommand &Command,
-                  const TextOverlay &Overlay, const UserScope &Scope,
-                  UnitCallback OnUnit);
+  void parseUnprotected(StringRef File, ArrayRef<std::string> Sources,
+                        const TextOverlay &Overlay, UnitCallback OnUnit,
+                        ParsedUnit &Result);
+  Attempt attempt(Way How, StringRef File, ArrayRef<std::string> Sources,
+                  const UnitCommand &Command, const TextOverlay &Overlay,
+                  const UserScope &Scope, UnitCallback OnUnit);
+  /// Adds to `Command` the folders that the other sources of a program look
+  /// into. False when they are compiled differently otherwise.
+  bool addCommands(ArrayRef<std::string> Sources, UnitCommand &Command);
   const UserScope &scopeOf(StringRef File, const UnitCommand &Command);
 
   FrontendOptions Options;
@@ -270,6 +288,7 @@ static StringRef languageOf(StringRef File) {
 }
 
 Attempt Frontend::Impl::attempt(Way How, StringRef File,
+                                ArrayRef<std::string> Sources,
                                 const UnitCommand &Command,
                                 const TextOverlay &Overlay,
                                 const UserScope &Scope, UnitCallback OnUnit) {
@@ -313,7 +332,8 @@ Attempt Frontend::Impl::attempt(Way How, StringRef File,
   Compiler.setVerboseOutputStream(llvm::nulls());
   Compiler.createDiagnostics(&Diagnostics, /*ShouldOwnClient=*/false);
   Compiler.createFileManager(FS);
-  ScopedAction Action(User, Result, /*NeedsFit=*/!How.Prefix.empty(), OnUnit);
+  ScopedAction Action(User, Result, /*NeedsFit=*/!How.Prefix.empty(), Sources,
+                      OnUnit);
   Compiler.ExecuteAction(Action);
   return Result;
 }
@@ -349,8 +369,48 @@ static Finding problemOf(const FirstError &Error, StringRef File,
   return Problem;
 }
 
+bool Frontend::Impl::addCommands(ArrayRef<std::string> Sources,
+                                 UnitCommand &Command) {
+  auto IsFolder = [](StringRef Word) {
+    return Word == "-I" || Word == "-isystem" || Word == "-iquote" ||
+           Word == "-idirafter";
+  };
+  auto Split = [&](const UnitCommand &C, auto OnFolder) {
+    std::set<std::string> Others;
+    for (size_t I = 0; I < C.Arguments.size(); ++I)
+      if (IsFolder(C.Arguments[I]) && I + 1 < C.Arguments.size()) {
+        OnFolder(C.Arguments[I], C.Arguments[I + 1]);
+        ++I;
+      } else {
+        Others.insert(C.Arguments[I]);
+      }
+    return Others;
+  };
+  std::set<std::string> Folders;
+  const std::set<std::string> Others =
+      Split(Command, [&](const std::string &, const std::string &Dir) {
+        Folders.insert(Dir);
+      });
+  for (const std::string &Source : Sources) {
+    Expected<UnitCommand> C = Commands->find(Source);
+    if (!C) {
+      consumeError(C.takeError());
+      return false;
+    }
+    std::vector<std::string> More;
+    if (Split(*C, [&](const std::string &Option, const std::string &Dir) {
+          if (Folders.insert(Dir).second)
+            More.insert(More.end(), {Option, Dir});
+        }) != Others)
+      return false;
+    append_range(Command.Arguments, More);
+  }
+  return true;
+}
+
 void Frontend::Impl::parseUnprotected(StringRef File,
-                                      const TextOverlay &Overlay,
+                                      ArrayRef<std::string> Sources,
+                                      const TextOverlay &Given,
                                       UnitCallback OnUnit, ParsedUnit &Result) {
   SmallString<256> Absolute(File);
   sys::fs::make_absolute(Absolute);
@@ -370,15 +430,39 @@ void Frontend::Impl::parseUnprotected(StringRef File,
                     "not in compile_commands.json; the flags of " +
                         Command->InferredFrom + " are used"));
   const UserScope &Scope = scopeOf(File, *Command);
+  TextOverlay Together;
+  if (Sources.size() > 1) {
+    if (!addCommands(Sources, *Command)) {
+      Result.Problem = makeFinding("ACL0161", {realPath(File), 0, 0},
+                                   "its sources are compiled with different "
+                                   "flags and cannot be read together");
+      return;
+    }
+    Together = Given;
+    Absolute = programFile(Absolute);
+    std::string &Text = Together[std::string(Absolute)];
+    for (const std::string &Source : Sources)
+      Text += "#include \"" + Source + "\"\n";
+  }
+  const TextOverlay &Overlay = Sources.size() > 1 ? Together : Given;
 
   auto Run = [&](Way How) {
     auto Start = std::chrono::steady_clock::now();
-    Attempt A = attempt(How, Absolute, *Command, Overlay, Scope, OnUnit);
+    Attempt A =
+        attempt(How, Absolute, Sources, *Command, Overlay, Scope, OnUnit);
     Result.Times.Parse += secondsSince(Start) - A.CallbackSeconds;
     Result.Times.Callback += A.CallbackSeconds;
     Result.UserFiles = std::move(A.UserFiles);
+    if (Sources.size() > 1)
+      Result.UserFiles.erase(std::string(Absolute));
     if (A.CallbackRan)
       Result.State = ParsedUnit::Status::Parsed;
+    else if (!A.LeakedMacro.empty())
+      Result.Problem =
+          makeFinding("ACL0161", {realPath(File), 0, 0},
+                      "the macro '" + A.LeakedMacro +
+                          "' of one of its sources would be seen by another "
+                          "one, if they were read together");
     else
       Result.Problem = problemOf(A.Error, File, Found);
     return A;
@@ -410,12 +494,13 @@ void Frontend::Impl::parseUnprotected(StringRef File,
     Run({"", /*SkipBodies=*/false});
 }
 
-ParsedUnit Frontend::Impl::parse(StringRef File, const TextOverlay &Overlay,
+ParsedUnit Frontend::Impl::parse(StringRef File, ArrayRef<std::string> Sources,
+                                 const TextOverlay &Overlay,
                                  UnitCallback OnUnit) {
   ParsedUnit Result;
   CrashRecoveryContext Guard;
   if (!Guard.RunSafelyOnThread(
-          [&] { parseUnprotected(File, Overlay, OnUnit, Result); },
+          [&] { parseUnprotected(File, Sources, Overlay, OnUnit, Result); },
           StackBytes)) {
     Result.State = ParsedUnit::Status::Crashed;
     Result.Problem = makeFinding(
@@ -438,7 +523,17 @@ Expected<std::unique_ptr<Frontend>> Frontend::create(FrontendOptions Options) {
 
 ParsedUnit Frontend::parse(StringRef File, const TextOverlay &Overlay,
                            UnitCallback OnUnit) {
-  return TheImpl->parse(File, Overlay, OnUnit);
+  return TheImpl->parse(File, {}, Overlay, OnUnit);
+}
+
+ParsedUnit Frontend::parseProgram(StringRef Main, ArrayRef<std::string> Sources,
+                                  const TextOverlay &Overlay,
+                                  UnitCallback OnUnit) {
+  return TheImpl->parse(Main, Sources, Overlay, OnUnit);
+}
+
+std::pair<std::string, bool> Frontend::projectOf(StringRef RealPath) {
+  return migrate::projectOf(RealPath);
 }
 
 bool Frontend::mayEdit(StringRef RealPath) const {

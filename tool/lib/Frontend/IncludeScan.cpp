@@ -59,7 +59,9 @@ bool mentionsTorch(StringRef File, const UnitCommand &Command,
       if (Name == "torch/torch.h" || Name == "torch/all.h")
         return true;
       auto See = [&](StringRef Dir) {
-        std::string Included = (Dir + "/" + Name).str();
+        std::string Included = sys::path::is_absolute(Name)
+                                   ? Name.str()
+                                   : (Dir + "/" + Name).str();
         if (!sys::fs::exists(Included))
           return false;
         ToSee.push_back(realPath(Included));

@@ -16,23 +16,25 @@ static bool isBelow(StringRef Path, StringRef Dir) {
          (Dir.ends_with("/") || Path.substr(Dir.size()).starts_with("/"));
 }
 
-/// The nearest folder above that is a git work tree; else the topmost of the
-/// folders above that have a CMakeLists.txt without a gap; else its own folder.
-static std::string projectOf(StringRef File) {
+std::pair<std::string, bool> projectOf(StringRef File) {
   StringRef Own = sys::path::parent_path(File);
   for (StringRef At = Own; !At.empty(); At = sys::path::parent_path(At))
     if (sys::fs::exists(At + "/.git"))
-      return At.str();
-  StringRef Top = Own;
-  for (StringRef At = Own; sys::fs::exists(At + "/CMakeLists.txt");
-       At = sys::path::parent_path(At))
+      return {At.str(), true};
+  auto IsMarked = [](StringRef Dir) {
+    return sys::fs::exists(Dir + "/CMakeLists.txt");
+  };
+  StringRef Top;
+  // Sources often stand in a folder of their own, src/, below the mark.
+  StringRef At = IsMarked(Own) ? Own : sys::path::parent_path(Own);
+  for (; !At.empty() && IsMarked(At); At = sys::path::parent_path(At))
     Top = At;
-  return Top.str();
+  return Top.empty() ? std::pair(Own.str(), false) : std::pair(Top.str(), true);
 }
 
 UserScope::UserScope(StringRef MainFile, std::vector<std::string> Foreign,
                      StringRef BuildDir)
-    : Project(projectOf(MainFile)), Foreign(std::move(Foreign)) {
+    : Project(projectOf(MainFile).first), Foreign(std::move(Foreign)) {
   if (!isBelow(MainFile, BuildDir))
     Generated = BuildDir.str();
 }

@@ -29,8 +29,10 @@ private:
   void addEffects(const FunctionDecl *F, const Effects &E,
                   TrainingProgram &Into);
   void merge(TrainingProgram &&Part);
+  void takeMissing();
   void checkLoops();
   void checkProgram();
+  void checkLoaders();
   bool migratedAlready() const;
   std::optional<TextRange> editable(SourceRange Range, TrainingProgram &Into);
   /// `Object` and what is behind it in `Whole`.
@@ -247,13 +249,31 @@ void Taker::checkLoops() {
   }
 }
 
+/// A loop over batches shares them out because its loader was made by
+/// accel::data::make_data_loader; one that comes from elsewhere gives every
+/// process whole batches.
+void Taker::checkLoaders() {
+  for (const auto &[Loop, Facts] : Index.Loops) {
+    const auto *Range = dyn_cast<CXXForRangeStmt>(Loop);
+    if (!Facts.HasLoader || !Range)
+      continue;
+    const CXXRecordDecl *Used = loaderOf(Range->getRangeInit()->getType());
+    if (!Index.LoadersMade.count(Used->getCanonicalDecl()))
+      refuse(Program, "ACL0164", Loop->getBeginLoc(),
+             "the loader of this loop is not made by torch::data::"
+             "make_data_loader in what is seen of the program",
+             "Name the file that makes it on the command line, too.");
+  }
+}
+
 void Taker::checkProgram() {
   if (!Index.Main)
-    refuse(Program, "ACL0104", SourceLocation(),
-           "there is training code in this file but no main(), and nobody "
-           "creates the Accelerator",
-           "Create the Accelerator in main by hand, and migrate this file by "
-           "hand for now.");
+    refuse(Program, "ACL0162", SourceLocation(),
+           "no main() is seen: the program that uses this code must create the "
+           "Accelerator, or the calls here will stop with an error that says so",
+           "Write `accel::Accelerator accelerator(accel::AcceleratorOptions()"
+           ".match_single_device(true));` at the top of its main.");
+  checkLoaders();
   if (Index.Backwards.empty() || Program.Optimizers.empty()) {
     if (Index.Backwards.empty())
       refuse(Program, "ACL0117",
@@ -350,7 +370,24 @@ void Taker::merge(TrainingProgram &&Part) {
   append(Program.Findings, Part.Findings);
 }
 
+void Taker::takeMissing() {
+  for (const FunctionDecl *F : Index.Missing) {
+    MissingFunction M;
+    M.Name = F->getNameAsString();
+    if (const auto *Method = dyn_cast<CXXMethodDecl>(F))
+      M.Class = Method->getParent()->getNameAsString();
+    // Of a class template's specialisation, without its arguments.
+    if (isa<CXXConstructorDecl>(F))
+      M.Name = M.Class;
+    else if (isa<CXXDestructorDecl>(F))
+      M.Name = "~" + M.Class;
+    M.DeclaredIn = Text.fileOf(F->getLocation());
+    Program.Missing.push_back(std::move(M));
+  }
+}
+
 TrainingProgram Taker::take() {
+  takeMissing();
   Program.AlreadyMigrated = migratedAlready();
   if (Program.AlreadyMigrated) {
     Program.HasTraining = true;

@@ -21,6 +21,8 @@ public:
   bool shouldVisitImplicitCode() const { return false; }
 
   bool VisitFunctionDecl(FunctionDecl *F) {
+    if (isMissing(F))
+      Index.Missing.push_back(F);
     if (!F->doesThisDeclarationHaveABody() || F->isImplicit() ||
         F->isDefaulted())
       return true;
@@ -74,6 +76,9 @@ public:
     const FunctionDecl *F = E->getDirectCallee();
     if (!F || !F->getIdentifier())
       return true;
+    if (F->getName() == "make_data_loader" && isTorch(F))
+      if (const CXXRecordDecl *Made = loaderOf(F->getReturnType()))
+        Index.LoadersMade.insert(Made->getCanonicalDecl());
     if (F->getName() == "push_back" || F->getName() == "emplace_back")
       if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
         if (const CXXRecordDecl *D =
@@ -85,6 +90,22 @@ public:
   }
 
 private:
+  /// Whether the rest of the program may need a body for `F`. What LibTorch's
+  /// templates do with a module or a data set is not always to be seen.
+  static bool isMissing(const FunctionDecl *F) {
+    if (F->isDefined() || F->isImplicit() || F->isDeleted() ||
+        F->isDefaulted() || F->isPureVirtual() || F->isDependentContext() ||
+        F->getBuiltinID() || F != F->getFirstDecl())
+      return false;
+    if (F->isReferenced() || F->isUsed())
+      return true;
+    const auto *M = dyn_cast<CXXMethodDecl>(F);
+    return M && (M->isVirtual() ||
+                 isOrDerives(M->getParent(), "torch::nn::Module") ||
+                 isOrDerives(M->getParent(),
+                             "torch::data::datasets::BatchDataset"));
+  }
+
   void contain(const Expr *Arg) {
     if (const CXXRecordDecl *D = moduleOf(Arg->getType()))
       Index.Contained.insert(D->getCanonicalDecl());

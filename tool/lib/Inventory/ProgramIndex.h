@@ -60,6 +60,12 @@ struct ProgramIndex {
   /// Modules that are put into containers.
   std::set<const clang::CXXRecordDecl *> Contained;
 
+  /// The classes of the loaders that make_data_loader makes.
+  std::set<const clang::CXXRecordDecl *> LoadersMade;
+
+  /// Functions of the person's that are used and have no body here.
+  std::vector<const clang::FunctionDecl *> Missing;
+
   /// Functions that a global variable's initialiser calls, before main begins.
   std::set<const clang::FunctionDecl *> BeforeMain;
 

@@ -54,6 +54,11 @@ public:
   /// The statement with its line, when nothing else stands on it.
   std::optional<TextRange> wholeLines(const clang::Stmt *S);
 
+  /// The real path of the file that `Loc` is in.
+  std::string fileOf(clang::SourceLocation Loc) {
+    return Loc.isValid() ? file(SM.getFileID(SM.getFileLoc(Loc))).RealPath : "";
+  }
+
   /// Whether the file that `Loc` is in may be changed.
   bool mayEdit(clang::SourceLocation Loc);
 

@@ -105,6 +105,7 @@ Plan accel::migrate::planMigration(clang::ASTContext &Context,
   TrainingProgram Program = takeInventory(Context, PP, Options);
   Result.HasTraining = Program.HasTraining;
   Result.AlreadyMigrated = Program.AlreadyMigrated;
+  Result.Missing = std::move(Program.Missing);
   if (!Program.HasTraining || Program.AlreadyMigrated)
     return Result;
   Result.Findings = Program.Findings;

@@ -56,13 +56,22 @@ struct Finding {
   std::string Remedy;
 };
 
-/// What is to be done with one translation unit.
+/// A function that is called and has no body in what was read.
+struct MissingFunction {
+  std::string Class; ///< For methods.
+  std::string Name;
+  std::string DeclaredIn; ///< Real path.
+};
+
+/// What is to be done with one program, or with one of its sources.
 struct Plan {
   std::vector<Change> Changes;
   std::vector<Finding> Findings;
   /// Files that need `#include <accel/accel.h>` (real paths). The edit stage
   /// puts it behind the last torch include, once, if it is not there.
   std::vector<std::string> NeedInclude;
+  /// What other sources of the program must define.
+  std::vector<MissingFunction> Missing;
   /// True when the unit contains training code at all. False with no changes
   /// and no refusals means "nothing to migrate here".
   bool HasTraining = false;

@@ -25,6 +25,8 @@ namespace accel::migrate {
 /// What one unit asks for. Paths are real paths.
 struct UnitPlan {
   std::string MainFile;
+  /// The sources that were read together; `MainFile` is one of them.
+  std::vector<std::string> Sources;
   Plan ThePlan;
   /// The user's files that the unit consists of, and their texts.
   std::map<std::string, std::string> Files;

@@ -11,6 +11,7 @@
 
 #include "accel/migrate/Change.h"
 
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
@@ -95,10 +96,21 @@ public:
   ParsedUnit parse(llvm::StringRef File, const TextOverlay &Overlay,
                    UnitCallback OnUnit);
 
+  /// Parses the sources of a program as one unit, in the order given, as if a
+  /// file included them all: every body that the program has is then to be
+  /// seen. `Main` is one of them (real paths), whose compile command is used.
+  /// Rejects sources that do not mean the same together as each by itself.
+  ParsedUnit parseProgram(llvm::StringRef Main,
+                          llvm::ArrayRef<std::string> Sources,
+                          const TextOverlay &Overlay, UnitCallback OnUnit);
+
   /// Whether a file (by real path) belongs to the project that the parsed
   /// files belong to, so that it may be changed. The project of a file is the
   /// nearest folder above it that holds .git, or else the folder it is in.
   bool mayEdit(llvm::StringRef RealPath) const;
+
+  /// That folder, and whether something marks it as a project's.
+  static std::pair<std::string, bool> projectOf(llvm::StringRef RealPath);
 
 private:
   class Impl;

@@ -174,6 +174,8 @@ struct TrainingProgram {
   std::vector<Spelled> ValueClips; ///< The name clip_grad_value_.
   std::vector<PrintFact> Prints;
   std::vector<SaveFact> Saves;
+  /// Functions of the person's that are used and have no body here.
+  std::vector<MissingFunction> Missing;
   /// What was seen and stops the migration, or should be known.
   std::vector<Finding> Findings;
 };

@@ -1,0 +1,362 @@
+//===- ProjectSources.cpp - Which sources make a program ------------------===//
+
+#include "accel/migrate/ProjectSources.h"
+
+#include "accel/migrate/Frontend.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+
+#include <algorithm>
+
+using namespace llvm;
+
+namespace accel::migrate {
+
+/// A project with more files than this is not one that somebody trains with;
+/// what is beyond is not looked at.
+static constexpr size_t MaxFiles = 4000;
+static constexpr uint64_t MaxFileBytes = 2u << 20;
+
+static bool isSource(StringRef Path) {
+  return StringSwitch<bool>(sys::path::extension(Path))
+      .Cases(".cpp", ".cc", ".cxx", ".c++", ".C", true)
+      .Default(false);
+}
+
+static bool isHeader(StringRef Path) {
+  return StringSwitch<bool>(sys::path::extension(Path))
+      .Cases(".h", ".hpp", ".hh", ".hxx", ".h++", ".inl", ".ipp", ".tpp", true)
+      .Default(false);
+}
+
+static bool isWordChar(char C) { return isAlnum(C) || C == '_'; }
+
+std::string withoutComments(StringRef Text) {
+  std::string Result = Text.str();
+  auto Blank = [&](size_t From, size_t To) {
+    for (size_t I = From; I < std::min(To, Result.size()); ++I)
+      if (Result[I] != '\n')
+        Result[I] = ' ';
+  };
+  for (size_t I = 0; I < Text.size();) {
+    const StringRef Rest = Text.drop_front(I);
+    if (Rest.starts_with("//")) {
+      const size_t End = std::min(Rest.find('\n'), Rest.size());
+      Blank(I, I + End);
+      I += End;
+    } else if (Rest.starts_with("/*")) {
+      const size_t End = Rest.find("*/", 2);
+      const size_t Length = End == StringRef::npos ? Rest.size() : End + 2;
+      Blank(I, I + Length);
+      I += Length;
+    } else if (Rest[0] == '"') {
+      size_t End = 1;
+      while (End < Rest.size() && Rest[End] != '"' && Rest[End] != '\n')
+        End += Rest[End] == '\\' ? 2 : 1;
+      End = std::min(End + 1, Rest.size());
+      // The name of an include stays.
+      if (Rest.take_front(End).find_first_of(" (){};") != StringRef::npos)
+        Blank(I + 1, I + End - 1);
+      I += End;
+    } else {
+      ++I;
+    }
+  }
+  return Result;
+}
+
+/// The offset behind the parenthesis that closes the one at `Open`.
+static size_t behindClosing(StringRef Text, size_t Open) {
+  int Depth = 0;
+  for (size_t I = Open; I < Text.size(); ++I) {
+    Depth += Text[I] == '(';
+    Depth -= Text[I] == ')';
+    if (Depth == 0)
+      return I + 1;
+  }
+  return StringRef::npos;
+}
+
+/// Whether what stands before a name is `Class::` or `Class<…>::`.
+static bool endsWithQualifier(StringRef Before, StringRef Class) {
+  Before = Before.rtrim();
+  if (!Before.consume_back("::"))
+    return false;
+  Before = Before.rtrim();
+  if (Before.ends_with(">")) {
+    int Depth = 0;
+    size_t I = Before.size();
+    do {
+      --I;
+      Depth += Before[I] == '>';
+      Depth -= Before[I] == '<';
+    } while (I > 0 && Depth > 0);
+    Before = Before.take_front(I).rtrim();
+  }
+  return Before.consume_back(Class) &&
+         (Before.empty() || !isWordChar(Before.back()));
+}
+
+bool definesFunction(StringRef Text, const MissingFunction &F) {
+  for (size_t At = Text.find(F.Name); At != StringRef::npos;
+       At = Text.find(F.Name, At + 1)) {
+    const size_t End = At + F.Name.size();
+    if ((At > 0 && isWordChar(Text[At - 1])) ||
+        (End < Text.size() && isWordChar(Text[End])))
+      continue;
+    if (!F.Class.empty() && !endsWithQualifier(Text.take_front(At), F.Class))
+      continue;
+    const size_t Open = Text.find_first_not_of(" \t\r\n", End);
+    if (Open == StringRef::npos || Text[Open] != '(')
+      continue;
+    const size_t Behind = behindClosing(Text, Open);
+    if (Behind == StringRef::npos)
+      continue;
+    // `const`, `noexcept`, `-> T`, `: member(…)`, but neither the end of a
+    // statement nor that of a condition.
+    const size_t First = Text.find_first_not_of(" \t\r\n", Behind);
+    if (First == StringRef::npos)
+      continue;
+    const char C = Text[First];
+    if (C != '{' && C != ':' && C != '-' && !isWordChar(C))
+      continue;
+    const size_t Stop = Text.find_first_of("{;", First);
+    if (Stop != StringRef::npos && Text[Stop] == '{')
+      return true;
+  }
+  return false;
+}
+
+ProjectSources::ProjectSources(StringRef Folder, bool IsMarked) {
+  scan(Folder, IsMarked ? 12 : 1);
+}
+
+void ProjectSources::scan(StringRef Folder, unsigned Depth) {
+  std::error_code Code;
+  std::vector<std::string> Folders, Found;
+  for (sys::fs::directory_iterator It(Folder, Code), End; !Code && It != End;
+       It.increment(Code)) {
+    const std::string &Path = It->path();
+    const StringRef Name = sys::path::filename(Path);
+    if (Name.starts_with("."))
+      continue;
+    if (It->type() == sys::fs::file_type::directory_file)
+      Folders.push_back(Path);
+    else if (isSource(Path) || isHeader(Path))
+      Found.push_back(Path);
+  }
+  // The order of a folder's entries is the file system's.
+  llvm::sort(Folders);
+  if (sys::fs::exists(Folder + "/CMakeLists.txt"))
+    Lists.push_back((Folder + "/CMakeLists.txt").str());
+  for (const std::string &Path : Found)
+    if (Files.size() < MaxFiles)
+      Files[realPath(Path)];
+  if (Depth == 0)
+    return;
+  for (const std::string &Path : Folders)
+    if (Files.size() < MaxFiles &&
+        !sys::fs::exists(Path + "/CMakeCache.txt")) // Somebody's build folder.
+      scan(Path, Depth - 1);
+}
+
+std::vector<std::string> ProjectSources::resolve(StringRef From,
+                                                 StringRef Name) {
+  const std::string Beside =
+      realPath((sys::path::parent_path(From) + "/" + Name).str());
+  if (Files.count(Beside) || sys::fs::exists(Beside))
+    return {Beside};
+  // Through some -I: every file whose path ends like this.
+  while (Name.consume_front("../") || Name.consume_front("./"))
+    ;
+  std::vector<std::string> Result;
+  const std::string Ending = ("/" + Name).str();
+  for (const auto &[Path, File] : Files)
+    if (StringRef(Path).ends_with(Ending))
+      Result.push_back(Path);
+  if (Result.size() < 2)
+    return Result;
+  // The nearest: the one that shares the longest path.
+  auto Shared = [&](StringRef Path) {
+    return std::mismatch(Path.begin(), Path.end(), From.begin(), From.end())
+               .first -
+           Path.begin();
+  };
+  const auto Best = Shared(*std::max_element(
+      Result.begin(), Result.end(), [&](StringRef A, StringRef B) {
+        return Shared(A) < Shared(B);
+      }));
+  llvm::erase_if(Result, [&](StringRef P) { return Shared(P) < Best; });
+  return Result;
+}
+
+ProjectSources::SourceFile &ProjectSources::load(StringRef File) {
+  SourceFile &F = Files[File.str()];
+  if (F.Loaded)
+    return F;
+  F.Loaded = true;
+  uint64_t Size = 0;
+  if (sys::fs::file_size(File, Size) || Size > MaxFileBytes)
+    return F;
+  auto Buffer = MemoryBuffer::getFile(File);
+  if (!Buffer)
+    return F;
+  if (StringRef(File).ends_with(".txt")) {
+    F.Text = (*Buffer)->getBuffer().str();
+    return F;
+  }
+  F.Text = withoutComments((*Buffer)->getBuffer());
+  StringRef Rest = F.Text;
+  while (!Rest.empty()) {
+    auto [Line, Next] = Rest.split('\n');
+    Rest = Next;
+    Line = Line.ltrim();
+    if (!Line.consume_front("#"))
+      continue;
+    Line = Line.ltrim();
+    if (!Line.consume_front("include"))
+      continue;
+    Line = Line.ltrim();
+    StringRef Name;
+    if (Line.consume_front("\""))
+      Name = Line.take_until([](char C) { return C == '"'; });
+    else if (Line.consume_front("<"))
+      Name = Line.take_until([](char C) { return C == '>'; });
+    if (!Name.empty())
+      append_range(F.Includes, resolve(File, Name));
+  }
+  return F;
+}
+
+const std::set<std::string> &ProjectSources::readBy(const std::string &File) {
+  auto [It, New] = Closures.try_emplace(File);
+  if (!New)
+    return It->second;
+  std::set<std::string> Seen;
+  std::vector<std::string> ToSee = {File};
+  while (!ToSee.empty()) {
+    const std::string At = std::move(ToSee.back());
+    ToSee.pop_back();
+    if (!Seen.insert(At).second)
+      continue;
+    append_range(ToSee, load(At).Includes);
+  }
+  return Closures[File] = std::move(Seen);
+}
+
+bool ProjectSources::reads(StringRef File, StringRef Header) {
+  return readBy(File.str()).count(Header.str()) != 0;
+}
+
+bool ProjectSources::mentions(StringRef File, StringRef Text) {
+  return any_of(readBy(File.str()), [&](const std::string &Read) {
+    return StringRef(load(Read).Text).contains(Text);
+  });
+}
+
+bool ProjectSources::hasMain(StringRef File) {
+  return definesFunction(load(File).Text, {"", "main", ""});
+}
+
+bool ProjectSources::defines(StringRef File, const MissingFunction &F) {
+  return definesFunction(load(File).Text, F);
+}
+
+/// Whether a CMakeLists.txt names a source, in its own folder or above.
+bool ProjectSources::isListed(StringRef Source) {
+  for (const std::string &List : Lists) {
+    StringRef Relative = Source;
+    if (!Relative.consume_front(sys::path::parent_path(List)) ||
+        !Relative.consume_front("/"))
+      continue;
+    const StringRef Text = load(List).Text;
+    for (size_t At = Text.find(Relative); At != StringRef::npos;
+         At = Text.find(Relative, At + 1)) {
+      auto IsPathChar = [](char C) { return isWordChar(C) || C == '-' || C == '.'; };
+      const size_t End = At + Relative.size();
+      if ((At == 0 || !IsPathChar(Text[At - 1])) &&
+          (End == Text.size() || !IsPathChar(Text[End])))
+        return true;
+    }
+  }
+  return false;
+}
+
+/// How well a source fits to the place of a declaration: the build names it, it
+/// has the header's name, and the nearer its folder the better.
+std::tuple<bool, bool, unsigned>
+ProjectSources::fitness(StringRef Source, StringRef DeclaredIn) {
+  unsigned Shared = 0;
+  auto A = sys::path::begin(Source), EndA = sys::path::end(Source);
+  auto B = sys::path::begin(DeclaredIn), EndB = sys::path::end(DeclaredIn);
+  for (; A != EndA && B != EndB && *A == *B; ++A, ++B)
+    ++Shared;
+  return {isListed(Source),
+          sys::path::stem(Source) == sys::path::stem(DeclaredIn), Shared};
+}
+
+std::vector<std::string>
+ProjectSources::defining(ArrayRef<MissingFunction> Missing,
+                         ArrayRef<std::string> Known) {
+  std::vector<std::string> Sources;
+  for (const auto &[Path, File] : Files)
+    if (isSource(Path) && !is_contained(Known, Path))
+      Sources.push_back(Path);
+  std::vector<std::string> Result;
+  for (const MissingFunction &F : Missing) {
+    // One that is taken for another function may have this one, too.
+    if (any_of(Result, [&](StringRef S) { return defines(S, F); }))
+      continue;
+    const std::string *Best = nullptr;
+    bool Ambiguous = false;
+    for (const std::string &Source : Sources) {
+      // What a header declares is defined where the header is included.
+      if (isHeader(F.DeclaredIn) && !reads(Source, F.DeclaredIn))
+        continue;
+      if (!defines(Source, F) || hasMain(Source))
+        continue;
+      const auto Fits = fitness(Source, F.DeclaredIn);
+      const auto Fitted = Best ? fitness(*Best, F.DeclaredIn) : Fits;
+      if (Best && Fits < Fitted)
+        continue;
+      Ambiguous = Best && Fits == Fitted;
+      Best = &Source;
+    }
+    // Of two that fit alike neither is known to be the program's.
+    if (Best && !Ambiguous)
+      Result.push_back(*Best);
+  }
+  return Result;
+}
+
+std::vector<std::string> ProjectSources::programsWith(StringRef File) {
+  std::vector<std::string> Mains;
+  for (const auto &[Path, Source] : Files)
+    if (isSource(Path) && hasMain(Path))
+      Mains.push_back(Path);
+  // What a source defines is used by those who read a header that it reads.
+  std::vector<std::string> Result;
+  for (const std::string &Main : Mains) {
+    bool Uses = reads(Main, File);
+    if (!Uses && isSource(File))
+      for (const std::string &Header : readBy(File.str()))
+        Uses |= isHeader(Header) && reads(Main, Header) &&
+                sys::path::stem(Header) == sys::path::stem(File);
+    if (!Uses)
+      for (const std::string &Header : readBy(Main))
+        for (const auto &[Source, Unused] : Files)
+          Uses |= isHeader(Header) && isSource(Source) && Source != Main &&
+                  sys::path::stem(Header) == sys::path::stem(Source) &&
+                  reads(Source, Header) && reads(Source, File);
+    if (Uses)
+      Result.push_back(Main);
+  }
+  return Result;
+}
+
+} // namespace accel::migrate
