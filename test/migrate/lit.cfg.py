@@ -14,8 +14,11 @@ A test works on files of its own (split-file %s %t, or a copy of something in
 Inputs/): what a migration inserts must not meet CHECK lines.
 """
 
+import fcntl
+import hashlib
 import importlib.util
 import os
+import subprocess
 import sys
 
 import lit.formats
@@ -49,6 +52,32 @@ include_flags = " ".join(f"-isystem {folder}" for folder in config.torch_include
 torch_flags = f"-std=c++{config.torch_standard} {include_flags}"
 accel_include = os.path.join(config.accel_source_dir, "runtime", "include")
 clangxx = tool("clang++")
+
+
+def torch_prefix():
+    """LibTorch's headers, parsed once: a check of a program costs 2 s, not 12.
+
+    accel's own headers are not in it, so that a missing #include is noticed.
+    """
+    version = subprocess.run([clangxx, "--version"], capture_output=True, text=True, check=True).stdout
+    stamp = [os.stat(os.path.join(folder, "torch", "torch.h")).st_mtime for folder in config.torch_include_dirs
+             if os.path.exists(os.path.join(folder, "torch", "torch.h"))]
+    key = hashlib.sha256(repr((version, torch_flags, stamp)).encode()).hexdigest()[:16]
+    folder = os.path.join(config.accel_exec_root, "prefix")
+    os.makedirs(folder, exist_ok=True)
+    prefix = os.path.join(folder, f"{key}.pch")
+    with open(os.path.join(folder, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(prefix):
+            header = os.path.join(folder, "prefix.h")
+            with open(header, "w") as text:
+                text.write("#include <torch/torch.h>\n")
+            subprocess.run([clangxx, "-x", "c++-header", *torch_flags.split(), "-fpch-instantiate-templates",
+                            header, "-o", prefix + ".part"], check=True)
+            os.replace(prefix + ".part", prefix)
+    return prefix
+
+
 config.substitutions += [
     ("%migrate_corpus", f"{sys.executable} {os.path.join(config.accel_source_dir, 'test', 'migrate-corpus')}"),
     ("%libtorch", os.path.dirname(config.torch_include_dirs[0])),
@@ -56,7 +85,7 @@ config.substitutions += [
     ("%accel_migrate", config.accel_migrate),
     ("%edit_tests", edit_tests),
     ("%torch_flags", torch_flags),
-    ("%clangxx", f"{clangxx} -fsyntax-only {torch_flags} -I {accel_include}"),
+    ("%clangxx", f"{clangxx} -fsyntax-only -include-pch {torch_prefix()} {torch_flags} -I {accel_include}"),
     ("%examples", os.path.join(config.accel_source_dir, "examples")),
     ("%docs", os.path.join(config.accel_source_dir, "docs")),
     (word("FileCheck"), f"{tool('FileCheck')} -dump-input=fail"),
