@@ -20,7 +20,7 @@ std::vector<StringRef> linesOf(StringRef Text) {
 }
 
 /// Equal lines at both ends of a block are context.
-static void trim(Block &B, ArrayRef<StringRef> Old, ArrayRef<StringRef> New) {
+static void trim(LineBlock &B, ArrayRef<StringRef> Old, ArrayRef<StringRef> New) {
   while (B.OldBegin < B.OldEnd && B.NewBegin < B.NewEnd &&
          Old[B.OldBegin] == New[B.NewBegin])
     ++B.OldBegin, ++B.NewBegin;
@@ -29,10 +29,10 @@ static void trim(Block &B, ArrayRef<StringRef> Old, ArrayRef<StringRef> New) {
     --B.OldEnd, --B.NewEnd;
 }
 
-std::vector<Block> changedBlocks(const FileEdit &File, ArrayRef<StringRef> Old,
+std::vector<LineBlock> changedBlocks(const FileEdit &File, ArrayRef<StringRef> Old,
                                  ArrayRef<StringRef> New) {
   // Changes that touch the same or adjoining lines are one block.
-  std::vector<Block> Blocks;
+  std::vector<LineBlock> Blocks;
   ptrdiff_t Shift = 0; // New line number minus old, behind the last change.
   for (const Change &C : File.Changes) {
     StringRef Text = File.Before;
@@ -50,7 +50,7 @@ std::vector<Block> changedBlocks(const FileEdit &File, ArrayRef<StringRef> Old,
              ptrdiff_t(Replaced.count('\n'));
     if (Blocks.empty() || Begin > Blocks.back().OldEnd)
       Blocks.push_back({Begin, End, NewBegin, 0, {}});
-    Block &B = Blocks.back();
+    LineBlock &B = Blocks.back();
     B.OldEnd = std::max(B.OldEnd, End);
     B.NewEnd = std::min<size_t>(B.OldEnd + Shift, New.size());
     if (!C.Why.empty())
@@ -58,16 +58,16 @@ std::vector<Block> changedBlocks(const FileEdit &File, ArrayRef<StringRef> Old,
   }
   if (!Blocks.empty() && Blocks.back().OldEnd == Old.size())
     Blocks.back().NewEnd = New.size();
-  for (Block &B : Blocks)
+  for (LineBlock &B : Blocks)
     trim(B, Old, New);
   return Blocks;
 }
 
-std::vector<Reason> reasonsOf(ArrayRef<Block> Blocks) {
-  std::vector<Reason> Reasons;
-  for (const Block &B : Blocks)
-    for (const Reason &R : B.Reasons)
-      if (none_of(Reasons, [&](const Reason &Other) {
+std::vector<LineReason> reasonsOf(ArrayRef<LineBlock> Blocks) {
+  std::vector<LineReason> Reasons;
+  for (const LineBlock &B : Blocks)
+    for (const LineReason &R : B.Reasons)
+      if (none_of(Reasons, [&](const LineReason &Other) {
             return Other.Of->Why == R.Of->Why && Other.Of->Rule == R.Of->Rule;
           }))
         Reasons.push_back(R);

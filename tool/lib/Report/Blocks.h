@@ -16,16 +16,16 @@
 namespace accel::migrate {
 
 /// Why a change is made, at a line (from 0) of the new text.
-struct Reason {
+struct LineReason {
   const Change *Of;
   size_t NewLine;
 };
 
 /// Lines [OldBegin, OldEnd) of the old text become [NewBegin, NewEnd) of the
 /// new one (from 0).
-struct Block {
+struct LineBlock {
   size_t OldBegin, OldEnd, NewBegin, NewEnd;
-  std::vector<Reason> Reasons;
+  std::vector<LineReason> Reasons;
 };
 
 /// The lines of a text, each with its line break; the last may have none.
@@ -33,12 +33,12 @@ std::vector<llvm::StringRef> linesOf(llvm::StringRef Text);
 
 /// A file's changed lines, with pointers into its changes. `Old` and `New` are
 /// the lines of its texts.
-std::vector<Block> changedBlocks(const FileEdit &File,
+std::vector<LineBlock> changedBlocks(const FileEdit &File,
                                  llvm::ArrayRef<llvm::StringRef> Old,
                                  llvm::ArrayRef<llvm::StringRef> New);
 
 /// The blocks' reasons; of equal ones the first.
-std::vector<Reason> reasonsOf(llvm::ArrayRef<Block> Blocks);
+std::vector<LineReason> reasonsOf(llvm::ArrayRef<LineBlock> Blocks);
 
 } // namespace accel::migrate
 

@@ -24,24 +24,24 @@ public:
 
   void print() {
     std::string Name = displayPath(File.File);
-    std::vector<Block> Blocks = changedBlocks(File, Old, New);
-    std::vector<ArrayRef<Block>> Hunks = hunksOf(Blocks);
+    std::vector<LineBlock> Blocks = changedBlocks(File, Old, New);
+    std::vector<ArrayRef<LineBlock>> Hunks = hunksOf(Blocks);
     // In colour the diff is for a person, and each hunk has its reasons above
     // it. What reads a plain one skips lines only in front of a file's header.
     if (!Colored)
-      for (ArrayRef<Block> Hunk : Hunks)
+      for (ArrayRef<LineBlock> Hunk : Hunks)
         printReasons(reasonsOf(Hunk), Name + ":");
     // As git does it: -p1 takes the first folder off.
     StringRef Slash = sys::path::is_absolute(Name) ? "" : "/";
     paint(raw_ostream::WHITE, "--- a" + Slash + Name, true);
     paint(raw_ostream::WHITE, "+++ b" + Slash + Name, true);
-    for_each(Hunks, [&](ArrayRef<Block> Hunk) { printHunk(Hunk); });
+    for_each(Hunks, [&](ArrayRef<LineBlock> Hunk) { printHunk(Hunk); });
   }
 
 private:
   /// Blocks whose contexts would meet are one hunk.
-  static std::vector<ArrayRef<Block>> hunksOf(ArrayRef<Block> Blocks) {
-    std::vector<ArrayRef<Block>> Hunks;
+  static std::vector<ArrayRef<LineBlock>> hunksOf(ArrayRef<LineBlock> Blocks) {
+    std::vector<ArrayRef<LineBlock>> Hunks;
     for (size_t I = 0; I != Blocks.size();) {
       size_t Next = I + 1;
       while (Next != Blocks.size() && Blocks[Next].OldBegin -
@@ -54,22 +54,22 @@ private:
     return Hunks;
   }
 
-  void printReasons(ArrayRef<Reason> Reasons, const Twine &Place) {
-    for (const Reason &R : Reasons)
+  void printReasons(ArrayRef<LineReason> Reasons, const Twine &Place) {
+    for (const LineReason &R : Reasons)
       paint(raw_ostream::YELLOW,
             "# " + Place + Twine(R.NewLine + 1) + ": " + R.Of->Why + " [" +
                 R.Of->Rule + "]",
             false);
   }
 
-  void printHunk(ArrayRef<Block> Blocks) {
+  void printHunk(ArrayRef<LineBlock> Blocks) {
     size_t Before = std::min(ContextLines, Blocks.front().OldBegin);
     size_t After = std::min(ContextLines, Old.size() - Blocks.back().OldEnd);
     size_t OldBegin = Blocks.front().OldBegin - Before;
     size_t OldCount = Blocks.back().OldEnd + After - OldBegin;
     size_t NewBegin = Blocks.front().NewBegin - Before;
     size_t NewCount = Blocks.back().NewEnd + After - NewBegin;
-    std::vector<Reason> Reasons = reasonsOf(Blocks);
+    std::vector<LineReason> Reasons = reasonsOf(Blocks);
     if (Colored)
       printReasons(Reasons, "line ");
     // An empty range is named by the line before it.
@@ -83,7 +83,7 @@ private:
                    << ']';
     } else if (!Colored && !Reasons.empty()) {
       SetVector<StringRef> Rules;
-      for (const Reason &R : Reasons)
+      for (const LineReason &R : Reasons)
         Rules.insert(R.Of->Rule);
       HeaderStream << " [";
       interleaveComma(Rules, HeaderStream);
@@ -92,7 +92,7 @@ private:
     paint(raw_ostream::CYAN, Header, false);
 
     size_t At = OldBegin;
-    for (const Block &B : Blocks) {
+    for (const LineBlock &B : Blocks) {
       for (; At < B.OldBegin; ++At)
         printLine(' ', Old[At]);
       for (; At < B.OldEnd; ++At)
