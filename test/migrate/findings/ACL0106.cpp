@@ -15,20 +15,19 @@ struct Points : torch::data::datasets::Dataset<Points> {
   torch::optional<size_t> size() const override { return 100; }
 };
 
+void repeat(int count, const std::function<void()>& pass) {
+  for (int i = 0; i < count; ++i)
+    pass();
+}
+
 int main() {
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
-  auto loader = torch::data::make_data_loader(
-      Points().map(torch::data::transforms::Stack<>()), 10);
-  auto fit = [&](torch::Tensor loss) {
+  repeat(10, [&] {
+    auto loss = net->forward(torch::rand({8, 4})).mean();
+    optimizer.zero_grad();
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0106]
     loss.backward();
-  };
-  for (auto& batch : *loader) {
-    auto output = net->forward(batch.data);
-    auto loss = torch::mse_loss(output, batch.target);
-    optimizer.zero_grad();
-    fit(loss);
     optimizer.step();
-  }
+  });
 }

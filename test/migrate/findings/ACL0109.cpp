@@ -1,4 +1,4 @@
-// Backward() is called with arguments.
+// Backward() is called with arguments that cannot be kept.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -21,11 +21,12 @@ int main() {
   auto loader = torch::data::make_data_loader(
       Points().map(torch::data::transforms::Stack<>()), 10);
   for (auto& batch : *loader) {
-    auto output = net->forward(batch.data);
-    auto loss = torch::mse_loss(output, batch.target);
+    auto loss = torch::mse_loss(net->forward(batch.data), batch.target);
     optimizer.zero_grad();
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0109]
-    loss.backward({}, /*retain_graph=*/true);
+    loss.backward(torch::ones_like(loss) * 2, /*retain_graph=*/true);
+    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0109]
+    loss.backward({}, true, /*create_graph=*/true);
     optimizer.step();
   }
 }

@@ -16,17 +16,21 @@ struct Points : torch::data::datasets::Dataset<Points> {
 };
 
 int main() {
-  torch::nn::Linear net(4, 1);
-  std::vector<torch::Tensor> ps = net->parameters();
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0116]
-  torch::optim::SGD optimizer(ps, 0.1);
+  torch::nn::Linear net(4, 1), late(1, 1);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(
       Points().map(torch::data::transforms::Stack<>()), 10);
-  for (auto& batch : *loader) {
-    auto output = net->forward(batch.data);
-    auto loss = torch::mse_loss(output, batch.target);
-    optimizer.zero_grad();
-    loss.backward();
-    optimizer.step();
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    if (epoch == 1) {
+      // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0116]
+      optimizer.add_param_group(late->parameters());
+    }
+    for (auto& batch : *loader) {
+      auto output = late->forward(net->forward(batch.data));
+      auto loss = torch::mse_loss(output, batch.target);
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+    }
   }
 }

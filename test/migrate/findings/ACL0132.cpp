@@ -1,4 +1,4 @@
-// Gradients are read or changed by hand.
+// The gradient of something that is no parameter.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -21,12 +21,12 @@ int main() {
   auto loader = torch::data::make_data_loader(
       Points().map(torch::data::transforms::Stack<>()), 10);
   for (auto& batch : *loader) {
-    auto output = net->forward(batch.data);
-    auto loss = torch::mse_loss(output, batch.target);
+    auto input = batch.data.requires_grad_(true);
+    auto loss = torch::mse_loss(net->forward(input), batch.target);
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0132]
-    std::cout << net->weight.grad().norm().item<float>();
+    std::cout << input.grad().norm().item<float>();
   }
 }

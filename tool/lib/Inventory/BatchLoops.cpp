@@ -59,25 +59,28 @@ static bool isExample(QualType T) {
 
 void Interpreter::iterateBatchLoop(const Stmt *S, const BatchLoop &Facts) {
   if (Facts.HasLoader) {
-    const auto *Range = cast<CXXForRangeStmt>(S);
+    const Expr *Loader = loaderOfLoop(S);
+    const auto *Range = dyn_cast<CXXForRangeStmt>(S);
+    // The batch, or the iterator that stands on it.
+    const auto *Batch =
+        Range ? Range->getLoopVariable()
+              : cast<VarDecl>(
+                    cast<DeclStmt>(cast<ForStmt>(S)->getInit())->getSingleDecl());
     loopUntilStable([&] {
-      const VarDecl *Batch = Range->getLoopVariable();
       Value V = Value::rowsOf(1);
-      if (!isExample(Batch->getType()) ||
-          !isStacked(dataSetOf(Range->getRangeInit()->getType())))
-        V = unknown("ACL0140", Range->getRangeInit(),
+      if ((Range && !isExample(Batch->getType())) ||
+          !isStacked(dataSetOf(Loader->getType())))
+        V = unknown("ACL0140", Loader,
                     "the batches of this loader are not stacked along "
                     "dimension 0 by the transform Stack<>, so that it is not "
                     "known where their samples are",
                     "Add .map(torch::data::transforms::Stack<>()) as the last "
                     "transform of the data set.");
       declare(Batch, V);
-      exec(Range->getBody());
+      exec(bodyOf(S));
     });
     return;
   }
-  const unsigned Outside = Conditions;
-  Conditions = 0;
   if (const auto *Range = dyn_cast<CXXForRangeStmt>(S)) {
     const Value Over = eval(Range->getRangeInit());
     loopUntilStable([&] {
@@ -104,7 +107,6 @@ void Interpreter::iterateBatchLoop(const Stmt *S, const BatchLoop &Facts) {
       condition(Do->getCond(), Do);
     });
   }
-  Conditions = Outside;
 }
 
 void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
@@ -112,19 +114,16 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
   const LoopPlan *OuterPlan = Plan;
   const CompoundStmt *OuterBody = BatchBody;
   const Stmt *OuterTop = Top;
-  const unsigned OuterConditions = Conditions;
   const bool OuterSplits = Splits;
   Splits = Facts.HasLoader || P.Kind == LoopPlan::Shard;
   Plan = &P;
   BatchBody = cast<CompoundStmt>(bodyOf(S));
-  Conditions = 0;
   ++BatchDepth;
   iterateBatchLoop(S, Facts);
   --BatchDepth;
   Plan = OuterPlan;
   BatchBody = OuterBody;
   Top = OuterTop;
-  Conditions = OuterConditions;
   Splits = OuterSplits;
   // What is left in variables belongs to the last batch, which is not being
   // worked on any more.
@@ -164,10 +163,14 @@ void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {
   if (Facts.Training && !Facts.HasLoader) {
     Effects Whole = std::move(Result);
     Result = Effects();
+    const bool Understood = Whole.Refusals.empty();
     const std::optional<LoopPlan> Shard = planShard(Body, Whole);
     if (!Shard) {
+      // With nothing split, all processes do what one device does.
+      if (Understood)
+        keepWhole(S, Facts, Body, Whole);
       Out->append(Whole);
-      Env = Before;
+      Env = Understood ? std::move(After) : Before;
       return;
     }
     Result = attempt(S, Facts, *Shard);
@@ -181,7 +184,7 @@ void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {
     if (std::optional<LoopPlan> Gather = planGather(Body, Result)) {
       Effects Gathered = attempt(S, Facts, *Gather);
       if (Gathered.Refusals.empty() && Gathered.Reads.empty()) {
-        Effects::Loop Loop{&Facts, Body, nullptr, {}, Gather->Variables,
+        Effects::Loop Loop{&Facts, Body, {}, {}, Gather->Variables,
                            Gather->At, true};
         Gathered.Loops.push_back(Loop);
         Result = std::move(Gathered);
@@ -191,98 +194,4 @@ void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {
   }
   Env = std::move(After);
   Out->append(Result);
-}
-
-const VarDecl *Interpreter::chooseModel(const Stmt *S, Effects &E) {
-  // Modules without parameters may be called in the loop too.
-  std::vector<const VarDecl *> Trained;
-  for (const VarDecl *V : E.Models) {
-    const CXXRecordDecl *Impl = moduleOf(V->getType());
-    static const std::set<std::string> WithParameters = {
-        "LinearImpl", "Conv1dImpl", "Conv2dImpl", "Conv3dImpl",
-        "ConvTranspose1dImpl", "ConvTranspose2dImpl", "ConvTranspose3dImpl",
-        "EmbeddingImpl", "BatchNorm1dImpl", "BatchNorm2dImpl",
-        "BatchNorm3dImpl", "LayerNormImpl", "GroupNormImpl", "SequentialImpl",
-        "LSTMImpl", "GRUImpl", "RNNImpl", "PReLUImpl", "BilinearImpl"};
-    if (!isTorch(Impl) || WithParameters.count(Impl->getNameAsString()))
-      Trained.push_back(V);
-  }
-  if (Trained.size() == 1)
-    return Trained.front();
-  auto Refuse = [&](llvm::StringRef Id, std::string Message,
-                    std::string Remedy) {
-    E.refuse(Text.finding(Id, S->getBeginLoc(), std::move(Message),
-                          std::move(Remedy)));
-    return nullptr;
-  };
-  if (Trained.empty())
-    return Refuse("ACL0117",
-                  "no model is seen that this loop trains (a torch::nn::Module "
-                  "in a variable)",
-                  "Put the parameters into a torch::nn::Module and call it in "
-                  "the loop.");
-  return Refuse("ACL0112",
-                "the loop trains several models ('" +
-                    Trained[0]->getNameAsString() + "' and '" +
-                    Trained[1]->getNameAsString() + "')",
-                "Put them into one torch::nn::Module, or migrate this loop by "
-                "hand: prepare all of them, and guard the step with "
-                "accelerator.accumulate(a, b).");
-}
-
-void Interpreter::checkTrainingLoop(const Stmt *S, const BatchLoop &Facts,
-                                    const CompoundStmt *Body, Effects &E) {
-  auto Refuse = [&](llvm::StringRef Id, SourceLocation Loc,
-                    std::string Message, std::string Remedy) {
-    E.refuse(Text.finding(Id, Loc, std::move(Message), std::move(Remedy)));
-  };
-  E.Loops.push_back({&Facts, Body, chooseModel(S, E), E.Backwards, {}, nullptr,
-                     false});
-  if (E.Backwards.size() > 1)
-    Refuse("ACL0110", E.Backwards[1].Call->getExprLoc(),
-           "there is a second backward() in the same step",
-           "Add the losses and call backward() once, or migrate this loop by "
-           "hand.");
-  for (const Effects::Backward &B : E.Backwards) {
-    const SourceLocation Loc = B.Call->getExprLoc();
-    for (const Expr *Arg : B.Call->arguments())
-      if (!isa<CXXDefaultArgExpr>(Arg)) {
-        Refuse("ACL0109", Loc, "backward() is called with arguments",
-               "Call it without, or migrate this step by hand.");
-        break;
-      }
-    if (!B.Top)
-      Refuse("ACL0114", Loc, "backward() is called only under a condition",
-             "Call it in every step; leave the step with `continue` before it "
-             "where it is not wanted.");
-    if (const Value *Bad = firstUnknown(B.Loss))
-      Refuse(Bad->Why->Id, Bad->Why->Loc, Bad->Why->Message, Bad->Why->Remedy);
-    else if (!B.Loss.reduced())
-      Refuse("ACL0125", Loc,
-             B.Loss.rows()
-                 ? "the loss has a value for each sample"
-                 : "the loss is the same on all processes: it does not depend "
-                   "on the part of the batch",
-             "Reduce it with mean() or sum().");
-  }
-  std::set<const VarDecl *> Optimizers;
-  for (const CallExpr *Step : E.Steps) {
-    const auto *Call = cast<CXXMemberCallExpr>(Step);
-    Optimizers.insert(variableOf(Call->getImplicitObjectArgument()));
-    for (const Expr *Arg : Call->arguments())
-      if (!isa<CXXDefaultArgExpr>(Arg))
-        Refuse("ACL0115", Step->getExprLoc(),
-               "the optimizer is given a closure that it calls by itself",
-               "Migrate this step by hand: the closure's loss has to be the "
-               "one of the whole batch.");
-  }
-  if (E.Steps.empty())
-    Refuse("ACL0117", S->getBeginLoc(),
-           "no optimizer steps in this loop, although it has a backward()",
-           "Call optimizer.step() in the loop.");
-  if (Optimizers.size() > 1 || E.Steps.size() > 1)
-    Refuse("ACL0111", E.Steps[1]->getExprLoc(),
-           "several optimizer steps belong to one backward()",
-           "Give all parameters to one optimizer, or migrate this loop by "
-           "hand.");
 }

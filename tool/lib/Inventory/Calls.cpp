@@ -47,6 +47,29 @@ void accel::migrate::addOperands(OpCall &Call, const FunctionDecl *F,
   }
 }
 
+/// What an operation in place changes: through `x.mul_(2).add_(1)`, x. Null for
+/// tensors that nobody else has, as in `torch::empty(n).uniform_(0, 1)`.
+static const Expr *inPlaceTarget(const Expr *E) {
+  static const std::set<std::string> Fresh = {
+      "empty",      "zeros",     "ones",       "full",         "rand",
+      "randn",      "randint",   "arange",     "linspace",     "tensor",
+      "empty_like", "ones_like", "zeros_like", "full_like",    "rand_like",
+      "randn_like", "clone",     "randperm",   "randint_like", "eye"};
+  while (const auto *Call = dyn_cast<CallExpr>(plain(E))) {
+    const FunctionDecl *F = Call->getDirectCallee();
+    if (!F || !F->getIdentifier() || !isTorch(F))
+      return E;
+    if (Fresh.count(F->getName().str()))
+      return nullptr;
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
+    if (!Member || !F->getName().ends_with("_") ||
+        !isTensor(Member->getImplicitObjectArgument()->getType()))
+      return E;
+    E = Member->getImplicitObjectArgument();
+  }
+  return E;
+}
+
 Value Interpreter::evalCall(const CallExpr *E) {
   if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E))
     return evalOperator(O);
@@ -72,15 +95,11 @@ Value Interpreter::evalCall(const CallExpr *E) {
         const Value Loss = eval(Object);
         for (const Expr *Arg : Args)
           understood(eval(Arg), E);
-        if (inCallee())
-          refuse("ACL0108", E->getExprLoc(),
-                 "backward() is called in a function that is called from the "
-                 "loop over batches",
-                 "Move the call into the loop.");
-        else
-          Out->Backwards.push_back({Member, Loss, Conditions ? nullptr : Top});
+        Out->Backwards.push_back({Member, Loss, Stack.back()});
         return Value();
       }
+      if (isNamed(F, {"grad", "mutable_grad"}))
+        return gradientOf(eval(Object), E);
       OpCall Call;
       Call.Call = E;
       Operand Self;
@@ -96,7 +115,10 @@ Value Interpreter::evalCall(const CallExpr *E) {
       Call.Name = F->getNameAsString();
       Value Result = evalOp(Call);
       if (Call.InPlace)
-        assign(Object, Result, E);
+        if (const Expr *Target = inPlaceTarget(Object))
+          assign(Target, Result, E);
+      if (!Call.InPlace)
+        Result.IsParameter = false;
       return Result;
     }
     std::vector<Value> Values;
@@ -117,26 +139,18 @@ Value Interpreter::evalCall(const CallExpr *E) {
         escape(V, E, "the model");
       Value Result;
       Result.FromModel = true;
+      Result.IsParameter = isNamed(F, {"parameters", "named_parameters"});
       return Result;
     }
     if (optimizerOf(Object->getType()) || schedulerOf(Object->getType())) {
       for (const Value &V : Values)
         understood(V, E);
-      if (isNamed(F, {"step"}) && optimizerOf(Object->getType())) {
-        Out->Steps.push_back(E);
-        if (inCallee())
-          refuse("ACL0114", E->getExprLoc(),
-                 "the optimizer steps in a function that is called from the "
-                 "loop over batches",
-                 "Move the call of step() into the loop.");
-        else if (Conditions && BatchDepth)
-          refuse("ACL0114", E->getExprLoc(),
-                 "the optimizer steps only under a condition, as in gradient "
-                 "accumulation by hand",
-                 "Step in every pass, and give the number of micro-batches to "
-                 "AcceleratorOptions().gradient_accumulation_steps(n).");
-      }
-      return Value();
+      if (isNamed(F, {"step"}) && optimizerOf(Object->getType()))
+        stepWithClosure(E);
+      Value Result;
+      // The tensors of the optimizer's groups.
+      Result.IsParameter = isNamed(F, {"param_groups", "parameters"});
+      return Result;
     }
     if (Index.isOwn(F)) {
       const Value Self = eval(Object);

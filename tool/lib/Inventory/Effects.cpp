@@ -16,6 +16,8 @@ void Effects::refuse(Finding F) {
 
 void Effects::append(const Effects &Inner) {
   Reads.insert(Reads.end(), Inner.Reads.begin(), Inner.Reads.end());
+  WholeReads.insert(WholeReads.end(), Inner.WholeReads.begin(),
+                    Inner.WholeReads.end());
   for (const auto &[Size, Use] : Inner.Sizes) {
     Sizes[Size].Shape |= Use.Shape;
     Sizes[Size].Number |= Use.Number;

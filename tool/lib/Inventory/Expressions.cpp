@@ -153,7 +153,7 @@ Value Interpreter::evalMember(const MemberExpr *E) {
       isOrDerives(Owner, "torch::nn::Module")) {
     Value V;
     V.Object = Base.Object;
-    V.FromModel = isTensor(E->getType());
+    V.FromModel = V.IsParameter = isTensor(E->getType());
     return V;
   }
   Value V = Base;

@@ -135,6 +135,14 @@ std::optional<TextRange> FactFinder::nameOf(const Expr *Callee) {
 void FactFinder::variable(const VarDecl *V) {
   if (isa<ParmVarDecl>(V) || V->isImplicit())
     return;
+  if (V->isCXXForRangeDecl() && !V->getType()->isReferenceType())
+    if (const CXXRecordDecl *D = recordOf(V->getType());
+        D && isTorch(D) && D->getIdentifier() &&
+        D->getName() == "OptimizerParamGroup")
+      refuse("ACL0176", V->getLocation(),
+             "the loop goes over copies of the optimizer's parameter groups, so "
+             "that what it sets has no effect; it is left so",
+             "Write `auto&` if the options are to change.");
   if (optimizerOf(V->getType()))
     optimizerVariable(V);
   else if (schedulerOf(V->getType()))
@@ -195,6 +203,8 @@ void FactFinder::call(const CallExpr *E) {
              "accelerator.shard_batch(x).");
     else if (std::optional<TextRange> R = nameOf(E->getCallee()))
       Program.Loaders.push_back({here(), *R});
+  } else if (Name == "add_param_group" && isTorch(F)) {
+    addedGroup(E);
   } else if (Name == "clip_grad_norm_" && isTorch(F)) {
     if (std::optional<TextRange> R = nameOf(E->getCallee()))
       Program.NormClips.push_back({here(), *R});

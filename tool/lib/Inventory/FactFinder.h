@@ -47,6 +47,7 @@ private:
   void optimizerVariable(const clang::VarDecl *V);
   void schedulerVariable(const clang::VarDecl *V);
   void strayOptimizer(const clang::Expr *E);
+  void addedGroup(const clang::CallExpr *E);
   std::vector<TextRange> typeNames(const clang::VarDecl *V, bool &Understood,
                                    const clang::Expr *&FirstArgument);
   LinePoint setUpPoint(const clang::VarDecl *Optimizer,
@@ -70,6 +71,7 @@ private:
   // Hazards.cpp
   void hazardousCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
   void hazardousObject(const clang::CXXConstructExpr *E);
+  bool countsOrLoops() const;
   void hostRandom(const clang::Expr *E, bool Seeds, bool Draws);
 
   FunctionId here();

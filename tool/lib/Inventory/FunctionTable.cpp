@@ -57,6 +57,8 @@ FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,
 }
 
 FunctionId FunctionTable::of(const FunctionDecl *F) {
+  if (const auto *M = dyn_cast<CXXMethodDecl>(F); M && M->getParent()->isLambda())
+    return add(F->getBody(), "lambda", false, true);
   const FunctionId Id =
       add(F->getBody(), F->getNameAsString(), F->isMain(), false);
   std::vector<std::string> &Names = Functions[Id].Names;

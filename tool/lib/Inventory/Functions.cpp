@@ -99,6 +99,12 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
     for (const Value &V : Values)
       escape(V, E, "an argument of '" + F->getNameAsString() +
                        "', which runs a loop over batches of its own");
+    if (Splits && Index.makesBatches(Body))
+      refuse("ACL0179", E->getExprLoc(),
+             "'" + F->getNameAsString() +
+                 "' trains on batches of its own, while a batch of this loop is "
+                 "being worked on",
+             "Call it outside of the loop over batches.");
     Value Result;
     Result.MayHoldBatch = holdsTensors(E->getType());
     return Result;
@@ -129,7 +135,6 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
   Value SavedThis = This;
   if (!Lambda)
     This = Self ? *Self : Value();
-  const unsigned SavedConditions = Conditions;
   std::vector<Jumps> SavedLoops;
   std::swap(SavedLoops, Loops);
   Stack.push_back(Body);
@@ -139,7 +144,6 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
   Returned.pop_back();
   Stack.pop_back();
   std::swap(SavedLoops, Loops);
-  Conditions = SavedConditions;
   This = SavedThis;
   // What was written through references.
   std::vector<std::pair<const Expr *, Value>> Written;

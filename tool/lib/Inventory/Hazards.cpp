@@ -84,6 +84,23 @@ void FactFinder::hazardousObject(const CXXConstructExpr *E) {
     hostRandom(E, /*Seeds=*/true, /*Draws=*/false);
 }
 
+/// Whether an iterator of a loader that is visited belongs to a loop over all of
+/// its batches, or to `std::distance`, which counts them: there are as many on
+/// each process as on one device.
+bool FactFinder::countsOrLoops() const {
+  for (size_t I = Path.size(); I-- > 0;) {
+    if (const auto *Call = dyn_cast<CallExpr>(Path[I]))
+      if (const FunctionDecl *F = Call->getDirectCallee();
+          F && F->getIdentifier() && F->getName() == "distance" && isInStd(F))
+        return true;
+    if (isa<CompoundStmt>(Path[I]))
+      return false;
+    if (isa<ForStmt>(Path[I]))
+      return loaderOfLoop(Path[I]) != nullptr;
+  }
+  return false;
+}
+
 void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
   const SourceLocation Loc = E->getExprLoc();
   if (!F->getIdentifier()) {
@@ -125,15 +142,9 @@ void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
                   "Average them with accelerator.reduce(g, torch::kMean) where "
                   "they are used, by hand.");
   if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
-    if (isTensor(Member->getObjectType()) &&
-        (Name == "grad" || Name == "mutable_grad"))
-      return refuse("ACL0132", Loc,
-                    "a gradient is read or changed by hand",
-                    "Between accelerator.backward(loss) and optimizer.step() "
-                    "gradients are those of the whole batch; migrate by hand "
-                    "if that is what is needed here.");
     if ((Name == "begin" || Name == "end") &&
-        loaderOf(Member->getImplicitObjectArgument()->getType()))
+        loaderOf(Member->getImplicitObjectArgument()->getType()) &&
+        !countsOrLoops())
       return refuse("ACL0140", Loc,
                     "the loader is read through its iterators",
                     "Write `for (auto& batch : *loader)`.");

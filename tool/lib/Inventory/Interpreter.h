@@ -27,6 +27,7 @@ struct Effects {
     const clang::Expr *Object;
     Placement P;
     const clang::Stmt *Top; ///< Statement of the loop's body that it is in.
+    const clang::FunctionDecl *In; ///< The function that it is written in.
   };
   /// How `x.size(0)` is used.
   struct SizeUse {
@@ -36,19 +37,25 @@ struct Effects {
   struct Backward {
     const clang::CXXMemberCallExpr *Call;
     Value Loss;
-    const clang::Stmt *Top;
+    const clang::FunctionDecl *In; ///< The function that it is written in.
   };
   struct Loop {
     const BatchLoop *Facts;
     const clang::CompoundStmt *Body;
-    const clang::VarDecl *Model;
+    std::vector<const clang::VarDecl *> Models;
     std::vector<Backward> Backwards;
     std::vector<const clang::VarDecl *> Variables; ///< Gathered or split …
     const clang::Stmt *At = nullptr;               ///< … before this.
     bool Gathers = false;
+    /// Every process makes all of its passes in full, and why.
+    bool Whole = false;
+    std::vector<Finding> WhyWhole;
   };
 
   std::vector<Read> Reads;
+  /// Reads of what is the same on all processes, in functions that the loop
+  /// calls: another call may give them a part of the batch.
+  std::vector<Read> WholeReads;
   llvm::MapVector<const clang::Expr *, SizeUse> Sizes;
   std::vector<Loop> Loops;
   std::set<const clang::Stmt *> Visited; ///< Batch loops.
@@ -56,7 +63,6 @@ struct Effects {
 
   // Of the loop that is being interpreted.
   std::vector<Backward> Backwards;
-  std::vector<const clang::CallExpr *> Steps;
   std::vector<const clang::VarDecl *> Models;
   /// Whole batches that a model reads, and that meet what it returned.
   std::vector<const clang::VarDecl *> BatchReads;
@@ -96,6 +102,9 @@ struct OpCall {
   const Operand *find(llvm::StringRef Name) const;
 };
 
+/// The argument `retain_graph` of a call of backward, where it says something.
+const clang::Expr *retainGraphOf(const clang::CXXMemberCallExpr *Backward);
+
 class Interpreter {
 public:
   Interpreter(SourceText &Text, const ProgramIndex &Index)
@@ -131,9 +140,17 @@ private:
   void iterateBatchLoop(const clang::Stmt *S, const BatchLoop &Facts);
   Effects attempt(const clang::Stmt *S, const BatchLoop &Facts,
                   const LoopPlan &Plan);
+
+  // TrainingSteps.cpp
   void checkTrainingLoop(const clang::Stmt *S, const BatchLoop &Facts,
                          const clang::CompoundStmt *Body, Effects &E);
-  const clang::VarDecl *chooseModel(const clang::Stmt *S, Effects &E);
+  std::vector<const clang::VarDecl *> modelsOf(const clang::Stmt *S,
+                                               const Effects &E);
+  void checkBackward(const Effects::Backward &B, Effects &E);
+  void keepWhole(const clang::Stmt *S, const BatchLoop &Facts,
+                 const clang::CompoundStmt *Body, Effects &E);
+  void stepWithClosure(const clang::CallExpr *E);
+  Value gradientOf(const Value &Self, const clang::Expr *E);
 
   // SplitBatches.cpp
   std::optional<LoopPlan> planShard(const clang::CompoundStmt *Body,
@@ -265,8 +282,6 @@ private:
   bool Splits = false;
   const clang::CompoundStmt *BatchBody = nullptr;
   const clang::Stmt *Top = nullptr;
-  /// Conditions around it, counted from the batch loop's body.
-  unsigned Conditions = 0;
   /// The functions that are being interpreted; more than one: in a call.
   std::vector<const clang::FunctionDecl *> Stack;
   std::vector<std::optional<Value>> Returned;

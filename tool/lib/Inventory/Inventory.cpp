@@ -6,6 +6,7 @@
 #include "Interpreter.h"
 #include "TorchTypes.h"
 
+#include "clang/AST/RecursiveASTVisitor.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
@@ -28,6 +29,17 @@ private:
   void takeFunction(const FunctionDecl *F, TrainingProgram &Into);
   void addEffects(const FunctionDecl *F, const Effects &E,
                   TrainingProgram &Into);
+  void addBackward(const Effects::Backward &B, TrainingProgram &Into,
+                   std::vector<BackwardFact> &List);
+  void addWholeLoop(const Effects::Loop &Loop, TrainingProgram &Into);
+  void settleWholeLoops();
+  bool refused() const {
+    return llvm::any_of(Program.Findings, [](const Finding &F) {
+      return F.Level == Severity::Refusal;
+    });
+  }
+  void checkOutside(const BackwardCall &B);
+  void addReads(const Effects &E, TrainingProgram &Into);
   void merge(TrainingProgram &&Part);
   void takeMissing();
   void checkLoops();
@@ -49,9 +61,18 @@ private:
   ProgramIndex Index;
   FunctionTable Functions;
   const Expr *DatasetDraw = nullptr, *OtherDraw = nullptr;
+  /// Calls of backward that the analysis came to.
+  std::set<const Expr *> Followed;
+  /// What is known of text that several callers run, by its place.
+  std::map<std::pair<std::string, unsigned>, Placement> LossAt, ReadAt;
 };
 
 } // namespace
+
+template <typename T> static void append(std::vector<T> &To, std::vector<T> &From) {
+  To.insert(To.end(), std::make_move_iterator(From.begin()),
+            std::make_move_iterator(From.end()));
+}
 
 std::optional<TextRange> Taker::editable(SourceRange Range,
                                          TrainingProgram &Into) {
@@ -90,15 +111,13 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
   if (!E.Refusals.empty())
     return;
   const FunctionId In = Functions.of(F);
-  for (const Effects::Read &Read : E.Reads) {
-    MetricReadFact Fact;
-    Fact.In = In;
-    Fact.Value = Read.P;
-    if (const auto R = editable(Read.Object->getSourceRange(), Into)) {
-      Fact.Object = *R;
-      Into.MetricReads.push_back(Fact);
-    }
-  }
+  addReads(E, Into);
+  for (const Effects::Backward &B : E.Backwards)
+    if (!B.Loss.replicated())
+      refuse(Into, "ACL0128", B.Call->getExprLoc(),
+             "the loss is not that of a whole batch, and no batch is being "
+             "worked on here",
+             "Call backward() in the loop over batches.");
   for (const auto &[Size, Use] : E.Sizes) {
     if (!Use.Number)
       continue;
@@ -128,6 +147,10 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
       Into.BatchSizes.push_back(Fact);
   }
   for (const Effects::Loop &Loop : E.Loops) {
+    if (Loop.Whole) {
+      addWholeLoop(Loop, Into);
+      continue;
+    }
     if (Loop.Facts->Training) {
       TrainingLoopFact Fact;
       Fact.In = In;
@@ -141,20 +164,16 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
         continue;
       }
       Fact.BodyTop = *Top;
-      const CXXRecordDecl *D = recordOf(Loop.Model->getType());
-      const bool Pointer =
-          Loop.Model->getType().getNonReferenceType()->isPointerType() ||
-          (D && D->getIdentifier() && D->getName() == "unique_ptr");
-      Fact.Model = (Pointer ? "*" : "") + Loop.Model->getNameAsString();
-      Into.TrainingLoops.push_back(Fact);
-      for (const Effects::Backward &B : Loop.Backwards) {
-        BackwardFact Back;
-        Back.In = In;
-        Back.Loss = B.Loss.P;
-        if (split(B.Call->getImplicitObjectArgument(), B.Call, Back.Object,
-                  Back.Tail, Into))
-          Into.Backwards.push_back(Back);
+      for (const VarDecl *Model : Loop.Models) {
+        const CXXRecordDecl *D = recordOf(Model->getType());
+        const bool Pointer =
+            Model->getType().getNonReferenceType()->isPointerType() ||
+            (D && D->getIdentifier() && D->getName() == "unique_ptr");
+        Fact.Models.push_back((Pointer ? "*" : "") + Model->getNameAsString());
       }
+      Into.TrainingLoops.push_back(Fact);
+      for (const Effects::Backward &B : Loop.Backwards)
+        addBackward(B, Into, Into.Backwards);
     }
     if (Loop.Variables.empty())
       continue;
@@ -177,6 +196,107 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
              "Nothing has to be done; a torch::data loader would share the "
              "making of batches, too.");
     (Loop.Gathers ? Into.Gathers : Into.Shards).push_back(Fact);
+  }
+}
+
+/// A function that several loops call has one text: what they need must agree.
+void Taker::addBackward(const Effects::Backward &B, TrainingProgram &Into,
+                        std::vector<BackwardFact> &List) {
+  Followed.insert(B.Call);
+  BackwardFact Fact;
+  Fact.In = Functions.of(B.In);
+  Fact.Loss = B.Loss.P;
+  if (const Expr *Retain = retainGraphOf(B.Call)) {
+    const std::optional<TextRange> R =
+        editable(Retain->getSourceRange(), Into);
+    if (!R)
+      return;
+    Fact.RetainGraph = Text.text(*R).str();
+  }
+  if (!split(B.Call->getImplicitObjectArgument(), B.Call, Fact.Object,
+             Fact.Tail, Into))
+    return;
+  auto [It, New] = LossAt.try_emplace({Fact.Object.File, Fact.Object.Offset},
+                                      Fact.Loss);
+  // What is equal on all processes counts as a mean.
+  if (!New && It->second == Placement::Replicated &&
+      Fact.Loss == Placement::MeanOfRows)
+    It->second = Fact.Loss;
+  const bool Agree = It->second == Fact.Loss ||
+                     (It->second == Placement::MeanOfRows &&
+                      Fact.Loss == Placement::Replicated);
+  if (!Agree)
+    refuse(Into, "ACL0125", B.Call->getExprLoc(),
+           "the loss is a mean over the batch in one call of '" +
+               B.In->getNameAsString() + "' and a sum in another",
+           "Write it as two functions.");
+  for (const BackwardFact &Known : List)
+    if (Known.Object.File == Fact.Object.File &&
+        Known.Object.Offset == Fact.Object.Offset)
+      return;
+  List.push_back(Fact);
+}
+
+static constexpr char WholeRemedy[] =
+    "Nothing has to be done: the results are those of one device, and it takes "
+    "as long as on one.";
+
+void Taker::addWholeLoop(const Effects::Loop &Loop, TrainingProgram &Into) {
+  WholeLoopFact Fact;
+  Fact.Why = Loop.WhyWhole;
+  Fact.Note = Text.finding(
+      "ACL0175", Loop.Facts->Loop->getBeginLoc(),
+      "every process runs this training loop in full" +
+          (Fact.Why.empty() ? std::string() : ": " + Fact.Why.front().Message),
+      WholeRemedy);
+  for (const Effects::Backward &B : Loop.Backwards)
+    addBackward(B, Into, Fact.Backwards);
+  Into.WholeLoops.push_back(std::move(Fact));
+}
+
+/// Where nothing at all is shared, the migration is of no use.
+void Taker::settleWholeLoops() {
+  const bool Shares = !Program.TrainingLoops.empty();
+  for (WholeLoopFact &Loop : Program.WholeLoops) {
+    if (!Shares) {
+      append(Program.Findings, Loop.Why);
+      continue;
+    }
+    append(Program.Backwards, Loop.Backwards);
+    Program.Findings.push_back(Loop.Note);
+  }
+}
+
+void Taker::addReads(const Effects &E, TrainingProgram &Into) {
+  // Whether all calls of the function in which it is written agree.
+  auto Agree = [&](const Effects::Read &Read, const TextRange &R) {
+    auto [It, New] = ReadAt.try_emplace({R.File, R.Offset}, Read.P);
+    if (!New && It->second != Read.P)
+      refuse(Into, "ACL0126", Read.Object->getExprLoc(),
+             "'" + Read.In->getNameAsString() +
+                 "' reads a number of this process's part of the batch in one "
+                 "call and something else in another",
+             "Write it as two functions, or return the tensor and read it in "
+             "the loop.");
+    return New;
+  };
+  for (const Effects::Read &Read : E.WholeReads)
+    if (const auto R = Text.range(Read.Object->getSourceRange()))
+      Agree(Read, *R);
+  for (const Effects::Read &Read : E.Reads) {
+    MetricReadFact Fact;
+    Fact.In = Functions.of(Read.In);
+    Fact.Value = Read.P;
+    const auto R = editable(Read.Object->getSourceRange(), Into);
+    if (!R)
+      continue;
+    Fact.Object = *R;
+    const bool Known = llvm::any_of(Into.MetricReads, [&](const auto &Other) {
+      return Other.Object.File == R->File && Other.Object.Offset == R->Offset;
+    });
+    Agree(Read, *R);
+    if (!Known)
+      Into.MetricReads.push_back(Fact);
   }
 }
 
@@ -212,24 +332,69 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
            "Call it from main.");
 }
 
+namespace {
+/// Whether code has to do with models or optimizers.
+class TrainableFinder : public RecursiveASTVisitor<TrainableFinder> {
+public:
+  bool VisitExpr(Expr *E) {
+    Found |= moduleOf(E->getType()) || optimizerOf(E->getType());
+    return !Found;
+  }
+  bool Found = false;
+};
+} // namespace
+
+/// A backward that no loop over batches runs: no batch is being split then, and
+/// every process calculates what one device would.
+void Taker::checkOutside(const BackwardCall &B) {
+  const SourceLocation Loc = B.Call->getExprLoc();
+  if (Program.TrainingLoops.empty()) {
+    if (refused())
+      return;
+    refuse(Program, "ACL0108", Loc,
+           "backward() is not called in a loop over batches, and nothing else "
+           "in the program can be shared between processes",
+           "Move the call into a loop over batches.");
+    return;
+  }
+  // Only what an optimizer may step on has to go through the accelerator.
+  TrainableFinder Trainable;
+  Trainable.TraverseStmt(B.Writer->getBody());
+  if (Trainable.Found) {
+    for (unsigned I = 0; I < B.Call->getNumArgs(); ++I)
+      if (!isa<CXXDefaultArgExpr>(B.Call->getArg(I)))
+        return refuse(Program, "ACL0109", Loc,
+                      "backward() is called with arguments",
+                      "Call it without, or migrate this step by hand.");
+    Value Loss;
+    addBackward({B.Call, Loss, B.Writer}, Program, Program.Backwards);
+  }
+  Program.Findings.push_back(Text.finding(
+      "ACL0175", Loc,
+      "every process calculates this backward() in full: it is not in a loop "
+      "over batches",
+      WholeRemedy));
+}
+
 void Taker::checkLoops() {
+  settleWholeLoops();
+  const bool Refused = refused();
   for (const BackwardCall &B : Index.Backwards) {
     const SourceLocation Loc = B.Call->getExprLoc();
-    if (B.InLambda)
-      refuse(Program, "ACL0106", Loc, "backward() is called in a lambda",
-             "Move the training step into the loop's body.");
-    else if (isa<CXXMethodDecl>(B.In))
+    const bool Stepped = B.Step || Index.InStep.count(B.Writer);
+    if (Stepped && isa<CXXMethodDecl>(B.In))
       refuse(Program, "ACL0107", Loc,
              "backward() is called in a method of a class",
              "Move the training loop into a function, or migrate it by hand.");
-    else if (!B.Innermost)
-      refuse(Program, "ACL0108", Loc,
-             "backward() is not called in a loop over batches",
-             "Move the call into the loop, or migrate this step by hand.");
-    else if (B.InsideLoaderLoop && !Index.Loops.at(B.Innermost).HasLoader)
-      refuse(Program, "ACL0113", Loc,
-             "several training steps are made on one batch of the loader",
-             "Migrate this loop by hand.");
+    else if (B.InLambda && !Index.InStep.count(B.Writer))
+      refuse(Program, "ACL0106", Loc, "backward() is called in a lambda",
+             "Move the training step into the loop's body.");
+    else if (!Stepped)
+      checkOutside(B);
+    else if (!Refused && !Followed.count(B.Call))
+      refuse(Program, "ACL0100", Loc,
+             "the analysis does not come to this call of backward()",
+             "Call it in the loop over batches.");
   }
   for (const auto &[Loop, Facts] : Index.Loops)
     if (Facts.InLambda && !Facts.Training)
@@ -254,10 +419,9 @@ void Taker::checkLoops() {
 /// process whole batches.
 void Taker::checkLoaders() {
   for (const auto &[Loop, Facts] : Index.Loops) {
-    const auto *Range = dyn_cast<CXXForRangeStmt>(Loop);
-    if (!Facts.HasLoader || !Range)
+    if (!Facts.HasLoader)
       continue;
-    const CXXRecordDecl *Used = loaderOf(Range->getRangeInit()->getType());
+    const CXXRecordDecl *Used = loaderOf(loaderOfLoop(Loop)->getType());
     if (!Index.LoadersMade.count(Used->getCanonicalDecl()))
       refuse(Program, "ACL0164", Loop->getBeginLoc(),
              "the loader of this loop is not made by torch::data::"
@@ -347,11 +511,6 @@ bool Taker::migratedAlready() const {
   return false;
 }
 
-template <typename T> static void append(std::vector<T> &To, std::vector<T> &From) {
-  To.insert(To.end(), std::make_move_iterator(From.begin()),
-            std::make_move_iterator(From.end()));
-}
-
 void Taker::merge(TrainingProgram &&Part) {
   append(Program.Optimizers, Part.Optimizers);
   append(Program.Schedulers, Part.Schedulers);
@@ -359,6 +518,7 @@ void Taker::merge(TrainingProgram &&Part) {
   append(Program.Devices, Part.Devices);
   append(Program.TrainingLoops, Part.TrainingLoops);
   append(Program.Backwards, Part.Backwards);
+  append(Program.WholeLoops, Part.WholeLoops);
   append(Program.MetricReads, Part.MetricReads);
   append(Program.Gathers, Part.Gathers);
   append(Program.Shards, Part.Shards);

@@ -51,6 +51,17 @@ void Interpreter::noteMeeting(const OpCall &Call) {
   }
 }
 
+/// Random numbers in the shape of something that is no batch.
+static bool drawsForParameter(const OpCall &Call) {
+  static const std::set<std::string> Draws = {
+      "rand_like", "randn_like", "randint_like", "normal",  "uniform",
+      "bernoulli", "random",     "exponential",  "dropout", "cauchy",
+      "log_normal", "geometric"};
+  return Draws.count(Call.Name) && !Call.Operands.empty() &&
+         Call.Operands[0].Tensors && Call.Operands[0].V.FromModel &&
+         !Call.Operands[0].V.MayHoldBatch;
+}
+
 Value Interpreter::evalOp(OpCall &Call) {
   std::optional<Op> Kind = opNamed(Call.Name);
   if (!Kind && llvm::StringRef(Call.Name).ends_with("_") &&
@@ -67,7 +78,7 @@ Value Interpreter::evalOp(OpCall &Call) {
         bool All = true;
         for (const Operand &O : Call.Operands)
           All &= O.V.replicated();
-        if (All)
+        if (All && !(Splits && drawsForParameter(Call)))
           return Call.Operands[0].V;
         // The runtime draws for the whole batch and keeps this part's rows.
         static const std::set<std::string> PerRow = {
@@ -100,8 +111,17 @@ Value Interpreter::evalOp(OpCall &Call) {
                      "'" + spelled(Call.Call) +
                          "' is calculated from a number that differs between "
                          "processes");
-  if (Replicated)
+  if (Replicated) {
+    if (Splits && drawsForParameter(Call))
+      return unknown("ACL0177", Call.Call,
+                     "'" + spelled(Call.Call) +
+                         "' draws random numbers of a parameter's shape while a "
+                         "batch is split: where its first dimension is as large "
+                         "as this process's part of the batch, the runtime takes "
+                         "them for a value of each sample",
+                     "Draw them before the loop over batches.");
     return allReplicated(Kind, Call);
+  }
   // A number made from the local size, where no shape is meant.
   const bool TakesShape =
       Kind && (*Kind == Op::Factory || *Kind == Op::View ||

@@ -84,6 +84,8 @@ Value Interpreter::evalOperator(const CXXOperatorCallExpr *E) {
     }
     if (F && isPerProcess(F))
       return Value::make(Placement::PerProcess);
+    if (const FunctionDecl *Closure = closureOf(First))
+      return evalOwn(Closure, E, Args, Values, nullptr);
     Values.insert(Values.begin(), eval(First));
     Args.insert(Args.begin(), First);
     return evalForeign(F, E, Args, Values);

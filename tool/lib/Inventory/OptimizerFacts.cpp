@@ -118,9 +118,12 @@ LinePoint FactFinder::setUpPoint(const VarDecl *Optimizer,
       if (const auto *E = dyn_cast<Expr>(S))
         if (const auto *Call = dyn_cast<CXXMemberCallExpr>(plain(E)))
           if (const CXXMethodDecl *M = Call->getMethodDecl();
-              M && M->getIdentifier() && M->getName() == "to" &&
-              variableOf(Call->getImplicitObjectArgument()) == Model)
-            Last = S;
+              M && M->getIdentifier())
+            if (const VarDecl *On =
+                    variableOf(Call->getImplicitObjectArgument()))
+              if ((M->getName() == "to" && On == Model) ||
+                  (M->getName() == "add_param_group" && On == Optimizer))
+                Last = S;
     }
   std::optional<LinePoint> Point;
   if (Last)
@@ -147,23 +150,23 @@ void FactFinder::optimizerVariable(const VarDecl *V) {
   const CXXRecordDecl *Class = optimizerOf(V->getType());
   // Behind a pointer to the base class stands what is constructed.
   static const std::set<std::string> Known = {
-      "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Optimizer"};
+      "SGD",     "Adam",  "AdamW",    "RMSprop",
+      "Adagrad", "LBFGS", "Optimizer"};
   if (!isTorch(Class) || !Known.count(Class->getNameAsString()))
-    return refuse(Class->getName() == "LBFGS" ? "ACL0115" : "ACL0156", Loc,
+    return refuse("ACL0156", Loc,
                   "the optimizer class '" + Class->getNameAsString() +
                       "' is not one that steps on averaged gradients alone",
-                  "Use SGD, Adam, AdamW, RMSprop or Adagrad, or migrate by "
-                  "hand.");
+                  "Use SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS, or migrate "
+                  "by hand.");
   if (!Understood)
     return refuse("ACL0116", Loc,
                   "how the optimizer '" + V->getNameAsString() +
                       "' is made is not understood",
                   PrepareByHand);
-  if (V->hasGlobalStorage() || !Lambdas.empty() || inLoop())
+  if (V->hasGlobalStorage() || !Lambdas.empty())
     return refuse("ACL0116", Loc,
                   "the optimizer '" + V->getNameAsString() +
-                      (inLoop() ? "' is made anew in each pass of a loop"
-                                : "' is not made in a function's own block"),
+                      "' is not made in a function's own block",
                   "Make it once, before the loop, in the function that sets "
                   "the training up.");
 
@@ -177,16 +180,11 @@ void FactFinder::optimizerVariable(const VarDecl *V) {
         if (moduleOf(Object->getType()))
           Model = variableOf(Object);
       }
-  if (!Model)
-    return refuse("ACL0116", Loc,
-                  "which model the optimizer '" + V->getNameAsString() +
-                      "' trains cannot be seen: its parameters are not "
-                      "model->parameters() of a variable",
-                  PrepareByHand);
+  // Where no model is seen, the optimizer knows the parameters.
   bool Good = false;
   Fact.In = here();
   Fact.Object = objectOf(V);
-  Fact.Model = objectOf(Model);
+  Fact.Model = Model ? objectOf(Model) : "";
   Fact.SetUp = setUpPoint(V, Model, Good);
   const CompoundStmt *Block = block();
   if (!Good || !Block)
@@ -207,7 +205,13 @@ void FactFinder::schedulerVariable(const VarDecl *V) {
   if (Understood)
     Fact.TypeNames = typeNames(V, Understood, First);
   const CXXRecordDecl *Class = schedulerOf(V->getType());
-  if (!Understood || !isTorch(Class))
+  if (!isTorch(Class))
+    return refuse("ACL0178", V->getLocation(),
+                  "the scheduler '" + V->getNameAsString() +
+                      "' is of a class of the program and stays as it is: each "
+                      "call is one step, also while gradients accumulate",
+                  "Nothing has to be done without gradient accumulation.");
+  if (!Understood)
     return refuse("ACL0157", V->getLocation(),
                   "how the scheduler '" + V->getNameAsString() +
                       "' is made is not understood",
@@ -235,4 +239,24 @@ void FactFinder::strayOptimizer(const Expr *E) {
          "an optimizer is made here that is not a local variable of the "
          "function",
          PrepareByHand);
+}
+
+/// Parameters that come later must come before prepare does.
+void FactFinder::addedGroup(const CallExpr *E) {
+  const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
+  const VarDecl *Optimizer =
+      Call ? variableOf(Call->getImplicitObjectArgument()) : nullptr;
+  const Stmt *Child = nullptr;
+  bool Here = false;
+  if (const CompoundStmt *Block = block(&Child);
+      Block && Child && isa<Expr>(Child) && plain(cast<Expr>(Child)) == E)
+    for (const Stmt *S : Block->body())
+      if (const auto *D = dyn_cast<DeclStmt>(S))
+        for (const Decl *Declared : D->decls())
+          Here |= Declared == Optimizer;
+  if (!Here)
+    refuse("ACL0116", E->getExprLoc(),
+           "parameters are added to an optimizer at another place than the one "
+           "that makes it",
+           "Call accelerator.prepare(optimizer) again behind this, by hand.");
 }

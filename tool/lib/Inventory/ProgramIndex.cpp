@@ -121,8 +121,9 @@ private:
 /// Finds the loops of one function.
 class LoopFinder : public RecursiveASTVisitor<LoopFinder> {
 public:
-  LoopFinder(ProgramIndex &Index, const FunctionDecl *F)
-      : Index(Index), In(F) {}
+  LoopFinder(ProgramIndex &Index, const FunctionDecl *F,
+             std::vector<OwnCall> &Calls)
+      : Index(Index), In(F), Writer(F), Calls(Calls) {}
 
   bool shouldVisitTemplateInstantiations() const { return true; }
   bool shouldVisitLambdaBody() const { return true; }
@@ -131,7 +132,10 @@ public:
     ++Lambdas;
     std::vector<const Stmt *> Outside;
     std::swap(Outside, Around);
+    const FunctionDecl *OuterWriter = Writer;
+    Writer = L->getCallOperator();
     const bool Result = RecursiveASTVisitor::TraverseLambdaExpr(L);
+    Writer = OuterWriter;
     std::swap(Outside, Around);
     --Lambdas;
     return Result;
@@ -141,22 +145,43 @@ public:
   bool Traverse##Class(Class *S) {                                             \
     return around(S, [&] { return RecursiveASTVisitor::Traverse##Class(S); }); \
   }
-  LOOP(ForStmt)
   LOOP(WhileStmt)
   LOOP(DoStmt)
 #undef LOOP
 
-  bool TraverseCXXForRangeStmt(CXXForRangeStmt *S) {
-    const bool Loader =
-        S->getRangeInit() && loaderOf(S->getRangeInit()->getType());
-    if (Loader) {
+  bool TraverseForStmt(ForStmt *S) {
+    if (loaderOfLoop(S))
       Index.Loops[S] = {S, In, true, false, Lambdas > 0};
-      ++Loaders;
-    }
+    return around(S, [&] { return RecursiveASTVisitor::TraverseForStmt(S); });
+  }
+
+  bool TraverseCXXForRangeStmt(CXXForRangeStmt *S) {
+    if (loaderOfLoop(S))
+      Index.Loops[S] = {S, In, true, false, Lambdas > 0};
     // Only what is spelled: the hidden begin and end are no reads of their own.
-    const bool Result = around(S, [&] { return TraverseStmt(S->getBody()); });
-    Loaders -= Loader;
-    return Result;
+    return around(S, [&] { return TraverseStmt(S->getBody()); });
+  }
+
+  bool VisitCallExpr(CallExpr *E) {
+    const FunctionDecl *F = E->getDirectCallee(), *Body = nullptr;
+    if (!F)
+      return true;
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+        Member && F->getIdentifier() && F->getName() == "step" &&
+        optimizerOf(Member->getImplicitObjectArgument()->getType())) {
+      for (const Expr *Arg : E->arguments())
+        if (const FunctionDecl *Closure = closureOf(Arg))
+          Calls.push_back({Writer, Closure, step(), Lambdas > 0});
+    } else if (const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
+               Operator && Operator->getOperator() == OO_Call) {
+      if (const FunctionDecl *Closure = closureOf(Operator->getArg(0)))
+        Calls.push_back({Writer, Closure, step(), Lambdas > 0});
+      else if (F->hasBody(Body))
+        Calls.push_back({Writer, Body, step(), Lambdas > 0});
+    } else if (F->hasBody(Body)) {
+      Calls.push_back({Writer, Body, step(), Lambdas > 0});
+    }
+    return true;
   }
 
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) {
@@ -164,14 +189,10 @@ public:
     if (!M || !M->getIdentifier() || M->getName() != "backward" ||
         !isTensor(E->getObjectType()))
       return true;
-    const Stmt *Innermost = Around.empty() ? nullptr : Around.back();
-    Index.Backwards.push_back({E, In, Innermost, Loaders > 0, Lambdas > 0});
-    if (Innermost && !Lambdas) {
-      BatchLoop &Loop = Index.Loops[Innermost];
-      Loop.Loop = Innermost;
-      Loop.In = In;
-      Loop.Training = true;
-    }
+    const Stmt *Step = step();
+    Index.Backwards.push_back({E, In, Writer, Step, Lambdas > 0});
+    if (Step && !Lambdas)
+      Index.markTraining(Step, In);
     return true;
   }
 
@@ -183,10 +204,20 @@ private:
     return Result;
   }
 
+  /// The loop whose passes are the steps that this place belongs to.
+  const Stmt *step() const {
+    for (const Stmt *S : llvm::reverse(Around))
+      if (auto It = Index.Loops.find(S);
+          It != Index.Loops.end() && It->second.HasLoader)
+        return S;
+    return Around.empty() ? nullptr : Around.back();
+  }
+
   ProgramIndex &Index;
-  const FunctionDecl *In;
+  const FunctionDecl *In, *Writer;
+  std::vector<OwnCall> &Calls;
   std::vector<const Stmt *> Around;
-  unsigned Loaders = 0, Lambdas = 0;
+  unsigned Lambdas = 0;
 };
 
 } // namespace
@@ -235,16 +266,141 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   });
   Functions.erase(std::unique(Functions.begin(), Functions.end()),
                   Functions.end());
+  std::vector<OwnCall> Calls;
   for (const FunctionDecl *F : Functions) {
     Own.insert(F->getCanonicalDecl());
-    LoopFinder(*this, F).TraverseStmt(F->getBody());
+    LoopFinder(*this, F, Calls).TraverseStmt(F->getBody());
     if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
       for (const CXXCtorInitializer *Init : Ctor->inits())
         C.TraverseStmt(Init->getInit());
   }
+  markSteps(Calls);
   for (const VarDecl *V : Globals)
     if (V->getInit())
       Callees(BeforeMain).TraverseStmt(const_cast<Expr *>(V->getInit()));
+}
+
+void ProgramIndex::markTraining(const Stmt *Loop, const FunctionDecl *In) {
+  BatchLoop &L = Loops[Loop];
+  L.Loop = Loop;
+  L.In = In;
+  L.Training = true;
+}
+
+/// A loop that calls a function with a backward trains as if the backward stood
+/// in it.
+void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
+  std::set<const FunctionDecl *> Trains;
+  for (const BackwardCall &B : Backwards)
+    if (!B.Step)
+      Trains.insert(B.Writer);
+  for (bool Changed = true; Changed;) {
+    Changed = false;
+    for (const OwnCall &C : Calls)
+      if (!C.Step && Trains.count(C.To))
+        Changed |= Trains.insert(C.From).second;
+  }
+  for (const OwnCall &C : Calls)
+    if (C.Step && Trains.count(C.To)) {
+      InStep.insert(C.To);
+      if (!C.InLambda)
+        markTraining(C.Step, C.From);
+    }
+  for (bool Changed = true; Changed;) {
+    Changed = false;
+    for (const OwnCall &C : Calls)
+      if (!C.Step && InStep.count(C.From) && Trains.count(C.To))
+        Changed |= InStep.insert(C.To).second;
+  }
+}
+
+const Expr *accel::migrate::loaderOfLoop(const Stmt *Loop) {
+  if (const auto *Range = dyn_cast<CXXForRangeStmt>(Loop)) {
+    const Expr *Over = Range->getRangeInit();
+    return Over && loaderOf(Over->getType()) ? Over : nullptr;
+  }
+  const auto *For = dyn_cast<ForStmt>(Loop);
+  const auto *Init = For ? dyn_cast_or_null<DeclStmt>(For->getInit()) : nullptr;
+  const auto *Iterator =
+      Init && Init->isSingleDecl() ? dyn_cast<VarDecl>(Init->getSingleDecl())
+                                   : nullptr;
+  // Each pass is one batch: `it != loader->end()` and `++it`, no more.
+  auto CallOn = [](const Expr *E, llvm::StringRef Name) -> const Expr * {
+    const auto *Call = E ? dyn_cast<CXXMemberCallExpr>(bare(E)) : nullptr;
+    const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
+    return M && M->getIdentifier() && M->getName() == Name &&
+                   loaderOf(Call->getImplicitObjectArgument()->getType())
+               ? Call->getImplicitObjectArgument()
+               : nullptr;
+  };
+  const Expr *Loader = Iterator ? CallOn(Iterator->getInit(), "begin") : nullptr;
+  const auto *Cond = For && For->getCond()
+                         ? dyn_cast<CXXOperatorCallExpr>(plain(For->getCond()))
+                         : nullptr;
+  const auto *Inc = For && For->getInc()
+                        ? dyn_cast<CXXOperatorCallExpr>(plain(For->getInc()))
+                        : nullptr;
+  if (!Loader || !variableOf(Loader) || !Cond || !Inc ||
+      Cond->getOperator() != OO_ExclaimEqual ||
+      Inc->getOperator() != OO_PlusPlus ||
+      variableOf(Cond->getArg(0)) != Iterator ||
+      variableOf(Inc->getArg(0)) != Iterator)
+    return nullptr;
+  const Expr *End = CallOn(Cond->getArg(1), "end");
+  // With the type that it has, not that of the base class with begin().
+  return End && variableOf(End) == variableOf(Loader)
+             ? Loader->IgnoreParenImpCasts()
+             : nullptr;
+}
+
+namespace {
+/// Whether a variable is given something after its declaration.
+class Reassigned : public RecursiveASTVisitor<Reassigned> {
+public:
+  explicit Reassigned(const VarDecl *V) : V(V) {}
+  bool shouldVisitLambdaBody() const { return true; }
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) {
+    Found |= E->getOperator() == OO_Equal && variableOf(E->getArg(0)) == V;
+    return !Found;
+  }
+  bool Found = false;
+
+private:
+  const VarDecl *V;
+};
+} // namespace
+
+static bool isReassigned(const VarDecl *V) {
+  const auto *F = dyn_cast_or_null<FunctionDecl>(V->getParentFunctionOrMethod());
+  if (!F || !F->hasBody())
+    return true;
+  Reassigned Finder(V);
+  Finder.TraverseStmt(F->getBody());
+  return Finder.Found;
+}
+
+const FunctionDecl *accel::migrate::closureOf(const Expr *E) {
+  while (E) {
+    E = plain(E);
+    if (const auto *L = dyn_cast<LambdaExpr>(E))
+      return L->getCallOperator();
+    const CXXRecordDecl *D = recordOf(E->getType());
+    if (D && D->isLambda())
+      return D->getLambdaCallOperator();
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
+        Made && Made->getNumArgs() == 1) {
+      E = Made->getArg(0);
+    } else if (const auto *Ref = dyn_cast<DeclRefExpr>(E)) {
+      const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
+      E = V && V->hasLocalStorage() && D && D->getIdentifier() &&
+                  D->getName() == "function" && !isReassigned(V)
+              ? V->getInit()
+              : nullptr;
+    } else {
+      return nullptr;
+    }
+  }
+  return nullptr;
 }
 
 bool ProgramIndex::isOwn(const FunctionDecl *D) const {
@@ -288,4 +444,34 @@ bool ProgramIndex::runsBatches(const FunctionDecl *F) const {
     return It->second; // Also ends recursion.
   const bool Result = holdsBatches(Definition->getBody());
   return Runs[Definition->getCanonicalDecl()] = Result;
+}
+
+namespace {
+/// Looks for a training loop without a loader, also in what is called.
+class MakerFinder : public RecursiveASTVisitor<MakerFinder> {
+public:
+  explicit MakerFinder(const ProgramIndex &Index) : Index(Index) {}
+  bool shouldVisitLambdaBody() const { return true; }
+  bool VisitStmt(Stmt *S) {
+    if (auto It = Index.Loops.find(S); It != Index.Loops.end())
+      Found |= !It->second.HasLoader;
+    const FunctionDecl *Body = nullptr;
+    if (const auto *Call = dyn_cast<CallExpr>(S))
+      if (const FunctionDecl *F = Call->getDirectCallee();
+          F && Index.isOwn(F) && F->hasBody(Body) && Seen.insert(Body).second)
+        TraverseStmt(Body->getBody());
+    return !Found;
+  }
+  bool Found = false;
+
+private:
+  const ProgramIndex &Index;
+  std::set<const FunctionDecl *> Seen;
+};
+} // namespace
+
+bool ProgramIndex::makesBatches(const FunctionDecl *F) const {
+  MakerFinder Finder(*this);
+  Finder.TraverseStmt(F->getBody());
+  return Finder.Found;
 }

@@ -20,21 +20,40 @@
 
 namespace accel::migrate {
 
+/// The lambda's operator() that a call through `E` runs: a lambda, a variable
+/// that was made from one, a std::function made from one; or null.
+const clang::FunctionDecl *closureOf(const clang::Expr *E);
+
+/// The loader that a loop goes over, by `for (… : *loader)` or by its iterators,
+/// `for (auto it = loader->begin(); it != loader->end(); ++it)`; or null.
+const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);
+
 /// A loop over batches.
 struct BatchLoop {
   const clang::Stmt *Loop = nullptr;
   const clang::FunctionDecl *In = nullptr;
   bool HasLoader = false;
-  bool Training = false; ///< A backward stands directly in it.
+  bool Training = false; ///< Its passes run a backward.
   bool InLambda = false;
 };
 
-/// A call of Tensor::backward, and the loops around it.
+/// A call of Tensor::backward.
 struct BackwardCall {
   const clang::CXXMemberCallExpr *Call = nullptr;
   const clang::FunctionDecl *In = nullptr;
-  const clang::Stmt *Innermost = nullptr; ///< Null: in no loop.
-  bool InsideLoaderLoop = false;          ///< Of any depth.
+  /// The function, or the lambda's operator(), whose body it is written in.
+  const clang::FunctionDecl *Writer = nullptr;
+  /// The loop around it whose passes are training steps: the innermost over a
+  /// loader, else the innermost. Null: none in its function.
+  const clang::Stmt *Step = nullptr;
+  bool InLambda = false;
+};
+
+/// A call of one of the person's own functions, or of a closure.
+struct OwnCall {
+  const clang::FunctionDecl *From = nullptr; ///< As BackwardCall::Writer.
+  const clang::FunctionDecl *To = nullptr;
+  const clang::Stmt *Step = nullptr; ///< As BackwardCall::Step.
   bool InLambda = false;
 };
 
@@ -54,6 +73,8 @@ struct ProgramIndex {
 
   std::map<const clang::Stmt *, BatchLoop> Loops;
   std::vector<BackwardCall> Backwards;
+  /// Functions with a backward in no loop of theirs that a loop calls.
+  std::set<const clang::FunctionDecl *> InStep;
 
   /// Constructions of LibTorch's modules, by the name of the Impl class.
   std::map<std::string, std::vector<const clang::CXXConstructExpr *>> Modules;
@@ -69,14 +90,19 @@ struct ProgramIndex {
   /// Functions that a global variable's initialiser calls, before main begins.
   std::set<const clang::FunctionDecl *> BeforeMain;
 
+  void markTraining(const clang::Stmt *Loop, const clang::FunctionDecl *In);
   /// Whether calling `F` runs a loop over batches, of whatever depth.
   bool runsBatches(const clang::FunctionDecl *F) const;
+  /// Whether calling `F` runs a training loop that makes its own batches.
+  bool makesBatches(const clang::FunctionDecl *F) const;
   /// Whether `S` has a loop over batches in it, or runs one.
   bool holdsBatches(const clang::Stmt *S) const;
   /// Whether `D` is one of the person's own functions, with a visible body.
   bool isOwn(const clang::FunctionDecl *D) const;
 
 private:
+  void markSteps(llvm::ArrayRef<OwnCall> Calls);
+
   std::set<const clang::FunctionDecl *> Own;
   mutable std::map<const clang::FunctionDecl *, bool> Runs;
 };

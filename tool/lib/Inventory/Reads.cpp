@@ -10,10 +10,13 @@ using namespace clang;
 /// The program wants the value of a tensor.
 void Interpreter::metricRead(const Expr *Object, const Value &V,
                              const Expr *E) {
-  if (V.replicated())
+  if (V.replicated()) {
+    if (inCallee() && Splits)
+      Out->WholeReads.push_back({Object, V.P, Top, Stack.back()});
     return;
-  if (!inCallee()) // Also those that cannot be reduced: a gather may help.
-    Out->Reads.push_back({Object, V.P, Top});
+  }
+  // Also those that cannot be reduced: a gather may help.
+  Out->Reads.push_back({Object, V.P, Top, Stack.back()});
   if (const Value *Bad = firstUnknown(V))
     return refuse(Bad->Why);
   if (!V.reduced())
@@ -22,10 +25,4 @@ void Interpreter::metricRead(const Expr *Object, const Value &V,
         "'" + spelled(E) +
             "' reads single samples of this process's part of the batch",
         "Gather the tensor with accelerator.gather_for_metrics(x) before.");
-  if (inCallee())
-    return refuse("ACL0126", E->getExprLoc(),
-                  "'" + spelled(E) +
-                      "' reads a tensor of this process's part of the batch in "
-                      "a function that is called from the loop",
-                  "Return the tensor and read it in the loop.");
 }

@@ -27,7 +27,7 @@ Value Interpreter::evalStd(const FunctionDecl *F, const CallExpr *E,
     return evalList(Args);
   if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
     const Expr *Object = Member->getImplicitObjectArgument();
-    if (isNamed(F, {"value", "get", "lock", "vec", "value_or", "operator*"}))
+    if (isNamed(F, {"value", "get", "lock", "vec", "params", "value_or", "operator*"}))
       return eval(Object);
     if (isNamed(F, {"push_back", "emplace_back"}) && Args.size() == 1 &&
         isInStd(F)) {

@@ -177,12 +177,10 @@ Interpreter::Flow Interpreter::exec(const Stmt *S) {
                         ? If->getThen()
                         : If->getElse());
     const Environment Before = Env;
-    ++Conditions;
     const Flow Then = exec(If->getThen());
     Environment AfterThen = std::move(Env);
     Env = Before;
     const Flow Else = exec(If->getElse());
-    --Conditions;
     if (Then == Flow::Ends && Else == Flow::Ends)
       return Flow::Ends;
     if (Else == Flow::Ends)
@@ -256,7 +254,6 @@ void Interpreter::execSwitch(const SwitchStmt *S) {
   condition(S->getCond(), S);
   Loops.emplace_back();
   const Environment Before = Env;
-  ++Conditions;
   // Each case on its own, from before; falling through is joined in.
   if (const auto *Body = dyn_cast<CompoundStmt>(S->getBody()))
     for (const Stmt *Child : Body->body()) {
@@ -266,7 +263,6 @@ void Interpreter::execSwitch(const SwitchStmt *S) {
     }
   else
     exec(S->getBody());
-  --Conditions;
   Env = joined(Before, Env, S->getBeginLoc());
   for (const Environment &E : Loops.back().Breaks)
     Env = joined(Env, E, S->getBeginLoc());
@@ -322,24 +318,18 @@ void Interpreter::execLoop(const Stmt *S) {
     loopUntilStable([&] {
       exec(For->getConditionVariableDeclStmt());
       condition(For->getCond(), For);
-      ++Conditions;
       exec(For->getBody());
       exec(For->getInc());
-      --Conditions;
     });
   } else if (const auto *While = dyn_cast<WhileStmt>(S)) {
     loopUntilStable([&] {
       exec(While->getConditionVariableDeclStmt());
       condition(While->getCond(), While);
-      ++Conditions;
       exec(While->getBody());
-      --Conditions;
     });
   } else if (const auto *Do = dyn_cast<DoStmt>(S)) {
     loopUntilStable([&] {
-      ++Conditions;
       exec(Do->getBody());
-      --Conditions;
       condition(Do->getCond(), Do);
     });
   } else if (const auto *Range = dyn_cast<CXXForRangeStmt>(S)) {
@@ -358,9 +348,7 @@ void Interpreter::execLoop(const Stmt *S) {
                      "of the batch");
     loopUntilStable([&] {
       declare(Range->getLoopVariable(), Each);
-      ++Conditions;
       exec(Range->getBody());
-      --Conditions;
     });
   }
 }

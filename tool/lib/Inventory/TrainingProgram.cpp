@@ -33,10 +33,13 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
   for (const DeviceFact &F : Program.Devices)
     OS << "device " << F.Kind << ' ' << F.Range << '\n';
   for (const TrainingLoopFact &F : Program.TrainingLoops)
-    OS << "training loop " << F.BodyTop.At << " of " << F.Model
+    OS << "training loop " << F.BodyTop.At << " of" << F.Models
        << (F.HasLoader ? "" : " without loader") << '\n';
   for (const BackwardFact &F : Program.Backwards)
-    OS << "backward " << F.Object << ' ' << placementName(F.Loss) << '\n';
+    OS << "backward " << F.Object << ' ' << placementName(F.Loss) << ' '
+       << F.RetainGraph << '\n';
+  for (const WholeLoopFact &F : Program.WholeLoops)
+    OS << "whole loop " << F.Note.Range << '\n';
   for (const MetricReadFact &F : Program.MetricReads)
     OS << "metric read " << F.Object << ' ' << placementName(F.Value) << '\n';
   for (const BatchVariablesFact &F : Program.Gathers)

@@ -31,6 +31,7 @@ Value accel::migrate::join(const Value &A, const Value &B,
   V.MayHoldBatch |= B.MayHoldBatch;
   V.MaybeFolded |= B.MaybeFolded;
   V.Scaled |= B.Scaled;
+  V.IsParameter &= B.IsParameter;
   V.MinRank = std::min(A.MinRank, B.MinRank);
   if (A.Rank != B.Rank)
     V.Rank = -1;

@@ -37,6 +37,9 @@ struct Value {
   bool Scaled = false;
   /// Depends on parameters that are trained.
   bool FromModel = false;
+  /// A parameter itself, or a list of them, as the model or the optimizer gives
+  /// it: its gradient is averaged.
+  bool IsParameter = false;
   /// Tensors: number of dimensions, -1 when not known, and a lower bound.
   int Rank = -1;
   unsigned MinRank = 0;
@@ -92,7 +95,7 @@ struct Value {
   bool operator==(const Value &O) const {
     return P == O.P && MayHoldBatch == O.MayHoldBatch &&
            MaybeFolded == O.MaybeFolded && Scaled == O.Scaled &&
-           FromModel == O.FromModel && Rank == O.Rank && MinRank == O.MinRank &&
+           FromModel == O.FromModel && IsParameter == O.IsParameter && Rank == O.Rank && MinRank == O.MinRank &&
            Constant == O.Constant && Object == O.Object && Roots == O.Roots &&
            Sizes == O.Sizes && Elements == O.Elements;
   }

@@ -9,13 +9,20 @@
 using namespace accel::migrate;
 
 void accel::migrate::applyAccumulate(RuleContext &Context) {
-  for (const TrainingLoopFact &Loop : Context.Program.TrainingLoops)
+  for (const TrainingLoopFact &Loop : Context.Program.TrainingLoops) {
+    std::string Models;
+    for (const std::string &Model : Loop.Models)
+      Models += (Models.empty() ? "" : ", ") + Model;
     Context.insertLine(
         Loop.BodyTop, "accumulate",
         {{"step", Context.freeName(Loop.In, {"step", "accumulation",
                                              "training_step"})},
          {"accelerator", Context.accelerator(Loop.In)},
-         {"model", Loop.Model}},
-        "the body of this loop is one training step of this model",
+         {"models", Models}},
+        Loop.Models.empty() ? "the body of this loop is one training step"
+        : Loop.Models.size() > 1
+            ? "the body of this loop is one training step of these models"
+            : "the body of this loop is one training step of this model",
         /*Priority=*/-10);
+  }
 }

@@ -25,7 +25,8 @@ void accel::migrate::applyPrepare(RuleContext &Context) {
   for (const OptimizerFact &Optimizer : Context.Program.Optimizers) {
     Group &G = Groups[{Optimizer.In, Optimizer.Block}];
     G.In = Optimizer.In;
-    addOnce(G.Models, Optimizer.Model);
+    if (!Optimizer.Model.empty())
+      addOnce(G.Models, Optimizer.Model);
     addOnce(G.Optimizers, Optimizer.Object);
     if (G.Last.At.File.empty() ||
         G.Last.At.Offset < Optimizer.SetUp.At.Offset)

@@ -63,7 +63,7 @@ struct OptimizerFact {
   std::vector<TextRange> TypeNames;
   /// How a function that takes a reference is given it, e.g. "*optimizer".
   std::string Object;
-  /// The same for the model that it trains.
+  /// The same for the model that it trains; empty where that is not seen.
   std::string Model;
   /// Offset of the block that the declaration stands in.
   unsigned Block = 0;
@@ -96,7 +96,8 @@ struct DeviceFact {
 struct TrainingLoopFact {
   FunctionId In = 0;
   LinePoint BodyTop;
-  std::string Model;
+  /// The models that it trains, as far as they have names where it begins.
+  std::vector<std::string> Models;
   /// False: batches are made in the loop, and each process makes all of it.
   bool HasLoader = true;
 };
@@ -106,7 +107,18 @@ struct BackwardFact {
   FunctionId In = 0;
   TextRange Object;
   TextRange Tail;
+  /// A mean, a sum, or replicated: then it counts once on each process.
   Placement Loss = Placement::MeanOfRows;
+  /// The argument `retain_graph` as it is spelled, or empty.
+  std::string RetainGraph;
+};
+
+/// A training loop that every process runs in full, where the program has
+/// another that is shared.
+struct WholeLoopFact {
+  std::vector<BackwardFact> Backwards;
+  std::vector<Finding> Why; ///< Why it is not shared: refusals.
+  Finding Note;
 };
 
 /// A tensor that differs between processes and whose value the program wants.
@@ -166,6 +178,7 @@ struct TrainingProgram {
   std::vector<DeviceFact> Devices;
   std::vector<TrainingLoopFact> TrainingLoops;
   std::vector<BackwardFact> Backwards;
+  std::vector<WholeLoopFact> WholeLoops;
   std::vector<MetricReadFact> MetricReads;
   std::vector<BatchVariablesFact> Gathers;
   std::vector<BatchVariablesFact> Shards;

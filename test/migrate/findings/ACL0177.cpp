@@ -1,4 +1,4 @@
-// Backward() or step() under a condition.
+// Random numbers for parameters are drawn while a batch is split.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -20,13 +20,14 @@ int main() {
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(
       Points().map(torch::data::transforms::Stack<>()), 10);
-  int i = 0;
   for (auto& batch : *loader) {
-    auto output = net->forward(batch.data);
-    auto loss = torch::mse_loss(output, batch.target);
+    auto loss = torch::mse_loss(net->forward(batch.data), batch.target);
     optimizer.zero_grad();
     loss.backward();
-    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0114]
-    if (++i % 4 == 0) optimizer.step();
+    for (auto& p : net->parameters()) {
+      // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0177]
+      p.grad().add_(torch::randn_like(p.grad()));
+    }
+    optimizer.step();
   }
 }
