@@ -51,7 +51,7 @@ EXIT CODES:
 
 /// The options, made when LLVM's own of the same names are gone.
 struct CommandLine {
-  cl::list<std::string> Files{cl::Positional, cl::desc("FILE... [-- FLAGS]"),
+  cl::list<std::string> Files{cl::Positional, cl::desc("FILE|DIR... [-- FLAGS]"),
                               cl::cat(Category), cl::sub(cl::SubCommand::getTopLevel())};
   cl::opt<std::string> BuildDir{
       "p", cl::value_desc("DIR"), cl::cat(Category),
@@ -70,6 +70,14 @@ struct CommandLine {
       cl::desc("Keep the batch size per process, so that the batch of all "
                "grows with their number, instead of following the "
                "single-device training")};
+  cl::opt<bool> CMake{
+      "cmake", cl::cat(Category),
+      cl::desc("Also add accel to the project's CMakeLists.txt: find_package "
+               "and the link item of the file's target")};
+  cl::opt<std::string> InRoot{
+      "in-root", cl::value_desc("DIR"), cl::cat(Category),
+      cl::desc("Change no file outside of DIR (default: the project, which is "
+               "the nearest folder above that has .git)")};
   cl::opt<std::string> Explain{"explain", cl::value_desc("ID"),
                                cl::cat(Category),
                                cl::desc("Print the page of a finding or rule")};
@@ -207,6 +215,8 @@ int main(int argc, char **argv) {
     return usageError("no files were given");
   if (Line.Write + Line.Check + !Line.OutRoot.empty() > 1)
     return usageError("--write, --check and --out-root exclude each other");
+  if (!Line.InRoot.empty() && !sys::fs::is_directory(Line.InRoot))
+    return usageError("--in-root: '" + Line.InRoot + "' is not a folder");
   if (Options.Frontend.Flags && !Line.BuildDir.empty())
     return usageError("-p and flags behind -- exclude each other");
 
@@ -219,6 +229,8 @@ int main(int argc, char **argv) {
   Options.OutRoot = Line.OutRoot;
   Options.StateDir = Line.StateDir;
   Options.MatchSingleDevice = !Line.PerProcessBatch;
+  Options.CMake = Line.CMake;
+  Options.Frontend.InRoot = Line.InRoot;
   Options.Quiet = Line.Quiet;
   Options.Stats = Line.Stats;
   Options.Frontend.BuildDir = Line.BuildDir;

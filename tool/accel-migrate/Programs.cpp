@@ -3,6 +3,7 @@
 #include "Programs.h"
 
 #include "accel/migrate/Findings.h"
+#include "accel/migrate/KeptText.h"
 #include "accel/migrate/Report.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -37,6 +38,7 @@ bool Programs::read(UnitPlan &Unit, const std::vector<std::string> &Sources,
   Unit.ThePlan = std::move(NewPlan);
   append_range(Unit.ThePlan.Findings, Parsed.Notes);
   Unit.Files = std::move(Parsed.UserFiles);
+  Unit.Unseen = std::move(Parsed.Unseen);
   Unit.Sources = Sources;
   return true;
 }
@@ -126,6 +128,8 @@ UnitPlan Programs::planProgram(const std::string &Main) {
   States[Main] = Parsed.State;
   if (Good) {
     widen(Unit);
+    respectMarkers(Unit);
+    reportUnseen(Unit);
   } else {
     Unit.Sources = {Main};
     Unit.ThePlan.Findings.push_back(std::move(Parsed.Problem));

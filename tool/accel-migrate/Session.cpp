@@ -4,7 +4,9 @@
 
 #include "Programs.h"
 
+#include "accel/migrate/CMake.h"
 #include "accel/migrate/Findings.h"
+#include "accel/migrate/KeptText.h"
 #include "accel/migrate/Report.h"
 #include "accel/migrate/Write.h"
 
@@ -12,8 +14,10 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/Path.h"
 
 #include <chrono>
+#include <iterator>
 #include <set>
 
 using namespace llvm;
@@ -39,6 +43,7 @@ private:
                   const TextOverlay &NewTexts);
   Outcome outcomeOf(size_t Index, const EditGroup &Group) const;
   void makeRecord(std::vector<EditGroup> Groups);
+  void linkWithCMake();
   void tell();
   void emit(ArrayRef<FileEdit> Edits);
   Error write(ArrayRef<FileEdit> Edits);
@@ -79,26 +84,64 @@ private:
 
 } // namespace
 
-/// Replaces names by real paths, each once. Says what is not a file.
+static bool isSource(StringRef Path) {
+  StringRef Extension = sys::path::extension(Path);
+  return Extension == ".cpp" || Extension == ".cc" || Extension == ".cxx";
+}
+
+/// The sources below a folder, in the order of their names; hidden folders,
+/// build folders and links to folders are left out.
+static void sourcesBelow(StringRef Dir, std::vector<std::string> &Sources) {
+  std::vector<std::string> Files, Folders;
+  std::error_code Code;
+  for (sys::fs::directory_iterator It(Dir, Code, /*follow_symlinks=*/false), End;
+       It != End && !Code; It.increment(Code)) {
+    StringRef Name = sys::path::filename(It->path());
+    if (Name.starts_with("."))
+      continue;
+    if (It->type() == sys::fs::file_type::directory_file) {
+      if (!sys::fs::exists(It->path() + "/CMakeCache.txt"))
+        Folders.push_back(It->path());
+    } else if (isSource(Name)) {
+      Files.push_back(It->path());
+    }
+  }
+  sort(Files);
+  sort(Folders);
+  append_range(Sources, Files);
+  for (const std::string &Folder : Folders)
+    sourcesBelow(Folder, Sources);
+}
+
+/// Replaces names by real paths, each once, and folders by the sources in them.
+/// Says what is neither.
 bool Session::resolveFiles() {
   std::vector<std::string> Real;
   bool Good = true;
-  for (const std::string &Name : Options.Files) {
-    sys::fs::file_status Status;
-    std::error_code Code = sys::fs::status(Name, Status);
-    if (!Code && !sys::fs::is_regular_file(Status))
-      Code = std::make_error_code(sys::fs::is_directory(Status)
-                                      ? std::errc::is_a_directory
-                                      : std::errc::invalid_argument);
-    if (Code) {
-      errs() << "accel-migrate: error: '" << Name << "': " << Code.message()
-             << '\n';
-      Good = false;
-      continue;
-    }
+  auto Complain = [&](StringRef Name, StringRef What) {
+    errs() << "accel-migrate: error: '" << Name << "': " << What << '\n';
+    Good = false;
+  };
+  auto Add = [&](StringRef Name) {
     std::string Path = realPath(Name);
     if (!is_contained(Real, Path))
       Real.push_back(std::move(Path));
+  };
+  for (const std::string &Name : Options.Files) {
+    sys::fs::file_status Status;
+    if (std::error_code Code = sys::fs::status(Name, Status)) {
+      Complain(Name, Code.message());
+    } else if (sys::fs::is_directory(Status)) {
+      std::vector<std::string> Sources;
+      sourcesBelow(Name, Sources);
+      if (Sources.empty())
+        Complain(Name, "no sources (.cpp, .cc, .cxx) in this folder");
+      for_each(Sources, Add);
+    } else if (!sys::fs::is_regular_file(Status)) {
+      Complain(Name, "not a file");
+    } else {
+      Add(Name);
+    }
   }
   Options.Files = std::move(Real);
   return Good;
@@ -167,12 +210,17 @@ bool Session::verifySources(EditGroup &Group, const UnitPlan &Unit,
 /// (P5).
 bool Session::verifyUnit(EditGroup &Group, const UnitPlan &Unit,
                          const TextOverlay &NewTexts) {
-  Plan Second;
+  UnitPlan Again;
   if (!verifySources(Group, Unit, Unit.Sources, NewTexts,
                      [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
-                       Second = planMigration(Context, PP, planOptions());
+                       Again.ThePlan = planMigration(Context, PP, planOptions());
                      }))
     return false;
+  Again.Files = Unit.Files;
+  for (const auto &[File, Text] : NewTexts)
+    Again.Files[File] = Text;
+  respectMarkers(Again);
+  const Plan &Second = Again.ThePlan;
   if (!Second.AlreadyMigrated && (!Second.Changes.empty() || Second.refused())) {
     std::string Rule = Second.Changes.empty() ? Second.Findings.front().Message
                                               : Second.Changes.front().Rule;
@@ -259,6 +307,28 @@ void Session::makeRecord(std::vector<EditGroup> Groups) {
   for (const UnitPlan &Unit : Units)
     Record.Texts.insert(Unit.Files.begin(), Unit.Files.end());
   Record.Groups = std::move(Groups);
+}
+
+/// Adds what the CMakeLists.txt files need, as a group of its own.
+void Session::linkWithCMake() {
+  std::set<std::string> Sources;
+  for (const EditGroup &Group : Record.Groups)
+    for (size_t Unit : Group.Units)
+      if (Record.Units[Unit].Result == Outcome::Migrated ||
+          Record.Units[Unit].Result == Outcome::AlreadyMigrated)
+        copy_if(Units[Unit].Sources, std::inserter(Sources, Sources.end()),
+                isSource);
+  CMakeResult Result = linkAccel(
+      std::vector<std::string>(Sources.begin(), Sources.end()),
+      [&](StringRef Path) { return TheFrontend->mayEdit(Path); });
+  append_range(Record.Findings, std::move(Result.Notes));
+  if (Result.Files.empty())
+    return;
+  for (const FileEdit &Edit : Result.Files)
+    Record.Texts[Edit.File] = Edit.Before;
+  EditGroup Group;
+  Group.Files = std::move(Result.Files);
+  Record.Groups.push_back(std::move(Group));
 }
 
 /// Says on the standard error what there is to say.
@@ -380,6 +450,8 @@ int Session::run() {
   for (EditGroup &Group : Groups)
     verify(Group);
   makeRecord(std::move(Groups));
+  if (Options.CMake)
+    linkWithCMake();
   tell();
 
   std::vector<FileEdit> Edits;

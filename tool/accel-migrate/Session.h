@@ -29,6 +29,8 @@ struct SessionOptions {
   std::string OutRoot;
   std::string StateDir;
   bool MatchSingleDevice = true;
+  /// Make the targets in CMakeLists.txt link accel.
+  bool CMake = false;
   bool Quiet = false;
   bool Stats = false;
   bool ColorOut = false, ColorErr = false;

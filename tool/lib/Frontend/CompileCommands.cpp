@@ -155,23 +155,30 @@ CompileCommands::create(const FrontendOptions &Options,
   return Commands;
 }
 
-CompilationDatabase *CompileCommands::databaseAbove(StringRef Dir) {
+const CompileCommands::Database &
+CompileCommands::databaseAbove(StringRef Dir) {
   auto [Entry, IsNew] = Above.try_emplace(Dir);
   if (!IsNew)
-    return Entry->second.get();
+    return Entry->second;
   for (StringRef At = Dir; !At.empty(); At = sys::path::parent_path(At))
     for (StringRef Sub : {"", "/build"}) {
       std::string Candidate = (At + Sub).str();
       std::string Message;
       if (!sys::fs::exists(Candidate + "/compile_commands.json"))
         continue;
-      if (auto Database =
+      if (auto Loaded =
               CompilationDatabase::loadFromDirectory(Candidate, Message)) {
-        Entry->second = std::move(Database);
-        return Entry->second.get();
+        // Often the one among the sources is a link to that of the build.
+        std::string Real = sys::path::parent_path(
+                               realPath(Candidate + "/compile_commands.json"))
+                               .str();
+        Entry->second.Commands = std::move(Loaded);
+        if (Real != realPath(At))
+          Entry->second.BuildDir = Real;
+        return Entry->second;
       }
     }
-  return nullptr;
+  return Entry->second;
 }
 
 Expected<UnitCommand> CompileCommands::find(StringRef File) {
@@ -205,8 +212,13 @@ Expected<UnitCommand> CompileCommands::find(StringRef File) {
     return Complete(adjustCommand(Cwd, Plain));
   }
 
-  CompilationDatabase *Database =
-      Named ? Named.get() : databaseAbove(sys::path::parent_path(File));
+  CompilationDatabase *Database = Named.get();
+  std::string DatabaseDir;
+  if (!Named) {
+    const auto &Met = databaseAbove(sys::path::parent_path(File));
+    Database = Met.Commands.get();
+    DatabaseDir = Met.BuildDir;
+  }
   std::vector<CompileCommand> Entries;
   if (Database) {
     Entries = Database->getCompileCommands(File);
@@ -225,6 +237,7 @@ Expected<UnitCommand> CompileCommands::find(StringRef File) {
 
   const CompileCommand &Entry = Entries.front();
   UnitCommand Command = adjustCommand(Entry.Directory, Entry.CommandLine);
+  Command.DatabaseDir = DatabaseDir;
   if (!Entry.Heuristic.empty())
     Command.InferredFrom =
         StringRef(Entry.Heuristic).rsplit("inferred from ").second.str();

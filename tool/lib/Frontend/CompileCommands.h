@@ -21,6 +21,9 @@ struct UnitCommand {
   std::vector<std::string> TorchDirs;
   /// Name of the file that the command was written for, when it is another.
   std::string InferredFrom;
+  /// The build folder whose compile_commands.json was met on the way up (real
+  /// path); empty if that lies among the sources, or none was met.
+  std::string DatabaseDir;
 
   /// The driver's arguments to check `File` as `Language` (as for -x).
   std::vector<std::string> forFile(llvm::StringRef File,
@@ -42,13 +45,18 @@ private:
   CompileCommands(const FrontendOptions &Options, const Surroundings &Found)
       : Options(Options), Found(Found) {}
 
-  clang::tooling::CompilationDatabase *databaseAbove(llvm::StringRef Dir);
+  /// A compilation database, and the build folder that it was found in.
+  struct Database {
+    std::unique_ptr<clang::tooling::CompilationDatabase> Commands;
+    std::string BuildDir;
+  };
+  const Database &databaseAbove(llvm::StringRef Dir);
 
   const FrontendOptions &Options;
   const Surroundings &Found;
   std::unique_ptr<clang::tooling::CompilationDatabase> Named;
   /// By folder; null where there is none.
-  llvm::StringMap<std::unique_ptr<clang::tooling::CompilationDatabase>> Above;
+  llvm::StringMap<Database> Above;
 };
 
 /// Keeps what decides how a file is parsed; drops outputs, dependency files,

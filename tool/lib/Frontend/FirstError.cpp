@@ -61,18 +61,4 @@ void FirstErrorConsumer::HandleDiagnostic(DiagnosticsEngine::Level Level,
   }
 }
 
-std::string FirstError::hint() const {
-  StringRef Text = Message;
-  if (!MissingHeader.empty())
-    return "Name the build folder with -p, or the header's folder behind --, "
-           "as in: accel-migrate FILE -- -I DIR.";
-  if (Text.contains("'auto' not allowed in function prototype") ||
-      Text.contains("C++20"))
-    return "The file needs C++20: accel-migrate FILE -- -std=c++20.";
-  if (Text.contains("in namespace 'std'"))
-    return "Include the standard header that declares it; this LibTorch's "
-           "headers do not do so any more.";
-  return "";
-}
-
 } // namespace accel::migrate

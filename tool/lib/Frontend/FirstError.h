@@ -30,8 +30,6 @@ struct FirstError {
   bool missesHeaderOf(llvm::StringRef Folder) const {
     return llvm::StringRef(MissingHeader).starts_with(Folder);
   }
-  /// What often helps, as a sentence; or nothing.
-  std::string hint() const;
 };
 
 /// Fills in a FirstError and prints nothing.

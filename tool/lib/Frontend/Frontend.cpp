@@ -7,6 +7,8 @@
 #include "IncludeScan.h"
 #include "MacroLeaks.h"
 #include "PrefixCache.h"
+#include "Remedies.h"
+#include "UnseenCode.h"
 #include "UserScope.h"
 
 #include "accel/migrate/Findings.h"
@@ -59,6 +61,7 @@ struct Attempt {
   double CallbackSeconds = 0;
   bool CallbackRan = false;
   TextOverlay UserFiles;
+  UnseenCode Unseen;
   /// A macro of one source of a program that another one meets.
   std::string LeakedMacro;
 };
@@ -202,6 +205,7 @@ public:
     Preprocessor &PP = Compiler.getPreprocessor();
     PP.addPPCallbacks(std::make_unique<PrefixWatch>(
         Result, Compiler.getSourceManager(), User));
+    PP.addPPCallbacks(Result.Unseen.watch(Compiler.getSourceManager(), User));
     if (Sources.size() > 1)
       PP.addPPCallbacks(watchMacroLeaks(Sources, Compiler.getSourceManager(),
                                         Result.LeakedMacro));
@@ -243,12 +247,18 @@ private:
   /// into. False when they are compiled differently otherwise.
   bool addCommands(ArrayRef<std::string> Sources, UnitCommand &Command);
   const UserScope &scopeOf(StringRef File, const UnitCommand &Command);
+  FirstError parseWith(const UnitCommand &Command, StringRef File,
+                       StringRef Text, ArrayRef<std::string> Sources,
+                       const TextOverlay &Overlay, UnitCallback OnUnit,
+                       ParsedUnit &Result);
 
   FrontendOptions Options;
   Surroundings Found;
   std::unique_ptr<CompileCommands> Commands;
   std::optional<PrefixCache> Prefixes;
   std::map<std::string, UserScope> Scopes; ///< By main file.
+  /// The errors of main files that a flag more has done away with.
+  std::map<std::string, std::vector<FirstError>> Repaired;
 };
 
 Error Frontend::Impl::prepare() {
@@ -275,7 +285,11 @@ const UserScope &Frontend::Impl::scopeOf(StringRef File,
     Foreign.push_back(Found.AccelIncludeDir);
   std::string BuildDir =
       Options.BuildDir.empty() ? "" : realPath(Options.BuildDir);
-  return Scopes.try_emplace(Real, Real, std::move(Foreign), BuildDir)
+  if (BuildDir.empty())
+    BuildDir = Command.DatabaseDir;
+  return Scopes
+      .try_emplace(Real, Real, std::move(Foreign), BuildDir,
+                   Options.InRoot.empty() ? "" : realPath(Options.InRoot))
       .first->second;
 }
 
@@ -362,7 +376,7 @@ static Finding problemOf(const FirstError &Error, StringRef File,
                        " does not have this header; name the right one with "
                        "ACCEL_LIBTORCH, -p or behind --";
   } else {
-    Problem = makeFinding("ACL0001", Error.Place, Error.Message, Error.hint());
+    Problem = makeFinding("ACL0001", Error.Place, Error.Message, remedyFor(Error));
   }
   Problem.Line = Error.Line;
   Problem.Column = Error.Column;
@@ -429,7 +443,7 @@ void Frontend::Impl::parseUnprotected(StringRef File,
         makeFinding("ACL0005", {realPath(File), 0, 0},
                     "not in compile_commands.json; the flags of " +
                         Command->InferredFrom + " are used"));
-  const UserScope &Scope = scopeOf(File, *Command);
+  std::vector<FirstError> &Errors = Repaired[std::string(Absolute)];
   TextOverlay Together;
   if (Sources.size() > 1) {
     if (!addCommands(Sources, *Command)) {
@@ -446,15 +460,50 @@ void Frontend::Impl::parseUnprotected(StringRef File,
   }
   const TextOverlay &Overlay = Sources.size() > 1 ? Together : Given;
 
+  std::vector<std::string> Added;
+  auto Mend = [&](const FirstError &Error) {
+    std::optional<Repair> Next = repairFor(Error, *Command);
+    if (Next) {
+      *Command = std::move(Next->Command);
+      Added.push_back(std::move(Next->What));
+    }
+    return Next.has_value();
+  };
+  for (const FirstError &Error : Errors)
+    (void)Mend(Error);
+  // Each flag is for another error; the bound is there for a strange file.
+  constexpr size_t MostFlags = 6;
+  while (true) {
+    FirstError Error = parseWith(*Command, File, Absolute, Sources, Overlay,
+                                 OnUnit, Result);
+    if (Result.State == ParsedUnit::Status::Parsed ||
+        Added.size() >= MostFlags || !Mend(Error))
+      break;
+    Errors.push_back(std::move(Error));
+  }
+  for (const std::string &What : Added)
+    Result.Notes.push_back(makeFinding("ACL0030", {realPath(File), 0, 0},
+                                       "it is read with " + What));
+}
+
+/// Parses `Text`, the file itself or what includes all its sources, with one
+/// command, in the ways that promise to be quick first. Returns the error that
+/// decided, if it was not parsed.
+FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef File,
+                                     StringRef Text,
+                                     ArrayRef<std::string> Sources,
+                                     const TextOverlay &Overlay,
+                                     UnitCallback OnUnit, ParsedUnit &Result) {
+  const UserScope &Scope = scopeOf(File, Command);
   auto Run = [&](Way How) {
     auto Start = std::chrono::steady_clock::now();
-    Attempt A =
-        attempt(How, Absolute, Sources, *Command, Overlay, Scope, OnUnit);
+    Attempt A = attempt(How, Text, Sources, Command, Overlay, Scope, OnUnit);
     Result.Times.Parse += secondsSince(Start) - A.CallbackSeconds;
     Result.Times.Callback += A.CallbackSeconds;
     Result.UserFiles = std::move(A.UserFiles);
+    Result.Unseen = A.Unseen.ranges();
     if (Sources.size() > 1)
-      Result.UserFiles.erase(std::string(Absolute));
+      Result.UserFiles.erase(Text.str());
     if (A.CallbackRan)
       Result.State = ParsedUnit::Status::Parsed;
     else if (!A.LeakedMacro.empty())
@@ -468,11 +517,11 @@ void Frontend::Impl::parseUnprotected(StringRef File,
     return A;
   };
 
-  if (Prefixes && mentionsTorch(Absolute, *Command, Overlay)) {
+  if (Prefixes && mentionsTorch(Text, Command, Overlay)) {
     // The second try is for a file in the cache that is no longer good.
     for (int Try = 0; Try != 2; ++Try) {
       auto Start = std::chrono::steady_clock::now();
-      std::string Prefix = Prefixes->get(*Command);
+      std::string Prefix = Prefixes->get(Command);
       Result.Times.Precompile += secondsSince(Start);
       if (Prefix.empty())
         break;
@@ -483,7 +532,7 @@ void Frontend::Impl::parseUnprotected(StringRef File,
       }
       Result.UsedPrefix = A.PrefixFits;
       if (A.PrefixFits)
-        return;
+        return A.Error;
       break;
     }
   }
@@ -491,7 +540,8 @@ void Frontend::Impl::parseUnprotected(StringRef File,
   // be; an error that may come from that is not believed.
   Attempt A = Run({"", /*SkipBodies=*/true});
   if (!A.CallbackRan && !A.Error.IsPlain && !A.Error.IsCommandLine)
-    Run({"", /*SkipBodies=*/false});
+    A = Run({"", /*SkipBodies=*/false});
+  return A.Error;
 }
 
 ParsedUnit Frontend::Impl::parse(StringRef File, ArrayRef<std::string> Sources,

@@ -33,8 +33,10 @@ std::pair<std::string, bool> projectOf(StringRef File) {
 }
 
 UserScope::UserScope(StringRef MainFile, std::vector<std::string> Foreign,
-                     StringRef BuildDir)
-    : Project(projectOf(MainFile).first), Foreign(std::move(Foreign)) {
+                     StringRef BuildDir, StringRef InRoot)
+    : Project(projectOf(MainFile).first),
+      Fence(InRoot.empty() ? Project : InRoot.str()),
+      Foreign(std::move(Foreign)) {
   if (!isBelow(MainFile, BuildDir))
     Generated = BuildDir.str();
 }
@@ -52,7 +54,7 @@ bool UserScope::isUser(StringRef RealPath, bool IsSystemHeader) const {
 }
 
 bool UserScope::mayEdit(StringRef RealPath) const {
-  return isBelow(RealPath, Project) && !isForeign(RealPath) &&
+  return isBelow(RealPath, Fence) && !isForeign(RealPath) &&
          !isBelow(RealPath, Generated);
 }
 

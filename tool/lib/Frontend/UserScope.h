@@ -21,9 +21,10 @@ std::pair<std::string, bool> projectOf(llvm::StringRef File);
 class UserScope {
 public:
   /// All paths are real paths. `Foreign` are folders of LibTorch, accel and
-  /// Clang, which are nobody's project even inside of one.
+  /// Clang, which are nobody's project even inside of one. `InRoot`, if not
+  /// empty, is the only folder in which files may be changed.
   UserScope(llvm::StringRef MainFile, std::vector<std::string> Foreign,
-            llvm::StringRef BuildDir);
+            llvm::StringRef BuildDir, llvm::StringRef InRoot);
 
   /// Whether a file is the user's code: in the project, or at least neither
   /// foreign nor part of the system.
@@ -35,6 +36,7 @@ private:
   bool isForeign(llvm::StringRef RealPath) const;
 
   std::string Project;
+  std::string Fence; ///< The project, or what takes its place.
   std::vector<std::string> Foreign;
   std::string Generated; ///< The build folder; empty if the main file is there.
 };

@@ -30,6 +30,8 @@ struct UnitPlan {
   Plan ThePlan;
   /// The user's files that the unit consists of, and their texts.
   std::map<std::string, std::string> Files;
+  /// Parts of these that the preprocessor left out.
+  std::vector<TextRange> Unseen;
 };
 
 /// One file, before and after.

@@ -45,6 +45,9 @@ struct FrontendOptions {
   std::string AccelIncludeDir;
   /// False: nothing is read from or written to the cache.
   bool UseCache = true;
+  /// Only files below this folder may be changed; empty: those of the project
+  /// that a file belongs to.
+  std::string InRoot;
   /// The running executable; things are looked for beside it.
   std::string Executable;
   /// Called before LibTorch's headers are precompiled, which takes a while.
@@ -75,6 +78,8 @@ struct ParsedUnit {
   /// All files of the user's own (not of the system, LibTorch or accel) that
   /// were read, and their texts as they were read.
   TextOverlay UserFiles;
+  /// Parts of these that conditions of the preprocessor left out.
+  std::vector<TextRange> Unseen;
   /// Whether the LibTorch part came from the cache.
   bool UsedPrefix = false;
   ParseTimes Times;
@@ -106,7 +111,8 @@ public:
 
   /// Whether a file (by real path) belongs to the project that the parsed
   /// files belong to, so that it may be changed. The project of a file is the
-  /// nearest folder above it that holds .git, or else the folder it is in.
+  /// nearest folder above it that holds .git, or else the folder it is in;
+  /// generated files in its build folder are excluded.
   bool mayEdit(llvm::StringRef RealPath) const;
 
   /// That folder, and whether something marks it as a project's.

@@ -1,0 +1,27 @@
+//===- Remedies.h - What to do about a file that does not compile ---------===//
+
+#ifndef ACCEL_LIB_FRONTEND_REMEDIES_H
+#define ACCEL_LIB_FRONTEND_REMEDIES_H
+
+#include "CompileCommands.h"
+#include "FirstError.h"
+
+namespace accel::migrate {
+
+/// What often helps against such an error, as sentences; or nothing.
+std::string remedyFor(const FirstError &Error);
+
+/// A flag that a command lacks and that nobody could mean otherwise: C++20 for
+/// what only C++20 has, the folder into which Debian's package puts the header
+/// that was not found. Returns the command with it and says what was added;
+/// nothing if there is no such flag.
+struct Repair {
+  UnitCommand Command;
+  std::string What; ///< "-std=c++20, because …"
+};
+std::optional<Repair> repairFor(const FirstError &Error,
+                                const UnitCommand &Command);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_LIB_FRONTEND_REMEDIES_H
