@@ -38,7 +38,10 @@ EXAMPLES:
   accel-migrate --out-root out src/*.cpp   write the migrated files to out/
   accel-migrate -p build train.cpp         flags from build/compile_commands.json
   accel-migrate train.cpp -- -std=c++20 -I include
+  accel-migrate --format=sarif train.cpp > run.sarif
+  accel-migrate --report run.html train.cpp  a page to read
   accel-migrate --explain ACL0001          what a finding means
+  accel-migrate --explain train.cpp:42     why this line is changed, or not
 
 EXIT CODES:
 
@@ -78,9 +81,10 @@ struct CommandLine {
       "in-root", cl::value_desc("DIR"), cl::cat(Category),
       cl::desc("Change no file outside of DIR (default: the project, which is "
                "the nearest folder above that has .git)")};
-  cl::opt<std::string> Explain{"explain", cl::value_desc("ID"),
-                               cl::cat(Category),
-                               cl::desc("Print the page of a finding or rule")};
+  cl::opt<std::string> Explain{
+      "explain", cl::value_desc("ID|FILE:LINE"), cl::cat(Category),
+      cl::desc("Print the page of a finding or rule, or say why a line is "
+               "changed or not and what is known of it")};
   cl::opt<SessionOptions::Format> Format{
       "format", cl::cat(Category), cl::init(SessionOptions::Text),
       cl::desc("What to print on the standard output:"),
@@ -93,6 +97,10 @@ struct CommandLine {
                      "the same as SARIF 2.1.0, for editors and forges"),
           clEnumValN(SessionOptions::Yaml, "yaml",
                      "the same for clang-apply-replacements"))};
+  cl::opt<std::string> Report{
+      "report", cl::value_desc("FILE.html"), cl::cat(Category),
+      cl::desc("Also write a page with the sources side by side, the reasons, "
+               "the findings, and what changes for the results")};
   cl::opt<bool> Quiet{
       "quiet", cl::cat(Category),
       cl::desc("Say nothing on the standard error but errors and refusals")};
@@ -148,6 +156,17 @@ static int usageError(const Twine &Message) {
   return ExitUsage;
 }
 
+/// Whether `--explain` was given FILE:LINE; then both go to the options.
+static bool explainsLine(StringRef Place, SessionOptions &Options) {
+  auto [File, Line] = Place.rsplit(':');
+  unsigned Number;
+  if (File.empty() || Line.getAsInteger(10, Number) || Number == 0)
+    return false;
+  Options.ExplainFile = realPath(File);
+  Options.ExplainLine = Number;
+  return true;
+}
+
 static int explain(StringRef Id) {
   for (const EmbeddedPage *Page = EmbeddedPages; Page->Name; ++Page)
     if (Id.equals_insensitive(Page->Name)) {
@@ -155,7 +174,7 @@ static int explain(StringRef Id) {
       return ExitDone;
     }
   errs() << "accel-migrate: error: there is no page '" << Id
-         << "'; there are:\n";
+         << "' (for a line: FILE:LINE); there are:\n";
   for (const EmbeddedPage *Page = EmbeddedPages; Page->Name; ++Page)
     errs() << "  " << Page->Name << '\n';
   return ExitUsage;
@@ -179,6 +198,8 @@ static int runUndo(const CommandLine &Line, bool ColorErr) {
     printFinding(errs(), F, ColorErr);
   for (const std::string &File : Result->Restored)
     errs() << displayPath(File) << ": restored\n";
+  for (const std::string &File : Result->Unchanged)
+    errs() << displayPath(File) << ": is as it was before the migration\n";
   return Result->Refusals.empty() ? ExitDone : ExitRefused;
 }
 
@@ -209,9 +230,18 @@ int main(int argc, char **argv) {
   Options.ColorErr = wantsColor(Line.Color, errs());
   if (UndoCommand)
     return runUndo(Line, Options.ColorErr);
-  if (!Line.Explain.empty())
-    return explain(Line.Explain);
-  if (Line.Files.empty())
+  Options.Files = Line.Files;
+  if (!Line.Explain.empty()) {
+    if (!explainsLine(Line.Explain, Options))
+      return explain(Line.Explain);
+    // A header is explained by a file that includes it, if one is named.
+    if (Options.Files.empty())
+      Options.Files.push_back(Options.ExplainFile);
+    if (Line.Write || Line.Check || !Line.OutRoot.empty() ||
+        !Line.Report.empty() || Line.Format != SessionOptions::Text)
+      return usageError("--explain FILE:LINE goes with no other output");
+  }
+  if (Options.Files.empty())
     return usageError("no files were given");
   if (Line.Write + Line.Check + !Line.OutRoot.empty() > 1)
     return usageError("--write, --check and --out-root exclude each other");
@@ -225,8 +255,8 @@ int main(int argc, char **argv) {
                     : Line.OutRoot.empty()  ? SessionOptions::Diff
                                             : SessionOptions::Tree;
   Options.TheFormat = Line.Format;
-  Options.Files = Line.Files;
   Options.OutRoot = Line.OutRoot;
+  Options.ReportFile = Line.Report;
   Options.StateDir = Line.StateDir;
   Options.MatchSingleDevice = !Line.PerProcessBatch;
   Options.CMake = Line.CMake;

@@ -30,8 +30,8 @@ bool Programs::read(UnitPlan &Unit, const std::vector<std::string> &Sources,
     NewPlan = planMigration(Context, PP, Options);
   };
   Parsed = Sources.size() == 1
-               ? TheFrontend.parse(Sources.front(), {}, OnUnit)
-               : TheFrontend.parseProgram(Unit.MainFile, Sources, {}, OnUnit);
+               ? TheFrontend.parse(Sources.front(), Overlay, OnUnit)
+               : TheFrontend.parseProgram(Unit.MainFile, Sources, Overlay, OnUnit);
   OnParse(Parsed);
   if (Parsed.State != ParsedUnit::Status::Parsed)
     return false;

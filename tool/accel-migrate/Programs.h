@@ -20,11 +20,11 @@ namespace accel::migrate {
 
 class Programs {
 public:
-  /// `OnParse` is told of every parse.
-  Programs(Frontend &TheFrontend, PlanOptions Options,
+  /// `Overlay` stands for files on the disk. `OnParse` is told of every parse.
+  Programs(Frontend &TheFrontend, PlanOptions Options, TextOverlay Overlay,
            std::function<void(const ParsedUnit &)> OnParse)
       : TheFrontend(TheFrontend), Options(std::move(Options)),
-        OnParse(std::move(OnParse)) {}
+        Overlay(std::move(Overlay)), OnParse(std::move(OnParse)) {}
 
   /// Plans the programs that the named files belong to, each once. A file that
   /// is part of no program stands for itself.
@@ -50,6 +50,7 @@ private:
 
   Frontend &TheFrontend;
   PlanOptions Options;
+  TextOverlay Overlay;
   std::function<void(const ParsedUnit &)> OnParse;
   std::map<std::string, ProjectSources> Projects; ///< By folder.
   std::map<std::string, ParsedUnit::Status> States; ///< By main file.

@@ -14,6 +14,7 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
 #include <chrono>
@@ -34,6 +35,8 @@ public:
 
 private:
   bool resolveFiles();
+  bool prepareExplanation();
+  Error checkOutputs() const;
   void analyse();
   void verify(EditGroup &Group);
   bool verifySources(EditGroup &Group, const UnitPlan &Unit,
@@ -48,12 +51,17 @@ private:
   void emit(ArrayRef<FileEdit> Edits);
   Error write(ArrayRef<FileEdit> Edits);
   void print(ArrayRef<FileEdit> Edits);
+  void flushOutput();
   void summarize(size_t All, size_t Changed, size_t Refused);
   void count(ParseTimes &Sum, const ParsedUnit &Unit);
   void printStats();
 
   void raise(ExitCode Code) {
     Record.ExitCode = std::max<int>(Record.ExitCode, Code);
+  }
+  void fail(Error E) {
+    errs() << "accel-migrate: error: " << toString(std::move(E)) << '\n';
+    raise(ExitInternal);
   }
   raw_ostream &talk() { return Options.Quiet ? nulls() : errs(); }
   PlanOptions planOptions() {
@@ -77,8 +85,11 @@ private:
   std::unique_ptr<Programs> ThePrograms;
   std::vector<UnitPlan> Units;
   RunRecord Record;
+  /// Explaining a line of a migrated file: what it was made from.
+  TextOverlay Originals;
   ParseTimes Analysis, Verification;
   double WriteSeconds = 0;
+  bool WriteFailed = false;
   unsigned Parses = 0, ParsesWithPrefix = 0;
 };
 
@@ -147,6 +158,38 @@ bool Session::resolveFiles() {
   return Good;
 }
 
+Error Session::checkOutputs() const {
+  if (!Options.ReportFile.empty())
+    if (Error E = checkOutput(Options.ReportFile))
+      return E;
+  if (Options.TheMode != SessionOptions::Tree ||
+      !sys::fs::exists(Options.OutRoot) ||
+      sys::fs::is_directory(Options.OutRoot))
+    return Error::success();
+  std::error_code Code = std::make_error_code(std::errc::not_a_directory);
+  return createStringError(Code,
+                           "'" + Options.OutRoot + "': " + Code.message());
+}
+
+/// Finds out which text the line to be explained is in. Says what is wrong.
+bool Session::prepareExplanation() {
+  Originals = originalsOf(Options.ExplainFile, Options.StateDir);
+  auto Buffer = MemoryBuffer::getFile(Options.ExplainFile);
+  if (!Buffer) {
+    errs() << "accel-migrate: error: '" << Options.ExplainFile
+           << "': " << Buffer.getError().message() << '\n';
+    return false;
+  }
+  StringRef Text = (*Buffer)->getBuffer();
+  size_t Lines = Text.count('\n') + (!Text.empty() && Text.back() != '\n');
+  if (Options.ExplainLine <= Lines)
+    return true;
+  errs() << "accel-migrate: error: '" << displayPath(Options.ExplainFile)
+         << "' has " << Lines << " lines, there is no line "
+         << Options.ExplainLine << '\n';
+  return false;
+}
+
 void Session::count(ParseTimes &Sum, const ParsedUnit &Unit) {
   Sum.Precompile += Unit.Times.Precompile;
   Sum.Parse += Unit.Times.Parse;
@@ -157,7 +200,7 @@ void Session::count(ParseTimes &Sum, const ParsedUnit &Unit) {
 
 void Session::analyse() {
   ThePrograms = std::make_unique<Programs>(
-      *TheFrontend, planOptions(),
+      *TheFrontend, planOptions(), Originals,
       [this](const ParsedUnit &Parsed) { count(Analysis, Parsed); });
   Units = ThePrograms->plan(Options.Files);
   for (const UnitPlan &Unit : Units) {
@@ -243,7 +286,7 @@ bool Session::verifyUnit(EditGroup &Group, const UnitPlan &Unit,
 void Session::verify(EditGroup &Group) {
   if (Group.Refused || Group.Files.empty())
     return;
-  TextOverlay NewTexts;
+  TextOverlay NewTexts = Originals;
   for (const FileEdit &Edit : Group.Files)
     NewTexts[Edit.File] = Edit.After;
   for (size_t Unit : Group.Units)
@@ -304,6 +347,10 @@ void Session::makeRecord(std::vector<EditGroup> Groups) {
     if (Group.Refused)
       raise(ExitRefused);
   }
+  for (const EditGroup &Group : Groups)
+    if (Group.Refused)
+      for (size_t Unit : Group.Units)
+        append_range(Record.Withheld, Units[Unit].ThePlan.Changes);
   for (const UnitPlan &Unit : Units)
     Record.Texts.insert(Unit.Files.begin(), Unit.Files.end());
   Record.Groups = std::move(Groups);
@@ -380,22 +427,31 @@ void Session::print(ArrayRef<FileEdit> Edits) {
       outs() << displayPath(Edit.File) << '\n';
 }
 
+void Session::flushOutput() {
+  outs().flush();
+  if (!outs().has_error())
+    return;
+  std::error_code Code = outs().error();
+  outs().clear_error();
+  fail(createStringError(Code, "standard output: " + Code.message()));
+}
+
 void Session::emit(ArrayRef<FileEdit> Edits) {
   double Before = seconds();
   if (Options.TheMode == SessionOptions::Check && !Edits.empty())
     raise(ExitRefused);
-  auto Fail = [&](Error E) {
-    errs() << "accel-migrate: error: " << toString(std::move(E)) << '\n';
-    raise(ExitInternal);
-  };
-  if (Error E = write(Edits))
-    Fail(std::move(E));
+  if (Error E = write(Edits)) {
+    fail(std::move(E));
+    WriteFailed = true;
+  }
   print(Edits);
-  outs().flush();
-  if (outs().has_error()) {
-    std::error_code Code = outs().error();
-    outs().clear_error();
-    Fail(createStringError(Code, "standard output: " + Code.message()));
+  flushOutput();
+  if (!Options.ReportFile.empty()) {
+    std::string Page;
+    raw_string_ostream OS(Page);
+    printHtml(OS, Record);
+    if (Error E = writeOutput(Options.ReportFile, Page))
+      fail(std::move(E));
   }
   WriteSeconds = seconds() - Before;
 }
@@ -430,6 +486,8 @@ void Session::printStats() {
 int Session::run() {
   if (!resolveFiles())
     return ExitUsage;
+  if (Options.ExplainLine && !prepareExplanation())
+    return ExitUsage;
   Options.Frontend.OnPrecompile = [this] {
     talk() << "precompiling LibTorch's headers for these flags; this is done "
               "once...\n";
@@ -442,6 +500,11 @@ int Session::run() {
     return ExitUsage;
   }
   TheFrontend = std::move(*NewFrontend);
+  // Nothing is begun whose end is known to fail.
+  if (Error E = checkOutputs()) {
+    fail(std::move(E));
+    return Record.ExitCode;
+  }
 
   analyse();
   std::vector<EditGroup> Groups = mergePlans(
@@ -450,6 +513,13 @@ int Session::run() {
   for (EditGroup &Group : Groups)
     verify(Group);
   makeRecord(std::move(Groups));
+  if (Options.ExplainLine) {
+    printExplanation(outs(), Record, Options.ExplainFile, Options.ExplainLine,
+                     Originals.count(Options.ExplainFile) != 0);
+    flushOutput();
+    // The question was answered, unless the file could not be read.
+    return Record.ExitCode == ExitRefused ? ExitDone : Record.ExitCode;
+  }
   if (Options.CMake)
     linkWithCMake();
   tell();
@@ -469,7 +539,7 @@ int Session::run() {
     append_range(Edits, Group.Files);
   }
   emit(Edits);
-  summarize(All, Record.ExitCode == ExitInternal ? 0 : Changed, Refused);
+  summarize(All, WriteFailed ? 0 : Changed, Refused);
   if (Options.Stats)
     printStats();
   return Record.ExitCode;

@@ -27,6 +27,10 @@ struct SessionOptions {
   Format TheFormat = Text;
   std::vector<std::string> Files;
   std::string OutRoot;
+  /// A line to explain instead of all else; 0: none. The file is a real path.
+  std::string ExplainFile;
+  unsigned ExplainLine = 0;
+  std::string ReportFile; ///< Of the HTML page; empty: none.
   std::string StateDir;
   bool MatchSingleDevice = true;
   /// Make the targets in CMakeLists.txt link accel.

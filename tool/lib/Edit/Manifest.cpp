@@ -49,16 +49,15 @@ std::string Manifest::pathOf(const Entry &E) const {
   return Root + "/" + E.Path;
 }
 
-Expected<Manifest> Manifest::forEdits(ArrayRef<FileEdit> Files,
-                                      StringRef StateDir) {
+std::string Manifest::folderFor(StringRef Root, StringRef StateDir) {
+  return StateDir.empty() ? (Root + "/.accel/undo").str() : StateDir.str();
+}
+
+Manifest Manifest::forEdits(ArrayRef<FileEdit> Files, StringRef Root,
+                            StringRef StateDir) {
   Manifest M;
-  std::vector<std::string> Paths;
-  for (const FileEdit &File : Files)
-    Paths.push_back(File.File);
-  M.Root = commonFolder(Paths);
-  std::string Folder = StateDir.empty() ? M.Root + "/.accel/undo" : StateDir.str();
-  if (std::error_code Code = sys::fs::create_directories(Folder))
-    return fileError(Folder, Code);
+  M.Root = Root.str();
+  std::string Folder = folderFor(M.Root, StateDir);
   unsigned Number = 0;
   std::vector<std::string> Older = manifestsIn(Folder);
   if (!Older.empty())
@@ -86,9 +85,16 @@ Error Manifest::save() const {
                         {"files", std::move(Files)}};
   std::string Text;
   raw_string_ostream(Text) << formatv("{0:2}\n", json::Value(std::move(Document)));
-  if (IsBeside) // Version control need not see it.
-    if (Error E = writeAtomically(Root + "/.accel/.gitignore", "*\n"))
-      return E;
+  if (IsBeside) { // Version control need not see it.
+    std::string Ignore = Root + "/.accel/.gitignore";
+    AtomicFile::removeLeftovers(Ignore);
+    if (!sys::fs::exists(Ignore))
+      if (Error E = writeAtomically(Ignore, "*\n"))
+        return E;
+    syncFolder(Root);
+    syncFolder(Root + "/.accel");
+  }
+  AtomicFile::removeLeftovers(Location);
   return writeAtomically(Location, Text);
 }
 

@@ -19,8 +19,11 @@ struct Manifest {
   std::vector<Entry> Entries;
 
   /// A manifest for these edits, not yet written, in the folder's next number.
-  static llvm::Expected<Manifest> forEdits(llvm::ArrayRef<FileEdit> Files,
-                                           llvm::StringRef StateDir);
+  /// `Root` is the files' common folder.
+  static Manifest forEdits(llvm::ArrayRef<FileEdit> Files, llvm::StringRef Root,
+                           llvm::StringRef StateDir);
+  /// The folder in which it will be; to be locked before any of this.
+  static std::string folderFor(llvm::StringRef Root, llvm::StringRef StateDir);
   static llvm::Expected<Manifest> load(llvm::StringRef Location);
 
   llvm::Error save() const;

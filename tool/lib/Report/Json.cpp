@@ -23,18 +23,6 @@ static constexpr int Version = 1;
 /// Text of the user's, which need not be UTF-8.
 static std::string text(StringRef Text) { return json::fixUTF8(Text); }
 
-static StringRef levelName(Severity Level) {
-  switch (Level) {
-  case Severity::Note:
-    return "note";
-  case Severity::Warning:
-    return "warning";
-  case Severity::Refusal:
-    return "refusal";
-  }
-  llvm_unreachable("a severity without a name");
-}
-
 static json::Object placeOf(const Change &C, StringRef Before) {
   auto [Line, Column] = lineAndColumn(Before, C.Range.Offset);
   return json::Object{{"offset", C.Range.Offset},
@@ -58,7 +46,7 @@ static json::Object fileOf(const FileEdit &File) {
 
 static json::Object findingOf(const Finding &F) {
   json::Object O{{"id", F.Id},
-                 {"level", levelName(F.Level)},
+                 {"level", severityName(F.Level)},
                  {"message", text(F.Message)}};
   if (const FindingKind *Kind = findFindingKind(F.Id))
     O["title"] = Kind->Title;

@@ -31,6 +31,18 @@ StringRef outcomeName(Outcome O) {
   llvm_unreachable("an outcome without a name");
 }
 
+StringRef severityName(Severity Level) {
+  switch (Level) {
+  case Severity::Note:
+    return "note";
+  case Severity::Warning:
+    return "warning";
+  case Severity::Refusal:
+    return "refusal";
+  }
+  llvm_unreachable("a severity without a name");
+}
+
 /// Adds `More` to a list of words, once.
 static void addOnce(std::string &List, const std::string &More,
                     StringRef Separator) {

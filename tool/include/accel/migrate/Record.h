@@ -16,9 +16,9 @@
 
 namespace accel::migrate {
 
-/// What became of a file that was named.
+/// What became of a program, or of a file that is part of none.
 enum class Outcome {
-  Migrated,        ///< It or a header of it changes.
+  Migrated,        ///< One of its files changes.
   NothingToDo,     ///< It has training code and needs no change.
   AlreadyMigrated, ///< It uses accel.
   NoTraining,      ///< It has no training code.
@@ -30,6 +30,9 @@ enum class Outcome {
 /// "migrated", "does-not-compile" …
 llvm::StringRef outcomeName(Outcome O);
 
+/// "note", "warning" or "refusal".
+llvm::StringRef severityName(Severity Level);
+
 struct UnitRecord {
   std::string File; ///< Real path.
   Outcome Result = Outcome::NothingToDo;
@@ -39,12 +42,14 @@ struct RunRecord {
   /// "diff", "check", "write" or "tree".
   std::string Mode;
   bool MatchSingleDevice = true;
-  /// The files that were named, in that order.
+  /// The programs that the named files belong to, by their main files.
   std::vector<UnitRecord> Units;
   /// Their groups; those that are refused have no files.
   std::vector<EditGroup> Groups;
   /// Everything that is to be said, each once, in the order in which it is.
   std::vector<Finding> Findings;
+  /// Changes of files that are refused, which are not made.
+  std::vector<Change> Withheld;
   /// The user's files that were read, as they were.
   std::map<std::string, std::string> Texts;
   int ExitCode = 0;

@@ -35,6 +35,14 @@ void printSarif(llvm::raw_ostream &OS, const RunRecord &Record);
 /// of clang-tidy.
 void printYaml(llvm::raw_ostream &OS, const RunRecord &Record);
 
+/// The record as one page that needs nothing else.
+void printHtml(llvm::raw_ostream &OS, const RunRecord &Record);
+
+/// Why a line (from 1) is changed or not, and what is known of it. `InNewText`:
+/// the line is one of the migrated text.
+void printExplanation(llvm::raw_ostream &OS, const RunRecord &Record,
+                      const std::string &File, unsigned Line, bool InNewText);
+
 } // namespace accel::migrate
 
 #endif // ACCEL_MIGRATE_REPORT_H
