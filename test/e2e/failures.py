@@ -64,6 +64,20 @@ def one_dies(options, how, rank, cwd):
             check(not alive(int(file.read())), f"process {other} is still there")
 
 
+def one_leaves(options, rank, cwd):
+    """A process catches its exception and leaves main with 0: the others notice."""
+    done, seconds = launch(options, cwd, 3, [str(rank), "5", "caught"])
+    print(done.stderr)
+    check(done.returncode != 0, "nobody noticed that a process has left")
+    check("the data set is on fire" in done.stderr, "the exception's message is lost")
+    check("done" not in done.stdout, "training went on without the process that left")
+    # It waits for the others for a while before it cuts the connections.
+    check(seconds < 2 * SECONDS, f"took {seconds:.0f} s")
+    for other in range(3):
+        with open(os.path.join(cwd, f"faulty.{other}.pid")) as file:
+            check(not alive(int(file.read())), f"process {other} is still there")
+
+
 def port_taken(options, cwd):
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -97,7 +111,10 @@ def main():
             check(done.returncode == 0 and done.stdout.count("done") == 1, done.stdout + done.stderr)
         else:
             how, rank = options.case.split(":")
-            one_dies(options, how, int(rank), cwd)
+            if how == "caught":
+                one_leaves(options, int(rank), cwd)
+            else:
+                one_dies(options, how, int(rank), cwd)
 
 
 if __name__ == "__main__":

@@ -40,13 +40,15 @@ EXAMPLES:
   accel-migrate train.cpp -- -std=c++20 -I include
   accel-migrate --format=sarif train.cpp > run.sarif
   accel-migrate --report run.html train.cpp  a page to read
+  accel-migrate --lint train.cpp           is it safe on several processes?
   accel-migrate --explain ACL0001          what a finding means
   accel-migrate --explain train.cpp:42     why this line is changed, or not
 
 EXIT CODES:
 
   0  done, or nothing to do
-  1  a file was refused, or --check found something to change
+  1  a file was refused, --check found something to change, or --lint
+     something wrong
   2  usage
   3  a file does not compile, or LibTorch was not found
   4  internal error, or reading or writing failed
@@ -68,6 +70,10 @@ struct CommandLine {
   cl::opt<bool> Check{
       "check", cl::cat(Category),
       cl::desc("Only list the files that would change; exit code 1 if any")};
+  cl::opt<bool> Lint{
+      "lint", cl::cat(Category),
+      cl::desc("Only look for collective calls that not every process makes, "
+               "in programs that use accel; exit code 1 if any")};
   cl::opt<bool> PerProcessBatch{
       "per-process-batch", cl::cat(Category),
       cl::desc("Keep the batch size per process, so that the batch of all "
@@ -243,8 +249,9 @@ int main(int argc, char **argv) {
   }
   if (Options.Files.empty())
     return usageError("no files were given");
-  if (Line.Write + Line.Check + !Line.OutRoot.empty() > 1)
-    return usageError("--write, --check and --out-root exclude each other");
+  if (Line.Write + Line.Check + Line.Lint + !Line.OutRoot.empty() > 1)
+    return usageError(
+        "--write, --check, --lint and --out-root exclude each other");
   if (!Line.InRoot.empty() && !sys::fs::is_directory(Line.InRoot))
     return usageError("--in-root: '" + Line.InRoot + "' is not a folder");
   if (Options.Frontend.Flags && !Line.BuildDir.empty())
@@ -252,6 +259,7 @@ int main(int argc, char **argv) {
 
   Options.TheMode = Line.Write              ? SessionOptions::Write
                     : Line.Check            ? SessionOptions::Check
+                    : Line.Lint             ? SessionOptions::Lint
                     : Line.OutRoot.empty()  ? SessionOptions::Diff
                                             : SessionOptions::Tree;
   Options.TheFormat = Line.Format;

@@ -64,8 +64,10 @@ private:
     raise(ExitInternal);
   }
   raw_ostream &talk() { return Options.Quiet ? nulls() : errs(); }
-  PlanOptions planOptions() {
+  PlanOptions planOptions(PlanOptions::LintTy Lint = PlanOptions::None) {
     PlanOptions Result;
+    Result.Lint = Options.TheMode == SessionOptions::Lint ? PlanOptions::Only
+                                                          : Lint;
     Result.MatchSingleDevice = Options.MatchSingleDevice;
     Result.MayEdit = [this](const std::string &Path) {
       return TheFrontend->mayEdit(Path);
@@ -256,7 +258,8 @@ bool Session::verifyUnit(EditGroup &Group, const UnitPlan &Unit,
   UnitPlan Again;
   if (!verifySources(Group, Unit, Unit.Sources, NewTexts,
                      [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
-                       Again.ThePlan = planMigration(Context, PP, planOptions());
+                       Again.ThePlan = planMigration(
+                           Context, PP, planOptions(PlanOptions::Output));
                      }))
     return false;
   Again.Files = Unit.Files;
@@ -264,6 +267,19 @@ bool Session::verifyUnit(EditGroup &Group, const UnitPlan &Unit,
     Again.Files[File] = Text;
   respectMarkers(Again);
   const Plan &Second = Again.ThePlan;
+  if (Second.AlreadyMigrated && !Second.Findings.empty()) {
+    const Finding &First = Second.Findings.front();
+    auto Text = NewTexts.find(First.Range.File);
+    Group.Problems.push_back(makeFinding(
+        "ACL0214", {Unit.MainFile, 0, 0},
+        "the migrated text would leave processes apart (" + First.Id + "): " +
+            First.Message +
+            (Text != NewTexts.end() && First.Line
+                 ? ", in '" + lineOf(Text->second, First.Line).str() + "'"
+                 : ""),
+        First.Remedy));
+    return false;
+  }
   if (!Second.AlreadyMigrated && (!Second.Changes.empty() || Second.refused())) {
     std::string Rule = Second.Changes.empty() ? Second.Findings.front().Message
                                               : Second.Changes.front().Rule;
@@ -329,6 +345,7 @@ void Session::makeRecord(std::vector<EditGroup> Groups) {
   Record.Mode = Options.TheMode == SessionOptions::Diff    ? "diff"
                 : Options.TheMode == SessionOptions::Check ? "check"
                 : Options.TheMode == SessionOptions::Write ? "write"
+                : Options.TheMode == SessionOptions::Lint  ? "lint"
                                                            : "tree";
   Record.MatchSingleDevice = Options.MatchSingleDevice;
   auto Add = [&](const Finding &F) {
@@ -351,6 +368,11 @@ void Session::makeRecord(std::vector<EditGroup> Groups) {
     if (Group.Refused)
       for (size_t Unit : Group.Units)
         append_range(Record.Withheld, Units[Unit].ThePlan.Changes);
+  if (Options.TheMode == SessionOptions::Lint &&
+      any_of(Record.Findings, [](const Finding &F) {
+        return F.Level == Severity::Warning;
+      }))
+    raise(ExitRefused);
   for (const UnitPlan &Unit : Units)
     Record.Texts.insert(Unit.Files.begin(), Unit.Files.end());
   Record.Groups = std::move(Groups);
@@ -380,9 +402,14 @@ void Session::linkWithCMake() {
 
 /// Says on the standard error what there is to say.
 void Session::tell() {
+  // What --lint looks for is its product.
+  const bool Lint = Options.TheMode == SessionOptions::Lint;
   for (const Finding &F : Record.Findings)
-    printFinding(F.Level == Severity::Refusal ? errs() : talk(), F,
-                 Options.ColorErr);
+    if (!Lint || F.Level != Severity::Warning)
+      printFinding(F.Level == Severity::Refusal ? errs() : talk(), F,
+                   Options.ColorErr);
+  if (Lint)
+    return;
   for (const UnitRecord &Unit : Record.Units) {
     StringRef What =
         Unit.Result == Outcome::AlreadyMigrated
@@ -420,6 +447,10 @@ void Session::print(ArrayRef<FileEdit> Edits) {
   case SessionOptions::Text:
     break;
   }
+  if (Options.TheMode == SessionOptions::Lint)
+    for (const Finding &F : Record.Findings)
+      if (F.Level == Severity::Warning)
+        printFinding(outs(), F, Options.ColorOut);
   for (const FileEdit &Edit : Edits)
     if (Options.TheMode == SessionOptions::Diff)
       printDiff(outs(), Edit, Options.ColorOut);
@@ -460,6 +491,15 @@ void Session::summarize(size_t All, size_t Changed, size_t Refused) {
   bool Writes = Options.TheMode == SessionOptions::Write ||
                 Options.TheMode == SessionOptions::Tree;
   raw_ostream &OS = talk();
+  if (Options.TheMode == SessionOptions::Lint) {
+    const size_t Found = count_if(Record.Findings, [](const Finding &F) {
+      return F.Level == Severity::Warning;
+    });
+    OS << All << (All == 1 ? " file: " : " files: ") << Found
+       << (Found == 1 ? " finding, " : " findings, ")
+       << format("%.1f s", seconds()) << '\n';
+    return;
+  }
   OS << All << (All == 1 ? " file: " : " files: ") << Changed
      << (Writes ? " changed, " : " to change, ") << Refused << " refused, "
      << format("%.1f s", seconds());

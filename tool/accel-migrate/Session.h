@@ -19,7 +19,7 @@ enum ExitCode {
 };
 
 struct SessionOptions {
-  enum Mode { Diff, Write, Tree, Check };
+  enum Mode { Diff, Write, Tree, Check, Lint };
   Mode TheMode = Diff;
   /// What stands on the standard output: the diff (or the list of --check), or
   /// the record of the run.

@@ -11,6 +11,8 @@
 #include <torch/serialize.h>
 #include <torch/types.h>
 
+#include <cstdio>
+#include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -309,6 +311,28 @@ class ACCEL_API Accelerator {
   /// Process `from_process`'s tensor, in place; returns it.
   torch::Tensor broadcast(torch::Tensor tensor, int64_t from_process = 0);
 
+  /// Process `from_process`'s value on all processes: for decisions by a clock,
+  /// seeds, and whatever else differs between processes and must not. Numbers,
+  /// enumerations, `std::string`, and structs of plain numbers. Collective.
+  ///
+  ///     torch::manual_seed(accelerator.broadcast_object(time(nullptr)));
+  ///     if (accelerator.broadcast_object(elapsed() > limit)) break;
+  template <typename T>
+  T broadcast_object(T value, int64_t from_process = 0) const {
+    if constexpr (std::is_same_v<T, std::string>) {
+      uint64_t size = value.size();
+      broadcast_bytes(&size, sizeof(size), from_process);
+      value.resize(size);
+      broadcast_bytes(value.data(), value.size(), from_process);
+    } else {
+      static_assert(
+          std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>,
+          "accel: broadcast_object takes numbers, enumerations, std::string and structs of plain numbers");
+      broadcast_bytes(&value, sizeof(value), from_process);
+    }
+    return value;
+  }
+
   /// The tensor with dimension `dim` filled up with `pad_index` to the greatest
   /// size that any process has.
   torch::Tensor pad_across_processes(
@@ -336,6 +360,22 @@ class ACCEL_API Accelerator {
   std::ostream& cout();
   std::ostream& cerr();
 
+  /// The same for C's functions: `stdout` on process 0, elsewhere a file that
+  /// takes everything.
+  ///
+  ///     fmt::print(accelerator.c_stdout(), "{}", loss.item<float>());
+  std::FILE* c_stdout() const;
+
+  /// Where this process writes a file that one process should write: the path
+  /// on process 0, the null device elsewhere. All processes run the same code,
+  /// and what is written may be computed together.
+  ///
+  ///     std::ofstream log(accelerator.main_process_path("loss.csv"));
+  const char* main_process_path(const char* path) const;
+  std::string main_process_path(const std::string& path) const;
+  std::filesystem::path main_process_path(
+      const std::filesystem::path& path) const;
+
   /// `torch::save` on process 0. The others do not wait.
   template <typename Value, typename... Args>
   void save(const Value& value, Args&&... args) {
@@ -356,6 +396,7 @@ class ACCEL_API Accelerator {
     return std::make_tuple(tensors[I]...);
   }
 
+  void broadcast_bytes(void* bytes, size_t size, int64_t from_process) const;
   void begin_prepare();
   void prepare_model(torch::nn::Module* module);
   void prepare_optimizer(torch::optim::Optimizer* optimizer);

@@ -305,6 +305,20 @@ torch::Tensor Accelerator::broadcast(
   return tensor;
 }
 
+void Accelerator::broadcast_bytes(
+    void* bytes,
+    size_t size,
+    int64_t from_process) const {
+  auto tensor = at::from_blob(
+      bytes, {static_cast<int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
+  if (use_distributed()) {
+    check_alike("broadcast_object", runtime_->communicator(), {tensor}, 0);
+  }
+  if (size > 0) {
+    runtime_->communicator().broadcast(tensor, from_process);
+  }
+}
+
 torch::Tensor Accelerator::pad_across_processes(
     const torch::Tensor& tensor,
     int64_t dim,

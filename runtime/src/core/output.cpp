@@ -1,5 +1,7 @@
 #include <accel/accelerator.h>
 
+#include <c10/util/Exception.h>
+
 #include <cstdarg>
 #include <cstdio>
 #include <iostream>
@@ -7,6 +9,8 @@
 
 namespace accel {
 namespace {
+
+constexpr const char* kNullDevice = "/dev/null";
 
 /// Takes everything, keeps nothing. The stream above it stays good, so that
 /// manipulators and checks behave as they do on the main process.
@@ -46,6 +50,30 @@ int Accelerator::printf(const char* format, ...) {
       : std::vsnprintf(nullptr, 0, format, arguments);
   va_end(arguments);
   return count;
+}
+
+std::FILE* Accelerator::c_stdout() const {
+  if (is_main_process()) {
+    return stdout;
+  }
+  // Kept open: whoever was given it may print until the program ends.
+  static std::FILE* nowhere = std::fopen(kNullDevice, "w");
+  TORCH_CHECK(
+      nowhere, "accel: ", kNullDevice, " cannot be opened for writing.");
+  return nowhere;
+}
+
+const char* Accelerator::main_process_path(const char* path) const {
+  return is_main_process() ? path : kNullDevice;
+}
+
+std::string Accelerator::main_process_path(const std::string& path) const {
+  return is_main_process() ? path : kNullDevice;
+}
+
+std::filesystem::path Accelerator::main_process_path(
+    const std::filesystem::path& path) const {
+  return is_main_process() ? path : std::filesystem::path(kNullDevice);
 }
 
 } // namespace accel

@@ -6,7 +6,6 @@
 
 #include <torch/torch.h>
 
-#include <iostream>
 #include <chrono>
 
 struct Points : torch::data::datasets::Dataset<Points> {
@@ -16,20 +15,29 @@ struct Points : torch::data::datasets::Dataset<Points> {
   torch::optional<size_t> size() const override { return 100; }
 };
 
+static double elapsed() {
+  static const auto start = std::chrono::steady_clock::now();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
 int main() {
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(
       Points().map(torch::data::transforms::Stack<>()), 10);
-  auto start = std::chrono::steady_clock::now();
   for (auto& batch : *loader) {
     auto output = net->forward(batch.data);
     auto loss = torch::mse_loss(output, batch.target);
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
-    auto now = std::chrono::steady_clock::now();
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0127]
-    if (std::chrono::duration_cast<std::chrono::seconds>(now - start).count() > 5) break;
+    optimizer.param_groups()[0].options().set_lr(1 / elapsed());
+  }
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0127]
+  if (const bool late = elapsed() > 3) {
+    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0127]
+    torch::manual_seed(1), torch::full({1}, elapsed());
   }
 }

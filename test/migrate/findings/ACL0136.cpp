@@ -1,4 +1,4 @@
-// The seed differs between processes.
+// Random numbers that differ between processes.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -6,8 +6,9 @@
 
 #include <torch/torch.h>
 
-#include <iostream>
-#include <ctime>
+#include <algorithm>
+#include <random>
+#include <vector>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
@@ -16,9 +17,17 @@ struct Points : torch::data::datasets::Dataset<Points> {
   torch::optional<size_t> size() const override { return 100; }
 };
 
+// CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0136]
+static std::mt19937 early(std::random_device{}());
+
 int main() {
+  std::random_device device;
+  std::vector<int> order = {1, 2, 3};
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0136]
-  torch::manual_seed(time(nullptr));
+  std::shuffle(order.begin(), order.end(), device);
+  std::seed_seq words{device(), device()};
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0136]
+  std::mt19937 generator(words);
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(

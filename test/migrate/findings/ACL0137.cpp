@@ -1,4 +1,4 @@
-// The program writes files by itself.
+// A file that one process alone cannot write.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -6,7 +6,7 @@
 
 #include <torch/torch.h>
 
-#include <iostream>
+#include <cstdio>
 #include <fstream>
 
 struct Points : torch::data::datasets::Dataset<Points> {
@@ -15,6 +15,9 @@ struct Points : torch::data::datasets::Dataset<Points> {
   }
   torch::optional<size_t> size() const override { return 100; }
 };
+
+// CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0137]
+static std::ofstream early("early.txt");
 
 int main() {
   torch::nn::Linear net(4, 1);
@@ -29,5 +32,10 @@ int main() {
     optimizer.step();
   }
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0137]
-  std::ofstream log("x.txt");
+  std::fstream both("both.txt");
+  const char* mode = "w";
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0137]
+  std::FILE* file = std::fopen("x.txt", mode);
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0137]
+  std::FILE* pipe = popen("less", "w");
 }

@@ -12,18 +12,6 @@ bool accel::migrate::isNamed(const FunctionDecl *F,
   return F->getIdentifier() && llvm::is_contained(Names, F->getName());
 }
 
-bool accel::migrate::isPerProcess(const FunctionDecl *F) {
-  static const std::set<std::string> Names = {
-      "now",    "time",     "clock",         "gettimeofday", "clock_gettime",
-      "getpid", "gethostname", "get_id",     "times",        "ftime"};
-  if (F->getIdentifier())
-    return Names.count(F->getName().str()) &&
-           (isInStd(F) || F->isExternC() || !F->hasBody());
-  const auto *M = dyn_cast<CXXMethodDecl>(F);
-  return M && M->getParent()->getIdentifier() &&
-         M->getParent()->getName() == "random_device";
-}
-
 std::vector<const Expr *> accel::migrate::argumentsOf(const CallExpr *E,
                                                       unsigned From) {
   std::vector<const Expr *> Result;

@@ -3,15 +3,13 @@
 #ifndef ACCEL_MIGRATE_LIB_INVENTORY_CALLS_H
 #define ACCEL_MIGRATE_LIB_INVENTORY_CALLS_H
 
+#include "Differing.h"
 #include "Interpreter.h"
 
 namespace accel::migrate {
 
 bool isNamed(const clang::FunctionDecl *F,
              llvm::ArrayRef<llvm::StringRef> Names);
-
-/// What differs between processes, whatever the data.
-bool isPerProcess(const clang::FunctionDecl *F);
 
 std::vector<const clang::Expr *> argumentsOf(const clang::CallExpr *E,
                                              unsigned From = 0);

@@ -50,12 +50,15 @@ Value Interpreter::evalPlain(const Expr *E) {
     return V;
   }
   if (const auto *X = dyn_cast<ConditionalOperator>(E)) {
-    condition(X->getCond(), X);
-    return join(eval(X->getTrueExpr()), eval(X->getFalseExpr()),
-                reason("ACL0100", X->getExprLoc(),
-                       "'" + spelled(E) +
-                           "' is a part of the batch in one case and something "
-                           "else in the other"));
+    const Value Chooses = condition(X->getCond(), X);
+    const Value Chosen =
+        join(eval(X->getTrueExpr()), eval(X->getFalseExpr()),
+             reason("ACL0100", X->getExprLoc(),
+                    "'" + spelled(E) +
+                        "' is a part of the batch in one case and something "
+                        "else in the other"));
+    return Chooses.is(Placement::PerProcess) && Chosen.replicated() ? Chooses
+                                                                    : Chosen;
   }
   if (const auto *X = dyn_cast<ArraySubscriptExpr>(E)) {
     Value Base = eval(X->getBase());
@@ -118,9 +121,13 @@ Value Interpreter::evalVariable(const DeclRefExpr *E) {
     if (Variable && V.replicated() && V.MayHoldBatch && !inCallee() &&
         !V.Object)
       V.Roots = {Variable};
+    if (V.replicated() && isHostNumber(D->getType()) && Differs.byItself(D))
+      V.P = Placement::PerProcess;
     return V;
   }
   Value V;
+  if (isHostNumber(D->getType()) && Differs.in(D))
+    V.P = Placement::PerProcess;
   const auto *Variable = dyn_cast<VarDecl>(D);
   if (!Variable)
     return V;
@@ -139,6 +146,9 @@ Value Interpreter::evalMember(const MemberExpr *E) {
   Base.Constant.reset();
   if (isa<CXXMethodDecl>(E->getMemberDecl()))
     return Base;
+  if (Base.replicated() && Differs.in(E->getMemberDecl()) &&
+      isHostNumber(E->getType()))
+    return Value::make(Placement::PerProcess);
   if (!Base.replicated()) {
     Value V = Base;
     // A field of a struct whose parts are known one by one.
@@ -214,6 +224,9 @@ Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
   for (const Expr *Arg : E->arguments())
     if (!isa<CXXDefaultArgExpr>(Arg))
       Args.push_back(eval(Arg));
+  // Seeds are judged elsewhere (Randomness.cpp); generators stay alike.
+  if (isEngine(D))
+    return Value();
   const bool Tuple = D->getIdentifier() &&
                      (D->getName() == "tuple" || D->getName() == "pair" ||
                       D->getName() == "Example");
@@ -307,8 +320,9 @@ Value Interpreter::evalBinary(const BinaryOperator *E) {
   if (E->isLogicalOp()) {
     // The right side, with what it reads, runs on some processes only if the
     // left side differs.
-    condition(E->getLHS(), E);
-    return eval(E->getRHS());
+    const Value Left = condition(E->getLHS(), E->getRHS());
+    const Value Right = eval(E->getRHS());
+    return Left.is(Placement::PerProcess) && Right.replicated() ? Left : Right;
   }
   return arithmetic(eval(E->getLHS()), eval(E->getRHS()));
 }

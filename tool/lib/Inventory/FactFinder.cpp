@@ -2,6 +2,7 @@
 
 #include "FactFinder.h"
 
+#include "Quiet.h"
 #include "TorchTypes.h"
 
 #include "clang/AST/RecursiveASTVisitor.h"
@@ -59,6 +60,27 @@ public:
     Finder.tryBlock(S);
     return true;
   }
+#define CONDITIONAL(Class)                                                     \
+  bool Visit##Class(Class *S) {                                                \
+    Finder.decision(S, S->getCond());                                          \
+    return true;                                                               \
+  }
+  CONDITIONAL(IfStmt)
+  CONDITIONAL(WhileStmt)
+  CONDITIONAL(DoStmt)
+  CONDITIONAL(ForStmt)
+  CONDITIONAL(SwitchStmt)
+  CONDITIONAL(ConditionalOperator)
+#undef CONDITIONAL
+  bool VisitBinaryOperator(BinaryOperator *E) {
+    if (E->isLogicalOp())
+      Finder.decision(E->getRHS(), E->getLHS());
+    return true;
+  }
+  bool VisitCXXForRangeStmt(CXXForRangeStmt *S) {
+    Finder.range(S);
+    return true;
+  }
 
 private:
   FactFinder &Finder;
@@ -75,8 +97,89 @@ void FactFinder::run(const FunctionDecl *F) {
         Initialiser = Init->getInit();
         W.TraverseStmt(Init->getInit());
       }
+  // std::ostream& out = std::cout, which stands before the body, too.
+  for (const ParmVarDecl *P : F->parameters())
+    if (P->hasDefaultArg() && !P->hasInheritedDefaultArg() &&
+        !P->hasUnparsedDefaultArg() && !P->hasUninstantiatedDefaultArg()) {
+      Initialiser = P->getDefaultArg();
+      W.TraverseStmt(const_cast<Expr *>(P->getDefaultArg()));
+    }
   Initialiser = nullptr;
   W.TraverseStmt(F->getBody());
+}
+
+namespace {
+/// Streams in an initialiser that stands in no function.
+class InitialiserWalk : public RecursiveASTVisitor<InitialiserWalk> {
+public:
+  explicit InitialiserWalk(FactFinder &Finder) : Finder(Finder) {}
+  bool VisitDeclRefExpr(DeclRefExpr *E) {
+    Finder.name(E);
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+    if (isFileStream(E->getConstructor()->getParent()))
+      Finder.construct(E);
+    return true;
+  }
+
+private:
+  FactFinder &Finder;
+};
+} // namespace
+
+void FactFinder::field(const FieldDecl *F, const CXXRecordDecl *Owner,
+                       bool Early) {
+  if (!F->hasInClassInitializer() || !F->getInClassInitializer())
+    return;
+  seedField(F, Owner, Early);
+  TrainingProgram Found;
+  FactFinder Inner(Text, Index, Differs, Functions, Found);
+  Inner.Initialiser = F->getInClassInitializer();
+  InitialiserWalk(Inner).TraverseStmt(
+      const_cast<Expr *>(F->getInClassInitializer()));
+  takeEarly(std::move(Found), F, Early);
+  llvm::append_range(Files, Inner.Files);
+}
+
+void FactFinder::global(const VarDecl *V) {
+  if (!V->getInit())
+    return;
+  TrainingProgram Found;
+  FactFinder Inner(Text, Index, Differs, Functions, Found);
+  Inner.Initialiser = V->getInit();
+  InitialiserWalk(Inner).TraverseStmt(const_cast<Expr *>(V->getInit()));
+  takeEarly(std::move(Found), V, /*Early=*/true);
+}
+
+/// What an initialiser opens and prints to; `Early`: before main, when there is
+/// no accelerator.
+void FactFinder::takeEarly(TrainingProgram &&Found, const ValueDecl *D,
+                           bool Early) {
+  llvm::append_range(Program.Findings, Found.Findings);
+  if (!Early) {
+    llvm::append_range(Program.Prints, Found.Prints);
+    llvm::append_range(Program.Paths, Found.Paths);
+    return;
+  }
+  if (!Found.Prints.empty())
+    refuse("ACL0152", D->getLocation(),
+           "'" + D->getNameAsString() +
+               "' is made before main begins, when no accelerator exists: what "
+               "goes to it every process prints");
+  if (!Found.Paths.empty())
+    refuse("ACL0137", D->getLocation(),
+           "'" + D->getNameAsString() +
+               "' opens a file to write it before main begins, when no "
+               "accelerator exists",
+           "Open it in main.");
+}
+
+bool FactFinder::inSamples() const {
+  for (const LambdaExpr *L : Lambdas)
+    if (Index.loadsSamples(L))
+      return true;
+  return Index.loadsSamples(Function);
 }
 
 FunctionId FactFinder::here() {
@@ -157,16 +260,12 @@ void FactFinder::construct(const CXXConstructExpr *E) {
     strayOptimizer(E);
   deviceObject(E);
   hazardousObject(E);
+  if (!E->getConstructor()->isCopyOrMoveConstructor())
+    differingArgument(E, E->getConstructor(), {E->getArgs(), E->getNumArgs()});
   if (!D->getIdentifier() || !isInStd(D))
     return;
-  if (D->getName() == "basic_ofstream" || D->getName() == "basic_fstream") {
-    if (E->getNumArgs() == 0 || E->getConstructor()->isCopyOrMoveConstructor())
-      return;
-    refuse("ACL0137", E->getExprLoc(),
-           "the program writes a file here, and every process would write it",
-           "Guard the writing with `if (accelerator.is_main_process())`; read "
-           "what it writes before, on all processes.");
-  }
+  if (isFileStream(D))
+    openStream(E, D, {E->getArgs(), E->getNumArgs()});
   if (D->getName() == "thread" || D->getName() == "jthread")
     if (E->getNumArgs() > 0 && !E->getConstructor()->isCopyOrMoveConstructor())
       refuse("ACL0135", E->getExprLoc(),
@@ -180,6 +279,11 @@ void FactFinder::call(const CallExpr *E) {
   if (!F)
     return;
   deviceCall(E);
+  differingArgument(E, F, {E->getArgs(), E->getNumArgs()});
+  if (drawsOnHost(E))
+    hostDraw(E);
+  else if (seeds(F) && E->getNumArgs() >= 1)
+    seed(E, E->getArg(0));
   // A loop over this loader that is not in sight would stay as it is.
   if (!isTorch(F) && !isInStd(F) && !F->hasBody())
     for (const Expr *Arg : E->arguments())
@@ -219,6 +323,7 @@ void FactFinder::call(const CallExpr *E) {
   }
   printCall(E, F);
   fileCall(E, F);
+  outputCall(E, F);
   hazardousCall(E, F);
 }
 

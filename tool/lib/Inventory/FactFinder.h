@@ -7,6 +7,8 @@
 #ifndef ACCEL_MIGRATE_LIB_INVENTORY_FACTFINDER_H
 #define ACCEL_MIGRATE_LIB_INVENTORY_FACTFINDER_H
 
+#include "Differing.h"
+#include "FileOrder.h"
 #include "FunctionTable.h"
 #include "ProgramIndex.h"
 #include "SourceText.h"
@@ -15,12 +17,18 @@
 
 namespace accel::migrate {
 
+struct HostDraw {
+  const clang::ValueDecl *Generator = nullptr;
+  const clang::Expr *Call = nullptr;
+};
+
 class FactFinder {
 public:
   FactFinder(SourceText &Text, const ProgramIndex &Index,
-             FunctionTable &Functions, TrainingProgram &Program)
-      : Text(Text), Index(Index), Functions(Functions), Program(Program),
-        Context(Index.Context) {}
+             const Differing &Differs, FunctionTable &Functions,
+             TrainingProgram &Program)
+      : Text(Text), Index(Index), Differs(Differs), Functions(Functions),
+        Program(Program), Context(Index.Context) {}
 
   void run(const clang::FunctionDecl *F);
 
@@ -31,9 +39,21 @@ public:
   void name(const clang::DeclRefExpr *E);
 
   void tryBlock(const clang::CXXTryStmt *S);
+  /// A condition, and what it decides about.
+  void decision(const clang::Stmt *S, const clang::Expr *Condition);
+  void range(const clang::CXXForRangeStmt *S);
+  /// A field that is initialised where it is declared; `Early`: objects of the
+  /// class may be made before main.
+  void field(const clang::FieldDecl *F, const clang::CXXRecordDecl *Owner,
+             bool Early);
+  /// What a global variable's initialiser does before main.
+  void global(const clang::VarDecl *V);
   void newObject(const clang::CXXNewExpr *E);
-  /// Draws from the host's generators: in data sets, and elsewhere.
-  const clang::Expr *DatasetDraw = nullptr, *OtherDraw = nullptr;
+  /// Draws from the host's generators (null: not known from which), in data
+  /// sets and elsewhere.
+  std::vector<HostDraw> DatasetDraws, OtherDraws;
+  /// Files that are opened.
+  std::vector<FileUse> Files;
 
   /// Statements that need no further look.
   bool skips(const clang::Stmt *S) const { return Consumed.count(S) != 0; }
@@ -63,18 +83,48 @@ private:
   void printCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
   void printStream(const clang::DeclRefExpr *E);
   bool isFarewell() const;
+  bool printsParts() const;
+  void input(const clang::DeclRefExpr *E);
+  void printToFile(const clang::CallExpr *E, const clang::FunctionDecl *F);
+  std::optional<TextRange> expansion(const clang::Expr *E);
 
   // FileFacts.cpp
   void save(const clang::CallExpr *E);
   void fileCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
+  void openStream(const clang::Expr *E, const clang::CXXRecordDecl *D,
+                  llvm::ArrayRef<const clang::Expr *> Args);
+  void mainPath(const clang::Expr *Use, const clang::Expr *Path);
+  clang::SourceRange written(const clang::Expr *E);
+
+  // OutputFacts.cpp
+  void outputCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
+  bool guard(const clang::CallExpr *E, const std::string &What);
+  const clang::Stmt *statementOf(const clang::CallExpr *E) const;
+
+  // Decisions.cpp
+  void differingArgument(const clang::Expr *E, const clang::FunctionDecl *F,
+                         llvm::ArrayRef<const clang::Expr *> Args);
+
+  // Exceptions.cpp
+  /// Whether an exception that is thrown here is caught by a handler that lets
+  /// the process go on.
+  bool swallowed() const;
+
+  // Randomness.cpp
+  void hostDraw(const clang::CallExpr *E);
+  void seed(const clang::Expr *Whole, const clang::Expr *Seed);
+  void seedField(const clang::FieldDecl *F, const clang::CXXRecordDecl *Owner,
+                 bool Early);
 
   // Hazards.cpp
   void hazardousCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
   void hazardousObject(const clang::CXXConstructExpr *E);
   bool countsOrLoops() const;
-  void hostRandom(const clang::Expr *E, bool Seeds, bool Draws);
 
   FunctionId here();
+  /// Whether what is visited runs where a data set loads a sample.
+  bool inSamples() const;
+  void takeEarly(TrainingProgram &&Found, const clang::ValueDecl *D, bool Early);
   /// The innermost block around what is visited, and the statement in it.
   const clang::CompoundStmt *block(const clang::Stmt **Child = nullptr) const;
   bool inLoop() const;
@@ -87,6 +137,7 @@ private:
 
   SourceText &Text;
   const ProgramIndex &Index;
+  const Differing &Differs;
   FunctionTable &Functions;
   TrainingProgram &Program;
   clang::ASTContext &Context;
@@ -101,6 +152,8 @@ enum class DeviceLiteral { None, Cpu, Cuda };
 DeviceLiteral deviceLiteral(const clang::Expr *E);
 /// Whether code reads a clock or a random device.
 bool drawsPerProcess(const clang::Stmt *S);
+/// std::ofstream, std::ifstream, std::fstream.
+bool isFileStream(const clang::CXXRecordDecl *D);
 /// A call of torch::cuda::is_available().
 bool asksForCuda(const clang::Expr *E);
 

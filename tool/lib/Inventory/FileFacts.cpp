@@ -1,6 +1,7 @@
 //===- FileFacts.cpp - What is written to files ---------------------------===//
 
 #include "FactFinder.h"
+#include "Quiet.h"
 #include "TorchTypes.h"
 
 #include "clang/AST/RecursiveASTVisitor.h"
@@ -31,14 +32,18 @@ static bool isPath(QualType T) {
   return T->isPointerType() || T->isArrayType();
 }
 
+bool accel::migrate::isFileStream(const CXXRecordDecl *D) {
+  return D && D->getIdentifier() && isInStd(D) &&
+         (D->getName() == "basic_ofstream" || D->getName() == "basic_fstream" ||
+          D->getName() == "basic_ifstream");
+}
+
 void FactFinder::save(const CallExpr *E) {
   if (E->getNumArgs() < 2)
     return;
+  // A stream is a file's of its own (judged where it is opened), or memory.
   if (!isPath(plain(E->getArg(1))->getType()))
-    return refuse("ACL0137", E->getExprLoc(),
-                  "torch::save writes into a stream, by every process",
-                  "Save to a path, or guard it with `if "
-                  "(accelerator.is_main_process())`.");
+    return;
   const std::optional<TextRange> Callee = nameOf(E->getCallee());
   if (!Callee)
     return;
@@ -57,6 +62,12 @@ void FactFinder::save(const CallExpr *E) {
           SM.isBeforeInTranslationUnit(E->getExprLoc(), Load->getExprLoc());
   }
   if (Fact.ReadLater) {
+    if (swallowed())
+      return refuse("ACL0137", E->getExprLoc(),
+                    "the file that is saved here is read again, and where the "
+                    "saving fails only the main process would come to the "
+                    "handler",
+                    "Save outside of the try block.");
     const Stmt *Statement = nullptr;
     block(&Statement);
     std::optional<LinePoint> After;
@@ -74,6 +85,58 @@ void FactFinder::save(const CallExpr *E) {
   Program.Saves.push_back(std::move(Fact));
 }
 
+/// Whether a stream's mode reads, or writes; both where it is not known.
+static void modeOf(const Expr *Mode, const ASTContext &Context, bool &Reads,
+                   bool &Writes) {
+  Reads = Writes = true;
+  if (!Mode)
+    return;
+  // libstdc++'s and libc++'s values.
+  if (const std::optional<int64_t> Value = constantOf(Mode, Context)) {
+    Reads = *Value & 8;
+    Writes = (*Value & 16) || (*Value & 1);
+  }
+}
+
+/// A stream is opened: `Path` becomes one that only the main process writes.
+void FactFinder::openStream(const Expr *E, const CXXRecordDecl *D,
+                            llvm::ArrayRef<const Expr *> Args) {
+  if (Args.empty() || isa<CXXDefaultArgExpr>(Args[0]) ||
+      !isPath(plain(Args[0])->getType()) || !Text.mayEdit(E->getExprLoc()))
+    return;
+  bool Reads = D->getName() != "basic_ofstream";
+  bool Writes = D->getName() != "basic_ifstream";
+  if (Reads && Writes) {
+    const Expr *Mode = Args.size() > 1 ? Args[1] : nullptr;
+    modeOf(Mode, Context, Reads, Writes);
+    if (Reads && Writes)
+      return refuse("ACL0137", E->getExprLoc(),
+                    "the program opens a file to read and to write it, and "
+                    "every process would write it",
+                    "Open it for one of both: with std::ofstream or "
+                    "std::ifstream.");
+  }
+  Files.push_back({Function, E, Args[0], Writes});
+  if (Writes)
+    mainPath(E, Args[0]);
+}
+
+/// `path` becomes `accelerator.main_process_path(path)`.
+void FactFinder::mainPath(const Expr *Use, const Expr *Path) {
+  if (!Text.mayEdit(Use->getExprLoc()))
+    return;
+  if (Index.BeforeMain.count(Function))
+    return refuse("ACL0137", Use->getExprLoc(),
+                  "the program opens a file to write it before main begins, "
+                  "when no accelerator exists",
+                  "Open it in main.");
+  if (std::optional<TextRange> R = editable(written(Path)))
+    Program.Paths.push_back({here(), *R});
+}
+
+/// An argument as it is written, without the conversion to the parameter.
+SourceRange FactFinder::written(const Expr *E) { return plain(E)->getSourceRange(); }
+
 void FactFinder::fileCall(const CallExpr *E, const FunctionDecl *F) {
   if (!Text.mayEdit(E->getExprLoc()))
     return;
@@ -85,43 +148,70 @@ void FactFinder::fileCall(const CallExpr *E, const FunctionDecl *F) {
            "Guard it with `if (accelerator.is_main_process())`; read what it "
            "needs of the batch before, on all processes.");
   };
-  if (C && Name == "fopen" && E->getNumArgs() == 2) {
+  if (C && (Name == "fopen" || Name == "freopen") && E->getNumArgs() >= 2) {
     const auto *Mode = dyn_cast<StringLiteral>(bare(E->getArg(1)));
-    if (!Mode || Mode->getString().find_first_of("wa+") != llvm::StringRef::npos)
-      Writes("the program opens a file to write it");
+    if (!Mode || Mode->getString().contains('+'))
+      return Writes("the program opens a file to write it");
+    const bool Write = Mode->getString().find_first_of("wa") !=
+                       llvm::StringRef::npos;
+    Files.push_back({Function, E, E->getArg(0), Write});
+    if (Write)
+      mainPath(E, E->getArg(0));
     return;
   }
-  if (C && (Name == "system" || Name == "popen"))
+  if (C && Name == "popen")
     return Writes("the program runs a command");
+  // std::make_unique<std::ofstream>("log.csv")
+  if (isInStd(F) && (Name == "make_unique" || Name == "make_shared"))
+    if (const TemplateArgumentList *T = F->getTemplateSpecializationArgs();
+        T && T->size() && T->get(0).getKind() == TemplateArgument::Type)
+      if (const CXXRecordDecl *D = T->get(0).getAsType()->getAsCXXRecordDecl();
+          D && isFileStream(D))
+        openStream(E, D, {E->getArgs(), E->getNumArgs()});
   if (const auto *M = dyn_cast<CXXMethodDecl>(F)) {
     const CXXRecordDecl *D = M->getParent();
-    if (Name == "open" && D->getIdentifier() && isInStd(D) &&
-        (D->getName() == "basic_ofstream" || D->getName() == "basic_fstream"))
-      return Writes("the program opens a file to write it");
-    if (Name == "save_to" && D->getIdentifier() &&
-        D->getName() == "OutputArchive" && isTorch(D))
-      return Writes("the program writes an archive");
+    if (Name == "open" && isFileStream(D))
+      openStream(E, D, {E->getArgs(), E->getNumArgs()});
+    // archive.save_to(path), script_module.save(path)
+    const bool Archive = Name == "save_to" && D->getIdentifier() &&
+                         D->getName() == "OutputArchive" && isTorch(D);
+    const bool Script = Name == "save" && D->getIdentifier() &&
+                        D->getName() == "Module" && isTorch(D) &&
+                        llvm::StringRef(qualifiedName(D)).contains("jit");
+    if ((Archive || Script) && E->getNumArgs() >= 1 &&
+        isPath(plain(E->getArg(0))->getType())) {
+      Files.push_back({Function, E, E->getArg(0), true});
+      mainPath(E, E->getArg(0));
+    }
+    if (Name == "load_from" && D->getIdentifier() &&
+        D->getName() == "InputArchive" && isTorch(D) && E->getNumArgs() >= 1)
+      Files.push_back({Function, E, E->getArg(0), false});
     return;
   }
-  const bool Files =
+  if (Name == "load" && isTorch(F))
+    for (const Expr *Arg : E->arguments())
+      if (isPath(plain(Arg)->getType()))
+        Files.push_back({Function, E, Arg, false});
+  const bool InFiles =
       llvm::StringRef(qualifiedName(F)).contains("filesystem::");
-  if ((Files && (Name == "create_directories" || Name == "create_directory")) ||
-      (C && Name == "mkdir")) {
-    // All processes may try; who looks at the answer is told different things.
-    const Stmt *Statement = nullptr;
-    block(&Statement);
-    const auto *S = dyn_cast_or_null<Expr>(Statement);
-    if (S && plain(S) == E)
-      refuse("ACL0155", E->getExprLoc(),
-             "the folder is made by whichever process comes first");
-    else
-      Writes("the program makes a folder and looks whether it was made");
+  // Whether it is there already matters where more than output depends on it.
+  if (((InFiles && (Name == "exists" || Name == "is_regular_file" ||
+                    Name == "file_size")) ||
+       (C && (Name == "access" || Name == "stat"))) &&
+      E->getNumArgs() >= 1) {
+    const IfStmt *If = nullptr;
+    for (const Stmt *S : Path)
+      if (const auto *Around = dyn_cast<IfStmt>(S))
+        If = Around;
+    if (!If || !Quiet(Index).is(If))
+      Files.push_back({Function, E, E->getArg(0), false});
     return;
   }
-  if (Files && (Name == "remove" || Name == "remove_all" || Name == "rename" ||
-                Name == "copy" || Name == "copy_file"))
-    return Writes("the program changes files");
-  if (C && (Name == "remove" || Name == "rename" || Name == "unlink") &&
-      F->isExternC())
-    return Writes("the program changes files");
+  if ((InFiles &&
+       (Name == "create_directories" || Name == "create_directory")) ||
+      (C && Name == "mkdir"))
+    // All processes may try. Who looks at the answer is told different things,
+    // which is followed as any other value that differs.
+    refuse("ACL0155", E->getExprLoc(),
+           "the folder is made by whichever process comes first");
 }

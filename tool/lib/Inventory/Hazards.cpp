@@ -6,84 +6,6 @@
 using namespace accel::migrate;
 using namespace clang;
 
-static constexpr char DifferentSeed[] =
-    "the seed differs between processes, which would then draw different "
-    "batches";
-static constexpr char SeedRemedy[] =
-    "Seed with a constant, or with a value that is read from the command "
-    "line.";
-
-static bool isRandomDevice(const CXXRecordDecl *D) {
-  return D && D->getIdentifier() && D->getName() == "random_device" &&
-         isInStd(D);
-}
-
-/// std::mt19937 and the like.
-static bool isEngine(const CXXRecordDecl *D) {
-  return D && D->getIdentifier() && isInStd(D) &&
-         D->getName().ends_with("_engine");
-}
-
-bool accel::migrate::drawsPerProcess(const Stmt *S) {
-  if (!S)
-    return false;
-  if (const auto *C = dyn_cast<CallExpr>(S))
-    if (const FunctionDecl *F = C->getDirectCallee()) {
-      if (F->getIdentifier() &&
-          (F->getName() == "now" || F->getName() == "time" ||
-           F->getName() == "clock" || F->getName() == "getpid"))
-        return true;
-      if (const auto *M = dyn_cast<CXXMethodDecl>(F))
-        if (isRandomDevice(M->getParent()))
-          return true;
-    }
-  if (const auto *Made = dyn_cast<CXXConstructExpr>(S))
-    if (isRandomDevice(Made->getConstructor()->getParent()))
-      return true;
-  for (const Stmt *Child : S->children())
-    if (drawsPerProcess(Child))
-      return true;
-  return false;
-}
-
-/// A method that a data loader calls for a sample or a batch.
-static bool loadsSamples(const FunctionDecl *F) {
-  const auto *M = dyn_cast<CXXMethodDecl>(F);
-  return M && M->getIdentifier() &&
-         (M->getName() == "get" || M->getName() == "get_batch") &&
-         isOrDerives(M->getParent(), "torch::data::datasets::BatchDataset");
-}
-
-/// Random numbers of the host: their generators are not those of LibTorch.
-void FactFinder::hostRandom(const Expr *E, bool Seeds, bool Draws) {
-  if (!Text.mayEdit(E->getExprLoc()))
-    return;
-  if (Draws)
-    (loadsSamples(Function) ? DatasetDraw : OtherDraw) = E;
-  if (loadsSamples(Function)) {
-    if (Draws || Seeds)
-      refuse("ACL0153", E->getExprLoc(),
-             "the data set draws random numbers that are not LibTorch's: each "
-             "process draws for its own samples, so that they are distributed "
-             "as before but are not the same numbers",
-             "Draw with torch::rand where the numbers must be the same.");
-    return;
-  }
-  if (Seeds && drawsPerProcess(E))
-    refuse("ACL0136", E->getExprLoc(), DifferentSeed, SeedRemedy);
-}
-
-void FactFinder::hazardousObject(const CXXConstructExpr *E) {
-  const CXXRecordDecl *D = E->getConstructor()->getParent();
-  if (E->getConstructor()->isCopyOrMoveConstructor())
-    return;
-  if (isRandomDevice(D) && !loadsSamples(Function) &&
-      Text.mayEdit(E->getExprLoc()))
-    return refuse("ACL0136", E->getExprLoc(), DifferentSeed, SeedRemedy);
-  if (isEngine(D))
-    hostRandom(E, /*Seeds=*/true, /*Draws=*/false);
-}
-
 /// Whether an iterator of a loader that is visited belongs to a loop over all of
 /// its batches, or to `std::distance`, which counts them: there are as many on
 /// each process as on one device.
@@ -103,20 +25,26 @@ bool FactFinder::countsOrLoops() const {
 
 void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
   const SourceLocation Loc = E->getExprLoc();
-  if (!F->getIdentifier()) {
-    // distribution(engine), engine()
-    if (const auto *M = dyn_cast<CXXMethodDecl>(F);
-        M && isInStd(M) && M->getParent()->getIdentifier() &&
-        (isEngine(M->getParent()) ||
-         M->getParent()->getName().ends_with("_distribution")))
-      hostRandom(E, /*Seeds=*/false, /*Draws=*/true);
+  if (!F->getIdentifier())
+    return;
+  const llvm::StringRef Name = F->getName();
+  // A handler that sets a flag does so at another moment on each process.
+  if ((Name == "signal" || Name == "sigaction") && Text.mayEdit(Loc) &&
+      (F->isExternC() || isInStd(F)) && E->getNumArgs() >= 2) {
+    if (const auto *Handler = dyn_cast<DeclRefExpr>(bare(E->getArg(1))))
+      if (const auto *H = dyn_cast<FunctionDecl>(Handler->getDecl());
+          H && Index.isOwn(H))
+        refuse("ACL0221", Loc,
+               "a signal is handled by '" + H->getNameAsString() +
+                   "', which runs at another moment on each process",
+               "Let the signal end the process; the launcher ends the others.");
     return;
   }
-  const llvm::StringRef Name = F->getName();
-  if (Name == "srand" || (Name == "seed" && isInStd(F)))
-    return hostRandom(E, /*Seeds=*/true, /*Draws=*/false);
-  if ((Name == "rand" && F->isExternC()) || (Name == "shuffle" && isInStd(F)))
-    return hostRandom(E, /*Seeds=*/false, /*Draws=*/true);
+  // std::getline(std::cin, line), std::scanf
+  if (Name == "scanf" && (F->isExternC() || isInStd(F)) && Text.mayEdit(Loc))
+    return refuse("ACL0220", Loc,
+                  "the standard input is read, which the processes do not share",
+                  "Read it from the command line or a file.");
   if ((F->isExternC() || F->getDeclContext()->isTranslationUnit()) &&
       (Name == "fork" || Name.starts_with("MPI_") || Name.starts_with("nccl")))
     return refuse("ACL0105", Loc,
@@ -150,34 +78,8 @@ void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
                     "Write `for (auto& batch : *loader)`.");
     return;
   }
-  if (Name == "manual_seed" && drawsPerProcess(E))
-    return refuse("ACL0136", Loc, DifferentSeed, SeedRemedy);
   if (Name.starts_with("set_autocast_enabled") || Name == "set_autocast_dtype")
     refuse("ACL0143", Loc, "the program switches autocast by hand",
            "Take it out, and choose the precision with "
            "AcceleratorOptions().mixed_precision(…).");
-}
-
-/// A handler that lets the program go on leaves the other processes waiting.
-void FactFinder::tryBlock(const CXXTryStmt *S) {
-  if (!Index.holdsBatches(S->getTryBlock()))
-    return;
-  for (unsigned I = 0; I < S->getNumHandlers(); ++I) {
-    const Stmt *Block = S->getHandler(I)->getHandlerBlock();
-    const auto *Body = cast<CompoundStmt>(Block);
-    const Stmt *Last = Body->body_empty() ? nullptr : Body->body_back();
-    bool Ends = false;
-    if (const auto *E = dyn_cast_or_null<Expr>(Last)) {
-      const FunctionDecl *F = calleeOf(plain(E));
-      Ends = isa<CXXThrowExpr>(plain(E)) || (F && F->isNoReturn());
-    }
-    Ends |= Last && isa<ReturnStmt>(Last) && Function->isMain() &&
-            Lambdas.empty();
-    if (!Ends)
-      refuse("ACL0134", S->getHandler(I)->getBeginLoc(),
-             "an exception in the training is caught here and the program goes "
-             "on, while the other processes wait for this one",
-             "Let the exception end the program: `throw;`, or `return 1;` in "
-             "main.");
-  }
 }

@@ -9,6 +9,7 @@
 #ifndef ACCEL_MIGRATE_LIB_INVENTORY_INTERPRETER_H
 #define ACCEL_MIGRATE_LIB_INVENTORY_INTERPRETER_H
 
+#include "Differing.h"
 #include "ProgramIndex.h"
 #include "SourceText.h"
 #include "Value.h"
@@ -107,8 +108,9 @@ const clang::Expr *retainGraphOf(const clang::CXXMemberCallExpr *Backward);
 
 class Interpreter {
 public:
-  Interpreter(SourceText &Text, const ProgramIndex &Index)
-      : Text(Text), Index(Index), Context(Index.Context) {}
+  Interpreter(SourceText &Text, const ProgramIndex &Index,
+              const Differing &Differs)
+      : Text(Text), Index(Index), Differs(Differs), Context(Index.Context) {}
 
   /// Runs through the function; what it does is returned.
   Effects interpret(const clang::FunctionDecl *F);
@@ -127,7 +129,9 @@ private:
   void execLoop(const clang::Stmt *S);
   void execSwitch(const clang::SwitchStmt *S);
   void loopUntilStable(const std::function<void()> &Iteration);
-  void condition(const clang::Expr *E, const clang::Stmt *Controls);
+  /// The condition's value, when what differs has been made to agree where it
+  /// must (Decisions.cpp).
+  Value condition(const clang::Expr *E, const clang::Stmt *Controls);
   void declare(const clang::VarDecl *D, Value V);
   Environment joined(const Environment &A, const Environment &B,
                      clang::SourceLocation Loc);
@@ -270,6 +274,7 @@ private:
 
   SourceText &Text;
   const ProgramIndex &Index;
+  const Differing &Differs;
   clang::ASTContext &Context;
 
   Environment Env;

@@ -21,6 +21,7 @@ class Taker {
 public:
   Taker(ASTContext &Context, const PlanOptions &Options)
       : Text(Context, Options), Index(Context),
+        Differs(Index, Differing::Clock, /*Decides=*/true),
         Functions(Text, Program.Functions) {}
 
   TrainingProgram take();
@@ -45,6 +46,7 @@ private:
   void checkLoops();
   void checkProgram();
   void checkLoaders();
+  void checkSideEffects();
   bool migratedAlready() const;
   std::optional<TextRange> editable(SourceRange Range, TrainingProgram &Into);
   /// `Object` and what is behind it in `Whole`.
@@ -59,12 +61,14 @@ private:
   TrainingProgram Program;
   SourceText Text;
   ProgramIndex Index;
+  Differing Differs;
   FunctionTable Functions;
-  const Expr *DatasetDraw = nullptr, *OtherDraw = nullptr;
   /// Calls of backward that the analysis came to.
   std::set<const Expr *> Followed;
   /// What is known of text that several callers run, by its place.
   std::map<std::pair<std::string, unsigned>, Placement> LossAt, ReadAt;
+  std::vector<HostDraw> DatasetDraws, OtherDraws;
+  std::vector<FileUse> Files;
 };
 
 } // namespace
@@ -301,12 +305,13 @@ void Taker::addReads(const Effects &E, TrainingProgram &Into) {
 }
 
 void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
-  FactFinder Finder(Text, Index, Functions, Into);
+  FactFinder Finder(Text, Index, Differs, Functions, Into);
   Finder.run(F);
-  DatasetDraw = Finder.DatasetDraw ? Finder.DatasetDraw : DatasetDraw;
-  OtherDraw = Finder.OtherDraw ? Finder.OtherDraw : OtherDraw;
+  llvm::append_range(DatasetDraws, Finder.DatasetDraws);
+  llvm::append_range(OtherDraws, Finder.OtherDraws);
+  llvm::append_range(Files, Finder.Files);
   if (Index.runsBatches(F)) {
-    Interpreter I(Text, Index);
+    Interpreter I(Text, Index, Differs);
     const Effects E = I.interpret(F);
     addEffects(F, E, Into);
     for (const auto &[Loop, Facts] : Index.Loops)
@@ -325,7 +330,8 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
             "exists: its lines stay as they are and every process prints them"));
   Into.Prints.clear();
   if (!Into.Devices.empty() || !Into.Optimizers.empty() ||
-      !Into.Loaders.empty() || !Into.Saves.empty())
+      !Into.Loaders.empty() || !Into.Saves.empty() ||
+      !Into.Broadcasts.empty() || !Into.Guards.empty() || !Into.Paths.empty())
     refuse(Into, "ACL0139", F->getLocation(),
            "'" + F->getNameAsString() +
                "' runs before main begins, when no accelerator exists",
@@ -466,29 +472,7 @@ void Taker::checkProgram() {
                  "' is a global variable that is made before main begins",
              "Make it a local variable of main.");
   }
-  auto Seeded = [&](const ValueDecl *V, const Expr *Init,
-                    const CXXRecordDecl *Owner) {
-    if (!Init || !drawsPerProcess(Init) || !Text.mayEdit(V->getLocation()))
-      return;
-    const bool Loads =
-        isOrDerives(Owner, "torch::data::datasets::BatchDataset");
-    refuse(Program, Loads ? "ACL0153" : "ACL0136", V->getLocation(),
-           "'" + V->getNameAsString() +
-               "' is seeded with something that differs between processes",
-           "Seed it with a constant.");
-  };
-  for (const VarDecl *V : Index.Globals)
-    Seeded(V, V->getInit(), nullptr);
-  for (const FieldDecl *F : Index.Fields)
-    Seeded(F, F->hasInClassInitializer() ? F->getInClassInitializer() : nullptr,
-           dyn_cast<CXXRecordDecl>(F->getParent()));
-  if (DatasetDraw && OtherDraw)
-    refuse(Program, "ACL0136", OtherDraw->getExprLoc(),
-           "the data set and other code both draw random numbers of the host: "
-           "each process loads other samples, so that the numbers drawn here "
-           "would come to differ",
-           "Give the data set a generator of its own, or draw with "
-           "torch::rand.");
+  checkSideEffects();
   if (Program.Devices.empty() && !Program.Optimizers.empty())
     refuse(Program, "ACL0151",
            Index.Main ? Index.Main->getLocation() : SourceLocation(),
@@ -496,6 +480,52 @@ void Taker::checkProgram() {
            "the CPU",
            "To train on GPUs, move the model and each batch with "
            ".to(accelerator.device()).");
+}
+
+/// What is set up before main, and what two functions do to each other.
+void Taker::checkSideEffects() {
+  FactFinder Finder(Text, Index, Differs, Functions, Program);
+  for (const VarDecl *V : Index.Globals) {
+    if (!Text.mayEdit(V->getLocation()))
+      continue;
+    if (drawsPerProcess(V->getInit()) && !isRandomDevice(recordOf(V->getType())))
+      if (const CXXRecordDecl *D = recordOf(V->getType()); D && isEngine(D))
+        refuse(Program, "ACL0136", V->getLocation(),
+               "'" + V->getNameAsString() +
+                   "' is seeded with something that differs between processes",
+               "Seed it with a constant.");
+    Finder.global(V);
+  }
+  std::set<const CXXRecordDecl *> Early;
+  for (const FunctionDecl *F : Index.BeforeMain)
+    if (const auto *M = dyn_cast<CXXMethodDecl>(F))
+      Early.insert(M->getParent());
+  for (const VarDecl *V : Index.Globals)
+    if (const CXXRecordDecl *D = recordOf(V->getType()))
+      Early.insert(D);
+  for (const FieldDecl *F : Index.Fields) {
+    const auto *Owner = dyn_cast<CXXRecordDecl>(F->getParent());
+    Finder.field(F, Owner, Early.count(Owner) != 0);
+  }
+  for (const HostDraw &Loads : DatasetDraws)
+    for (const HostDraw &Other : OtherDraws)
+      if (!Loads.Generator || !Other.Generator ||
+          Loads.Generator == Other.Generator)
+        refuse(Program, "ACL0136", Other.Call->getExprLoc(),
+               "the data set and other code both draw random numbers of the "
+               "host: each process loads other samples, so that the numbers "
+               "drawn here would come to differ",
+               "Give the data set a generator of its own, or draw with "
+               "torch::rand.");
+  const auto [Write, Read] = findReadBack(Index, Files);
+  if (Write && Text.mayEdit(Write->Use->getExprLoc()))
+    refuse(Program, "ACL0222", Read->Use->getExprLoc(),
+           "this may read a file that the main process writes in line " +
+               std::to_string(Text.SM.getExpansionLineNumber(
+                   Write->Use->getExprLoc())) +
+               ", before it is written",
+           "Close the file, call accelerator.wait_for_everyone() on all "
+           "processes, and read it then.");
 }
 
 /// Whether the unit knows accel's own Accelerator class.
@@ -527,6 +557,9 @@ void Taker::merge(TrainingProgram &&Part) {
   append(Program.ValueClips, Part.ValueClips);
   append(Program.Prints, Part.Prints);
   append(Program.Saves, Part.Saves);
+  append(Program.Broadcasts, Part.Broadcasts);
+  append(Program.Paths, Part.Paths);
+  append(Program.Guards, Part.Guards);
   append(Program.Findings, Part.Findings);
 }
 

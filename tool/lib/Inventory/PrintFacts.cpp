@@ -3,11 +3,15 @@
 #include "FactFinder.h"
 #include "TorchTypes.h"
 
+#include "llvm/ADT/StringSet.h"
+
+#include <functional>
+
 using namespace accel::migrate;
 using namespace clang;
 
 static bool isForward(const FunctionDecl *F) {
-  const auto *M = dyn_cast<CXXMethodDecl>(F);
+  const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
   return M && M->getIdentifier() && M->getName() == "forward" &&
          isOrDerives(M->getParent(), "torch::nn::Module");
 }
@@ -24,7 +28,7 @@ bool FactFinder::isFarewell() const {
       if ((Block = dyn_cast<CompoundStmt>(Path[I])) && I + 1 < Path.size())
         Child = Path[I + 1];
   }
-  if (!Block || !Child)
+  if (!Block || !Child || !Function)
     return false;
   // The body of main ends too, but not because of an error.
   if (Block == Function->getBody())
@@ -46,6 +50,51 @@ bool FactFinder::isFarewell() const {
   return false;
 }
 
+/// Whether the statement that is visited prints more than literals and numbers
+/// that the object has.
+bool FactFinder::printsParts() const {
+  const Stmt *Statement = nullptr;
+  block(&Statement);
+  std::function<bool(const Stmt *)> Parts = [&](const Stmt *S) {
+    if (const auto *M = dyn_cast_or_null<MemberExpr>(S);
+        M && isa<FieldDecl>(M->getMemberDecl()))
+      return !isa<CXXThisExpr>(plain(M->getBase())) ||
+             !isHostNumber(M->getType());
+    if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(S))
+      return isa<VarDecl, BindingDecl>(Ref->getDecl()) &&
+             !isInStd(Ref->getDecl());
+    if (!S)
+      return false;
+    for (const Stmt *Child : S->children())
+      if (Parts(Child))
+        return true;
+    return false;
+  };
+  return !Statement || Parts(Statement);
+}
+
+/// std::cin, which the processes do not share. Waiting for a key is the main
+/// process's.
+void FactFinder::input(const DeclRefExpr *E) {
+  if (!Text.mayEdit(E->getLocation()))
+    return;
+  const Stmt *Statement = nullptr;
+  block(&Statement);
+  const auto *Whole = dyn_cast_or_null<Expr>(Statement);
+  const auto *Call =
+      Whole ? dyn_cast<CXXMemberCallExpr>(plain(Whole)) : nullptr;
+  const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
+  if (M && M->getIdentifier() &&
+      (M->getName() == "ignore" ||
+       (M->getName() == "get" && Call->getNumArgs() == 0))) {
+    guard(Call, "a key is waited for");
+    return;
+  }
+  refuse("ACL0220", E->getLocation(),
+         "the standard input is read, which the processes do not share",
+         "Read it from the command line or a file.");
+}
+
 void FactFinder::printStream(const DeclRefExpr *E) {
   const auto *V = dyn_cast<VarDecl>(E->getDecl());
   if (!V || !V->hasGlobalStorage() || !isInStd(V) || !V->getIdentifier())
@@ -53,6 +102,8 @@ void FactFinder::printStream(const DeclRefExpr *E) {
   const llvm::StringRef Name = V->getName();
   const bool Out = Name == "cout" || Name == "wcout";
   const bool Err = Name == "cerr" || Name == "clog";
+  if (Name == "cin")
+    return input(E);
   if (!Out && !Err)
     return;
   if (!Text.mayEdit(E->getLocation()))
@@ -60,7 +111,7 @@ void FactFinder::printStream(const DeclRefExpr *E) {
   if (Name == "wcout")
     return refuse("ACL0154", E->getLocation(),
                   "wide characters are printed, by every process", "");
-  if (isForward(Function))
+  if (isForward(Function) && printsParts())
     return refuse("ACL0138", E->getLocation(),
                   "the model prints in its forward, where it sees this "
                   "process's part of the batch only",
@@ -70,6 +121,46 @@ void FactFinder::printStream(const DeclRefExpr *E) {
   if (std::optional<TextRange> R = editable(E->getSourceRange()))
     Program.Prints.push_back(
         {here(), Out ? PrintFact::Cout : PrintFact::Cerr, *R});
+}
+
+/// fmt::print, std::print and their kin take a FILE* first.
+void FactFinder::printToFile(const CallExpr *E, const FunctionDecl *F) {
+  if (!Text.mayEdit(E->getExprLoc()))
+    return;
+  if (E->getNumArgs() == 0 || isa<CXXDefaultArgExpr>(E->getArg(0)))
+    return refuse("ACL0154", E->getExprLoc(),
+                  "'" + qualifiedName(F) + "' prints on every process",
+                  "Put `if (accelerator.is_main_process())` before it.");
+  if (isForward(Function) && printsParts())
+    return refuse("ACL0138", E->getExprLoc(),
+                  "the model prints in its forward, where it sees this "
+                  "process's part of the batch only",
+                  "Print in the training loop, from what item() returned.");
+  const Expr *First = plain(E->getArg(0));
+  if (const CXXRecordDecl *D = recordOf(First->getType());
+      D && isOrDerives(D, "std::basic_ios"))
+    return; // std::cout is changed where it stands.
+  if (First->getType()->isPointerType() && recordOf(First->getType())) {
+    if (Text.text(E->getArg(0)->getSourceRange()) == "stdout")
+      if (std::optional<TextRange> R = expansion(E->getArg(0)))
+        Program.Prints.push_back({here(), PrintFact::CStdout, *R});
+    return;
+  }
+  const std::optional<TextRange> R =
+      Text.upTo(E->getArg(0)->getBeginLoc(), E->getArg(0)->getBeginLoc());
+  if (!R)
+    return problem(E->getExprLoc());
+  Program.Prints.push_back({here(), PrintFact::FmtPrint, *R});
+}
+
+/// The name stdout, which is a macro.
+std::optional<TextRange> FactFinder::expansion(const Expr *E) {
+  const SourceManager &SM = Text.SM;
+  const CharSourceRange Range = SM.getExpansionRange(E->getSourceRange());
+  std::optional<TextRange> R = Text.charRange(Range);
+  if (!R)
+    problem(E->getExprLoc());
+  return R;
 }
 
 void FactFinder::printCall(const CallExpr *E, const FunctionDecl *F) {
@@ -90,11 +181,26 @@ void FactFinder::printCall(const CallExpr *E, const FunctionDecl *F) {
   else if ((Name == "print" || Name == "println") &&
            (llvm::StringRef(qualifiedName(F)).starts_with("fmt::") ||
             isInStd(F))) {
-    if (Text.mayEdit(E->getExprLoc()))
+    return printToFile(E, F);
+  } else if (Global && Name == "vprintf") {
+    Kind = PrintFact::Vprintf;
+  } else if (Global && (Name == "fputs" || Name == "fputc" || Name == "putc" ||
+                        Name == "fwrite" || Name == "vfprintf")) {
+    const Expr *To = E->getArg(Name == "vfprintf" ? 0 : E->getNumArgs() - 1);
+    if (Text.mayEdit(E->getExprLoc()) &&
+        Text.text(To->getSourceRange()) == "stdout")
+      if (std::optional<TextRange> R = expansion(To))
+        Program.Prints.push_back({here(), PrintFact::CStdout, *R});
+    return;
+  } else if (llvm::StringRef(qualifiedName(F)).starts_with("spdlog::")) {
+    static const llvm::StringSet<> Levels = {"trace", "debug", "info", "warn",
+                                             "error", "critical", "log"};
+    if (Levels.count(Name) && Text.mayEdit(E->getExprLoc()))
       refuse("ACL0154", E->getExprLoc(),
-             "'" + qualifiedName(F) + "' prints on every process",
-             "Put `if (accelerator.is_main_process())` before it where its "
-             "arguments read no tensors of the batch.");
+             "'" + qualifiedName(F) + "' logs on every process",
+             "Behind the line that makes the accelerator: `if "
+             "(!accelerator.is_main_process()) "
+             "spdlog::set_level(spdlog::level::off);`.");
     return;
   } else {
     return;
@@ -111,7 +217,7 @@ void FactFinder::printCall(const CallExpr *E, const FunctionDecl *F) {
     if (E->getNumArgs() < 2)
       return;
   }
-  if (isForward(Function))
+  if (isForward(Function) && printsParts())
     return refuse("ACL0138", E->getExprLoc(),
                   "the model prints in its forward, where it sees this "
                   "process's part of the batch only",

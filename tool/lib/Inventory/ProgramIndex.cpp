@@ -248,6 +248,64 @@ private:
 };
 } // namespace
 
+/// A method that a data loader calls for a sample or a batch.
+static bool isSampleMethod(const FunctionDecl *F) {
+  const auto *M = dyn_cast<CXXMethodDecl>(F);
+  if (!M || !M->getIdentifier())
+    return false;
+  const llvm::StringRef Name = M->getName();
+  if (Name == "get" || Name == "get_batch")
+    return isOrDerives(M->getParent(), "torch::data::datasets::BatchDataset");
+  return (Name == "apply" || Name == "apply_batch") &&
+         isOrDerives(M->getParent(),
+                     "torch::data::transforms::BatchTransform");
+}
+
+namespace {
+/// Functions and lambdas that are made into transforms of a data set.
+class TransformFinder : public RecursiveASTVisitor<TransformFinder> {
+public:
+  TransformFinder(std::set<const FunctionDecl *> &Functions,
+                  std::set<const LambdaExpr *> &Lambdas)
+      : Functions(Functions), Lambdas(Lambdas) {}
+  bool shouldVisitLambdaBody() const { return true; }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+    const CXXRecordDecl *D = E->getConstructor()->getParent();
+    if (isTorch(D) && llvm::StringRef(qualifiedName(D))
+                          .starts_with("torch::data::transforms::"))
+      for (Expr *Arg : E->arguments())
+        take(Arg);
+    return true;
+  }
+
+private:
+  void take(Stmt *S) {
+    if (auto *L = dyn_cast<LambdaExpr>(S)) {
+      Lambdas.insert(L);
+      Callees(Functions).TraverseStmt(L->getBody());
+      return;
+    }
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(S)) {
+      const FunctionDecl *Body = nullptr;
+      if (const auto *F = dyn_cast<FunctionDecl>(Ref->getDecl());
+          F && F->hasBody(Body)) {
+        if (Functions.insert(Body).second)
+          Callees(Functions).TraverseStmt(Body->getBody());
+      } else if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
+                 V && V->getInit() && Seen.insert(V).second) {
+        take(const_cast<Expr *>(V->getInit()));
+      }
+    }
+    for (Stmt *Child : S->children())
+      if (Child)
+        take(Child);
+  }
+  std::set<const FunctionDecl *> &Functions;
+  std::set<const LambdaExpr *> &Lambdas;
+  std::set<const VarDecl *> Seen;
+};
+} // namespace
+
 ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   Collector C(*this);
   for (Decl *D : Context.getTraversalScope()) {
@@ -275,6 +333,16 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
         C.TraverseStmt(Init->getInit());
   }
   markSteps(Calls);
+  for (const auto &[Loop, Facts] : Loops)
+    Callees(InBatches).TraverseStmt(const_cast<Stmt *>(Loop));
+  TransformFinder Transforms(InSamples, SampleLambdas);
+  for (const FunctionDecl *F : Functions)
+    Transforms.TraverseStmt(F->getBody());
+  for (const FunctionDecl *F : Functions)
+    if (isSampleMethod(F)) {
+      InSamples.insert(F);
+      Callees(InSamples).TraverseStmt(F->getBody());
+    }
   for (const VarDecl *V : Globals)
     if (V->getInit())
       Callees(BeforeMain).TraverseStmt(const_cast<Expr *>(V->getInit()));
@@ -401,6 +469,18 @@ const FunctionDecl *accel::migrate::closureOf(const Expr *E) {
     }
   }
   return nullptr;
+}
+
+bool ProgramIndex::calledFromBatches(const FunctionDecl *F) const {
+  return InBatches.count(F) != 0;
+}
+
+bool ProgramIndex::loadsSamples(const FunctionDecl *F) const {
+  return InSamples.count(F) != 0;
+}
+
+bool ProgramIndex::loadsSamples(const LambdaExpr *L) const {
+  return SampleLambdas.count(L) != 0;
 }
 
 bool ProgramIndex::isOwn(const FunctionDecl *D) const {

@@ -97,6 +97,13 @@ struct ProgramIndex {
   bool makesBatches(const clang::FunctionDecl *F) const;
   /// Whether `S` has a loop over batches in it, or runs one.
   bool holdsBatches(const clang::Stmt *S) const;
+  /// Whether a loop over batches calls `F`, directly or not.
+  bool calledFromBatches(const clang::FunctionDecl *F) const;
+  /// Whether a data set calls `F` for its samples: perhaps in a thread, and
+  /// only for those of this process.
+  bool loadsSamples(const clang::FunctionDecl *F) const;
+  /// The same for a lambda that is made into a transform.
+  bool loadsSamples(const clang::LambdaExpr *L) const;
   /// Whether `D` is one of the person's own functions, with a visible body.
   bool isOwn(const clang::FunctionDecl *D) const;
 
@@ -105,6 +112,8 @@ private:
 
   std::set<const clang::FunctionDecl *> Own;
   mutable std::map<const clang::FunctionDecl *, bool> Runs;
+  std::set<const clang::FunctionDecl *> InBatches, InSamples;
+  std::set<const clang::LambdaExpr *> SampleLambdas;
 };
 
 } // namespace accel::migrate

@@ -94,38 +94,31 @@ Interpreter::Flow Interpreter::execBlock(const CompoundStmt *S) {
   return Flow::Next;
 }
 
-/// Whether `S` ends in a way that the processes must take together.
-static bool endsWithJump(const Stmt *S) {
-  if (!S)
-    return false;
-  if (isa<BreakStmt, ContinueStmt, ReturnStmt, CXXThrowExpr>(S))
-    return true;
-  for (const Stmt *Child : S->children())
-    if (endsWithJump(Child))
-      return true;
-  return false;
-}
-
-void Interpreter::condition(const Expr *E, const Stmt *Controls) {
+Value Interpreter::condition(const Expr *E, const Stmt *Controls) {
   if (!E)
-    return;
+    return Value();
   Value V = eval(E);
   if (V.is(Placement::LocalSize))
     V = number(V);
   if (V.replicated())
-    return;
-  if (V.unknown() && V.Why && V.Why->Id != "ACL0127")
-    return refuse(V.Why);
-  const bool Matters = BatchDepth > 0 || inCallee() ||
-                       (Controls && (Index.holdsBatches(Controls) ||
-                                     endsWithJump(Controls)));
-  if (Matters)
-    refuse("ACL0127", E->getExprLoc(),
-           "the condition '" + spelled(E) +
-               "' can be true on one process and false on another, which then "
-               "wait for each other",
-           "Decide on one process and broadcast the decision, or on a value "
-           "that is read from a mean or a sum over the batch.");
+    return V;
+  if (V.unknown() && V.Why && V.Why->Id != "ACL0127") {
+    refuse(V.Why);
+    return Value();
+  }
+  if (V.is(Placement::PerProcess) && Differs.in(E)) {
+    if (!Differs.mustAgree(E, Controls, Stack.back()))
+      return V;
+    if (Text.mayEdit(E->getExprLoc()))
+      return Value();
+  }
+  refuse("ACL0127", E->getExprLoc(),
+         "the condition '" + spelled(E) +
+             "' can be true on one process and false on another, which then "
+             "wait for each other",
+         "Decide on one process and broadcast the decision, or on a value "
+         "that is read from a mean or a sum over the batch.");
+  return Value();
 }
 
 Interpreter::Flow Interpreter::exec(const Stmt *S) {

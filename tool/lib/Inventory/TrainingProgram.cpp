@@ -56,6 +56,12 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
     OS << "print " << F.Kind << ' ' << F.Range << '\n';
   for (const SaveFact &F : Program.Saves)
     OS << "save " << F.Callee << (F.ReadLater ? " read later" : "") << '\n';
+  for (const BroadcastFact &F : Program.Broadcasts)
+    OS << "broadcast " << F.Kind << ' ' << F.Range << '\n';
+  for (const Spelled &F : Program.Paths)
+    OS << "path " << F.Range << '\n';
+  for (const GuardFact &F : Program.Guards)
+    OS << "guard " << F.Range << '\n';
   for (const Finding &F : Program.Findings)
     OS << "finding " << F.Id << ' ' << F.Range << ' ' << F.Message << '\n';
 }

@@ -24,8 +24,16 @@ Value accel::migrate::join(const Value &A, const Value &B,
     return A;
   if (B.unknown())
     return B;
-  if (A.P != B.P)
+  if (A.P != B.P) {
+    // A number that differs between processes in one case.
+    auto Number = [](const Value &V) {
+      return V.is(Placement::PerProcess) ||
+             (V.replicated() && !V.MayHoldBatch && V.Elements.empty());
+    };
+    if (Number(A) && Number(B))
+      return Value::make(Placement::PerProcess);
     return Value::unknownFor(Differ);
+  }
   Value V = A;
   addOrigins(V, B);
   V.MayHoldBatch |= B.MayHoldBatch;

@@ -22,6 +22,12 @@ static llvm::StringRef templateOf(PrintFact::KindTy Kind) {
     return "print-putchar";
   case PrintFact::FprintfStdout:
     return "print-fprintf";
+  case PrintFact::Vprintf:
+    return "print-vprintf";
+  case PrintFact::FmtPrint:
+    return "print-fmt";
+  case PrintFact::CStdout:
+    return "print-stdout";
   }
   return "print-cout";
 }

@@ -4,6 +4,7 @@
 
 #include "accel/migrate/Findings.h"
 #include "accel/migrate/Inventory.h"
+#include "accel/migrate/Lint.h"
 #include "accel/migrate/Templates.h"
 
 #include <algorithm>
@@ -102,10 +103,17 @@ Plan accel::migrate::planMigration(clang::ASTContext &Context,
                                    clang::Preprocessor &PP,
                                    const PlanOptions &Options) {
   Plan Result;
+  if (Options.Lint == PlanOptions::Only) {
+    Result.HasTraining = true; // Nothing is said about it.
+    Result.Findings = lintCollectives(Context, Options, LintScope::All);
+    return Result;
+  }
   TrainingProgram Program = takeInventory(Context, PP, Options);
   Result.HasTraining = Program.HasTraining;
   Result.AlreadyMigrated = Program.AlreadyMigrated;
   Result.Missing = std::move(Program.Missing);
+  if (Program.AlreadyMigrated && Options.Lint == PlanOptions::Output)
+    Result.Findings = lintCollectives(Context, Options, LintScope::OwnOutput);
   if (!Program.HasTraining || Program.AlreadyMigrated)
     return Result;
   Result.Findings = Program.Findings;

@@ -22,6 +22,14 @@ class Preprocessor;
 namespace accel::migrate {
 
 struct PlanOptions {
+  enum LintTy {
+    None,
+    /// What is migrated already is looked through with what is certain.
+    Output,
+    /// Nothing is planned; the findings are those of --lint.
+    Only,
+  };
+  LintTy Lint = None;
   /// Write `match_single_device(true)` (promise P2). False: Accelerate's own
   /// way to share the work, one batch of the given size per process.
   bool MatchSingleDevice = true;

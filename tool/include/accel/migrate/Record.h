@@ -39,7 +39,7 @@ struct UnitRecord {
 };
 
 struct RunRecord {
-  /// "diff", "check", "write" or "tree".
+  /// "diff", "check", "lint", "write" or "tree".
   std::string Mode;
   bool MatchSingleDevice = true;
   /// The programs that the named files belong to, by their main files.

@@ -151,6 +151,9 @@ struct PrintFact {
     Puts,     ///< From the name puts to before its argument.
     Putchar,  ///< From the name putchar to before its argument.
     FprintfStdout, ///< From the name fprintf to before the format.
+    Vprintf,       ///< From the name vprintf to before the format.
+    FmtPrint,      ///< Before the first argument of fmt::print and its like.
+    CStdout,       ///< The name stdout, given to one of C's functions.
   };
   FunctionId In = 0;
   KindTy Kind = Cout;
@@ -165,6 +168,25 @@ struct SaveFact {
   LinePoint After;
   /// Whether the program reads a file again.
   bool ReadLater = false;
+};
+
+/// Something that differs between processes and must not.
+struct BroadcastFact {
+  enum KindTy {
+    Seed,     ///< A number that seeds a generator.
+    Decision, ///< A condition that is a number.
+    Truth,    ///< A condition that is something else.
+    Key,      ///< A call that waits for a key.
+  };
+  FunctionId In = 0;
+  KindTy Kind = Seed;
+  TextRange Range;
+};
+
+/// A statement that only the main process runs.
+struct GuardFact {
+  FunctionId In = 0;
+  TextRange Range;
 };
 
 /// All facts of a translation unit. The vectors are in the order of the text.
@@ -189,6 +211,9 @@ struct TrainingProgram {
   std::vector<SaveFact> Saves;
   /// Functions of the person's that are used and have no body here.
   std::vector<MissingFunction> Missing;
+  std::vector<BroadcastFact> Broadcasts;
+  std::vector<Spelled> Paths; ///< Paths of files that are opened to be written.
+  std::vector<GuardFact> Guards;
   /// What was seen and stops the migration, or should be known.
   std::vector<Finding> Findings;
 };

@@ -1,0 +1,40 @@
+// An argument of an output does more than to be read.
+//
+// RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
+// RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
+// RUN: cmp %s %t/train.cpp
+
+#include <torch/torch.h>
+
+#include <string>
+
+struct Points : torch::data::datasets::Dataset<Points> {
+  torch::data::Example<> get(size_t) override {
+    return {torch::rand({4}), torch::rand({1})};
+  }
+  torch::optional<size_t> size() const override { return 100; }
+};
+
+namespace images {
+bool save_image(const std::string& path, torch::Tensor pixels);
+}
+
+int main() {
+  torch::nn::Linear net(4, 1);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  auto loader = torch::data::make_data_loader(
+      Points().map(torch::data::transforms::Stack<>()), 10);
+  for (auto& batch : *loader) {
+    auto output = net->forward(batch.data);
+    auto loss = torch::mse_loss(output, batch.target);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+  }
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0225]
+  images::save_image("x.png", torch::randn({4, 4}));
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0225]
+  images::save_image("x.png", net->forward(torch::ones({4, 4})));
+  auto picture = torch::ones({4, 4});
+  images::save_image("x.png", picture);
+}

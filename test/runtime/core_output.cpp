@@ -1,0 +1,119 @@
+#include "multiprocess.h"
+
+#include <accel/accelerator.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <unistd.h>
+
+using accel::Accelerator;
+
+namespace {
+
+enum class Color : uint8_t { kRed, kGreen };
+
+struct Point {
+  double x;
+  int32_t y;
+};
+
+/// A file's name that the processes of a run share.
+std::string shared_path() {
+  return testing::TempDir() + "accel_output_" + std::getenv("MASTER_PORT");
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(broadcasts_objects) {
+  Accelerator accelerator;
+  const auto rank = accelerator.process_index();
+  EXPECT_EQ(accelerator.broadcast_object(rank + 5), 5);
+  EXPECT_EQ(accelerator.broadcast_object(0.1 * static_cast<double>(rank)), 0.0);
+  EXPECT_TRUE(accelerator.broadcast_object(rank == 0));
+  EXPECT_EQ(
+      accelerator.broadcast_object(rank == 0 ? Color::kGreen : Color::kRed),
+      Color::kGreen);
+  const auto point = accelerator.broadcast_object(
+      Point{static_cast<double>(rank), static_cast<int32_t>(rank)});
+  EXPECT_EQ(point.x, 0.0);
+  EXPECT_EQ(point.y, 0);
+  // Of another process, and strings of different lengths.
+  const auto last = accelerator.num_processes() - 1;
+  EXPECT_EQ(accelerator.broadcast_object(rank, last), last);
+  EXPECT_EQ(
+      accelerator.broadcast_object(std::string(static_cast<size_t>(3 + rank), 'x')),
+      "xxx");
+  EXPECT_EQ(
+      accelerator.broadcast_object(rank == 0 ? std::string() : "something"), "");
+}
+
+ACCEL_RANK_FUNCTION(writes_one_file) {
+  Accelerator accelerator;
+  const auto rank = std::to_string(accelerator.process_index());
+  const std::string path = shared_path();
+  {
+    std::ofstream file(accelerator.main_process_path(path));
+    EXPECT_TRUE(file.is_open());
+    file << "stream of " << rank << '\n';
+    EXPECT_TRUE(file.good());
+  }
+  {
+    std::FILE* file = std::fopen(accelerator.main_process_path(path.c_str()), "a");
+    ASSERT_NE(file, nullptr);
+    std::fprintf(file, "file of %s\n", rank.c_str());
+    EXPECT_EQ(std::fclose(file), 0);
+  }
+  // Archives seek and write in pieces.
+  torch::save(
+      torch::ones({3}), accelerator.main_process_path(path + ".pt"));
+  torch::serialize::OutputArchive archive;
+  archive.write("x", torch::ones({3}));
+  archive.save_to(accelerator.main_process_path(path + ".archive"));
+  accelerator.wait_for_everyone();
+  std::ifstream file(path);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(text, "stream of 0\nfile of 0\n");
+  torch::Tensor loaded;
+  torch::load(loaded, path + ".pt");
+  EXPECT_TRUE(torch::equal(loaded, torch::ones({3})));
+  accelerator.wait_for_everyone();
+  if (accelerator.is_main_process()) {
+    for (const char* ending : {"", ".pt", ".archive"}) {
+      EXPECT_TRUE(std::filesystem::remove(path + ending)) << ending;
+    }
+  }
+  EXPECT_EQ(
+      accelerator.main_process_path(std::filesystem::path("a") / "b").string(),
+      accelerator.is_main_process() ? "a/b" : "/dev/null");
+}
+
+ACCEL_RANK_FUNCTION(prints_to_stdout) {
+  Accelerator accelerator;
+  EXPECT_GT(
+      std::fprintf(
+          accelerator.c_stdout(), "rank %d\n", static_cast<int>(accelerator.process_index())),
+      0);
+}
+
+TEST(BroadcastObject, OneAndThreeProcesses) {
+  accel::test::run_and_expect_success("broadcasts_objects", 1);
+  accel::test::run_and_expect_success("broadcasts_objects", 3);
+}
+
+TEST(MainProcessPath, OneProcessWrites) {
+  accel::test::run_and_expect_success("writes_one_file", 1);
+  accel::test::run_and_expect_success("writes_one_file", 2);
+}
+
+TEST(CStdout, OneProcessPrints) {
+  const auto results = accel::test::run_and_expect_success("prints_to_stdout", 2);
+  EXPECT_EQ(results[0].output, "rank 0\n");
+  EXPECT_EQ(results[1].output, "");
+}

@@ -1,0 +1,234 @@
+//===- FileOrder.cpp - Files that are written and read ----------------------===//
+
+#include "FileOrder.h"
+
+#include "TorchTypes.h"
+
+#include "clang/AST/RecursiveASTVisitor.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+
+/// What is known of a path's text.
+struct PathText {
+  std::string Begin, End; ///< Literal beginning and end; may be empty.
+  bool Whole = false;     ///< All of it is known, and is `Begin`.
+};
+
+/// The places where a function is called.
+class CallSites : public RecursiveASTVisitor<CallSites> {
+public:
+  explicit CallSites(const FunctionDecl *F) : F(F->getCanonicalDecl()) {}
+  bool shouldVisitLambdaBody() const { return true; }
+  bool VisitCallExpr(CallExpr *E) {
+    if (E->getDirectCallee() && E->getDirectCallee()->getCanonicalDecl() == F)
+      Found.push_back({E, {E->arg_begin(), E->arg_end()}});
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+    if (E->getConstructor()->getCanonicalDecl() == F)
+      Found.push_back({E, {E->arg_begin(), E->arg_end()}});
+    return true;
+  }
+  std::vector<std::pair<const Expr *, std::vector<const Expr *>>> Found;
+
+private:
+  const FunctionDecl *F;
+};
+
+class Finder {
+public:
+  explicit Finder(const ProgramIndex &Index) : Index(Index) {}
+
+  std::vector<PathText> textsOf(const Expr *E, const FunctionDecl *In,
+                                unsigned Depth);
+  /// The statements of main, by number, that come to `E`; false: not known.
+  bool positions(const Expr *E, const FunctionDecl *In, std::set<size_t> &At,
+                 unsigned Depth);
+
+  /// Whether the processes meet behind the last of `First` and before the first
+  /// of `Then`: an optimizer is prepared there, or a loop trains.
+  bool meetBetween(const std::set<size_t> &First,
+                   const std::set<size_t> &Then) const;
+
+private:
+  const ProgramIndex &Index;
+};
+
+/// Whether `E` stands in `S`.
+bool holds(const Stmt *S, const Expr *E) {
+  if (S == E)
+    return true;
+  if (!S)
+    return false;
+  if (const auto *L = dyn_cast<LambdaExpr>(S))
+    return holds(L->getBody(), E);
+  for (const Stmt *Child : S->children())
+    if (holds(Child, E))
+      return true;
+  return false;
+}
+
+bool mayBeOne(const PathText &A, const PathText &B) {
+  auto Ends = [](llvm::StringRef X, llvm::StringRef Y) {
+    return X.ends_with(Y) || Y.ends_with(X);
+  };
+  auto Begins = [](llvm::StringRef X, llvm::StringRef Y) {
+    return X.starts_with(Y) || Y.starts_with(X);
+  };
+  if (A.Whole && B.Whole)
+    return A.Begin == B.Begin;
+  return Ends(A.Whole ? A.Begin : A.End, B.Whole ? B.Begin : B.End) &&
+         Begins(A.Begin, B.Begin);
+}
+
+} // namespace
+
+std::vector<PathText> Finder::textsOf(const Expr *E, const FunctionDecl *In,
+                                      unsigned Depth) {
+  E = bare(E);
+  const std::vector<PathText> Unknown = {PathText()};
+  if (!E || Depth > 6)
+    return Unknown;
+  if (const auto *L = dyn_cast<StringLiteral>(E)) {
+    if (L->getCharByteWidth() != 1)
+      return Unknown;
+    llvm::StringRef Text = L->getString();
+    while (Text.consume_front("./"))
+      ;
+    return {{Text.str(), Text.str(), true}};
+  }
+  if (const auto *Ref = dyn_cast<DeclRefExpr>(E)) {
+    if (const auto *P = dyn_cast<ParmVarDecl>(Ref->getDecl())) {
+      if (P->getType()->isReferenceType() &&
+          !P->getType()->getPointeeType().isConstQualified())
+        return Unknown;
+      std::vector<PathText> All;
+      const unsigned I = P->getFunctionScopeIndex();
+      for (const FunctionDecl *Caller : Index.Functions) {
+        CallSites Sites(In);
+        Sites.TraverseStmt(Caller->getBody());
+        for (const auto &[Call, Args] : Sites.Found)
+          llvm::append_range(All, I < Args.size()
+                                      ? textsOf(Args[I], Caller, Depth + 1)
+                                      : Unknown);
+      }
+      return All.empty() ? Unknown : All;
+    }
+    const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
+    if (V && V->getInit() &&
+        (V->getType().isConstQualified() ||
+         V->getType()->isPointerType()))
+      return textsOf(V->getInit(), In, Depth + 1);
+    return Unknown;
+  }
+  if (const auto *M = dyn_cast<CXXMemberCallExpr>(E))
+    if (const CXXMethodDecl *D = M->getMethodDecl();
+        D && D->getIdentifier() &&
+        (D->getName() == "c_str" || D->getName() == "data" ||
+         D->getName() == "string"))
+      return textsOf(M->getImplicitObjectArgument(), In, Depth + 1);
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+      O && O->getNumArgs() == 2 &&
+      (O->getOperator() == OO_Plus || O->getOperator() == OO_Slash)) {
+    std::vector<PathText> All;
+    const char *Between = O->getOperator() == OO_Slash ? "/" : "";
+    for (const PathText &A : textsOf(O->getArg(0), In, Depth + 1))
+      for (const PathText &B : textsOf(O->getArg(1), In, Depth + 1)) {
+        PathText T;
+        T.Whole = A.Whole && B.Whole;
+        T.Begin = A.Whole ? A.Begin + Between + B.Begin : A.Begin;
+        T.End = B.Whole ? (A.Whole ? T.Begin : Between + B.Begin) : B.End;
+        All.push_back(std::move(T));
+        if (All.size() > 64)
+          return Unknown;
+      }
+    return All;
+  }
+  // std::string("x"), std::filesystem::path("x")
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
+      Made && Made->getNumArgs() >= 1 && isInStd(Made->getConstructor()))
+    return textsOf(Made->getArg(0), In, Depth + 1);
+  return Unknown;
+}
+
+bool Finder::positions(const Expr *E, const FunctionDecl *In,
+                       std::set<size_t> &At, unsigned Depth) {
+  if (!In || Depth > 8)
+    return false;
+  if (In->isMain()) {
+    size_t Number = 0;
+    for (const Stmt *S : cast<CompoundStmt>(In->getBody())->body()) {
+      if (holds(S, E)) {
+        At.insert(Number);
+        return true;
+      }
+      ++Number;
+    }
+    return false;
+  }
+  bool Called = false;
+  for (const FunctionDecl *Caller : Index.Functions) {
+    CallSites Sites(In);
+    Sites.TraverseStmt(Caller->getBody());
+    for (const auto &[Call, Args] : Sites.Found) {
+      Called = true;
+      if (!positions(Call, Caller, At, Depth + 1))
+        return false;
+    }
+  }
+  return Called;
+}
+
+bool Finder::meetBetween(const std::set<size_t> &First,
+                         const std::set<size_t> &Then) const {
+  if (!Index.Main || First.empty() || Then.empty())
+    return false;
+  size_t Number = 0;
+  for (const Stmt *S : cast<CompoundStmt>(Index.Main->getBody())->body()) {
+    if (Number > *First.rbegin() && Number < *Then.begin()) {
+      if (Index.holdsBatches(S))
+        return true;
+      if (const auto *D = dyn_cast<DeclStmt>(S))
+        for (const Decl *Each : D->decls())
+          if (const auto *V = dyn_cast<VarDecl>(Each);
+              V && optimizerOf(V->getType()))
+            return true;
+    }
+    ++Number;
+  }
+  return false;
+}
+
+std::pair<const FileUse *, const FileUse *>
+accel::migrate::findReadBack(const ProgramIndex &Index,
+                             llvm::ArrayRef<FileUse> Uses) {
+  Finder F(Index);
+  for (const FileUse &Write : Uses) {
+    if (!Write.Writes)
+      continue;
+    const std::vector<PathText> Written = F.textsOf(Write.Path, Write.In, 0);
+    std::set<size_t> WriteAt;
+    const bool WriteKnown = F.positions(Write.Use, Write.In, WriteAt, 0);
+    for (const FileUse &Read : Uses) {
+      if (Read.Writes)
+        continue;
+      bool One = false;
+      for (const PathText &R : F.textsOf(Read.Path, Read.In, 0))
+        for (const PathText &W : Written)
+          One |= mayBeOne(R, W);
+      if (!One)
+        continue;
+      // Everything is read before anything is written, and between the two the
+      // processes meet.
+      std::set<size_t> ReadAt;
+      if (WriteKnown && F.positions(Read.Use, Read.In, ReadAt, 0) &&
+          F.meetBetween(ReadAt, WriteAt))
+        continue;
+      return {&Write, &Read};
+    }
+  }
+  return {nullptr, nullptr};
+}
