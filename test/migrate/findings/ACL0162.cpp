@@ -30,4 +30,4 @@ void fit() {
 // CHECK-NEXT: Write `accel::Accelerator accelerator(
 // CHANGED: void fit() {
 // CHANGED-NEXT: auto& accelerator = accel::accelerator();
-// CHANGED-NOT: accel::Accelerator accelerator
+// CHANGED-NOT: {{^ +}}accel::Accelerator accelerator

@@ -41,6 +41,8 @@ private:
   }
   void checkOutside(const BackwardCall &B);
   void addReads(const Effects &E, TrainingProgram &Into);
+  void addLeftLoop(const FunctionDecl *F, const BatchLoop &Loop,
+                   TrainingProgram &Into);
   void merge(TrainingProgram &&Part);
   void takeMissing();
   void checkLoops();
@@ -304,6 +306,55 @@ void Taker::addReads(const Effects &E, TrainingProgram &Into) {
   }
 }
 
+/// Whether `S`, in the body of a loop, can end that loop: a `break` of its own,
+/// a `return`, a `goto`. An exception that is caught inside of the program is
+/// refused elsewhere (Hazards.cpp).
+static bool leavesLoop(const Stmt *S, bool BreakIsOwn) {
+  if (!S || isa<LambdaExpr>(S))
+    return false;
+  if (isa<ReturnStmt, GotoStmt, IndirectGotoStmt>(S))
+    return true;
+  if (isa<BreakStmt>(S))
+    return BreakIsOwn;
+  if (isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt, SwitchStmt>(S))
+    BreakIsOwn = false;
+  return llvm::any_of(S->children(), [&](const Stmt *Child) {
+    return leavesLoop(Child, BreakIsOwn);
+  });
+}
+
+/// A loader cannot see that its loop was left, and would go on to take what
+/// comes behind the loop for work on its last batch. A training step ends by
+/// itself; the body of another loop needs a guard.
+void Taker::addLeftLoop(const FunctionDecl *F, const BatchLoop &Loop,
+                        TrainingProgram &Into) {
+  if (!Loop.HasLoader || Loop.Training)
+    return;
+  const Stmt *Body = nullptr;
+  if (const auto *Range = dyn_cast<CXXForRangeStmt>(Loop.Loop))
+    Body = Range->getBody();
+  else if (const auto *For = dyn_cast<ForStmt>(Loop.Loop))
+    Body = For->getBody();
+  else if (const auto *While = dyn_cast<WhileStmt>(Loop.Loop))
+    Body = While->getBody();
+  else if (const auto *Do = dyn_cast<DoStmt>(Loop.Loop))
+    Body = Do->getBody();
+  if (!leavesLoop(Body, /*BreakIsOwn=*/true))
+    return;
+  const auto *Block = dyn_cast<CompoundStmt>(Body);
+  const std::optional<LinePoint> Top =
+      Block ? Text.topOf(Block) : std::nullopt;
+  if (!Top) {
+    refuse(Into, "ACL0102", Body->getBeginLoc(),
+           "the loop can be left before its end, and its body has no place for "
+           "the guard that says so: it is written by a macro, has no braces, or "
+           "stands in a file that may not be changed",
+           "Write the loop out, with braces.");
+    return;
+  }
+  Into.LeftLoops.push_back({Functions.of(F), *Top});
+}
+
 void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
   FactFinder Finder(Text, Index, Differs, Functions, Into);
   Finder.run(F);
@@ -319,6 +370,8 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
         refuse(Into, "ACL0100", Loop->getBeginLoc(),
                "the analysis does not come to this loop over batches",
                "Take out what ends the function before it.");
+      else if (Facts.In == F)
+        addLeftLoop(F, Facts, Into);
   }
   if (!Index.BeforeMain.count(F))
     return;
@@ -547,6 +600,7 @@ void Taker::merge(TrainingProgram &&Part) {
   append(Program.Loaders, Part.Loaders);
   append(Program.Devices, Part.Devices);
   append(Program.TrainingLoops, Part.TrainingLoops);
+  append(Program.LeftLoops, Part.LeftLoops);
   append(Program.Backwards, Part.Backwards);
   append(Program.WholeLoops, Part.WholeLoops);
   append(Program.MetricReads, Part.MetricReads);

@@ -35,6 +35,8 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
   for (const TrainingLoopFact &F : Program.TrainingLoops)
     OS << "training loop " << F.BodyTop.At << " of" << F.Models
        << (F.HasLoader ? "" : " without loader") << '\n';
+  for (const LeftLoopFact &F : Program.LeftLoops)
+    OS << "loop that is left early " << F.BodyTop.At << '\n';
   for (const BackwardFact &F : Program.Backwards)
     OS << "backward " << F.Object << ' ' << placementName(F.Loss) << ' '
        << F.RetainGraph << '\n';

@@ -102,6 +102,12 @@ struct TrainingLoopFact {
   bool HasLoader = true;
 };
 
+/// A loop over a loader that does not train and can be left before its end.
+struct LeftLoopFact {
+  FunctionId In = 0;
+  LinePoint BodyTop;
+};
+
 /// `loss.backward()`: `Object` is the loss, `Tail` from the dot to the end.
 struct BackwardFact {
   FunctionId In = 0;
@@ -199,6 +205,7 @@ struct TrainingProgram {
   std::vector<Spelled> Loaders; ///< The name torch::data::make_data_loader.
   std::vector<DeviceFact> Devices;
   std::vector<TrainingLoopFact> TrainingLoops;
+  std::vector<LeftLoopFact> LeftLoops;
   std::vector<BackwardFact> Backwards;
   std::vector<WholeLoopFact> WholeLoops;
   std::vector<MetricReadFact> MetricReads;
