@@ -10,19 +10,8 @@
 #include "Interpreter.h"
 #include "TorchTypes.h"
 
-
 using namespace accel::migrate;
 using namespace clang;
-
-static const Stmt *bodyOf(const Stmt *Loop) {
-  if (const auto *S = dyn_cast<ForStmt>(Loop))
-    return S->getBody();
-  if (const auto *S = dyn_cast<WhileStmt>(Loop))
-    return S->getBody();
-  if (const auto *S = dyn_cast<DoStmt>(Loop))
-    return S->getBody();
-  return cast<CXXForRangeStmt>(Loop)->getBody();
-}
 
 /// Whether a loader's data set stacks its samples along dimension 0: the last
 /// of its transforms is Stack<>.

@@ -144,11 +144,9 @@ bool Differing::isSource(const Expr *E) const {
       if (const auto *Name = dyn_cast<StringLiteral>(bare(Call->getArg(0))))
         return Name->getString() == "RANK" || Name->getString() == "LOCAL_RANK";
   }
-  if (const auto *Made = dyn_cast<CXXConstructExpr>(E)) {
-    const CXXRecordDecl *D = Made->getConstructor()->getParent();
-    return (Sources & Clock) && D->getIdentifier() && isInStd(D) &&
-           D->getName() == "random_device";
-  }
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(E))
+    return (Sources & Clock) &&
+           isRandomDevice(Made->getConstructor()->getParent());
   return false;
 }
 

@@ -330,15 +330,7 @@ void Taker::addLeftLoop(const FunctionDecl *F, const BatchLoop &Loop,
                         TrainingProgram &Into) {
   if (!Loop.HasLoader || Loop.Training)
     return;
-  const Stmt *Body = nullptr;
-  if (const auto *Range = dyn_cast<CXXForRangeStmt>(Loop.Loop))
-    Body = Range->getBody();
-  else if (const auto *For = dyn_cast<ForStmt>(Loop.Loop))
-    Body = For->getBody();
-  else if (const auto *While = dyn_cast<WhileStmt>(Loop.Loop))
-    Body = While->getBody();
-  else if (const auto *Do = dyn_cast<DoStmt>(Loop.Loop))
-    Body = Do->getBody();
+  const Stmt *Body = bodyOf(Loop.Loop);
   if (!leavesLoop(Body, /*BreakIsOwn=*/true))
     return;
   const auto *Block = dyn_cast<CompoundStmt>(Body);

@@ -382,6 +382,16 @@ void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
   }
 }
 
+const Stmt *accel::migrate::bodyOf(const Stmt *Loop) {
+  if (const auto *S = dyn_cast<ForStmt>(Loop))
+    return S->getBody();
+  if (const auto *S = dyn_cast<WhileStmt>(Loop))
+    return S->getBody();
+  if (const auto *S = dyn_cast<DoStmt>(Loop))
+    return S->getBody();
+  return cast<CXXForRangeStmt>(Loop)->getBody();
+}
+
 const Expr *accel::migrate::loaderOfLoop(const Stmt *Loop) {
   if (const auto *Range = dyn_cast<CXXForRangeStmt>(Loop)) {
     const Expr *Over = Range->getRangeInit();

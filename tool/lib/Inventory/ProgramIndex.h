@@ -24,6 +24,9 @@ namespace accel::migrate {
 /// that was made from one, a std::function made from one; or null.
 const clang::FunctionDecl *closureOf(const clang::Expr *E);
 
+/// The body of a `for`, `while`, `do` or range-`for`.
+const clang::Stmt *bodyOf(const clang::Stmt *Loop);
+
 /// The loader that a loop goes over, by `for (… : *loader)` or by its iterators,
 /// `for (auto it = loader->begin(); it != loader->end(); ++it)`; or null.
 const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);
