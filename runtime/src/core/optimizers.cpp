@@ -117,4 +117,14 @@ int64_t scheduler_steps(const OptimizerControl* optimizer) {
       : runtime->state().num_processes();
 }
 
+bool scheduler_counts_micro_step() {
+  const auto* runtime = Runtime::get();
+  if (runtime == nullptr) {
+    return false;
+  }
+  const auto& options = runtime->state().options();
+  return options.adjust_scheduler && options.step_scheduler_with_optimizer &&
+      !options.match_single_device && !GradientState::get().sync_gradients;
+}
+
 } // namespace accel::detail

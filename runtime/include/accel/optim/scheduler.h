@@ -2,6 +2,7 @@
 
 #include <accel/export.h>
 #include <accel/optim/optimizer.h>
+#include <accel/optim/schedulers/lr_scheduler.h>
 
 #include <torch/optim/schedulers/lr_scheduler.h>
 
@@ -15,6 +16,8 @@ namespace accel {
 namespace detail {
 /// How many steps the wrapped scheduler makes in one call of `step`.
 ACCEL_API int64_t scheduler_steps(const OptimizerControl* optimizer);
+/// Whether a call in which it makes none is counted (`adjust_scheduler`).
+ACCEL_API bool scheduler_counts_micro_step();
 } // namespace detail
 
 /// A torch scheduler that keeps in step with the optimizer.
@@ -27,6 +30,7 @@ ACCEL_API int64_t scheduler_steps(const OptimizerControl* optimizer);
 /// when the optimizer's step was skipped; else, as every process works on
 /// batches of its own, one step for each process (one with `split_batches`).
 /// With `step_scheduler_with_optimizer(false)` one call is always one step.
+/// A scheduler that ends (`accel::optim::OneCycleLR`) stays at its last step.
 template <typename Scheduler>
 class AcceleratedScheduler : public torch::optim::LRScheduler {
  public:
@@ -45,11 +49,33 @@ class AcceleratedScheduler : public torch::optim::LRScheduler {
         control_(dynamic_cast<detail::OptimizerControl*>(&optimizer)),
         inner_(optimizer, std::forward<Args>(args)...) {}
 
+  /// The wrapped scheduler, for what only it has: `last_epoch()`,
+  /// `state_dict()`. Do not step it.
+  Scheduler& inner() {
+    return inner_;
+  }
+  const Scheduler& inner() const {
+    return inner_;
+  }
+
  private:
   // `step` is not virtual; this is what it calls.
   std::vector<double> get_lrs() override {
-    for (int64_t i = detail::scheduler_steps(control_); i > 0; --i) {
-      inner_.step();
+    const int64_t steps = detail::scheduler_steps(control_);
+    if constexpr (std::is_base_of_v<optim::LRScheduler, Scheduler>) {
+      if (steps == 0 && detail::scheduler_counts_micro_step()) {
+        inner_.count_skipped_step();
+      }
+      const auto total = inner_.total_steps();
+      for (int64_t i = 0; i < steps; ++i) {
+        if (!total || inner_.step_count() <= *total) {
+          inner_.step();
+        }
+      }
+    } else {
+      for (int64_t i = 0; i < steps; ++i) {
+        inner_.step();
+      }
     }
     return get_current_lrs();
   }
