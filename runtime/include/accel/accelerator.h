@@ -7,6 +7,7 @@
 #include <accel/export.h>
 #include <accel/options.h>
 #include <accel/state.h>
+#include <accel/utils/split.h>
 
 #include <torch/serialize.h>
 #include <torch/types.h>
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -268,6 +270,17 @@ class ACCEL_API Accelerator {
   /// is not that of the local batch or a multiple.
   int64_t global_batch_size(const torch::Tensor& tensor) const;
 
+  /// This process's part of a vector, of a tensor's rows, or of each value of a
+  /// map of such: for inference, where nothing is averaged. With
+  /// `apply_padding` shorter parts are filled up with the last element.
+  template <typename Inputs>
+  auto split_between_processes(
+      const Inputs& inputs,
+      bool apply_padding = false) const {
+    return accel::split_between_processes(
+        inputs, process_index(), num_processes(), apply_padding);
+  }
+
   // ---- Values of all processes. All collective; inputs stay as they are;
   // ---- with several processes results require no gradients.
 
@@ -384,6 +397,38 @@ class ACCEL_API Accelerator {
     }
   }
 
+  // ---- Recording of the run (`log_with`); docs/tracking.md. Every process
+  // ---- makes these calls, process 0 records.
+
+  /// Starts the trackers and records the configuration. `init_kwargs` holds
+  /// options per tracker name.
+  void init_trackers(
+      const std::string& project_name,
+      const LogValues& config = {},
+      const std::map<std::string, LogValues>& init_kwargs = {}) {
+    trackers_->init_trackers(project_name, config, init_kwargs);
+  }
+  /// Passes values to all trackers.
+  void log(
+      const LogValues& values,
+      std::optional<int64_t> step = std::nullopt) {
+    trackers_->log(values, step);
+  }
+  /// The tracker of that name; on other processes one that ignores every call.
+  GeneralTracker& get_tracker(const std::string& name) {
+    return trackers_->get_tracker(name);
+  }
+  /// The same with its own type; null on other processes.
+  template <typename Tracker>
+  Tracker* get_tracker(const std::string& name) {
+    return trackers_->get_tracker<Tracker>(name);
+  }
+  /// Finishes all trackers. The Accelerator's end does it too, but prints an
+  /// error of a tracker instead of throwing it.
+  void end_training() {
+    trackers_->end_training();
+  }
+
  private:
   template <size_t N>
   static auto as_tuple(const std::vector<torch::Tensor>& tensors) {
@@ -408,6 +453,7 @@ class ACCEL_API Accelerator {
       const std::vector<torch::Tensor>& tensors);
 
   std::shared_ptr<detail::Runtime> runtime_;
+  std::unique_ptr<TrackerSet> trackers_;
   int exceptions_at_start_;
 };
 

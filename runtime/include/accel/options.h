@@ -1,6 +1,7 @@
 #pragma once
 
 #include <accel/export.h>
+#include <accel/tracking/tracker_set.h>
 
 #include <torch/arg.h>
 
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace accel {
 
@@ -64,6 +66,16 @@ class AcceleratorOptions {
 
   /// Average gradients on every micro-step, not only at the window's end.
   TORCH_ARG(bool, sync_each_batch) = false;
+
+  /// What records the run once `init_trackers` is called: names of trackers,
+  /// "all", or trackers of your own.
+  TORCH_ARG(std::vector<LogWith>, log_with);
+
+  /// Folder of what the run leaves behind.
+  TORCH_ARG(std::string, project_dir);
+
+  /// Folder for trackers; empty: `project_dir`.
+  TORCH_ARG(std::string, logging_dir);
 
   /// How long a process waits for the others, at the start and in each
   /// collective operation, before it gives up with an error.

@@ -29,10 +29,27 @@ std::vector<std::pair<std::string, torch::Tensor>> named(
   return result;
 }
 
+std::unique_ptr<TrackerSet> make_trackers(
+    const AcceleratorOptions& options,
+    bool main_process) {
+  return std::make_unique<TrackerSet>(
+      main_process,
+      options.log_with(),
+      options.logging_dir().empty() ? options.project_dir()
+                                    : options.logging_dir());
+}
+
+/// Throws for what cannot be recorded before the processes meet.
+const AcceleratorOptions& checked(const AcceleratorOptions& options) {
+  make_trackers(options, /*main_process=*/false);
+  return options;
+}
+
 } // namespace
 
 Accelerator::Accelerator(const AcceleratorOptions& options)
-    : runtime_(detail::Runtime::share(resolve(options))),
+    : runtime_(detail::Runtime::share(resolve(checked(options)))),
+      trackers_(make_trackers(options, is_main_process())),
       exceptions_at_start_(std::uncaught_exceptions()) {
   accelerators.push_back(this);
 }
