@@ -23,12 +23,13 @@ FLOAT32_RELATIVE = 1e-4
 class Example:
     """How to run one example, and what of its output belongs to which test."""
 
-    def __init__(self, arguments, saved, early, accuracy=None, samples=None):
+    def __init__(self, arguments, saved, early, accuracy=None, samples=None, double_flag=True):
         self.arguments = arguments
         self.saved = saved  # the file that it writes, or None
         self.early = early  # picks the lines of the first 20 steps
         self.accuracy = accuracy  # last line's accuracy as a count of samples
         self.samples = samples
+        self.double_flag = double_flag  # whether it has an option --double
 
 
 def first_lines(prefix, count):
@@ -60,9 +61,9 @@ def example(name):
         # One line after 5 epochs of 15 steps: nothing within 20 steps.
         return Example([], "spirals.pt", lambda line: False,
                        accuracy=lambda line: round(numbers_of(line)[2] * 399))
-    if name == "steps":
-        # Always in float64.
-        return Example([], None, None)
+    if name in ("steps", "values"):
+        # Always in float64, and nothing is saved.
+        return Example([], None, None, double_flag=name == "steps")
     raise SystemExit(f"unknown example '{name}'")
 
 
@@ -87,7 +88,7 @@ def main():
     options = parser.parse_args()
 
     what = example(options.example)
-    arguments = what.arguments + (["--double"] if options.double else [])
+    arguments = what.arguments + (["--double"] if options.double and what.double_flag else [])
     with tempfile.TemporaryDirectory() as left, tempfile.TemporaryDirectory() as right:
         original = run([options.original] + arguments, left, options.cpu_threads)
         command = [options.migrated] + arguments

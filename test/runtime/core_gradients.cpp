@@ -179,6 +179,34 @@ TEST(Gradients, WeightedByUnits) {
   run_all("weighted_by_units");
 }
 
+ACCEL_RANK_FUNCTION(sizes_in_shapes) {
+  Accelerator accelerator(kMatch);
+  EXPECT_EQ(accelerator.local_batch_size(12), 12) << "no batch is split";
+  {
+    auto step = accelerator.accumulate();
+    const auto part = accelerator.shard_batch(rows(12));
+    EXPECT_EQ(accelerator.local_batch_size(12), part.size(0));
+    EXPECT_EQ(accelerator.local_batch_size(36), 3 * part.size(0));
+    if (accelerator.use_distributed()) {
+      const auto error = error_of([&] { accelerator.local_batch_size(10); });
+      EXPECT_TRUE(contains(error, "given 10")) << error;
+      EXPECT_TRUE(contains(error, "12 rows")) << error;
+    }
+    // A second batch of the step must be as large.
+    EXPECT_EQ(accelerator.shard_batch(rows(12)).size(0), part.size(0));
+    if (accelerator.use_distributed()) {
+      const auto error = error_of([&] { accelerator.shard_batch(rows(9)); });
+      EXPECT_TRUE(contains(error, "9 rows")) << error;
+      EXPECT_TRUE(contains(error, "12 rows")) << error;
+    }
+  }
+  EXPECT_EQ(accelerator.local_batch_size(10), 10) << "the step has ended";
+}
+
+TEST(Gradients, SizesInShapes) {
+  run_all("sizes_in_shapes");
+}
+
 ACCEL_RANK_FUNCTION(clearing_gradients) {
   Accelerator accelerator(kMatch);
   auto net = make_net();

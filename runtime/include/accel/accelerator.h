@@ -270,6 +270,16 @@ class ACCEL_API Accelerator {
   /// is not that of the local batch or a multiple.
   int64_t global_batch_size(const torch::Tensor& tensor) const;
 
+  /// How many rows this process's tensors have where the global batch has
+  /// `global` of them, or a multiple: the size to write into a shape in place
+  /// of a batch size that is a constant of the program.
+  ///
+  ///     x = x.view({accelerator.local_batch_size(batch_size), -1});
+  ///
+  /// Where the parts are not known (outside of a batch loop) all processes have
+  /// `global`. Throws where `global` is not a multiple of the batch's rows.
+  int64_t local_batch_size(int64_t global) const;
+
   /// This process's part of a vector, of a tensor's rows, or of each value of a
   /// map of such: for inference, where nothing is averaged. With
   /// `apply_padding` shorter parts are filled up with the last element.

@@ -201,6 +201,22 @@ int64_t Accelerator::global_batch_size(const torch::Tensor& tensor) const {
   return tensor.size(0) / share->rows() * share->global;
 }
 
+int64_t Accelerator::local_batch_size(int64_t global) const {
+  const auto share = GradientState::get().share();
+  if (!share || !use_distributed() || global < 0) {
+    return global;
+  }
+  TORCH_CHECK(
+      share->global > 0 && global % share->global == 0,
+      "accel: local_batch_size was given ",
+      global,
+      ", but the batch has ",
+      share->global,
+      " rows. Shapes of a batch must be written with its real size, or a "
+      "multiple: give it the size that the batch has on one device.");
+  return global / share->global * share->rows();
+}
+
 torch::Tensor Accelerator::gather(const torch::Tensor& tensor) {
   if (!use_distributed()) {
     return tensor;
@@ -375,6 +391,17 @@ std::vector<torch::Tensor> Accelerator::shard(
       "accel: shard_batch was given an empty batch, of sizes ",
       first.sizes(),
       ".");
+  // Losses and metrics are weighted by the parts of one batch: a second one of
+  // another size would give wrong numbers for the first.
+  const auto current = GradientState::get().share();
+  TORCH_CHECK(
+      !runtime_->in_micro_step() || !current || current->global == global,
+      "accel: shard_batch was given a batch of ",
+      global,
+      " rows, but this step works on one of ",
+      current ? current->global : 0,
+      " rows. Batches of one step must have equally many rows; train on them "
+      "in steps of their own.");
   const auto share = BatchShare::of(global, process_index(), num_processes());
   GradientState::get().set_share(share);
   std::vector<torch::Tensor> parts;

@@ -1,4 +1,4 @@
-// The size of the batch is written into a shape.
+// The samples of the batch are put into one row.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -16,14 +16,13 @@ struct Points : torch::data::datasets::Dataset<Points> {
 };
 
 int main() {
-  const int64_t batch_size = 10;
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(
       Points().map(torch::data::transforms::Stack<>()), 10);
   for (auto& batch : *loader) {
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0120]
-    auto output = net->forward(batch.data.view({batch_size, 4}));
+    auto output = net->forward(batch.data.view({1, 40}).view({10, 4}));
     auto loss = torch::mse_loss(output, batch.target);
     optimizer.zero_grad();
     loss.backward();

@@ -15,6 +15,11 @@ struct Points : torch::data::datasets::Dataset<Points> {
   torch::optional<size_t> size() const override { return 100; }
 };
 
+static float perplexity(const torch::Tensor& loss) {
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0126]
+  return torch::exp(loss).item<float>();
+}
+
 int main() {
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
@@ -26,7 +31,6 @@ int main() {
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
-    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0126]
-    std::cout << torch::exp(loss).item<float>();
+    std::cout << perplexity(loss);
   }
 }

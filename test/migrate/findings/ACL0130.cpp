@@ -23,7 +23,7 @@ int main() {
   for (auto& batch : *loader) {
     auto output = net->forward(batch.data);
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0130]
-    auto loss = torch::mse_loss(output, torch::ones({10, 1}));
+    auto loss = torch::mse_loss(output, torch::arange(10.0).view({10, 1}));
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();

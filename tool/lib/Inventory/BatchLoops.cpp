@@ -104,6 +104,8 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
   const CompoundStmt *OuterBody = BatchBody;
   const Stmt *OuterTop = Top;
   const bool OuterSplits = Splits;
+  std::map<const ValueDecl *, Value> OuterParts;
+  std::swap(OuterParts, Parts);
   Splits = Facts.HasLoader || P.Kind == LoopPlan::Shard;
   Plan = &P;
   BatchBody = cast<CompoundStmt>(bodyOf(S));
@@ -114,6 +116,7 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
   BatchBody = OuterBody;
   Top = OuterTop;
   Splits = OuterSplits;
+  std::swap(OuterParts, Parts);
   // What is left in variables belongs to the last batch, which is not being
   // worked on any more.
   for (auto &[Variable, Slot] : Env)
@@ -137,6 +140,41 @@ Effects Interpreter::attempt(const Stmt *S, const BatchLoop &Facts,
   return Result;
 }
 
+/// As the plan says, with the checks of a training step; where whole tensors
+/// then meet parts, once more with the shapes that they are made with written
+/// for a part.
+Effects Interpreter::repaired(const Stmt *S, const BatchLoop &Facts,
+                              const CompoundStmt *Body, LoopPlan &P) {
+  auto Checked = [&] {
+    Effects Tried = attempt(S, Facts, P);
+    if (Facts.Training)
+      checkTrainingLoop(S, Facts, Body, Tried);
+    return Tried;
+  };
+  const Environment Before = Env;
+  Effects Result = Checked();
+  Environment After = Env;
+  Effects Tried = Result;
+  for (int Round = 0; Round < 4 && !Tried.Refusals.empty(); ++Round) {
+    bool More = false;
+    for (const auto &Shape : Tried.WholeShapes)
+      if (!llvm::is_contained(P.LocalShapes, Shape)) {
+        P.LocalShapes.push_back(Shape);
+        More = true;
+      }
+    if (!More)
+      break;
+    Env = Before;
+    Tried = Checked();
+    if (Tried.Refusals.size() < Result.Refusals.size()) {
+      Result = std::move(Tried);
+      After = Env;
+    }
+  }
+  Env = std::move(After);
+  return Result;
+}
+
 void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {
   const auto *Body = dyn_cast<CompoundStmt>(bodyOf(S));
   if (!Body)
@@ -145,31 +183,26 @@ void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {
                   "Put braces around it.");
   Out->Visited.insert(S);
   const Environment Before = Env;
-  Effects Result = attempt(S, Facts, {});
+  LoopPlan AsIs;
+  const bool Whole = Facts.Training && !Facts.HasLoader;
+  Effects Result =
+      Whole ? attempt(S, Facts, AsIs) : repaired(S, Facts, Body, AsIs);
   Environment After = std::move(Env);
   Env = Before;
 
   if (Facts.Training && !Facts.HasLoader) {
-    Effects Whole = std::move(Result);
-    Result = Effects();
-    const bool Understood = Whole.Refusals.empty();
-    const std::optional<LoopPlan> Shard = planShard(Body, Whole);
-    if (!Shard) {
+    const bool Understood = Result.Refusals.empty();
+    Effects AsWhole = Result;
+    Environment AfterWhole = After;
+    Result = splitWhole(S, Facts, Body, std::move(Result), After);
+    if (Understood && !Result.Refusals.empty()) {
       // With nothing split, all processes do what one device does.
-      if (Understood)
-        keepWhole(S, Facts, Body, Whole);
-      Out->append(Whole);
-      Env = Understood ? std::move(After) : Before;
-      return;
+      AsWhole.Refusals = std::move(Result.Refusals);
+      keepWhole(S, Facts, Body, AsWhole);
+      Result = std::move(AsWhole);
+      After = std::move(AfterWhole);
     }
-    Result = attempt(S, Facts, *Shard);
-    After = std::move(Env);
-    checkTrainingLoop(S, Facts, Body, Result);
-    Result.Loops.back().Variables = Shard->Variables;
-    Result.Loops.back().At = Shard->At;
-  } else if (Facts.Training) {
-    checkTrainingLoop(S, Facts, Body, Result);
-  } else {
+  } else if (!Facts.Training) {
     if (std::optional<LoopPlan> Gather = planGather(Body, Result)) {
       Effects Gathered = attempt(S, Facts, *Gather);
       if (Gathered.Refusals.empty() && Gathered.Reads.empty()) {

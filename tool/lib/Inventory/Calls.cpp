@@ -122,6 +122,12 @@ Value Interpreter::evalCall(const CallExpr *E) {
         return Self;
       if (isNamed(F, {"forward"}) || (Index.isOwn(F) && !isTorch(F)))
         return evalModule(Impl, Self, E, Args, Values);
+      if (isNamed(F, {"eval", "train"}) && Self.Object && !inCallee()) {
+        const bool Off =
+            F->getName() == "eval" || (!Args.empty() && Values[0].Constant == 0);
+        auto [It, New] = Env.try_emplace(Self.Object, Slot{Self, 0});
+        It->second.V.Evaluates = Off;
+      }
       // train(), parameters(), to(device), zero_grad() …
       for (const Value &V : Values)
         escape(V, E, "the model");

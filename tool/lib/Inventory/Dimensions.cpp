@@ -52,13 +52,13 @@ Interpreter::Dims Interpreter::dimsOf(const OpCall &Call) {
 }
 
 Interpreter::Zero Interpreter::isBatchDim(int64_t Dim, const Value &V) {
-  if (Dim > 0)
-    return Zero::No;
-  if (Dim == 0)
-    return Zero::Yes;
+  const int64_t Batch = V.Dim;
+  if (Dim >= 0)
+    return Dim == Batch ? Zero::Yes : Zero::No;
   if (V.Rank > 0)
-    return V.Rank + Dim == 0 ? Zero::Yes : Zero::No;
-  return static_cast<int64_t>(V.MinRank) + Dim > 0 ? Zero::No : Zero::Perhaps;
+    return V.Rank + Dim == Batch ? Zero::Yes : Zero::No;
+  return static_cast<int64_t>(V.MinRank) + Dim > Batch ? Zero::No
+                                                       : Zero::Perhaps;
 }
 
 /// Works along dimensions; `Reduces` takes them away. `OverBatch` is what
@@ -95,11 +95,12 @@ Value Interpreter::along(const OpCall &Call, bool Reduces,
     } else if (Reduces) {
       // All of it.
       if (OverBatch == Placement::Unknown)
-        return unknown("ACL0121", Call.Call,
-                       "'" + spelled(Call.Call) +
-                           "' is calculated over all samples of the batch and "
-                           "is neither their mean nor their sum",
-                       MixRemedy);
+        return gatheredOr(
+            Call, unknown("ACL0121", Call.Call,
+                          "'" + spelled(Call.Call) +
+                              "' is calculated over all samples of the batch "
+                              "and is neither their mean nor their sum",
+                          MixRemedy));
       Value Result = Value::make(OverBatch);
       addOrigins(Result, Self);
       return Result;
@@ -127,6 +128,12 @@ Value Interpreter::along(const OpCall &Call, bool Reduces,
                          ", which may be the one of the samples",
                      "Count the dimension from the front.");
     }
+  if (Self.TakeTurns && OverRows && OverBatch == Placement::Unknown)
+    return unknown("ACL0121", Call.Call,
+                   "'" + spelled(Call.Call) +
+                       "' works along a dimension in which the samples of the "
+                       "batch take turns",
+                   MixRemedy);
   for (const Operand &O : Call.Operands)
     if (&O != &Call.Operands[0] && O.Tensors) {
       if (O.V.reduced())
@@ -143,11 +150,12 @@ Value Interpreter::along(const OpCall &Call, bool Reduces,
     }
   if (OverRows) {
     if (OverBatch == Placement::Unknown)
-      return unknown("ACL0121", Call.Call,
-                     "'" + spelled(Call.Call) +
-                         "' works along dimension 0, over the samples of the "
-                         "batch",
-                     MixRemedy);
+      return gatheredOr(
+          Call, unknown("ACL0121", Call.Call,
+                        "'" + spelled(Call.Call) +
+                            "' works along dimension 0, over the samples of "
+                            "the batch",
+                        MixRemedy));
     Value Result = Value::make(OverBatch);
     addOrigins(Result, Self);
     return Result;
@@ -161,6 +169,20 @@ Value Interpreter::along(const OpCall &Call, bool Reduces,
     const bool Drops = !Keep || Keep->V.Constant == 0;
     const unsigned Count = D.List.size();
     if (!Keeps) {
+      // The samples move to the front by as many as went before them.
+      for (int64_t Dim : D.List) {
+        if (Self.Dim == 0)
+          break;
+        if (!Drops || (Dim < 0 && Self.Rank < 0))
+          return unknown("ACL0121", Call.Call,
+                         "it cannot be seen where the samples of the batch are "
+                         "behind '" +
+                             spelled(Call.Call) + "'",
+                         "Keep the dimension of the samples in front.");
+        const int64_t At = Dim < 0 ? Self.Rank + Dim : Dim;
+        Result.Dim -= At < static_cast<int64_t>(Self.Dim);
+      }
+      Result.OneInFront = false;
       Result.MinRank = Result.MinRank > Count ? Result.MinRank - Count : 1;
       Result.Rank = Drops && Self.Rank > 0 ? Self.Rank - int(Count) : -1;
     }

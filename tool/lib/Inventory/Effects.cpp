@@ -22,6 +22,8 @@ void Effects::append(const Effects &Inner) {
     Sizes[Size].Shape |= Use.Shape;
     Sizes[Size].Number |= Use.Number;
   }
+  for (const auto &[Size, In] : Inner.LocalSizes)
+    LocalSizes[Size] = In;
   Loops.insert(Loops.end(), Inner.Loops.begin(), Inner.Loops.end());
   Visited.insert(Inner.Visited.begin(), Inner.Visited.end());
   for (const Finding &F : Inner.Refusals)
@@ -91,6 +93,11 @@ std::string Interpreter::spelled(const Expr *E) {
 }
 
 Value Interpreter::number(const Value &V) {
+  if (V.Dim != 0 && !V.Sizes.empty())
+    refuse("ACL0129", V.Sizes.front()->getExprLoc(),
+           "the size of this process's part of the batch becomes a number, and "
+           "is not taken from the first dimension",
+           "Take it from a tensor whose first dimension counts the samples.");
   for (const Expr *Size : V.Sizes)
     Out->Sizes[Size].Number = true;
   if (inCallee() && !V.Sizes.empty())

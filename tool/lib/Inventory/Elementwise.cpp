@@ -9,44 +9,83 @@ using namespace clang;
 /// Element by element over all tensors among the operands.
 Value Interpreter::pointwise(const OpCall &Call) {
   Value Result;
-  bool Rows = false, Replicated = false;
+  bool Rows = false, Wide = false;
   int Rank = -1;
-  const Operand *Reduced = nullptr, *Whole = nullptr;
+  unsigned Least = ~0u;
+  const Operand *Reduced = nullptr;
   for (const Operand &O : Call.Operands) {
     addOrigins(Result, O.V);
     if (O.V.rows()) {
-      if (Rows && Rank > 0 && O.V.Rank > 0 && Rank != O.V.Rank)
+      const bool Differ =
+          Rows && ((Rank > 0 && O.V.Rank > 0 && Rank != O.V.Rank) ||
+                   (Rank > 0 && O.V.MinRank > unsigned(Rank)) ||
+                   (O.V.Rank > 0 && Result.MinRank > unsigned(O.V.Rank)));
+      if (Differ)
         return unknown("ACL0121", Call.Call,
                        "'" + spelled(Call.Call) +
                            "' combines tensors of different numbers of "
                            "dimensions, and so each sample with each other",
                        "Bring both to the same shape, for example with "
                        "squeeze(1).");
+      const bool Apart =
+          Rows && (Result.Dim != O.V.Dim || Result.TakeTurns != O.V.TakeTurns ||
+                   ((Result.Dim || O.V.Dim) && (Rank < 0 || Rank != O.V.Rank)));
+      if (Apart)
+        return unknown("ACL0121", Call.Call,
+                       "'" + spelled(Call.Call) +
+                           "' combines tensors whose samples are not known to "
+                           "be in the same dimension",
+                       "Bring the dimension of the samples to the front in "
+                       "both.");
+      Result.Dim = O.V.Dim;
+      Result.TakeTurns = O.V.TakeTurns;
       Rank = Rows && Rank != O.V.Rank ? -1 : O.V.Rank;
       Result.MinRank = std::max(Result.MinRank, O.V.MinRank);
+      Least = std::min(Least, O.V.MinRank);
       Result.MaybeFolded |= O.V.MaybeFolded;
       Rows = true;
     } else if (O.V.reduced()) {
       Reduced = &O;
-    } else if (O.V.replicated() && O.Tensors) {
-      Replicated = true;
-      if (O.V.MayHoldBatch)
-        Whole = &O;
     }
   }
+  // What has fewer dimensions is spread along the samples: they are aligned
+  // from the last one.
+  const Operand *Whole = nullptr;
+  for (const Operand &O : Call.Operands)
+    if (Rows && O.V.replicated() && O.Tensors) {
+      const bool Below = O.V.Rank >= 0 && unsigned(O.V.Rank) + Result.Dim < Least;
+      Wide |= !Below;
+      if (O.V.MayHoldBatch && !Below)
+        Whole = &O;
+    } else if (O.V.replicated() && O.Tensors && O.V.MayHoldBatch) {
+      Whole = &O;
+    }
   if (Reduced) {
     if (Rows)
       return unknown("ACL0121", Call.Call,
                      "'" + spelled(Call.Call) +
                          "' uses a statistic of the batch for each sample",
                      MixRemedy);
-    return unknown("ACL0126", Call.Call,
-                   "'" + spelled(Call.Call) +
-                       "' is a function of the mean or sum over this process's "
-                       "part, which is not that of the whole batch",
-                   "Read the mean with item() first and calculate with the "
-                   "number.");
+    const Value Why =
+        unknown("ACL0126", Call.Call,
+                "'" + spelled(Call.Call) +
+                    "' is a function of the mean or sum over this process's "
+                    "part, which is not that of the whole batch",
+                "Read the mean with item() first and calculate with the "
+                "number.");
+    if (inCallee() || BatchDepth == 0 || Call.InPlace)
+      return Why;
+    // A number for people to read: calculated from the global means and sums.
+    for (const Operand &O : Call.Operands)
+      if (O.V.reduced())
+        Out->Reads.push_back({O.E, O.V.P, Top, Stack.back()});
+    Result.P = Placement::Replicated;
+    Result.Roots.clear();
+    Result.Gathered = Why.Why;
+    return Result;
   }
+  if (Whole)
+    noteWholeShape(Whole->V, Result.Dim);
   if (Whole)
     return unknown("ACL0130", Whole->E,
                    "'" + spelled(Whole->E) +
@@ -55,12 +94,22 @@ Value Interpreter::pointwise(const OpCall &Call) {
                    "Make it from the batch's own size (x.size(0)), or split it "
                    "with accelerator.shard_batch(x).");
   Result.P = Placement::Rows;
-  Result.Rank = Replicated ? -1 : Rank;
+  Result.Rank = Wide ? -1 : Rank;
   Result.MinRank = std::max(Result.MinRank, 1u);
   return Result;
 }
 
 Value Interpreter::added(const OpCall &Call) {
+  // sum += loss, where the sum is kept over the batches.
+  if (Call.InPlace && Call.Operands.size() > 1 &&
+      Call.Operands[0].V.replicated() && Call.Operands[1].V.reduced()) {
+    const Value Read = readOut(Call.Operands[1].V, Call.Operands[1].E);
+    if (Read.replicated()) {
+      Value Result = Call.Operands[0].V;
+      addOrigins(Result, Read);
+      return Result;
+    }
+  }
   Placement P = Placement::Replicated;
   for (const Operand &O : Call.Operands) {
     if (O.V.replicated())

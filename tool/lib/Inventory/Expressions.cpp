@@ -13,6 +13,11 @@ Value Interpreter::eval(const Expr *E) {
     return Value();
   const Expr *P = plain(E);
   Value V = evalPlain(P);
+  if (Plan && !inCallee() && V.replicated() &&
+      llvm::is_contained(Plan->Inline, P)) {
+    const int Rank = V.Rank;
+    V = Value::rowsOf(Rank > 0 ? Rank : 1, Rank > 0 ? Rank : -1);
+  }
   if (V.replicated() && !V.Constant && P->getType()->isIntegralOrEnumerationType())
     V.Constant = constantOf(P, Context);
   return V;
@@ -98,7 +103,7 @@ Value Interpreter::evalChildren(const Expr *E) {
     if (const auto *X = dyn_cast_or_null<Expr>(Child))
       Parts.push_back(eval(X));
   if (const Value *Bad = firstUnknown(Parts))
-    return *Bad;
+    return Value::unknownFor(Bad->Why);
   Value Result;
   for (const Value &V : Parts) {
     addOrigins(Result, V);
@@ -114,13 +119,13 @@ Value Interpreter::evalChildren(const Expr *E) {
 
 Value Interpreter::evalVariable(const DeclRefExpr *E) {
   const ValueDecl *D = E->getDecl();
+  if (const Value *Part = partOf(E))
+    return *Part;
   auto Found = Env.find(D);
   if (Found != Env.end()) {
     Value V = Found->second.V;
-    const auto *Variable = dyn_cast<VarDecl>(D);
-    if (Variable && V.replicated() && V.MayHoldBatch && !inCallee() &&
-        !V.Object)
-      V.Roots = {Variable};
+    if (V.replicated() && V.MayHoldBatch && !inCallee() && !V.Object)
+      V.Roots = {D};
     if (V.replicated() && isHostNumber(D->getType()) && Differs.byItself(D))
       V.P = Placement::PerProcess;
     return V;
@@ -184,6 +189,11 @@ Value Interpreter::evalList(llvm::ArrayRef<const Expr *> Parts) {
     Result.Elements.push_back(std::move(V));
   }
   settle(Result, Parts.empty() ? SourceLocation() : Parts[0]->getExprLoc());
+  // A list of tensors that all have as many dimensions.
+  for (const Value &V : Result.Elements)
+    Result.Rank = &V == &Result.Elements.front() || V.Rank == Result.Rank
+                      ? V.Rank
+                      : -1;
   return Result;
 }
 
@@ -230,14 +240,15 @@ Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
   const bool Tuple = D->getIdentifier() &&
                      (D->getName() == "tuple" || D->getName() == "pair" ||
                       D->getName() == "Example");
-  if (const Value *Bad = firstUnknown(Args); Bad && !Tuple) {
+  const bool Wraps = Args.size() == 1 && (isTorch(D) || isInStd(D));
+  if (const Value *Bad = firstUnknown(Args); Bad && !Tuple && !Wraps) {
     if (holdsTensors(E->getType()) || isHostNumber(E->getType()) || isTorch(D))
-      return *Bad;
+      return Value::unknownFor(Bad->Why);
     refuse(Bad->Why);
     return Value();
   }
   // Owners, wrappers and lists are what they are made from.
-  if (Args.size() == 1 && (isTorch(D) || isInStd(D))) {
+  if (Wraps) {
     Value V = Args[0];
     V.Constant = Args[0].Constant;
     return V;
@@ -252,6 +263,8 @@ Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
     if (Tuple)
       Result.Elements.push_back(V);
   }
+  if (Args.empty() && isInStd(D) && holdsTensors(E->getType()))
+    Result.Rank = Value::NoTensors;
   if (!Any)
     return Result;
   if (Tuple) {
@@ -361,8 +374,22 @@ void Interpreter::assign(const Expr *To, Value V, const Expr *E) {
     }
   }
   const auto *Ref = dyn_cast<DeclRefExpr>(Whole);
+  if (Ref && partOf(Ref))
+    return refuse("ACL0118", E->getExprLoc(),
+                  "'" + spelled(To) +
+                      "' is changed after the model has read it as the batch",
+                  "Change a copy, or change it before the model reads it.");
   const auto *Variable = Ref ? dyn_cast<ValueDecl>(Ref->getDecl()) : nullptr;
   auto Known = Variable ? Env.find(Variable) : Env.end();
+  const Expr *Source = nullptr;
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+      O && O->getOperator() == OO_Equal)
+    Source = O->getArg(1);
+  // total += loss: what is added was read (Elementwise.cpp).
+  if (Source && (Part || Known == Env.end()) &&
+      (Known == Env.end() || (Known->second.Depth < BatchDepth &&
+                              Known->second.V.replicated())))
+    V = readOut(V, Source);
   if (Known == Env.end()) {
     // A member, a global, a parameter: seen by code that is not followed.
     if (const auto *P = dyn_cast_or_null<VarDecl>(Variable);

@@ -139,7 +139,7 @@ std::optional<LoopPlan> Interpreter::planGather(const CompoundStmt *Body,
   };
   for (const Effects::Read &R : Local.Reads)
     Collect(R.Object);
-  for (const VarDecl *V : P.Variables)
+  for (const ValueDecl *V : P.Variables)
     if (V->getType().isConstQualified() || V->getType()->isReferenceType())
       return std::nullopt;
   if (P.Variables.empty())

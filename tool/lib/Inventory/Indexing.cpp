@@ -26,7 +26,26 @@ Value Interpreter::joinedTensors(Op Kind, const OpCall &Call) {
       Each.Rank = -1;
   }
   const int64_t Dim = D.State == Dims::Known ? D.List.front() : 0;
+  for (const Value &V : Parts)
+    if (V.Dim != Each.Dim || V.TakeTurns != Each.TakeTurns ||
+        (Each.Dim && V.Rank < 0))
+      return unknown("ACL0121", Call.Call,
+                     "'" + spelled(Call.Call) +
+                         "' puts tensors together whose samples are not in the "
+                         "same dimension");
   Value Wide = Each;
+  Wide.OneInFront = false;
+  // A new dimension before the samples' moves them on.
+  if (Stack && D.State != Dims::Unclear && !Each.TakeTurns) {
+    const int64_t At = D.State == Dims::Known ? D.List.front() : 0;
+    if (At >= 0 && At <= static_cast<int64_t>(Each.Dim)) {
+      Wide.MinRank += 1;
+      Wide.Rank += Wide.Rank > 0;
+      Wide.Dim += 1;
+      Wide.Elements.clear();
+      return Wide;
+    }
+  }
   Wide.MinRank += Stack;
   if (Wide.Rank > 0)
     Wide.Rank += Stack;
@@ -42,6 +61,63 @@ Value Interpreter::joinedTensors(Op Kind, const OpCall &Call) {
   return Wide;
 }
 
+/// An index of numbers and slices that leaves all samples; nothing for others.
+std::optional<Value> Interpreter::sliced(const OpCall &Call,
+                                         const InitListExpr &List) {
+  const Value &Self = Call.Operands[0].V;
+  int64_t Dim = 0, Removed = 0, RemovedBefore = 0;
+  unsigned Advanced = 0;
+  bool Tensor = false, Kept = false;
+  for (const Expr *Init : List.inits()) {
+    const Expr *E = bare(Init);
+    const CXXRecordDecl *Class = nullptr;
+    while (const auto *Made = dyn_cast<CXXConstructExpr>(E)) {
+      Class = Made->getConstructor()->getParent();
+      if (Class->getName() == "Slice") {
+        const bool All = llvm::all_of(Made->arguments(), [](const Expr *A) {
+          return isa<CXXDefaultArgExpr>(A);
+        });
+        if (Dim == Self.Dim && !All)
+          return std::nullopt;
+        Kept |= Dim == Self.Dim;
+        break;
+      }
+      if (Made->getNumArgs() != 1)
+        return std::nullopt;
+      E = bare(Made->getArg(0));
+      Class = nullptr;
+    }
+    if (!Class) {
+      if (Dim == Self.Dim)
+        return std::nullopt;
+      ++Advanced;
+      if (isTensor(E->getType())) {
+        Tensor = true;
+      } else if (E->getType()->isIntegerType() &&
+                 !E->getType()->isBooleanType()) {
+        ++Removed;
+        RemovedBefore += Dim < Self.Dim;
+      } else {
+        return std::nullopt; // "...", None, true
+      }
+    }
+    ++Dim;
+  }
+  // Several indices with a tensor among them: their dimensions go to the front.
+  if (Tensor && (Advanced > 1 || Self.Dim != 0))
+    return std::nullopt;
+  if (!Kept && Dim <= static_cast<int64_t>(Self.Dim))
+    Kept = true; // The index ends before it.
+  if (!Kept)
+    return std::nullopt;
+  const unsigned Least = std::max<unsigned>(Self.MinRank, Dim);
+  Value V = rowsLike(Call, std::max<int64_t>(int64_t(Least) - Removed, 1),
+                     Tensor || Self.Rank < 0 ? -1 : Self.Rank - int(Removed));
+  V.Dim -= RemovedBefore;
+  V.OneInFront = false;
+  return V;
+}
+
 Value Interpreter::indexed(Op Kind, const OpCall &Call) {
   const Value Self = Call.Operands.empty() ? Value() : Call.Operands[0].V;
   switch (Kind) {
@@ -51,41 +127,33 @@ Value Interpreter::indexed(Op Kind, const OpCall &Call) {
     const Expr *Indices =
         Call.Operands.size() > 1 ? bare(Call.Operands[1].E) : nullptr;
     const auto *List = dyn_cast_or_null<InitListExpr>(Indices);
-    bool Keeps = false;
-    if (List && List->getNumInits() > 0) {
-      const Expr *First = List->getInit(0);
-      while (true) {
-        First = bare(First);
-        const auto *Made = dyn_cast<CXXConstructExpr>(First);
-        if (!Made)
-          break;
-        const CXXRecordDecl *D = Made->getConstructor()->getParent();
-        if (D->getName() == "Slice") {
-          Keeps = llvm::all_of(Made->arguments(), [](const Expr *A) {
-            return isa<CXXDefaultArgExpr>(A);
-          });
-          break;
-        }
-        if (Made->getNumArgs() != 1)
-          break;
-        First = Made->getArg(0);
-      }
-    }
-    if (!Keeps)
-      return unknown("ACL0121", Call.Call,
-                     "'" + spelled(Call.Call) +
-                         "' picks samples out of the batch",
-                     "Begin the index with Slice(), so that all samples stay.");
-    return rowsLike(Call, 1, -1);
+    if (List && List->getNumInits() > 0 && !Self.TakeTurns)
+      if (std::optional<Value> Kept = sliced(Call, *List))
+        return *Kept;
+    return gatheredOr(
+        Call,
+        unknown("ACL0121", Call.Call,
+                "'" + spelled(Call.Call) + "' picks samples out of the batch",
+                "Begin the index with Slice(), so that all samples stay."));
   }
   case Op::Subscript:
     if (Self.reduced())
       return Self;
-    return unknown("ACL0121", Call.Call,
-                   "'" + spelled(Call.Call) +
-                       "' takes single samples out of the batch",
-                   "Gather the tensor first: x = "
-                   "accelerator.gather_for_metrics(x).");
+    // x[i] where the samples are in another dimension: steps, layers.
+    if (Self.rows() && Self.Dim > 0 && Call.Operands.size() == 2 &&
+        !Call.Operands[1].Tensors && Call.Operands[1].V.replicated()) {
+      Value V = rowsLike(Call, std::max(Self.MinRank, 2u) - 1,
+                         Self.Rank > 0 ? Self.Rank - 1 : -1);
+      --V.Dim;
+      V.OneInFront = false;
+      return V;
+    }
+    return gatheredOr(
+        Call, unknown("ACL0121", Call.Call,
+                      "'" + spelled(Call.Call) +
+                          "' takes single samples out of the batch",
+                      "Gather the tensor first: x = "
+                      "accelerator.gather_for_metrics(x)."));
   default:
     break;
   }

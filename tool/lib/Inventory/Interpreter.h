@@ -45,12 +45,23 @@ struct Effects {
     const clang::CompoundStmt *Body;
     std::vector<const clang::VarDecl *> Models;
     std::vector<Backward> Backwards;
-    std::vector<const clang::VarDecl *> Variables; ///< Gathered or split …
-    const clang::Stmt *At = nullptr;               ///< … before this.
+    std::vector<const clang::ValueDecl *> Variables; ///< Gathered or split …
+    const clang::Stmt *At = nullptr;                 ///< … before this.
     bool Gathers = false;
     /// Every process makes all of its passes in full, and why.
     bool Whole = false;
     std::vector<Finding> WhyWhole;
+    /// Split into variables of their own, and where these are used.
+    std::vector<const clang::ValueDecl *> Parts;
+    std::vector<const clang::DeclRefExpr *> Uses;
+    /// Split where they stand.
+    std::vector<const clang::Expr *> Inline;
+  };
+  /// A whole batch that a model reads, or that meets what a model returned.
+  struct BatchRead {
+    const clang::Expr *E;
+    llvm::SmallVector<const clang::ValueDecl *, 2> Roots;
+    bool InCallee;
   };
 
   std::vector<Read> Reads;
@@ -61,15 +72,20 @@ struct Effects {
   std::vector<Loop> Loops;
   std::set<const clang::Stmt *> Visited; ///< Batch loops.
   std::vector<Finding> Refusals;
+  /// Numbers that are the size of the whole batch where a shape wants this
+  /// process's, and the functions that they stand in.
+  llvm::MapVector<const clang::Expr *, const clang::FunctionDecl *> LocalSizes;
 
   // Of the loop that is being interpreted.
   std::vector<Backward> Backwards;
   std::vector<const clang::VarDecl *> Models;
-  /// Whole batches that a model reads, and that meet what it returned.
-  std::vector<const clang::VarDecl *> BatchReads;
-  /// The same, where they are no variables: the finding to give.
-  std::vector<Finding> UnnamedBatches;
+  std::vector<BatchRead> BatchReads;
   const clang::Stmt *FirstModelRead = nullptr;
+  /// Shapes of whole tensors that met rows: the list, and the dimension that
+  /// would have to count this process's samples.
+  std::vector<std::pair<const clang::Expr *, unsigned>> WholeShapes;
+  /// Uses of variables that became parts.
+  std::vector<const clang::DeclRefExpr *> PartUses;
 
   void refuse(Finding F);
   /// Adds what stays after the loop.
@@ -81,7 +97,13 @@ struct Effects {
 struct LoopPlan {
   enum KindTy { AsIs, Shard, Gather } Kind = AsIs;
   const clang::Stmt *At = nullptr;
-  std::vector<const clang::VarDecl *> Variables;
+  std::vector<const clang::ValueDecl *> Variables;
+  /// Split into variables of their own, which the rest of the body uses.
+  std::vector<const clang::ValueDecl *> Parts;
+  /// Expressions that are split where they stand.
+  std::vector<const clang::Expr *> Inline;
+  /// Shapes that are written with this process's part of the batch.
+  std::vector<std::pair<const clang::Expr *, unsigned>> LocalShapes;
 };
 
 /// Kinds of tensor operations (Operations.h).
@@ -142,6 +164,8 @@ private:
   void runBatchLoop(const clang::Stmt *S, const BatchLoop &Facts,
                     const LoopPlan &Plan);
   void iterateBatchLoop(const clang::Stmt *S, const BatchLoop &Facts);
+  Effects repaired(const clang::Stmt *S, const BatchLoop &Facts,
+                   const clang::CompoundStmt *Body, LoopPlan &Plan);
   Effects attempt(const clang::Stmt *S, const BatchLoop &Facts,
                   const LoopPlan &Plan);
 
@@ -158,7 +182,13 @@ private:
 
   // SplitBatches.cpp
   std::optional<LoopPlan> planShard(const clang::CompoundStmt *Body,
-                                    Effects &Whole);
+                                    Effects &Whole, bool AllInline);
+  Effects splitWhole(const clang::Stmt *S, const BatchLoop &Facts,
+                     const clang::CompoundStmt *Body, Effects Whole,
+                     Environment &After);
+  void startPlan();
+  void noteBatch(const clang::Expr *E, const Value &V);
+  const Value *partOf(const clang::DeclRefExpr *E);
 
   // GatherPlan.cpp
   std::optional<LoopPlan> planGather(const clang::CompoundStmt *Body,
@@ -203,7 +233,9 @@ private:
   // Reads.cpp
   void metricRead(const clang::Expr *Object, const Value &V,
                   const clang::Expr *E);
+  Value gatheredOr(const OpCall &Call, Value Otherwise);
   void escape(const Value &V, const clang::Expr *E, const std::string &Into);
+  Value readOut(const Value &V, const clang::Expr *Source);
 
   // Operations.cpp
   Value evalOp(OpCall &Call);
@@ -215,6 +247,7 @@ private:
 
   // WholeTensors.cpp
   Value allReplicated(std::optional<Op> Kind, const OpCall &Call);
+  int rankOfWhole(std::optional<Op> Kind, const OpCall &Call);
 
   // Elementwise.cpp
   Value pointwise(const OpCall &Call);
@@ -223,13 +256,19 @@ private:
 
   // Shapes.cpp
   Value reshaped(Op Kind, const OpCall &Call);
+  std::optional<Value> moved(Op Kind, const OpCall &Call);
   Value viewed(const OpCall &Call);
+  bool useLocalSize(const clang::Expr *Shape, unsigned I);
+  std::optional<Value> localFactory(const OpCall &Call);
+  void noteWholeShape(const Value &V, unsigned Dim);
   Value factory(const OpCall &Call);
   Value sizeOf(const OpCall &Call);
 
   // Indexing.cpp
   Value joinedTensors(Op Kind, const OpCall &Call);
   Value indexed(Op Kind, const OpCall &Call);
+  std::optional<Value> sliced(const OpCall &Call,
+                              const clang::InitListExpr &List);
 
   // Dimensions.cpp
   Value along(const OpCall &Call, bool Reduces, Placement OverBatch);
@@ -258,8 +297,12 @@ private:
                         const clang::CallExpr *E,
                         llvm::ArrayRef<const clang::Expr *> Args,
                         llvm::ArrayRef<Value> Values);
-  void noteModel(const Value &Self, const clang::Expr *E,
+  void noteModel(const Value &Self, llvm::ArrayRef<const clang::Expr *> Args,
                  llvm::ArrayRef<Value> Values);
+  bool evaluates(const clang::VarDecl *Model) const;
+  Value evalRecurrent(const clang::CXXRecordDecl *Impl, const clang::Expr *E,
+                      llvm::ArrayRef<Value> Values);
+  int rankBehind(const clang::CXXRecordDecl *Impl, int Rank) const;
 
   const Reason *reason(llvm::StringRef Id, clang::SourceLocation Loc,
                        std::string Message, std::string Remedy = "");
@@ -283,6 +326,7 @@ private:
   /// Batch loops around what is being interpreted.
   unsigned BatchDepth = 0;
   const LoopPlan *Plan = nullptr;
+  std::map<const clang::ValueDecl *, Value> Parts;
   /// Whether the batch of the loop is split, or about to be.
   bool Splits = false;
   const clang::CompoundStmt *BatchBody = nullptr;
@@ -291,6 +335,8 @@ private:
   std::vector<const clang::FunctionDecl *> Stack;
   std::vector<std::optional<Value>> Returned;
   Value This;
+  /// Whether the model whose forward is interpreted is in evaluation mode.
+  bool ModelEvaluates = false;
   struct Jumps {
     std::vector<Environment> Continues, Breaks;
   };

@@ -41,6 +41,9 @@ private:
   }
   void checkOutside(const BackwardCall &B);
   void addReads(const Effects &E, TrainingProgram &Into);
+  void addParts(const Effects::Loop &Loop, FunctionId In,
+                const std::set<const DeclRefExpr *> &StaysWhole,
+                TrainingProgram &Into);
   void addLeftLoop(const FunctionDecl *F, const BatchLoop &Loop,
                    TrainingProgram &Into);
   void merge(TrainingProgram &&Part);
@@ -124,9 +127,21 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
              "the loss is not that of a whole batch, and no batch is being "
              "worked on here",
              "Call backward() in the loop over batches.");
+  // Where only the number is wanted, the whole variable has it.
+  std::set<const DeclRefExpr *> StaysWhole;
   for (const auto &[Size, Use] : E.Sizes) {
     if (!Use.Number)
       continue;
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(Size);
+        Member && !Use.Shape)
+      if (const auto *Name = dyn_cast<DeclRefExpr>(
+              plain(Member->getImplicitObjectArgument()));
+          Name && llvm::any_of(E.Loops, [&](const Effects::Loop &Loop) {
+            return llvm::is_contained(Loop.Uses, Name);
+          })) {
+        StaysWhole.insert(Name);
+        continue;
+      }
     if (Use.Shape) {
       refuse(Into, "ACL0129", Size->getExprLoc(),
              "the size of the batch is used both as a shape, which must be "
@@ -151,6 +166,14 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
     if (split(Member->getImplicitObjectArgument(), Size, Fact.Object, Fact.Tail,
               Into))
       Into.BatchSizes.push_back(Fact);
+  }
+  for (const auto &[Size, Function] : E.LocalSizes) {
+    const auto *M = dyn_cast<CXXMethodDecl>(Function);
+    const FunctionId SizeIn = M && M->getParent()->isLambda()
+                                  ? Functions.ofInitialiser(Size)
+                                  : Functions.of(Function);
+    if (const auto R = editable(Size->getSourceRange(), Into))
+      Into.LocalSizes.push_back({SizeIn, *R});
   }
   for (const Effects::Loop &Loop : E.Loops) {
     if (Loop.Whole) {
@@ -181,11 +204,12 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
       for (const Effects::Backward &B : Loop.Backwards)
         addBackward(B, Into, Into.Backwards);
     }
+    addParts(Loop, In, StaysWhole, Into);
     if (Loop.Variables.empty())
       continue;
     BatchVariablesFact Fact;
     Fact.In = In;
-    for (const VarDecl *V : Loop.Variables)
+    for (const ValueDecl *V : Loop.Variables)
       Fact.Variables.push_back(V->getNameAsString());
     const std::optional<LinePoint> At = Text.before(Loop.At);
     if (!At) {
@@ -195,12 +219,6 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
       continue;
     }
     Fact.At = *At;
-    if (!Loop.Gathers)
-      refuse(Into, "ACL0150", Loop.At->getBeginLoc(),
-             "every process makes the whole batch up to here and then works on "
-             "its part of it",
-             "Nothing has to be done; a torch::data loader would share the "
-             "making of batches, too.");
     (Loop.Gathers ? Into.Gathers : Into.Shards).push_back(Fact);
   }
 }
@@ -298,12 +316,49 @@ void Taker::addReads(const Effects &E, TrainingProgram &Into) {
       continue;
     Fact.Object = *R;
     const bool Known = llvm::any_of(Into.MetricReads, [&](const auto &Other) {
-      return Other.Object.File == R->File && Other.Object.Offset == R->Offset;
+      return Other.Object.File == R->File &&
+             Other.Object.Offset == R->Offset &&
+             Other.Object.Length == R->Length;
     });
     Agree(Read, *R);
     if (!Known)
       Into.MetricReads.push_back(Fact);
   }
+}
+
+void Taker::addParts(const Effects::Loop &Loop, FunctionId In,
+                     const std::set<const DeclRefExpr *> &StaysWhole,
+                     TrainingProgram &Into) {
+  for (const Expr *E : Loop.Inline)
+    if (const auto R = editable(E->getSourceRange(), Into))
+      Into.InlineShards.push_back({In, *R});
+  if (!Loop.Parts.empty()) {
+    BatchPartsFact Fact;
+    Fact.In = In;
+    for (const ValueDecl *V : Loop.Parts)
+      Fact.Variables.push_back(V->getNameAsString());
+    const std::optional<LinePoint> At = Text.before(Loop.At);
+    if (!At)
+      return refuse(Into, "ACL0102", Loop.At->getBeginLoc(),
+                    "there is no line here on which the batch could be split");
+    Fact.At = *At;
+    for (const DeclRefExpr *E : Loop.Uses) {
+      if (StaysWhole.count(E))
+        continue;
+      const auto Range = editable(E->getLocation(), Into);
+      const auto Known = llvm::find(Loop.Parts, E->getDecl());
+      if (Range && Known != Loop.Parts.end())
+        Fact.Uses.push_back(
+            {static_cast<unsigned>(Known - Loop.Parts.begin()), *Range});
+    }
+    Into.Parts.push_back(std::move(Fact));
+  }
+  if (Loop.At && !Loop.Gathers)
+    refuse(Into, "ACL0150", Loop.At->getBeginLoc(),
+           "every process makes the whole batch up to here and then works on "
+           "its part of it",
+           "Nothing has to be done; a torch::data loader would share the "
+           "making of batches, too.");
 }
 
 /// Whether `S`, in the body of a loop, can end that loop: a `break` of its own,
@@ -598,7 +653,16 @@ void Taker::merge(TrainingProgram &&Part) {
   append(Program.MetricReads, Part.MetricReads);
   append(Program.Gathers, Part.Gathers);
   append(Program.Shards, Part.Shards);
+  append(Program.Parts, Part.Parts);
+  append(Program.InlineShards, Part.InlineShards);
   append(Program.BatchSizes, Part.BatchSizes);
+  // A function that several loops call is seen with each of them.
+  for (Spelled &Size : Part.LocalSizes)
+    if (llvm::none_of(Program.LocalSizes, [&](const Spelled &Known) {
+          return Known.Range.File == Size.Range.File &&
+                 Known.Range.Offset == Size.Range.Offset;
+        }))
+      Program.LocalSizes.push_back(std::move(Size));
   append(Program.NormClips, Part.NormClips);
   append(Program.ValueClips, Part.ValueClips);
   append(Program.Prints, Part.Prints);

@@ -4,7 +4,7 @@
 #include "Options.h"
 #include "TorchTypes.h"
 
-#include "llvm/ADT/StringMap.h"
+#include <set>
 
 using namespace accel::migrate;
 using namespace clang;
@@ -72,6 +72,21 @@ Value Interpreter::lossOf(const OpCall &Call, std::optional<int> Reduction,
     if (O.Tensors && !isLeftOut(O.E) && O.Name != "pos_weight" &&
         !(O.Name == "weight" && Denominator))
       Tensors.Operands.push_back(O);
+  // A class for each position against scores for each class: the ranks differ
+  // by one as they should.
+  static const std::set<std::string> OfClasses = {
+      "nll_loss",      "nll_loss2d",        "nll_loss_nd", "cross_entropy",
+      "cross_entropy_loss", "multi_margin_loss"};
+  if (OfClasses.count(Call.Name))
+    for (Operand &O : Tensors.Operands) {
+      if (O.V.rows() && O.V.Dim != 0)
+        return unknown("ACL0121", Call.Call,
+                       "'" + Call.Name +
+                           "' is given a tensor whose samples are not in the "
+                           "first dimension");
+      O.V.Rank = -1;
+      O.V.MinRank = std::min(O.V.MinRank, 1u);
+    }
   Value Elements = pointwise(Tensors);
   if (!Elements.rows())
     return Elements;
@@ -153,7 +168,7 @@ std::optional<Value> Interpreter::evalLossModule(const CXXRecordDecl *Impl,
     Replicated &= O.V.replicated();
   }
   if (const Value *Bad = firstUnknown(Values))
-    return *Bad;
+    return Value::unknownFor(Bad->Why);
   Value Result;
   if (Replicated) {
     for (const Value &V : Values)

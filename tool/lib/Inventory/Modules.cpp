@@ -6,6 +6,8 @@
 
 #include "llvm/ADT/StringMap.h"
 
+#include <set>
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -40,28 +42,55 @@ static std::optional<ModuleKind> kindOf(llvm::StringRef Class) {
 }
 
 /// Remembers which model the loop trains and what it is given.
-void Interpreter::noteModel(const Value &Self, const Expr *E,
+void Interpreter::noteModel(const Value &Self,
+                            llvm::ArrayRef<const Expr *> Args,
                             llvm::ArrayRef<Value> Values) {
   if (BatchDepth == 0)
     return;
   if (Self.Object && !llvm::is_contained(Out->Models, Self.Object))
     Out->Models.push_back(Self.Object);
-  for (const Value &V : Values) {
-    if (!V.replicated() || !V.MayHoldBatch || V.FromModel)
-      continue;
-    if (!Out->FirstModelRead)
-      Out->FirstModelRead = Top;
-    if (V.Roots.empty())
-      Out->UnnamedBatches.push_back(
-          Text.finding("ACL0119", E->getExprLoc(),
-                       "the batch that is given to '" + spelled(E) +
-                           "' is not in a variable of the loop body",
-                       "Name the complete batch first, and split it with "
-                       "x = accelerator.shard_batch(x) before the model reads "
-                       "it."));
-    for (const VarDecl *Root : V.Roots)
-      if (!llvm::is_contained(Out->BatchReads, Root))
-        Out->BatchReads.push_back(Root);
+  for (unsigned I = 0; I < Args.size(); ++I)
+    if (!Values[I].FromModel)
+      noteBatch(Args[I], Values[I]);
+}
+
+bool Interpreter::evaluates(const VarDecl *Model) const {
+  auto It = Env.find(Model);
+  return It != Env.end() && It->second.V.Evaluates;
+}
+
+/// Modules that do something else in training mode, with the samples of the
+/// step or with random numbers for them.
+static bool dependsOnMode(llvm::StringRef Class) {
+  return Class.contains("BatchNorm") || Class.contains("Dropout") ||
+         Class.contains("RReLU");
+}
+
+/// Modules that work on each element by itself.
+static bool isActivation(llvm::StringRef Class) {
+  static const std::set<std::string> Names = {
+      "IdentityImpl",   "ReLUImpl",     "ReLU6Impl",      "LeakyReLUImpl",
+      "ELUImpl",        "SELUImpl",     "CELUImpl",       "GELUImpl",
+      "SiLUImpl",       "MishImpl",     "TanhImpl",       "SigmoidImpl",
+      "SoftplusImpl",   "SoftsignImpl", "SoftshrinkImpl", "HardtanhImpl",
+      "HardshrinkImpl", "TanhshrinkImpl", "ThresholdImpl", "LogSigmoidImpl"};
+  return Names.count(Class.str()) != 0;
+}
+
+/// The number of dimensions of what a module of LibTorch makes.
+int Interpreter::rankBehind(const CXXRecordDecl *Impl, int Rank) const {
+  const std::optional<ModuleKind> Kind = kindOf(Impl->getName());
+  if (!Kind)
+    return -1;
+  switch (*Kind) {
+  case ModuleKind::Linear:
+  case ModuleKind::PerSample:
+  case ModuleKind::WithDim:
+    return Rank;
+  case ModuleKind::Embedding:
+    return Rank < 0 ? -1 : Rank + 1;
+  default:
+    return -1;
   }
 }
 
@@ -79,24 +108,16 @@ Value Interpreter::evalModule(const CXXRecordDecl *Impl, const Value &Self,
     if (std::optional<Value> Loss = evalLossModule(Impl, Call))
       return *Loss;
 
-  noteModel(Self, E, Values);
-  if (Splits && !inCallee() && BatchDepth > 0) {
-    bool Whole = !Values.empty();
-    for (const Value &V : Values)
-      Whole &= V.replicated();
-    if (Whole && llvm::any_of(Values, [](const Value &V) {
-          return V.MayHoldBatch;
-        }))
-      return unknown("ACL0130", E,
-                     "'" + spelled(E) +
-                         "' applies the model to tensors that are not of the "
-                         "batch that this step works on, while dropout and "
-                         "batch norm take them for it",
-                     "Do it after the loop over batches.");
-  }
+  // The states of a recurrent module have their samples elsewhere.
+  const bool Recurrent =
+      isTorch(Impl) && kindOf(Impl->getName()) == ModuleKind::Recurrent;
+  noteModel(Self, Recurrent ? Args.take_front(1) : Args, Values);
   Value Result;
   if (isTorch(Impl)) {
+    const bool Outer = ModelEvaluates;
+    ModelEvaluates |= !inCallee() && Self.Object && evaluates(Self.Object);
     Result = evalTorchModule(Impl, E, Args, Values);
+    ModelEvaluates = Outer;
   } else {
     // The method that is called; through a holder's operator() it is forward.
     const FunctionDecl *F = E->getDirectCallee();
@@ -129,9 +150,15 @@ Value Interpreter::evalModule(const CXXRecordDecl *Impl, const Value &Self,
                      "virtual.");
     Value ThisValue;
     ThisValue.Object = Self.Object;
+    const bool Outer = ModelEvaluates;
+    ModelEvaluates |= !inCallee() && Self.Object && evaluates(Self.Object);
     Result = evalOwn(M, E, Args, Values, &ThisValue);
+    ModelEvaluates = Outer;
   }
   Result.FromModel = true;
+  for (const Value &V : Values)
+    if (!Result.Gathered)
+      Result.Gathered = V.Gathered;
   if (Result.replicated()) {
     bool Batch = false;
     for (const Value &V : Values)
@@ -145,14 +172,40 @@ Value Interpreter::evalModule(const CXXRecordDecl *Impl, const Value &Self,
 Value Interpreter::evalTorchModule(const CXXRecordDecl *Impl, const CallExpr *E,
                                    llvm::ArrayRef<const Expr *> Args,
                                    llvm::ArrayRef<Value> Values) {
-  if (const Value *Bad = firstUnknown(Values))
-    return *Bad;
-  bool Replicated = true;
-  for (const Value &V : Values)
-    Replicated &= V.replicated();
-  if (Replicated)
-    return Value();
   const std::string Class = Impl->getNameAsString();
+  // A pair of states may be of two kinds, as long as each of them is known.
+  const bool Pairs = kindOf(Class) == ModuleKind::Recurrent;
+  bool Replicated = true;
+  for (const Value &V : Values) {
+    const Value *Bad = Pairs && !V.Elements.empty() ? firstUnknown(V.Elements)
+                                                    : firstUnknown(V);
+    if (Bad)
+      return Value::unknownFor(Bad->Why);
+    Replicated &= V.replicated();
+  }
+  if (Replicated) {
+    // What every process has in full gives every process the same, unless the
+    // runtime takes it for a part of the step's batch.
+    const bool Mode =
+        dependsOnMode(Class) ||
+        (kindOf(Class) == ModuleKind::Container &&
+         llvm::any_of(Index.Modules, [](const auto &Made) {
+           return dependsOnMode(Made.first);
+         }));
+    if (Splits && BatchDepth > 0 && Mode && !ModelEvaluates &&
+        llvm::any_of(Values, [](const Value &V) { return V.MayHoldBatch; }))
+      return unknown("ACL0130", E,
+                     "'" + spelled(E) +
+                         "' works on tensors that are not of the batch that "
+                         "this step works on, while dropout and batch norm "
+                         "take them for it",
+                     "Switch the model to evaluation before, with eval(), or "
+                     "do it after the loop over batches.");
+    Value Result;
+    if (!Values.empty() && Values[0].Elements.empty())
+      Result.Rank = rankBehind(Impl, Values[0].Rank);
+    return Result;
+  }
   const std::optional<ModuleKind> Kind = kindOf(Class);
   const std::string Short =
       llvm::StringRef(Class).drop_back(4).str(); // Without "Impl".
@@ -167,9 +220,42 @@ Value Interpreter::evalTorchModule(const CXXRecordDecl *Impl, const CallExpr *E,
                    "torch::nn::" + Short +
                        " is applied to a number that was calculated over the "
                        "batch");
+  // One sample without a dimension for samples: its numbers are features.
+  const int OneSample = *Kind == ModuleKind::Conv1d   ? 2
+                        : *Kind == ModuleKind::Conv2d ? 3
+                        : *Kind == ModuleKind::Conv3d ? 4
+                        : *Kind == ModuleKind::Linear ||
+                                Class == "LayerNormImpl" ||
+                                Class == "BilinearImpl"
+                            ? 1
+                            : 0;
+  if (OneSample && X.Rank == OneSample)
+    return unknown("ACL0121", E,
+                   "torch::nn::" + Short +
+                       " is given a tensor of " + std::to_string(X.Rank) +
+                       (X.Rank == 1 ? " dimension" : " dimensions") +
+                       ", which is a single sample and cannot be split",
+                   "Train on batches: tensors whose first dimension counts the "
+                   "samples.");
   for (const Value &V : Values.drop_front())
     if (!V.rows() && !V.replicated())
       return unknown("ACL0100", E, "'" + spelled(E) + "' is not understood");
+  const bool Inside = X.Rank > 0 && int(X.Dim) + 1 < X.Rank;
+  if (X.Dim != 0 && *Kind != ModuleKind::Recurrent &&
+      *Kind != ModuleKind::Embedding && *Kind != ModuleKind::WithDim &&
+      !(Inside && (*Kind == ModuleKind::Linear || Class == "LayerNormImpl")) &&
+      !isActivation(Class))
+    return unknown("ACL0121", E,
+                   "torch::nn::" + Short +
+                       " is given a tensor whose samples are in dimension " +
+                       std::to_string(X.Dim),
+                   "Bring the dimension of the samples to the front before.");
+  if (X.TakeTurns && (dependsOnMode(Class) || *Kind == ModuleKind::Recurrent) &&
+      !llvm::StringRef(Class).contains("BatchNorm"))
+    return unknown("ACL0121", E,
+                   "torch::nn::" + Short +
+                       " is given rows in which the samples take turns",
+                   "Apply it before the dimensions are merged.");
 
   auto Dimension = [&](int64_t Dim) -> std::optional<Value> {
     switch (isBatchDim(Dim, X)) {
@@ -251,36 +337,8 @@ Value Interpreter::evalTorchModule(const CXXRecordDecl *Impl, const CallExpr *E,
     V.MinRank = 2;
     return V;
   }
-  case ModuleKind::Recurrent: {
-    bool BatchFirst = Constructions != Index.Modules.end();
-    if (BatchFirst)
-      for (const CXXConstructExpr *Made : Constructions->second) {
-        std::optional<OptionSet> Options = optionsOf(Made, Context);
-        const Expr *Given = Options ? Options->find("batch_first") : nullptr;
-        BatchFirst &= Given && constantOf(Given, Context).value_or(0) == 1;
-      }
-    if (!BatchFirst)
-      return unknown("ACL0131", E,
-                     "torch::nn::" + Short +
-                         " has the samples in dimension 1 unless it is made "
-                         "with batch_first(true), and batches are split along "
-                         "dimension 0",
-                     "Make it with batch_first(true) and give it tensors whose "
-                     "first dimension counts the samples.");
-    if (Values.size() > 1)
-      return unknown("ACL0131", E,
-                     "torch::nn::" + Short +
-                         " is given a state, whose samples are in dimension 1",
-                     "Leave the state out: it is zero then.");
-    Value Result = X;
-    Value State = unknown("ACL0131", E,
-                          "the state of torch::nn::" + Short +
-                              " has the samples in dimension 1");
-    Value Sequence = X;
-    Sequence.Rank = Sequence.MinRank = 3;
-    Result.Elements = {Sequence, State};
-    return Result;
-  }
+  case ModuleKind::Recurrent:
+    return evalRecurrent(Impl, E, Values);
   case ModuleKind::Container: {
     // What the containers of the program hold is followed one by one.
     Value V = X;

@@ -9,7 +9,7 @@
 using namespace accel::migrate;
 using namespace clang;
 
-static std::optional<Op> opNamed(llvm::StringRef Name) {
+std::optional<Op> accel::migrate::opNamed(llvm::StringRef Name) {
   static const llvm::StringMap<Op> Table = [] {
     llvm::StringMap<Op> T;
 #define ACCEL_OP(Kind, ...)                                                    \
@@ -34,20 +34,30 @@ void Interpreter::noteMeeting(const OpCall &Call) {
     Model |= O.V.FromModel && O.Tensors;
   if (!Model)
     return;
-  for (const Operand &O : Call.Operands) {
-    if (O.V.FromModel || !O.V.replicated() || !O.V.MayHoldBatch || !O.Tensors)
-      continue;
-    if (O.V.Roots.empty())
-      Out->UnnamedBatches.push_back(Text.finding(
-          "ACL0119", O.E->getExprLoc(),
-          "'" + spelled(O.E) +
-              "' meets what the model returned, and may have a value for each "
-              "sample of the complete batch",
-          "Name it first, and split it together with the batch: "
-          "accelerator.shard_batch(x, y)."));
-    for (const VarDecl *Root : O.V.Roots)
-      if (!llvm::is_contained(Out->BatchReads, Root))
-        Out->BatchReads.push_back(Root);
+  for (const Operand &O : Call.Operands)
+    if (!O.V.FromModel && O.Tensors)
+      noteBatch(O.E, O.V);
+}
+
+/// Operations of which it is only known what they do with samples that are in
+/// the first dimension.
+static bool wantsSamplesFirst(Op Kind, llvm::StringRef Name) {
+  switch (Kind) {
+  case Op::PerSample:
+    return Name != "layer_norm";
+  case Op::Linear:
+  case Op::MatMul:
+  case Op::Mm:
+  case Op::Addmm:
+  case Op::Conv1d:
+  case Op::Conv2d:
+  case Op::Conv3d:
+    return true;
+  case Op::Along:
+    return Name == "gather" || Name == "scatter" || Name == "scatter_add" ||
+           Name == "index_select" || Name == "normalize" || Name == "glu";
+  default:
+    return false;
   }
 }
 
@@ -60,6 +70,13 @@ static bool drawsForParameter(const OpCall &Call) {
   return Draws.count(Call.Name) && !Call.Operands.empty() &&
          Call.Operands[0].Tensors && Call.Operands[0].V.FromModel &&
          !Call.Operands[0].V.MayHoldBatch;
+}
+
+/// Random numbers for each element: the runtime draws them for the whole batch.
+static bool drawsNumbers(llvm::StringRef Name) {
+  return Name.contains("dropout") || Name.starts_with("rand") ||
+         Name == "bernoulli" || Name == "normal" || Name == "poisson" ||
+         Name == "rrelu" || Name == "multinomial";
 }
 
 Value Interpreter::evalOp(OpCall &Call) {
@@ -83,7 +100,7 @@ Value Interpreter::evalOp(OpCall &Call) {
         // The runtime draws for the whole batch and keeps this part's rows.
         static const std::set<std::string> PerRow = {
             "uniform", "normal", "zero", "fill", "random", "exponential"};
-        if (Call.Operands[0].V.rows() && PerRow.count(Call.Name) &&
+        if (Call.Operands[0].V.plainRows() && PerRow.count(Call.Name) &&
             llvm::none_of(llvm::ArrayRef(Call.Operands).drop_front(),
                           [](const Operand &O) { return O.Tensors; }))
           return Call.Operands[0].V;
@@ -95,6 +112,9 @@ Value Interpreter::evalOp(OpCall &Call) {
       }
     }
   }
+  // What was gathered is a copy; the original would not change.
+  if (Call.InPlace && Call.Operands[0].V.Copy)
+    refuse(Call.Operands[0].V.Gathered);
   std::vector<Value> Values;
   bool Replicated = true, LocalTensor = false;
   for (const Operand &O : Call.Operands) {
@@ -103,7 +123,7 @@ Value Interpreter::evalOp(OpCall &Call) {
     LocalTensor |= O.V.rows() || O.V.reduced();
   }
   if (const Value *Bad = firstUnknown(Values))
-    return *Bad;
+    return Value::unknownFor(Bad->Why);
   noteMeeting(Call);
   for (const Value &V : Values)
     if (V.is(Placement::PerProcess))
@@ -143,6 +163,25 @@ Value Interpreter::evalOp(OpCall &Call) {
   }
   if (std::optional<Value> Loss = evalLoss(Call))
     return *Loss;
+  if (drawsNumbers(Call.Name))
+    for (const Operand &O : Call.Operands)
+      if (O.V.rows() && !O.V.plainRows())
+        return unknown("ACL0121", Call.Call,
+                       "'" + spelled(Call.Call) +
+                           "' draws random numbers for samples that are not in "
+                           "the first dimension",
+                       "Bring the dimension of the samples to the front.");
+  if (Kind && wantsSamplesFirst(*Kind, Call.Name))
+    for (const Operand &O : Call.Operands)
+      if (O.V.rows() && O.V.Dim != 0 &&
+          !((*Kind == Op::Linear || *Kind == Op::MatMul) && O.V.Rank > 0 &&
+            int(O.V.Dim) + 1 < O.V.Rank && &O == &Call.Operands[0] &&
+            (Call.Operands.size() < 2 || Call.Operands[1].V.replicated())))
+        return unknown("ACL0121", Call.Call,
+                       "'" + spelled(Call.Call) +
+                           "' is given a tensor whose samples are in dimension " +
+                           std::to_string(O.V.Dim),
+                       "Bring the dimension of the samples to the front.");
   if (!Kind)
     return unknown("ACL0122", Call.Call,
                    "'" + Call.Name +
@@ -189,7 +228,9 @@ Value Interpreter::evalKnownOp(Op Kind, OpCall &Call) {
   const Value Self = Call.Operands.empty() ? Value() : Call.Operands[0].V;
   switch (Kind) {
   case Op::Same:
-    return Self;
+    return Self.rows() && Call.Name == "view_as_real"
+               ? rowsLike(Call, Self.MinRank + 1)
+               : Self;
   case Op::Pointwise:
     return pointwise(Call);
   case Op::Additive:
@@ -224,7 +265,8 @@ Value Interpreter::evalKnownOp(Op Kind, OpCall &Call) {
       return *Bad;
     if (auto Bad = splitAmongOthers(Call))
       return *Bad;
-    return rowsLike(Call, Self.MinRank, Self.Rank);
+    return rowsLike(Call, Self.MinRank,
+                    Call.Name == "affine_grid" ? -1 : Self.Rank);
   case Op::Linear:
   case Op::Mm:
     if (auto Bad = notFirst(Call))
@@ -284,7 +326,8 @@ Value Interpreter::evalKnownOp(Op Kind, OpCall &Call) {
     if (Self.rows() && Other.replicated()) {
       if (Other.MayHoldBatch && !Other.FromModel)
         return pointwise(Call); // Names the operand.
-      return rowsLike(Call, std::max(Self.MinRank, 1u), -1);
+      return rowsLike(Call, std::max(Self.MinRank, 1u),
+                      Self.Dim ? Self.Rank : -1);
     }
     return unknown("ACL0121", Call.Call,
                    "'" + spelled(Call.Call) +
@@ -329,7 +372,7 @@ Value Interpreter::evalKnownOp(Op Kind, OpCall &Call) {
     if (!Self.rows())
       return Value();
     Value V = Value::make(Placement::LocalSize);
-    V.Scaled = Self.MaybeFolded;
+    V.MaybeFolded = Self.MaybeFolded;
     return V;
   }
   case Op::Numel:
@@ -345,6 +388,15 @@ Value Interpreter::evalKnownOp(Op Kind, OpCall &Call) {
     return Value();
   case Op::Host:
     return Value();
+  case Op::Whole:
+    if (auto Bad = notFirst(Call))
+      return *Bad;
+    return gatheredOr(Call,
+                      unknown("ACL0121", Call.Call,
+                              "'" + spelled(Call.Call) +
+                                  "' is calculated over all samples of the "
+                                  "batch",
+                              MixRemedy));
   }
   return unknown("ACL0122", Call.Call,
                  "'" + Call.Name + "' is not understood");

@@ -49,6 +49,7 @@ enum class Op {
   Numel,
   Item,
   Host,
+  Whole,
 };
 
 /// The leading size of a shape: its first element, or the shape of another
@@ -56,6 +57,9 @@ enum class Op {
 inline const Value &leading(const Value &Shape) {
   return Shape.Elements.empty() ? Shape : Shape.Elements.front();
 }
+
+/// The kind of the operation with this name.
+std::optional<Op> opNamed(llvm::StringRef Name);
 
 /// The operand that is a shape.
 const Operand *shapeOperand(const OpCall &Call);

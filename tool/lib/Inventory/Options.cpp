@@ -74,6 +74,8 @@ static bool collect(OptionSet &Set, const Expr *E, const ASTContext &Context) {
     }
     if (Given == 1) {
       const Expr *Arg = plain(Made->getArg(0));
+      if (moduleOf(Arg->getType()))
+        return false; // A module from elsewhere.
       if (isOptions(recordOf(Arg->getType())))
         return collect(Set, Arg, Context);
       if (isa<CXXNullPtrLiteralExpr>(Arg->IgnoreParenImpCasts()))

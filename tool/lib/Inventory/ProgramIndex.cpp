@@ -61,6 +61,15 @@ public:
         (E->getNumArgs() == 1 &&
          E->getArg(0)->getType()->isNullPtrType()))
       return true;
+    // Holders of a module that was made before: its construction counts.
+    if (E->getNumArgs() == 1 && moduleOf(E->getArg(0)->getType())) {
+      const FunctionDecl *From = calleeOf(plain(E->getArg(0)));
+      if (!isa<CallExpr>(plain(E->getArg(0))) ||
+          (From && From->getIdentifier() &&
+           (From->getName() == "register_module" ||
+            From->getName() == "replace_module" || From->getName() == "move")))
+        return true;
+    }
     if (const CXXRecordDecl *Impl = moduleOf(Index.Context.getRecordType(Made)))
       if (isTorch(Impl) && Impl->getIdentifier()) {
         Index.Modules[Impl->getName().str()].push_back(E);
@@ -79,6 +88,11 @@ public:
     if (F->getName() == "make_data_loader" && isTorch(F))
       if (const CXXRecordDecl *Made = loaderOf(F->getReturnType()))
         Index.LoadersMade.insert(Made->getCanonicalDecl());
+    // std::make_shared<torch::nn::LSTMImpl>(…): its options are not followed.
+    if (F->getName() == "make_shared" || F->getName() == "make_unique")
+      if (const CXXRecordDecl *Impl = moduleOf(E->getType()))
+        if (isTorch(Impl) && Impl->getIdentifier())
+          Index.UnseenModules.insert(Impl->getName().str());
     if (F->getName() == "push_back" || F->getName() == "emplace_back")
       if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
         if (const CXXRecordDecl *D =

@@ -81,6 +81,9 @@ struct ProgramIndex {
 
   /// Constructions of LibTorch's modules, by the name of the Impl class.
   std::map<std::string, std::vector<const clang::CXXConstructExpr *>> Modules;
+  /// Classes of LibTorch's modules that are also made where their options are
+  /// not followed.
+  std::set<std::string> UnseenModules;
   /// Modules that are put into containers.
   std::set<const clang::CXXRecordDecl *> Contained;
 

@@ -15,6 +15,49 @@ const Operand *accel::migrate::shapeOperand(const OpCall &Call) {
   return nullptr;
 }
 
+/// The size of the whole batch as element `I` of a shape that is spelled as a
+/// list becomes that of this process's part, or a multiple. Which number it is
+/// is checked when the program runs.
+bool Interpreter::useLocalSize(const Expr *Shape, unsigned I) {
+  const auto *List = dyn_cast<InitListExpr>(bare(Shape));
+  if (!List || I >= List->getNumInits())
+    return false;
+  const Expr *Size = plain(List->getInit(I));
+  const std::optional<int64_t> Number = constantOf(Size, Context);
+  if (Number && *Number < 2)
+    return false;
+  Out->LocalSizes[Size] = Stack.back();
+  return true;
+}
+
+/// A whole tensor meets rows: perhaps it only has to be made with the size of
+/// this process's part.
+void Interpreter::noteWholeShape(const Value &V, unsigned Dim) {
+  if (!V.Shape || BatchDepth == 0)
+    return;
+  const std::pair<const Expr *, unsigned> Pair(V.Shape, Dim);
+  if (!llvm::is_contained(Out->WholeShapes, Pair))
+    Out->WholeShapes.push_back(Pair);
+}
+
+/// A factory whose shape the plan writes with the size of the part.
+std::optional<Value> Interpreter::localFactory(const OpCall &Call) {
+  const Operand *Shape = shapeOperand(Call);
+  if (!Plan || !Shape)
+    return std::nullopt;
+  const Expr *List = bare(Shape->E);
+  for (const auto &[Known, Dim] : Plan->LocalShapes) {
+    if (Known != List || !useLocalSize(Shape->E, Dim))
+      continue;
+    const unsigned Rank = Shape->V.Elements.size();
+    Value V = Value::rowsOf(Rank, Rank);
+    V.Dim = Dim;
+    V.OneInFront = Shape->V.Elements[0].Constant == 1;
+    return V;
+  }
+  return std::nullopt;
+}
+
 Value Interpreter::viewed(const OpCall &Call) {
   Value Result = Call.Operands[0].V;
   Result.Elements.clear();
@@ -30,6 +73,24 @@ Value Interpreter::viewed(const OpCall &Call) {
                        "' gives a tensor of the whole batch the shape of this "
                        "process's part");
   const Value &Lead = leading(Shape->V);
+  // [steps, samples, …] as [steps * samples, …]: the samples take turns.
+  if (Result.Dim == 1 && !Result.TakeTurns && Lead.Constant == -1 &&
+      llvm::all_of(llvm::ArrayRef(Shape->V.Elements).drop_front(),
+                   [](const Value &V) { return V.replicated(); })) {
+    Result.Dim = 0;
+    Result.TakeTurns = true;
+    Result.MaybeFolded = true;
+    Result.OneInFront = false;
+    Result.Rank = Shape->V.Elements.size();
+    Result.MinRank = Result.Rank;
+    return Result;
+  }
+  if (Result.Dim != 0 || (Result.TakeTurns && Lead.Constant != -1))
+    return unknown("ACL0120", Call.Call,
+                   "it cannot be seen where the samples of the batch are "
+                   "behind '" +
+                       spelled(Call.Call) + "'",
+                   "Bring the dimension of the samples to the front before.");
   for (unsigned I = 1; I < Shape->V.Elements.size(); ++I)
     if (!Shape->V.Elements[I].replicated())
       return unknown("ACL0120", Call.Call,
@@ -40,10 +101,14 @@ Value Interpreter::viewed(const OpCall &Call) {
   Result.MinRank = Result.Rank > 0 ? Result.Rank : 1;
   if (Lead.is(Placement::LocalSize)) {
     shape(Shape->V);
-    Result.MaybeFolded |= Lead.Scaled;
+    Result.MaybeFolded |= Lead.Scaled || Lead.MaybeFolded;
     return Result;
   }
   if (Lead.Constant == -1) {
+    Result.MaybeFolded = true;
+    return Result;
+  }
+  if (useLocalSize(Shape->E, 0)) {
     Result.MaybeFolded = true;
     return Result;
   }
@@ -60,19 +125,35 @@ Value Interpreter::factory(const OpCall &Call) {
   if (!Shape || !Shape->V.is(Placement::LocalSize))
     return unknown("ACL0122", Call.Call,
                    "'" + spelled(Call.Call) + "' is not understood");
-  const Value &Lead = leading(Shape->V);
-  bool OnlyLead = Lead.is(Placement::LocalSize) && !Lead.Scaled;
-  for (unsigned I = 1; I < Shape->V.Elements.size(); ++I)
-    OnlyLead &= Shape->V.Elements[I].replicated();
-  if (!OnlyLead)
+  // One dimension is the size of the batch; the others are no part of it.
+  std::optional<unsigned> Dim;
+  bool Good = true, Folded = false;
+  if (Shape->V.Elements.empty()) {
+    Dim = 0;
+    Good = !Shape->V.Scaled;
+    Folded = Shape->V.MaybeFolded;
+  }
+  for (unsigned I = 0; I < Shape->V.Elements.size(); ++I) {
+    const Value &V = Shape->V.Elements[I];
+    if (V.replicated())
+      continue;
+    Good &= !Dim && V.is(Placement::LocalSize) && !V.Scaled;
+    Folded |= V.MaybeFolded;
+    Dim = I;
+  }
+  if (!Good || !Dim)
     return unknown("ACL0120", Call.Call,
                    "'" + spelled(Call.Call) +
-                       "' has the size of the batch elsewhere than in front, "
-                       "or a multiple of it",
-                   "Make the dimension of the samples the first.");
+                       "' has a multiple of the size of the batch, or the size "
+                       "in several dimensions",
+                   "Make the size of the batch one dimension of its own.");
   shape(Shape->V);
   const unsigned Rank = Shape->V.Elements.size();
-  return Value::rowsOf(Rank ? Rank : 1, Rank ? int(Rank) : -1);
+  Value V = Value::rowsOf(Rank ? Rank : 1, Rank ? int(Rank) : -1);
+  V.Dim = *Dim;
+  V.MaybeFolded = Folded;
+  V.OneInFront = Rank && Shape->V.Elements[0].Constant == 1;
+  return V;
 }
 
 Value Interpreter::sizeOf(const OpCall &Call) {
@@ -85,16 +166,74 @@ Value Interpreter::sizeOf(const OpCall &Call) {
   const Zero Batch = Number ? isBatchDim(*Number, Self) : Zero::Perhaps;
   if (Batch == Zero::No)
     return Value();
-  if (Batch == Zero::Perhaps)
+  if (Self.TakeTurns || Batch == Zero::Perhaps)
     return unknown("ACL0129", Call.Call,
                    "'" + spelled(Call.Call) +
                        "' may be the size of this process's part of the batch",
                    "Write the dimension as a constant that counts from the "
                    "front.");
   Value V = Value::make(Placement::LocalSize);
+  V.Dim = Self.Dim;
   V.Sizes = {Call.Call};
-  V.Scaled = Self.MaybeFolded;
+  V.MaybeFolded = Self.MaybeFolded;
   return V;
+}
+
+/// transpose, permute, t: where the samples are then.
+std::optional<Value> Interpreter::moved(Op Kind, const OpCall &Call) {
+  const Value &Self = Call.Operands[0].V;
+  if (Self.TakeTurns)
+    return std::nullopt;
+  Value V = rowsLike(Call, Self.MinRank, Self.Rank);
+  V.OneInFront = false;
+  int64_t Batch = Self.Dim;
+  // From the front; nothing where that cannot be seen.
+  auto Front = [&](const std::optional<int64_t> &Dim) -> std::optional<int64_t> {
+    if (!Dim || *Dim >= 0)
+      return Dim;
+    return Self.Rank > 0 ? std::optional<int64_t>(Self.Rank + *Dim)
+                         : std::nullopt;
+  };
+  if (Kind == Op::TransposeMatrix) {
+    if (Call.Name != "t" || Self.Rank != 2)
+      return std::nullopt;
+    V.Dim = 1 - Batch;
+    return V;
+  }
+  if (Kind == Op::Transpose && Call.Operands.size() == 3) {
+    const std::optional<int64_t> One = Call.Operands[1].V.Constant,
+                                 Two = Call.Operands[2].V.Constant;
+    if (!One || !Two)
+      return std::nullopt;
+    if (isBatchDim(*One, Self) == Zero::No && isBatchDim(*Two, Self) == Zero::No)
+      ;
+    else if (!Front(One) || !Front(Two))
+      return std::nullopt;
+    else
+      V.Dim = *Front(One) == Batch   ? *Front(Two)
+              : *Front(Two) == Batch ? *Front(One)
+                                     : Batch;
+    for (const std::optional<int64_t> &Dim : {One, Two})
+      if (*Dim >= 0)
+        V.MinRank = std::max<unsigned>(V.MinRank, *Dim + 1);
+    return V;
+  }
+  if (Kind == Op::Permute && Call.Operands.size() == 2) {
+    const std::vector<Value> &Order = Call.Operands[1].V.Elements;
+    for (unsigned I = 0; I < Order.size(); ++I) {
+      const std::optional<int64_t> From = Order[I].Constant;
+      if (!From)
+        return std::nullopt;
+      const int64_t Dim = *From < 0 ? *From + int64_t(Order.size()) : *From;
+      if (Dim != Batch)
+        continue;
+      V.Dim = I;
+      V.Rank = Order.size();
+      V.MinRank = Order.size();
+      return V;
+    }
+  }
+  return std::nullopt;
 }
 
 /// Views, transposes and the like: where do the samples go?
@@ -105,7 +244,7 @@ Value Interpreter::reshaped(Op Kind, const OpCall &Call) {
     return viewed(Call);
   case Op::ViewAs: {
     const Value &Other = Call.Operands.back().V;
-    if (Self.rows() && Other.rows()) {
+    if (Self.plainRows() && Other.plainRows()) {
       Value V = rowsLike(Call, Other.MinRank, Other.Rank);
       V.MaybeFolded = Self.MaybeFolded || Other.MaybeFolded;
       return V;
@@ -130,7 +269,18 @@ Value Interpreter::reshaped(Op Kind, const OpCall &Call) {
       return unknown("ACL0120", Call.Call,
                      "'" + spelled(Call.Call) +
                          "' may flatten the dimension of the samples");
-    Value V = rowsLike(Call, *Dim > 0 ? 2 : 1, -1);
+    if (Self.Dim == 1 && *Dim == 0) {
+      Value V = rowsLike(Call, 1, -1);
+      V.Dim = 0;
+      V.TakeTurns = V.MaybeFolded = true;
+      V.OneInFront = false;
+      return V;
+    }
+    if (Self.Dim != 0 && *Dim <= static_cast<int64_t>(Self.Dim))
+      return unknown("ACL0120", Call.Call,
+                     "'" + spelled(Call.Call) +
+                         "' flattens the dimension of the samples with others");
+    Value V = rowsLike(Call, *Dim > 0 ? Self.Dim + 2 : 1, -1);
     V.MaybeFolded |= isBatchDim(*Dim, Self) == Zero::Yes;
     return V;
   }
@@ -139,29 +289,12 @@ Value Interpreter::reshaped(Op Kind, const OpCall &Call) {
   case Op::TransposeMatrix: {
     if (auto Bad = notFirst(Call))
       return *Bad;
-    bool Keeps = false;
-    unsigned MinRank = Self.MinRank;
-    if (Kind == Op::Transpose && Call.Operands.size() == 3) {
-      Keeps = true;
-      for (unsigned I : {1, 2}) {
-        const std::optional<int64_t> Dim = Call.Operands[I].V.Constant;
-        Keeps &= Dim && isBatchDim(*Dim, Self) == Zero::No;
-        if (Dim && *Dim > 0)
-          MinRank = std::max<unsigned>(MinRank, *Dim + 1);
-      }
-    } else if (Kind == Op::Permute &&
-               Call.Operands.size() == 2) {
-      const Value &Order = Call.Operands[1].V;
-      Keeps = leading(Order).Constant == 0;
-      MinRank = std::max<unsigned>(MinRank, Order.Elements.size());
-    }
-    if (Keeps)
-      return rowsLike(Call, MinRank, Self.Rank);
+    if (std::optional<Value> Moved = moved(Kind, Call))
+      return *Moved;
     return unknown("ACL0121", Call.Call,
                    "'" + spelled(Call.Call) +
-                       "' may move the samples away from dimension 0",
-                   "Count the dimensions from the front, and keep the one of "
-                   "the samples in front.");
+                       "' moves the samples to a place that cannot be seen",
+                   "Count the dimensions from the front, as constants.");
   }
   case Op::Squeeze: {
     if (Self.reduced())
@@ -172,6 +305,17 @@ Value Interpreter::reshaped(Op Kind, const OpCall &Call) {
     bool Keeps = D.State == Dims::Known;
     for (int64_t Dim : D.List)
       Keeps &= isBatchDim(Dim, Self) == Zero::No;
+    // The one layer of a state.
+    if (D.State == Dims::Known && D.List.size() == 1 && D.List[0] == 0 &&
+        Self.Dim > 0 && Self.OneInFront) {
+      Value V = rowsLike(Call, std::max(Self.MinRank, 2u) - 1,
+                         Self.Rank > 0 ? Self.Rank - 1 : -1);
+      --V.Dim;
+      V.OneInFront = false;
+      return V;
+    }
+    for (int64_t Dim : D.List)
+      Keeps &= Dim > static_cast<int64_t>(Self.Dim) || Self.Dim == 0;
     if (!Keeps)
       return unknown(
           "ACL0142", Call.Call,
@@ -190,15 +334,22 @@ Value Interpreter::reshaped(Op Kind, const OpCall &Call) {
     const Operand *O = Call.find("dim");
     const std::optional<int64_t> Dim =
         O ? O->V.Constant : std::optional<int64_t>();
-    const bool Keeps =
-        Dim && (*Dim > 0 ||
-                (*Dim < 0 && static_cast<int64_t>(Self.MinRank) + 1 + *Dim > 0));
-    if (!Keeps)
+    const bool Behind =
+        Dim && (*Dim > static_cast<int64_t>(Self.Dim) ||
+                (*Dim < 0 && static_cast<int64_t>(Self.MinRank) + 1 + *Dim >
+                                 static_cast<int64_t>(Self.Dim)));
+    const bool Before =
+        Dim && *Dim >= 0 && *Dim <= static_cast<int64_t>(Self.Dim);
+    if (!Behind && !Before)
       return unknown("ACL0121", Call.Call,
-                     "'" + spelled(Call.Call) +
+                     "it cannot be seen whether '" + spelled(Call.Call) +
                          "' puts a dimension before the one of the samples",
-                     "Keep the dimension of the samples in front.");
-    return rowsLike(Call, Self.MinRank + 1, Self.Rank > 0 ? Self.Rank + 1 : -1);
+                     "Count the dimension from the front.");
+    Value V = rowsLike(Call, Self.MinRank + 1,
+                       Self.Rank > 0 ? Self.Rank + 1 : -1);
+    V.Dim += Before;
+    V.OneInFront = Dim == 0;
+    return V;
   }
   case Op::Expand: {
     const Operand *Shape = shapeOperand(Call);
@@ -215,15 +366,16 @@ Value Interpreter::reshaped(Op Kind, const OpCall &Call) {
         Lead.is(Placement::LocalSize) && !Lead.Scaled) {
       shape(Shape->V);
       Value V = Value::rowsOf(Count, Count);
+      V.MaybeFolded = Lead.MaybeFolded;
       addOrigins(V, Self);
       return V;
     }
     const bool Repeats = Call.Name == "repeat" || Call.Name == "tile";
-    const bool Keeps = Self.rows() && Rest &&
+    const bool Keeps = Self.plainRows() && Rest &&
                        (Count <= Self.MinRank || int(Count) == Self.Rank) &&
                        (Lead.Constant == (Repeats ? 1 : -1) ||
                         (!Repeats && Lead.is(Placement::LocalSize) &&
-                         !Lead.Scaled));
+                         !Lead.Scaled && !Lead.MaybeFolded));
     if (!Keeps)
       return unknown("ACL0120", Call.Call,
                      "'" + spelled(Call.Call) +

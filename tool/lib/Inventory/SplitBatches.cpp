@@ -1,4 +1,12 @@
-//===- SplitBatches.cpp - Where a batch that no loader makes is split ---===//
+//===- SplitBatches.cpp - Where a batch that no loader makes is split -----===//
+//
+// The loop is interpreted three times. With whole batches, to see what the model
+// reads. Then with the variables that hold what it reads split directly before
+// the first read. Where that does not prove right (a slice is taken out of what
+// was split, say), with each expression split where the model reads it. A
+// wrong choice is not accepted: the interpretation has to come out clean.
+//
+//===----------------------------------------------------------------------===//
 
 #include "Interpreter.h"
 #include "TorchTypes.h"
@@ -6,10 +14,68 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// The variables to split, and where: directly before the model first reads
-/// one of them.
+/// Remembers a whole batch that the training reads.
+void Interpreter::noteBatch(const Expr *E, const Value &V) {
+  if (BatchDepth == 0 || !V.replicated() || !V.MayHoldBatch)
+    return;
+  if (Splits)
+    noteWholeShape(V, 0);
+  // What a model's own functions make is no batch.
+  if (inCallee() && V.Roots.empty())
+    return;
+  if (!Out->FirstModelRead)
+    Out->FirstModelRead = Top;
+  E = plain(E);
+  for (const Effects::BatchRead &Known : Out->BatchReads)
+    if (Known.E == E)
+      return;
+  Out->BatchReads.push_back({E, V.Roots, inCallee()});
+}
+
+static bool inside(const Stmt *S, SourceLocation Loc, const SourceManager &SM) {
+  return SM.isBeforeInTranslationUnit(S->getBeginLoc(), Loc) &&
+         SM.isBeforeInTranslationUnit(Loc, S->getEndLoc());
+}
+
+/// Whether the variable can be set to its part.
+static bool isAssignable(const ValueDecl *V) {
+  QualType Holder = V->getType();
+  if (const auto *B = dyn_cast<BindingDecl>(V))
+    Holder = B->getDecomposedDecl()->getType();
+  return !Holder->isReferenceType() && !Holder.isConstQualified() &&
+         !V->getType()->isReferenceType() && !V->getType().isConstQualified();
+}
+
+/// The reads that the loss may come from: those before the last backward, and
+/// later ones of the same variables. What an evaluation in the loop reads is no
+/// part of the step's batch.
+static std::vector<Effects::BatchRead> trainingReads(const Effects &Whole,
+                                                     const SourceManager &SM) {
+  SourceLocation Last;
+  for (const Effects::Backward &B : Whole.Backwards)
+    if (Last.isInvalid() ||
+        SM.isBeforeInTranslationUnit(Last, B.Call->getEndLoc()))
+      Last = B.Call->getEndLoc();
+  std::vector<Effects::BatchRead> Result, Later;
+  std::set<const ValueDecl *> Roots;
+  for (const Effects::BatchRead &Read : Whole.BatchReads) {
+    const bool Before =
+        Read.InCallee || Last.isInvalid() ||
+        SM.isBeforeInTranslationUnit(Read.E->getBeginLoc(), Last);
+    (Before ? Result : Later).push_back(Read);
+    if (Before)
+      Roots.insert(Read.Roots.begin(), Read.Roots.end());
+  }
+  for (Effects::BatchRead &Read : Later)
+    if (llvm::all_of(Read.Roots, [&](const ValueDecl *V) {
+          return Roots.count(V) != 0;
+        }))
+      Result.push_back(std::move(Read));
+  return Result;
+}
+
 std::optional<LoopPlan> Interpreter::planShard(const CompoundStmt *Body,
-                                               Effects &Whole) {
+                                               Effects &Whole, bool AllInline) {
   const SourceManager &SM = Context.getSourceManager();
   bool Good = true;
   auto Refuse = [&](llvm::StringRef Id, SourceLocation Loc,
@@ -17,52 +83,126 @@ std::optional<LoopPlan> Interpreter::planShard(const CompoundStmt *Body,
     Whole.refuse(Text.finding(Id, Loc, std::move(Message), std::move(Remedy)));
     Good = false;
   };
-  for (const Finding &F : Whole.UnnamedBatches) {
-    Whole.refuse(F);
-    Good = false;
-  }
   if (Whole.BatchReads.empty() || !Whole.FirstModelRead) {
-    if (Good)
-      Refuse("ACL0118", Body->getBeginLoc(),
-             "no tensor of a batch is seen that a model reads in this loop",
-             "Split the batch with accelerator.shard_batch(x) where it is "
-             "complete.");
+    Refuse("ACL0118", Body->getBeginLoc(),
+           "no tensor of a batch is seen that a model reads in this loop",
+           "Split the batch with accelerator.shard_batch(x) where it is "
+           "complete.");
     return std::nullopt;
   }
-  for (const VarDecl *V : Whole.BatchReads) {
-    const std::string Name = "'" + V->getNameAsString() + "'";
-    const bool Inside =
-        V->hasLocalStorage() && !isa<ParmVarDecl>(V) &&
-        SM.isBeforeInTranslationUnit(Body->getBeginLoc(), V->getLocation()) &&
-        SM.isBeforeInTranslationUnit(V->getLocation(), Body->getEndLoc());
-    if (!Inside) {
-      Refuse("ACL0118", V->getLocation(),
-             Name + " is read by the training step but made outside of the "
-                    "loop, so that it cannot be split anew in each pass",
-             "Copy the complete batch into a variable of the loop body, and "
-             "split that with x = accelerator.shard_batch(x).");
-      continue;
-    }
-    if (!isTensor(V->getType()) || V->getType()->isReferenceType() ||
-        V->getType().isConstQualified()) {
-      Refuse("ACL0119", V->getLocation(),
-             Name + " is read by the training step but cannot be assigned to, "
-                    "so that it cannot be split",
-             "Make it a torch::Tensor that is not const.");
-      continue;
-    }
-    if (!SM.isBeforeInTranslationUnit(V->getLocation(),
-                                      Whole.FirstModelRead->getBeginLoc()))
-      Refuse("ACL0119", V->getLocation(),
-             Name + " is made after the model has read the batch, and would "
-                    "have to be split together with it",
-             "Make it before the model is called.");
-  }
-  if (!Good)
-    return std::nullopt;
   LoopPlan P;
   P.Kind = LoopPlan::Shard;
   P.At = Whole.FirstModelRead;
-  P.Variables = Whole.BatchReads;
+  auto Add = [](auto &List, auto *What) {
+    if (!llvm::is_contained(List, What))
+      List.push_back(What);
+  };
+  auto Inline = [&](const Effects::BatchRead &Read) {
+    if (Read.InCallee || !isTensor(Read.E->getType()))
+      return Refuse("ACL0119", Read.E->getExprLoc(),
+                    "'" + spelled(Read.E) +
+                        "' belongs to the batch that the model reads, and is "
+                        "not a tensor that can be split here",
+                    "Name the complete batch in the loop body, and split it "
+                    "with x = accelerator.shard_batch(x) before the model "
+                    "reads it.");
+    Add(P.Inline, Read.E);
+  };
+  for (const Effects::BatchRead &Read : trainingReads(Whole, SM)) {
+    if (AllInline || Read.Roots.empty()) {
+      Inline(Read);
+      continue;
+    }
+    for (const ValueDecl *V : Read.Roots) {
+      if (!isTensor(V->getType())) {
+        Inline(Read);
+        continue;
+      }
+      if (!inside(Body, V->getLocation(), SM))
+        Add(P.Parts, V);
+      else if (!SM.isBeforeInTranslationUnit(V->getLocation(),
+                                             P.At->getBeginLoc()))
+        Inline(Read);
+      else if (isAssignable(V))
+        Add(P.Variables, V);
+      else
+        Add(P.Parts, V);
+    }
+  }
+  if (!Good)
+    return std::nullopt;
   return P;
+}
+
+/// The loop, with its batch split where it is complete.
+Effects Interpreter::splitWhole(const Stmt *S, const BatchLoop &Facts,
+                                const CompoundStmt *Body, Effects Whole,
+                                Environment &After) {
+  const Environment Before = Env;
+  std::optional<Effects> First;
+  for (const bool AllInline : {false, true}) {
+    Effects Tried = Whole;
+    const std::optional<LoopPlan> P = planShard(Body, Tried, AllInline);
+    if (P) {
+      Env = Before;
+      LoopPlan Tuned = *P;
+      Tried = repaired(S, Facts, Body, Tuned);
+      Effects::Loop &Loop = Tried.Loops.back();
+      Loop.Variables = P->Variables;
+      Loop.At = P->At;
+      Loop.Parts = P->Parts;
+      Loop.Uses = Tried.PartUses;
+      Loop.Inline = P->Inline;
+    }
+    if (!First) {
+      First = Tried;
+      After = P ? std::move(Env) : Before;
+    }
+    if (Tried.Refusals.empty()) {
+      if (AllInline)
+        After = std::move(Env);
+      First = std::move(Tried);
+      break;
+    }
+  }
+  Env = Before;
+  return std::move(*First);
+}
+
+/// What the plan says of the statement that comes next.
+void Interpreter::startPlan() {
+  auto RowsOf = [](const Value &Whole) {
+    return Whole.Rank > 0 ? Value::rowsOf(Whole.Rank, Whole.Rank)
+                          : Value::rowsOf(1);
+  };
+  for (const ValueDecl *Variable : Plan->Variables) {
+    Value &Slot = Env[Variable].V;
+    Value V = Value::make(Placement::Replicated);
+    if (Plan->Kind == LoopPlan::Shard) {
+      V = RowsOf(Slot);
+    } else {
+      V.MayHoldBatch = true;
+      V.Rank = Slot.Rank;
+    }
+    Slot = V;
+  }
+  for (const ValueDecl *Variable : Plan->Parts) {
+    auto It = Env.find(Variable);
+    Parts[Variable] = RowsOf(It == Env.end() ? Value() : It->second.V);
+  }
+}
+
+/// The value of a name that the plan replaces by that of a part.
+const Value *Interpreter::partOf(const DeclRefExpr *E) {
+  auto It = Parts.find(E->getDecl());
+  if (It == Parts.end() || !Plan || !Plan->At || !BatchBody)
+    return nullptr;
+  const SourceManager &SM = Context.getSourceManager();
+  const SourceLocation Loc = E->getLocation();
+  if (SM.isBeforeInTranslationUnit(Loc, Plan->At->getBeginLoc()) ||
+      !inside(BatchBody, Loc, SM))
+    return nullptr;
+  if (!llvm::is_contained(Out->PartUses, E))
+    Out->PartUses.push_back(E);
+  return &It->second;
 }

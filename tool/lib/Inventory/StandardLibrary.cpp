@@ -40,6 +40,11 @@ Value Interpreter::evalStd(const FunctionDecl *F, const CallExpr *E,
       const auto *Variable = variableOf(Object);
       auto It = Variable ? Env.find(Variable) : Env.end();
       if (It == Env.end() || It->second.Depth < BatchDepth) {
+        const Value Read = readOut(Added, Args[0]);
+        if (Read.replicated()) {
+          assign(Object, join(Old, Read, nullptr), E);
+          return Value();
+        }
         escape(Added, E, "'" + spelled(Object) + "'");
         return Value();
       }

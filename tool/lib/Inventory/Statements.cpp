@@ -31,10 +31,15 @@ Interpreter::Environment Interpreter::joined(const Environment &A,
                                              const Environment &B,
                                              SourceLocation Loc) {
   Environment Result = A;
+  for (auto &[Variable, InA] : Result)
+    if (!B.count(Variable))
+      InA.V.Evaluates = false;
   for (const auto &[Variable, InB] : B) {
     auto [It, New] = Result.try_emplace(Variable, InB);
-    if (New)
+    if (New) {
+      It->second.V.Evaluates = false;
       continue;
+    }
     if (It->second.V == InB.V)
       continue;
     It->second.V = join(
@@ -79,14 +84,7 @@ Interpreter::Flow Interpreter::execBlock(const CompoundStmt *S) {
     if (IsBatchBody) {
       Top = Child;
       if (Plan && Plan->At == Child)
-        for (const VarDecl *Variable : Plan->Variables) {
-          Value V = Value::make(Placement::Replicated);
-          if (Plan->Kind == LoopPlan::Shard)
-            V = Value::rowsOf(1);
-          else
-            V.MayHoldBatch = true;
-          Env[Variable].V = V;
-        }
+        startPlan();
     }
     if (exec(Child) == Flow::Ends)
       return Flow::Ends;

@@ -48,6 +48,16 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
     OS << "gather" << F.Variables << " at " << F.At.At << '\n';
   for (const BatchVariablesFact &F : Program.Shards)
     OS << "shard" << F.Variables << " at " << F.At.At << '\n';
+  for (const BatchPartsFact &F : Program.Parts) {
+    OS << "parts" << F.Variables << " at " << F.At.At;
+    for (const auto &[Variable, Use] : F.Uses)
+      OS << ' ' << Variable << ' ' << Use;
+    OS << '\n';
+  }
+  for (const Spelled &F : Program.InlineShards)
+    OS << "shard in place " << F.Range << '\n';
+  for (const Spelled &F : Program.LocalSizes)
+    OS << "local size " << F.Range << '\n';
   for (const BatchSizeFact &F : Program.BatchSizes)
     OS << "batch size " << F.Object << ' ' << F.Tail << '\n';
   for (const Spelled &F : Program.NormClips)

@@ -67,6 +67,9 @@ void Interpreter::checkBackward(const Effects::Backward &B, Effects &E) {
     E.refuse(Text.finding(Id, Loc, std::move(Message), std::move(Remedy)));
   };
   const SourceLocation Loc = B.Call->getExprLoc();
+  if (B.Loss.Gathered)
+    Refuse(B.Loss.Gathered->Id, B.Loss.Gathered->Loc, B.Loss.Gathered->Message,
+           B.Loss.Gathered->Remedy);
   for (unsigned I = 0; I < B.Call->getNumArgs(); ++I) {
     const Expr *Arg = B.Call->getArg(I);
     const llvm::StringRef Name =
@@ -152,7 +155,7 @@ void Interpreter::stepWithClosure(const CallExpr *E) {
 /// `x.grad()`. Gradients of parameters are averaged when backward returns.
 Value Interpreter::gradientOf(const Value &Self, const Expr *E) {
   if (const Value *Bad = firstUnknown(Self))
-    return *Bad;
+    return Value::unknownFor(Bad->Why);
   Value Result;
   Result.FromModel = true;
   if (Splits && !(Self.replicated() && Self.IsParameter))

@@ -9,13 +9,16 @@
 using namespace accel::migrate;
 
 void accel::migrate::addOrigins(Value &To, const Value &From) {
-  for (const clang::VarDecl *Root : From.Roots)
+  for (const clang::ValueDecl *Root : From.Roots)
     if (!llvm::is_contained(To.Roots, Root))
       To.Roots.push_back(Root);
   for (const clang::Expr *Size : From.Sizes)
     if (!llvm::is_contained(To.Sizes, Size))
       To.Sizes.push_back(Size);
   To.FromModel |= From.FromModel;
+  To.Copy |= From.Copy;
+  if (!To.Gathered)
+    To.Gathered = From.Gathered;
 }
 
 Value accel::migrate::join(const Value &A, const Value &B,
@@ -24,13 +27,13 @@ Value accel::migrate::join(const Value &A, const Value &B,
     return A;
   if (B.unknown())
     return B;
-  if (A.P != B.P) {
+  if (A.P != B.P || A.Dim != B.Dim || A.TakeTurns != B.TakeTurns) {
     // A number that differs between processes in one case.
     auto Number = [](const Value &V) {
       return V.is(Placement::PerProcess) ||
              (V.replicated() && !V.MayHoldBatch && V.Elements.empty());
     };
-    if (Number(A) && Number(B))
+    if (A.P != B.P && Number(A) && Number(B))
       return Value::make(Placement::PerProcess);
     return Value::unknownFor(Differ);
   }
@@ -40,9 +43,15 @@ Value accel::migrate::join(const Value &A, const Value &B,
   V.MaybeFolded |= B.MaybeFolded;
   V.Scaled |= B.Scaled;
   V.IsParameter &= B.IsParameter;
+  V.OneInFront &= B.OneInFront;
+  if (A.Shape != B.Shape)
+    V.Shape = nullptr;
+  V.Evaluates &= B.Evaluates;
   V.MinRank = std::min(A.MinRank, B.MinRank);
   if (A.Rank != B.Rank)
-    V.Rank = -1;
+    V.Rank = A.Rank == Value::NoTensors   ? B.Rank
+             : B.Rank == Value::NoTensors ? A.Rank
+                                          : -1;
   if (A.Constant != B.Constant)
     V.Constant.reset();
   if (A.Object != B.Object)

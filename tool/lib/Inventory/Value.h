@@ -15,6 +15,8 @@
 
 namespace accel::migrate {
 
+// The report has a Reason of its own, for changes.
+namespace analysis {
 /// Why a value is unknown: the finding that is given when it matters.
 struct Reason {
   std::string Id;
@@ -22,6 +24,8 @@ struct Reason {
   std::string Message;
   std::string Remedy;
 };
+} // namespace analysis
+using analysis::Reason;
 
 /// An abstract value: a tensor, a number, a shape, a tuple, an object.
 struct Value {
@@ -31,8 +35,19 @@ struct Value {
   /// so that mixing it with rows is not known to be right.
   bool MayHoldBatch = false;
   /// Rows: dimension 0 may be a multiple of the part's samples, as in
-  /// `view({-1, n})`. The rows of a sample still stand together.
+  /// `view({-1, n})`. The rows of a sample still stand together. Local sizes:
+  /// taken from such rows.
   bool MaybeFolded = false;
+  /// Rows: the dimension of the samples.
+  unsigned Dim = 0;
+  /// Rows: dimensions before the samples' were merged with it, so that the rows
+  /// of the samples take turns. Means and sums are right; they cannot be
+  /// gathered.
+  bool TakeTurns = false;
+  /// Tensors whose first dimension has the size 1: states of one layer.
+  bool OneInFront = false;
+  /// Replicated tensors: the list that spells their shape.
+  const clang::Expr *Shape = nullptr;
   /// Local sizes: not the size itself but calculated from it.
   bool Scaled = false;
   /// Depends on parameters that are trained.
@@ -40,8 +55,17 @@ struct Value {
   /// A parameter itself, or a list of them, as the model or the optimizer gives
   /// it: its gradient is averaged.
   bool IsParameter = false;
+  /// Calculated from rows that were gathered, without their gradient: why it
+  /// may not become a part of a loss.
+  const Reason *Gathered = nullptr;
+  /// Stands in a gathered copy: what changes it does not change the original.
+  bool Copy = false;
+  /// Models: in evaluation mode, on every way to here.
+  bool Evaluates = false;
   /// Tensors: number of dimensions, -1 when not known, and a lower bound.
   int Rank = -1;
+  /// The rank of an empty list, which becomes that of what is put into it.
+  static constexpr int NoTensors = -2;
   unsigned MinRank = 0;
 
   /// Integer constants.
@@ -50,7 +74,7 @@ struct Value {
   /// methods).
   const clang::VarDecl *Object = nullptr;
   /// Whole batches (loops without a loader): the variables that were read.
-  llvm::SmallVector<const clang::VarDecl *, 2> Roots;
+  llvm::SmallVector<const clang::ValueDecl *, 2> Roots;
   /// Local sizes: the `size(0)` expressions that this was made from.
   llvm::SmallVector<const clang::Expr *, 1> Sizes;
   /// Tuples, lists, shapes: one by one, where known.
@@ -85,6 +109,9 @@ struct Value {
     V.Why = Why;
     return V;
   }
+  /// Rows whose dimension 0 counts the samples, one after the other.
+  bool plainRows() const { return rows() && Dim == 0 && !TakeTurns; }
+
   static Value rowsOf(unsigned MinRank, int Rank = -1) {
     Value V = make(Placement::Rows);
     V.MinRank = MinRank;
@@ -94,8 +121,11 @@ struct Value {
 
   bool operator==(const Value &O) const {
     return P == O.P && MayHoldBatch == O.MayHoldBatch &&
-           MaybeFolded == O.MaybeFolded && Scaled == O.Scaled &&
-           FromModel == O.FromModel && IsParameter == O.IsParameter && Rank == O.Rank && MinRank == O.MinRank &&
+           MaybeFolded == O.MaybeFolded && Dim == O.Dim &&
+           TakeTurns == O.TakeTurns && OneInFront == O.OneInFront &&
+           Shape == O.Shape && Scaled == O.Scaled &&
+           FromModel == O.FromModel && IsParameter == O.IsParameter && Gathered == O.Gathered &&
+           Copy == O.Copy && Evaluates == O.Evaluates && Rank == O.Rank && MinRank == O.MinRank &&
            Constant == O.Constant && Object == O.Object && Roots == O.Roots &&
            Sizes == O.Sizes && Elements == O.Elements;
   }

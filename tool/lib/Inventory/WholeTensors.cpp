@@ -4,20 +4,41 @@
 
 #include "TorchTypes.h"
 
+#include "llvm/ADT/StringMap.h"
+
+#include <algorithm>
+
 using namespace accel::migrate;
 using namespace clang;
 
 /// What one device would have; what is to be known of it is whether its first
 /// dimension may count samples.
 Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
+  if (Kind == Op::Factory)
+    if (std::optional<Value> Local = localFactory(Call))
+      return *Local;
+  const llvm::StringRef Name = Call.Name;
+  if (Splits && BatchDepth > 0 && inCallee() && !ModelEvaluates &&
+      (Name.contains("dropout") || Name == "batch_norm" || Name == "rrelu") &&
+      Call.Operands[0].V.MayHoldBatch)
+    return unknown("ACL0130", Call.Call,
+                   "'" + spelled(Call.Call) +
+                       "' works on tensors that are not of the batch that this "
+                       "step works on, while the runtime takes them for it",
+                   "Switch the model to evaluation before, with eval(), or do "
+                   "it after the loop over batches.");
   Value Result;
   for (const Operand &O : Call.Operands) {
     addOrigins(Result, O.V);
     if (O.Tensors)
       Result.MayHoldBatch |= O.V.MayHoldBatch;
   }
+  Result.Rank = rankOfWhole(Kind, Call);
   if (!Kind) {
     Result.MayHoldBatch = holdsTensors(Call.Call->getType());
+    // A matrix that says which position sees which.
+    if ((Call.Name == "triu" || Call.Name == "tril") && Result.Rank == 2)
+      Result.MayHoldBatch = false;
     return Result;
   }
   auto Dim = [&](llvm::StringRef Name) {
@@ -36,6 +57,8 @@ Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
     const Value &Lead = leading(Shape->V);
     const Expr *Bare = bare(Shape->E);
     const auto *List = dyn_cast<InitListExpr>(Bare);
+    if (*Kind == Op::Factory)
+      Result.Shape = List;
     const bool Scalar = (List && List->getNumInits() == 0) ||
                         (isa<CXXConstructExpr>(Bare) &&
                          cast<CXXConstructExpr>(Bare)->getNumArgs() == 0);
@@ -67,8 +90,109 @@ Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
     Result.MayHoldBatch = false;
     Result.FromModel = false;
     break;
+  case Op::Same:
+    Result.Shape = Call.Operands[0].V.Shape;
+    break;
+  case Op::Pointwise:
+  case Op::Additive:
+  case Op::Multiply:
+  case Op::Divide: {
+    // A tensor and numbers.
+    unsigned Tensors = 0;
+    for (const Operand &O : Call.Operands)
+      if (O.Tensors && ++Tensors)
+        Result.Shape = O.V.Shape;
+    if (Tensors != 1)
+      Result.Shape = nullptr;
+    break;
+  }
   default:
     break;
   }
   return Result;
+}
+
+/// The number of dimensions of the result; -1 where it is not known.
+int Interpreter::rankOfWhole(std::optional<Op> Kind, const OpCall &Call) {
+  if (!holdsTensors(Call.Call->getType()))
+    return -1;
+  const int Self = Call.Operands.empty() ? -1 : Call.Operands[0].V.Rank;
+  auto Deeper = [&](int By) { return Self < 0 ? -1 : Self + By; };
+  if (!Kind) {
+    static const llvm::StringMap<int> Made = {
+        {"arange", 1},   {"linspace", 1}, {"logspace", 1},
+        {"randperm", 1}, {"eye", 2}};
+    if (auto It = Made.find(Call.Name); It != Made.end())
+      return It->second;
+    return Call.Name == "triu" || Call.Name == "tril" ? Self : -1;
+  }
+  auto Listed = [&]() -> int {
+    const Operand *Shape = shapeOperand(Call);
+    return Shape && !Shape->V.Elements.empty() ? Shape->V.Elements.size() : -1;
+  };
+  switch (*Kind) {
+  case Op::Factory:
+  case Op::View:
+  case Op::Expand:
+    return Listed();
+  case Op::Same:
+    return Call.Name == "view_as_real" ? Deeper(1) : Self;
+  case Op::PerSample:
+    return Call.Name == "affine_grid" ? -1 : Self;
+  case Op::Like:
+  case Op::Along:
+  case Op::Linear:
+  case Op::Transpose:
+  case Op::TransposeMatrix:
+  case Op::Permute:
+    return Self;
+  case Op::Pointwise:
+  case Op::Additive:
+  case Op::Multiply:
+  case Op::Divide: {
+    int Rank = -1;
+    for (const Operand &O : Call.Operands)
+      if (O.Tensors) {
+        if (O.V.Rank < 0)
+          return -1;
+        Rank = std::max(Rank, O.V.Rank);
+      }
+    return Rank;
+  }
+  case Op::Mean:
+  case Op::Sum:
+  case Op::Reduce: {
+    const Dims D = dimsOf(Call);
+    const Operand *Keep = Call.find("keepdim");
+    if (Call.Operands.size() > 1 && Call.Operands[1].Tensors)
+      return -1;
+    if (Call.Name == "select" || Call.Name == "unbind")
+      return Deeper(-1);
+    if (D.State != Dims::Known || (Keep && !Keep->V.Constant))
+      return -1;
+    return Keep && *Keep->V.Constant ? Self : Deeper(-int(D.List.size()));
+  }
+  case Op::Unsqueeze:
+  case Op::OneHot:
+    return Deeper(1);
+  case Op::Embedding:
+    return -1;
+  case Op::Stack:
+    return Deeper(1);
+  case Op::Cat:
+    return Self;
+  case Op::ViewAs:
+    return Call.Operands.back().V.Rank;
+  case Op::Subscript:
+    return Call.Operands.size() == 2 && !Call.Operands[1].Tensors ? Deeper(-1)
+                                                                  : -1;
+  case Op::Conv1d:
+    return 3;
+  case Op::Conv2d:
+    return 4;
+  case Op::Conv3d:
+    return 5;
+  default:
+    return -1;
+  }
 }

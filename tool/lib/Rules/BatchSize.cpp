@@ -13,4 +13,8 @@ void accel::migrate::applyBatchSize(RuleContext &Context) {
     Context.wrap(Size.Object, &Size.Tail, "batch-size",
                  {{"accelerator", Context.accelerator(Size.In)}},
                  "this number counts the samples of all processes");
+  for (const Spelled &Size : Context.Program.LocalSizes)
+    Context.wrap(Size.Range, nullptr, "local-batch-size",
+                 {{"accelerator", Context.accelerator(Size.In)}},
+                 "this shape is that of this process's part of the batch");
 }

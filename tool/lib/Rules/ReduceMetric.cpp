@@ -11,6 +11,12 @@ using namespace accel::migrate;
 
 void accel::migrate::applyReduceMetric(RuleContext &Context) {
   for (const MetricReadFact &Read : Context.Program.MetricReads) {
+    if (Read.Value == Placement::Rows) {
+      Context.wrap(Read.Object, nullptr, "gather-inline",
+                   {{"accelerator", Context.accelerator(Read.In)}},
+                   "what is read here needs the samples of all processes");
+      continue;
+    }
     const bool Sum = Read.Value == Placement::SumOfRows;
     Context.wrap(
         Read.Object, nullptr, Sum ? "reduce-sum" : "reduce-mean",

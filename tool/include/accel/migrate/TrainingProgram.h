@@ -141,6 +141,16 @@ struct BatchVariablesFact {
   LinePoint At;
 };
 
+/// Variables of a batch that are split into variables of their own at a place,
+/// and where these are used from there on: the number of the variable, and its
+/// name in the text.
+struct BatchPartsFact {
+  FunctionId In = 0;
+  std::vector<std::string> Variables;
+  LinePoint At;
+  std::vector<std::pair<unsigned, TextRange>> Uses;
+};
+
 /// `x.size(0)` used as a number: `Object` is x, `Tail` from the dot to the end.
 struct BatchSizeFact {
   FunctionId In = 0;
@@ -211,7 +221,11 @@ struct TrainingProgram {
   std::vector<MetricReadFact> MetricReads;
   std::vector<BatchVariablesFact> Gathers;
   std::vector<BatchVariablesFact> Shards;
+  std::vector<BatchPartsFact> Parts;
+  std::vector<Spelled> InlineShards; ///< Whole batches, to be split in place.
   std::vector<BatchSizeFact> BatchSizes;
+  /// Sizes of the whole batch in shapes of this process's part.
+  std::vector<Spelled> LocalSizes;
   std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.
   std::vector<Spelled> ValueClips; ///< The name clip_grad_value_.
   std::vector<PrintFact> Prints;

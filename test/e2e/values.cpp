@@ -1,0 +1,191 @@
+// Small trainings in which the batch comes from everywhere but a loader, or its
+// size is written into shapes: original and migrated must print the same numbers
+// on any number of processes.
+
+#include <torch/torch.h>
+
+#include <iomanip>
+#include <iostream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace {
+
+constexpr int64_t kBatch = 6;
+
+torch::TensorOptions real() {
+  return torch::TensorOptions().dtype(torch::kDouble);
+}
+
+/// A layer of each kind that treats the samples of a batch in its own way. No
+/// bias in front of the norm: its gradient is rounding, of which Adam makes steps.
+struct Dense : torch::nn::Module {
+  Dense()
+      : first(register_module("first", torch::nn::Linear(torch::nn::LinearOptions(3, 8).bias(false)))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(8))),
+        last(register_module("last", torch::nn::Linear(8, 1))) {}
+  torch::Tensor forward(torch::Tensor x) {
+    x = torch::relu(norm(first(x)));
+    return last(torch::dropout(x, 0.2, is_training()));
+  }
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear last;
+};
+
+/// The whole data set in each step, evaluation of other rows in between.
+void whole_set() {
+  auto x = torch::rand({11, 3}, real());
+  const auto y = x.sum(1, true) * 0.5;
+  auto other = torch::rand({5, 3}, real());
+  auto net = std::make_shared<Dense>();
+  net->to(torch::kDouble);
+  torch::optim::Adam optimizer(net->parameters(), 0.01);
+  auto total = torch::zeros({}, torch::kDouble);
+  for (int64_t i = 0; i < 6; ++i) {
+    net->train();
+    optimizer.zero_grad();
+    auto out = net->forward(x);
+    auto loss = torch::mse_loss(out, y);
+    loss.backward();
+    optimizer.step();
+    total += loss.detach();
+    std::cout << "whole set " << i << ' ' << loss.item<double>() << ' ' << torch::exp(loss).item<double>() << ' '
+              << out.std().item<double>() << ' ' << out[7].item<double>() << '\n';
+    net->eval();
+    torch::NoGradGuard no_grad;
+    std::cout << "evaluated " << net->forward(other).sum().item<double>() << '\n';
+  }
+  net->eval();
+  std::cout << "total " << total.item<double>() << ' ' << net->forward(x).sum().item<double>() << '\n';
+}
+
+/// Slices of a shuffled set; the last one is shorter.
+void slices() {
+  auto x = torch::rand({20, 3}, real());
+  auto y = torch::randint(0, 4, {20});
+  torch::nn::Sequential net(torch::nn::Linear(3, 8), torch::nn::Tanh(), torch::nn::Linear(8, 4));
+  net->to(torch::kDouble);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.2).momentum(0.9));
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    auto order = torch::randperm(20);
+    int64_t correct = 0;
+    for (int64_t at = 0; at < x.size(0); at += kBatch) {
+      auto rows = order.slice(0, at, at + kBatch);
+      auto out = net->forward(x.index_select(0, rows));
+      auto loss = torch::nn::functional::cross_entropy(out, y.index_select(0, rows));
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      correct += out.argmax(1).eq(y.index_select(0, rows)).sum().item<int64_t>();
+      std::cout << "slices " << at << ' ' << loss.item<double>() << '\n';
+    }
+    std::cout << "correct " << correct << '\n';
+  }
+}
+
+/// Sequences with their samples in dimension 1, and a batch size in shapes.
+struct Recurrent : torch::nn::Module {
+  Recurrent()
+      : steps(register_module("steps", torch::nn::LSTM(torch::nn::LSTMOptions(2, 5)))),
+        both(register_module("both", torch::nn::GRU(torch::nn::GRUOptions(2, 4).batch_first(true)))),
+        head(register_module("head", torch::nn::Linear(9, 1))) {}
+  torch::Tensor forward(torch::Tensor x) {
+    auto hidden = torch::zeros({1, kBatch, 5}, torch::kDouble);
+    auto cell = torch::zeros({1, x.size(0), 5}, torch::kDouble);
+    auto out = std::get<0>(steps->forward(x.transpose(0, 1), std::make_tuple(hidden, cell)));
+    auto state = std::get<1>(both->forward(x));
+    return head(torch::cat({out[-1], state[0]}, 1));
+  }
+  torch::nn::LSTM steps;
+  torch::nn::GRU both;
+  torch::nn::Linear head;
+};
+
+struct Waves : torch::data::datasets::Dataset<Waves> {
+  torch::data::Example<> get(size_t index) override {
+    auto x = torch::linspace(0, 1, 8, torch::kDouble) * static_cast<double>(index % 5 + 1);
+    return {torch::stack({torch::sin(x), torch::cos(x)}, 1), torch::sin(x.sum()).view({1})};
+  }
+  torch::optional<size_t> size() const override { return 3 * kBatch; }
+};
+
+void sequences() {
+  Recurrent net;
+  net.to(torch::kDouble);
+  torch::optim::Adam optimizer(net.parameters(), 0.02);
+  auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+      Waves().map(torch::data::transforms::Stack<>()), kBatch);
+  std::vector<torch::Tensor> outputs;
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    for (auto& batch : *loader) {
+      auto noise = torch::randn({kBatch, 1}, torch::kDouble) * 0.01;
+      auto out = net.forward(batch.data.view({kBatch, 8, 2}));
+      auto loss = torch::mse_loss(out, batch.target + noise);
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      outputs.push_back(out.detach());
+      std::cout << "sequences " << loss.item<double>() << '\n';
+    }
+  }
+  std::cout << "kept " << torch::cat(outputs).pow(2).sum().item<double>() << '\n';
+}
+
+/// Windows from random places of one text, a causal mask, tokens in the loss.
+struct Language : torch::nn::Module {
+  Language()
+      : tokens(register_module("tokens", torch::nn::Embedding(9, 6))),
+        places(register_module("places", torch::nn::Embedding(5, 6))),
+        query(register_module("query", torch::nn::Linear(6, 6))),
+        head(register_module("head", torch::nn::Linear(6, 9))) {}
+  torch::Tensor forward(torch::Tensor ids) {
+    auto length = ids.size(1);
+    auto x = tokens(ids) + places(torch::arange(length));
+    auto scores = torch::matmul(query(x), x.transpose(1, 2));
+    auto seen = torch::tril(torch::ones({length, length}, torch::kDouble));
+    scores = scores.masked_fill(seen == 0, -1e9);
+    return head(torch::matmul(torch::softmax(scores, -1), x));
+  }
+  torch::nn::Embedding tokens, places;
+  torch::nn::Linear query, head;
+};
+
+std::pair<torch::Tensor, torch::Tensor> windows(const torch::Tensor& text) {
+  auto starts = torch::randint(0, text.size(0) - 6, {kBatch + 1});
+  std::vector<torch::Tensor> inputs, targets;
+  for (int64_t i = 0; i < kBatch + 1; ++i) {
+    const auto at = starts[i].item<int64_t>();
+    inputs.push_back(text.slice(0, at, at + 5));
+    targets.push_back(text.slice(0, at + 1, at + 6));
+  }
+  return {torch::stack(inputs), torch::stack(targets)};
+}
+
+void language() {
+  auto text = torch::randint(0, 9, {80});
+  auto model = std::make_shared<Language>();
+  model->to(torch::kDouble);
+  torch::optim::AdamW optimizer(model->parameters(), 0.01);
+  for (int64_t i = 0; i < 4; ++i) {
+    auto [x, y] = windows(text);
+    auto logits = model->forward(x);
+    auto loss = torch::nn::functional::cross_entropy(logits.view({-1, 9}), y.view({-1}));
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    std::cout << "language " << loss.item<double>() << '\n';
+  }
+}
+
+} // namespace
+
+int main() {
+  torch::manual_seed(7);
+  std::cout << std::setprecision(17);
+  whole_set();
+  slices();
+  sequences();
+  language();
+}
