@@ -1,6 +1,7 @@
 #include "core/runtime.h"
 
 #include <accel/autocast.h>
+#include <accel/detail/trace.h>
 #include <accel/gradient_state.h>
 
 #include <ATen/ATen.h>
@@ -81,6 +82,9 @@ void Runtime::backward(
   }
   const double factor = ghost ? 0.0 : weight / steps;
   const bool retain_graph = options.retain_graph() || options.create_graph();
+  TracedBackward traced(
+      loss,
+      ghost ? 0.0 : weight / static_cast<double>(state_->num_processes()));
   run_backward(
       [&] {
         // Autocast is for forward passes; an operation's backward runs in the
@@ -102,6 +106,7 @@ void Runtime::backward(
             .backward(seed, retain_graph, options.create_graph());
       },
       ghost);
+  traced.end(/*averaged=*/state.sync_gradients);
 }
 
 void Runtime::average_accumulated() {

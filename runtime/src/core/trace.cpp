@@ -1,0 +1,40 @@
+#include <accel/detail/trace.h>
+
+#include <accel/gradient_state.h>
+
+#include "core/runtime.h"
+
+#include <ATen/ATen.h>
+
+namespace accel::detail {
+
+TraceSink* TracedBackward::sink_ = nullptr;
+
+void TracedBackward::begin(const at::Tensor& loss, double weight) {
+  auto& runtime = Runtime::require();
+  if (sink_->finished()) {
+    // All processes are here: they have begun the same backward.
+    runtime.end(/*orderly=*/true);
+    sink_->leave();
+  }
+  const at::NoGradGuard no_grad;
+  // A process without samples may have computed anything, NaN included.
+  const double part =
+      weight == 0 ? 0 : weight * loss.detach().sum().item<double>();
+  auto sum = at::scalar_tensor(
+      part, at::dtype(at::kDouble).device(runtime.state().device()));
+  runtime.communicator(Channel::kMain).all_reduce(sum);
+  const auto share = GradientState::get().share();
+  sink_->begin(loss, sum.item<double>(), share ? share->global : 0);
+  begun_ = true;
+}
+
+} // namespace accel::detail
+
+bool accel_set_trace_sink(int version, accel::detail::TraceSink* sink) {
+  if (version != accel::detail::kTraceSinkVersion) {
+    return false;
+  }
+  accel::detail::TracedBackward::set_sink(sink);
+  return true;
+}

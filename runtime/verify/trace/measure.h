@@ -1,0 +1,22 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "../trace_format.h"
+
+namespace accel::verify {
+
+/// The fingerprint of all elements; zeros for an undefined tensor. Reads
+/// contiguous CPU tensors where they lie, without an operator call; others are
+/// copied to the CPU first.
+Fingerprint measure(const at::Tensor& tensor);
+
+/// The same for at most 32,768 of the elements, always the same ones: eight
+/// blocks, evenly spread.
+Fingerprint measure_sample(const at::Tensor& tensor);
+
+Dtype dtype_of(const at::Tensor& tensor);
+
+} // namespace accel::verify

@@ -1,0 +1,151 @@
+// libaccel_trace.so: what `accel verify` preloads. It only looks whether this
+// process uses LibTorch; where it does, it loads libaccel_trace_torch.so from
+// its own folder and passes on to it the calls that it stands in for.
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "preload.h"
+
+namespace {
+
+const AccelTraceCallbacks* callbacks = nullptr;
+
+template <typename Function>
+Function next(const char* symbol) {
+  void* found = dlsym(RTLD_NEXT, symbol);
+  if (found == nullptr) {
+    std::fprintf(stderr, "accel verify: LibTorch has no %s\n", symbol);
+    std::abort();
+  }
+  return reinterpret_cast<Function>(found);
+}
+
+/// The process that uses LibTorch is found: what it starts is not traced.
+void remove_from_environment(const std::string& self) {
+  const char* value = std::getenv("LD_PRELOAD");
+  std::string rest;
+  std::string list = value == nullptr ? "" : value;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find_first_of(": ", begin), list.size());
+    const std::string entry = list.substr(begin, end - begin);
+    if (!entry.empty() && entry != self) {
+      rest += (rest.empty() ? "" : ":") + entry;
+    }
+    begin = end + 1;
+  }
+  if (rest.empty()) {
+    unsetenv("LD_PRELOAD");
+  } else {
+    setenv("LD_PRELOAD", rest.c_str(), 1);
+  }
+}
+
+__attribute__((constructor)) void start() {
+  if (dlsym(
+          RTLD_DEFAULT,
+          "_ZN2at4impl16SetVariableHooksEPNS0_22VariableHooksInterfaceE") ==
+      nullptr) {
+    return;
+  }
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&start), &info) == 0) {
+    return;
+  }
+  const std::string self = info.dli_fname;
+  remove_from_environment(self);
+  const std::string path =
+      self.substr(0, self.rfind('/') + 1) + "libaccel_trace_torch.so";
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    std::fprintf(stderr, "accel verify: %s\n", dlerror());
+    return;
+  }
+  const auto begin =
+      reinterpret_cast<AccelTraceStart>(dlsym(library, kAccelTraceStart));
+  if (begin != nullptr) {
+    callbacks = begin();
+  }
+}
+
+} // namespace
+
+// The functions of LibTorch that are looked at. Class objects are passed by
+// address (Itanium C++ ABI), so that no header of LibTorch is needed.
+
+#define STRING "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+#define REGISTER_PARAMETER \
+  "_ZN5torch2nn6Module18register_parameterE" STRING "N2at6TensorEb"
+#define REGISTER_BUFFER \
+  "_ZN5torch2nn6Module15register_bufferE" STRING "N2at6TensorE"
+#define BACKWARD                                                  \
+  "_ZN5torch8autograd8backwardERKSt6vectorIN2at6TensorESaIS3_EES" \
+  "7_St8optionalIbEbS7_"
+
+extern "C" {
+
+__attribute__((visibility("default"))) void* accel_trace_register_parameter(
+    void* module, void* name, void* tensor, bool requires_grad)
+    __asm__(REGISTER_PARAMETER);
+__attribute__((visibility("default"))) void* accel_trace_register_buffer(
+    void* module, void* name, void* tensor) __asm__(REGISTER_BUFFER);
+__attribute__((visibility("default"))) void accel_trace_backward(
+    const void* roots,
+    const void* gradients,
+    uint16_t retain_graph,
+    bool create_graph,
+    const void* inputs) __asm__(BACKWARD);
+
+void* accel_trace_register_parameter(
+    void* module, void* name, void* tensor, bool requires_grad) {
+  static const auto real =
+      next<void* (*)(void*, void*, void*, bool)>(REGISTER_PARAMETER);
+  // LibTorch moves from its arguments.
+  const std::string copy = *static_cast<const std::string*>(name);
+  void* registered = real(module, name, tensor, requires_grad);
+  if (callbacks != nullptr) {
+    callbacks->registered(module, &copy, registered, /*is_buffer=*/false);
+  }
+  return registered;
+}
+
+void* accel_trace_register_buffer(void* module, void* name, void* tensor) {
+  static const auto real =
+      next<void* (*)(void*, void*, void*)>(REGISTER_BUFFER);
+  const std::string copy = *static_cast<const std::string*>(name);
+  void* registered = real(module, name, tensor);
+  if (callbacks != nullptr) {
+    callbacks->registered(module, &copy, registered, /*is_buffer=*/true);
+  }
+  return registered;
+}
+
+/// `retain_graph` is a std::optional<bool>, which is passed like an integer.
+void accel_trace_backward(
+    const void* roots,
+    const void* gradients,
+    uint16_t retain_graph,
+    bool create_graph,
+    const void* inputs) {
+  static const auto real =
+      next<void (*)(const void*, const void*, uint16_t, bool, const void*)>(
+          BACKWARD);
+  if (callbacks == nullptr) {
+    real(roots, gradients, retain_graph, create_graph, inputs);
+    return;
+  }
+  callbacks->begin_backward(roots, gradients);
+  try {
+    real(roots, gradients, retain_graph, create_graph, inputs);
+  } catch (...) {
+    callbacks->end_backward(/*failed=*/true);
+    throw;
+  }
+  callbacks->end_backward(/*failed=*/false);
+}
+}

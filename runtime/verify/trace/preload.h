@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+/// Between libaccel_trace.so, which is preloaded and knows nothing of LibTorch
+/// (so that shells and other programs that the traced one starts are not
+/// disturbed), and libaccel_trace_torch.so, which it loads into processes that
+/// use LibTorch.
+extern "C" {
+
+/// What the second library wants to be told. Arguments are LibTorch's objects.
+struct AccelTraceCallbacks {
+  /// A module has registered a tensor: `module` is a torch::nn::Module*,
+  /// `name` a const std::string*, `tensor` the registered at::Tensor*.
+  void (*registered)(
+      void* module, const void* name, void* tensor, bool is_buffer);
+  /// Around a call of torch::autograd::backward (on whatever way): `roots` and
+  /// `gradients` are const std::vector<at::Tensor>*.
+  void (*begin_backward)(const void* roots, const void* gradients);
+  void (*end_backward)(bool failed);
+};
+
+/// Exported by the second library: returns the callbacks, or null when it does
+/// not trace this process.
+using AccelTraceStart = const AccelTraceCallbacks* (*)();
+}
+
+constexpr const char* kAccelTraceStart = "accel_trace_start";
