@@ -13,6 +13,7 @@
 #include "launch_command.h"
 #include "layout.h"
 #include "suggestion.h"
+#include "verify.h"
 
 namespace {
 
@@ -23,6 +24,7 @@ constexpr const char* kHelp = R"(Usage: accel COMMAND [OPTIONS]
 Commands:
   launch   start a program as several processes on this host
   flags    print what a compiler needs to build a program that uses accel
+  verify   say whether a migrated program computes what the original computes
 
 Options:
   -h, --help
@@ -63,6 +65,9 @@ int run(const std::vector<std::string>& arguments) {
   if (command == "flags") {
     return flags(rest);
   }
+  if (command == "verify") {
+    return accel::verify::verify_command(rest);
+  }
   if (command == "-h" || command == "--help" || command == "help") {
     std::cout << kHelp;
     return 0;
@@ -76,7 +81,7 @@ int run(const std::vector<std::string>& arguments) {
       (command[0] == '-' ? "unknown option " : "unknown command ") + command +
           suggest(
               command,
-              {"launch", "flags", "help", "version", "--help", "--version"}) +
+              {"launch", "flags", "verify", "help", "version", "--help", "--version"}) +
           "\nRun accel --help for the commands. A program is started with: "
           "accel launch -- PROGRAM");
 }

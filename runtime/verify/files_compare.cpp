@@ -1,0 +1,206 @@
+#include "files_compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "tensor_archive.h"
+#include "text_compare.h"
+#include "tolerance.h"
+
+namespace accel::verify {
+namespace {
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {
+      std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+struct Content {
+  std::string kind;
+  StoredTensors tensors;
+  /// What is no tensor, by name; the whole file under "" where it is none.
+  std::map<std::string, std::string> others;
+};
+
+Content parse(const std::string& bytes) {
+  Content content;
+  if (auto tensors = read_safetensors(bytes)) {
+    return {"safetensors", std::move(*tensors), {}};
+  }
+  if (auto tensors = read_torch_archive(bytes, content.others)) {
+    return {"torch archive", std::move(*tensors), std::move(content.others)};
+  }
+  const bool text = std::none_of(bytes.begin(), bytes.end(), [](char c) {
+    return c == '\0';
+  });
+  return {text ? "text" : "bytes", {}, {{"", bytes}}};
+}
+
+/// Mean square of the finite elements of all tensors.
+double typical_square(const StoredTensors& tensors) {
+  double squares = 0;
+  double count = 0;
+  for (const auto& [name, tensor] : tensors) {
+    for (const double value : tensor.values) {
+      squares += std::isfinite(value) ? value * value : 0;
+    }
+    count += static_cast<double>(tensor.values.size());
+  }
+  return count == 0 ? 0 : squares / count;
+}
+
+/// |a - b| / max(|a|, |b|) over all elements, with kFloor for small ones;
+/// infinite where NaNs differ.
+double relative_difference(
+    const std::vector<double>& a,
+    const std::vector<double>& b,
+    double typical) {
+  double difference = 0;
+  double size_a = 0;
+  double size_b = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(distance(a[i], b[i]), 2);
+    size_a += std::isfinite(a[i]) ? a[i] * a[i] : 0;
+    size_b += std::isfinite(b[i]) ? b[i] * b[i] : 0;
+  }
+  const double size = std::max(
+      {size_a,
+       size_b,
+       kFloor * kFloor * typical * static_cast<double>(a.size())});
+  return difference == 0 ? 0 : std::sqrt(difference / size);
+}
+
+/// Describes the difference of two files; empty where they are equal. Numbers
+/// in texts that `repeat` has otherwise are left out.
+std::string differences(
+    const Content& a,
+    const Content& repeat,
+    const Content& b,
+    double relative,
+    std::vector<int64_t> left_to_chance,
+    double& largest,
+    std::string& left_out) {
+  if (a.kind != b.kind) {
+    return "the original wrote " + a.kind + ", the migrated program " + b.kind;
+  }
+  const double typical = typical_square(a.tensors);
+  for (const auto& [name, tensor] : a.tensors) {
+    const auto other = b.tensors.find(name);
+    if (other == b.tensors.end()) {
+      return "the migrated program's has no tensor " + name;
+    }
+    if (tensor.dtype != other->second.dtype ||
+        tensor.sizes != other->second.sizes ||
+        tensor.values.size() != other->second.values.size()) {
+      return "the tensor " + name + " has another dtype or other sizes";
+    }
+    const double difference =
+        relative_difference(tensor.values, other->second.values, typical);
+    if (!(difference <= relative)) {
+      const auto chance = std::find(
+          left_to_chance.begin(),
+          left_to_chance.end(),
+          static_cast<int64_t>(tensor.values.size()));
+      if (chance != left_to_chance.end()) {
+        left_to_chance.erase(chance);
+        left_out += (left_out.empty() ? "" : ", ") + name;
+        continue;
+      }
+      return "the tensor " + name + " differs by " + short_number(difference);
+    }
+    largest = std::max(largest, difference);
+  }
+  if (a.tensors.size() != b.tensors.size()) {
+    return "the migrated program's has more tensors";
+  }
+  if (a.kind == "text") {
+    const std::string& text = a.others.at("");
+    const auto compared = compare_texts(
+        text,
+        repeat.kind == "text" ? repeat.others.at("") : text,
+        b.others.at(""),
+        relative);
+    largest = std::max(largest, compared.largest);
+    return compared.different ? compared.first : "";
+  }
+  if (a.kind == "bytes") {
+    return a.others == b.others ? "" : "the bytes differ";
+  }
+  for (const auto& [name, content] : a.others) {
+    const auto other = b.others.find(name);
+    if (other == b.others.end() || other->second != content) {
+      return "its part " + name + ", which holds no tensor, differs";
+    }
+  }
+  return a.others.size() == b.others.size()
+      ? ""
+      : "the migrated program's has more parts";
+}
+
+} // namespace
+
+FilesComparison compare_files(
+    const WrittenFiles& original,
+    const WrittenFiles& repeat,
+    const WrittenFiles& migrated,
+    double relative,
+    const std::vector<int64_t>& left_to_chance) {
+  FilesComparison result;
+  const auto has = [](const WrittenFiles& files, const std::string& name) {
+    return std::binary_search(files.names.begin(), files.names.end(), name);
+  };
+  std::set<std::string> names(original.names.begin(), original.names.end());
+  names.insert(migrated.names.begin(), migrated.names.end());
+  for (const auto& name : names) {
+    FilesComparison::File file;
+    file.name = name;
+    if (!has(original, name)) {
+      file.finding = "only the migrated program wrote it";
+      file.different = true;
+    } else if (!has(repeat, name)) {
+      file.finding = "a second run of the original did not write it";
+      file.ignored = true;
+    } else if (!has(migrated, name)) {
+      file.finding = "only the original wrote it";
+      file.different = true;
+    } else {
+      const auto first = read(original.directory / name);
+      const auto other = read(migrated.directory / name);
+      const auto content = parse(first);
+      file.kind = content.kind;
+      double largest = 0;
+      const auto again = parse(read(repeat.directory / name));
+      std::string found = first == other
+          ? ""
+          : differences(
+                content,
+                again,
+                parse(other),
+                relative,
+                left_to_chance,
+                largest,
+                file.left_out);
+      double of_repeat = 0;
+      std::string none;
+      if (!found.empty() && content.kind != "text" &&
+          !differences(content, content, again, relative, {}, of_repeat, none)
+               .empty()) {
+        file.ignored = true;
+        found = "differs between two runs of the original, too";
+      }
+      file.different = !found.empty() && !file.ignored;
+      file.finding = !found.empty() ? found
+          : largest == 0            ? "equal"
+                         : "equal but for " + short_number(largest);
+    }
+    result.different = result.different || file.different;
+    result.files.push_back(file);
+  }
+  return result;
+}
+
+} // namespace accel::verify

@@ -1,0 +1,226 @@
+#include "run.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "error.h"
+#include "layout.h"
+
+namespace accel::verify {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// What an outer launch may have left behind.
+const std::set<std::string> kRemoved = {
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    kTraceDirectory,
+    kTraceDouble,
+    kTraceSeed,
+    kTraceMaxSteps};
+
+std::vector<std::string> environment_for(
+    const RunPlan& plan,
+    const Installation& installation,
+    const fs::path& traces) {
+  std::vector<std::string> result;
+  std::string preload = installation.trace_library;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('='));
+    if (name == "LD_PRELOAD") {
+      preload += ":" + text.substr(name.size() + 1);
+    } else if (kRemoved.count(name) == 0) {
+      result.push_back(text);
+    }
+  }
+  const auto set = [&](const char* name, const std::string& value) {
+    result.push_back(std::string(name) + "=" + value);
+  };
+  set("LD_PRELOAD", preload);
+  set(kTraceDirectory, traces.string());
+  set(kTraceSeed, std::to_string(plan.seed));
+  if (plan.to_double) {
+    set(kTraceDouble, "1");
+  }
+  if (plan.max_steps != 0) {
+    set(kTraceMaxSteps, std::to_string(plan.max_steps));
+  }
+  return result;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (auto& text : texts) {
+    result.push_back(text.data());
+  }
+  result.push_back(nullptr);
+  return result;
+}
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {
+      std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// Starts the command in a process group of its own.
+pid_t start(
+    std::vector<std::string> command,
+    std::vector<std::string> environment,
+    const fs::path& directory,
+    const fs::path& output,
+    const fs::path& errors) {
+  const auto arguments = pointers(command);
+  const auto variables = pointers(environment);
+  const pid_t pid = ::fork();
+  if (pid < 0) {
+    throw std::runtime_error(std::string("fork: ") + std::strerror(errno));
+  }
+  if (pid == 0) {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int in = ::open("/dev/null", O_RDONLY);
+    const int out = ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    const int err = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    if (::chdir(directory.c_str()) == 0 && in >= 0 && out >= 0 && err >= 0) {
+      ::dup2(in, 0);
+      ::dup2(out, 1);
+      ::dup2(err, 2);
+      ::execve(arguments[0], arguments.data(), variables.data());
+    }
+    ::_exit(127);
+  }
+  ::setpgid(pid, pid);
+  return pid;
+}
+
+/// Waits for the process; ends it where it runs too long. Sets what is known
+/// then.
+void wait_for(pid_t pid, const RunPlan& plan, Run& run) {
+  const auto begin = Clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  int status = 0;
+  auto pause = std::chrono::milliseconds(2);
+  double asked = 0;
+  while (::waitpid(pid, &status, WNOHANG) == 0) {
+    if (plan.timeout > 0 && seconds() > plan.timeout && !run.timed_out) {
+      run.timed_out = true;
+      asked = seconds();
+      ::kill(-pid, SIGTERM);
+    } else if (run.timed_out && seconds() > asked + 5) {
+      ::kill(-pid, SIGKILL);
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::milliseconds(50));
+  }
+  ::kill(-pid, SIGKILL); // what it may have left behind
+  run.seconds = seconds();
+  run.exit_code =
+      WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+} // namespace
+
+Installation find_installation() {
+  std::error_code none;
+  const fs::path self = fs::read_symlink("/proc/self/exe", none);
+  const fs::path folder = self.parent_path();
+  const fs::path library_folder = folder == fs::path(launcher::kBuildBinDir)
+      ? fs::path(launcher::kBuildLibDir)
+      : (folder / launcher::kInstalledLibDir).lexically_normal();
+  const fs::path library = library_folder / "libaccel_trace.so";
+  if (!fs::exists(library)) {
+    throw launcher::Error(
+        launcher::kUsage,
+        library.string() +
+            " is missing. It comes with the runtime: build or install accel "
+            "with -DACCEL_BUILD_RUNTIME=ON");
+  }
+  if (library.string().find_first_of(" :") != std::string::npos) {
+    throw launcher::Error(
+        launcher::kUsage,
+        library.string() +
+            " cannot be preloaded, since LD_PRELOAD allows no blanks and "
+            "colons in a path. Install accel elsewhere");
+  }
+  return {self.string(), library.string()};
+}
+
+Run run(const RunPlan& plan, const Installation& installation) {
+  const fs::path traces = plan.directory / "trace";
+  const fs::path printed = plan.directory / "output";
+  fs::create_directories(traces);
+  fs::create_directories(printed);
+  Workplace workplace(plan.source, plan.directory / "work");
+
+  std::vector<std::string> command = plan.program;
+  if (plan.processes > 0) {
+    std::vector<std::string> launch = {
+        installation.accel,
+        "launch",
+        "--num-processes",
+        std::to_string(plan.processes),
+        "--output",
+        printed.string() + "/",
+        "--"};
+    command.insert(command.begin(), launch.begin(), launch.end());
+  }
+  Run result;
+  result.name = plan.name;
+  result.processes = plan.processes;
+  const pid_t pid =
+      start(
+          command,
+          environment_for(plan, installation, traces),
+          workplace.directory(),
+          printed / "stdout.log",
+          printed / "stderr.log");
+  wait_for(pid, plan, result);
+
+  const int ranks = std::max(1, plan.processes);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string base = "rank-" + std::to_string(rank);
+    const fs::path trace = traces / (base + ".trace");
+    result.traces.push_back(
+        fs::exists(trace) ? std::optional<Trace>(read_trace(trace.string()))
+                          : std::nullopt);
+    const std::string prefix = plan.processes > 0 ? base + "." : "";
+    result.output.push_back(read(printed / (prefix + "stdout.log")));
+    result.errors.push_back(read(printed / (prefix + "stderr.log")));
+  }
+  if (plan.processes > 0) {
+    result.errors.push_back(read(printed / "stderr.log")); // the launcher's
+  }
+  result.written = workplace.written();
+  result.work_directory = workplace.directory();
+  result.tensors = traces / "rank-0.safetensors";
+  result.damaged = workplace.damaged();
+  return result;
+}
+
+} // namespace accel::verify

@@ -1,0 +1,270 @@
+#include "text_compare.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+
+#include "tolerance.h"
+
+namespace accel::verify {
+namespace {
+
+struct Number {
+  double value;
+  /// What one in the last printed digit is worth; 0 for whole numbers.
+  double unit;
+};
+
+/// A line cut into its words (numbers are '#' in it) and its numbers.
+struct Cut {
+  std::string words;
+  std::vector<Number> numbers;
+};
+
+bool word_character(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
+
+/// The number that begins at `begin`, as printf and iostreams write it, or
+/// npos. Digits inside of words (conv1) are no numbers.
+size_t number_end(const std::string& line, size_t begin) {
+  if (begin > 0 &&
+      (word_character(line[begin - 1]) || line[begin - 1] == '.')) {
+    return std::string::npos;
+  }
+  size_t at = begin;
+  if (at < line.size() && (line[at] == '-' || line[at] == '+')) {
+    ++at;
+  }
+  for (const char* special : {"nan", "inf"}) {
+    if (line.compare(at, 3, special) == 0 &&
+        (at + 3 == line.size() || !word_character(line[at + 3]))) {
+      return at + 3;
+    }
+  }
+  const auto digits = [&] {
+    const size_t from = at;
+    while (at < line.size() &&
+           std::isdigit(static_cast<unsigned char>(line[at]))) {
+      ++at;
+    }
+    return at - from;
+  };
+  if (digits() == 0) {
+    return std::string::npos;
+  }
+  if (at < line.size() && line[at] == '.') {
+    ++at;
+    digits();
+  }
+  if (at < line.size() && (line[at] == 'e' || line[at] == 'E')) {
+    const size_t before = at++;
+    if (at < line.size() && (line[at] == '-' || line[at] == '+')) {
+      ++at;
+    }
+    if (digits() == 0) {
+      at = before;
+    }
+  }
+  return at < line.size() && word_character(line[at]) ? std::string::npos : at;
+}
+
+double unit_of(const std::string& text) {
+  const size_t exponent = text.find_first_of("eE");
+  const size_t point = text.find('.');
+  if (point == std::string::npos && exponent == std::string::npos) {
+    return 0;
+  }
+  const size_t end = std::min(exponent, text.size());
+  const double fraction =
+      point == std::string::npos ? 0 : static_cast<double>(end - point - 1);
+  const double power = exponent == std::string::npos
+      ? 0
+      : std::strtod(text.c_str() + exponent + 1, nullptr);
+  return std::pow(10.0, power - fraction);
+}
+
+Cut cut(const std::string& line) {
+  Cut result;
+  for (size_t at = 0; at < line.size();) {
+    const size_t end = number_end(line, at);
+    if (end == std::string::npos) {
+      result.words += line[at++];
+      continue;
+    }
+    const std::string text = line.substr(at, end - at);
+    result.numbers.push_back(
+        {std::strtod(text.c_str(), nullptr), unit_of(text)});
+    result.words += '#';
+    at = end;
+  }
+  // Numbers that are printed into columns are padded by their length.
+  std::string words;
+  for (const char c : result.words) {
+    if (c != ' ' || words.empty() || words.back() != ' ') {
+      words += c;
+    }
+  }
+  result.words = words;
+  return result;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+class Comparer {
+ public:
+  Comparer(TextComparison& result, double relative)
+      : result_(result), relative_(relative) {}
+
+  void compare_line(
+      size_t number,
+      const std::string& original,
+      const std::string& repeat,
+      const std::string& migrated) {
+    TextComparison::Line line{original, migrated, false, false};
+    const Cut a = cut(original);
+    const Cut again = cut(repeat);
+    const Cut b = cut(migrated);
+    if (a.words != again.words) {
+      line.ignored = true;
+      result_.ignored_numbers += 1;
+    } else if (a.words != b.words) {
+      line.different = true;
+      report(number, "the words differ", /*only_numbers=*/false);
+    } else {
+      compare_numbers(number, a.numbers, again.numbers, b.numbers, line);
+    }
+    result_.lines.push_back(line);
+  }
+
+  /// To be called at the end.
+  void judge_last_digits() {
+    const double most = 3 * expected_last_digits_ +
+        (expected_last_digits_ >= 1e-3 ? 1 : 0);
+    if (static_cast<double>(last_digits_.size()) <= most) {
+      result_.last_digits = last_digits_.size();
+      return;
+    }
+    for (const auto& [number, row, what] : last_digits_) {
+      result_.lines[row].different = true;
+    }
+    const auto& [number, row, what] = last_digits_.front();
+    if (!result_.different || number < first_line_) {
+      result_.different = false;
+      report(
+          number,
+          what + ", one in the last digit, which rounding does not explain",
+          /*only_numbers=*/true);
+    }
+  }
+
+ private:
+  struct LastDigit {
+    size_t number;
+    size_t row;
+    std::string what;
+  };
+
+  void compare_numbers(
+      size_t number,
+      const std::vector<Number>& a,
+      const std::vector<Number>& again,
+      const std::vector<Number>& b,
+      TextComparison::Line& line) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (distance(a[i].value, again[i].value) != 0) {
+        ++result_.ignored_numbers;
+        line.ignored = true;
+        continue;
+      }
+      ++result_.numbers;
+      const double difference = distance(a[i].value, b[i].value);
+      const double size = std::max(std::abs(a[i].value), std::abs(b[i].value));
+      // iostreams drop zeros at the end: the finer one of two fractions is
+      // nearer to what is printed of both.
+      const double unit = a[i].unit > 0 && b[i].unit > 0
+          ? std::min(a[i].unit, b[i].unit)
+          : std::max(a[i].unit, b[i].unit);
+      if (unit > 0 && std::isfinite(difference)) {
+        expected_last_digits_ += std::min(1.0, relative_ * size / unit);
+      }
+      if (difference == 0) {
+        continue;
+      }
+      if (size > 0 && !std::isnan(size)) {
+        result_.largest = std::max(result_.largest, difference / size);
+      }
+      if (std::isfinite(difference) && difference <= relative_ * size) {
+        continue;
+      }
+      const std::string what = "number " + std::to_string(i + 1) +
+          " differs by " + short_number(difference);
+      // 1.0001: the units are powers of ten and not exact.
+      if (std::isfinite(difference) &&
+          difference <= relative_ * size + 1.0001 * unit) {
+        last_digits_.push_back({number, result_.lines.size(), what});
+        continue;
+      }
+      line.different = true;
+      report(number, what, /*only_numbers=*/true);
+    }
+  }
+
+  void report(size_t number, const std::string& what, bool only_numbers) {
+    if (!result_.different) {
+      result_.different = true;
+      first_line_ = number;
+      result_.only_numbers = only_numbers;
+      result_.first = "line " + std::to_string(number + 1) + ": " + what;
+    }
+  }
+
+  TextComparison& result_;
+  double relative_;
+  size_t first_line_ = 0;
+  std::vector<LastDigit> last_digits_;
+  /// How many of them rounding would make.
+  double expected_last_digits_ = 0;
+};
+
+} // namespace
+
+TextComparison compare_texts(
+    const std::string& original,
+    const std::string& repeat,
+    const std::string& migrated,
+    double relative) {
+  TextComparison result;
+  const auto a = lines_of(original);
+  const auto again = lines_of(repeat);
+  const auto b = lines_of(migrated);
+  Comparer comparer(result, relative);
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    comparer.compare_line(i, a[i], i < again.size() ? again[i] : "", b[i]);
+  }
+  comparer.judge_last_digits();
+  for (size_t i = b.size(); i < a.size(); ++i) {
+    result.lines.push_back({a[i], "", true, false});
+  }
+  for (size_t i = a.size(); i < b.size(); ++i) {
+    result.lines.push_back({"", b[i], true, false});
+  }
+  if (a.size() != b.size() && !result.different) {
+    result.different = true;
+    result.first = std::to_string(a.size()) +
+        " lines in the original, " + std::to_string(b.size()) +
+        " in the migrated program";
+  }
+  return result;
+}
+
+} // namespace accel::verify

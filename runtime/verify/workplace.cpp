@@ -1,0 +1,106 @@
+#include "workplace.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace accel::verify {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kCopyLimit = std::uintmax_t{16} << 20;
+constexpr size_t kMostFiles = 20000;
+constexpr std::uintmax_t kMostBytes = std::uintmax_t{2} << 30;
+
+} // namespace
+
+Workplace::State Workplace::state_of(const fs::path& path) {
+  std::error_code none;
+  return {fs::file_size(path, none), fs::last_write_time(path, none)};
+}
+
+Workplace::Workplace(const fs::path& source, const fs::path& directory)
+    : directory_(directory) {
+  fs::create_directories(directory);
+  mirror(
+      fs::canonical(source),
+      directory,
+      fs::canonical(directory.parent_path().parent_path()));
+}
+
+void Workplace::mirror(
+    const fs::path& source, const fs::path& target, const fs::path& except) {
+  for (const auto& entry : fs::directory_iterator(source)) {
+    const fs::path name = entry.path().filename();
+    const fs::path copy = target / name;
+    std::error_code none;
+    if (entry.is_directory(none)) {
+      if (name.string()[0] == '.' ||
+          fs::canonical(entry.path(), none) == except) {
+        continue;
+      }
+      if (entry.is_symlink()) {
+        fs::create_directory_symlink(fs::canonical(entry.path()), copy);
+        continue;
+      }
+      fs::create_directory(copy);
+      mirror(entry.path(), copy, except);
+      continue;
+    }
+    if (!entry.is_regular_file(none)) {
+      continue;
+    }
+    if (initial_.size() >= kMostFiles) {
+      throw std::runtime_error(
+          "the working directory holds more than " +
+          std::to_string(kMostFiles) +
+          " files, and each run gets a copy of it. Go to a folder with only "
+          "what the program reads, and start accel verify there");
+    }
+    const fs::path file = fs::canonical(entry.path());
+    if (entry.file_size(none) <= kCopyLimit) {
+      copied_ += entry.file_size(none);
+      if (copied_ > kMostBytes) {
+        throw std::runtime_error(
+            "the working directory holds more than 2 GB in files of up to 16 "
+            "MB, and each run gets a copy of them. Go to a folder with only "
+            "what the program reads, and start accel verify there");
+      }
+      fs::copy_file(file, copy);
+    } else {
+      fs::create_symlink(file, copy);
+      linked_[file.string()] = state_of(file);
+    }
+    initial_[fs::relative(copy, directory_).string()] = state_of(copy);
+  }
+}
+
+std::vector<std::string> Workplace::written() const {
+  std::vector<std::string> result;
+  for (const auto& entry : fs::recursive_directory_iterator(directory_)) {
+    std::error_code none;
+    if (entry.is_directory(none) || !entry.is_regular_file(none)) {
+      continue;
+    }
+    const std::string name = fs::relative(entry.path(), directory_).string();
+    const auto before = initial_.find(name);
+    if (before == initial_.end() ||
+        !(before->second == state_of(entry.path()))) {
+      result.push_back(name);
+    }
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+std::vector<std::string> Workplace::damaged() const {
+  std::vector<std::string> result;
+  for (const auto& [path, state] : linked_) {
+    if (!(state == state_of(path))) {
+      result.push_back(path);
+    }
+  }
+  return result;
+}
+
+} // namespace accel::verify
