@@ -1,0 +1,512 @@
+// Runs of `accel verify` on an original and a migrated program (original.cpp,
+// migrated.cpp) with a deliberate fault, or a harmless change, in the latter.
+//
+// In float64, two processes where not said otherwise. Steps count from 0; an
+// epoch has five, the last one with 5 rows instead of 16.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int status;
+  std::string text;
+
+  bool says(const std::string& part) const {
+    return text.find(part) != std::string::npos;
+  }
+};
+
+/// Runs a shell command in a new folder that is removed afterwards.
+class Verify : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern =
+        (fs::temp_directory_path() / "verify-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override {
+    std::error_code none;
+    fs::remove_all(folder_, none);
+  }
+
+  Outcome shell(const std::string& command) {
+    const std::string all =
+        "cd '" + folder_.string() + "' && " + command + " 2>&1";
+    FILE* pipe = ::popen(all.c_str(), "r");
+    EXPECT_NE(pipe, nullptr);
+    Outcome outcome{-1, ""};
+    char buffer[4096];
+    for (size_t size; (size = ::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) {
+      outcome.text.append(buffer, size);
+    }
+    const int status = ::pclose(pipe);
+    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return outcome;
+  }
+
+  Outcome verify(const std::string& options, const std::string& change = "") {
+    return shell(
+        "ACCEL_TEST_CHANGE=" + change + " " ACCEL_EXECUTABLE
+        " verify --original " ACCEL_ORIGINAL " --migrated " ACCEL_MIGRATED " " +
+        options);
+  }
+
+  /// The fault is reported with `finding` and `cause`, and as a difference.
+  void expect_reported(
+      const std::string& fault,
+      const std::string& finding,
+      const std::string& cause,
+      const std::string& options = "--double -n 2 --no-repeat") {
+    const auto outcome = verify(options, fault);
+    EXPECT_EQ(outcome.status, 1) << outcome.text;
+    EXPECT_TRUE(outcome.says("DIFFERENT")) << outcome.text;
+    EXPECT_TRUE(outcome.says(finding)) << outcome.text;
+    EXPECT_TRUE(outcome.says(cause)) << outcome.text;
+  }
+
+  /// The changes, all together, are no difference.
+  void expect_equal(
+      const std::string& changes,
+      const std::string& options = "--double -n 2 --no-repeat") {
+    const auto outcome = verify(options, changes);
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    EXPECT_TRUE(outcome.says("equal  15 steps")) << outcome.text;
+  }
+
+  std::string read(const std::string& name) {
+    std::ifstream file(folder_ / name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file),
+            std::istreambuf_iterator<char>()};
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Verify, EqualInDoubleOnOneTwoAndThreeProcesses) {
+  const auto outcome = verify("--double -n 1,2,3");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("1 process     equal  15 steps")) << outcome.text;
+  EXPECT_TRUE(outcome.says("2 processes   equal  15 steps")) << outcome.text;
+  EXPECT_TRUE(outcome.says("3 processes   equal  15 steps")) << outcome.text;
+  EXPECT_TRUE(outcome.says("float64")) << outcome.text;
+  // Three lines with three numbers each, net.pt and done.txt.
+  EXPECT_TRUE(outcome.says("9 printed numbers, 2 files")) << outcome.text;
+}
+
+TEST_F(Verify, EqualInFloat) {
+  const auto outcome = verify("-n 2 --no-repeat");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("float32")) << outcome.text;
+}
+
+// ---- 25 changes that change nothing, in groups that go together. One of them
+// alone: ACCEL_TEST_CHANGE=NAME accel verify --double ….
+
+TEST_F(Verify, HarmlessOrderInsideOfAShare) {
+  // Dropout belongs to a row's place in the batch.
+  expect_equal("share-order", "--double -n 2 --no-repeat -- --no-dropout");
+}
+
+TEST_F(Verify, HarmlessNamesPrintsAndFiles) {
+  expect_equal("threads,names,iostream,stderr,rename,sleep,extra-tensors");
+}
+
+TEST_F(Verify, HarmlessArithmetic) {
+  expect_equal(
+      "zero-in-place,loss-by-hand,not-contiguous,two-groups,clip-by-hand,"
+      "average-by-lerp,layers-by-hand,sum-in-tensor,retain-graph,"
+      "weight-given");
+}
+
+TEST_F(Verify, HarmlessAveragingByHand) {
+  expect_equal("by-hand,extra-forward,flush,zero-late");
+}
+
+TEST_F(Verify, HarmlessAveragingInAnotherOrder) {
+  expect_equal(
+      "reverse-averaging,divide-first", "--double -n 3 --no-repeat");
+}
+
+TEST_F(Verify, HarmlessAveragingInOneBuffer) {
+  expect_equal("flat-averaging");
+}
+
+// ---- Faults.
+
+TEST_F(Verify, NoAveraging) {
+  expect_reported(
+      "no-averaging",
+      "step 0: process 1 and process 0: the gradient of Linear#",
+      "they were not averaged");
+}
+
+TEST_F(Verify, OneGradientNotAveraged) {
+  expect_reported(
+      "one-not-averaged",
+      "step 0: process 1 and process 0: the gradient of Linear#1.bias [12]",
+      "they were not averaged");
+}
+
+TEST_F(Verify, SumForMean) {
+  expect_reported(
+      "sum-for-mean",
+      "step 0: the gradient of Linear#",
+      "all gradients are 2 times the original's, the number of processes");
+}
+
+TEST_F(Verify, SumForMeanOfThree) {
+  expect_reported(
+      "sum-for-mean",
+      "step 0: the gradient of Linear#",
+      "all gradients are 3 times the original's, the number of processes",
+      "--double -n 3 --no-repeat");
+}
+
+TEST_F(Verify, SumForMeanInFloat) {
+  expect_reported(
+      "sum-for-mean",
+      "step 0: the gradient of Linear#",
+      "all gradients are 2 times the original's",
+      "-n 2 --no-repeat");
+}
+
+TEST_F(Verify, LossTimesTheNumberOfProcesses) {
+  expect_reported(
+      "loss-times-n",
+      "step 0: the loss",
+      "the loss is the number of processes times the original's");
+}
+
+TEST_F(Verify, LastBatchWeighedWrongly) {
+  expect_reported(
+      "last-batch",
+      "step 4: the gradient of Linear#",
+      "it is the first batch with fewer rows (5)");
+}
+
+TEST_F(Verify, WeighedBehindTheBatchNorm) {
+  // Its gradients come from other processes' rows, too.
+  expect_reported(
+      "weigh-later",
+      "step 0: the gradient of Linear#",
+      "they are weighted wrongly",
+      "--double -n 3 --no-repeat");
+}
+
+TEST_F(Verify, LastBatchFilledUpFromTheFirst) {
+  expect_reported(
+      "wrap-around",
+      "step 4: the loss",
+      "this batch holds other samples");
+}
+
+TEST_F(Verify, LastBatchLeftOut) {
+  expect_reported(
+      "drop-last",
+      "step 4: the loss",
+      "do not call backward equally often (15 and 12 times)");
+}
+
+TEST_F(Verify, LocalMetricPrinted) {
+  expect_reported(
+      "local-metric",
+      "what is printed differs in line 1: number 2",
+      "a metric that is computed from one process's part");
+}
+
+TEST_F(Verify, MetricNotGathered) {
+  expect_reported(
+      "missing-gather",
+      "what is printed differs in line 1: number 3",
+      "a metric that is computed from one process's part");
+}
+
+TEST_F(Verify, MetricRoundedToFloat) {
+  expect_reported(
+      "float-metric",
+      "what is printed differs in line 1: number 2",
+      "only what is printed differs");
+}
+
+TEST_F(Verify, MissingBroadcast) {
+  expect_reported(
+      "missing-broadcast",
+      "step 0: process 1 and process 0: Linear#1.weight [12, 4] before the step",
+      "they were not broadcast");
+}
+
+TEST_F(Verify, ClipBeforeAveraging) {
+  expect_reported(
+      "clip-before-averaging",
+      "step 0: the gradient of Linear#",
+      "before they are averaged (clipping, scaling)");
+}
+
+TEST_F(Verify, ClipWithAnotherBound) {
+  expect_reported(
+      "other-bound",
+      "step 1: Linear#1.weight [12, 4] before the step",
+      "the update is 2 times the original's");
+}
+
+TEST_F(Verify, OtherSeed) {
+  expect_reported("other-seed", "step 0: Linear#", "another seed");
+}
+
+TEST_F(Verify, OtherOrderOfData) {
+  expect_reported(
+      "order",
+      "step 5: the loss",
+      "holds other samples or is in another order");
+}
+
+TEST_F(Verify, OtherOrderOfDataOnOneProcess) {
+  expect_reported(
+      "rank-order",
+      "step 0: the loss",
+      "holds other samples or is in another order");
+}
+
+TEST_F(Verify, OtherDropoutOnOneProcess) {
+  expect_reported("rank-noise", "step 0: the loss", "(dropout, noise)");
+}
+
+TEST_F(Verify, LeftInEvaluationMode) {
+  expect_reported("eval-mode", "step 5: the loss", "evaluation mode");
+}
+
+TEST_F(Verify, DataRoundedToFloat) {
+  expect_reported(
+      "float-data", "step 0: the loss", "something is computed in float32");
+}
+
+TEST_F(Verify, GradientsNotCleared) {
+  expect_reported(
+      "kept-gradients",
+      "step 3: the gradient of Linear#",
+      "zero_grad() is missing");
+}
+
+TEST_F(Verify, SkippedStep) {
+  expect_reported(
+      "skipped-step",
+      "step 8: Linear#",
+      "after backward 7, whose gradients are equal, the migrated program does "
+      "not update its parameters: optimizer.step() was skipped");
+}
+
+TEST_F(Verify, ScheduleStepsOnceForEachProcess) {
+  expect_reported(
+      "schedule-per-process",
+      "step 11: Linear#",
+      "the update is 0.5 times the original's: the learning rate");
+}
+
+TEST_F(Verify, OtherOptions) {
+  expect_reported(
+      "other-momentum",
+      "step 2: Linear#",
+      "the updates differ: clipping, the optimizer's options");
+}
+
+TEST_F(Verify, FrozenParameter) {
+  expect_reported(
+      "frozen",
+      "step 1: Linear#2.bias [1] before the step",
+      "the migrated program does not update Linear#2.bias [1]");
+}
+
+TEST_F(Verify, DetachedLayers) {
+  expect_reported(
+      "detached",
+      "step 1: BatchNorm1d#1.weight [12] before the step",
+      "backward 0 of the migrated program does not reach Linear#1.weight [12, 4]");
+}
+
+TEST_F(Verify, LocalBuffer) {
+  expect_reported(
+      "local-buffer",
+      "after all 15 steps: the final value of Net#1.mean [4]",
+      "the buffers of process 1 are not those of process 0");
+}
+
+TEST_F(Verify, LocalBufferOfAnotherProcess) {
+  expect_reported(
+      "rank-buffer",
+      "after all 15 steps: the final value of Net#1.mean [4]",
+      "the buffers of process 1 are not those of process 0");
+}
+
+TEST_F(Verify, AverageOfTheModelOnOneProcess) {
+  expect_reported(
+      "local-average",
+      "process 1 and process 0: after all 15 steps: the final value of "
+      "Average#1.weight [12, 4]",
+      "that no backward reaches");
+}
+
+TEST_F(Verify, AverageOfTheModelTwice) {
+  expect_reported(
+      "average-twice",
+      "after all 15 steps: the final value of Average#1.weight [12, 4]",
+      "that no backward reaches");
+}
+
+TEST_F(Verify, OneBackwardTooMany) {
+  expect_reported(
+      "backward-twice",
+      "step 10: ",
+      "do not call backward equally often (15 and 16 times)");
+}
+
+TEST_F(Verify, OneEpochTooFew) {
+  expect_reported(
+      "epoch-too-few",
+      "15 backward calls in the original, 10 in the migrated program",
+      "the migrated program stops early");
+}
+
+TEST_F(Verify, EverybodyPrints) {
+  expect_reported(
+      "everybody-prints",
+      "process 1 printed, too: epoch 0 loss",
+      "prints that are not restricted to the main process");
+}
+
+TEST_F(Verify, OtherText) {
+  expect_reported(
+      "other-text",
+      "3 lines in the original, 4 in the migrated program",
+      "only what is printed differs");
+}
+
+TEST_F(Verify, WrongFile) {
+  expect_reported(
+      "wrong-file", "the file net.pt: the tensor", "only what is written");
+}
+
+TEST_F(Verify, MissingFile) {
+  expect_reported(
+      "missing-file",
+      "the file net.pt: only the original wrote it",
+      "only what is written");
+}
+
+TEST_F(Verify, ProgramThatFailsIsNotCompared) {
+  const auto outcome = verify("-n 2 --no-repeat", "process-stops");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("NOT COMPARED")) << outcome.text;
+  EXPECT_TRUE(outcome.says("with 2 processes failed with exit code"))
+      << outcome.text;
+}
+
+TEST_F(Verify, ProgramThatHangsIsEnded) {
+  const auto outcome = verify("-n 2 --no-repeat --timeout 8", "process-hangs");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("ran longer than --timeout allows"))
+      << outcome.text;
+}
+
+TEST_F(Verify, OriginalThatDoesNotRepeatIsNotCompared) {
+  const auto outcome = verify("-n 1 -- --random-seed");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("two runs of the original already differ, at step 0"))
+      << outcome.text;
+}
+
+TEST_F(Verify, ProgramThatLeavesByExitIsNotCompared) {
+  const auto outcome = verify("-n 1 --no-repeat -- --leave-early");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("ended without leaving main")) << outcome.text;
+}
+
+TEST_F(Verify, ProgramWithoutLibTorchIsNotCompared) {
+  const auto outcome = shell(
+      ACCEL_EXECUTABLE
+      " verify --original /bin/true --migrated /bin/true -n 1");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("process 0 was not recorded")) << outcome.text;
+}
+
+TEST_F(Verify, SeedComesFromOutsideWhereThereIsNone) {
+  const auto outcome = verify("--double -n 1,2 -- --no-seed");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+}
+
+TEST_F(Verify, TimesAreNotCompared) {
+  const auto outcome = verify("--double -n 2 -- --clock");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("were not compared: 1"))
+      << outcome.text;
+}
+
+TEST_F(Verify, MaxStepsEndsBothPrograms) {
+  const auto outcome = verify("--double -n 1,2 --no-repeat --max-steps 7");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("2 processes   equal  7 steps")) << outcome.text;
+}
+
+TEST_F(Verify, MaxStepsBeforeTheFaultIsEqual) {
+  EXPECT_EQ(
+      verify("--double -n 2 --no-repeat --max-steps 4", "last-batch").status, 0);
+}
+
+TEST_F(Verify, RecordingChangesNothing) {
+  const auto plain = shell(ACCEL_ORIGINAL);
+  const auto traced = shell(
+      "ACCEL_TRACE_DIRECTORY=. LD_PRELOAD=" ACCEL_TRACE_LIBRARY
+      " " ACCEL_ORIGINAL);
+  EXPECT_EQ(plain.status, 0) << plain.text;
+  EXPECT_EQ(traced.status, 0) << traced.text;
+  EXPECT_NE(plain.text, "");
+  EXPECT_EQ(plain.text, traced.text);
+  EXPECT_TRUE(fs::exists(folder_ / "rank-0.trace"));
+}
+
+TEST_F(Verify, ReportIsOnePageThatNeedsNothingElse) {
+  const auto outcome = verify(
+      "--double -n 1,2 --no-repeat --report page.html", "last-batch");
+  EXPECT_EQ(outcome.status, 1) << outcome.text;
+  const std::string page = read("page.html");
+  for (const char* part :
+       {"<!doctype html>", "prefers-color-scheme: dark", "<svg",
+        "differs from step 4", "Linear#1.weight [12, 4]", "net.pt",
+        "epoch 2 loss", "</html>"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  for (const char* part : {"<script", "http:", "https:", "src=", "{{"}) {
+    EXPECT_EQ(page.find(part), std::string::npos) << part;
+  }
+}
+
+TEST_F(Verify, LeavesTheWorkingDirectoryAlone) {
+  std::ofstream(folder_ / "data.txt") << "mine\n";
+  const auto outcome = verify("-n 2 --no-repeat");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_)) {
+    ++count;
+  }
+  EXPECT_EQ(count, 1u);
+  EXPECT_EQ(read("data.txt"), "mine\n");
+}
+
+TEST_F(Verify, SaysWhatIsMissing) {
+  const auto outcome = shell(ACCEL_EXECUTABLE " verify --original a");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("--migrated is missing")) << outcome.text;
+}
+
+} // namespace

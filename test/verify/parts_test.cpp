@@ -1,0 +1,347 @@
+// The parts of `accel verify` that need no programs: texts, numbers, files,
+// tolerances, traces.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <stdexcept>
+
+#include "files_compare.h"
+#include "tensor_archive.h"
+#include "text_compare.h"
+#include "tolerance.h"
+#include "trace_compare.h"
+#include "trace_reader.h"
+#include "workplace.h"
+
+namespace accel::verify {
+namespace {
+
+namespace fs = std::filesystem;
+
+TextComparison compare(
+    const std::string& a, const std::string& b, double relative = 1e-9) {
+  return compare_texts(a, a, b, relative);
+}
+
+TEST(Texts, EqualTextsAreEqual) {
+  const auto result = compare("epoch 1 loss 0.25\n", "epoch 1 loss 0.25\n");
+  EXPECT_FALSE(result.different);
+  EXPECT_EQ(result.numbers, 2u);
+}
+
+TEST(Texts, TheLastPrintedDigitMayDifferWhereRoundingReachesIt) {
+  // Half of its worth is the part of it that rounding may be off: one of two.
+  const auto result =
+      compare("loss 1.23\nloss 1.25\n", "loss 1.24\nloss 1.25\n", 4e-3);
+  EXPECT_FALSE(result.different) << result.first;
+  EXPECT_EQ(result.last_digits, 1u);
+  EXPECT_TRUE(compare("loss 1.23\n", "loss 1.26\n", 4e-3).different);
+  EXPECT_FALSE(compare("1.23e-05\n", "1.24e-05\n", 4e-3).different);
+  EXPECT_TRUE(compare("1.23e-05\n", "1.23e-04\n", 4e-3).different);
+}
+
+TEST(Texts, TheLastPrintedDigitMayNotDifferWhereItDoesNot) {
+  const auto result =
+      compare("accuracy 0.93\nloss 0.5\n", "accuracy 0.92\nloss 0.5\n");
+  EXPECT_TRUE(result.different);
+  EXPECT_TRUE(result.only_numbers);
+  EXPECT_NE(result.first.find("line 1: number 1"), std::string::npos);
+  EXPECT_TRUE(compare("loss 0.5\n", "loss 0.6\n").different);
+}
+
+TEST(Texts, NineDigitsAreWithinRounding) {
+  EXPECT_FALSE(
+      compare("loss 0.123456789\n", "loss 0.12345679\n").different);
+  EXPECT_TRUE(
+      compare("loss 0.123456789\n", "loss 0.123456799\n").different);
+}
+
+TEST(Texts, WholeNumbersMayNot) {
+  const auto result = compare("341/360\n", "342/360\n");
+  EXPECT_TRUE(result.different);
+  EXPECT_TRUE(result.only_numbers);
+  EXPECT_EQ(result.first.substr(0, 16), "line 1: number 1");
+}
+
+TEST(Texts, DigitsInWordsAreWords) {
+  const auto result = compare("conv1 ok\n", "conv2 ok\n");
+  EXPECT_TRUE(result.different);
+  EXPECT_FALSE(result.only_numbers);
+}
+
+TEST(Texts, NanIsEqualOnlyToNan) {
+  EXPECT_FALSE(compare("loss nan\n", "loss nan\n").different);
+  EXPECT_TRUE(compare("loss nan\n", "loss 0.5\n").different);
+  EXPECT_TRUE(compare("loss 0.5\n", "loss nan\n").different);
+  EXPECT_TRUE(compare("loss inf\n", "loss -inf\n").different);
+  EXPECT_TRUE(compare("loss 1.5\n", "loss inf\n").different);
+  EXPECT_FALSE(compare("loss inf\n", "loss inf\n").different);
+}
+
+TEST(Texts, MoreLinesAreADifference) {
+  EXPECT_TRUE(compare("a\n", "a\nb\n").different);
+  EXPECT_TRUE(compare("a\nb\n", "a\n").different);
+}
+
+TEST(Texts, WhatTheOriginalDoesNotRepeatIsLeftOut) {
+  const auto result =
+      compare_texts("took 1.5 s, loss 0.25\n", "took 1.7 s, loss 0.25\n",
+                    "took 9.9 s, loss 0.25\n", 1e-9);
+  EXPECT_FALSE(result.different);
+  EXPECT_EQ(result.ignored_numbers, 1u);
+  EXPECT_TRUE(compare_texts("took 1.5 s, loss 0.25\n",
+                            "took 1.7 s, loss 0.25\n",
+                            "took 9.9 s, loss 0.75\n", 1e-9)
+                  .different);
+}
+
+TEST(Tolerances, GrowWithTheStepsAndStop) {
+  const Tolerance tolerance{1e-5, 1, 1e-2};
+  EXPECT_DOUBLE_EQ(tolerance.at(0), 1e-5);
+  EXPECT_DOUBLE_EQ(tolerance.at(9), 1e-4);
+  EXPECT_DOUBLE_EQ(tolerance.at(1000000), 1e-2);
+}
+
+TEST(Tolerances, PrecisionsAreOrdered) {
+  EXPECT_LT(tolerance_for(Dtype::kDouble).at(100),
+            tolerance_for(Dtype::kFloat).at(100));
+  EXPECT_LT(tolerance_for(Dtype::kFloat).at(100),
+            tolerance_for(Dtype::kBFloat16).at(100));
+  EXPECT_EQ(tolerance_for(Dtype::kDouble, {0.5, 2.0}).at(0), 0.5);
+}
+
+TEST(Tolerances, DistanceOfValuesThatAreNoNumbers) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(distance(nan, nan), 0);
+  EXPECT_TRUE(std::isinf(distance(nan, 1.0)));
+  EXPECT_EQ(distance(1.0, 1.5), 0.5);
+}
+
+std::string safetensors(const std::string& header, const std::string& data) {
+  const uint64_t size = header.size();
+  std::string bytes(reinterpret_cast<const char*>(&size), sizeof(size));
+  return bytes + header + data;
+}
+
+TEST(Safetensors, AreRead) {
+  const float values[] = {1.5f, -2.0f};
+  const std::string data(reinterpret_cast<const char*>(values), 8);
+  const auto tensors = read_safetensors(safetensors(
+      R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", data));
+  ASSERT_TRUE(tensors);
+  EXPECT_EQ(tensors->at("w").values, (std::vector<double>{1.5, -2.0}));
+}
+
+TEST(Safetensors, WithOffsetsOutsideOfTheFileAreNone) {
+  EXPECT_FALSE(read_safetensors(safetensors(
+      R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,9]}})",
+      "12345678")));
+  EXPECT_FALSE(read_safetensors(safetensors(
+      R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})",
+      "12345678")));
+  EXPECT_FALSE(read_safetensors("a text that is long enough"));
+  EXPECT_FALSE(read_safetensors(""));
+}
+
+TEST(Safetensors, HalfPrecisionIsDecoded) {
+  const uint16_t half[] = {0x3c00, 0xc000, 0x0001, 0x7c00};
+  const auto values =
+      decode_numbers("F16", reinterpret_cast<const char*>(half), 8);
+  ASSERT_TRUE(values);
+  EXPECT_EQ((*values)[0], 1.0);
+  EXPECT_EQ((*values)[1], -2.0);
+  EXPECT_EQ((*values)[2], std::ldexp(1.0, -24));
+  EXPECT_TRUE(std::isinf((*values)[3]));
+  const uint16_t brain[] = {0x3f80, 0xc000};
+  EXPECT_EQ(
+      *decode_numbers("BF16", reinterpret_cast<const char*>(brain), 4),
+      (std::vector<double>{1.0, -2.0}));
+}
+
+/// A folder that is removed at the end.
+class Folder : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "parts-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    path = pattern;
+  }
+  void TearDown() override {
+    fs::remove_all(path);
+  }
+  fs::path path;
+};
+
+class Files : public Folder {
+ protected:
+  /// Writes a file of two tensors into the folder of a run.
+  WrittenFiles write(
+      const std::string& run,
+      const std::vector<double>& weight,
+      const std::vector<double>& bias) {
+    const auto bytes = [](const std::vector<double>& values) {
+      return std::string(
+          reinterpret_cast<const char*>(values.data()), 8 * values.size());
+    };
+    fs::create_directories(path / run);
+    const std::string end = std::to_string(8 * weight.size());
+    std::ofstream(path / run / "f", std::ios::binary) << safetensors(
+        R"({"w":{"dtype":"F64","shape":[)" + std::to_string(weight.size()) +
+            R"(],"data_offsets":[0,)" + end +
+            R"(]},"b":{"dtype":"F64","shape":[)" +
+            std::to_string(bias.size()) + R"(],"data_offsets":[)" + end + "," +
+            std::to_string(8 * (weight.size() + bias.size())) + "]}}",
+        bytes(weight) + bytes(bias));
+    return {path / run, {"f"}};
+  }
+  FilesComparison compare(
+      const std::vector<double>& weight,
+      const std::vector<double>& bias,
+      const std::vector<int64_t>& left_to_chance = {}) {
+    const auto original = write("original", {1, 2, 3}, {1e-14, 2});
+    return compare_files(
+        original,
+        original,
+        write("migrated", weight, bias),
+        1e-9,
+        left_to_chance);
+  }
+};
+
+TEST_F(Files, AreComparedAsTensors) {
+  EXPECT_FALSE(compare({1, 2, 3 + 1e-12}, {1e-14, 2}).different);
+  EXPECT_TRUE(compare({1, 2, 3 + 1e-6}, {1e-14, 2}).different);
+  EXPECT_TRUE(compare({1, 2}, {3, 1e-14}).different);
+}
+
+TEST_F(Files, AreLeftToChanceOnlyWhereTheTrainingIs) {
+  const std::string finding =
+      compare({1, 2, 3}, {5, 6}).files.at(0).finding;
+  EXPECT_NE(finding.find("tensor b differs"), std::string::npos) << finding;
+  const auto result = compare({1, 2, 3}, {5, 6}, {2});
+  EXPECT_FALSE(result.different);
+  EXPECT_EQ(result.files.at(0).left_out, "b");
+  EXPECT_TRUE(compare({1, 2, 4}, {5, 6}, {2}).different);
+  EXPECT_TRUE(compare({1, 2, 3}, {5, 6}, {3}).different);
+}
+
+class Workplaces : public Folder {};
+
+TEST_F(Workplaces, BeginWithTheUsersFilesAndKeepWhatIsWritten) {
+  fs::create_directories(path / "user/data");
+  fs::create_directories(path / "user/.git");
+  std::ofstream(path / "user/a.txt") << "a";
+  std::ofstream(path / "user/data/b.txt") << "b";
+  std::ofstream(path / "user/.git/c") << "c";
+  const Workplace workplace(path / "user", path / "runs/one/work");
+  EXPECT_TRUE(fs::exists(workplace.directory() / "data/b.txt"));
+  EXPECT_FALSE(fs::exists(workplace.directory() / ".git"));
+  EXPECT_TRUE(workplace.written().empty());
+
+  std::ofstream(workplace.directory() / "data/new.txt") << "new";
+  std::ofstream(workplace.directory() / "a.txt") << "changed";
+  EXPECT_EQ(workplace.written(),
+            (std::vector<std::string>{"a.txt", "data/new.txt"}));
+  std::ifstream mine(path / "user/a.txt");
+  std::string text;
+  mine >> text;
+  EXPECT_EQ(text, "a");
+}
+
+TEST_F(Workplaces, NoticeThatALargeFileWasWrittenTo) {
+  fs::create_directories(path / "user");
+  std::ofstream(path / "user/large") << "x";
+  fs::resize_file(path / "user/large", 17u << 20);
+  const Workplace workplace(path / "user", path / "runs/one/work");
+  EXPECT_TRUE(fs::is_symlink(workplace.directory() / "large"));
+  EXPECT_TRUE(workplace.damaged().empty());
+  std::ofstream(workplace.directory() / "large", std::ios::app) << "y";
+  EXPECT_EQ(workplace.damaged().size(), 1u);
+}
+
+class Traces : public Folder {
+ protected:
+  static void add(std::string& bytes, Record type, const std::string& content) {
+    const uint64_t size = content.size();
+    bytes += static_cast<char>(type);
+    bytes.append(reinterpret_cast<const char*>(&size), sizeof(size));
+    bytes += content;
+  }
+  std::string example() {
+    std::string bytes(kTraceMagic, sizeof(kTraceMagic));
+    add(bytes, Record::kInfo, R"({"rank": 1, "world_size": 2})");
+    Encoder encoder;
+    encoder.add(7.5)
+        .add(Dtype::kDouble)
+        .add(uint32_t{kGlobal})
+        .add(int64_t{16})
+        .add(uint32_t{0});
+    add(bytes, Record::kBackward, encoder.bytes());
+    add(bytes, Record::kEnd, "");
+    return bytes;
+  }
+  Trace read(const std::string& bytes) {
+    std::ofstream(path / "t", std::ios::binary) << bytes;
+    return read_trace((path / "t").string());
+  }
+};
+
+TEST_F(Traces, AreRead) {
+  const Trace trace = read(example());
+  EXPECT_EQ(trace.rank, 1);
+  ASSERT_EQ(trace.backwards.size(), 1u);
+  EXPECT_EQ(trace.backwards[0].loss, 7.5);
+  EXPECT_EQ(trace.backwards[0].rows, 16);
+  EXPECT_TRUE(trace.complete);
+}
+
+TEST_F(Traces, OfAKilledProgramKeepWhatIsWhole) {
+  const std::string all = example();
+  // Without the end, and with a part of the backward.
+  const Trace trace = read(all.substr(0, all.size() - 12));
+  EXPECT_EQ(trace.rank, 1);
+  EXPECT_TRUE(trace.backwards.empty());
+  EXPECT_FALSE(trace.complete);
+}
+
+TEST_F(Traces, OfAnotherKindAreRefused) {
+  EXPECT_THROW(read("something else"), std::runtime_error);
+}
+
+TracedTensor tensor(uint32_t id, const std::string& name, double value) {
+  TracedTensor result;
+  result.id = id;
+  result.name = name;
+  result.sizes = {4};
+  result.initial = {value, {value, value}};
+  return result;
+}
+
+TEST(Pairs, EqualValuesGoTogetherWhateverTheOrder) {
+  Trace a;
+  Trace b;
+  a.tensors = {tensor(0, "x", 1), tensor(1, "y", 2)};
+  b.tensors = {tensor(0, "y", 2), tensor(1, "x", 1)};
+  const auto pairs = pair_tensors(a, b);
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0].second->name, "x");
+  EXPECT_EQ(pairs[1].second->name, "y");
+}
+
+TEST(Pairs, OtherSizesNeverDo) {
+  Trace a;
+  Trace b;
+  a.tensors = {tensor(0, "x", 1)};
+  b.tensors = {tensor(0, "x", 1)};
+  b.tensors[0].sizes = {5};
+  EXPECT_TRUE(pair_tensors(a, b).empty());
+}
+
+} // namespace
+} // namespace accel::verify

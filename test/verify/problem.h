@@ -1,0 +1,82 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+/// What the original and the migrated test program have in common: the model,
+/// the data and the sizes. 69 rows in batches of 16: the fifth batch of each
+/// epoch has 5 rows.
+namespace problem {
+
+constexpr int64_t kRows = 69;
+constexpr int64_t kBatch = 16;
+constexpr int64_t kBatches = 5;
+constexpr int kEpochs = 3;
+constexpr double kRate = 0.1;
+constexpr double kMomentum = 0.9;
+/// Small enough that the first gradients are clipped.
+constexpr double kMaxNorm = 0.2;
+
+/// A small network with batch norm and dropout that also keeps a running mean
+/// of its inputs. Users of it update that buffer.
+struct Net : torch::nn::Module {
+  explicit Net(double dropout) {
+    hidden = register_module("hidden", torch::nn::Linear(4, 12));
+    norm = register_module("norm", torch::nn::BatchNorm1d(12));
+    drop = register_module("drop", torch::nn::Dropout(dropout));
+    output = register_module("output", torch::nn::Linear(12, 1));
+    mean = register_buffer("mean", torch::zeros({4}));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    return output->forward(
+        drop->forward(norm->forward(torch::tanh(hidden->forward(x)))));
+  }
+
+  void update_mean(const torch::Tensor& batch_mean) {
+    const torch::NoGradGuard no_grad;
+    mean.mul_(0.9).add_(batch_mean, 0.1);
+  }
+
+  torch::nn::Linear hidden{nullptr}, output{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::Dropout drop{nullptr};
+  torch::Tensor mean;
+};
+
+/// A moving average of a layer's weights, which no backward reaches.
+struct Average : torch::nn::Module {
+  explicit Average(
+      const torch::nn::Linear& layer, const std::string& name = "weight") {
+    weight = register_parameter(
+        name, layer->weight.detach().clone(), /*requires_grad=*/false);
+  }
+  void follow(const torch::Tensor& other) {
+    const torch::NoGradGuard no_grad;
+    weight.mul_(0.8).add_(other, 0.2);
+  }
+  torch::Tensor weight;
+};
+
+struct Data {
+  Data() {
+    inputs = torch::randn({kRows, 4});
+    targets = torch::sin(inputs.sum(1, /*keepdim=*/true));
+  }
+  torch::Tensor inputs, targets;
+};
+
+inline void save(const torch::nn::Module& module, const std::string& path) {
+  torch::serialize::OutputArchive archive;
+  module.save(archive);
+  archive.save_to(path);
+}
+
+inline double dropout_of(const std::set<std::string>& flags) {
+  return flags.count("--no-dropout") != 0 ? 0 : 0.25;
+}
+
+} // namespace problem
