@@ -244,6 +244,7 @@ TextComparison compare_texts(
     const std::string& migrated,
     double relative) {
   TextComparison result;
+  result.same_bytes = original == migrated;
   const auto a = lines_of(original);
   const auto again = lines_of(repeat);
   const auto b = lines_of(migrated);

@@ -24,6 +24,7 @@ struct TextComparison {
   size_t ignored_numbers = 0;
   /// Numbers that differ by one in the last digit, which rounding can explain.
   size_t last_digits = 0;
+  bool same_bytes = false;
   bool different = false;
   /// Only numbers differ, in the first line that does.
   bool only_numbers = false;

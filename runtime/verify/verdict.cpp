@@ -64,6 +64,10 @@ double final_tolerance(const TraceComparison& trace) {
   return trace.tolerance.at(trace.backwards_original);
 }
 
+std::string counted(size_t count, const std::string& what) {
+  return std::to_string(count) + what + (count == 1 ? "" : "s");
+}
+
 std::string event_text(const Event& event, uint64_t steps) {
   const std::string who = event.between_processes
       ? "process " + std::to_string(event.rank) + " and process 0: "
@@ -157,8 +161,8 @@ void judge_texts(
   }
   if (verdict.text.last_digits > 0) {
     verdict.notes.push_back(
-        std::to_string(verdict.text.last_digits) +
-        " printed numbers differ by one in the last digit, which is rounding");
+        "differ by one in the last digit, which rounding explains: " +
+        counted(verdict.text.last_digits, " printed number"));
   }
   if (verdict.text.ignored_numbers > 0) {
     verdict.notes.push_back(
@@ -282,8 +286,9 @@ std::string summary(const Verdict& verdict) {
       short_number(trace.largest_loss()) + ", gradients " +
       short_number(trace.largest_gradient()) + ", final parameters " +
       short_number(trace.largest_final()) + "; " +
-      std::to_string(verdict.text.numbers) + " printed numbers, " +
-      std::to_string(verdict.files.files.size()) + " files";
+      counted(verdict.text.numbers, " printed number") + ", " +
+      counted(verdict.files.files.size(), " file") +
+      (verdict.text.same_bytes ? "; the same bytes printed" : "");
 }
 
 } // namespace accel::verify

@@ -1,7 +1,7 @@
 """Compares what two runs of a program printed, number by number.
 
 The texts between the numbers must be equal; the numbers are compared as
-numbers. Used by the end-to-end tests and by scripts/demo.
+numbers. Used by the end-to-end tests.
 """
 
 import math
