@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <sstream>
 
 #include "report_plot.h"
@@ -64,7 +65,14 @@ const char* word_of(Outcome outcome) {
 
 std::string command_of(const VerifyOptions& options) {
   std::string text = "accel verify --original " + options.original +
-      " --migrated " + options.migrated + (options.to_double ? " --double" : "");
+      " --migrated " + options.migrated + " --num-processes ";
+  for (size_t i = 0; i < options.processes.size(); ++i) {
+    text += (i == 0 ? "" : ",") + std::to_string(options.processes[i]);
+  }
+  text += options.to_double ? " --double" : "";
+  if (options.max_steps != 0) {
+    text += " --max-steps " + std::to_string(options.max_steps);
+  }
   text += options.arguments.empty() ? "" : " --";
   for (const auto& argument : options.arguments) {
     text += " " + argument;
@@ -108,6 +116,13 @@ void write_text(std::ostream& out, const TextComparison& text) {
   out << "</details>\n";
 }
 
+/// Three digits, and no exponent for what is neither large nor small.
+std::string size_text(double size) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g", size);
+  return text;
+}
+
 void write_tensors(std::ostream& out, const TraceComparison& trace) {
   auto rows = trace.tensors;
   std::stable_sort(rows.begin(), rows.end(), [](auto& a, auto& b) {
@@ -128,13 +143,15 @@ void write_tensors(std::ostream& out, const TraceComparison& trace) {
         << (row.undetermined ? " class=\"ignored\"" : "") << "><td><code>"
         << escape(row.name) << "</code>"
         << (row.kind == TensorKind::kBuffer ? " buffer" : "")
-        << "</td><td class=\"number\">" << short_number(row.size)
+        << "</td><td class=\"number\">" << size_text(row.size)
         << "</td><td class=\"number\">" << short_number(row.initial)
         << "</td><td class=\"number\">" << number(row.gradient)
         << "</td><td class=\"number\">" << number(row.final) << "</td><td>"
         << (row.undetermined ? "left to chance: no gradient but rounding"
-                : row.first_step ? std::to_string(*row.first_step)
-                                 : "")
+                : !row.first_step ? ""
+                : *row.first_step < trace.steps.size()
+                ? std::to_string(*row.first_step)
+                : "the end")
         << "</td></tr>\n";
   }
   out << "</tbody></table></div>\n"
@@ -147,7 +164,7 @@ void write_files(std::ostream& out, const FilesComparison& files) {
     return;
   }
   out << "<h3>Files that were written</h3>\n<div class=\"scroll\"><table>"
-         "<thead><tr><th>file</th><th>compared as</th><th></th></tr></thead>"
+         "<thead><tr><th>file</th><th>compared as</th><th>result</th></tr></thead>"
          "<tbody>\n";
   for (size_t i = 0; i < std::min(files.files.size(), kMostRows); ++i) {
     const auto& file = files.files[i];
@@ -176,7 +193,8 @@ void write_plots(std::ostream& out, const TraceComparison& trace) {
   if (trace.first && trace.first->step < trace.steps.size()) {
     first = trace.first->step;
   }
-  out << "<div class=\"plots\">\n<figure>" << plot({original, migrated}, false, first)
+  out << "<div class=\"plots\">\n<figure>"
+      << plot({original, migrated}, false, first)
       << "<figcaption><b>Loss at each backward call</b>"
          "<span class=\"key original\">original</span>"
          "<span class=\"key migrated\">migrated</span></figcaption></figure>\n"
@@ -234,14 +252,14 @@ std::string make_report(const Result& result) {
     body << "<div class=\"card\"><p>" << escape(result.obstacle)
          << "</p></div>\n";
   } else {
-    body << "<div class=\"scroll\"><table><thead><tr><th>migrated program with"
-            "</th><th></th><th></th></tr></thead><tbody>\n";
+    body << "<table class=\"overview\"><caption>The migrated program with"
+            "</caption><tbody>\n";
     for (const auto& verdict : result.verdicts) {
       body << "<tr><td>" << processes_of(verdict) << "</td><td class=\"word "
            << class_of(verdict.outcome) << "\">" << word_of(verdict.outcome)
            << "</td><td>" << escape(summary(verdict)) << "</td></tr>\n";
     }
-    body << "</tbody></table></div>\n";
+    body << "</tbody></table>\n";
     for (const auto& verdict : result.verdicts) {
       if (verdict.trace) {
         body << "<p class=\"quiet\">Computed in "

@@ -63,7 +63,7 @@ inline __attribute__((always_inline)) void add_groups(
 }
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define ACCEL_CLONES __attribute__((target_clones("default", "avx2")))
+#define ACCEL_CLONES __attribute__((target_clones("default", "arch=haswell")))
 #else
 #define ACCEL_CLONES
 #endif
