@@ -1,0 +1,125 @@
+#pragma once
+
+#include <accel/checkpoint/safetensors.h>
+#include <accel/export.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Checkpoint directories that are complete or not there (docs/checkpoints.md).
+namespace accel::checkpoint {
+
+/// The processes that save or load together. As it stands: one process.
+struct Processes {
+  int64_t rank = 0;
+  int64_t size = 1;
+  /// Gives every process the texts of all processes, by rank. Every process
+  /// calls it equally often. Called a few times for each save and load.
+  std::function<std::vector<std::string>(const std::string&)> exchange =
+      [](const std::string& text) { return std::vector<std::string>{text}; };
+
+  bool main() const {
+    return rank == 0;
+  }
+};
+
+/// Runs `work` and tells all processes how it went: where it has thrown in any
+/// of them, all of them throw, naming the process and its error.
+ACCEL_API void run_together(
+    const Processes& processes,
+    const std::string& what,
+    const std::function<void()>& work);
+
+/// A file of a checkpoint as the manifest has it.
+struct FileRecord {
+  /// Relative to the checkpoint, with '/'.
+  std::string name;
+  uint64_t size = 0;
+  /// XXH64 of the content; `xxhsum -H64` prints the same.
+  uint64_t checksum = 0;
+};
+
+/// `manifest.json`, which only a complete checkpoint has.
+struct ACCEL_API Manifest {
+  /// How many processes have written it.
+  int64_t world_size = 1;
+  std::vector<FileRecord> files;
+
+  /// Null where there is no such file.
+  const FileRecord* find(const std::string& name) const;
+};
+
+/// Where one process writes its files of a checkpoint.
+class ACCEL_API CheckpointFiles {
+ public:
+  explicit CheckpointFiles(std::string directory);
+
+  /// The temporary directory, for code that writes files of its own. What lies
+  /// there when all processes are done becomes part of the checkpoint.
+  const std::string& directory() const {
+    return directory_;
+  }
+  void write_tensors(const std::string& name, const StateDict& tensors);
+  void write_bytes(const std::string& name, const std::string& bytes);
+
+  const std::vector<FileRecord>& written() const {
+    return written_;
+  }
+
+ private:
+  std::string directory_;
+  std::vector<FileRecord> written_;
+};
+
+/// Writes a checkpoint: every process lets `write` put its files into a
+/// temporary directory beside `directory`; when all are done and everything is
+/// synced to the disk, the main process adds the manifest and renames. Until
+/// then, and when anything fails or the process is killed, an earlier
+/// checkpoint of that name stays as it is.
+///
+/// *All processes call it*, and all throw when one fails. The directory must be
+/// one that they all see. An earlier checkpoint of that name is replaced, with
+/// files that others have put there carried over; a directory that holds
+/// something else is refused.
+ACCEL_API void write_checkpoint(
+    const std::string& directory,
+    const Processes& processes,
+    const std::function<void(CheckpointFiles&)>& write);
+
+/// How thoroughly a checkpoint is looked at.
+enum class Verify {
+  /// The manifest, and that every file is there with its size.
+  kSizes,
+  /// The content of every file as well.
+  kChecksums,
+};
+
+/// Checks a checkpoint and returns its manifest; throws `c10::Error` naming the
+/// file and what is wrong with it. Files beyond the manifest are ignored.
+ACCEL_API Manifest verify_checkpoint(
+    const std::string& directory, Verify verify = Verify::kChecksums);
+
+/// Automatic naming: `root`/checkpoint_{i}.
+ACCEL_API std::string checkpoint_path(const std::string& root, int64_t index);
+
+/// One more than the largest number in use in `root`, complete or not; 0 where
+/// there is none. So a resumed run goes on counting.
+ACCEL_API int64_t next_checkpoint_index(const std::string& root);
+
+/// The complete checkpoint with the largest number; empty where there is none.
+/// Directories without a valid manifest, or with missing files, do not count.
+ACCEL_API std::optional<std::string> newest_checkpoint(
+    const std::string& root, Verify verify = Verify::kSizes);
+
+/// Removes all but the newest `total_limit` complete checkpoints and what
+/// interrupted saves have left, and returns the names of the checkpoints that
+/// it removed. Directories that are no complete checkpoints of ours are neither
+/// counted nor touched. To be called after a save, by one process;
+/// `total_limit` is at least 1, so that the newest always stays.
+ACCEL_API std::vector<std::string> prune_checkpoints(
+    const std::string& root, int64_t total_limit);
+
+} // namespace accel::checkpoint

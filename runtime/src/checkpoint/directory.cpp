@@ -1,0 +1,364 @@
+#include <accel/checkpoint/directory.h>
+
+#include "checkpoint/directory_lock.h"
+#include "checkpoint/files.h"
+#include "checkpoint/json.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors_write.h"
+#include "checkpoint/together.h"
+
+#include <c10/util/Exception.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+namespace fs = std::filesystem;
+
+namespace accel::checkpoint {
+
+namespace {
+
+/// The directory itself, not a link to it: only that can be replaced.
+std::string real_path(const std::string& directory) {
+  TORCH_CHECK(!directory.empty(), "A checkpoint needs a directory");
+  fs::path path = fs::weakly_canonical(fs::absolute(directory));
+  if (!path.has_filename()) {
+    path = path.parent_path();
+  }
+  TORCH_CHECK(
+      path.has_filename(), in_quotes(directory), " cannot be a checkpoint");
+  return path.string();
+}
+
+/// Where the old directory waits on file systems that cannot exchange two
+/// names; there only while this process is between two renames.
+std::string previous_path(const std::string& directory) {
+  const fs::path path(directory);
+  return (path.parent_path() / ("." + path.filename().string() + ".previous"))
+      .string();
+}
+
+/// Throws unless `target` is free, empty or a checkpoint of ours.
+void check_replaceable(const std::string& target) {
+  if (!fs::exists(target)) {
+    return;
+  }
+  TORCH_CHECK(
+      fs::is_directory(target),
+      "Cannot save a checkpoint as ",
+      in_quotes(target),
+      ": there is a file of that name");
+  TORCH_CHECK(
+      fs::is_empty(target) || fs::exists(fs::path(target) / kManifest),
+      "Cannot save a checkpoint as ",
+      in_quotes(target),
+      ": the directory holds something else (there is no ",
+      kManifest,
+      "). Choose another name.");
+  if (!fs::is_empty(target)) {
+    read_manifest(target);
+  }
+}
+
+Descriptor begin_directory(const std::string& target) {
+  const std::string temporary = temporary_path(target);
+  const std::string previous = previous_path(target);
+  if (!fs::exists(target) && fs::exists(previous)) {
+    rename_path(previous, target);
+  }
+  check_replaceable(target);
+  std::error_code error;
+  fs::create_directories(parent_path(target), error);
+  TORCH_CHECK(
+      !error,
+      "Cannot make the directory ",
+      in_quotes(parent_path(target)),
+      ": ",
+      error.message());
+  if (fs::exists(temporary)) {
+    TORCH_CHECK(
+        !is_in_use(temporary),
+        "Another process is saving the checkpoint ",
+        in_quotes(target),
+        " right now");
+    fs::remove_all(temporary);
+  }
+  fs::create_directory(temporary, error);
+  TORCH_CHECK(
+      !error,
+      "Cannot make the directory ",
+      in_quotes(temporary),
+      ": ",
+      error.message());
+  auto lock = lock_directory(temporary);
+  TORCH_CHECK(
+      lock,
+      "Another process is saving the checkpoint ",
+      in_quotes(target),
+      " right now");
+  return std::move(*lock);
+}
+
+std::string records_text(const std::vector<FileRecord>& files) {
+  Json json = Json::array();
+  for (const auto& file : files) {
+    json.push_back({file.name, file.size, file.checksum});
+  }
+  return json.dump();
+}
+
+/// What the processes have written, checked against what is there.
+Manifest list_files(
+    const std::string& directory,
+    const std::vector<std::string>& records_of_all) {
+  std::map<std::string, FileRecord> files;
+  for (size_t rank = 0; rank < records_of_all.size(); ++rank) {
+    for (const Json& entry : Json::parse(records_of_all[rank])) {
+      FileRecord file{entry[0], entry[1], entry[2]};
+      TORCH_CHECK(
+          is_inner_path(file.name) && file.name != kManifest,
+          in_quotes(file.name),
+          " cannot be part of a checkpoint");
+      const fs::path path = fs::path(directory) / file.name;
+      std::error_code error;
+      const uint64_t size = fs::file_size(path, error);
+      TORCH_CHECK(
+          !error && size == file.size,
+          "Process ",
+          rank,
+          " has written ",
+          file.size,
+          " bytes to ",
+          in_quotes(path.string()),
+          ", but the main process sees ",
+          error ? error.message() : std::to_string(size) + " bytes",
+          ". All processes must see the same directory.");
+      const std::string name = file.name;
+      TORCH_CHECK(
+          files.emplace(name, std::move(file)).second,
+          "Two processes have written ",
+          in_quotes(name));
+    }
+  }
+  // Files that the program's own code has put there.
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    const std::string name =
+        fs::relative(entry.path(), directory).generic_string();
+    if (entry.is_directory()) {
+      sync_directory(entry.path().string());
+    } else if (!files.count(name)) {
+      TORCH_CHECK(
+          entry.is_regular_file() && name != kManifest,
+          in_quotes(name),
+          " cannot be part of a checkpoint");
+      const Digest digest = digest_file(entry.path().string(), /*sync=*/true);
+      files[name] = {name, digest.size, digest.checksum};
+    }
+  }
+  Manifest manifest;
+  manifest.world_size = static_cast<int64_t>(records_of_all.size());
+  for (auto& [name, file] : files) {
+    manifest.files.push_back(std::move(file));
+  }
+  return manifest;
+}
+
+/// Files in the old checkpoint that are not part of it go on into the new one.
+void carry_over(const std::string& from, const std::string& to) {
+  const Manifest old = read_manifest(from);
+  for (const auto& entry : fs::recursive_directory_iterator(from)) {
+    const std::string name = fs::relative(entry.path(), from).generic_string();
+    const fs::path copy = fs::path(to) / name;
+    if (entry.is_directory() || name == kManifest || old.find(name) ||
+        fs::exists(fs::symlink_status(copy))) {
+      continue;
+    }
+    fs::create_directories(copy.parent_path());
+    std::error_code cannot_link;
+    fs::create_hard_link(entry.path(), copy, cannot_link);
+    if (cannot_link) {
+      fs::copy(entry.path(), copy, fs::copy_options::copy_symlinks);
+    }
+  }
+}
+
+void publish(const std::string& temporary, const std::string& target) {
+  const std::string parent = parent_path(target);
+  if (!fs::exists(target) || fs::is_empty(target)) {
+    rename_path(temporary, target);
+    sync_directory(parent);
+    return;
+  }
+  carry_over(target, temporary);
+  sync_directory(temporary);
+#ifdef RENAME_EXCHANGE
+  if (::renameat2(
+          AT_FDCWD,
+          temporary.c_str(),
+          AT_FDCWD,
+          target.c_str(),
+          RENAME_EXCHANGE) == 0) {
+    sync_directory(parent);
+    fs::remove_all(temporary);
+    return;
+  }
+  TORCH_CHECK(
+      errno == EINVAL || errno == ENOSYS || errno == ENOTSUP,
+      "Cannot replace ",
+      in_quotes(target),
+      ": ",
+      system_message(errno));
+#endif
+  const std::string previous = previous_path(target);
+  fs::remove_all(previous);
+  rename_path(target, previous);
+  rename_path(temporary, target);
+  sync_directory(parent);
+  fs::remove_all(previous);
+}
+
+} // namespace
+
+std::optional<Descriptor> lock_directory(const std::string& path) {
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  TORCH_CHECK(
+      fd.get() >= 0,
+      "Cannot open the directory ",
+      in_quotes(path),
+      ": ",
+      system_message(errno));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    TORCH_CHECK(
+        errno == EWOULDBLOCK,
+        "Cannot lock the directory ",
+        in_quotes(path),
+        ": ",
+        system_message(errno));
+    return std::nullopt;
+  }
+  return fd;
+}
+
+bool is_in_use(const std::string& path) {
+  return !lock_directory(path).has_value();
+}
+
+std::string locate_checkpoint(const std::string& directory) {
+  TORCH_CHECK(!directory.empty(), "A checkpoint needs a directory");
+  const std::string path = real_path(directory);
+  if (!fs::exists(path) && fs::exists(previous_path(path))) {
+    return previous_path(path);
+  }
+  TORCH_CHECK(
+      fs::is_directory(path),
+      "There is no checkpoint ",
+      in_quotes(directory),
+      fs::exists(path) ? ": it is a file" : ": there is no such directory");
+  TORCH_CHECK(
+      fs::exists(fs::path(path) / kManifest),
+      in_quotes(directory),
+      " is not a complete checkpoint: it has no ",
+      kManifest);
+  return path;
+}
+
+CheckpointFiles::CheckpointFiles(std::string directory)
+    : directory_(std::move(directory)) {}
+
+void CheckpointFiles::write_tensors(
+    const std::string& name, const StateDict& tensors) {
+  const Digest digest =
+      write_safetensors(tensors, (fs::path(directory_) / name).string());
+  written_.push_back({name, digest.size, digest.checksum});
+}
+
+void CheckpointFiles::write_bytes(
+    const std::string& name, const std::string& bytes) {
+  const Digest digest =
+      write_text((fs::path(directory_) / name).string(), bytes);
+  written_.push_back({name, digest.size, digest.checksum});
+}
+
+void write_checkpoint(
+    const std::string& directory,
+    const Processes& processes,
+    const std::function<void(CheckpointFiles&)>& write) {
+  const std::string target = real_path(directory);
+  const std::string temporary = temporary_path(target);
+  const std::string what = "Saving the checkpoint " + in_quotes(target);
+  Descriptor lock;
+  run_together(processes, what, [&] {
+    if (processes.main()) {
+      lock = begin_directory(target);
+    }
+  });
+  try {
+    const auto records = gather_results(processes, what, [&] {
+      CheckpointFiles files(temporary);
+      write(files);
+      return records_text(files.written());
+    });
+    run_together(processes, what, [&] {
+      if (processes.main()) {
+        const Manifest manifest = list_files(temporary, records);
+        write_text(
+            (fs::path(temporary) / kManifest).string(),
+            manifest_text(manifest));
+        sync_directory(temporary);
+        publish(temporary, target);
+      }
+    });
+  } catch (...) {
+    if (processes.main()) {
+      std::error_code ignored;
+      fs::remove_all(temporary, ignored);
+    }
+    throw;
+  }
+}
+
+Manifest verify_checkpoint(const std::string& directory, Verify verify) {
+  const std::string path = locate_checkpoint(directory);
+  Manifest manifest = read_manifest(path);
+  for (const auto& file : manifest.files) {
+    const std::string name = (fs::path(path) / file.name).string();
+    std::error_code error;
+    const uint64_t size = fs::file_size(name, error);
+    TORCH_CHECK(
+        !error,
+        "The checkpoint ",
+        in_quotes(directory),
+        " is damaged: ",
+        in_quotes(file.name),
+        ": ",
+        error.message());
+    TORCH_CHECK(
+        size == file.size,
+        "The checkpoint ",
+        in_quotes(directory),
+        " is damaged: ",
+        in_quotes(file.name),
+        " has ",
+        size,
+        " bytes instead of ",
+        file.size);
+    if (verify == Verify::kChecksums) {
+      TORCH_CHECK(
+          digest_file(name).checksum == file.checksum,
+          "The checkpoint ",
+          in_quotes(directory),
+          " is damaged: the content of ",
+          in_quotes(file.name),
+          " is not what was saved (its checksum differs)");
+    }
+  }
+  return manifest;
+}
+
+} // namespace accel::checkpoint

@@ -1,0 +1,204 @@
+#include "checkpoint/load_plan.h"
+
+#include "checkpoint/files.h"
+#include "checkpoint/safetensors_write.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <sstream>
+#include <unordered_map>
+
+namespace accel::checkpoint {
+
+namespace {
+
+/// "  'a'\n  'b'\n" and how many more there are.
+std::string listed(const std::vector<std::string>& lines) {
+  constexpr size_t kMost = 20;
+  std::string text;
+  for (size_t i = 0; i < lines.size() && i < kMost; ++i) {
+    text += "\n  " + lines[i];
+  }
+  if (lines.size() > kMost) {
+    text += "\n  … and " + std::to_string(lines.size() - kMost) + " more";
+  }
+  return text;
+}
+
+std::string describe(at::ScalarType dtype, at::IntArrayRef shape) {
+  std::ostringstream text;
+  text << dtype << " " << shape;
+  return text.str();
+}
+
+std::vector<std::string> all_in_quotes(const std::vector<std::string>& names) {
+  std::vector<std::string> result;
+  for (const auto& name : names) {
+    result.push_back(in_quotes(name));
+  }
+  return result;
+}
+
+/// NaNs are equal to themselves.
+bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.detach().cpu().contiguous();
+  const at::Tensor y = b.detach().cpu().contiguous();
+  return x.nbytes() == y.nbytes() &&
+         (x.nbytes() == 0 ||
+          std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0);
+}
+
+/// The names of one and the same tensor.
+struct Group {
+  at::Tensor tensor;
+  std::vector<std::string> names;
+};
+
+std::vector<Group> group_by_tensor(const StateDict& target) {
+  std::vector<Group> groups;
+  std::unordered_multimap<const void*, size_t> by_data;
+  for (const auto& item : target) {
+    const at::Tensor& tensor = item.value();
+    const void* data = tensor.has_storage() && tensor.numel() > 0
+                           ? tensor.const_data_ptr()
+                           : tensor.unsafeGetTensorImpl();
+    const auto [begin, end] = by_data.equal_range(data);
+    auto found = begin;
+    while (found != end && !same_tensor(groups[found->second].tensor, tensor)) {
+      ++found;
+    }
+    if (found != end) {
+      groups[found->second].names.push_back(item.key());
+    } else {
+      by_data.emplace(data, groups.size());
+      groups.push_back({tensor, {item.key()}});
+    }
+  }
+  return groups;
+}
+
+} // namespace
+
+void add_sources(TensorSources& sources, const SafetensorsFile& file) {
+  for (const auto& info : file.tensors()) {
+    const auto [position, inserted] = sources.emplace(
+        info.name,
+        TensorSource{
+            info.dtype,
+            info.shape,
+            [file, name = info.name] { return file.map(name); },
+            [file, name = info.name](at::Tensor& destination) {
+              file.read_into(name, destination);
+            }});
+    TORCH_CHECK(
+        inserted,
+        "Tensor ",
+        in_quotes(info.name),
+        " is in ",
+        in_quotes(file.path()),
+        " and in another file of the same model");
+  }
+}
+
+void add_sources(TensorSources& sources, const StateDict& tensors) {
+  for (const auto& item : tensors) {
+    const at::Tensor tensor = item.value();
+    TORCH_CHECK(
+        tensor.defined(), "Tensor ", in_quotes(item.key()), " is undefined");
+    sources.emplace(
+        item.key(),
+        TensorSource{
+            tensor.scalar_type(),
+            tensor.sizes().vec(),
+            [tensor] { return tensor; },
+            [tensor](at::Tensor& destination) { destination.copy_(tensor); }});
+  }
+}
+
+LoadPlan::LoadPlan(
+    StateDict target,
+    TensorSources sources,
+    const LoadOptions& options,
+    const std::string& what) {
+  std::vector<std::string> different;
+  for (auto& group : group_by_tensor(target)) {
+    const TensorSource* chosen = nullptr;
+    std::string chosen_name;
+    std::vector<std::string> absent;
+    for (const auto& name : group.names) {
+      const auto found = sources.find(name);
+      if (found == sources.end()) {
+        absent.push_back(name);
+        continue;
+      }
+      const TensorSource& source = found->second;
+      if (at::IntArrayRef(source.shape) != group.tensor.sizes()) {
+        different.push_back(
+            in_quotes(name) + ": the module's is " +
+            describe(group.tensor.scalar_type(), group.tensor.sizes()) +
+            ", the loaded one " + describe(source.dtype, source.shape));
+      } else if (
+          source.dtype != group.tensor.scalar_type() &&
+          !options.convert_dtype()) {
+        different.push_back(
+            in_quotes(name) + ": the module's is " +
+            describe(group.tensor.scalar_type(), group.tensor.sizes()) +
+            ", the loaded one " + describe(source.dtype, source.shape) +
+            " (convert_dtype(true) converts)");
+      } else if (!chosen) {
+        chosen = &source;
+        chosen_name = name;
+      } else if (
+          source.dtype != chosen->dtype ||
+          !same_bytes(source.get(), chosen->get())) {
+        different.push_back(
+            in_quotes(name) + " and " + in_quotes(chosen_name) +
+            ": one tensor in the module (tied), loaded with different values");
+      }
+    }
+    if (absent.size() == group.names.size()) {
+      incompatible_.missing.insert(
+          incompatible_.missing.end(), absent.begin(), absent.end());
+    }
+    if (chosen) {
+      copies_.emplace_back(group.tensor, *chosen);
+    }
+  }
+  for (const auto& source : sources) {
+    if (!target.contains(source.first)) {
+      incompatible_.unexpected.push_back(source.first);
+    }
+  }
+
+  std::string problems;
+  if (options.strict() && !incompatible_.missing.empty()) {
+    problems += "\nMissing:" + listed(all_in_quotes(incompatible_.missing));
+  }
+  if (options.strict() && !incompatible_.unexpected.empty()) {
+    problems +=
+        "\nUnexpected:" + listed(all_in_quotes(incompatible_.unexpected));
+  }
+  if (!different.empty()) {
+    problems += "\nDifferent:" + listed(different);
+  }
+  TORCH_CHECK(
+      problems.empty(),
+      what,
+      " does not fit the module; nothing was loaded.",
+      problems);
+}
+
+void LoadPlan::apply() {
+  const at::NoGradGuard no_grad;
+  for (auto& [tensor, source] : copies_) {
+    if (source.dtype == tensor.scalar_type()) {
+      source.copy_into(tensor);
+    } else {
+      tensor.copy_(source.get());
+    }
+  }
+}
+
+} // namespace accel::checkpoint

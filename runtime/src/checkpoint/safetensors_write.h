@@ -1,0 +1,29 @@
+#pragma once
+
+#include "checkpoint/files.h"
+
+#include <accel/checkpoint/safetensors.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace accel::checkpoint {
+
+/// Writes the file in place and returns its checksum; the caller has to see to
+/// it that a half-written file is not taken for a whole one.
+Digest write_safetensors(
+    const StateDict& tensors,
+    const std::string& path,
+    const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
+/// Whether two tensors are the same elements of the same memory.
+bool same_tensor(const at::Tensor& a, const at::Tensor& b);
+
+/// The names of two tensors that have bytes in common, where there are such.
+/// Of a strided tensor everything between its first and its last byte counts.
+std::optional<std::pair<std::string, std::string>> find_overlap(
+    const StateDict& tensors);
+
+} // namespace accel::checkpoint
