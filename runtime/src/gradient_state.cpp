@@ -98,11 +98,20 @@ GradientState::Body GradientState::begin_body() {
   if (const auto loader = active()) { // drops loaders that are gone
     body.loader = loader;
     body.batch = loader->batches;
+    ++loader->open_bodies;
   }
   body.depth = loaders_.size();
   body.explicit_share = explicit_share_;
   body.explicit_depth = explicit_depth_;
   return body;
+}
+
+void GradientState::close_body(const Body& body) {
+  const auto loader = body.loader.lock();
+  // A pass that has begun since counts anew.
+  if (loader && loader->open_bodies > 0) {
+    --loader->open_bodies;
+  }
 }
 
 void GradientState::end_body(const Body& body) {

@@ -3,6 +3,10 @@
 #include <accel/accumulate.h>
 #include <accel/autocast.h>
 #include <accel/backward.h>
+#include <accel/checkpoint/custom_object.h>
+#include <accel/checkpoint/hooks.h>
+#include <accel/checkpoint/state_dict.h>
+#include <accel/data/cursor.h>
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
 #include <accel/options.h>
@@ -407,6 +411,107 @@ class ACCEL_API Accelerator {
     }
   }
 
+  // ---- Checkpoints; docs/checkpoints.md.
+
+  /// Saves everything that the run needs to go on: models and optimizers that
+  /// were prepared, accelerated schedulers, registered objects, the gradient
+  /// scaler, each process's random numbers, and how far each data loader is.
+  /// Returns the directory, which is complete or not there. Collective; call
+  /// it between two epochs, or at the end of a loop body, inside of what
+  /// `accumulate` (or `loop_body`) returned and behind the optimizer's step:
+  ///
+  ///     if (accelerator.sync_gradients() && ++steps % 1000 == 0)
+  ///       accelerator.save_state("checkpoint");
+  ///
+  /// All processes must see the directory. Throws on all of them where one
+  /// fails; the earlier checkpoint is still there then.
+  ///
+  /// Without a directory (`automatic_checkpoint_naming`): as the next
+  /// `project_dir`/checkpoints/checkpoint_{i}, after which old ones are removed
+  /// (`total_limit`).
+  std::string save_state(const std::string& directory = "");
+
+  /// Goes on where a run that called `save_state` was. Collective; to be
+  /// called when models, optimizers, schedulers, data loaders and registered
+  /// objects were made and prepared as in that run, before the loops begin. A
+  /// pass over a data loader that was interrupted goes on behind the batches
+  /// that were done, when the loop over it begins; the program's own loop
+  /// counters must be registered (`register_for_checkpointing`).
+  ///
+  /// Everything is compared on all processes before anything is changed, but
+  /// for what registered objects refuse. Another number of processes than had
+  /// saved may load; in the middle of a pass, with `match_single_device` or
+  /// `split_batches`.
+  void load_state(const std::string& directory = "");
+
+  /// Makes objects part of checkpoints, in this order: numbers, strings,
+  /// tensors, and classes that can be saved (`checkpoint::custom_object`). They
+  /// must live until the last checkpoint.
+  ///
+  ///     int64_t epoch = 0;
+  ///     accelerator.register_for_checkpointing(epoch);
+  ///     accelerator.load_state();
+  ///     for (; epoch < epochs; ++epoch)
+  template <typename... Objects>
+  void register_for_checkpointing(Objects&... objects) {
+    (add_for_checkpointing(checkpoint::custom_object(objects)), ...);
+  }
+
+  /// Called on every process by `save_state` before files are written, with the
+  /// models and the directory that becomes the checkpoint: files that are
+  /// written there are part of it, models that are taken out of the list are
+  /// not saved. Stays until the handle's `remove`.
+  CheckpointHookHandle register_save_state_pre_hook(CheckpointHook hook);
+  /// The same for `load_state`, before anything is compared.
+  CheckpointHookHandle register_load_state_pre_hook(CheckpointHook hook);
+
+  /// Writes the model's parameters and buffers into a directory, for inference
+  /// or for Python: `model.safetensors`, or several shards of at most
+  /// `max_shard_size` with an index. Collective.
+  template <typename Model>
+  void save_model(
+      const Model& model,
+      const std::string& directory,
+      const std::string& max_shard_size = "10GB") {
+    save_module(module_of(model), directory, max_shard_size);
+  }
+
+  /// The parameters and buffers with Python's names, not copied. Gradients are
+  /// averaged outside of models, so there is nothing to gather or to unwrap.
+  template <typename Model>
+  checkpoint::StateDict get_state_dict(const Model& model) const {
+    return checkpoint::state_dict(module_of(model));
+  }
+
+  /// The model itself: `prepare` wraps nothing.
+  template <typename Model>
+  Model& unwrap_model(Model& model) const {
+    return model;
+  }
+
+  /// The next pass over `loader` (as `accel::data::make_data_loader` makes
+  /// them) leaves its first `batches` batches of this process out, without
+  /// loading them. Every process must call it.
+  template <typename Loader>
+  void skip_first_batches(Loader& loader, int64_t batches) const {
+    detail::resumable(loader).skip_first_batches(batches);
+  }
+
+  /// The loop over `loader` was left early, and its pass will not go on; where
+  /// `save_state` cannot see it.
+  template <typename Loader>
+  void leave(Loader& loader) const {
+    detail::resumable(loader).leave();
+  }
+
+  /// Forgets what was prepared and registered, and gives unused memory of the
+  /// device back: between two trainings in one program. Prepared objects do not
+  /// take part in checkpoints any more; prepare what is still used again.
+  void clear();
+  void free_memory() {
+    clear();
+  }
+
   // ---- Recording of the run (`log_with`); docs/tracking.md. Every process
   // ---- makes these calls, process 0 records.
 
@@ -451,6 +556,25 @@ class ACCEL_API Accelerator {
     return std::make_tuple(tensors[I]...);
   }
 
+  template <typename Model>
+  static const torch::nn::Module& module_of(const Model& model) {
+    const torch::nn::Module* found = nullptr;
+    detail::visit_preparable(
+        model,
+        [&](const torch::nn::Module* module) { found = module; },
+        [](const torch::optim::Optimizer*) {});
+    TORCH_CHECK(
+        found != nullptr,
+        "accel: a model was expected, but got an empty module holder, a null "
+        "pointer or something that is no model.");
+    return *found;
+  }
+
+  void add_for_checkpointing(checkpoint::CustomObject object);
+  void save_module(
+      const torch::nn::Module& model,
+      const std::string& directory,
+      const std::string& max_shard_size);
   void broadcast_bytes(void* bytes, size_t size, int64_t from_process) const;
   void begin_prepare();
   void prepare_model(torch::nn::Module* module);
@@ -464,6 +588,11 @@ class ACCEL_API Accelerator {
 
   std::shared_ptr<detail::Runtime> runtime_;
   std::unique_ptr<TrackerSet> trackers_;
+  struct {
+    bool automatic;
+    int64_t total_limit;
+    std::string project_dir;
+  } naming_;
   int exceptions_at_start_;
 };
 

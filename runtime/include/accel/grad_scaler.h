@@ -20,6 +20,15 @@ class GradScalerOptions {
   TORCH_ARG(int64_t, growth_interval) = 2000;
 };
 
+/// What `torch.amp.GradScaler.state_dict` holds.
+struct GradScalerState {
+  double scale = 0;
+  double growth_factor = 0;
+  double backoff_factor = 0;
+  int64_t growth_interval = 0;
+  int64_t growth_tracker = 0;
+};
+
 /// Keeps float16 gradients from vanishing: losses are multiplied by a scale,
 /// gradients divided by it before the step, and steps with infinite or
 /// undefined gradients left out. Counterpart of `torch.amp.GradScaler`, with
@@ -52,6 +61,12 @@ class ACCEL_API GradScaler {
   double get_scale() const;
   int64_t growth_tracker() const;
 
+  /// Everything that is kept from one `update` to the next.
+  GradScalerState state_dict() const;
+  /// Throws `c10::Error` for values that no scaler has, and between `unscale_`
+  /// and `update`.
+  void load_state_dict(const GradScalerState& state);
+
  private:
   enum class Stage { kUnscaled, kStepped };
   struct Progress {
@@ -62,6 +77,8 @@ class ACCEL_API GradScaler {
   void make_state(c10::Device device);
 
   GradScalerOptions options_;
+  /// Until the tensors are made on the gradients' device.
+  int64_t first_growth_tracker_ = 0;
   at::Tensor scale_;
   at::Tensor growth_tracker_;
   std::unordered_map<const torch::optim::Optimizer*, Progress> progress_;

@@ -26,6 +26,8 @@ struct DataLoaderState {
   /// The loop body that worked on the last one has ended: the loop goes on, or
   /// it was left.
   bool body_ended = false;
+  /// Guards of loop bodies that work on the last one and have not ended.
+  int64_t open_bodies = 0;
 };
 
 /// The part of the state that changes from batch to batch: which loader is
@@ -87,6 +89,8 @@ class ACCEL_API GradientState {
     size_t explicit_depth = 0;
   };
   Body begin_body();
+  /// The guard of the body is gone, whatever `end_body` makes of it.
+  void close_body(const Body& body);
 
   /// The body has ended, the loop perhaps too (`break`, `return`, an exception):
   /// until the loader gives another batch nothing is known of a batch. Loaders

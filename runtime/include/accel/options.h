@@ -74,6 +74,14 @@ class AcceleratorOptions {
   /// Folder of what the run leaves behind.
   TORCH_ARG(std::string, project_dir);
 
+  /// `save_state` without a directory saves as the next
+  /// `project_dir`/checkpoints/checkpoint_{i}, and `load_state` without one
+  /// loads the newest that is complete.
+  TORCH_ARG(bool, automatic_checkpoint_naming) = false;
+
+  /// How many checkpoints automatic naming keeps, the newest ones; 0: all.
+  TORCH_ARG(int64_t, total_limit) = 0;
+
   /// Folder for trackers; empty: `project_dir`.
   TORCH_ARG(std::string, logging_dir);
 

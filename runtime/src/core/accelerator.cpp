@@ -42,6 +42,15 @@ std::unique_ptr<TrackerSet> make_trackers(
 /// Throws for what cannot be recorded before the processes meet.
 const AcceleratorOptions& checked(const AcceleratorOptions& options) {
   make_trackers(options, /*main_process=*/false);
+  TORCH_CHECK(
+      !options.automatic_checkpoint_naming() || !options.project_dir().empty(),
+      "accel: automatic_checkpoint_naming(true) needs a project_dir to put the "
+      "checkpoints in.");
+  TORCH_CHECK(
+      options.total_limit() >= 0,
+      "accel: total_limit is ",
+      options.total_limit(),
+      "; it must be positive, or 0 to keep all checkpoints.");
   return options;
 }
 
@@ -50,6 +59,10 @@ const AcceleratorOptions& checked(const AcceleratorOptions& options) {
 Accelerator::Accelerator(const AcceleratorOptions& options)
     : runtime_(detail::Runtime::share(resolve(checked(options)))),
       trackers_(make_trackers(options, is_main_process())),
+      naming_{
+          options.automatic_checkpoint_naming(),
+          options.total_limit(),
+          options.project_dir()},
       exceptions_at_start_(std::uncaught_exceptions()) {
   accelerators.push_back(this);
 }
@@ -94,6 +107,7 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
   }
   runtime_->add_tensors(
       named(module->named_parameters()), named(module->named_buffers()));
+  runtime_->registry().add(*module);
 }
 
 void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
@@ -115,6 +129,7 @@ void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
         "must be decided by accel, but one was prepared whose type is torch's. "
         "Make it an accel::AcceleratedOptimizer<torch::optim::SGD> (or which "
         "type it is), which can be used wherever the torch type can.");
+    runtime_->registry().add_plain_optimizer();
   }
   std::vector<std::pair<std::string, torch::Tensor>> tensors;
   for (const auto& parameter : detail::parameters_of(*optimizer)) {
@@ -133,6 +148,7 @@ LoopBodyGuard::LoopBodyGuard(LoopBodyGuard&& other) noexcept
 
 LoopBodyGuard::~LoopBodyGuard() {
   if (active_) {
+    GradientState::get().close_body(body_);
     GradientState::get().end_body(body_);
   }
 }
@@ -148,6 +164,7 @@ AccumulateGuard::AccumulateGuard(AccumulateGuard&& other) noexcept
 
 AccumulateGuard::~AccumulateGuard() {
   if (active_) {
+    GradientState::get().close_body(body_);
     if (auto* runtime = detail::Runtime::get()) {
       runtime->end_micro_step();
       if (runtime->state().match_single_device()) {

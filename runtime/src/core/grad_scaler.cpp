@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cmath>
+
 namespace accel {
 
 GradScaler::GradScaler(GradScalerOptions options) : options_(options) {}
@@ -11,7 +13,8 @@ void GradScaler::make_state(c10::Device device) {
   if (!scale_.defined()) {
     const at::TensorOptions on_device(device);
     scale_ = at::full({1}, options_.init_scale(), on_device.dtype(at::kFloat));
-    growth_tracker_ = at::zeros({1}, on_device.dtype(at::kInt));
+    growth_tracker_ =
+        at::full({1}, first_growth_tracker_, on_device.dtype(at::kInt));
   }
 }
 
@@ -100,7 +103,48 @@ double GradScaler::get_scale() const {
 }
 
 int64_t GradScaler::growth_tracker() const {
-  return growth_tracker_.defined() ? growth_tracker_.item<int>() : 0;
+  return growth_tracker_.defined() ? growth_tracker_.item<int>()
+                                   : first_growth_tracker_;
+}
+
+GradScalerState GradScaler::state_dict() const {
+  return {
+      get_scale(),
+      options_.growth_factor(),
+      options_.backoff_factor(),
+      options_.growth_interval(),
+      growth_tracker()};
+}
+
+void GradScaler::load_state_dict(const GradScalerState& state) {
+  TORCH_CHECK(
+      progress_.empty(),
+      "accel: the gradient scaler's state was loaded between unscale_ and "
+      "update. Load it outside of a training step.");
+  TORCH_CHECK(
+      std::isfinite(state.scale) && state.scale > 0 &&
+          state.growth_factor > 1 && state.backoff_factor > 0 &&
+          state.backoff_factor < 1 && state.growth_interval > 0 &&
+          state.growth_tracker >= 0 &&
+          state.growth_tracker < state.growth_interval,
+      "accel: no gradient scaler has the state scale ",
+      state.scale,
+      ", growth_factor ",
+      state.growth_factor,
+      ", backoff_factor ",
+      state.backoff_factor,
+      ", growth_interval ",
+      state.growth_interval,
+      ", growth_tracker ",
+      state.growth_tracker,
+      ".");
+  options_.init_scale(state.scale)
+      .growth_factor(state.growth_factor)
+      .backoff_factor(state.backoff_factor)
+      .growth_interval(state.growth_interval);
+  first_growth_tracker_ = state.growth_tracker;
+  scale_.reset();
+  growth_tracker_.reset();
 }
 
 } // namespace accel

@@ -1,5 +1,6 @@
 #include "core/optimizers.h"
 
+#include <accel/checkpoint/optimizer_state.h>
 #include <accel/gradient_state.h>
 #include <accel/optim/scheduler.h>
 
@@ -125,6 +126,56 @@ bool scheduler_counts_micro_step() {
   const auto& options = runtime->state().options();
   return options.adjust_scheduler && options.step_scheduler_with_optimizer &&
       !options.match_single_device && !GradientState::get().sync_gradients;
+}
+
+namespace {
+
+std::vector<SchedulerControl*>& schedulers() {
+  static std::vector<SchedulerControl*> all;
+  return all;
+}
+
+int64_t next_scheduler_number() {
+  static int64_t made = 0;
+  return made++;
+}
+
+} // namespace
+
+SchedulerControl::SchedulerControl() : number_(next_scheduler_number()) {
+  schedulers().push_back(this);
+}
+
+SchedulerControl::SchedulerControl(const SchedulerControl&)
+    : SchedulerControl() {}
+
+SchedulerControl::~SchedulerControl() {
+  auto& all = schedulers();
+  all.erase(std::remove(all.begin(), all.end(), this), all.end());
+}
+
+const std::vector<SchedulerControl*>& living_schedulers() {
+  return schedulers();
+}
+
+std::string step_count_of(const torch::optim::LRScheduler& scheduler) {
+  return checkpoint::scheduler_state(scheduler);
+}
+
+void set_step_count(
+    torch::optim::LRScheduler& scheduler,
+    const std::string& state) {
+  checkpoint::load_scheduler_state(scheduler, state);
+}
+
+void throw_scheduler_without_state(const std::string& name) {
+  TORCH_CHECK(
+      false,
+      "accel: the scheduler ",
+      name,
+      " cannot be part of a checkpoint: what it counts is not known. Give it "
+      "save(torch::serialize::OutputArchive&) const and "
+      "load(torch::serialize::InputArchive&), or use one of accel::optim.");
 }
 
 } // namespace accel::detail

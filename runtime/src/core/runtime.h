@@ -6,6 +6,7 @@
 #include <accel/grad_scaler.h>
 #include <accel/state.h>
 
+#include "core/registry.h"
 #include "core/world.h"
 #include "gradients/reducer.h"
 
@@ -50,6 +51,7 @@ class Runtime {
   GradScaler* scaler() {
     return scaler_.get();
   }
+  Registry& registry();
 
   /// Registers tensors for averaging and gives the new ones, and `buffers`,
   /// process 0's values. Every process must call it with the same.
@@ -63,6 +65,8 @@ class Runtime {
   bool in_micro_step() const {
     return open_steps_ > 0;
   }
+  /// Between two windows, after `step` micro-steps since the loader's last end.
+  void restart_window(int64_t step);
 
   /// One backward with the loss counted `weight` times.
   void backward(
@@ -93,11 +97,14 @@ class Runtime {
   void check_options_agree();
   void run_backward(const std::function<void()>& run, bool ghost);
   void broadcast_buffers();
+  /// Lets go of tensors that nobody else has.
+  void drop_unused();
 
   std::unique_ptr<World> world_;
   std::unique_ptr<AcceleratorState> state_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<GradScaler> scaler_;
+  Registry registry_;
   std::vector<at::Tensor> buffers_;
   /// Micro-steps since the last one that synchronised.
   int64_t window_ = 0;

@@ -94,15 +94,28 @@ void broadcast_all(
   }
 }
 
-void Runtime::add_tensors(
-    const NamedTensors& parameters,
-    const NamedTensors& buffers) {
+void Runtime::drop_unused() {
   buffers_.erase(
       std::remove_if(
           buffers_.begin(),
           buffers_.end(),
           [](const at::Tensor& buffer) { return buffer.use_count() == 1; }),
       buffers_.end());
+  if (reducer_) {
+    reducer_->prune();
+  }
+}
+
+Registry& Runtime::registry() {
+  // So that models that are gone can be told by their tensors.
+  drop_unused();
+  return registry_;
+}
+
+void Runtime::add_tensors(
+    const NamedTensors& parameters,
+    const NamedTensors& buffers) {
+  drop_unused();
   auto added = reducer_->add(parameters);
   for (const auto& [name, buffer] : buffers) {
     const auto is_buffer = [&buffer = buffer](const at::Tensor& known) {

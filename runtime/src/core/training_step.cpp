@@ -30,6 +30,13 @@ void Runtime::end_micro_step() {
   GradientState::get().clear_share();
 }
 
+void Runtime::restart_window(int64_t step) {
+  auto& state = GradientState::get();
+  state.step = step;
+  state.sync_gradients = true;
+  window_ = 0;
+}
+
 std::optional<BatchShare> Runtime::share_for(const char* operation) const {
   const auto& state = GradientState::get();
   TORCH_CHECK(

@@ -52,12 +52,16 @@ Reducer::~Reducer() {
   remove_hooks();
 }
 
-std::vector<at::Tensor> Reducer::add(
-    const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
+void Reducer::prune() {
   const auto unused = parameters_.prune();
   if (!unused.empty()) {
     rebuild(); // while what the old slots point at still exists
   }
+}
+
+std::vector<at::Tensor> Reducer::add(
+    const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
+  prune();
   std::vector<at::Tensor> added;
   for (const auto& [name, tensor] : parameters) {
     if (parameters_.add(tensor, name)) {

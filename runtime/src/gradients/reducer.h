@@ -55,6 +55,9 @@ class Reducer {
   std::vector<at::Tensor> add(
       const std::vector<std::pair<std::string, at::Tensor>>& parameters);
 
+  /// Lets go of parameters that nobody else has.
+  void prune();
+
   /// Calls `run`, which runs backward, and does what `plan` says. With
   /// `synchronize`, every process must call it.
   void backward(const BackwardPlan& plan, const std::function<void()>& run);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <accel/data/cursor.h>
 #include <accel/data/generators.h>
 #include <accel/data/row_fetching_dataset.h>
 #include <accel/data/sharding.h>
@@ -10,14 +11,18 @@
 #include <torch/data/samplers/distributed.h>
 #include <torch/data/samplers/random.h>
 #include <torch/data/samplers/sequential.h>
+#include <torch/serialize/archive.h>
 
 #include <c10/util/Type.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -47,6 +52,13 @@ inline constexpr bool samples_ahead =
         Sampler,
         torch::data::samplers::DistributedSequentialSampler>;
 
+/// Samplers whose passes are made from the default generator and nothing else,
+/// so that a checkpoint needs no more than the generator.
+template <typename Sampler>
+inline constexpr bool made_from_generator =
+    std::is_same_v<Sampler, torch::data::samplers::RandomSampler> ||
+    std::is_same_v<Sampler, torch::data::samplers::SequentialSampler>;
+
 /// A `StatelessDataLoader` that hands this process its part of the work. Made
 /// by `make_data_loader`, which documents it; seen by the program as its base.
 ///
@@ -54,7 +66,8 @@ inline constexpr bool samples_ahead =
 /// sampler is never used: the one here is.
 template <typename Dataset, typename Sampler>
 class ShardedDataLoader final
-    : public torch::data::StatelessDataLoader<Dataset, Sampler> {
+    : public torch::data::StatelessDataLoader<Dataset, Sampler>,
+      public accel::detail::ResumableLoader {
   using Base = torch::data::StatelessDataLoader<Dataset, Sampler>;
   using Root = typename Base::super;
   using Request = typename Base::BatchRequestType;
@@ -90,12 +103,70 @@ class ShardedDataLoader final
     }
   }
 
+  accel::detail::LoaderCursor cursor() const override {
+    accel::detail::LoaderCursor cursor;
+    cursor.sampler = c10::demangle_type<Sampler>();
+    cursor.size = size_ ? static_cast<int64_t>(*size_) : -1;
+    cursor.batch_size = batch_size();
+    cursor.drop_last = this->options_.drop_last;
+    const auto sharding =
+        in_pass_ ? sharding_ : accel::detail::sharding_options();
+    cursor.sharing = sharding.match_single_device ? "match_single_device"
+        : sharding.split_batches                  ? "split_batches"
+                                                  : "batch_per_process";
+    cursor.world = sharding.world;
+    cursor.in_pass = in_pass_;
+    if (in_pass_) {
+      cursor.in_body = state_->open_bodies > 0;
+      cursor.batches = skipped_ + static_cast<int64_t>(handed_out_);
+      cursor.fingerprint = fingerprint_;
+      cursor.in_order = highest_ == handed_out_;
+      cursor.generator = pass_generator_;
+    }
+    if constexpr (!made_from_generator<Sampler>) {
+      cursor.sampler_state =
+          save_sampler(in_pass_ ? *sampler_before_ : sampler_);
+    }
+    return cursor;
+  }
+
+  void resume(accel::detail::LoaderCursor cursor) override {
+    if constexpr (!made_from_generator<Sampler>) {
+      load_sampler(cursor.sampler_state);
+    }
+    leave();
+    skip_ = 0;
+    resume_.reset();
+    if (cursor.in_pass) {
+      resume_ = std::move(cursor);
+    }
+  }
+
+  void skip_first_batches(int64_t batches) override {
+    TORCH_CHECK(
+        batches >= 0,
+        "accel: skip_first_batches was asked to skip ",
+        batches,
+        " batches.");
+    skip_ = batches;
+  }
+
+  void leave() override {
+    end_pass();
+  }
+
  private:
   struct Planned {
     Request request;
     std::optional<BatchShare> share;
     /// The complete batch, where this process's is a part of it.
     std::optional<Request> whole;
+  };
+
+  /// What is kept of a batch that has been requested.
+  struct Requested {
+    std::optional<BatchShare> share;
+    uint64_t fingerprint;
   };
 
   /// Passes the workers' results on and sees which batch the program gets.
@@ -125,9 +196,14 @@ class ShardedDataLoader final
   void reset() override {
     sharding_ = accel::detail::sharding_options();
     begin_pass();
-    reset_sampler();
     if (sharding_.world > 1 && !sharding_.match_single_device) {
       shard_.emplace(sharding_, batch_size(), this->options_.drop_last);
+    }
+    if (resume_) {
+      go_on(*std::exchange(resume_, std::nullopt));
+    } else {
+      reset_sampler();
+      skip(std::exchange(skip_, 0));
     }
     looks_ahead_ = samples_ahead<Sampler> || shard_.has_value() ||
         GradientState::get().num_steps > 1;
@@ -154,7 +230,11 @@ class ShardedDataLoader final
       return std::nullopt;
     }
     const size_t number = requested_++;
-    shares_.emplace(number, batch->share);
+    in_flight_.emplace(
+        number,
+        Requested{
+            batch->share,
+            fingerprint_of(skipped_ + static_cast<int64_t>(number), *batch)});
     if (main_thread) {
       plan_->batch.reset();
       if (batch->whole) {
@@ -173,8 +253,12 @@ class ShardedDataLoader final
     samples_ = 0;
     requested_ = 0;
     handed_out_ = 0;
-    shares_.clear();
+    highest_ = 0;
+    skipped_ = 0;
+    fingerprint_ = 0;
+    in_flight_.clear();
     plan_->batch.reset();
+    in_pass_ = true;
     *state_ = DataLoaderState();
     if (!this->options_.drop_last && size_) {
       state_->remainder = static_cast<int64_t>(*size_) % total_batch_size();
@@ -185,13 +269,85 @@ class ShardedDataLoader final
   void reset_sampler() {
     const accel::detail::WholeBatchGuard whole_batch;
     if (sharding_.world == 1) {
-      sampler_.reset();
+      start_sampler();
     } else if (sharding_.match_single_device) {
       accel::detail::synchronize_generators();
-      sampler_.reset();
+      start_sampler();
     } else {
       const accel::detail::MainProcessGenerator generator;
-      sampler_.reset();
+      start_sampler();
+    }
+  }
+
+  void start_sampler() {
+    pass_generator_ = accel::detail::generator_state();
+    if constexpr (!made_from_generator<Sampler>) {
+      sampler_before_.emplace(sampler_);
+    }
+    sampler_.reset();
+  }
+
+  /// Draws the batches of an interrupted pass again, which all processes know
+  /// alike, and leaves those out that the program had.
+  void go_on(const accel::detail::LoaderCursor& cursor) {
+    const accel::detail::WholeBatchGuard whole_batch;
+    const accel::detail::GeneratorInState generator(cursor.generator);
+    start_sampler();
+    skip(cursor.batches);
+    // With split batches the fingerprint is that of one process's part.
+    const bool comparable =
+        cursor.world == sharding_.world || sharding_.match_single_device;
+    if (skipped_ != cursor.batches ||
+        (comparable && fingerprint_ != cursor.fingerprint)) {
+      in_pass_ = false;
+      GradientState::get().leave(state_);
+      accel::detail::throw_other_batches(cursor.sampler, cursor.batches);
+    }
+  }
+
+  void skip(int64_t batches) {
+    for (; skipped_ < batches; ++skipped_) {
+      const auto batch = take();
+      if (!batch) {
+        return;
+      }
+      fingerprint_ += fingerprint_of(skipped_, *batch);
+    }
+  }
+
+  static uint64_t fingerprint_of(int64_t number, const Planned& batch) {
+    uint64_t fingerprint = static_cast<uint64_t>(number);
+    if constexpr (std::is_integral_v<typename Request::value_type>) {
+      for (const auto index : batch.whole ? *batch.whole : batch.request) {
+        fingerprint = accel::detail::mix_fingerprint(
+            fingerprint, static_cast<uint64_t>(index));
+      }
+    }
+    return fingerprint;
+  }
+
+  static std::string save_sampler(const Sampler& sampler) {
+    if constexpr (std::is_base_of_v<
+                      torch::data::samplers::Sampler<Request>,
+                      Sampler>) {
+      torch::serialize::OutputArchive archive;
+      sampler.save(archive);
+      std::ostringstream bytes;
+      archive.save_to(bytes);
+      return bytes.str();
+    } else {
+      return "";
+    }
+  }
+
+  void load_sampler(const std::string& bytes) {
+    if constexpr (std::is_base_of_v<
+                      torch::data::samplers::Sampler<Request>,
+                      Sampler>) {
+      std::istringstream stream(bytes);
+      torch::serialize::InputArchive archive;
+      archive.load_from(stream);
+      sampler_.load(archive);
     }
   }
 
@@ -210,9 +366,11 @@ class ShardedDataLoader final
   /// The program gets batch `number` of this pass.
   void hand_out(size_t number) {
     ++handed_out_;
-    const auto share = shares_.find(number);
-    state_->share = share->second;
-    shares_.erase(share);
+    highest_ = std::max(highest_, number + 1);
+    const auto requested = in_flight_.find(number);
+    state_->share = requested->second.share;
+    fingerprint_ += requested->second.fingerprint;
+    in_flight_.erase(requested);
     GradientState::get().hand_out(state_);
     state_->end_of_dataloader = exhausted_ && handed_out_ == requested_;
     if (state_->end_of_dataloader && !this->options_.drop_last &&
@@ -222,6 +380,7 @@ class ShardedDataLoader final
   }
 
   void end_pass() {
+    in_pass_ = false;
     GradientState::get().leave(state_);
     *state_ = DataLoaderState();
     plan_->settled = plan_->settled || sharding_.match_single_device;
@@ -325,10 +484,24 @@ class ShardedDataLoader final
   bool exhausted_ = false;
   /// Samples that the sampler has given, all processes'.
   int64_t samples_ = 0;
+  bool in_pass_ = false;
   size_t requested_ = 0;
   size_t handed_out_ = 0;
-  /// Of the batches that have been requested and not handed out, by number.
-  std::map<size_t, std::optional<BatchShare>> shares_;
+  /// One more than the greatest number that was handed out.
+  size_t highest_ = 0;
+  /// Batches in front of those that were requested.
+  int64_t skipped_ = 0;
+  /// Of the batches that were skipped or handed out.
+  uint64_t fingerprint_ = 0;
+  /// The batches that have been requested and not handed out, by number.
+  std::map<size_t, Requested> in_flight_;
+  /// How the sampler's pass began.
+  at::Tensor pass_generator_;
+  std::optional<Sampler> sampler_before_;
+
+  // Of the next pass.
+  std::optional<accel::detail::LoaderCursor> resume_;
+  int64_t skip_ = 0;
 };
 
 } // namespace accel::data

@@ -1,12 +1,17 @@
 #pragma once
 
+#include <accel/checkpoint/custom_object.h>
 #include <accel/export.h>
 #include <accel/optim/optimizer.h>
 #include <accel/optim/schedulers/lr_scheduler.h>
 
 #include <torch/optim/schedulers/lr_scheduler.h>
+#include <torch/optim/schedulers/step_lr.h>
+
+#include <c10/util/Type.h>
 
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -18,6 +23,39 @@ namespace detail {
 ACCEL_API int64_t scheduler_steps(const OptimizerControl* optimizer);
 /// Whether a call in which it makes none is counted (`adjust_scheduler`).
 ACCEL_API bool scheduler_counts_micro_step();
+
+/// What a checkpoint needs of an accelerated scheduler. Those that live are
+/// listed in the order in which they were made.
+class ACCEL_API SchedulerControl {
+ public:
+  SchedulerControl();
+  SchedulerControl(const SchedulerControl&);
+  SchedulerControl& operator=(const SchedulerControl&) = default;
+  virtual ~SchedulerControl();
+
+  /// How many were made before it; by this a resumed run knows it again.
+  int64_t number() const {
+    return number_;
+  }
+  /// The wrapped scheduler's class.
+  virtual std::string scheduler_name() const = 0;
+  virtual std::string save_scheduler() const = 0;
+  /// Throws where `state` is not that of such a scheduler.
+  virtual void load_scheduler(const std::string& state) = 0;
+
+ private:
+  int64_t number_;
+};
+
+ACCEL_API const std::vector<SchedulerControl*>& living_schedulers();
+
+/// LibTorch's schedulers count steps and have no other state of their own.
+ACCEL_API std::string step_count_of(const torch::optim::LRScheduler& scheduler);
+ACCEL_API void set_step_count(
+    torch::optim::LRScheduler& scheduler,
+    const std::string& state);
+[[noreturn]] ACCEL_API void throw_scheduler_without_state(
+    const std::string& name);
 } // namespace detail
 
 /// A torch scheduler that keeps in step with the optimizer.
@@ -32,7 +70,8 @@ ACCEL_API bool scheduler_counts_micro_step();
 /// With `step_scheduler_with_optimizer(false)` one call is always one step.
 /// A scheduler that ends (`accel::optim::OneCycleLR`) stays at its last step.
 template <typename Scheduler>
-class AcceleratedScheduler : public torch::optim::LRScheduler {
+class AcceleratedScheduler : public torch::optim::LRScheduler,
+                             private detail::SchedulerControl {
  public:
   static_assert(
       std::is_base_of_v<torch::optim::LRScheduler, Scheduler>,
@@ -78,6 +117,32 @@ class AcceleratedScheduler : public torch::optim::LRScheduler {
       }
     }
     return get_current_lrs();
+  }
+
+  std::string scheduler_name() const override {
+    return c10::demangle_type<Scheduler>();
+  }
+
+  std::string save_scheduler() const override {
+    if constexpr (checkpoint::detail::has_archives<Scheduler>::value) {
+      return checkpoint::detail::archive_bytes(
+          [this](auto& archive) { inner_.save(archive); });
+    } else if constexpr (std::is_same_v<Scheduler, torch::optim::StepLR>) {
+      return detail::step_count_of(inner_);
+    } else {
+      detail::throw_scheduler_without_state(scheduler_name());
+    }
+  }
+
+  void load_scheduler(const std::string& state) override {
+    if constexpr (checkpoint::detail::has_archives<Scheduler>::value) {
+      checkpoint::detail::read_archive(
+          state, [this](auto& archive) { inner_.load(archive); });
+    } else if constexpr (std::is_same_v<Scheduler, torch::optim::StepLR>) {
+      detail::set_step_count(inner_, state);
+    } else {
+      detail::throw_scheduler_without_state(scheduler_name());
+    }
   }
 
   const detail::OptimizerControl* control_;

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <accel/export.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace accel::detail {
+
+/// Where a data loader stands, as a checkpoint has it.
+struct LoaderCursor {
+  /// What the loader is; a resumed run must have made an equal one.
+  std::string sampler;
+  /// -1 where the data set does not know its size.
+  int64_t size = -1;
+  int64_t batch_size = 0;
+  bool drop_last = false;
+  /// How batches were shared: "match_single_device", "split_batches" or
+  /// "batch_per_process", between how many processes.
+  std::string sharing;
+  int64_t world = 1;
+
+  /// A pass has begun and the program has not seen its end.
+  bool in_pass = false;
+  /// The program is inside the loop body that works on the last of them (an
+  /// accumulation step or a `loop_body` is open).
+  bool in_body = false;
+  /// Batches of the pass that the program has been given, and the sum of their
+  /// fingerprints: whether a resumed run draws the same ones.
+  int64_t batches = 0;
+  uint64_t fingerprint = 0;
+  /// They are the first ones that were drawn, none is missing in between.
+  bool in_order = true;
+  /// The default CPU generator as the sampler found it when the pass began.
+  at::Tensor generator;
+  /// What the sampler's own `save` writes, as of before the pass; empty for
+  /// samplers whose passes are made from the generator alone.
+  std::string sampler_state;
+};
+
+/// What a checkpoint and `skip_first_batches` need of a data loader. Those that
+/// live are listed in the order in which they were made.
+class ACCEL_API ResumableLoader {
+ public:
+  ResumableLoader();
+  virtual ~ResumableLoader();
+  ResumableLoader(const ResumableLoader&) = delete;
+  ResumableLoader& operator=(const ResumableLoader&) = delete;
+
+  /// How many were made before it; by this a resumed run knows it again.
+  int64_t number() const {
+    return number_;
+  }
+
+  virtual LoaderCursor cursor() const = 0;
+
+  /// The next pass goes on where `cursor`, which is one of an equal loader,
+  /// stood. Throws at the beginning of that pass where the sampler draws other
+  /// batches than it had.
+  virtual void resume(LoaderCursor cursor) = 0;
+
+  /// The next pass leaves out its first `batches` batches of this process.
+  virtual void skip_first_batches(int64_t batches) = 0;
+
+  /// The loop was left: nothing of the pass is left to do.
+  virtual void leave() = 0;
+
+ private:
+  int64_t number_;
+};
+
+ACCEL_API const std::vector<ResumableLoader*>& living_loaders();
+
+/// The loader as its interface; throws for one that
+/// `accel::data::make_data_loader` has not made.
+template <typename Loader>
+ResumableLoader& resumable(Loader& loader);
+ACCEL_API ResumableLoader& checked_resumable(ResumableLoader* loader);
+
+template <typename Loader>
+ResumableLoader& resumable(Loader& loader) {
+  return checked_resumable(dynamic_cast<ResumableLoader*>(&loader));
+}
+
+/// Throws `c10::Error` saying that `sampler` has drawn other batches than when
+/// the checkpoint was saved.
+[[noreturn]] ACCEL_API void throw_other_batches(
+    const std::string& sampler,
+    int64_t batches);
+
+/// Mixes a number into a fingerprint; the same on all machines.
+ACCEL_API uint64_t mix_fingerprint(uint64_t fingerprint, uint64_t value);
+
+/// The default CPU generator's state is `state` while it lives; then again what
+/// it was.
+class ACCEL_API GeneratorInState {
+ public:
+  explicit GeneratorInState(const at::Tensor& state);
+  ~GeneratorInState();
+  GeneratorInState(const GeneratorInState&) = delete;
+  GeneratorInState& operator=(const GeneratorInState&) = delete;
+
+ private:
+  at::Tensor own_;
+};
+
+/// The default CPU generator's state.
+ACCEL_API at::Tensor generator_state();
+
+} // namespace accel::detail

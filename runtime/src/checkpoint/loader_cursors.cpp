@@ -1,0 +1,254 @@
+#include "checkpoint/loader_cursors.h"
+
+#include "checkpoint/files.h"
+#include "checkpoint/json.h"
+
+#include <accel/data/cursor.h>
+#include <accel/data/sharding.h>
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace accel::checkpoint {
+
+namespace {
+
+using accel::detail::LoaderCursor;
+using accel::detail::ResumableLoader;
+
+std::string to_hex(const void* data, size_t size) {
+  static const char* const digits = "0123456789abcdef";
+  std::string text;
+  text.reserve(2 * size);
+  for (size_t i = 0; i < size; ++i) {
+    const auto byte = static_cast<const unsigned char*>(data)[i];
+    text += digits[byte >> 4];
+    text += digits[byte & 15];
+  }
+  return text;
+}
+
+std::string from_hex(const std::string& text, const std::string& what) {
+  const auto value = [&](char c) {
+    TORCH_CHECK(
+        (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'),
+        what,
+        ": there is something else where hexadecimal digits must be");
+    return c <= '9' ? c - '0' : c - 'a' + 10;
+  };
+  TORCH_CHECK(text.size() % 2 == 0, what, ": half a byte");
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); i += 2) {
+    bytes += static_cast<char>(value(text[i]) << 4 | value(text[i + 1]));
+  }
+  return bytes;
+}
+
+std::string describe(const LoaderCursor& cursor) {
+  return "sampler " + cursor.sampler + ", data set of size " +
+      (cursor.size < 0 ? "unknown" : std::to_string(cursor.size)) +
+      ", batch size " + std::to_string(cursor.batch_size) +
+      (cursor.drop_last ? ", drop_last" : "");
+}
+
+void check_can_be_saved(const LoaderCursor& cursor) {
+  if (!cursor.in_pass) {
+    return;
+  }
+  TORCH_CHECK(
+      cursor.in_body,
+      "accel: save_state was called while a data loader (",
+      describe(cursor),
+      ") is in the middle of a pass, after ",
+      cursor.batches,
+      " batches, but outside of its loop body as far as accel can see, so that "
+      "it is not known whether the pass goes on. Inside of the loop: keep what "
+      "accelerator.accumulate or accelerator.loop_body returns until the end "
+      "of the body, and save there. If the loop was left by break: call "
+      "accelerator.leave(*loader), or let the loader go out of scope.");
+  TORCH_CHECK(
+      cursor.in_order,
+      "accel: a data loader (",
+      describe(cursor),
+      ") with enforce_ordering(false) has given batches out of order, so that "
+      "its place cannot be saved in the middle of a pass. Save between passes "
+      "or set enforce_ordering(true).");
+}
+
+Json to_json(const LoaderCursor& cursor) {
+  Json json;
+  json["sampler"] = cursor.sampler;
+  json["size"] = cursor.size;
+  json["batch_size"] = cursor.batch_size;
+  json["drop_last"] = cursor.drop_last;
+  json["sampler_state"] =
+      to_hex(cursor.sampler_state.data(), cursor.sampler_state.size());
+  json["in_pass"] = cursor.in_pass;
+  if (cursor.in_pass) {
+    json["sharing"] = cursor.sharing;
+    json["world_size"] = cursor.world;
+    json["batches"] = cursor.batches;
+    // JSON's numbers end at 2^53 for many readers.
+    json["fingerprint"] =
+        to_hex(&cursor.fingerprint, sizeof cursor.fingerprint);
+    const auto generator = cursor.generator.contiguous();
+    json["generator"] =
+        to_hex(generator.const_data_ptr(), generator.nbytes());
+  }
+  return json;
+}
+
+bool member_bool(
+    const Json& json,
+    const std::string& key,
+    const std::string& what) {
+  const Json& value = member(json, key, what);
+  TORCH_CHECK(value.is_boolean(), what, ": '", key, "' is no truth value");
+  return value.get<bool>();
+}
+
+LoaderCursor read_cursor(const Json& json, const std::string& what) {
+  LoaderCursor cursor;
+  cursor.sampler = member_text(json, "sampler", what);
+  cursor.size = member_int(json, "size", what, /*lowest=*/-1);
+  cursor.batch_size = member_int(json, "batch_size", what, /*lowest=*/0);
+  cursor.drop_last = member_bool(json, "drop_last", what);
+  cursor.sampler_state =
+      from_hex(member_text(json, "sampler_state", what), what);
+  cursor.in_pass = member_bool(json, "in_pass", what);
+  if (cursor.in_pass) {
+    cursor.sharing = member_text(json, "sharing", what);
+    cursor.world = member_int(json, "world_size", what, /*lowest=*/1);
+    cursor.batches = member_int(json, "batches", what, /*lowest=*/0);
+    const auto fingerprint =
+        from_hex(member_text(json, "fingerprint", what), what);
+    TORCH_CHECK(
+        fingerprint.size() == sizeof cursor.fingerprint,
+        what,
+        ": the fingerprint has ",
+        fingerprint.size(),
+        " bytes");
+    std::memcpy(
+        &cursor.fingerprint, fingerprint.data(), sizeof cursor.fingerprint);
+    const auto bytes = from_hex(member_text(json, "generator", what), what);
+    const auto current = accel::detail::generator_state();
+    TORCH_CHECK(
+        bytes.size() == current.nbytes(),
+        what,
+        ": the generator's state has ",
+        bytes.size(),
+        " bytes, but this LibTorch's has ",
+        current.nbytes());
+    cursor.generator = at::empty_like(current);
+    std::memcpy(
+        cursor.generator.mutable_data_ptr(), bytes.data(), bytes.size());
+  }
+  return cursor;
+}
+
+bool same_loader(const LoaderCursor& a, const LoaderCursor& b) {
+  return a.sampler == b.sampler && a.size == b.size &&
+      a.batch_size == b.batch_size && a.drop_last == b.drop_last;
+}
+
+void check_can_go_on(const LoaderCursor& saved, const LoaderCursor& current) {
+  TORCH_CHECK(
+      saved.sharing == current.sharing,
+      "accel: the checkpoint was saved in the middle of a pass over a data set "
+      "that was shared between the processes by ",
+      saved.sharing,
+      "; with ",
+      current.sharing,
+      " its batches are other ones. Resume as it was saved, or from a "
+      "checkpoint between two passes.");
+  TORCH_CHECK(
+      saved.world == current.world || saved.sharing != "batch_per_process" ||
+          saved.batches == 0,
+      "accel: the checkpoint was saved in the middle of a pass by ",
+      saved.world,
+      " processes with a batch each; ",
+      current.world,
+      " processes cannot go on behind the same samples. Resume with ",
+      saved.world,
+      " processes, or from a checkpoint between two passes. "
+      "(match_single_device(true) and split_batches(true) can go on with any "
+      "number.)");
+}
+
+} // namespace
+
+std::string save_loaders() {
+  Json json = Json::array();
+  for (const auto* loader : accel::detail::living_loaders()) {
+    const auto cursor = loader->cursor();
+    check_can_be_saved(cursor);
+    Json entry = to_json(cursor);
+    entry["number"] = loader->number();
+    json.push_back(std::move(entry));
+  }
+  return json.dump();
+}
+
+std::function<void()> prepare_loaders(const std::string& text) {
+  const std::string what = "The loaders' state";
+  std::map<int64_t, ResumableLoader*> loaders;
+  for (auto* loader : accel::detail::living_loaders()) {
+    const auto cursor = loader->cursor();
+    TORCH_CHECK(
+        !cursor.in_body,
+        "accel: load_state was called inside of the loop over a data loader (",
+        describe(cursor),
+        "), which cannot go on elsewhere. Load before the loop begins.");
+    loaders.emplace(loader->number(), loader);
+  }
+  std::vector<std::pair<ResumableLoader*, LoaderCursor>> changes;
+  const Json json = text.empty() ? Json::array() : parse_json(text, what);
+  TORCH_CHECK(json.is_array(), what, " is not a list");
+  for (const Json& entry : json) {
+    const int64_t number = member_int(entry, "number", what, /*lowest=*/0);
+    LoaderCursor saved = read_cursor(entry, what);
+    const auto found = loaders.find(number);
+    const bool needed = saved.in_pass || !saved.sampler_state.empty();
+    if (found == loaders.end()) {
+      TORCH_CHECK(
+          !saved.in_pass,
+          "accel: the checkpoint was saved in the middle of a pass over data "
+          "loader ",
+          number,
+          " (",
+          describe(saved),
+          "), which does not exist. Make all data loaders that a run can be "
+          "interrupted in before load_state, in the order in which they were "
+          "made before.");
+      continue;
+    }
+    const LoaderCursor current = found->second->cursor();
+    TORCH_CHECK(
+        !needed || same_loader(saved, current),
+        "accel: data loader ",
+        number,
+        " was another one when the checkpoint was saved (",
+        describe(saved),
+        ") than now (",
+        describe(current),
+        "). Make the same data loaders in the same order before load_state.");
+    if (!needed) {
+      continue;
+    }
+    if (saved.in_pass) {
+      check_can_go_on(saved, current);
+    }
+    changes.emplace_back(found->second, std::move(saved));
+  }
+  return [changes] {
+    for (const auto& [loader, cursor] : changes) {
+      loader->resume(cursor);
+    }
+  };
+}
+
+} // namespace accel::checkpoint

@@ -1,0 +1,307 @@
+#include <accel/accelerator.h>
+
+#include <accel/checkpoint/model_files.h>
+#include <accel/checkpoint/optimizer_state.h>
+#include <accel/checkpoint/processes.h>
+#include <accel/checkpoint/state.h>
+#include <accel/data/generators.h>
+#include <accel/grad_scaler.h>
+#include <accel/gradient_state.h>
+#include <accel/optim/scheduler.h>
+#include <accel/utils/memory.h>
+
+#include "checkpoint/json.h"
+#include "checkpoint/loader_cursors.h"
+#include "checkpoint/together.h"
+#include "core/registry.h"
+#include "core/runtime.h"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace accel {
+namespace {
+
+using checkpoint::Extra;
+using checkpoint::Json;
+
+std::string scaler_text(const GradScaler& scaler) {
+  const auto state = scaler.state_dict();
+  Json json;
+  json["scale"] = checkpoint::to_json(state.scale);
+  json["growth_factor"] = checkpoint::to_json(state.growth_factor);
+  json["backoff_factor"] = checkpoint::to_json(state.backoff_factor);
+  json["growth_interval"] = state.growth_interval;
+  json["growth_tracker"] = state.growth_tracker;
+  return json.dump();
+}
+
+void load_scaler(GradScaler& scaler, const std::string& text) {
+  const std::string what = "The gradient scaler's state";
+  const Json json = checkpoint::parse_json(text, what);
+  const auto real = [&](const char* name) {
+    return checkpoint::to_double(checkpoint::member(json, name, what), what);
+  };
+  scaler.load_state_dict(
+      {real("scale"),
+       real("growth_factor"),
+       real("backoff_factor"),
+       checkpoint::member_int(json, "growth_interval", what),
+       checkpoint::member_int(json, "growth_tracker", what)});
+}
+
+/// A part of a checkpoint that is bytes to it.
+struct Part {
+  std::string name;
+  std::function<std::string()> save;
+  std::function<void(const std::string&)> load;
+  /// Loading it can be taken back by loading what it was.
+  bool can_try;
+};
+
+std::vector<Part> parts_of(detail::Runtime& runtime) {
+  std::vector<Part> parts;
+  for (auto* scheduler : detail::living_schedulers()) {
+    parts.push_back(
+        {"scheduler_" + std::to_string(scheduler->number()),
+         [scheduler] {
+           return scheduler->scheduler_name() + "\n" +
+               scheduler->save_scheduler();
+         },
+         [scheduler](const std::string& text) {
+           const size_t end = text.find('\n');
+           TORCH_CHECK(
+               text.substr(0, end) == scheduler->scheduler_name(),
+               "accel: the checkpoint has the state of a scheduler ",
+               text.substr(0, end),
+               " for a ",
+               scheduler->scheduler_name(),
+               ".");
+           scheduler->load_scheduler(text.substr(end + 1));
+         },
+         true});
+  }
+  if (auto* scaler = runtime.scaler()) {
+    parts.push_back(
+        {"scaler",
+         [scaler] { return scaler_text(*scaler); },
+         [scaler](const std::string& text) { load_scaler(*scaler, text); },
+         true});
+  }
+  const auto& objects = runtime.registry().objects();
+  for (size_t i = 0; i < objects.size(); ++i) {
+    parts.push_back(
+        {"object_" + std::to_string(i),
+         objects[i].save,
+         objects[i].load,
+         false});
+  }
+  return parts;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text.empty() ? "none" : text;
+}
+
+void check_same_parts(
+    const std::vector<Part>& parts,
+    const std::vector<Extra>& extras) {
+  std::vector<std::string> saved, current;
+  for (const auto& extra : extras) {
+    saved.push_back(extra.first);
+  }
+  for (const auto& part : parts) {
+    current.push_back(part.name);
+  }
+  std::sort(saved.begin(), saved.end());
+  std::sort(current.begin(), current.end());
+  TORCH_CHECK(
+      saved == current,
+      "accel: the checkpoint was saved with other schedulers or registered "
+      "objects: ",
+      listed(saved),
+      "; the program has: ",
+      listed(current),
+      ". Make and register the same ones in the same order before "
+      "load_state.");
+}
+
+const std::string& bytes_of(
+    const std::vector<Extra>& extras,
+    const std::string& name) {
+  return std::find_if(
+             extras.begin(),
+             extras.end(),
+             [&](const Extra& extra) { return extra.first == name; })
+      ->second;
+}
+
+/// Throws where a part that can be tried cannot be loaded; changes nothing.
+void try_parts(
+    const std::vector<Part>& parts,
+    const std::vector<Extra>& extras) {
+  for (const auto& part : parts) {
+    if (part.can_try) {
+      const std::string before = part.save();
+      part.load(bytes_of(extras, part.name));
+      part.load(before);
+    }
+  }
+}
+
+std::string automatic_root(const std::string& project_dir) {
+  return (std::filesystem::path(project_dir) / "checkpoints").string();
+}
+
+} // namespace
+
+void Accelerator::add_for_checkpointing(checkpoint::CustomObject object) {
+  runtime_->registry().add(std::move(object));
+}
+
+CheckpointHookHandle Accelerator::register_save_state_pre_hook(
+    CheckpointHook hook) {
+  auto& registry = runtime_->registry();
+  const int64_t id = registry.add_save_hook(std::move(hook));
+  return CheckpointHookHandle(
+      [runtime = std::weak_ptr<detail::Runtime>(runtime_), id] {
+        if (const auto alive = runtime.lock()) {
+          alive->registry().remove_hook(id);
+        }
+      });
+}
+
+CheckpointHookHandle Accelerator::register_load_state_pre_hook(
+    CheckpointHook hook) {
+  auto& registry = runtime_->registry();
+  const int64_t id = registry.add_load_hook(std::move(hook));
+  return CheckpointHookHandle(
+      [runtime = std::weak_ptr<detail::Runtime>(runtime_), id] {
+        if (const auto alive = runtime.lock()) {
+          alive->registry().remove_hook(id);
+        }
+      });
+}
+
+std::string Accelerator::save_state(const std::string& directory) {
+  const auto processes = checkpoint::all_processes();
+  checkpoint::TrainingState state;
+  checkpoint::run_together(processes, "save_state", [&] {
+    TORCH_CHECK(
+        naming_.automatic == directory.empty(),
+        directory.empty()
+            ? "accel: save_state needs a directory, or "
+              "AcceleratorOptions().automatic_checkpoint_naming(true)."
+            : "accel: with automatic_checkpoint_naming(true) save_state names "
+              "the directory itself; it was given '" +
+                directory + "'.");
+    const auto& gradients = GradientState::get();
+    TORCH_CHECK(
+        gradients.sync_gradients && !runtime_->reducer().holding(),
+        "accel: save_state was called in the middle of an accumulation window, "
+        "after micro-step ",
+        gradients.step,
+        " (gradient_accumulation_steps is ",
+        gradients.num_steps,
+        "): what has been accumulated is no part of a checkpoint. Save where "
+        "accelerator.sync_gradients() is true, after the optimizer's step.");
+    auto& registry = runtime_->registry();
+    state.models = registry.models();
+    state.optimizers = registry.optimizers();
+    if (processes.main()) {
+      for (const auto& part : parts_of(*runtime_)) {
+        state.extras.emplace_back(part.name, part.save());
+      }
+    }
+    state.loaders = checkpoint::save_loaders();
+    state.step = gradients.step;
+    state.before_save = [&](const std::string& temporary) {
+      registry.run_save_hooks(state.models, temporary);
+    };
+  });
+  if (!naming_.automatic) {
+    checkpoint::save_state(directory, state, processes);
+    return directory;
+  }
+  return checkpoint::save_state_numbered(
+      automatic_root(naming_.project_dir),
+      naming_.total_limit,
+      state,
+      processes);
+}
+
+void Accelerator::load_state(const std::string& directory) {
+  const auto processes = checkpoint::all_processes();
+  // Whatever the main process finds: the others may see files later.
+  const std::string path =
+      checkpoint::gather_results(processes, "load_state", [&] {
+        if (!directory.empty() || !processes.main()) {
+          return directory;
+        }
+        TORCH_CHECK(
+            naming_.automatic,
+            "accel: load_state needs a directory, or "
+            "AcceleratorOptions().automatic_checkpoint_naming(true).");
+        const auto root = automatic_root(naming_.project_dir);
+        const auto newest = checkpoint::newest_checkpoint(root);
+        TORCH_CHECK(
+            newest.has_value(),
+            "accel: load_state found no complete checkpoint in '",
+            root,
+            "'.");
+        return *newest;
+      })[0];
+
+  checkpoint::TrainingState state;
+  std::vector<Part> parts;
+  checkpoint::run_together(processes, "load_state", [&] {
+    state.models = runtime_->registry().models();
+    state.optimizers = runtime_->registry().optimizers();
+    parts = parts_of(*runtime_);
+  });
+  std::function<void()> move_loaders;
+  state.before_load = [&](const std::string& real) {
+    runtime_->registry().run_load_hooks(state.models, real);
+  };
+  state.check_loaded = [&](const checkpoint::LoadedState& loaded) {
+    check_same_parts(parts, loaded.extras);
+    try_parts(parts, loaded.extras);
+    move_loaders = checkpoint::prepare_loaders(loaded.loaders);
+  };
+  const auto loaded = checkpoint::load_state(path, state, processes);
+  checkpoint::run_together(processes, "load_state", [&] {
+    move_loaders();
+    for (const auto& part : parts) {
+      part.load(bytes_of(loaded.extras, part.name));
+    }
+    runtime_->restart_window(loaded.step);
+  });
+  if (use_distributed() && this->state().match_single_device()) {
+    // A run that was saved by fewer processes has no generators for the rest.
+    detail::adopt_main_process_generators(runtime_->communicator(), device());
+  }
+}
+
+void Accelerator::save_module(
+    const torch::nn::Module& model,
+    const std::string& directory,
+    const std::string& max_shard_size) {
+  const auto processes = checkpoint::all_processes();
+  checkpoint::run_together(processes, "save_model", [&] {
+    if (processes.main()) {
+      checkpoint::save_model(model, directory, max_shard_size);
+    }
+  });
+}
+
+void Accelerator::clear() {
+  runtime_->registry().clear();
+  runtime_->restart_window(0);
+  clear_device_cache();
+}
+
+} // namespace accel
