@@ -9,7 +9,9 @@
 #include <accel/data/cursor.h>
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
+#include <accel/operations.h>
 #include <accel/options.h>
+#include <accel/process_first.h>
 #include <accel/state.h>
 #include <accel/utils/split.h>
 
@@ -100,19 +102,61 @@ class ACCEL_API Accelerator {
   /// empty optional elsewhere; nothing where `f` returns nothing.
   template <typename F, typename... Args>
   auto on_main_process(F&& f, Args&&... args) const {
-    using Result = std::invoke_result_t<F, Args...>;
-    if constexpr (std::is_void_v<Result>) {
-      if (is_main_process()) {
-        std::forward<F>(f)(std::forward<Args>(args)...);
-      }
-    } else {
-      std::optional<std::decay_t<Result>> result;
-      if (is_main_process()) {
-        result.emplace(std::forward<F>(f)(std::forward<Args>(args)...));
-      }
-      return result;
-    }
+    return call_if(
+        is_main_process(), std::forward<F>(f), std::forward<Args>(args)...);
   }
+  /// The same on the first process of each machine, on the last one, and on
+  /// that of an index among all or among those of each machine.
+  template <typename F, typename... Args>
+  auto on_local_main_process(F&& f, Args&&... args) const {
+    return call_if(
+        is_local_main_process(),
+        std::forward<F>(f),
+        std::forward<Args>(args)...);
+  }
+  template <typename F, typename... Args>
+  auto on_last_process(F&& f, Args&&... args) const {
+    return call_if(
+        is_last_process(), std::forward<F>(f), std::forward<Args>(args)...);
+  }
+  template <typename F, typename... Args>
+  auto on_process(int64_t index, F&& f, Args&&... args) const {
+    return call_if(
+        process_index() == index,
+        std::forward<F>(f),
+        std::forward<Args>(args)...);
+  }
+  template <typename F, typename... Args>
+  auto on_local_process(int64_t index, F&& f, Args&&... args) const {
+    return call_if(
+        local_process_index() == index,
+        std::forward<F>(f),
+        std::forward<Args>(args)...);
+  }
+
+  /// Process 0 does the rest of the scope first, then the others do it: for
+  /// work whose result stays on disk. Collective; nobody waits longer than the
+  /// options' `timeout`.
+  ///
+  ///     {
+  ///       auto first = accelerator.main_process_first();
+  ///       download_if_missing();
+  ///     }
+  [[nodiscard]] ProcessFirstGuard main_process_first() const {
+    return ProcessFirstGuard(is_main_process());
+  }
+  /// The same with the first process of each machine. Collective over all.
+  [[nodiscard]] ProcessFirstGuard local_main_process_first() const {
+    return ProcessFirstGuard(is_local_main_process());
+  }
+
+  /// Raises a flag that `check_trigger` shows to all processes: to stop
+  /// together when one of them has seen a reason to.
+  void set_trigger() {
+    trigger_ = true;
+  }
+  /// Whether a process has raised its flag since the last check. Collective.
+  bool check_trigger();
 
   // ---- Models, optimizers, schedulers.
 
@@ -130,12 +174,14 @@ class ACCEL_API Accelerator {
     (detail::visit_preparable(
          objects,
          [this](torch::nn::Module* module) { prepare_model(module); },
-         [](torch::optim::Optimizer*) {}),
+         [](torch::optim::Optimizer*) {},
+         [](torch::optim::LRScheduler*) {}),
      ...);
     (detail::visit_preparable(
          objects,
          [](torch::nn::Module*) {},
-         [this](torch::optim::Optimizer* o) { prepare_optimizer(o); }),
+         [this](torch::optim::Optimizer* o) { prepare_optimizer(o); },
+         [this](torch::optim::LRScheduler* s) { prepare_scheduler(s); }),
      ...);
   }
 
@@ -170,6 +216,10 @@ class ACCEL_API Accelerator {
 
   /// Whether this micro-step averages gradients and steps the optimizer.
   bool sync_gradients() const;
+
+  /// Whether fp16 has left out the last step of a prepared optimizer because a
+  /// gradient was infinite or undefined.
+  bool optimizer_step_was_skipped() const;
 
   /// Computes the gradients of the loss, and on a synchronising micro-step
   /// averages them over the processes. Collective.
@@ -368,6 +418,102 @@ class ACCEL_API Accelerator {
       double pad_index = 0,
       bool pad_first = false);
 
+  /// The elements of all processes' vectors, in rank order: numbers, plain
+  /// structs and `std::string`s, any number from each. Collective.
+  template <typename T>
+  std::vector<T> gather_object(const std::vector<T>& objects) const {
+    static_assert(
+        std::is_same_v<T, std::string> ||
+            (std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
+             !std::is_same_v<T, bool>),
+        "accel: gather_object takes vectors of numbers (no bool), enumerations, "
+        "structs of plain numbers and std::string");
+    std::string bytes;
+    for (const auto& object : objects) {
+      if constexpr (std::is_same_v<T, std::string>) {
+        const uint64_t size = object.size();
+        bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
+        bytes += object;
+      } else {
+        bytes.append(reinterpret_cast<const char*>(&object), sizeof object);
+      }
+    }
+    std::vector<T> result;
+    for (const auto& part : exchange_bytes(bytes)) {
+      for (size_t position = 0; position < part.size();) {
+        if constexpr (std::is_same_v<T, std::string>) {
+          uint64_t size = 0;
+          part.copy(reinterpret_cast<char*>(&size), sizeof size, position);
+          position += sizeof size;
+          result.push_back(part.substr(position, size));
+          position += size;
+        } else {
+          T object;
+          part.copy(reinterpret_cast<char*>(&object), sizeof object, position);
+          result.push_back(object);
+          position += sizeof object;
+        }
+      }
+    }
+    return result;
+  }
+
+  // The same operations for each tensor in a vector, map, tuple, `Example` or
+  // struct of your own (`TensorsOf`). Processes must give values with the same
+  // tensors.
+
+  template <typename T, if_holds_tensors<T> = 0>
+  T gather(const T& value) {
+    return map_tensors(
+        value, [this](const torch::Tensor& t) { return gather(t); });
+  }
+  template <typename T, if_holds_tensors<T> = 0>
+  T gather_for_metrics(const T& value) {
+    // Together: what one of them says about the rows holds for all.
+    std::vector<torch::Tensor> tensors;
+    map_tensors(value, [&](const torch::Tensor& t) {
+      tensors.push_back(t);
+      return t;
+    });
+    if (tensors.empty()) {
+      return value;
+    }
+    tensors = gather_rows(tensors);
+    size_t next = 0;
+    return map_tensors(
+        value, [&](const torch::Tensor&) { return tensors[next++]; });
+  }
+  template <typename T, if_holds_tensors<T> = 0>
+  T reduce(const T& value, const std::string& reduction = "sum") {
+    return map_tensors(value, [&](const torch::Tensor& t) {
+      return reduce(t, reduction);
+    });
+  }
+  template <typename T, if_holds_tensors<T> = 0>
+  T broadcast(const T& value, int64_t from_process = 0) {
+    return map_tensors(value, [&](const torch::Tensor& t) {
+      return broadcast(t, from_process);
+    });
+  }
+  template <typename T, if_holds_tensors<T> = 0>
+  T pad_across_processes(
+      const T& value,
+      int64_t dim = 0,
+      double pad_index = 0,
+      bool pad_first = false) {
+    return map_tensors(value, [&](const torch::Tensor& t) {
+      return pad_across_processes(t, dim, pad_index, pad_first);
+    });
+  }
+
+  /// The value with its tensors on `device()`; not collective.
+  template <typename T>
+  T send_to_device(const T& value, bool non_blocking = false) const {
+    return map_tensors(value, [&](const torch::Tensor& t) {
+      return t.to(device(), non_blocking);
+    });
+  }
+
   // ---- Output, on process 0 only. Arguments are evaluated everywhere.
 
   /// Writes the arguments with spaces between them and ends the line.
@@ -423,7 +569,8 @@ class ACCEL_API Accelerator {
   ///     if (accelerator.sync_gradients() && ++steps % 1000 == 0)
   ///       accelerator.save_state("checkpoint");
   ///
-  /// All processes must see the directory. Throws on all of them where one
+  /// All processes must see the directory. A module that no shared pointer holds
+  /// must live as long as an optimizer has its parameters. Throws on all of them where one
   /// fails; the earlier checkpoint is still there then.
   ///
   /// Without a directory (`automatic_checkpoint_naming`): as the next
@@ -562,7 +709,8 @@ class ACCEL_API Accelerator {
     detail::visit_preparable(
         model,
         [&](const torch::nn::Module* module) { found = module; },
-        [](const torch::optim::Optimizer*) {});
+        [](const torch::optim::Optimizer*) {},
+        [](const torch::optim::LRScheduler*) {});
     TORCH_CHECK(
         found != nullptr,
         "accel: a model was expected, but got an empty module holder, a null "
@@ -575,10 +723,28 @@ class ACCEL_API Accelerator {
       const torch::nn::Module& model,
       const std::string& directory,
       const std::string& max_shard_size);
+  template <typename F, typename... Args>
+  static auto call_if(bool condition, F&& f, Args&&... args) {
+    using Result = std::invoke_result_t<F, Args...>;
+    if constexpr (std::is_void_v<Result>) {
+      if (condition) {
+        std::forward<F>(f)(std::forward<Args>(args)...);
+      }
+    } else {
+      std::optional<std::decay_t<Result>> result;
+      if (condition) {
+        result.emplace(std::forward<F>(f)(std::forward<Args>(args)...));
+      }
+      return result;
+    }
+  }
+
+  std::vector<std::string> exchange_bytes(const std::string& bytes) const;
   void broadcast_bytes(void* bytes, size_t size, int64_t from_process) const;
   void begin_prepare();
   void prepare_model(torch::nn::Module* module);
   void prepare_optimizer(torch::optim::Optimizer* optimizer);
+  void prepare_scheduler(torch::optim::LRScheduler* scheduler);
   AccumulateGuard begin_micro_step();
   std::vector<torch::Tensor> shard(
       int64_t dim,
@@ -594,6 +760,7 @@ class ACCEL_API Accelerator {
     std::string project_dir;
   } naming_;
   int exceptions_at_start_;
+  bool trigger_ = false;
 };
 
 /// The program's Accelerator; throws `c10::Error` where there is none.

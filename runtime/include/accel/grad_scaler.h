@@ -5,6 +5,8 @@
 #include <torch/arg.h>
 #include <torch/optim/optimizer.h>
 
+#include <cstdint>
+
 #include <functional>
 #include <unordered_map>
 
@@ -18,6 +20,17 @@ class GradScalerOptions {
   /// … and by this after one with an infinite or undefined gradient.
   TORCH_ARG(double, backoff_factor) = 0.5;
   TORCH_ARG(int64_t, growth_interval) = 2000;
+
+ public:
+  bool operator==(const GradScalerOptions& other) const {
+    return init_scale_ == other.init_scale_ &&
+        growth_factor_ == other.growth_factor_ &&
+        backoff_factor_ == other.backoff_factor_ &&
+        growth_interval_ == other.growth_interval_;
+  }
+  bool operator!=(const GradScalerOptions& other) const {
+    return !(*this == other);
+  }
 };
 
 /// What `torch.amp.GradScaler.state_dict` holds.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <accel/export.h>
+#include <accel/grad_scaler.h>
 #include <accel/tracking/tracker_set.h>
 
 #include <torch/arg.h>
@@ -41,10 +42,13 @@ class AcceleratorOptions {
   /// overrides it.
   TORCH_ARG(int64_t, gradient_accumulation_steps) = 1;
 
+  /// How the gradient scaler of fp16 begins and grows.
+  TORCH_ARG(GradScalerOptions, grad_scaler);
+
   /// Stay on the CPU even where there is a GPU; also `ACCELERATE_USE_CPU`.
   TORCH_ARG(bool, cpu) = false;
 
-  /// Move models and batches to the device of this process.
+  /// Move models to the device of this process (not batches: `send_to_device`).
   TORCH_ARG(bool, device_placement) = true;
 
   /// (Without `match_single_device`.) The data loader's batch size is the
@@ -95,6 +99,7 @@ struct ResolvedOptions {
   bool match_single_device = false;
   MixedPrecision mixed_precision = MixedPrecision::kNo;
   int64_t gradient_accumulation_steps = 1;
+  GradScalerOptions grad_scaler;
   bool cpu = false;
   bool device_placement = true;
   bool split_batches = false;

@@ -1,8 +1,11 @@
 #include <accel/accelerator.h>
 
+#include <accel/checkpoint/processes.h>
 #include <accel/data/generators.h>
+#include <accel/data/whole_batch.h>
 #include <accel/detail/communicator.h>
 #include <accel/optim/optimizer.h>
+#include <accel/optim/schedulers/control.h>
 
 #include "core/optimizers.h"
 #include "core/runtime.h"
@@ -138,6 +141,52 @@ void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
         parameter);
   }
   runtime_->add_tensors(tensors, {});
+}
+
+void Accelerator::prepare_scheduler(torch::optim::LRScheduler* scheduler) {
+  if (dynamic_cast<detail::SchedulerControl*>(scheduler) == nullptr) {
+    runtime_->registry().add_plain_scheduler();
+  }
+}
+
+bool Accelerator::optimizer_step_was_skipped() const {
+  const auto& optimizers = detail::prepared_optimizers();
+  return std::any_of(
+      optimizers.begin(), optimizers.end(), [](const auto* optimizer) {
+        return optimizer->step_was_skipped();
+      });
+}
+
+bool Accelerator::check_trigger() {
+  const bool raised = detail::on_any_process(trigger_);
+  trigger_ = trigger_ && !raised;
+  return raised;
+}
+
+std::vector<std::string> Accelerator::exchange_bytes(
+    const std::string& bytes) const {
+  return checkpoint::all_processes().exchange(bytes);
+}
+
+ProcessFirstGuard::ProcessFirstGuard(bool is_first) : is_first_(is_first) {
+  if (!is_first_) {
+    detail::communicator().barrier();
+  }
+}
+
+ProcessFirstGuard::~ProcessFirstGuard() {
+  if (!is_first_) {
+    return;
+  }
+  try {
+    detail::communicator().barrier();
+  } catch (const std::exception& error) {
+    // The next collective call tells the same as an exception.
+    TORCH_WARN(
+        "accel: the other processes could not be told that the first one is "
+        "done: ",
+        error.what());
+  }
 }
 
 LoopBodyGuard::LoopBodyGuard() : body_(GradientState::get().begin_body()) {}

@@ -63,7 +63,7 @@ std::vector<Part> parts_of(detail::Runtime& runtime) {
   std::vector<Part> parts;
   for (auto* scheduler : detail::living_schedulers()) {
     parts.push_back(
-        {"scheduler_" + std::to_string(scheduler->number()),
+        {"scheduler_" + std::to_string(scheduler->scheduler_number()),
          [scheduler] {
            return scheduler->scheduler_name() + "\n" +
                scheduler->save_scheduler();
@@ -212,6 +212,7 @@ std::string Accelerator::save_state(const std::string& directory) {
     auto& registry = runtime_->registry();
     state.models = registry.models();
     state.optimizers = registry.optimizers();
+    registry.check_schedulers();
     if (processes.main()) {
       for (const auto& part : parts_of(*runtime_)) {
         state.extras.emplace_back(part.name, part.save());

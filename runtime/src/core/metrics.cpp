@@ -219,7 +219,7 @@ int64_t Accelerator::local_batch_size(int64_t global) const {
 
 torch::Tensor Accelerator::gather(const torch::Tensor& tensor) {
   if (!use_distributed()) {
-    return tensor;
+    return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
   }
   check_alike("gather", runtime_->communicator(), {tensor}, 0);
   return gather_equal(runtime_->communicator(), tensor);

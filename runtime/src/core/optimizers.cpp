@@ -13,8 +13,9 @@
 namespace accel::detail {
 
 std::vector<OptimizerControl*>& prepared_optimizers() {
-  static std::vector<OptimizerControl*> optimizers;
-  return optimizers;
+  // Never destroyed: optimizers may be, at the program's end, after it.
+  static auto* optimizers = new std::vector<OptimizerControl*>();
+  return *optimizers;
 }
 
 std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
@@ -126,36 +127,6 @@ bool scheduler_counts_micro_step() {
   const auto& options = runtime->state().options();
   return options.adjust_scheduler && options.step_scheduler_with_optimizer &&
       !options.match_single_device && !GradientState::get().sync_gradients;
-}
-
-namespace {
-
-std::vector<SchedulerControl*>& schedulers() {
-  static std::vector<SchedulerControl*> all;
-  return all;
-}
-
-int64_t next_scheduler_number() {
-  static int64_t made = 0;
-  return made++;
-}
-
-} // namespace
-
-SchedulerControl::SchedulerControl() : number_(next_scheduler_number()) {
-  schedulers().push_back(this);
-}
-
-SchedulerControl::SchedulerControl(const SchedulerControl&)
-    : SchedulerControl() {}
-
-SchedulerControl::~SchedulerControl() {
-  auto& all = schedulers();
-  all.erase(std::remove(all.begin(), all.end(), this), all.end());
-}
-
-const std::vector<SchedulerControl*>& living_schedulers() {
-  return schedulers();
 }
 
 std::string step_count_of(const torch::optim::LRScheduler& scheduler) {

@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <cmath>
 #include <limits>
 #include <sstream>
 #include <tuple>
@@ -33,6 +34,7 @@ auto tie(const ResolvedOptions& options) {
       options.match_single_device,
       options.mixed_precision,
       options.gradient_accumulation_steps,
+      options.grad_scaler,
       options.cpu,
       options.device_placement,
       options.split_batches,
@@ -101,6 +103,7 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
           1,
           std::numeric_limits<int32_t>::max())
           .value_or(options.gradient_accumulation_steps());
+  resolved.grad_scaler = options.grad_scaler();
   resolved.cpu = options.cpu() ||
       detail::get_environment_flag("ACCELERATE_USE_CPU").value_or(false);
   resolved.device_placement = options.device_placement();
@@ -118,6 +121,21 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
       "accel: gradient_accumulation_steps is ",
       resolved.gradient_accumulation_steps,
       ", but at least one micro-batch makes a step.");
+  const auto& scaler = resolved.grad_scaler;
+  TORCH_CHECK(
+      std::isfinite(scaler.init_scale()) && scaler.init_scale() > 0 &&
+          scaler.growth_factor() > 1 && scaler.backoff_factor() > 0 &&
+          scaler.backoff_factor() < 1 && scaler.growth_interval() > 0,
+      "accel: the grad_scaler options are init_scale ",
+      scaler.init_scale(),
+      ", growth_factor ",
+      scaler.growth_factor(),
+      ", backoff_factor ",
+      scaler.backoff_factor(),
+      ", growth_interval ",
+      scaler.growth_interval(),
+      "; the scale must be positive, grow by a factor above 1 after at least "
+      "one step, and shrink by one between 0 and 1.");
   TORCH_CHECK(
       resolved.mixed_precision != MixedPrecision::kFP8,
       "accel: mixed_precision is fp8, which this build does not support. Use "

@@ -63,6 +63,15 @@ std::vector<torch::optim::Optimizer*> Registry::optimizers() const {
   return result;
 }
 
+void Registry::check_schedulers() const {
+  TORCH_CHECK(
+      plain_schedulers_ == 0,
+      "accel: a checkpoint needs the state of all schedulers, but one was "
+      "prepared whose type is torch's. Make it an "
+      "accel::AcceleratedScheduler<torch::optim::StepLR> (or which type it "
+      "is).");
+}
+
 int64_t Registry::add_save_hook(CheckpointHook hook) {
   save_hooks_.emplace(next_hook_, std::move(hook));
   return next_hook_++;
@@ -98,6 +107,7 @@ void Registry::clear() {
   models_.clear();
   objects_.clear();
   plain_optimizers_ = 0;
+  plain_schedulers_ = 0;
   prepared_optimizers().clear();
 }
 

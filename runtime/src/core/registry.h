@@ -25,6 +25,12 @@ class Registry {
   void add_plain_optimizer() {
     ++plain_optimizers_;
   }
+  /// The same for a scheduler.
+  void add_plain_scheduler() {
+    ++plain_schedulers_;
+  }
+  /// Throws where a scheduler of torch's own type has been prepared.
+  void check_schedulers() const;
   void add(checkpoint::CustomObject object) {
     objects_.push_back(std::move(object));
   }
@@ -64,6 +70,7 @@ class Registry {
 
   std::vector<Model> models_;
   int64_t plain_optimizers_ = 0;
+  int64_t plain_schedulers_ = 0;
   std::vector<checkpoint::CustomObject> objects_;
   int64_t next_hook_ = 0;
   std::map<int64_t, CheckpointHook> save_hooks_;

@@ -103,7 +103,7 @@ Runtime::Runtime(const ResolvedOptions& options) {
   reducer_ = std::make_unique<Reducer>(
       communicator(Channel::kMain), communicator(Channel::kGradients));
   if (options.mixed_precision == MixedPrecision::kFP16) {
-    scaler_ = std::make_unique<GradScaler>();
+    scaler_ = std::make_unique<GradScaler>(options.grad_scaler);
   }
   if (options.match_single_device && environment.distributed()) {
     install_dispatch_kernels();

@@ -11,8 +11,9 @@ namespace accel::detail {
 namespace {
 
 std::vector<ResumableLoader*>& loaders() {
-  static std::vector<ResumableLoader*> all;
-  return all;
+  // Never destroyed: loaders may be, at the program's end, after it.
+  static auto* all = new std::vector<ResumableLoader*>();
+  return *all;
 }
 
 void set_generator_state(const at::Tensor& state) {

@@ -3,6 +3,7 @@
 #include <accel/data/cursor.h>
 #include <accel/data/generators.h>
 #include <accel/data/row_fetching_dataset.h>
+#include <accel/data/seedable_random_sampler.h>
 #include <accel/data/sharding.h>
 #include <accel/data/whole_batch.h>
 #include <accel/gradient_state.h>
@@ -47,6 +48,7 @@ template <typename Sampler>
 inline constexpr bool samples_ahead =
     std::is_same_v<Sampler, torch::data::samplers::RandomSampler> ||
     std::is_same_v<Sampler, torch::data::samplers::SequentialSampler> ||
+    std::is_same_v<Sampler, SeedableRandomSampler> ||
     std::is_same_v<Sampler, torch::data::samplers::DistributedRandomSampler> ||
     std::is_same_v<
         Sampler,

@@ -23,20 +23,25 @@ template <typename T>
 inline constexpr bool always_false = false;
 
 /// The module or optimizer that `object` is, holds or points to; calls
-/// `on_module`, `on_optimizer` or nothing (a scheduler). Empty holders and
-/// pointers give a null pointer.
-template <typename T, typename OnModule, typename OnOptimizer>
+/// `on_module`, `on_optimizer` or `on_scheduler`. Empty holders and pointers
+/// give a null pointer.
+template <
+    typename T,
+    typename OnModule,
+    typename OnOptimizer,
+    typename OnScheduler>
 void visit_preparable(
     T& object,
     const OnModule& on_module,
-    const OnOptimizer& on_optimizer) {
+    const OnOptimizer& on_optimizer,
+    const OnScheduler& on_scheduler) {
   using Type = std::remove_cv_t<T>;
   if constexpr (std::is_base_of_v<torch::nn::Module, Type>) {
     on_module(&object);
   } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Type>) {
     on_optimizer(&object);
   } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, Type>) {
-    // Knows its optimizer.
+    on_scheduler(&object);
   } else if constexpr (torch::detail::is_module_holder<Type>::value) {
     on_module(object.is_empty() ? nullptr : object.ptr().get());
   } else if constexpr (std::is_same_v<Type, torch::nn::AnyModule>) {
@@ -44,7 +49,7 @@ void visit_preparable(
   } else if constexpr (is_owner<Type>::value) {
     using Pointee = std::remove_reference_t<decltype(*object)>;
     if (object != nullptr) {
-      visit_preparable(*object, on_module, on_optimizer);
+      visit_preparable(*object, on_module, on_optimizer, on_scheduler);
     } else if constexpr (std::is_base_of_v<torch::nn::Module, Pointee>) {
       on_module(nullptr);
     } else {

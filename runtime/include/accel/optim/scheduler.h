@@ -3,6 +3,7 @@
 #include <accel/checkpoint/custom_object.h>
 #include <accel/export.h>
 #include <accel/optim/optimizer.h>
+#include <accel/optim/schedulers/control.h>
 #include <accel/optim/schedulers/lr_scheduler.h>
 
 #include <torch/optim/schedulers/lr_scheduler.h>
@@ -23,31 +24,6 @@ namespace detail {
 ACCEL_API int64_t scheduler_steps(const OptimizerControl* optimizer);
 /// Whether a call in which it makes none is counted (`adjust_scheduler`).
 ACCEL_API bool scheduler_counts_micro_step();
-
-/// What a checkpoint needs of an accelerated scheduler. Those that live are
-/// listed in the order in which they were made.
-class ACCEL_API SchedulerControl {
- public:
-  SchedulerControl();
-  SchedulerControl(const SchedulerControl&);
-  SchedulerControl& operator=(const SchedulerControl&) = default;
-  virtual ~SchedulerControl();
-
-  /// How many were made before it; by this a resumed run knows it again.
-  int64_t number() const {
-    return number_;
-  }
-  /// The wrapped scheduler's class.
-  virtual std::string scheduler_name() const = 0;
-  virtual std::string save_scheduler() const = 0;
-  /// Throws where `state` is not that of such a scheduler.
-  virtual void load_scheduler(const std::string& state) = 0;
-
- private:
-  int64_t number_;
-};
-
-ACCEL_API const std::vector<SchedulerControl*>& living_schedulers();
 
 /// LibTorch's schedulers count steps and have no other state of their own.
 ACCEL_API std::string step_count_of(const torch::optim::LRScheduler& scheduler);
@@ -71,7 +47,7 @@ ACCEL_API void set_step_count(
 /// A scheduler that ends (`accel::optim::OneCycleLR`) stays at its last step.
 template <typename Scheduler>
 class AcceleratedScheduler : public torch::optim::LRScheduler,
-                             private detail::SchedulerControl {
+                             public detail::SchedulerControl {
  public:
   static_assert(
       std::is_base_of_v<torch::optim::LRScheduler, Scheduler>,
@@ -86,7 +62,11 @@ class AcceleratedScheduler : public torch::optim::LRScheduler,
       Args&&... args)
       : LRScheduler(optimizer),
         control_(dynamic_cast<detail::OptimizerControl*>(&optimizer)),
-        inner_(optimizer, std::forward<Args>(args)...) {}
+        inner_(optimizer, std::forward<Args>(args)...) {
+    if constexpr (std::is_base_of_v<detail::SchedulerControl, Scheduler>) {
+      inner_.leave_to_another();
+    }
+  }
 
   /// The wrapped scheduler, for what only it has: `last_epoch()`,
   /// `state_dict()`. Do not step it.
@@ -95,28 +75,6 @@ class AcceleratedScheduler : public torch::optim::LRScheduler,
   }
   const Scheduler& inner() const {
     return inner_;
-  }
-
- private:
-  // `step` is not virtual; this is what it calls.
-  std::vector<double> get_lrs() override {
-    const int64_t steps = detail::scheduler_steps(control_);
-    if constexpr (std::is_base_of_v<optim::LRScheduler, Scheduler>) {
-      if (steps == 0 && detail::scheduler_counts_micro_step()) {
-        inner_.count_skipped_step();
-      }
-      const auto total = inner_.total_steps();
-      for (int64_t i = 0; i < steps; ++i) {
-        if (!total || inner_.step_count() <= *total) {
-          inner_.step();
-        }
-      }
-    } else {
-      for (int64_t i = 0; i < steps; ++i) {
-        inner_.step();
-      }
-    }
-    return get_current_lrs();
   }
 
   std::string scheduler_name() const override {
@@ -143,6 +101,28 @@ class AcceleratedScheduler : public torch::optim::LRScheduler,
     } else {
       detail::throw_scheduler_without_state(scheduler_name());
     }
+  }
+
+ private:
+  // `step` is not virtual; this is what it calls.
+  std::vector<double> get_lrs() override {
+    const int64_t steps = detail::scheduler_steps(control_);
+    if constexpr (std::is_base_of_v<optim::LRScheduler, Scheduler>) {
+      if (steps == 0 && detail::scheduler_counts_micro_step()) {
+        inner_.count_skipped_step();
+      }
+      const auto total = inner_.total_steps();
+      for (int64_t i = 0; i < steps; ++i) {
+        if (!total || inner_.step_count() <= *total) {
+          inner_.step();
+        }
+      }
+    } else {
+      for (int64_t i = 0; i < steps; ++i) {
+        inner_.step();
+      }
+    }
+    return get_current_lrs();
   }
 
   const detail::OptimizerControl* control_;

@@ -16,8 +16,9 @@ struct Living {
   std::vector<const LRScheduler*> schedulers;
 
   static Living& get() {
-    static Living living;
-    return living;
+    // Never destroyed: schedulers may be, at the program's end, after it.
+    static auto* living = new Living();
+    return *living;
   }
 };
 
@@ -134,6 +135,14 @@ void LRScheduler::load_state_dict(const SchedulerState& state) {
   step_count_ = static_cast<unsigned>(step_count);
   base_lrs_ = base_lrs;
   set_lrs(lrs);
+}
+
+std::string LRScheduler::save_scheduler() const {
+  return to_json(state_dict());
+}
+
+void LRScheduler::load_scheduler(const std::string& state) {
+  load_state_dict(scheduler_state_from_json(state));
 }
 
 void LRScheduler::save(torch::serialize::OutputArchive& archive) const {

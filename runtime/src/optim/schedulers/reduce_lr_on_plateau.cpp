@@ -135,6 +135,14 @@ void ReduceLROnPlateau::load_state_dict(const SchedulerState& state) {
   }
 }
 
+std::string ReduceLROnPlateau::save_scheduler() const {
+  return to_json(state_dict());
+}
+
+void ReduceLROnPlateau::load_scheduler(const std::string& state) {
+  load_state_dict(scheduler_state_from_json(state));
+}
+
 void ReduceLROnPlateau::save(torch::serialize::OutputArchive& archive) const {
   archive.write("state", c10::IValue(to_json(state_dict())));
 }

@@ -72,6 +72,9 @@ SequentialLR::SequentialLR(
         ".");
     previous = milestone;
   }
+  for (const auto& scheduler : schedulers_) {
+    scheduler->leave_to_another();
+  }
   start();
 }
 
@@ -124,11 +127,21 @@ void SequentialLR::save_values(SchedulerState& state) const {
 }
 
 void SequentialLR::load_values(const SchedulerState& state) {
-  for (size_t i = 0; i < schedulers_.size(); ++i) {
-    SchedulerState inner = schedulers_[i]->state_dict();
-    inner.values = with_prefix(state.values, prefix(i));
-    inner.options = with_prefix(state.options, prefix(i));
-    schedulers_[i]->load_state_dict(inner);
+  std::vector<SchedulerState> before;
+  try {
+    for (size_t i = 0; i < schedulers_.size(); ++i) {
+      SchedulerState inner = schedulers_[i]->state_dict();
+      before.push_back(inner);
+      inner.values = with_prefix(state.values, prefix(i));
+      inner.options = with_prefix(state.options, prefix(i));
+      schedulers_[i]->load_state_dict(inner);
+    }
+  } catch (...) {
+    // All of them or none.
+    for (size_t i = 0; i < before.size(); ++i) {
+      schedulers_[i]->load_state_dict(before[i]);
+    }
+    throw;
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <accel/optim/schedulers/control.h>
 #include <accel/optim/schedulers/scheduler_state.h>
 
 #include <torch/optim/optimizer.h>
@@ -31,7 +32,8 @@ namespace accel::optim {
 ///
 /// The optimizer must outlive the scheduler and keep its parameter groups. Not
 /// thread-safe. Every process makes the same calls; nothing is communicated.
-class ACCEL_API LRScheduler : public torch::optim::LRScheduler {
+class ACCEL_API LRScheduler : public torch::optim::LRScheduler,
+                              public accel::detail::SchedulerControl {
  public:
   explicit LRScheduler(torch::optim::Optimizer& optimizer);
   ~LRScheduler() override;
@@ -84,6 +86,13 @@ class ACCEL_API LRScheduler : public torch::optim::LRScheduler {
   /// The same for `torch::save` and `torch::load`.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
+
+  /// For `Accelerator::save_state`.
+  std::string scheduler_name() const override {
+    return name();
+  }
+  std::string save_scheduler() const override;
+  void load_scheduler(const std::string& state) override;
 
  protected:
   /// Sets the learning rates of epoch 0. To be called at the end of the

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <accel/optim/schedulers/control.h>
 #include <accel/optim/schedulers/scheduler_state.h>
 
 #include <torch/arg.h>
@@ -36,7 +37,7 @@ struct ReduceLROnPlateauOptions {
 ///
 /// Every process must pass the same metric (gather or reduce it first), or the
 /// learning rates drift apart.
-class ACCEL_API ReduceLROnPlateau {
+class ACCEL_API ReduceLROnPlateau : public accel::detail::SchedulerControl {
  public:
   using Options = ReduceLROnPlateauOptions;
 
@@ -56,6 +57,13 @@ class ACCEL_API ReduceLROnPlateau {
   void load_state_dict(const SchedulerState& state);
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
+
+  /// For `Accelerator::save_state`.
+  std::string scheduler_name() const override {
+    return "ReduceLROnPlateau";
+  }
+  std::string save_scheduler() const override;
+  void load_scheduler(const std::string& state) override;
 
  private:
   bool better(double metric) const;

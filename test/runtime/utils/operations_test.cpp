@@ -1,0 +1,172 @@
+// Operations over what holds tensors, and process control, with real processes.
+
+#include "multiprocess.h"
+#include "support.h"
+
+#include <accel/accel.h>
+#include <accel/optim/schedulers.h>
+
+#include <torch/torch.h>
+
+#include <fstream>
+
+using accel::test::run_and_expect_success;
+
+namespace {
+
+struct Sample {
+  torch::Tensor image;
+  torch::Tensor label;
+};
+
+} // namespace
+
+namespace accel {
+
+template <>
+struct TensorsOf<Sample> {
+  template <typename F>
+  static Sample map(const Sample& sample, F&& f) {
+    auto image = f(sample.image);
+    return {image, f(sample.label)};
+  }
+};
+
+} // namespace accel
+
+ACCEL_RANK_FUNCTION(operates_on_what_holds_tensors) {
+  accel::Accelerator accelerator(accel::AcceleratorOptions().cpu(true));
+  const auto rank = accelerator.process_index();
+  const auto one = torch::full({1}, rank, torch::kLong);
+  const auto both = torch::tensor({0, 1}, torch::kLong);
+
+  const auto list = accelerator.gather(std::vector<torch::Tensor>{one, one + 1});
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_TRUE(list[0].equal(both));
+  EXPECT_TRUE(list[1].equal(both + 1));
+  // A hash table's order may differ between processes; the keys' does not.
+  std::unordered_map<std::string, torch::Tensor> table;
+  for (int i = 0; i < 20; ++i) {
+    const int n = rank == 0 ? i : 19 - i;
+    table.emplace("key" + std::to_string(n), one + 10 * n);
+  }
+  for (const auto& [key, tensor] : accelerator.gather(table)) {
+    EXPECT_TRUE(tensor.equal(both + 10 * std::stoi(key.substr(3)))) << key;
+  }
+  const auto tuple = accelerator.reduce(std::make_tuple(
+      one, std::map<std::string, torch::Tensor>{{"a", one * 2}}));
+  EXPECT_EQ(std::get<0>(tuple).item<int64_t>(), 1);
+  EXPECT_EQ(std::get<1>(tuple).at("a").item<int64_t>(), 2);
+  const auto sample =
+      accelerator.gather_for_metrics(Sample{one.unsqueeze(1), one});
+  EXPECT_TRUE(sample.image.equal(both.unsqueeze(1)));
+  EXPECT_TRUE(sample.label.equal(both));
+  const auto example = accelerator.broadcast(
+      torch::data::Example<>(one.clone(), one.clone() + 5), 1);
+  EXPECT_EQ(example.data.item<int64_t>(), 1);
+  EXPECT_EQ(example.target.item<int64_t>(), 6);
+  const auto padded = accelerator.pad_across_processes(
+      std::optional<torch::Tensor>(torch::ones({rank + 1})), 0, -1);
+  EXPECT_TRUE(padded->equal(
+      rank == 0 ? torch::tensor({1.f, -1.f}) : torch::tensor({1.f, 1.f})));
+  EXPECT_TRUE(accelerator.send_to_device(Sample{one, one}).label.is_cpu());
+
+  EXPECT_EQ(
+      accelerator.gather_object(std::vector<int>(rank == 0 ? 0 : 3, 7)),
+      (std::vector<int>{7, 7, 7}));
+  EXPECT_EQ(
+      accelerator.gather_object(
+          std::vector<std::string>{"a", std::string(rank, 'x')}),
+      (std::vector<std::string>{"a", "", "a", "x"}));
+}
+
+TEST(Operations, OnWhatHoldsTensors) {
+  run_and_expect_success("operates_on_what_holds_tensors", 2);
+}
+
+ACCEL_RANK_FUNCTION(controls_processes) {
+  accel::Accelerator accelerator(accel::AcceleratorOptions().cpu(true));
+  const auto rank = accelerator.process_index();
+  const auto index = [&] { return rank; };
+  EXPECT_EQ(accelerator.on_main_process(index).has_value(), rank == 0);
+  EXPECT_EQ(accelerator.on_last_process(index).has_value(), rank == 1);
+  EXPECT_EQ(accelerator.on_process(1, index).value_or(-1), rank == 1 ? 1 : -1);
+  EXPECT_EQ(accelerator.on_local_main_process(index).has_value(), rank == 0);
+  EXPECT_EQ(accelerator.on_local_process(1, index).has_value(), rank == 1);
+
+  EXPECT_FALSE(accelerator.check_trigger());
+  if (rank == 1) {
+    accelerator.set_trigger();
+  }
+  EXPECT_TRUE(accelerator.check_trigger());
+  EXPECT_FALSE(accelerator.check_trigger());
+
+  const std::string path = std::getenv("ACCEL_TEST_FILE");
+  {
+    auto first = accelerator.main_process_first();
+    if (rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      std::ofstream(path) << "made";
+    }
+    EXPECT_EQ(test::read_file(path), "made");
+  }
+  // The others go on when the first one's work fails.
+  try {
+    auto first = accelerator.local_main_process_first();
+    TORCH_CHECK(rank != 0, "failed");
+  } catch (const c10::Error&) {
+    EXPECT_EQ(rank, 0);
+  }
+  accelerator.wait_for_everyone();
+}
+
+TEST(Operations, ProcessControl) {
+  const test::TemporaryDirectory directory;
+  accel::test::RunOptions options;
+  options.environment["ACCEL_TEST_FILE"] = (directory.path() / "file").string();
+  run_and_expect_success("controls_processes", 2, options);
+}
+
+TEST(Operations, SchedulersOfAllKindsAreSavedOnce) {
+  const test::TemporaryDirectory directory;
+  accel::Accelerator accelerator(accel::AcceleratorOptions().cpu(true));
+  torch::nn::Linear model(1, 1);
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(
+      model->parameters(), torch::optim::SGDOptions(1.0));
+  using namespace accel::optim;
+  auto exponential = std::make_shared<ExponentialLR>(optimizer, 0.5);
+  auto constant = std::make_shared<ConstantLR>(optimizer, 0.5, 4);
+  SequentialLR sequential(optimizer, {exponential, constant}, {2});
+  accel::AcceleratedScheduler<StepLR> step(optimizer, 2, 0.1);
+  ReduceLROnPlateau plateau(optimizer, ReduceLROnPlateauOptions().patience(0));
+  accelerator.prepare(model, optimizer, sequential, step);
+  EXPECT_EQ(accel::detail::living_schedulers().size(), 3u);
+  const auto advance = [&] {
+    sequential.step();
+    step.step();
+    plateau.step(1);
+    return optimizer.param_groups()[0].options().get_lr();
+  };
+  advance();
+  accelerator.save_state((directory.path() / "state").string());
+  std::vector<double> expected;
+  for (int i = 0; i < 4; ++i) {
+    expected.push_back(advance());
+  }
+  accelerator.load_state((directory.path() / "state").string());
+  for (const double lr : expected) {
+    EXPECT_EQ(advance(), lr);
+  }
+  torch::optim::StepLR plain(optimizer, 1, 0.5);
+  accelerator.prepare(plain);
+  EXPECT_THROWS_WITH(
+      accelerator.save_state((directory.path() / "no").string()),
+      "AcceleratedScheduler");
+}
+
+TEST(Operations, OptionsOfTheGradScalerAreChecked) {
+  EXPECT_THROWS_WITH(
+      accel::resolve(accel::AcceleratorOptions().grad_scaler(
+          accel::GradScalerOptions().growth_factor(0.5))),
+      "growth_factor 0.5");
+}
