@@ -36,6 +36,9 @@ EXAMPLES:
   accel-migrate --write train.cpp          make them
   accel-migrate undo                       take the last --write back
   accel-migrate --out-root out src/*.cpp   write the migrated files to out/
+  accel-migrate --verify train.cpp         make them if the program still
+                                           computes the same
+  accel-migrate --verify --build 'make train' --run 'train --epochs 2' train.cpp
   accel-migrate -p build train.cpp         flags from build/compile_commands.json
   accel-migrate train.cpp -- -std=c++20 -I include
   accel-migrate --format=sarif train.cpp > run.sarif
@@ -47,8 +50,8 @@ EXAMPLES:
 EXIT CODES:
 
   0  done, or nothing to do
-  1  a file was refused, --check found something to change, or --lint
-     something wrong
+  1  a file was refused, --check found something to change, --lint
+     something wrong, or --verify that the programs differ
   2  usage
   3  a file does not compile, or LibTorch was not found
   4  internal error, or reading or writing failed
@@ -67,6 +70,25 @@ struct CommandLine {
   cl::opt<std::string> OutRoot{
       "out-root", cl::value_desc("DIR"), cl::cat(Category),
       cl::desc("Write the changed files below DIR and leave the sources alone")};
+  cl::opt<bool> Verify{
+      "verify", cl::cat(Category),
+      cl::desc("Build the original and the migrated program in a temporary "
+               "folder, compare them with `accel verify`, and change the files "
+               "only if they are equal")};
+  cl::opt<std::string> Build{
+      "build", cl::value_desc("COMMAND"), cl::cat(Category),
+      cl::desc("For --verify: the project's build command (default: CMake if "
+               "there is a CMakeLists.txt, which --cmake makes find accel, "
+               "else one call of c++)")};
+  cl::opt<std::string> Run{
+      "run", cl::value_desc("COMMAND"), cl::cat(Category),
+      cl::desc("For --verify: the built program, as seen from the current "
+               "folder, and its arguments (default: the program that the build "
+               "has made, without arguments)")};
+  cl::opt<std::string> NumProcesses{
+      "num-processes", cl::value_desc("LIST"), cl::cat(Category),
+      cl::init("1,2"),
+      cl::desc("For --verify: numbers of processes to try (default: 1,2)")};
   cl::opt<bool> Check{
       "check", cl::cat(Category),
       cl::desc("Only list the files that would change; exit code 1 if any")};
@@ -243,15 +265,20 @@ int main(int argc, char **argv) {
     // A header is explained by a file that includes it, if one is named.
     if (Options.Files.empty())
       Options.Files.push_back(Options.ExplainFile);
-    if (Line.Write || Line.Check || !Line.OutRoot.empty() ||
+    if (Line.Write || Line.Verify || Line.Check || !Line.OutRoot.empty() ||
         !Line.Report.empty() || Line.Format != SessionOptions::Text)
       return usageError("--explain FILE:LINE goes with no other output");
   }
   if (Options.Files.empty())
     return usageError("no files were given");
-  if (Line.Write + Line.Check + Line.Lint + !Line.OutRoot.empty() > 1)
-    return usageError(
-        "--write, --check, --lint and --out-root exclude each other");
+  if (Line.Write + Line.Check + Line.Lint + Line.Verify +
+          !Line.OutRoot.empty() >
+      1)
+    return usageError("--write, --verify, --check, --lint and --out-root "
+                      "exclude each other");
+  if (!Line.Verify && (!Line.Build.empty() || !Line.Run.empty() ||
+                       Line.NumProcesses.getNumOccurrences() != 0))
+    return usageError("--build, --run and --num-processes belong to --verify");
   if (!Line.InRoot.empty() && !sys::fs::is_directory(Line.InRoot))
     return usageError("--in-root: '" + Line.InRoot + "' is not a folder");
   if (Options.Frontend.Flags && !Line.BuildDir.empty())
@@ -260,6 +287,7 @@ int main(int argc, char **argv) {
   Options.TheMode = Line.Write              ? SessionOptions::Write
                     : Line.Check            ? SessionOptions::Check
                     : Line.Lint             ? SessionOptions::Lint
+                    : Line.Verify           ? SessionOptions::Verify
                     : Line.OutRoot.empty()  ? SessionOptions::Diff
                                             : SessionOptions::Tree;
   Options.TheFormat = Line.Format;
@@ -267,6 +295,9 @@ int main(int argc, char **argv) {
   Options.ReportFile = Line.Report;
   Options.StateDir = Line.StateDir;
   Options.MatchSingleDevice = !Line.PerProcessBatch;
+  Options.TryOut.Build = Line.Build;
+  Options.TryOut.Run = Line.Run;
+  Options.TryOut.NumProcesses = Line.NumProcesses;
   Options.CMake = Line.CMake;
   Options.Frontend.InRoot = Line.InRoot;
   Options.Quiet = Line.Quiet;

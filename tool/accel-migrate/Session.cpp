@@ -50,6 +50,7 @@ private:
   void tell();
   void emit(ArrayRef<FileEdit> Edits);
   Error write(ArrayRef<FileEdit> Edits);
+  Expected<bool> isTheOriginal(ArrayRef<FileEdit> Edits);
   void print(ArrayRef<FileEdit> Edits);
   void flushOutput();
   void summarize(size_t All, size_t Changed, size_t Refused);
@@ -424,7 +425,53 @@ void Session::tell() {
   }
 }
 
+/// Builds and runs what would come out, beside the original.
+Expected<bool> Session::isTheOriginal(ArrayRef<FileEdit> Edits) {
+  TryOutOptions TryOut = Options.TryOut;
+  size_t Programs = 0;
+  for (const EditGroup &Group : Record.Groups)
+    if (!Group.Refused && !Group.Files.empty() && !Group.Units.empty()) {
+      Programs += Group.Units.size();
+      append_range(TryOut.Sources, Units[Group.Units.front()].Sources);
+    }
+  if (Programs != 1)
+    return createStringError(std::make_error_code(std::errc::invalid_argument),
+        "--verify runs one program, and these are " + Twine(Programs));
+  TryOut.Sources.erase(remove_if(TryOut.Sources,
+                                 [](StringRef File) { return !isSource(File); }),
+                       TryOut.Sources.end());
+  TryOut.Root = Options.Frontend.InRoot.empty()
+                    ? ""
+                    : realPath(Options.Frontend.InRoot);
+  TryOut.Executable = Options.Frontend.Executable;
+  if (Options.Frontend.Flags)
+    TryOut.Flags = *Options.Frontend.Flags;
+  TryOut.Quiet = Options.Quiet;
+  Expected<TryOutResult> Result = tryOut(Edits, TryOut);
+  if (!Result)
+    return Result.takeError();
+  if (*Result == TryOutResult::Equal)
+    return true;
+  raise(*Result == TryOutResult::NotBuilt ? ExitDoesNotCompile : ExitRefused);
+  errs() << "nothing is written: the migrated program "
+         << (*Result == TryOutResult::Different  ? "is not the original\n"
+             : *Result == TryOutResult::NotBuilt ? "was not run\n"
+                                                 : "could not be compared\n");
+  return false;
+}
+
 Error Session::write(ArrayRef<FileEdit> Edits) {
+  if (Options.TheMode == SessionOptions::Verify) {
+    if (Edits.empty())
+      return Error::success();
+    Expected<bool> Same = isTheOriginal(Edits);
+    if (!Same)
+      return Same.takeError();
+    if (*Same)
+      return writeInPlace(Edits, Options.StateDir);
+    WriteFailed = true;
+    return Error::success();
+  }
   if (Options.TheMode == SessionOptions::Write)
     return writeInPlace(Edits, Options.StateDir);
   if (Options.TheMode != SessionOptions::Tree)
@@ -489,7 +536,8 @@ void Session::emit(ArrayRef<FileEdit> Edits) {
 
 void Session::summarize(size_t All, size_t Changed, size_t Refused) {
   bool Writes = Options.TheMode == SessionOptions::Write ||
-                Options.TheMode == SessionOptions::Tree;
+                Options.TheMode == SessionOptions::Tree ||
+                Options.TheMode == SessionOptions::Verify;
   raw_ostream &OS = talk();
   if (Options.TheMode == SessionOptions::Lint) {
     const size_t Found = count_if(Record.Findings, [](const Finding &F) {

@@ -3,6 +3,8 @@
 #ifndef ACCEL_MIGRATE_TOOL_SESSION_H
 #define ACCEL_MIGRATE_TOOL_SESSION_H
 
+#include "TryOut.h"
+
 #include "accel/migrate/Edit.h"
 #include "accel/migrate/Frontend.h"
 #include "accel/migrate/Planner.h"
@@ -19,7 +21,8 @@ enum ExitCode {
 };
 
 struct SessionOptions {
-  enum Mode { Diff, Write, Tree, Check, Lint };
+  /// Verify: like Write, if the migrated program is the original (TryOut.h).
+  enum Mode { Diff, Write, Tree, Check, Lint, Verify };
   Mode TheMode = Diff;
   /// What stands on the standard output: the diff (or the list of --check), or
   /// the record of the run.
@@ -32,6 +35,7 @@ struct SessionOptions {
   unsigned ExplainLine = 0;
   std::string ReportFile; ///< Of the HTML page; empty: none.
   std::string StateDir;
+  TryOutOptions TryOut;
   bool MatchSingleDevice = true;
   /// Make the targets in CMakeLists.txt link accel.
   bool CMake = false;

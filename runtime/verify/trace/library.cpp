@@ -14,6 +14,7 @@
 #include <memory>
 #include <typeinfo>
 
+#include "double_precision.h"
 #include "preload.h"
 #include "recorder.h"
 #include "variable_hooks.h"
@@ -163,7 +164,7 @@ const AccelTraceCallbacks* accel_trace_start() {
   }
   // What the program says itself comes later and counts.
   if (options.to_double) {
-    c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
+    use_double_precision();
   }
   if (options.seeded) {
     at::manual_seed(options.seed);
