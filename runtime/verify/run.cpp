@@ -176,7 +176,10 @@ Run run(const RunPlan& plan, const Installation& installation) {
   const fs::path printed = plan.directory / "output";
   fs::create_directories(traces);
   fs::create_directories(printed);
-  Workplace workplace(plan.source, plan.directory / "work");
+  Workplace workplace(plan.source, plan.directory / "around");
+  // Easier to find.
+  fs::create_directory_symlink(
+      workplace.directory(), plan.directory / "work");
 
   std::vector<std::string> command = plan.program;
   if (plan.processes > 0) {

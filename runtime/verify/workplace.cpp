@@ -1,6 +1,7 @@
 #include "workplace.h"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 namespace accel::verify {
@@ -11,6 +12,8 @@ namespace fs = std::filesystem;
 constexpr std::uintmax_t kCopyLimit = std::uintmax_t{16} << 20;
 constexpr size_t kMostFiles = 20000;
 constexpr std::uintmax_t kMostBytes = std::uintmax_t{2} << 30;
+constexpr int kLevelsAbove = 4;
+constexpr std::ptrdiff_t kMostNeighbours = 500;
 
 } // namespace
 
@@ -19,13 +22,43 @@ Workplace::State Workplace::state_of(const fs::path& path) {
   return {fs::file_size(path, none), fs::last_write_time(path, none)};
 }
 
-Workplace::Workplace(const fs::path& source, const fs::path& directory)
-    : directory_(directory) {
-  fs::create_directories(directory);
+fs::path Workplace::make_surroundings(
+    const fs::path& source, const fs::path& place) {
+  fs::path top = source;
+  for (int level = 0; level < kLevelsAbove; ++level) {
+    std::error_code failed;
+    const fs::directory_iterator entries(top.parent_path(), failed);
+    // Not the file system's root, and no folder like /tmp.
+    if (failed || top.parent_path() == top.root_path() ||
+        std::distance(entries, fs::directory_iterator()) > kMostNeighbours) {
+      break;
+    }
+    top = top.parent_path();
+  }
+  fs::create_directories(place);
+  fs::path copy = place;
+  for (const auto& name : source.lexically_relative(top)) {
+    if (name == ".") {
+      break;
+    }
+    for (const auto& entry : fs::directory_iterator(top)) {
+      if (entry.path().filename() != name) {
+        fs::create_symlink(entry.path(), copy / entry.path().filename());
+      }
+    }
+    top /= name;
+    copy /= name;
+    fs::create_directory(copy);
+  }
+  return copy;
+}
+
+Workplace::Workplace(const fs::path& source, const fs::path& place)
+    : directory_(make_surroundings(fs::canonical(source), place)) {
   mirror(
       fs::canonical(source),
-      directory,
-      fs::canonical(directory.parent_path().parent_path()));
+      directory_,
+      fs::canonical(place.parent_path().parent_path()));
 }
 
 void Workplace::mirror(

@@ -14,12 +14,17 @@ namespace accel::verify {
 /// Files of up to 16 MB are copied; larger ones are linked to, and a run that
 /// writes into one of these is noticed. Folders whose name begins with a dot
 /// are left out.
+///
+/// Programs also read ../data: up to four folders above it are there as well,
+/// with links to all that is in them. What a run makes in one of these is its
+/// own; what it writes into something that is there already, is not.
 class Workplace {
  public:
-  /// Throws std::runtime_error where `source` has too much to copy.
+  /// Makes it somewhere in `place`. Throws std::runtime_error where `source`
+  /// has too much to copy.
   Workplace(
       const std::filesystem::path& source,
-      const std::filesystem::path& directory);
+      const std::filesystem::path& place);
 
   const std::filesystem::path& directory() const {
     return directory_;
@@ -40,6 +45,9 @@ class Workplace {
     }
   };
   static State state_of(const std::filesystem::path& path);
+  static std::filesystem::path make_surroundings(
+      const std::filesystem::path& source,
+      const std::filesystem::path& place);
   void mirror(
       const std::filesystem::path& source,
       const std::filesystem::path& target,

@@ -254,6 +254,19 @@ TEST_F(Workplaces, BeginWithTheUsersFilesAndKeepWhatIsWritten) {
   EXPECT_EQ(text, "a");
 }
 
+TEST_F(Workplaces, AreAmongTheSameNeighbours) {
+  fs::create_directories(path / "user/project/build");
+  fs::create_directories(path / "user/project/data");
+  fs::create_directories(path / "user/sets");
+  std::ofstream(path / "user/project/data/b.txt") << "b";
+  std::ofstream(path / "user/sets/c.txt") << "c";
+  const Workplace workplace(path / "user/project/build", path / "runs/one/w");
+  EXPECT_TRUE(fs::exists(workplace.directory() / "../data/b.txt"));
+  EXPECT_TRUE(fs::exists(workplace.directory() / "../../sets/c.txt"));
+  std::ofstream(workplace.directory() / "../new.txt") << "new";
+  EXPECT_FALSE(fs::exists(path / "user/project/new.txt"));
+}
+
 TEST_F(Workplaces, NoticeThatALargeFileWasWrittenTo) {
   fs::create_directories(path / "user");
   std::ofstream(path / "user/large") << "x";
