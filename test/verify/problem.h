@@ -63,7 +63,10 @@ struct Average : torch::nn::Module {
 
 struct Data {
   Data() {
-    inputs = torch::randn({kRows, 4});
+    // Whole numbers that become float32 by name, as in LibTorch's MNIST.
+    inputs = torch::randint(-9, 10, {kRows, 4}, torch::kInt)
+                 .to(torch::kFloat32)
+                 .div(3);
     targets = torch::sin(inputs.sum(1, /*keepdim=*/true));
   }
   torch::Tensor inputs, targets;

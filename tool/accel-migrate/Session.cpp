@@ -434,9 +434,12 @@ Expected<bool> Session::isTheOriginal(ArrayRef<FileEdit> Edits) {
       Programs += Group.Units.size();
       append_range(TryOut.Sources, Units[Group.Units.front()].Sources);
     }
-  if (Programs != 1)
-    return createStringError(std::make_error_code(std::errc::invalid_argument),
-        "--verify runs one program, and these are " + Twine(Programs));
+  if (Programs != 1) {
+    errs() << "accel-migrate: error: --verify runs one program, and these are "
+           << Programs << "; nothing is written\n";
+    raise(ExitUsage);
+    return false;
+  }
   TryOut.Sources.erase(remove_if(TryOut.Sources,
                                  [](StringRef File) { return !isSource(File); }),
                        TryOut.Sources.end());
