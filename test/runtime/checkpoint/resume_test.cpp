@@ -183,7 +183,7 @@ ACCEL_RANK_FUNCTION(train_for_resume) {
 
 // In the middle of an epoch, at its last batch, and between two epochs.
 TEST(Resume, OneProcessPrintsTheSameBits) {
-  expect_same_output(1, "match", {4, 6, 10, 101});
+  expect_same_output(1, "match", {4, 6, 101});
 }
 
 TEST(Resume, MatchSingleDevicePrintsTheSameBits) {

@@ -37,6 +37,8 @@ class Server {
     post("runs/create", R"({"run":{"info":{"run_id":"abc"}}})");
     post("runs/log-batch", "{}");
     post("runs/update", "{}");
+    // Stopping waits for connections that are kept.
+    server_.set_keep_alive_timeout(1);
     port_ = server_.bind_to_any_port("127.0.0.1");
     thread_ = std::thread([this] { server_.listen_after_bind(); });
     while (!server_.is_running()) {
