@@ -440,9 +440,7 @@ Expected<bool> Session::isTheOriginal(ArrayRef<FileEdit> Edits) {
     raise(ExitUsage);
     return false;
   }
-  TryOut.Sources.erase(remove_if(TryOut.Sources,
-                                 [](StringRef File) { return !isSource(File); }),
-                       TryOut.Sources.end());
+  erase_if(TryOut.Sources, [](StringRef File) { return !isSource(File); });
   TryOut.Root = Options.Frontend.InRoot.empty()
                     ? ""
                     : realPath(Options.Frontend.InRoot);

@@ -96,7 +96,8 @@ Error copyTree(const std::string &From, const std::string &To) {
 /// Executables, without those that CMake makes for itself.
 void executablesBelow(StringRef Dir, std::set<std::string> &Found) {
   std::error_code Code;
-  for (sys::fs::directory_iterator It(Dir, Code, /*follow_symlinks=*/false), End;
+  for (sys::fs::directory_iterator It(Dir, Code, /*follow_symlinks=*/false),
+       End;
        It != End && !Code; It.increment(Code)) {
     StringRef Name = sys::path::filename(It->path());
     if (It->type() == sys::fs::file_type::directory_file) {
@@ -106,7 +107,8 @@ void executablesBelow(StringRef Dir, std::set<std::string> &Found) {
     }
     file_magic Magic;
     if (It->type() == sys::fs::file_type::regular_file &&
-        sys::fs::can_execute(It->path()) && !identify_magic(It->path(), Magic) &&
+        sys::fs::can_execute(It->path()) &&
+        !identify_magic(It->path(), Magic) &&
         (Magic == file_magic::elf_executable ||
          (Magic == file_magic::elf_shared_object && !Name.contains(".so"))))
       Found.insert(It->path());
@@ -155,9 +157,9 @@ private:
 Error Attempt::prepare() {
   Accel = inFolder(sys::path::parent_path(Options.Executable), "accel");
   if (!sys::fs::can_execute(Accel))
-    return createStringError(std::make_error_code(std::errc::no_such_file_or_directory),
-                             Twine("--verify needs ") + Accel +
-                                 ", which comes with the runtime");
+    return createStringError(
+        std::make_error_code(std::errc::no_such_file_or_directory),
+        Twine("--verify needs ") + Accel + ", which comes with the runtime");
   std::vector<std::string> Files = Options.Sources;
   for (const FileEdit &Edit : Edits)
     Files.push_back(Edit.File);
@@ -217,8 +219,8 @@ bool Attempt::build(StringRef Copy) {
   std::string Log = inFolder(Folder, Copy + ".log");
   talk() << "building the " << Copy << " program...\n";
   int Code = shell("export ACCEL_PROJECT=" + quoted(Tree) + "; cd " +
-                       quoted(inFolder(Tree, Below)) + " && { " + buildCommand() +
-                       "\n}",
+                       quoted(inFolder(Tree, Below)) + " && { " +
+                       buildCommand() + "\n}",
                    &Log);
   if (Code == 0)
     return true;
@@ -243,7 +245,8 @@ Expected<std::string> Attempt::programOf(StringRef Copy) {
     StringRef Name = StringRef(Options.Run).ltrim().split(' ').first;
     std::string Program = inFolder(inFolder(Tree, Below), Name);
     if (sys::path::is_absolute(Name) || !sys::fs::can_execute(Program))
-      return createStringError(std::make_error_code(std::errc::no_such_file_or_directory),
+      return createStringError(
+          std::make_error_code(std::errc::no_such_file_or_directory),
           "--run: the build has made no program '" + Name +
               "' in the project; it is named as seen from the current folder");
     return Program;
@@ -264,11 +267,11 @@ Expected<std::string> Attempt::programOf(StringRef Copy) {
       });
     });
   if (New.size() != 1)
-    return createStringError(std::make_error_code(std::errc::invalid_argument),
-                             "the build has made " +
-                                 (New.empty() ? Twine("no program")
-                                              : Twine("several programs")) +
-                                 " of these sources; name it with --run");
+    return createStringError(
+        std::make_error_code(std::errc::invalid_argument),
+        "the build has made " +
+            (New.empty() ? Twine("no program") : Twine("several programs")) +
+            " of these sources; name it with --run");
   return New.front();
 }
 
@@ -286,8 +289,8 @@ Expected<TryOutResult> Attempt::run() {
   // `accel flags`, and CMake's find_package(accel).
   std::string Bin = sys::path::parent_path(Options.Executable).str();
   std::string Prefix = sys::path::parent_path(Bin).str();
-  for (auto [Name, Value] : {std::pair("PATH", Bin),
-                             std::pair("CMAKE_PREFIX_PATH", Prefix)}) {
+  for (auto [Name, Value] :
+       {std::pair("PATH", Bin), std::pair("CMAKE_PREFIX_PATH", Prefix)}) {
     std::optional<std::string> Old = sys::Process::GetEnv(Name);
     ::setenv(Name, (Old ? Value + ":" + *Old : Value).c_str(), 1);
   }
