@@ -203,6 +203,34 @@ ACCEL_RANK_FUNCTION(sizes_in_shapes) {
   EXPECT_EQ(accelerator.local_batch_size(10), 10) << "the step has ended";
 }
 
+ACCEL_RANK_FUNCTION(squeezed_rows) {
+  Accelerator accelerator(kMatch);
+  const auto squeezed = [&](const torch::Tensor& batch) {
+    auto step = accelerator.accumulate();
+    return accelerator.squeeze(accelerator.shard_batch(batch));
+  };
+  // One row for each process: one device still has a dimension of samples.
+  const auto world = accelerator.num_processes();
+  const auto batch = rows(2 * world).view({2 * world, 1, -1});
+  const auto single = squeezed(batch.slice(0, 0, world));
+  EXPECT_EQ(single.dim(), batch.slice(0, 0, world).squeeze().dim());
+  EXPECT_EQ(squeezed(batch).dim(), batch.squeeze().dim());
+  // A batch of one sample loses it, as on one device.
+  EXPECT_EQ(squeezed(batch.slice(0, 0, 1)).dim(), 1);
+  {
+    auto step = accelerator.accumulate();
+    const auto one = accelerator.shard_batch(batch.slice(0, 0, 1));
+    const auto all = accelerator.gather_for_metrics(one.select(2, 0).squeeze());
+    EXPECT_TRUE(torch::equal(all, batch[0][0][0])) << all;
+    EXPECT_TRUE(torch::equal(accelerator.gather_for_metrics(one), batch.slice(0, 0, 1)));
+  }
+  EXPECT_EQ(accelerator.squeeze(torch::zeros({1, 1})).dim(), 0) << "no batch is split";
+}
+
+TEST(Gradients, SqueezedRows) {
+  run_all("squeezed_rows");
+}
+
 TEST(Gradients, SizesInShapes) {
   run_all("sizes_in_shapes");
 }

@@ -334,6 +334,11 @@ class ACCEL_API Accelerator {
   /// `global`. Throws where `global` is not a multiple of the batch's rows.
   int64_t local_batch_size(int64_t global) const;
 
+  /// `tensor.squeeze()` as one device does it: dimension 0 of this process's
+  /// rows stays where the global batch has more than one row, also where this
+  /// process has a single one. A view of `tensor`. No other process takes part.
+  torch::Tensor squeeze(const torch::Tensor& tensor) const;
+
   /// This process's part of a vector, of a tensor's rows, or of each value of a
   /// map of such: for inference, where nothing is averaged. With
   /// `apply_padding` shorter parts are filled up with the last element.

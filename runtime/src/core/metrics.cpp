@@ -217,6 +217,21 @@ int64_t Accelerator::local_batch_size(int64_t global) const {
   return global / share->global * share->rows();
 }
 
+torch::Tensor Accelerator::squeeze(const torch::Tensor& tensor) const {
+  const auto share = GradientState::get().share();
+  if (!share || !use_distributed() || share->global <= 1 ||
+      tensor.dim() == 0 || tensor.size(0) != 1) {
+    return tensor.squeeze();
+  }
+  std::vector<int64_t> others;
+  for (int64_t dim = 1; dim < tensor.dim(); ++dim) {
+    if (tensor.size(dim) == 1) {
+      others.push_back(dim);
+    }
+  }
+  return tensor.squeeze(others);
+}
+
 torch::Tensor Accelerator::gather(const torch::Tensor& tensor) {
   if (!use_distributed()) {
     return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
@@ -242,6 +257,19 @@ std::vector<torch::Tensor> Accelerator::gather_rows(
       auto rows = gather_equal(communicator, tensor);
       result.push_back(
           remainder > 0 ? rows.slice(0, 0, remainder) : std::move(rows));
+    }
+    return result;
+  }
+  // A batch of one sample: what squeeze() made of its row is that of the first
+  // process, as on one device.
+  if (share->global == 1) {
+    auto rows = tensors;
+    for (auto& tensor : rows) {
+      tensor = tensor.unsqueeze(0);
+    }
+    check_alike("gather_for_metrics", communicator, rows, 1);
+    for (const auto& tensor : rows) {
+      result.push_back(gather_parts(communicator, tensor, 1, 1).squeeze(0));
     }
     return result;
   }

@@ -23,7 +23,7 @@ int main() {
   for (auto& batch : *loader) {
     auto output = net->forward(batch.data);
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0142]
-    auto loss = torch::mse_loss(output.squeeze(), batch.target.squeeze(1));
+    auto loss = torch::mse_loss(torch::squeeze(output), batch.target.squeeze(1));
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();

@@ -112,7 +112,11 @@ Value Interpreter::evalCall(const CallExpr *E) {
     std::vector<Value> Values;
     for (const Expr *Arg : Args)
       Values.push_back(eval(Arg));
-    if (const CXXRecordDecl *Impl = moduleOf(Object->getType())) {
+    // bn->forward(x) is a method of a base that only LibTorch names.
+    const CXXRecordDecl *Impl = moduleOf(plain(Object)->getType());
+    if (!Impl)
+      Impl = moduleOf(Object->getType());
+    if (Impl) {
       const Value Self = eval(Object);
       const auto *M = cast<CXXMethodDecl>(F);
       const bool OfHolder = M->getParent()->getIdentifier() &&

@@ -24,6 +24,9 @@ void Effects::append(const Effects &Inner) {
   }
   for (const auto &[Size, In] : Inner.LocalSizes)
     LocalSizes[Size] = In;
+  for (const auto &[Call, In] : Inner.Squeezes)
+    Squeezes[Call] = In;
+  WholeSqueezes.insert(Inner.WholeSqueezes.begin(), Inner.WholeSqueezes.end());
   Loops.insert(Loops.end(), Inner.Loops.begin(), Inner.Loops.end());
   Visited.insert(Inner.Visited.begin(), Inner.Visited.end());
   for (const Finding &F : Inner.Refusals)

@@ -172,9 +172,12 @@ Value Interpreter::evalMember(const MemberExpr *E) {
     return V;
   }
   Value V = Base;
-  V.Object = nullptr;
   if (const auto *F = dyn_cast<FieldDecl>(E->getMemberDecl()))
     V = V.element(F->getFieldIndex());
+  // A model that an object has, which its methods name.
+  V.Object = moduleOf(E->getType()) && isa<CXXThisExpr>(plain(BaseExpr))
+                 ? E->getMemberDecl()
+                 : nullptr;
   V.MayHoldBatch |= holdsTensors(E->getType());
   return V;
 }

@@ -56,6 +56,10 @@ public:
     Finder.name(E);
     return true;
   }
+  bool VisitReturnStmt(ReturnStmt *S) {
+    Finder.returned(S);
+    return true;
+  }
   bool VisitCXXTryStmt(CXXTryStmt *S) {
     Finder.tryBlock(S);
     return true;
@@ -75,6 +79,7 @@ public:
   bool VisitBinaryOperator(BinaryOperator *E) {
     if (E->isLogicalOp())
       Finder.decision(E->getRHS(), E->getLHS());
+    Finder.assignment(E);
     return true;
   }
   bool VisitCXXForRangeStmt(CXXForRangeStmt *S) {
@@ -92,11 +97,12 @@ void FactFinder::run(const FunctionDecl *F) {
   Function = F;
   Walk W(*this);
   if (const auto *C = dyn_cast<CXXConstructorDecl>(F))
-    for (const CXXCtorInitializer *Init : C->inits())
-      if (Init->isWritten()) {
-        Initialiser = Init->getInit();
+    for (const CXXCtorInitializer *Init : C->inits()) {
+      Initialiser = Init->getInit();
+      memberInitialiser(Init);
+      if (Init->isWritten())
         W.TraverseStmt(Init->getInit());
-      }
+    }
   // std::ostream& out = std::cout, which stands before the body, too.
   for (const ParmVarDecl *P : F->parameters())
     if (P->hasDefaultArg() && !P->hasInheritedDefaultArg() &&
@@ -106,6 +112,12 @@ void FactFinder::run(const FunctionDecl *F) {
     }
   Initialiser = nullptr;
   W.TraverseStmt(F->getBody());
+  // What a class makes without a constructor of its own is prepared where it
+  // trains.
+  const auto *Method = dyn_cast<CXXMethodDecl>(F);
+  if (Method && Index.trainsDirectly(F) && !isa<CXXConstructorDecl>(F))
+    for (const FieldDecl *Member : Method->getParent()->fields())
+      optimizerOfDefault(Member);
 }
 
 namespace {
@@ -284,6 +296,13 @@ void FactFinder::call(const CallExpr *E) {
     hostDraw(E);
   else if (seeds(F) && E->getNumArgs() >= 1)
     seed(E, E->getArg(0));
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+      O && O->getOperator() == OO_Equal)
+    assigned(O->getArg(0), O->getArg(1));
+  if (const auto *M = dyn_cast<CXXMemberCallExpr>(E);
+      M && isInStd(F) && F->getIdentifier() && F->getName() == "reset" &&
+      E->getNumArgs() == 1)
+    assigned(M->getImplicitObjectArgument(), E->getArg(0));
   // A loop over this loader that is not in sight would stay as it is.
   if (!isTorch(F) && !isInStd(F) && !F->hasBody())
     for (const Expr *Arg : E->arguments())
@@ -325,6 +344,11 @@ void FactFinder::call(const CallExpr *E) {
   fileCall(E, F);
   outputCall(E, F);
   hazardousCall(E, F);
+}
+
+void FactFinder::assignment(const BinaryOperator *E) {
+  if (E->getOpcode() == BO_Assign)
+    assigned(E->getLHS(), E->getRHS());
 }
 
 void FactFinder::newObject(const CXXNewExpr *E) {

@@ -49,6 +49,8 @@ public:
   /// What a global variable's initialiser does before main.
   void global(const clang::VarDecl *V);
   void newObject(const clang::CXXNewExpr *E);
+  void assignment(const clang::BinaryOperator *E);
+  void returned(const clang::ReturnStmt *S);
   /// Draws from the host's generators (null: not known from which), in data
   /// sets and elsewhere.
   std::vector<HostDraw> DatasetDraws, OtherDraws;
@@ -66,12 +68,22 @@ private:
   // OptimizerFacts.cpp
   void optimizerVariable(const clang::VarDecl *V);
   void schedulerVariable(const clang::VarDecl *V);
+  void memberInitialiser(const clang::CXXCtorInitializer *Init);
+  void assigned(const clang::Expr *To, const clang::Expr *Made);
+  void optimizerMade(const clang::ValueDecl *Holder,
+                     const clang::DeclaratorDecl *Declared,
+                     const clang::Expr *Init);
+  void optimizerOfDefault(const clang::FieldDecl *Member);
+  void schedulerMade(const clang::DeclaratorDecl *V, const clang::Expr *Init);
   void strayOptimizer(const clang::Expr *E);
   void addedGroup(const clang::CallExpr *E);
-  std::vector<TextRange> typeNames(const clang::VarDecl *V, bool &Understood,
-                                   const clang::Expr *&FirstArgument);
-  LinePoint setUpPoint(const clang::VarDecl *Optimizer,
-                       const clang::VarDecl *Model, bool &Good);
+  struct Making;
+  Making makingOf(const clang::DeclaratorDecl *V, const clang::Expr *Init);
+  std::string modelOf(const clang::Expr *Parameters,
+                      const clang::ValueDecl *&Model);
+  std::optional<LinePoint> setUpPoint(const clang::ValueDecl *Optimizer,
+                                      const clang::ValueDecl *Model);
+  const clang::CompoundStmt *setUpBlock(const clang::Stmt **Child) const;
 
   // DeviceFacts.cpp
   void deviceVariable(const clang::VarDecl *V);
@@ -146,6 +158,11 @@ private:
   const clang::Expr *Initialiser = nullptr;
   std::set<const clang::Stmt *> Consumed;
 };
+
+/// How code of `In` names what `Place` holds where a reference, a holder or a
+/// shared_ptr is taken.
+std::string objectOf(const clang::ValueDecl *Place,
+                     const clang::FunctionDecl *In);
 
 /// `torch::kCUDA`, `torch::Device(torch::kCUDA, 1)`, `"cuda:0"`.
 enum class DeviceLiteral { None, Cpu, Cuda };

@@ -178,5 +178,11 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
     assign(To, V, E);
   if (Result.is(Placement::LocalSize))
     Result = number(Result);
+  if (KeepsRows.count(Body) && !Result.unknown() && !Result.plainRows() &&
+      llvm::any_of(Values, [](const Value &V) { return V.rows(); }))
+    return unknown("ACL0121", E,
+                   "'" + F->getNameAsString() +
+                       "' may be applied by a container in itself, and does not "
+                       "return one row per sample");
   return Result;
 }

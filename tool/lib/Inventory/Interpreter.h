@@ -43,7 +43,7 @@ struct Effects {
   struct Loop {
     const BatchLoop *Facts;
     const clang::CompoundStmt *Body;
-    std::vector<const clang::VarDecl *> Models;
+    std::vector<const clang::ValueDecl *> Models;
     std::vector<Backward> Backwards;
     std::vector<const clang::ValueDecl *> Variables; ///< Gathered or split …
     const clang::Stmt *At = nullptr;                 ///< … before this.
@@ -75,10 +75,15 @@ struct Effects {
   /// Numbers that are the size of the whole batch where a shape wants this
   /// process's, and the functions that they stand in.
   llvm::MapVector<const clang::Expr *, const clang::FunctionDecl *> LocalSizes;
+  /// Calls of squeeze() without a dimension on rows, and the functions that they
+  /// stand in; those on tensors that are no rows while a batch is split.
+  llvm::MapVector<const clang::CXXMemberCallExpr *, const clang::FunctionDecl *>
+      Squeezes;
+  std::set<const clang::Expr *> WholeSqueezes;
 
   // Of the loop that is being interpreted.
   std::vector<Backward> Backwards;
-  std::vector<const clang::VarDecl *> Models;
+  std::vector<const clang::ValueDecl *> Models;
   std::vector<BatchRead> BatchReads;
   const clang::Stmt *FirstModelRead = nullptr;
   /// Shapes of whole tensors that met rows: the list, and the dimension that
@@ -172,8 +177,8 @@ private:
   // TrainingSteps.cpp
   void checkTrainingLoop(const clang::Stmt *S, const BatchLoop &Facts,
                          const clang::CompoundStmt *Body, Effects &E);
-  std::vector<const clang::VarDecl *> modelsOf(const clang::Stmt *S,
-                                               const Effects &E);
+  std::vector<const clang::ValueDecl *> modelsOf(const clang::Stmt *S,
+                                                 const Effects &E);
   void checkBackward(const Effects::Backward &B, Effects &E);
   void keepWhole(const clang::Stmt *S, const BatchLoop &Facts,
                  const clang::CompoundStmt *Body, Effects &E);
@@ -299,7 +304,11 @@ private:
                         llvm::ArrayRef<Value> Values);
   void noteModel(const Value &Self, llvm::ArrayRef<const clang::Expr *> Args,
                  llvm::ArrayRef<Value> Values);
-  bool evaluates(const clang::VarDecl *Model) const;
+  bool evaluates(const clang::ValueDecl *Model) const;
+  // Functional.cpp
+  Value evalFunctional(const clang::CXXConstructExpr *Made,
+                       const clang::CallExpr *E, const clang::Expr *Input,
+                       const Value &X);
   Value evalRecurrent(const clang::CXXRecordDecl *Impl, const clang::Expr *E,
                       llvm::ArrayRef<Value> Values);
   int rankBehind(const clang::CXXRecordDecl *Impl, int Rank) const;
@@ -334,6 +343,9 @@ private:
   /// The functions that are being interpreted; more than one: in a call.
   std::vector<const clang::FunctionDecl *> Stack;
   std::vector<std::optional<Value>> Returned;
+  /// Functions that were taken to return one row per sample while they were
+  /// being interpreted.
+  std::set<const clang::FunctionDecl *> KeepsRows;
   Value This;
   /// Whether the model whose forward is interpreted is in evaluation mode.
   bool ModelEvaluates = false;

@@ -70,6 +70,8 @@ private:
   FunctionTable Functions;
   /// Calls of backward that the analysis came to.
   std::set<const Expr *> Followed;
+  /// Calls of squeeze() on parts of a batch, and on tensors in full.
+  std::set<const Expr *> Squeezed, SqueezedWhole;
   /// What is known of text that several callers run, by its place.
   std::map<std::pair<std::string, unsigned>, Placement> LossAt, ReadAt;
   std::vector<HostDraw> DatasetDraws, OtherDraws;
@@ -175,6 +177,17 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
     if (const auto R = editable(Size->getSourceRange(), Into))
       Into.LocalSizes.push_back({SizeIn, *R});
   }
+  for (const auto &[Call, Function] : E.Squeezes) {
+    Squeezed.insert(Call);
+    const auto *M = dyn_cast<CXXMethodDecl>(Function);
+    BatchSizeFact Fact;
+    Fact.In = M && M->getParent()->isLambda() ? Functions.ofInitialiser(Call)
+                                              : Functions.of(Function);
+    if (split(Call->getImplicitObjectArgument(), Call, Fact.Object, Fact.Tail,
+              Into))
+      Into.Squeezes.push_back(Fact);
+  }
+  SqueezedWhole.insert(E.WholeSqueezes.begin(), E.WholeSqueezes.end());
   for (const Effects::Loop &Loop : E.Loops) {
     if (Loop.Whole) {
       addWholeLoop(Loop, Into);
@@ -193,13 +206,8 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
         continue;
       }
       Fact.BodyTop = *Top;
-      for (const VarDecl *Model : Loop.Models) {
-        const CXXRecordDecl *D = recordOf(Model->getType());
-        const bool Pointer =
-            Model->getType().getNonReferenceType()->isPointerType() ||
-            (D && D->getIdentifier() && D->getName() == "unique_ptr");
-        Fact.Models.push_back((Pointer ? "*" : "") + Model->getNameAsString());
-      }
+      for (const ValueDecl *Model : Loop.Models)
+        Fact.Models.push_back(objectOf(Model, F));
       Into.TrainingLoops.push_back(Fact);
       for (const Effects::Backward &B : Loop.Backwards)
         addBackward(B, Into, Into.Backwards);
@@ -484,15 +492,17 @@ void Taker::checkOutside(const BackwardCall &B) {
 
 void Taker::checkLoops() {
   settleWholeLoops();
+  for (const Expr *Call : Squeezed)
+    if (SqueezedWhole.count(Call))
+      refuse(Program, "ACL0142", Call->getExprLoc(),
+             "this squeeze() is applied to a part of the batch in one call and "
+             "to a tensor that every process has in full in another",
+             "Name the dimension from the front, for example squeeze(1).");
   const bool Refused = refused();
   for (const BackwardCall &B : Index.Backwards) {
     const SourceLocation Loc = B.Call->getExprLoc();
     const bool Stepped = B.Step || Index.InStep.count(B.Writer);
-    if (Stepped && isa<CXXMethodDecl>(B.In))
-      refuse(Program, "ACL0107", Loc,
-             "backward() is called in a method of a class",
-             "Move the training loop into a function, or migrate it by hand.");
-    else if (B.InLambda && !Index.InStep.count(B.Writer))
+    if (B.InLambda && !Index.InStep.count(B.Writer))
       refuse(Program, "ACL0106", Loc, "backward() is called in a lambda",
              "Move the training step into the loop's body.");
     else if (!Stepped)
@@ -536,6 +546,22 @@ void Taker::checkLoaders() {
   }
 }
 
+/// A pointer or a holder that points to nothing yet.
+static bool isEmpty(const Expr *Init) {
+  Init = plain(Init);
+  if (isa<CXXNullPtrLiteralExpr, GNUNullExpr, ImplicitValueInitExpr>(Init))
+    return true;
+  if (const auto *List = dyn_cast<InitListExpr>(Init))
+    return List->getNumInits() == 0 ||
+           (List->getNumInits() == 1 && isEmpty(List->getInit(0)));
+  const auto *Made = dyn_cast<CXXConstructExpr>(Init);
+  if (!Made)
+    return false;
+  if (Made->getNumArgs() == 0)
+    return isInStd(Made->getConstructor());
+  return isEmpty(Made->getArg(0));
+}
+
 void Taker::checkProgram() {
   if (!Index.Main)
     refuse(Program, "ACL0162", SourceLocation(),
@@ -566,6 +592,15 @@ void Taker::checkProgram() {
              "the device '" + V->getNameAsString() +
                  "' is chosen before main begins, when no accelerator exists",
              "Make it a local variable of main.");
+    // A model that is prepared gets the parameters of process 0.
+    const std::string Name = V->getNameAsString();
+    const bool Prepared =
+        moduleOf(V->getType()) &&
+        llvm::any_of(Program.Optimizers, [&](const OptimizerFact &F) {
+          return F.Model == Name || F.Model == "*" + Name;
+        });
+    if (Prepared || isEmpty(V->getInit()))
+      continue;
     if (optimizerOf(V->getType()) || moduleOf(V->getType()))
       refuse(Program, "ACL0116", V->getLocation(),
              "'" + V->getNameAsString() +
@@ -656,6 +691,12 @@ void Taker::merge(TrainingProgram &&Part) {
   append(Program.Parts, Part.Parts);
   append(Program.InlineShards, Part.InlineShards);
   append(Program.BatchSizes, Part.BatchSizes);
+  for (BatchSizeFact &Squeeze : Part.Squeezes)
+    if (llvm::none_of(Program.Squeezes, [&](const BatchSizeFact &Known) {
+          return Known.Tail.File == Squeeze.Tail.File &&
+                 Known.Tail.Offset == Squeeze.Tail.Offset;
+        }))
+      Program.Squeezes.push_back(std::move(Squeeze));
   // A function that several loops call is seen with each of them.
   for (Spelled &Size : Part.LocalSizes)
     if (llvm::none_of(Program.LocalSizes, [&](const Spelled &Known) {

@@ -22,6 +22,7 @@ enum class ModuleKind {
   WithDim,
   Flatten,
   Recurrent,
+  Functional,
   Container,
 };
 } // namespace
@@ -54,7 +55,7 @@ void Interpreter::noteModel(const Value &Self,
       noteBatch(Args[I], Values[I]);
 }
 
-bool Interpreter::evaluates(const VarDecl *Model) const {
+bool Interpreter::evaluates(const ValueDecl *Model) const {
   auto It = Env.find(Model);
   return It != Env.end() && It->second.V.Evaluates;
 }
@@ -63,7 +64,7 @@ bool Interpreter::evaluates(const VarDecl *Model) const {
 /// step or with random numbers for them.
 static bool dependsOnMode(llvm::StringRef Class) {
   return Class.contains("BatchNorm") || Class.contains("Dropout") ||
-         Class.contains("RReLU");
+         Class.contains("RReLU") || Class == "FunctionalImpl";
 }
 
 /// Modules that work on each element by itself.
@@ -94,6 +95,22 @@ int Interpreter::rankBehind(const CXXRecordDecl *Impl, int Rank) const {
   }
 }
 
+/// The class of LibTorch whose forward a class of the program inherits: that of
+/// `struct Net : torch::nn::SequentialImpl` without a forward of its own.
+static const CXXRecordDecl *inheritedForward(const CXXRecordDecl *Impl) {
+  while (Impl && !isTorch(Impl)) {
+    const CXXRecordDecl *D = Impl->getDefinition();
+    if (!D || D->getNumBases() != 1)
+      return nullptr;
+    for (const CXXMethodDecl *M : D->methods())
+      if (M->getIdentifier() && M->getName() == "forward")
+        return nullptr;
+    Impl = D->bases_begin()->getType()->getAsCXXRecordDecl();
+  }
+  return Impl && Impl->getIdentifier() && kindOf(Impl->getName()) ? Impl
+                                                                  : nullptr;
+}
+
 Value Interpreter::evalModule(const CXXRecordDecl *Impl, const Value &Self,
                               const CallExpr *E,
                               llvm::ArrayRef<const Expr *> Args,
@@ -107,6 +124,10 @@ Value Interpreter::evalModule(const CXXRecordDecl *Impl, const Value &Self,
   if (isTorch(Impl))
     if (std::optional<Value> Loss = evalLossModule(Impl, Call))
       return *Loss;
+
+  if (const CXXRecordDecl *Base = inheritedForward(Impl);
+      Base && !(E->getDirectCallee() && Index.isOwn(E->getDirectCallee())))
+    Impl = Base;
 
   // The states of a recurrent module have their samples elsewhere.
   const bool Recurrent =
@@ -339,6 +360,27 @@ Value Interpreter::evalTorchModule(const CXXRecordDecl *Impl, const CallExpr *E,
   }
   case ModuleKind::Recurrent:
     return evalRecurrent(Impl, E, Values);
+  case ModuleKind::Functional: {
+    if (Constructions == Index.Modules.end() || Index.UnseenModules.count(Class))
+      return unknown("ACL0122", E,
+                     "it is not seen how torch::nn::Functional is made");
+    std::optional<Value> All;
+    for (const CXXConstructExpr *Made : Constructions->second) {
+      const Value One = evalFunctional(Made, E, Args[0], X);
+      if (One.unknown())
+        return Value::unknownFor(One.Why);
+      if (!One.rows())
+        return unknown("ACL0121", Made,
+                       "this torch::nn::Functional does not return one row per "
+                       "sample");
+      All = All ? join(*All, One,
+                       reason("ACL0121", Made->getExprLoc(),
+                              "the program's torch::nn::Functional leave the "
+                              "samples in different dimensions"))
+                : One;
+    }
+    return All ? *All : X;
+  }
   case ModuleKind::Container: {
     // What the containers of the program hold is followed one by one.
     Value V = X;
@@ -373,6 +415,13 @@ Value Interpreter::evalTorchModule(const CXXRecordDecl *Impl, const CallExpr *E,
           return unknown("ACL0123", E,
                          "the container holds '" + Held->getNameAsString() +
                              "', whose forward is not to be seen");
+        // A block that has a container itself, which might hold such blocks:
+        // they do what this one is then seen to do (Functions.cpp).
+        const FunctionDecl *Body = nullptr;
+        if (Forward->hasBody(Body) && llvm::is_contained(Stack, Body)) {
+          KeepsRows.insert(Body);
+          continue;
+        }
         One = evalOwn(Forward, E, Args.take_front(1), Values.take_front(1),
                       nullptr);
       }

@@ -22,31 +22,42 @@ static std::optional<SourceRange> spellingOf(const TypeSourceInfo *Info) {
   return Loc.getSourceRange();
 }
 
-/// The places where the type of what `V` holds is spelled, and the first
-/// argument of its constructor.
-std::vector<TextRange> FactFinder::typeNames(const VarDecl *V, bool &Understood,
-                                             const Expr *&FirstArgument) {
-  std::vector<TextRange> Result;
-  Understood = true;
+/// What is seen of how an optimizer or a scheduler is made.
+struct FactFinder::Making {
+  /// The places where its type is spelled.
+  std::vector<TextRange> TypeNames;
+  /// The first argument of its constructor.
+  const Expr *First = nullptr;
+  const CXXRecordDecl *Class = nullptr;
+  bool Understood = true;
+};
+
+/// `V` is what holds it, where its type is spelled, too; may be null.
+FactFinder::Making FactFinder::makingOf(const DeclaratorDecl *V,
+                                        const Expr *Init) {
+  Making Result;
   auto Add = [&](SourceRange Range) {
     if (std::optional<TextRange> R = editable(Range))
-      Result.push_back(*R);
+      Result.TypeNames.push_back(*R);
     else
-      Understood = false;
+      Result.Understood = false;
   };
-  const Expr *Init = V->getInit() ? plain(V->getInit()) : nullptr;
+  Init = Init ? plain(Init) : nullptr;
   // make_unique's result in a unique_ptr of the base class, and the like.
   while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init)) {
     if (Made->getNumArgs() != 1 || isTorch(Made->getConstructor()->getParent()))
       break;
     Init = plain(Made->getArg(0));
   }
-  const bool ByValue = recordOf(V->getType()) &&
+  const bool ByValue = V && recordOf(V->getType()) &&
                        isTorch(recordOf(V->getType())) &&
                        !V->getType()->isPointerType();
   if (ByValue)
     if (const auto Spelled = spellingOf(V->getTypeSourceInfo()))
       Add(*Spelled);
+  if (const auto *List = dyn_cast_or_null<InitListExpr>(Init);
+      List && List->getNumInits() == 1)
+    Init = plain(List->getInit(0));
   if (const auto *Cast = dyn_cast_or_null<CXXFunctionalCastExpr>(Init)) {
     if (const auto Spelled = spellingOf(Cast->getTypeInfoAsWritten()))
       Add(*Spelled);
@@ -64,8 +75,9 @@ std::vector<TextRange> FactFinder::typeNames(const VarDecl *V, bool &Understood,
   }
   if (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init)) {
     Consumed.insert(Made);
+    Result.Class = Made->getConstructor()->getParent();
     if (Made->getNumArgs() > 0)
-      FirstArgument = Made->getArg(0);
+      Result.First = Made->getArg(0);
   } else if (const auto *Call = dyn_cast_or_null<CallExpr>(Init)) {
     const FunctionDecl *F = Call->getDirectCallee();
     const auto *Ref =
@@ -75,135 +87,314 @@ std::vector<TextRange> FactFinder::typeNames(const VarDecl *V, bool &Understood,
         Ref->getNumTemplateArgs() == 1) {
       Consumed.insert(Call);
       Add(Ref->getTemplateArgs()[0].getSourceRange());
+      Result.Class = recordOf(Ref->getTemplateArgs()[0].getArgument().getAsType());
       if (Call->getNumArgs() > 0)
-        FirstArgument = Call->getArg(0);
+        Result.First = Call->getArg(0);
     } else {
-      Understood = false;
+      Result.Understood = false;
     }
   } else {
-    Understood = false;
+    Result.Understood = false;
   }
-  if (Result.empty())
-    Understood = false;
+  if (Result.TypeNames.empty())
+    Result.Understood = false;
   return Result;
 }
 
-/// How something held by `V` is named where a reference, a holder or a
-/// shared_ptr is taken.
-static std::string objectOf(const VarDecl *V) {
-  const CXXRecordDecl *D = recordOf(V->getType());
+std::string accel::migrate::objectOf(const ValueDecl *Place,
+                                     const FunctionDecl *In) {
+  if (isa<FunctionDecl>(Place))
+    return "*this";
+  std::string Name = Place->getNameAsString();
+  if (isa<FieldDecl>(Place))
+    for (const ParmVarDecl *P : In->parameters())
+      if (P->getName() == Name) {
+        Name = "this->" + Name;
+        break;
+      }
+  const CXXRecordDecl *D = recordOf(Place->getType());
   const bool Pointer =
-      V->getType().getNonReferenceType()->isPointerType() ||
+      Place->getType().getNonReferenceType()->isPointerType() ||
       (D && D->getIdentifier() && D->getName() == "unique_ptr" && isInStd(D));
-  return (Pointer ? "*" : "") + V->getNameAsString();
+  return (Pointer ? "*" : "") + Name;
+}
+
+/// The block that an optimizer is made in, and the statement in it; for a
+/// constructor's initialiser its body.
+const CompoundStmt *FactFinder::setUpBlock(const Stmt **Child) const {
+  if (!Initialiser)
+    return block(Child);
+  *Child = nullptr;
+  return dyn_cast_or_null<CompoundStmt>(Function->getBody());
 }
 
 /// Behind the last statement of the optimizer's block that creates one of the
 /// two or moves the model.
-LinePoint FactFinder::setUpPoint(const VarDecl *Optimizer,
-                                 const VarDecl *Model, bool &Good) {
+std::optional<LinePoint> FactFinder::setUpPoint(const ValueDecl *Optimizer,
+                                                const ValueDecl *Model) {
   const Stmt *Child = nullptr;
-  const CompoundStmt *Block = block(&Child);
+  const CompoundStmt *Block = setUpBlock(&Child);
+  if (!Block)
+    return std::nullopt;
   const Stmt *Last = Child;
-  bool Behind = false;
-  if (Block)
-    for (const Stmt *S : Block->body()) {
-      Behind |= S == Child;
-      if (!Behind)
-        continue;
-      if (const auto *D = dyn_cast<DeclStmt>(S))
-        for (const Decl *Declared : D->decls())
-          if (Declared == Model)
-            Last = S;
-      if (const auto *E = dyn_cast<Expr>(S))
-        if (const auto *Call = dyn_cast<CXXMemberCallExpr>(plain(E)))
-          if (const CXXMethodDecl *M = Call->getMethodDecl();
-              M && M->getIdentifier())
-            if (const VarDecl *On =
-                    variableOf(Call->getImplicitObjectArgument()))
-              if ((M->getName() == "to" && On == Model) ||
-                  (M->getName() == "add_param_group" && On == Optimizer))
-                Last = S;
+  bool Behind = Child == nullptr;
+  for (const Stmt *S : Block->body()) {
+    if (Behind && Index.holdsBatches(S))
+      break; // Whatever comes behind comes too late.
+    Behind |= S == Child;
+    if (!Behind)
+      continue;
+    if (const auto *D = dyn_cast<DeclStmt>(S))
+      for (const Decl *Declared : D->decls())
+        if (Declared == Model)
+          Last = S;
+    const auto *E = dyn_cast<Expr>(S);
+    if (!E)
+      continue;
+    E = plain(E);
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+        Model && O && O->getOperator() == OO_Equal &&
+        placeOf(O->getArg(0)) == Model)
+      Last = S;
+    if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
+      if (const CXXMethodDecl *M = Call->getMethodDecl();
+          M && M->getIdentifier() &&
+          ((Model && (M->getName() == "to" || M->getName() == "reset") &&
+            placeOf(Call->getImplicitObjectArgument()) == Model) ||
+           (M->getName() == "add_param_group" &&
+            placeOf(Call->getImplicitObjectArgument()) == Optimizer)))
+        Last = S;
+  }
+  return Last ? Text.after(Last) : Text.topOf(Block);
+}
+
+/// The model of `model->parameters()`, as it is named here; empty where it is
+/// something else.
+std::string FactFinder::modelOf(const Expr *Parameters,
+                                const ValueDecl *&Model) {
+  const auto *Call =
+      Parameters ? dyn_cast<CXXMemberCallExpr>(bare(Parameters)) : nullptr;
+  const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
+  if (!M || !M->getIdentifier() || M->getName() != "parameters")
+    return "";
+  const Expr *Object = Call->getImplicitObjectArgument();
+  if (!moduleOf(Object->getType()))
+    return "";
+  if (isa<CXXThisExpr>(plain(Object)))
+    return "*this";
+  Model = placeOf(Object);
+  if (!Model)
+    return "";
+  // Trainer(Net net) : net_(std::move(net)): the member has it now.
+  if (const auto *Given = dyn_cast<ParmVarDecl>(Model);
+      Given && Initialiser && !Given->getType()->isReferenceType())
+    for (const CXXCtorInitializer *Init :
+         cast<CXXConstructorDecl>(Function)->inits())
+      if (Init->isMemberInitializer() && Init->isWritten() &&
+          variableOf(Init->getInit()) == Given)
+        Model = Init->getMember();
+  return objectOf(Model, Function);
+}
+
+/// The optimizers of LibTorch that do nothing but step on gradients. Behind a
+/// pointer to the base class stands what is constructed.
+static bool isKnown(const CXXRecordDecl *Class) {
+  static const std::set<std::string> Names = {
+      "SGD",     "Adam",  "AdamW",    "RMSprop",
+      "Adagrad", "LBFGS", "Optimizer"};
+  return Names.count(Class->getNameAsString()) != 0;
+}
+
+static bool isByValue(QualType T) {
+  return isOrDerives(recordOf(T), "torch::optim::Optimizer") &&
+         !T->isPointerType() && !T->isReferenceType();
+}
+
+/// Whether `Init` only names an optimizer that is made elsewhere, or none.
+static bool namesAnother(const Expr *Init) {
+  Init = plain(Init);
+  while (true) {
+    if (const auto *List = dyn_cast<InitListExpr>(Init)) {
+      if (List->getNumInits() == 0)
+        return true;
+      if (List->getNumInits() > 1)
+        return false;
+      Init = plain(List->getInit(0));
+      continue;
     }
-  std::optional<LinePoint> Point;
-  if (Last)
-    Point = Text.after(Last);
-  Good = Point.has_value();
-  return Point ? *Point : LinePoint();
+    const auto *Made = dyn_cast<CXXConstructExpr>(Init);
+    if (!Made || isTorch(Made->getConstructor()->getParent()))
+      break;
+    if (Made->getNumArgs() == 0)
+      return true;
+    if (Made->getNumArgs() > 1)
+      return false;
+    Init = plain(Made->getArg(0));
+  }
+  // unique_ptr's and shared_ptr's own type in a type of the base class.
+  return isa<CXXNullPtrLiteralExpr, GNUNullExpr>(Init) ||
+         (Init->getType()->isPointerType() && isa<IntegerLiteral>(Init)) ||
+         placeOf(Init) != nullptr;
+}
+
+/// Whether `Init` calls a function of the program that returns a pointer to an
+/// optimizer; what that makes is found there.
+static bool callsFactory(const Expr *Init, const ProgramIndex &Index) {
+  Init = plain(Init);
+  while (const auto *Made = dyn_cast<CXXConstructExpr>(Init)) {
+    if (Made->getNumArgs() != 1)
+      return false;
+    Init = plain(Made->getArg(0));
+  }
+  const FunctionDecl *F = calleeOf(Init);
+  return F && Index.isOwn(F) && F->hasBody() &&
+         !isOrDerives(recordOf(F->getReturnType()), "torch::optim::Optimizer");
+}
+
+/// `Holder` is given what `Init` makes; `Declared` is where its type is
+/// spelled, when that is what makes it.
+void FactFinder::optimizerMade(const ValueDecl *Holder,
+                               const DeclaratorDecl *Declared,
+                               const Expr *Init) {
+  const std::string Name = "'" + Holder->getNameAsString() + "'";
+  const SourceLocation Loc = Init->getExprLoc();
+  OptimizerFact Fact;
+  const ValueDecl *Model = nullptr;
+  if (!callsFactory(Init, Index)) {
+    const Making Made = makingOf(Declared, Init);
+    const CXXRecordDecl *Class =
+        Made.Class ? Made.Class : optimizerOf(Holder->getType());
+    if (!isTorch(Class) || (Made.Understood && !isKnown(Class)))
+      return refuse("ACL0156", Loc,
+                    "the optimizer class '" + Class->getNameAsString() +
+                        "' is not one that steps on averaged gradients alone",
+                    "Use SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS, or "
+                    "migrate by hand.");
+    if (!Made.Understood)
+      return refuse("ACL0116", Loc,
+                    "how the optimizer " + Name + " is made is not understood",
+                    PrepareByHand);
+    Fact.TypeNames = Made.TypeNames;
+    // Where no model is seen, the optimizer knows the parameters.
+    Fact.Model = modelOf(Made.First, Model);
+  }
+  const auto *Variable = dyn_cast<VarDecl>(Holder);
+  const bool BeforeMain = Variable && Variable == Declared &&
+                          Variable->hasGlobalStorage();
+  if (BeforeMain || !Lambdas.empty())
+    return refuse("ACL0116", Loc,
+                  "the optimizer " + Name +
+                      " is not made in a function's own block",
+                  "Make it once, before the loop, in the function that sets "
+                  "the training up.");
+  Fact.In = Functions.of(Function); // Also for a constructor's initialiser.
+  Fact.Object = objectOf(Holder, Function);
+  const std::optional<LinePoint> Point = setUpPoint(Holder, Model);
+  const Stmt *Child = nullptr;
+  const CompoundStmt *Block = setUpBlock(&Child);
+  if (!Point || !Block)
+    return refuse("ACL0102", Loc,
+                  "there is no line behind the optimizer on which it could be "
+                  "prepared",
+                  PrepareByHand);
+  Fact.SetUp = *Point;
+  Fact.Block = Text.SM.getFileOffset(Text.SM.getFileLoc(Block->getBeginLoc()));
+  Program.Optimizers.push_back(std::move(Fact));
 }
 
 void FactFinder::optimizerVariable(const VarDecl *V) {
-  if (V->getType()->isReferenceType() || !V->getInit()) {
-    if (!V->getType()->isReferenceType() && !V->isImplicit() &&
-        V->hasLocalStorage())
+  if (V->getType()->isReferenceType() || V->isImplicit())
+    return;
+  if (!V->getInit() || namesAnother(V->getInit())) {
+    // A pointer is filled later, or names what another one holds.
+    if (isByValue(V->getType()) && V->hasLocalStorage())
       refuse("ACL0116", V->getLocation(),
              "the optimizer '" + V->getNameAsString() +
                  "' is not made where it is declared",
              PrepareByHand);
     return;
   }
-  const Expr *Parameters = nullptr;
-  bool Understood = false;
-  OptimizerFact Fact;
-  Fact.TypeNames = typeNames(V, Understood, Parameters);
-  const SourceLocation Loc = V->getLocation();
-  const CXXRecordDecl *Class = optimizerOf(V->getType());
-  // Behind a pointer to the base class stands what is constructed.
-  static const std::set<std::string> Known = {
-      "SGD",     "Adam",  "AdamW",    "RMSprop",
-      "Adagrad", "LBFGS", "Optimizer"};
-  if (!isTorch(Class) || !Known.count(Class->getNameAsString()))
-    return refuse("ACL0156", Loc,
-                  "the optimizer class '" + Class->getNameAsString() +
-                      "' is not one that steps on averaged gradients alone",
-                  "Use SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS, or migrate "
-                  "by hand.");
-  if (!Understood)
-    return refuse("ACL0116", Loc,
-                  "how the optimizer '" + V->getNameAsString() +
-                      "' is made is not understood",
-                  PrepareByHand);
-  if (V->hasGlobalStorage() || !Lambdas.empty())
-    return refuse("ACL0116", Loc,
-                  "the optimizer '" + V->getNameAsString() +
-                      "' is not made in a function's own block",
-                  "Make it once, before the loop, in the function that sets "
-                  "the training up.");
+  optimizerMade(V, V, V->getInit());
+}
 
-  // model->parameters()
-  const VarDecl *Model = nullptr;
-  if (Parameters)
-    if (const auto *Call = dyn_cast<CXXMemberCallExpr>(bare(Parameters)))
-      if (const CXXMethodDecl *M = Call->getMethodDecl();
-          M && M->getIdentifier() && M->getName() == "parameters") {
-        const Expr *Object = Call->getImplicitObjectArgument();
-        if (moduleOf(Object->getType()))
-          Model = variableOf(Object);
-      }
-  // Where no model is seen, the optimizer knows the parameters.
-  bool Good = false;
-  Fact.In = here();
-  Fact.Object = objectOf(V);
-  Fact.Model = Model ? objectOf(Model) : "";
-  Fact.SetUp = setUpPoint(V, Model, Good);
-  const CompoundStmt *Block = block();
-  if (!Good || !Block)
-    return refuse("ACL0102", Loc,
-                  "there is no line behind the optimizer on which it could be "
-                  "prepared",
+void FactFinder::memberInitialiser(const CXXCtorInitializer *Init) {
+  const FieldDecl *Member = Init->getMember();
+  if (!Member || !Init->getInit())
+    return;
+  const Expr *Given = Init->getInit();
+  if (const auto *Default = dyn_cast<CXXDefaultInitExpr>(Given))
+    Given = Default->getExpr();
+  if (schedulerOf(Member->getType()) && Init->isWritten())
+    schedulerMade(Member, Given);
+  if (!optimizerOf(Member->getType()) || Member->getType()->isReferenceType())
+    return;
+  if (!namesAnother(Given))
+    return optimizerMade(Member, Member, Given);
+  if (isByValue(Member->getType()))
+    refuse("ACL0116", Init->getSourceLocation(),
+           "the optimizer '" + Member->getNameAsString() +
+               "' is copied from another one",
+           "Hold it by reference or by pointer.");
+}
+
+/// A member that is made where it is declared, in a class that has no
+/// constructor in which it could be prepared.
+void FactFinder::optimizerOfDefault(const FieldDecl *Member) {
+  const auto *Class = cast<CXXRecordDecl>(Member->getParent());
+  if (!optimizerOf(Member->getType()) || !Member->hasInClassInitializer() ||
+      Class->hasUserDeclaredConstructor() ||
+      !Member->getInClassInitializer() ||
+      namesAnother(Member->getInClassInitializer()))
+    return;
+  const Expr *Outside = Initialiser;
+  Initialiser = Member->getInClassInitializer(); // At the top of the body.
+  optimizerMade(Member, Member, Member->getInClassInitializer());
+  Initialiser = Outside;
+}
+
+/// `optimizer = std::make_unique<…>(…)`, `optimizer.reset(new …)`.
+void FactFinder::assigned(const Expr *To, const Expr *Made) {
+  To = plain(To); // reset() is a method of shared_ptr's base.
+  if (schedulerOf(To->getType()) || !optimizerOf(To->getType()) ||
+      namesAnother(Made))
+    return;
+  const ValueDecl *Holder = placeOf(To);
+  if (!Holder)
+    return refuse("ACL0116", To->getExprLoc(),
+                  "the optimizer that is made here is not held by a variable "
+                  "or a member of this object",
                   PrepareByHand);
-  Fact.Block = Text.SM.getFileOffset(Text.SM.getFileLoc(Block->getBeginLoc()));
+  optimizerMade(Holder, nullptr, Made);
+}
+
+/// A function that makes an optimizer for its caller, who prepares it.
+void FactFinder::returned(const ReturnStmt *S) {
+  const Expr *E = S->getRetValue();
+  if (!E || !optimizerOf(E->getType()) || !Lambdas.empty() ||
+      isOrDerives(recordOf(Function->getReturnType()),
+                  "torch::optim::Optimizer") ||
+      namesAnother(E) || callsFactory(E, Index))
+    return;
+  const Making Made = makingOf(nullptr, E);
+  if (!Made.Understood || !Made.Class || !isTorch(Made.Class) ||
+      !isKnown(Made.Class))
+    return refuse("ACL0116", S->getBeginLoc(),
+                  "how the optimizer that is returned is made is not understood",
+                  PrepareByHand);
+  OptimizerFact Fact;
+  Fact.In = here();
+  Fact.TypeNames = Made.TypeNames;
   Program.Optimizers.push_back(std::move(Fact));
 }
 
 void FactFinder::schedulerVariable(const VarDecl *V) {
   if (V->getType()->isReferenceType())
     return;
-  const Expr *First = nullptr;
-  bool Understood = V->getInit() != nullptr;
-  SchedulerFact Fact;
-  if (Understood)
-    Fact.TypeNames = typeNames(V, Understood, First);
+  schedulerMade(V, V->getInit());
+}
+
+void FactFinder::schedulerMade(const DeclaratorDecl *V, const Expr *Init) {
+  const Making Made = makingOf(V, Init);
   const CXXRecordDecl *Class = schedulerOf(V->getType());
   if (!isTorch(Class))
     return refuse("ACL0178", V->getLocation(),
@@ -211,13 +402,15 @@ void FactFinder::schedulerVariable(const VarDecl *V) {
                       "' is of a class of the program and stays as it is: each "
                       "call is one step, also while gradients accumulate",
                   "Nothing has to be done without gradient accumulation.");
-  if (!Understood)
+  if (!Init || !Made.Understood)
     return refuse("ACL0157", V->getLocation(),
                   "how the scheduler '" + V->getNameAsString() +
                       "' is made is not understood",
                   "Write `accel::AcceleratedScheduler<…>` in place of its type "
                   "by hand.");
+  SchedulerFact Fact;
   Fact.In = here();
+  Fact.TypeNames = Made.TypeNames;
   Program.Schedulers.push_back(std::move(Fact));
 }
 
@@ -244,8 +437,8 @@ void FactFinder::strayOptimizer(const Expr *E) {
 /// Parameters that come later must come before prepare does.
 void FactFinder::addedGroup(const CallExpr *E) {
   const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
-  const VarDecl *Optimizer =
-      Call ? variableOf(Call->getImplicitObjectArgument()) : nullptr;
+  const ValueDecl *Optimizer =
+      Call ? placeOf(Call->getImplicitObjectArgument()) : nullptr;
   const Stmt *Child = nullptr;
   bool Here = false;
   if (const CompoundStmt *Block = block(&Child);

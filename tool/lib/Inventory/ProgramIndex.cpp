@@ -26,15 +26,13 @@ public:
     if (!F->doesThisDeclarationHaveABody() || F->isImplicit() ||
         F->isDefaulted())
       return true;
-    if (F->isDependentContext()) {
-      if (FunctionTemplateDecl *T = F->getDescribedFunctionTemplate())
-        if (T->spec_begin() == T->spec_end())
-          Index.NeverInstantiated.push_back(F);
-      return true;
-    }
     if (const auto *M = dyn_cast<CXXMethodDecl>(F))
       if (M->getParent()->isLambda())
         return true; // Part of the function that it stands in.
+    if (F->isDependentContext()) {
+      Index.NeverInstantiated.push_back(F); // Until one is seen.
+      return true;
+    }
     Index.Functions.push_back(F);
     if (F->isMain())
       Index.Main = F;
@@ -339,6 +337,13 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   Functions.erase(std::unique(Functions.begin(), Functions.end()),
                   Functions.end());
   std::vector<OwnCall> Calls;
+  std::set<const FunctionDecl *> Instantiated;
+  for (const FunctionDecl *F : Functions)
+    if (const FunctionDecl *Pattern = F->getTemplateInstantiationPattern())
+      Instantiated.insert(Pattern->getCanonicalDecl());
+  llvm::erase_if(NeverInstantiated, [&](const FunctionDecl *F) {
+    return Instantiated.count(F->getCanonicalDecl()) != 0;
+  });
   for (const FunctionDecl *F : Functions) {
     Own.insert(F->getCanonicalDecl());
     LoopFinder(*this, F, Calls).TraverseStmt(F->getBody());
@@ -462,7 +467,7 @@ private:
 };
 } // namespace
 
-static bool isReassigned(const VarDecl *V) {
+bool accel::migrate::isReassigned(const VarDecl *V) {
   const auto *F = dyn_cast_or_null<FunctionDecl>(V->getParentFunctionOrMethod());
   if (!F || !F->hasBody())
     return true;
@@ -537,6 +542,12 @@ bool ProgramIndex::holdsBatches(const Stmt *S) const {
   CallFinder Finder(*this);
   Finder.TraverseStmt(const_cast<Stmt *>(S));
   return Finder.Found;
+}
+
+bool ProgramIndex::trainsDirectly(const FunctionDecl *F) const {
+  return llvm::any_of(Loops, [&](const auto &Loop) {
+    return Loop.second.In == F && Loop.second.Training;
+  });
 }
 
 bool ProgramIndex::runsBatches(const FunctionDecl *F) const {

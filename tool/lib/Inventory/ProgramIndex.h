@@ -24,6 +24,9 @@ namespace accel::migrate {
 /// that was made from one, a std::function made from one; or null.
 const clang::FunctionDecl *closureOf(const clang::Expr *E);
 
+/// Whether a local variable is given another value after its initialiser.
+bool isReassigned(const clang::VarDecl *V);
+
 /// The body of a `for`, `while`, `do` or range-`for`.
 const clang::Stmt *bodyOf(const clang::Stmt *Loop);
 
@@ -101,6 +104,8 @@ struct ProgramIndex {
   bool runsBatches(const clang::FunctionDecl *F) const;
   /// Whether calling `F` runs a training loop that makes its own batches.
   bool makesBatches(const clang::FunctionDecl *F) const;
+  /// Whether a training loop stands in `F` itself.
+  bool trainsDirectly(const clang::FunctionDecl *F) const;
   /// Whether `S` has a loop over batches in it, or runs one.
   bool holdsBatches(const clang::Stmt *S) const;
   /// Whether a loop over batches calls `F`, directly or not.

@@ -302,6 +302,15 @@ Value Interpreter::reshaped(Op Kind, const OpCall &Call) {
     if (auto Bad = notFirst(Call))
       return *Bad;
     const Dims D = dimsOf(Call);
+    // squeeze(): the runtime keeps the samples' dimension where one device has
+    // more than one sample.
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(plain(Call.Call));
+    if (D.State == Dims::Absent && Member && Self.plainRows() && !Call.InPlace) {
+      Out->Squeezes[Member] = Stack.back();
+      Value V = rowsLike(Call, 1, -1);
+      V.OneInFront = false;
+      return V;
+    }
     bool Keeps = D.State == Dims::Known;
     for (int64_t Dim : D.List)
       Keeps &= isBatchDim(Dim, Self) == Zero::No;

@@ -11,6 +11,9 @@ Effects Interpreter::interpret(const FunctionDecl *F) {
   Out = &Result;
   Stack.push_back(F);
   Returned.emplace_back();
+  if (const auto *M = dyn_cast<CXXMethodDecl>(F);
+      M && isOrDerives(M->getParent(), "torch::nn::Module"))
+    This.Object = M;
   exec(F->getBody());
   if (const std::optional<Value> &V = Returned.back()) {
     if (const Value *Bad = firstUnknown(*V))

@@ -212,31 +212,39 @@ const Expr *accel::migrate::bare(const Expr *E) {
   return E;
 }
 
-const VarDecl *accel::migrate::variableOf(const Expr *E) {
+const ValueDecl *accel::migrate::placeOf(const Expr *E) {
   E = bare(E);
   if (!E)
     return nullptr;
   if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
     return dyn_cast<VarDecl>(Ref->getDecl());
+  if (const auto *Member = dyn_cast<MemberExpr>(E))
+    return isa<CXXThisExpr>(plain(Member->getBase()))
+               ? dyn_cast<FieldDecl>(Member->getMemberDecl())
+               : nullptr;
   if (const auto *Call = dyn_cast<CXXOperatorCallExpr>(E))
     if (Call->getOperator() == OO_Star || Call->getOperator() == OO_Arrow)
-      return variableOf(Call->getArg(0));
+      return placeOf(Call->getArg(0));
   if (const auto *Unary = dyn_cast<UnaryOperator>(E))
     if (Unary->getOpcode() == UO_Deref || Unary->getOpcode() == UO_AddrOf)
-      return variableOf(Unary->getSubExpr());
+      return placeOf(Unary->getSubExpr());
   if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
     if (const CXXMethodDecl *M = Call->getMethodDecl())
       if (M->getIdentifier() &&
           (M->getName() == "get" || M->getName() == "ptr") &&
           Call->getNumArgs() == 0)
-        return variableOf(Call->getImplicitObjectArgument());
+        return placeOf(Call->getImplicitObjectArgument());
   if (const auto *Call = dyn_cast<CallExpr>(E))
     if (const FunctionDecl *F = Call->getDirectCallee())
       if (F->getIdentifier() && isInStd(F) && Call->getNumArgs() == 1 &&
           (F->getName() == "move" || F->getName() == "forward" ||
            F->getName() == "ref"))
-        return variableOf(Call->getArg(0));
+        return placeOf(Call->getArg(0));
   return nullptr;
+}
+
+const VarDecl *accel::migrate::variableOf(const Expr *E) {
+  return dyn_cast_or_null<VarDecl>(placeOf(E));
 }
 
 std::optional<int64_t>

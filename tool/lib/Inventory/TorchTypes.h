@@ -51,7 +51,10 @@ bool isInStd(const clang::Decl *D);
 const clang::Expr *bare(const clang::Expr *E);
 /// Looks through what is not spelled, but keeps constructions.
 const clang::Expr *plain(const clang::Expr *E);
-/// The variable that `E` names, through `*x`, `x->`, `x.get()`.
+/// The variable, or the member of `this`, that `E` names, through `*x`, `x->`,
+/// `x.get()`.
+const clang::ValueDecl *placeOf(const clang::Expr *E);
+/// The same, for variables alone.
 const clang::VarDecl *variableOf(const clang::Expr *E);
 
 /// The value of an integer constant.

@@ -14,26 +14,44 @@
 using namespace accel::migrate;
 using namespace clang;
 
+/// Whether `F` is a method of an object that has the member `V`.
+static bool isMemberOf(const ValueDecl *V, const FunctionDecl *F) {
+  const auto *Member = dyn_cast<FieldDecl>(V);
+  const auto *Method = dyn_cast<CXXMethodDecl>(F);
+  if (!Member || !Method)
+    return false;
+  const auto *Class = dyn_cast<CXXRecordDecl>(Member->getParent());
+  return Class && (Method->getParent() == Class ||
+                   Method->getParent()->isDerivedFrom(Class));
+}
+
 /// The models that the loop calls, in order, without those that have no
 /// parameters or no name where its body begins.
-std::vector<const VarDecl *> Interpreter::modelsOf(const Stmt *S,
-                                                   const Effects &E) {
+std::vector<const ValueDecl *> Interpreter::modelsOf(const Stmt *S,
+                                                     const Effects &E) {
   static const std::set<std::string> WithParameters = {
       "LinearImpl", "Conv1dImpl", "Conv2dImpl", "Conv3dImpl",
       "ConvTranspose1dImpl", "ConvTranspose2dImpl", "ConvTranspose3dImpl",
       "EmbeddingImpl", "BatchNorm1dImpl", "BatchNorm2dImpl",
       "BatchNorm3dImpl", "LayerNormImpl", "GroupNormImpl", "SequentialImpl",
       "LSTMImpl", "GRUImpl", "RNNImpl", "PReLUImpl", "BilinearImpl"};
-  std::vector<const VarDecl *> Result;
-  for (const VarDecl *V : E.Models) {
+  std::vector<const ValueDecl *> Result;
+  for (const ValueDecl *V : E.Models) {
+    if (const auto *Method = dyn_cast<CXXMethodDecl>(V)) { // *this
+      if (Method == Stack.back())
+        Result.push_back(V);
+      continue;
+    }
     const CXXRecordDecl *Impl = moduleOf(V->getType());
     if (isTorch(Impl) && !WithParameters.count(Impl->getNameAsString()))
       continue;
+    const auto *Variable = dyn_cast<VarDecl>(V);
     const bool Named =
-        V->hasGlobalStorage() ||
-        (V->getParentFunctionOrMethod() == Stack.back() &&
-         Context.getSourceManager().isBeforeInTranslationUnit(
-             V->getLocation(), S->getBeginLoc()));
+        Variable ? Variable->hasGlobalStorage() ||
+                       (V->getParentFunctionOrMethod() == Stack.back() &&
+                        Context.getSourceManager().isBeforeInTranslationUnit(
+                            V->getLocation(), S->getBeginLoc()))
+                 : isMemberOf(V, Stack.back());
     if (Named && V->getIdentifier())
       Result.push_back(V);
   }

@@ -70,9 +70,9 @@ struct Value {
 
   /// Integer constants.
   std::optional<int64_t> Constant;
-  /// Objects: the variable that holds it (models, through `this` in their
-  /// methods).
-  const clang::VarDecl *Object = nullptr;
+  /// Objects: the variable or member that holds it (models, through `this` in
+  /// their methods). A method that is interpreted stands for its `*this`.
+  const clang::ValueDecl *Object = nullptr;
   /// Whole batches (loops without a loader): the variables that were read.
   llvm::SmallVector<const clang::ValueDecl *, 2> Roots;
   /// Local sizes: the `size(0)` expressions that this was made from.

@@ -45,6 +45,8 @@ Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
     const Operand *O = Call.find(Name);
     return O ? O->V.Constant : std::nullopt;
   };
+  if (*Kind == Op::Squeeze && Splits && BatchDepth > 0)
+    Out->WholeSqueezes.insert(plain(Call.Call));
   switch (*Kind) {
   case Op::Factory:
   case Op::View:

@@ -7,12 +7,17 @@
 
 #include "AllRules.h"
 
+#include <set>
+
 using namespace accel::migrate;
 
 void accel::migrate::applyOptimizer(RuleContext &Context) {
+  // A member's type stands once, however many constructors make it.
+  std::set<std::pair<std::string, unsigned>> Seen;
   for (const OptimizerFact &Optimizer : Context.Program.Optimizers)
     for (const TextRange &Type : Optimizer.TypeNames)
-      Context.wrap(Type, nullptr, "optimizer", {},
+      if (Seen.insert({Type.File, Type.Offset}).second)
+        Context.wrap(Type, nullptr, "optimizer", {},
                    "the optimizer steps on gradients that are averaged over "
                    "the processes; it still is a torch::optim::Optimizer");
 }

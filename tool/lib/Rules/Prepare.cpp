@@ -23,6 +23,8 @@ void accel::migrate::applyPrepare(RuleContext &Context) {
   };
   std::map<std::pair<FunctionId, unsigned>, Group> Groups;
   for (const OptimizerFact &Optimizer : Context.Program.Optimizers) {
+    if (Optimizer.Object.empty())
+      continue; // The caller holds it.
     Group &G = Groups[{Optimizer.In, Optimizer.Block}];
     G.In = Optimizer.In;
     if (!Optimizer.Model.empty())

@@ -224,6 +224,7 @@ struct TrainingProgram {
   std::vector<BatchPartsFact> Parts;
   std::vector<Spelled> InlineShards; ///< Whole batches, to be split in place.
   std::vector<BatchSizeFact> BatchSizes;
+  std::vector<BatchSizeFact> Squeezes; ///< x.squeeze() on rows.
   /// Sizes of the whole batch in shapes of this process's part.
   std::vector<Spelled> LocalSizes;
   std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.
