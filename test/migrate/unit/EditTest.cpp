@@ -201,6 +201,9 @@ TEST(Include, FindsAPlaceInEveryFile) {
             "#include <torch/torch.h>\n#include <accel/accel.h>");
   EXPECT_EQ(withInclude("#include \"net.h\"\nint i;\n"),
             "#include \"net.h\"\n#include <accel/accel.h>\nint i;\n");
+  // Neither a list that a function reads nor what a namespace holds is a place.
+  EXPECT_EQ(withInclude("#include \"net.h\"\nint f() {\n#include \"list.def\"\n}\n"),
+            "#include \"net.h\"\n#include <accel/accel.h>\nint f() {\n#include \"list.def\"\n}\n");
   EXPECT_EQ(withInclude("// About.\n#pragma once\nint i;\n"),
             "// About.\n#pragma once\n#include <accel/accel.h>\nint i;\n");
   EXPECT_EQ(withInclude("\xEF\xBB\xBFint i;\r\n"),

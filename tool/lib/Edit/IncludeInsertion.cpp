@@ -18,6 +18,7 @@ struct Directive {
   StringRef Rest;   ///< Up to the end of the line, without the line break.
   unsigned End;     ///< Offset behind the line break.
   unsigned Depth;   ///< How many conditionals are open around it.
+  bool InBraces;    ///< In a function or a namespace.
 };
 
 } // namespace
@@ -32,8 +33,10 @@ static std::vector<Directive> directivesOf(StringRef Text) {
   Lexer Lex(SourceLocation(), Options, Copy.data(), Copy.data(),
             Copy.data() + Copy.size());
   std::vector<Directive> Found;
-  unsigned Depth = 0;
+  unsigned Depth = 0, Braces = 0;
   for (Token Tok; !Lex.LexFromRawLexer(Tok);) {
+    Braces += Tok.is(tok::l_brace);
+    Braces -= Tok.is(tok::r_brace) && Braces;
     if (Tok.isNot(tok::hash) || !Tok.isAtStartOfLine())
       continue;
     if (Lex.LexFromRawLexer(Tok))
@@ -47,7 +50,8 @@ static std::vector<Directive> directivesOf(StringRef Text) {
     if (Keyword == "endif" && Depth)
       --Depth;
     Found.push_back(
-        {Keyword, Text.slice(NameEnd, Break).trim(), unsigned(End), Depth});
+        {Keyword, Text.slice(NameEnd, Break).trim(), unsigned(End), Depth,
+         Braces != 0});
     if (Keyword.starts_with("if"))
       ++Depth;
   }
@@ -71,6 +75,8 @@ std::optional<Change> accelInclude(StringRef File, StringRef Text) {
       continue;
     if (Header == "accel/accel.h")
       return std::nullopt;
+    if (D.InBraces) // A list that is read inside of a function, say.
+      continue;
     bool IsTorch = Header.starts_with("torch/");
     bool IsBetter = !Place || (IsTorch && !PlaceIsTorch) ||
                     (IsTorch == PlaceIsTorch && D.Depth <= Place->Depth);

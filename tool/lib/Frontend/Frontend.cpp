@@ -8,6 +8,7 @@
 #include "MacroLeaks.h"
 #include "PrefixCache.h"
 #include "Remedies.h"
+#include "UnguardedHeaders.h"
 #include "UnseenCode.h"
 #include "UserScope.h"
 
@@ -206,9 +207,12 @@ public:
     PP.addPPCallbacks(std::make_unique<PrefixWatch>(
         Result, Compiler.getSourceManager(), User));
     PP.addPPCallbacks(Result.Unseen.watch(Compiler.getSourceManager(), User));
-    if (Sources.size() > 1)
-      PP.addPPCallbacks(watchMacroLeaks(Sources, Compiler.getSourceManager(),
-                                        Result.LeakedMacro));
+    if (Sources.size() > 1) {
+      const SourceManager &SM = Compiler.getSourceManager();
+      PP.addPPCallbacks(watchMacroLeaks(Sources, SM, Result.LeakedMacro));
+      PP.addPPCallbacks(readUnguardedHeadersOnce(
+          Sources, PP, [&](FileID File) { return User.contains(File, SM); }));
+    }
     return std::make_unique<ScopedConsumer>(Compiler, User, Result, NeedsFit,
                                             OnUnit);
   }
