@@ -85,39 +85,74 @@ void set_help(
   command.footer(footer);
 }
 
+namespace {
+
+/// Takes the option at `i`, and its value where it stands apart, to the end
+/// of `options`; returns the index behind them.
+size_t take_option(
+    const CLI::App& command,
+    const std::vector<std::string>& arguments,
+    size_t i,
+    std::vector<std::string>& options) {
+  const std::string& argument = arguments[i];
+  const bool is_long = argument[1] == '-';
+  // -n4 and --num-processes=4 hold their value, -n 4 does not.
+  const size_t end =
+      is_long ? std::min(argument.find('='), argument.size()) : size_t{2};
+  const std::string name = is_long ? with_hyphens(argument.substr(0, end))
+                                   : argument.substr(0, end);
+  const CLI::Option* option = command.get_option_no_throw(name);
+  if (!option) {
+    unknown_option(command, argument.substr(0, end));
+  }
+  options.push_back(name + argument.substr(end));
+  const bool takes_value = option->get_items_expected_min() > 0;
+  if (takes_value && end == argument.size() && i + 1 < arguments.size()) {
+    options.push_back(arguments[++i]);
+  }
+  return i + 1;
+}
+
+bool is_option(const std::string& argument) {
+  return argument.size() >= 2 && argument[0] == '-';
+}
+
+} // namespace
+
 SplitArguments split_arguments(
     const CLI::App& command, const std::vector<std::string>& arguments) {
   SplitArguments result;
   size_t i = 0;
-  for (; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (argument == "--") {
-      ++i;
-      break;
-    }
-    if (argument.size() < 2 || argument[0] != '-') {
-      break;
-    }
-    const bool is_long = argument[1] == '-';
-    // -n4 and --num-processes=4 hold their value, -n 4 does not.
-    const size_t end =
-        is_long ? std::min(argument.find('='), argument.size()) : size_t{2};
-    const std::string name = is_long ? with_hyphens(argument.substr(0, end))
-                                     : argument.substr(0, end);
-    const CLI::Option* option = command.get_option_no_throw(name);
-    if (!option) {
-      unknown_option(command, argument.substr(0, end));
-    }
-    result.options.push_back(name + argument.substr(end));
-    const bool takes_value = option->get_items_expected_min() > 0;
-    if (takes_value && end == argument.size() && i + 1 < arguments.size()) {
-      result.options.push_back(arguments[++i]);
-    }
+  while (i < arguments.size() && arguments[i] != "--" &&
+         is_option(arguments[i])) {
+    i = take_option(command, arguments, i, result.options);
+  }
+  if (i < arguments.size() && arguments[i] == "--") {
+    ++i;
   }
   result.program.assign(
-      arguments.begin() + static_cast<ptrdiff_t>(std::min(i, arguments.size())),
-      arguments.end());
+      arguments.begin() + static_cast<ptrdiff_t>(i), arguments.end());
   return result;
+}
+
+bool parse_arguments(
+    CLI::App& command, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < arguments.size();) {
+    if (arguments[i] == "--") {
+      all.insert(
+          all.end(),
+          arguments.begin() + static_cast<ptrdiff_t>(i),
+          arguments.end());
+      break;
+    }
+    if (is_option(arguments[i])) {
+      i = take_option(command, arguments, i, all);
+    } else {
+      all.push_back(arguments[i++]);
+    }
+  }
+  return parse_options(command, std::move(all));
 }
 
 bool parse_options(CLI::App& command, std::vector<std::string> options) {

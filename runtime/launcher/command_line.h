@@ -28,6 +28,11 @@ struct SplitArguments {
 SplitArguments split_arguments(
     const CLI::App& command, const std::vector<std::string>& arguments);
 
+/// Parses all of `arguments`, options and files in any order. As
+/// `parse_options` otherwise.
+bool parse_arguments(
+    CLI::App& command, const std::vector<std::string>& arguments);
+
 /// Parses options that `split_arguments` has cut off. Throws `Error` (kUsage)
 /// when they are wrong; returns false when they asked for help, which is
 /// printed.

@@ -17,6 +17,45 @@ int available_cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+int fair_threads(int num_processes) {
+  return std::max(1, available_cores() / num_processes);
+}
+
+std::vector<int> fair_cores(int rank, int num_processes) {
+  cpu_set_t set;
+  std::vector<int> cores;
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(core, &set)) {
+        cores.push_back(core);
+      }
+    }
+  }
+  const int count = static_cast<int>(cores.size());
+  if (count <= num_processes) {
+    return count == 0 ? cores : std::vector<int>{cores[rank % count]};
+  }
+  return {
+      cores.begin() + count * rank / num_processes,
+      cores.begin() + count * (rank + 1) / num_processes};
+}
+
+std::vector<std::string> environment_changes(
+    const std::vector<std::string>& environment,
+    const char* const* inherited) {
+  std::vector<std::string> before;
+  for (; *inherited; ++inherited) {
+    before.emplace_back(*inherited);
+  }
+  std::vector<std::string> result;
+  for (const std::string& entry : environment) {
+    if (std::find(before.begin(), before.end(), entry) == before.end()) {
+      result.push_back(entry);
+    }
+  }
+  return result;
+}
+
 std::vector<std::string> process_environment(
     const LaunchOptions& options,
     int rank,
@@ -37,29 +76,30 @@ std::vector<std::string> process_environment(
   variables.erase("TORCHELASTIC_ERROR_FILE");
   variables["ACCEL_FAILURE_NOTE"] = failure_note;
 
-  const std::string number = std::to_string(rank);
-  const std::string count = std::to_string(options.num_processes);
+  const std::string number = std::to_string(options.first_rank + rank);
+  const std::string count = std::to_string(options.world_size);
   variables["RANK"] = number;
-  variables["LOCAL_RANK"] = number;
+  variables["LOCAL_RANK"] = std::to_string(rank);
   variables["ROLE_RANK"] = number;
-  variables["GROUP_RANK"] = "0";
+  variables["GROUP_RANK"] = std::to_string(options.machine_rank);
   variables["WORLD_SIZE"] = count;
-  variables["LOCAL_WORLD_SIZE"] = count;
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(options.num_processes);
   variables["ROLE_WORLD_SIZE"] = count;
-  variables["GROUP_WORLD_SIZE"] = "1";
+  variables["GROUP_WORLD_SIZE"] = std::to_string(options.num_machines);
   variables["ROLE_NAME"] = "default";
-  variables["MASTER_ADDR"] = "127.0.0.1";
+  variables["MASTER_ADDR"] = options.main_process_ip;
   variables["MASTER_PORT"] = std::to_string(rendezvous.port);
-  variables["TORCHELASTIC_RESTART_COUNT"] = "0";
-  variables["TORCHELASTIC_MAX_RESTARTS"] = "0";
+  variables["TORCHELASTIC_RESTART_COUNT"] =
+      std::to_string(rendezvous.restarts);
+  variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = rendezvous.run_id;
 
   if (options.num_threads_per_process) {
     variables["OMP_NUM_THREADS"] =
         std::to_string(*options.num_threads_per_process);
-  } else if (options.num_processes > 1) {
-    const int share = available_cores() / options.num_processes;
-    variables.emplace("OMP_NUM_THREADS", std::to_string(std::max(1, share)));
+  } else if (options.world_size > 1) {
+    variables.emplace(
+        "OMP_NUM_THREADS", std::to_string(fair_threads(options.num_processes)));
   }
   if (options.mixed_precision) {
     variables["ACCELERATE_MIXED_PRECISION"] = *options.mixed_precision;
@@ -70,6 +110,12 @@ std::vector<std::string> process_environment(
   }
   if (options.cpu) {
     variables["ACCELERATE_USE_CPU"] = "true";
+  }
+  if (options.gpu_ids) {
+    variables["CUDA_VISIBLE_DEVICES"] = *options.gpu_ids;
+  }
+  if (options.resume) {
+    variables["ACCEL_RESUME"] = *options.resume;
   }
   if (options.match_single_device) {
     variables["ACCEL_MATCH_SINGLE_DEVICE"] =

@@ -9,13 +9,15 @@ namespace accel::launcher {
 
 /// What all processes of one launch have in common.
 struct Rendezvous {
-  /// Where process 0 will host the store, on the loopback interface.
+  /// Where process 0 will host the store.
   int port;
   /// Names the launch (TORCHELASTIC_RUN_ID).
   std::string run_id;
+  /// How often the processes have been started before.
+  int restarts = 0;
 };
 
-/// The environment of process `rank`, as "NAME=value" sorted by name:
+/// The environment of process `rank` of those on this host, as "NAME=value" sorted by name:
 /// `inherited` (as `environ`, ending with a null pointer) with torchrun's
 /// variables and the ones that the options stand for.
 ///
@@ -30,7 +32,18 @@ std::vector<std::string> process_environment(
     const std::string& failure_note,
     const char* const* inherited);
 
+/// What `process_environment` sets or changes, for people to read.
+std::vector<std::string> environment_changes(
+    const std::vector<std::string>& environment, const char* const* inherited);
+
 /// The processor cores that this process may use.
 int available_cores();
+
+/// OMP_NUM_THREADS of each of `num_processes` where nobody says.
+int fair_threads(int num_processes);
+
+/// The cores of local process `rank` of `num_processes`, a fair share of those
+/// that this process may use; more processes than cores share.
+std::vector<int> fair_cores(int rank, int num_processes);
 
 } // namespace accel::launcher

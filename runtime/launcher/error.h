@@ -9,6 +9,9 @@ namespace accel::launcher {
 /// (`env`, `timeout` and `nohup` use the last three in the same way.)
 enum ExitCode : int {
   kUsage = 2,
+  /// Not the launcher's: what `accel::kExitStopped` is in the runtime. A
+  /// program returns it where it was asked to stop, and has saved its state.
+  kStoppedAfterSaving = 75,
   kLauncherFailed = 125,
   kNotExecutable = 126,
   kNotFound = 127,

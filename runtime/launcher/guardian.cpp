@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -50,7 +51,12 @@ constexpr pid_t kDismissed = 0;
     if (group == kDismissed) {
       std::_Exit(0);
     }
-    groups.push_back(group);
+    if (group < 0) {
+      groups.erase(
+          std::remove(groups.begin(), groups.end(), -group), groups.end());
+    } else {
+      groups.push_back(group);
+    }
   }
 }
 
@@ -77,6 +83,10 @@ Guardian::~Guardian() {
 
 void Guardian::announce_group(pid_t group) {
   (void)!::write(line_.get(), &group, sizeof(group));
+}
+
+void Guardian::withdraw_group(pid_t group) {
+  announce_group(-group);
 }
 
 } // namespace accel::launcher

@@ -22,6 +22,8 @@ class Guardian {
   Guardian& operator=(const Guardian&) = delete;
 
   void announce_group(pid_t group);
+  /// The group is gone, and its number may soon be somebody else's.
+  void withdraw_group(pid_t group);
 
   pid_t pid() const {
     return pid_;

@@ -1,7 +1,15 @@
 #include "launch_command.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "batch_hosts.h"
 #include "command_line.h"
+#include "config_file.h"
+#include "environment.h"
 #include "error.h"
+#include "settings.h"
 #include "suggestion.h"
 
 namespace accel::launcher {
@@ -9,120 +17,504 @@ namespace {
 
 constexpr const char* kFooter =
     R"(Everything behind PROGRAM, or behind --, belongs to the program. Names of
-options may have underscores for hyphens.
+options may have underscores for hyphens. What no option says is taken from
+the environment, then from the configuration file (accel config); --dry-run
+shows which it was.
 
 Examples:
   accel launch --num-processes 2 -- ./train --epochs 3
   accel launch -n 4 --mixed-precision bf16 ./train data/
   accel launch -n 2 --output main -- ./train > log    only what process 0 prints
   accel launch -n 2 --output logs/ -- ./train         one file per process
+  accel launch -n 4 --max-restarts 3 --resume auto -- ./train
+  accel launch --num-machines 2 --machine-rank 1 --main-process-ip node0 \
+    --main-process-port 29500 --nproc-per-node 4 -- ./train    on node1
 
 Exit codes: the program's (128 + signal when a signal ended it) of the process
-that failed first, 0 only when all processes returned 0; 2 wrong usage,
-125 the launcher itself failed (a port that is taken, say),
-126 PROGRAM cannot be executed, 127 PROGRAM was not found.)";
+that failed first, 0 only when all processes returned 0; 75 stopped by a signal
+after saving; 2 wrong usage, 125 the launcher itself failed (a port that is
+taken, say), 126 PROGRAM cannot be executed, 127 PROGRAM was not found.)";
 
-/// Sets `options.output` from what was given.
-void set_output(LaunchOptions& options, const std::string& value) {
-  if (value.empty()) {
-    options.output =
-        options.num_processes == 1 ? OutputMode::kPlain : OutputMode::kPrefix;
-  } else if (value == "prefix") {
-    options.output = OutputMode::kPrefix;
-  } else if (value == "plain") {
-    options.output = OutputMode::kPlain;
-  } else if (value == "main") {
-    options.output = OutputMode::kMain;
-  } else if (value.find('/') != std::string::npos) {
+constexpr const char* kTestFooter =
+    R"(Examples:
+  accel test
+  accel test --num-processes 4 --cpu
+
+Exit codes: 0 all is well; 1 something computes wrongly; otherwise as those of
+accel launch.)";
+
+std::string check_output(const std::string& value) {
+  if (value == "prefix" || value == "plain" || value == "main" ||
+      value.find('/') != std::string::npos) {
+    return "";
+  }
+  return value + " is none of prefix, plain, main" +
+         suggest(value, {"prefix", "plain", "main"}) +
+         "; a folder is written with a slash: " + value + "/";
+}
+
+std::string check_folder(const std::string& value) {
+  return value.find('/') != std::string::npos
+             ? ""
+             : "a folder is written with a slash: " + value + "/";
+}
+
+void add_options(Settings& settings) {
+  settings.add(
+      {"-n,--num-processes",
+       "N",
+       "Number of processes, on all hosts together; 1 on each if not given",
+       whole_number(1, 4096),
+       "num_processes",
+       ""});
+  settings.add(
+      {"--nproc-per-node",
+       "N",
+       "Number of processes on this host",
+       whole_number(1, 4096),
+       "",
+       ""});
+  settings.add(
+      {"--num-machines,--nnodes",
+       "N",
+       "Number of hosts, on each of which accel launch is called; 1 if not "
+       "given",
+       whole_number(1, 4096),
+       "num_machines",
+       ""});
+  settings.add(
+      {"--machine-rank,--node-rank",
+       "R",
+       "Which of the hosts this is, from 0",
+       whole_number(0, 4095),
+       "machine_rank",
+       ""});
+  settings.add(
+      {"--main-process-ip,--master-addr",
+       "HOST",
+       "Name or address of host 0, as the others reach it",
+       anything(),
+       "main_process_ip",
+       ""});
+  settings.add(
+      {"--mixed-precision",
+       "TYPE",
+       "no, fp16, bf16 or fp8; if not given the program decides",
+       one_of({"no", "fp16", "bf16", "fp8"}),
+       "mixed_precision",
+       "ACCELERATE_MIXED_PRECISION"});
+  settings.add(
+      {"--gradient-accumulation-steps",
+       "K",
+       "Batches per optimizer step; if not given the program decides",
+       whole_number(1, 1 << 20),
+       "gradient_accumulation_steps",
+       "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"});
+  settings.add(
+      {"--cpu",
+       "",
+       "Use the CPU even where there is a GPU",
+       nullptr,
+       "use_cpu",
+       "ACCELERATE_USE_CPU"});
+  settings.add(
+      {"--gpu-ids",
+       "LIST",
+       "The GPUs that may be used, such as 0,2 (CUDA_VISIBLE_DEVICES); all if "
+       "not given",
+       anything(),
+       "gpu_ids",
+       "CUDA_VISIBLE_DEVICES"});
+  settings.add(
+      {"--match-single-device",
+       "",
+       "Split every batch between the processes, so that the training is that "
+       "of one device; overrides the program",
+       nullptr,
+       "match_single_device",
+       "ACCEL_MATCH_SINGLE_DEVICE"});
+  settings.add(
+      {"--per-process-batch",
+       "",
+       "Every process takes whole batches, as in Accelerate; overrides the "
+       "program",
+       nullptr,
+       "",
+       ""});
+  settings.add(
+      {"--main-process-port,--master-port",
+       "P",
+       "TCP port of process 0's store; if not given or 0 a free one is taken",
+       whole_number(0, 65535),
+       "main_process_port",
+       ""});
+  settings.add(
+      {"--num-threads-per-process,--num-cpu-threads-per-process",
+       "T",
+       "OMP_NUM_THREADS; if neither is given, a fair share of the cores",
+       whole_number(1, 1 << 20),
+       "num_threads_per_process",
+       ""});
+  settings.add(
+      {"--enable-cpu-affinity",
+       "",
+       "Give every process cores of its own, a fair share",
+       nullptr,
+       "enable_cpu_affinity",
+       ""});
+  settings.add(
+      {"--max-restarts",
+       "K",
+       "After a failure start all processes again, at most K times; 0 if not "
+       "given",
+       whole_number(0, 1 << 20),
+       "max_restarts",
+       ""});
+  settings.add(
+      {"--resume",
+       "WHEN",
+       "auto: accelerator.resume() in the program goes on at the newest "
+       "complete checkpoint, where there is one; never: the program begins "
+       "anew, also after a restart (default)",
+       one_of({"auto", "never"}),
+       "resume",
+       "ACCEL_RESUME"});
+  settings.add(
+      {"--output",
+       "HOW",
+       "prefix: whole lines behind \"[rank] \" (default for N > 1); "
+       "plain: whole lines as they are, with N = 1 every byte as it comes "
+       "(default for N = 1); main: process 0's standard output, byte for "
+       "byte, and everybody's standard error; DIR/: files "
+       "DIR/rank-R.stdout.log and DIR/rank-R.stderr.log",
+       check_output,
+       "output",
+       ""});
+  settings.add(
+      {"--tee",
+       "DIR/",
+       "Write the files of --output DIR/ in addition to what --output says",
+       check_folder,
+       "",
+       ""});
+  settings.add(
+      {"--grace-period",
+       "S",
+       "Seconds between asking a process to end and killing it; 10 if not "
+       "given",
+       real_number(0, 1e6),
+       "grace_period",
+       ""});
+  settings.add(
+      {"--config-file",
+       "FILE",
+       "What accel config or Accelerate has written; if not given, "
+       "$ACCEL_CONFIG_FILE or accel/default_config.yaml in $XDG_CONFIG_HOME "
+       "(~/.config), where there is one",
+       anything(),
+       "",
+       ""});
+  settings.add(
+      {"--dry-run",
+       "",
+       "Print what would be done and who said so, and do nothing",
+       nullptr,
+       "",
+       ""});
+}
+
+/// Asks the settings one after another, and keeps the plan.
+class Resolver {
+ public:
+  Resolver(const Settings& settings, LaunchOptions& options)
+      : settings_(settings), options_(options) {
+    if (const auto file = settings_.find("--config-file", ConfigFile())) {
+      config_ = read_config(file->value);
+    } else if (const std::string path = default_config_path();
+               !path.empty() && ::access(path.c_str(), F_OK) == 0) {
+      config_ = read_config(path);
+    }
+  }
+
+  std::optional<Choice> find(const std::string& name) const {
+    return settings_.find(name, config_);
+  }
+
+  std::optional<bool> flag(const std::string& name) const {
+    const auto choice = find(name);
+    return choice ? read_flag(choice->value) : std::nullopt;
+  }
+
+  void plan(
+      const std::string& what,
+      const std::optional<Choice>& choice,
+      const std::string& otherwise) {
+    options_.plan.push_back(
+        {what,
+         choice ? choice->value : otherwise,
+         choice ? choice->source : "default"});
+  }
+
+  const ConfigFile& config() const {
+    return config_;
+  }
+
+ private:
+  const Settings& settings_;
+  LaunchOptions& options_;
+  ConfigFile config_;
+};
+
+std::optional<int> as_int(const std::optional<Choice>& choice) {
+  return choice ? std::optional<int>(std::atoi(choice->value.c_str()))
+                : std::nullopt;
+}
+
+void resolve_output(Resolver& resolver, LaunchOptions& options) {
+  const auto output = resolver.find("--output");
+  const std::string fallback =
+      options.world_size == 1 ? "plain" : "prefix";
+  const std::string value = output ? output->value : fallback;
+  resolver.plan("output", output, fallback);
+  const auto tee = resolver.find("--tee");
+  if (value.find('/') != std::string::npos) {
+    if (tee) {
+      throw Error(
+          kUsage,
+          "--tee writes files in addition, but " + output->source + " " +
+              value + " writes nothing but files; leave one of them out");
+    }
     options.output = OutputMode::kFiles;
     options.output_directory = value;
-  } else {
+    return;
+  }
+  options.output = value == "prefix"  ? OutputMode::kPrefix
+                   : value == "plain" ? OutputMode::kPlain
+                                      : OutputMode::kMain;
+  if (tee) {
+    options.output_directory = tee->value;
+    resolver.plan("output also to", tee, "");
+  }
+}
+
+void resolve_sharing(Resolver& resolver, LaunchOptions& options) {
+  const auto match = resolver.find("--match-single-device");
+  const auto whole = resolver.find("--per-process-batch");
+  if (whole && match && match->source == "--match-single-device") {
     throw Error(
         kUsage,
-        "--output: " + value + " is none of prefix, plain, main" +
-            suggest(value, {"prefix", "plain", "main"}) +
-            "; a folder is written with a slash: " + value + "/");
+        "--match-single-device excludes --per-process-batch: give one of "
+        "them");
   }
+  if (whole) {
+    options.match_single_device = false;
+    resolver.plan("match single device", Choice{"false", whole->source}, "");
+    return;
+  }
+  if (match) {
+    options.match_single_device = read_flag(match->value);
+  }
+  resolver.plan("match single device", match, "as the program says");
+}
+
+/// How many processes run here, and which of all they are.
+void resolve_processes(Resolver& resolver, LaunchOptions& options) {
+  const auto total = resolver.find("--num-processes");
+  const auto local = resolver.find("--nproc-per-node");
+  const int machines = options.num_machines;
+  if (local) {
+    options.num_processes = as_int(local).value();
+    options.world_size = options.num_processes * machines;
+    if (total && total->source == "--num-processes" &&
+        as_int(total) != options.world_size) {
+      throw Error(
+          kUsage,
+          "--num-processes " + total->value + " counts the processes of all " +
+              std::to_string(machines) + " hosts, and --nproc-per-node " +
+              local->value + " makes " + std::to_string(options.world_size) +
+              " of them; give one of the two");
+    }
+    resolver.plan("processes on this host", local, "");
+  } else {
+    options.world_size =
+        as_int(total).value_or(options.num_processes * machines);
+    if (options.world_size % machines != 0) {
+      throw Error(
+          kUsage,
+          total->source + ": " + total->value + " processes cannot be shared "
+              "equally by " + std::to_string(machines) + " hosts");
+    }
+    options.num_processes = options.world_size / machines;
+    resolver.plan("processes", total, std::to_string(options.world_size));
+  }
+  options.first_rank = options.machine_rank * options.num_processes;
+}
+
+/// Where each of several hosts gets its number from.
+void resolve_hosts(Resolver& resolver, LaunchOptions& options) {
+  const auto batch = find_batch_hosts();
+  const auto choose = [&](const char* name, const std::string& from_batch) {
+    auto choice = resolver.find(name);
+    const bool given = choice && choice->source[0] == '-';
+    if (batch && !given && !from_batch.empty()) {
+      choice = Choice{from_batch, "environment of " + batch->system};
+    }
+    return choice;
+  };
+  const auto machines =
+      choose("--num-machines", batch ? std::to_string(batch->machines) : "");
+  options.num_machines = as_int(machines).value_or(1);
+  resolver.plan("hosts", machines, "1");
+  const auto rank =
+      choose("--machine-rank", batch ? std::to_string(batch->rank) : "");
+  const auto address = choose("--main-process-ip", batch ? batch->main : "");
+  if (options.num_machines == 1) {
+    const bool asked = (rank && rank->value != "0") ||
+                       (address && address->source[0] == '-');
+    if (asked) {
+      throw Error(
+          kUsage,
+          (rank && rank->value != "0" ? "--machine-rank" : "--main-process-ip") +
+              std::string(" is for several hosts; give --num-machines, too"));
+    }
+    resolve_processes(resolver, options);
+    return;
+  }
+  if (!rank || !address) {
+    throw Error(
+        kUsage,
+        std::string("with --num-machines ") + machines->value + " give " +
+            (rank ? "--main-process-ip" : "--machine-rank") +
+            ", too: accel launch is called on every host, with its own "
+            "--machine-rank, and the same of everything else");
+  }
+  options.machine_rank = as_int(rank).value();
+  if (options.machine_rank >= options.num_machines) {
+    throw Error(
+        kUsage,
+        rank->source + ": " + rank->value + " is no host of " +
+            machines->value + "; they are counted from 0");
+  }
+  options.main_process_ip = address->value;
+  resolver.plan("this host", rank, "");
+  resolver.plan("host of process 0", address, "");
+  resolve_processes(resolver, options);
+  const auto port = resolver.find("--main-process-port");
+  if (!port || port->value == "0") {
+    if (!batch || batch->port == 0) {
+      throw Error(
+          kUsage,
+          "with several hosts give --main-process-port, a port that is free "
+          "on host 0; the same on all");
+    }
+    options.main_process_port = batch->port;
+  }
+}
+
+void resolve(Resolver& resolver, LaunchOptions& options) {
+  resolve_hosts(resolver, options);
+  const auto precision = resolver.find("--mixed-precision");
+  if (precision) {
+    options.mixed_precision = precision->value;
+  }
+  resolver.plan("mixed precision", precision, "as the program says");
+  const auto steps = resolver.find("--gradient-accumulation-steps");
+  options.gradient_accumulation_steps = as_int(steps);
+  resolver.plan("gradient accumulation", steps, "as the program says");
+  auto cpu = resolver.find("--cpu");
+  if (!cpu && resolver.config().find("distributed_type") == "MULTI_CPU") {
+    cpu = Choice{"true", resolver.config().path};
+  }
+  options.cpu = cpu && read_flag(cpu->value).value_or(false);
+  resolver.plan("CPU only", cpu, "as the program says");
+  const auto gpus = resolver.find("--gpu-ids");
+  if (gpus && gpus->value != "all") {
+    if (options.cpu && gpus->source == "--gpu-ids") {
+      throw Error(kUsage, "--gpu-ids makes no sense with --cpu");
+    }
+    options.gpu_ids = gpus->value;
+  }
+  resolver.plan("GPUs", gpus, "all");
+  resolve_sharing(resolver, options);
+  const auto port = resolver.find("--main-process-port");
+  if (port && port->value != "0") {
+    options.main_process_port = as_int(port);
+    resolver.plan("store's port", port, "");
+  } else if (options.main_process_port) {
+    resolver.plan(
+        "store's port",
+        Choice{
+            std::to_string(*options.main_process_port),
+            "number of the batch job"},
+        "");
+  } else {
+    resolver.plan("store's port", std::nullopt, "a free one");
+  }
+  auto threads = resolver.find("--num-threads-per-process");
+  const char* variable = std::getenv("OMP_NUM_THREADS");
+  if (variable && (!threads || threads->source[0] != '-')) {
+    // Whatever OpenMP understands.
+    resolver.plan(
+        "threads per process",
+        Choice{variable, "environment OMP_NUM_THREADS"},
+        "");
+  } else {
+    options.num_threads_per_process = as_int(threads);
+    resolver.plan(
+        "threads per process",
+        threads,
+        options.world_size == 1
+            ? "as the program says"
+            : std::to_string(fair_threads(options.num_processes)));
+  }
+  const auto affinity = resolver.find("--enable-cpu-affinity");
+  options.cpu_affinity = resolver.flag("--enable-cpu-affinity").value_or(false);
+  resolver.plan("cores of their own", affinity, "false");
+  const auto restarts = resolver.find("--max-restarts");
+  options.max_restarts = as_int(restarts).value_or(0);
+  resolver.plan("restarts", restarts, "0");
+  if (options.max_restarts > 0 && options.num_machines > 1) {
+    throw Error(
+        kUsage,
+        restarts->source +
+            ": restarts are for one host. On several let the batch system "
+            "start the job again, with --resume auto");
+  }
+  const auto resume = resolver.find("--resume");
+  if (resume) {
+    options.resume = resume->value;
+  }
+  resolver.plan("resume", resume, "never");
+  resolve_output(resolver, options);
+  const auto grace = resolver.find("--grace-period");
+  if (grace) {
+    options.grace_period = std::strtod(grace->value.c_str(), nullptr);
+  }
+  resolver.plan("grace period", grace, "10");
+  options.dry_run = resolver.flag("--dry-run").value_or(false);
 }
 
 } // namespace
 
 std::optional<LaunchOptions> parse_launch(
-    const std::vector<std::string>& arguments) {
+    const std::vector<std::string>& arguments,
+    const std::string& command_name) {
   LaunchOptions options;
-  std::string mixed_precision;
-  std::string output;
-  int steps = 0;
-  int port = 0;
-  int threads = 0;
-  bool match = false;
-  bool per_process = false;
-
+  const bool test = command_name == "test";
+  options.num_processes = test ? 2 : 1;
   CLI::App command(
-      "Starts a program as several processes on this host, passes signals and "
-      "output on, and ends all of them when one fails.",
-      "launch");
-  set_help(command, "[OPTIONS] [--] PROGRAM [ARGUMENTS...]", kFooter);
-  const auto at_least_one = CLI::Range(1, 1 << 20).description("");
-  command
-      .add_option(
-          "-n,--num-processes,--nproc-per-node",
-          options.num_processes,
-          "Number of processes; 1 if not given")
-      ->type_name("N")
-      ->check(CLI::Range(1, 4096).description(""));
-  auto* precision = command.add_option(
-      "--mixed-precision",
-      mixed_precision,
-      "no, fp16, bf16 or fp8; if not given the program decides");
-  precision->type_name("TYPE")->check(
-      CLI::IsMember({"no", "fp16", "bf16", "fp8"}).description(""));
-  auto* accumulation = command.add_option(
-      "--gradient-accumulation-steps",
-      steps,
-      "Batches per optimizer step; if not given the program decides");
-  accumulation->type_name("K")->check(at_least_one);
-  command.add_flag(
-      "--cpu", options.cpu, "Use the CPU even where there is a GPU");
-  auto* match_flag = command.add_flag(
-      "--match-single-device",
-      match,
-      "Split every batch between the processes, so that the training is that "
-      "of one device; overrides the program");
-  auto* per_process_flag = command.add_flag(
-      "--per-process-batch",
-      per_process,
-      "Every process takes whole batches, as in Accelerate; overrides the "
-      "program");
-  match_flag->excludes(per_process_flag);
-  auto* port_option = command.add_option(
-      "--main-process-port,--master-port",
-      port,
-      "TCP port of process 0's store; if not given or 0 a free one is taken");
-  port_option->type_name("P")->check(CLI::Range(0, 65535).description(""));
-  auto* threads_option = command.add_option(
-      "--num-threads-per-process,--num-cpu-threads-per-process",
-      threads,
-      "OMP_NUM_THREADS; if neither is given, a fair share of the cores");
-  threads_option->type_name("T")->check(at_least_one);
-  command
-      .add_option(
-          "--output",
-          output,
-          "prefix: whole lines behind \"[rank] \" (default for N > 1); "
-          "plain: whole lines as they are, with N = 1 every byte as it comes "
-          "(default for N = 1); main: process 0's standard output, byte for "
-          "byte, and everybody's standard error; DIR/: files "
-          "DIR/rank-R.stdout.log and DIR/rank-R.stderr.log")
-      ->type_name("HOW");
-  command
-      .add_option(
-          "--grace-period",
-          options.grace_period,
-          "Seconds between asking a process to end and killing it; 10 if not "
-          "given")
-      ->type_name("S")
-      ->check(CLI::Range(0.0, 1e6).description(""));
+      test ? "Tests on this machine what programs need: that processes meet, "
+             "collectives, that several train as one does, mixed precision "
+             "and checkpoints. Takes the options of accel launch."
+           : "Starts a program as several processes on this host, passes "
+             "signals and output on, and ends all of them when one fails.",
+      command_name);
+  set_help(
+      command,
+      test ? "[OPTIONS]" : "[OPTIONS] [--] PROGRAM [ARGUMENTS...]",
+      test ? kTestFooter : kFooter);
+  Settings settings(command);
+  add_options(settings);
 
   SplitArguments split = split_arguments(command, arguments);
   if (!parse_options(command, std::move(split.options))) {
@@ -135,22 +527,8 @@ std::optional<LaunchOptions> parse_launch(
         "ARGUMENTS");
   }
   options.program = std::move(split.program);
-  if (*precision) {
-    options.mixed_precision = mixed_precision;
-  }
-  if (*accumulation) {
-    options.gradient_accumulation_steps = steps;
-  }
-  if (match || per_process) {
-    options.match_single_device = match;
-  }
-  if (*port_option) {
-    options.main_process_port = port;
-  }
-  if (*threads_option) {
-    options.num_threads_per_process = threads;
-  }
-  set_output(options, output);
+  Resolver resolver(settings, options);
+  resolve(resolver, options);
   return options;
 }
 

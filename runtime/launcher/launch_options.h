@@ -8,10 +8,26 @@
 
 namespace accel::launcher {
 
-/// What `accel launch` was asked for. An empty optional means that the option
-/// was not given: what the program or an outer environment says stays valid.
+/// One line of the plan that `accel launch --dry-run` prints.
+struct PlanLine {
+  std::string what;
+  std::string value;
+  /// Who said so: an option, "environment NAME", a file, "default".
+  std::string source;
+};
+
+/// What `accel launch` was asked for. An empty optional means that nobody said
+/// anything: what the program or an outer environment says stays valid.
 struct LaunchOptions {
+  /// Processes on this host.
   int num_processes = 1;
+  /// On all hosts, and the rank of the first one here.
+  int world_size = 1;
+  int first_rank = 0;
+  int num_machines = 1;
+  int machine_rank = 0;
+  /// Where process 0 runs.
+  std::string main_process_ip = "127.0.0.1";
   std::optional<std::string> mixed_precision;
   std::optional<int> gradient_accumulation_steps;
   bool cpu = false;
@@ -19,11 +35,22 @@ struct LaunchOptions {
   /// Empty or 0: a free one is chosen.
   std::optional<int> main_process_port;
   std::optional<int> num_threads_per_process;
+  /// Every process gets cores of its own.
+  bool cpu_affinity = false;
+  /// CUDA_VISIBLE_DEVICES.
+  std::optional<std::string> gpu_ids;
   OutputMode output = OutputMode::kPrefix;
-  /// For OutputMode::kFiles.
+  /// For OutputMode::kFiles, and with another mode in addition to it.
   std::string output_directory;
   /// Seconds from asking a process to end until it is killed.
   double grace_period = 10;
+  /// How often all processes are started again after a failure.
+  int max_restarts = 0;
+  /// ACCEL_RESUME: "auto" or "never".
+  std::optional<std::string> resume;
+  /// Says what would be done, and who said so, and does nothing.
+  bool dry_run = false;
+  std::vector<PlanLine> plan;
   /// The program and its arguments; never empty.
   std::vector<std::string> program;
 };

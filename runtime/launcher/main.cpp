@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "commands.h"
 #include "error.h"
 #include "flags.h"
 #include "launch.h"
@@ -22,9 +23,15 @@ using namespace accel::launcher;
 constexpr const char* kHelp = R"(Usage: accel COMMAND [OPTIONS]
 
 Commands:
-  launch   start a program as several processes on this host
-  flags    print what a compiler needs to build a program that uses accel
-  verify   say whether a migrated program computes what the original computes
+  launch           start a program as several processes on this host
+  config           write what launch does if not told otherwise
+  env              print what a bug report needs
+  test             see whether programs can run as several processes here
+  estimate-memory  say how much memory a model's training needs
+  merge-weights    make one file of a model that lies in several
+  flags            print what a compiler needs to build a program that uses accel
+  verify           say whether a migrated program computes what the original
+                   computes
 
 Options:
   -h, --help
@@ -65,6 +72,21 @@ int run(const std::vector<std::string>& arguments) {
   if (command == "flags") {
     return flags(rest);
   }
+  if (command == "config") {
+    return config_command(rest);
+  }
+  if (command == "env") {
+    return env_command(rest);
+  }
+  if (command == "test") {
+    return test_command(rest);
+  }
+  if (command == "estimate-memory") {
+    return estimate_memory_command(rest);
+  }
+  if (command == "merge-weights") {
+    return merge_weights_command(rest);
+  }
   if (command == "verify") {
     return accel::verify::verify_command(rest);
   }
@@ -81,7 +103,18 @@ int run(const std::vector<std::string>& arguments) {
       (command[0] == '-' ? "unknown option " : "unknown command ") + command +
           suggest(
               command,
-              {"launch", "flags", "verify", "help", "version", "--help", "--version"}) +
+              {"launch",
+               "config",
+               "env",
+               "test",
+               "estimate-memory",
+               "merge-weights",
+               "flags",
+               "verify",
+               "help",
+               "version",
+               "--help",
+               "--version"}) +
           "\nRun accel --help for the commands. A program is started with: "
           "accel launch -- PROGRAM");
 }

@@ -33,22 +33,25 @@ struct Output::Stream {
   /// STDOUT_FILENO or STDERR_FILENO: what it is, and where it goes.
   int kind;
   FileDescriptor reader;
-  /// kFiles: the bytes go here instead.
+  /// The bytes go here too, with kFiles only here.
   FileDescriptor file;
   std::string path;
   std::string prefix;
+  bool only_file;
   /// Every byte as it comes; otherwise whole lines.
   bool raw;
   bool to_terminal;
   LineSplitter lines;
 };
 
-Output::Output(OutputMode mode, std::string directory, int num_processes)
+Output::Output(
+    OutputMode mode, std::string directory, int num_processes, int first_rank)
     : mode_(mode),
       directory_(std::move(directory)),
       num_processes_(num_processes),
+      first_rank_(first_rank),
       last_errors_(static_cast<size_t>(num_processes)) {
-  if (mode_ == OutputMode::kFiles && ::mkdir(directory_.c_str(), 0777) != 0 &&
+  if (!directory_.empty() && ::mkdir(directory_.c_str(), 0777) != 0 &&
       errno != EEXIST) {
     throw_errno("cannot make the output folder " + directory_);
   }
@@ -56,14 +59,28 @@ Output::Output(OutputMode mode, std::string directory, int num_processes)
 
 Output::~Output() = default;
 
-Output::Ends Output::open(int rank) {
+std::string Output::file_name(int rank, int kind) const {
+  return directory_ + (directory_.back() == '/' ? "" : "/") + "rank-" +
+         std::to_string(first_rank_ + rank) +
+         (kind == STDOUT_FILENO ? ".stdout.log" : ".stderr.log");
+}
+
+void Output::forget() {
+  streams_.clear();
+  for (auto& lines : last_errors_) {
+    lines.clear();
+  }
+}
+
+Output::Ends Output::open(int rank, bool again) {
   Ends ends;
   for (int kind : {STDOUT_FILENO, STDERR_FILENO}) {
     FileDescriptor& end =
         kind == STDOUT_FILENO ? ends.standard_output : ends.standard_error;
     const bool main_output =
         mode_ == OutputMode::kMain && kind == STDOUT_FILENO;
-    if (main_output && rank != 0) {
+    const bool hidden = main_output && first_rank_ + rank != 0;
+    if (hidden && directory_.empty()) {
       end = open_or_throw("/dev/null", O_WRONLY);
       continue;
     }
@@ -73,16 +90,18 @@ Output::Ends Output::open(int rank) {
     const bool alone = num_processes_ == 1 && mode_ != OutputMode::kPrefix;
     stream->raw = alone || main_output || mode_ == OutputMode::kFiles;
     stream->to_terminal = mode_ != OutputMode::kFiles && ::isatty(kind) == 1;
+    stream->only_file = hidden || mode_ == OutputMode::kFiles;
+    if (!directory_.empty()) {
+      stream->path = file_name(rank, kind);
+      stream->file = open_or_throw(
+          stream->path, O_WRONLY | O_CREAT | (again ? O_APPEND : O_TRUNC));
+    }
     Channel channel;
-    if (mode_ == OutputMode::kFiles) {
-      stream->path = directory_ + (directory_.back() == '/' ? "" : "/") +
-                     "rank-" + std::to_string(rank) +
-                     (kind == STDOUT_FILENO ? ".stdout.log" : ".stderr.log");
-      stream->file = open_or_throw(stream->path, O_WRONLY | O_CREAT | O_TRUNC);
+    if (stream->only_file) {
       channel = open_pipe();
     } else {
       if (mode_ != OutputMode::kPlain) {
-        stream->prefix = "[" + std::to_string(rank) + "] ";
+        stream->prefix = "[" + std::to_string(first_rank_ + rank) + "] ";
       }
       channel = open_channel_to(kind);
     }
@@ -115,7 +134,7 @@ void Output::handle_poll(const std::vector<pollfd>& fds) {
       for (auto& stream : streams_) {
         // As in a pipeline without a launcher: who writes to a reader that
         // is gone gets SIGPIPE.
-        if (!stream->file && writer_.error(stream->kind) == EPIPE) {
+        if (!stream->only_file && writer_.error(stream->kind) == EPIPE) {
           close(*stream);
         }
       }
@@ -167,7 +186,8 @@ void Output::pass_on(Stream& stream, std::string_view bytes) {
       }
       rest.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
     }
-  } else if (stream.raw) {
+  }
+  if (!stream.only_file && stream.raw) {
     writer_.write(stream.kind, bytes);
     unfinished_line_ = bytes.back() != '\n';
   }

@@ -34,8 +34,14 @@ enum class OutputMode {
 /// each process's in its order.
 class Output {
  public:
-  /// `directory` is for kFiles and made where it is missing.
-  Output(OutputMode mode, std::string directory, int num_processes);
+  /// Files are written into `directory`, with kFiles instead of anything else,
+  /// otherwise in addition unless it is empty. It is made where it is missing.
+  /// The first process is shown as `first_rank`.
+  Output(
+      OutputMode mode,
+      std::string directory,
+      int num_processes,
+      int first_rank = 0);
   ~Output();
 
   /// What a new process writes to.
@@ -45,8 +51,13 @@ class Output {
   };
 
   /// Opens the streams of process `rank`. The returned ends are given to the
-  /// process and then closed, otherwise the streams never end.
-  Ends open(int rank);
+  /// process and then closed, otherwise the streams never end. With `again`
+  /// files are continued, not overwritten.
+  Ends open(int rank, bool again = false);
+
+  /// All processes have ended and `finish` is done: forgets their streams and
+  /// what they said, before they are opened again.
+  void forget();
 
   /// Appends what is to be polled: nothing from the processes while the
   /// launcher's reader cannot keep up (they wait then, as they would without
@@ -86,6 +97,7 @@ class Output {
  private:
   struct Stream;
 
+  std::string file_name(int rank, int kind) const;
   void read_once(Stream& stream);
   void close(Stream& stream);
   void pass_on(Stream& stream, std::string_view bytes);
@@ -94,6 +106,7 @@ class Output {
   OutputMode mode_;
   std::string directory_;
   int num_processes_;
+  int first_rank_;
   Writer writer_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::deque<std::string>> last_errors_;

@@ -1,11 +1,13 @@
 #include "port.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "error.h"
@@ -58,6 +60,34 @@ int try_to_listen(int number) {
 }
 
 } // namespace
+
+void check_main_process_ip(const std::string& name, bool is_here) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &list)) {
+    throw Error(
+        kLauncherFailed,
+        "this host does not know the host of process 0, --main-process-ip " +
+            name + ": " + ::gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(
+      list, &::freeaddrinfo);
+  bool found = !is_here;
+  for (const addrinfo* a = list; a && !found; a = a->ai_next) {
+    const FileDescriptor socket(
+        ::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // The port is 0: any.
+    found = socket && ::bind(socket.get(), a->ai_addr, a->ai_addrlen) == 0;
+  }
+  if (!found) {
+    throw Error(
+        kLauncherFailed,
+        "--main-process-ip " + name +
+            " is none of this host's addresses, but --machine-rank 0 says "
+            "that process 0 runs here");
+  }
+}
 
 Port::Port(int number) : number_(number) {
   if (number != 0) {

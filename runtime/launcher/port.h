@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "file_descriptor.h"
 
 namespace accel::launcher {
@@ -23,5 +25,9 @@ class Port {
   int number_;
   FileDescriptor reservation_;
 };
+
+/// Throws `Error` (kLauncherFailed) where `name` resolves to no address or,
+/// with `is_here`, to none of this host's.
+void check_main_process_ip(const std::string& name, bool is_here);
 
 } // namespace accel::launcher

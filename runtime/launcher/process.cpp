@@ -1,5 +1,6 @@
 #include "process.h"
 
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -40,6 +41,11 @@ bool is_executable_file(const std::string& path) {
 pid_t start_process(const ProcessStart& start, const Signals& signals) {
   std::vector<char*> arguments = pointers(start.arguments);
   std::vector<char*> environment = pointers(start.environment);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (int core : start.cores) {
+    CPU_SET(core, &cores);
+  }
   Channel exec_error = open_pipe();
   const pid_t launcher = ::getpid();
   const pid_t pid = ::fork();
@@ -52,6 +58,9 @@ pid_t start_process(const ProcessStart& start, const Signals& signals) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != launcher) {
       ::_exit(kLauncherFailed); // The launcher died before the line above.
+    }
+    if (!start.cores.empty()) {
+      ::sched_setaffinity(0, sizeof(cores), &cores);
     }
     ::dup2(start.standard_input, STDIN_FILENO);
     ::dup2(start.standard_output, STDOUT_FILENO);

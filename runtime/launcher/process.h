@@ -20,6 +20,8 @@ struct ProcessStart {
   int standard_input;
   int standard_output;
   int standard_error;
+  /// The cores that it may run on; empty: all that the launcher may use.
+  std::vector<int> cores;
 };
 
 /// Starts a process as the leader of its own process group; it is killed when

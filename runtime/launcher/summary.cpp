@@ -122,7 +122,10 @@ std::string summarize_failure(
     } else if (other.asked) {
       (other.exit_code() == 128 + SIGKILL ? killed : stopped).push_back(name);
     } else if (!other.note.empty()) {
-      followed.push_back(name + " (" + other.describe() + ")");
+      // Behind the colon is what the others' connections said.
+      followed.push_back(
+          name + " (" + other.describe() + ", in " +
+          other.note.substr(0, other.note.find(": ")) + ")");
     } else {
       text += "\nrank " + name + " then failed too: " + other.describe() +
               ", " + format_seconds(other.seconds - cause.seconds) + " later";

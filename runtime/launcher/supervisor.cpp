@@ -19,6 +19,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSettle(200);
+/// As long as that may those take that have noticed it and are about to say so.
+constexpr milliseconds kSpeak(1500);
 /// How long a process that has caused others to fail may take to end.
 constexpr milliseconds kCause(3000);
 /// What a process that ended well has left running may go on so long, to
@@ -35,12 +37,35 @@ Supervisor::Supervisor(
       path_(std::move(path)),
       rendezvous_(std::move(rendezvous)),
       strangers_(children()),
-      output_(options.output, options.output_directory, options.num_processes),
+      output_(
+          options.output,
+          options.output_directory,
+          options.num_processes,
+          options.first_rank),
       start_(Clock::now()) {
   adopt_orphans();
 }
 
 Supervisor::Outcome Supervisor::run() {
+  attempt();
+  for (std::string why; !(why = reason_to_restart()).empty();) {
+    flush_output();
+    output_.message(why);
+    output_.forget();
+    ++rendezvous_.restarts;
+    workers_.clear();
+    phase_ = Phase::kRunning;
+    deadline_ = Clock::time_point::max();
+    waited_for_cause_ = false;
+    waited_for_words_ = false;
+    ended_ = 0;
+    start_ = Clock::now();
+    attempt();
+  }
+  return conclude();
+}
+
+void Supervisor::attempt() {
   try {
     start_processes();
   } catch (const Error&) {
@@ -50,7 +75,31 @@ Supervisor::Outcome Supervisor::run() {
     throw;
   }
   wait_until_gone();
-  return conclude();
+}
+
+std::string Supervisor::reason_to_restart() const {
+  const auto all = endings();
+  const Ending* cause = find_cause(all);
+  // What the user has ended stays ended, and so does what nobody listens to.
+  if (!cause || user_signal_ != 0 || output_.reader_gone() ||
+      cause->exit_code() == kStoppedAfterSaving ||
+      rendezvous_.restarts >= options_.max_restarts) {
+    return "";
+  }
+  return explain(all, *cause) + "\nstarting all processes again (restart " +
+         std::to_string(rendezvous_.restarts + 1) + " of at most " +
+         std::to_string(options_.max_restarts) +
+         (options_.resume == "auto"
+              ? ", from the newest complete checkpoint)"
+              : ", from the beginning: --resume auto was not asked for)");
+}
+
+std::vector<Ending> Supervisor::endings() const {
+  std::vector<Ending> result;
+  for (const Worker& worker : workers_) {
+    result.push_back(worker.ending);
+  }
+  return result;
 }
 
 void Supervisor::start_processes() {
@@ -61,8 +110,11 @@ void Supervisor::start_processes() {
   // Processes in groups of their own may not read from the terminal.
   const bool pass_input = ::isatty(STDIN_FILENO) != 1;
   for (int rank = 0; rank < options_.num_processes; ++rank) {
-    const Output::Ends ends = output_.open(rank);
+    const Output::Ends ends = output_.open(rank, rendezvous_.restarts > 0);
     ProcessStart start;
+    if (options_.cpu_affinity) {
+      start.cores = fair_cores(rank, options_.num_processes);
+    }
     start.path = path_;
     start.arguments = options_.program;
     Note note;
@@ -74,7 +126,7 @@ void Supervisor::start_processes() {
     start.standard_error = ends.standard_error.get();
     const pid_t pid = start_process(start, signals_);
     guardian_.announce_group(pid);
-    workers_.push_back({Ending::of_running(rank, pid), true, std::move(note)});
+    workers_.push_back({Ending::of_running(options_.first_rank + rank, pid), true, std::move(note)});
   }
 }
 
@@ -162,7 +214,7 @@ void Supervisor::collect(Worker& worker) {
   ending.note = worker.note.read();
   // What was waited for has come.
   const bool cause = waited_for_cause_ && ending.note.empty();
-  if (ending.failed() &&
+  if (ending.failed() && ending.exit_code() != kStoppedAfterSaving &&
       (phase_ == Phase::kRunning || (phase_ == Phase::kSettling && cause))) {
     enter(Phase::kSettling, kSettle);
   }
@@ -171,6 +223,12 @@ void Supervisor::collect(Worker& worker) {
 bool Supervisor::only_consequences() const {
   return std::none_of(workers_.begin(), workers_.end(), [](const Worker& w) {
     return !w.running && w.ending.failed() && w.ending.note.empty();
+  });
+}
+
+bool Supervisor::somebody_speaks() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) {
+    return w.running && !w.note.read().empty();
   });
 }
 
@@ -193,6 +251,11 @@ void Supervisor::handle_deadline() {
           "the program has ended, but left processes running; ending them");
       [[fallthrough]];
     case Phase::kSettling:
+      if (!waited_for_words_ && somebody_speaks()) {
+        waited_for_words_ = true;
+        enter(Phase::kSettling, kSpeak);
+        break;
+      }
       if (!all_ended() && !waited_for_cause_ && only_consequences()) {
         waited_for_cause_ = true;
         enter(Phase::kSettling, kCause);
@@ -274,6 +337,7 @@ void Supervisor::wait_until_gone() {
     attend();
   }
   for (const Worker& worker : workers_) {
+    guardian_.withdraw_group(worker.ending.pid);
     reap(worker.ending.pid);
   }
 }
@@ -300,6 +364,13 @@ std::string Supervisor::explain(
   if (cause.asked && cause.exit_code() == 128 + user_signal_) {
     return "stopped by " + signal_name(user_signal_);
   }
+  if (cause.exit_code() == kStoppedAfterSaving) {
+    return "stopped by " +
+           (user_signal_ != 0 ? signal_name(user_signal_)
+                              : std::string("a signal")) +
+           " after saving (exit code 75); started again with --resume auto it "
+           "goes on there";
+  }
   if (cause.exit_code() == 128 + SIGPIPE && output_.reader_gone()) {
     return ""; // `| head` is not worth a word.
   }
@@ -312,22 +383,19 @@ std::string Supervisor::explain(
          summarize_failure(
              endings,
              cause,
-             repeat ? output_.last_errors(cause.rank)
+             repeat ? output_.last_errors(cause.rank - options_.first_rank)
                     : std::vector<std::string>());
 }
 
 Supervisor::Outcome Supervisor::conclude() {
   flush_output();
   Outcome outcome{0, false};
-  std::vector<Ending> endings;
-  for (const Worker& worker : workers_) {
-    endings.push_back(worker.ending);
-  }
-  if (const Ending* cause = find_cause(endings)) {
+  const auto all = endings();
+  if (const Ending* cause = find_cause(all)) {
     outcome.exit_code = cause->exit_code();
     outcome.interrupted = user_signal_ == SIGINT && cause->asked &&
                           outcome.exit_code == 128 + SIGINT;
-    output_.message(explain(endings, *cause));
+    output_.message(explain(all, *cause));
   }
   if (const std::string lost = output_.lost(); !lost.empty()) {
     output_.message("output was lost: " + lost);

@@ -54,11 +54,18 @@ class Supervisor {
     Note note;
   };
 
+  /// Starts all processes and attends to them until none is left.
+  void attempt();
+  /// What to say before the processes are started again; empty where they are
+  /// not to be.
+  std::string reason_to_restart() const;
   void start_processes();
   void attend();
   void handle_signal(Signals::Arrival arrival);
   void collect(Worker& worker);
   bool only_consequences() const;
+  /// A process that still runs has noticed that another one is gone.
+  bool somebody_speaks() const;
   void collect_all();
   void handle_deadline();
   void enter(Phase phase, Clock::duration until_deadline);
@@ -71,6 +78,7 @@ class Supervisor {
   /// has left. Those that have ended are collected.
   std::vector<pid_t> leftovers();
   void wait_until_gone();
+  std::vector<Ending> endings() const;
   void flush_output();
   std::string explain(
       const std::vector<Ending>& endings, const Ending& cause) const;
@@ -78,7 +86,7 @@ class Supervisor {
 
   const LaunchOptions& options_;
   const std::string path_;
-  const Rendezvous rendezvous_;
+  Rendezvous rendezvous_;
   // In this order: signals are blocked before there is a thread, and the
   // guardian forks before there is one.
   Signals signals_;
@@ -92,6 +100,8 @@ class Supervisor {
   /// Only consequences of some failure have been seen, and its cause was
   /// given more time to show.
   bool waited_for_cause_ = false;
+  /// Those that had noticed the failure were given time to say where.
+  bool waited_for_words_ = false;
   int ended_ = 0;
   int user_signal_ = 0;
 };

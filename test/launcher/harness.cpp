@@ -50,6 +50,9 @@ Running::Running(
     for (int number : {SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGPIPE}) {
       ::signal(number, SIG_DFL);
     }
+    // Whatever whoever runs the tests has configured.
+    setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
+    unsetenv("ACCEL_CONFIG_FILE");
     for (const auto& [name, value] : surroundings.environment) {
       value.empty() ? unsetenv(name.c_str())
                     : setenv(name.c_str(), value.c_str(), 1);

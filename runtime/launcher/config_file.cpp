@@ -1,0 +1,268 @@
+#include "config_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <vector>
+
+#include "error.h"
+#include "file_descriptor.h"
+#include "suggestion.h"
+
+namespace accel::launcher {
+namespace {
+
+/// Keys that options of `accel launch` have, or that say something that is
+/// checked below.
+const std::set<std::string>& known_keys() {
+  static const std::set<std::string> keys{
+      "compute_environment",
+      "distributed_type",
+      "enable_cpu_affinity",
+      "gpu_ids",
+      "gradient_accumulation_steps",
+      "grace_period",
+      "machine_rank",
+      "main_process_ip",
+      "main_process_port",
+      "match_single_device",
+      "max_restarts",
+      "mixed_precision",
+      "num_machines",
+      "num_processes",
+      "num_threads_per_process",
+      "output",
+      "resume",
+      "use_cpu",
+  };
+  return keys;
+}
+
+/// Accelerate's keys that make no difference here: the debug checks are always
+/// on, and there is one way to meet.
+const std::set<std::string>& keys_without_effect() {
+  static const std::set<std::string> keys{
+      "debug", "main_training_function", "rdzv_backend", "same_network"};
+  return keys;
+}
+
+/// Accelerate's keys that switch something on that accel does not have.
+const std::set<std::string>& foreign_keys() {
+  static const std::set<std::string> keys{
+      "deepspeed_config",
+      "downcast_bf16",
+      "dynamo_config",
+      "fp8_config",
+      "fsdp_config",
+      "megatron_lm_config",
+      "mpirun_config",
+      "parallelism_config",
+      "tpu_commands",
+      "tpu_command_file",
+      "tpu_env",
+      "tpu_name",
+      "tpu_use_cluster",
+      "tpu_use_sudo",
+      "tpu_vm",
+      "tpu_zone",
+  };
+  return keys;
+}
+
+bool says_nothing(const YAML::Node& node) {
+  if (!node.IsDefined() || node.IsNull()) {
+    return true;
+  }
+  if (node.IsScalar()) {
+    const std::string& text = node.Scalar();
+    return text.empty() || text == "no" || text == "false" || text == "False" ||
+           text == "NO";
+  }
+  return node.size() == 0;
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(kUsage, path + ": " + why);
+}
+
+[[noreturn]] void unknown_key(const std::string& path, const std::string& key) {
+  std::vector<std::string> candidates;
+  for (const auto* keys :
+       {&known_keys(), &keys_without_effect(), &foreign_keys()}) {
+    candidates.insert(candidates.end(), keys->begin(), keys->end());
+  }
+  refuse(path, "unknown key " + key + suggest(key, candidates));
+}
+
+void check(const ConfigFile& config) {
+  const auto environment = config.find("compute_environment");
+  if (environment && *environment != "LOCAL_MACHINE") {
+    refuse(
+        config.path,
+        "compute_environment is " + *environment +
+            "; accel starts programs on LOCAL_MACHINE only");
+  }
+  const auto type = config.find("distributed_type");
+  const auto count = config.find("num_processes");
+  if (!type) {
+    return;
+  }
+  const std::vector<std::string> types{"NO", "MULTI_CPU", "MULTI_GPU"};
+  if (std::find(types.begin(), types.end(), *type) == types.end()) {
+    refuse(
+        config.path,
+        "distributed_type is " + *type +
+            "; accel has NO, MULTI_CPU and MULTI_GPU" + suggest(*type, types));
+  }
+  if (*type == "NO" && count && *count != "1") {
+    refuse(
+        config.path,
+        "distributed_type is NO, but num_processes is " + *count +
+            "; write MULTI_CPU or MULTI_GPU, or num_processes: 1");
+  }
+  const auto cpu = config.find("use_cpu");
+  const bool use_cpu = cpu && (*cpu == "true" || *cpu == "True");
+  if (*type == "MULTI_GPU" && use_cpu) {
+    refuse(config.path, "distributed_type is MULTI_GPU, but use_cpu is true");
+  }
+}
+
+} // namespace
+
+std::optional<std::string> ConfigFile::find(const std::string& key) const {
+  const auto found = values.find(key);
+  return found == values.end() ? std::nullopt
+                               : std::optional<std::string>(found->second);
+}
+
+std::string default_config_path() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value ? value : "");
+  };
+  if (const std::string path = variable("ACCEL_CONFIG_FILE"); !path.empty()) {
+    return path;
+  }
+  std::string base = variable("XDG_CONFIG_HOME");
+  if (base.empty() && !variable("HOME").empty()) {
+    base = variable("HOME") + "/.config";
+  }
+  return base.empty() ? "" : base + "/accel/default_config.yaml";
+}
+
+ConfigFile read_config(const std::string& path) {
+  ConfigFile config;
+  config.path = path;
+  YAML::Node root;
+  try {
+    root = YAML::LoadFile(path);
+  } catch (const YAML::BadFile&) {
+    throw Error(
+        kLauncherFailed,
+        "cannot read the configuration file " + path +
+            (errno != 0 ? std::string(": ") + std::strerror(errno) : ""));
+  } catch (const YAML::Exception& error) {
+    refuse(path, std::string("this is not YAML: ") + error.what());
+  }
+  if (root.IsNull()) {
+    return config;
+  }
+  if (!root.IsMap()) {
+    refuse(path, "a list of \"key: value\" was expected");
+  }
+  for (const auto& entry : root) {
+    const std::string key =
+        entry.first.IsScalar() ? entry.first.Scalar() : "(not a word)";
+    const YAML::Node& value = entry.second;
+    if (foreign_keys().count(key) != 0) {
+      if (!says_nothing(value)) {
+        refuse(
+            path,
+            key + " asks for something that accel does not have. Remove it, "
+                  "and what it stands for");
+      }
+      continue;
+    }
+    if (keys_without_effect().count(key) != 0) {
+      continue;
+    }
+    if (known_keys().count(key) == 0) {
+      unknown_key(path, key);
+    }
+    if (value.IsNull()) {
+      continue;
+    }
+    if (!value.IsScalar()) {
+      refuse(path, key + " must be one value");
+    }
+    if (!config.values.emplace(key, value.Scalar()).second) {
+      refuse(path, key + " is there twice");
+    }
+  }
+  check(config);
+  return config;
+}
+
+std::string config_text(const std::map<std::string, std::string>& values) {
+  YAML::Emitter out;
+  out << YAML::BeginMap;
+  for (const auto& [key, value] : values) {
+    out << YAML::Key << key << YAML::Value;
+    if (value == "no") {
+      // Python would read it as false.
+      out << YAML::SingleQuoted;
+    }
+    out << value;
+  }
+  out << YAML::EndMap;
+  return std::string(out.c_str()) + "\n";
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const std::filesystem::path folder =
+      std::filesystem::absolute(path).parent_path();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw Error(
+        kLauncherFailed,
+        "cannot make the folder " + folder.string() + ": " + error.message());
+  }
+  const std::string temporary = path + ".new-" + std::to_string(::getpid());
+  {
+    const FileDescriptor file(::open(
+        temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!file) {
+      throw_errno("cannot write " + temporary);
+    }
+    size_t done = 0;
+    while (done < text.size()) {
+      const ssize_t count =
+          ::write(file.get(), text.data() + done, text.size() - done);
+      if (count < 0 && errno != EINTR) {
+        const int reason = errno;
+        ::unlink(temporary.c_str());
+        errno = reason;
+        throw_errno("cannot write " + path);
+      }
+      done += static_cast<size_t>(std::max<ssize_t>(count, 0));
+    }
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int reason = errno;
+    ::unlink(temporary.c_str());
+    errno = reason;
+    throw_errno("cannot write " + path);
+  }
+}
+
+} // namespace accel::launcher

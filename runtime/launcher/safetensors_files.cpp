@@ -1,0 +1,408 @@
+#include "safetensors_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "error.h"
+#include "file_descriptor.h"
+
+namespace accel::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr uint64_t kMaxHeader = 100'000'000;
+
+struct Dtype {
+  const char* name;
+  unsigned size;
+};
+
+/// As the format ranks them, lowest first: files begin with the highest.
+constexpr std::array<Dtype, 17> kDtypes{{
+    {"BOOL", 1},
+    {"U8", 1},
+    {"I8", 1},
+    {"F8_E5M2", 1},
+    {"F8_E4M3", 1},
+    {"F8_E8M0", 1},
+    {"I16", 2},
+    {"U16", 2},
+    {"F16", 2},
+    {"BF16", 2},
+    {"I32", 4},
+    {"U32", 4},
+    {"F32", 4},
+    {"C64", 8},
+    {"F64", 8},
+    {"I64", 8},
+    {"U64", 8},
+}};
+
+size_t rank_of(const std::string& dtype) {
+  for (size_t i = 0; i < kDtypes.size(); ++i) {
+    if (dtype == kDtypes[i].name) {
+      return i;
+    }
+  }
+  return kDtypes.size();
+}
+
+[[noreturn]] void damaged(const std::string& path, const std::string& why) {
+  throw Error(kLauncherFailed, path + " is damaged or no such file: " + why);
+}
+
+FileDescriptor open_to_read(const std::string& path) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) {
+    throw_errno("cannot read " + path);
+  }
+  return file;
+}
+
+void read_at(
+    int fd, char* bytes, size_t size, uint64_t position, const std::string& path) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t count = ::pread(
+        fd, bytes + done, size - done, static_cast<off_t>(position + done));
+    if (count < 0 && errno != EINTR) {
+      throw_errno("cannot read " + path);
+    }
+    if (count == 0) {
+      damaged(path, "it ends too early");
+    }
+    done += static_cast<size_t>(std::max<ssize_t>(count, 0));
+  }
+}
+
+/// A product that fits; throws otherwise.
+uint64_t times(uint64_t a, uint64_t b, const std::string& path) {
+  uint64_t result = 0;
+  if (__builtin_mul_overflow(a, b, &result)) {
+    damaged(path, "a shape is too large");
+  }
+  return result;
+}
+
+TensorEntry read_entry(
+    const std::string& name,
+    const Json& json,
+    uint64_t data_start,
+    const std::string& path) {
+  TensorEntry entry;
+  entry.name = name;
+  entry.file = path;
+  try {
+    entry.dtype = json.at("dtype").get<std::string>();
+    for (const Json& size : json.at("shape")) {
+      if (!size.is_number_unsigned()) {
+        damaged(path, "the shape of " + name + " is none");
+      }
+      entry.shape.push_back(size.get<uint64_t>());
+    }
+    const Json& offsets = json.at("data_offsets");
+    if (offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+        !offsets[1].is_number_unsigned() ||
+        offsets[1].get<uint64_t>() < offsets[0].get<uint64_t>()) {
+      damaged(path, "the offsets of " + name + " make no sense");
+    }
+    entry.position = data_start + offsets[0].get<uint64_t>();
+    entry.bytes = offsets[1].get<uint64_t>() - offsets[0].get<uint64_t>();
+  } catch (const Json::exception& error) {
+    damaged(path, "the entry of " + name + ": " + error.what());
+  }
+  if (dtype_size(entry.dtype) == 0) {
+    damaged(path, name + " has the unknown dtype " + entry.dtype);
+  }
+  entry.elements = 1;
+  for (uint64_t size : entry.shape) {
+    entry.elements = times(entry.elements, size, path);
+  }
+  if (times(entry.elements, dtype_size(entry.dtype), path) != entry.bytes) {
+    damaged(
+        path,
+        name + " has " + std::to_string(entry.bytes) +
+            " bytes, which is not what its shape and dtype need");
+  }
+  return entry;
+}
+
+ModelFiles read_file(const std::string& path) {
+  const FileDescriptor file = open_to_read(path);
+  struct stat status;
+  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw Error(kLauncherFailed, path + " is no file");
+  }
+  const auto file_size = static_cast<uint64_t>(status.st_size);
+  if (file_size < 8) {
+    damaged(path, "it has fewer than 8 bytes");
+  }
+  std::array<unsigned char, 8> length;
+  read_at(file.get(), reinterpret_cast<char*>(length.data()), 8, 0, path);
+  uint64_t size = 0;
+  for (size_t i = 8; i-- > 0;) {
+    size = size << 8 | length[i];
+  }
+  if (size > kMaxHeader || size > file_size - 8) {
+    damaged(path, "its header would have " + std::to_string(size) + " bytes");
+  }
+  std::string text(size, '\0');
+  read_at(file.get(), text.data(), size, 8, path);
+  Json header;
+  try {
+    header = Json::parse(text);
+  } catch (const Json::exception& error) {
+    damaged(path, std::string("its header: ") + error.what());
+  }
+  if (!header.is_object()) {
+    damaged(path, "its header is no JSON object");
+  }
+  ModelFiles model;
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__") {
+      for (const auto& [key, word] : value.items()) {
+        if (!word.is_string()) {
+          damaged(path, "its metadata are not text");
+        }
+        model.metadata[key] = word.get<std::string>();
+      }
+    } else {
+      model.tensors.push_back(read_entry(name, value, 8 + size, path));
+    }
+  }
+  // A name that comes twice leaves a hole, too.
+  std::sort(
+      model.tensors.begin(),
+      model.tensors.end(),
+      [](const TensorEntry& a, const TensorEntry& b) {
+        return std::make_pair(a.position, a.bytes) <
+               std::make_pair(b.position, b.bytes);
+      });
+  uint64_t position = 8 + size;
+  for (const TensorEntry& entry : model.tensors) {
+    if (entry.position != position) {
+      damaged(path, "the bytes before " + entry.name + " belong to nothing");
+    }
+    position += entry.bytes;
+  }
+  if (position != file_size) {
+    damaged(
+        path,
+        "it has " + std::to_string(file_size) + " bytes instead of " +
+            std::to_string(position));
+  }
+  return model;
+}
+
+ModelFiles read_index(const std::string& path) {
+  std::ifstream stream(path);
+  if (!stream) {
+    throw_errno("cannot read " + path);
+  }
+  std::map<std::string, std::set<std::string>> wanted;
+  try {
+    const Json json = Json::parse(stream);
+    for (const auto& [name, file] : json.at("weight_map").items()) {
+      wanted[file.get<std::string>()].insert(name);
+    }
+  } catch (const Json::exception& error) {
+    damaged(path, error.what());
+  }
+  ModelFiles model;
+  for (const auto& [name, tensors] : wanted) {
+    if (name.empty() || name.find('/') != std::string::npos) {
+      damaged(path, "'" + name + "' is no file beside it");
+    }
+    ModelFiles part =
+        read_file((fs::path(path).parent_path() / name).string());
+    std::set<std::string> found;
+    for (const TensorEntry& entry : part.tensors) {
+      found.insert(entry.name);
+    }
+    if (found != tensors) {
+      std::vector<std::string> difference;
+      std::set_symmetric_difference(
+          found.begin(),
+          found.end(),
+          tensors.begin(),
+          tensors.end(),
+          std::back_inserter(difference));
+      throw Error(
+          kLauncherFailed,
+          path + " and " + name + " do not belong together: " +
+              difference.front() + " is in one of them only");
+    }
+    model.tensors.insert(
+        model.tensors.end(), part.tensors.begin(), part.tensors.end());
+    model.metadata.insert(part.metadata.begin(), part.metadata.end());
+  }
+  return model;
+}
+
+std::string json_text(const std::string& text) {
+  return Json(text).dump();
+}
+
+void write_all(int fd, const char* bytes, size_t size, const std::string& path) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t count = ::write(fd, bytes + done, size - done);
+    if (count < 0 && errno != EINTR) {
+      throw_errno("cannot write " + path);
+    }
+    done += static_cast<size_t>(std::max<ssize_t>(count, 0));
+  }
+}
+
+std::string header_text(
+    const std::vector<const TensorEntry*>& order,
+    const std::map<std::string, std::string>& metadata) {
+  std::string header = "{";
+  if (!metadata.empty()) {
+    header += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      header += header.back() == '{' ? "" : ",";
+      header += json_text(key) + ":" + json_text(value);
+    }
+    header += "}";
+  }
+  uint64_t offset = 0;
+  for (const TensorEntry* entry : order) {
+    header += header.size() == 1 ? "" : ",";
+    header += json_text(entry->name) + ":{\"dtype\":\"" + entry->dtype +
+              "\",\"shape\":[";
+    for (uint64_t size : entry->shape) {
+      header += header.back() == '[' ? "" : ",";
+      header += std::to_string(size);
+    }
+    header += "],\"data_offsets\":[" + std::to_string(offset) + "," +
+              std::to_string(offset + entry->bytes) + "]}";
+    offset += entry->bytes;
+  }
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  return header;
+}
+
+} // namespace
+
+unsigned dtype_size(const std::string& dtype) {
+  const size_t rank = rank_of(dtype);
+  return rank < kDtypes.size() ? kDtypes[rank].size : 0;
+}
+
+bool is_floating(const std::string& dtype) {
+  return dtype[0] == 'F' || dtype == "BF16" || dtype == "C64";
+}
+
+ModelFiles read_model_files(const std::string& path) {
+  std::error_code none;
+  if (!fs::exists(path, none)) {
+    throw Error(kLauncherFailed, path + ": there is no such file or folder");
+  }
+  if (!fs::is_directory(path, none)) {
+    const std::string suffix = ".json";
+    const bool index =
+        path.size() > suffix.size() &&
+        path.compare(path.size() - suffix.size(), suffix.size(), suffix) == 0;
+    return index ? read_index(path) : read_file(path);
+  }
+  const std::string whole = (fs::path(path) / "model.safetensors").string();
+  const std::string index =
+      (fs::path(path) / "model.safetensors.index.json").string();
+  const bool has_whole = fs::exists(whole, none);
+  const bool has_index = fs::exists(index, none);
+  if (has_whole && has_index) {
+    throw Error(
+        kLauncherFailed,
+        path +
+            " has both model.safetensors and model.safetensors.index.json; "
+            "name the one that is meant");
+  }
+  if (!has_whole && !has_index) {
+    throw Error(
+        kLauncherFailed,
+        path +
+            " has neither model.safetensors nor model.safetensors.index.json");
+  }
+  return has_whole ? read_file(whole) : read_index(index);
+}
+
+void write_merged(const ModelFiles& model, const std::string& path) {
+  std::vector<const TensorEntry*> order;
+  for (const TensorEntry& entry : model.tensors) {
+    order.push_back(&entry);
+  }
+  std::sort(
+      order.begin(), order.end(), [](const TensorEntry* a, const TensorEntry* b) {
+        const size_t rank_a = rank_of(a->dtype);
+        const size_t rank_b = rank_of(b->dtype);
+        return rank_a != rank_b ? rank_a > rank_b : a->name < b->name;
+      });
+  for (size_t i = 1; i < order.size(); ++i) {
+    if (order[i - 1]->name == order[i]->name) {
+      throw Error(kLauncherFailed, order[i]->name + " is there twice");
+    }
+  }
+  const std::string header = header_text(order, model.metadata);
+  if (header.size() > kMaxHeader) {
+    throw Error(
+        kLauncherFailed,
+        "the header of one file would be longer than readers take");
+  }
+  const std::string temporary =
+      path + ".incomplete-" + std::to_string(::getpid());
+  try {
+    const FileDescriptor file(::open(
+        temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!file) {
+      throw_errno("cannot write " + temporary);
+    }
+    std::string length(8, '\0');
+    for (size_t i = 0; i < 8; ++i) {
+      length[i] = static_cast<char>(header.size() >> (8 * i) & 255);
+    }
+    write_all(file.get(), length.data(), 8, temporary);
+    write_all(file.get(), header.data(), header.size(), temporary);
+    std::map<std::string, FileDescriptor> sources;
+    std::vector<char> buffer(size_t{1} << 20);
+    for (const TensorEntry* entry : order) {
+      auto source = sources.find(entry->file);
+      if (source == sources.end()) {
+        source =
+            sources.emplace(entry->file, open_to_read(entry->file)).first;
+      }
+      for (uint64_t done = 0; done < entry->bytes;) {
+        const size_t count = static_cast<size_t>(
+            std::min<uint64_t>(buffer.size(), entry->bytes - done));
+        read_at(
+            source->second.get(),
+            buffer.data(),
+            count,
+            entry->position + done,
+            entry->file);
+        write_all(file.get(), buffer.data(), count, temporary);
+        done += count;
+      }
+    }
+    if (::fsync(file.get()) != 0 ||
+        ::rename(temporary.c_str(), path.c_str()) != 0) {
+      throw_errno("cannot write " + path);
+    }
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+} // namespace accel::launcher

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace accel::launcher {
+
+/// One tensor of a safetensors file.
+struct TensorEntry {
+  std::string name;
+  /// The format's name: "F32", "BF16".
+  std::string dtype;
+  std::vector<uint64_t> shape;
+  uint64_t elements;
+  uint64_t bytes;
+  /// Where its bytes are: the file, and the first of them.
+  std::string file;
+  uint64_t position;
+};
+
+/// The tensors of a model that lies in one safetensors file, or in several
+/// with an index; nothing but headers is read.
+struct ModelFiles {
+  std::vector<TensorEntry> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+/// `path` is a .safetensors file, a .index.json, or a folder that has one or
+/// the other. Throws `Error` (kLauncherFailed) where a file is damaged (a
+/// wrong length, offsets that leave holes or overlap, shapes that do not fit)
+/// or does not have what the index says.
+ModelFiles read_model_files(const std::string& path);
+
+/// Bytes of one element; 0 for a dtype that the format does not have.
+unsigned dtype_size(const std::string& dtype);
+
+/// True for dtypes whose tensors can be trained.
+bool is_floating(const std::string& dtype);
+
+/// Writes the tensors of `model` into one file, which is whole or not there.
+/// Throws `Error` (kLauncherFailed).
+void write_merged(const ModelFiles& model, const std::string& path);
+
+} // namespace accel::launcher

@@ -1,0 +1,446 @@
+// The smaller commands, configuration files, and the plan of a launch.
+
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "harness.h"
+
+namespace {
+
+using Strings = std::vector<std::string>;
+
+void write(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+Surroundings in(const Folder& folder) {
+  Surroundings surroundings;
+  surroundings.cwd = folder.path();
+  surroundings.environment = {
+      {"XDG_CONFIG_HOME", folder.path()},
+      {"OMP_NUM_THREADS", ""},
+      {"ACCELERATE_MIXED_PRECISION", ""},
+      {"CUDA_VISIBLE_DEVICES", ""}};
+  return surroundings;
+}
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
+}
+
+void expect_no_part(const std::string& text, const std::string& part) {
+  EXPECT_EQ(text.find(part), std::string::npos) << part << " in:\n" << text;
+}
+
+/// The line of a plan that begins with `what`, its columns with one space
+/// between them.
+std::string plan_line(const std::string& plan, const std::string& what) {
+  for (const std::string& line : split_lines(plan)) {
+    if (line.rfind(what + "  ", 0) == 0) {
+      std::string result;
+      for (char c : line) {
+        if (c != ' ' || result.back() != ' ') {
+          result += c;
+        }
+      }
+      return result;
+    }
+  }
+  return "no line " + what + " in:\n" + plan;
+}
+
+// ---- accel config, and what launch makes of it.
+
+TEST(Config, DefaultIsWrittenAndRead) {
+  const Folder folder;
+  const Result written = accel(
+      {"config", "default", "--mixed_precision", "bf16", "-n", "3"},
+      in(folder));
+  EXPECT_EQ(written.status, 0) << written.err;
+  const std::string path = folder / "accel/default_config.yaml";
+  EXPECT_EQ(written.out, "wrote " + path + "\n");
+  EXPECT_EQ(
+      folder.read("accel/default_config.yaml"),
+      "compute_environment: LOCAL_MACHINE\n"
+      "distributed_type: MULTI_GPU\n"
+      "mixed_precision: bf16\n"
+      "num_processes: 3\n"
+      "use_cpu: false\n");
+
+  const Result result = accel(
+      launch_probe({"--output", "prefix"}, {"env", "ACCELERATE_MIXED_PRECISION"}),
+      in(folder));
+  EXPECT_EQ(split_lines(result.out).size(), 3u) << result.err;
+  expect_part(result.out, "[2] ACCELERATE_MIXED_PRECISION=bf16");
+
+  // Not a second time, unless asked to.
+  EXPECT_EQ(accel({"config", "default"}, in(folder)).status, 2);
+  EXPECT_EQ(
+      accel({"config", "default", "--overwrite"}, in(folder)).status, 0);
+  expect_part(folder.read("accel/default_config.yaml"), "num_processes: 1\n");
+}
+
+TEST(Config, AsksUntilTheAnswersMakeSense) {
+  const Folder folder;
+  Surroundings surroundings = in(folder);
+  surroundings.input = "two\n2\nperhaps\nyes\n\nsplit\n4\n5\nauto\n";
+  const Result result =
+      accel({"config", "--config-file", "mine.yaml"}, surroundings);
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_part(result.out, "two is not a whole number from 1 to 4096");
+  expect_part(result.out, "perhaps is neither yes nor no");
+  EXPECT_EQ(
+      folder.read("mine.yaml"),
+      "compute_environment: LOCAL_MACHINE\n"
+      "distributed_type: MULTI_CPU\n"
+      "match_single_device: true\n"
+      "max_restarts: 5\n"
+      "mixed_precision: 'no'\n"
+      "num_processes: 2\n"
+      "num_threads_per_process: 4\n"
+      "resume: auto\n"
+      "use_cpu: true\n");
+  const Result plan = accel(
+      {"launch", "--config-file", "mine.yaml", "--dry-run", "/bin/true"},
+      in(folder));
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_EQ(plan_line(plan.out, "processes"), "processes 2 mine.yaml");
+  EXPECT_EQ(plan_line(plan.out, "restarts"), "restarts 5 mine.yaml");
+  EXPECT_EQ(plan_line(plan.out, "resume"), "resume auto mine.yaml");
+  expect_part(plan.out, "ACCELERATE_MIXED_PRECISION=no\n");
+  expect_part(plan.out, "ACCEL_MATCH_SINGLE_DEVICE=1\n");
+}
+
+TEST(Config, WritesNothingWhenTheAnswersEnd) {
+  const Folder folder;
+  Surroundings surroundings = in(folder);
+  surroundings.input = "2\n";
+  const Result result = accel({"config"}, surroundings);
+  EXPECT_EQ(result.status, 2);
+  expect_part(result.err, "the answers ended");
+  EXPECT_FALSE(folder.has("accel/default_config.yaml"));
+}
+
+// What `accelerate config default` writes on a machine without GPUs, and with.
+TEST(Config, ReadsAcceleratesFiles) {
+  const Folder folder;
+  write(folder / "json.yaml", R"({
+  "compute_environment": "LOCAL_MACHINE",
+  "debug": false,
+  "distributed_type": "MULTI_CPU",
+  "downcast_bf16": false,
+  "enable_cpu_affinity": false,
+  "machine_rank": 0,
+  "main_training_function": "main",
+  "mixed_precision": "no",
+  "num_machines": 1,
+  "num_processes": 2,
+  "rdzv_backend": "static",
+  "same_network": false,
+  "tpu_use_cluster": false,
+  "tpu_use_sudo": false,
+  "use_cpu": true
+})");
+  write(folder / "questions.yaml", R"(compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: MULTI_GPU
+downcast_bf16: 'no'
+enable_cpu_affinity: false
+gpu_ids: 0,1
+machine_rank: 0
+main_training_function: main
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: false
+fsdp_config: {}
+)");
+  for (const char* name : {"json.yaml", "questions.yaml"}) {
+    const Result plan = accel(
+        {"launch", "--config-file", name, "--dry-run", "/bin/true"},
+        in(folder));
+    EXPECT_EQ(plan.status, 0) << plan.err;
+    EXPECT_EQ(
+        plan_line(plan.out, "processes"), std::string("processes 2 ") + name);
+  }
+  const Result gpus = accel(
+      launch_probe(
+          {"--config-file", "questions.yaml", "-n", "1"},
+          {"env", "CUDA_VISIBLE_DEVICES"}),
+      in(folder));
+  EXPECT_EQ(gpus.out, "CUDA_VISIBLE_DEVICES=0,1\n") << gpus.err;
+}
+
+TEST(Config, RefusesWhatItCannotHonour) {
+  const Folder folder;
+  const auto says = [&](const std::string& text, const std::string& part) {
+    write(folder / "a.yaml", text);
+    const Result result = accel(
+        {"launch", "--config-file", "a.yaml", "/bin/true"}, in(folder));
+    EXPECT_EQ(result.status, 2) << text;
+    expect_part(result.err, part);
+    EXPECT_EQ(split_lines(result.err).size(), 1u) << result.err;
+  };
+  says("num_proceses: 2\n", "unknown key num_proceses (did you mean num_processes?)");
+  says("num_processes: many\n", "a.yaml: num_processes: many is not a whole");
+  says("num_processes: -1\n", "num_processes: -1 is not a whole number");
+  says("num_processes: [2]\n", "num_processes must be one value");
+  says("num_processes: 2\nnum_processes: 3\n", "num_processes is there twice");
+  says("mixed_precision: fp61\n", "fp61 is none of no, fp16, bf16 and fp8 (did you mean fp16?)");
+  says("use_cpu: perhaps\n", "use_cpu: perhaps is neither yes nor no");
+  says("distributed_type: FSDP\n", "distributed_type is FSDP");
+  says("distributed_type: NO\nnum_processes: 2\n", "distributed_type is NO");
+  says("distributed_type: MULTI_GPU\nuse_cpu: true\n", "use_cpu is true");
+  says("compute_environment: AMAZON_SAGEMAKER\n", "LOCAL_MACHINE only");
+  says("deepspeed_config:\n  zero_stage: 3\n", "deepspeed_config asks for");
+  says("downcast_bf16: 'yes'\n", "downcast_bf16 asks for");
+  says("- a\n- b\n", "key: value");
+  says("a: [1\n", "this is not YAML");
+  const Result missing = accel(
+      {"launch", "--config-file", "none.yaml", "/bin/true"}, in(folder));
+  EXPECT_EQ(missing.status, 125);
+  expect_part(missing.err, "none.yaml");
+}
+
+TEST(Plan, NamesTheSourceOfEveryValue) {
+  const Folder folder;
+  write(
+      folder / "c.yaml",
+      "num_processes: 2\nmixed_precision: bf16\ngrace_period: 3\n"
+      "gradient_accumulation_steps: 8\n");
+  Surroundings surroundings = in(folder);
+  surroundings.environment["ACCEL_CONFIG_FILE"] = folder / "c.yaml";
+  surroundings.environment["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = "4";
+  surroundings.environment["OMP_NUM_THREADS"] = "3";
+  const Result plan = accel(
+      {"launch", "-n", "5", "--dry-run", "--", "/bin/echo", "two words"},
+      surroundings);
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_EQ(
+      plan_line(plan.out, "program"), "program /bin/echo 'two words' /bin/echo");
+  EXPECT_EQ(plan_line(plan.out, "processes"), "processes 5 --num-processes");
+  EXPECT_EQ(
+      plan_line(plan.out, "mixed precision"),
+      "mixed precision bf16 " + folder / "c.yaml");
+  EXPECT_EQ(
+      plan_line(plan.out, "gradient accumulation"),
+      "gradient accumulation 4 environment "
+      "ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
+  EXPECT_EQ(
+      plan_line(plan.out, "threads per process"),
+      "threads per process 3 environment OMP_NUM_THREADS");
+  EXPECT_EQ(
+      plan_line(plan.out, "grace period"),
+      "grace period 3 " + folder / "c.yaml");
+  EXPECT_EQ(plan_line(plan.out, "output"), "output prefix default");
+  expect_part(plan.out, "  WORLD_SIZE=5\n");
+  expect_part(plan.out, "  MASTER_PORT=(a free one, found at the start)\n");
+  // Nothing was started.
+  expect_no_part(plan.out, "\ntwo words\n");
+}
+
+TEST(Plan, WrongValuesInTheEnvironmentAreNamed) {
+  const Folder folder;
+  Surroundings surroundings = in(folder);
+  surroundings.environment["ACCELERATE_MIXED_PRECISION"] = "half";
+  const Result result = accel({"launch", "/bin/true"}, surroundings);
+  EXPECT_EQ(result.status, 2);
+  expect_part(
+      result.err, "environment ACCELERATE_MIXED_PRECISION: half is none of");
+}
+
+TEST(Launch, SharesTheCores) {
+  const Result result = accel({
+      "launch", "-n", "2", "--output", "prefix", "--enable-cpu-affinity", "--",
+      "/bin/sh", "-c", "grep Cpus_allowed_list /proc/self/status"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const Strings lines = split_lines(result.out);
+  ASSERT_EQ(lines.size(), 2u);
+  const Result all = accel(
+      {"launch", "--", "/bin/sh", "-c", "nproc"}, Surroundings());
+  if (all.out != "1\n") {
+    EXPECT_NE(lines[0].substr(4), lines[1].substr(4));
+  }
+}
+
+// ---- accel env
+
+TEST(Env, SaysWhatABugReportNeeds) {
+  const Folder folder;
+  Surroundings surroundings = in(folder);
+  surroundings.environment["NCCL_DEBUG"] = "INFO";
+  write(folder / "c.yaml", "num_processes: 2\n");
+  surroundings.environment["ACCEL_CONFIG_FILE"] = folder / "c.yaml";
+  const Result result = accel({"env"}, surroundings);
+  EXPECT_EQ(result.status, 0) << result.err;
+  for (const char* part :
+       {"- accel: ", "- LibTorch: 2.", "- kernel: Linux", "- memory: ",
+        "- cores that may be used: ", "    num_processes: 2",
+        "    NCCL_DEBUG=INFO"}) {
+    expect_part(result.out, part);
+  }
+  expect_no_part(result.out, "unknown");
+}
+
+// ---- Files of models.
+
+std::string safetensors(const std::string& header, const std::string& data) {
+  std::string padded = header;
+  padded.resize((padded.size() + 7) / 8 * 8, ' ');
+  std::string length(8, '\0');
+  const uint64_t size = padded.size();
+  std::memcpy(length.data(), &size, 8);
+  return length + padded + data;
+}
+
+/// Two shards: a.weight (F32, 2x2) and a.steps (I64); b.half (F16, 3).
+void write_shards(const Folder& folder) {
+  write(
+      folder / "model-00001-of-00002.safetensors",
+      safetensors(
+          R"({"__metadata__":{"format":"pt"},"a.steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"a.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]}})",
+          "STEPSTEP0123456789abcdef"));
+  write(
+      folder / "model-00002-of-00002.safetensors",
+      safetensors(
+          R"({"__metadata__":{"format":"pt"},"b.half":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}})",
+          "halfha"));
+  write(
+      folder / "model.safetensors.index.json",
+      R"({"metadata":{"total_size":30},"weight_map":{
+        "a.steps":"model-00001-of-00002.safetensors",
+        "a.weight":"model-00001-of-00002.safetensors",
+        "b.half":"model-00002-of-00002.safetensors"}})");
+}
+
+TEST(MergeWeights, CopiesEveryByteInPythonsOrder) {
+  const Folder folder;
+  write_shards(folder);
+  const Result result =
+      accel({"merge-weights", ".", "out", "--overwrite"}, in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(
+      folder.read("out/model.safetensors"),
+      safetensors(
+          R"({"__metadata__":{"format":"pt"},"a.steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"a.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]},"b.half":{"dtype":"F16","shape":[3],"data_offsets":[24,30]}})",
+          "STEPSTEP0123456789abcdefhalfha"));
+  // Not over what is there, unless asked to; and never over a shard.
+  EXPECT_EQ(accel({"merge-weights", ".", "out"}, in(folder)).status, 2);
+  EXPECT_EQ(
+      accel(
+          {"merge-weights",
+           "--overwrite",
+           ".",
+           "model-00001-of-00002.safetensors"},
+          in(folder))
+          .status,
+      2);
+}
+
+TEST(MergeWeights, RefusesDamagedFiles) {
+  const auto says = [](const std::string& name,
+                       const std::function<void(std::string&)>& damage,
+                       const std::string& part) {
+    const Folder folder;
+    write_shards(folder);
+    std::string bytes = folder.read(name);
+    damage(bytes);
+    write(folder / name, bytes);
+    const Result result = accel({"merge-weights", ".", "out"}, in(folder));
+    EXPECT_EQ(result.status, 125) << part;
+    expect_part(result.err, part);
+    EXPECT_FALSE(folder.has("out/model.safetensors"));
+  };
+  const std::string first = "model-00001-of-00002.safetensors";
+  says(first, [](std::string& b) { b.resize(b.size() - 1); }, "bytes instead of");
+  says(first, [](std::string& b) { b += "x"; }, "bytes instead of");
+  says(first, [](std::string& b) { b.resize(5); }, "fewer than 8 bytes");
+  says(first, [](std::string& b) { b[5] = 1; }, "its header would have");
+  says(first, [](std::string& b) { b[8] = '['; }, "its header");
+  says(
+      first,
+      [](std::string& b) { b.replace(b.find("F32"), 3, "F31"); },
+      "unknown dtype F31");
+  says(
+      first,
+      [](std::string& b) { b.replace(b.find("[2,2]"), 5, "[2,3]"); },
+      "not what its shape and dtype need");
+  says(
+      first,
+      [](std::string& b) { b.replace(b.find("a.weight"), 8, "a.weighs"); },
+      "do not belong together");
+  says(
+      "model.safetensors.index.json",
+      [](std::string& b) { b.resize(40); },
+      "is damaged");
+  says(
+      "model.safetensors.index.json",
+      [](std::string& b) {
+        b.replace(b.find("model-00002"), 11, "../../x0002");
+      },
+      "no file beside it");
+}
+
+TEST(EstimateMemory, CountsParametersAndWhatBelongsToThem) {
+  const Folder folder;
+  write_shards(folder);
+  const Result result = accel({"estimate-memory", "."}, in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  // 4 + 3 of floating point, and 8 bytes that are none.
+  expect_part(result.out, "7 parameters in 3 tensors, 30 B as stored\n");
+  expect_part(result.out, "largest tensor: a.weight, 16 B\n");
+  const std::string row = plan_line(result.out, "float32");
+  EXPECT_EQ(row, "float32 36 B 28 B 56 B 120 B 120 B");
+
+  const Result counted = accel(
+      {"estimate-memory", "--parameters", "1.5K", "--optimizer",
+       "sgd-momentum", "-n", "2"},
+      in(folder));
+  EXPECT_EQ(
+      plan_line(counted.out, "bfloat16 or float16"),
+      "bfloat16 or float16 2.93 KiB 2.93 KiB 2.93 KiB 8.79 KiB 17.58 KiB")
+      << counted.err;
+}
+
+TEST(EstimateMemory, RefusesWhatMakesNoSense) {
+  const Folder folder;
+  const auto says = [&](const Strings& arguments, const std::string& part) {
+    Strings all{"estimate-memory"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Result result = accel(all, in(folder));
+    EXPECT_NE(result.status, 0);
+    expect_part(result.err, part);
+  };
+  says({}, "give either MODEL or --parameters");
+  says({"--parameters", "7Q"}, "'7Q' is no count");
+  says({"--parameters", "-3"}, "'-3' is no count");
+  says({"--parameters", "7B", "--optimiser", "sgd"}, "did you mean --optimizer?");
+  says({"--parameters", "7B", "--optimizer", "adma"}, "did you mean adam?");
+  says({"none.safetensors"}, "there is no such file");
+}
+
+TEST(Command, AllHaveHelpAndAreSuggested) {
+  const Result help = accel({"--help"});
+  for (const char* name :
+       {"launch", "config", "env", "test", "estimate-memory", "merge-weights",
+        "flags", "verify"}) {
+    expect_part(help.out, std::string("\n  ") + name + " ");
+    const Result own = accel({name, "--help"});
+    EXPECT_EQ(own.status, 0) << name;
+    expect_part(own.out, std::string("Usage: accel ") + name);
+    expect_part(own.out, "Example");
+  }
+  expect_part(
+      accel({"estimate-memry"}).err, "did you mean estimate-memory?");
+}
+
+} // namespace
