@@ -139,7 +139,7 @@ TEST(Failures, AreBlamedOnTheCauseEvenWhereItEndsLast) {
       << result.err;
   EXPECT_NE(
       result.err.find("could not go on without the others: rank 0 (exit code "
-                      "3), 2 (exit code 3)"),
+                      "3, in all_reduce), 2 (exit code 3, in all_reduce)"),
       std::string::npos)
       << result.err;
 }
