@@ -6,6 +6,8 @@
 //   step_overhead [--model small|mlp] [--rounds N] [--steps N]
 //   accel launch -n 2 --output main -- step_overhead
 
+#include "models.h"
+
 #include <accel/accel.h>
 
 #include <torch/torch.h>
@@ -19,27 +21,8 @@
 
 namespace {
 
-// 200 small layers: what a step costs besides arithmetic.
-torch::nn::Sequential small_layers() {
-  torch::nn::Sequential net;
-  for (int i = 0; i < 200; ++i) {
-    net->push_back(torch::nn::Linear(16, 16));
-    net->push_back(torch::nn::ReLU());
-  }
-  return net;
-}
-
-// 10 million parameters in four layers: what it costs to move gradients.
-torch::nn::Sequential mlp() {
-  return torch::nn::Sequential(
-      torch::nn::Linear(1024, 2048),
-      torch::nn::ReLU(),
-      torch::nn::Linear(2048, 2048),
-      torch::nn::ReLU(),
-      torch::nn::Linear(2048, 1770),
-      torch::nn::ReLU(),
-      torch::nn::Linear(1770, 64));
-}
+using bench::mlp;
+using bench::small_layers;
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

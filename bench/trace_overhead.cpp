@@ -5,6 +5,8 @@
 //
 // Of processor time, with one thread: other programs count for less.
 
+#include "models.h"
+
 #include <torch/torch.h>
 
 #include <time.h>
@@ -17,27 +19,8 @@
 
 namespace {
 
-// 200 small layers: what a step costs besides arithmetic.
-torch::nn::Sequential small_layers() {
-  torch::nn::Sequential net;
-  for (int i = 0; i < 200; ++i) {
-    net->push_back(torch::nn::Linear(16, 16));
-    net->push_back(torch::nn::ReLU());
-  }
-  return net;
-}
-
-// 10 million parameters in four layers, used by 64 samples each.
-torch::nn::Sequential mlp() {
-  return torch::nn::Sequential(
-      torch::nn::Linear(1024, 2048),
-      torch::nn::ReLU(),
-      torch::nn::Linear(2048, 2048),
-      torch::nn::ReLU(),
-      torch::nn::Linear(2048, 1770),
-      torch::nn::ReLU(),
-      torch::nn::Linear(1770, 64));
-}
+using bench::mlp;
+using bench::small_layers;
 
 // Much arithmetic for few parameters.
 torch::nn::Sequential conv() {
