@@ -1,0 +1,393 @@
+#include "gradients.h"
+
+// Gradients of models whose parameters are not all used, of several models, over
+// several micro-steps; buffers, initial values, and mistakes.
+
+using accel::Accelerator;
+using accel::AcceleratorOptions;
+using accel::GradientState;
+using namespace accel::test;
+
+struct BranchesImpl : torch::nn::Module {
+  BranchesImpl() {
+    left = register_parameter("left", torch::ones({2}, torch::kDouble));
+    right = register_parameter("right", torch::ones({2}, torch::kDouble));
+    never = register_parameter("never", torch::ones({2}, torch::kDouble));
+    frozen = register_parameter(
+        "frozen", torch::ones({2}, torch::kDouble), /*requires_grad=*/false);
+  }
+  torch::Tensor left, right, never, frozen;
+};
+TORCH_MODULE(Branches);
+
+ACCEL_RANK_FUNCTION(branches) {
+  Accelerator accelerator; // plain means over the processes
+  Branches net;
+  accelerator.prepare(net);
+  const auto rank = accelerator.process_index();
+  const auto world = static_cast<double>(accelerator.num_processes());
+  const auto constant = [](double value) {
+    return torch::full({2}, value, torch::kDouble);
+  };
+  // Every process uses left, process 0 alone right.
+  auto loss = (net->left * static_cast<double>(rank + 1)).sum();
+  if (rank == 0) {
+    loss = loss + (net->right * 6).sum();
+  }
+  accelerator.backward(loss);
+  expect_same(net->left.grad(), constant((world + 1) / 2), "left");
+  expect_same(net->right.grad(), constant(6 / world), "right");
+  EXPECT_FALSE(net->never.grad().defined());
+  EXPECT_FALSE(net->frozen.grad().defined());
+
+  // Unfrozen and frozen on the way; what is not reached keeps its gradient.
+  net->zero_grad();
+  net->frozen.set_requires_grad(true);
+  net->left.set_requires_grad(false);
+  net->never.mutable_grad() = constant(1.0 / 3);
+  accelerator.backward((net->frozen * static_cast<double>(rank)).sum());
+  expect_same(net->frozen.grad(), constant((world - 1) / 2), "unfrozen");
+  EXPECT_FALSE(net->left.grad().defined());
+  EXPECT_FALSE(net->right.grad().defined());
+  EXPECT_TRUE(torch::equal(net->never.grad(), constant(1.0 / 3)));
+
+  net->left.set_requires_grad(true);
+  accelerator.backward((net->left * static_cast<double>(rank)).sum());
+  expect_same(net->left.grad(), constant((world - 1) / 2), "left again");
+  expect_same(net->frozen.grad(), constant((world - 1) / 2), "retained");
+}
+
+TEST(Gradients, UnusedFrozenAndUnfrozenParameters) {
+  run_all("branches");
+}
+
+ACCEL_RANK_FUNCTION(two_models) {
+  Accelerator accelerator(kMatch);
+  torch::manual_seed(2);
+  const auto make = [](int64_t from, int64_t to) {
+    torch::nn::Linear layer(from, to);
+    layer->to(torch::kDouble);
+    return layer;
+  };
+  auto generator = make(3, 4);
+  auto critic = make(4, 1);
+  torch::manual_seed(2);
+  auto plain_generator = make(3, 4);
+  auto plain_critic = make(4, 1);
+  SGD g_optimizer(generator->parameters(), kSgd);
+  SGD d_optimizer(critic->parameters(), kSgd);
+  torch::optim::SGD plain_g(plain_generator->parameters(), kSgd);
+  torch::optim::SGD plain_d(plain_critic->parameters(), kSgd);
+  // Any order, also twice, also through pointers.
+  accelerator.prepare(d_optimizer, generator, &g_optimizer, critic);
+  accelerator.prepare(critic.ptr(), *generator);
+  const auto train = [](auto& g,
+                        auto& d,
+                        auto& g_step,
+                        auto& d_step,
+                        const torch::Tensor& noise,
+                        bool freeze,
+                        const auto& backward) {
+    auto fake = g->forward(noise);
+    d_step.zero_grad();
+    backward(torch::relu(d->forward(fake.detach()) + 1).mean());
+    d_step.step();
+    // The generator's loss leaves gradients in a critic that is not frozen.
+    g_step.zero_grad();
+    for (auto& parameter : d->parameters()) {
+      parameter.set_requires_grad(!freeze);
+    }
+    backward(-d->forward(fake).mean());
+    for (auto& parameter : d->parameters()) {
+      parameter.set_requires_grad(true);
+    }
+    g_step.step();
+  };
+  for (int64_t i = 0; i < 6; ++i) {
+    const auto noise = rows(4 + i, 3, 0.5 + i);
+    {
+      auto step = accelerator.accumulate(generator, critic);
+      train(
+          generator,
+          critic,
+          g_optimizer,
+          d_optimizer,
+          accelerator.shard_batch(noise),
+          /*freeze=*/i % 2 == 1,
+          [&](const torch::Tensor& loss) { accelerator.backward(loss); });
+    }
+    train(
+        plain_generator,
+        plain_critic,
+        plain_g,
+        plain_d,
+        noise,
+        /*freeze=*/i % 2 == 1,
+        [](const torch::Tensor& loss) { loss.backward(); });
+    const auto what = "iteration " + std::to_string(i);
+    expect_same_parameters(*generator, *plain_generator, what);
+    expect_same_parameters(*critic, *plain_critic, what);
+  }
+}
+
+TEST(Gradients, TwoModelsTrainedInTurn) {
+  run_all("two_models");
+}
+
+ACCEL_RANK_FUNCTION(accumulates) {
+  // Ten micro-batches in windows of three: the last window has one.
+  constexpr int64_t kMicroBatches = 10;
+  constexpr int64_t kWindow = 3;
+  Accelerator accelerator(
+      AcceleratorOptions(kMatch).gradient_accumulation_steps(kWindow));
+  for (const bool clear_first : {true, false}) {
+    auto net = make_net();
+    auto reference = make_net();
+    SGD optimizer(net->parameters(), kSgd);
+    torch::optim::SGD plain(reference->parameters(), kSgd);
+    accelerator.prepare(net, optimizer);
+    torch::optim::Optimizer& base = optimizer;
+    auto loader = std::make_shared<accel::DataLoaderState>();
+    GradientState::get().enter(loader);
+    for (int64_t i = 0; i < kMicroBatches; ++i) {
+      loader->end_of_dataloader = i == kMicroBatches - 1;
+      GradientState::get().hand_out(loader);
+      const auto batch = rows(6 + i % 2, 3, 1.0 + i);
+      const bool last =
+          i % kWindow == kWindow - 1 || loader->end_of_dataloader;
+      {
+        auto step = accelerator.accumulate(net);
+        EXPECT_EQ(accelerator.sync_gradients(), last);
+        if (clear_first) {
+          base.zero_grad();
+        }
+        accelerator.backward(mean_loss(net, accelerator.shard_batch(batch)));
+        if (!last) {
+          // Out of the reach of whatever the loop does.
+          EXPECT_FALSE(net->parameters()[0].grad().defined());
+          EXPECT_GT(accelerator.clip_grad_norm_(net->parameters(), 1e-3), 1e-3);
+        }
+        optimizer.step();
+        if (!clear_first) {
+          base.zero_grad(/*set_to_none=*/false);
+        }
+      }
+      if (i % kWindow == 0) {
+        plain.zero_grad();
+      }
+      const auto length = std::min(kWindow, kMicroBatches - i / kWindow * kWindow);
+      (mean_loss(reference, batch) / static_cast<double>(length)).backward();
+      if (last) {
+        plain.step();
+      }
+      expect_same_parameters(
+          *net, *reference, "micro-step " + std::to_string(i));
+    }
+    GradientState::get().leave(loader);
+  }
+}
+
+TEST(Gradients, AccumulationSurvivesZeroGrad) {
+  run_all("accumulates");
+}
+
+ACCEL_RANK_FUNCTION(accelerates_way) {
+  // Loss divided by the number of steps, also in a short window; plain means.
+  Accelerator accelerator(
+      AcceleratorOptions().gradient_accumulation_steps(4));
+  auto weight = torch::zeros({1}, torch::kDouble).set_requires_grad(true);
+  SGD optimizer(std::vector<torch::Tensor>{weight}, torch::optim::SGDOptions(1));
+  accelerator.prepare(optimizer);
+  auto loader = std::make_shared<accel::DataLoaderState>();
+  GradientState::get().enter(loader);
+  std::vector<double> at_sync;
+  for (int i = 0; i < 10; ++i) {
+    loader->end_of_dataloader = i == 9;
+    auto step = accelerator.accumulate();
+    accelerator.backward(
+        weight.sum() * static_cast<double>(2 * accelerator.process_index()));
+    if (accelerator.sync_gradients()) {
+      at_sync.push_back(weight.grad().item<double>());
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  }
+  const auto mean = static_cast<double>(accelerator.num_processes() - 1);
+  EXPECT_EQ(at_sync, (std::vector<double>{mean, mean, mean / 2}));
+}
+
+TEST(Gradients, AcceleratesWay) {
+  run_all("accelerates_way");
+}
+
+ACCEL_RANK_FUNCTION(buffers) {
+  // Without match_single_device each process has batch statistics of its own;
+  // the running ones are process 0's.
+  Accelerator accelerator;
+  torch::nn::BatchNorm1d norm(2);
+  accelerator.prepare(norm);
+  const auto rank = static_cast<double>(accelerator.process_index());
+  auto step = accelerator.accumulate(norm);
+  accelerator.backward(
+      norm->forward(torch::full({4, 2}, rank + 1, torch::kFloat)).sum());
+  expect_same(norm->running_mean, torch::full({2}, 0.1F), "running mean");
+  EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 1);
+}
+
+TEST(Gradients, BuffersAreProcessZeros) {
+  run_all("buffers");
+}
+
+ACCEL_RANK_FUNCTION(initial_values) {
+  Accelerator accelerator;
+  torch::manual_seed(100 + accelerator.process_index());
+  torch::nn::Sequential net(
+      torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
+  net->to(torch::kDouble);
+  auto loose = torch::randn({5}).set_requires_grad(true);
+  SGD optimizer(std::vector<torch::Tensor>{loose}, kSgd);
+  accelerator.prepare(optimizer, net);
+  torch::manual_seed(100);
+  torch::nn::Sequential first(
+      torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
+  first->to(torch::kDouble);
+  expect_same_parameters(*net, *first, "initial");
+  EXPECT_TRUE(torch::equal(loose, torch::randn({5})));
+}
+
+TEST(Gradients, InitialValuesAreProcessZeros) {
+  run_all("initial_values");
+}
+
+ACCEL_RANK_FUNCTION(lbfgs) {
+  Accelerator accelerator(kMatch);
+  auto net = make_net();
+  auto reference = make_net();
+  const auto options = torch::optim::LBFGSOptions(0.5).max_iter(4);
+  accel::AcceleratedOptimizer<torch::optim::LBFGS> optimizer(
+      net->parameters(), options);
+  torch::optim::LBFGS plain(reference->parameters(), options);
+  accelerator.prepare(net, optimizer);
+  for (int64_t i = 0; i < 3; ++i) {
+    const auto batch = rows(5, 3, 1.0 + i);
+    auto step = accelerator.accumulate(net);
+    const auto part = accelerator.shard_batch(batch);
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      auto loss = mean_loss(net, part);
+      accelerator.backward(loss);
+      return loss;
+    });
+    plain.step([&] {
+      plain.zero_grad();
+      auto loss = mean_loss(reference, batch);
+      loss.backward();
+      return loss;
+    });
+    const auto actual = net->named_parameters();
+    for (const auto& item : reference->named_parameters()) {
+      EXPECT_TRUE(
+          torch::allclose(actual[item.key()], item.value(), 1e-9, 1e-11));
+    }
+  }
+}
+
+TEST(Gradients, ClosuresOfLbfgs) {
+  run_all("lbfgs");
+}
+
+ACCEL_RANK_FUNCTION(mistakes) {
+  Accelerator accelerator(kMatch);
+  const bool several = accelerator.use_distributed();
+  auto net = make_net();
+  SGD optimizer(net->parameters(), kSgd);
+  const auto batch = rows(4);
+
+  // An optimizer whose parameters nobody averages.
+  mean_loss(net, batch).backward();
+  if (several) {
+    EXPECT_TRUE(contains(
+        error_of([&] { optimizer.step(); }), "has not been prepared"));
+  } else {
+    optimizer.step();
+  }
+  net->zero_grad();
+  accelerator.prepare(net, optimizer);
+  accelerator.backward(mean_loss(net, batch)); // installs what sees the next
+
+  // A backward that went past the Accelerator.
+  mean_loss(net, batch).backward();
+  if (several) {
+    const auto error = error_of([&] { optimizer.step(); });
+    EXPECT_TRUE(contains(error, "accelerator.backward(loss) instead")) << error;
+  }
+  // Once its result is cleared, nothing is wrong.
+  net->zero_grad();
+  accelerator.backward(mean_loss(net, batch));
+  optimizer.step();
+
+  if (several) {
+    const auto error = error_of([&] {
+      accelerator.backward(
+          mean_loss(net, batch), accel::BackwardOptions().create_graph(true));
+    });
+    EXPECT_TRUE(contains(error, "create_graph")) << error;
+  }
+  torch::nn::Linear empty = nullptr;
+  EXPECT_TRUE(contains(
+      error_of([&] { accelerator.prepare(empty); }), "empty module holder"));
+}
+
+TEST(Gradients, MistakesAreErrors) {
+  run_all("mistakes");
+}
+
+ACCEL_RANK_FUNCTION(different_models) {
+  Accelerator accelerator;
+  torch::nn::Linear net(3, accelerator.process_index() == 1 ? 4 : 2);
+  accelerator.prepare(net);
+}
+
+TEST(Gradients, DifferentModelsAreRefused) {
+  for (const auto& result : accel::test::run("different_models", 2)) {
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_TRUE(contains(result.error, "prepare was given other tensors"))
+        << result.error;
+  }
+}
+
+ACCEL_RANK_FUNCTION(hooks_and_dtypes) {
+  auto net = make_net();
+  const auto parameter = net->parameters()[0];
+  {
+    Accelerator accelerator(kMatch);
+    accelerator.prepare(net);
+    const auto batch = rows(6);
+    accelerator.backward(mean_loss(net, batch));
+    // The buckets follow what the program does to the model.
+    net->zero_grad();
+    net->to(torch::kFloat);
+    accelerator.backward(
+        net->forward(batch.to(torch::kFloat)).pow(2).sum(1).mean());
+    EXPECT_EQ(parameter.grad().scalar_type(), torch::kFloat);
+    net->to(torch::kDouble);
+    net->zero_grad();
+    // A second model, after the first has been used; then it goes away.
+    {
+      auto other = make_net();
+      accelerator.prepare(other);
+      accelerator.backward(mean_loss(other, batch));
+    }
+    auto third = make_net();
+    accelerator.prepare(third);
+    auto reference = make_net();
+    accelerator.backward(mean_loss(third, batch));
+    mean_loss(reference, batch).backward();
+    expect_same_gradients(*third, *reference, "third");
+  }
+  EXPECT_EQ(torch::autograd::impl::post_acc_grad_hooks(parameter), nullptr);
+}
+
+TEST(Gradients, ModelsChangeComeAndGo) {
+  run_all("hooks_and_dtypes");
+}

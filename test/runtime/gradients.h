@@ -1,0 +1,95 @@
+#pragma once
+
+#include "multiprocess.h"
+
+#include <accel/accelerator.h>
+#include <accel/optim/optimizer.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <string>
+
+/// What the gradient tests compare: gradients of N processes against those that
+/// one process computes from the complete batch with LibTorch alone, in float64.
+/// Every rank function computes both.
+namespace accel::test {
+
+inline const auto kMatch = AcceleratorOptions().match_single_device(true);
+
+inline torch::nn::Sequential make_net() {
+  torch::manual_seed(4);
+  torch::nn::Sequential net(
+      torch::nn::Linear(3, 8), torch::nn::Tanh(), torch::nn::Linear(8, 2));
+  net->to(torch::kDouble);
+  return net;
+}
+
+inline torch::Tensor rows(int64_t count, int64_t columns = 3, double seed = 1) {
+  return torch::sin(torch::arange(count * columns, torch::kDouble) * seed)
+      .view({count, columns});
+}
+
+/// Mean over the rows.
+inline torch::Tensor mean_loss(torch::nn::Sequential& net, const torch::Tensor& x) {
+  return net->forward(x).pow(2).sum(1).mean();
+}
+
+inline void expect_same(
+    const torch::Tensor& actual,
+    const torch::Tensor& expected,
+    const std::string& what) {
+  ASSERT_EQ(actual.defined(), expected.defined()) << what;
+  if (actual.defined()) {
+    EXPECT_EQ(actual.sizes(), expected.sizes()) << what;
+    EXPECT_TRUE(torch::allclose(actual, expected, 1e-12, 1e-14))
+        << what << "\nis " << actual << "\nnot " << expected;
+  }
+}
+
+inline void expect_same_gradients(
+    const torch::nn::Module& actual,
+    const torch::nn::Module& expected,
+    const std::string& what) {
+  const auto b = expected.named_parameters();
+  for (const auto& item : actual.named_parameters()) {
+    expect_same(
+        item.value().grad(), b[item.key()].grad(), what + ": " + item.key());
+  }
+}
+
+inline void expect_same_parameters(
+    const torch::nn::Module& actual,
+    const torch::nn::Module& expected,
+    const std::string& what) {
+  const auto b = expected.named_parameters();
+  for (const auto& item : actual.named_parameters()) {
+    expect_same(item.value(), b[item.key()], what + ": " + item.key());
+  }
+}
+
+using SGD = accel::AcceleratedOptimizer<torch::optim::SGD>;
+inline const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
+
+/// Runs `function` as one, two and three processes.
+inline void run_all(const std::string& function) {
+  for (const int processes : {1, 2, 3}) {
+    accel::test::run_and_expect_success(function, processes);
+  }
+}
+
+template <typename F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+} // namespace accel::test
