@@ -31,6 +31,16 @@ bool GradientState::end_of_dataloader() const {
   return loader && loader->end_of_dataloader;
 }
 
+bool GradientState::uneven() const {
+  const auto loader = active();
+  return loader && loader->uneven;
+}
+
+bool GradientState::ghost() const {
+  const auto loader = active();
+  return loader && loader->ghost;
+}
+
 int64_t GradientState::remainder() const {
   const auto loader = active();
   return loader ? loader->remainder : -1;

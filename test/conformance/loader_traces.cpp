@@ -11,7 +11,10 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 
 namespace {
 
@@ -35,14 +38,36 @@ struct Numbers : torch::data::datasets::BatchDataset<Numbers, std::vector<size_t
   size_t count;
 };
 
-bool flag(const char* name) {
-  return std::string(std::getenv(name)) == "1";
+/// The same from a data set that says itself what comes next.
+struct NumberStream : torch::data::datasets::
+                          StatefulDataset<NumberStream, std::vector<size_t>> {
+  explicit NumberStream(size_t size) : count(size) {}
+  std::optional<std::vector<size_t>> get_batch(size_t wanted) override {
+    std::vector<size_t> batch;
+    for (; batch.size() < wanted && position < count; ++position) {
+      batch.push_back(position);
+    }
+    return batch.empty() ? std::nullopt : std::make_optional(batch);
+  }
+  std::optional<size_t> size() const override {
+    return std::nullopt;
+  }
+  void reset() override {
+    position = 0;
+  }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+
+  size_t count;
+  size_t position = 0;
+};
+
+std::string text(const char* name) {
+  return std::getenv(name);
 }
 
-AcceleratorOptions options_of_run() {
-  return AcceleratorOptions()
-      .split_batches(flag("TEST_SPLIT_BATCHES"))
-      .even_batches(flag("TEST_EVEN_BATCHES"));
+bool flag(const char* name) {
+  return text(name) == "1";
 }
 
 accel::test::RunOptions run_options(bool split, bool even) {
@@ -53,11 +78,10 @@ accel::test::RunOptions run_options(bool split, bool even) {
 }
 
 /// What the program sees of one pass.
-json trace_of(int64_t size, DataLoaderOptions options) {
-  auto loader = accel::data::make_data_loader<SequentialSampler>(
-      Numbers(static_cast<size_t>(size)), options);
+template <typename Loader>
+json trace_of_pass(Loader& loader) {
   auto trace = json::array();
-  for (const auto& batch : *loader) {
+  for (const auto& batch : loader) {
     const auto& state = GradientState::get();
     trace.push_back(
         {{"b", batch},
@@ -68,12 +92,25 @@ json trace_of(int64_t size, DataLoaderOptions options) {
   return trace;
 }
 
+json trace_of(int64_t size, DataLoaderOptions options) {
+  auto loader = accel::data::make_data_loader<SequentialSampler>(
+      Numbers(static_cast<size_t>(size)), options);
+  return trace_of_pass(*loader);
+}
+
+json trace_of_stream(int64_t size, DataLoaderOptions options) {
+  auto loader = accel::data::make_data_loader(
+      NumberStream(static_cast<size_t>(size)), options);
+  return trace_of_pass(*loader);
+}
+
 } // namespace
 
 ACCEL_RANK_FUNCTION(loader_batches) {
   const bool split = flag("TEST_SPLIT_BATCHES");
   const bool even = flag("TEST_EVEN_BATCHES");
-  Accelerator accelerator(options_of_run());
+  Accelerator accelerator(
+      AcceleratorOptions().split_batches(split).even_batches(even));
   const auto rank = accelerator.state().process_index();
   int64_t compared = 0;
   for (const auto& record : golden("sharding.json").at("batch_sampler_shard")) {
@@ -123,30 +160,115 @@ TEST(DataLoader, DealsBatchesAsAccelerateDoes) {
   }
 }
 
-ACCEL_RANK_FUNCTION(loader_flags) {
+namespace {
+
+/// What we give where Accelerate gave what deviations.json lists; counts them.
+json expected_trace(
+    const json& record,
+    size_t rank,
+    int64_t world,
+    std::map<std::string, int64_t>& deviations) {
+  auto trace = record.at("out").at(rank);
+  const std::string mode = record.at("mode");
+  if (trace.is_object()) {
+    EXPECT_TRUE(record.at("drop_last").get<bool>());
+    ++deviations["dispatch-nothing"];
+    return json::array();
+  }
+  const auto& first = record.at("out").at(0);
+  for (size_t i = 0; i < trace.size(); ++i) {
+    if (trace[i].at("b").empty() && mode.find("dispatch") != mode.npos) {
+      // One sample for more than two processes.
+      trace[i]["b"] = first.at(0).at("b");
+      ++deviations["dispatch-small-first"];
+    }
+    if (mode == "iter_shard" && trace[i].at("end") &&
+        !record.at("drop_last")) {
+      const int64_t step = record.at("bs").get<int64_t>() *
+          (record.at("split") ? 1 : world);
+      trace[i]["rem"] = record.at("n").get<int64_t>() % step;
+      ++deviations["iterable-remainder"];
+    }
+  }
+  return trace;
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(recorded_loaders) {
   const bool split = flag("TEST_SPLIT_BATCHES");
-  Accelerator accelerator(options_of_run());
-  const auto rank = accelerator.state().process_index();
+  const auto mode = text("TEST_MODE");
+  AcceleratorOptions options;
+  options.split_batches(split);
+  if (mode == "dispatch" || mode == "iter_shard") {
+    options.dispatch_batches(mode == "dispatch");
+  }
+  Accelerator accelerator(options);
+  const auto world = accelerator.num_processes();
+  std::map<std::string, int64_t> deviations;
   int64_t compared = 0;
-  for (const auto& record : golden("mp2.json").at("loaders")) {
-    if (record.at("mode") != "shard" || record.at("split") != split ||
-        record.contains("error")) {
+  for (const auto& record :
+       golden("mp" + std::to_string(world) + ".json").at("loaders")) {
+    if (record.at("mode") != mode || record.at("split") != split) {
       continue;
     }
     SCOPED_TRACE(record.dump());
     ++compared;
-    const auto trace = trace_of(
-        record.at("n"),
-        DataLoaderOptions(record.at("bs").get<size_t>())
-            .drop_last(record.at("drop_last").get<bool>()));
-    EXPECT_EQ(trace, record.at("out").at(rank));
+    const bool stream = mode.rfind("iter_", 0) == 0;
+    const auto trace = [&](size_t workers) {
+      const auto loading =
+          DataLoaderOptions(record.at("bs").get<size_t>())
+              .drop_last(record.at("drop_last").get<bool>())
+              .workers(workers);
+      return stream ? trace_of_stream(record.at("n"), loading)
+                    : trace_of(record.at("n"), loading);
+    };
+    if (record.contains("error")) {
+      EXPECT_THROW(trace(0), c10::Error);
+      continue;
+    }
+    const auto expected = expected_trace(
+        record,
+        static_cast<size_t>(accelerator.process_index()),
+        world,
+        deviations);
+    EXPECT_EQ(trace(0), expected);
+    // Workers must not change anything; they are slow to start.
+    if (record.at("n") == 7 && !split) {
+      EXPECT_EQ(trace(stream ? 1 : 2), expected);
+    }
   }
   EXPECT_GT(compared, 0);
+  if (accel::test::own_golden_files()) {
+    accelerator.print(json(deviations).dump());
+  }
 }
 
 TEST(DataLoader, TellsEndAndRemainderAsAccelerateDoes) {
-  for (const bool split : {false, true}) {
-    accel::test::run_and_expect_success(
-        "loader_flags", 2, run_options(split, /*even=*/true));
+  std::map<std::string, int64_t> deviations;
+  for (const auto& name : accel::test::golden_files("mp", ".json")) {
+    std::set<std::pair<std::string, bool>> kinds;
+    for (const auto& record : golden(name).at("loaders")) {
+      kinds.emplace(record.at("mode"), record.at("split"));
+    }
+    for (const auto& [mode, split] : kinds) {
+      auto options = run_options(split, /*even=*/true);
+      options.environment["TEST_MODE"] = mode;
+      const auto results = accel::test::run_and_expect_success(
+          "recorded_loaders", golden(name).at("P"), options);
+      if (accel::test::own_golden_files()) {
+        const auto& output = results.at(0).output;
+        const auto begin = output.find('{');
+        ASSERT_NE(begin, output.npos) << output;
+        const auto counted =
+            json::parse(output.substr(begin, output.find('}') - begin + 1));
+        for (const auto& [id, count] : counted.items()) {
+          deviations[id] += count.get<int64_t>();
+        }
+      }
+    }
+  }
+  for (const auto& [id, count] : deviations) {
+    EXPECT_EQ(count, accel::test::deviation(id).at("cases")) << id;
   }
 }

@@ -78,16 +78,16 @@ ACCEL_RANK_FUNCTION(follows_recorded_operations) {
     expect_equal(accelerator.reduce(input, reduction), own.at("output"));
     ++compared;
   }
-  EXPECT_EQ(deviations, accel::test::deviation("reduce-none").at("cases"));
-  EXPECT_GE(compared, 15);
+  if (accel::test::own_golden_files()) {
+    EXPECT_EQ(deviations, accel::test::deviation("reduce-none").at("cases"));
+    EXPECT_GE(compared, 15);
+  }
+  EXPECT_GT(compared, 0);
 }
 
-TEST(Operations, AsRecordedOn1Process) {
-  accel::test::run_and_expect_success("follows_recorded_operations", 1);
-}
-TEST(Operations, AsRecordedOn2Processes) {
-  accel::test::run_and_expect_success("follows_recorded_operations", 2);
-}
-TEST(Operations, AsRecordedOn3Processes) {
-  accel::test::run_and_expect_success("follows_recorded_operations", 3);
+TEST(Operations, AsRecorded) {
+  for (const auto& name : accel::test::golden_files("operations_", "p.json")) {
+    accel::test::run_and_expect_success(
+        "follows_recorded_operations", golden(name).at("num_processes"));
+  }
 }

@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,18 @@ using nlohmann::json;
 double number_of(const json& value) {
   return value.is_string() ? std::stod(value.get<std::string>())
                            : value.get<double>();
+}
+
+/// The records of all files, whatever their number of processes.
+json recorded(const std::string& what) {
+  auto all = json::array();
+  for (const auto& name : accel::test::golden_files("mp", ".json")) {
+    for (const auto& record : golden(name).at(what)) {
+      all.push_back(record);
+    }
+  }
+  EXPECT_FALSE(all.empty());
+  return all;
 }
 
 struct Count : torch::data::datasets::BatchDataset<Count, std::vector<size_t>> {
@@ -85,7 +98,7 @@ TEST(RecordedGradScaler, ScalesSkipsAndSteps) {
 }
 
 TEST(RecordedGradScaler, StateDict) {
-  for (const auto& record : golden("mp2.json").at("scaler")) {
+  for (const auto& record : recorded("scaler")) {
     GradScaler scaler(GradScalerOptions()
                           .init_scale(record.at("init"))
                           .growth_factor(record.at("growth"))
@@ -119,7 +132,7 @@ TEST(RecordedGradScaler, StateDict) {
 }
 
 TEST(RecordedAccumulation, WindowsBeginAndEnd) {
-  for (const auto& record : golden("mp2.json").at("accumulate")) {
+  for (const auto& record : recorded("accumulate")) {
     SCOPED_TRACE(record.dump());
     accel::Accelerator accelerator(
         AcceleratorOptions()
@@ -143,7 +156,7 @@ TEST(RecordedAccumulation, WindowsBeginAndEnd) {
 }
 
 TEST(RecordedOrders, SeedableRandomSampler) {
-  for (const auto& record : golden("mp2.json").at("seedable")) {
+  for (const auto& record : recorded("seedable")) {
     SCOPED_TRACE(record.dump());
     const size_t size = record.at("n");
     auto loader = accel::data::make_data_loader(
@@ -159,6 +172,35 @@ TEST(RecordedOrders, SeedableRandomSampler) {
         order.insert(order.end(), batch.begin(), batch.end());
       }
       EXPECT_EQ(order, expected.get<std::vector<size_t>>());
+    }
+  }
+}
+
+TEST(RecordedSplits, BetweenProcesses) {
+  for (const auto& name : accel::test::golden_files("mp", ".json")) {
+    const int64_t world = golden(name).at("P");
+    for (const auto& record : golden(name).at("split_between")) {
+      SCOPED_TRACE(record.dump());
+      std::vector<int64_t> list(record.at("n").get<size_t>());
+      std::iota(list.begin(), list.end(), 0);
+      for (int64_t rank = 0; rank < world; ++rank) {
+        const auto expected =
+            record.at("out").at(rank).get<std::vector<int64_t>>();
+        if (record.at("kind") == "list") {
+          EXPECT_EQ(
+              accel::split_between_processes(
+                  list, rank, world, record.at("pad")),
+              expected);
+        } else {
+          ASSERT_EQ(record.at("kind"), "tensor");
+          EXPECT_TRUE(accel::split_between_processes(
+                          torch::tensor(list, torch::kLong),
+                          rank,
+                          world,
+                          record.at("pad"))
+                          .equal(torch::tensor(expected, torch::kLong)));
+        }
+      }
     }
   }
 }

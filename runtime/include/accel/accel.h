@@ -12,5 +12,7 @@
 #include <accel/optim/scheduler.h>
 #include <accel/options.h>
 #include <accel/state.h>
+#include <accel/utils/tensors.h>
+#include <accel/version.h>
 
 #include <tuple>

@@ -12,8 +12,10 @@
 #include <accel/operations.h>
 #include <accel/options.h>
 #include <accel/process_first.h>
+#include <accel/profile.h>
 #include <accel/state.h>
 #include <accel/utils/split.h>
+#include <accel/version.h>
 
 #include <torch/serialize.h>
 #include <torch/types.h>
@@ -51,7 +53,8 @@ class ACCEL_API Accelerator {
   /// Throws `c10::Error` where the environment is incomplete, the others cannot
   /// be reached or have other options, and where an Accelerator with other
   /// options exists; with the same options the two share everything.
-  explicit Accelerator(const AcceleratorOptions& options = {});
+  explicit Accelerator(const AcceleratorOptions& options = {})
+      : Accelerator(detail::built_with<AcceleratorOptions>(), options) {}
 
   /// The last one waits a bounded time for the other processes and ends the
   /// connections; while an exception is on its way, it cuts them at once, so
@@ -94,6 +97,13 @@ class ACCEL_API Accelerator {
   MixedPrecision mixed_precision() const {
     return state().mixed_precision();
   }
+
+  /// What is in force, for people: the processes, and each option with its
+  /// value and who has said so. With `ACCEL_PRINT_PLAN=1` in the environment
+  /// process 0 writes it to standard error when the Accelerator is made.
+  ///
+  ///     accelerator.print(accelerator.plan());
+  std::string plan() const;
 
   /// Returns when every process has called it. Collective.
   void wait_for_everyone() const;
@@ -214,6 +224,24 @@ class ACCEL_API Accelerator {
     return {};
   }
 
+  /// Without `even_batches` the processes get different numbers of batches, and
+  /// those that have more would wait for ever for those that have run out. In
+  /// loops that begin while the guard lives, a process that has run out goes on
+  /// with two samples that do not count (`backward` adds nothing for them, and
+  /// `gather_for_metrics` and `reduce_for_metrics` leave them out), so that
+  /// optimizers and schedulers stay alike; gradients are divided by the number
+  /// of all processes, as torch's `Join` does.
+  ///
+  /// `even_batches` overrides the option while the guard lives. Does nothing
+  /// with `even_batches`, with one process, and in `match_single_device`, which
+  /// shares batches of any size. Not collective; every process must call it.
+  ///
+  ///     auto join = accelerator.join_uneven_inputs(/*even_batches=*/false);
+  [[nodiscard]] JoinUnevenGuard join_uneven_inputs(
+      std::optional<bool> even_batches = std::nullopt) {
+    return JoinUnevenGuard(even_batches);
+  }
+
   /// Whether this micro-step averages gradients and steps the optimizer.
   bool sync_gradients() const;
 
@@ -286,6 +314,17 @@ class ACCEL_API Accelerator {
   /// Mixed precision outside of an accumulation step (evaluation). Does nothing
   /// without mixed precision.
   [[nodiscard]] AutocastGuard autocast() const;
+  /// The same with other options than `AcceleratorOptions::autocast`; with
+  /// `enabled(false)` also inside of a training step: for parts of a model that
+  /// need full precision.
+  [[nodiscard]] AutocastGuard autocast(const AutocastOptions& options) const;
+
+  /// Records what the process does, for chrome://tracing or Perfetto, until what
+  /// it returns is stopped or destroyed; docs/profiling.md. Collective, and so
+  /// is the end.
+  [[nodiscard]] Profile profile(const ProfileOptions& options = {}) const {
+    return Profile(options);
+  }
 
   // ---- Batches that no loader makes.
 
@@ -511,11 +550,15 @@ class ACCEL_API Accelerator {
     });
   }
 
-  /// The value with its tensors on `device()`; not collective.
+  /// The value with its tensors on `device()`; not collective. `non_blocking`:
+  /// as the option of that name where it is not given.
   template <typename T>
-  T send_to_device(const T& value, bool non_blocking = false) const {
+  T send_to_device(
+      const T& value,
+      std::optional<bool> non_blocking = std::nullopt) const {
     return map_tensors(value, [&](const torch::Tensor& t) {
-      return t.to(device(), non_blocking);
+      return t.to(
+          device(), non_blocking.value_or(state().options().non_blocking));
     });
   }
 
@@ -697,6 +740,12 @@ class ACCEL_API Accelerator {
   }
 
  private:
+  /// Compares the program's headers with the library before it looks at what
+  /// they describe.
+  Accelerator(
+      const detail::BuiltWith& program,
+      const AcceleratorOptions& options);
+
   template <size_t N>
   static auto as_tuple(const std::vector<torch::Tensor>& tensors) {
     return as_tuple(tensors, std::make_index_sequence<N>());
@@ -764,6 +813,7 @@ class ACCEL_API Accelerator {
     int64_t total_limit;
     std::string project_dir;
   } naming_;
+  std::vector<OptionInForce> options_in_force_;
   int exceptions_at_start_;
   bool trigger_ = false;
 };

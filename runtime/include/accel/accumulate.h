@@ -22,6 +22,21 @@ class ACCEL_API LoopBodyGuard {
   GradientState::Body body_;
 };
 
+/// What `Accelerator::join_uneven_inputs` has set is in force while it lives.
+class ACCEL_API JoinUnevenGuard {
+ public:
+  JoinUnevenGuard(JoinUnevenGuard&& other) noexcept;
+  JoinUnevenGuard& operator=(JoinUnevenGuard&&) = delete;
+  ~JoinUnevenGuard();
+
+ private:
+  friend class Accelerator;
+  explicit JoinUnevenGuard(std::optional<bool> even_batches);
+
+  bool active_ = true;
+  std::optional<GradientState::JoinUneven> before_;
+};
+
 /// One micro-step: from `Accelerator::accumulate` to the end of the loop body.
 ///
 /// It decides whether gradients are synchronised and the optimizer steps in

@@ -21,6 +21,11 @@ struct DataLoaderState {
   int64_t remainder = -1;
   /// Rows of the batch that was handed out last (`match_single_device` only).
   std::optional<BatchShare> share;
+  /// In the step of that batch the processes have different numbers of samples,
+  /// and those that have run out hold rows that do not count
+  /// (`join_uneven_inputs` only).
+  bool uneven = false;
+  bool ghost = false;
   /// Batches that this pass has handed out.
   int64_t batches = 0;
   /// The loop body that worked on the last one has ended: the loop goes on, or
@@ -50,6 +55,16 @@ class ACCEL_API GradientState {
   bool sync_each_batch = false;
   /// Micro-steps since the last window ended.
   int64_t step = 0;
+
+  /// What `join_uneven_inputs` has set, while its guard lives.
+  struct JoinUneven {
+    std::optional<bool> even_batches;
+  };
+  std::optional<JoinUneven> join_uneven;
+
+  /// The active loader's `uneven` and `ghost`; false outside of any loader.
+  bool uneven() const;
+  bool ghost() const;
 
   /// True inside the body of the active loader's last batch; false outside of
   /// any loader.

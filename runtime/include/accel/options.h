@@ -1,5 +1,6 @@
 #pragma once
 
+#include <accel/autocast.h>
 #include <accel/export.h>
 #include <accel/grad_scaler.h>
 #include <accel/tracking/tracker_set.h>
@@ -20,6 +21,22 @@ enum class MixedPrecision { kNo, kFP16, kBF16, kFP8 };
 
 /// "no", "fp16", "bf16" or "fp8".
 ACCEL_API const char* to_string(MixedPrecision precision);
+
+/// In which precision gradients travel between the processes. Counterpart of
+/// Accelerate's `comm_hook` of `DistributedDataParallelKwargs`. (Its PowerSGD is
+/// Python code that LibTorch does not have.)
+enum class CommHook {
+  /// In their own.
+  kNo,
+  /// Half the bytes of float32; every process's gradient is divided by their
+  /// number, rounded, and then summed, as torch's `fp16_compress_hook` and
+  /// `bf16_compress_hook` do. Large gradients overflow in fp16.
+  kFP16,
+  kBF16,
+};
+
+/// "no", "fp16" or "bf16".
+ACCEL_API const char* to_string(CommHook hook);
 
 /// What a program asks for; `ResolvedOptions` is what it gets after the
 /// environment has been looked at.
@@ -45,6 +62,21 @@ class AcceleratorOptions {
   /// How the gradient scaler of fp16 begins and grows.
   TORCH_ARG(GradScalerOptions, grad_scaler);
 
+  /// Mixed precision in training steps and where `autocast` is given nothing.
+  TORCH_ARG(AutocastOptions, autocast);
+
+  /// How gradients travel. Not with `match_single_device`, where they would not
+  /// be those of one device.
+  TORCH_ARG(CommHook, comm_hook) = CommHook::kNo;
+
+  /// Gradients are averaged in messages of about this size, in units of 2^20
+  /// bytes, each as soon as it is complete.
+  TORCH_ARG(double, bucket_cap_mb) = 25;
+
+  /// (Without `match_single_device`.) Buffers, such as running means, become
+  /// process 0's after each step that averages gradients.
+  TORCH_ARG(bool, broadcast_buffers) = true;
+
   /// Stay on the CPU even where there is a GPU; also `ACCELERATE_USE_CPU`.
   TORCH_ARG(bool, cpu) = false;
 
@@ -58,6 +90,15 @@ class AcceleratorOptions {
   /// (Without `match_single_device`.) Every process gets the same number of
   /// equally large batches; the last ones are filled from the beginning.
   TORCH_ARG(bool, even_batches) = true;
+
+  /// Process 0 reads the batches and sends each process its part. Empty: for
+  /// data sets that decide themselves what comes next (`ChunkDataset`,
+  /// `StatefulDataset`, streams), and not where a sampler does.
+  TORCH_ARG(std::optional<bool>, dispatch_batches) = std::nullopt;
+
+  /// What `send_to_device` does where it is not told: copies to a GPU do not
+  /// wait (they need pinned memory for that).
+  TORCH_ARG(bool, non_blocking) = false;
 
   /// Schedulers step only when the optimizer did.
   TORCH_ARG(bool, step_scheduler_with_optimizer) = true;
@@ -100,10 +141,16 @@ struct ResolvedOptions {
   MixedPrecision mixed_precision = MixedPrecision::kNo;
   int64_t gradient_accumulation_steps = 1;
   GradScalerOptions grad_scaler;
+  AutocastOptions autocast;
+  CommHook comm_hook = CommHook::kNo;
+  double bucket_cap_mb = 25;
+  bool broadcast_buffers = true;
   bool cpu = false;
   bool device_placement = true;
   bool split_batches = false;
   bool even_batches = true;
+  std::optional<bool> dispatch_batches;
+  bool non_blocking = false;
   bool step_scheduler_with_optimizer = true;
   bool sync_with_dataloader = true;
   bool adjust_scheduler = false;
@@ -118,6 +165,20 @@ struct ResolvedOptions {
 
 /// "match_single_device=true, mixed_precision=no, …", for messages.
 ACCEL_API std::string to_string(const ResolvedOptions& options);
+
+/// An option, its value, and who has said so.
+struct OptionInForce {
+  std::string name;
+  std::string value;
+  /// "default", "argument", or "environment" and the variable.
+  std::string source;
+};
+
+/// All options as they are in force, in the order of `AcceleratorOptions`. An
+/// option that was given its default counts as not given. Throws as `resolve`
+/// does.
+ACCEL_API std::vector<OptionInForce> options_in_force(
+    const AcceleratorOptions& options);
 
 /// Looks at the environment. Throws `c10::Error` where a variable or an option
 /// has a value that cannot be honoured.

@@ -7,6 +7,7 @@
 #include <accel/optim/optimizer.h>
 #include <accel/optim/schedulers/control.h>
 
+#include "core/environment.h"
 #include "core/optimizers.h"
 #include "core/runtime.h"
 
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iostream>
 
 namespace accel {
 namespace {
@@ -43,7 +45,10 @@ std::unique_ptr<TrackerSet> make_trackers(
 }
 
 /// Throws for what cannot be recorded before the processes meet.
-const AcceleratorOptions& checked(const AcceleratorOptions& options) {
+const AcceleratorOptions& checked(
+    const detail::BuiltWith& program,
+    const AcceleratorOptions& options) {
+  detail::check_built_with(program);
   make_trackers(options, /*main_process=*/false);
   TORCH_CHECK(
       !options.automatic_checkpoint_naming() || !options.project_dir().empty(),
@@ -59,15 +64,57 @@ const AcceleratorOptions& checked(const AcceleratorOptions& options) {
 
 } // namespace
 
-Accelerator::Accelerator(const AcceleratorOptions& options)
-    : runtime_(detail::Runtime::share(resolve(checked(options)))),
+void detail::check_built_with(const BuiltWith& program) {
+  constexpr auto library = built_with<AcceleratorOptions>();
+  const auto describe = [](const BuiltWith& built) {
+    return c10::str(
+        "accel ",
+        built.version[0],
+        ".",
+        built.version[1],
+        ".",
+        built.version[2],
+        " and LibTorch ",
+        built.torch_version[0],
+        ".",
+        built.torch_version[1]);
+  };
+  TORCH_CHECK(
+      std::equal(
+          std::begin(program.version),
+          std::end(program.version),
+          library.version) &&
+          std::equal(
+              std::begin(program.torch_version),
+              std::end(program.torch_version),
+              library.torch_version) &&
+          program.options_size == library.options_size,
+      "accel: the program was compiled with the headers of ",
+      describe(program),
+      ", but libaccel was built as ",
+      describe(library),
+      program.options_size == library.options_size
+          ? ""
+          : ", and they differ in AcceleratorOptions",
+      ". Compile the program again, with the headers of this library.");
+}
+
+Accelerator::Accelerator(
+    const detail::BuiltWith& program,
+    const AcceleratorOptions& options)
+    : runtime_(detail::Runtime::share(resolve(checked(program, options)))),
       trackers_(make_trackers(options, is_main_process())),
       naming_{
           options.automatic_checkpoint_naming(),
           options.total_limit(),
           options.project_dir()},
+      options_in_force_(options_in_force(options)),
       exceptions_at_start_(std::uncaught_exceptions()) {
   accelerators.push_back(this);
+  if (is_main_process() &&
+      detail::get_environment_flag("ACCEL_PRINT_PLAN").value_or(false)) {
+    std::cerr << plan() << std::flush;
+  }
 }
 
 Accelerator::~Accelerator() {
@@ -202,6 +249,20 @@ LoopBodyGuard::~LoopBodyGuard() {
   }
 }
 
+JoinUnevenGuard::JoinUnevenGuard(std::optional<bool> even_batches)
+    : before_(GradientState::get().join_uneven) {
+  GradientState::get().join_uneven = GradientState::JoinUneven{even_batches};
+}
+
+JoinUnevenGuard::JoinUnevenGuard(JoinUnevenGuard&& other) noexcept
+    : active_(std::exchange(other.active_, false)), before_(other.before_) {}
+
+JoinUnevenGuard::~JoinUnevenGuard() {
+  if (active_) {
+    GradientState::get().join_uneven = before_;
+  }
+}
+
 AccumulateGuard::AccumulateGuard(AutocastGuard autocast)
     : autocast_(std::move(autocast)),
       body_(GradientState::get().begin_body()) {}
@@ -245,7 +306,8 @@ void Accelerator::backward(
         ? processes
         : share->weight() * processes;
   }
-  runtime_->backward(loss, weight, share && share->ghost(), options);
+  const bool ghost = share ? share->ghost() : GradientState::get().ghost();
+  runtime_->backward(loss, weight, ghost, options);
 }
 
 void Accelerator::backward(
@@ -268,7 +330,8 @@ void Accelerator::backward(
     return;
   }
   const auto share = runtime_->share_for("backward");
-  const double own = share && share->ghost() ? 0 : weight;
+  const bool ghost = share ? share->ghost() : GradientState::get().ghost();
+  const double own = ghost ? 0 : weight;
   auto total = torch::full({1}, own, torch::kDouble);
   runtime_->communicator().all_reduce(total);
   const double sum = total.item<double>();

@@ -9,13 +9,17 @@ namespace accel {
 AutocastGuard::AutocastGuard(
     c10::DeviceType device,
     c10::ScalarType dtype,
-    bool enabled)
+    bool enabled,
+    std::optional<bool> cache_enabled)
     : active_(true),
       device_(device),
       previous_enabled_(at::autocast::is_autocast_enabled(device)),
-      previous_dtype_(at::autocast::get_autocast_dtype(device)) {
+      previous_dtype_(at::autocast::get_autocast_dtype(device)),
+      previous_cache_(at::autocast::is_autocast_cache_enabled()) {
   at::autocast::set_autocast_enabled(device, enabled);
   at::autocast::set_autocast_dtype(device, dtype);
+  at::autocast::set_autocast_cache_enabled(
+      cache_enabled.value_or(previous_cache_));
   at::autocast::increment_nesting();
 }
 
@@ -23,7 +27,8 @@ AutocastGuard::AutocastGuard(AutocastGuard&& other) noexcept
     : active_(std::exchange(other.active_, false)),
       device_(other.device_),
       previous_enabled_(other.previous_enabled_),
-      previous_dtype_(other.previous_dtype_) {}
+      previous_dtype_(other.previous_dtype_),
+      previous_cache_(other.previous_cache_) {}
 
 AutocastGuard::~AutocastGuard() {
   if (!active_) {
@@ -36,6 +41,7 @@ AutocastGuard::~AutocastGuard() {
   }
   at::autocast::set_autocast_enabled(device_, previous_enabled_);
   at::autocast::set_autocast_dtype(device_, previous_dtype_);
+  at::autocast::set_autocast_cache_enabled(previous_cache_);
 }
 
 } // namespace accel

@@ -112,14 +112,19 @@ void Accelerator::clip_grad_value_(
 }
 
 AutocastGuard Accelerator::autocast() const {
-  switch (mixed_precision()) {
-    case MixedPrecision::kFP16:
-      return {device().type(), torch::kHalf};
-    case MixedPrecision::kBF16:
-      return {device().type(), torch::kBFloat16};
-    default:
-      return {};
+  return autocast(state().options().autocast);
+}
+
+AutocastGuard Accelerator::autocast(const AutocastOptions& options) const {
+  if (mixed_precision() == MixedPrecision::kNo) {
+    return {};
   }
+  return AutocastGuard(
+      device().type(),
+      mixed_precision() == MixedPrecision::kFP16 ? torch::kHalf
+                                                 : torch::kBFloat16,
+      options.enabled(),
+      options.cache_enabled());
 }
 
 } // namespace accel

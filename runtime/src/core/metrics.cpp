@@ -132,6 +132,27 @@ at::Tensor gather_parts(
   return at::cat(parts);
 }
 
+/// The first `counting` rows of each process, which may have different numbers
+/// of them.
+at::Tensor gather_counting(
+    Communicator& communicator,
+    const at::Tensor& tensor,
+    int64_t counting) {
+  const at::NoGradGuard no_grad;
+  const auto counts = check_alike(
+      "gather_for_metrics", communicator, {tensor}, /*first_dim=*/1, counting);
+  const int64_t most = *std::max_element(counts.begin(), counts.end());
+  auto sizes = tensor.sizes().vec();
+  sizes[0] = most;
+  auto padded = at::zeros(sizes, tensor.options());
+  padded.narrow(0, 0, counting).copy_(tensor.detach().narrow(0, 0, counting));
+  auto parts = communicator.all_gather(padded);
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    parts[rank] = parts[rank].narrow(0, 0, counts[rank]);
+  }
+  return at::cat(parts);
+}
+
 } // namespace
 
 at::Tensor detail::Runtime::reduce_for_metrics(
@@ -158,12 +179,25 @@ at::Tensor detail::Runtime::reduce_for_metrics(
   auto value =
       tensor.detach().to(integral ? at::kLong : at::kDouble, false, true)
           .contiguous();
-  if (share && share->ghost()) {
+  const auto& gradient_state = GradientState::get();
+  const bool uneven = !share && gradient_state.uneven();
+  double weight =
+      share ? share->weight() : 1.0 / static_cast<double>(state_->num_processes());
+  if (uneven) {
+    const auto counting = check_alike(
+        "reduce_for_metrics",
+        communicator(),
+        {tensor},
+        0,
+        gradient_state.ghost() ? 0 : 1);
+    weight = 1.0 /
+        static_cast<double>(
+            std::count(counting.begin(), counting.end(), int64_t{1}));
+  }
+  if (share ? share->ghost() : gradient_state.ghost()) {
     value.zero_(); // not multiplied: a row that does not count may give NaN
   } else if (mean) {
-    value.mul_(
-        share ? share->weight()
-              : 1.0 / static_cast<double>(state_->num_processes()));
+    value.mul_(weight);
   }
   if (value.numel() == 1) {
     sum_one(communicator(), tensor, value);
@@ -249,6 +283,14 @@ std::vector<torch::Tensor> Accelerator::gather_rows(
   }
   auto& communicator = runtime_->communicator();
   std::vector<torch::Tensor> result;
+  if (!share && gradient_state.uneven()) {
+    for (const auto& tensor : tensors) {
+      const auto rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+      result.push_back(gather_counting(
+          communicator, rows, gradient_state.ghost() ? 0 : rows.size(0)));
+    }
+    return result;
+  }
   if (!share) {
     check_alike("gather_for_metrics", communicator, tensors, 0);
     const int64_t remainder =

@@ -35,10 +35,17 @@ auto tie(const ResolvedOptions& options) {
       options.mixed_precision,
       options.gradient_accumulation_steps,
       options.grad_scaler,
+      options.autocast.enabled(),
+      options.autocast.cache_enabled(),
+      options.comm_hook,
+      options.bucket_cap_mb,
+      options.broadcast_buffers,
       options.cpu,
       options.device_placement,
       options.split_batches,
       options.even_batches,
+      options.dispatch_batches,
+      options.non_blocking,
       options.step_scheduler_with_optimizer,
       options.sync_with_dataloader,
       options.adjust_scheduler,
@@ -62,6 +69,18 @@ const char* to_string(MixedPrecision precision) {
   return "unknown";
 }
 
+const char* to_string(CommHook hook) {
+  switch (hook) {
+    case CommHook::kNo:
+      return "no";
+    case CommHook::kFP16:
+      return "fp16";
+    case CommHook::kBF16:
+      return "bf16";
+  }
+  return "unknown";
+}
+
 bool ResolvedOptions::operator==(const ResolvedOptions& other) const {
   return tie(*this) == tie(other);
 }
@@ -72,10 +91,18 @@ std::string to_string(const ResolvedOptions& options) {
       << "match_single_device=" << options.match_single_device
       << ", mixed_precision=" << to_string(options.mixed_precision)
       << ", gradient_accumulation_steps="
-      << options.gradient_accumulation_steps << ", cpu=" << options.cpu
+      << options.gradient_accumulation_steps
+      << ", comm_hook=" << to_string(options.comm_hook)
+      << ", bucket_cap_mb=" << options.bucket_cap_mb
+      << ", broadcast_buffers=" << options.broadcast_buffers << ", cpu=" << options.cpu
       << ", device_placement=" << options.device_placement
       << ", split_batches=" << options.split_batches
       << ", even_batches=" << options.even_batches
+      << ", dispatch_batches="
+      << (options.dispatch_batches
+              ? (*options.dispatch_batches ? "true" : "false")
+              : "automatic")
+      << ", non_blocking=" << options.non_blocking
       << ", step_scheduler_with_optimizer="
       << options.step_scheduler_with_optimizer
       << ", sync_with_dataloader=" << options.sync_with_dataloader
@@ -104,11 +131,17 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
           std::numeric_limits<int32_t>::max())
           .value_or(options.gradient_accumulation_steps());
   resolved.grad_scaler = options.grad_scaler();
+  resolved.autocast = options.autocast();
+  resolved.comm_hook = options.comm_hook();
+  resolved.bucket_cap_mb = options.bucket_cap_mb();
+  resolved.broadcast_buffers = options.broadcast_buffers();
   resolved.cpu = options.cpu() ||
       detail::get_environment_flag("ACCELERATE_USE_CPU").value_or(false);
   resolved.device_placement = options.device_placement();
   resolved.split_batches = options.split_batches();
   resolved.even_batches = options.even_batches();
+  resolved.dispatch_batches = options.dispatch_batches();
+  resolved.non_blocking = options.non_blocking();
   resolved.step_scheduler_with_optimizer =
       options.step_scheduler_with_optimizer();
   resolved.sync_with_dataloader = options.sync_with_dataloader();
@@ -140,6 +173,18 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
       resolved.mixed_precision != MixedPrecision::kFP8,
       "accel: mixed_precision is fp8, which this build does not support. Use "
       "bf16, fp16 (on a GPU) or no.");
+  TORCH_CHECK(
+      resolved.comm_hook == CommHook::kNo || !resolved.match_single_device,
+      "accel: comm_hook is ",
+      to_string(resolved.comm_hook),
+      " and match_single_device is true, but gradients that are rounded on "
+      "their way are not those of one device. Leave one of the two out.");
+  TORCH_CHECK(
+      std::isfinite(resolved.bucket_cap_mb) && resolved.bucket_cap_mb > 0 &&
+          resolved.bucket_cap_mb <= 1 << 20,
+      "accel: bucket_cap_mb is ",
+      resolved.bucket_cap_mb,
+      "; it must be positive, and at most 2^20.");
   TORCH_CHECK(
       resolved.timeout.count() > 0,
       "accel: timeout is ",

@@ -8,6 +8,7 @@
 #include <torch/cuda.h>
 
 #include <atomic>
+#include <cmath>
 
 namespace accel {
 namespace {
@@ -100,8 +101,17 @@ Runtime::Runtime(const ResolvedOptions& options) {
   gradient_state.sync_with_dataloader = options.sync_with_dataloader;
   gradient_state.adjust_scheduler = options.adjust_scheduler;
   gradient_state.sync_each_batch = options.sync_each_batch;
+  ReducerOptions reducer;
+  reducer.bucket_bytes = static_cast<int64_t>(
+      std::ceil(options.bucket_cap_mb * static_cast<double>(1 << 20)));
+  if (options.comm_hook != CommHook::kNo) {
+    reducer.compression =
+        options.comm_hook == CommHook::kFP16 ? at::kHalf : at::kBFloat16;
+  }
   reducer_ = std::make_unique<Reducer>(
-      communicator(Channel::kMain), communicator(Channel::kGradients));
+      communicator(Channel::kMain),
+      communicator(Channel::kGradients),
+      reducer);
   if (options.mixed_precision == MixedPrecision::kFP16) {
     scaler_ = std::make_unique<GradScaler>(options.grad_scaler);
   }
@@ -124,8 +134,14 @@ void Runtime::check_options_agree() {
        options.gradient_accumulation_steps,
        static_cast<int64_t>(options.split_batches),
        static_cast<int64_t>(options.even_batches),
+       options.dispatch_batches
+           ? static_cast<int64_t>(*options.dispatch_batches)
+           : int64_t{-1},
        static_cast<int64_t>(options.sync_with_dataloader),
        static_cast<int64_t>(options.sync_each_batch),
+       static_cast<int64_t>(options.comm_hook),
+       static_cast<int64_t>(std::ceil(options.bucket_cap_mb * 1024)),
+       static_cast<int64_t>(options.broadcast_buffers),
        static_cast<int64_t>(state_->device().type())},
       at::kLong);
   const auto all = communicator(Channel::kMain).all_gather(mine);

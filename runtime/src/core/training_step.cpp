@@ -67,7 +67,8 @@ void Runtime::run_backward(const std::function<void()>& run, bool ghost) {
     plan.held_scale = static_cast<double>(state.num_steps) / window_;
   }
   reducer_->backward(plan, run);
-  if (plan.synchronize && !state_->match_single_device()) {
+  if (plan.synchronize && !state_->match_single_device() &&
+      state_->options().broadcast_buffers) {
     broadcast_buffers();
   }
 }

@@ -72,6 +72,14 @@ void synchronize_generators() {
   }
 }
 
+void follow_main_process_generator() {
+  const auto own = get_state();
+  const auto state = main_process_state(own);
+  if (!at::equal(own, state)) {
+    set_state(state);
+  }
+}
+
 MainProcessGenerator::MainProcessGenerator() {
   const auto own = get_state();
   const auto state = main_process_state(own);

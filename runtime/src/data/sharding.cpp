@@ -1,6 +1,7 @@
 #include <accel/data/sharding.h>
 #include <accel/data/whole_batch.h>
 #include <accel/detail/communicator.h>
+#include <accel/gradient_state.h>
 
 #include "core/runtime.h"
 
@@ -22,6 +23,11 @@ data::ShardingOptions sharding_options() {
     sharding.match_single_device = state.match_single_device();
     sharding.split_batches = state.options().split_batches;
     sharding.even_batches = state.options().even_batches;
+    sharding.dispatch_batches = state.options().dispatch_batches;
+    if (const auto& joined = GradientState::get().join_uneven) {
+      sharding.even_batches = joined->even_batches.value_or(sharding.even_batches);
+      sharding.join_uneven = !sharding.even_batches;
+    }
   }
   return sharding;
 }

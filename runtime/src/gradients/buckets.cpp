@@ -99,7 +99,9 @@ bool Bucket::touched() const {
       });
 }
 
-void Bucket::launch(Communicator& communicator) {
+void Bucket::launch(
+    Communicator& communicator,
+    std::optional<at::ScalarType> compression) {
   const at::NoGradGuard no_grad;
   std::vector<float> flags;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -120,14 +122,29 @@ void Bucket::launch(Communicator& communicator) {
   }
   flags_.copy_(at::tensor(flags));
   launched_ = true;
-  waiter_ = communicator.all_reduce_async(flat_);
+  if (compression &&
+      c10::elementSize(*compression) < static_cast<size_t>(flat_.element_size())) {
+    // Divided before they are rounded: the sum must stay in range.
+    compressed_ = flat_.to(*compression);
+    compressed_.narrow(0, 0, flat_.numel() - flags_.numel())
+        .div_(communicator.size());
+    waiter_ = communicator.all_reduce_async(compressed_);
+  } else {
+    waiter_ = communicator.all_reduce_async(flat_);
+  }
 }
 
 void Bucket::finish(Communicator& communicator) {
   const at::NoGradGuard no_grad;
+  const bool divided = compressed_.defined();
   std::exchange(waiter_, nullptr)();
+  if (compressed_.defined()) {
+    flat_.copy_(std::exchange(compressed_, at::Tensor()));
+  }
   const auto used = flags_.to(at::kCPU, at::kFloat, false, true);
-  flat_.div_(communicator.size());
+  if (!divided) {
+    flat_.div_(communicator.size());
+  }
   const float* flags = used.const_data_ptr<float>();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& parameter = *parameters_[i];

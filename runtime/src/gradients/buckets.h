@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <unordered_map>
+#include <optional>
 #include <vector>
 
 namespace accel::detail {
@@ -48,8 +48,11 @@ class Bucket {
   /// Whether this process has added to any of the gradients.
   bool touched() const;
 
-  /// Fills in what the backward has not reached and starts the all-reduce.
-  void launch(Communicator& communicator);
+  /// Fills in what the backward has not reached and starts the all-reduce, in
+  /// the type `compression` where there is one that is smaller.
+  void launch(
+      Communicator& communicator,
+      std::optional<at::ScalarType> compression);
 
   /// Waits; divides by the number of processes; attaches the gradients that
   /// any process has added to. The others stay as they were.
@@ -66,6 +69,8 @@ class Bucket {
   std::vector<at::Tensor> views_;
   int64_t pending_ = 0;
   bool launched_ = false;
+  /// What travels, where it is another type than `flat_`'s.
+  at::Tensor compressed_;
   Communicator::Waiter waiter_;
 };
 
@@ -74,7 +79,7 @@ class Bucket {
 /// first all-reduce starts early.
 std::vector<Bucket> make_buckets(
     const std::vector<Parameter*>& parameters,
-    int64_t first_capacity = int64_t{1} << 20,
-    int64_t capacity = int64_t{25} << 20);
+    int64_t first_capacity,
+    int64_t capacity);
 
 } // namespace accel::detail

@@ -45,8 +45,11 @@ std::unique_ptr<torch::autograd::PostAccumulateGradHook>& hook_of(
 
 } // namespace
 
-Reducer::Reducer(Communicator& main, Communicator& gradients)
-    : main_(main), gradients_(gradients) {}
+Reducer::Reducer(
+    Communicator& main,
+    Communicator& gradients,
+    const ReducerOptions& options)
+    : main_(main), gradients_(gradients), options_(options) {}
 
 Reducer::~Reducer() {
   remove_hooks();
@@ -174,7 +177,7 @@ void Reducer::on_gradient(const Slot& slot) {
 void Reducer::launch_complete() {
   while (next_ < buckets_.size() && buckets_[next_].complete() &&
          buckets_[next_].touched()) {
-    buckets_[next_++].launch(gradients_);
+    buckets_[next_++].launch(gradients_, options_.compression);
   }
 }
 
@@ -192,7 +195,7 @@ void Reducer::finish() {
   }
   for (; next_ < buckets_.size(); ++next_) {
     if (wanted[next_] != 0) {
-      buckets_[next_].launch(gradients_);
+      buckets_[next_].launch(gradients_, options_.compression);
     }
   }
   for (auto& bucket : buckets_) {
@@ -239,7 +242,10 @@ void Reducer::rebuild() {
   }
   remove_hooks();
   slots_.clear();
-  buckets_ = make_buckets(parameters);
+  buckets_ = make_buckets(
+      parameters,
+      std::min(int64_t{1} << 20, options_.bucket_bytes),
+      options_.bucket_bytes);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const auto& members = buckets_[b].parameters();
     for (size_t i = 0; i < members.size(); ++i) {

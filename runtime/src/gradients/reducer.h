@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,14 @@ struct BackwardPlan {
   double held_scale = 1;
 };
 
+/// The same on all processes.
+struct ReducerOptions {
+  /// Of a bucket, but for the first one, which is small.
+  int64_t bucket_bytes = int64_t{25} << 20;
+  /// The type in which gradients are sent; as they are where there is none.
+  std::optional<at::ScalarType> compression;
+};
+
 /// Accumulates and averages the gradients of the prepared parameters.
 ///
 /// With several processes: a hook on each parameter moves its gradient into a
@@ -44,7 +53,10 @@ struct BackwardPlan {
 /// With one process there are no hooks, no buckets and no copies.
 class Reducer {
  public:
-  Reducer(Communicator& main, Communicator& gradients);
+  Reducer(
+      Communicator& main,
+      Communicator& gradients,
+      const ReducerOptions& options);
   /// Leaves no hook behind.
   ~Reducer();
   Reducer(const Reducer&) = delete;
@@ -100,6 +112,7 @@ class Reducer {
 
   Communicator& main_;
   Communicator& gradients_;
+  ReducerOptions options_;
   Parameters parameters_;
   /// How many calls of `add` brought something new.
   int64_t groups_ = 0;

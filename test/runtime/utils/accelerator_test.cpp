@@ -155,7 +155,7 @@ void expect_trace(
 } // namespace
 
 ACCEL_RANK_FUNCTION(steps_schedulers_as_recorded) {
-  const auto recorded = test::golden("mp2.json");
+  const auto recorded = test::golden(std::getenv("TEST_FILE"));
   size_t traces = 0;
   for (const auto& record : recorded.at("schedulers")) {
     const std::string kind = record.at("kind");
@@ -171,9 +171,16 @@ ACCEL_RANK_FUNCTION(steps_schedulers_as_recorded) {
     }
     ++traces;
   }
-  EXPECT_GE(traces, 72u);
+  EXPECT_GT(traces, 0u);
 }
 
 TEST(AcceleratorUtils, StepsSchedulersAsRecorded) {
-  run_and_expect_success("steps_schedulers_as_recorded", 2);
+  for (const auto& name : test::golden_files("mp", ".json")) {
+    accel::test::RunOptions options;
+    options.environment["TEST_FILE"] = name;
+    run_and_expect_success(
+        "steps_schedulers_as_recorded",
+        test::golden(name).at("P").get<int>(),
+        options);
+  }
 }

@@ -170,3 +170,32 @@ TEST(Operations, OptionsOfTheGradScalerAreChecked) {
           accel::GradScalerOptions().growth_factor(0.5))),
       "growth_factor 0.5");
 }
+
+TEST(Tensors, OfAnyStructure) {
+  using Batch = std::map<std::string, torch::Tensor>;
+  const Batch a{{"x", torch::arange(6).view({3, 2})}, {"y", torch::arange(3)}};
+  const Batch b{{"x", torch::ones({1, 2}, torch::kLong)},
+                {"y", torch::full({1}, 9, torch::kLong)}};
+  EXPECT_EQ(accel::find_batch_size(a), 3);
+  EXPECT_EQ(accel::find_device(a), torch::Device(torch::kCPU));
+  EXPECT_EQ(accel::find_device(std::vector<torch::Tensor>()), std::nullopt);
+  const auto all = accel::concatenate(std::vector<Batch>{a, b});
+  EXPECT_TRUE(all.at("y").equal(torch::tensor({0, 1, 2, 9})));
+  EXPECT_EQ(all.at("x").sizes(), (std::vector<int64_t>{4, 2}));
+  const auto part = accel::slice_tensors(all, 1, -1);
+  EXPECT_TRUE(part.at("y").equal(torch::tensor({1, 2})));
+  const auto floats = accel::convert_to_fp32(std::make_pair(
+      torch::ones(1, torch::kBFloat16), torch::ones(1, torch::kDouble)));
+  EXPECT_EQ(floats.first.scalar_type(), torch::kFloat);
+  EXPECT_EQ(floats.second.scalar_type(), torch::kDouble);
+  EXPECT_THROWS_WITH(
+      accel::find_batch_size(std::vector<torch::Tensor>()), "without tensors");
+  EXPECT_THROWS_WITH(
+      accel::find_batch_size(torch::tensor(1)), "has no rows");
+  EXPECT_THROWS_WITH(
+      accel::concatenate(std::vector<std::vector<torch::Tensor>>{
+          {torch::ones(1)}, {}}),
+      "with 1 and with 0 tensors");
+  EXPECT_THROWS_WITH(
+      accel::concatenate(std::vector<torch::Tensor>()), "no values");
+}

@@ -442,8 +442,7 @@ TEST(Schedulers, AddedParameterGroupIsRefused) {
 // and `_step_count`, which is one more than the steps.
 TEST(Schedulers, RecordedFromPython) {
   size_t compared = 0;
-  const auto recorded = test::golden("mp2.json");
-  for (const auto& record : recorded.at("schedulers")) {
+  for (const auto& record : test::golden_of_all("mp", ".json", "schedulers")) {
     // Accelerate counts steps that it does not take when `adjust` is set.
     if (record.at("k") != 1) {
       continue;

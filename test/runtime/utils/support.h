@@ -6,8 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <unistd.h>
 
@@ -38,6 +40,37 @@ inline nlohmann::json golden(const std::string& name) {
   const char* dir = std::getenv("ACCEL_GOLDEN_DIR");
   return nlohmann::json::parse(read_file(
       std::filesystem::path(dir ? dir : ACCEL_GOLDEN_DIR_DEFAULT) / name));
+}
+
+/// The files of golden vectors with a number between `stem` and `rest`: one for
+/// each number of processes that was recorded.
+inline std::vector<std::string> golden_files(
+    const std::string& stem, const std::string& rest) {
+  const char* dir = std::getenv("ACCEL_GOLDEN_DIR");
+  const std::regex pattern(stem + "[0-9]+" + rest);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           dir ? dir : ACCEL_GOLDEN_DIR_DEFAULT)) {
+    const auto name = entry.path().filename().string();
+    if (std::regex_match(name, pattern)) {
+      names.push_back(name);
+    }
+  }
+  EXPECT_FALSE(names.empty()) << stem << "N" << rest;
+  return names;
+}
+
+/// The records under `key` in all of them.
+inline nlohmann::json golden_of_all(
+    const std::string& stem, const std::string& rest, const std::string& key) {
+  auto all = nlohmann::json::array();
+  for (const auto& name : golden_files(stem, rest)) {
+    const auto file = golden(name);
+    for (const auto& record : file.at(key)) {
+      all.push_back(record);
+    }
+  }
+  return all;
 }
 
 /// A fresh folder that is removed with the object.

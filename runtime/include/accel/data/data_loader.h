@@ -1,5 +1,6 @@
 #pragma once
 
+#include <accel/data/dealt_data_loader.h>
 #include <accel/data/sharded_data_loader.h>
 
 #include <torch/data/dataloader.h>
@@ -45,8 +46,14 @@ namespace accel::data {
 /// With several processes results keep their order even with
 /// `enforce_ordering(false)`.
 ///
-/// `sampler` must be copyable and give lists of indices. Throws `c10::Error` at
-/// the start of a pass where `split_batches` cannot divide the batch size.
+/// With `dispatch_batches(true)` process 0 alone draws and loads the batches and
+/// sends each process its part (`BatchDealer`). The `Accelerator` must exist
+/// when such a loader is made.
+///
+/// `sampler` must be copyable. Where it gives something else than lists of
+/// indices (`torch::data::samplers::StreamSampler`), batches are dealt out as
+/// those of stateful data sets are. Throws `c10::Error` at the start of a pass
+/// where `split_batches` cannot divide the batch size.
 template <typename Dataset, typename Sampler>
 std::enable_if_t<
     !Dataset::is_stateful,
@@ -55,9 +62,27 @@ make_data_loader(
     Dataset dataset,
     Sampler sampler,
     torch::data::DataLoaderOptions options) {
-  const std::optional<size_t> size = dataset.size();
-  return std::make_unique<ShardedDataLoader<Dataset, Sampler>>(
-      std::move(dataset), std::move(sampler), options, size);
+  using Base = torch::data::StatelessDataLoader<Dataset, Sampler>;
+  using Dealt = DealtDataLoader<Base, Dataset, Sampler>;
+  if constexpr (!is_index_list<typename Sampler::BatchRequestType>::value) {
+    return std::make_unique<Dealt>(
+        std::move(dataset), std::move(sampler), options);
+  } else {
+    if (accel::detail::sharding_options().dispatch_batches.value_or(false)) {
+      if constexpr (can_derive_from<Dataset>::value) {
+        return std::make_unique<Dealt>(
+            std::move(dataset), std::move(sampler), options);
+      } else {
+        TORCH_CHECK(
+            false,
+            "accel: dispatch_batches(true) needs a data set that can be moved "
+            "and is not final.");
+      }
+    }
+    const std::optional<size_t> size = dataset.size();
+    return std::make_unique<ShardedDataLoader<Dataset, Sampler>>(
+        std::move(dataset), std::move(sampler), options, size);
+  }
 }
 
 /// The same with a sampler that is made from the data set's size. Throws
@@ -79,19 +104,31 @@ make_data_loader(
   return accel::data::make_data_loader(std::move(dataset), Sampler(*size), options);
 }
 
-/// Data sets that decide themselves what comes next (`ChunkDataset`,
-/// `StatefulDataset`) are not split by a loader.
-template <typename Dataset, typename = std::enable_if_t<Dataset::is_stateful>>
-std::unique_ptr<torch::data::StatefulDataLoader<Dataset>> make_data_loader(
-    Dataset /*dataset*/,
-    torch::data::DataLoaderOptions /*options*/ =
+/// The same for data sets that decide themselves what comes next
+/// (`ChunkDataset`, `StatefulDataset`). Process 0 reads and sends each process
+/// its part; with `dispatch_batches(false)` every process reads the whole stream
+/// and keeps its part, and what they read is compared. In both cases, as in
+/// `match_single_device`: see `BatchDealer`.
+///
+/// Batches must be of a type that can be sent (`BatchCodec`) and cut
+/// (`RowsOf`): tensors, `torch::data::Example`s, and vectors, maps, tuples and
+/// pairs of such are.
+///
+/// A pass that was interrupted is read again up to where it was, from the
+/// generator's state at its beginning; where other batches come then, it is an
+/// error. State that a data set keeps from one pass to the next is the
+/// program's to save (`register_for_checkpointing`).
+template <typename Dataset>
+std::enable_if_t<
+    Dataset::is_stateful,
+    std::unique_ptr<torch::data::StatefulDataLoader<Dataset>>>
+make_data_loader(
+    Dataset dataset,
+    torch::data::DataLoaderOptions options =
         torch::data::DataLoaderOptions()) {
-  static_assert(
-      !Dataset::is_stateful,
-      "accel::data::make_data_loader: a stateful data set (ChunkDataset, "
-      "StatefulDataset) decides itself what comes next, so its batches cannot "
-      "be assigned to processes. Load with torch::data::make_data_loader and "
-      "split each batch with accelerator.shard_batch.");
+  using Base = torch::data::StatefulDataLoader<Dataset>;
+  return std::make_unique<DealtDataLoader<Base, Dataset>>(
+      std::move(dataset), options);
 }
 
 } // namespace accel::data

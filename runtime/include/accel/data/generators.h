@@ -37,6 +37,9 @@ ACCEL_API void adopt_main_process_generators(
 /// is not what one device would have computed. Every process must call it.
 ACCEL_API void synchronize_generators();
 
+/// The same without a warning: where process 0 has drawn for all.
+ACCEL_API void follow_main_process_generator();
+
 /// While it lives, the default CPU generator is a copy of process 0's, as it
 /// was then. Afterwards it is the process's own again; where both were equal,
 /// they stay equal. Every process must make one at the same time.

@@ -163,12 +163,17 @@ class ShardedDataLoader final
     std::optional<BatchShare> share;
     /// The complete batch, where this process's is a part of it.
     std::optional<Request> whole;
+    /// See `DataLoaderState`.
+    bool uneven = false;
+    bool ghost = false;
   };
 
   /// What is kept of a batch that has been requested.
   struct Requested {
     std::optional<BatchShare> share;
     uint64_t fingerprint;
+    bool uneven;
+    bool ghost;
   };
 
   /// Passes the workers' results on and sees which batch the program gets.
@@ -197,6 +202,11 @@ class ShardedDataLoader final
   // A pass begins: called by begin().
   void reset() override {
     sharding_ = accel::detail::sharding_options();
+    TORCH_CHECK(
+        sharding_.world == 1 || !sharding_.dispatch_batches.value_or(false),
+        "accel: with dispatch_batches(true) the Accelerator must exist when "
+        "accel::data::make_data_loader is called. Make the Accelerator at the "
+        "top of main.");
     begin_pass();
     if (sharding_.world > 1 && !sharding_.match_single_device) {
       shard_.emplace(sharding_, batch_size(), this->options_.drop_last);
@@ -236,7 +246,9 @@ class ShardedDataLoader final
         number,
         Requested{
             batch->share,
-            fingerprint_of(skipped_ + static_cast<int64_t>(number), *batch)});
+            fingerprint_of(skipped_ + static_cast<int64_t>(number), *batch),
+            batch->uneven,
+            batch->ghost});
     if (main_thread) {
       plan_->batch.reset();
       if (batch->whole) {
@@ -371,6 +383,8 @@ class ShardedDataLoader final
     highest_ = std::max(highest_, number + 1);
     const auto requested = in_flight_.find(number);
     state_->share = requested->second.share;
+    state_->uneven = requested->second.uneven;
+    state_->ghost = requested->second.ghost;
     fingerprint_ += requested->second.fingerprint;
     in_flight_.erase(requested);
     GradientState::get().hand_out(state_);
@@ -424,10 +438,15 @@ class ShardedDataLoader final
   std::optional<Planned> take() {
     if (shard_) {
       auto request = shard_->next([this] { return sample(); });
-      return request
-          ? std::make_optional(
-                Planned{std::move(*request), std::nullopt, std::nullopt})
-          : std::nullopt;
+      if (!request) {
+        return std::nullopt;
+      }
+      return Planned{
+          std::move(*request),
+          std::nullopt,
+          std::nullopt,
+          shard_->uneven(),
+          shard_->ghost()};
     }
     auto whole = sample();
     if (!whole) {

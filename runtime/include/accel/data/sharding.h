@@ -29,6 +29,12 @@ struct ShardingOptions {
   /// The last batches are filled up from the beginning, so that every process
   /// gets the same number of batches of the same size.
   bool even_batches = true;
+  /// Process 0 reads for all. Empty: where the data set decides itself what
+  /// comes next, and not where a sampler does.
+  std::optional<bool> dispatch_batches;
+  /// (Without `match_single_device` and without `even_batches`.) Processes that
+  /// get no part of the last batches go on with one that does not count.
+  bool join_uneven = false;
 };
 
 /// Deals the batches of a sampler out to the processes as Accelerate's
@@ -79,9 +85,22 @@ class BatchSamplerShard {
     if (ready_.empty()) {
       return std::nullopt;
     }
-    auto batch = std::move(ready_.front());
+    auto ready = std::move(ready_.front());
     ready_.pop_front();
-    return batch;
+    ghost_ = ready.ghost;
+    uneven_ = ready.uneven;
+    return std::move(ready.batch);
+  }
+
+  /// The batch that `next` gave last does not count: this process has run out
+  /// (`join_uneven`).
+  bool ghost() const {
+    return ghost_;
+  }
+  /// In the step of that batch some processes have fewer samples than others
+  /// (`join_uneven`).
+  bool uneven() const {
+    return uneven_;
   }
 
   /// Samples that the sampler has given so far, those of all processes.
@@ -122,9 +141,21 @@ class BatchSamplerShard {
 
   void emit(const Indices& source, int64_t begin, int64_t end) {
     const auto size = static_cast<int64_t>(source.size());
-    ready_.emplace_back(
-        source.begin() + std::min(begin, size),
-        source.begin() + std::min(end, size));
+    ready_.push_back(
+        {Request(
+             source.begin() + std::min(begin, size),
+             source.begin() + std::min(end, size)),
+         /*ghost=*/false,
+         /*uneven=*/exhausted_ && sharding_.join_uneven});
+  }
+
+  /// Two samples, as code that was written for larger batches may not work on
+  /// one.
+  void emit_ghost() {
+    if (sharding_.join_uneven) {
+      emit(first_, 0, 2);
+      ready_.back().ghost = true;
+    }
   }
 
   /// Repeats `first_` until it has `size` indices.
@@ -156,6 +187,8 @@ class BatchSamplerShard {
     if (!sharding_.even_batches) {
       if (!held_.empty()) {
         emit(held_, 0, batch_size_);
+      } else if (number_ % sharding_.world != 0) {
+        emit_ghost();
       }
       return;
     }
@@ -210,6 +243,8 @@ class BatchSamplerShard {
         static_cast<int64_t>(last_.size()) >
         batch_size_ / sharding_.world * sharding_.rank) {
       emit_part(last_);
+    } else {
+      emit_ghost();
     }
   }
 
@@ -218,11 +253,19 @@ class BatchSamplerShard {
     emit(batch, part * sharding_.rank, part * (sharding_.rank + 1));
   }
 
+  struct Ready {
+    Request batch;
+    bool ghost;
+    bool uneven;
+  };
+
   ShardingOptions sharding_;
   int64_t batch_size_;
   bool drop_last_;
 
-  std::deque<Request> ready_;
+  std::deque<Ready> ready_;
+  bool ghost_ = false;
+  bool uneven_ = false;
   bool exhausted_ = false;
   int64_t samples_ = 0;
   int64_t number_ = 0;

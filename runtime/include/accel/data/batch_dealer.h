@@ -1,0 +1,457 @@
+#pragma once
+
+#include <accel/batch_share.h>
+#include <accel/data/batch_codec.h>
+#include <accel/data/cursor.h>
+#include <accel/data/dealing.h>
+#include <accel/data/generators.h>
+#include <accel/data/rows.h>
+#include <accel/data/sharding.h>
+#include <accel/data/whole_batch.h>
+
+#include <c10/util/Exception.h>
+#include <c10/util/Type.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace accel::data {
+
+/// How the batches of a stream are dealt.
+struct DealingOptions {
+  ShardingOptions sharding;
+  /// Process 0 reads for all; otherwise every process reads the same stream.
+  bool dispatch = true;
+  int64_t batch_size = 1;
+  bool drop_last = false;
+  /// The step that follows is read before one is handed out, so that the last
+  /// one is known. Always so in Accelerate's way of sharing.
+  bool looks_ahead = true;
+  /// The default generator moves while batches are read, as on one device, and
+  /// the processes' must stay equal.
+  bool generator_in_step = false;
+  /// Where tensors that were on process 0's GPU go.
+  at::Device device = at::kCPU;
+};
+
+/// Deals the batches of a stream out to the processes: of a data set that
+/// decides itself what comes next, or where process 0 reads for all.
+///
+/// - `match_single_device`: each batch is cut into contiguous parts
+///   (`BatchShare`).
+/// - `dispatch`, as Accelerate's `DataLoaderDispatcher`: one batch for each
+///   process (a part of one batch with `split_batches`); the last ones are put
+///   together and cut into equal parts, filled up from the first rows of all.
+///   Batches that cannot be put together because their other dimensions differ
+///   stay whole; processes for which none is left get the first one again.
+/// - else as Accelerate's `IterableDatasetShard`: the same, but the last parts
+///   are as large as the others.
+template <typename Batch>
+class BatchDealer {
+ public:
+  /// Reads the next batch of the stream.
+  using Fetch = std::function<std::optional<Batch>()>;
+
+  struct Step {
+    accel::detail::DealtStep about;
+    /// Rows of this process (`match_single_device`).
+    std::optional<BatchShare> share;
+    /// Empty at the end, and where it was only to be left out.
+    std::optional<Batch> batch;
+  };
+
+  /// Throws `c10::Error` where the options cannot be honoured.
+  explicit BatchDealer(const DealingOptions& options) : options_(options) {
+    const auto& sharding = options.sharding;
+    TORCH_CHECK(
+        !cuts_evenly() || options.batch_size % sharding.world == 0,
+        "split_batches(true) needs a batch size that the number of processes "
+        "divides, but the data loader's batch size is ",
+        options.batch_size,
+        " and there are ",
+        sharding.world,
+        " processes. Choose another batch size or number of processes, or "
+        "leave split_batches off.");
+    TORCH_CHECK(
+        sharding.world == 1 || !options.dispatch || has_codec<Batch>::value,
+        "accel: process 0 reads the data for all processes, but batches of the "
+        "type ",
+        c10::demangle_type<Batch>(),
+        " cannot be sent. Specialise accel::data::BatchCodec for it, or let "
+        "every process read (AcceleratorOptions().dispatch_batches(false)).");
+  }
+
+  /// This process's part of the next step. Every process must call it; `fetch`
+  /// is called where the stream is read. With `deliver = false` the step is
+  /// left out: nobody gets its batch.
+  Step next(const Fetch& fetch, bool deliver = true) {
+    const bool several = options_.sharding.world > 1;
+    if (!several) {
+      return read(fetch, deliver).mine;
+    }
+    if (!options_.dispatch) {
+      auto step = read(fetch, deliver).mine;
+      accel::detail::check_same_stream(step.about);
+      return step;
+    }
+    return options_.sharding.rank == 0 ? send(fetch, deliver)
+                                       : receive(deliver);
+  }
+
+ private:
+  /// The batches of one step, as they were read.
+  struct Round {
+    std::vector<Batch> batches;
+    /// Of each; -1 where rows cannot be counted.
+    std::vector<int64_t> rows;
+
+    int64_t total() const {
+      int64_t sum = 0;
+      for (const int64_t count : rows) {
+        sum += count;
+      }
+      return rows.empty() || rows[0] < 0 ? -1 : sum;
+    }
+  };
+
+  struct Dealt {
+    Step mine;
+    /// Everybody's, where this process deals.
+    std::vector<Batch> parts;
+  };
+
+  bool match() const {
+    return options_.sharding.match_single_device;
+  }
+  bool cuts_evenly() const {
+    return options_.sharding.world > 1 && !match() &&
+        options_.sharding.split_batches;
+  }
+  int64_t world() const {
+    return options_.sharding.world;
+  }
+
+  static int64_t rows_of(const Batch& batch) {
+    if constexpr (has_joinable_rows<Batch>::value) {
+      return RowsOf<Batch>::count(batch);
+    } else {
+      return -1;
+    }
+  }
+
+  [[noreturn]] static void throw_cannot_cut() {
+    TORCH_CHECK(
+        false,
+        "accel: a batch of the type ",
+        c10::demangle_type<Batch>(),
+        " has to be cut into the processes' parts, but it is not known how. "
+        "Specialise accel::data::RowsOf for it (take, count and join).");
+  }
+
+  static Batch take(const Batch& batch, int64_t offset, int64_t rows, int64_t all) {
+    if constexpr (has_rows<Batch>::value) {
+      return RowsOf<Batch>::take(batch, offset, rows, all);
+    } else {
+      throw_cannot_cut();
+    }
+  }
+
+  static Batch join(const std::vector<Batch>& batches) {
+    if constexpr (has_joinable_rows<Batch>::value) {
+      return batches.size() == 1 ? batches[0] : RowsOf<Batch>::join(batches);
+    } else {
+      throw_cannot_cut();
+    }
+  }
+
+  // ---- Reading.
+
+  std::optional<Batch> fetch_one(const Fetch& fetch) {
+    if (exhausted_) {
+      return std::nullopt;
+    }
+    auto batch = fetch();
+    // Accelerate's loaders leave a short batch out; torch's for stateful data
+    // sets do not, and one device is what has to be matched.
+    const int64_t rows = batch ? rows_of(*batch) : 0;
+    TORCH_CHECK(rows != 0 || !batch, "The data set returned an empty batch.");
+    const bool dropped = batch && options_.drop_last && world() > 1 &&
+        !match() && rows >= 0 && rows < options_.batch_size;
+    exhausted_ = !batch || dropped;
+    return exhausted_ ? std::nullopt : std::move(batch);
+  }
+
+  Round read_round(const Fetch& fetch) {
+    const size_t wanted = match() || cuts_evenly() || world() == 1
+        ? 1
+        : static_cast<size_t>(world());
+    Round round;
+    while (round.batches.size() < wanted) {
+      auto batch = fetch_one(fetch);
+      if (!batch) {
+        break;
+      }
+      round.rows.push_back(rows_of(*batch));
+      round.batches.push_back(std::move(*batch));
+    }
+    if (options_.drop_last && round.batches.size() < wanted) {
+      return {};
+    }
+    return round;
+  }
+
+  uint64_t fingerprint_of(const Round& round) const {
+    uint64_t fingerprint = 0;
+    for (size_t i = 0; i < round.batches.size(); ++i) {
+      fingerprint = accel::detail::mix_fingerprint(
+          fingerprint, static_cast<uint64_t>(round.rows[i]));
+      if constexpr (has_codec<Batch>::value) {
+        BatchWriter writer(BatchWriter::Keep::kFingerprint);
+        BatchCodec<Batch>::write(writer, round.batches[i]);
+        fingerprint = accel::detail::mix_fingerprint(
+            fingerprint, writer.fingerprint());
+      }
+    }
+    return fingerprint;
+  }
+
+  Dealt read(const Fetch& fetch, bool deliver) {
+    const accel::detail::WholeBatchGuard whole_batch;
+    Round round =
+        ahead_ ? *std::exchange(ahead_, std::nullopt) : read_round(fetch);
+    if (options_.looks_ahead && !round.batches.empty()) {
+      ahead_ = read_round(fetch);
+    }
+    Dealt dealt;
+    auto& about = dealt.mine.about;
+    about.batch = !round.batches.empty();
+    if (!about.batch) {
+      return dealt;
+    }
+    about.last = ahead_ && ahead_->batches.empty();
+    about.rows = round.total();
+    about.fingerprint = fingerprint_of(round);
+    dealt.mine.share = share_of(about.rows);
+    if (world() > 1 && !match()) {
+      remember_first(round);
+      about.remainder = remainder_of(about);
+    }
+    if (deliver) {
+      dealt.parts = deal(std::move(round), about.last);
+      const auto mine = options_.dispatch || world() == 1
+          ? size_t{0}
+          : static_cast<size_t>(options_.sharding.rank);
+      dealt.mine.batch = std::move(dealt.parts[mine]);
+    }
+    return dealt;
+  }
+
+  std::optional<BatchShare> share_of(int64_t rows) const {
+    if (!match() || rows < 0) {
+      TORCH_CHECK(
+          world() == 1 || !match(),
+          "accel: a batch of the type ",
+          c10::demangle_type<Batch>(),
+          " has to be cut into the processes' parts, but its rows cannot be "
+          "counted. Specialise accel::data::RowsOf for it (take, count and "
+          "join).");
+      return std::nullopt;
+    }
+    return BatchShare::of(rows, options_.sharding.rank, world());
+  }
+
+  int64_t remainder_of(const accel::detail::DealtStep& about) const {
+    if (!about.last) {
+      return -1;
+    }
+    if (options_.dispatch) {
+      return about.rows;
+    }
+    return options_.drop_last || about.rows < 0 ? -1 : about.rows % step_rows();
+  }
+
+  /// Rows of a full step of all processes.
+  int64_t step_rows() const {
+    return options_.batch_size * (cuts_evenly() ? 1 : world());
+  }
+
+  // ---- Dealing.
+
+  /// What the last step is filled up from.
+  void remember_first(const Round& round) {
+    if (first_ || round.total() < 0) {
+      return;
+    }
+    if constexpr (has_joinable_rows<Batch>::value) {
+      const auto all = joinable(round) ? join(round.batches) : round.batches[0];
+      const int64_t rows = rows_of(all);
+      first_ = options_.dispatch
+          ? take(all, 0, std::min(rows, world()), rows)
+          : all;
+    }
+  }
+
+  static bool joinable(const Round& round) {
+    if constexpr (has_joinable_rows<Batch>::value) {
+      return std::all_of(
+          round.batches.begin(), round.batches.end(), [&](const Batch& batch) {
+            return rows_joinable(round.batches[0], batch);
+          });
+    }
+    return false;
+  }
+
+  std::vector<Batch> deal(Round round, bool last) {
+    if (world() == 1) {
+      return std::move(round.batches);
+    }
+    if (match()) {
+      std::vector<Batch> parts;
+      for (int64_t rank = 0; rank < world(); ++rank) {
+        const auto share = BatchShare::of(round.rows[0], rank, world());
+        parts.push_back(take(
+            round.batches[0], share.offset, share.rows(), round.rows[0]));
+      }
+      return parts;
+    }
+    // A batch for each process.
+    const auto other_size = [&](int64_t rows) {
+      return rows !=
+          (options_.dispatch ? round.rows[0] : options_.batch_size);
+    };
+    if (!cuts_evenly() &&
+        static_cast<int64_t>(round.batches.size()) == world() &&
+        (round.rows[0] < 0 ||
+         std::none_of(round.rows.begin(), round.rows.end(), other_size))) {
+      return std::move(round.batches);
+    }
+    if (round.rows[0] < 0) {
+      throw_cannot_cut();
+    }
+    return joinable(round) ? cut(round, last) : keep_whole(round, last);
+  }
+
+  /// Puts the batches together and cuts them into equal parts.
+  std::vector<Batch> cut(const Round& round, bool last) {
+    int64_t rows = round.total();
+    const bool fits =
+        options_.dispatch ? rows % world() == 0 : rows == step_rows();
+    TORCH_CHECK(
+        fits || last,
+        "accel: in the middle of a pass the data set returned ",
+        rows,
+        " samples for a step of ",
+        world(),
+        " processes, which ",
+        options_.dispatch ? "cannot be cut into equal parts"
+                          : "must be the batch size for each",
+        ". Return batches of batch_size samples but for the last one, or use "
+        "match_single_device(true), which shares batches of any size.");
+    std::vector<Batch> all = round.batches;
+    if (!fits) {
+      const int64_t wanted = options_.dispatch
+          ? (rows + world() - 1) / world() * world()
+          : step_rows();
+      // Where the first samples have another shape, those at hand must do.
+      const Batch filler =
+          rows_joinable(all.front(), *first_) ? *first_ : all.front();
+      const int64_t there = rows_of(filler);
+      while (rows < wanted) {
+        const int64_t more = std::min(there, wanted - rows);
+        all.push_back(take(filler, 0, more, there));
+        rows += more;
+      }
+    }
+    const auto whole = join(all);
+    std::vector<Batch> parts;
+    for (int64_t rank = 0; rank < world(); ++rank) {
+      const int64_t part = rows / world();
+      parts.push_back(take(whole, rank * part, part, rows));
+    }
+    return parts;
+  }
+
+  /// Batches whose other dimensions differ.
+  std::vector<Batch> keep_whole(const Round& round, bool last) {
+    const int64_t rows = *std::max_element(round.rows.begin(), round.rows.end());
+    std::vector<Batch> parts;
+    for (size_t i = 0; i < round.batches.size(); ++i) {
+      const bool may_be_short = last && i + 1 == round.batches.size();
+      TORCH_CHECK(
+          round.rows[i] == rows || may_be_short,
+          "accel: in the middle of a pass the data set returned batches of ",
+          rows,
+          " and of ",
+          round.rows[i],
+          " samples whose other dimensions differ, so that they cannot be put "
+          "together and cut into equal parts. Return batches of batch_size "
+          "samples but for the last one, or use match_single_device(true).");
+      std::vector<Batch> filled{round.batches[i]};
+      for (int64_t have = round.rows[i]; have < rows;) {
+        const int64_t more = std::min(round.rows[i], rows - have);
+        filled.push_back(take(round.batches[i], 0, more, round.rows[i]));
+        have += more;
+      }
+      parts.push_back(join(filled));
+    }
+    while (static_cast<int64_t>(parts.size()) < world()) {
+      parts.push_back(parts.front());
+    }
+    return parts;
+  }
+
+  // ---- Between the processes.
+
+  Step send(const Fetch& fetch, bool deliver) {
+    Dealt dealt;
+    std::vector<std::string> messages;
+    const accel::detail::GeneratorMark mark;
+    try {
+      dealt = read(fetch, deliver);
+      if constexpr (has_codec<Batch>::value) {
+        for (size_t rank = 0; rank < dealt.parts.size(); ++rank) {
+          BatchWriter writer;
+          if (rank > 0) {
+            BatchCodec<Batch>::write(writer, dealt.parts[rank]);
+          }
+          messages.push_back(writer.text());
+        }
+      }
+    } catch (const std::exception& error) {
+      accel::detail::send_failure(error);
+      throw;
+    }
+    accel::detail::send_step(
+        dealt.mine.about,
+        messages,
+        options_.generator_in_step && mark.moved());
+    return std::move(dealt.mine);
+  }
+
+  Step receive(bool deliver) {
+    auto received = accel::detail::receive_step();
+    Step step;
+    step.about = received.step;
+    if (step.about.batch) {
+      step.share = share_of(step.about.rows);
+      if constexpr (has_codec<Batch>::value) {
+        if (deliver) {
+          BatchReader reader(received.part, options_.device);
+          step.batch = BatchCodec<Batch>::read(reader);
+        }
+      }
+    }
+    return step;
+  }
+
+  DealingOptions options_;
+  bool exhausted_ = false;
+  std::optional<Round> ahead_;
+  std::optional<Batch> first_;
+};
+
+} // namespace accel::data

@@ -1,0 +1,189 @@
+#include <accel/accelerator.h>
+#include <accel/options.h>
+
+#include "core/environment.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+
+namespace accel {
+namespace {
+
+std::string text(bool value) {
+  return value ? "true" : "false";
+}
+std::string text(int64_t value) {
+  return std::to_string(value);
+}
+std::string text(double value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+std::string text(const std::string& value) {
+  return value.empty() ? "(empty)" : value;
+}
+std::string text(std::optional<bool> value) {
+  return value ? text(*value) : "automatic";
+}
+
+bool equal(const GradScalerOptions& a, const GradScalerOptions& b) {
+  return a.init_scale() == b.init_scale() &&
+      a.growth_factor() == b.growth_factor() &&
+      a.backoff_factor() == b.backoff_factor() &&
+      a.growth_interval() == b.growth_interval();
+}
+
+std::string text(const GradScalerOptions& value) {
+  std::ostringstream out;
+  out << "init_scale " << value.init_scale() << ", growth_factor "
+      << value.growth_factor() << ", backoff_factor " << value.backoff_factor()
+      << ", growth_interval " << value.growth_interval();
+  return out.str();
+}
+
+bool equal(const AutocastOptions& a, const AutocastOptions& b) {
+  return a.enabled() == b.enabled() && a.cache_enabled() == b.cache_enabled();
+}
+
+std::string text(const AutocastOptions& value) {
+  return "enabled " + text(value.enabled()) + ", cache_enabled " +
+      text(value.cache_enabled());
+}
+
+template <typename T>
+bool equal(const T& a, const T& b) {
+  return a == b;
+}
+
+/// Collects the options in order.
+class Plan {
+ public:
+  explicit Plan(const AcceleratorOptions& given) : given_(given) {}
+
+  /// An option that the environment does not know. `get` reads it from the
+  /// options; `value` is what is in force.
+  template <typename Get>
+  void add(const char* name, const std::string& value, const Get& get) {
+    add(name, value, get, nullptr, false);
+  }
+
+  /// One that `variable` may have decided: over the argument, or only where
+  /// there is none.
+  template <typename Get>
+  void add(
+      const char* name,
+      const std::string& value,
+      const Get& get,
+      const char* variable,
+      bool over_argument) {
+    const bool argument = !equal(get(given_), get(AcceleratorOptions()));
+    const bool environment = variable != nullptr &&
+        detail::get_environment(variable) && (over_argument || !argument);
+    entries_.push_back(
+        {name,
+         value,
+         environment ? std::string("environment ") + variable
+             : argument ? "argument"
+                        : "default"});
+  }
+
+  std::vector<OptionInForce> take() {
+    return std::move(entries_);
+  }
+
+ private:
+  const AcceleratorOptions& given_;
+  std::vector<OptionInForce> entries_;
+};
+
+} // namespace
+
+std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
+  const ResolvedOptions options = resolve(given);
+  Plan plan(given);
+#define ACCEL_GET(name) [](const AcceleratorOptions& o) { return o.name(); }
+#define ACCEL_PLAN(name) plan.add(#name, text(options.name), ACCEL_GET(name))
+  plan.add(
+      "match_single_device",
+      text(options.match_single_device),
+      ACCEL_GET(match_single_device),
+      "ACCEL_MATCH_SINGLE_DEVICE",
+      true);
+  plan.add(
+      "mixed_precision",
+      to_string(options.mixed_precision),
+      ACCEL_GET(mixed_precision),
+      "ACCELERATE_MIXED_PRECISION",
+      false);
+  plan.add(
+      "gradient_accumulation_steps",
+      text(options.gradient_accumulation_steps),
+      ACCEL_GET(gradient_accumulation_steps),
+      "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+      true);
+  ACCEL_PLAN(grad_scaler);
+  ACCEL_PLAN(autocast);
+  plan.add("comm_hook", to_string(options.comm_hook), ACCEL_GET(comm_hook));
+  ACCEL_PLAN(bucket_cap_mb);
+  ACCEL_PLAN(broadcast_buffers);
+  plan.add(
+      "cpu", text(options.cpu), ACCEL_GET(cpu), "ACCELERATE_USE_CPU", false);
+  ACCEL_PLAN(device_placement);
+  ACCEL_PLAN(split_batches);
+  ACCEL_PLAN(even_batches);
+  ACCEL_PLAN(dispatch_batches);
+  ACCEL_PLAN(non_blocking);
+  ACCEL_PLAN(step_scheduler_with_optimizer);
+  ACCEL_PLAN(sync_with_dataloader);
+  ACCEL_PLAN(adjust_scheduler);
+  ACCEL_PLAN(sync_each_batch);
+  plan.add(
+      "log_with",
+      std::to_string(given.log_with().size()) + " trackers",
+      [](const AcceleratorOptions& o) { return o.log_with().size(); });
+  plan.add("project_dir", text(given.project_dir()), ACCEL_GET(project_dir));
+  plan.add(
+      "automatic_checkpoint_naming",
+      text(given.automatic_checkpoint_naming()),
+      ACCEL_GET(automatic_checkpoint_naming));
+  plan.add(
+      "total_limit",
+      given.total_limit() == 0 ? "all" : text(given.total_limit()),
+      ACCEL_GET(total_limit));
+  plan.add(
+      "logging_dir",
+      given.logging_dir().empty() ? text(given.project_dir())
+                                  : text(given.logging_dir()),
+      ACCEL_GET(logging_dir));
+  plan.add(
+      "timeout",
+      std::to_string(options.timeout.count()) + " ms",
+      ACCEL_GET(timeout));
+#undef ACCEL_PLAN
+#undef ACCEL_GET
+  return plan.take();
+}
+
+std::string Accelerator::plan() const {
+  std::ostringstream out;
+  out << "accel: process " << process_index() << " of " << num_processes()
+      << ", " << local_process_index() << " of "
+      << state().local_num_processes() << " on this machine; "
+      << to_string(distributed_type()) << " on " << device() << '\n';
+  size_t name = 0;
+  size_t value = 0;
+  for (const auto& option : options_in_force_) {
+    name = std::max(name, option.name.size());
+    value = std::max(value, option.value.size());
+  }
+  for (const auto& option : options_in_force_) {
+    out << "  " << std::left << std::setw(static_cast<int>(name) + 2)
+        << option.name << std::setw(static_cast<int>(value) + 2)
+        << option.value << option.source << '\n';
+  }
+  return out.str();
+}
+
+} // namespace accel
