@@ -133,7 +133,8 @@ TEST(Process, FailureOfOneEndsTheOthers) {
       EXPECT_LT(results[rank].elapsed.count(), 20000);
       EXPECT_TRUE(contains(
           results[rank].error,
-          "all_reduce failed on process " + std::to_string(rank) + " of 3"))
+          "all_reduce #1 of Float [1048576] failed on process " +
+              std::to_string(rank) + " of 3"))
           << results[rank].error;
       EXPECT_TRUE(contains(results[rank].error, "look at its output"));
     }

@@ -14,6 +14,7 @@
 #include <accel/process_first.h>
 #include <accel/profile.h>
 #include <accel/state.h>
+#include <accel/stop.h>
 #include <accel/utils/split.h>
 #include <accel/version.h>
 
@@ -638,6 +639,30 @@ class ACCEL_API Accelerator {
   /// saved may load; in the middle of a pass, with `match_single_device` or
   /// `split_batches`.
   void load_state(const std::string& directory = "");
+
+  /// For programs that a launcher may start again: with `accel launch --resume
+  /// auto` (the environment variable `ACCEL_RESUME`) goes on, as `load_state`
+  /// does, at the newest complete checkpoint of `automatic_checkpoint_naming`,
+  /// or at `directory` where one is given; otherwise, and where there is no
+  /// checkpoint yet, it does nothing. Returns whether something was loaded.
+  /// Newer checkpoints that are damaged are passed over with a warning.
+  /// Collective. Where `--resume auto` was asked for, `save_state` refuses to
+  /// save before this (or `load_state`) was called.
+  bool resume(const std::string& directory = "");
+
+  /// Whether SIGTERM or SIGUSR1 (which Slurm sends some time before the end)
+  /// has come to any of the processes. Collective, with one small message; to
+  /// be called where the state can be saved:
+  ///
+  ///     if (accelerator.sync_gradients() && accelerator.stop_requested()) {
+  ///       accelerator.save_state();
+  ///       return accel::kExitStopped;
+  ///     }
+  ///
+  /// From its first call on the two signals do not end the process, unless a
+  /// second one comes more than two seconds after the first; before, and where
+  /// the program has handlers of its own, they do what they did.
+  bool stop_requested();
 
   /// Makes objects part of checkpoints, in this order: numbers, strings,
   /// tensors, and classes that can be saved (`checkpoint::custom_object`). They

@@ -249,6 +249,11 @@ bool is_in_use(const std::string& path) {
   return !lock_directory(path).has_value();
 }
 
+bool checkpoint_exists(const std::string& directory) {
+  const std::string path = real_path(directory);
+  return fs::exists(path) || fs::exists(previous_path(path));
+}
+
 std::string locate_checkpoint(const std::string& directory) {
   TORCH_CHECK(!directory.empty(), "A checkpoint needs a directory");
   const std::string path = real_path(directory);

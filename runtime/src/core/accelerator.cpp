@@ -10,6 +10,7 @@
 #include "core/environment.h"
 #include "core/optimizers.h"
 #include "core/runtime.h"
+#include "core/stop_signals.h"
 
 #include <torch/nn/module.h>
 
@@ -208,6 +209,11 @@ bool Accelerator::check_trigger() {
   const bool raised = detail::on_any_process(trigger_);
   trigger_ = trigger_ && !raised;
   return raised;
+}
+
+bool Accelerator::stop_requested() {
+  detail::take_stop_signals();
+  return detail::on_any_process(detail::stop_signal_came());
 }
 
 std::vector<std::string> Accelerator::exchange_bytes(

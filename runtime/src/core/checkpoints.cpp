@@ -13,6 +13,7 @@
 #include "checkpoint/json.h"
 #include "checkpoint/loader_cursors.h"
 #include "checkpoint/together.h"
+#include "core/environment.h"
 #include "core/registry.h"
 #include "core/runtime.h"
 
@@ -153,6 +154,17 @@ void try_parts(
   }
 }
 
+/// What `accel launch --resume` was given.
+bool resume_wanted() {
+  const auto value = detail::get_environment("ACCEL_RESUME").value_or("never");
+  TORCH_CHECK(
+      value == "auto" || value == "never",
+      "accel: the environment variable ACCEL_RESUME is '",
+      value,
+      "'; it must be auto or never.");
+  return value == "auto";
+}
+
 std::string automatic_root(const std::string& project_dir) {
   return (std::filesystem::path(project_dir) / "checkpoints").string();
 }
@@ -187,6 +199,41 @@ CheckpointHookHandle Accelerator::register_load_state_pre_hook(
       });
 }
 
+bool Accelerator::resume(const std::string& directory) {
+  const auto processes = checkpoint::all_processes();
+  const std::string path =
+      checkpoint::gather_results(processes, "resume", [&]() -> std::string {
+        TORCH_CHECK(
+            naming_.automatic || !directory.empty(),
+            "accel: resume needs a directory, or "
+            "AcceleratorOptions().automatic_checkpoint_naming(true).");
+        const bool wanted = resume_wanted();
+        if (!processes.main() || !wanted) {
+          return "";
+        }
+        if (!directory.empty()) {
+          return checkpoint::checkpoint_exists(directory) ? directory : "";
+        }
+        const auto root = automatic_root(naming_.project_dir);
+        const auto newest = checkpoint::newest_checkpoint(root);
+        const auto intact = checkpoint::newest_checkpoint(
+            root, checkpoint::Verify::kChecksums);
+        if (newest != intact) {
+          TORCH_WARN(
+              "accel: the checkpoint '",
+              *newest,
+              "' is damaged; going on ",
+              intact ? "at '" + *intact + "'" : "from the beginning");
+        }
+        return intact.value_or("");
+      })[0];
+  if (!path.empty()) {
+    load_state(path);
+  }
+  runtime_->resumed = true;
+  return !path.empty();
+}
+
 std::string Accelerator::save_state(const std::string& directory) {
   const auto processes = checkpoint::all_processes();
   checkpoint::TrainingState state;
@@ -199,6 +246,13 @@ std::string Accelerator::save_state(const std::string& directory) {
             : "accel: with automatic_checkpoint_naming(true) save_state names "
               "the directory itself; it was given '" +
                 directory + "'.");
+    TORCH_CHECK(
+        runtime_->resumed || !resume_wanted(),
+        "accel: save_state was called before accelerator.resume(), but the "
+        "program was started with `accel launch --resume auto`: a run that has "
+        "begun anew would follow on the checkpoints of the one that it should "
+        "go on with. Call accelerator.resume() when everything is prepared, "
+        "or launch without --resume.");
     const auto& gradients = GradientState::get();
     TORCH_CHECK(
         gradients.sync_gradients && !runtime_->reducer().holding(),
@@ -280,6 +334,7 @@ void Accelerator::load_state(const std::string& directory) {
       part.load(bytes_of(loaded.extras, part.name));
     }
     runtime_->restart_window(loaded.step);
+    runtime_->resumed = true;
   });
   if (use_distributed() && this->state().match_single_device()) {
     // A run that was saved by fewer processes has no generators for the rest.

@@ -83,7 +83,7 @@ Environment read_environment() {
   const auto rank = get_environment_integer("RANK", 0, kMost);
   const auto world_size = get_environment_integer("WORLD_SIZE", 1, kMost);
   if (!rank && !world_size) {
-    return environment;
+    return read_batch_system().value_or(environment);
   }
   if (!rank && *world_size == 1) {
     return environment;

@@ -1,5 +1,8 @@
 #include "core/failure_note.h"
+#include "core/introduction.h"
+#include "core/operation_log.h"
 #include "core/rendezvous.h"
+#include "core/watchdog.h"
 #include "core/world.h"
 
 #include <ATen/ATen.h>
@@ -8,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <array>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -20,6 +24,9 @@ using std::chrono::steady_clock;
 /// Longer than any honest process needs from one call to another; only where
 /// something has gone wrong is it waited for in full.
 constexpr auto kLeaveTimeout = std::chrono::seconds(30);
+/// Seconds in an operation before the other processes are asked.
+constexpr int64_t kStallTimeout = 60;
+constexpr const char* kWatchdogStore = "watchdog";
 /// A start that takes longer than this does not succeed any more.
 constexpr auto kLongestStart = std::chrono::minutes(5);
 
@@ -48,9 +55,15 @@ class GlooCommunicator : public Communicator {
   GlooCommunicator(
       const c10::intrusive_ptr<c10d::Store>& store,
       const Environment& environment,
-      const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>& options)
+      const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>& options,
+      Channel channel,
+      std::shared_ptr<OperationLog> log,
+      std::function<std::string()> verdict)
       : rank_(environment.rank),
         size_(environment.world_size),
+        channel_(channel),
+        log_(std::move(log)),
+        verdict_(std::move(verdict)),
         group_(c10::make_intrusive<CuttableGloo>(
             store,
             static_cast<int>(rank_),
@@ -78,9 +91,10 @@ class GlooCommunicator : public Communicator {
         tensor.sizes());
     std::vector<at::Tensor> tensors{tensor};
     c10::intrusive_ptr<c10d::Work> work;
-    guarded("all_reduce", [&] { work = group_->allreduce(tensors); });
-    return [this, work] {
-      guarded("all_reduce", [&] { work->wait(); });
+    const auto operation = log_->begin(channel_, "all_reduce", tensor);
+    guarded(operation, [&] { work = group_->allreduce(tensors); });
+    return [this, work, operation] {
+      guarded(operation, [&] { work->wait(); });
     };
   }
 
@@ -97,7 +111,7 @@ class GlooCommunicator : public Communicator {
       return outputs;
     }
     std::vector<at::Tensor> input_bytes{bytes(input)};
-    guarded("all_gather", [&] {
+    guarded(log_->begin(channel_, "all_gather", tensor), [&] {
       group_->allgather(output_bytes, input_bytes)->wait();
     });
     return outputs;
@@ -119,14 +133,18 @@ class GlooCommunicator : public Communicator {
     std::vector<at::Tensor> tensors{bytes(contiguous)};
     c10d::BroadcastOptions options;
     options.rootRank = source;
-    guarded("broadcast", [&] { group_->broadcast(tensors, options)->wait(); });
+    guarded(log_->begin(channel_, "broadcast", tensor), [&] {
+      group_->broadcast(tensors, options)->wait();
+    });
     if (!contiguous.is_alias_of(tensor)) {
       tensor.detach().copy_(contiguous);
     }
   }
 
   void barrier() override {
-    guarded("barrier", [&] { group_->barrier()->wait(); });
+    guarded(log_->begin(channel_, "barrier", at::Tensor()), [&] {
+      group_->barrier()->wait();
+    });
   }
 
   void cut() {
@@ -143,28 +161,50 @@ class GlooCommunicator : public Communicator {
   }
 
   template <typename F>
-  void guarded(const char* operation, F&& f) const {
+  void guarded(const Operation& operation, F&& f) const {
     try {
+      const OperationLog::Waiting waiting(*log_, operation);
       f();
     } catch (const std::exception& error) {
-      note_lost_peer(operation + std::string(": ") + message_of(error));
+      const std::string reason = message_of(error);
+      if (const auto verdict = verdict_(); !verdict.empty()) {
+        TORCH_CHECK(
+            false,
+            "accel: ",
+            operation.describe(),
+            " failed on process ",
+            rank_,
+            " of ",
+            size_,
+            ": ",
+            verdict);
+      }
+      // At once: the launcher does not wait for long.
+      note_lost_peer(operation.describe() + ": " + reason);
+      const std::string site = channel_ == Channel::kMain
+          ? operation.site.describe()
+          : "forward or backward";
       TORCH_CHECK(
           false,
           "accel: ",
-          operation,
+          operation.describe(),
           " failed on process ",
           rank_,
           " of ",
           size_,
+          site.empty() ? "" : ", called at " + site,
           ": another process has probably ended, or has called something "
           "else; look at its output. (",
-          message_of(error),
+          reason,
           ")");
     }
   }
 
   int64_t rank_;
   int64_t size_;
+  Channel channel_;
+  std::shared_ptr<OperationLog> log_;
+  std::function<std::string()> verdict_;
   c10::intrusive_ptr<CuttableGloo> group_;
 };
 
@@ -222,7 +262,15 @@ class GlooWorld : public World {
       : environment_(environment) {
     const auto deadline = steady_clock::now() +
         std::min<milliseconds>(timeout, kLongestStart);
+    const auto before = Connections::open_now();
     connect_store(deadline);
+    try {
+      introduce(*store_, environment_);
+    } catch (...) {
+      MeetingPlace::get().store.reset(); // so that nobody waits there
+      throw;
+    }
+    const auto with_store = Connections::open_now();
     const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
     options->devices.push_back(device());
     constexpr std::array<const char*, 3> kNames{
@@ -232,7 +280,10 @@ class GlooWorld : public World {
         communicators_[i] = std::make_unique<GlooCommunicator>(
             c10::make_intrusive<c10d::PrefixStore>(kNames[i], store_),
             environment_,
-            options);
+            options,
+            static_cast<Channel>(i),
+            log_,
+            [this] { return watchdog_ ? watchdog_->verdict() : ""; });
       } catch (const std::exception& error) {
         MeetingPlace::get().store.reset(); // so that nobody waits there
         TORCH_CHECK(
@@ -247,6 +298,11 @@ class GlooWorld : public World {
             "machines, GLOO_SOCKET_IFNAME names the network interface to "
             "use.");
       }
+    }
+    connections_ = with_store.newer();
+    start_watchdog(timeout);
+    if (!environment_.single_host()) {
+      before.newer().keep_alive();
     }
   }
 
@@ -265,7 +321,13 @@ class GlooWorld : public World {
   void leave() noexcept override {
     try {
       const auto deadline = steady_clock::now() + kLeaveTimeout;
+      log_->leave();
+      const std::string text = log_->status().to_text();
+      store_->set(
+          kWatchdogStore + ("/" + watchdog_ended_key(environment_.rank)),
+          std::vector<uint8_t>(text.begin(), text.end()));
       wait_for_count("finished", environment_.world_size, deadline);
+      watchdog_.reset();
       communicators_ = {};
       // The store goes last, and its host after everybody who asks it.
       if (hosts_store()) {
@@ -288,6 +350,7 @@ class GlooWorld : public World {
 
  private:
   void close() noexcept {
+    watchdog_.reset();
     for (auto& communicator : communicators_) {
       try {
         if (communicator) {
@@ -318,11 +381,36 @@ class GlooWorld : public World {
       place.environment = environment_;
     }
     // A launcher that restarts the processes keeps its store.
-    store_ = c10::make_intrusive<c10d::PrefixStore>(
-        "accel/" +
-            get_environment("TORCHELASTIC_RESTART_COUNT").value_or("0") + "/" +
-            std::to_string(place.meetings++),
-        place.store);
+    prefix_ = "accel/" +
+        get_environment("TORCHELASTIC_RESTART_COUNT").value_or("0") + "/" +
+        std::to_string(place.meetings++);
+    store_ = c10::make_intrusive<c10d::PrefixStore>(prefix_, place.store);
+  }
+
+  void start_watchdog(milliseconds timeout) {
+    const int64_t seconds =
+        get_environment_integer("ACCEL_STALL_TIMEOUT", 0, 1 << 20)
+            .value_or(kStallTimeout);
+    if (seconds == 0) {
+      return;
+    }
+    c10d::TCPStoreOptions options;
+    options.port = environment_.master_port;
+    options.waitWorkers = false;
+    options.timeout = timeout;
+    watchdog_ = std::make_unique<Watchdog>(
+        Watchdog::Options{
+            environment_.rank,
+            environment_.world_size,
+            std::chrono::seconds(seconds)},
+        c10::make_intrusive<c10d::PrefixStore>(
+            prefix_ + "/" + kWatchdogStore,
+            make_store(
+                environment_.master_addr,
+                options,
+                steady_clock::now() + std::chrono::seconds(30))),
+        log_,
+        [this] { connections_.shut_down(); });
   }
 
   c10::intrusive_ptr<c10d::Store> open_store(
@@ -368,7 +456,8 @@ class GlooWorld : public World {
     if (environment_.single_host()) {
       return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
     }
-    return c10d::ProcessGroupGloo::createDefaultDevice();
+    return c10d::ProcessGroupGloo::createDeviceForHostname(
+        local_address(environment_));
   }
 
   /// Adds this process to the count and waits until it has reached `goal`.
@@ -378,7 +467,15 @@ class GlooWorld : public World {
       steady_clock::time_point deadline) {
     int64_t count = store_->add(key, 1);
     auto pause = milliseconds(1);
-    while (count < goal && steady_clock::now() < deadline) {
+    // Others may be in an operation that will not come any more here.
+    auto look = steady_clock::now() + std::chrono::seconds(2);
+    while (count < goal && steady_clock::now() < deadline &&
+           (!watchdog_ || watchdog_->verdict().empty())) {
+      if (steady_clock::now() > look) {
+        store_->add(
+            kWatchdogStore + (std::string("/") + kWatchdogQuestions), 1);
+        look += std::chrono::seconds(2);
+      }
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, milliseconds(20));
       count = store_->add(key, 0);
@@ -387,7 +484,13 @@ class GlooWorld : public World {
 
   Environment environment_;
   c10::intrusive_ptr<c10d::Store> store_;
+  /// Of the keys of this meeting.
+  std::string prefix_;
+  const std::shared_ptr<OperationLog> log_ = std::make_shared<OperationLog>();
   std::array<std::unique_ptr<GlooCommunicator>, 3> communicators_;
+  /// Theirs.
+  Connections connections_;
+  std::unique_ptr<Watchdog> watchdog_;
 };
 
 } // namespace

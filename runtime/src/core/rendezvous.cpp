@@ -2,14 +2,19 @@
 
 #include <c10/util/Exception.h>
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -98,8 +103,11 @@ int listen_at_master(const Environment& environment) {
   const auto addresses = look_up(environment);
   int descriptor = -1;
   int error = 0;
-  // Other machines have no business at a store that they cannot name.
-  const bool loopback = is_loopback(addresses->ai_addr);
+  // Other machines have no business at a store that they cannot name. (With
+  // several, a name that means the loopback interface here means another one
+  // there: Debian gives a host's own name 127.0.1.1.)
+  const bool loopback =
+      is_loopback(addresses->ai_addr) && environment.single_host();
   if (loopback) {
     descriptor = listen_at(addresses->ai_addr, addresses->ai_addrlen);
     error = errno;
@@ -168,6 +176,132 @@ void wait_for_master(const Environment& environment, Deadline deadline) {
         "machine? Look at its output.");
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(200));
+  }
+}
+
+std::string local_address(const Environment& environment) {
+  const auto text_of = [](const sockaddr* address, socklen_t size) {
+    char text[NI_MAXHOST] = "";
+    ::getnameinfo(
+        address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+    return std::string(text);
+  };
+  const auto addresses = look_up(environment);
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
+    // Connecting a datagram socket sends nothing; it chooses the interface.
+    Socket socket(::socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    auto* generic = reinterpret_cast<sockaddr*>(&own);
+    if (socket.get() >= 0 &&
+        ::connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0 &&
+        ::getsockname(socket.get(), generic, &size) == 0 &&
+        !is_loopback(generic)) {
+      return text_of(generic, size);
+    }
+  }
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) == 0) {
+    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(
+        list, &::freeifaddrs);
+    for (const int family : {AF_INET, AF_INET6}) {
+      for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+        if (i->ifa_addr != nullptr && i->ifa_addr->sa_family == family &&
+            (i->ifa_flags & IFF_UP) != 0 && !is_loopback(i->ifa_addr)) {
+          return text_of(
+              i->ifa_addr,
+              family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+        }
+      }
+    }
+  }
+  TORCH_CHECK(
+      false,
+      "accel: the ",
+      environment.world_size,
+      " processes run on several hosts, but this one has no network interface "
+      "besides the loopback one. If all run here, set LOCAL_WORLD_SIZE to ",
+      environment.world_size,
+      "; otherwise name the interface with GLOO_SOCKET_IFNAME.");
+  return ""; // Not reached.
+}
+
+namespace {
+
+/// The bytes of both ends' addresses; empty where `fd` is no TCP connection.
+std::string ends_of(int fd) {
+  std::string ends;
+  for (const bool own : {true, false}) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    const int error = own ? ::getsockname(fd, generic, &size)
+                          : ::getpeername(fd, generic, &size);
+    if (error != 0 ||
+        (address.ss_family != AF_INET && address.ss_family != AF_INET6)) {
+      return "";
+    }
+    ends.append(reinterpret_cast<const char*>(&address), size);
+  }
+  return ends;
+}
+
+} // namespace
+
+Connections Connections::open_now() {
+  Connections result;
+  std::error_code none;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd", none)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    auto ends = ends_of(fd);
+    if (!ends.empty()) {
+      result.connections_.emplace(fd, std::move(ends));
+    }
+  }
+  return result;
+}
+
+Connections Connections::newer() const {
+  Connections result = open_now();
+  for (const auto& [fd, ends] : connections_) {
+    const auto found = result.connections_.find(fd);
+    if (found != result.connections_.end() && found->second == ends) {
+      result.connections_.erase(found);
+    }
+  }
+  return result;
+}
+
+void Connections::keep_alive() const {
+  for (const auto& [fd, ends] : connections_) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    auto* generic = reinterpret_cast<sockaddr*>(&peer);
+    if (ends_of(fd) != ends || ::getpeername(fd, generic, &size) != 0 ||
+        is_loopback(generic)) {
+      continue;
+    }
+    const int on = 1;
+    const int idle = 2;
+    const int interval = 2;
+    const int count = 3;
+    // What was sent and not acknowledged counts by this one instead.
+    const unsigned int milliseconds = 8000;
+    ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    ::setsockopt(
+        fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+  }
+}
+
+void Connections::shut_down() const {
+  for (const auto& [fd, ends] : connections_) {
+    if (ends_of(fd) == ends) {
+      ::shutdown(fd, SHUT_RDWR);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <accel/data/generators.h>
 
 #include "core/environment.h"
+#include "core/stop_signals.h"
 #include "dispatch/install.h"
 
 #include <torch/cuda.h>
@@ -195,6 +196,7 @@ void Runtime::end(bool orderly) noexcept {
     return;
   }
   reducer_.reset();
+  give_stop_signals_back();
   if (orderly) {
     world_->leave();
   } else {

@@ -89,6 +89,9 @@ class Runtime {
   /// (`Accelerator::reduce_for_metrics`).
   at::Tensor reduce_for_metrics(const at::Tensor& tensor, Reduction reduction);
 
+  /// Whether `resume` or `load_state` has been called.
+  bool resumed = false;
+
   /// Ends everything. `orderly`: waits a bounded time for the other processes;
   /// otherwise cuts the connections at once.
   void end(bool orderly) noexcept;

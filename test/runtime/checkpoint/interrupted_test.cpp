@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <random>
 
 /// What happens to checkpoints when the process or the disk fails. Every save
@@ -91,6 +92,13 @@ int expect_save_error(
   return 0;
 }
 
+/// How often a saving process is killed in each of two tests: test/soak does
+/// it more often.
+int kills() {
+  const char* value = std::getenv("ACCEL_TEST_KILLS");
+  return value == nullptr ? 20 : std::atoi(value);
+}
+
 /// How long `save` takes on this machine now, in microseconds.
 template <typename Save>
 int time_of(const Save& save) {
@@ -120,7 +128,7 @@ TEST_F(Interrupted, KilledWhileSavingNumbered) {
   std::uniform_int_distribution<int> delay(500, 4 * usual + 1000);
   int64_t newest = 0, killed_within = 0;
   int before = 1;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < kills(); ++round) {
     const int status = in_child(
         [&] {
           for (int64_t i = next_checkpoint_index(directory.path());; ++i) {
@@ -174,7 +182,7 @@ TEST_F(Interrupted, KilledWhileReplacing) {
   std::mt19937 random(23);
   std::uniform_int_distribution<int> delay(500, 4 * usual + 1000);
   double newest = 0;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < kills(); ++round) {
     in_child(
         [&] {
           for (double i = newest + 1;; ++i) {

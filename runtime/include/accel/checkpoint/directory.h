@@ -102,6 +102,10 @@ enum class Verify {
 ACCEL_API Manifest verify_checkpoint(
     const std::string& directory, Verify verify = Verify::kChecksums);
 
+/// Whether there is something at `directory` that is meant to be a checkpoint,
+/// also where a process was killed while it replaced one.
+ACCEL_API bool checkpoint_exists(const std::string& directory);
+
 /// Automatic naming: `root`/checkpoint_{i}.
 ACCEL_API std::string checkpoint_path(const std::string& root, int64_t index);
 

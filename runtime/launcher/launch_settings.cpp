@@ -1,0 +1,190 @@
+#include "launch_settings.h"
+
+#include "suggestion.h"
+
+namespace accel::launcher {
+namespace {
+
+std::string check_output(const std::string& value) {
+  if (value == "prefix" || value == "plain" || value == "main" ||
+      value.find('/') != std::string::npos) {
+    return "";
+  }
+  return value + " is none of prefix, plain, main" +
+         suggest(value, {"prefix", "plain", "main"}) +
+         "; a folder is written with a slash: " + value + "/";
+}
+
+std::string check_folder(const std::string& value) {
+  return value.find('/') != std::string::npos
+             ? ""
+             : "a folder is written with a slash: " + value + "/";
+}
+
+} // namespace
+
+void add_launch_settings(Settings& settings) {
+  settings.add(
+      {"-n,--num-processes",
+       "N",
+       "Number of processes, on all hosts together; 1 on each if not given",
+       whole_number(1, 4096),
+       "num_processes",
+       ""});
+  settings.add(
+      {"--nproc-per-node",
+       "N",
+       "Number of processes on this host",
+       whole_number(1, 4096),
+       "",
+       ""});
+  settings.add(
+      {"--num-machines,--nnodes",
+       "N",
+       "Number of hosts, on each of which accel launch is called; 1 if not "
+       "given",
+       whole_number(1, 4096),
+       "num_machines",
+       ""});
+  settings.add(
+      {"--machine-rank,--node-rank",
+       "R",
+       "Which of the hosts this is, from 0",
+       whole_number(0, 4095),
+       "machine_rank",
+       ""});
+  settings.add(
+      {"--main-process-ip,--master-addr",
+       "HOST",
+       "Name or address of host 0, as the others reach it",
+       anything(),
+       "main_process_ip",
+       ""});
+  settings.add(
+      {"--mixed-precision",
+       "TYPE",
+       "no, fp16, bf16 or fp8; if not given the program decides",
+       one_of({"no", "fp16", "bf16", "fp8"}),
+       "mixed_precision",
+       "ACCELERATE_MIXED_PRECISION"});
+  settings.add(
+      {"--gradient-accumulation-steps",
+       "K",
+       "Batches per optimizer step; if not given the program decides",
+       whole_number(1, 1 << 20),
+       "gradient_accumulation_steps",
+       "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"});
+  settings.add(
+      {"--cpu",
+       "",
+       "Use the CPU even where there is a GPU",
+       nullptr,
+       "use_cpu",
+       "ACCELERATE_USE_CPU"});
+  settings.add(
+      {"--gpu-ids",
+       "LIST",
+       "The GPUs that may be used, such as 0,2 (CUDA_VISIBLE_DEVICES); all if "
+       "not given",
+       anything(),
+       "gpu_ids",
+       "CUDA_VISIBLE_DEVICES"});
+  settings.add(
+      {"--match-single-device",
+       "",
+       "Split every batch between the processes, so that the training is that "
+       "of one device; overrides the program",
+       nullptr,
+       "match_single_device",
+       "ACCEL_MATCH_SINGLE_DEVICE"});
+  settings.add(
+      {"--per-process-batch",
+       "",
+       "Every process takes whole batches, as in Accelerate; overrides the "
+       "program",
+       nullptr,
+       "",
+       ""});
+  settings.add(
+      {"--main-process-port,--master-port",
+       "P",
+       "TCP port of process 0's store; if not given or 0 a free one is taken",
+       whole_number(0, 65535),
+       "main_process_port",
+       ""});
+  settings.add(
+      {"--num-threads-per-process,--num-cpu-threads-per-process",
+       "T",
+       "OMP_NUM_THREADS; if neither is given, a fair share of the cores",
+       whole_number(1, 1 << 20),
+       "num_threads_per_process",
+       ""});
+  settings.add(
+      {"--enable-cpu-affinity",
+       "",
+       "Give every process cores of its own, a fair share",
+       nullptr,
+       "enable_cpu_affinity",
+       ""});
+  settings.add(
+      {"--max-restarts",
+       "K",
+       "After a failure start all processes again, at most K times; 0 if not "
+       "given",
+       whole_number(0, 1 << 20),
+       "max_restarts",
+       ""});
+  settings.add(
+      {"--resume",
+       "WHEN",
+       "auto: accelerator.resume() in the program goes on at the newest "
+       "complete checkpoint, where there is one; never: the program begins "
+       "anew, also after a restart (default)",
+       one_of({"auto", "never"}),
+       "resume",
+       "ACCEL_RESUME"});
+  settings.add(
+      {"--output",
+       "HOW",
+       "prefix: whole lines behind \"[rank] \" (default for N > 1); "
+       "plain: whole lines as they are, with N = 1 every byte as it comes "
+       "(default for N = 1); main: process 0's standard output, byte for "
+       "byte, and everybody's standard error; DIR/: files "
+       "DIR/rank-R.stdout.log and DIR/rank-R.stderr.log",
+       check_output,
+       "output",
+       ""});
+  settings.add(
+      {"--tee",
+       "DIR/",
+       "Write the files of --output DIR/ in addition to what --output says",
+       check_folder,
+       "",
+       ""});
+  settings.add(
+      {"--grace-period",
+       "S",
+       "Seconds between asking a process to end and killing it; 10 if not "
+       "given",
+       real_number(0, 1e6),
+       "grace_period",
+       ""});
+  settings.add(
+      {"--config-file",
+       "FILE",
+       "What accel config or Accelerate has written; if not given, "
+       "$ACCEL_CONFIG_FILE or accel/default_config.yaml in $XDG_CONFIG_HOME "
+       "(~/.config), where there is one",
+       anything(),
+       "",
+       ""});
+  settings.add(
+      {"--dry-run",
+       "",
+       "Print what would be done and who said so, and do nothing",
+       nullptr,
+       "",
+       ""});
+}
+
+} // namespace accel::launcher

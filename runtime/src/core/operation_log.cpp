@@ -1,0 +1,207 @@
+#include "core/operation_log.h"
+
+#include <ATen/core/Tensor.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <sstream>
+
+namespace accel::detail {
+
+using Kind = ProcessStatus::Kind;
+
+std::string Operation::describe() const {
+  std::ostringstream text;
+  text << name << " #" << number;
+  if (dtype) {
+    text << " of " << *dtype << ' ' << at::IntArrayRef(sizes);
+  }
+  return text.str();
+}
+
+std::string ProcessStatus::to_text() const {
+  return nlohmann::json{
+      {"kind", static_cast<int>(kind)},
+      {"channel", channel},
+      {"number", number},
+      {"operation", operation},
+      {"site", site},
+      {"seconds", seconds},
+      {"begun", begun}}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+ProcessStatus ProcessStatus::from_text(const std::string& text) {
+  ProcessStatus status;
+  try {
+    const auto json = nlohmann::json::parse(text);
+    json.at("channel").get_to(status.channel);
+    json.at("number").get_to(status.number);
+    json.at("operation").get_to(status.operation);
+    json.at("site").get_to(status.site);
+    json.at("seconds").get_to(status.seconds);
+    json.at("begun").get_to(status.begun);
+    status.kind = static_cast<Kind>(json.at("kind").get<int>());
+    if (status.channel < 0 || status.channel > 2) {
+      return {};
+    }
+  } catch (const nlohmann::json::exception&) {
+    return {}; // Not an answer.
+  }
+  return status;
+}
+
+Operation OperationLog::begin(
+    Channel channel,
+    const char* name,
+    const at::Tensor& tensor) {
+  Operation operation;
+  operation.channel = channel;
+  operation.name = name;
+  if (tensor.defined()) {
+    operation.dtype = tensor.scalar_type();
+    operation.sizes.append(tensor.sizes().begin(), tensor.sizes().end());
+  }
+  if (channel == Channel::kMain) {
+    // The others are called from forward and backward only.
+    operation.site = CallSite::here();
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  operation.number = ++slots_[static_cast<size_t>(channel)].begun;
+  return operation;
+}
+
+OperationLog::Waiting::Waiting(OperationLog& log, const Operation& operation)
+    : log_(log), slot_(static_cast<size_t>(operation.channel)) {
+  const std::lock_guard<std::mutex> lock(log_.mutex_);
+  auto& slot = log_.slots_[slot_];
+  slot.operation = operation;
+  slot.waiting = true;
+  slot.since = Clock::now();
+  log_.last_ = slot_;
+}
+
+OperationLog::Waiting::~Waiting() {
+  const std::lock_guard<std::mutex> lock(log_.mutex_);
+  auto& slot = log_.slots_[slot_];
+  slot.waiting = false;
+  slot.since = Clock::now();
+}
+
+void OperationLog::leave() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  left_ = true;
+}
+
+const OperationLog::Slot* OperationLog::longest() const {
+  const Slot* result = nullptr;
+  for (const auto& slot : slots_) {
+    if (slot.waiting && (result == nullptr || slot.since < result->since)) {
+      result = &slot;
+    }
+  }
+  return result;
+}
+
+std::optional<OperationLog::Clock::time_point> OperationLog::waiting_since()
+    const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto* slot = longest();
+  return slot == nullptr ? std::nullopt
+                         : std::optional<Clock::time_point>(slot->since);
+}
+
+ProcessStatus OperationLog::status() const {
+  ProcessStatus status;
+  CallSite site;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto* slot = longest();
+    status.kind = slot != nullptr ? Kind::kWaiting
+        : left_                   ? Kind::kLeft
+                                  : Kind::kElsewhere;
+    if (slot == nullptr) {
+      slot = &slots_[last_];
+    }
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      status.begun[i] = slots_[i].begun;
+    }
+    if (slot->operation.number > 0) {
+      status.channel = static_cast<int64_t>(slot->operation.channel);
+      status.number = slot->operation.number;
+      status.operation = slot->operation.describe();
+      status.seconds =
+          std::chrono::duration<double>(Clock::now() - slot->since).count();
+      site = slot->operation.site;
+    }
+  }
+  if (status.number > 0 &&
+      status.channel == static_cast<int64_t>(Channel::kMain)) {
+    status.site = site.describe();
+  } else if (status.number > 0) {
+    status.site = "forward or backward";
+  }
+  return status;
+}
+
+std::string describe(const std::vector<ProcessStatus>& processes) {
+  std::ostringstream text;
+  for (size_t rank = 0; rank < processes.size(); ++rank) {
+    const auto& status = processes[rank];
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%.1f s", status.seconds);
+    const std::string operation = status.number == 0
+        ? "none"
+        : status.operation +
+            (status.site.empty() ? "" : ", called at " + status.site);
+    text << (rank == 0 ? "" : "\n") << "  process " << rank << ' ';
+    switch (status.kind) {
+      case Kind::kSilent:
+        text << "gives no answer";
+        break;
+      case Kind::kElsewhere:
+        text << "computes, or waits for something else; its last operation, "
+             << (status.number == 0 ? "" : std::string(seconds) + " ago")
+             << (status.number == 0 ? "" : ": ") << operation;
+        break;
+      case Kind::kWaiting:
+        text << "has waited " << seconds << " in " << operation;
+        break;
+      case Kind::kLeft:
+        text << "has ended; its last operation: " << operation;
+        break;
+    }
+  }
+  return text.str();
+}
+
+bool out_of_step(const std::vector<ProcessStatus>& processes, double stuck) {
+  std::vector<const ProcessStatus*> waiting;
+  for (const auto& status : processes) {
+    if (status.kind != Kind::kWaiting) {
+      continue;
+    }
+    for (const auto& other : processes) {
+      if (other.kind == Kind::kLeft &&
+          other.begun[static_cast<size_t>(status.channel)] < status.number) {
+        return true;
+      }
+    }
+    if (status.seconds >= stuck) {
+      waiting.push_back(&status);
+    }
+  }
+  const bool all_wait = waiting.size() == processes.size();
+  for (const auto* one : waiting) {
+    for (const auto* other : waiting) {
+      const bool same_place =
+          other->channel == one->channel && other->number == one->number;
+      if (same_place ? other->operation != one->operation : all_wait) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+} // namespace accel::detail

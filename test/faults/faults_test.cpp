@@ -1,0 +1,393 @@
+// Faults that happen to a program that uses the runtime, under the launcher.
+
+#include <gtest/gtest.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <random>
+#include <sstream>
+
+#include "harness.h"
+
+namespace {
+
+using Strings = std::vector<std::string>;
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
+}
+
+void expect_no_part(const std::string& text, const std::string& part) {
+  EXPECT_EQ(text.find(part), std::string::npos) << part << " in:\n" << text;
+}
+
+Surroundings in(const Folder& folder) {
+  Surroundings surroundings;
+  surroundings.cwd = folder.path();
+  surroundings.environment = {
+      {"OMP_NUM_THREADS", "1"},
+      {"ACCEL_RESUME", ""},
+      {"ACCEL_STALL_TIMEOUT", "2"}};
+  return surroundings;
+}
+
+Strings launch(const Strings& options, const Strings& arguments) {
+  Strings all{"launch", "-n", "2"};
+  all.insert(all.end(), options.begin(), options.end());
+  all.insert(all.end(), {"--", ACCEL_FAULTS_SUBJECT});
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return all;
+}
+
+Strings command(Strings arguments) {
+  arguments.insert(arguments.begin(), accel_path());
+  return arguments;
+}
+
+/// What the job prints that nothing happens to.
+const std::string& undisturbed() {
+  static const std::string output = [] {
+    const Folder folder;
+    const Result result =
+        accel(launch({"--output", "main"}, {"train"}), in(folder));
+    EXPECT_EQ(result.status, 0) << result.err;
+    expect_part(result.out, "after 300 steps: 0x");
+    return result.out;
+  }();
+  return output;
+}
+
+size_t lines_in(const Folder& folder, const std::string& name) {
+  return folder.has(name) ? split_lines(folder.read(name)).size() : 0;
+}
+
+TEST(Faults, TwentyKillsChangeNotABit) {
+  const Folder folder;
+  Running running(
+      command(launch(
+          {"--output", "main", "--max-restarts", "60", "--resume", "auto"},
+          {"kill", "20"})),
+      in(folder));
+  const Result result = running.wait(150);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, undisturbed());
+  EXPECT_GE(lines_in(folder, "kills"), 20u);
+  // It saves after every step: at most the one that was under way is lost.
+  int starts = 0;
+  int step = 0;
+  for (const std::string& line : split_lines(folder.read("log"))) {
+    const int number = std::stoi(line.substr(line.find(' ')));
+    if (line.rfind("start", 0) == 0) {
+      EXPECT_GE(number, step - 1);
+      EXPECT_LE(number, step);
+      ++starts;
+    }
+    step = number;
+  }
+  EXPECT_GT(starts, 5);
+  EXPECT_EQ(step, 300);
+  std::cout << lines_in(folder, "kills") << " kills, " << starts
+            << " starts that came to train, " << result.seconds << " s\n";
+}
+
+class StopSignal : public testing::TestWithParam<int> {};
+
+TEST_P(StopSignal, SavesAndGoesOn) {
+  const Folder folder;
+  Surroundings surroundings = in(folder);
+  const Folder other;
+  const Result whole =
+      accel(launch({"--output", "main"}, {"stop"}), in(other));
+  Running running(
+      command(launch(
+          {"--output", "main", "--resume", "auto", "--max-restarts", "3"},
+          {"stop"})),
+      surroundings);
+  ASSERT_TRUE(eventually([&] { return folder.has("begun"); }, 30));
+  running.signal(GetParam());
+  const Result result = running.wait();
+  EXPECT_EQ(result.status, 75) << result.err;
+  EXPECT_EQ(result.out, "");
+  expect_part(result.err, "after saving (exit code 75)");
+  expect_no_part(result.err, "starting all processes again");
+  const Result rest = accel(
+      launch({"--output", "main", "--resume", "auto"}, {"stop"}), surroundings);
+  EXPECT_EQ(rest.status, 0) << rest.err;
+  expect_part(rest.out, "after 40 steps: 0x");
+  EXPECT_EQ(rest.out, whole.out);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Signals,
+    StopSignal,
+    testing::Values(SIGTERM, SIGUSR1),
+    [](const auto& info) { return sigabbrev_np(info.param); });
+
+TEST(Faults, SavingWithoutResumingIsRefused) {
+  const Folder folder;
+  const Result refused =
+      accel(launch({"--resume", "auto"}, {"no-resume"}), in(folder));
+  EXPECT_NE(refused.status, 0);
+  expect_part(refused.err, "save_state was called before accelerator.resume()");
+  EXPECT_EQ(accel(launch({}, {"no-resume"}), in(folder)).status, 0);
+}
+
+TEST(OutOfStep, NamesOperationPlaceAndNumberOfEveryProcess) {
+  const Folder folder;
+  const Result result = accel(launch({}, {"main-only"}), in(folder));
+  EXPECT_NE(result.status, 0);
+  EXPECT_LT(result.seconds, 15);
+  expect_part(result.err, "the processes are out of step");
+  expect_part(result.err, "in barrier #");
+  expect_part(result.err, "called at subject.cpp:");
+  expect_part(result.err, "enter_barrier");
+  expect_part(result.err, "process 1 has waited");
+}
+
+TEST(OutOfStep, ProcessesThatHaveEndedAreNotWaitedFor) {
+  const Folder folder;
+  Surroundings surroundings = in(folder);
+  // Far longer than it takes: nobody is slow, one is gone.
+  surroundings.environment["ACCEL_STALL_TIMEOUT"] = "60";
+  const Result result = accel(launch({}, {"fewer-batches"}), surroundings);
+  EXPECT_NE(result.status, 0);
+  EXPECT_LT(result.seconds, 15);
+  expect_part(result.err, "the processes are out of step");
+  expect_part(result.err, "process 1 has ended; its last operation: ");
+  expect_part(result.err, "(add)");
+}
+
+TEST(OutOfStep, SlowProcessesAreNamedAndWaitedFor) {
+  const Folder folder;
+  const Result result = accel(
+      launch({"--output", "main"}, {"slow", "5"}), in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "sum 8\n");
+  expect_part(result.err, "process 0 is waiting for others");
+  expect_part(result.err, "process 1 computes, or waits for something else");
+  expect_no_part(result.err, "out of step");
+}
+
+TEST(Deaths, SurvivorsNameOperationAndPlace) {
+  const Folder folder;
+  const Result result = accel(launch({}, {"die"}), in(folder));
+  EXPECT_EQ(result.status, 137);
+  EXPECT_LT(result.seconds, 8);
+  expect_part(result.err, "rank 1 (pid ");
+  expect_part(result.err, "failed first: ended by SIGKILL");
+  expect_part(result.err, " failed on process 0 of 2, called at subject.cpp:");
+  expect_part(result.err, "could not go on without the others: rank 0");
+}
+
+// ---- Without a launcher of ours.
+
+using Variables = std::map<std::string, std::string>;
+
+/// Starts the program `processes` times in what a batch system's launcher says;
+/// "%" in a value is the rank.
+std::vector<Result> start_directly(
+    int processes, const Variables& variables, const Strings& arguments) {
+  const Folder folder;
+  std::vector<std::unique_ptr<Running>> running;
+  for (int rank = 0; rank < processes; ++rank) {
+    Surroundings surroundings = in(folder);
+    for (auto [name, value] : variables) {
+      const size_t at = value.find('%');
+      if (at != std::string::npos) {
+        value.replace(at, 1, std::to_string(rank));
+      }
+      surroundings.environment[name] = value;
+    }
+    Strings all{ACCEL_FAULTS_SUBJECT};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    running.push_back(std::make_unique<Running>(all, surroundings));
+  }
+  std::vector<Result> results;
+  for (auto& process : running) {
+    results.push_back(process->wait());
+  }
+  return results;
+}
+
+TEST(BatchSystem, ProcessesOfOpenMpiSlurmAndPmiMeet) {
+  const std::vector<Variables> systems{
+      {{"OMPI_COMM_WORLD_RANK", "%"},
+       {"OMPI_COMM_WORLD_SIZE", "2"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "%"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+       {"PMIX_NAMESPACE", "prterun-" + std::to_string(getpid())}},
+      {{"SLURM_PROCID", "%"},
+       {"SLURM_NTASKS", "2"},
+       {"SLURM_STEP_NUM_TASKS", "2"},
+       {"SLURM_STEP_TASKS_PER_NODE", "2"},
+       {"SLURM_NODEID", "0"},
+       {"SLURM_LOCALID", "%"},
+       {"SLURM_STEP_NODELIST", "node[03,07]"},
+       {"SLURM_JOB_ID", std::to_string(getpid())}},
+      {{"PMI_RANK", "%"},
+       {"PMI_SIZE", "2"},
+       {"MPI_LOCALRANKID", "%"},
+       {"MPI_LOCALNRANKS", "2"},
+       {"MASTER_PORT", std::to_string(20000 + getpid() % 10000)}}};
+  for (const Variables& variables : systems) {
+    const auto results = start_directly(2, variables, {"slow", "0"});
+    EXPECT_EQ(results[0].status, 0) << results[0].err;
+    EXPECT_EQ(results[1].status, 0) << results[1].err;
+    EXPECT_EQ(results[0].out, "sum 8\n");
+    EXPECT_EQ(results[1].out, "");
+  }
+}
+
+TEST(BatchSystem, ABatchScriptItselfIsOneProcess) {
+  const auto results = start_directly(
+      1,
+      {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}},
+      {"slow", "0"});
+  EXPECT_EQ(results[0].status, 0) << results[0].err;
+  EXPECT_EQ(results[0].out, "sum 4\n");
+}
+
+TEST(BatchSystem, WhatIsMissingIsNamed) {
+  const auto says = [](const Variables& variables, const std::string& part) {
+    const auto results = start_directly(1, variables, {"slow", "0"});
+    EXPECT_NE(results[0].status, 0);
+    expect_part(results[0].err, part);
+  };
+  const Variables open_mpi{
+      {"OMPI_COMM_WORLD_RANK", "1"},
+      {"OMPI_COMM_WORLD_SIZE", "4"},
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  says(open_mpi, "mpirun -x MASTER_ADDR=$(hostname)");
+  Variables slurm{
+      {"SLURM_PROCID", "2"},
+      {"SLURM_STEP_NUM_TASKS", "5"},
+      {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
+      {"SLURM_NODEID", "1"},
+      {"SLURM_LOCALID", "0"},
+      {"SLURM_STEP_NODELIST", "no-such-host-[007-008,11].invalid,other"},
+      {"SLURM_JOB_ID", "1"}};
+  says(slurm, "'no-such-host-007.invalid'");
+  slurm["SLURM_STEP_TASKS_PER_NODE"] = "2(x";
+  says(slurm, "SLURM_STEP_TASKS_PER_NODE is '2(x'");
+  slurm["SLURM_STEP_TASKS_PER_NODE"] = "2";
+  says(slurm, "does not say how many processes node 1 has");
+  slurm.erase("SLURM_NODEID");
+  says(slurm, "SLURM_NODEID is not");
+}
+
+// ---- Who else may come to the store's port.
+
+int connect_to(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+/// Where somebody listens at `port`, as /proc/net/tcp and tcp6 have it.
+Strings listeners(int port) {
+  Strings result;
+  char wanted[8];
+  std::snprintf(wanted, sizeof wanted, ":%04X", port);
+  for (const char* name : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(name);
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line);
+      std::string number, local, remote, state;
+      words >> number >> local >> remote >> state;
+      const size_t colon = local.find(':');
+      if (state == "0A" && colon != std::string::npos &&
+          local.substr(colon) == wanted) {
+        result.push_back(local.substr(0, colon));
+      }
+    }
+  }
+  return result;
+}
+
+TEST(Strangers, AtTheStoresPortDisturbNothing) {
+  const Folder folder;
+  Running running(
+      command(launch({"--output", "main"}, {"meet"})), in(folder));
+  ASSERT_TRUE(eventually([&] { return folder.has("met"); }, 30));
+  const int port = std::stoi(folder.read("port"));
+  // 127.0.0.1 and nothing else, byte order of the machine.
+  EXPECT_EQ(listeners(port), Strings{"0100007F"});
+  std::mt19937 random(5);
+  Strings messages{
+      "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      std::string(1 << 20, '\xff'),
+      std::string("\0\0\0\0\0\0\0\0", 8),
+      ""};
+  for (int i = 0; i < 20; ++i) {
+    std::string bytes(1 + random() % 5000, '\0');
+    for (char& byte : bytes) {
+      byte = static_cast<char>(random());
+    }
+    messages.push_back(bytes);
+  }
+  // Old clients: the first byte of a query and nothing behind it.
+  for (char query = 0; query < 20; ++query) {
+    messages.push_back(std::string(1, query));
+  }
+  std::vector<int> open;
+  for (const std::string& message : messages) {
+    const int fd = connect_to(port);
+    ASSERT_GE(fd, 0);
+    (void)!send(fd, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (open.size() < 5) {
+      open.push_back(fd); // Some never go.
+    } else {
+      close(fd);
+    }
+  }
+  usleep(200000);
+  std::ofstream(folder / "go") << "x";
+  const Result result = running.wait();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "sum 4\n");
+  for (int fd : open) {
+    close(fd);
+  }
+}
+
+TEST(Files, HaveTheModeThatTheUserWants) {
+  const Folder folder;
+  const mode_t before = umask(027);
+  const Result result = accel(
+      launch({"--output", "logs/"}, {"no-resume"}), in(folder));
+  umask(before);
+  EXPECT_EQ(result.status, 0) << result.err;
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(folder.path())) {
+    struct stat status;
+    ASSERT_EQ(stat(entry.path().c_str(), &status), 0);
+    EXPECT_EQ(
+        status.st_mode & 07777, entry.is_directory() ? 0750u : 0640u)
+        << entry.path();
+    ++files;
+  }
+  EXPECT_GT(files, 6);
+}
+
+} // namespace

@@ -1,0 +1,223 @@
+// The program to which faults happen: trains a tiny model and saves its state
+// after every step. Its first argument says what goes wrong.
+//
+//   train [STEPS]    nothing; prints what came out
+//   kill KILLS       processes kill themselves at random moments, also while
+//                    they save, until the file `kills` has KILLS lines; the
+//                    file `log` says where it starts and what it does
+//   stop             as train, but slowly; returns 75 on SIGTERM or SIGUSR1
+//   no-resume        saves without having called resume()
+//   main-only        process 0 enters a barrier that the others do not
+//   fewer-batches    the last process leaves its loop early
+//   slow SECONDS     the last process computes for so long, all else is well
+//   die              the last process is killed while the others wait for it
+//   meet             meets, says what it found, and waits for the file `go`
+//   sum              adds numbers over the processes until `seconds` are over
+
+#include <accel/accel.h>
+#include <torch/torch.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+
+namespace {
+
+constexpr int64_t kSteps = 300;
+
+int64_t lines_in(const char* name) {
+  std::ifstream file(name);
+  int64_t count = 0;
+  for (std::string line; std::getline(file, line); ++count) {
+  }
+  return count;
+}
+
+void append(const char* name, const std::string& line) {
+  const int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (write(fd, line.data(), line.size()) < 0) {
+    std::abort();
+  }
+  close(fd);
+}
+
+void sleep_ms(int64_t milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+/// At some moment within the next `most` milliseconds this process is gone.
+void die_soon(int64_t kills, int64_t most) {
+  if (lines_in("kills") >= kills) {
+    return;
+  }
+  std::thread([most] {
+    std::random_device random;
+    std::this_thread::sleep_for(std::chrono::microseconds(
+        random() % static_cast<unsigned>(most * 1000)));
+    append("kills", "x\n");
+    std::raise(SIGKILL);
+  }).detach();
+}
+
+int train(
+    accel::Accelerator& accelerator,
+    int64_t kills,
+    bool stoppable,
+    int64_t steps = kSteps) {
+  torch::manual_seed(1);
+  torch::nn::Linear net(8, 8);
+  accel::AcceleratedOptimizer<torch::optim::Adam> optimizer(
+      net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  int64_t step = 0;
+  double sum = 0;
+  accelerator.register_for_checkpointing(step, sum);
+  accelerator.resume();
+  if (accelerator.is_main_process()) {
+    append("log", "start " + std::to_string(step) + "\n");
+  }
+  if (kills > 0) {
+    die_soon(kills, 300);
+  }
+  while (step < steps) {
+    {
+      auto guard = accelerator.accumulate(net);
+      auto x = torch::randn({6, 8});
+      x = accelerator.shard_batch(x);
+      const auto loss = net->forward(x).pow(2).mean();
+      optimizer.zero_grad();
+      accelerator.backward(loss);
+      optimizer.step();
+      sum += accelerator.reduce_for_metrics(loss).item<double>();
+    }
+    ++step;
+    if (kills > 0 && accelerator.is_main_process()) {
+      append("log", "step " + std::to_string(step) + "\n");
+    }
+    if (stoppable) {
+      sleep_ms(20);
+      if (step == 5 && accelerator.is_main_process()) {
+        append("begun", "x\n");
+      }
+      if (accelerator.stop_requested()) {
+        accelerator.save_state();
+        return accel::kExitStopped;
+      }
+      if (step >= 40) {
+        break;
+      }
+    } else if (kills > 0) {
+      accelerator.save_state();
+    }
+  }
+  const torch::NoGradGuard no_grad;
+  accelerator.printf(
+      "after %d steps: %a %a\n",
+      static_cast<int>(step),
+      sum,
+      net->weight.sum().item<double>());
+  return 0;
+}
+
+accel::AcceleratorOptions options() {
+  return accel::AcceleratorOptions()
+      .cpu(true)
+      .match_single_device(true)
+      .project_dir("run")
+      .automatic_checkpoint_naming(true)
+      .total_limit(2);
+}
+
+[[gnu::noinline]] void enter_barrier(accel::Accelerator& accelerator) {
+  accelerator.wait_for_everyone(); // The line that messages name.
+}
+
+[[gnu::noinline]] double add(accel::Accelerator& accelerator, double value) {
+  return accelerator.reduce(torch::full({2}, value)).sum().item<double>();
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const std::string fault = argc > 1 ? argv[1] : "train";
+  const int64_t number = argc > 2 ? std::atoll(argv[2]) : 0;
+  if (fault == "kill" && std::random_device()() % 4 == 0) {
+    die_soon(number, 1000); // Perhaps before the processes have met.
+  }
+  accel::Accelerator accelerator(options());
+  const bool last = accelerator.is_last_process();
+  if (fault == "train") {
+    return train(accelerator, 0, false, number > 0 ? number : kSteps);
+  }
+  if (fault == "kill" || fault == "stop") {
+    return train(accelerator, fault == "kill" ? number : 0, fault == "stop");
+  }
+  if (fault == "no-resume") {
+    torch::nn::Linear net(2, 2);
+    accelerator.prepare(net);
+    accelerator.save_state();
+  } else if (fault == "main-only") {
+    add(accelerator, 1);
+    if (accelerator.is_main_process()) {
+      enter_barrier(accelerator);
+    }
+    add(accelerator, 2);
+  } else if (fault == "fewer-batches") {
+    for (int i = 0; i < (last ? 3 : 5); ++i) {
+      add(accelerator, i);
+    }
+  } else if (fault == "slow") {
+    add(accelerator, 1);
+    if (last) {
+      sleep_ms(number * 1000);
+    }
+    accelerator.print("sum", add(accelerator, 2));
+  } else if (fault == "die") {
+    add(accelerator, 1);
+    if (last) {
+      sleep_ms(300);
+      const auto now = std::chrono::system_clock::now().time_since_epoch();
+      append("died", std::to_string(std::chrono::duration<double>(now).count()));
+      std::raise(SIGKILL);
+    }
+    add(accelerator, 2);
+  } else if (fault == "meet") {
+    append("port", std::string(std::getenv("MASTER_PORT")) + "\n");
+    if (accelerator.is_main_process()) {
+      append("met", "x\n");
+    }
+    double sum = 0;
+    do {
+      sum = add(accelerator, 1);
+      sleep_ms(10);
+      // Together, or one would be a round ahead.
+    } while (!accelerator.broadcast_object(access("go", F_OK) == 0));
+    accelerator.print("sum", sum);
+  } else if (fault == "sum") {
+    const auto end = std::chrono::steady_clock::now() +
+        std::chrono::seconds(number);
+    double sum = 0;
+    int64_t rounds = 0;
+    while (accelerator.broadcast_object(
+        std::chrono::steady_clock::now() < end)) {
+      sum = add(accelerator, static_cast<double>(accelerator.process_index()));
+      if (++rounds == 5 && accelerator.is_main_process()) {
+        append("begun", "x\n");
+      }
+    }
+    accelerator.print("sum", sum);
+  } else {
+    std::fprintf(stderr, "what is %s?\n", fault.c_str());
+    return 98;
+  }
+  return 0;
+}
