@@ -135,6 +135,32 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(SIGTERM, SIGUSR1),
     [](const auto& info) { return sigabbrev_np(info.param); });
 
+TEST(Faults, DamagedCheckpointsArePassedOver) {
+  const Folder folder;
+  // It saves after every step, and nobody is killed any more.
+  std::ofstream(folder / "kills") << "x\n";
+  const Strings arguments =
+      launch({"--output", "main", "--resume", "auto"}, {"kill", "1", "10"});
+  const Result whole = accel(arguments, in(folder));
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  expect_part(whole.out, "after 10 steps: 0x");
+  // Step 10 is checkpoint 9; two are kept.
+  const std::string name = "run/checkpoints/checkpoint_9/model.safetensors";
+  std::string bytes = folder.read(name);
+  ASSERT_FALSE(bytes.empty());
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+  std::ofstream(folder / name, std::ios::binary) << bytes;
+  const Result result = accel(arguments, in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_part(result.err, "checkpoint_9' is damaged; going on at '");
+  expect_part(result.err, "checkpoint_8'");
+  const Strings log = split_lines(folder.read("log"));
+  ASSERT_GE(log.size(), 2u);
+  EXPECT_EQ(log[log.size() - 2], "start 9");
+  EXPECT_EQ(log.back(), "step 10");
+  EXPECT_EQ(result.out, whole.out);
+}
+
 TEST(Faults, SavingWithoutResumingIsRefused) {
   const Folder folder;
   const Result refused =

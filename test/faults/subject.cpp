@@ -2,7 +2,7 @@
 // after every step. Its first argument says what goes wrong.
 //
 //   train [STEPS]    nothing; prints what came out
-//   kill KILLS       processes kill themselves at random moments, also while
+//   kill KILLS [STEPS]  processes kill themselves at random moments, also while
 //                    they save, until the file `kills` has KILLS lines; the
 //                    file `log` says where it starts and what it does
 //   stop             as train, but slowly; returns 75 on SIGTERM or SIGUSR1
@@ -159,7 +159,11 @@ int main(int argc, char** argv) {
     return train(accelerator, 0, false, number > 0 ? number : kSteps);
   }
   if (fault == "kill" || fault == "stop") {
-    return train(accelerator, fault == "kill" ? number : 0, fault == "stop");
+    return train(
+        accelerator,
+        fault == "kill" ? number : 0,
+        fault == "stop",
+        argc > 3 ? std::atoll(argv[3]) : kSteps);
   }
   if (fault == "no-resume") {
     torch::nn::Linear net(2, 2);
