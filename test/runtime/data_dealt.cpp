@@ -575,6 +575,20 @@ ACCEL_RANK_FUNCTION(joins_uneven_inputs) {
   EXPECT_TRUE(torch::allclose(net->weight, expected->weight, 1e-12, 1e-14));
   EXPECT_TRUE(torch::allclose(net->bias, expected->bias, 1e-12, 1e-14));
 
+  // A loop that is left says nothing about what follows.
+  {
+    auto join = accelerator.join_uneven_inputs(/*even_batches=*/false);
+    for (auto& batch : *loader) {
+      (void)batch;
+      auto step = accelerator.accumulate(net);
+      if (GradientState::get().end_of_dataloader()) {
+        break;
+      }
+    }
+  }
+  EXPECT_FALSE(GradientState::get().ghost());
+  EXPECT_FALSE(GradientState::get().uneven());
+
   // Afterwards as before.
   batches = 0;
   for (auto& batch : *loader) {

@@ -283,7 +283,9 @@ AccumulateGuard::~AccumulateGuard() {
     GradientState::get().close_body(body_);
     if (auto* runtime = detail::Runtime::get()) {
       runtime->end_micro_step();
-      if (runtime->state().match_single_device()) {
+      // What is known of the batch must not outlive a break.
+      if (runtime->state().match_single_device() ||
+          GradientState::get().uneven()) {
         GradientState::get().end_body(body_);
       }
     }

@@ -114,6 +114,10 @@ make_data_loader(
 /// (`RowsOf`): tensors, `torch::data::Example`s, and vectors, maps, tuples and
 /// pairs of such are.
 ///
+/// `GradientState::end_of_dataloader` needs a batch to be read ahead, which
+/// happens where the end must be known: with gradient accumulation and in
+/// Accelerate's way of sharing. Else it stays false.
+///
 /// A pass that was interrupted is read again up to where it was, from the
 /// generator's state at its beginning; where other batches come then, it is an
 /// error. State that a data set keeps from one pass to the next is the
