@@ -36,6 +36,7 @@ const std::set<std::string> kRemoved = {
     "MASTER_PORT",
     "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_USE_AGENT_STORE",
+    "ACCEL_RESUME",
     kTraceDirectory,
     kTraceDouble,
     kTraceSeed,
@@ -186,6 +187,10 @@ Run run(const RunPlan& plan, const Installation& installation) {
     std::vector<std::string> launch = {
         installation.accel,
         "launch",
+        // What the user has configured for other launches would be one more
+        // difference from the original.
+        "--config-file",
+        "/dev/null",
         "--num-processes",
         std::to_string(plan.processes),
         "--output",

@@ -84,6 +84,22 @@ TEST(Config, DefaultIsWrittenAndRead) {
   expect_part(folder.read("accel/default_config.yaml"), "num_processes: 1\n");
 }
 
+TEST(Config, OfTheUserIsLeftOutWithTheNullDevice) {
+  const Folder folder;
+  EXPECT_EQ(accel({"config", "default", "-n", "3"}, in(folder)).status, 0);
+  const Strings program{"--dry-run", "/bin/true"};
+  Strings plain{"launch"};
+  Strings without{"launch", "--config-file", "/dev/null"};
+  plain.insert(plain.end(), program.begin(), program.end());
+  without.insert(without.end(), program.begin(), program.end());
+  EXPECT_EQ(
+      plan_line(accel(plain, in(folder)).out, "processes"),
+      "processes 3 " + folder / "accel/default_config.yaml");
+  EXPECT_EQ(
+      plan_line(accel(without, in(folder)).out, "processes"),
+      "processes 1 default");
+}
+
 TEST(Config, AsksUntilTheAnswersMakeSense) {
   const Folder folder;
   Surroundings surroundings = in(folder);
