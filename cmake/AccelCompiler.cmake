@@ -32,3 +32,27 @@ function(accel_options target)
     target_link_options(${target} PRIVATE -fsanitize=${ACCEL_SANITIZE})
   endif()
 endfunction()
+
+# accel_unity(target batch): with ACCEL_UNITY_BUILD, up to `batch` sources of one
+# folder are compiled together. Most of the time of a small source goes into
+# headers and their templates, so that this halves a build from nothing; it
+# makes a change of one source dearer, so that it is not the default. Sources of
+# one folder may therefore have no two static names alike.
+function(accel_unity target batch)
+  if(NOT ACCEL_UNITY_BUILD)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    get_source_file_property(apart "${source}" SKIP_UNITY_BUILD_INCLUSION)
+    if(NOT source MATCHES "\\.cpp$" OR apart)
+      continue()
+    endif()
+    get_filename_component(folder "${source}" DIRECTORY)
+    string(MAKE_C_IDENTIFIER "in_${folder}" folder)
+    math(EXPR count_${folder} "0${count_${folder}} + 1")
+    math(EXPR part "(${count_${folder}} - 1) / ${batch}")
+    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${folder}_${part}")
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()

@@ -79,7 +79,7 @@ void check_can_be_saved(const LoaderCursor& cursor) {
       "or set enforce_ordering(true).");
 }
 
-Json to_json(const LoaderCursor& cursor) {
+Json cursor_to_json(const LoaderCursor& cursor) {
   Json json;
   json["sampler"] = cursor.sampler;
   json["size"] = cursor.size;
@@ -186,7 +186,7 @@ std::string save_loaders() {
   for (const auto* loader : accel::detail::living_loaders()) {
     const auto cursor = loader->cursor();
     check_can_be_saved(cursor);
-    Json entry = to_json(cursor);
+    Json entry = cursor_to_json(cursor);
     entry["number"] = loader->number();
     json.push_back(std::move(entry));
   }

@@ -15,7 +15,7 @@ namespace accel::checkpoint {
 
 namespace {
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kManifestFormatVersion = 1;
 
 std::string hexadecimal(uint64_t value) {
   char text[17];
@@ -38,7 +38,7 @@ uint64_t parse_hexadecimal(const std::string& text, const std::string& what) {
 Json without_checksum(const Manifest& manifest) {
   Json json;
   json["format"] = "accel checkpoint";
-  json["format_version"] = kFormatVersion;
+  json["format_version"] = kManifestFormatVersion;
   json["world_size"] = manifest.world_size;
   json["files"] = Json::array();
   for (const auto& file : manifest.files) {
@@ -103,12 +103,12 @@ Manifest read_manifest(const std::string& directory) {
       ", not 'accel checkpoint'");
   const int64_t version = member_int(json, "format_version", what);
   TORCH_CHECK(
-      version == kFormatVersion,
+      version == kManifestFormatVersion,
       what,
       " has format version ",
       version,
       "; this library reads version ",
-      kFormatVersion);
+      kManifestFormatVersion);
 
   Manifest manifest;
   manifest.world_size = member_int(json, "world_size", what, 1);

@@ -22,7 +22,7 @@ namespace accel::checkpoint {
 
 namespace {
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kOptimizerFormatVersion = 1;
 constexpr const char* kArchive = "archive";
 
 std::string class_name(const torch::optim::Optimizer& optimizer) {
@@ -121,7 +121,7 @@ OptimizerState optimizer_state(
     const torch::optim::Optimizer& optimizer, const ParameterNames& names) {
   OptimizerState result;
   Json json;
-  json["format_version"] = kFormatVersion;
+  json["format_version"] = kOptimizerFormatVersion;
   const OptimizerFamily* family = family_of(optimizer);
   json["optimizer"] = family ? family->name : class_name(optimizer);
   json["parameters"] = parameter_names(optimizer, names);
@@ -149,12 +149,12 @@ std::function<void()> prepare_optimizer_state(
   const Json json = parse_json(state.json, what);
   const int64_t version = member_int(json, "format_version", what);
   TORCH_CHECK(
-      version == kFormatVersion,
+      version == kOptimizerFormatVersion,
       what,
       " has format version ",
       version,
       "; this library reads version ",
-      kFormatVersion);
+      kOptimizerFormatVersion);
   const OptimizerFamily* family = family_of(optimizer);
   const std::string saved = member_text(json, "optimizer", what);
   const std::string current = family ? family->name : class_name(optimizer);

@@ -28,7 +28,7 @@ namespace accel::checkpoint {
 
 namespace {
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kStateFormatVersion = 1;
 constexpr const char* kState = "state.json";
 
 /// "model" for the first, then "model_1", …: Accelerate's numbering.
@@ -100,7 +100,7 @@ void write_common(CheckpointFiles& files, const TrainingState& state) {
   files.write_bytes(
       kState,
       dump_json(
-          {{"format_version", kFormatVersion},
+          {{"format_version", kStateFormatVersion},
            {"models", state.models.size()},
            {"optimizers", state.optimizers.size()},
            {"extras", extras}}));
@@ -144,12 +144,12 @@ class Loading {
     const Json common = read_json(kState);
     const int64_t version = member_int(common, "format_version", what_);
     TORCH_CHECK(
-        version == kFormatVersion,
+        version == kStateFormatVersion,
         what_,
         " has format version ",
         version,
         "; this library reads version ",
-        kFormatVersion);
+        kStateFormatVersion);
     if (state.before_load) {
       state.before_load(directory_);
     }

@@ -30,7 +30,7 @@ std::string field(const std::string& text) {
   return quoted + "\"";
 }
 
-std::string line(const Row& row) {
+std::string csv_line(const Row& row) {
   std::string text;
   for (size_t i = 0; i < row.size(); ++i) {
     text += (i == 0 ? "" : ",") + field(row[i]);
@@ -83,7 +83,7 @@ struct CsvTracker::Table {
     auto rows = parse(before);
     if (rows.empty()) {
       columns = {"step", "time"};
-      detail::replace_file(path, line(columns));
+      detail::replace_file(path, csv_line(columns));
     } else {
       columns = rows[0];
       TORCH_CHECK(
@@ -100,7 +100,7 @@ struct CsvTracker::Table {
   }
 
   void append(const Row& row) {
-    file->append(line(row));
+    file->append(csv_line(row));
   }
 
   /// Makes the file have the columns `wanted`, which begin with the old ones.
@@ -112,10 +112,10 @@ struct CsvTracker::Table {
 
   /// Writes all rows anew, each with a field for every column.
   void rewrite(std::vector<Row> rows, const Row& header) {
-    std::string text = line(header);
+    std::string text = csv_line(header);
     for (size_t i = 1; i < rows.size(); ++i) {
       rows[i].resize(header.size());
-      text += line(rows[i]);
+      text += csv_line(rows[i]);
     }
     detail::replace_file(path, text);
   }
@@ -136,9 +136,9 @@ CsvTracker::CsvTracker(const TrackerArguments& arguments) {
 CsvTracker::~CsvTracker() = default;
 
 void CsvTracker::store_init_configuration(const LogValues& values) {
-  std::string text = line({"name", "value"});
+  std::string text = csv_line({"name", "value"});
   for (const auto& [name, value] : values) {
-    text += line({name, value.str()});
+    text += csv_line({name, value.str()});
   }
   detail::replace_file(
       std::filesystem::path(table_->path)

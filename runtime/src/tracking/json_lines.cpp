@@ -11,14 +11,14 @@ namespace accel {
 namespace {
 
 // Keeps the members in the order in which they were given.
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json to_json(const LogValue& value) {
+OrderedJson to_json(const LogValue& value) {
   const auto* real = std::get_if<double>(&value.value());
   if (real != nullptr && !std::isfinite(*real)) {
     return std::isnan(*real) ? "NaN" : *real < 0 ? "-Infinity" : "Infinity";
   }
-  return std::visit([](const auto& v) { return Json(v); }, value.value());
+  return std::visit([](const auto& v) { return OrderedJson(v); }, value.value());
 }
 
 void check_name(const std::string& name) {
@@ -30,8 +30,8 @@ void check_name(const std::string& name) {
       "'.");
 }
 
-std::string line(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string json_line(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 } // namespace
@@ -64,16 +64,16 @@ JsonLinesTracker::JsonLinesTracker(const TrackerArguments& arguments) {
 JsonLinesTracker::~JsonLinesTracker() = default;
 
 void JsonLinesTracker::store_init_configuration(const LogValues& values) {
-  Json config = Json::object();
+  OrderedJson config = OrderedJson::object();
   for (const auto& [name, value] : values) {
     config[name] = to_json(value);
   }
-  file_->append(line({{"_config", config}}));
+  file_->append(json_line({{"_config", config}}));
 }
 
 void JsonLinesTracker::log(
     const LogValues& values, std::optional<int64_t> step) {
-  Json json = Json::object();
+  OrderedJson json = OrderedJson::object();
   if (step) {
     json["_step"] = *step;
   }
@@ -82,7 +82,7 @@ void JsonLinesTracker::log(
     check_name(name);
     json[name] = to_json(value);
   }
-  file_->append(line(json));
+  file_->append(json_line(json));
 }
 
 void JsonLinesTracker::finish() {

@@ -52,7 +52,7 @@ bool accel::migrate::isTensor(QualType T) {
 }
 
 /// The type arguments of a class template's specialisation.
-static const TemplateArgumentList *argumentsOf(const CXXRecordDecl *D) {
+static const TemplateArgumentList *templateArgumentsOf(const CXXRecordDecl *D) {
   const auto *S = dyn_cast_or_null<ClassTemplateSpecializationDecl>(D);
   return S ? &S->getTemplateArgs() : nullptr;
 }
@@ -63,7 +63,7 @@ bool accel::migrate::holdsTensors(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
   if (!D)
     return false;
-  if (const TemplateArgumentList *Args = argumentsOf(D))
+  if (const TemplateArgumentList *Args = templateArgumentsOf(D))
     for (const TemplateArgument &A : Args->asArray()) {
       if (A.getKind() == TemplateArgument::Type && !A.getAsType()->isFunctionType() &&
           holdsTensors(A.getAsType()))
@@ -101,7 +101,7 @@ static const CXXRecordDecl *pointedTo(QualType T, llvm::StringRef Base) {
     return D;
   if ((D->getName() == "shared_ptr" || D->getName() == "unique_ptr") &&
       isInStd(D))
-    if (const TemplateArgumentList *Args = argumentsOf(D))
+    if (const TemplateArgumentList *Args = templateArgumentsOf(D))
       return pointedTo(Args->get(0).getAsType(), Base);
   return nullptr;
 }
@@ -115,7 +115,7 @@ const CXXRecordDecl *accel::migrate::moduleOf(QualType T) {
   while (D && D->getDefinition()) {
     D = D->getDefinition();
     if (D->getIdentifier() && D->getName() == "ModuleHolder" && isTorch(D)) {
-      const TemplateArgumentList *Args = argumentsOf(D);
+      const TemplateArgumentList *Args = templateArgumentsOf(D);
       return Args ? recordOf(Args->get(0).getAsType()) : nullptr;
     }
     if (D->getNumBases() != 1)

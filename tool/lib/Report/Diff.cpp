@@ -12,7 +12,7 @@ using namespace llvm;
 
 namespace accel::migrate {
 
-static constexpr size_t ContextLines = 3;
+static constexpr size_t ContextLinesOfDiff = 3;
 
 namespace {
 
@@ -46,7 +46,7 @@ private:
       size_t Next = I + 1;
       while (Next != Blocks.size() && Blocks[Next].OldBegin -
                                               Blocks[Next - 1].OldEnd <=
-                                          2 * ContextLines)
+                                          2 * ContextLinesOfDiff)
         ++Next;
       Hunks.push_back(Blocks.slice(I, Next - I));
       I = Next;
@@ -63,8 +63,8 @@ private:
   }
 
   void printHunk(ArrayRef<LineBlock> Blocks) {
-    size_t Before = std::min(ContextLines, Blocks.front().OldBegin);
-    size_t After = std::min(ContextLines, Old.size() - Blocks.back().OldEnd);
+    size_t Before = std::min(ContextLinesOfDiff, Blocks.front().OldBegin);
+    size_t After = std::min(ContextLinesOfDiff, Old.size() - Blocks.back().OldEnd);
     size_t OldBegin = Blocks.front().OldBegin - Before;
     size_t OldCount = Blocks.back().OldEnd + After - OldBegin;
     size_t NewBegin = Blocks.front().NewBegin - Before;

@@ -17,7 +17,7 @@ namespace accel::migrate {
 
 /// Lines that are shown around changes and findings; longer stretches between
 /// them are folded.
-static constexpr size_t ContextLines = 5;
+static constexpr size_t ContextLinesOfPage = 5;
 
 static constexpr size_t None = ~size_t(0);
 
@@ -184,12 +184,12 @@ void SourceWriter::findingsAt(size_t OldLine) {
 void SourceWriter::renderSame(size_t OldBegin, size_t OldEnd, size_t NewBegin) {
   size_t Shift = NewBegin - OldBegin;
   auto IsNear = [&](size_t Line) {
-    bool BehindBlock = OldBegin != 0 && Line < OldBegin + ContextLines;
-    bool BeforeBlock = OldEnd != Old.size() && Line + ContextLines >= OldEnd;
+    bool BehindBlock = OldBegin != 0 && Line < OldBegin + ContextLinesOfPage;
+    bool BeforeBlock = OldEnd != Old.size() && Line + ContextLinesOfPage >= OldEnd;
     auto Finding = FindingLines.lower_bound(
-        Line < ContextLines ? 0 : Line - ContextLines);
+        Line < ContextLinesOfPage ? 0 : Line - ContextLinesOfPage);
     bool AtFinding =
-        Finding != FindingLines.end() && *Finding <= Line + ContextLines;
+        Finding != FindingLines.end() && *Finding <= Line + ContextLinesOfPage;
     return BehindBlock || BeforeBlock || AtFinding;
   };
   for (size_t Line = OldBegin; Line < OldEnd;) {

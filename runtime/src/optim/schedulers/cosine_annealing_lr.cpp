@@ -1,15 +1,11 @@
 #include <accel/optim/schedulers/cosine_annealing_lr.h>
 
+#include "pi.h"
 #include "state_check.h"
 
 #include <cmath>
 
 namespace accel::optim {
-namespace {
-
-constexpr double kPi = 3.14159265358979323846;
-
-} // namespace
 
 CosineAnnealingLR::CosineAnnealingLR(
     torch::optim::Optimizer& optimizer, int64_t T_max, double eta_min)

@@ -1,13 +1,13 @@
 #include <accel/optim/schedulers/warmup.h>
 
+#include "pi.h"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace accel::optim {
 namespace {
-
-constexpr double kPi = 3.14159265358979323846;
 
 double ratio(int64_t numerator, int64_t denominator) {
   return static_cast<double>(numerator) /

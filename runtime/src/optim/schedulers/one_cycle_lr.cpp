@@ -1,6 +1,7 @@
 #include <accel/optim/schedulers/one_cycle_lr.h>
 
 #include "momentum.h"
+#include "pi.h"
 #include "state_check.h"
 
 #include <cmath>
@@ -8,8 +9,6 @@
 
 namespace accel::optim {
 namespace {
-
-constexpr double kPi = 3.14159265358979323846;
 
 /// One value per parameter group.
 std::vector<double> per_group(

@@ -1,1 +1,0 @@
-// Carries the precompiled header of the end-to-end programs.
