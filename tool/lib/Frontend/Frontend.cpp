@@ -13,6 +13,7 @@
 #include "UserScope.h"
 
 #include "accel/migrate/Findings.h"
+#include "accel/migrate/ProjectSources.h"
 
 #include "clang/AST/ASTConsumer.h"
 #include "clang/Frontend/CompilerInstance.h"
@@ -251,6 +252,9 @@ private:
   /// into. False when they are compiled differently otherwise.
   bool addCommands(ArrayRef<std::string> Sources, UnitCommand &Command);
   const UserScope &scopeOf(StringRef File, const UnitCommand &Command);
+  /// Where the project that `File` belongs to has the header that was not
+  /// found; empty if it has none, or several that fit alike.
+  std::string folderInProject(const FirstError &Error, StringRef File);
   FirstError parseWith(const UnitCommand &Command, StringRef File,
                        StringRef Text, ArrayRef<std::string> Sources,
                        const TextOverlay &Overlay, UnitCallback OnUnit,
@@ -261,6 +265,7 @@ private:
   std::unique_ptr<CompileCommands> Commands;
   std::optional<PrefixCache> Prefixes;
   std::map<std::string, UserScope> Scopes; ///< By main file.
+  std::map<std::string, std::unique_ptr<ProjectSources>> Projects; ///< By folder.
   /// The errors of main files that a flag more has done away with.
   std::map<std::string, std::vector<FirstError>> Repaired;
 };
@@ -387,6 +392,17 @@ static Finding problemOf(const FirstError &Error, StringRef File,
   return Problem;
 }
 
+std::string Frontend::Impl::folderInProject(const FirstError &Error,
+                                            StringRef File) {
+  const auto [Folder, IsMarked] = projectOf(realPath(File));
+  auto [It, New] = Projects.try_emplace(Folder, nullptr);
+  if (New)
+    It->second = std::make_unique<ProjectSources>(Folder, IsMarked);
+  return It->second->folderOf(Error.MissingHeader, Error.Place.File.empty()
+                                                       ? realPath(File)
+                                                       : Error.Place.File);
+}
+
 bool Frontend::Impl::addCommands(ArrayRef<std::string> Sources,
                                  UnitCommand &Command) {
   auto IsFolder = [](StringRef Word) {
@@ -467,6 +483,9 @@ void Frontend::Impl::parseUnprotected(StringRef File,
   std::vector<std::string> Added;
   auto Mend = [&](const FirstError &Error) {
     std::optional<Repair> Next = repairFor(Error, *Command);
+    if (!Next && !Error.MissingHeader.empty())
+      if (std::string Dir = folderInProject(Error, File); !Dir.empty())
+        Next = repairWithFolder(Error, *Command, Dir);
     if (Next) {
       *Command = std::move(Next->Command);
       Added.push_back(std::move(Next->What));
@@ -476,7 +495,7 @@ void Frontend::Impl::parseUnprotected(StringRef File,
   for (const FirstError &Error : Errors)
     (void)Mend(Error);
   // Each flag is for another error; the bound is there for a strange file.
-  constexpr size_t MostFlags = 6;
+  constexpr size_t MostFlags = 12;
   while (true) {
     FirstError Error = parseWith(*Command, File, Absolute, Sources, Overlay,
                                  OnUnit, Result);

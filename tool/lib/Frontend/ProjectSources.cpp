@@ -165,6 +165,16 @@ void ProjectSources::scan(StringRef Folder, unsigned Depth) {
       scan(Path, Depth - 1);
 }
 
+/// How many folders two paths begin with in common.
+static unsigned sharedFolders(StringRef One, StringRef Other) {
+  auto A = sys::path::begin(One), EndA = sys::path::end(One);
+  auto B = sys::path::begin(Other), EndB = sys::path::end(Other);
+  unsigned Count = 0;
+  for (; A != EndA && B != EndB && *A == *B; ++A, ++B)
+    ++Count;
+  return Count;
+}
+
 std::vector<std::string> ProjectSources::resolve(StringRef From,
                                                  StringRef Name) {
   const std::string Beside =
@@ -181,18 +191,27 @@ std::vector<std::string> ProjectSources::resolve(StringRef From,
       Result.push_back(Path);
   if (Result.size() < 2)
     return Result;
-  // The nearest: the one that shares the longest path.
-  auto Shared = [&](StringRef Path) {
-    return std::mismatch(Path.begin(), Path.end(), From.begin(), From.end())
-               .first -
-           Path.begin();
-  };
+  // The nearest: the one that shares most folders.
+  auto Shared = [&](StringRef Path) { return sharedFolders(Path, From); };
   const auto Best = Shared(*std::max_element(
       Result.begin(), Result.end(), [&](StringRef A, StringRef B) {
         return Shared(A) < Shared(B);
       }));
   llvm::erase_if(Result, [&](StringRef P) { return Shared(P) < Best; });
   return Result;
+}
+
+std::string ProjectSources::folderOf(StringRef Name, StringRef From) {
+  while (Name.consume_front("./"))
+    ;
+  // A path that goes up is meant from one certain folder.
+  if (Name.contains("../"))
+    return "";
+  const std::vector<std::string> Fits = resolve(From, Name);
+  if (Fits.size() != 1)
+    return "";
+  StringRef Folder = Fits.front();
+  return Folder.consume_back(("/" + Name).str()) ? Folder.str() : "";
 }
 
 ProjectSources::SourceFile &ProjectSources::load(StringRef File) {
@@ -291,13 +310,9 @@ bool ProjectSources::isListed(StringRef Source) {
 /// has the header's name, and the nearer its folder the better.
 std::tuple<bool, bool, unsigned>
 ProjectSources::fitness(StringRef Source, StringRef DeclaredIn) {
-  unsigned Shared = 0;
-  auto A = sys::path::begin(Source), EndA = sys::path::end(Source);
-  auto B = sys::path::begin(DeclaredIn), EndB = sys::path::end(DeclaredIn);
-  for (; A != EndA && B != EndB && *A == *B; ++A, ++B)
-    ++Shared;
   return {isListed(Source),
-          sys::path::stem(Source) == sys::path::stem(DeclaredIn), Shared};
+          sys::path::stem(Source) == sys::path::stem(DeclaredIn),
+          sharedFolders(Source, DeclaredIn)};
 }
 
 std::vector<std::string>

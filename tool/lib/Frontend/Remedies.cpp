@@ -13,10 +13,10 @@ namespace accel::migrate {
 namespace {
 
 struct Package {
-  StringLiteral Start, Name, Folder;
+  llvm::StringLiteral Start, Name, Folder;
 };
 struct Advice {
-  StringLiteral Text, Remedy;
+  llvm::StringLiteral Text, Remedy;
 };
 
 constexpr Package Packages[] = {
@@ -147,21 +147,29 @@ static StringRef laterStandard(const UnitCommand &Command) {
   return Standard.starts_with("gnu") ? "-std=gnu++20" : "-std=c++20";
 }
 
+std::optional<Repair> repairWithFolder(const FirstError &Error,
+                                       const UnitCommand &Command,
+                                       StringRef Folder) {
+  if (is_contained(Command.Arguments, Folder))
+    return std::nullopt;
+  // Behind all other folders, where it can hide nothing.
+  Repair Result{Command, ""};
+  Result.Command.Arguments.push_back("-idirafter");
+  Result.Command.Arguments.push_back(Folder.str());
+  Result.What =
+      ("-I " + Folder + ", because '" + Error.MissingHeader + "' was not found")
+          .str();
+  return Result;
+}
+
 std::optional<Repair> repairFor(const FirstError &Error,
                                 const UnitCommand &Command) {
   if (!Error.MissingHeader.empty()) {
     const Package *P = packageOf(Error.MissingHeader);
-    // Behind all other folders, where it can hide nothing.
-    if (!P || P->Folder.empty() || is_contained(Command.Arguments, P->Folder) ||
+    if (!P || P->Folder.empty() ||
         !sys::fs::exists(P->Folder + "/" + Error.MissingHeader))
       return std::nullopt;
-    Repair Result{Command, ""};
-    Result.Command.Arguments.push_back("-idirafter");
-    Result.Command.Arguments.push_back(P->Folder.str());
-    Result.What = ("-I " + P->Folder + ", because '" + Error.MissingHeader +
-                   "' was not found")
-                      .str();
-    return Result;
+    return repairWithFolder(Error, Command, P->Folder);
   }
   StringRef Standard = laterStandard(Command);
   if (Standard.empty() || !needsCpp20(Error.Message))

@@ -22,6 +22,11 @@ struct Repair {
 std::optional<Repair> repairFor(const FirstError &Error,
                                 const UnitCommand &Command);
 
+/// The command with a folder of the project that has the missing header.
+std::optional<Repair> repairWithFolder(const FirstError &Error,
+                                       const UnitCommand &Command,
+                                       llvm::StringRef Folder);
+
 } // namespace accel::migrate
 
 #endif // ACCEL_LIB_FRONTEND_REMEDIES_H

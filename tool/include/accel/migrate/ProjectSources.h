@@ -45,6 +45,10 @@ public:
   /// Whether `File` includes `Header`, directly or not, or is it.
   bool reads(llvm::StringRef File, llvm::StringRef Header);
 
+  /// The folder that `#include "Name"` in `From` must look into to find a header
+  /// of the project; empty if no file fits, or none better than another.
+  std::string folderOf(llvm::StringRef Name, llvm::StringRef From);
+
   /// Whether `File`, or what it includes of the project, has this text in it.
   bool mentions(llvm::StringRef File, llvm::StringRef Text);
 
