@@ -1,5 +1,7 @@
 #include <accel/gradient_state.h>
 
+#include <accel/data/whole_batch.h>
+
 #include <algorithm>
 
 namespace accel {
@@ -51,7 +53,7 @@ bool GradientState::in_dataloader() const {
 }
 
 std::optional<BatchShare> GradientState::share() const {
-  if (!runs_the_loop) {
+  if (!runs_the_loop || detail::WholeBatchGuard::active()) {
     return std::nullopt;
   }
   const auto loader = active();

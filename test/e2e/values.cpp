@@ -179,6 +179,61 @@ void language() {
   }
 }
 
+/// A table that is written out; a tensor that only one way through the forward
+/// sets; numbers drawn in place into something calculated.
+struct Sampler : torch::nn::Module {
+  Sampler()
+      : spread(register_module("spread", torch::nn::Linear(2, 6))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(6))),
+        drop(register_module("drop", torch::nn::Dropout(0.3))),
+        last(register_module("last", torch::nn::Linear(6, 1))) {}
+  torch::Tensor forward(torch::Tensor x) {
+    torch::Tensor hidden;
+    if (wide)
+      hidden = drop(norm(spread(x)));
+    else
+      hidden = norm(spread(x));
+    auto scale = hidden.div(2).exp_();
+    return last(torch::tanh(hidden) + torch::randn_like(scale).mul_(0.01).mul(scale));
+  }
+  bool wide = true;
+  torch::nn::Linear spread;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Dropout drop;
+  torch::nn::Linear last;
+};
+
+double error_of(Sampler& net, const torch::Tensor& x, const torch::Tensor& y) {
+  net.eval();
+  torch::NoGradGuard no_grad;
+  auto errors = torch::zeros({3}, torch::kDouble);
+  for (int64_t k = 0; k < 3; ++k)
+    errors[k] = torch::mse_loss(net.forward(x), y).item<double>();
+  net.train();
+  return errors.mean().item<double>();
+}
+
+void tables() {
+  Sampler net;
+  net.to(torch::kDouble);
+  torch::optim::SGD optimizer(net.parameters(), 0.1);
+  torch::Tensor x = torch::tensor({{0.0, 0.0}, {0.0, 1.0}, {1.0, 0.0}, {1.0, 1.0}, {0.5, 0.5}}, torch::kDouble);
+  torch::Tensor y = torch::tensor({{0.0}, {1.0}, {1.0}, {0.0}, {0.5}}, torch::kDouble);
+  for (int64_t i = 0; i < 6; ++i) {
+    auto loss = torch::mse_loss(net.forward(x), y);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    std::cout << "tables " << loss.item<double>() << '\n';
+    if (i % 2 == 1) {
+      // No rows of the batch, for a model in training mode; then in a helper
+      // that evaluates.
+      auto samples = net.forward(torch::randn({3, 2}, torch::kDouble));
+      std::cout << "samples " << samples.sum().item<double>() << ' ' << error_of(net, x, y) << '\n';
+    }
+  }
+}
+
 } // namespace
 
 int main() {
@@ -188,4 +243,5 @@ int main() {
   slices();
   sequences();
   language();
+  tables();
 }

@@ -7,6 +7,7 @@
 #include <accel/checkpoint/hooks.h>
 #include <accel/checkpoint/state_dict.h>
 #include <accel/data/cursor.h>
+#include <accel/data/whole_batch.h>
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
 #include <accel/operations.h>
@@ -379,6 +380,23 @@ class ACCEL_API Accelerator {
   /// rows stays where the global batch has more than one row, also where this
   /// process has a single one. A view of `tensor`. No other process takes part.
   torch::Tensor squeeze(const torch::Tensor& tensor) const;
+
+  /// What `function()` returns, for work in a batch loop on tensors that every
+  /// process has in full, with a model in training mode:
+  ///
+  ///     auto samples = accelerator.replicated([&] { return generator->forward(noise); });
+  ///
+  /// In `match_single_device` batch norm, dropout and random functions take the
+  /// tensors of a batch loop for this process's rows; inside of `function` they
+  /// take them as they are, so that all processes calculate what one device
+  /// does. No communication; every process must call it, since random numbers
+  /// are drawn from generators that are equal. Nothing that depends on this
+  /// process's rows may be used in it. Throws what `function` throws.
+  template <typename Function>
+  auto replicated(Function&& function) const -> decltype(function()) {
+    const detail::WholeBatchGuard as_they_are;
+    return std::forward<Function>(function)();
+  }
 
   /// This process's part of a vector, of a tensor's rows, or of each value of a
   /// map of such: for inference, where nothing is averaged. With

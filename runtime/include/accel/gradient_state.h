@@ -75,8 +75,8 @@ class ACCEL_API GradientState {
 
   /// Rows of the batch that is being worked on: the innermost of an explicit
   /// `set_share` and the active loader's. Empty when whole batches are being
-  /// worked on (between loops, before `shard_batch`), and in every thread but
-  /// the one that iterates or calls `set_share`.
+  /// worked on (between loops, before `shard_batch`, in what
+  /// `Accelerator::replicated` runs), and in every thread but the one that iterates or calls `set_share`.
   std::optional<BatchShare> share() const;
 
   /// Called by `shard_batch`; `clear_share` by the accumulate guard when it is

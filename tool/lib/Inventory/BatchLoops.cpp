@@ -109,6 +109,14 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
   Splits = Facts.HasLoader || P.Kind == LoopPlan::Shard;
   Plan = &P;
   BatchBody = cast<CompoundStmt>(bodyOf(S));
+  const SourceLocation OuterBackward = LastBackward;
+  LastBackward = SourceLocation();
+  for (const BackwardCall &B : Index.Backwards)
+    if (B.Step == S && !B.InLambda &&
+        (LastBackward.isInvalid() ||
+         Context.getSourceManager().isBeforeInTranslationUnit(
+             LastBackward, B.Call->getEndLoc())))
+      LastBackward = B.Call->getEndLoc();
   ++BatchDepth;
   iterateBatchLoop(S, Facts);
   --BatchDepth;
@@ -116,6 +124,7 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
   BatchBody = OuterBody;
   Top = OuterTop;
   Splits = OuterSplits;
+  LastBackward = OuterBackward;
   std::swap(OuterParts, Parts);
   // What is left in variables belongs to the last batch, which is not being
   // worked on any more.
@@ -142,37 +151,42 @@ Effects Interpreter::attempt(const Stmt *S, const BatchLoop &Facts,
 
 /// As the plan says, with the checks of a training step; where whole tensors
 /// then meet parts, once more with the shapes that they are made with written
-/// for a part.
+/// for a part; where that does not do, once more with models called on tensors
+/// that are no part of the batch.
 Effects Interpreter::repaired(const Stmt *S, const BatchLoop &Facts,
                               const CompoundStmt *Body, LoopPlan &P) {
-  auto Checked = [&] {
-    Effects Tried = attempt(S, Facts, P);
-    if (Facts.Training)
-      checkTrainingLoop(S, Facts, Body, Tried);
-    return Tried;
-  };
   const Environment Before = Env;
-  Effects Result = Checked();
-  Environment After = Env;
-  Effects Tried = Result;
-  for (int Round = 0; Round < 4 && !Tried.Refusals.empty(); ++Round) {
-    bool More = false;
-    for (const auto &Shape : Tried.WholeShapes)
-      if (!llvm::is_contained(P.LocalShapes, Shape)) {
-        P.LocalShapes.push_back(Shape);
-        More = true;
+  std::optional<Effects> Best;
+  Environment After;
+  for (const bool Replicates : {false, true}) {
+    P.Replicates = Replicates;
+    P.LocalShapes.clear();
+    for (int Round = 0; Round < 5; ++Round) {
+      Env = Before;
+      Effects Tried = attempt(S, Facts, P);
+      if (Facts.Training)
+        checkTrainingLoop(S, Facts, Body, Tried);
+      bool More = false;
+      for (const auto &Shape : Tried.WholeShapes)
+        if (!llvm::is_contained(P.LocalShapes, Shape)) {
+          P.LocalShapes.push_back(Shape);
+          More = true;
+        }
+      const bool Clean = Tried.Refusals.empty();
+      // What is refused in the end is what is wrong with the loop as it is.
+      if (!Best || (Replicates ? Clean
+                               : Tried.Refusals.size() < Best->Refusals.size())) {
+        Best = std::move(Tried);
+        After = std::move(Env);
       }
-    if (!More)
-      break;
-    Env = Before;
-    Tried = Checked();
-    if (Tried.Refusals.size() < Result.Refusals.size()) {
-      Result = std::move(Tried);
-      After = Env;
+      if (Clean || !More)
+        break;
     }
+    if (Best->Refusals.empty())
+      break;
   }
   Env = std::move(After);
-  return Result;
+  return std::move(*Best);
 }
 
 void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {

@@ -35,20 +35,42 @@ void accel::migrate::addOperands(OpCall &Call, const FunctionDecl *F,
   }
 }
 
+/// Whether a call makes a tensor of its own memory, whatever it is given.
+static bool makesNew(const CallExpr *Call, const FunctionDecl *F) {
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call))
+    switch (O->getOperator()) {
+    case OO_Plus:
+    case OO_Minus:
+    case OO_Star:
+    case OO_Slash:
+      return O->getNumArgs() == 2 && isTorch(F);
+    default:
+      return false;
+    }
+  if (!F->getIdentifier() || !isTorch(F))
+    return false;
+  static const std::set<std::string> New = {
+      "empty",      "zeros",      "ones",      "full",         "rand",
+      "randn",      "randint",    "arange",    "linspace",     "tensor",
+      "empty_like", "ones_like",  "zeros_like", "full_like",   "rand_like",
+      "randn_like", "clone",      "randperm",  "randint_like", "eye",
+      "add",        "sub",        "mul",       "div",          "pow",
+      "exp",        "log",        "sqrt",      "rsqrt",        "abs",
+      "neg",        "sin",        "cos",       "tanh",         "sigmoid",
+      "square",     "reciprocal", "clamp",     "relu",         "matmul",
+      "mm",         "bmm",        "stack",     "masked_fill",  "where"};
+  return New.count(F->getName().str()) != 0;
+}
+
 /// What an operation in place changes: through `x.mul_(2).add_(1)`, x. Null for
 /// tensors that nobody else has, as in `torch::empty(n).uniform_(0, 1)`.
 static const Expr *inPlaceTarget(const Expr *E) {
-  static const std::set<std::string> Fresh = {
-      "empty",      "zeros",     "ones",       "full",         "rand",
-      "randn",      "randint",   "arange",     "linspace",     "tensor",
-      "empty_like", "ones_like", "zeros_like", "full_like",    "rand_like",
-      "randn_like", "clone",     "randperm",   "randint_like", "eye"};
   while (const auto *Call = dyn_cast<CallExpr>(plain(E))) {
     const FunctionDecl *F = Call->getDirectCallee();
+    if (F && makesNew(Call, F))
+      return nullptr;
     if (!F || !F->getIdentifier() || !isTorch(F))
       return E;
-    if (Fresh.count(F->getName().str()))
-      return nullptr;
     const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
     if (!Member || !F->getName().ends_with("_") ||
         !isTensor(Member->getImplicitObjectArgument()->getType()))
@@ -126,12 +148,9 @@ Value Interpreter::evalCall(const CallExpr *E) {
         return Self;
       if (isNamed(F, {"forward"}) || (Index.isOwn(F) && !isTorch(F)))
         return evalModule(Impl, Self, E, Args, Values);
-      if (isNamed(F, {"eval", "train"}) && Self.Object && !inCallee()) {
-        const bool Off =
-            F->getName() == "eval" || (!Args.empty() && Values[0].Constant == 0);
-        auto [It, New] = Env.try_emplace(Self.Object, Slot{Self, 0});
-        It->second.V.Evaluates = Off;
-      }
+      if (isNamed(F, {"eval", "train"}))
+        setMode(Self, F->getName() == "eval" ||
+                          (!Args.empty() && Values[0].Constant == 0));
       // train(), parameters(), to(device), zero_grad() …
       for (const Value &V : Values)
         escape(V, E, "the model");

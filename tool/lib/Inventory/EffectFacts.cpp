@@ -103,6 +103,9 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
               Into))
       Into.Squeezes.push_back(Fact);
   }
+  for (const auto &[Call, Function] : E.Replicated)
+    if (const auto R = editable(Call->getSourceRange(), Into))
+      Into.Replicated.push_back({Functions.of(Function), *R});
   SqueezedWhole.insert(E.WholeSqueezes.begin(), E.WholeSqueezes.end());
   for (const Effects::Loop &Loop : E.Loops) {
     if (Loop.Whole) {

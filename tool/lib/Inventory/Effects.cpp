@@ -26,6 +26,8 @@ void Effects::append(const Effects &Inner) {
     LocalSizes[Size] = In;
   for (const auto &[Call, In] : Inner.Squeezes)
     Squeezes[Call] = In;
+  for (const auto &[Call, In] : Inner.Replicated)
+    Replicated[Call] = In;
   WholeSqueezes.insert(Inner.WholeSqueezes.begin(), Inner.WholeSqueezes.end());
   Loops.insert(Loops.end(), Inner.Loops.begin(), Inner.Loops.end());
   Visited.insert(Inner.Visited.begin(), Inner.Visited.end());

@@ -14,10 +14,8 @@ Value Interpreter::eval(const Expr *E) {
   const Expr *P = plain(E);
   Value V = evalPlain(P);
   if (Plan && !inCallee() && V.replicated() &&
-      llvm::is_contained(Plan->Inline, P)) {
-    const int Rank = V.Rank;
-    V = Value::rowsOf(Rank > 0 ? Rank : 1, Rank > 0 ? Rank : -1);
-  }
+      llvm::is_contained(Plan->Inline, P))
+    V = Value::partOf(V);
   if (V.replicated() && !V.Constant && P->getType()->isIntegralOrEnumerationType())
     V.Constant = constantOf(P, Context);
   return V;
@@ -193,10 +191,11 @@ Value Interpreter::evalList(llvm::ArrayRef<const Expr *> Parts) {
   }
   settle(Result, Parts.empty() ? SourceLocation() : Parts[0]->getExprLoc());
   // A list of tensors that all have as many dimensions.
-  for (const Value &V : Result.Elements)
-    Result.Rank = &V == &Result.Elements.front() || V.Rank == Result.Rank
-                      ? V.Rank
-                      : -1;
+  for (const Value &V : Result.Elements) {
+    const bool First = &V == &Result.Elements.front();
+    Result.Rank = First || V.Rank == Result.Rank ? V.Rank : -1;
+    Result.MinRank = First ? V.MinRank : std::min(Result.MinRank, V.MinRank);
+  }
   return Result;
 }
 
@@ -266,7 +265,8 @@ Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
     if (Tuple)
       Result.Elements.push_back(V);
   }
-  if (Args.empty() && isInStd(D) && holdsTensors(E->getType()))
+  if (Args.empty() && (isInStd(D) || isTensor(E->getType())) &&
+      holdsTensors(E->getType()))
     Result.Rank = Value::NoTensors;
   if (!Any)
     return Result;

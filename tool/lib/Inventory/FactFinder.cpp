@@ -211,6 +211,21 @@ const CompoundStmt *FactFinder::block(const Stmt **Child) const {
   return nullptr;
 }
 
+/// The variable whose declaration `E` initialises, through casts and moves.
+const VarDecl *FactFinder::declaredFrom(const Expr *E) const {
+  for (const Stmt *S : llvm::reverse(Path)) {
+    const auto *Declares = dyn_cast<DeclStmt>(S);
+    if (!Declares)
+      continue;
+    for (const Decl *D : Declares->decls())
+      if (const auto *V = dyn_cast<VarDecl>(D);
+          V && V->getInit() && plain(V->getInit()) == plain(E))
+        return V;
+    return nullptr;
+  }
+  return nullptr;
+}
+
 bool FactFinder::inLoop() const {
   for (const Stmt *S : Path)
     if (isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S))
@@ -324,6 +339,8 @@ void FactFinder::call(const CallExpr *E) {
              "another stateful one), so that its batches cannot be shared out",
              "Load with it as it is, and split each batch with "
              "accelerator.shard_batch(x).");
+    else if (isOnlyLookedInto(declaredFrom(E)))
+      ; // Stays as it is.
     else if (std::optional<TextRange> R = nameOf(E->getCallee()))
       Program.Loaders.push_back({here(), *R});
   } else if (Name == "add_param_group" && isTorch(F)) {

@@ -139,6 +139,7 @@ private:
   void takeEarly(TrainingProgram &&Found, const clang::ValueDecl *D, bool Early);
   /// The innermost block around what is visited, and the statement in it.
   const clang::CompoundStmt *block(const clang::Stmt **Child = nullptr) const;
+  const clang::VarDecl *declaredFrom(const clang::Expr *E) const;
   bool inLoop() const;
   /// The range, or a finding that says why there is none.
   std::optional<TextRange> editable(clang::SourceRange Range);

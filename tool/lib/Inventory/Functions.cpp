@@ -148,6 +148,8 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
     This = Self ? *Self : Value();
   std::vector<Jumps> SavedLoops;
   std::swap(SavedLoops, Loops);
+  std::set<const ValueDecl *> SavedModes;
+  std::swap(SavedModes, ModesSet);
   Stack.push_back(Body);
   Returned.emplace_back();
   exec(Body->getBody());
@@ -174,6 +176,8 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
   } else {
     Env = std::move(Saved);
   }
+  std::swap(SavedModes, ModesSet);
+  forgetModes(SavedModes);
   for (auto &[To, V] : Written)
     assign(To, V, E);
   if (Result.is(Placement::LocalSize))

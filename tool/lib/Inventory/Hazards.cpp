@@ -72,7 +72,8 @@ void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
   if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
     if ((Name == "begin" || Name == "end") &&
         loaderOf(Member->getImplicitObjectArgument()->getType()) &&
-        !countsOrLoops())
+        !countsOrLoops() &&
+        !isOnlyLookedInto(variableOf(Member->getImplicitObjectArgument())))
       return refuse("ACL0140", Loc,
                     "the loader is read through its iterators",
                     "Write `for (auto& batch : *loader)`.");

@@ -80,6 +80,9 @@ struct Effects {
   llvm::MapVector<const clang::CXXMemberCallExpr *, const clang::FunctionDecl *>
       Squeezes;
   std::set<const clang::Expr *> WholeSqueezes;
+  /// Calls of models in training mode on tensors that every process has in
+  /// full, and the functions that they stand in.
+  llvm::MapVector<const clang::Expr *, const clang::FunctionDecl *> Replicated;
 
   // Of the loop that is being interpreted.
   std::vector<Backward> Backwards;
@@ -109,6 +112,9 @@ struct LoopPlan {
   std::vector<const clang::Expr *> Inline;
   /// Shapes that are written with this process's part of the batch.
   std::vector<std::pair<const clang::Expr *, unsigned>> LocalShapes;
+  /// Models may be called on tensors that every process has in full, where the
+  /// runtime is told so: also before the last backward.
+  bool Replicates = false;
 };
 
 /// Kinds of tensor operations (Operations.h).
@@ -253,6 +259,7 @@ private:
   // WholeTensors.cpp
   Value allReplicated(std::optional<Op> Kind, const OpCall &Call);
   int rankOfWhole(std::optional<Op> Kind, const OpCall &Call);
+  unsigned minRankOfWhole(std::optional<Op> Kind, const OpCall &Call);
 
   // Elementwise.cpp
   Value pointwise(const OpCall &Call);
@@ -294,7 +301,13 @@ private:
                const Reason *Denominator);
 
   // Modules.cpp
+  bool mayReplicate(const clang::CallExpr *E,
+                    llvm::ArrayRef<Value> Values) const;
   Value evalModule(const clang::CXXRecordDecl *Impl, const Value &Self,
+                   const clang::CallExpr *E,
+                   llvm::ArrayRef<const clang::Expr *> Args,
+                   llvm::ArrayRef<Value> Values);
+  Value callModule(const clang::CXXRecordDecl *Impl, const Value &Self,
                    const clang::CallExpr *E,
                    llvm::ArrayRef<const clang::Expr *> Args,
                    llvm::ArrayRef<Value> Values);
@@ -304,6 +317,8 @@ private:
                         llvm::ArrayRef<Value> Values);
   void noteModel(const Value &Self, llvm::ArrayRef<const clang::Expr *> Args,
                  llvm::ArrayRef<Value> Values);
+  void setMode(const Value &Model, bool Evaluates);
+  void forgetModes(const std::set<const clang::ValueDecl *> &Set);
   bool evaluates(const clang::ValueDecl *Model) const;
   // Functional.cpp
   Value evalFunctional(const clang::CXXConstructExpr *Made,
@@ -339,6 +354,8 @@ private:
   /// Whether the batch of the loop is split, or about to be.
   bool Splits = false;
   const clang::CompoundStmt *BatchBody = nullptr;
+  /// The last backward() that is written in it; invalid if there is none.
+  clang::SourceLocation LastBackward;
   const clang::Stmt *Top = nullptr;
   /// The functions that are being interpreted; more than one: in a call.
   std::vector<const clang::FunctionDecl *> Stack;
@@ -347,6 +364,9 @@ private:
   /// being interpreted.
   std::set<const clang::FunctionDecl *> KeepsRows;
   Value This;
+  /// Models that the function being interpreted, or what it called, has put
+  /// into some mode.
+  std::set<const clang::ValueDecl *> ModesSet;
   /// Whether the model whose forward is interpreted is in evaluation mode.
   bool ModelEvaluates = false;
   struct Jumps {

@@ -93,6 +93,8 @@ void Taker::merge(TrainingProgram &&Part) {
             [](const BatchSizeFact &F) { return F.Tail; });
   appendNew(Program.LocalSizes, Part.LocalSizes,
             [](const Spelled &S) { return S.Range; });
+  appendNew(Program.Replicated, Part.Replicated,
+            [](const Spelled &S) { return S.Range; });
   append(Program.NormClips, Part.NormClips);
   append(Program.ValueClips, Part.ValueClips);
   append(Program.Prints, Part.Prints);

@@ -55,6 +55,31 @@ void Interpreter::noteModel(const Value &Self,
       noteBatch(Args[I], Values[I]);
 }
 
+/// `model->eval()` or `model->train()`.
+void Interpreter::setMode(const Value &Model, bool Evaluates) {
+  if (Model.Object) {
+    Env.try_emplace(Model.Object, Slot{Model, 0}).first->second.V.Evaluates =
+        Evaluates;
+    ModesSet.insert(Model.Object);
+    return;
+  }
+  // It may be any of those that are known.
+  if (!Evaluates)
+    for (auto &[Known, S] : Env) {
+      S.V.Evaluates = false;
+      ModesSet.insert(Known);
+    }
+}
+
+/// Behind a call: what the callee set may differ from one of its ways out to
+/// another, so that the models are not known to be in evaluation mode.
+void Interpreter::forgetModes(const std::set<const ValueDecl *> &Set) {
+  for (const ValueDecl *Model : Set)
+    if (auto It = Env.find(Model); It != Env.end())
+      It->second.V.Evaluates = false;
+  ModesSet.insert(Set.begin(), Set.end());
+}
+
 bool Interpreter::evaluates(const ValueDecl *Model) const {
   auto It = Env.find(Model);
   return It != Env.end() && It->second.V.Evaluates;
@@ -111,7 +136,44 @@ static const CXXRecordDecl *inheritedForward(const CXXRecordDecl *Impl) {
                                                                   : nullptr;
 }
 
+/// Whether the runtime can be told that a call of a model works on what every
+/// process has in full.
+bool Interpreter::mayReplicate(const CallExpr *E,
+                               llvm::ArrayRef<Value> Values) const {
+  if (!Plan || !Splits || BatchDepth == 0 || inCallee() ||
+      !holdsTensors(E->getType()) || Values.empty() ||
+      llvm::any_of(Values, [](const Value &V) { return !V.replicated(); }))
+    return false;
+  // Behind the step it is no part of it.
+  return Plan->Replicates ||
+         (LastBackward.isValid() &&
+          Context.getSourceManager().isBeforeInTranslationUnit(
+              LastBackward, E->getBeginLoc()));
+}
+
 Value Interpreter::evalModule(const CXXRecordDecl *Impl, const Value &Self,
+                              const CallExpr *E,
+                              llvm::ArrayRef<const Expr *> Args,
+                              llvm::ArrayRef<Value> Values) {
+  if (!mayReplicate(E, Values))
+    return callModule(Impl, Self, E, Args, Values);
+  const Effects Before = *Out;
+  const Environment EnvBefore = Env;
+  Value Result = callModule(Impl, Self, E, Args, Values);
+  if (!Result.unknown() && Out->Refusals.size() == Before.Refusals.size())
+    return Result;
+  // Batch norm or dropout: as if no batch were being worked on.
+  *Out = Before;
+  Env = EnvBefore;
+  Splits = false;
+  Result = callModule(Impl, Self, E, Args, Values);
+  Splits = true;
+  if (!Result.unknown())
+    Out->Replicated[plain(E)] = Stack.back();
+  return Result;
+}
+
+Value Interpreter::callModule(const CXXRecordDecl *Impl, const Value &Self,
                               const CallExpr *E,
                               llvm::ArrayRef<const Expr *> Args,
                               llvm::ArrayRef<Value> Values) {
@@ -136,7 +198,7 @@ Value Interpreter::evalModule(const CXXRecordDecl *Impl, const Value &Self,
   Value Result;
   if (isTorch(Impl)) {
     const bool Outer = ModelEvaluates;
-    ModelEvaluates |= !inCallee() && Self.Object && evaluates(Self.Object);
+    ModelEvaluates |= Self.Object && evaluates(Self.Object);
     Result = evalTorchModule(Impl, E, Args, Values);
     ModelEvaluates = Outer;
   } else {
@@ -172,7 +234,7 @@ Value Interpreter::evalModule(const CXXRecordDecl *Impl, const Value &Self,
     Value ThisValue;
     ThisValue.Object = Self.Object;
     const bool Outer = ModelEvaluates;
-    ModelEvaluates |= !inCallee() && Self.Object && evaluates(Self.Object);
+    ModelEvaluates |= Self.Object && evaluates(Self.Object);
     Result = evalOwn(M, E, Args, Values, &ThisValue);
     ModelEvaluates = Outer;
   }
@@ -225,6 +287,8 @@ Value Interpreter::evalTorchModule(const CXXRecordDecl *Impl, const CallExpr *E,
     Value Result;
     if (!Values.empty() && Values[0].Elements.empty())
       Result.Rank = rankBehind(Impl, Values[0].Rank);
+    if (Result.Rank > 0)
+      Result.MinRank = Result.Rank;
     return Result;
   }
   const std::optional<ModuleKind> Kind = kindOf(Class);

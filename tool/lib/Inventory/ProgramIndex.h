@@ -34,6 +34,11 @@ const clang::Stmt *bodyOf(const clang::Stmt *Loop);
 /// `for (auto it = loader->begin(); it != loader->end(); ++it)`; or null.
 const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);
 
+/// Whether a loader is a local variable that is read through `begin()` and
+/// `end()` and nothing else, and no loop goes over it: `*loader->begin()`. Such
+/// a loader stays LibTorch's, and gives every process the whole batch.
+bool isOnlyLookedInto(const clang::ValueDecl *Loader);
+
 /// A loop over batches.
 struct BatchLoop {
   const clang::Stmt *Loop = nullptr;

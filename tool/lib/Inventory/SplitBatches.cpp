@@ -67,7 +67,7 @@ static std::vector<Effects::BatchRead> trainingReads(const Effects &Whole,
       Roots.insert(Read.Roots.begin(), Read.Roots.end());
   }
   for (Effects::BatchRead &Read : Later)
-    if (llvm::all_of(Read.Roots, [&](const ValueDecl *V) {
+    if (!Read.Roots.empty() && llvm::all_of(Read.Roots, [&](const ValueDecl *V) {
           return Roots.count(V) != 0;
         }))
       Result.push_back(std::move(Read));
@@ -171,15 +171,11 @@ Effects Interpreter::splitWhole(const Stmt *S, const BatchLoop &Facts,
 
 /// What the plan says of the statement that comes next.
 void Interpreter::startPlan() {
-  auto RowsOf = [](const Value &Whole) {
-    return Whole.Rank > 0 ? Value::rowsOf(Whole.Rank, Whole.Rank)
-                          : Value::rowsOf(1);
-  };
   for (const ValueDecl *Variable : Plan->Variables) {
     Value &Slot = Env[Variable].V;
     Value V = Value::make(Placement::Replicated);
     if (Plan->Kind == LoopPlan::Shard) {
-      V = RowsOf(Slot);
+      V = Value::partOf(Slot);
     } else {
       V.MayHoldBatch = true;
       V.Rank = Slot.Rank;
@@ -188,7 +184,8 @@ void Interpreter::startPlan() {
   }
   for (const ValueDecl *Variable : Plan->Parts) {
     auto It = Env.find(Variable);
-    Parts[Variable] = RowsOf(It == Env.end() ? Value() : It->second.V);
+    Parts[Variable] =
+        Value::partOf(It == Env.end() ? Value() : It->second.V);
   }
 }
 

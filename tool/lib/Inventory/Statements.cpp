@@ -45,6 +45,16 @@ Interpreter::Environment Interpreter::joined(const Environment &A,
     }
     if (It->second.V == InB.V)
       continue;
+    // What is declared in a pass and set on one way only: nobody reads it where
+    // it is not set. Outside of the pass it would be of another batch.
+    if (BatchDepth > 0 && InB.Depth >= BatchDepth) {
+      if (InB.V.empty())
+        continue;
+      if (It->second.V.empty()) {
+        It->second.V = InB.V;
+        continue;
+      }
+    }
     It->second.V = join(
         It->second.V, InB.V,
         reason("ACL0128", Variable->getLocation(),

@@ -58,6 +58,8 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
     OS << "shard in place " << F.Range << '\n';
   for (const Spelled &F : Program.LocalSizes)
     OS << "local size " << F.Range << '\n';
+  for (const Spelled &F : Program.Replicated)
+    OS << "replicated " << F.Range << '\n';
   for (const BatchSizeFact &F : Program.Squeezes)
     OS << "squeeze " << F.Object << ' ' << F.Tail << '\n';
   for (const BatchSizeFact &F : Program.BatchSizes)

@@ -47,7 +47,9 @@ Value accel::migrate::join(const Value &A, const Value &B,
   if (A.Shape != B.Shape)
     V.Shape = nullptr;
   V.Evaluates &= B.Evaluates;
-  V.MinRank = std::min(A.MinRank, B.MinRank);
+  V.MinRank = A.Rank == Value::NoTensors   ? B.MinRank
+              : B.Rank == Value::NoTensors ? A.MinRank
+                                           : std::min(A.MinRank, B.MinRank);
   if (A.Rank != B.Rank)
     V.Rank = A.Rank == Value::NoTensors   ? B.Rank
              : B.Rank == Value::NoTensors ? A.Rank

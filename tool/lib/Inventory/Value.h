@@ -64,7 +64,8 @@ struct Value {
   bool Evaluates = false;
   /// Tensors: number of dimensions, -1 when not known, and a lower bound.
   int Rank = -1;
-  /// The rank of an empty list, which becomes that of what is put into it.
+  /// The rank of an empty list, which becomes that of what is put into it, and
+  /// of a tensor that is not defined yet.
   static constexpr int NoTensors = -2;
   unsigned MinRank = 0;
 
@@ -82,6 +83,10 @@ struct Value {
   /// Unknown: the reason.
   const Reason *Why = nullptr;
 
+  /// A list without elements, a tensor that is not defined.
+  bool empty() const {
+    return P == Placement::Replicated && Rank == NoTensors && !MayHoldBatch;
+  }
   bool is(Placement Other) const { return P == Other; }
   bool replicated() const { return P == Placement::Replicated; }
   bool rows() const { return P == Placement::Rows; }
@@ -112,6 +117,11 @@ struct Value {
   /// Rows whose dimension 0 counts the samples, one after the other.
   bool plainRows() const { return rows() && Dim == 0 && !TakeTurns; }
 
+  /// The rows of a tensor that was whole.
+  static Value partOf(const Value &Whole) {
+    return Whole.Rank > 0 ? rowsOf(Whole.Rank, Whole.Rank)
+                          : rowsOf(Whole.MinRank > 1 ? Whole.MinRank : 1);
+  }
   static Value rowsOf(unsigned MinRank, int Rank = -1) {
     Value V = make(Placement::Rows);
     V.MinRank = MinRank;

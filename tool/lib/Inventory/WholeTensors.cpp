@@ -11,6 +11,38 @@
 using namespace accel::migrate;
 using namespace clang;
 
+/// The depth of the lists in `torch::tensor({{1, 2}, {3, 4}})`: the number of
+/// dimensions. -1 where it is made of something else.
+static int depthOfLists(const Expr *E) {
+  if (const auto *List = dyn_cast_or_null<CXXStdInitializerListExpr>(E))
+    return depthOfLists(List->getSubExpr());
+  if (const auto *List = dyn_cast_or_null<InitListExpr>(E)) {
+    const int Inner =
+        List->getNumInits() ? depthOfLists(bare(List->getInit(0))) : -1;
+    return Inner < 0 ? -1 : Inner + 1;
+  }
+  if (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(E)) {
+    if (Made->getNumArgs() == 0)
+      return -1;
+    return depthOfLists(bare(Made->getArg(0)));
+  }
+  return E && E->getType()->isArithmeticType() ? 0 : -1;
+}
+
+static bool isMadeOfVector(const OpCall &Call) {
+  if (Call.Name != "tensor" || Call.Operands.empty())
+    return false;
+  const Expr *E = bare(Call.Operands[0].E);
+  while (const auto *Made = dyn_cast<CXXConstructExpr>(E)) {
+    const CXXRecordDecl *D = Made->getConstructor()->getParent();
+    if (isInStd(D) || Made->getNumArgs() == 0)
+      break;
+    E = bare(Made->getArg(0));
+  }
+  const CXXRecordDecl *D = recordOf(E->getType());
+  return D && D->getIdentifier() && isInStd(D) && D->getName() == "vector";
+}
+
 /// What one device would have; what is to be known of it is whether its first
 /// dimension may count samples.
 Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
@@ -34,6 +66,8 @@ Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
       Result.MayHoldBatch |= O.V.MayHoldBatch;
   }
   Result.Rank = rankOfWhole(Kind, Call);
+  Result.MinRank =
+      Result.Rank >= 0 ? Result.Rank : minRankOfWhole(Kind, Call);
   if (!Kind) {
     Result.MayHoldBatch = holdsTensors(Call.Call->getType());
     // A matrix that says which position sees which.
@@ -68,7 +102,9 @@ Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
     break;
   }
   case Op::Constant:
-    Result.MayHoldBatch = false;
+    // A table that is written out, or what the program has in a vector, is data
+    // like any other; a row of numbers is a constant.
+    Result.MayHoldBatch = Result.Rank >= 2 || isMadeOfVector(Call);
     break;
   case Op::Mean:
   case Op::Sum:
@@ -194,7 +230,47 @@ int Interpreter::rankOfWhole(std::optional<Op> Kind, const OpCall &Call) {
     return 4;
   case Op::Conv3d:
     return 5;
+  case Op::Constant:
+    return Call.Name != "tensor" || Call.Operands.empty() ? -1
+           : isMadeOfVector(Call)                         ? 1
+                                  : depthOfLists(bare(Call.Operands[0].E));
   default:
     return -1;
+  }
+}
+
+/// A lower bound of it.
+unsigned Interpreter::minRankOfWhole(std::optional<Op> Kind,
+                                     const OpCall &Call) {
+  if (!Kind || Call.Operands.empty() || !holdsTensors(Call.Call->getType()))
+    return 0;
+  const unsigned Self = Call.Operands[0].V.MinRank;
+  switch (*Kind) {
+  case Op::Along:
+    // These take no tensor without a dimension.
+    return Call.Name == "slice" || Call.Name == "narrow" ||
+                   Call.Name == "chunk" || Call.Name == "split"
+               ? std::max(Self, 1u)
+               : Self;
+  case Op::Same:
+  case Op::Like:
+    return Self;
+  case Op::Pointwise:
+  case Op::Additive:
+  case Op::Multiply:
+  case Op::Divide: {
+    unsigned Most = 0;
+    for (const Operand &O : Call.Operands)
+      if (O.Tensors)
+        Most = std::max(Most, O.V.MinRank);
+    return Most;
+  }
+  case Op::Unsqueeze:
+  case Op::Stack:
+    return Self + 1;
+  case Op::Cat:
+    return std::max(Self, 1u);
+  default:
+    return 0;
   }
 }

@@ -227,6 +227,8 @@ struct TrainingProgram {
   std::vector<BatchSizeFact> Squeezes; ///< x.squeeze() on rows.
   /// Sizes of the whole batch in shapes of this process's part.
   std::vector<Spelled> LocalSizes;
+  /// Calls of models in batch loops on tensors that every process has in full.
+  std::vector<Spelled> Replicated;
   std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.
   std::vector<Spelled> ValueClips; ///< The name clip_grad_value_.
   std::vector<PrintFact> Prints;
