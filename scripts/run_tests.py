@@ -54,7 +54,7 @@ def run_lit(build):
 
 
 def main():
-    build, groups = sys.argv[1], sys.argv[2:]
+    build, groups = os.path.abspath(sys.argv[1]), sys.argv[2:]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     totals, lines = [0, 0, 0], []
     for group in groups:

@@ -179,6 +179,42 @@ void language() {
   }
 }
 
+/// A data set that decides itself what comes next, and how much.
+struct Stream : torch::data::datasets::StatefulDataset<Stream> {
+  torch::optional<std::vector<torch::data::Example<>>> get_batch(size_t size) override {
+    std::vector<torch::data::Example<>> batch;
+    for (; batch.size() < size && next < 25; ++next)
+      batch.push_back({torch::linspace(0, next, 4, torch::kDouble) + 0.01 * torch::randn({4}, torch::kDouble),
+                       torch::full({1}, next % 3, torch::kDouble)});
+    if (batch.empty())
+      return torch::nullopt;
+    return batch;
+  }
+  torch::optional<size_t> size() const override { return 25; }
+  void reset() override { next = 0; }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+  int64_t next = 0;
+};
+
+void stream() {
+  torch::nn::Sequential net(torch::nn::Linear(4, 5), torch::nn::Dropout(0.2), torch::nn::Linear(5, 1));
+  net->to(torch::kDouble);
+  torch::optim::SGD optimizer(net->parameters(), 0.001);
+  auto loader = torch::data::make_data_loader(Stream().map(torch::data::transforms::Stack<>()), 10);
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    double sum = 0;
+    for (auto& batch : *loader) {
+      auto loss = torch::mse_loss(net->forward(batch.data), batch.target);
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      sum += loss.item<double>() * batch.data.size(0);
+    }
+    std::cout << "stream " << sum << '\n';
+  }
+}
+
 /// A table that is written out; a tensor that only one way through the forward
 /// sets; numbers drawn in place into something calculated.
 struct Sampler : torch::nn::Module {
@@ -244,4 +280,5 @@ int main() {
   sequences();
   language();
   tables();
+  stream();
 }

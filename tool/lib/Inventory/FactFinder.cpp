@@ -332,17 +332,9 @@ void FactFinder::call(const CallExpr *E) {
   }
   const llvm::StringRef Name = F->getName();
   if (Name == "make_data_loader" && isTorch(F)) {
-    const CXXRecordDecl *Made = loaderOf(F->getReturnType());
-    if (Made && Made->getName() == "StatefulDataLoader")
-      refuse("ACL0141", E->getExprLoc(),
-             "the data set decides itself what comes next (a ChunkDataset or "
-             "another stateful one), so that its batches cannot be shared out",
-             "Load with it as it is, and split each batch with "
-             "accelerator.shard_batch(x).");
-    else if (isOnlyLookedInto(declaredFrom(E)))
-      ; // Stays as it is.
-    else if (std::optional<TextRange> R = nameOf(E->getCallee()))
-      Program.Loaders.push_back({here(), *R});
+    if (!isOnlyLookedInto(declaredFrom(E)))
+      if (std::optional<TextRange> R = nameOf(E->getCallee()))
+        Program.Loaders.push_back({here(), *R});
   } else if (Name == "add_param_group" && isTorch(F)) {
     addedGroup(E);
   } else if (Name == "clip_grad_norm_" && isTorch(F)) {

@@ -268,6 +268,9 @@ static bool isSampleMethod(const FunctionDecl *F) {
   const llvm::StringRef Name = M->getName();
   if (Name == "get" || Name == "get_batch")
     return isOrDerives(M->getParent(), "torch::data::datasets::BatchDataset");
+  // Chunks are read by one process for all.
+  if (Name == "read_chunk")
+    return isOrDerives(M->getParent(), "torch::data::datasets::ChunkDataReader");
   return (Name == "apply" || Name == "apply_batch") &&
          isOrDerives(M->getParent(),
                      "torch::data::transforms::BatchTransform");
