@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/plain_text.h"
 #include "error.h"
 
 namespace accel::launcher {
@@ -17,21 +18,6 @@ std::string variable(const char* name) {
 int number(const char* name) {
   const std::string value = variable(name);
   return value.empty() ? -1 : std::atoi(value.c_str());
-}
-
-/// The first host of a Slurm node list: "n[007-9,12]-ib,x" is "n007-ib".
-std::string first_host(const std::string& list) {
-  std::string host;
-  for (size_t i = 0; i < list.size() && list[i] != ',';) {
-    if (list[i] != '[') {
-      host += list[i++];
-      continue;
-    }
-    const size_t end = std::min(list.find_first_of("-,]", i), list.size());
-    host += list.substr(i + 1, end - i - 1);
-    i = std::min(list.find(']', i), list.size() - 1) + 1;
-  }
-  return host;
 }
 
 /// Below the ports that systems give out; another one for the next job.
@@ -84,7 +70,7 @@ std::optional<BatchHosts> find_batch_hosts() {
         "Slurm",
         nodes,
         number("SLURM_NODEID"),
-        first_host(variable("SLURM_STEP_NODELIST")),
+        detail::first_host(variable("SLURM_STEP_NODELIST")),
         port_for(
             variable("SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID"))};
   }

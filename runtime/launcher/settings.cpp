@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/plain_text.h"
 #include "error.h"
 #include "suggestion.h"
 
@@ -113,21 +114,7 @@ std::function<std::string(const std::string&)> anything() {
 }
 
 std::optional<bool> read_flag(const std::string& text) {
-  std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
-    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  });
-  for (const char* yes : {"y", "yes", "t", "true", "on", "1"}) {
-    if (lower == yes) {
-      return true;
-    }
-  }
-  for (const char* no : {"n", "no", "f", "false", "off", "0"}) {
-    if (lower == no) {
-      return false;
-    }
-  }
-  return std::nullopt;
+  return detail::flag_in(text);
 }
 
 std::function<std::string(const std::string&)> yes_or_no() {

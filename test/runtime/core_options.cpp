@@ -1,6 +1,7 @@
 // Options beyond those that decide how work is shared: how gradients travel,
 // autocast, the printed plan, and the check of headers against library.
 
+#include "expectations.h"
 #include "multiprocess.h"
 
 #include <accel/accel.h>
@@ -19,16 +20,7 @@ using accel::Accelerator;
 using accel::AcceleratorOptions;
 using accel::AutocastOptions;
 using accel::CommHook;
-
-template <typename F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "";
-}
+using accel::test::error_of;
 
 const accel::OptionInForce& named(
     const std::vector<accel::OptionInForce>& all,

@@ -1,3 +1,4 @@
+#include "expectations.h"
 #include "multiprocess.h"
 
 #include <accel/accelerator.h>
@@ -17,6 +18,7 @@ using accel::Accelerator;
 using accel::AcceleratorOptions;
 using accel::detail::Channel;
 using accel::detail::communicator;
+using accel::test::contains;
 
 namespace {
 
@@ -27,10 +29,6 @@ std::string errors_of(const std::vector<accel::test::RankResult>& results) {
     text += result.error;
   }
   return text;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 AcceleratorOptions short_timeout() {

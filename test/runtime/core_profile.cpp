@@ -1,5 +1,6 @@
 // Traces that chrome://tracing reads.
 
+#include "expectations.h"
 #include "multiprocess.h"
 
 #include <accel/accel.h>
@@ -19,6 +20,7 @@ namespace {
 using accel::Accelerator;
 using accel::ProfileOptions;
 using accel::ProfileSchedule;
+using accel::test::contains;
 
 std::string read(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -26,10 +28,6 @@ std::string read(const std::filesystem::path& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != text.npos;
 }
 
 /// Which steps a trace has.

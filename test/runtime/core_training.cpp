@@ -1,3 +1,4 @@
+#include "expectations.h"
 #include "multiprocess.h"
 
 #include <accel/accelerator.h>
@@ -19,24 +20,12 @@
 using accel::Accelerator;
 using accel::AcceleratorOptions;
 using accel::GradientState;
+using accel::test::contains;
+using accel::test::error_of;
 
 namespace {
 
 const auto kMatch = AcceleratorOptions().match_single_device(true);
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-template <typename F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
 
 /// lr = number of steps made; what reference/accelerate.md's table uses.
 class CountingLR : public torch::optim::LRScheduler {

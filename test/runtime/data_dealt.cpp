@@ -2,6 +2,7 @@
 // process 0 reading for all, and processes that run out.
 
 #include "data_sets.h"
+#include "expectations.h"
 #include "multiprocess.h"
 
 #include <accel/accel.h>
@@ -19,6 +20,7 @@ using accel::Accelerator;
 using accel::AcceleratorOptions;
 using accel::GradientState;
 using accel::test::ids;
+using accel::test::run_all;
 using torch::data::DataLoaderOptions;
 using Example = torch::data::Example<>;
 using Ids = std::vector<int64_t>;
@@ -173,12 +175,6 @@ void expect_same_losses(
   for (size_t i = 0; i < actual.size(); ++i) {
     EXPECT_NEAR(actual[i], expected[i], 1e-9 * std::abs(expected[i]))
         << what << ", step " << i;
-  }
-}
-
-void run_all(const std::string& function) {
-  for (const int processes : {1, 2, 3}) {
-    accel::test::run_and_expect_success(function, processes);
   }
 }
 

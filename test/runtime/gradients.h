@@ -1,5 +1,6 @@
 #pragma once
 
+#include "expectations.h"
 #include "multiprocess.h"
 
 #include <accel/accelerator.h>
@@ -70,26 +71,5 @@ inline void expect_same_parameters(
 
 using SGD = accel::AcceleratedOptimizer<torch::optim::SGD>;
 inline const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
-
-/// Runs `function` as one, two and three processes.
-inline void run_all(const std::string& function) {
-  for (const int processes : {1, 2, 3}) {
-    accel::test::run_and_expect_success(function, processes);
-  }
-}
-
-template <typename F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 } // namespace accel::test

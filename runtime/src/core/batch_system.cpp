@@ -1,4 +1,5 @@
 #include "core/environment.h"
+#include "core/plain_text.h"
 
 #include <c10/util/Exception.h>
 
@@ -94,22 +95,6 @@ std::string master_for(const Names& names, const Environment& environment) {
 }
 
 } // namespace
-
-std::string first_host(const std::string& node_list) {
-  std::string host;
-  for (size_t i = 0; i < node_list.size() && node_list[i] != ',';) {
-    if (node_list[i] != '[') {
-      host += node_list[i++];
-      continue;
-    }
-    const size_t close = std::min(node_list.find(']', i), node_list.size());
-    const size_t end = node_list.find_first_of("-,]", i);
-    host += node_list.substr(
-        i + 1, std::min(end, node_list.size()) - i - 1);
-    i = close + 1;
-  }
-  return host;
-}
 
 int64_t tasks_of_node(const std::string& tasks_per_node, int64_t node) {
   int64_t first = 0;

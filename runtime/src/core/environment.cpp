@@ -1,4 +1,5 @@
 #include "core/environment.h"
+#include "core/plain_text.h"
 
 #include <c10/util/Exception.h>
 
@@ -23,19 +24,8 @@ std::optional<bool> get_environment_flag(const char* name) {
   if (!value) {
     return std::nullopt;
   }
-  std::string lower = *value;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
-    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  });
-  for (const char* yes : {"y", "yes", "t", "true", "on", "1"}) {
-    if (lower == yes) {
-      return true;
-    }
-  }
-  for (const char* no : {"n", "no", "f", "false", "off", "0"}) {
-    if (lower == no) {
-      return false;
-    }
+  if (const auto flag = flag_in(*value)) {
+    return flag;
   }
   TORCH_CHECK(
       false,

@@ -32,9 +32,6 @@ Environment read_environment();
 /// The same without torchrun's variables; nothing outside of such a launch.
 std::optional<Environment> read_batch_system();
 
-/// The first host of a Slurm node list: "n[007-9,12]-ib,x" is "n007-ib".
-std::string first_host(const std::string& node_list);
-
 /// The number for a node of "4(x2),3", Slurm's tasks per node; throws where
 /// the text is another.
 int64_t tasks_of_node(const std::string& tasks_per_node, int64_t node);
