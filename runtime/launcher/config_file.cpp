@@ -36,6 +36,7 @@ const std::set<std::string>& known_keys() {
       "main_process_port",
       "match_single_device",
       "max_restarts",
+      "min_processes",
       "mixed_precision",
       "num_machines",
       "num_processes",

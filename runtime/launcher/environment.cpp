@@ -61,6 +61,7 @@ std::vector<std::string> process_environment(
     int rank,
     const Rendezvous& rendezvous,
     const std::string& failure_note,
+    const std::string& failure_news,
     const char* const* inherited) {
   std::map<std::string, std::string> variables;
   for (; *inherited; ++inherited) {
@@ -75,6 +76,7 @@ std::vector<std::string> process_environment(
   variables.erase("TORCHELASTIC_USE_AGENT_STORE");
   variables.erase("TORCHELASTIC_ERROR_FILE");
   variables["ACCEL_FAILURE_NOTE"] = failure_note;
+  variables["ACCEL_FAILURE_NEWS"] = failure_news;
 
   const std::string number = std::to_string(options.first_rank + rank);
   const std::string count = std::to_string(options.world_size);

@@ -10,7 +10,7 @@ namespace accel::launcher {
 /// What all processes of one launch have in common.
 struct Rendezvous {
   /// Where process 0 will host the store.
-  int port;
+  int port = 0;
   /// Names the launch (TORCHELASTIC_RUN_ID).
   std::string run_id;
   /// How often the processes have been started before.
@@ -24,12 +24,14 @@ struct Rendezvous {
 /// Whatever an outer launch said about ranks, the store or error files is
 /// overwritten or removed. OMP_NUM_THREADS is only set where the user has not
 /// set it, and never for a single process, which owns the machine as it would
-/// without a launcher. `failure_note` is the path of the process's `Note`.
+/// without a launcher. `failure_note` is the path of the process's `Note`,
+/// `failure_news` that of the launcher's.
 std::vector<std::string> process_environment(
     const LaunchOptions& options,
     int rank,
     const Rendezvous& rendezvous,
     const std::string& failure_note,
+    const std::string& failure_news,
     const char* const* inherited);
 
 /// What `process_environment` sets or changes, for people to read.

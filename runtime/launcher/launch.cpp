@@ -3,14 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "environment.h"
+#include "job.h"
 #include "port.h"
 #include "process.h"
 #include "signals.h"
@@ -18,14 +17,6 @@
 
 namespace accel::launcher {
 namespace {
-
-std::string make_run_id() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return "accel-" +
-         std::to_string(
-             std::chrono::duration_cast<std::chrono::seconds>(now).count()) +
-         "-" + std::to_string(::getpid());
-}
 
 /// Left-aligned in columns.
 std::string columns(const std::vector<std::vector<std::string>>& rows) {
@@ -79,7 +70,9 @@ int print_plan(const LaunchOptions& options, const std::string& path) {
   const auto environment = process_environment(
       options,
       0,
-      {options.main_process_port.value_or(0), "(made at the start)"},
+      {options.num_machines > 1 ? 0 : options.main_process_port.value_or(0),
+       "(made at the start)"},
+      "(made at the start)",
       "(made at the start)",
       environ);
   for (std::string entry : environment_changes(environment, environ)) {
@@ -98,21 +91,16 @@ int launch(const LaunchOptions& options) {
   if (options.dry_run) {
     return print_plan(options, path);
   }
-  std::optional<Port> port;
-  if (options.machine_rank == 0) {
-    port.emplace(options.main_process_port.value_or(0));
-  }
   if (options.num_machines > 1) {
     check_main_process_ip(
         options.main_process_ip, /*is_here=*/options.machine_rank == 0);
   }
   Supervisor::Outcome outcome;
   {
-    Supervisor supervisor(
-        options,
-        path,
-        {port ? port->number() : *options.main_process_port, make_run_id()});
-    outcome = supervisor.run();
+    Supervisor supervisor(options, path);
+    // After the guardian, which would keep its connections open.
+    const auto job = make_job(options, path);
+    outcome = supervisor.run(*job);
   }
   if (outcome.interrupted) {
     end_by_signal(SIGINT);

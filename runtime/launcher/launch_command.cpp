@@ -27,6 +27,7 @@ Examples:
   accel launch -n 2 --output main -- ./train > log    only what process 0 prints
   accel launch -n 2 --output logs/ -- ./train         one file per process
   accel launch -n 4 --max-restarts 3 --resume auto -- ./train
+  accel launch -n 4 --max-restarts 9 --resume auto --min-processes 3 -- ./train
   accel launch --num-machines 2 --machine-rank 1 --main-process-ip node0 \
     --main-process-port 29500 --nproc-per-node 4 -- ./train    on node1
 
@@ -257,18 +258,20 @@ void resolve(Resolver& resolver, LaunchOptions& options) {
   resolver.plan("GPUs", gpus, "all");
   resolve_sharing(resolver, options);
   const auto port = resolver.find("--main-process-port");
+  const char* what =
+      options.num_machines > 1 ? "launchers meet at port" : "store's port";
   if (port && port->value != "0") {
     options.main_process_port = as_int(port);
-    resolver.plan("store's port", port, "");
+    resolver.plan(what, port, "");
   } else if (options.main_process_port) {
     resolver.plan(
-        "store's port",
+        what,
         Choice{
             std::to_string(*options.main_process_port),
             "number of the batch job"},
         "");
   } else {
-    resolver.plan("store's port", std::nullopt, "a free one");
+    resolver.plan(what, std::nullopt, "a free one");
   }
   auto threads = resolver.find("--num-threads-per-process");
   const char* variable = std::getenv("OMP_NUM_THREADS");
@@ -293,12 +296,24 @@ void resolve(Resolver& resolver, LaunchOptions& options) {
   const auto restarts = resolver.find("--max-restarts");
   options.max_restarts = as_int(restarts).value_or(0);
   resolver.plan("restarts", restarts, "0");
-  if (options.max_restarts > 0 && options.num_machines > 1) {
+  const auto least = resolver.find("--min-processes");
+  options.min_processes = as_int(least).value_or(0);
+  resolver.plan("processes at least", least, "all");
+  if (options.min_processes > options.world_size) {
     throw Error(
         kUsage,
-        restarts->source +
-            ": restarts are for one host. On several let the batch system "
-            "start the job again, with --resume auto");
+        least->source + ": " + least->value + " are more than the " +
+            std::to_string(options.world_size) +
+            " processes that are started");
+  }
+  if (options.min_processes > 0 && options.max_restarts == 0) {
+    throw Error(
+        kUsage,
+        least->source +
+            " is about restarts; give --max-restarts, too, and --resume auto");
+  }
+  if (const auto timeout = resolver.find("--start-timeout")) {
+    options.start_timeout = std::strtod(timeout->value.c_str(), nullptr);
   }
   const auto resume = resolver.find("--resume");
   if (resume) {

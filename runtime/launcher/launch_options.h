@@ -32,7 +32,8 @@ struct LaunchOptions {
   std::optional<int> gradient_accumulation_steps;
   bool cpu = false;
   std::optional<bool> match_single_device;
-  /// Empty or 0: a free one is chosen.
+  /// Where process 0 hosts the store, or, with several hosts, where the
+  /// launchers meet. Empty or 0: a free one is chosen.
   std::optional<int> main_process_port;
   std::optional<int> num_threads_per_process;
   /// Every process gets cores of its own.
@@ -46,6 +47,11 @@ struct LaunchOptions {
   double grace_period = 10;
   /// How often all processes are started again after a failure.
   int max_restarts = 0;
+  /// With how many processes the job may go on where some cannot be had any
+  /// more; 0: only with all.
+  int min_processes = 0;
+  /// Seconds to wait for the other hosts, at the start and where one is gone.
+  double start_timeout = 300;
   /// ACCEL_RESUME: "auto" or "never".
   std::optional<std::string> resume;
   /// Says what would be done, and who said so, and does nothing.

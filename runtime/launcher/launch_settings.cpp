@@ -108,7 +108,8 @@ void add_launch_settings(Settings& settings) {
   settings.add(
       {"--main-process-port,--master-port",
        "P",
-       "TCP port of process 0's store; if not given or 0 a free one is taken",
+       "TCP port of process 0's store; if not given or 0 a free one is taken. "
+       "With several hosts the port of host 0 at which the launchers meet",
        whole_number(0, 65535),
        "main_process_port",
        ""});
@@ -133,6 +134,23 @@ void add_launch_settings(Settings& settings) {
        "given",
        whole_number(0, 1 << 20),
        "max_restarts",
+       ""});
+  settings.add(
+      {"--min-processes",
+       "M",
+       "After a failure go on with fewer processes, but at least M, where a "
+       "host is lost or one process has failed first twice in a row; with all "
+       "if not given",
+       whole_number(1, 4096),
+       "min_processes",
+       ""});
+  settings.add(
+      {"--start-timeout",
+       "S",
+       "Seconds to wait for the other hosts, also before a restart; 300 if "
+       "not given",
+       real_number(0, 1e6),
+       "start_timeout",
        ""});
   settings.add(
       {"--resume",

@@ -28,4 +28,12 @@ std::string Note::read() const {
   return result;
 }
 
+void Note::say(const std::string& text) {
+  (void)!::pwrite(sheet_.get(), text.data(), text.size(), 0);
+}
+
+void Note::erase() {
+  (void)!::ftruncate(sheet_.get(), 0);
+}
+
 } // namespace accel::launcher

@@ -6,8 +6,9 @@
 
 namespace accel::launcher {
 
-/// A sheet on which a process may write that it stops because another one is
-/// gone, before it stops.
+/// A sheet between the launcher and its processes. Each has one of its own, on
+/// which it may write that it stops because another one is gone, before it
+/// stops; and there is one on which the launcher writes which one that is.
 ///
 /// A program that catches its exceptions in `main` tears its connections down
 /// before it ends, so that the others often end first. Their word that they
@@ -24,6 +25,9 @@ class Note {
 
   /// What was written, without the last end of line; empty where nothing was.
   std::string read() const;
+
+  void say(const std::string& text);
+  void erase();
 
  private:
   FileDescriptor sheet_;

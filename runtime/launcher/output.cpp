@@ -44,12 +44,10 @@ struct Output::Stream {
   LineSplitter lines;
 };
 
-Output::Output(
-    OutputMode mode, std::string directory, int num_processes, int first_rank)
+Output::Output(OutputMode mode, std::string directory, int num_processes)
     : mode_(mode),
       directory_(std::move(directory)),
       num_processes_(num_processes),
-      first_rank_(first_rank),
       last_errors_(static_cast<size_t>(num_processes)) {
   if (!directory_.empty() && ::mkdir(directory_.c_str(), 0777) != 0 &&
       errno != EEXIST) {
@@ -65,7 +63,8 @@ std::string Output::file_name(int rank, int kind) const {
          (kind == STDOUT_FILENO ? ".stdout.log" : ".stderr.log");
 }
 
-void Output::forget() {
+void Output::begin(int first_rank) {
+  first_rank_ = first_rank;
   streams_.clear();
   for (auto& lines : last_errors_) {
     lines.clear();
@@ -248,6 +247,9 @@ bool Output::finish() {
 }
 
 void Output::message(std::string_view text) {
+  if (text.empty()) {
+    return;
+  }
   std::string out;
   if (::isatty(STDERR_FILENO) == 1) {
     if (std::exchange(unfinished_line_, false)) {

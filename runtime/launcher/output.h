@@ -36,12 +36,7 @@ class Output {
  public:
   /// Files are written into `directory`, with kFiles instead of anything else,
   /// otherwise in addition unless it is empty. It is made where it is missing.
-  /// The first process is shown as `first_rank`.
-  Output(
-      OutputMode mode,
-      std::string directory,
-      int num_processes,
-      int first_rank = 0);
+  Output(OutputMode mode, std::string directory, int num_processes);
   ~Output();
 
   /// What a new process writes to.
@@ -55,9 +50,10 @@ class Output {
   /// files are continued, not overwritten.
   Ends open(int rank, bool again = false);
 
-  /// All processes have ended and `finish` is done: forgets their streams and
-  /// what they said, before they are opened again.
-  void forget();
+  /// Before the streams of an attempt are opened, the first process of which is
+  /// shown as `first_rank`: forgets those of the last one, of which all
+  /// processes have ended and `finish` is done.
+  void begin(int first_rank);
 
   /// Appends what is to be polled: nothing from the processes while the
   /// launcher's reader cannot keep up (they wait then, as they would without
@@ -106,7 +102,7 @@ class Output {
   OutputMode mode_;
   std::string directory_;
   int num_processes_;
-  int first_rank_;
+  int first_rank_ = 0;
   Writer writer_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::deque<std::string>> last_errors_;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "error.h"
+#include "sockets.h"
 
 namespace accel::launcher {
 namespace {
@@ -27,36 +28,7 @@ FileDescriptor open_socket(int family) {
 /// Listens for a moment on every interface, as the store will. Returns 0 or
 /// the errno.
 int try_to_listen(int number) {
-  FileDescriptor socket = open_socket(AF_INET6);
-  if (socket) {
-    const int off = 0;
-    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    sockaddr_in6 address = {};
-    address.sin6_family = AF_INET6;
-    address.sin6_port = htons(static_cast<uint16_t>(number));
-    address.sin6_addr = in6addr_any;
-    if (::bind(
-            socket.get(),
-            reinterpret_cast<sockaddr*>(&address),
-            sizeof(address)) == 0) {
-      return ::listen(socket.get(), 1) == 0 ? 0 : errno;
-    }
-    if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) {
-      return errno;
-    }
-  }
-  socket = open_socket(AF_INET);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(number));
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  const bool listening = socket &&
-                         ::bind(
-                             socket.get(),
-                             reinterpret_cast<sockaddr*>(&address),
-                             sizeof(address)) == 0 &&
-                         ::listen(socket.get(), 1) == 0;
-  return listening ? 0 : errno;
+  return listen_everywhere(number) ? 0 : errno;
 }
 
 } // namespace

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <tuple>
 
+#include "error.h"
 #include "signals.h"
 
 namespace accel::launcher {
@@ -23,8 +24,8 @@ std::string join(const std::vector<std::string>& parts) {
   return result;
 }
 
-/// The last of `lines`, without the stack frames that LibTorch's exceptions
-/// print and that would push the message out.
+} // namespace
+
 std::vector<std::string> telling_lines(const std::vector<std::string>& lines) {
   constexpr size_t kShown = 10;
   std::vector<std::string> result;
@@ -50,17 +51,21 @@ std::vector<std::string> telling_lines(const std::vector<std::string>& lines) {
   return result;
 }
 
-} // namespace
-
 bool Ending::failed() const {
   return code != CLD_EXITED || status != 0;
 }
 
 int Ending::exit_code() const {
+  if (code == kLost) {
+    return kLauncherFailed;
+  }
   return code == CLD_EXITED ? status : 128 + status;
 }
 
 std::string Ending::describe() const {
+  if (code == kLost) {
+    return "lost with its host";
+  }
   if (code == CLD_EXITED) {
     return "exit code " + std::to_string(status);
   }
@@ -83,14 +88,18 @@ const Ending* find_cause(const std::vector<Ending>& endings) {
 }
 
 std::string summarize_failure(
-    const std::vector<Ending>& endings,
-    const Ending& cause,
-    const std::vector<std::string>& last_errors) {
-  std::string text = "rank " + std::to_string(cause.rank) + " (pid " +
-                     std::to_string(cause.pid) + ") failed" +
-                     (endings.size() > 1 ? " first: " : ": ") +
-                     cause.describe() + ", " + format_seconds(cause.seconds) +
-                     " after the start";
+    const std::vector<Ending>& endings, const Ending& cause) {
+  const bool lost = cause.code == Ending::kLost;
+  std::string text = "rank " + std::to_string(cause.rank);
+  if (lost) {
+    text += " on " + cause.host;
+  } else {
+    text += " (pid " + std::to_string(cause.pid) +
+            (cause.host.empty() ? ")" : " on " + cause.host + ")");
+  }
+  text += std::string(" failed") + (endings.size() > 1 ? " first: " : ": ") +
+          cause.describe() + ", " + format_seconds(cause.seconds) +
+          " after the start";
   if (cause.exit_code() == 128 + SIGKILL && cause.asked) {
     text += ", since it did not end when asked to";
   } else if (cause.code == CLD_KILLED && cause.status == SIGKILL) {
@@ -101,9 +110,10 @@ std::string summarize_failure(
   if (!cause.note.empty()) {
     text += "\nit says: " + cause.note;
   }
-  const std::vector<std::string> lines = telling_lines(last_errors);
+  const std::vector<std::string>& lines = cause.last_errors;
   if (!lines.empty()) {
-    text += "\nits last lines on standard error:";
+    text += lost ? "\nof the connection to its host:"
+                 : "\nits last lines on standard error:";
     for (const std::string& line : lines) {
       text += "\n  " + line;
     }
@@ -112,12 +122,17 @@ std::string summarize_failure(
   std::vector<std::string> stopped;
   std::vector<std::string> killed;
   std::vector<std::string> finished;
+  std::vector<std::string> lost_too;
   for (const Ending& other : endings) {
-    const std::string name = std::to_string(other.rank);
+    const std::string name =
+        std::to_string(other.rank) +
+        (other.host.empty() ? "" : " on " + other.host);
     if (other.rank == cause.rank) {
       continue;
     }
-    if (!other.failed()) {
+    if (other.code == Ending::kLost && lost && other.host == cause.host) {
+      lost_too.push_back(std::to_string(other.rank));
+    } else if (!other.failed()) {
       finished.push_back(name);
     } else if (other.asked) {
       (other.exit_code() == 128 + SIGKILL ? killed : stopped).push_back(name);
@@ -130,6 +145,9 @@ std::string summarize_failure(
       text += "\nrank " + name + " then failed too: " + other.describe() +
               ", " + format_seconds(other.seconds - cause.seconds) + " later";
     }
+  }
+  if (!lost_too.empty()) {
+    text += "\nlost with it: rank " + join(lost_too);
   }
   if (!followed.empty()) {
     text += "\ncould not go on without the others: rank " + join(followed);

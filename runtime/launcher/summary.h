@@ -3,16 +3,20 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace accel::launcher {
 
 /// How one process ended.
 struct Ending {
+  /// The process was on another host, of which nobody knows anything any more.
+  static constexpr int kLost = -1;
+
   int rank;
   pid_t pid;
   /// As waitid reports it: CLD_EXITED, CLD_KILLED or CLD_DUMPED, and the exit
-  /// code or the signal.
+  /// code or the signal; or kLost.
   int code;
   int status;
   /// Seconds after the start of the launch.
@@ -23,10 +27,15 @@ struct Ending {
   int order;
   /// What it wrote on its `Note`: it only follows another one that is gone.
   std::string note;
+  /// The host's name, where there are several.
+  std::string host;
+  /// The last lines on standard error that are worth repeating; for kLost why
+  /// the host is lost.
+  std::vector<std::string> last_errors;
 
   /// For a process that has just been started.
-  static Ending of_running(int rank, pid_t pid) {
-    return {rank, pid, 0, 0, 0.0, false, 0, ""};
+  static Ending of_running(int rank, pid_t pid, std::string host = "") {
+    return {rank, pid, 0, 0, 0.0, false, 0, "", std::move(host), {}};
   }
 
   bool failed() const;
@@ -34,9 +43,14 @@ struct Ending {
   /// As a shell counts: 128 + signal.
   int exit_code() const;
 
-  /// "exit code 7" or "ended by SIGSEGV (Segmentation fault)".
+  /// "exit code 7", "ended by SIGSEGV (Segmentation fault)" or "lost with its
+  /// host".
   std::string describe() const;
 };
+
+/// The last ten of `lines` that say something, without the stack frames that
+/// LibTorch's exceptions print.
+std::vector<std::string> telling_lines(const std::vector<std::string>& lines);
 
 /// The process to blame, which ended by itself and first among those that did
 /// not say that they only follow another one; where all did say so, or all
@@ -47,8 +61,6 @@ const Ending* find_cause(const std::vector<Ending>& endings);
 /// lines on standard error, and what became of the others. `endings` has the
 /// processes by rank, `cause` is one of them.
 std::string summarize_failure(
-    const std::vector<Ending>& endings,
-    const Ending& cause,
-    const std::vector<std::string>& last_errors);
+    const std::vector<Ending>& endings, const Ending& cause);
 
 } // namespace accel::launcher

@@ -11,6 +11,7 @@
 
 #include "descendants.h"
 #include "error.h"
+#include "messages.h"
 #include "process.h"
 
 namespace accel::launcher {
@@ -19,6 +20,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSettle(200);
+/// A host is lost: the connections of the processes run out at about the time at
+/// which the launcher's does.
+constexpr milliseconds kSettleLost(3000);
 /// As long as that may those take that have noticed it and are about to say so.
 constexpr milliseconds kSpeak(1500);
 /// How long a process that has caused others to fail may take to end.
@@ -31,41 +35,79 @@ constexpr milliseconds kLookAgain(100);
 
 } // namespace
 
-Supervisor::Supervisor(
-    const LaunchOptions& options, std::string path, Rendezvous rendezvous)
+Supervisor::Supervisor(const LaunchOptions& options, std::string path)
     : options_(options),
       path_(std::move(path)),
-      rendezvous_(std::move(rendezvous)),
+      now_(options),
       strangers_(children()),
       output_(
-          options.output,
-          options.output_directory,
-          options.num_processes,
-          options.first_rank),
+          options.output, options.output_directory, options.num_processes),
       start_(Clock::now()) {
   adopt_orphans();
 }
 
-Supervisor::Outcome Supervisor::run() {
-  attempt();
-  for (std::string why; !(why = reason_to_restart()).empty();) {
+Supervisor::Outcome Supervisor::run(Job& job) {
+  job_ = &job;
+  while (true) {
+    const Verdict verdict = next_verdict();
+    if (!verdict.start) {
+      return conclude(verdict);
+    }
+    output_.message(verdict.text);
+    attempt(verdict.attempt);
     flush_output();
-    output_.message(why);
-    output_.forget();
-    ++rendezvous_.restarts;
-    workers_.clear();
-    phase_ = Phase::kRunning;
-    deadline_ = Clock::time_point::max();
-    waited_for_cause_ = false;
-    waited_for_words_ = false;
-    ended_ = 0;
-    start_ = Clock::now();
-    attempt();
+    job.finished(report());
   }
-  return conclude();
 }
 
-void Supervisor::attempt() {
+Verdict Supervisor::next_verdict() {
+  while (true) {
+    if (auto verdict = job_->verdict()) {
+      return *verdict;
+    }
+    if (const std::string remark = job_->remark(); !remark.empty()) {
+      output_.message(remark);
+    }
+    std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
+    output_.append_poll(fds);
+    job_->append_poll(fds);
+    ::poll(fds.data(), fds.size(), static_cast<int>(kLookAgain.count()));
+    while (const auto arrival = signals_.next()) {
+      if (arrival->number == SIGTSTP) {
+        suspend();
+      } else if (asks_to_end(arrival->number)) {
+        if (std::exchange(user_signal_, arrival->number) != 0) {
+          std::_Exit(128 + arrival->number); // The user does not wait.
+        }
+        job_->stop(arrival->number);
+      }
+    }
+    leftovers(); // Collects adopted orphans that have ended.
+    output_.handle_poll(fds);
+    job_->handle_poll(fds);
+  }
+}
+
+void Supervisor::attempt(const Attempt& attempt) {
+  const int machine = options_.machine_rank;
+  now_.num_processes = attempt.processes(machine);
+  now_.first_rank = attempt.first_rank(machine);
+  now_.world_size = attempt.world_size();
+  now_.num_machines = attempt.hosts();
+  now_.machine_rank = attempt.host_number(machine);
+  rendezvous_ = {attempt.port, attempt.run_id, attempt.number};
+  host_ = options_.num_machines > 1 ? host_name() : "";
+  output_.begin(now_.first_rank);
+  workers_.clear();
+  failed_.clear();
+  elsewhere_.clear();
+  news_.erase();
+  phase_ = Phase::kRunning;
+  deadline_ = Clock::time_point::max();
+  waited_for_cause_ = false;
+  waited_for_words_ = false;
+  ended_ = 0;
+  start_ = Clock::now();
   try {
     start_processes();
   } catch (const Error&) {
@@ -77,29 +119,26 @@ void Supervisor::attempt() {
   wait_until_gone();
 }
 
-std::string Supervisor::reason_to_restart() const {
-  const auto all = endings();
-  const Ending* cause = find_cause(all);
-  // What the user has ended stays ended, and so does what nobody listens to.
-  if (!cause || user_signal_ != 0 || output_.reader_gone() ||
-      cause->exit_code() == kStoppedAfterSaving ||
-      rendezvous_.restarts >= options_.max_restarts) {
-    return "";
-  }
-  return explain(all, *cause) + "\nstarting all processes again (restart " +
-         std::to_string(rendezvous_.restarts + 1) + " of at most " +
-         std::to_string(options_.max_restarts) +
-         (options_.resume == "auto"
-              ? ", from the newest complete checkpoint)"
-              : ", from the beginning: --resume auto was not asked for)");
+/// Not what stands right above, and unmixed.
+std::vector<std::string> Supervisor::telling_errors(
+    const Ending& ending) const {
+  return now_.world_size > 1 || options_.output == OutputMode::kFiles
+             ? telling_lines(
+                   output_.last_errors(ending.rank - now_.first_rank))
+             : std::vector<std::string>();
 }
 
-std::vector<Ending> Supervisor::endings() const {
-  std::vector<Ending> result;
+Report Supervisor::report() const {
+  Report report;
   for (const Worker& worker : workers_) {
-    result.push_back(worker.ending);
+    report.endings.push_back(worker.ending);
+    if (worker.ending.failed()) {
+      report.endings.back().last_errors = telling_errors(worker.ending);
+    }
   }
-  return result;
+  report.user_signal = user_signal_;
+  report.reader_gone = output_.reader_gone();
+  return report;
 }
 
 void Supervisor::start_processes() {
@@ -109,32 +148,37 @@ void Supervisor::start_processes() {
   }
   // Processes in groups of their own may not read from the terminal.
   const bool pass_input = ::isatty(STDIN_FILENO) != 1;
-  for (int rank = 0; rank < options_.num_processes; ++rank) {
+  for (int rank = 0; rank < now_.num_processes; ++rank) {
     const Output::Ends ends = output_.open(rank, rendezvous_.restarts > 0);
     ProcessStart start;
     if (options_.cpu_affinity) {
-      start.cores = fair_cores(rank, options_.num_processes);
+      start.cores = fair_cores(rank, now_.num_processes);
     }
     start.path = path_;
     start.arguments = options_.program;
     Note note;
-    start.environment =
-        process_environment(options_, rank, rendezvous_, note.path(), environ);
+    start.environment = process_environment(
+        now_, rank, rendezvous_, note.path(), news_.path(), environ);
     start.standard_input =
         rank == 0 && pass_input ? STDIN_FILENO : nothing.get();
     start.standard_output = ends.standard_output.get();
     start.standard_error = ends.standard_error.get();
     const pid_t pid = start_process(start, signals_);
     guardian_.announce_group(pid);
-    workers_.push_back({Ending::of_running(options_.first_rank + rank, pid), true, std::move(note)});
+    workers_.push_back(
+        {Ending::of_running(now_.first_rank + rank, pid, host_),
+         true,
+         std::move(note)});
   }
 }
 
 void Supervisor::attend() {
   std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
   output_.append_poll(fds);
+  job_->append_poll(fds);
   Clock::duration timeout = deadline_ - Clock::now();
-  if (all_ended()) {
+  const bool look_again = all_ended() || job_->needs_time();
+  if (look_again) {
     // What is left need not be a child of ours, so nothing would wake us.
     timeout = std::min<Clock::duration>(timeout, kLookAgain);
   }
@@ -142,13 +186,16 @@ void Supervisor::attend() {
   ::poll(
       fds.data(),
       fds.size(),
-      deadline_ == Clock::time_point::max() && !all_ended()
+      deadline_ == Clock::time_point::max() && !look_again
           ? -1
           : static_cast<int>(std::clamp<int64_t>(wait, 0, 1000000)));
   while (const auto arrival = signals_.next()) {
     handle_signal(*arrival);
   }
   output_.handle_poll(fds);
+  job_->handle_poll(fds);
+  tell_others();
+  hear_of_others();
   if (Clock::now() >= deadline_) {
     handle_deadline();
   }
@@ -181,6 +228,7 @@ void Supervisor::handle_signal(Signals::Arrival arrival) {
   }
   if (user_signal_ == 0) {
     user_signal_ = signal;
+    job_->stop(signal);
   }
   if (phase_ < Phase::kStopping) {
     enter(
@@ -212,18 +260,91 @@ void Supervisor::collect(Worker& worker) {
   ending.asked = phase_ >= Phase::kStopping;
   ending.order = ended_++;
   ending.note = worker.note.read();
+  if (!ending.failed() || ending.exit_code() == kStoppedAfterSaving ||
+      ending.asked) {
+    return;
+  }
+  settle(ending);
+  failed_.push_back(ending);
+}
+
+void Supervisor::settle(const Ending& ending) {
   // What was waited for has come.
   const bool cause = waited_for_cause_ && ending.note.empty();
-  if (ending.failed() && ending.exit_code() != kStoppedAfterSaving &&
-      (phase_ == Phase::kRunning || (phase_ == Phase::kSettling && cause))) {
-    enter(Phase::kSettling, kSettle);
+  if (phase_ == Phase::kRunning || (phase_ == Phase::kSettling && cause)) {
+    enter(
+        Phase::kSettling,
+        ending.code == Ending::kLost ? kSettleLost : kSettle);
+  }
+}
+
+void Supervisor::tell_others() {
+  if (failed_.empty()) {
+    return;
+  }
+  // What they have said before they ended need not have been read yet.
+  std::vector<pollfd> fds;
+  output_.append_poll(fds);
+  ::poll(fds.data(), fds.size(), 0);
+  output_.handle_poll(fds);
+  for (Ending& ending : failed_) {
+    ending.last_errors = telling_errors(ending);
+    spread(ending);
+    job_->failed(ending);
+  }
+  failed_.clear();
+}
+
+void Supervisor::spread(const Ending& ending) {
+  if (!ending.note.empty() || !news_.read().empty()) {
+    return;
+  }
+  std::string text = "rank " + std::to_string(ending.rank) +
+                     (ending.host.empty() ? "" : " on " + ending.host) + ": " +
+                     ending.describe();
+  if (ending.code != CLD_EXITED && ending.status != SIGABRT &&
+      ending.code != Ending::kLost) {
+    news_.say(text);
+    return;
+  }
+  const auto& lines = ending.last_errors;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    if (line->front() != '(') { // How many stack frames there were.
+      text += ": " + *line;
+      break;
+    }
+  }
+  news_.say(text);
+}
+
+void Supervisor::hear_of_others() {
+  for (const Ending& ending : job_->failed_elsewhere()) {
+    elsewhere_.push_back(ending);
+    spread(ending);
+    settle(ending);
+  }
+  const int signal = job_->stopped_elsewhere();
+  if (signal != 0 && user_signal_ == 0) {
+    user_signal_ = signal;
+    if (phase_ < Phase::kStopping) {
+      enter(
+          Phase::kStopping,
+          std::chrono::duration_cast<Clock::duration>(
+              std::chrono::duration<double>(options_.grace_period)));
+    }
+    ask_to_end(signal);
   }
 }
 
 bool Supervisor::only_consequences() const {
-  return std::none_of(workers_.begin(), workers_.end(), [](const Worker& w) {
-    return !w.running && w.ending.failed() && w.ending.note.empty();
-  });
+  const auto follows = [](const Ending& ending) {
+    return !ending.failed() || !ending.note.empty();
+  };
+  return std::all_of(
+             workers_.begin(),
+             workers_.end(),
+             [&](const Worker& w) { return w.running || follows(w.ending); }) &&
+         std::all_of(elsewhere_.begin(), elsewhere_.end(), follows);
 }
 
 bool Supervisor::somebody_speaks() const {
@@ -359,44 +480,11 @@ void Supervisor::flush_output() {
   }
 }
 
-std::string Supervisor::explain(
-    const std::vector<Ending>& endings, const Ending& cause) const {
-  if (cause.asked && cause.exit_code() == 128 + user_signal_) {
-    return "stopped by " + signal_name(user_signal_);
-  }
-  if (cause.exit_code() == kStoppedAfterSaving) {
-    return "stopped by " +
-           (user_signal_ != 0 ? signal_name(user_signal_)
-                              : std::string("a signal")) +
-           " after saving (exit code 75); started again with --resume auto it "
-           "goes on there";
-  }
-  if (cause.exit_code() == 128 + SIGPIPE && output_.reader_gone()) {
-    return ""; // `| head` is not worth a word.
-  }
-  // With one process its output stands right above, and unmixed.
-  const bool repeat =
-      endings.size() > 1 || options_.output == OutputMode::kFiles;
-  return (cause.asked
-              ? signal_name(user_signal_) + " was passed on to all processes\n"
-              : "") +
-         summarize_failure(
-             endings,
-             cause,
-             repeat ? output_.last_errors(cause.rank - options_.first_rank)
-                    : std::vector<std::string>());
-}
-
-Supervisor::Outcome Supervisor::conclude() {
-  flush_output();
-  Outcome outcome{0, false};
-  const auto all = endings();
-  if (const Ending* cause = find_cause(all)) {
-    outcome.exit_code = cause->exit_code();
-    outcome.interrupted = user_signal_ == SIGINT && cause->asked &&
-                          outcome.exit_code == 128 + SIGINT;
-    output_.message(explain(all, *cause));
-  }
+Supervisor::Outcome Supervisor::conclude(const Verdict& verdict) {
+  Outcome outcome{
+      verdict.exit_code,
+      user_signal_ == SIGINT && verdict.exit_code == 128 + SIGINT};
+  output_.message(verdict.text);
   if (const std::string lost = output_.lost(); !lost.empty()) {
     output_.message("output was lost: " + lost);
     outcome.exit_code =

@@ -6,6 +6,7 @@
 
 #include "environment.h"
 #include "guardian.h"
+#include "job.h"
 #include "launch_options.h"
 #include "note.h"
 #include "output.h"
@@ -14,13 +15,12 @@
 
 namespace accel::launcher {
 
-/// Starts the processes of one launch, attends to them until the last has
-/// ended, and leaves nothing behind.
+/// Starts the processes of this host, attends to them until the last has
+/// ended, as often as the job wants that, and leaves nothing behind.
 class Supervisor {
  public:
   /// `path` is the executable file of `options.program`.
-  Supervisor(
-      const LaunchOptions& options, std::string path, Rendezvous rendezvous);
+  Supervisor(const LaunchOptions& options, std::string path);
 
   struct Outcome {
     int exit_code;
@@ -29,9 +29,9 @@ class Supervisor {
     bool interrupted;
   };
 
-  /// Runs to the end. Throws `Error` when a process cannot be started; the
-  /// others are gone then.
-  Outcome run();
+  /// Runs to the job's end. Throws `Error` when a process cannot be started;
+  /// the others are gone then.
+  Outcome run(Job& job);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -54,15 +54,22 @@ class Supervisor {
     Note note;
   };
 
-  /// Starts all processes and attends to them until none is left.
-  void attempt();
-  /// What to say before the processes are started again; empty where they are
-  /// not to be.
-  std::string reason_to_restart() const;
+  /// Waits until the job knows what to do.
+  Verdict next_verdict();
+  /// Starts all processes of this host and attends to them until none is left.
+  void attempt(const Attempt& attempt);
   void start_processes();
   void attend();
   void handle_signal(Signals::Arrival arrival);
   void collect(Worker& worker);
+  /// Tells the processes here, and the other hosts, what has failed here.
+  void tell_others();
+  /// What the job says of other hosts.
+  void hear_of_others();
+  /// Writes for the processes here which one has failed, if it did by itself.
+  void spread(const Ending& ending);
+  /// Gives the others a moment to fail by themselves.
+  void settle(const Ending& ending);
   bool only_consequences() const;
   /// A process that still runs has noticed that another one is gone.
   bool somebody_speaks() const;
@@ -78,15 +85,19 @@ class Supervisor {
   /// has left. Those that have ended are collected.
   std::vector<pid_t> leftovers();
   void wait_until_gone();
-  std::vector<Ending> endings() const;
+  std::vector<std::string> telling_errors(const Ending& ending) const;
+  Report report() const;
   void flush_output();
-  std::string explain(
-      const std::vector<Ending>& endings, const Ending& cause) const;
-  Outcome conclude();
+  Outcome conclude(const Verdict& verdict);
 
   const LaunchOptions& options_;
   const std::string path_;
+  Job* job_ = nullptr;
+  /// The options with the numbers of the attempt that runs.
+  LaunchOptions now_;
   Rendezvous rendezvous_;
+  /// This host's name, where there are several.
+  std::string host_;
   // In this order: signals are blocked before there is a thread, and the
   // guardian forks before there is one.
   Signals signals_;
@@ -94,6 +105,13 @@ class Supervisor {
   Guardian guardian_;
   Output output_;
   std::vector<Worker> workers_;
+  /// Of these, what has failed and has not been told to anybody.
+  std::vector<Ending> failed_;
+  /// Processes of other hosts that have failed.
+  std::vector<Ending> elsewhere_;
+  /// Says to the processes which one has failed; they read it where they have
+  /// waited for it.
+  Note news_;
   Clock::time_point start_;
   Phase phase_ = Phase::kRunning;
   Clock::time_point deadline_ = Clock::time_point::max();

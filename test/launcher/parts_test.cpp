@@ -10,7 +10,9 @@
 #include "error.h"
 #include "launch_command.h"
 #include "line_splitter.h"
+#include "messages.h"
 #include "port.h"
+#include "restart_policy.h"
 #include "suggestion.h"
 #include "summary.h"
 
@@ -84,7 +86,7 @@ Lines environment(
     const LaunchOptions& options, std::vector<const char*> inherited) {
   inherited.push_back(nullptr);
   return process_environment(
-      options, 1, {4321, "run"}, "/note", inherited.data());
+      options, 1, {4321, "run"}, "/note", "/news", inherited.data());
 }
 
 bool has(const Lines& environment, const std::string& entry) {
@@ -307,8 +309,13 @@ TEST(Hosts, ContradictionsAreRefused) {
       placed({"-n", "4", "--nproc-per-node", "4", "--main-process-port", "9"}),
       "give one of the two");
   says(
-      placed({"--max-restarts", "1", "--main-process-port", "9"}),
-      "restarts are for one host");
+      placed({"--min-processes", "1", "--main-process-port", "9"}),
+      "give --max-restarts, too");
+  says(
+      placed(
+          {"--min-processes", "3", "--max-restarts", "1",
+           "--main-process-port", "9"}),
+      "3 are more than the 2 processes");
   says(
       with({"--machine-rank", "2", "--main-process-ip", "a"}),
       "2 is no host of 2");
@@ -377,13 +384,197 @@ TEST(Summary, IsNotFilledUpByStackFrames) {
     errors.push_back("frame #" + std::to_string(i) + ": somewhere");
   }
   errors.push_back("");
-  const Ending cause = exited(0, 3, 0);
+  Ending cause = exited(0, 3, 0);
+  cause.last_errors = telling_lines(errors);
   EXPECT_EQ(
-      summarize_failure({cause}, cause, errors),
+      summarize_failure({cause}, cause),
       "rank 0 (pid 100) failed: exit code 3, 0.00 s after the start\n"
       "its last lines on standard error:\n"
       "  error: the message\n"
       "  (30 stack frames)");
+}
+
+TEST(Summary, NamesHostsWhereThereAreSeveral) {
+  Ending killed = exited(1, SIGKILL, 0);
+  killed.code = CLD_KILLED;
+  killed.host = "node1";
+  Ending follower = exited(0, 1, 1);
+  follower.host = "node0";
+  follower.note = "all_reduce #3: connection closed";
+  const std::string text = summarize_failure({follower, killed}, killed);
+  EXPECT_EQ(
+      text.substr(0, text.find(',')),
+      "rank 1 (pid 101 on node1) failed first: ended by SIGKILL (Killed)");
+  EXPECT_NE(
+      text.find("could not go on without the others: rank 0 on node0 (exit "
+                "code 1, in all_reduce #3)"),
+      std::string::npos)
+      << text;
+}
+
+// ---- What follows when all processes have ended.
+
+LaunchOptions elastic(int min_processes) {
+  LaunchOptions options;
+  options.max_restarts = 9;
+  options.min_processes = min_processes;
+  options.resume = "auto";
+  return options;
+}
+
+/// Two hosts with two processes each.
+Attempt two_hosts() {
+  return {0, 1, "run", {{0, "a", 2}, {1, "b", 2}}};
+}
+
+/// `rank` has failed, and the others have noticed.
+Report failure_of(int rank, int world_size, int status = 3) {
+  Report report;
+  for (int i = 0; i < world_size; ++i) {
+    report.endings.push_back(exited(i, status, i == rank ? 1 : 0));
+    report.endings.back().note = i == rank ? "" : "barrier: closed";
+  }
+  return report;
+}
+
+TEST(RestartPolicy, LeavesOutWhoFailsFirstTwiceInARow) {
+  const LaunchOptions options = elastic(3);
+  RestartPolicy policy(options);
+  Verdict verdict = policy.after(two_hosts(), failure_of(3, 4));
+  ASSERT_TRUE(verdict.start);
+  EXPECT_EQ(verdict.attempt.world_size(), 4);
+  EXPECT_EQ(verdict.attempt.number, 1);
+  // Another one is not the same one.
+  verdict = policy.after(verdict.attempt, failure_of(2, 4));
+  EXPECT_EQ(verdict.attempt.world_size(), 4);
+  EXPECT_NE(verdict.text.find("starting all processes again"),
+            std::string::npos);
+  verdict = policy.after(verdict.attempt, failure_of(2, 4));
+  EXPECT_EQ(verdict.attempt.world_size(), 3);
+  EXPECT_EQ(verdict.attempt.processes(0), 2);
+  EXPECT_EQ(verdict.attempt.processes(1), 1);
+  for (const char* part :
+       {"starting 3 processes instead of 4, since rank 2 has failed first "
+        "twice in a row and --min-processes 3 allows it (restart 3 of at most "
+        "9, from the newest complete checkpoint)",
+        "in a program with match_single_device a global batch is what it was",
+        "In any other batches are per process, so that an optimizer step now "
+        "takes 3 of 4 of the samples"}) {
+    EXPECT_NE(verdict.text.find(part), std::string::npos) << verdict.text;
+  }
+  // No fewer than that.
+  for (int i = 0; i < 3; ++i) {
+    verdict = policy.after(verdict.attempt, failure_of(1, 3));
+    EXPECT_EQ(verdict.attempt.world_size(), 3);
+  }
+}
+
+TEST(RestartPolicy, GoesOnWithoutALostHost) {
+  Report report = failure_of(0, 4);
+  for (int rank : {2, 3}) {
+    report.endings[static_cast<size_t>(rank)].code = Ending::kLost;
+    report.endings[static_cast<size_t>(rank)].note = "";
+  }
+  for (int least : {0, 2, 3}) {
+    const LaunchOptions options = elastic(least);
+    const Verdict verdict = RestartPolicy(options).after(two_hosts(), report);
+    ASSERT_TRUE(verdict.start);
+    // Where it may not, the host is waited for.
+    EXPECT_EQ(verdict.attempt.processes(1), least == 2 ? 0 : 2) << least;
+    EXPECT_EQ(verdict.attempt.hosts(), least == 2 ? 1 : 2);
+  }
+}
+
+TEST(RestartPolicy, KeepsProcessZeroOnItsHost) {
+  const LaunchOptions options = elastic(1);
+  RestartPolicy policy(options);
+  Attempt attempt{0, 1, "run", {{0, "a", 1}, {1, "b", 1}}};
+  for (int i = 0; i < 3; ++i) {
+    attempt = policy.after(attempt, failure_of(0, 2)).attempt;
+    EXPECT_EQ(attempt.processes(0), 1);
+    EXPECT_EQ(attempt.processes(1), 1);
+  }
+}
+
+TEST(RestartPolicy, EndsWhereNothingIsToBeStarted) {
+  const LaunchOptions options = elastic(0);
+  RestartPolicy policy(options);
+  Report well = failure_of(0, 4, 0);
+  EXPECT_FALSE(policy.after(two_hosts(), well).start);
+  EXPECT_EQ(policy.after(two_hosts(), well).exit_code, 0);
+  EXPECT_FALSE(policy.after(two_hosts(), failure_of(1, 4, 75)).start);
+  Report stopped = failure_of(1, 4);
+  stopped.user_signal = SIGTERM;
+  EXPECT_FALSE(policy.after(two_hosts(), stopped).start);
+  Attempt last = two_hosts();
+  last.number = 9;
+  EXPECT_FALSE(policy.after(last, failure_of(1, 4)).start);
+  EXPECT_EQ(policy.after(last, failure_of(1, 4)).exit_code, 3);
+}
+
+// ---- What launchers say to each other.
+
+TEST(Messages, ComeBackAsTheyWere) {
+  Message message;
+  message.name = "finished";
+  message.report = failure_of(1, 2);
+  message.report->endings[0].host = "node1";
+  message.report->endings[0].last_errors = {"no UTF-8: \xff", "a\nb"};
+  message.report->user_signal = SIGTERM;
+  const std::string line = to_line(message);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const auto back = from_line(line);
+  ASSERT_TRUE(back && back->report);
+  EXPECT_EQ(back->name, "finished");
+  EXPECT_EQ(back->report->user_signal, SIGTERM);
+  ASSERT_EQ(back->report->endings.size(), 2u);
+  EXPECT_EQ(back->report->endings[0].note, "barrier: closed");
+  EXPECT_EQ(back->report->endings[0].host, "node1");
+  EXPECT_EQ(back->report->endings[0].last_errors[1], "a\nb");
+  EXPECT_EQ(back->report->endings[1].status, 3);
+
+  Message start;
+  start.name = "verdict";
+  start.verdict.emplace();
+  start.verdict->start = true;
+  start.verdict->attempt = two_hosts();
+  const auto verdict = from_line(to_line(start))->verdict;
+  EXPECT_TRUE(verdict->start);
+  EXPECT_EQ(verdict->attempt.run_id, "run");
+  EXPECT_EQ(verdict->attempt.first_rank(1), 2);
+}
+
+TEST(Messages, OfStrangersAreNone) {
+  for (const char* line :
+       {"",
+        "GET / HTTP/1.1",
+        "{}",
+        "[]",
+        "{\"accel\":1}",
+        "{\"accel\":\"hello\",\"hosts\":7}",
+        "{\"accel\":\"hello\",\"hosts\":[{\"machine\":\"x\"}]}",
+        "\x01\xff\xfe"}) {
+    EXPECT_FALSE(from_line(line)) << line;
+  }
+  // However deep.
+  EXPECT_FALSE(from_line(std::string(60000, '[')));
+}
+
+TEST(Messages, SayWhatHostsWereToldDifferently) {
+  LaunchOptions options;
+  options.num_machines = 2;
+  const Hello one = own_hello(options, "/bin/sh");
+  options.machine_rank = 1;
+  EXPECT_EQ(difference(one, own_hello(options, "/bin/sh")), "");
+  const std::string program = difference(one, own_hello(options, "/bin/ls"));
+  EXPECT_EQ(
+      program.find("another program (checksum of its file) on "), 0u)
+      << program;
+  options.world_size = 7;
+  EXPECT_EQ(
+      difference(one, own_hello(options, "/bin/sh"))
+          .find("another number of processes on "),
+      0u);
 }
 
 TEST(Port, IsFreeAndKept) {

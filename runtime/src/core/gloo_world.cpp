@@ -181,6 +181,7 @@ class GlooCommunicator : public Communicator {
       }
       // At once: the launcher does not wait for long.
       note_lost_peer(operation.describe() + ": " + reason);
+      const std::string news = failure_news();
       const std::string site = channel_ == Channel::kMain
           ? operation.site.describe()
           : "forward or backward";
@@ -193,8 +194,12 @@ class GlooCommunicator : public Communicator {
           " of ",
           size_,
           site.empty() ? "" : ", called at " + site,
-          ": another process has probably ended, or has called something "
-          "else; look at its output. (",
+          ": ",
+          news.empty()
+              ? "another process has probably ended, or has called something "
+                "else; look at its output"
+              : news,
+          " (",
           reason,
           ")");
     }
