@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -17,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <sstream>
 
 #include "harness.h"
@@ -195,6 +198,21 @@ TEST(OutOfStep, ProcessesThatHaveEndedAreNotWaitedFor) {
   expect_part(result.err, "(add)");
 }
 
+TEST(OutOfStep, DifferentShapesAreNamed) {
+  const Folder folder;
+  const Result result = accel(launch({}, {"shapes"}), in(folder));
+  EXPECT_NE(result.status, 0);
+  EXPECT_LT(result.seconds, 10);
+  // Both say it, and nobody waits for a timeout.
+  for (const char* part :
+       {"reduce was called with a tensor Float[2] on process 0 but "
+        "Float[300000] on process 1",
+        "reduce was called with a tensor Float[300000] on process 1 but "
+        "Float[2] on process 0"}) {
+    expect_part(result.err, part);
+  }
+}
+
 TEST(OutOfStep, SlowProcessesAreNamedAndWaitedFor) {
   const Folder folder;
   const Result result = accel(
@@ -206,15 +224,183 @@ TEST(OutOfStep, SlowProcessesAreNamedAndWaitedFor) {
   expect_no_part(result.err, "out of step");
 }
 
-TEST(Deaths, SurvivorsNameOperationAndPlace) {
+/// Where somebody listens at `port`, as /proc/net/tcp and tcp6 have it.
+Strings listeners(int port) {
+  Strings result;
+  char wanted[8];
+  std::snprintf(wanted, sizeof wanted, ":%04X", port);
+  for (const char* name : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(name);
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line);
+      std::string number, local, remote, state;
+      words >> number >> local >> remote >> state;
+      const size_t colon = local.find(':');
+      if (state == "0A" && colon != std::string::npos &&
+          local.substr(colon) == wanted) {
+        result.push_back(local.substr(0, colon));
+      }
+    }
+  }
+  return result;
+}
+
+// ---- A process ends while the others wait for it.
+
+/// The names in a folder.
+std::set<std::string> names_in(const std::string& folder) {
+  std::set<std::string> names;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+struct Death {
+  const char* how;
+  int status;
+  const char* said;
+};
+
+void PrintTo(const Death& death, std::ostream* out) {
+  *out << death.how;
+}
+
+class Deaths : public testing::TestWithParam<Death> {};
+
+TEST_P(Deaths, AreNoticedAndNamedAndLeaveNothingBehind) {
   const Folder folder;
-  const Result result = accel(launch({}, {"die"}), in(folder));
-  EXPECT_EQ(result.status, 137);
-  EXPECT_LT(result.seconds, 8);
+  const auto shared_memory = names_in("/dev/shm");
+  const Result result =
+      accel(launch({}, {"die", GetParam().how}), in(folder));
+  const auto now = std::chrono::duration<double>(
+      std::chrono::system_clock::now().time_since_epoch());
+  EXPECT_LT(now.count() - std::stod(folder.read("died")), 2);
+  EXPECT_EQ(result.status, GetParam().status) << result.err;
+  // What the launcher says …
   expect_part(result.err, "rank 1 (pid ");
-  expect_part(result.err, "failed first: ended by SIGKILL");
+  expect_part(
+      result.err, std::string("failed first: ") + GetParam().said);
+  expect_part(
+      result.err,
+      "could not go on without the others: rank 0 (ended by SIGABRT (Aborted), "
+      "in all_gather #");
+  // … and what the process says that has waited, and where.
   expect_part(result.err, " failed on process 0 of 2, called at subject.cpp:");
-  expect_part(result.err, "could not go on without the others: rank 0");
+  expect_part(result.err, std::string(": rank 1: ") + GetParam().said);
+
+  EXPECT_EQ(names_in("/dev/shm"), shared_memory);
+  EXPECT_EQ(listeners(std::stoi(folder.read("port"))), Strings());
+  for (const std::string& pid : split_lines(folder.read("pids"))) {
+    EXPECT_EQ(process_state(std::stoi(pid)), 0) << pid;
+  }
+  EXPECT_EQ(lines_in(folder, "pids"), 2u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    Deaths,
+    testing::Values(
+        Death{"kill", 137, "ended by SIGKILL (Killed)"},
+        Death{"segv", 139, "ended by SIGSEGV (Segmentation fault)"},
+        Death{"exit", 7, "exit code 7"},
+        Death{"throw", 134, "ended by SIGABRT (Aborted)"},
+        Death{"memory", 134, "ended by SIGABRT (Aborted)"}),
+    [](const auto& info) { return info.param.how; });
+
+TEST(DeathByException, TellsTheOthersItsMessage) {
+  const Folder folder;
+  const Result result = accel(launch({}, {"die", "throw"}), in(folder));
+  expect_part(
+      result.err,
+      ": rank 1: ended by SIGABRT (Aborted):   what():  the data set is on fire");
+}
+
+// ---- Fewer processes.
+
+/// The two numbers behind "after N steps: ".
+std::pair<double, double> numbers(const std::string& text, int steps) {
+  std::pair<double, double> result;
+  const std::string format =
+      "after " + std::to_string(steps) + " steps: %la %la";
+  EXPECT_EQ(
+      std::sscanf(
+          text.c_str(), format.c_str(), &result.first, &result.second),
+      2)
+      << text;
+  return result;
+}
+
+TEST(Elastic, GoesOnWithoutTheProcessThatKeepsDying) {
+  const Folder folder;
+  const Result result = accel(
+      {"launch", "-n", "3", "--output", "main", "--max-restarts", "5",
+       "--min-processes", "2", "--resume", "auto", "--match-single-device",
+       "--", ACCEL_FAULTS_SUBJECT, "doomed", "20"},
+      in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_part(
+      result.err,
+      "starting 2 processes instead of 3, since rank 2 has failed first twice "
+      "in a row and --min-processes 2 allows it (restart 2 of at most 5, from "
+      "the newest complete checkpoint)");
+  expect_part(
+      result.err,
+      "What changes with 2 processes instead of 3: a global batch is what it "
+      "was, shared by fewer, so that the results are the same but for the last "
+      "bits");
+  // It says the truth: nobody has died, and there is one process.
+  const Folder other;
+  const Result alone = accel(
+      {"launch", "--output", "main", "--", ACCEL_FAULTS_SUBJECT, "train", "20"},
+      in(other));
+  const auto found = numbers(result.out, 20);
+  const auto expected = numbers(alone.out, 20);
+  EXPECT_NEAR(found.first, expected.first, 1e-5 * std::abs(expected.first));
+  EXPECT_NEAR(found.second, expected.second, 1e-5 * std::abs(expected.second));
+  // It went on, and did not begin anew.
+  Strings starts;
+  for (const std::string& line : split_lines(folder.read("log"))) {
+    if (line.rfind("start ", 0) == 0) {
+      starts.push_back(line);
+    }
+  }
+  ASSERT_EQ(starts.size(), 3u);
+  EXPECT_NE(starts[1], "start 0");
+  EXPECT_NE(starts[2], starts[1]);
+}
+
+// ---- The disk.
+
+TEST(Disk, ThatIsFullIsAnErrorAndLosesNothing) {
+  const Folder folder;
+  const Folder other;
+  const Strings whole =
+      launch({"--output", "main", "--resume", "auto"}, {"saving", "8"});
+  const Result undisturbed = accel(whole, in(other));
+  EXPECT_EQ(
+      accel(
+          launch({"--output", "main", "--resume", "auto"}, {"saving", "4"}),
+          in(folder))
+          .status,
+      0);
+  // No file may be longer than a kilobyte, and nobody is killed for trying.
+  std::string limited = "trap '' XFSZ; ulimit -f 2; exec";
+  for (const std::string& word : command(whole)) {
+    limited += " '" + word + "'";
+  }
+  Running running({"/bin/sh", "-c", limited}, in(folder));
+  const Result full = running.wait();
+  EXPECT_NE(full.status, 0);
+  EXPECT_GT(full.status, 0) << "a signal";
+  expect_part(full.err, "File too large");
+  expect_part(full.err, "run/checkpoints/");
+  const Result rest = accel(whole, in(folder));
+  EXPECT_EQ(rest.status, 0) << rest.err;
+  EXPECT_EQ(rest.out, undisturbed.out);
+  const Strings log = split_lines(folder.read("log"));
+  EXPECT_EQ(log.back(), "start 4");
 }
 
 // ---- Without a launcher of ours.
@@ -327,27 +513,6 @@ int connect_to(int port) {
     return -1;
   }
   return fd;
-}
-
-/// Where somebody listens at `port`, as /proc/net/tcp and tcp6 have it.
-Strings listeners(int port) {
-  Strings result;
-  char wanted[8];
-  std::snprintf(wanted, sizeof wanted, ":%04X", port);
-  for (const char* name : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream file(name);
-    for (std::string line; std::getline(file, line);) {
-      std::istringstream words(line);
-      std::string number, local, remote, state;
-      words >> number >> local >> remote >> state;
-      const size_t colon = local.find(':');
-      if (state == "0A" && colon != std::string::npos &&
-          local.substr(colon) == wanted) {
-        result.push_back(local.substr(0, colon));
-      }
-    }
-  }
-  return result;
 }
 
 TEST(Strangers, AtTheStoresPortDisturbNothing) {

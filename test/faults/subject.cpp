@@ -5,12 +5,17 @@
 //   kill KILLS [STEPS]  processes kill themselves at random moments, also while
 //                    they save, until the file `kills` has KILLS lines; the
 //                    file `log` says where it starts and what it does
+//   saving STEPS     as train, but slowly, and saves after every step
 //   stop             as train, but slowly; returns 75 on SIGTERM or SIGUSR1
 //   no-resume        saves without having called resume()
 //   main-only        process 0 enters a barrier that the others do not
 //   fewer-batches    the last process leaves its loop early
 //   slow SECONDS     the last process computes for so long, all else is well
-//   die              the last process is killed while the others wait for it
+//   shapes           the last process adds a longer tensor than the others
+//   die [HOW]        the last process ends while the others wait for it: kill,
+//                    segv, exit, throw, memory
+//   doomed STEPS     as saving, but of three processes the last one never comes
+//                    further than three steps
 //   meet             meets, says what it found, and waits for the file `go`
 //   sum              adds numbers over the processes until `seconds` are over
 
@@ -18,6 +23,7 @@
 #include <torch/torch.h>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,6 +33,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -72,7 +79,9 @@ int train(
     accel::Accelerator& accelerator,
     int64_t kills,
     bool stoppable,
-    int64_t steps = kSteps) {
+    int64_t steps = kSteps,
+    bool saving = false,
+    bool doomed = false) {
   torch::manual_seed(1);
   torch::nn::Linear net(8, 8);
   accel::AcceleratedOptimizer<torch::optim::Adam> optimizer(
@@ -85,6 +94,7 @@ int train(
   if (accelerator.is_main_process()) {
     append("log", "start " + std::to_string(step) + "\n");
   }
+  const int64_t begin = step;
   if (kills > 0) {
     die_soon(kills, 300);
   }
@@ -103,11 +113,17 @@ int train(
     if (kills > 0 && accelerator.is_main_process()) {
       append("log", "step " + std::to_string(step) + "\n");
     }
-    if (stoppable) {
-      sleep_ms(20);
+    if (doomed && accelerator.num_processes() == 3 &&
+        accelerator.is_last_process() && step == begin + 3) {
+      std::raise(SIGKILL);
+    }
+    if (stoppable || saving) {
+      sleep_ms(doomed ? 0 : 20);
       if (step == 5 && accelerator.is_main_process()) {
         append("begun", "x\n");
       }
+    }
+    if (stoppable) {
       if (accelerator.stop_requested()) {
         accelerator.save_state();
         return accel::kExitStopped;
@@ -115,7 +131,7 @@ int train(
       if (step >= 40) {
         break;
       }
-    } else if (kills > 0) {
+    } else if (kills > 0 || saving) {
       accelerator.save_state();
     }
   }
@@ -145,6 +161,23 @@ accel::AcceleratorOptions options() {
   return accelerator.reduce(torch::full({2}, value)).sum().item<double>();
 }
 
+[[noreturn]] void die(const std::string& how) {
+  if (how == "exit") {
+    std::_Exit(7);
+  }
+  if (how == "throw") {
+    throw std::runtime_error("the data set is on fire");
+  }
+  if (how == "memory") {
+    // As where the system has set a limit; otherwise it kills.
+    const rlimit limit{rlim_t{1} << 30, rlim_t{1} << 30};
+    setrlimit(RLIMIT_AS, &limit);
+    const at::Tensor all = torch::ones({int64_t{1} << 40}, torch::kByte);
+  }
+  std::raise(how == "segv" ? SIGSEGV : SIGKILL);
+  std::abort();
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -157,6 +190,10 @@ int main(int argc, char** argv) {
   const bool last = accelerator.is_last_process();
   if (fault == "train") {
     return train(accelerator, 0, false, number > 0 ? number : kSteps);
+  }
+  if (fault == "saving" || fault == "doomed") {
+    return train(
+        accelerator, 0, false, number, /*saving=*/true, fault == "doomed");
   }
   if (fault == "kill" || fault == "stop") {
     return train(
@@ -179,6 +216,10 @@ int main(int argc, char** argv) {
     for (int i = 0; i < (last ? 3 : 5); ++i) {
       add(accelerator, i);
     }
+  } else if (fault == "shapes") {
+    add(accelerator, 1);
+    accelerator.reduce(torch::ones({last ? 300000 : 2}));
+    add(accelerator, 2);
   } else if (fault == "slow") {
     add(accelerator, 1);
     if (last) {
@@ -186,12 +227,16 @@ int main(int argc, char** argv) {
     }
     accelerator.print("sum", add(accelerator, 2));
   } else if (fault == "die") {
+    append("pids", std::to_string(getpid()) + "\n");
+    if (last) {
+      append("port", std::string(std::getenv("MASTER_PORT")) + "\n");
+    }
     add(accelerator, 1);
     if (last) {
       sleep_ms(300);
       const auto now = std::chrono::system_clock::now().time_since_epoch();
       append("died", std::to_string(std::chrono::duration<double>(now).count()));
-      std::raise(SIGKILL);
+      die(argc > 2 ? argv[2] : "kill");
     }
     add(accelerator, 2);
   } else if (fault == "meet") {
