@@ -158,7 +158,7 @@ TEST(Environment, IsCheckedBeforeAnythingIsStarted) {
        "MASTER_ADDR is not set"},
       {{{"ACCELERATE_USE_CPU", "maybe"}}, "ACCELERATE_USE_CPU is 'maybe'"},
       {{{"ACCELERATE_MIXED_PRECISION", "fp12"}}, "'fp12'"},
-      {{{"ACCELERATE_MIXED_PRECISION", "fp8"}}, "does not support"},
+      {{{"ACCELERATE_MIXED_PRECISION", "fp8"}}, "TransformerEngine"},
       {{{"ACCELERATE_MIXED_PRECISION", "fp16"}, {"ACCELERATE_USE_CPU", "1"}},
        "computes on the CPU"},
       {{{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0"}},

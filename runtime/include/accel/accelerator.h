@@ -5,6 +5,7 @@
 #include <accel/backward.h>
 #include <accel/checkpoint/custom_object.h>
 #include <accel/checkpoint/hooks.h>
+#include <accel/checkpoint/save_options.h>
 #include <accel/checkpoint/state_dict.h>
 #include <accel/data/cursor.h>
 #include <accel/data/whole_batch.h>
@@ -617,10 +618,12 @@ class ACCEL_API Accelerator {
   std::filesystem::path main_process_path(
       const std::filesystem::path& path) const;
 
-  /// `torch::save` on process 0. The others do not wait.
+  /// `torch::save` on process 0, or on the first process of each host
+  /// (`save_on_each_node`). The others do not wait.
   template <typename Value, typename... Args>
   void save(const Value& value, Args&&... args) {
-    if (is_main_process()) {
+    if (state().options().save_on_each_node ? is_local_main_process()
+                                            : is_main_process()) {
       torch::save(value, std::forward<Args>(args)...);
     }
   }
@@ -644,7 +647,23 @@ class ACCEL_API Accelerator {
   /// Without a directory (`automatic_checkpoint_naming`): as the next
   /// `project_dir`/checkpoints/checkpoint_{i}, after which old ones are removed
   /// (`total_limit`).
-  std::string save_state(const std::string& directory = "");
+  ///
+  /// `asynchronous` returns when everything has been copied, and training goes
+  /// on while it is written; the directory is there when that is done, and
+  /// until then an earlier checkpoint of that name stays as it is. One save is
+  /// under way at most: the next call waits for it, as `load_state`, `resume`,
+  /// `end_training` and the Accelerator's end do. Where it has failed, the call
+  /// that waits throws (but for the end, which prints):
+  ///
+  ///     accelerator.save_state("", accel::SaveStateOptions().asynchronous(true));
+  std::string save_state(
+      const std::string& directory = "",
+      const SaveStateOptions& options = {});
+
+  /// Returns when a checkpoint that is saved asynchronously is complete, at
+  /// once where there is none. Throws on all processes where one could not save
+  /// it. Collective.
+  void wait_for_checkpoint();
 
   /// Goes on where a run that called `save_state` was. Collective; to be
   /// called when models, optimizers, schedulers, data loaders and registered
@@ -779,7 +798,9 @@ class ACCEL_API Accelerator {
   }
   /// Finishes all trackers. The Accelerator's end does it too, but prints an
   /// error of a tracker instead of throwing it.
+  /// Waits for a checkpoint that is saved asynchronously, too. Collective.
   void end_training() {
+    wait_for_checkpoint();
     trackers_->end_training();
   }
 

@@ -127,6 +127,12 @@ class AcceleratorOptions {
   /// How many checkpoints automatic naming keeps, the newest ones; 0: all.
   TORCH_ARG(int64_t, total_limit) = 0;
 
+  /// The hosts have disks of their own: `save_state`, `save_model` and `save`
+  /// write on the first process of each host instead of on process 0 alone. Each
+  /// host then has a checkpoint that is complete by itself; loading compares
+  /// them. Not for a directory that the hosts share.
+  TORCH_ARG(bool, save_on_each_node) = false;
+
   /// Folder for trackers; empty: `project_dir`.
   TORCH_ARG(std::string, logging_dir);
 
@@ -155,6 +161,7 @@ struct ResolvedOptions {
   bool sync_with_dataloader = true;
   bool adjust_scheduler = false;
   bool sync_each_batch = false;
+  bool save_on_each_node = false;
   std::chrono::milliseconds timeout{0};
 
   bool operator==(const ResolvedOptions& other) const;

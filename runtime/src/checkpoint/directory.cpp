@@ -6,6 +6,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors_write.h"
 #include "checkpoint/together.h"
+#include "checkpoint/unfinished.h"
 
 #include <c10/util/Exception.h>
 
@@ -162,7 +163,6 @@ Manifest list_files(
     }
   }
   Manifest manifest;
-  manifest.world_size = static_cast<int64_t>(records_of_all.size());
   for (auto& [name, file] : files) {
     manifest.files.push_back(std::move(file));
   }
@@ -290,42 +290,59 @@ void CheckpointFiles::write_bytes(
   written_.push_back({name, digest.size, digest.checksum});
 }
 
+UnfinishedCheckpoint::UnfinishedCheckpoint(
+    const std::string& directory,
+    const Processes& processes)
+    : target_(real_path(directory)),
+      temporary_(temporary_path(target_)),
+      what_("Saving the checkpoint " + in_quotes(target_)) {
+  run_together(processes, what_, [&] {
+    if (processes.writer()) {
+      lock_ = begin_directory(target_);
+    }
+  });
+  begun_ = processes.writer();
+}
+
+UnfinishedCheckpoint::~UnfinishedCheckpoint() {
+  if (begun_) {
+    std::error_code ignored;
+    fs::remove_all(temporary_, ignored);
+  }
+}
+
+void UnfinishedCheckpoint::finish(
+    const Processes& processes,
+    const std::function<void(CheckpointFiles&)>& write) {
+  const auto records = gather_results(processes, what_, [&] {
+    CheckpointFiles files(temporary_);
+    write(files);
+    return records_text(files.written());
+  });
+  run_together(processes, what_, [&] {
+    if (processes.writer()) {
+      Manifest manifest = list_files(
+          temporary_,
+          processes.each_node
+              ? std::vector<std::string>{records[static_cast<size_t>(processes.rank)]}
+              : records);
+      manifest.world_size = processes.size;
+      write_text(
+          (fs::path(temporary_) / kManifest).string(),
+          manifest_text(manifest));
+      sync_directory(temporary_);
+      publish(temporary_, target_);
+      begun_ = false;
+    }
+  });
+}
+
 void write_checkpoint(
     const std::string& directory,
     const Processes& processes,
     const std::function<void(CheckpointFiles&)>& write) {
-  const std::string target = real_path(directory);
-  const std::string temporary = temporary_path(target);
-  const std::string what = "Saving the checkpoint " + in_quotes(target);
-  Descriptor lock;
-  run_together(processes, what, [&] {
-    if (processes.main()) {
-      lock = begin_directory(target);
-    }
-  });
-  try {
-    const auto records = gather_results(processes, what, [&] {
-      CheckpointFiles files(temporary);
-      write(files);
-      return records_text(files.written());
-    });
-    run_together(processes, what, [&] {
-      if (processes.main()) {
-        const Manifest manifest = list_files(temporary, records);
-        write_text(
-            (fs::path(temporary) / kManifest).string(),
-            manifest_text(manifest));
-        sync_directory(temporary);
-        publish(temporary, target);
-      }
-    });
-  } catch (...) {
-    if (processes.main()) {
-      std::error_code ignored;
-      fs::remove_all(temporary, ignored);
-    }
-    throw;
-  }
+  UnfinishedCheckpoint unfinished(directory, processes);
+  unfinished.finish(processes, write);
 }
 
 Manifest verify_checkpoint(const std::string& directory, Verify verify) {

@@ -3,10 +3,12 @@
 #include "checkpoint/directory_lock.h"
 #include "checkpoint/files.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/together.h"
 
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <utility>
 
@@ -78,15 +80,47 @@ int64_t next_checkpoint_index(const std::string& root) {
 }
 
 std::optional<std::string> newest_checkpoint(
-    const std::string& root, Verify verify) {
+    const std::string& root, Verify verify, int64_t at_most) {
   auto entries = numbered_entries(root);
   std::reverse(entries.begin(), entries.end());
   for (const auto& [number, path] : entries) {
-    if (is_complete(path, verify)) {
+    if (number <= at_most && is_complete(path, verify)) {
       return path;
     }
   }
   return std::nullopt;
+}
+
+std::optional<std::string> newest_checkpoint_of_all(
+    const std::string& root, const Processes& processes, Verify verify) {
+  const auto number_in = [](const std::string& path) {
+    return number_of(fs::path(path).filename().string());
+  };
+  std::optional<std::string> newest;
+  for (int64_t at_most = INT64_MAX;;) {
+    const auto numbers =
+        gather_results(processes, "Looking for the newest checkpoint", [&] {
+          newest = processes.writer() ? newest_checkpoint(root, verify, at_most)
+                                      : std::nullopt;
+          return !processes.writer() ? ""
+              : std::to_string(newest ? number_in(*newest) : -1);
+        });
+    int64_t least = INT64_MAX;
+    int64_t most = -1;
+    for (const auto& number : numbers) {
+      if (!number.empty()) {
+        least = std::min<int64_t>(least, std::stoll(number));
+        most = std::max<int64_t>(most, std::stoll(number));
+      }
+    }
+    if (least < 0) {
+      return std::nullopt;
+    }
+    if (least == most) {
+      return checkpoint_path(root, least);
+    }
+    at_most = least;
+  }
 }
 
 std::vector<std::string> prune_checkpoints(

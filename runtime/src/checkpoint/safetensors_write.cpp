@@ -16,30 +16,6 @@ namespace accel::checkpoint {
 
 namespace {
 
-void check_writable(const std::string& name, const at::Tensor& tensor) {
-  TORCH_CHECK(
-      name != "__metadata__",
-      "A tensor cannot have the name '__metadata__' in a safetensors file");
-  const auto fail = [&](const auto& what) {
-    TORCH_CHECK(
-        false, "Tensor ", in_quotes(name), " cannot be written: it ", what);
-  };
-  if (!tensor.defined()) {
-    fail("is undefined");
-  }
-  if (tensor.is_meta()) {
-    fail("is on the meta device and has no values");
-  }
-  if (tensor.layout() != at::kStrided || tensor.is_nested()) {
-    fail("is not dense; use to_dense()");
-  }
-  if (!dtype_name(tensor.scalar_type())) {
-    fail(
-        std::string("has the dtype ") + c10::toString(tensor.scalar_type()) +
-        ", which the format does not have");
-  }
-}
-
 /// A JSON string; the format wants UTF-8 without escapes where none is needed.
 std::string json_string(const std::string& text) {
   try {
@@ -96,6 +72,30 @@ struct Extent {
 };
 
 } // namespace
+
+void check_writable(const std::string& name, const at::Tensor& tensor) {
+  TORCH_CHECK(
+      name != "__metadata__",
+      "A tensor cannot have the name '__metadata__' in a safetensors file");
+  const auto fail = [&](const auto& what) {
+    TORCH_CHECK(
+        false, "Tensor ", in_quotes(name), " cannot be written: it ", what);
+  };
+  if (!tensor.defined()) {
+    fail("is undefined");
+  }
+  if (tensor.is_meta()) {
+    fail("is on the meta device and has no values");
+  }
+  if (tensor.layout() != at::kStrided || tensor.is_nested()) {
+    fail("is not dense; use to_dense()");
+  }
+  if (!dtype_name(tensor.scalar_type())) {
+    fail(
+        std::string("has the dtype ") + c10::toString(tensor.scalar_type()) +
+        ", which the format does not have");
+  }
+}
 
 bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
   return a.is_same(b) ||

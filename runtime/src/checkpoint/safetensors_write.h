@@ -18,6 +18,9 @@ Digest write_safetensors(
     const std::string& path,
     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
+/// Throws for a tensor, and for a name, that the format does not have.
+void check_writable(const std::string& name, const at::Tensor& tensor);
+
 /// Whether two tensors are the same elements of the same memory.
 bool same_tensor(const at::Tensor& a, const at::Tensor& b);
 

@@ -5,7 +5,9 @@
 #include "checkpoint/load_plan.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/model_source.h"
+#include "checkpoint/state_files.h"
 #include "checkpoint/together.h"
+#include "checkpoint/unfinished.h"
 
 #include <accel/checkpoint/optimizer_state.h>
 #include <accel/checkpoint/random_state.h>
@@ -17,9 +19,11 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <regex>
 #include <set>
 
 namespace fs = std::filesystem;
@@ -43,6 +47,13 @@ std::string random_file(int64_t rank) {
 }
 std::string process_file(int64_t rank) {
   return "process_" + std::to_string(rank) + ".json";
+}
+bool is_state_file(const std::string& name) {
+  static const std::regex pattern(
+      "state\\.json|(model|optimizer)(_[0-9]+)?\\.(safetensors|json)|"
+      "random_states_[0-9]+\\.safetensors|process_[0-9]+\\.json|"
+      "custom_checkpoint_[0-9]+\\.bin");
+  return std::regex_match(name, pattern);
 }
 std::string extra_file(size_t index) {
   return "custom_checkpoint_" + std::to_string(index) + ".bin";
@@ -80,24 +91,26 @@ void check_extras(const std::vector<Extra>& extras) {
   }
 }
 
-void write_common(CheckpointFiles& files, const TrainingState& state) {
+/// What is the same on all processes; one of them writes it.
+void add_common(StateFiles& files, const TrainingState& state) {
   for (size_t i = 0; i < state.models.size(); ++i) {
-    files.write_tensors(
+    files.tensors.emplace_back(
         model_file(i), without_shared(state_dict(*state.models[i])));
   }
   const ParameterNames names = names_of(state.models);
   for (size_t i = 0; i < state.optimizers.size(); ++i) {
-    const auto saved = optimizer_state(*state.optimizers[i], names);
+    auto saved = optimizer_state(*state.optimizers[i], names);
     const std::string stem = numbered("optimizer", i);
-    files.write_tensors(stem + ".safetensors", saved.tensors);
-    files.write_bytes(stem + ".json", saved.json);
+    files.tensors.emplace_back(
+        stem + ".safetensors", std::move(saved.tensors));
+    files.texts.emplace_back(stem + ".json", std::move(saved.json));
   }
   Json extras = Json::array();
   for (size_t i = 0; i < state.extras.size(); ++i) {
-    files.write_bytes(extra_file(i), state.extras[i].second);
+    files.texts.emplace_back(extra_file(i), state.extras[i].second);
     extras.push_back(state.extras[i].first);
   }
-  files.write_bytes(
+  files.texts.emplace_back(
       kState,
       dump_json(
           {{"format_version", kStateFormatVersion},
@@ -106,10 +119,9 @@ void write_common(CheckpointFiles& files, const TrainingState& state) {
            {"extras", extras}}));
 }
 
-void write_own(
-    CheckpointFiles& files, const TrainingState& state, int64_t rank) {
-  files.write_tensors(random_file(rank), random_state());
-  files.write_bytes(
+void add_own(StateFiles& files, const TrainingState& state, int64_t rank) {
+  files.tensors.emplace_back(random_file(rank), random_state());
+  files.texts.emplace_back(
       process_file(rank),
       dump_json(
           {{"step", state.step},
@@ -117,6 +129,42 @@ void write_own(
             state.loaders.empty()
                 ? Json(nullptr)
                 : parse_json(state.loaders, "The loaders' state")}}));
+}
+
+/// Small files as one text, and back; tensors of bytes only.
+std::string packed(const StateFiles& files) {
+  Json json{{"texts", files.texts}, {"tensors", Json::object()}};
+  for (const auto& [name, tensors] : files.tensors) {
+    for (const auto& item : tensors) {
+      TORCH_CHECK(
+          item.value().scalar_type() == at::kByte && item.value().dim() == 1,
+          in_quotes(item.key()),
+          " is no row of bytes");
+      const at::Tensor bytes = item.value().contiguous();
+      const auto* data = bytes.const_data_ptr<uint8_t>();
+      json["tensors"][name][item.key()] =
+          Json::binary({data, data + bytes.numel()});
+    }
+  }
+  const auto bytes = Json::to_cbor(json);
+  return {bytes.begin(), bytes.end()};
+}
+
+void unpack(const std::string& text, StateFiles& files) {
+  const Json json = Json::from_cbor(text);
+  for (const auto& [name, tensors] : json["tensors"].items()) {
+    StateDict dict;
+    for (const auto& [key, value] : tensors.items()) {
+      const auto& bytes = value.get_binary();
+      auto tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+      std::copy(bytes.begin(), bytes.end(), tensor.mutable_data_ptr<uint8_t>());
+      dict.insert(key, std::move(tensor));
+    }
+    files.tensors.emplace_back(name, std::move(dict));
+  }
+  for (const auto& entry : json["texts"]) {
+    files.texts.emplace_back(entry[0], entry[1]);
+  }
 }
 
 /// The mixing step of splitmix64.
@@ -140,7 +188,7 @@ class Loading {
         // One process reads everything for its checksums; the others see the
         // same files.
         manifest_(verify_checkpoint(
-            directory, processes.main() ? verify : Verify::kSizes)) {
+            directory, processes.writer() ? verify : Verify::kSizes)) {
     const Json common = read_json(kState);
     const int64_t version = member_int(common, "format_version", what_);
     TORCH_CHECK(
@@ -164,6 +212,18 @@ class Loading {
     if (state.check_loaded) {
       state.check_loaded(result_);
     }
+  }
+
+  /// Of the files that `save_state` itself has written: what hooks have put
+  /// beside them may differ between hosts.
+  std::string fingerprint() const {
+    std::string text;
+    for (const auto& file : manifest_.files) {
+      if (is_state_file(file.name)) {
+        text += file.name + " " + std::to_string(file.checksum) + "\n";
+      }
+    }
+    return text;
   }
 
   LoadedState apply() {
@@ -300,26 +360,50 @@ class Loading {
 
 } // namespace
 
-void save_state(
-    const std::string& directory,
+std::vector<std::string> exchange_own_files(
     const TrainingState& state,
     const Processes& processes) {
-  write_checkpoint(directory, processes, [&](CheckpointFiles& files) {
-    check_extras(state.extras);
-    if (state.before_save) {
-      state.before_save(files.directory());
-    }
-    if (processes.main()) {
-      write_common(files, state);
-    }
-    write_own(files, state, processes.rank);
+  if (!processes.each_node) {
+    return {};
+  }
+  return gather_results(processes, "Exchanging what is each process's own", [&] {
+    StateFiles files;
+    add_own(files, state, processes.rank);
+    return packed(files);
   });
 }
 
-std::string save_state_numbered(
+StateFiles state_files(
+    const TrainingState& state,
+    const Processes& processes,
+    const std::vector<std::string>& own_files) {
+  check_extras(state.extras);
+  StateFiles files;
+  if (processes.writer()) {
+    add_common(files, state);
+  }
+  if (!processes.each_node) {
+    add_own(files, state, processes.rank);
+  } else if (processes.writer()) {
+    for (const auto& text : own_files) {
+      unpack(text, files);
+    }
+  }
+  return files;
+}
+
+void write_files(const StateFiles& state, CheckpointFiles& files) {
+  for (const auto& [name, tensors] : state.tensors) {
+    files.write_tensors(name, tensors);
+  }
+  for (const auto& [name, text] : state.texts) {
+    files.write_bytes(name, text);
+  }
+}
+
+std::string next_numbered(
     const std::string& root,
     int64_t total_limit,
-    const TrainingState& state,
     const Processes& processes) {
   TORCH_CHECK(
       total_limit >= 0,
@@ -328,18 +412,55 @@ std::string save_state_numbered(
       "; it must be positive, or 0 to keep all checkpoints");
   // The main process says which it is: the others may see the directory
   // later, when the checkpoint is already there.
-  const std::string directory =
-      gather_results(processes, "Numbering a checkpoint", [&] {
-        return processes.main()
-                   ? checkpoint_path(root, next_checkpoint_index(root))
-                   : std::string();
-      })[0];
-  save_state(directory, state, processes);
+  const auto answers = gather_results(processes, "Numbering a checkpoint", [&] {
+    return !processes.writer() ? ""
+        : processes.each_node
+        ? std::to_string(next_checkpoint_index(root))
+        : checkpoint_path(root, next_checkpoint_index(root));
+  });
+  if (!processes.each_node) {
+    return answers[0];
+  }
+  int64_t next = 0;
+  for (const auto& answer : answers) {
+    next = std::max<int64_t>(next, answer.empty() ? 0 : std::stoll(answer));
+  }
+  return checkpoint_path(root, next);
+}
+
+void prune_together(
+    const std::string& root,
+    int64_t total_limit,
+    const Processes& processes) {
   run_together(processes, "Removing old checkpoints", [&] {
-    if (processes.main() && total_limit > 0) {
+    if (processes.writer() && total_limit > 0) {
       prune_checkpoints(root, total_limit);
     }
   });
+}
+
+void save_state(
+    const std::string& directory,
+    const TrainingState& state,
+    const Processes& processes) {
+  UnfinishedCheckpoint unfinished(directory, processes);
+  const auto own_files = exchange_own_files(state, processes);
+  unfinished.finish(processes, [&](CheckpointFiles& files) {
+    if (state.before_save) {
+      state.before_save(files.directory());
+    }
+    write_files(state_files(state, processes, own_files), files);
+  });
+}
+
+std::string save_state_numbered(
+    const std::string& root,
+    int64_t total_limit,
+    const TrainingState& state,
+    const Processes& processes) {
+  const std::string directory = next_numbered(root, total_limit, processes);
+  save_state(directory, state, processes);
+  prune_together(root, total_limit, processes);
   return directory;
 }
 
@@ -353,6 +474,19 @@ LoadedState load_state(
   run_together(processes, what, [&] {
     loading.emplace(directory, state, processes, verify);
   });
+  if (processes.each_node) {
+    const auto fingerprints =
+        gather_results(processes, what, [&] { return loading->fingerprint(); });
+    for (size_t rank = 0; rank < fingerprints.size(); ++rank) {
+      TORCH_CHECK(
+          fingerprints[rank] == fingerprints[0],
+          what,
+          ": the host of process ",
+          rank,
+          " has another checkpoint of that name than the host of process 0. "
+          "Copy one of them to all hosts, or load an earlier one.");
+    }
+  }
   LoadedState result;
   run_together(processes, what, [&] { result = loading->apply(); });
   return result;

@@ -165,6 +165,14 @@ bool resume_wanted() {
   return value == "auto";
 }
 
+/// All processes, and who of them writes.
+checkpoint::Processes checkpoint_processes(const AcceleratorState& state) {
+  auto processes = checkpoint::all_processes();
+  processes.local_rank = state.local_process_index();
+  processes.each_node = state.options().save_on_each_node;
+  return processes;
+}
+
 std::string automatic_root(const std::string& project_dir) {
   return (std::filesystem::path(project_dir) / "checkpoints").string();
 }
@@ -200,33 +208,49 @@ CheckpointHookHandle Accelerator::register_load_state_pre_hook(
 }
 
 bool Accelerator::resume(const std::string& directory) {
-  const auto processes = checkpoint::all_processes();
-  const std::string path =
-      checkpoint::gather_results(processes, "resume", [&]() -> std::string {
-        TORCH_CHECK(
-            naming_.automatic || !directory.empty(),
-            "accel: resume needs a directory, or "
-            "AcceleratorOptions().automatic_checkpoint_naming(true).");
-        const bool wanted = resume_wanted();
-        if (!processes.main() || !wanted) {
-          return "";
-        }
-        if (!directory.empty()) {
-          return checkpoint::checkpoint_exists(directory) ? directory : "";
-        }
-        const auto root = automatic_root(naming_.project_dir);
-        const auto newest = checkpoint::newest_checkpoint(root);
-        const auto intact = checkpoint::newest_checkpoint(
-            root, checkpoint::Verify::kChecksums);
-        if (newest != intact) {
-          TORCH_WARN(
-              "accel: the checkpoint '",
-              *newest,
-              "' is damaged; going on ",
-              intact ? "at '" + *intact + "'" : "from the beginning");
-        }
-        return intact.value_or("");
-      })[0];
+  wait_for_checkpoint();
+  const auto processes = checkpoint_processes(state());
+  const auto wishes = checkpoint::gather_results(processes, "resume", [&] {
+    TORCH_CHECK(
+        naming_.automatic || !directory.empty(),
+        "accel: resume needs a directory, or "
+        "AcceleratorOptions().automatic_checkpoint_naming(true).");
+    // What process 0 sees counts, or with a checkpoint on each host what the
+    // first process of each one sees.
+    const bool wanted = resume_wanted();
+    return std::string(
+        !processes.writer() ? "-"
+            : !wanted       ? "no"
+            : directory.empty() || checkpoint::checkpoint_exists(directory)
+            ? "yes"
+            : "none");
+  });
+  for (size_t rank = 0; rank < wishes.size(); ++rank) {
+    TORCH_CHECK(
+        wishes[rank] == "-" || wishes[rank] == wishes[0],
+        "accel: resume: there is a checkpoint '",
+        directory,
+        "' on the host of process ",
+        wishes[0] == "yes" ? 0 : rank,
+        ", but not on that of process ",
+        wishes[0] == "yes" ? rank : 0,
+        ". Copy it there, or remove it.");
+  }
+  std::string path = wishes[0] == "yes" ? directory : "";
+  if (wishes[0] == "yes" && directory.empty()) {
+    const auto root = automatic_root(naming_.project_dir);
+    const auto newest = checkpoint::newest_checkpoint_of_all(root, processes);
+    const auto intact = checkpoint::newest_checkpoint_of_all(
+        root, processes, checkpoint::Verify::kChecksums);
+    if (newest != intact && processes.main()) {
+      TORCH_WARN(
+          "accel: the checkpoint '",
+          *newest,
+          "' is damaged; going on ",
+          intact ? "at '" + *intact + "'" : "from the beginning");
+    }
+    path = intact.value_or("");
+  }
   if (!path.empty()) {
     load_state(path);
   }
@@ -234,8 +258,11 @@ bool Accelerator::resume(const std::string& directory) {
   return !path.empty();
 }
 
-std::string Accelerator::save_state(const std::string& directory) {
-  const auto processes = checkpoint::all_processes();
+std::string Accelerator::save_state(
+    const std::string& directory,
+    const SaveStateOptions& options) {
+  wait_for_checkpoint();
+  const auto processes = checkpoint_processes(this->state());
   checkpoint::TrainingState state;
   checkpoint::run_together(processes, "save_state", [&] {
     TORCH_CHECK(
@@ -267,7 +294,7 @@ std::string Accelerator::save_state(const std::string& directory) {
     state.models = registry.models();
     state.optimizers = registry.optimizers();
     registry.check_schedulers();
-    if (processes.main()) {
+    if (processes.writer()) {
       for (const auto& part : parts_of(*runtime_)) {
         state.extras.emplace_back(part.name, part.save());
       }
@@ -278,38 +305,61 @@ std::string Accelerator::save_state(const std::string& directory) {
       registry.run_save_hooks(state.models, temporary);
     };
   });
-  if (!naming_.automatic) {
-    checkpoint::save_state(directory, state, processes);
-    return directory;
+  const bool automatic = naming_.automatic;
+  const auto limit = naming_.total_limit;
+  const auto root = automatic ? automatic_root(naming_.project_dir) : "";
+  const auto target =
+      automatic ? checkpoint::next_numbered(root, limit, processes) : directory;
+  const auto afterwards = [=](const checkpoint::Processes& everybody) {
+    if (automatic) {
+      checkpoint::prune_together(root, limit, everybody);
+    }
+  };
+  if (!options.asynchronous()) {
+    checkpoint::save_state(target, state, processes);
+    afterwards(processes);
+    return target;
   }
-  return checkpoint::save_state_numbered(
-      automatic_root(naming_.project_dir),
-      naming_.total_limit,
+  const auto name = "save " + std::to_string(runtime_->background_saves++);
+  runtime_->background_save = std::make_unique<checkpoint::BackgroundSave>(
+      target,
       state,
-      processes);
+      processes,
+      // It ends before the runtime does.
+      [runtime = runtime_.get(), name](
+          const std::string& text, const std::atomic<bool>& cancelled) {
+        return runtime->exchange_beside(name, text, cancelled);
+      },
+      afterwards);
+  return target;
+}
+
+void Accelerator::wait_for_checkpoint() {
+  runtime_->finish_background_save();
 }
 
 void Accelerator::load_state(const std::string& directory) {
-  const auto processes = checkpoint::all_processes();
-  // Whatever the main process finds: the others may see files later.
-  const std::string path =
-      checkpoint::gather_results(processes, "load_state", [&] {
-        if (!directory.empty() || !processes.main()) {
-          return directory;
-        }
-        TORCH_CHECK(
-            naming_.automatic,
-            "accel: load_state needs a directory, or "
-            "AcceleratorOptions().automatic_checkpoint_naming(true).");
-        const auto root = automatic_root(naming_.project_dir);
-        const auto newest = checkpoint::newest_checkpoint(root);
-        TORCH_CHECK(
-            newest.has_value(),
-            "accel: load_state found no complete checkpoint in '",
-            root,
-            "'.");
-        return *newest;
-      })[0];
+  wait_for_checkpoint();
+  const auto processes = checkpoint_processes(this->state());
+  const auto wished = checkpoint::gather_results(processes, "load_state", [&] {
+    TORCH_CHECK(
+        naming_.automatic || !directory.empty(),
+        "accel: load_state needs a directory, or "
+        "AcceleratorOptions().automatic_checkpoint_naming(true).");
+    return directory;
+  });
+  // Where all see the same files, what process 0 says counts.
+  std::string path = processes.each_node ? directory : wished[0];
+  if (path.empty()) {
+    const auto root = automatic_root(naming_.project_dir);
+    const auto newest = checkpoint::newest_checkpoint_of_all(root, processes);
+    TORCH_CHECK(
+        newest.has_value(),
+        "accel: load_state found no complete checkpoint in '",
+        root,
+        "'.");
+    path = *newest;
+  }
 
   checkpoint::TrainingState state;
   std::vector<Part> parts;
@@ -346,9 +396,9 @@ void Accelerator::save_module(
     const torch::nn::Module& model,
     const std::string& directory,
     const std::string& max_shard_size) {
-  const auto processes = checkpoint::all_processes();
+  const auto processes = checkpoint_processes(state());
   checkpoint::run_together(processes, "save_model", [&] {
-    if (processes.main()) {
+    if (processes.writer()) {
       checkpoint::save_model(model, directory, max_shard_size);
     }
   });

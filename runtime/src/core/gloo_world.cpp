@@ -264,7 +264,7 @@ struct MeetingPlace {
 class GlooWorld : public World {
  public:
   GlooWorld(const Environment& environment, milliseconds timeout)
-      : environment_(environment) {
+      : environment_(environment), timeout_(timeout) {
     const auto deadline = steady_clock::now() +
         std::min<milliseconds>(timeout, kLongestStart);
     const auto before = Connections::open_now();
@@ -321,6 +321,55 @@ class GlooWorld : public World {
         communicator != nullptr,
         "accel: the connection to the other processes has been ended.");
     return *communicator;
+  }
+
+  std::vector<std::string> exchange_beside(
+      const std::string& name,
+      const std::string& text,
+      const std::atomic<bool>& cancelled) override {
+    if (name != beside_.name) {
+      beside_.name = name;
+      beside_.turns = 0;
+    }
+    const std::string turn = "beside/" + name + "/" +
+        std::to_string(beside_.turns++) + "/";
+    const auto deadline = steady_clock::now() + timeout_;
+    // Only calls that do not block: the program's thread uses the store, too.
+    const std::string own = turn + std::to_string(environment_.rank);
+    store_->set(own, text);
+    std::vector<std::string> texts;
+    auto pause = milliseconds(1);
+    for (int64_t rank = 0; rank < environment_.world_size; ++rank) {
+      const std::string key = turn + std::to_string(rank);
+      while (!store_->check({key})) {
+        TORCH_CHECK(
+            !cancelled,
+            "accel: process ",
+            environment_.rank,
+            " has stopped waiting for process ",
+            rank,
+            ", because the program ends.");
+        TORCH_CHECK(
+            steady_clock::now() < deadline,
+            "accel: process ",
+            environment_.rank,
+            " has waited for process ",
+            rank,
+            " for ",
+            timeout_.count(),
+            " ms, the timeout of the Accelerator's options.");
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, milliseconds(50));
+      }
+      const auto bytes = store_->get(key);
+      texts.emplace_back(bytes.begin(), bytes.end());
+    }
+    // All are here, so all have read what they came from.
+    if (!beside_.last.empty()) {
+      store_->deleteKey(beside_.last);
+    }
+    beside_.last = own;
+    return texts;
   }
 
   void leave() noexcept override {
@@ -488,7 +537,15 @@ class GlooWorld : public World {
   }
 
   Environment environment_;
+  milliseconds timeout_;
   c10::intrusive_ptr<c10d::Store> store_;
+  /// Where `exchange_beside` stands: what it is called for, how often it was,
+  /// and the key that this process has still there.
+  struct {
+    std::string name;
+    int64_t turns = 0;
+    std::string last;
+  } beside_;
   /// Of the keys of this meeting.
   std::string prefix_;
   const std::shared_ptr<OperationLog> log_ = std::make_shared<OperationLog>();

@@ -50,6 +50,7 @@ auto tie(const ResolvedOptions& options) {
       options.sync_with_dataloader,
       options.adjust_scheduler,
       options.sync_each_batch,
+      options.save_on_each_node,
       options.timeout);
 }
 
@@ -108,6 +109,7 @@ std::string to_string(const ResolvedOptions& options) {
       << ", sync_with_dataloader=" << options.sync_with_dataloader
       << ", adjust_scheduler=" << options.adjust_scheduler
       << ", sync_each_batch=" << options.sync_each_batch
+      << ", save_on_each_node=" << options.save_on_each_node
       << ", timeout=" << options.timeout.count() << "ms";
   return out.str();
 }
@@ -147,6 +149,7 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   resolved.sync_with_dataloader = options.sync_with_dataloader();
   resolved.adjust_scheduler = options.adjust_scheduler();
   resolved.sync_each_batch = options.sync_each_batch();
+  resolved.save_on_each_node = options.save_on_each_node();
   resolved.timeout = options.timeout();
 
   TORCH_CHECK(
@@ -171,8 +174,12 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
       "one step, and shrink by one between 0 and 1.");
   TORCH_CHECK(
       resolved.mixed_precision != MixedPrecision::kFP8,
-      "accel: mixed_precision is fp8, which this build does not support. Use "
-      "bf16, fp16 (on a GPU) or no.");
+      "accel: mixed_precision is fp8, which accel does not support. It needs "
+      "layers that keep scaling factors for their inputs and weights, from "
+      "TransformerEngine, torchao or MS-AMP, which are Python packages, and a "
+      "GPU with fp8 matrix products (NVIDIA's compute capability 8.9 or newer); "
+      "autocast, which LibTorch has, knows fp16 and bf16 only. Use bf16, fp16 "
+      "(on a GPU) or no.");
   TORCH_CHECK(
       resolved.comm_hook == CommHook::kNo || !resolved.match_single_device,
       "accel: comm_hook is ",

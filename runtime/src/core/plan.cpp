@@ -152,6 +152,7 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       "total_limit",
       given.total_limit() == 0 ? "all" : text(given.total_limit()),
       ACCEL_GET(total_limit));
+  ACCEL_PLAN(save_on_each_node);
   plan.add(
       "logging_dir",
       given.logging_dir().empty() ? text(given.project_dir())

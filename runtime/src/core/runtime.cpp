@@ -1,6 +1,7 @@
 #include "core/runtime.h"
 
 #include <accel/data/generators.h>
+#include <accel/data/whole_batch.h>
 
 #include "core/environment.h"
 #include "core/stop_signals.h"
@@ -143,6 +144,7 @@ void Runtime::check_options_agree() {
        static_cast<int64_t>(options.comm_hook),
        static_cast<int64_t>(std::ceil(options.bucket_cap_mb * 1024)),
        static_cast<int64_t>(options.broadcast_buffers),
+       static_cast<int64_t>(options.save_on_each_node),
        static_cast<int64_t>(state_->device().type())},
       at::kLong);
   const auto all = communicator(Channel::kMain).all_gather(mine);
@@ -195,6 +197,17 @@ void Runtime::end(bool orderly) noexcept {
   if (!world_) {
     return;
   }
+  if (orderly) {
+    try {
+      finish_background_save();
+    } catch (const std::exception& error) {
+      TORCH_WARN(
+          "accel: a checkpoint that was being saved in the background is not "
+          "there: ",
+          error.what());
+    }
+  }
+  background_save.reset();
   reducer_.reset();
   give_stop_signals_back();
   if (orderly) {
@@ -207,6 +220,23 @@ void Runtime::end(bool orderly) noexcept {
     current.store(nullptr, std::memory_order_release);
     GradientState::get().reset();
   }
+}
+
+void Runtime::finish_background_save() {
+  if (!background_save) {
+    return;
+  }
+  const auto save = std::move(background_save);
+  if (state_->use_distributed()) {
+    // Asking the others instead of waiting for the thread: where one of them
+    // has died, this throws at once.
+    auto pause = std::chrono::milliseconds(1);
+    while (on_any_process(!save->done())) {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, std::chrono::milliseconds(20));
+    }
+  }
+  save->finish();
 }
 
 Communicator& communicator(Channel channel) {

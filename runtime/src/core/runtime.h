@@ -6,6 +6,7 @@
 #include <accel/grad_scaler.h>
 #include <accel/state.h>
 
+#include "checkpoint/background_save.h"
 #include "core/registry.h"
 #include "core/world.h"
 #include "gradients/reducer.h"
@@ -91,6 +92,22 @@ class Runtime {
 
   /// Whether `resume` or `load_state` has been called.
   bool resumed = false;
+
+  /// The save that goes on while the program does; null where there is none.
+  /// Every process has one, or none has.
+  std::unique_ptr<checkpoint::BackgroundSave> background_save;
+  /// Waits until it is done on all processes; throws where it has failed.
+  /// Every process must call it.
+  void finish_background_save();
+  /// `World::exchange_beside`.
+  std::vector<std::string> exchange_beside(
+      const std::string& name,
+      const std::string& text,
+      const std::atomic<bool>& cancelled) {
+    return world_->exchange_beside(name, text, cancelled);
+  }
+  /// How many saves were begun in the background.
+  int64_t background_saves = 0;
 
   /// Ends everything. `orderly`: waits a bounded time for the other processes;
   /// otherwise cuts the connections at once.

@@ -35,6 +35,12 @@ class SingleProcessWorld : public World {
   Communicator& communicator(Channel) override {
     return communicator_;
   }
+  std::vector<std::string> exchange_beside(
+      const std::string&,
+      const std::string& text,
+      const std::atomic<bool>&) override {
+    return {text};
+  }
   void leave() noexcept override {}
   void abandon() noexcept override {}
 

@@ -4,8 +4,11 @@
 
 #include "core/environment.h"
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace accel::detail {
 
@@ -22,6 +25,17 @@ class World {
   virtual ~World() = default;
 
   virtual Communicator& communicator(Channel channel) = 0;
+
+  /// Gives every process the texts of all processes, by rank, while the
+  /// communicators are used by somebody else: for one thread beside the
+  /// program's. Every process calls it as often, with the same `name` for the
+  /// calls of one undertaking and another for the next, so that one that has
+  /// failed in the middle disturbs no other. Throws after the timeout, and
+  /// where `cancelled` becomes true.
+  virtual std::vector<std::string> exchange_beside(
+      const std::string& name,
+      const std::string& text,
+      const std::atomic<bool>& cancelled) = 0;
 
   /// Waits a bounded time until all processes have called it, so that nobody
   /// cuts a connection that another one is still reading from, then ends the

@@ -1,5 +1,6 @@
 #include "support.h"
 
+#include <accel/accel.h>
 #include <accel/checkpoint/state.h>
 
 #include <fcntl.h>
@@ -192,6 +193,44 @@ TEST_F(Interrupted, KilledWhileReplacing) {
           return 0;
         },
         std::chrono::microseconds(delay(random)));
+    Marked loaded;
+    load_state(path, loaded.state());
+    EXPECT_GE(loaded.marked(), newest);
+    newest = loaded.marked();
+  }
+  EXPECT_GT(newest, 0);
+}
+
+/// The same while a thread writes and the program changes what was saved.
+TEST_F(Interrupted, KilledWhileSavingInTheBackground) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "last";
+  const auto options = AcceleratorOptions().cpu(true);
+  Marked marked;
+  marked.mark(0);
+  save_state(path, marked.state());
+  const int usual = time_of([&] { save_state(path, marked.state()); });
+  std::mt19937 random(29);
+  std::uniform_int_distribution<int> delay(500, 8 * usual + 1000);
+  double newest = 0;
+  for (int round = 0; round < kills(); ++round) {
+    in_child(
+        [&] {
+          Accelerator accelerator(options);
+          AcceleratedOptimizer<torch::optim::Adam> optimizer(
+              marked.model->parameters(), torch::optim::AdamOptions(0.1));
+          accelerator.prepare(marked.model, optimizer);
+          optimizer.step();
+          for (double i = newest + 1;; ++i) {
+            marked.mark(i);
+            accelerator.save_state(
+                path, SaveStateOptions().asynchronous(true));
+            marked.mark(-i);
+          }
+          return 0;
+        },
+        std::chrono::microseconds(delay(random)));
+    verify_checkpoint(path);
     Marked loaded;
     load_state(path, loaded.state());
     EXPECT_GE(loaded.marked(), newest);

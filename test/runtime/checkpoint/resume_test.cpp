@@ -59,7 +59,8 @@ std::string variable(const char* name) {
 }
 
 /// Trains for 3 epochs of 6 batches. RUN_STOP: the number of batches after
-/// which it saves and ends. RUN_LOAD: loads first. RUN_MODE: how the work is
+/// which it saves and ends; with RUN_GOES_ON it saves in the background and
+/// trains on. RUN_LOAD: loads first. RUN_MODE: how the work is
 /// shared.
 void train() {
   const std::string mode = variable("RUN_MODE");
@@ -114,6 +115,11 @@ void train() {
           accelerator.reduce_for_metrics(loss).item<double>(),
           optimizer.param_groups()[0].options().get_lr());
       if (batches == stop) {
+        if (!variable("RUN_GOES_ON").empty()) {
+          accelerator.save_state(
+              "", accel::SaveStateOptions().asynchronous(true));
+          continue;
+        }
         accelerator.save_state();
         return;
       }
@@ -144,8 +150,10 @@ std::string run_training(
     const std::string& mode,
     const std::string& directory,
     int stop,
-    bool load) {
+    bool load,
+    bool goes_on = false) {
   RunOptions options;
+  options.environment["RUN_GOES_ON"] = goes_on ? "1" : "";
   options.environment["RUN_MODE"] = mode;
   options.environment["RUN_DIRECTORY"] = directory;
   options.environment["RUN_STOP"] = std::to_string(stop);
@@ -197,6 +205,23 @@ TEST(Resume, BatchPerProcessPrintsTheSameBits) {
 
 TEST(Resume, SplitBatchesPrintTheSameBits) {
   expect_same_output(2, "split", {4});
+}
+
+// Saved in the background in the middle of an epoch, while training went on.
+TEST(Resume, FromACheckpointThatWasSavedInTheBackground) {
+  for (const int processes : {1, 3}) {
+    const accel::checkpoint::test::TemporaryDirectory directory;
+    const std::string whole = run_training(
+        processes, "match", directory.path(), 8, false, /*goes_on=*/true);
+    const std::string rest =
+        run_training(processes, "match", directory.path(), 0, true);
+    EXPECT_NE(whole.find("end "), std::string::npos);
+    EXPECT_NE(rest.find("1 9 "), std::string::npos);
+    // It prints what the first run printed after it had saved.
+    ASSERT_GT(whole.size(), rest.size());
+    EXPECT_EQ(whole.substr(whole.size() - rest.size()), rest);
+    EXPECT_EQ(rest.substr(0, 4), "1 9 ");
+  }
 }
 
 // What 3 processes have begun, 2 finish, and then 1: within rounding the same.

@@ -21,8 +21,19 @@ struct Processes {
   std::function<std::vector<std::string>(const std::string&)> exchange =
       [](const std::string& text) { return std::vector<std::string>{text}; };
 
+  /// Among the processes of its host.
+  int64_t local_rank = 0;
+  /// Each host has a checkpoint of its own, complete and the same on all of
+  /// them, on a disk that the others do not see (`save_on_each_node`).
+  bool each_node = false;
+
   bool main() const {
     return rank == 0;
+  }
+  /// This process writes what is common: process 0, or the first one of each
+  /// host.
+  bool writer() const {
+    return each_node ? local_rank == 0 : main();
   }
 };
 
@@ -114,9 +125,20 @@ ACCEL_API std::string checkpoint_path(const std::string& root, int64_t index);
 ACCEL_API int64_t next_checkpoint_index(const std::string& root);
 
 /// The complete checkpoint with the largest number; empty where there is none.
-/// Directories without a valid manifest, or with missing files, do not count.
+/// Directories without a valid manifest, or with missing files, do not count,
+/// nor do numbers above `at_most`.
 ACCEL_API std::optional<std::string> newest_checkpoint(
-    const std::string& root, Verify verify = Verify::kSizes);
+    const std::string& root,
+    Verify verify = Verify::kSizes,
+    int64_t at_most = INT64_MAX);
+
+/// The same on all hosts: the complete checkpoint with the largest number of
+/// those that each of them has; the path is this process's. *All processes call
+/// it*. Where there is one directory for all, it is what process 0 sees.
+ACCEL_API std::optional<std::string> newest_checkpoint_of_all(
+    const std::string& root,
+    const Processes& processes,
+    Verify verify = Verify::kSizes);
 
 /// Removes all but the newest `total_limit` complete checkpoints and what
 /// interrupted saves have left, and returns the names of the checkpoints that

@@ -1,0 +1,103 @@
+#include "checkpoint/background_save.h"
+
+#include "checkpoint/safetensors_write.h"
+#include "checkpoint/together.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+namespace accel::checkpoint {
+
+namespace {
+
+/// The same values in host memory of their own.
+StateDict copied(const StateDict& tensors) {
+  const at::NoGradGuard no_grad;
+  StateDict result;
+  for (const auto& item : tensors) {
+    const at::Tensor& tensor = item.value();
+    check_writable(item.key(), tensor);
+    at::Tensor copy = at::empty(
+        tensor.sizes(), at::TensorOptions(tensor.scalar_type()));
+    copy.copy_(tensor.detach());
+    result.insert(item.key(), std::move(copy));
+  }
+  return result;
+}
+
+} // namespace
+
+BackgroundSave::BackgroundSave(
+    const std::string& directory,
+    const TrainingState& state,
+    const Processes& processes,
+    ExchangeBeside exchange,
+    std::function<void(const Processes&)> afterwards)
+    : unfinished_(directory, processes),
+      processes_(processes),
+      afterwards_(std::move(afterwards)) {
+  const auto own_files = exchange_own_files(state, processes);
+  run_together(processes, unfinished_.what(), [&] {
+    if (state.before_save) {
+      state.before_save(unfinished_.directory());
+    }
+    files_ = state_files(state, processes, own_files);
+    for (auto& file : files_.tensors) {
+      file.second = copied(file.second);
+    }
+  });
+  processes_.exchange = [this, exchange = std::move(exchange)](
+                            const std::string& text) {
+    return exchange(text, cancelled_);
+  };
+  thread_ = std::thread([this] { run(); });
+}
+
+BackgroundSave::~BackgroundSave() {
+  cancelled_ = true;
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+void BackgroundSave::finish() {
+  thread_.join();
+  if (error_) {
+    std::rethrow_exception(error_);
+  }
+}
+
+void BackgroundSave::run() noexcept {
+  try {
+    write();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  done_.store(true, std::memory_order_release);
+}
+
+void BackgroundSave::write() {
+  unfinished_.finish(processes_, [&](CheckpointFiles& files) {
+    const auto check = [&] {
+      TORCH_CHECK(
+          !cancelled_,
+          unfinished_.what(),
+          " was given up, because the program has ended");
+    };
+    for (auto& [name, tensors] : files_.tensors) {
+      check();
+      files.write_tensors(name, tensors);
+      tensors.clear(); // The memory is needed no longer.
+    }
+    for (const auto& [name, text] : files_.texts) {
+      check();
+      files.write_bytes(name, text);
+    }
+  });
+  afterwards_(processes_);
+}
+
+} // namespace accel::checkpoint
