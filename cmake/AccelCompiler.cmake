@@ -31,6 +31,10 @@ function(accel_options target)
     target_compile_options(${target} PRIVATE -fsanitize=${ACCEL_SANITIZE} -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=${ACCEL_SANITIZE})
   endif()
+  if(ACCEL_BUILD_FUZZERS)
+    # Counts where the code goes, in libraries, too.
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
 endfunction()
 
 # accel_unity(target batch): with ACCEL_UNITY_BUILD, up to `batch` sources of one
