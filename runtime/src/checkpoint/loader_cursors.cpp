@@ -7,6 +7,7 @@
 #include <accel/data/sharding.h>
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <cstring>
 #include <map>
@@ -146,6 +147,13 @@ LoaderCursor read_cursor(const Json& json, const std::string& what) {
     cursor.generator = at::empty_like(current);
     std::memcpy(
         cursor.generator.mutable_data_ptr(), bytes.data(), bytes.size());
+    // On a generator that does not matter: when the pass begins is too late.
+    try {
+      at::detail::getDefaultCPUGenerator().clone().set_state(cursor.generator);
+    } catch (const c10::Error&) {
+      TORCH_CHECK(
+          false, what, ": the generator's state is none that LibTorch takes");
+    }
   }
   return cursor;
 }
