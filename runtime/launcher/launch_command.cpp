@@ -312,8 +312,12 @@ void resolve(Resolver& resolver, LaunchOptions& options) {
         least->source +
             " is about restarts; give --max-restarts, too, and --resume auto");
   }
-  if (const auto timeout = resolver.find("--start-timeout")) {
+  const auto timeout = resolver.find("--start-timeout");
+  if (timeout) {
     options.start_timeout = std::strtod(timeout->value.c_str(), nullptr);
+  }
+  if (options.num_machines > 1) {
+    resolver.plan("seconds for the others", timeout, "300");
   }
   const auto resume = resolver.find("--resume");
   if (resume) {

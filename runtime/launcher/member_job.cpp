@@ -120,6 +120,18 @@ void MemberJob::obey(const Message& message) {
   } else if (message.name == "stop") {
     stopped_ = message.signal;
   } else if (message.name == "verdict" && message.verdict) {
+    const Verdict& verdict = *message.verdict;
+    const int processes = verdict.attempt.processes(options_.machine_rank);
+    if (verdict.start &&
+        (verdict.attempt.shares.empty() || processes < 0 ||
+         processes > options_.num_processes)) {
+      end(kLauncherFailed,
+          "the launcher on host 0 asks for " + std::to_string(processes) +
+              " processes here, where " +
+              std::to_string(options_.num_processes) +
+              " were asked for; is it accel launch?");
+      return;
+    }
     verdict_ = message.verdict;
     phase_ = verdict_->start ? Phase::kRunning : Phase::kOver;
     attempt_ = verdict_->attempt;

@@ -1,7 +1,8 @@
 """Several hosts, each a network namespace of its own on this machine.
 
-    hosts.py --launcher ACCEL --program SUBJECT CASE
+    hosts.py --launcher ACCEL --program SUBJECT CASE...
 
+Several cases run at the same time: most of their time they wait.
 Nothing outside of the namespaces is touched: they belong to processes that
 this one starts, and are gone with them. Where the system does not allow that,
 the exit code is 77: skipped.
@@ -293,13 +294,30 @@ def preflight(options):
         network.end()
 
 
+def together(options):
+    """Each case in a process, and namespaces, of its own."""
+    command = [sys.executable, __file__, "--launcher", options.launcher, "--program", options.program]
+    runs = [subprocess.Popen([*command, case], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             preexec_fn=DIE_WITH_PARENT) for case in options.case]
+    codes = []
+    for case, run in zip(options.case, runs):
+        out, _ = run.communicate()
+        print(f"{case}: exit code {run.returncode}\n{out}", flush=True)
+        codes.append(run.returncode)
+    failed = [code for code in codes if code not in (0, 77)]
+    sys.exit(failed[0] if failed else max(codes))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--launcher", required=True)
     parser.add_argument("--program", required=True)
-    parser.add_argument("case", choices=["equal", "delay", "loss", "cut", "fewer", "death", "restarts",
-                                         "preflight"])
+    parser.add_argument("case", nargs="+", choices=["equal", "delay", "loss", "cut", "fewer", "death", "restarts",
+                                                    "preflight"])
     options = parser.parse_args()
+    if len(options.case) > 1:
+        together(options)
+    [options.case] = options.case
     if INSIDE not in os.environ:
         for tool in ("ip", "unshare", "nsenter"):
             if not shutil.which(tool):

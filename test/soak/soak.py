@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Faults in numbers: injects many more of them than the tests do, and counts.
 
-    test/soak/soak.py BUILD_DIR [--kills 20] [--jobs 3] [--save-kills 100] [--deaths 10]
+    test/soak/soak.py BUILD_DIR [--kills 20] [--jobs 3] [--save-kills 100] [--deaths 4] [--hosts 3]
 
 --kills N       SIGKILL at random moments to a training job that saves after
                 every step, until N processes died; --jobs of them
 --save-kills N  SIGKILL at random moments while saving, N times as the next
                 numbered checkpoint and N times in place of an old one
---deaths N      one process dies while others wait for it, N times
+--deaths N      one process dies while others wait for it, N times in each of
+                five ways
+--hosts N       several hosts (test/faults/hosts.py): N times each a cut link, one
+                after which the job goes on with fewer, a death, and processes
+                killed on both hosts; once a slow link and one that loses packets
 
 The last line is "all survived", and the exit code 0, where nothing was lost.
 """
@@ -74,18 +78,53 @@ def saves(build, figures, kills):
                 f"checkpoints lost: {0 if done.returncode == 0 else 'SOME'}")
 
 
+def left_behind(build, cwd, before):
+    """Processes of the program, its port, and shared memory."""
+    left = [name for name in os.listdir("/dev/shm") if name not in before]
+    with open(os.path.join(cwd, "pids")) as file:
+        left += [pid for pid in file.read().split() if os.path.exists(f"/proc/{pid}")]
+    with open(os.path.join(cwd, "port")) as file:
+        port = f":{int(file.read()):04X} 00000000"
+    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(name) as file:
+            left += [line for line in file if port in line and line.split()[3] == "0A"]
+    return left
+
+
 def deaths(build, figures, count):
-    survived, longest = 0, 0.0
-    for _ in range(count):
-        with tempfile.TemporaryDirectory() as cwd:
-            done, _ = launch(build, cwd, [], ["die"])
-            named = "failed first: ended by SIGKILL" in done.stderr
-            place = "called at subject.cpp:" in done.stderr
-            with open(os.path.join(cwd, "died")) as file:
-                seconds = time.time() - float(file.read())
+    for how, said in {"kill": "ended by SIGKILL", "segv": "ended by SIGSEGV", "exit": "exit code 7",
+                      "throw": "ended by SIGABRT", "memory": "ended by SIGABRT"}.items():
+        survived, longest, remains = 0, 0.0, 0
+        for _ in range(count):
+            before = set(os.listdir("/dev/shm"))
+            with tempfile.TemporaryDirectory() as cwd:
+                done, _ = launch(build, cwd, [], ["die", how])
+                with open(os.path.join(cwd, "died")) as file:
+                    seconds = time.time() - float(file.read())
+                left = left_behind(build, cwd, before)
+            named = f"failed first: {said}" in done.stderr
+            place = re.search(r"called at subject\.cpp:.*: rank 1: " + said, done.stderr)
             longest = max(longest, seconds)
-            survived += named and place
-    figures.add("deaths in a collective", count, survived, f"all ended at most {longest:.2f} s later")
+            remains += len(left)
+            survived += bool(named and place and not left)
+        figures.add(f"deaths in a collective ({how})", count, survived,
+                    f"all had ended at most {longest:.2f} s later; left behind: {remains}")
+
+
+def hosts(build, figures, count):
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../faults/hosts.py")
+    rounds = {"cut": count, "fewer": count, "death": count, "restarts": count, "delay": 1, "loss": 1, "equal": 1}
+    for case, times in rounds.items():
+        survived, said = 0, []
+        for _ in range(times if count > 0 else 0):
+            done = subprocess.run([sys.executable, script, "--launcher", os.path.join(build, "bin/accel"), "--program",
+                                   os.path.join(build, "bin/faults_subject"), case],
+                                  env=ENVIRONMENT, capture_output=True, text=True)
+            survived += done.returncode == 0
+            said += done.stdout.strip().splitlines() or ["the same result"]
+            if done.returncode != 0:
+                print(done.stdout, done.stderr)
+        figures.add(f"hosts ({case})", times if count > 0 else 0, survived, "; ".join(said))
 
 
 def out_of_step(build, figures):
@@ -103,7 +142,8 @@ def main():
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--save-kills", type=int, default=100)
-    parser.add_argument("--deaths", type=int, default=10)
+    parser.add_argument("--deaths", type=int, default=4)
+    parser.add_argument("--hosts", type=int, default=3)
     options = parser.parse_args()
     build = os.path.abspath(options.build)
     figures = Figures()
@@ -111,6 +151,7 @@ def main():
     saves(build, figures, options.save_kills)
     deaths(build, figures, options.deaths)
     out_of_step(build, figures)
+    hosts(build, figures, options.hosts)
     print("all survived" if figures.bad == 0 else f"{figures.bad} kinds of fault were not survived")
     return 1 if figures.bad else 0
 

@@ -2,9 +2,12 @@
 
 #include "checkpoint/xxh64.h"
 
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
 
+#include <dlfcn.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +39,17 @@ std::string program_checksum() {
   return text.data();
 }
 
+/// The LibTorch that this process has loaded, whatever it was compiled with.
+std::string libtorch() {
+  Dl_info info{};
+  struct stat file {};
+  if (::dladdr(reinterpret_cast<const void*>(&at::get_num_threads), &info) == 0 ||
+      ::stat(info.dli_fname, &file) != 0) {
+    return "unknown";
+  }
+  return std::to_string(file.st_size) + " bytes";
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -58,6 +72,7 @@ Card own_card(const Environment& environment) {
       {"number of hosts (more than one?)",
        environment.single_host() ? "one" : "several"}};
   if (!environment.single_host()) {
+    card.facts.emplace_back("LibTorch", libtorch());
     card.facts.emplace_back("program (checksum)", program_checksum());
   }
   return card;

@@ -5,6 +5,7 @@
 #include <accel/checkpoint/random_state.h>
 #include <accel/optim/optimizer.h>
 
+#include <caffe2/serialize/inline_container.h>
 #include <nlohmann/json.hpp>
 
 namespace accel::checkpoint::test {
@@ -326,6 +327,26 @@ TEST(PythonOptimizer, ReadsAcceleratesOptimizerBin) {
   torch::optim::SGD sgd(model->parameters(), SGDOptions(0.1));
   EXPECT_ERROR(read_python_optimizer(path, sgd), "no 'dampening'");
   EXPECT_ERROR(read_python_optimizer("/nowhere", optimizer), "No such file");
+}
+
+TEST(PythonOptimizer, WhatAPickleWantsToRunIsNotRun) {
+  const TemporaryDirectory directory;
+  const auto mark = directory / "executed";
+  const std::string command = "touch " + mark;
+  // os.system(command), as Python's pickle writes it and runs it when loading.
+  std::string pickle = "\x80\x02" "cposix\nsystem\nX";
+  pickle += static_cast<char>(command.size());
+  pickle += std::string(3, '\0') + command + "\x85R.";
+  const auto path = directory / "optimizer.bin";
+  {
+    caffe2::serialize::PyTorchStreamWriter writer(path);
+    writer.writeRecord("data.pkl", pickle.data(), pickle.size());
+    writer.writeEndOfFile();
+  }
+  torch::nn::Linear model(2, 2);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  EXPECT_ERROR(read_python_optimizer(path, optimizer), "posix");
+  EXPECT_FALSE(fs::exists(mark));
 }
 
 TEST(Scheduler, StepLRResumes) {
