@@ -19,12 +19,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSettle(200);
+constexpr milliseconds kSettle(500);
 /// A host is lost: the connections of the processes run out at about the time at
 /// which the launcher's does.
 constexpr milliseconds kSettleLost(3000);
-/// As long as that may those take that have noticed it and are about to say so.
-constexpr milliseconds kSpeak(1500);
+/// As long as that may those take that have noticed it and are about to say so:
+/// looking up the place in the program takes seconds on a busy machine.
+constexpr milliseconds kSpeak(4000);
 /// How long a process that has caused others to fail may take to end.
 constexpr milliseconds kCause(3000);
 /// What a process that ended well has left running may go on so long, to

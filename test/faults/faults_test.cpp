@@ -337,7 +337,7 @@ TEST(Elastic, GoesOnWithoutTheProcessThatKeepsDying) {
   const Result result = accel(
       {"launch", "-n", "3", "--output", "main", "--max-restarts", "5",
        "--min-processes", "2", "--resume", "auto", "--match-single-device",
-       "--", ACCEL_FAULTS_SUBJECT, "doomed", "20"},
+       "--", ACCEL_FAULTS_SUBJECT, "doomed", "8"},
       in(folder));
   EXPECT_EQ(result.status, 0) << result.err;
   expect_part(
@@ -353,10 +353,10 @@ TEST(Elastic, GoesOnWithoutTheProcessThatKeepsDying) {
   // It says the truth: nobody has died, and there is one process.
   const Folder other;
   const Result alone = accel(
-      {"launch", "--output", "main", "--", ACCEL_FAULTS_SUBJECT, "train", "20"},
+      {"launch", "--output", "main", "--", ACCEL_FAULTS_SUBJECT, "train", "8"},
       in(other));
-  const auto found = numbers(result.out, 20);
-  const auto expected = numbers(alone.out, 20);
+  const auto found = numbers(result.out, 8);
+  const auto expected = numbers(alone.out, 8);
   EXPECT_NEAR(found.first, expected.first, 1e-5 * std::abs(expected.first));
   EXPECT_NEAR(found.second, expected.second, 1e-5 * std::abs(expected.second));
   // It went on, and did not begin anew.

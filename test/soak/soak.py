@@ -116,7 +116,7 @@ def hosts(build, figures, count):
     rounds = {"cut": count, "fewer": count, "death": count, "restarts": count, "delay": 1, "loss": 1, "equal": 1}
     for case, times in rounds.items():
         survived, said = 0, []
-        for _ in range(times if count > 0 else 0):
+        for _ in range(times):
             done = subprocess.run([sys.executable, script, "--launcher", os.path.join(build, "bin/accel"), "--program",
                                    os.path.join(build, "bin/faults_subject"), case],
                                   env=ENVIRONMENT, capture_output=True, text=True)
@@ -124,7 +124,7 @@ def hosts(build, figures, count):
             said += done.stdout.strip().splitlines() or ["the same result"]
             if done.returncode != 0:
                 print(done.stdout, done.stderr)
-        figures.add(f"hosts ({case})", times if count > 0 else 0, survived, "; ".join(said))
+        figures.add(f"hosts ({case})", times, survived, "; ".join(said))
 
 
 def out_of_step(build, figures):
@@ -147,11 +147,15 @@ def main():
     options = parser.parse_args()
     build = os.path.abspath(options.build)
     figures = Figures()
-    jobs(build, figures, options.jobs, options.kills)
-    saves(build, figures, options.save_kills)
-    deaths(build, figures, options.deaths)
+    if options.jobs > 0:
+        jobs(build, figures, options.jobs, options.kills)
+    if options.save_kills > 0:
+        saves(build, figures, options.save_kills)
+    if options.deaths > 0:
+        deaths(build, figures, options.deaths)
     out_of_step(build, figures)
-    hosts(build, figures, options.hosts)
+    if options.hosts > 0:
+        hosts(build, figures, options.hosts)
     print("all survived" if figures.bad == 0 else f"{figures.bad} kinds of fault were not survived")
     return 1 if figures.bad else 0
 
