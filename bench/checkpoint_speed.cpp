@@ -1,0 +1,189 @@
+// save_state and load_state against a plain write and a plain read of the same
+// bytes, in one interleaved run: the medians are compared. The plain write
+// syncs as often as save_state does (each file, the directory, its parent) and
+// renames at the end; the plain read reads into memory that is there already,
+// as load_state does.
+//
+//   checkpoint_speed DIRECTORY [--megabytes N] [--rounds N] [--only accel]
+//
+// With `--only accel` it prints the median seconds of save_state and load_state
+// alone, for checkpoint_speed.py.
+
+#include <accel/accel.h>
+#include <accel/checkpoint/directory.h>
+
+#include <torch/torch.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+template <typename Work>
+double seconds(const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+void require(bool condition, const char* what) {
+  if (!condition) {
+    std::perror(what);
+    std::exit(1);
+  }
+}
+
+void sync_directory(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY);
+  require(fd >= 0 && ::fsync(fd) == 0 && ::close(fd) == 0, "fsync");
+}
+
+/// All tensors into one file, the small files beside it.
+void plain_write(
+    const fs::path& directory,
+    const std::vector<torch::Tensor>& tensors,
+    int small_files) {
+  const fs::path temporary = directory.string() + ".temporary";
+  fs::create_directory(temporary);
+  for (int i = 0; i <= small_files; ++i) {
+    const int fd = ::open(
+        (temporary / std::to_string(i)).c_str(),
+        O_WRONLY | O_CREAT | O_TRUNC,
+        0666);
+    require(fd >= 0, "open");
+    if (i == 0) {
+      for (const auto& tensor : tensors) {
+        const char* data = static_cast<const char*>(tensor.const_data_ptr());
+        for (size_t done = 0; done < tensor.nbytes();) {
+          const ssize_t count = ::write(
+              fd, data + done, std::min(tensor.nbytes() - done, size_t{1} << 20));
+          require(count > 0, "write");
+          done += static_cast<size_t>(count);
+        }
+      }
+    } else {
+      require(::write(fd, "small", 5) == 5, "write");
+    }
+    require(::fsync(fd) == 0 && ::close(fd) == 0, "fsync");
+  }
+  sync_directory(temporary);
+  fs::remove_all(directory);
+  fs::rename(temporary, directory);
+  sync_directory(directory.parent_path());
+}
+
+void plain_read(const fs::path& directory, std::vector<torch::Tensor>& tensors) {
+  const int fd = ::open((directory / "0").c_str(), O_RDONLY);
+  require(fd >= 0, "open");
+  for (auto& tensor : tensors) {
+    char* data = static_cast<char*>(tensor.mutable_data_ptr());
+    for (size_t done = 0; done < tensor.nbytes();) {
+      const ssize_t count = ::read(fd, data + done, tensor.nbytes() - done);
+      require(count > 0, "read");
+      done += static_cast<size_t>(count);
+    }
+  }
+  ::close(fd);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(
+        stderr,
+        "usage: checkpoint_speed DIRECTORY [--megabytes N] [--rounds N] "
+        "[--only accel]\n");
+    return 2;
+  }
+  int megabytes = 1000;
+  int rounds = 5;
+  bool only_accel = false;
+  for (int i = 2; i + 1 < argc; i += 2) {
+    const std::string option = argv[i];
+    if (option == "--megabytes") {
+      megabytes = std::max(64, std::atoi(argv[i + 1]));
+    } else if (option == "--rounds") {
+      rounds = std::max(1, std::atoi(argv[i + 1]));
+    } else if (option == "--only") {
+      only_accel = true;
+    }
+  }
+  accel::Accelerator accelerator(accel::AcceleratorOptions().cpu(true));
+  // Layers of 16 MB.
+  torch::nn::Sequential model;
+  for (int i = 0; i < megabytes / 16; ++i) {
+    model->push_back(
+        torch::nn::Linear(torch::nn::LinearOptions(2000, 2000).bias(false)));
+  }
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(
+      model->parameters(), torch::optim::SGDOptions(0.1));
+  accelerator.prepare(model, optimizer);
+  std::vector<torch::Tensor> copies;
+  for (const auto& parameter : model->parameters()) {
+    copies.push_back(parameter.detach().clone());
+  }
+  const fs::path root = argv[1];
+  fs::create_directories(root);
+  const auto state = (root / "accel").string();
+  const auto plain = root / "plain";
+  const auto save = [&] { accelerator.save_state(state); };
+  const auto load = [&] { accelerator.load_state(state); };
+  const auto write = [&] { plain_write(plain, copies, 7); };
+  const auto read = [&] { plain_read(plain, copies); };
+  save();
+  if (!only_accel) {
+    write();
+  }
+  std::vector<double> saves, loads, writes, reads, copying;
+  for (int round = 0; round < rounds; ++round) {
+    if (!only_accel) {
+      writes.push_back(seconds(write));
+    }
+    saves.push_back(seconds(save));
+    if (!only_accel) {
+      reads.push_back(seconds(read));
+    }
+    loads.push_back(seconds(load));
+    // How long training stands still for a save in the background.
+    copying.push_back(seconds([&] {
+      accelerator.save_state(
+          state, accel::SaveStateOptions().asynchronous(true));
+    }));
+    accelerator.wait_for_checkpoint();
+  }
+  if (only_accel) {
+    std::printf("%.4f %.4f\n", median(saves), median(loads));
+  } else {
+    std::printf(
+        "%d MB: save_state %.3f s, plain write %.3f s, ratio %.3f; load_state "
+        "%.3f s, plain read %.3f s, ratio %.3f; asynchronous: %.3f s\n",
+        megabytes,
+        median(saves),
+        median(writes),
+        median(saves) / median(writes),
+        median(loads),
+        median(reads),
+        median(loads) / median(reads),
+        median(copying));
+  }
+  fs::remove_all(plain);
+  fs::remove_all(state);
+}
