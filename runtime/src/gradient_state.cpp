@@ -70,6 +70,7 @@ void GradientState::set_share(BatchShare share) {
   active(); // drops loaders that are gone, so that the depth is exact
   explicit_depth_ = loaders_.size();
   explicit_share_ = share;
+  last_share_ = share;
 }
 
 void GradientState::clear_share() {
@@ -97,6 +98,7 @@ void GradientState::hand_out(const std::shared_ptr<DataLoaderState>& loader) {
   runs_the_loop = true;
   ++loader->batches;
   loader->body_ended = false;
+  last_share_ = loader->share;
   const auto is_loader = [&](const std::weak_ptr<DataLoaderState>& other) {
     return other.lock() == loader;
   };

@@ -1,6 +1,10 @@
 #include "gradients.h"
 
+#include <accel/utils/environment.h>
+
+#include <cstdlib>
 #include <limits>
+#include <string>
 
 // Gradients of one model: batches of any size, cleared gradients, several
 // backwards.
@@ -230,4 +234,45 @@ ACCEL_RANK_FUNCTION(several_backwards) {
 
 TEST(Gradients, SeveralBackwards) {
   run_all("several_backwards");
+}
+
+ACCEL_RANK_FUNCTION(other_batches) {
+  Accelerator accelerator(kMatch);
+  auto net = make_net();
+  accelerator.prepare(net);
+  const bool last = accelerator.process_index() == accelerator.num_processes() - 1;
+  // The same rows in another order, and one number that is another one.
+  const auto turned = last ? rows(12).flip(0) : rows(12);
+  auto changed = rows(12);
+  changed[7][0] += last ? 1 : 0;
+  const bool checked = std::getenv("ACCEL_CHECK_BATCHES") == nullptr;
+  for (const auto& batch : {turned, changed}) {
+    auto step = accelerator.accumulate(net);
+    const auto loss = mean_loss(net, accelerator.shard_batch(batch));
+    const auto error = error_of([&] { accelerator.backward(loss); });
+    if (checked && accelerator.use_distributed()) {
+      EXPECT_TRUE(contains(error, "have made different batches")) << error;
+      EXPECT_TRUE(contains(
+          error,
+          "process 0 and process " +
+              std::to_string(accelerator.num_processes() - 1)))
+          << error;
+    } else {
+      EXPECT_EQ(error, "no error");
+    }
+    net->zero_grad();
+  }
+  // What comes behind is not concerned.
+  auto step = accelerator.accumulate(net);
+  const auto loss = mean_loss(net, accelerator.shard_batch(rows(12)));
+  EXPECT_EQ(error_of([&] { accelerator.backward(loss); }), "no error");
+}
+
+TEST(Gradients, OtherBatchesAreNoticed) {
+  run_all("other_batches");
+}
+
+TEST(Gradients, OtherBatchesOnRequest) {
+  const auto guard = accel::patch_environment({{"ACCEL_CHECK_BATCHES", "0"}});
+  run_and_expect_success("other_batches", 2);
 }

@@ -1,15 +1,17 @@
-#include "multiprocess.h"
+#include "expectations.h"
 
 #include <accel/accelerator.h>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include <unistd.h>
 
@@ -94,6 +96,70 @@ ACCEL_RANK_FUNCTION(writes_one_file) {
       accelerator.is_main_process() ? "a/b" : "/dev/null");
 }
 
+ACCEL_RANK_FUNCTION(reads_what_it_wrote) {
+  Accelerator accelerator;
+  const std::string path = shared_path();
+  const auto read = [](const std::string& name) {
+    std::ifstream file(name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  // A file that the program has not written is nobody else's business: only
+  // some processes may ask.
+  if (accelerator.is_main_process()) {
+    EXPECT_EQ(accelerator.readable_path(path), path);
+  }
+  for (const std::string text : {"first", "second"}) {
+    {
+      std::ofstream file(accelerator.main_process_path(path));
+      // The others would be there long before.
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(accelerator.is_main_process() ? 200 : 0));
+      file << text;
+    }
+    // Under another name; and late, while process 0 goes on to write again.
+    const auto other = std::filesystem::path(path).parent_path() / "." /
+        std::filesystem::path(path).filename();
+    const auto found = accelerator.readable_path(other);
+    EXPECT_EQ(found, other);
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(accelerator.is_main_process() ? 0 : 200));
+    EXPECT_EQ(read(found.string()), text);
+  }
+  std::string error;
+  std::thread([&] {
+    error = accel::test::error_of([&] { accelerator.readable_path(path); });
+  }).join();
+  EXPECT_EQ(error == "no error", !accelerator.use_distributed()) << error;
+  if (accelerator.use_distributed()) {
+    EXPECT_TRUE(accel::test::contains(error, "another thread")) << error;
+  }
+  accelerator.wait_for_everyone();
+  if (accelerator.is_main_process()) {
+    EXPECT_TRUE(std::filesystem::remove(path));
+  }
+}
+
+ACCEL_RANK_FUNCTION(talks_to_a_command) {
+  Accelerator accelerator;
+  const std::string path = shared_path();
+  const std::string command = "cat >" + path;
+  // More than a pipe holds.
+  std::FILE* pipe =
+      ::popen(accelerator.main_process_command(command.c_str()), "w");
+  ASSERT_NE(pipe, nullptr);
+  const std::string line(1000, 'x');
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_GT(std::fprintf(pipe, "%s", line.c_str()), 0);
+  }
+  EXPECT_EQ(::pclose(pipe), 0);
+  accelerator.wait_for_everyone();
+  EXPECT_EQ(std::filesystem::file_size(path), 200'000u);
+  accelerator.wait_for_everyone();
+  if (accelerator.is_main_process()) {
+    EXPECT_TRUE(std::filesystem::remove(path));
+  }
+}
+
 ACCEL_RANK_FUNCTION(prints_to_stdout) {
   Accelerator accelerator;
   EXPECT_GT(
@@ -110,6 +176,16 @@ TEST(BroadcastObject, OneAndThreeProcesses) {
 TEST(MainProcessPath, OneProcessWrites) {
   accel::test::run_and_expect_success("writes_one_file", 1);
   accel::test::run_and_expect_success("writes_one_file", 2);
+}
+
+TEST(ReadablePath, WaitsForWhatTheProgramWrote) {
+  accel::test::run_and_expect_success("reads_what_it_wrote", 1);
+  accel::test::run_and_expect_success("reads_what_it_wrote", 3);
+}
+
+TEST(MainProcessCommand, OneProcessTalks) {
+  accel::test::run_and_expect_success("talks_to_a_command", 1);
+  accel::test::run_and_expect_success("talks_to_a_command", 2);
 }
 
 TEST(CStdout, OneProcessPrints) {

@@ -11,6 +11,7 @@
 #include <accel/data/whole_batch.h>
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
+#include <accel/last_batch.h>
 #include <accel/operations.h>
 #include <accel/options.h>
 #include <accel/process_first.h>
@@ -336,7 +337,10 @@ class ACCEL_API Accelerator {
   /// along dimension 0 (or `dim`) of each tensor, all of equal size there.
   /// Losses, gradients and metrics are weighted accordingly until the micro-step
   /// ends. Processes for which nothing is left get rows that do not count
-  /// (`BatchShare`).
+  /// (`BatchShare`). That the processes have made the same batch is checked
+  /// while the step runs: where they have not, `backward`, or whatever comes
+  /// first that uses the parts together, throws `c10::Error`
+  /// (`ACCEL_CHECK_BATCHES=0` leaves the check out).
   ///
   ///     std::tie(x, y) = accelerator.shard_batch(x, y);
   torch::Tensor shard_batch(const torch::Tensor& tensor) {
@@ -444,6 +448,11 @@ class ACCEL_API Accelerator {
   torch::Tensor reduce_for_metrics(
       const torch::Tensor& tensor,
       Reduction reduction = torch::kMean);
+
+  /// The same behind the loop, for what its last batch has left.
+  LastBatch last_batch() {
+    return LastBatch(*this);
+  }
 
   /// "sum", "mean", "max" or "min" over the processes, elementwise.
   torch::Tensor reduce(
@@ -617,6 +626,27 @@ class ACCEL_API Accelerator {
   std::string main_process_path(const std::string& path) const;
   std::filesystem::path main_process_path(
       const std::filesystem::path& path) const;
+
+  /// Where this process reads a file that the program may have written through
+  /// `main_process_path` before. For such a file all processes wait until
+  /// process 0 has come here, so that each reads what one device would read
+  /// (a stream that is still open, and not flushed, is as unfinished as there);
+  /// and opening the file through `main_process_path` again waits until all
+  /// have come there. For other files this is just the path. Collective; only
+  /// on the thread that trains: elsewhere, a file that the program has written
+  /// is a `c10::Error`.
+  ///
+  ///     std::ifstream words(accelerator.readable_path("words.txt"));
+  const char* readable_path(const char* path) const;
+  std::string readable_path(const std::string& path) const;
+  std::filesystem::path readable_path(const std::filesystem::path& path) const;
+
+  /// A command for `popen(command, "w")`, of which process 0 alone should be
+  /// told something: the command on process 0, elsewhere one that takes
+  /// everything and does nothing.
+  ///
+  ///     FILE* plot = popen(accelerator.main_process_command("gnuplot"), "w");
+  const char* main_process_command(const char* command) const;
 
   /// `torch::save` on process 0, or on the first process of each host
   /// (`save_on_each_node`). The others do not wait.

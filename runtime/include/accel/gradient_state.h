@@ -79,6 +79,12 @@ class ACCEL_API GradientState {
   /// `Accelerator::replicated` runs), and in every thread but the one that iterates or calls `set_share`.
   std::optional<BatchShare> share() const;
 
+  /// Rows of the batch that was worked on last, also when its loop has ended;
+  /// empty before the first one.
+  std::optional<BatchShare> last_share() const {
+    return last_share_;
+  }
+
   /// Called by `shard_batch`; `clear_share` by the accumulate guard when it is
   /// made and when it ends.
   void set_share(BatchShare share);
@@ -121,11 +127,14 @@ class ACCEL_API GradientState {
   void reset();
 
  private:
+  friend class LastShareGuard;
+
   std::shared_ptr<DataLoaderState> active() const;
 
   mutable std::vector<std::weak_ptr<DataLoaderState>> loaders_;
   /// Whose body has ended last.
   std::weak_ptr<DataLoaderState> last_body_;
+  std::optional<BatchShare> last_share_;
   std::optional<BatchShare> explicit_share_;
   /// How many loaders were active when `set_share` was called.
   size_t explicit_depth_ = 0;

@@ -472,6 +472,7 @@ std::vector<torch::Tensor> Accelerator::shard(
       current ? current->global : 0,
       " rows. Batches of one step must have equally many rows; train on them "
       "in steps of their own.");
+  runtime_->check_same_batch(tensors);
   const auto share = BatchShare::of(global, process_index(), num_processes());
   GradientState::get().set_share(share);
   std::vector<torch::Tensor> parts;

@@ -1,5 +1,7 @@
 #include <accel/accelerator.h>
 
+#include "written_files.h"
+
 #include <c10/util/Exception.h>
 
 #include <cstdarg>
@@ -64,16 +66,40 @@ std::FILE* Accelerator::c_stdout() const {
 }
 
 const char* Accelerator::main_process_path(const char* path) const {
+  if (num_processes() > 1 && detail::WrittenFiles::get().opened(path)) {
+    wait_for_everyone();
+  }
   return is_main_process() ? path : kNullDevice;
 }
 
 std::string Accelerator::main_process_path(const std::string& path) const {
-  return is_main_process() ? path : kNullDevice;
+  return main_process_path(path.c_str());
 }
 
 std::filesystem::path Accelerator::main_process_path(
     const std::filesystem::path& path) const {
-  return is_main_process() ? path : std::filesystem::path(kNullDevice);
+  return main_process_path(path.string());
+}
+
+const char* Accelerator::readable_path(const char* path) const {
+  if (num_processes() > 1 && detail::WrittenFiles::get().read(path)) {
+    wait_for_everyone();
+  }
+  return path;
+}
+
+std::string Accelerator::readable_path(const std::string& path) const {
+  return readable_path(path.c_str());
+}
+
+std::filesystem::path Accelerator::readable_path(
+    const std::filesystem::path& path) const {
+  readable_path(path.c_str());
+  return path;
+}
+
+const char* Accelerator::main_process_command(const char* command) const {
+  return is_main_process() ? command : "cat >/dev/null";
 }
 
 } // namespace accel

@@ -7,6 +7,7 @@
 #include <accel/state.h>
 
 #include "checkpoint/background_save.h"
+#include "core/batch_check.h"
 #include "core/registry.h"
 #include "core/world.h"
 #include "gradients/reducer.h"
@@ -80,7 +81,11 @@ class Runtime {
   /// work on complete batches or share in Accelerate's way. Throws where
   /// `operation` comes behind the body that worked on a batch, while the pass
   /// goes on: it would silently take a part of a batch for a complete one.
-  std::optional<BatchShare> share_for(const char* operation) const;
+  /// Also waits for the answer whether the processes made the same batch.
+  std::optional<BatchShare> share_for(const char* operation);
+
+  /// Starts comparing the whole batches that the processes are about to split.
+  void check_same_batch(const std::vector<at::Tensor>& tensors);
 
   /// Averages what micro-steps have accumulated where the one that
   /// synchronises has run no backward of its own.
@@ -126,6 +131,7 @@ class Runtime {
   std::unique_ptr<GradScaler> scaler_;
   Registry registry_;
   std::vector<at::Tensor> buffers_;
+  BatchCheck batch_check_;
   /// Micro-steps since the last one that synchronised.
   int64_t window_ = 0;
   /// Accumulation guards that live.

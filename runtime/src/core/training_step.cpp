@@ -37,7 +37,15 @@ void Runtime::restart_window(int64_t step) {
   window_ = 0;
 }
 
-std::optional<BatchShare> Runtime::share_for(const char* operation) const {
+void Runtime::check_same_batch(const std::vector<at::Tensor>& tensors) {
+  batch_check_.end(communicator());
+  if (BatchCheck::enabled()) {
+    batch_check_.begin(communicator(), tensors, CallSite::here());
+  }
+}
+
+std::optional<BatchShare> Runtime::share_for(const char* operation) {
+  batch_check_.end(communicator());
   const auto& state = GradientState::get();
   TORCH_CHECK(
       !state_->use_distributed() || !state_->match_single_device() ||

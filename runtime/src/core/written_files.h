@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+namespace accel::detail {
+
+/// The files that this program has opened through `main_process_path`, and of
+/// these the ones that were read since. Kept alike on all processes, which open
+/// and read the same files in the same order, so that all of them come to the
+/// same answer about whether to wait. Only used with several processes.
+class WrittenFiles {
+ public:
+  static WrittenFiles& get();
+
+  /// A file is about to be opened for writing. True: all must wait first, since
+  /// some may still be about to read it.
+  bool opened(const std::string& path);
+
+  /// A file is about to be read. True: the program has written it, so that all
+  /// must wait first. Throws `c10::Error` if so on another thread than the one
+  /// that opened it.
+  bool read(const std::string& path);
+
+ private:
+  WrittenFiles() = default;
+};
+
+} // namespace accel::detail
