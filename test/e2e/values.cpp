@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <string>
@@ -270,6 +271,69 @@ void tables() {
   }
 }
 
+/// A loader that is a functor and puts its samples together one by one.
+class Drawer {
+ public:
+  explicit Drawer(size_t size) : size_(size) {}
+  bool operator()(std::tuple<torch::Tensor, torch::Tensor>& batch) {
+    if (next_ >= size_) {
+      next_ = 0;
+      return false;
+    }
+    const size_t end = std::min(next_ + 5, size_);
+    torch::Tensor rows = sample(next_).unsqueeze(0);
+    std::vector<torch::Tensor> kinds = {torch::tensor(kind(next_))};
+    for (size_t i = next_ + 1; i < end; ++i) {
+      rows = torch::cat({rows, sample(i).unsqueeze(0)}, 0);
+      kinds.push_back(torch::tensor(kind(i)));
+    }
+    next_ = end;
+    batch = {rows.contiguous(), torch::stack(kinds)};
+    return true;
+  }
+
+ private:
+  static int64_t kind(size_t i) { return static_cast<int64_t>(i % 3); }
+  static torch::Tensor sample(size_t i) {
+    return torch::linspace(0, 1, 4, real()) * static_cast<double>(i + 1) * 0.1;
+  }
+  size_t size_;
+  size_t next_ = 0;
+};
+
+/// What needs the samples one by one.
+void show(const torch::Tensor& rows, const std::string& name) {
+  std::cout << name;
+  for (int64_t i = 0; i < rows.size(0); ++i)
+    std::cout << ' ' << rows[i].abs().max().item<double>();
+  std::cout << '\n';
+}
+
+void functor() {
+  torch::nn::Sequential net(torch::nn::Linear(4, 6), torch::nn::Dropout(0.2), torch::nn::Linear(6, 1));
+  net->to(torch::kDouble);
+  torch::optim::SGD optimizer(net->parameters(), 0.05);
+  const auto table = torch::rand({3, 1}, real());
+  std::tuple<torch::Tensor, torch::Tensor> batch;
+  torch::Tensor x, kinds, out, loss;
+  Drawer drawer(12);
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    while (drawer(batch)) {
+      x = std::get<0>(batch);
+      kinds = std::get<1>(batch);
+      out = net->forward(x);
+      loss = torch::mse_loss(out, table.index_select(0, kinds));
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      show(torch::cat({out.detach() * 2, out.detach()}, 0), "step");
+    }
+    // Of the last batch: two rows, fewer than some processes.
+    std::cout << "last " << loss.item<double>() << '\n';
+    show(out.detach(), "last");
+  }
+}
+
 } // namespace
 
 int main() {
@@ -281,4 +345,5 @@ int main() {
   language();
   tables();
   stream();
+  functor();
 }

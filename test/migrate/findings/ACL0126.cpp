@@ -15,9 +15,10 @@ struct Points : torch::data::datasets::Dataset<Points> {
   torch::optional<size_t> size() const override { return 100; }
 };
 
-static float perplexity(const torch::Tensor& loss) {
+static torch::Tensor logged(const torch::Tensor& rows) {
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0126]
-  return torch::exp(loss).item<float>();
+  std::cout << rows.pow(2);
+  return rows;
 }
 
 int main() {
@@ -26,11 +27,10 @@ int main() {
   auto loader = torch::data::make_data_loader(
       Points().map(torch::data::transforms::Stack<>()), 10);
   for (auto& batch : *loader) {
-    auto output = net->forward(batch.data);
+    auto output = logged(net->forward(batch.data));
     auto loss = torch::mse_loss(output, batch.target);
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
-    std::cout << perplexity(loss);
   }
 }

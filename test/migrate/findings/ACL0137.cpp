@@ -37,5 +37,5 @@ int main() {
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0137]
   std::FILE* file = std::fopen("x.txt", mode);
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0137]
-  std::FILE* pipe = popen("less", "w");
+  std::FILE* pipe = popen("ls", "r");
 }

@@ -21,6 +21,8 @@ namespace accel::migrate {
 /// what is beyond is not looked at.
 static constexpr size_t MaxFiles = 4000;
 static constexpr uint64_t MaxFileBytes = 2u << 20;
+/// A folder with more mains than these holds small programs of one file each.
+static constexpr size_t MaxMainsBeside = 2;
 
 static bool isSource(StringRef Path) {
   return StringSwitch<bool>(sys::path::extension(Path))
@@ -371,6 +373,15 @@ std::vector<std::string> ProjectSources::programsWith(StringRef File) {
     if (Uses)
       Result.push_back(Main);
   }
+  if (!Result.empty() || !isSource(File))
+    return Result;
+  // One that declares what it uses itself, without a header: beside it.
+  for (const std::string &Main : Mains)
+    if (sys::path::parent_path(Main) == sys::path::parent_path(File))
+      Result.push_back(Main);
+  // Several programs in one folder are each complete in their own source.
+  if (Result.size() > MaxMainsBeside)
+    Result.clear();
   return Result;
 }
 

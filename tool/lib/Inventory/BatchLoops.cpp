@@ -67,7 +67,7 @@ void Interpreter::iterateBatchLoop(const Stmt *S, const BatchLoop &Facts) {
                     "transform of the data set.");
       declare(Batch, V);
       exec(bodyOf(S));
-    });
+    }, /*KeepsLast=*/true);
     return;
   }
   if (const auto *Range = dyn_cast<CXXForRangeStmt>(S)) {
@@ -75,7 +75,7 @@ void Interpreter::iterateBatchLoop(const Stmt *S, const BatchLoop &Facts) {
     loopUntilStable([&] {
       declare(Range->getLoopVariable(), Over.element(~0u));
       exec(Range->getBody());
-    });
+    }, /*KeepsLast=*/true);
   } else if (const auto *For = dyn_cast<ForStmt>(S)) {
     exec(For->getInit());
     loopUntilStable([&] {
@@ -83,18 +83,18 @@ void Interpreter::iterateBatchLoop(const Stmt *S, const BatchLoop &Facts) {
       condition(For->getCond(), For);
       exec(For->getBody());
       exec(For->getInc());
-    });
+    }, /*KeepsLast=*/true);
   } else if (const auto *While = dyn_cast<WhileStmt>(S)) {
     loopUntilStable([&] {
       exec(While->getConditionVariableDeclStmt());
       condition(While->getCond(), While);
       exec(While->getBody());
-    });
+    }, /*KeepsLast=*/true);
   } else if (const auto *Do = dyn_cast<DoStmt>(S)) {
     loopUntilStable([&] {
       exec(Do->getBody());
       condition(Do->getCond(), Do);
-    });
+    }, /*KeepsLast=*/true);
   }
 }
 
@@ -117,6 +117,7 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
          Context.getSourceManager().isBeforeInTranslationUnit(
              LastBackward, B.Call->getEndLoc())))
       LastBackward = B.Call->getEndLoc();
+  forgetLastBatch();
   ++BatchDepth;
   iterateBatchLoop(S, Facts);
   --BatchDepth;
@@ -128,15 +129,31 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
   std::swap(OuterParts, Parts);
   // What is left in variables belongs to the last batch, which is not being
   // worked on any more.
+  for (auto &[Variable, Slot] : Env) {
+    if (Slot.V.replicated() || Slot.V.is(Placement::PerProcess) ||
+        Slot.Depth > BatchDepth)
+      continue;
+    Slot.V.LastBatch = BatchDepth == 0 && Slot.V.Elements.empty() &&
+                       (Slot.V.plainRows() || Slot.V.reduced());
+    if (!Slot.V.LastBatch)
+      Slot.V = Value::unknownFor(leftOver(Variable));
+  }
+}
+
+const Reason *Interpreter::leftOver(const ValueDecl *Variable) {
+  return reason("ACL0128", Variable->getLocation(),
+                "'" + Variable->getNameAsString() +
+                    "' still holds this process's part of the last batch when "
+                    "the loop has ended",
+                "Read the number with item() inside of the loop.");
+}
+
+/// Another batch is about to be worked on: nothing may be read of the last one
+/// of an earlier loop any more.
+void Interpreter::forgetLastBatch() {
   for (auto &[Variable, Slot] : Env)
-    if (!Slot.V.replicated() && !Slot.V.is(Placement::PerProcess) &&
-        Slot.Depth <= BatchDepth)
-      Slot.V = Value::unknownFor(
-          reason("ACL0128", Variable->getLocation(),
-                 "'" + Variable->getNameAsString() +
-                     "' still holds this process's part of the last batch when "
-                     "the loop has ended",
-                 "Read the number with item() inside of the loop."));
+    if (Slot.V.LastBatch)
+      Slot.V = Value::unknownFor(leftOver(Variable));
 }
 
 Effects Interpreter::attempt(const Stmt *S, const BatchLoop &Facts,

@@ -217,8 +217,9 @@ void Taker::settleWholeLoops() {
 void Taker::addReads(const Effects &E, TrainingProgram &Into) {
   // Whether all calls of the function in which it is written agree.
   auto Agree = [&](const Effects::Read &Read, const TextRange &R) {
-    auto [It, New] = ReadAt.try_emplace({R.File, R.Offset}, Read.P);
-    if (!New && It->second != Read.P)
+    auto [It, New] = ReadAt.try_emplace(
+        {R.File, R.Offset}, std::pair(Read.P, Read.LastBatch));
+    if (!New && It->second != std::pair(Read.P, Read.LastBatch))
       refuse(Into, "ACL0126", Read.Object->getExprLoc(),
              "'" + Read.In->getNameAsString() +
                  "' reads a number of this process's part of the batch in one "
@@ -234,6 +235,7 @@ void Taker::addReads(const Effects &E, TrainingProgram &Into) {
     MetricReadFact Fact;
     Fact.In = Functions.of(Read.In);
     Fact.Value = Read.P;
+    Fact.LastBatch = Read.LastBatch;
     const auto R = editable(Read.Object->getSourceRange(), Into);
     if (!R)
       continue;

@@ -340,7 +340,25 @@ Value Interpreter::evalBinary(const BinaryOperator *E) {
     const Value Right = eval(E->getRHS());
     return Left.is(Placement::PerProcess) && Right.replicated() ? Left : Right;
   }
+  if (E->isComparisonOp() && asksWhetherEmpty(E))
+    return Value();
   return arithmetic(eval(E->getLHS()), eval(E->getRHS()));
+}
+
+/// `x.numel() == 0`: no process has a part without rows (BatchShare), so that a
+/// part has elements where the whole batch has some.
+bool Interpreter::asksWhetherEmpty(const BinaryOperator *E) {
+  const auto *Count = dyn_cast<CXXMemberCallExpr>(bare(E->getLHS()));
+  if (!Count || constantOf(E->getRHS(), Context) != 0 ||
+      !isTensor(Count->getImplicitObjectArgument()->getType()))
+    return false;
+  const CXXMethodDecl *M = Count->getMethodDecl();
+  if (!M || !M->getIdentifier() || M->getName() != "numel")
+    return false;
+  const Value V = eval(Count->getImplicitObjectArgument());
+  if (const Value *Bad = firstUnknown(V))
+    refuse(Bad->Why);
+  return true;
 }
 
 void Interpreter::assign(const Expr *To, Value V, const Expr *E) {

@@ -105,6 +105,8 @@ private:
   void fileCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
   void openStream(const clang::Expr *E, const clang::CXXRecordDecl *D,
                   llvm::ArrayRef<const clang::Expr *> Args);
+  void file(const clang::Expr *Use, const clang::Expr *Path, bool Writes);
+  void command(const clang::CallExpr *E);
   void mainPath(const clang::Expr *Use, const clang::Expr *Path);
   clang::SourceRange written(const clang::Expr *E);
 

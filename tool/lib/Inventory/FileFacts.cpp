@@ -116,9 +116,7 @@ void FactFinder::openStream(const Expr *E, const CXXRecordDecl *D,
                     "Open it for one of both: with std::ofstream or "
                     "std::ifstream.");
   }
-  Files.push_back({Function, E, Args[0], Writes});
-  if (Writes)
-    mainPath(E, Args[0]);
+  file(E, Args[0], Writes);
 }
 
 /// `path` becomes `accelerator.main_process_path(path)`.
@@ -132,6 +130,41 @@ void FactFinder::mainPath(const Expr *Use, const Expr *Path) {
                   "Open it in main.");
   if (std::optional<TextRange> R = editable(written(Path)))
     Program.Paths.push_back({here(), *R});
+}
+
+/// A file is opened, at `Path`.
+void FactFinder::file(const Expr *Use, const Expr *Path, bool Writes) {
+  FileUse F{Function, Use, Path, Writes, std::nullopt};
+  if (Writes) {
+    mainPath(Use, Path);
+  } else if (Text.mayEdit(Use->getExprLoc()) &&
+             !Index.BeforeMain.count(Function) && !swallowed()) {
+    // Where it turns out that the program may have written it.
+    if (std::optional<TextRange> R = Text.range(written(Path)))
+      F.Argument = Spelled{here(), *R};
+  }
+  Files.push_back(std::move(F));
+}
+
+/// `popen(command, "w")`: the others talk to nobody.
+void FactFinder::command(const CallExpr *E) {
+  const auto *Mode = E->getNumArgs() > 1
+                         ? dyn_cast<StringLiteral>(bare(E->getArg(1)))
+                         : nullptr;
+  if (!Mode || !Mode->getString().starts_with("w"))
+    return refuse("ACL0137", E->getExprLoc(),
+                  "the program runs a command and reads what it prints, and "
+                  "every process would run it",
+                  "Run it before the training, or on the main process, and "
+                  "give what it printed to all with "
+                  "accelerator.broadcast_object(x).");
+  if (Index.BeforeMain.count(Function))
+    return refuse("ACL0137", E->getExprLoc(),
+                  "the program runs a command before main begins, when no "
+                  "accelerator exists",
+                  "Run it in main.");
+  if (std::optional<TextRange> R = editable(written(E->getArg(0))))
+    Program.Commands.push_back({here(), *R});
 }
 
 /// An argument as it is written, without the conversion to the parameter.
@@ -154,13 +187,11 @@ void FactFinder::fileCall(const CallExpr *E, const FunctionDecl *F) {
       return Writes("the program opens a file to write it");
     const bool Write = Mode->getString().find_first_of("wa") !=
                        llvm::StringRef::npos;
-    Files.push_back({Function, E, E->getArg(0), Write});
-    if (Write)
-      mainPath(E, E->getArg(0));
+    file(E, E->getArg(0), Write);
     return;
   }
   if (C && Name == "popen")
-    return Writes("the program runs a command");
+    return command(E);
   // std::make_unique<std::ofstream>("log.csv")
   if (isInStd(F) && (Name == "make_unique" || Name == "make_shared"))
     if (const TemplateArgumentList *T = F->getTemplateSpecializationArgs();
@@ -180,18 +211,17 @@ void FactFinder::fileCall(const CallExpr *E, const FunctionDecl *F) {
                         llvm::StringRef(qualifiedName(D)).contains("jit");
     if ((Archive || Script) && E->getNumArgs() >= 1 &&
         isPath(plain(E->getArg(0))->getType())) {
-      Files.push_back({Function, E, E->getArg(0), true});
-      mainPath(E, E->getArg(0));
+      file(E, E->getArg(0), true);
     }
     if (Name == "load_from" && D->getIdentifier() &&
         D->getName() == "InputArchive" && isTorch(D) && E->getNumArgs() >= 1)
-      Files.push_back({Function, E, E->getArg(0), false});
+      file(E, E->getArg(0), false);
     return;
   }
   if (Name == "load" && isTorch(F))
     for (const Expr *Arg : E->arguments())
       if (isPath(plain(Arg)->getType()))
-        Files.push_back({Function, E, Arg, false});
+        file(E, Arg, false);
   const bool InFiles =
       llvm::StringRef(qualifiedName(F)).contains("filesystem::");
   // Whether it is there already matters where more than output depends on it.
@@ -204,7 +234,7 @@ void FactFinder::fileCall(const CallExpr *E, const FunctionDecl *F) {
       if (const auto *Around = dyn_cast<IfStmt>(S))
         If = Around;
     if (!If || !Quiet(Index).is(If))
-      Files.push_back({Function, E, E->getArg(0), false});
+      file(E, E->getArg(0), false);
     return;
   }
   if ((InFiles &&

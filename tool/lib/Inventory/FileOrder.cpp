@@ -202,33 +202,42 @@ bool Finder::meetBetween(const std::set<size_t> &First,
   return false;
 }
 
-std::pair<const FileUse *, const FileUse *>
-accel::migrate::findReadBack(const ProgramIndex &Index,
-                             llvm::ArrayRef<FileUse> Uses) {
+std::vector<ReadBack>
+accel::migrate::findReadBacks(const ProgramIndex &Index,
+                              llvm::ArrayRef<FileUse> Uses) {
+  struct Written {
+    const FileUse *Use;
+    std::vector<PathText> Texts;
+    std::set<size_t> At;
+    bool Known;
+  };
   Finder F(Index);
-  for (const FileUse &Write : Uses) {
-    if (!Write.Writes)
+  std::vector<Written> Writes;
+  for (const FileUse &Use : Uses)
+    if (Use.Writes) {
+      Written W{&Use, F.textsOf(Use.Path, Use.In, 0), {}, false};
+      W.Known = F.positions(Use.Use, Use.In, W.At, 0);
+      Writes.push_back(std::move(W));
+    }
+  std::vector<ReadBack> Result;
+  for (const FileUse &Read : Uses) {
+    if (Read.Writes || Writes.empty())
       continue;
-    const std::vector<PathText> Written = F.textsOf(Write.Path, Write.In, 0);
-    std::set<size_t> WriteAt;
-    const bool WriteKnown = F.positions(Write.Use, Write.In, WriteAt, 0);
-    for (const FileUse &Read : Uses) {
-      if (Read.Writes)
-        continue;
-      bool One = false;
-      for (const PathText &R : F.textsOf(Read.Path, Read.In, 0))
-        for (const PathText &W : Written)
-          One |= mayBeOne(R, W);
-      if (!One)
-        continue;
+    const std::vector<PathText> Texts = F.textsOf(Read.Path, Read.In, 0);
+    std::set<size_t> ReadAt;
+    const bool ReadKnown = F.positions(Read.Use, Read.In, ReadAt, 0);
+    for (const Written &W : Writes) {
+      const bool One = llvm::any_of(Texts, [&](const PathText &R) {
+        return llvm::any_of(
+            W.Texts, [&](const PathText &Text) { return mayBeOne(R, Text); });
+      });
       // Everything is read before anything is written, and between the two the
       // processes meet.
-      std::set<size_t> ReadAt;
-      if (WriteKnown && F.positions(Read.Use, Read.In, ReadAt, 0) &&
-          F.meetBetween(ReadAt, WriteAt))
+      if (!One || (W.Known && ReadKnown && F.meetBetween(ReadAt, W.At)))
         continue;
-      return {&Write, &Read};
+      Result.push_back({W.Use, &Read});
+      break;
     }
   }
-  return {nullptr, nullptr};
+  return Result;
 }

@@ -10,6 +10,11 @@
 
 #include "ProgramIndex.h"
 
+#include "accel/migrate/TrainingProgram.h"
+
+#include <optional>
+#include <vector>
+
 namespace accel::migrate {
 
 /// A file is opened.
@@ -18,12 +23,20 @@ struct FileUse {
   const clang::Expr *Use = nullptr;
   const clang::Expr *Path = nullptr;
   bool Writes = false;
+  /// Reads: the path as it is written, where the runtime can be asked to wait.
+  std::optional<Spelled> Argument;
 };
 
-/// The first use that reads what may be a file that another use wrote, where it
-/// is not certain that the reading comes first; null for both if there is none.
-std::pair<const FileUse *, const FileUse *>
-findReadBack(const ProgramIndex &Index, llvm::ArrayRef<FileUse> Uses);
+/// A use that may read the file that another use wrote.
+struct ReadBack {
+  const FileUse *Write;
+  const FileUse *Read;
+};
+
+/// All uses that may read what another use wrote, where it is not certain that
+/// the reading comes first; each once, with one of the uses that write.
+std::vector<ReadBack> findReadBacks(const ProgramIndex &Index,
+                                    llvm::ArrayRef<FileUse> Uses);
 
 } // namespace accel::migrate
 

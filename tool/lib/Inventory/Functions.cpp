@@ -41,6 +41,50 @@ static bool prints(const FunctionDecl *F) {
                          F->getName().starts_with("sleep_")));
 }
 
+/// Whether a library's function that gives no tensors may be given what one
+/// device has, gathered: it saves, shows or measures it. One that changes it
+/// would change a copy.
+bool Interpreter::takesWhole(const FunctionDecl *F, const CallExpr *E,
+                             unsigned I, unsigned Count) const {
+  // What the person has written and is not seen here may do anything.
+  if (!F || !F->getIdentifier() || Text.mayEdit(F->getLocation()) ||
+      F->getName().ends_with("_") || holdsTensors(E->getType()))
+    return false;
+  if (isa<CXXMethodDecl>(F) && Count == F->getNumParams() + 1)
+    return false;
+  if (I >= F->getNumParams())
+    return false;
+  const QualType T = F->getParamDecl(I)->getType();
+  return !T->isReferenceType() || T->getPointeeType().isConstQualified();
+}
+
+/// What a function whose body is not followed may have written through its
+/// parameters: tensors that are the same on all processes, and of any shape.
+void Interpreter::mayBeWritten(const FunctionDecl *F,
+                               llvm::ArrayRef<const Expr *> Args,
+                               const Expr *E) {
+  if (!F)
+    return;
+  // A method's object may come first.
+  if (isa<CXXMethodDecl>(F) && Args.size() == F->getNumParams() + 1)
+    Args = Args.drop_front();
+  for (unsigned I = 0; I < F->getNumParams() && I < Args.size(); ++I) {
+    const QualType T = F->getParamDecl(I)->getType();
+    if (!T->isLValueReferenceType() || T->getPointeeType().isConstQualified())
+      continue;
+    const ValueDecl *Variable = variableOf(Args[I]);
+    auto Known = Variable ? Env.find(Variable) : Env.end();
+    // Models are what they were, but for their numbers.
+    if (Known == Env.end() || !holdsTensors(Variable->getType()) ||
+        moduleOf(Variable->getType()) || optimizerOf(Variable->getType()) ||
+        !Known->second.V.replicated())
+      continue;
+    Value Whole;
+    Whole.MayHoldBatch = true;
+    assign(Args[I], Whole, E);
+  }
+}
+
 /// A function whose body is not to be seen.
 Value Interpreter::evalForeign(const FunctionDecl *F, const CallExpr *E,
                                llvm::ArrayRef<const Expr *> Args,
@@ -50,7 +94,10 @@ Value Interpreter::evalForeign(const FunctionDecl *F, const CallExpr *E,
   Value Result;
   bool PerProcess = false;
   for (unsigned I = 0; I < Values.size(); ++I) {
-    const Value &V = Values[I];
+    const Value V =
+        takesWhole(F, E, I, Args.size()) && !Values[I].Assumed
+            ? readOut(Values[I], Args[I])
+            : Values[I];
     if (const auto *L = dyn_cast<LambdaExpr>(bare(Args[I]))) {
       CaptureFinder Finder([&](const ValueDecl *D) {
         auto It = Env.find(D);
@@ -96,8 +143,10 @@ Value Interpreter::evalForeign(const FunctionDecl *F, const CallExpr *E,
   Result.MayHoldBatch = holdsTensors(E->getType());
   if (moduleOf(E->getType()) && !Values.empty())
     Result.Object = Values.front().Object;
+  mayBeWritten(F, Args, E);
   return Result;
 }
+
 /// A function of the person's own: its body is followed.
 Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
                            llvm::ArrayRef<const Expr *> Args,
@@ -107,6 +156,7 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
       llvm::is_contained(Stack, Body))
     return evalForeign(F, E, Args, Values);
   if (Index.runsBatches(Body)) {
+    forgetLastBatch();
     for (const Value &V : Values)
       escape(V, E, "an argument of '" + F->getNameAsString() +
                        "', which runs a loop over batches of its own");
@@ -126,16 +176,69 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
   // than whether a number differs between processes.
   if (BatchDepth == 0 && !isHostNumber(E->getType()) && !Lambda) {
     Value Result;
-    for (const Value &V : Values) {
+    for (unsigned I = 0; I < Values.size(); ++I) {
+      const Value V =
+          I < Args.size() ? readOut(Values[I], Args[I]) : Values[I];
       escape(V, E, "an argument of '" + F->getNameAsString() + "'");
       addOrigins(Result, V);
     }
     Result.MayHoldBatch = holdsTensors(E->getType());
     if (moduleOf(E->getType()))
       Result.Object = nullptr;
+    mayBeWritten(F, Args, E);
     return Result;
   }
 
+  return followOrGather(Body, E, Args, Values, Self);
+}
+
+/// The body is followed with what it is given; where that is not understood and
+/// the function gives no tensors back, with tensors of the batch gathered: it
+/// then works on what one device has.
+Value Interpreter::followOrGather(const FunctionDecl *Body, const CallExpr *E,
+                                  llvm::ArrayRef<const Expr *> Args,
+                                  llvm::ArrayRef<Value> Values,
+                                  const Value *Self) {
+  std::vector<unsigned> ToGather;
+  if (!inCallee() && BatchDepth > 0 && !holdsTensors(E->getType()))
+    for (unsigned I = 0; I < Values.size() && I < Body->getNumParams(); ++I) {
+      const QualType T = Body->getParamDecl(I)->getType();
+      const bool Written = T->isReferenceType() &&
+                           !T->getPointeeType().isConstQualified();
+      if ((Values[I].plainRows() || Values[I].reduced()) && !Written &&
+          isTensor(plain(Args[I])->getType()))
+        ToGather.push_back(I);
+    }
+  if (ToGather.empty())
+    return follow(Body, E, Args, Values, Self);
+
+  const Environment Before = Env;
+  const Effects Recorded = *Out;
+  const Value Local = follow(Body, E, Args, Values, Self);
+  if (Out->Refusals.size() == Recorded.Refusals.size() && !Local.unknown())
+    return Local;
+  Environment After = std::move(Env);
+  Effects Refused = std::move(*Out);
+  Env = Before;
+  *Out = Recorded;
+  std::vector<Value> Whole(Values.begin(), Values.end());
+  for (unsigned I : ToGather) {
+    Whole[I] = readOut(Values[I], Args[I]);
+    Whole[I].Copy = true;
+  }
+  const Value Gathered = follow(Body, E, Args, Whole, Self);
+  if (Out->Refusals.size() == Recorded.Refusals.size() && !Gathered.unknown())
+    return Gathered;
+  Env = std::move(After);
+  *Out = std::move(Refused);
+  return Local;
+}
+
+Value Interpreter::follow(const FunctionDecl *Body, const CallExpr *E,
+                          llvm::ArrayRef<const Expr *> Args,
+                          llvm::ArrayRef<Value> Values, const Value *Self) {
+  const bool Lambda = isa<CXXMethodDecl>(Body) &&
+                      cast<CXXMethodDecl>(Body)->getParent()->isLambda();
   Environment Saved = Env;
   if (!Lambda)
     Env.clear();
@@ -185,7 +288,7 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
   if (KeepsRows.count(Body) && !Result.unknown() && !Result.plainRows() &&
       llvm::any_of(Values, [](const Value &V) { return V.rows(); }))
     return unknown("ACL0121", E,
-                   "'" + F->getNameAsString() +
+                   "'" + Body->getNameAsString() +
                        "' may be applied by a container in itself, and does not "
                        "return one row per sample");
   return Result;

@@ -50,15 +50,63 @@ Value Interpreter::joinedTensors(Op Kind, const OpCall &Call) {
   if (Wide.Rank > 0)
     Wide.Rank += Stack;
   if (!Each.rows() || D.State == Dims::Unclear ||
-      isBatchDim(Dim, Wide) != Zero::No)
+      isBatchDim(Dim, Wide) != Zero::No) {
+    if (std::optional<Value> Whole = joinedWhole(Call))
+      return *Whole;
     return unknown("ACL0121", Call.Call,
                    "'" + spelled(Call.Call) +
                        "' puts parts of the batch behind each other, so that "
                        "the samples do not stand in their order any more",
                    "Put them together along another dimension, or before the "
                    "batch is split.");
+  }
   Wide.Elements.clear();
   return Wide;
+}
+
+/// Batches behind each other, `torch::cat({x, y})`, are those of one device when
+/// each is gathered first. The result has no gradient (`readOut`).
+std::optional<Value> Interpreter::joinedWhole(const OpCall &Call) {
+  const Expr *Parts = bare(Call.Operands[0].E);
+  while (const auto *Made = dyn_cast<CXXConstructExpr>(Parts)) {
+    if (Made->getNumArgs() == 0)
+      return std::nullopt;
+    Parts = bare(Made->getArg(0));
+  }
+  if (const auto *List = dyn_cast<CXXStdInitializerListExpr>(Parts))
+    Parts = bare(List->getSubExpr());
+  const auto *List = dyn_cast<InitListExpr>(Parts);
+  const std::vector<Value> &Values = Call.Operands[0].V.Elements;
+  if (!List || List->getNumInits() != Values.size() || inCallee() ||
+      !llvm::all_of(Values, [](const Value &V) { return V.plainRows(); }))
+    return std::nullopt;
+  Value Result;
+  for (unsigned I = 0; I < Values.size(); ++I) {
+    const Value V = readOut(Values[I], List->getInit(I));
+    if (!V.replicated())
+      return std::nullopt;
+    addOrigins(Result, V);
+  }
+  Result.Roots.clear();
+  Result.MayHoldBatch = true;
+  return Result;
+}
+
+/// `table.index_select(0, x)`, x a number for each sample: a row of the table
+/// for each. Every process has the whole table, whatever it counts.
+std::optional<Value> Interpreter::lookedUp(const OpCall &Call) {
+  if (Call.Name != "index_select" || Call.Operands.size() != 3)
+    return std::nullopt;
+  const Value &Table = Call.Operands[0].V, &Rows = Call.Operands[2].V;
+  if (!Table.replicated() || Call.Operands[1].V.Constant != 0 ||
+      !Rows.plainRows())
+    return std::nullopt;
+  Value Result = Rows;
+  addOrigins(Result, Table);
+  Result.Rank = Table.Rank;
+  Result.MinRank = std::max(1u, Table.MinRank);
+  Result.OneInFront = false;
+  return Result;
 }
 
 /// An index of numbers and slices that leaves all samples; nothing for others.

@@ -29,6 +29,7 @@ struct Effects {
     Placement P;
     const clang::Stmt *Top; ///< Statement of the loop's body that it is in.
     const clang::FunctionDecl *In; ///< The function that it is written in.
+    bool LastBatch; ///< Behind the loop: of its last batch.
   };
   /// How `x.size(0)` is used.
   struct SizeUse {
@@ -161,7 +162,10 @@ private:
   Flow execBlock(const clang::CompoundStmt *S);
   void execLoop(const clang::Stmt *S);
   void execSwitch(const clang::SwitchStmt *S);
-  void loopUntilStable(const std::function<void()> &Iteration);
+  void loopUntilStable(const std::function<void()> &Iteration,
+                       bool KeepsLast = false);
+  void forgetLastBatch();
+  const Reason *leftOver(const clang::ValueDecl *Variable);
   /// The condition's value, when what differs has been made to agree where it
   /// must (Decisions.cpp).
   Value condition(const clang::Expr *E, const clang::Stmt *Controls);
@@ -192,8 +196,9 @@ private:
   Value gradientOf(const Value &Self, const clang::Expr *E);
 
   // SplitBatches.cpp
+  enum class SplitWays { Variables, NotSetBehind, Inline, InlineNotSetBehind };
   std::optional<LoopPlan> planShard(const clang::CompoundStmt *Body,
-                                    Effects &Whole, bool AllInline);
+                                    Effects &Whole, SplitWays Ways);
   Effects splitWhole(const clang::Stmt *S, const BatchLoop &Facts,
                      const clang::CompoundStmt *Body, Effects Whole,
                      Environment &After);
@@ -214,6 +219,7 @@ private:
   Value evalList(llvm::ArrayRef<const clang::Expr *> Parts);
   void settle(Value &Tuple, clang::SourceLocation Loc);
   Value evalBinary(const clang::BinaryOperator *E);
+  bool asksWhetherEmpty(const clang::BinaryOperator *E);
   Value evalChildren(const clang::Expr *E);
   Value arithmetic(const Value &A, const Value &B);
   void assign(const clang::Expr *To, Value V, const clang::Expr *E);
@@ -233,9 +239,21 @@ private:
   Value evalOwn(const clang::FunctionDecl *F, const clang::CallExpr *E,
                 llvm::ArrayRef<const clang::Expr *> Args,
                 llvm::ArrayRef<Value> Values, const Value *Self);
+  Value followOrGather(const clang::FunctionDecl *Body,
+                       const clang::CallExpr *E,
+                       llvm::ArrayRef<const clang::Expr *> Args,
+                       llvm::ArrayRef<Value> Values, const Value *Self);
+  Value follow(const clang::FunctionDecl *Body, const clang::CallExpr *E,
+               llvm::ArrayRef<const clang::Expr *> Args,
+               llvm::ArrayRef<Value> Values, const Value *Self);
   Value evalForeign(const clang::FunctionDecl *F, const clang::CallExpr *E,
                     llvm::ArrayRef<const clang::Expr *> Args,
                     llvm::ArrayRef<Value> Values);
+  bool takesWhole(const clang::FunctionDecl *F, const clang::CallExpr *E,
+                  unsigned I, unsigned Count) const;
+  void mayBeWritten(const clang::FunctionDecl *F,
+                    llvm::ArrayRef<const clang::Expr *> Args,
+                    const clang::Expr *E);
 
   // StandardLibrary.cpp
   Value evalStd(const clang::FunctionDecl *F, const clang::CallExpr *E,
@@ -279,6 +297,8 @@ private:
   // Indexing.cpp
   Value joinedTensors(Op Kind, const OpCall &Call);
   Value indexed(Op Kind, const OpCall &Call);
+  std::optional<Value> lookedUp(const OpCall &Call);
+  std::optional<Value> joinedWhole(const OpCall &Call);
   std::optional<Value> sliced(const OpCall &Call,
                               const clang::InitListExpr &List);
 

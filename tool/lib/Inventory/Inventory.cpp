@@ -40,7 +40,8 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
   Into.Prints.clear();
   if (!Into.Devices.empty() || !Into.Optimizers.empty() ||
       !Into.Loaders.empty() || !Into.Saves.empty() ||
-      !Into.Broadcasts.empty() || !Into.Guards.empty() || !Into.Paths.empty())
+      !Into.Broadcasts.empty() || !Into.Guards.empty() ||
+      !Into.Paths.empty() || !Into.Commands.empty())
     refuse(Into, "ACL0139", F->getLocation(),
            "'" + F->getNameAsString() +
                "' runs before main begins, when no accelerator exists",
@@ -101,6 +102,7 @@ void Taker::merge(TrainingProgram &&Part) {
   append(Program.Saves, Part.Saves);
   append(Program.Broadcasts, Part.Broadcasts);
   append(Program.Paths, Part.Paths);
+  append(Program.Commands, Part.Commands);
   append(Program.Guards, Part.Guards);
   append(Program.Findings, Part.Findings);
 }

@@ -249,6 +249,8 @@ Value Interpreter::evalKnownOp(Op Kind, OpCall &Call) {
                    "'" + spelled(Call.Call) + "' is not understood");
   }
   case Op::Along:
+    if (std::optional<Value> Rows = lookedUp(Call))
+      return *Rows;
     return along(Call, /*Reduces=*/false, Placement::Unknown);
   case Op::Mean:
     return along(Call, /*Reduces=*/true, Placement::MeanOfRows);

@@ -217,13 +217,25 @@ void Taker::checkSideEffects() {
                "drawn here would come to differ",
                "Give the data set a generator of its own, or draw with "
                "torch::rand.");
-  const auto [Write, Read] = findReadBack(Index, Files);
-  if (Write && Text.mayEdit(Write->Use->getExprLoc()))
-    refuse(Program, "ACL0222", Read->Use->getExprLoc(),
+  for (const ReadBack &Found : findReadBacks(Index, Files)) {
+    if (!Text.mayEdit(Found.Write->Use->getExprLoc()))
+      continue;
+    if (const std::optional<Spelled> &Path = Found.Read->Argument) {
+      // A template's instantiations share one text.
+      if (llvm::none_of(Program.ReadPaths, [&](const Spelled &Known) {
+            return Known.Range.File == Path->Range.File &&
+                   Known.Range.Offset == Path->Range.Offset;
+          }))
+        Program.ReadPaths.push_back(*Path);
+      continue;
+    }
+    refuse(Program, "ACL0222", Found.Read->Use->getExprLoc(),
            "this may read a file that the main process writes in line " +
                std::to_string(Text.SM.getExpansionLineNumber(
-                   Write->Use->getExprLoc())) +
+                   Found.Write->Use->getExprLoc())) +
                ", before it is written",
            "Close the file, call accelerator.wait_for_everyone() on all "
            "processes, and read it then.");
+    break;
+  }
 }

@@ -7,7 +7,8 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// The program wants the value of a tensor.
+/// The program wants the value of a tensor. Behind a loop it can only be one of
+/// the last batch.
 void Interpreter::metricRead(const Expr *Object, const Value &V,
                              const Expr *E) {
   if (V.replicated()) {
@@ -17,7 +18,7 @@ void Interpreter::metricRead(const Expr *Object, const Value &V,
   }
   // Also those that cannot be reduced: a gather may help.
   if (!V.rows() || V.plainRows() || inCallee())
-    Out->Reads.push_back({Object, V.P, Top, Stack.back()});
+    Out->Reads.push_back({Object, V.P, Top, Stack.back(), BatchDepth == 0});
   if (const Value *Bad = firstUnknown(V))
     return refuse(Bad->Why);
   if (V.plainRows() && !inCallee())
@@ -36,13 +37,15 @@ void Interpreter::metricRead(const Expr *Object, const Value &V,
 /// for that case.
 Value Interpreter::gatheredOr(const OpCall &Call, Value Otherwise) {
   const Operand &Self = Call.Operands[0];
-  if (inCallee() || BatchDepth == 0 || Call.InPlace || !Self.V.plainRows() || !Self.Tensors ||
+  if (inCallee() || (BatchDepth == 0 && !Self.V.LastBatch) || Call.InPlace ||
+      !Self.V.plainRows() || !Self.Tensors ||
       !Self.V.Elements.empty() || !Otherwise.unknown())
     return Otherwise;
   for (const Operand &O : llvm::ArrayRef(Call.Operands).drop_front())
     if (!O.V.replicated())
       return Otherwise;
-  Out->Reads.push_back({Self.E, Placement::Rows, Top, Stack.back()});
+  Out->Reads.push_back(
+      {Self.E, Placement::Rows, Top, Stack.back(), BatchDepth == 0});
   OpCall Whole = Call;
   Whole.Operands[0].V = Value();
   Whole.Operands[0].V.Rank = Self.V.Rank;
@@ -52,19 +55,21 @@ Value Interpreter::gatheredOr(const OpCall &Call, Value Otherwise) {
   Result.Roots.clear();
   Result.Gathered = Otherwise.Why;
   Result.Copy = true;
+  Result.LastBatch = false;
   return Result;
 }
 
 /// A tensor that is kept where code outside of the step sees it: what is kept
 /// is the value of the whole batch. It has no gradient.
 Value Interpreter::readOut(const Value &V, const Expr *Source) {
-  if (inCallee() || BatchDepth == 0 || !(V.reduced() || V.plainRows()) ||
-      !isTensor(plain(Source)->getType()))
+  if (inCallee() || (BatchDepth == 0 && !V.LastBatch) ||
+      !(V.reduced() || V.plainRows()) || !isTensor(plain(Source)->getType()))
     return V;
-  Out->Reads.push_back({Source, V.P, Top, Stack.back()});
+  Out->Reads.push_back({Source, V.P, Top, Stack.back(), BatchDepth == 0});
   Value Result;
   addOrigins(Result, V);
   Result.Roots.clear();
+  Result.LastBatch = false;
   Result.Rank = V.Rank;
   Result.MayHoldBatch = V.rows();
   Result.Gathered = reason(

@@ -53,6 +53,7 @@ std::optional<Value> Interpreter::localFactory(const OpCall &Call) {
     Value V = Value::rowsOf(Rank, Rank);
     V.Dim = Dim;
     V.OneInFront = Shape->V.Elements[0].Constant == 1;
+    V.Assumed = inCallee();
     return V;
   }
   return std::nullopt;

@@ -1,15 +1,18 @@
 //===- SplitBatches.cpp - Where a batch that no loader makes is split -----===//
 //
-// The loop is interpreted three times. With whole batches, to see what the model
-// reads. Then with the variables that hold what it reads split directly before
-// the first read. Where that does not prove right (a slice is taken out of what
-// was split, say), with each expression split where the model reads it. A
-// wrong choice is not accepted: the interpretation has to come out clean.
+// The loop is interpreted several times. With whole batches, to see what the
+// model reads. Then with the variables that hold what it reads split directly
+// before the first read; those that are set again behind it may be no batch but
+// what the model made of one. Where that does not prove right (a slice is taken
+// out of what was split, say), with each expression split where the model reads
+// it. A wrong choice is not accepted: the interpretation has to come out clean.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Interpreter.h"
 #include "TorchTypes.h"
+
+#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -74,8 +77,48 @@ static std::vector<Effects::BatchRead> trainingReads(const Effects &Whole,
   return Result;
 }
 
+namespace {
+/// Whether a variable is set in code that stands behind a place.
+class SetBehind : public RecursiveASTVisitor<SetBehind> {
+public:
+  SetBehind(const ValueDecl *Variable, SourceLocation Place,
+            const SourceManager &SM)
+      : Variable(Variable), Place(Place), SM(SM) {}
+  bool shouldVisitLambdaBody() const { return true; }
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) {
+    if (E->getOperator() != OO_Equal ||
+        SM.isBeforeInTranslationUnit(E->getOperatorLoc(), Place))
+      return true;
+    const Expr *To = plain(E->getArg(0));
+    Found |= isIt(To);
+    // std::tie(x, y) = …
+    if (const FunctionDecl *F = calleeOf(To);
+        F && F->getIdentifier() && F->getName() == "tie" && isInStd(F))
+      for (const Expr *Each : cast<CallExpr>(To)->arguments())
+        Found |= isIt(plain(Each));
+    return true;
+  }
+  bool Found = false;
+
+private:
+  bool isIt(const Expr *E) const {
+    const auto *Ref = dyn_cast<DeclRefExpr>(E);
+    return Ref && Ref->getDecl() == Variable;
+  }
+  const ValueDecl *Variable;
+  SourceLocation Place;
+  const SourceManager &SM;
+};
+} // namespace
+
+/// `NotSetBehind`: variables that are set behind the first read stay out; what
+/// the model made of the batch is no batch.
 std::optional<LoopPlan> Interpreter::planShard(const CompoundStmt *Body,
-                                               Effects &Whole, bool AllInline) {
+                                               Effects &Whole, SplitWays Ways) {
+  const bool AllInline =
+      Ways == SplitWays::Inline || Ways == SplitWays::InlineNotSetBehind;
+  const bool NotSetBehind = Ways == SplitWays::NotSetBehind ||
+                            Ways == SplitWays::InlineNotSetBehind;
   const SourceManager &SM = Context.getSourceManager();
   bool Good = true;
   auto Refuse = [&](llvm::StringRef Id, SourceLocation Loc,
@@ -108,12 +151,22 @@ std::optional<LoopPlan> Interpreter::planShard(const CompoundStmt *Body,
                     "reads it.");
     Add(P.Inline, Read.E);
   };
+  auto IsSetBehind = [&](const ValueDecl *V) {
+    SetBehind Finder(V, P.At->getBeginLoc(), SM);
+    Finder.TraverseStmt(const_cast<CompoundStmt *>(Body));
+    return Finder.Found;
+  };
   for (const Effects::BatchRead &Read : trainingReads(Whole, SM)) {
+    if (NotSetBehind && !Read.Roots.empty() &&
+        llvm::all_of(Read.Roots, IsSetBehind))
+      continue;
     if (AllInline || Read.Roots.empty()) {
       Inline(Read);
       continue;
     }
     for (const ValueDecl *V : Read.Roots) {
+      if (NotSetBehind && IsSetBehind(V))
+        continue;
       if (!isTensor(V->getType())) {
         Inline(Read);
         continue;
@@ -140,9 +193,11 @@ Effects Interpreter::splitWhole(const Stmt *S, const BatchLoop &Facts,
                                 Environment &After) {
   const Environment Before = Env;
   std::optional<Effects> First;
-  for (const bool AllInline : {false, true}) {
+  for (const SplitWays Ways :
+       {SplitWays::Variables, SplitWays::NotSetBehind, SplitWays::Inline,
+        SplitWays::InlineNotSetBehind}) {
     Effects Tried = Whole;
-    const std::optional<LoopPlan> P = planShard(Body, Tried, AllInline);
+    const std::optional<LoopPlan> P = planShard(Body, Tried, Ways);
     if (P) {
       Env = Before;
       LoopPlan Tuned = *P;
@@ -159,7 +214,7 @@ Effects Interpreter::splitWhole(const Stmt *S, const BatchLoop &Facts,
       After = P ? std::move(Env) : Before;
     }
     if (Tried.Refusals.empty()) {
-      if (AllInline)
+      if (Ways != SplitWays::Variables)
         After = std::move(Env);
       First = std::move(Tried);
       break;

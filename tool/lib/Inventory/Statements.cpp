@@ -279,8 +279,11 @@ void Interpreter::execSwitch(const SwitchStmt *S) {
 }
 
 /// Runs `Iteration` from joined environments until they do not change, without
-/// recording; then once more, recording.
-void Interpreter::loopUntilStable(const std::function<void()> &Iteration) {
+/// recording; then once more, recording. `KeepsLast`: what each pass sets anew
+/// is, behind the loop, that of the last pass. (Where there was none, a value of
+/// before is taken for it, which the runtime gives as it is.)
+void Interpreter::loopUntilStable(const std::function<void()> &Iteration,
+                                  bool KeepsLast) {
   Effects *Recording = Out;
   Environment Head = Env;
   for (int Round = 0; Round < 6; ++Round) {
@@ -311,7 +314,13 @@ void Interpreter::loopUntilStable(const std::function<void()> &Iteration) {
     Env = joined(Env, E, {});
   for (const Environment &E : Last.Breaks)
     Env = joined(Env, E, {});
+  const Environment AfterPass = Env;
   Env = joined(Head, Env, {});
+  if (KeepsLast)
+    for (auto &[Variable, Slot] : Env)
+      if (auto It = AfterPass.find(Variable);
+          It != AfterPass.end() && (It->second.V.rows() || It->second.V.reduced()))
+        Slot.V = It->second.V;
   for (auto It = Env.begin(); It != Env.end();)
     It = Head.count(It->first) ? std::next(It) : Env.erase(It);
 }

@@ -78,7 +78,8 @@ private:
   /// Calls of squeeze() on parts of a batch, and on tensors in full.
   std::set<const clang::Expr *> Squeezed, SqueezedWhole;
   /// What is known of text that several callers run, by its place.
-  std::map<std::pair<std::string, unsigned>, Placement> LossAt, ReadAt;
+  std::map<std::pair<std::string, unsigned>, Placement> LossAt;
+  std::map<std::pair<std::string, unsigned>, std::pair<Placement, bool>> ReadAt;
   std::vector<HostDraw> DatasetDraws, OtherDraws;
   std::vector<FileUse> Files;
 };

@@ -43,7 +43,8 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
   for (const WholeLoopFact &F : Program.WholeLoops)
     OS << "whole loop " << F.Note.Range << '\n';
   for (const MetricReadFact &F : Program.MetricReads)
-    OS << "metric read " << F.Object << ' ' << placementName(F.Value) << '\n';
+    OS << "metric read " << F.Object << ' ' << placementName(F.Value)
+       << (F.LastBatch ? " of the last batch" : "") << '\n';
   for (const BatchVariablesFact &F : Program.Gathers)
     OS << "gather" << F.Variables << " at " << F.At.At << '\n';
   for (const BatchVariablesFact &F : Program.Shards)
@@ -76,6 +77,10 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
     OS << "broadcast " << F.Kind << ' ' << F.Range << '\n';
   for (const Spelled &F : Program.Paths)
     OS << "path " << F.Range << '\n';
+  for (const Spelled &F : Program.ReadPaths)
+    OS << "read path " << F.Range << '\n';
+  for (const Spelled &F : Program.Commands)
+    OS << "command " << F.Range << '\n';
   for (const GuardFact &F : Program.Guards)
     OS << "guard " << F.Range << '\n';
   for (const Finding &F : Program.Findings)

@@ -17,6 +17,8 @@ void accel::migrate::addOrigins(Value &To, const Value &From) {
       To.Sizes.push_back(Size);
   To.FromModel |= From.FromModel;
   To.Copy |= From.Copy;
+  To.LastBatch |= From.LastBatch;
+  To.Assumed |= From.Assumed;
   if (!To.Gathered)
     To.Gathered = From.Gathered;
 }

@@ -60,6 +60,12 @@ struct Value {
   const Reason *Gathered = nullptr;
   /// Stands in a gathered copy: what changes it does not change the original.
   bool Copy = false;
+  /// Rows and what was reduced from them: of the last batch of a loop that has
+  /// ended. What is read of it the runtime is told so.
+  bool LastBatch = false;
+  /// Rows: made with a shape that a called function spells, whose size was taken
+  /// for the batch's. They may be no part of it.
+  bool Assumed = false;
   /// Models: in evaluation mode, on every way to here.
   bool Evaluates = false;
   /// Tensors: number of dimensions, -1 when not known, and a lower bound.
@@ -135,7 +141,7 @@ struct Value {
            TakeTurns == O.TakeTurns && OneInFront == O.OneInFront &&
            Shape == O.Shape && Scaled == O.Scaled &&
            FromModel == O.FromModel && IsParameter == O.IsParameter && Gathered == O.Gathered &&
-           Copy == O.Copy && Evaluates == O.Evaluates && Rank == O.Rank && MinRank == O.MinRank &&
+           Copy == O.Copy && LastBatch == O.LastBatch && Assumed == O.Assumed && Evaluates == O.Evaluates && Rank == O.Rank && MinRank == O.MinRank &&
            Constant == O.Constant && Object == O.Object && Roots == O.Roots &&
            Sizes == O.Sizes && Elements == O.Elements;
   }

@@ -65,6 +65,10 @@ Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
     if (O.Tensors)
       Result.MayHoldBatch |= O.V.MayHoldBatch;
   }
+  // table.index_select(0, x): the rows are those of x.
+  if (Call.Name == "index_select" && Call.Operands.size() == 3 &&
+      Call.Operands[1].V.Constant == 0 && !Call.Operands[2].V.Roots.empty())
+    Result.Roots = Call.Operands[2].V.Roots;
   Result.Rank = rankOfWhole(Kind, Call);
   Result.MinRank =
       Result.Rank >= 0 ? Result.Rank : minRankOfWhole(Kind, Call);
@@ -120,6 +124,15 @@ Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
     if (Dim("dim") == 0)
       Result.MayHoldBatch = false;
     break;
+  case Op::Cat:
+  case Op::Stack: {
+    // Samples put behind each other become a batch, also when each of them was
+    // one row by itself.
+    const Dims D = dimsOf(Call);
+    if (D.State != Dims::Known || llvm::is_contained(D.List, 0))
+      Result.MayHoldBatch = true;
+    break;
+  }
   case Op::Item:
   case Op::Size:
   case Op::Sizes:

@@ -132,6 +132,8 @@ struct MetricReadFact {
   FunctionId In = 0;
   TextRange Object;
   Placement Value = Placement::MeanOfRows;
+  /// Behind the loop: of its last batch.
+  bool LastBatch = false;
 };
 
 /// Variables to be gathered or split at a place.
@@ -237,6 +239,9 @@ struct TrainingProgram {
   std::vector<MissingFunction> Missing;
   std::vector<BroadcastFact> Broadcasts;
   std::vector<Spelled> Paths; ///< Paths of files that are opened to be written.
+  /// Paths of files that are read, and that the program may have written.
+  std::vector<Spelled> ReadPaths;
+  std::vector<Spelled> Commands; ///< Of popen(command, "w").
   std::vector<GuardFact> Guards;
   /// What was seen and stops the migration, or should be known.
   std::vector<Finding> Findings;
