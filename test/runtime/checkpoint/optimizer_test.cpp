@@ -8,6 +8,8 @@
 #include <caffe2/serialize/inline_container.h>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
+
 namespace accel::checkpoint::test {
 namespace {
 
@@ -346,7 +348,7 @@ TEST(PythonOptimizer, WhatAPickleWantsToRunIsNotRun) {
   torch::nn::Linear model(2, 2);
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   EXPECT_ERROR(read_python_optimizer(path, optimizer), "posix");
-  EXPECT_FALSE(fs::exists(mark));
+  EXPECT_FALSE(std::filesystem::exists(mark));
 }
 
 TEST(Scheduler, StepLRResumes) {
