@@ -272,7 +272,19 @@ TEST_F(Verify, OtherOrderOfData) {
       "holds other samples or is in another order");
 }
 
+/// While it lives the runtime does not compare by itself what the processes
+/// have made, so that a difference gets as far as accel verify.
+struct UncheckedBatches {
+  UncheckedBatches() {
+    ::setenv("ACCEL_CHECK_BATCHES", "0", /*overwrite=*/1);
+  }
+  ~UncheckedBatches() {
+    ::unsetenv("ACCEL_CHECK_BATCHES");
+  }
+};
+
 TEST_F(Verify, OtherOrderOfDataOnOneProcess) {
+  const UncheckedBatches unchecked;
   expect_reported(
       "rank-order",
       "step 0: the loss",
@@ -280,7 +292,15 @@ TEST_F(Verify, OtherOrderOfDataOnOneProcess) {
 }
 
 TEST_F(Verify, OtherDropoutOnOneProcess) {
+  const UncheckedBatches unchecked;
   expect_reported("rank-noise", "step 0: the loss", "(dropout, noise)");
+}
+
+TEST_F(Verify, OtherBatchesOnOneProcessEndTheProgram) {
+  const auto outcome = verify("--double -n 2 --no-repeat", "rank-order");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("NOT COMPARED")) << outcome.text;
+  EXPECT_TRUE(outcome.says("have made different batches")) << outcome.text;
 }
 
 TEST_F(Verify, LeftInEvaluationMode) {
