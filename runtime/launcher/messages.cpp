@@ -12,110 +12,29 @@
 #include "layout.h"
 
 namespace accel::launcher {
+
+// As the structures have them. What is missing or of another type is an error of
+// `from_line`.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
+    Hello, machine, host, processes, facts, address, port)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
+    Ending, rank, pid, code, status, seconds, asked, order, note, host,
+    last_errors, memory)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Report, endings, user_signal, reader_gone)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Share, machine, host, processes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Attempt, number, port, run_id, shares)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Verdict, start, attempt, exit_code, text)
+
 namespace {
 
 using Json = nlohmann::json;
 
-Json json_of(const Hello& hello) {
-  return {
-      {"machine", hello.machine},
-      {"host", hello.host},
-      {"processes", hello.processes},
-      {"facts", hello.facts},
-      {"address", hello.address},
-      {"port", hello.port}};
-}
-
-Hello hello_of(const Json& json) {
-  Hello hello;
-  json.at("machine").get_to(hello.machine);
-  json.at("host").get_to(hello.host);
-  json.at("processes").get_to(hello.processes);
-  json.at("facts").get_to(hello.facts);
-  json.at("address").get_to(hello.address);
-  json.at("port").get_to(hello.port);
-  return hello;
-}
-
-Json json_of(const Ending& ending) {
-  return {
-      {"rank", ending.rank},
-      {"pid", ending.pid},
-      {"code", ending.code},
-      {"status", ending.status},
-      {"seconds", ending.seconds},
-      {"asked", ending.asked},
-      {"order", ending.order},
-      {"note", ending.note},
-      {"host", ending.host},
-      {"last_errors", ending.last_errors}};
-}
-
-Ending ending_of(const Json& json) {
-  Ending ending = Ending::of_running(json.at("rank"), json.at("pid"));
-  json.at("code").get_to(ending.code);
-  json.at("status").get_to(ending.status);
-  json.at("seconds").get_to(ending.seconds);
-  json.at("asked").get_to(ending.asked);
-  json.at("order").get_to(ending.order);
-  json.at("note").get_to(ending.note);
-  json.at("host").get_to(ending.host);
-  json.at("last_errors").get_to(ending.last_errors);
-  return ending;
-}
-
-Json json_of(const Report& report) {
-  Json endings = Json::array();
-  for (const Ending& ending : report.endings) {
-    endings.push_back(json_of(ending));
+/// A part that a message need not have.
+template <typename T>
+void read_part(const Json& json, const char* name, std::optional<T>& part) {
+  if (json.contains(name)) {
+    part = json[name].get<T>();
   }
-  return {
-      {"endings", endings},
-      {"user_signal", report.user_signal},
-      {"reader_gone", report.reader_gone}};
-}
-
-Report report_of(const Json& json) {
-  Report report;
-  for (const Json& ending : json.at("endings")) {
-    report.endings.push_back(ending_of(ending));
-  }
-  json.at("user_signal").get_to(report.user_signal);
-  json.at("reader_gone").get_to(report.reader_gone);
-  return report;
-}
-
-Json json_of(const Verdict& verdict) {
-  Json shares = Json::array();
-  for (const Share& share : verdict.attempt.shares) {
-    shares.push_back(
-        {{"machine", share.machine},
-         {"host", share.host},
-         {"processes", share.processes}});
-  }
-  return {
-      {"start", verdict.start},
-      {"exit_code", verdict.exit_code},
-      {"text", verdict.text},
-      {"number", verdict.attempt.number},
-      {"port", verdict.attempt.port},
-      {"run_id", verdict.attempt.run_id},
-      {"shares", shares}};
-}
-
-Verdict verdict_of(const Json& json) {
-  Verdict verdict;
-  json.at("start").get_to(verdict.start);
-  json.at("exit_code").get_to(verdict.exit_code);
-  json.at("text").get_to(verdict.text);
-  json.at("number").get_to(verdict.attempt.number);
-  json.at("port").get_to(verdict.attempt.port);
-  json.at("run_id").get_to(verdict.attempt.run_id);
-  for (const Json& share : json.at("shares")) {
-    verdict.attempt.shares.push_back(
-        {share.at("machine"), share.at("host"), share.at("processes")});
-  }
-  return verdict;
 }
 
 /// Of the program's file; a different build trains differently, or not at all.
@@ -142,17 +61,17 @@ std::string to_line(const Message& message) {
   if (message.signal != 0) {
     json["signal"] = message.signal;
   }
-  for (const Hello& host : message.hosts) {
-    json["hosts"].push_back(json_of(host));
+  if (!message.hosts.empty()) {
+    json["hosts"] = message.hosts;
   }
   if (message.ending) {
-    json["ending"] = json_of(*message.ending);
+    json["ending"] = *message.ending;
   }
   if (message.report) {
-    json["report"] = json_of(*message.report);
+    json["report"] = *message.report;
   }
   if (message.verdict) {
-    json["verdict"] = json_of(*message.verdict);
+    json["verdict"] = *message.verdict;
   }
   // What programs print need not be UTF-8.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -165,18 +84,10 @@ std::optional<Message> from_line(const std::string& line) {
     json.at("accel").get_to(message.name);
     message.text = json.value("text", "");
     message.signal = json.value("signal", 0);
-    for (const Json& host : json.value("hosts", Json::array())) {
-      message.hosts.push_back(hello_of(host));
-    }
-    if (json.contains("ending")) {
-      message.ending = ending_of(json["ending"]);
-    }
-    if (json.contains("report")) {
-      message.report = report_of(json["report"]);
-    }
-    if (json.contains("verdict")) {
-      message.verdict = verdict_of(json["verdict"]);
-    }
+    message.hosts = json.value("hosts", message.hosts);
+    read_part(json, "ending", message.ending);
+    read_part(json, "report", message.report);
+    read_part(json, "verdict", message.verdict);
     return message;
   } catch (const Json::exception&) {
     return std::nullopt;

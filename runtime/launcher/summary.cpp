@@ -70,7 +70,8 @@ std::string Ending::describe() const {
     return "exit code " + std::to_string(status);
   }
   return "ended by " + describe_signal(status) +
-         (code == CLD_DUMPED ? ", core dumped" : "");
+         (code == CLD_DUMPED ? ", core dumped" : "") +
+         (memory.empty() ? "" : ", probably out of memory");
 }
 
 const Ending* find_cause(const std::vector<Ending>& endings) {
@@ -102,6 +103,10 @@ std::string summarize_failure(
           " after the start";
   if (cause.exit_code() == 128 + SIGKILL && cause.asked) {
     text += ", since it did not end when asked to";
+  } else if (!cause.memory.empty()) {
+    text += "\n  " + cause.memory +
+            " Fewer processes, smaller batches or accumulation need less: accel "
+            "estimate-memory.";
   } else if (cause.code == CLD_KILLED && cause.status == SIGKILL) {
     text +=
         "\n  Nothing in a program raises SIGKILL by accident: somebody killed "

@@ -13,18 +13,18 @@ struct Ending {
   /// The process was on another host, of which nobody knows anything any more.
   static constexpr int kLost = -1;
 
-  int rank;
-  pid_t pid;
+  int rank = 0;
+  pid_t pid = 0;
   /// As waitid reports it: CLD_EXITED, CLD_KILLED or CLD_DUMPED, and the exit
   /// code or the signal; or kLost.
-  int code;
-  int status;
+  int code = 0;
+  int status = 0;
   /// Seconds after the start of the launch.
-  double seconds;
+  double seconds = 0;
   /// It ended after the launcher, or the user through it, had asked it to.
-  bool asked;
+  bool asked = false;
   /// How many processes had ended before it.
-  int order;
+  int order = 0;
   /// What it wrote on its `Note`: it only follows another one that is gone.
   std::string note;
   /// The host's name, where there are several.
@@ -32,10 +32,17 @@ struct Ending {
   /// The last lines on standard error that are worth repeating; for kLost why
   /// the host is lost.
   std::vector<std::string> last_errors;
+  /// Why it was the kernel that has killed it, as far as that is known
+  /// (`MemoryKills`).
+  std::string memory;
 
   /// For a process that has just been started.
   static Ending of_running(int rank, pid_t pid, std::string host = "") {
-    return {rank, pid, 0, 0, 0.0, false, 0, "", std::move(host), {}};
+    Ending ending;
+    ending.rank = rank;
+    ending.pid = pid;
+    ending.host = std::move(host);
+    return ending;
   }
 
   bool failed() const;
@@ -43,8 +50,8 @@ struct Ending {
   /// As a shell counts: 128 + signal.
   int exit_code() const;
 
-  /// "exit code 7", "ended by SIGSEGV (Segmentation fault)" or "lost with its
-  /// host".
+  /// "exit code 7", "ended by SIGSEGV (Segmentation fault)", "ended by SIGKILL
+  /// (Killed), probably out of memory" or "lost with its host".
   std::string describe() const;
 };
 

@@ -103,6 +103,7 @@ void Supervisor::attempt(const Attempt& attempt) {
   failed_.clear();
   elsewhere_.clear();
   news_.erase();
+  memory_kills_ = MemoryKills();
   phase_ = Phase::kRunning;
   deadline_ = Clock::time_point::max();
   waited_for_cause_ = false;
@@ -231,13 +232,7 @@ void Supervisor::handle_signal(Signals::Arrival arrival) {
     user_signal_ = signal;
     job_->stop(signal);
   }
-  if (phase_ < Phase::kStopping) {
-    enter(
-        Phase::kStopping,
-        std::chrono::duration_cast<Clock::duration>(
-            std::chrono::duration<double>(options_.grace_period)));
-  }
-  ask_to_end(signal);
+  stop(signal);
 }
 
 void Supervisor::collect(Worker& worker) {
@@ -264,6 +259,9 @@ void Supervisor::collect(Worker& worker) {
   if (!ending.failed() || ending.exit_code() == kStoppedAfterSaving ||
       ending.asked) {
     return;
+  }
+  if (ending.code == CLD_KILLED && ending.status == SIGKILL) {
+    ending.memory = memory_kills_.explain();
   }
   settle(ending);
   failed_.push_back(ending);
@@ -327,13 +325,7 @@ void Supervisor::hear_of_others() {
   const int signal = job_->stopped_elsewhere();
   if (signal != 0 && user_signal_ == 0) {
     user_signal_ = signal;
-    if (phase_ < Phase::kStopping) {
-      enter(
-          Phase::kStopping,
-          std::chrono::duration_cast<Clock::duration>(
-              std::chrono::duration<double>(options_.grace_period)));
-    }
-    ask_to_end(signal);
+    stop(signal);
   }
 }
 
@@ -383,11 +375,7 @@ void Supervisor::handle_deadline() {
         enter(Phase::kSettling, kCause);
         break;
       }
-      enter(
-          Phase::kStopping,
-          std::chrono::duration_cast<Clock::duration>(
-              std::chrono::duration<double>(options_.grace_period)));
-      ask_to_end(SIGTERM);
+      stop(SIGTERM);
       break;
     case Phase::kStopping:
     case Phase::kKilled:
@@ -401,6 +389,16 @@ void Supervisor::signal_groups(int signal) {
   for (const Worker& worker : workers_) {
     ::kill(-worker.ending.pid, signal);
   }
+}
+
+void Supervisor::stop(int signal) {
+  if (phase_ < Phase::kStopping) {
+    enter(
+        Phase::kStopping,
+        std::chrono::duration_cast<Clock::duration>(
+            std::chrono::duration<double>(options_.grace_period)));
+  }
+  ask_to_end(signal);
 }
 
 void Supervisor::ask_to_end(int signal) {

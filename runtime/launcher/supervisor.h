@@ -8,6 +8,7 @@
 #include "guardian.h"
 #include "job.h"
 #include "launch_options.h"
+#include "memory_kills.h"
 #include "note.h"
 #include "output.h"
 #include "signals.h"
@@ -76,6 +77,8 @@ class Supervisor {
   void collect_all();
   void handle_deadline();
   void enter(Phase phase, Clock::duration until_deadline);
+  /// Asks the processes to end, who have the grace period for it.
+  void stop(int signal);
   void ask_to_end(int signal);
   void kill_all();
   void signal_groups(int signal);
@@ -104,6 +107,7 @@ class Supervisor {
   std::vector<pid_t> strangers_;
   Guardian guardian_;
   Output output_;
+  MemoryKills memory_kills_;
   std::vector<Worker> workers_;
   /// Of these, what has failed and has not been told to anybody.
   std::vector<Ending> failed_;
