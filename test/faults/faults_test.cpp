@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -317,6 +315,84 @@ TEST(DeathByException, TellsTheOthersItsMessage) {
       ": rank 1: ended by SIGABRT (Aborted):   what():  the data set is on fire");
 }
 
+/// A cgroup below our own with a limit of memory; it is gone with this.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(int64_t bytes) {
+    // Version 1: "4:memory:/ours"; version 2: "0::/ours".
+    std::ifstream groups("/proc/self/cgroup");
+    for (std::string line; std::getline(groups, line);) {
+      const std::string path = line.substr(line.rfind(':') + 1);
+      if (line.find(":memory:") != std::string::npos) {
+        make("/sys/fs/cgroup/memory" + path, "memory.limit_in_bytes", bytes);
+      } else if (line.rfind("0::", 0) == 0) {
+        make("/sys/fs/cgroup" + path, "memory.max", bytes);
+      }
+    }
+  }
+
+  ~MemoryLimit() {
+    if (!folder_.empty()) {
+      // What was killed may take a moment to go.
+      EXPECT_TRUE(eventually([&] { return rmdir(folder_.c_str()) == 0; }));
+    }
+  }
+
+  /// Empty where none could be made.
+  const std::string& folder() const {
+    return folder_;
+  }
+
+ private:
+  void make(const std::string& parent, const char* limit, int64_t bytes) {
+    const std::string folder =
+        parent + "/accel-test-" + std::to_string(getpid());
+    if (!folder_.empty() || mkdir(folder.c_str(), 0755) != 0) {
+      return;
+    }
+    // Not there: the controller is off, or nobody may make it.
+    std::ofstream file;
+    if (std::filesystem::exists(folder + "/" + limit)) {
+      file.open(folder + "/" + limit);
+    }
+    file << bytes << std::endl;
+    if (file.good()) {
+      folder_ = folder;
+      return;
+    }
+    rmdir(folder.c_str());
+  }
+
+  std::string folder_;
+};
+
+TEST(OutOfMemory, IsNamedWhereTheKernelKills) {
+  constexpr int64_t kMiB = 1 << 20;
+  const MemoryLimit limit(512 * kMiB);
+  if (limit.folder().empty()) {
+    GTEST_SKIP() << "no cgroup with a memory limit can be made here";
+  }
+  const Folder folder;
+  // The launcher is in it, and so is all that it starts.
+  std::string script =
+      "echo $$ > '" + limit.folder() + "/cgroup.procs' && exec";
+  for (const std::string& word : command(launch({}, {"die", "oom"}))) {
+    script += " '" + word + "'";
+  }
+  const Result result = Running({"/bin/sh", "-c", script}, in(folder)).wait();
+  EXPECT_EQ(result.status, 137) << result.err;
+  expect_part(
+      result.err,
+      "failed first: ended by SIGKILL (Killed), probably out of memory, ");
+  expect_part(result.err, "together they may use 512 MiB.");
+  expect_no_part(result.err, "somebody killed it");
+  // The other one knows it, too, and where it has waited for it.
+  expect_part(result.err, " failed on process 0 of 2, called at subject.cpp:");
+  expect_part(
+      result.err,
+      ": rank 1: ended by SIGKILL (Killed), probably out of memory");
+}
+
 // ---- Fewer processes.
 
 /// The two numbers behind "after N steps: ".
@@ -501,19 +577,6 @@ TEST(BatchSystem, WhatIsMissingIsNamed) {
 }
 
 // ---- Who else may come to the store's port.
-
-int connect_to(int port) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-    close(fd);
-    return -1;
-  }
-  return fd;
-}
 
 TEST(Strangers, AtTheStoresPortDisturbNothing) {
   const Folder folder;

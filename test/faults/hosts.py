@@ -30,20 +30,12 @@ import sys
 import tempfile
 import time
 
+from checks import check, skip
+
 PORT = "29511"
 SWITCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "switch.py")
 INSIDE = "ACCEL_TEST_INSIDE_NAMESPACE"
 DIE_WITH_PARENT = lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def check(condition, message):
-    if not condition:
-        raise SystemExit(message)
-
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(77)
 
 
 def ip(*arguments):

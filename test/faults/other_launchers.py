@@ -18,17 +18,9 @@ import sys
 import tempfile
 import time
 
+from checks import check, skip
+
 STEPS = "20"
-
-
-def check(condition, message):
-    if not condition:
-        raise SystemExit(message)
-
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(77)
 
 
 def environment(more=None):

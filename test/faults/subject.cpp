@@ -13,7 +13,8 @@
 //   slow SECONDS     the last process computes for so long, all else is well
 //   shapes           the last process adds a longer tensor than the others
 //   die [HOW]        the last process ends while the others wait for it: kill,
-//                    segv, exit, throw, memory
+//                    segv, exit, throw, memory (more than the system gives), oom
+//                    (more than it turns out to have)
 //   doomed STEPS     as saving, but of three processes the last one never comes
 //                    further than three steps
 //   meet             meets, says what it found, and waits for the file `go`
@@ -36,6 +37,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -173,6 +175,16 @@ accel::AcceleratorOptions options() {
     const rlimit limit{rlim_t{1} << 30, rlim_t{1} << 30};
     setrlimit(RLIMIT_AS, &limit);
     const at::Tensor all = torch::ones({int64_t{1} << 40}, torch::kByte);
+  }
+  if (how == "oom") {
+    // Where the limit is not set nobody's machine is to suffer.
+    constexpr int64_t kPiece = 16 << 20;
+    std::vector<at::Tensor> all;
+    for (int i = 0; i < 128; ++i) {
+      all.push_back(torch::ones({kPiece}, torch::kByte));
+    }
+    std::fprintf(stderr, "there is no limit\n");
+    std::_Exit(97);
   }
   std::raise(how == "segv" ? SIGSEGV : SIGKILL);
   std::abort();

@@ -118,4 +118,8 @@ bool alive(pid_t pid);
 /// Waits until `condition` holds; false after `limit` seconds.
 bool eventually(const std::function<bool()>& condition, double limit = 10);
 
+/// A TCP connection to this port of the loopback interface, to be closed; -1
+/// where nobody listens.
+int connect_to(int port);
+
 std::vector<std::string> split_lines(const std::string& text);
