@@ -1,8 +1,11 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 
 #include "command_line.h"
 #include "commands.h"
@@ -56,18 +59,15 @@ std::string format_bytes(double bytes) {
   return text;
 }
 
-/// "7B", "125M", "1.5e9", "124439808".
-double parse_count(const std::string& text) {
+/// "7B", "125M", "1.5e9", "124439808"; nothing where it is no count.
+std::optional<double> parse_count(const std::string& text) {
   char* end = nullptr;
   double count = std::strtod(text.c_str(), &end);
   const std::string unit = end;
   const bool known = unit.empty() || unit == "K" || unit == "M" ||
                      unit == "B" || unit == "T";
   if (end == text.c_str() || !known || !(count > 0) || !std::isfinite(count)) {
-    throw Error(
-        kUsage,
-        "--parameters: '" + text +
-            "' is no count; write 124439808, 125M, 1.5B or the like");
+    return std::nullopt;
   }
   count *= unit == "K"   ? 1e3
            : unit == "M" ? 1e6
@@ -131,9 +131,22 @@ int estimate_memory_command(const std::vector<std::string>& arguments) {
   // Buffers that are whole numbers, as they are.
   double other_bytes = 0;
   if (!parameters.empty()) {
-    count = parse_count(parameters);
+    const auto given = parse_count(parameters);
+    if (!given) {
+      throw Error(
+          kUsage,
+          "--parameters: '" + parameters +
+              "' is no count; write 124439808, 125M, 1.5B or the like");
+    }
+    count = *given;
     std::printf("%.0f parameters\n", count);
   } else {
+    if (parse_count(model) && ::access(model.c_str(), F_OK) != 0) {
+      throw Error(
+          kUsage,
+          "there is no file or folder " + model +
+              "; a number of parameters is given as --parameters " + model);
+    }
     const ModelFiles files = read_model_files(model);
     double stored = 0;
     const TensorEntry* largest = nullptr;

@@ -150,8 +150,9 @@ void resolve_processes(Resolver& resolver, LaunchOptions& options) {
         as_int(total) != options.world_size) {
       throw Error(
           kUsage,
-          "--num-processes " + total->value + " counts the processes of all " +
-              std::to_string(machines) + " hosts, and --nproc-per-node " +
+          "--num-processes " + total->value +
+              " counts the processes on all hosts together, and "
+              "--nproc-per-node " +
               local->value + " makes " + std::to_string(options.world_size) +
               " of them; give one of the two");
     }
@@ -248,6 +249,12 @@ void resolve(Resolver& resolver, LaunchOptions& options) {
   }
   options.cpu = cpu && read_flag(cpu->value).value_or(false);
   resolver.plan("CPU only", cpu, "as the program says");
+  if (options.cpu && options.mixed_precision == "fp16") {
+    throw Error(
+        kUsage,
+        precision->source + " fp16 needs a GPU, and " + cpu->source +
+            " asks for the CPU; on the CPU bf16 does");
+  }
   const auto gpus = resolver.find("--gpu-ids");
   if (gpus && gpus->value != "all") {
     if (options.cpu && gpus->source == "--gpu-ids") {

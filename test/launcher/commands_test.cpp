@@ -442,6 +442,7 @@ TEST(EstimateMemory, RefusesWhatMakesNoSense) {
   says({"--parameters", "7B", "--optimiser", "sgd"}, "did you mean --optimizer?");
   says({"--parameters", "7B", "--optimizer", "adma"}, "did you mean adam?");
   says({"none.safetensors"}, "there is no such file");
+  says({"7B"}, "a number of parameters is given as --parameters 7B");
 }
 
 TEST(Command, AllHaveHelpAndAreSuggested) {

@@ -185,7 +185,7 @@ TEST(LaunchCommand, ReadsEveryOption) {
       {"--num-processes",
        "3",
        "--mixed_precision",
-       "fp16",
+       "bf16",
        "--gradient-accumulation-steps",
        "4",
        "--cpu",
@@ -201,7 +201,7 @@ TEST(LaunchCommand, ReadsEveryOption) {
        "./train"});
   ASSERT_TRUE(options);
   EXPECT_EQ(options->num_processes, 3);
-  EXPECT_EQ(options->mixed_precision, "fp16");
+  EXPECT_EQ(options->mixed_precision, "bf16");
   EXPECT_EQ(options->gradient_accumulation_steps, 4);
   EXPECT_TRUE(options->cpu);
   EXPECT_EQ(options->main_process_port, 29500);
@@ -241,6 +241,12 @@ TEST(LaunchCommand, RefusesWhatMakesNoSense) {
   says({"--match-single-device", "--per-process-batch", "./a"}, "excludes");
   says({"--output", "mian", "./a"}, "did you mean main?");
   says({"-n", "2", "-n", "3", "./a"}, "--num-processes");
+  says({"--cpu", "--mixed-precision", "fp16", "./a"}, "on the CPU bf16 does");
+  says({"--cpu", "--gpu-ids", "0", "./a"}, "makes no sense with --cpu");
+  says(
+      {"-n", "2", "--nproc-per-node", "3", "./a"},
+      "--num-processes 2 counts the processes on all hosts together, and "
+      "--nproc-per-node 3 makes 3 of them");
   says({"-n", "2"}, "which program?");
   says({"-n", "2", "--"}, "which program?");
   says({"-n"}, "--num-processes");
