@@ -14,9 +14,10 @@ namespace accel::checkpoint::test {
 /// A directory of its own for a test; gone with it.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "accel-ckpt-XXXXXX").string();
+  explicit TemporaryDirectory(
+      const std::filesystem::path& parent =
+          std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "accel-ckpt-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~TemporaryDirectory() {
