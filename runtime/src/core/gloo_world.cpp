@@ -291,6 +291,10 @@ class GlooWorld : public World {
             [this] { return watchdog_ ? watchdog_->verdict() : ""; });
       } catch (const std::exception& error) {
         MeetingPlace::get().store.reset(); // so that nobody waits there
+        const std::string reason = message_of(error);
+        // Perhaps one has come as far as this and died.
+        note_lost_peer("the start: " + reason);
+        const std::string news = failure_news();
         TORCH_CHECK(
             false,
             "accel: process ",
@@ -298,7 +302,8 @@ class GlooWorld : public World {
             " of ",
             environment_.world_size,
             " could not connect to the others: ",
-            message_of(error),
+            news.empty() ? "" : news + ". It was noticed here by: ",
+            reason,
             ". Look at the output of the other processes; on several "
             "machines, GLOO_SOCKET_IFNAME names the network interface to "
             "use.");
