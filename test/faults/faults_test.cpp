@@ -543,6 +543,30 @@ TEST(BatchSystem, ProcessesOfOpenMpiSlurmAndPmiMeet) {
   }
 }
 
+TEST(Torchrun, ProcessesMeetAtItsAgentsStore) {
+  const Folder folder;
+  Running agent({ACCEL_FAULTS_SUBJECT, "agent"}, in(folder));
+  ASSERT_TRUE(eventually([&] { return folder.has("port"); }, 30));
+  Variables variables{
+      {"RANK", "%"},
+      {"LOCAL_RANK", "%"},
+      {"WORLD_SIZE", "2"},
+      {"LOCAL_WORLD_SIZE", "2"},
+      {"MASTER_ADDR", "127.0.0.1"},
+      {"MASTER_PORT", split_lines(folder.read("port")).at(0)},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+  // The store, and what was written into it, is there after a restart.
+  for (const char* restarts : {"0", "1"}) {
+    variables["TORCHELASTIC_RESTART_COUNT"] = restarts;
+    const auto results = start_directly(2, variables, {"slow", "0"});
+    EXPECT_EQ(results[0].status, 0) << results[0].err;
+    EXPECT_EQ(results[1].status, 0) << results[1].err;
+    EXPECT_EQ(results[0].out, "sum 8\n");
+  }
+  std::ofstream(folder / "go") << "x";
+  EXPECT_EQ(agent.wait().status, 0);
+}
+
 TEST(BatchSystem, ABatchScriptItselfIsOneProcess) {
   const auto results = start_directly(
       1,

@@ -18,9 +18,12 @@
 //   doomed STEPS     as saving, but of three processes the last one never comes
 //                    further than three steps
 //   meet             meets, says what it found, and waits for the file `go`
+//   agent            hosts a store as torchrun's agent does: writes its port into
+//                    the file `port`, and waits for the file `go`
 //   sum              adds numbers over the processes until `seconds` are over
 
 #include <accel/accel.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/torch.h>
 
 #include <fcntl.h>
@@ -163,6 +166,19 @@ accel::AcceleratorOptions options() {
   return accelerator.reduce(torch::full({2}, value)).sum().item<double>();
 }
 
+int host_store() {
+  c10d::TCPStoreOptions options;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.port = 0;
+  const c10d::TCPStore store("127.0.0.1", options);
+  append("port", std::to_string(store.getPort()) + "\n");
+  while (access("go", F_OK) != 0) {
+    sleep_ms(10);
+  }
+  return 0;
+}
+
 [[noreturn]] void die(const std::string& how) {
   if (how == "exit") {
     std::_Exit(7);
@@ -197,6 +213,9 @@ int main(int argc, char** argv) {
   const int64_t number = argc > 2 ? std::atoll(argv[2]) : 0;
   if (fault == "kill" && std::random_device()() % 4 == 0) {
     die_soon(number, 1000); // Perhaps before the processes have met.
+  }
+  if (fault == "agent") {
+    return host_store();
   }
   accel::Accelerator accelerator(options());
   const bool last = accelerator.is_last_process();
