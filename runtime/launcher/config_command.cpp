@@ -72,10 +72,12 @@ Values ask_everything() {
   values["distributed_type"] = values["num_processes"] == "1" ? "NO"
                                : cpu                          ? "MULTI_CPU"
                                                               : "MULTI_GPU";
-  values["mixed_precision"] = ask(
-      "Mixed precision: no, fp16, bf16 or fp8?",
-      "no",
-      one_of({"no", "fp16", "bf16", "fp8"}));
+  // fp16 and fp8 need a GPU.
+  values["mixed_precision"] =
+      cpu ? ask("Mixed precision: no or bf16?", "no", one_of({"no", "bf16"}))
+          : ask("Mixed precision: no, fp16, bf16 or fp8?",
+                "no",
+                one_of({"no", "fp16", "bf16", "fp8"}));
   const std::string sharing = ask(
       "How is the work shared? program: as the program says; split: every "
       "batch is split, so that the training is that of one device; whole: "

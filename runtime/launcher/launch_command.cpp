@@ -252,8 +252,9 @@ void resolve(Resolver& resolver, LaunchOptions& options) {
   if (options.cpu && options.mixed_precision == "fp16") {
     throw Error(
         kUsage,
-        precision->source + " fp16 needs a GPU, and " + cpu->source +
-            " asks for the CPU; on the CPU bf16 does");
+        "mixed precision fp16 (" + precision->source +
+            ") needs a GPU, and the CPU is asked for (" + cpu->source +
+            "); on the CPU bf16 does");
   }
   const auto gpus = resolver.find("--gpu-ids");
   if (gpus && gpus->value != "all") {

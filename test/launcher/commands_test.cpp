@@ -103,12 +103,13 @@ TEST(Config, OfTheUserIsLeftOutWithTheNullDevice) {
 TEST(Config, AsksUntilTheAnswersMakeSense) {
   const Folder folder;
   Surroundings surroundings = in(folder);
-  surroundings.input = "two\n2\nperhaps\nyes\n\nsplit\n4\n5\nauto\n";
+  surroundings.input = "two\n2\nperhaps\nyes\nfp16\n\nsplit\n4\n5\nauto\n";
   const Result result =
       accel({"config", "--config-file", "mine.yaml"}, surroundings);
   EXPECT_EQ(result.status, 0) << result.err;
   expect_part(result.out, "two is not a whole number from 1 to 4096");
   expect_part(result.out, "perhaps is neither yes nor no");
+  expect_part(result.out, "fp16 is none of no and bf16"); // On the CPU.
   EXPECT_EQ(
       folder.read("mine.yaml"),
       "compute_environment: LOCAL_MACHINE\n"
