@@ -66,12 +66,11 @@ std::string Ending::describe() const {
   if (code == kLost) {
     return "lost with its host";
   }
-  if (code == CLD_EXITED) {
-    return "exit code " + std::to_string(status);
-  }
-  return "ended by " + describe_signal(status) +
-         (code == CLD_DUMPED ? ", core dumped" : "") +
-         (memory.empty() ? "" : ", probably out of memory");
+  const std::string how =
+      code == CLD_EXITED ? "exit code " + std::to_string(status)
+                         : "ended by " + describe_signal(status) +
+                               (code == CLD_DUMPED ? ", core dumped" : "");
+  return how + (memory.empty() ? "" : ", probably out of memory");
 }
 
 const Ending* find_cause(const std::vector<Ending>& endings) {

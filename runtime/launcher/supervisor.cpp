@@ -260,7 +260,8 @@ void Supervisor::collect(Worker& worker) {
       ending.asked) {
     return;
   }
-  if (ending.code == CLD_KILLED && ending.status == SIGKILL) {
+  // 137, too: so a shell ends that has started what was killed.
+  if (ending.exit_code() == 128 + SIGKILL) {
     ending.memory = memory_kills_.explain();
   }
   settle(ending);

@@ -421,6 +421,25 @@ TEST(Summary, NamesHostsWhereThereAreSeveral) {
       << text;
 }
 
+TEST(Summary, SaysThatMemoryRanOut) {
+  Ending killed = exited(1, SIGKILL, 0);
+  killed.code = CLD_KILLED;
+  // A shell's word for one that it had started.
+  const Ending shell = exited(1, 128 + SIGKILL, 0);
+  for (Ending ending : {killed, shell}) {
+    const std::string plain = ending.describe();
+    EXPECT_EQ(plain.find("memory"), std::string::npos);
+    ending.memory = "The kernel has killed somebody.";
+    EXPECT_EQ(ending.describe(), plain + ", probably out of memory");
+    const std::string text = summarize_failure({exited(0, 0, 1), ending}, ending);
+    EXPECT_NE(
+        text.find("\n  The kernel has killed somebody. Fewer processes, "),
+        std::string::npos)
+        << text;
+    EXPECT_EQ(text.find("somebody killed it"), std::string::npos) << text;
+  }
+}
+
 // ---- What follows when all processes have ended.
 
 LaunchOptions elastic(int min_processes) {

@@ -6,7 +6,8 @@
 --kills N       SIGKILL at random moments to a training job that saves after
                 every step, until N processes died; --jobs of them
 --save-kills N  SIGKILL at random moments while saving, N times as the next
-                numbered checkpoint and N times in place of an old one
+                numbered checkpoint, N times in place of an old one, and N/2
+                times while a thread saves
 --deaths N      one process dies while others wait for it, N times in each of
                 five ways
 --hosts N       several hosts (test/faults/hosts.py): N times each a cut link, one
@@ -74,7 +75,8 @@ def saves(build, figures, kills):
                           env={**ENVIRONMENT, "ACCEL_TEST_KILLS": str(kills)}, capture_output=True, text=True)
     if done.returncode != 0:
         print(done.stdout)
-    figures.add("kills while saving", 2 * kills, 2 * kills if done.returncode == 0 else 0,
+    count = 2 * kills + kills // 2
+    figures.add("kills while saving", count, count if done.returncode == 0 else 0,
                 f"checkpoints lost: {0 if done.returncode == 0 else 'SOME'}")
 
 
