@@ -73,10 +73,9 @@ std::pair<std::string, std::string> mount_of(
     if (words.size() < 5 || words.end() - dash < 4) {
       continue;
     }
-    const bool wanted = version == 2
-                            ? dash[1] == "cgroup2"
-                            : dash[1] == "cgroup" &&
-                                  has(split(dash[3], ','), "memory");
+    const bool wanted = version == 2 ? dash[1] == "cgroup2"
+                                     : dash[1] == "cgroup" &&
+                                           has(split(dash[3], ','), "memory");
     if (wanted) {
       return {root + words[4], words[3]};
     }

@@ -13,13 +13,23 @@
 
 namespace accel::launcher {
 
-// As the structures have them. What is missing or of another type is an error of
-// `from_line`.
+// As the structures have them. What is missing or of another type is an error
+// of `from_line`.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
     Hello, machine, host, processes, facts, address, port)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
-    Ending, rank, pid, code, status, seconds, asked, order, note, host,
-    last_errors, memory)
+    Ending,
+    rank,
+    pid,
+    code,
+    status,
+    seconds,
+    asked,
+    order,
+    note,
+    host,
+    last_errors,
+    memory)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Report, endings, user_signal, reader_gone)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Share, machine, host, processes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Attempt, number, port, run_id, shares)

@@ -66,10 +66,10 @@ std::string Ending::describe() const {
   if (code == kLost) {
     return "lost with its host";
   }
-  const std::string how =
-      code == CLD_EXITED ? "exit code " + std::to_string(status)
-                         : "ended by " + describe_signal(status) +
-                               (code == CLD_DUMPED ? ", core dumped" : "");
+  const std::string how = code == CLD_EXITED
+                              ? "exit code " + std::to_string(status)
+                              : "ended by " + describe_signal(status) +
+                                    (code == CLD_DUMPED ? ", core dumped" : "");
   return how + (memory.empty() ? "" : ", probably out of memory");
 }
 
@@ -103,9 +103,10 @@ std::string summarize_failure(
   if (cause.exit_code() == 128 + SIGKILL && cause.asked) {
     text += ", since it did not end when asked to";
   } else if (!cause.memory.empty()) {
-    text += "\n  " + cause.memory +
-            " Fewer processes, smaller batches or accumulation need less: accel "
-            "estimate-memory.";
+    text +=
+        "\n  " + cause.memory +
+        " Fewer processes, smaller batches or accumulation need less: accel "
+        "estimate-memory.";
   } else if (cause.code == CLD_KILLED && cause.status == SIGKILL) {
     text +=
         "\n  Nothing in a program raises SIGKILL by accident: somebody killed "

@@ -13,18 +13,19 @@
 //   slow SECONDS     the last process computes for so long, all else is well
 //   shapes           the last process adds a longer tensor than the others
 //   die [HOW]        the last process ends while the others wait for it: kill,
-//                    segv, exit, throw, memory (more than the system gives), oom
-//                    (more than it turns out to have)
+//                    segv, exit, throw, memory (more than the system gives),
+//                    oom (more than it turns out to have)
 //   doomed STEPS     as saving, but of three processes the last one never comes
 //                    further than three steps
 //   meet             meets, says what it found, and waits for the file `go`
-//   agent            hosts a store as torchrun's agent does: writes its port into
+//   agent            hosts a store as torchrun's agent does: writes its port
+//   into
 //                    the file `port`, and waits for the file `go`
 //   sum              adds numbers over the processes until `seconds` are over
 
 #include <accel/accel.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -431,7 +431,8 @@ TEST(Summary, SaysThatMemoryRanOut) {
     EXPECT_EQ(plain.find("memory"), std::string::npos);
     ending.memory = "The kernel has killed somebody.";
     EXPECT_EQ(ending.describe(), plain + ", probably out of memory");
-    const std::string text = summarize_failure({exited(0, 0, 1), ending}, ending);
+    const std::string text =
+        summarize_failure({exited(0, 0, 1), ending}, ending);
     EXPECT_NE(
         text.find("\n  The kernel has killed somebody. Fewer processes, "),
         std::string::npos)

@@ -121,14 +121,15 @@ int kills() {
 /// times as long. With a number of kills that was asked for it is the disk.
 fs::path killing_ground() {
   const bool memory = std::getenv("ACCEL_TEST_KILLS") == nullptr &&
-      ::access("/dev/shm", W_OK) == 0;
+                      ::access("/dev/shm", W_OK) == 0;
   return memory ? "/dev/shm" : fs::temp_directory_path();
 }
 
 /// Of models that are killed: writing the files is not all that a save does.
 constexpr int64_t kWidth = 16;
 
-/// What stands in `directory` and is no checkpoint: the kill came within a save.
+/// What stands in `directory` and is no checkpoint: the kill came within a
+/// save.
 int64_t unfinished_in(const std::string& directory) {
   return std::count_if(
       fs::directory_iterator(directory),
@@ -146,10 +147,11 @@ int time_of(const Save& save) {
   for (int i = 0; i < 3; ++i) {
     save();
   }
-  return static_cast<int>(std::chrono::duration_cast<std::chrono::microseconds>(
-                              std::chrono::steady_clock::now() - begin)
-                              .count() /
-                          3);
+  return static_cast<int>(
+      std::chrono::duration_cast<std::chrono::microseconds>(
+          std::chrono::steady_clock::now() - begin)
+          .count() /
+      3);
 }
 
 /// A process that saves, is killed at a random moment of that, and what it has
@@ -359,8 +361,7 @@ TEST_F(Interrupted, KilledWhileSavingInTheBackground) {
     verify_checkpoint(path);
     Marked loaded(kWidth);
     load_state(path, loaded.state());
-    const auto mark =
-        loaded.model->parameters()[0][0][0].item<int64_t>();
+    const auto mark = loaded.model->parameters()[0][0][0].item<int64_t>();
     for (const auto& parameter : loaded.model->parameters()) {
       EXPECT_TRUE(torch::equal(
           parameter, torch::full_like(parameter, static_cast<double>(mark))));
