@@ -20,6 +20,7 @@ if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
+# accel_options(target [NO_SANITIZERS])
 function(accel_options target)
   target_compile_features(${target} PUBLIC cxx_std_17)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter)
@@ -27,13 +28,19 @@ function(accel_options target)
     # Without it ccache cannot see through precompiled headers.
     target_compile_options(${target} PRIVATE -fpch-preprocess)
   endif()
-  if(ACCEL_SANITIZE)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
+    # Since 18 Clang names templates that std::enable_if constrains otherwise
+    # than GCC, which LibTorch is built with, does.
+    target_compile_options(${target} PRIVATE -fclang-abi-compat=17)
+  endif()
+  if(ACCEL_SANITIZE AND NOT "NO_SANITIZERS" IN_LIST ARGN)
     target_compile_options(${target} PRIVATE -fsanitize=${ACCEL_SANITIZE} -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=${ACCEL_SANITIZE})
   endif()
-  if(ACCEL_BUILD_FUZZERS)
-    # Counts where the code goes, in libraries, too.
-    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  if(ACCEL_BUILD_FUZZERS AND NOT "NO_SANITIZERS" IN_LIST ARGN)
+    # Counts where the code goes, in libraries, too. Without optimisation
+    # instrumented code is too slow to fuzz.
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link -O1 -g1)
   endif()
 endfunction()
 
