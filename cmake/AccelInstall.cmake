@@ -13,5 +13,6 @@ install(EXPORT accelTargets NAMESPACE accel:: DESTINATION "${_package}")
 install(FILES
   "${PROJECT_BINARY_DIR}/cmake/accelConfig.cmake"
   "${PROJECT_BINARY_DIR}/cmake/accelConfigVersion.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/AccelCuda.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/AccelLibTorch.cmake"
   DESTINATION "${_package}")

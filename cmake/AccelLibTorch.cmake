@@ -8,7 +8,7 @@
 #
 # Sets ACCEL_TORCH_ROOT, ACCEL_TORCH_VERSION, ACCEL_TORCH_INCLUDE_DIRS,
 # ACCEL_TORCH_LIBRARY_DIR and ACCEL_TORCH_CXX_STANDARD and defines the imported target accel::libtorch
-# (torch_cpu and c10 only). Included from accelConfig.cmake it does not stop at a failure, but
+# (torch_cpu and c10 only; with CUDA's, AccelCuda.cmake). Included from accelConfig.cmake it does not stop at a failure, but
 # leaves ACCEL_TORCH_ROOT empty and says why in ACCEL_TORCH_NOT_FOUND.
 
 set(ACCEL_TORCH_ROOT "")
@@ -87,6 +87,8 @@ else()
 endif()
 message(STATUS "LibTorch ${ACCEL_TORCH_VERSION}: ${ACCEL_TORCH_ROOT}")
 
+include("${CMAKE_CURRENT_LIST_DIR}/AccelCuda.cmake")
+
 if(NOT TARGET accel::libtorch)
   add_library(accel::libtorch INTERFACE IMPORTED GLOBAL)
   target_include_directories(accel::libtorch SYSTEM INTERFACE ${ACCEL_TORCH_INCLUDE_DIRS})
@@ -97,4 +99,10 @@ if(NOT TARGET accel::libtorch)
     "${ACCEL_TORCH_LIBRARY_DIR}/libtorch_cpu.so" "${ACCEL_TORCH_LIBRARY_DIR}/libc10.so")
   target_link_options(accel::libtorch INTERFACE
     "LINKER:--allow-shlib-undefined" "LINKER:-rpath,${ACCEL_TORCH_LIBRARY_DIR}")
+  if(ACCEL_TORCH_HAS_CUDA)
+    # No program calls these by name: LibTorch's CUDA half makes itself known
+    # when it is loaded.
+    target_link_options(accel::libtorch INTERFACE
+      "LINKER:--push-state,--no-as-needed,${ACCEL_TORCH_LIBRARY_DIR}/libtorch_cuda.so,${ACCEL_TORCH_LIBRARY_DIR}/libc10_cuda.so,--pop-state")
+  endif()
 endif()

@@ -11,6 +11,7 @@
 #include "config_file.h"
 #include "environment.h"
 #include "error.h"
+#include "gpus.h"
 #include "settings.h"
 
 namespace accel::launcher {
@@ -164,11 +165,17 @@ int config_command(const std::vector<std::string>& arguments) {
         kUsage,
         path + " exists. Give --overwrite to replace it, or --config-file");
   }
+  // fp16 and fp8 are for a machine that has GPUs, whatever this one has.
+  const bool for_gpus =
+      !gpus().empty() || precision == "fp16" || precision == "fp8";
   const Values values =
       ask_nothing
           ? Values{
                 {"compute_environment", "LOCAL_MACHINE"},
-                {"distributed_type", processes == "1" ? "NO" : "MULTI_GPU"},
+                {"distributed_type",
+                 processes == "1" ? "NO"
+                     : for_gpus   ? "MULTI_GPU"
+                                  : "MULTI_CPU"},
                 {"mixed_precision", precision},
                 {"num_processes", processes},
                 {"use_cpu", "false"}}

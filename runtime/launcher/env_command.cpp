@@ -15,28 +15,11 @@
 #include "config_file.h"
 #include "environment.h"
 #include "error.h"
+#include "gpus.h"
 #include "layout.h"
 
 namespace accel::launcher {
 namespace {
-
-/// The value behind `key` in a file of lines such as "key : value" or
-/// key="value"; empty where there is none.
-std::string look_up(
-    const std::string& path, const std::string& key, char separator) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const size_t end = line.find(separator);
-    if (end == std::string::npos || line.rfind(key, 0) != 0) {
-      continue;
-    }
-    const size_t begin = line.find_first_not_of(" \t\"", end + 1);
-    const size_t last = line.find_last_not_of(" \t\"");
-    return begin == std::string::npos ? ""
-                                      : line.substr(begin, last - begin + 1);
-  }
-  return "";
-}
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -59,18 +42,6 @@ std::string memory() {
       static_cast<double>(info.totalram) * info.mem_unit / gib,
       static_cast<double>(info.freeram) * info.mem_unit / gib);
   return text;
-}
-
-std::vector<std::string> gpus() {
-  namespace fs = std::filesystem;
-  std::vector<std::string> result;
-  std::error_code none;
-  for (const auto& entry :
-       fs::directory_iterator("/proc/driver/nvidia/gpus", none)) {
-    result.push_back(
-        look_up((entry.path() / "information").string(), "Model", ':'));
-  }
-  return result;
 }
 
 /// Prefixes of the variables that change what a launch or a program does.
@@ -145,6 +116,9 @@ int env_command(const std::vector<std::string>& arguments) {
   if (!found.empty()) {
     line("NVIDIA driver", first_line("/proc/driver/nvidia/version"));
   }
+  line(
+      "programs use GPUs",
+      kTorchHasCuda ? "yes" : "no, accel was built against a LibTorch without CUDA, or with ACCEL_CUDA=OFF");
   const std::string path =
       config_path.empty() ? default_config_path() : config_path;
   const bool there = !path.empty() && ::access(path.c_str(), R_OK) == 0;

@@ -152,6 +152,12 @@ BuildFlags find_build_flags(
       "-lc10",
       "-Wl,-rpath," + result.torch_dir + "/lib",
       "-Wl,--allow-shlib-undefined"};
+  if (kTorchHasCuda && fs::exists(torch / "lib/libtorch_cuda.so")) {
+    // No program calls these by name: LibTorch's CUDA half makes itself known
+    // when it is loaded.
+    result.link.push_back(
+        "-Wl,--push-state,--no-as-needed,-ltorch_cuda,-lc10_cuda,--pop-state");
+  }
   return result;
 }
 

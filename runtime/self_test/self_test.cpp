@@ -259,7 +259,7 @@ int test() {
                        << torch::get_num_threads() << " threads each\n";
     run(accelerator, "collectives", [&] { try_collectives(accelerator); });
     run(accelerator, "training as one process does", [&] {
-      if (accelerator.device().is_cpu()) {
+      if (accelerator.device().is_cpu() || accelerator.device().is_cuda()) {
         compare_training(accelerator, alone);
       } else {
         train_together(accelerator, torch::kFloat);

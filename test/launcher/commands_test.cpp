@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "harness.h"
@@ -63,10 +64,16 @@ TEST(Config, DefaultIsWrittenAndRead) {
   EXPECT_EQ(written.status, 0) << written.err;
   const std::string path = folder / "accel/default_config.yaml";
   EXPECT_EQ(written.out, "wrote " + path + "\n");
+  // As this machine is.
   EXPECT_EQ(
       folder.read("accel/default_config.yaml"),
       "compute_environment: LOCAL_MACHINE\n"
-      "distributed_type: MULTI_GPU\n"
+      "distributed_type: " +
+          std::string(
+              std::filesystem::is_directory("/proc/driver/nvidia/gpus")
+                  ? "MULTI_GPU"
+                  : "MULTI_CPU") +
+          "\n"
       "mixed_precision: bf16\n"
       "num_processes: 3\n"
       "use_cpu: false\n");
@@ -300,7 +307,7 @@ TEST(Env, SaysWhatABugReportNeeds) {
   const Result result = accel({"env"}, surroundings);
   EXPECT_EQ(result.status, 0) << result.err;
   for (const char* part :
-       {"- accel: ", "- LibTorch: 2.", "- kernel: Linux", "- memory: ",
+       {"- accel: ", "- LibTorch: 2.", "- programs use GPUs: ", "- kernel: Linux", "- memory: ",
         "- cores that may be used: ", "    num_processes: 2",
         "    NCCL_DEBUG=INFO"}) {
     expect_part(result.out, part);

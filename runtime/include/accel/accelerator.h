@@ -581,14 +581,20 @@ class ACCEL_API Accelerator {
   }
 
   /// The value with its tensors on `device()`; not collective. `non_blocking`:
-  /// as the option of that name where it is not given.
+  /// as the option of that name where it is not given. On a GPU the host then
+  /// goes on while the copy is made: from pinned memory directly, from other
+  /// memory after a copy into pinned memory, which LibTorch keeps until the
+  /// device has read it.
   template <typename T>
   T send_to_device(
       const T& value,
       std::optional<bool> non_blocking = std::nullopt) const {
+    const bool ahead = non_blocking.value_or(state().options().non_blocking);
     return map_tensors(value, [&](const torch::Tensor& t) {
-      return t.to(
-          device(), non_blocking.value_or(state().options().non_blocking));
+      // Without pinned memory "non-blocking" blocks.
+      const bool pin = ahead && device().is_cuda() && t.defined() &&
+          t.is_cpu() && t.layout() == torch::kStrided && !t.is_pinned();
+      return (pin ? t.pin_memory() : t).to(device(), ahead);
     });
   }
 

@@ -4,6 +4,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace accel {
 
@@ -33,7 +37,10 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
       "accel: GradScaler::unscale_ has already been called for this optimizer "
       "since the last update.");
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients;
+  // LibTorch takes those of one device and dtype at once.
+  std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>>
+      gradients;
+  c10::Device first(c10::kCPU);
   for (auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
       const auto& grad = parameter.grad();
@@ -44,19 +51,27 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
           grad.scalar_type() != at::kHalf,
           "accel: gradients in float16 cannot be unscaled. Keep the "
           "parameters in float32; mixed precision casts them itself.");
-      gradients.push_back(grad);
+      first = gradients.empty() ? grad.device() : first;
+      gradients[{grad.device().str(), grad.scalar_type()}].push_back(grad);
     }
   }
   TORCH_CHECK(
       !gradients.empty(),
       "accel: the optimizer steps but none of its parameters has a gradient; "
       "with fp16 there must have been an accelerator.backward.");
-  make_state(gradients.front().device());
-  auto found_inf =
-      at::zeros({1}, scale_.options().device(gradients.front().device()));
+  make_state(first);
+  auto found_inf = at::zeros({1}, scale_.options().device(first));
   const auto inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
-  at::_amp_foreach_non_finite_check_and_unscale_(
-      gradients, found_inf, inverse.to(found_inf.device()));
+  for (auto& [kind, alike] : gradients) {
+    const auto device = alike.front().device();
+    auto found =
+        device == first ? found_inf : at::zeros_like(found_inf, device);
+    at::_amp_foreach_non_finite_check_and_unscale_(
+        alike, found, inverse.to(device));
+    if (device != first) {
+      found_inf += found.to(first);
+    }
+  }
   progress_[&optimizer] = {Stage::kUnscaled, found_inf};
 }
 

@@ -16,12 +16,18 @@ using detail::Communicator;
 
 /// As many as a tensor's description has room for.
 constexpr int64_t kMaxDims = 12;
+/// More than there are; a description has dtype and device in one number.
+constexpr int64_t kDtypes = 1024;
 
 std::string describe(const at::Tensor& description) {
   std::ostringstream out;
   const auto* numbers = description.const_data_ptr<int64_t>();
-  out << static_cast<at::ScalarType>(numbers[0])
+  out << static_cast<at::ScalarType>(numbers[0] % kDtypes)
       << at::IntArrayRef(numbers + 2, static_cast<size_t>(numbers[1]));
+  const auto device = static_cast<c10::DeviceType>(numbers[0] / kDtypes);
+  if (device != c10::kCPU) {
+    out << " on " << c10::DeviceTypeName(device, /*lower_case=*/true);
+  }
   return out.str();
 }
 
@@ -50,7 +56,9 @@ std::vector<int64_t> check_alike(
         kMaxDims,
         " is the most.");
     auto* row = mine[i].mutable_data_ptr<int64_t>();
-    row[0] = static_cast<int64_t>(tensor.scalar_type());
+    // The device, too: a GPU's tensors take another way than the host's.
+    row[0] = static_cast<int64_t>(tensor.scalar_type()) +
+        kDtypes * static_cast<int64_t>(tensor.device().type());
     row[1] = tensor.dim();
     std::copy(tensor.sizes().begin(), tensor.sizes().end(), row + 2);
   }
@@ -77,7 +85,8 @@ std::vector<int64_t> check_alike(
           describe(all[rank][i]),
           " on process ",
           rank,
-          ". All processes must call it with tensors of the same dtype and ",
+          ". All processes must call it with tensors on the same kind of "
+          "device, of the same dtype and ",
           first_dim == 0 ? "shape." : "shape but for dimension 0.");
     }
     numbers.push_back(all[rank][count].const_data_ptr<int64_t>()[0]);

@@ -22,23 +22,28 @@ std::atomic<detail::Runtime*> current{nullptr};
 /// The same for those who share it.
 std::weak_ptr<detail::Runtime> shared;
 
+detail::DeviceChoice choose_own_device(
+    const detail::Environment& environment, const ResolvedOptions& options) {
+  detail::DeviceSituation situation;
+  situation.cpu = options.cpu;
+  situation.backend = detail::get_environment("ACCEL_BACKEND");
+  if (!options.cpu && torch::cuda::is_available()) {
+    situation.visible = static_cast<int64_t>(torch::cuda::device_count());
+    if (environment.distributed() && situation.backend != "gloo") {
+      situation.without_nccl = detail::why_not_nccl();
+    }
+  }
+  situation.visible_devices = detail::get_environment("CUDA_VISIBLE_DEVICES");
+  situation.local_rank = environment.local_rank;
+  situation.local_world_size = environment.local_world_size;
+  situation.world_size = environment.world_size;
+  return detail::choose_device(situation);
+}
+
 PartialState make_process_state(
     const detail::Environment& environment,
-    const ResolvedOptions& options) {
-  c10::Device device(c10::kCPU);
-  if (!options.cpu && torch::cuda::is_available()) {
-    TORCH_CHECK(
-        !environment.distributed(),
-        "accel: ",
-        environment.world_size,
-        " processes on GPUs need NCCL, which this build does not have. Set "
-        "ACCELERATE_USE_CPU=1 to train on the CPU, or run one process.");
-    device = c10::Device(
-        c10::kCUDA,
-        static_cast<c10::DeviceIndex>(
-            environment.local_rank %
-            static_cast<int64_t>(torch::cuda::device_count())));
-  }
+    const ResolvedOptions& options,
+    c10::Device device) {
   TORCH_CHECK(
       options.mixed_precision != MixedPrecision::kFP16 || !device.is_cpu(),
       "accel: mixed_precision is fp16, but this process computes on the CPU, "
@@ -93,9 +98,12 @@ namespace detail {
 
 Runtime::Runtime(const ResolvedOptions& options) {
   const Environment environment = read_environment();
+  const DeviceChoice choice = choose_own_device(environment, options);
   state_ = std::make_unique<AcceleratorState>(
-      make_process_state(environment, options), options);
-  world_ = World::connect(environment, options.timeout);
+      make_process_state(environment, options, choice.device), options);
+  // Before anything is put on a GPU, and before groups over GPUs are made.
+  use_device(choice.device);
+  world_ = World::connect(environment, make_placement(choice), options.timeout);
   check_options_agree();
   auto& gradient_state = GradientState::get();
   gradient_state.reset();

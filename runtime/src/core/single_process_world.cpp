@@ -56,9 +56,11 @@ std::unique_ptr<World> make_single_process_world() {
 
 std::unique_ptr<World> World::connect(
     const Environment& environment,
+    const Placement& placement,
     std::chrono::milliseconds timeout) {
-  return environment.distributed() ? make_gloo_world(environment, timeout)
-                                   : make_single_process_world();
+  return environment.distributed()
+      ? make_process_world(environment, placement, timeout)
+      : make_single_process_world();
 }
 
 } // namespace accel::detail

@@ -70,6 +70,7 @@ void broadcast_all(
     for (auto& tensor : pending) {
       const bool fits = message.empty() ||
           (tensor.scalar_type() == message[0].scalar_type() &&
+           tensor.device() == message[0].device() &&
            bytes + static_cast<int64_t>(tensor.nbytes()) <= kMessageBytes);
       if (fits) {
         bytes += static_cast<int64_t>(tensor.nbytes());

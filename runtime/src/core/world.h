@@ -2,6 +2,8 @@
 
 #include <accel/detail/communicator.h>
 
+#include "core/device_backend.h"
+#include "core/device_choice.h"
 #include "core/environment.h"
 
 #include <atomic>
@@ -12,13 +14,28 @@
 
 namespace accel::detail {
 
+/// Where a process computes, and what carries its tensors to the others.
+struct Placement {
+  DeviceChoice choice;
+  /// Of NCCL, or what a test puts in its place; null with Gloo. Outlives the
+  /// world.
+  const DeviceBackend* backend = nullptr;
+  /// Which tensors Gloo carries over the host's memory.
+  std::function<bool(const at::Tensor&)> staged;
+};
+
+/// The placement for a choice, with NCCL where it says so.
+Placement make_placement(const DeviceChoice& choice);
+
 /// The processes of this program and the connections between them.
 class World {
  public:
   /// Meets the other processes. Throws `c10::Error` where that fails within
-  /// `timeout`; every process must call it.
+  /// `timeout`; every process must call it. The device of `placement` must be
+  /// the calling thread's current one.
   static std::unique_ptr<World> connect(
       const Environment& environment,
+      const Placement& placement,
       std::chrono::milliseconds timeout);
 
   /// Cuts the connections where `leave` has not ended them.
@@ -48,8 +65,10 @@ class World {
 };
 
 std::unique_ptr<World> make_single_process_world();
-std::unique_ptr<World> make_gloo_world(
+/// Exported for test/runtime/device.
+ACCEL_API std::unique_ptr<World> make_process_world(
     const Environment& environment,
+    const Placement& placement,
     std::chrono::milliseconds timeout);
 
 } // namespace accel::detail

@@ -1,4 +1,7 @@
+#include "core/device_communicator.h"
 #include "core/failure_note.h"
+#include "core/gloo_communicator.h"
+#include "core/guarded_operation.h"
 #include "core/introduction.h"
 #include "core/operation_log.h"
 #include "core/rendezvous.h"
@@ -7,10 +10,11 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <thread>
@@ -29,189 +33,6 @@ constexpr int64_t kStallTimeout = 60;
 constexpr const char* kWatchdogStore = "watchdog";
 /// A start that takes longer than this does not succeed any more.
 constexpr auto kLongestStart = std::chrono::minutes(5);
-
-/// The message without the C++ backtrace that c10 adds.
-std::string message_of(const std::exception& error) {
-  if (const auto* c10_error = dynamic_cast<const c10::Error*>(&error)) {
-    return c10_error->what_without_backtrace();
-  }
-  return error.what();
-}
-
-/// Gloo, whose connections can be cut while operations are waiting.
-class CuttableGloo : public c10d::ProcessGroupGloo {
- public:
-  using c10d::ProcessGroupGloo::ProcessGroupGloo;
-
-  void cut() {
-    for (const auto& context : contexts_) {
-      context->closeConnections();
-    }
-  }
-};
-
-class GlooCommunicator : public Communicator {
- public:
-  GlooCommunicator(
-      const c10::intrusive_ptr<c10d::Store>& store,
-      const Environment& environment,
-      const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>& options,
-      Channel channel,
-      std::shared_ptr<OperationLog> log,
-      std::function<std::string()> verdict)
-      : rank_(environment.rank),
-        size_(environment.world_size),
-        channel_(channel),
-        log_(std::move(log)),
-        verdict_(std::move(verdict)),
-        group_(c10::make_intrusive<CuttableGloo>(
-            store,
-            static_cast<int>(rank_),
-            static_cast<int>(size_),
-            options)) {}
-
-  int64_t rank() const override {
-    return rank_;
-  }
-
-  int64_t size() const override {
-    return size_;
-  }
-
-  void all_reduce(at::Tensor& tensor) override {
-    all_reduce_async(tensor)();
-  }
-
-  Waiter all_reduce_async(at::Tensor& tensor) override {
-    TORCH_CHECK(
-        tensor.is_contiguous(),
-        "accel: all_reduce needs a contiguous tensor, got strides ",
-        tensor.strides(),
-        " for sizes ",
-        tensor.sizes());
-    std::vector<at::Tensor> tensors{tensor};
-    c10::intrusive_ptr<c10d::Work> work;
-    const auto operation = log_->begin(channel_, "all_reduce", tensor);
-    guarded(operation, [&] { work = group_->allreduce(tensors); });
-    return [this, work, operation] {
-      guarded(operation, [&] { work->wait(); });
-    };
-  }
-
-  std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override {
-    auto input = tensor.detach().contiguous();
-    std::vector<at::Tensor> outputs;
-    std::vector<std::vector<at::Tensor>> output_bytes(1);
-    for (int64_t i = 0; i < size_; ++i) {
-      outputs.push_back(at::empty_like(input));
-      output_bytes[0].push_back(bytes(outputs.back()));
-    }
-    if (input.numel() == 0) {
-      barrier(); // keeps the calls of all processes matched
-      return outputs;
-    }
-    std::vector<at::Tensor> input_bytes{bytes(input)};
-    guarded(log_->begin(channel_, "all_gather", tensor), [&] {
-      group_->allgather(output_bytes, input_bytes)->wait();
-    });
-    return outputs;
-  }
-
-  void broadcast(at::Tensor& tensor, int64_t source) override {
-    TORCH_CHECK(
-        source >= 0 && source < size_,
-        "accel: broadcast from process ",
-        source,
-        ", but there are processes 0 to ",
-        size_ - 1,
-        " only.");
-    auto contiguous = tensor.detach().contiguous();
-    if (contiguous.numel() == 0) {
-      barrier();
-      return;
-    }
-    std::vector<at::Tensor> tensors{bytes(contiguous)};
-    c10d::BroadcastOptions options;
-    options.rootRank = source;
-    guarded(log_->begin(channel_, "broadcast", tensor), [&] {
-      group_->broadcast(tensors, options)->wait();
-    });
-    if (!contiguous.is_alias_of(tensor)) {
-      tensor.detach().copy_(contiguous);
-    }
-  }
-
-  void barrier() override {
-    guarded(log_->begin(channel_, "barrier", at::Tensor()), [&] {
-      group_->barrier()->wait();
-    });
-  }
-
-  void cut() {
-    group_->cut();
-  }
-
- private:
-  /// Gloo moves some dtypes only; bytes are bytes.
-  static at::Tensor bytes(const at::Tensor& tensor) {
-    return at::from_blob(
-        tensor.data_ptr(),
-        {static_cast<int64_t>(tensor.nbytes())},
-        at::TensorOptions().dtype(at::kByte));
-  }
-
-  template <typename F>
-  void guarded(const Operation& operation, F&& f) const {
-    try {
-      const OperationLog::Waiting waiting(*log_, operation);
-      f();
-    } catch (const std::exception& error) {
-      const std::string reason = message_of(error);
-      if (const auto verdict = verdict_(); !verdict.empty()) {
-        TORCH_CHECK(
-            false,
-            "accel: ",
-            operation.describe(),
-            " failed on process ",
-            rank_,
-            " of ",
-            size_,
-            ": ",
-            verdict);
-      }
-      // At once: the launcher does not wait for long.
-      note_lost_peer(operation.describe() + ": " + reason);
-      const std::string news = failure_news();
-      const std::string site = channel_ == Channel::kMain
-          ? operation.site.describe()
-          : "forward or backward";
-      TORCH_CHECK(
-          false,
-          "accel: ",
-          operation.describe(),
-          " failed on process ",
-          rank_,
-          " of ",
-          size_,
-          site.empty() ? "" : ", called at " + site,
-          ": ",
-          news.empty()
-              ? "another process has probably ended, or has called something "
-                "else; look at its output"
-              : news,
-          " (",
-          reason,
-          ")");
-    }
-  }
-
-  int64_t rank_;
-  int64_t size_;
-  Channel channel_;
-  std::shared_ptr<OperationLog> log_;
-  std::function<std::string()> verdict_;
-  c10::intrusive_ptr<CuttableGloo> group_;
-};
 
 /// The store, or its error after `deadline`. What listens at the port may be
 /// anything: a client whose greeting is never answered would wait for ever,
@@ -261,12 +82,15 @@ struct MeetingPlace {
   }
 };
 
-class GlooWorld : public World {
+class ProcessWorld : public World {
  public:
-  GlooWorld(const Environment& environment, milliseconds timeout)
-      : environment_(environment), timeout_(timeout) {
-    const auto deadline = steady_clock::now() +
-        std::min<milliseconds>(timeout, kLongestStart);
+  ProcessWorld(
+      const Environment& environment,
+      const Placement& placement,
+      milliseconds timeout)
+      : environment_(environment), placement_(placement), timeout_(timeout) {
+    const auto deadline =
+        steady_clock::now() + std::min<milliseconds>(timeout, kLongestStart);
     const auto before = Connections::open_now();
     connect_store(deadline);
     try {
@@ -278,17 +102,9 @@ class GlooWorld : public World {
     const auto with_store = Connections::open_now();
     const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
     options->devices.push_back(device());
-    constexpr std::array<const char*, 3> kNames{
-        "main", "gradients", "statistics"};
-    for (size_t i = 0; i < kNames.size(); ++i) {
+    for (size_t i = 0; i < communicators_.size(); ++i) {
       try {
-        communicators_[i] = std::make_unique<GlooCommunicator>(
-            c10::make_intrusive<c10d::PrefixStore>(kNames[i], store_),
-            environment_,
-            options,
-            static_cast<Channel>(i),
-            log_,
-            [this] { return watchdog_ ? watchdog_->verdict() : ""; });
+        communicators_[i] = connect_hosts(static_cast<Channel>(i), options);
       } catch (const std::exception& error) {
         MeetingPlace::get().store.reset(); // so that nobody waits there
         const std::string reason = message_of(error);
@@ -310,13 +126,19 @@ class GlooWorld : public World {
       }
     }
     connections_ = with_store.newer();
+    try {
+      connect_devices();
+    } catch (...) {
+      MeetingPlace::get().store.reset(); // so that nobody waits there
+      throw;
+    }
     start_watchdog(timeout);
     if (!environment_.single_host()) {
       before.newer().keep_alive();
     }
   }
 
-  ~GlooWorld() override {
+  ~ProcessWorld() override {
     abandon();
   }
 
@@ -387,6 +209,15 @@ class GlooWorld : public World {
           std::vector<uint8_t>(text.begin(), text.end()));
       wait_for_count("finished", environment_.world_size, deadline);
       watchdog_.reset();
+      // The devices' groups end while all are there, and before what they have
+      // met over.
+      for (auto* device : devices_) {
+        if (device != nullptr) {
+          device->shutdown();
+        }
+      }
+      devices_ = {};
+      hosts_ = {};
       communicators_ = {};
       // The store goes last, and its host after everybody who asks it.
       if (hosts_store()) {
@@ -410,17 +241,119 @@ class GlooWorld : public World {
  private:
   void close() noexcept {
     watchdog_.reset();
-    for (auto& communicator : communicators_) {
+    // The others hear of it from Gloo at once; ending NCCL can take a while.
+    for (auto*& host : hosts_) {
       try {
-        if (communicator) {
-          communicator->cut();
+        if (host != nullptr) {
+          host->cut();
         }
-        communicator.reset();
       } catch (...) {
         // A connection that cannot be cut is gone already.
       }
+      host = nullptr;
     }
+    abort_devices();
+    devices_ = {};
+    communicators_ = {};
     store_.reset();
+  }
+
+  static std::string name_of(Channel channel) {
+    constexpr std::array<const char*, 3> kNames{
+        "main", "gradients", "statistics"};
+    return kNames[static_cast<size_t>(channel)];
+  }
+
+  GuardedOperations operations_of(Channel channel) {
+    return {environment_.rank, environment_.world_size, channel, log_, [this] {
+              return watchdog_ ? watchdog_->verdict() : std::string();
+            }};
+  }
+
+  std::unique_ptr<Communicator> connect_hosts(
+      Channel channel,
+      const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>& options) {
+    auto host = std::make_unique<GlooCommunicator>(
+        c10::make_intrusive<c10d::PrefixStore>(name_of(channel), store_),
+        options,
+        operations_of(channel));
+    hosts_[static_cast<size_t>(channel)] = host.get();
+    if (placement_.staged) {
+      return std::make_unique<StagedCommunicator>(
+          std::move(host), placement_.staged);
+    }
+    return host;
+  }
+
+  /// Puts the device backend's groups in front of Gloo's.
+  void connect_devices() {
+    if (placement_.backend == nullptr) {
+      return;
+    }
+    const auto& backend = *placement_.backend;
+    const auto device = placement_.choice.device;
+    check_devices_differ(gather_texts(backend.identity(device)));
+    for (size_t i = 0; i < communicators_.size(); ++i) {
+      const auto channel = static_cast<Channel>(i);
+      DeviceGroupRequest request;
+      request.store = c10::make_intrusive<c10d::PrefixStore>(
+          "device/" + name_of(channel), store_);
+      request.rank = environment_.rank;
+      request.size = environment_.world_size;
+      request.device = device;
+      request.timeout = timeout_;
+      request.name = "accel_" + name_of(channel);
+      c10::intrusive_ptr<c10d::Backend> group;
+      try {
+        group = backend.make(request);
+      } catch (const std::exception& error) {
+        TORCH_CHECK(
+            false,
+            "accel: process ",
+            environment_.rank,
+            " of ",
+            environment_.world_size,
+            " could not connect its device ",
+            device.str(),
+            " with the others: ",
+            message_of(error),
+            ". Look at the output of the other processes; NCCL_DEBUG=INFO "
+            "says more, and NCCL_SOCKET_IFNAME names the network interface to "
+            "use.");
+      }
+      auto routed = std::make_unique<DeviceCommunicator>(
+          std::move(communicators_[i]),
+          std::move(group),
+          backend,
+          device,
+          operations_of(channel));
+      devices_[i] = routed.get();
+      communicators_[i] = std::move(routed);
+    }
+  }
+
+  /// Every process's text, of at most 120 characters.
+  std::vector<std::string> gather_texts(const std::string& text) {
+    auto padded = at::zeros({120}, at::kByte);
+    std::copy_n(
+        text.data(),
+        std::min<size_t>(text.size(), 120),
+        padded.mutable_data_ptr<uint8_t>());
+    std::vector<std::string> texts;
+    for (const auto& one : communicators_[0]->all_gather(padded)) {
+      const auto* begin =
+          reinterpret_cast<const char*>(one.const_data_ptr<uint8_t>());
+      texts.emplace_back(begin, ::strnlen(begin, 120));
+    }
+    return texts;
+  }
+
+  void abort_devices() noexcept {
+    for (auto* device : devices_) {
+      if (device != nullptr) {
+        device->abort();
+      }
+    }
   }
 
   bool hosts_store() const {
@@ -469,7 +402,10 @@ class GlooWorld : public World {
                 options,
                 steady_clock::now() + std::chrono::seconds(30))),
         log_,
-        [this] { connections_.shut_down(); });
+        [this] {
+          connections_.shut_down();
+          abort_devices();
+        });
   }
 
   c10::intrusive_ptr<c10d::Store> open_store(
@@ -542,6 +478,7 @@ class GlooWorld : public World {
   }
 
   Environment environment_;
+  Placement placement_;
   milliseconds timeout_;
   c10::intrusive_ptr<c10d::Store> store_;
   /// Where `exchange_beside` stands: what it is called for, how often it was,
@@ -554,7 +491,11 @@ class GlooWorld : public World {
   /// Of the keys of this meeting.
   std::string prefix_;
   const std::shared_ptr<OperationLog> log_ = std::make_shared<OperationLog>();
-  std::array<std::unique_ptr<GlooCommunicator>, 3> communicators_;
+  /// By channel.
+  std::array<std::unique_ptr<Communicator>, 3> communicators_;
+  /// What those are made of: each has a host's, with NCCL a device's, too.
+  std::array<GlooCommunicator*, 3> hosts_{};
+  std::array<DeviceCommunicator*, 3> devices_{};
   /// Theirs.
   Connections connections_;
   std::unique_ptr<Watchdog> watchdog_;
@@ -562,10 +503,24 @@ class GlooWorld : public World {
 
 } // namespace
 
-std::unique_ptr<World> make_gloo_world(
+Placement make_placement(const DeviceChoice& choice) {
+  Placement placement;
+  placement.choice = choice;
+  if (choice.transport == Transport::kNccl) {
+    placement.backend = &nccl_backend();
+  } else if (!choice.device.is_cpu()) {
+    placement.staged = [](const at::Tensor& tensor) {
+      return !tensor.is_cpu();
+    };
+  }
+  return placement;
+}
+
+std::unique_ptr<World> make_process_world(
     const Environment& environment,
-    milliseconds timeout) {
-  return std::make_unique<GlooWorld>(environment, timeout);
+    const Placement& placement,
+    std::chrono::milliseconds timeout) {
+  return std::make_unique<ProcessWorld>(environment, placement, timeout);
 }
 
 } // namespace accel::detail

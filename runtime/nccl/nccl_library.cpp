@@ -1,0 +1,82 @@
+// libaccel_nccl: the little that needs the headers of CUDA and NCCL. What is
+// decided is decided in libaccel, over c10d's interface of a backend, where it
+// is tested without a GPU.
+
+#include "core/nccl_library.h"
+
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/cuda/nccl.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <cstdio>
+
+#define ACCEL_NCCL_EXPORT extern "C" __attribute__((visibility("default")))
+
+using accel::detail::DeviceGroupRequest;
+
+ACCEL_NCCL_EXPORT int accel_nccl_version() {
+  return accel::detail::kNcclLibraryVersion;
+}
+
+/// c10d's class contains a struct of NCCL's that grows from one minor version
+/// to the next, so that another one's headers mean another layout.
+ACCEL_NCCL_EXPORT void accel_nccl_check(std::string& problem) {
+  const uint64_t torch = torch::cuda::nccl::version();
+  const auto torch_major = static_cast<unsigned>(torch >> 32);
+  const auto torch_minor = static_cast<unsigned>((torch >> 16) & 0xffff);
+  if (torch_major != NCCL_MAJOR || torch_minor != NCCL_MINOR) {
+    problem =
+        "libaccel_nccl was built with the headers of NCCL " +
+        std::to_string(NCCL_MAJOR) + "." + std::to_string(NCCL_MINOR) +
+        ", but LibTorch with " + std::to_string(torch_major) + "." +
+        std::to_string(torch_minor) +
+        "; build accel again with -DACCEL_NCCL_INCLUDE=DIR, the folder of the "
+        "right nccl.h";
+  }
+}
+
+ACCEL_NCCL_EXPORT void accel_nccl_make(
+    const DeviceGroupRequest& request,
+    c10::intrusive_ptr<c10d::Backend>& group) {
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = request.timeout;
+  options->group_name = request.name;
+  auto made = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+      request.store,
+      static_cast<int>(request.rank),
+      static_cast<int>(request.size),
+      std::move(options));
+  made->setBoundDeviceId(request.device);
+  // Now rather than at the first operation, so that what is wrong is said at
+  // the start.
+  made->eagerConnectSingleDevice(request.device);
+  group = std::move(made);
+}
+
+/// Unique in the world; "GPU-" and the hexadecimal UUID, as nvidia-smi -L says.
+ACCEL_NCCL_EXPORT void accel_nccl_identity(
+    c10::Device device, std::string& identity) {
+  const auto& uuid = at::cuda::getDeviceProperties(device.index())->uuid;
+  identity = "GPU-";
+  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
+    char text[3];
+    std::snprintf(
+        text, sizeof text, "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    identity += i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
+    identity += text;
+  }
+}
+
+// What libaccel calls is what is defined here.
+static_assert(std::is_same_v<
+              accel::detail::NcclLibraryVersion,
+              decltype(&accel_nccl_version)>);
+static_assert(std::is_same_v<
+              accel::detail::NcclLibraryCheck,
+              decltype(&accel_nccl_check)>);
+static_assert(
+    std::is_same_v<accel::detail::NcclMake, decltype(&accel_nccl_make)>);
+static_assert(std::is_same_v<
+              accel::detail::NcclIdentity,
+              decltype(&accel_nccl_identity)>);

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace accel::detail {
+
+/// One group over the GPUs of all processes, to be made.
+struct DeviceGroupRequest {
+  /// Its keys are this group's only.
+  c10::intrusive_ptr<c10d::Store> store;
+  int64_t rank = 0;
+  int64_t size = 1;
+  /// This process's, with an index; the current one when it is called.
+  c10::Device device{c10::kCPU};
+  /// After which an operation that has not ended ends the process.
+  std::chrono::milliseconds timeout{0};
+  /// For the backend's own messages.
+  std::string name;
+};
+
+/// What carries the collectives of tensors that the host cannot reach. On GPUs
+/// it is libaccel_nccl; tests give another one.
+struct DeviceBackend {
+  /// Every process must call it; returns when it is connected.
+  std::function<c10::intrusive_ptr<c10d::Backend>(const DeviceGroupRequest&)>
+      make;
+  /// What names the device in the world; at most 120 characters.
+  std::function<std::string(c10::Device)> identity;
+  /// Returns when the device has done what this thread has given to it.
+  std::function<void(c10::Device)> wait;
+  /// Whether it carries this tensor; all others go over Gloo.
+  std::function<bool(const at::Tensor&)> takes;
+};
+
+/// Makes `device` the calling thread's current one; nothing for the CPU.
+/// LibTorch keeps a current device for each thread; its CUDA library must be
+/// there.
+void use_device(c10::Device device);
+/// Returns when the device has done what this thread has given to it; at once
+/// for the CPU.
+void wait_for_device(c10::Device device);
+
+/// NCCL, from libaccel_nccl, the library that lies beside libaccel where it was
+/// built against a LibTorch with CUDA. `why_not_nccl`: empty where it can be
+/// used, else the reason. `nccl_backend` throws with it.
+const std::string& why_not_nccl();
+const DeviceBackend& nccl_backend();
+
+} // namespace accel::detail

@@ -1,0 +1,185 @@
+#include "core/device_communicator.h"
+
+#include "core/gloo_communicator.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+namespace accel::detail {
+namespace {
+
+/// A contiguous tensor's bytes, over the same storage: no backend has all
+/// dtypes, and the allocator must know who still reads the memory.
+at::Tensor bytes_over(const at::Tensor& tensor) {
+  return tensor.view({-1}).view(at::kByte);
+}
+
+/// In the host's memory, always a tensor of its own.
+at::Tensor copy_to_host(const at::Tensor& tensor) {
+  return tensor.detach().to(
+      at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+} // namespace
+
+DeviceCommunicator::DeviceCommunicator(
+    std::unique_ptr<Communicator> host,
+    c10::intrusive_ptr<c10d::Backend> group,
+    const DeviceBackend& backend,
+    c10::Device device,
+    GuardedOperations operations)
+    : host_(std::move(host)),
+      group_(std::move(group)),
+      backend_(backend),
+      device_(device),
+      operations_(std::move(operations)) {}
+
+void DeviceCommunicator::settle() {
+  if (operations_.channel == Channel::kMain) {
+    backend_.wait(device_);
+  }
+}
+
+void DeviceCommunicator::finish(const c10::intrusive_ptr<c10d::Work>& work) {
+  // Of NCCL this only tells the current stream to wait.
+  work->wait();
+  if (operations_.channel != Channel::kStatistics) {
+    backend_.wait(device_);
+  }
+  // A group that is ended lets go of who waits, without a result.
+  TORCH_CHECK(!aborted_, "the connections between the GPUs were ended");
+}
+
+void DeviceCommunicator::all_reduce(at::Tensor& tensor) {
+  all_reduce_async(tensor)();
+}
+
+Communicator::Waiter DeviceCommunicator::all_reduce_async(at::Tensor& tensor) {
+  if (!backend_.takes(tensor)) {
+    return host_->all_reduce_async(tensor);
+  }
+  TORCH_CHECK(
+      tensor.is_contiguous(),
+      "accel: all_reduce needs a contiguous tensor, got strides ",
+      tensor.strides(),
+      " for sizes ",
+      tensor.sizes());
+  settle();
+  std::vector<at::Tensor> tensors{tensor};
+  c10::intrusive_ptr<c10d::Work> work;
+  const auto operation = operations_.begin("all_reduce", tensor);
+  operations_.run(operation, [&] { work = group_->allreduce(tensors); });
+  return [this, work, operation] {
+    operations_.run(operation, [&] { finish(work); });
+  };
+}
+
+std::vector<at::Tensor> DeviceCommunicator::all_gather(
+    const at::Tensor& tensor) {
+  if (!backend_.takes(tensor) || tensor.numel() == 0) {
+    return host_->all_gather(tensor);
+  }
+  const auto input = tensor.detach().contiguous();
+  std::vector<at::Tensor> outputs;
+  std::vector<std::vector<at::Tensor>> output_bytes(1);
+  for (int64_t i = 0; i < size(); ++i) {
+    outputs.push_back(at::empty_like(input));
+    output_bytes[0].push_back(bytes_over(outputs.back()));
+  }
+  std::vector<at::Tensor> input_bytes{bytes_over(input)};
+  settle();
+  operations_.run(operations_.begin("all_gather", tensor), [&] {
+    finish(group_->allgather(output_bytes, input_bytes));
+  });
+  return outputs;
+}
+
+void DeviceCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
+  check_source(source, size());
+  if (!backend_.takes(tensor) || tensor.numel() == 0) {
+    host_->broadcast(tensor, source);
+    return;
+  }
+  auto contiguous = tensor.detach().contiguous();
+  std::vector<at::Tensor> tensors{bytes_over(contiguous)};
+  c10d::BroadcastOptions options;
+  options.rootRank = source;
+  settle();
+  operations_.run(operations_.begin("broadcast", tensor), [&] {
+    finish(group_->broadcast(tensors, options));
+  });
+  if (!contiguous.is_alias_of(tensor)) {
+    tensor.detach().copy_(contiguous);
+  }
+}
+
+void DeviceCommunicator::barrier() {
+  backend_.wait(device_);
+  host_->barrier();
+}
+
+void DeviceCommunicator::abort() noexcept {
+  aborted_ = true;
+  try {
+    if (group_) {
+      group_->abort();
+    }
+  } catch (...) {
+    // What cannot be ended is gone already.
+  }
+}
+
+void DeviceCommunicator::shutdown() {
+  if (group_) {
+    backend_.wait(device_);
+    group_->shutdown();
+  }
+}
+
+StagedCommunicator::StagedCommunicator(
+    std::unique_ptr<Communicator> host,
+    std::function<bool(const at::Tensor&)> takes)
+    : host_(std::move(host)), takes_(std::move(takes)) {}
+
+void StagedCommunicator::all_reduce(at::Tensor& tensor) {
+  all_reduce_async(tensor)();
+}
+
+Communicator::Waiter StagedCommunicator::all_reduce_async(at::Tensor& tensor) {
+  if (!takes_(tensor)) {
+    return host_->all_reduce_async(tensor);
+  }
+  auto staged = copy_to_host(tensor.contiguous());
+  auto wait = host_->all_reduce_async(staged);
+  return [tensor, staged, wait = std::move(wait)] {
+    wait();
+    tensor.detach().copy_(staged);
+  };
+}
+
+std::vector<at::Tensor> StagedCommunicator::all_gather(
+    const at::Tensor& tensor) {
+  if (!takes_(tensor)) {
+    return host_->all_gather(tensor);
+  }
+  auto gathered = host_->all_gather(copy_to_host(tensor));
+  for (auto& part : gathered) {
+    part = part.to(tensor.device());
+  }
+  return gathered;
+}
+
+void StagedCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
+  if (!takes_(tensor)) {
+    host_->broadcast(tensor, source);
+    return;
+  }
+  auto staged = copy_to_host(tensor);
+  host_->broadcast(staged, source);
+  if (source != rank()) {
+    tensor.detach().copy_(staged);
+  }
+}
+
+} // namespace accel::detail

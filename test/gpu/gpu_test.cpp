@@ -1,0 +1,319 @@
+// What only a GPU can show. Each suite says which machine it needs, and skips
+// on others:
+//   Gpu        one GPU, one process
+//   SharedGpu  one GPU, two processes (Gloo carries the tensors)
+//   Nccl       two GPUs, two processes
+// Training is compared with plain LibTorch on the CPU in float64: the same
+// program, so equal but for the order of additions.
+
+#include "../runtime/expectations.h"
+#include "../runtime/multiprocess.h"
+
+#include <accel/accel.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include <unistd.h>
+
+using accel::AcceleratorOptions;
+using accel::MixedPrecision;
+using accel::test::contains;
+
+namespace {
+
+constexpr int64_t kSteps = 12;
+constexpr int64_t kSamples = 22; // the last batch is short
+
+struct NetImpl : torch::nn::Module {
+  NetImpl()
+      : first(register_module("first", torch::nn::Linear(4, 16))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(16))),
+        last(register_module("last", torch::nn::Linear(16, 1))) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    return last->forward(torch::tanh(norm->forward(first->forward(x))));
+  }
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear last;
+};
+TORCH_MODULE(Net);
+
+torch::Tensor inputs() {
+  return torch::arange(kSamples * 4, torch::kDouble)
+      .mul(0.37)
+      .sin()
+      .reshape({-1, 4});
+}
+
+std::pair<int64_t, int64_t> rows_of(int64_t step) {
+  const int64_t begin = step % 3 * 8;
+  return {begin, std::min(begin + 8, kSamples)};
+}
+
+/// Plain LibTorch, on the CPU.
+std::vector<double> train_alone() {
+  torch::manual_seed(3);
+  Net net;
+  net->to(torch::kDouble);
+  torch::optim::Adam optimizer(
+      net->parameters(),
+      torch::optim::AdamOptions(0.05));
+  const auto x = inputs();
+  const auto y = x.pow(2).sum(1, true);
+  std::vector<double> losses;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const auto [begin, end] = rows_of(step);
+    const auto loss = torch::mse_loss(
+        net->forward(x.slice(0, begin, end)),
+        y.slice(0, begin, end));
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
+
+/// The same on all processes and their GPUs. Returns the losses of all; in
+/// `scales` the gradient scaler's, where there is one.
+std::vector<double> train_together(
+    accel::Accelerator& accelerator,
+    torch::ScalarType dtype,
+    std::vector<double>* scales = nullptr) {
+  torch::manual_seed(3);
+  Net net;
+  net->to(dtype);
+  accel::AcceleratedOptimizer<torch::optim::Adam> optimizer(
+      net->parameters(),
+      torch::optim::AdamOptions(0.05));
+  accelerator.prepare(net, optimizer);
+  EXPECT_EQ(net->last->weight.device(), accelerator.device());
+  const auto host = inputs().to(dtype);
+  std::vector<double> losses;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    auto guard = accelerator.accumulate(net);
+    const auto [begin, end] = rows_of(step);
+    // From memory that is not pinned, while the device works.
+    auto data = accelerator.send_to_device(
+        host.slice(0, begin, end).clone(),
+        /*non_blocking=*/true);
+    auto target = data.pow(2).sum(1, true);
+    std::tie(data, target) = accelerator.shard_batch(data, target);
+    const auto loss = torch::mse_loss(net->forward(data).to(dtype), target);
+    optimizer.zero_grad();
+    accelerator.backward(loss);
+    accelerator.clip_grad_norm_(net->parameters(), 1e6);
+    optimizer.step();
+    losses.push_back(accelerator.reduce_for_metrics(loss).item<double>());
+    if (scales != nullptr) {
+      scales->push_back(accelerator.scaler()->get_scale());
+    }
+  }
+  return losses;
+}
+
+void expect_trains_as_alone() {
+  const auto alone = train_alone();
+  accel::Accelerator accelerator(
+      AcceleratorOptions().match_single_device(true));
+  ASSERT_TRUE(accelerator.device().is_cuda()) << accelerator.device();
+  const auto together = train_together(accelerator, torch::kDouble);
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_NEAR(together[i], alone[i], 1e-9 * std::abs(alone[i]))
+        << "step " << i;
+  }
+}
+
+void try_operations() {
+  accel::Accelerator accelerator;
+  const auto device = accelerator.device();
+  const int64_t rank = accelerator.process_index();
+  const int64_t count = accelerator.num_processes();
+  for (const auto type :
+       {torch::kFloat,
+        torch::kDouble,
+        torch::kHalf,
+        torch::kBFloat16,
+        torch::kLong}) {
+    for (const auto where : {device, torch::Device(torch::kCPU)}) {
+      const auto options = torch::TensorOptions().dtype(type).device(where);
+      const auto mine = torch::full({3, 2}, rank + 1, options);
+      EXPECT_TRUE(torch::equal(
+          accelerator.reduce(mine.t()),
+          torch::full({2, 3}, count * (count + 1) / 2, options)));
+      EXPECT_TRUE(torch::equal(
+          accelerator.gather(mine.slice(0, 0, 1)).select(1, 0),
+          torch::arange(1, count + 1, options)));
+      EXPECT_TRUE(torch::equal(
+          accelerator.broadcast(mine.clone(), count - 1),
+          torch::full({3, 2}, count, options)));
+    }
+  }
+  const auto flags = torch::full({2}, rank == 0, device);
+  EXPECT_EQ(accelerator.gather(flags).sum().item<int64_t>(), 2);
+  EXPECT_EQ(
+      accelerator.gather_object(std::vector<int64_t>{rank}).back(),
+      count - 1);
+  // A tensor on the host of one and on the device of another.
+  bool refused = false;
+  try {
+    accelerator.reduce(
+        torch::ones({1}, rank == 0 ? device : torch::Device(torch::kCPU)));
+  } catch (const c10::Error& error) {
+    refused = contains(error.what(), "same kind of device");
+  }
+  EXPECT_TRUE(refused);
+  accelerator.wait_for_everyone();
+}
+
+} // namespace
+
+// ---- One GPU, one process.
+
+ACCEL_RANK_FUNCTION(gpu_trains_as_alone) {
+  expect_trains_as_alone();
+}
+
+ACCEL_RANK_FUNCTION(gpu_mixed_precision) {
+  for (const auto precision : {MixedPrecision::kBF16, MixedPrecision::kFP16}) {
+    accel::Accelerator accelerator(
+        AcceleratorOptions()
+            .match_single_device(true)
+            .mixed_precision(precision)
+            .grad_scaler(
+                accel::GradScalerOptions().init_scale(65536).growth_interval(
+                    4)));
+    std::vector<double> scales;
+    const auto losses = train_together(
+        accelerator,
+        torch::kFloat,
+        precision == MixedPrecision::kFP16 ? &scales : nullptr);
+    EXPECT_LT(losses.back(), losses.front());
+    const auto alone = train_alone();
+    EXPECT_NEAR(losses.front(), alone.front(), 0.02 * alone.front());
+    if (precision == MixedPrecision::kFP16) {
+      EXPECT_GT(scales.back(), 0);
+      EXPECT_NE(scales.front(), scales.back())
+          << "it never grew nor backed off";
+    }
+  }
+}
+
+ACCEL_RANK_FUNCTION(gpu_checkpoint) {
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("accel-gpu-" + std::to_string(::getpid()));
+  {
+    accel::Accelerator accelerator;
+    Net net;
+    accel::AcceleratedOptimizer<torch::optim::Adam> optimizer(
+        net->parameters(),
+        torch::optim::AdamOptions(0.05));
+    accelerator.prepare(net, optimizer);
+    const auto step = [&] {
+      const auto x = torch::rand({8, 4}, accelerator.device());
+      optimizer.zero_grad();
+      accelerator.backward(net->forward(x).pow(2).mean());
+      optimizer.step();
+      return net->last->weight.detach().clone();
+    };
+    step();
+    accelerator.save_state(folder.string());
+    const auto next = step(); // draws from the GPU's generator
+    accelerator.load_state(folder.string());
+    EXPECT_TRUE(torch::equal(step(), next));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+class Gpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!torch::cuda::is_available()) {
+      GTEST_SKIP() << "needs a GPU";
+    }
+  }
+};
+class SharedGpu : public Gpu {};
+class Nccl : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (torch::cuda::device_count() < 2) {
+      GTEST_SKIP() << "needs two GPUs, found "
+                   << static_cast<int>(torch::cuda::device_count());
+    }
+  }
+};
+
+TEST_F(Gpu, TrainsAsTheCpuDoes) {
+  accel::test::run_and_expect_success("gpu_trains_as_alone", 1);
+}
+TEST_F(Gpu, TrainsInMixedPrecision) {
+  accel::test::run_and_expect_success("gpu_mixed_precision", 1);
+}
+TEST_F(Gpu, GoesOnFromACheckpoint) {
+  accel::test::run_and_expect_success("gpu_checkpoint", 1);
+}
+
+// ---- One GPU, two processes.
+
+ACCEL_RANK_FUNCTION(gpu_operations) {
+  try_operations();
+}
+
+static accel::test::RunOptions sharing() {
+  accel::test::RunOptions options;
+  options.environment["ACCEL_BACKEND"] = "gloo";
+  return options;
+}
+
+TEST_F(SharedGpu, CarriesAllTensors) {
+  accel::test::run_and_expect_success("gpu_operations", 2, sharing());
+}
+TEST_F(SharedGpu, TwoTrainAsOneDoes) {
+  accel::test::run_and_expect_success("gpu_trains_as_alone", 2, sharing());
+}
+TEST_F(SharedGpu, NcclIsRefusedByName) {
+  accel::test::RunOptions options;
+  options.environment["CUDA_VISIBLE_DEVICES"] = "0";
+  for (const auto& result : accel::test::run("gpu_operations", 2, options)) {
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_TRUE(
+        contains(result.output + result.error, "compute on the same GPU"))
+        << result.output << result.error;
+  }
+}
+
+// ---- Two GPUs, two processes.
+
+// Process 1 is killed while process 0 waits for it on its GPU.
+ACCEL_RANK_FUNCTION(gpu_process_dies) {
+  accel::Accelerator accelerator;
+  auto value = torch::ones({1 << 20}, accelerator.device());
+  accelerator.reduce(value);
+  if (accelerator.process_index() == 1) {
+    ::kill(::getpid(), SIGKILL);
+  }
+  accelerator.reduce(value);
+}
+
+TEST_F(Nccl, CarriesAllTensors) {
+  accel::test::run_and_expect_success("gpu_operations", 2);
+}
+TEST_F(Nccl, TwoTrainAsOneDoes) {
+  accel::test::run_and_expect_success("gpu_trains_as_alone", 2);
+}
+TEST_F(Nccl, DoesNotHangWhereAProcessDies) {
+  accel::test::RunOptions options;
+  options.timeout = std::chrono::seconds(90);
+  const auto results = accel::test::run("gpu_process_dies", 2, options);
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  EXPECT_FALSE(results[0].timed_out) << results[0].output << results[0].error;
+  EXPECT_FALSE(results[0].success());
+}
