@@ -465,6 +465,11 @@ TEST_F(Verify, SeedComesFromOutsideWhereThereIsNone) {
   EXPECT_EQ(outcome.status, 0) << outcome.text;
 }
 
+TEST_F(Verify, MemoryOfTheProgramHoldsFloats) {
+  const auto outcome = verify("--double -n 1,2 -- --blob");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+}
+
 TEST_F(Verify, TimesAreNotCompared) {
   const auto outcome = verify("--double -n 2 -- --clock");
   EXPECT_EQ(outcome.status, 0) << outcome.text;

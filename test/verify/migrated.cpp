@@ -402,7 +402,7 @@ int main(int argc, char** argv) {
     const torch::NoGradGuard no_grad;
     net.hidden->weight.add_(0.1);
   }
-  Data data;
+  Data data(flags);
   auto optimizer = make_optimizer(net);
   if (!by_hand()) {
     accelerator.prepare(net, *optimizer);

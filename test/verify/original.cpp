@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   }
   Net net(dropout_of(flags));
   Average average(net.hidden);
-  Data data;
+  Data data(flags);
   torch::optim::SGD optimizer(
       net.parameters(), torch::optim::SGDOptions(kRate).momentum(kMomentum));
   torch::optim::StepLR scheduler(optimizer, 2, 0.5);

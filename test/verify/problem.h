@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 /// What the original and the migrated test program have in common: the model,
 /// the data and the sizes. 69 rows in batches of 16: the fifth batch of each
@@ -62,7 +63,20 @@ struct Average : torch::nn::Module {
 };
 
 struct Data {
-  Data() {
+  /// With --blob: the program has its data in memory of its own, as floats.
+  explicit Data(const std::set<std::string>& flags) {
+    if (flags.count("--blob") != 0) {
+      numbers.reserve(kRows * 4);
+      double sum = 0;
+      for (int64_t i = 0; i < kRows * 4; ++i) {
+        numbers.push_back(static_cast<float>(i * 7 % 19 - 9) / 4);
+        sum += numbers.back();
+      }
+      inputs = torch::from_blob(numbers.data(), {kRows, 4});
+      targets = torch::sin(inputs.sum(1, /*keepdim=*/true));
+      TORCH_CHECK(inputs.sum().item<double>() == sum, "the blob is misread");
+      return;
+    }
     // Whole numbers that become float32 by name, as in LibTorch's MNIST.
     inputs = torch::randint(-9, 10, {kRows, 4}, torch::kInt)
                  .to(torch::kFloat32)
@@ -70,6 +84,7 @@ struct Data {
     targets = torch::sin(inputs.sum(1, /*keepdim=*/true));
   }
   torch::Tensor inputs, targets;
+  std::vector<float> numbers;
 };
 
 inline void save(const torch::nn::Module& module, const std::string& path) {

@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <utility>
 
 namespace accel::verify {
 namespace {
@@ -82,6 +83,20 @@ at::Tensor to_options(
       format);
 }
 
+/// The options of an at::TensorMaker, which has no function that tells them: an
+/// explicit instantiation may name private members.
+template <auto Member>
+struct Reveal {
+  friend at::TensorOptions& options_of(at::TensorMaker& maker) {
+    return maker.*Member;
+  }
+};
+at::TensorOptions& options_of(at::TensorMaker& maker);
+template struct Reveal<&at::TensorMaker::opts_>;
+
+/// Set between begin_blob and end_blob where the blob had no dtype.
+thread_local bool widen_blob = false;
+
 /// LibTorch warns where a kernel takes the place of another. Here it is meant.
 struct Silent : c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
@@ -101,6 +116,21 @@ void use_double_precision() {
     library->impl("to.dtype", TORCH_FN(to_dtype));
     library->impl("to.device", TORCH_FN(to_device));
     library->impl("to.dtype_layout", TORCH_FN(to_options));
+  }
+}
+
+void begin_blob(void* maker) {
+  auto& options = options_of(*static_cast<at::TensorMaker*>(maker));
+  widen_blob = !options.has_dtype();
+  if (widen_blob) {
+    options = options.dtype(at::kFloat);
+  }
+}
+
+void end_blob(void* tensor) {
+  if (std::exchange(widen_blob, false)) {
+    auto& blob = *static_cast<at::Tensor*>(tensor);
+    blob = blob.to(at::kDouble);
   }
 }
 

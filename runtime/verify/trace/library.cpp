@@ -134,8 +134,8 @@ Recorder::Options read_options() {
   return options;
 }
 
-const AccelTraceCallbacks callbacks = {
-    registered, begin_backward, end_backward};
+AccelTraceCallbacks callbacks = {
+    registered, begin_backward, end_backward, nullptr, nullptr};
 
 } // namespace
 } // namespace accel::verify
@@ -165,6 +165,8 @@ const AccelTraceCallbacks* accel_trace_start() {
   // What the program says itself comes later and counts.
   if (options.to_double) {
     use_double_precision();
+    callbacks.begin_blob = &begin_blob;
+    callbacks.end_blob = &end_blob;
   }
   if (options.seeded) {
     at::manual_seed(options.seed);

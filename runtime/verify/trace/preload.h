@@ -18,6 +18,11 @@ struct AccelTraceCallbacks {
   /// `gradients` are const std::vector<at::Tensor>*.
   void (*begin_backward)(const void* roots, const void* gradients);
   void (*end_backward)(bool failed);
+  /// Around a from_blob of the program (not of LibTorch itself): `maker` is an
+  /// at::TensorMaker*, `tensor` the at::Tensor* that it has made. Null where
+  /// the program computes in its own dtypes.
+  void (*begin_blob)(void* maker);
+  void (*end_blob)(void* tensor);
 };
 
 /// Exported by the second library: returns the callbacks, or null when it does
