@@ -182,8 +182,17 @@ Value Interpreter::evalMember(const MemberExpr *E) {
 
 Value Interpreter::evalList(llvm::ArrayRef<const Expr *> Parts) {
   Value Result;
-  for (const Expr *E : Parts) {
-    Value V = eval(E);
+  std::vector<Value> Values;
+  for (const Expr *E : Parts)
+    Values.push_back(eval(E));
+  // Behind a loop, beside what the program has as a whole.
+  const bool Mixed =
+      BatchDepth == 0 && llvm::any_of(Values, [](const Value &V) {
+        return V.replicated() && V.MayHoldBatch;
+      });
+  for (unsigned I = 0; I < Values.size(); ++I) {
+    Value V = Mixed && Values[I].LastBatch ? readOut(Values[I], Parts[I])
+                                           : std::move(Values[I]);
     addOrigins(Result, V);
     if (V.replicated())
       Result.MayHoldBatch |= V.MayHoldBatch;

@@ -102,6 +102,7 @@ private:
 
   // FileFacts.cpp
   void save(const clang::CallExpr *E);
+  std::string openMode(const clang::Expr *Mode) const;
   void fileCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
   void openStream(const clang::Expr *E, const clang::CXXRecordDecl *D,
                   llvm::ArrayRef<const clang::Expr *> Args);

@@ -21,7 +21,57 @@ public:
   }
   std::vector<const CallExpr *> Loads;
 };
+
+/// What a function is given for one of its parameters, in all of the program.
+class ArgumentFinder : public RecursiveASTVisitor<ArgumentFinder> {
+public:
+  ArgumentFinder(const FunctionDecl *F, unsigned Index)
+      : F(F->getCanonicalDecl()), Index(Index) {}
+  bool shouldVisitLambdaBody() const { return true; }
+  bool VisitCallExpr(CallExpr *E) {
+    if (const FunctionDecl *Callee = E->getDirectCallee();
+        Callee && Callee->getCanonicalDecl() == F && Index < E->getNumArgs()) {
+      Given.push_back(E->getArg(Index));
+      ++Calls;
+    }
+    return true;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr *E) {
+    if (const auto *Named = dyn_cast<FunctionDecl>(E->getDecl()))
+      Names += Named->getCanonicalDecl() == F;
+    return true;
+  }
+  /// Whether it is named for nothing but calls.
+  bool isOnlyCalled() const { return Names == Calls; }
+
+  std::vector<const Expr *> Given;
+
+private:
+  const FunctionDecl *F;
+  unsigned Index, Names = 0, Calls = 0;
+};
 } // namespace
+
+/// How a file is opened: the literal, or where a function is given the mode
+/// ("rb" for all files that it reads), the one that all its callers give.
+std::string FactFinder::openMode(const Expr *Mode) const {
+  if (const auto *Literal = dyn_cast<StringLiteral>(bare(Mode)))
+    return Literal->getString().str();
+  const auto *Parameter = dyn_cast_or_null<ParmVarDecl>(variableOf(Mode));
+  if (!Parameter || Parameter->getDeclContext() != Function)
+    return "";
+  ArgumentFinder Finder(Function, Parameter->getFunctionScopeIndex());
+  for (const FunctionDecl *F : Index.Functions)
+    Finder.TraverseStmt(F->getBody());
+  std::string Result;
+  for (const Expr *Given : Finder.Given) {
+    const auto *Literal = dyn_cast<StringLiteral>(bare(Given));
+    if (!Literal || (!Result.empty() && Result != Literal->getString()))
+      return "";
+    Result = Literal->getString().str();
+  }
+  return Finder.isOnlyCalled() ? Result : "";
+}
 
 static bool isPath(QualType T) {
   T = T.getNonReferenceType();
@@ -182,11 +232,10 @@ void FactFinder::fileCall(const CallExpr *E, const FunctionDecl *F) {
            "needs of the batch before, on all processes.");
   };
   if (C && (Name == "fopen" || Name == "freopen") && E->getNumArgs() >= 2) {
-    const auto *Mode = dyn_cast<StringLiteral>(bare(E->getArg(1)));
-    if (!Mode || Mode->getString().contains('+'))
+    const std::string Mode = openMode(E->getArg(1));
+    if (Mode.empty() || Mode.find('+') != std::string::npos)
       return Writes("the program opens a file to write it");
-    const bool Write = Mode->getString().find_first_of("wa") !=
-                       llvm::StringRef::npos;
+    const bool Write = Mode.find_first_of("wa") != std::string::npos;
     file(E, E->getArg(0), Write);
     return;
   }

@@ -115,6 +115,14 @@ Value Interpreter::evalOp(OpCall &Call) {
   // What was gathered is a copy; the original would not change.
   if (Call.InPlace && Call.Operands[0].V.Copy)
     refuse(Call.Operands[0].V.Gathered);
+  // Behind a loop, the last batch beside what the program has as a whole.
+  if (BatchDepth == 0 && !Call.InPlace &&
+      llvm::any_of(Call.Operands, [](const Operand &O) {
+        return O.Tensors && O.V.replicated() && O.V.MayHoldBatch;
+      }))
+    for (Operand &O : Call.Operands)
+      if (O.V.LastBatch)
+        O.V = readOut(O.V, O.E);
   std::vector<Value> Values;
   bool Replicated = true, LocalTensor = false;
   for (const Operand &O : Call.Operands) {

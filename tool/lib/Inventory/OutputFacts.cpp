@@ -14,9 +14,15 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// A library's function that shows, plots or writes something.
-static bool isOutput(const FunctionDecl *F, const ProgramIndex &Index) {
-  if (!F->getIdentifier() || Index.isOwn(F) || isTorch(F))
+/// A library's function that shows, plots or writes something. One whose body
+/// is seen and may be changed is changed there.
+static bool isOutput(const FunctionDecl *F, const ProgramIndex &Index,
+                     SourceText &Text) {
+  if (!F->getIdentifier() || isTorch(F))
+    return false;
+  const FunctionDecl *Body = nullptr;
+  if (Index.isOwn(F) &&
+      (!F->hasBody(Body) || Text.mayEdit(Body->getLocation())))
     return false;
   const llvm::StringRef Name = F->getName();
   const std::string Qualified = qualifiedName(F);
@@ -40,9 +46,10 @@ static bool isOutput(const FunctionDecl *F, const ProgramIndex &Index) {
                                         "rmdir", "getchar"};
     if (C.count(Name) && !isa<CXXMethodDecl>(F))
       return !isInStd(F) || F->isExternC() || F->getNumParams() < 3;
-    return false;
+    if (isInStd(F))
+      return false;
   }
-  // save_image("x.png", …), npy_save(…): told by its name and a path.
+  // save_image("x.png", …), stbi_write_png(…): told by its name and a path.
   if (isa<CXXMethodDecl>(F))
     return false;
   const std::string Lower = Name.lower();
@@ -145,6 +152,9 @@ static bool leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
 const Stmt *FactFinder::statementOf(const CallExpr *E) const {
   const Stmt *Statement = nullptr;
   const CompoundStmt *Block = block(&Statement);
+  // case A: show(x);
+  while (Statement && isa<SwitchCase>(Statement))
+    Statement = cast<SwitchCase>(Statement)->getSubStmt();
   const auto *S = dyn_cast_or_null<Expr>(Statement);
   if (!Block || !S)
     return nullptr;
@@ -185,7 +195,7 @@ bool FactFinder::guard(const CallExpr *E, const std::string &What) {
 }
 
 void FactFinder::outputCall(const CallExpr *E, const FunctionDecl *F) {
-  if (!isOutput(F, Index))
+  if (!isOutput(F, Index, Text))
     return;
   const std::string Name = F->getNameAsString();
   // if (cv::waitKey(1) == 27) break;

@@ -321,6 +321,30 @@ private:
 };
 } // namespace
 
+/// Headers that are libraries of C, copied into the project with their bodies
+/// (image readers, parsers): functions with C linkage and the static ones that
+/// they use, no class and no template, and no word of LibTorch. They are as
+/// foreign as if they were installed.
+static std::set<FileID> librariesOfC(llvm::ArrayRef<const FunctionDecl *> All,
+                                     const SourceManager &SM) {
+  std::set<FileID> WithC, WithMore;
+  for (const FunctionDecl *F : All) {
+    const FileID File = SM.getFileID(SM.getFileLoc(F->getLocation()));
+    if (F->isExternC())
+      WithC.insert(File);
+    else if (F->getFormalLinkage() != Linkage::Internal ||
+             isa<CXXMethodDecl>(F) || F->isTemplateInstantiation() ||
+             F->isInAnonymousNamespace())
+      WithMore.insert(File);
+  }
+  std::set<FileID> Result;
+  for (const FileID File : WithC)
+    if (!WithMore.count(File) && File != SM.getMainFileID() &&
+        !SM.getBufferData(File).contains("torch"))
+      Result.insert(File);
+  return Result;
+}
+
 ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   Collector C(*this);
   for (Decl *D : Context.getTraversalScope()) {
@@ -339,6 +363,10 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   });
   Functions.erase(std::unique(Functions.begin(), Functions.end()),
                   Functions.end());
+  const std::set<FileID> Foreign = librariesOfC(Functions, SM);
+  llvm::erase_if(Functions, [&](const FunctionDecl *F) {
+    return Foreign.count(SM.getFileID(SM.getFileLoc(F->getLocation()))) != 0;
+  });
   std::vector<OwnCall> Calls;
   std::set<const FunctionDecl *> Instantiated;
   for (const FunctionDecl *F : Functions)
