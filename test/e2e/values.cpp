@@ -334,6 +334,35 @@ void functor() {
   }
 }
 
+/// Padded sentences: each batch, and each process's part of one, has another
+/// number of words that count.
+void padded() {
+  const int64_t sentences = 26, words = 5, kinds = 4, padding = 3;
+  torch::nn::Sequential net(torch::nn::Embedding(7, 3), torch::nn::Linear(3, kinds));
+  net->to(torch::kDouble);
+  torch::optim::SGD optimizer(net->parameters(), 0.5);
+  auto text = torch::randint(7, {sentences, words}, torch::kLong);
+  auto targets = text.remainder(padding);
+  for (int64_t i = 0; i < sentences; ++i)
+    targets[i].slice(0, 1 + i * 7 % words).fill_(padding);
+  const auto weights = torch::tensor({0.5, 1.0, 2.5, 9.0}, torch::kDouble);
+  torch::nn::CrossEntropyLoss weighted(
+      torch::nn::CrossEntropyLossOptions().weight(weights).ignore_index(padding).label_smoothing(0.1));
+  for (int64_t from = 0; from < sentences; from += 6) {
+    auto x = text.slice(0, from, from + 6);
+    auto y = targets.slice(0, from, from + 6);
+    auto scores = net->forward(x);
+    auto loss = torch::nn::functional::cross_entropy(
+        scores.view({-1, kinds}), y.reshape({-1}),
+        torch::nn::functional::CrossEntropyFuncOptions().ignore_index(padding));
+    auto second = weighted(scores.transpose(1, 2), y);
+    optimizer.zero_grad();
+    (loss + second).backward();
+    optimizer.step();
+    std::cout << loss.item<double>() << ' ' << second.item<double>() << '\n';
+  }
+}
+
 } // namespace
 
 int main() {
@@ -346,4 +375,5 @@ int main() {
   tables();
   stream();
   functor();
+  padded();
 }

@@ -275,7 +275,9 @@ class ACCEL_API Accelerator {
   /// For losses that are a mean over something other than samples, such as the
   /// tokens that count: `weight` is how many of them this process has. The
   /// gradient is that of the mean over all processes' units. Collective, with
-  /// one message more.
+  /// one message more. Not for `nll_loss` and `cross_entropy` with class weights
+  /// or an `ignore_index`, whose means count over all processes by themselves in
+  /// `match_single_device`: throws where the step has computed one.
   void backward(
       const torch::Tensor& loss,
       double weight,

@@ -11,6 +11,7 @@
 #include "core/optimizers.h"
 #include "core/runtime.h"
 #include "core/stop_signals.h"
+#include "dispatch/class_losses.h"
 
 #include <torch/nn/module.h>
 
@@ -305,6 +306,7 @@ void Accelerator::backward(
     const torch::Tensor& loss,
     Reduction reduction,
     BackwardOptions options) {
+  detail::take_counted_denominators();
   const auto share = runtime_->share_for("backward");
   double weight = 1;
   if (share && use_distributed()) {
@@ -337,6 +339,15 @@ void Accelerator::backward(
     runtime_->backward(loss, 1, /*ghost=*/false, options);
     return;
   }
+  TORCH_CHECK(
+      !detail::take_counted_denominators(),
+      "accel: backward was given the weight ",
+      weight,
+      " in a step that computed a mean nll_loss or cross_entropy with class "
+      "weights or an ignore_index. With match_single_device such a loss is "
+      "divided by what counts on all processes already; weighted once more it "
+      "would be wrong. Call backward(loss), or compute the loss with "
+      "reduction(torch::kSum) and divide it yourself.");
   const auto share = runtime_->share_for("backward");
   const bool ghost = share ? share->ghost() : GradientState::get().ghost();
   const double own = ghost ? 0 : weight;

@@ -1,5 +1,7 @@
 #include "core/runtime.h"
 
+#include "dispatch/class_losses.h"
+
 #include <accel/autocast.h>
 #include <accel/detail/trace.h>
 #include <accel/gradient_state.h>
@@ -11,6 +13,7 @@ namespace accel::detail {
 void Runtime::begin_micro_step() {
   auto& state = GradientState::get();
   state.clear_share();
+  take_counted_denominators(); // of losses before this step
   if (state.sync_gradients) {
     window_ = 0;
   }

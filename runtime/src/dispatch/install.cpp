@@ -27,9 +27,15 @@ bool install() {
   add_dropout(autograd);
   auto& cpu = open(c10::DispatchKey::CPU);
   add_random_numbers(cpu);
+  for (auto* library : {&autograd, &cpu}) {
+    add_class_losses(*library);
+  }
   add_row_checks(autograd, cpu);
   if (at::hasCUDA()) {
-    add_batch_norm(open(c10::DispatchKey::AutogradCUDA));
+    auto& autograd_cuda = open(c10::DispatchKey::AutogradCUDA);
+    add_batch_norm(autograd_cuda);
+    add_class_losses(autograd_cuda);
+    add_class_losses(open(c10::DispatchKey::CUDA));
   }
   return true;
 }

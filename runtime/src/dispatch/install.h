@@ -2,10 +2,11 @@
 
 namespace accel::detail {
 
-/// Puts the runtime's kernels before LibTorch's for batch norm and for what
-/// draws random numbers, so that N processes that each hold a part of a batch
-/// (`GradientState::share`) compute what one device computes with the complete
-/// batch (batch_norm.cpp, random.cpp).
+/// Puts the runtime's kernels before LibTorch's for batch norm, for what draws
+/// random numbers and for losses over classes, so that N processes that each
+/// hold a part of a batch (`GradientState::share`) compute what one device
+/// computes with the complete batch (batch_norm.cpp, random.cpp,
+/// class_losses.cpp).
 ///
 /// At run time and only where needed (`match_single_device`, more than one
 /// process), because a program that never installs them runs LibTorch's own

@@ -4,11 +4,12 @@
 
 namespace accel::detail {
 
-/// The parts of `install_dispatch_kernels`: each adds its kernels for one
-/// dispatch key to `library`.
+/// The parts of `install_dispatch_kernels`: each adds its kernels for the
+/// dispatch keys that its parameters name, those of class losses for any.
 void add_batch_norm(torch::Library& autograd);
 void add_dropout(torch::Library& autograd);
 void add_random_numbers(torch::Library& cpu);
+void add_class_losses(torch::Library& library);
 void add_row_checks(torch::Library& autograd, torch::Library& cpu);
 
 } // namespace accel::detail

@@ -317,8 +317,7 @@ private:
   std::optional<Value> evalLoss(const OpCall &Call);
   std::optional<Value> evalLossModule(const clang::CXXRecordDecl *Impl,
                                       const OpCall &Call);
-  Value lossOf(const OpCall &Call, std::optional<int> Reduction,
-               const Reason *Denominator);
+  Value lossOf(const OpCall &Call, std::optional<int> Reduction);
 
   // Modules.cpp
   bool mayReplicate(const clang::CallExpr *E,

@@ -13,20 +13,14 @@ namespace {
 struct LossRow {
   llvm::StringLiteral Function;
   llvm::StringLiteral Module;
-  bool WeightDivides;
 };
 constexpr LossRow Losses[] = {
-#define ACCEL_LOSS(Function, Module, WeightDivides)                            \
-  {Function, Module, WeightDivides},
+#define ACCEL_LOSS(Function, Module) {Function, Module},
 #include "Losses.def"
 };
 /// at::Reduction::Reduction.
 enum { ReduceNone = 0, ReduceMean = 1, ReduceSum = 2 };
 } // namespace
-
-static constexpr char DenominatorRemedy[] =
-    "Count this process's denominator in the loop and call "
-    "accelerator.backward(loss, weight) by hand.";
 
 /// An optional tensor that is left out: `{}`, nullopt, Tensor().
 static bool isLeftOut(const Expr *E) {
@@ -51,33 +45,34 @@ static std::optional<int> reductionNamed(llvm::StringRef Name) {
   return std::nullopt;
 }
 
-/// Whether an option (or an argument) makes the mean's denominator something
-/// else than the number of samples.
-static bool changesDenominator(llvm::StringRef Name, const Expr *Given,
-                               const ASTContext &Context) {
-  if (Name == "weight")
-    return !isLeftOut(Given);
-  if (Name == "ignore_index")
-    return constantOf(Given, Context) != -100;
-  return false;
+/// Losses over classes: a class for each position against scores for each
+/// class. Their weights are one for each class.
+static bool isOfClasses(llvm::StringRef Name) {
+  static const std::set<llvm::StringRef> Names = {
+      "nll_loss",      "nll_loss2d",         "nll_loss_nd",
+      "cross_entropy", "cross_entropy_loss", "multi_margin_loss"};
+  return Names.count(Name) != 0;
 }
 
-Value Interpreter::lossOf(const OpCall &Call, std::optional<int> Reduction,
-                          const Reason *Denominator) {
+Value Interpreter::lossOf(const OpCall &Call, std::optional<int> Reduction) {
   // Operands as in any operation on all elements: both must be rows.
   OpCall Tensors;
   Tensors.Call = Call.Call;
   Tensors.Name = Call.Name;
-  for (const Operand &O : Call.Operands)
-    if (O.Tensors && !isLeftOut(O.E) && O.Name != "pos_weight" &&
-        !(O.Name == "weight" && Denominator))
+  const bool OfClasses = isOfClasses(Call.Name);
+  for (const Operand &O : Call.Operands) {
+    if (!O.Tensors || isLeftOut(O.E))
+      continue;
+    if (O.Name != "pos_weight" && !(O.Name == "weight" && OfClasses))
       Tensors.Operands.push_back(O);
-  // A class for each position against scores for each class: the ranks differ
-  // by one as they should.
-  static const std::set<std::string> OfClasses = {
-      "nll_loss",      "nll_loss2d",        "nll_loss_nd", "cross_entropy",
-      "cross_entropy_loss", "multi_margin_loss"};
-  if (OfClasses.count(Call.Name))
+    else if (!O.V.replicated())
+      return unknown("ACL0121", Call.Call,
+                     "'" + Call.Name +
+                         "' is given weights that are made from this process's "
+                         "part of the batch");
+  }
+  // The ranks differ by one as they should.
+  if (OfClasses)
     for (Operand &O : Tensors.Operands) {
       if (O.V.rows() && O.V.Dim != 0)
         return unknown("ACL0121", Call.Call,
@@ -104,8 +99,6 @@ Value Interpreter::lossOf(const OpCall &Call, std::optional<int> Reduction,
     Result.P = Placement::SumOfRows;
     return Result;
   default:
-    if (Denominator)
-      return Value::unknownFor(Denominator);
     Result.P = Placement::MeanOfRows;
     return Result;
   }
@@ -118,15 +111,6 @@ std::optional<Value> Interpreter::evalLoss(const OpCall &Call) {
   if (Row == std::end(Losses))
     return std::nullopt;
   std::optional<int> Reduction = ReduceMean;
-  const Reason *Denominator = nullptr;
-  auto Divides = [&](llvm::StringRef Name, const Expr *Given) {
-    if (Row->WeightDivides && changesDenominator(Name, Given, Context))
-      Denominator =
-          reason("ACL0124", Given->getExprLoc(),
-                 "with '" + Name.str() + "' the mean of " + Call.Name +
-                     " is not divided by the number of samples",
-                 DenominatorRemedy);
-  };
   for (const Operand &O : Call.Operands) {
     if (O.Name == "reduction") {
       const std::optional<int64_t> Number = constantOf(O.E, Context);
@@ -142,13 +126,9 @@ std::optional<Value> Interpreter::evalLoss(const OpCall &Call) {
       }
       if (const Expr *Given = Options->find("reduction"))
         Reduction = reductionNamed(enumeratorOf(Given));
-      for (const auto &[Name, Given] : Options->Given)
-        Divides(Name, Given);
-    } else {
-      Divides(O.Name, O.E);
     }
   }
-  return lossOf(Call, Reduction, Denominator);
+  return lossOf(Call, Reduction);
 }
 
 /// A call of a loss module, through its holder or its forward.
@@ -178,7 +158,6 @@ std::optional<Value> Interpreter::evalLossModule(const CXXRecordDecl *Impl,
   }
   // Which object it is is not followed: all of this class must agree.
   std::optional<int> Reduction;
-  const Reason *Denominator = nullptr;
   auto Made = Index.Modules.find(Row->Module.str());
   bool First = true;
   if (Made != Index.Modules.end())
@@ -189,18 +168,11 @@ std::optional<Value> Interpreter::evalLossModule(const CXXRecordDecl *Impl,
         This = ReduceMean;
         if (const Expr *Given = Options->find("reduction"))
           This = reductionNamed(enumeratorOf(Given));
-        for (const auto &[Name, Given] : Options->Given)
-          if (Row->WeightDivides && changesDenominator(Name, Given, Context))
-            Denominator =
-                reason("ACL0124", Given->getExprLoc(),
-                       "with '" + Name + "' the mean of " + Named.Name +
-                           " is not divided by the number of samples",
-                       DenominatorRemedy);
       }
       Reduction = First || Reduction == This ? This : std::nullopt;
       First = false;
       if (!Reduction)
         break;
     }
-  return lossOf(Named, Reduction, Denominator);
+  return lossOf(Named, Reduction);
 }
