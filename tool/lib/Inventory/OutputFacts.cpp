@@ -9,6 +9,8 @@
 #include "Quiet.h"
 #include "TorchTypes.h"
 
+#include "clang/Lex/Lexer.h"
+
 #include "llvm/ADT/StringSet.h"
 
 using namespace accel::migrate;
@@ -190,7 +192,25 @@ bool FactFinder::guard(const CallExpr *E, const std::string &What) {
   const std::optional<TextRange> R = editable(Statement->getSourceRange());
   if (!R)
     return false;
-  Program.Guards.push_back({here(), *R});
+  GuardFact Fact{here(), *R, std::nullopt, std::nullopt};
+  const bool Deducible = llvm::none_of(E->arguments(), [](const Expr *Arg) {
+    return isa<InitListExpr, CXXStdInitializerListExpr>(
+        plain(Arg));
+  });
+  if (E->getNumArgs() > 0 && Deducible && Statement->getBeginLoc() == E->getBeginLoc()) {
+    const SourceRange Callee = E->getCallee()->getSourceRange();
+    const SourceLocation Behind =
+        Lexer::getLocForEndOfToken(Callee.getEnd(), 0, Text.SM, Context.getLangOpts());
+    Token Next;
+    if (Behind.isValid() &&
+        !Lexer::getRawToken(Behind, Next, Text.SM, Context.getLangOpts(),
+                            /*IgnoreWhiteSpace=*/true) &&
+        Next.is(tok::l_paren)) {
+      Fact.Callee = Text.range(Callee);
+      Fact.Open = Text.range({Next.getLocation(), Next.getLocation()});
+    }
+  }
+  Program.Guards.push_back(std::move(Fact));
   return true;
 }
 

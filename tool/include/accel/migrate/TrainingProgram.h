@@ -205,6 +205,9 @@ struct BroadcastFact {
 struct GuardFact {
   FunctionId In = 0;
   TextRange Range;
+  /// The callee and the parenthesis behind it, where arguments may be
+  /// calculated first: on all processes.
+  std::optional<TextRange> Callee, Open;
 };
 
 /// All facts of a translation unit. The vectors are in the order of the text.
