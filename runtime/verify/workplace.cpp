@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 constexpr std::uintmax_t kCopyLimit = std::uintmax_t{16} << 20;
 constexpr size_t kMostFiles = 20000;
 constexpr std::uintmax_t kMostBytes = std::uintmax_t{2} << 30;
-constexpr int kLevelsAbove = 4;
+constexpr int kLevelsAbove = 6;
 constexpr std::ptrdiff_t kMostNeighbours = 500;
 
 } // namespace

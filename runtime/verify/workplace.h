@@ -15,7 +15,7 @@ namespace accel::verify {
 /// writes into one of these is noticed. Folders whose name begins with a dot
 /// are left out.
 ///
-/// Programs also read ../data: up to four folders above it are there as well,
+/// Programs also read ../data: up to six folders above it are there as well,
 /// with links to all that is in them. What a run makes in one of these is its
 /// own; what it writes into something that is there already, is not.
 class Workplace {

@@ -95,6 +95,10 @@ private:
 
 void FactFinder::run(const FunctionDecl *F) {
   Function = F;
+  if (Index.OfMainProcess.count(F->getCanonicalDecl())) {
+    llvm::append_range(Files, updatedFiles(F, Context));
+    return;
+  }
   Walk W(*this);
   if (const auto *C = dyn_cast<CXXConstructorDecl>(F))
     for (const CXXCtorInitializer *Init : C->inits()) {

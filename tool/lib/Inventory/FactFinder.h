@@ -163,6 +163,25 @@ private:
   std::set<const clang::Stmt *> Consumed;
 };
 
+/// Whether an expression, or a function's body (`InFunction`), may be evaluated
+/// on one process alone: it changes nothing that the program sees, but files,
+/// and draws nothing.
+bool leavesNoTrace(const clang::Stmt *S, const ProgramIndex &Index,
+                   std::set<const clang::FunctionDecl *> &Seen,
+                   bool InFunction);
+
+/// Whether a stream's mode reads, or writes; both where it is not known.
+void modeOf(const clang::Expr *Mode, const clang::ASTContext &Context,
+            bool &Reads, bool &Writes);
+
+/// Files that a function opens to read and to write them.
+std::vector<FileUse> updatedFiles(const clang::FunctionDecl *F,
+                                  const clang::ASTContext &Context);
+/// The functions of the person's own that do so and nothing else that the
+/// program sees: canonical declarations.
+std::set<const clang::FunctionDecl *>
+outputFunctions(const ProgramIndex &Index);
+
 /// How code of `In` names what `Place` holds where a reference, a holder or a
 /// shared_ptr is taken.
 std::string objectOf(const clang::ValueDecl *Place,

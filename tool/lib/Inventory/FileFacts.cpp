@@ -135,9 +135,8 @@ void FactFinder::save(const CallExpr *E) {
   Program.Saves.push_back(std::move(Fact));
 }
 
-/// Whether a stream's mode reads, or writes; both where it is not known.
-static void modeOf(const Expr *Mode, const ASTContext &Context, bool &Reads,
-                   bool &Writes) {
+void accel::migrate::modeOf(const Expr *Mode, const ASTContext &Context,
+                            bool &Reads, bool &Writes) {
   Reads = Writes = true;
   if (!Mode)
     return;

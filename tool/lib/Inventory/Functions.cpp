@@ -152,6 +152,20 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
                            llvm::ArrayRef<const Expr *> Args,
                            llvm::ArrayRef<Value> Values, const Value *Self) {
   const FunctionDecl *Body = nullptr;
+  if (Index.OfMainProcess.count(F->getCanonicalDecl())) {
+    for (const Value &V : Values) {
+      if (V.is(Placement::LocalSize))
+        number(V);
+      else if (V.is(Placement::PerProcess))
+        refuse("ACL0127", E->getExprLoc(),
+               "'" + F->getNameAsString() +
+                   "' writes a value that differs between processes",
+               "Use a value that is the same on all processes.");
+      else
+        understood(V, E);
+    }
+    return Value();
+  }
   if (!F->hasBody(Body) || Stack.size() > MaxDepth ||
       llvm::is_contained(Stack, Body))
     return evalForeign(F, E, Args, Values);

@@ -22,6 +22,8 @@ static bool isOutput(const FunctionDecl *F, const ProgramIndex &Index,
                      SourceText &Text) {
   if (!F->getIdentifier() || isTorch(F))
     return false;
+  if (Index.OfMainProcess.count(F->getCanonicalDecl()))
+    return true;
   const FunctionDecl *Body = nullptr;
   if (Index.isOwn(F) &&
       (!F->hasBody(Body) || Text.mayEdit(Body->getLocation())))
@@ -69,11 +71,9 @@ static bool isOutput(const FunctionDecl *F, const ProgramIndex &Index,
   return false;
 }
 
-/// Whether an expression may be evaluated on one process alone: it changes
-/// nothing that the program sees, and draws nothing.
-static bool leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
-                          std::set<const FunctionDecl *> &Seen,
-                          bool InFunction) {
+bool accel::migrate::leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
+                                   std::set<const FunctionDecl *> &Seen,
+                                   bool InFunction) {
   if (!S)
     return true;
   auto Enters = [&](const FunctionDecl *F) {

@@ -77,6 +77,9 @@ struct ProgramIndex {
   /// the text.
   std::vector<const clang::FunctionDecl *> Functions;
   const clang::FunctionDecl *Main = nullptr;
+  /// Functions of the person's own that only the main process is to call
+  /// (OutputFunctions.cpp); canonical declarations.
+  std::set<const clang::FunctionDecl *> OfMainProcess;
   /// Templates with a body that nobody instantiates.
   std::vector<const clang::FunctionDecl *> NeverInstantiated;
   std::vector<const clang::VarDecl *> Globals;

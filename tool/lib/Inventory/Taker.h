@@ -25,7 +25,9 @@ public:
   Taker(clang::ASTContext &Context, const PlanOptions &Options)
       : Text(Context, Options), Index(Context),
         Differs(Index, Differing::Clock, /*Decides=*/true),
-        Functions(Text, Program.Functions) {}
+        Functions(Text, Program.Functions) {
+    Index.OfMainProcess = outputFunctions(Index);
+  }
 
   TrainingProgram take();
 
