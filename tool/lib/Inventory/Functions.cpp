@@ -147,6 +147,32 @@ Value Interpreter::evalForeign(const FunctionDecl *F, const CallExpr *E,
   return Result;
 }
 
+/// How many dimensions the tensors have, where that is known, and nothing else.
+static void takeRanks(const Value &From, Value &To) {
+  if (!From.replicated())
+    return;
+  To.Rank = From.Rank;
+  To.MinRank = From.MinRank;
+  for (const Value &Element : From.Elements) {
+    Value V;
+    V.MayHoldBatch = true;
+    takeRanks(Element, V);
+    To.Elements.push_back(std::move(V));
+  }
+}
+
+/// What a function returns, for a look: nothing that it does is kept.
+Value Interpreter::followedApart(const FunctionDecl *Body, const CallExpr *E,
+                                 llvm::ArrayRef<const Expr *> Args,
+                                 llvm::ArrayRef<Value> Values,
+                                 const Value *Self) const {
+  Interpreter Apart = *this;
+  Effects Ignored;
+  Apart.Out = &Ignored;
+  Value Result = Apart.follow(Body, E, Args, Values, Self);
+  return Result.replicated() ? Result : Value();
+}
+
 /// A function of the person's own: its body is followed.
 Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
                            llvm::ArrayRef<const Expr *> Args,
@@ -197,6 +223,8 @@ Value Interpreter::evalOwn(const FunctionDecl *F, const CallExpr *E,
       addOrigins(Result, V);
     }
     Result.MayHoldBatch = holdsTensors(E->getType());
+    if (Result.MayHoldBatch && !inCallee())
+      takeRanks(followedApart(Body, E, Args, Values, Self), Result);
     if (moduleOf(E->getType()))
       Result.Object = nullptr;
     mayBeWritten(F, Args, E);

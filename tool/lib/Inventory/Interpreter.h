@@ -246,6 +246,9 @@ private:
   Value follow(const clang::FunctionDecl *Body, const clang::CallExpr *E,
                llvm::ArrayRef<const clang::Expr *> Args,
                llvm::ArrayRef<Value> Values, const Value *Self);
+  Value followedApart(const clang::FunctionDecl *Body, const clang::CallExpr *E,
+                      llvm::ArrayRef<const clang::Expr *> Args,
+                      llvm::ArrayRef<Value> Values, const Value *Self) const;
   Value evalForeign(const clang::FunctionDecl *F, const clang::CallExpr *E,
                     llvm::ArrayRef<const clang::Expr *> Args,
                     llvm::ArrayRef<Value> Values);
