@@ -137,7 +137,10 @@ void wait_for_stream() {
               stream.begin(),
               stream.end(),
               [](const Pending& pending) {
-                return *pending.aborted || pending.work->isCompleted();
+                // Where the other process has ended its group, Gloo is told
+                // so; a GPU goes on waiting until its own is ended.
+                return *pending.aborted ||
+                    (pending.work->isCompleted() && pending.work->isSuccess());
               }),
           stream.end());
       if (stream.empty()) {
