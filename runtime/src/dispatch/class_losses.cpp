@@ -119,6 +119,8 @@ std::optional<BatchShare> share_of_mean(int64_t reduction) {
   return reduction == at::Reduction::Mean ? active_share() : std::nullopt;
 }
 
+/// `nll_loss` and `nll_loss2d`: LibTorch's own, and its sum over a part.
+template <auto Native>
 Tensor nll_loss(
     const Tensor& self,
     const Tensor& target,
@@ -127,27 +129,10 @@ Tensor nll_loss(
     int64_t ignore_index) {
   const auto share = share_of_mean(reduction);
   if (!share) {
-    return at::native::nll_loss_symint(
-        self, target, weight, reduction, ignore_index);
+    return Native(self, target, weight, reduction, ignore_index);
   }
-  const auto sum = at::native::nll_loss_symint(
-      self, target, weight, at::Reduction::Sum, ignore_index);
-  return divided(sum, *share, target, weight, ignore_index);
-}
-
-Tensor nll_loss2d(
-    const Tensor& self,
-    const Tensor& target,
-    const OptionalTensor& weight,
-    int64_t reduction,
-    int64_t ignore_index) {
-  const auto share = share_of_mean(reduction);
-  if (!share) {
-    return at::native::nll_loss2d_symint(
-        self, target, weight, reduction, ignore_index);
-  }
-  const auto sum = at::native::nll_loss2d_symint(
-      self, target, weight, at::Reduction::Sum, ignore_index);
+  const auto sum =
+      Native(self, target, weight, at::Reduction::Sum, ignore_index);
   return divided(sum, *share, target, weight, ignore_index);
 }
 
@@ -178,8 +163,8 @@ bool take_counted_denominators() {
 }
 
 void add_class_losses(torch::Library& library) {
-  library.impl("nll_loss", TORCH_FN(nll_loss));
-  library.impl("nll_loss2d", TORCH_FN(nll_loss2d));
+  library.impl("nll_loss", TORCH_FN(nll_loss<&at::native::nll_loss_symint>));
+  library.impl("nll_loss2d", TORCH_FN(nll_loss<&at::native::nll_loss2d_symint>));
   library.impl("cross_entropy_loss", TORCH_FN(cross_entropy_loss));
 }
 
