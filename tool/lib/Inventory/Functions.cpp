@@ -169,8 +169,7 @@ Value Interpreter::followedApart(const FunctionDecl *Body, const CallExpr *E,
   Interpreter Apart = *this;
   Effects Ignored;
   Apart.Out = &Ignored;
-  Value Result = Apart.follow(Body, E, Args, Values, Self);
-  return Result.replicated() ? Result : Value();
+  return Apart.follow(Body, E, Args, Values, Self);
 }
 
 /// A function of the person's own: its body is followed.
