@@ -63,8 +63,10 @@ std::vector<std::string> environment_for(
   set("LD_PRELOAD", preload);
   set(kTraceDirectory, traces.string());
   set(kTraceSeed, std::to_string(plan.seed));
-  if (plan.to_double) {
-    set(kTraceDouble, "1");
+  if (plan.widening != Widening::kNone) {
+    set(kTraceDouble,
+        plan.widening == Widening::kAll ? kTraceDoubleAll
+                                        : kTraceDoubleDefault);
   }
   if (plan.max_steps != 0) {
     set(kTraceMaxSteps, std::to_string(plan.max_steps));

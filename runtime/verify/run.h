@@ -24,7 +24,7 @@ struct RunPlan {
   std::filesystem::path directory;
   /// What its working directory begins with.
   std::filesystem::path source;
-  bool to_double = false;
+  Widening widening = Widening::kNone;
   uint64_t seed = 0;
   uint64_t max_steps = 0;
   /// Seconds; 0: no limit.

@@ -39,6 +39,15 @@ enum class Record : uint8_t {
 
 enum class TensorKind : uint8_t { kParameter = 0, kBuffer = 1 };
 
+/// How a program is made to compute in float64.
+enum class Widening : uint8_t {
+  kNone,
+  /// What names no dtype. The program may read as float what it has named so.
+  kDefault,
+  /// What names float32, too.
+  kAll,
+};
+
 /// c10's dtypes as far as tolerances differ.
 enum class Dtype : uint8_t { kDouble, kFloat, kHalf, kBFloat16, kOther };
 
@@ -127,6 +136,8 @@ class Decoder {
 /// How the command talks to the library.
 constexpr const char* kTraceDirectory = "ACCEL_TRACE_DIRECTORY";
 constexpr const char* kTraceDouble = "ACCEL_TRACE_DOUBLE";
+constexpr const char* kTraceDoubleDefault = "default";
+constexpr const char* kTraceDoubleAll = "all";
 constexpr const char* kTraceSeed = "ACCEL_TRACE_SEED";
 constexpr const char* kTraceMaxSteps = "ACCEL_TRACE_MAX_STEPS";
 

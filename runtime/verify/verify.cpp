@@ -114,10 +114,10 @@ void say(const std::string& text) {
 }
 
 std::vector<RunPlan> make_plans(
-    const VerifyOptions& options, const fs::path& folder) {
+    const VerifyOptions& options, Widening widening, const fs::path& folder) {
   RunPlan common;
   common.source = fs::current_path();
-  common.to_double = options.to_double;
+  common.widening = widening;
   common.seed = options.seed;
   common.max_steps = options.max_steps;
   common.timeout = options.timeout;
@@ -196,6 +196,41 @@ std::vector<Run> run_all(
   return runs;
 }
 
+/// Whether the original would not do without the float32 that it names.
+bool needs_float(const Run& original) {
+  if (original.timed_out || original.exit_code != 0) {
+    return !original.timed_out;
+  }
+  const auto& trace = original.traces[0];
+  return trace && !trace->backwards.empty() &&
+      trace->backwards.front().dtype == Dtype::kFloat;
+}
+
+/// `--double` first leaves float32 that a program names as it is: it may read
+/// the elements as float. Where that cannot be, it widens all.
+std::vector<Run> run_all(
+    const VerifyOptions& options,
+    const Installation& installation,
+    const fs::path& folder) {
+  const auto with = [&](Widening widening, const fs::path& runs) {
+    return run_all(
+        make_plans(options, widening, runs), installation, options.jobs);
+  };
+  if (!options.to_double) {
+    return with(Widening::kNone, folder);
+  }
+  auto runs = with(Widening::kDefault, folder);
+  if (needs_float(runs[0])) {
+    say("the original mixes float64 with the float32 that it names; once more, "
+        "with that widened, too");
+    auto widened = with(Widening::kAll, folder / "all-double");
+    if (widened[0].exit_code == 0 && !widened[0].timed_out) {
+      return widened;
+    }
+  }
+  return runs;
+}
+
 } // namespace
 
 Result verify(const VerifyOptions& options) {
@@ -203,8 +238,7 @@ Result verify(const VerifyOptions& options) {
   result.options = options;
   const auto installation = find_installation();
   const RunsFolder folder(options.keep);
-  const auto plans = make_plans(options, folder.path());
-  const auto runs = run_all(plans, installation, options.jobs);
+  const auto runs = run_all(options, installation, folder.path());
   const Run& original = runs[0];
   const Run& repeat = options.repeat ? runs[1] : runs[0];
   result.seconds_original = original.seconds;

@@ -470,6 +470,13 @@ TEST_F(Verify, MemoryOfTheProgramHoldsFloats) {
   EXPECT_EQ(outcome.status, 0) << outcome.text;
 }
 
+TEST_F(Verify, Float32ThatIsNamedIsWidenedToo) {
+  const auto outcome = verify("--double -n 1,2,3 -- --float");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("once more")) << outcome.text;
+  EXPECT_TRUE(outcome.says("Allowed difference in float64")) << outcome.text;
+}
+
 TEST_F(Verify, TimesAreNotCompared) {
   const auto outcome = verify("--double -n 2 -- --clock");
   EXPECT_EQ(outcome.status, 0) << outcome.text;

@@ -77,6 +77,12 @@ struct Data {
       TORCH_CHECK(inputs.sum().item<double>() == sum, "the blob is misread");
       return;
     }
+    if (flags.count("--float") != 0) { // float32 that the program names
+      inputs = torch::randint(-9, 10, {kRows, 4}, torch::kFloat).div(3);
+      targets = torch::sin(inputs.sum(1, /*keepdim=*/true))
+                    .to(torch::kFloat32);
+      return;
+    }
     // Whole numbers that become float32 by name, as in LibTorch's MNIST.
     inputs = torch::randint(-9, 10, {kRows, 4}, torch::kInt)
                  .to(torch::kFloat32)

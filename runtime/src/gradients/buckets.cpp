@@ -141,11 +141,11 @@ void Bucket::finish(Communicator& communicator) {
   if (compressed_.defined()) {
     flat_.copy_(std::exchange(compressed_, at::Tensor()));
   }
-  const auto used = flags_.to(at::kCPU, at::kFloat, false, true);
+  const auto used = flags_.to(at::kCPU, at::kDouble, false, true);
   if (!divided) {
     flat_.div_(communicator.size());
   }
-  const float* flags = used.const_data_ptr<float>();
+  const double* flags = used.const_data_ptr<double>();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& parameter = *parameters_[i];
     if (flags[i] > 0 && !attached(i)) {

@@ -1,6 +1,7 @@
 #include "double_precision.h"
 
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
@@ -13,10 +14,13 @@ namespace {
 
 using Format = std::optional<at::MemoryFormat>;
 
+bool widen_all = false;
+
 /// float32 that is made of whole numbers. What is a fraction already was made
 /// in a dtype that the program, or a library, has chosen.
 at::ScalarType widened(at::ScalarType from, at::ScalarType to) {
-  return to == at::kFloat && at::isIntegralType(from, /*includeBool=*/true)
+  return to == at::kFloat &&
+          (widen_all || at::isIntegralType(from, /*includeBool=*/true))
       ? at::kDouble
       : to;
 }
@@ -83,6 +87,45 @@ at::Tensor to_options(
       format);
 }
 
+/// Below every function that makes a tensor of options (zeros, randint, full,
+/// tensor, _to_copy …). A tensor without elements keeps its dtype: what reads
+/// files puts the storage that it has read into such a one.
+std::optional<at::ScalarType> widened(
+    std::optional<at::ScalarType> type, bool empty) {
+  return type && *type == at::kFloat && !empty ? at::kDouble : type;
+}
+
+at::Tensor make_empty(
+    c10::SymIntArrayRef size,
+    std::optional<at::ScalarType> type,
+    std::optional<at::Layout> layout,
+    std::optional<at::Device> device,
+    std::optional<bool> pin_memory,
+    Format format) {
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  type = widened(type, c10::multiply_integers(sizes) == 0);
+  return at::detail::empty_cpu(
+      sizes, type, layout, device, pin_memory, format);
+}
+
+at::Tensor make_empty_strided(
+    c10::SymIntArrayRef size,
+    c10::SymIntArrayRef stride,
+    std::optional<at::ScalarType> type,
+    std::optional<at::Layout> layout,
+    std::optional<at::Device> device,
+    std::optional<bool> pin_memory) {
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  type = widened(type, c10::multiply_integers(sizes) == 0);
+  return at::detail::empty_strided_cpu(
+      sizes,
+      C10_AS_INTARRAYREF_SLOW(stride),
+      type,
+      layout,
+      device,
+      pin_memory);
+}
+
 /// The options of an at::TensorMaker, which has no function that tells them: an
 /// explicit instantiation may name private members.
 template <auto Member>
@@ -104,7 +147,8 @@ struct Silent : c10::WarningHandler {
 
 } // namespace
 
-void use_double_precision() {
+void use_double_precision(Widening widening) {
+  widen_all = widening == Widening::kAll;
   c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
   Silent silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
@@ -116,12 +160,17 @@ void use_double_precision() {
     library->impl("to.dtype", TORCH_FN(to_dtype));
     library->impl("to.device", TORCH_FN(to_device));
     library->impl("to.dtype_layout", TORCH_FN(to_options));
+    if (widen_all && key == c10::DispatchKey::CPU) {
+      library->impl("empty.memory_format", TORCH_FN(make_empty));
+      library->impl("empty_strided", TORCH_FN(make_empty_strided));
+    }
   }
 }
 
 void begin_blob(void* maker) {
   auto& options = options_of(*static_cast<at::TensorMaker*>(maker));
-  widen_blob = !options.has_dtype();
+  widen_blob = !options.has_dtype() ||
+      (widen_all && options.dtype() == caffe2::TypeMeta::Make<float>());
   if (widen_blob) {
     options = options.dtype(at::kFloat);
   }

@@ -120,7 +120,10 @@ void meet_runtime() {
 Recorder::Options read_options() {
   Recorder::Options options;
   options.directory = environment(kTraceDirectory);
-  options.to_double = environment(kTraceDouble) == "1";
+  const std::string widening = environment(kTraceDouble);
+  options.widening = widening == kTraceDoubleAll ? Widening::kAll
+      : widening == kTraceDoubleDefault          ? Widening::kDefault
+                                                 : Widening::kNone;
   const std::string seed = environment(kTraceSeed);
   options.seeded = !seed.empty();
   options.seed = std::strtoull(seed.c_str(), nullptr, 10);
@@ -163,8 +166,8 @@ const AccelTraceCallbacks* accel_trace_start() {
     return nullptr;
   }
   // What the program says itself comes later and counts.
-  if (options.to_double) {
-    use_double_precision();
+  if (options.widening != Widening::kNone) {
+    use_double_precision(options.widening);
     callbacks.begin_blob = &begin_blob;
     callbacks.end_blob = &end_blob;
   }

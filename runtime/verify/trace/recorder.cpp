@@ -41,7 +41,7 @@ Recorder::Recorder(Options options) : options_(std::move(options)) {
   info << "{\"rank\": " << options_.rank
        << ", \"world_size\": " << options_.world_size
        << ", \"pid\": " << ::getpid() << ", \"torch\": \"" << TORCH_VERSION
-       << "\", \"double\": " << (options_.to_double ? "true" : "false")
+       << "\", \"double\": " << (options_.widening != Widening::kNone ? "true" : "false")
        << ", \"seed\": "
        << (options_.seeded ? std::to_string(options_.seed) : "null") << "}";
   write(Record::kInfo, info.str());

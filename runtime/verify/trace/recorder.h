@@ -30,7 +30,7 @@ class Recorder final : public detail::TraceSink {
     uint64_t max_steps = 0;
     int64_t rank = 0;
     int64_t world_size = 1;
-    bool to_double = false;
+    Widening widening = Widening::kNone;
     bool seeded = false;
     uint64_t seed = 0;
   };
