@@ -1,10 +1,12 @@
 #include <accel/checkpoint/directory.h>
 
 #include "checkpoint/directory_lock.h"
+#include "checkpoint/file_pieces.h"
 #include "checkpoint/files.h"
 #include "checkpoint/json.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors_write.h"
+#include "checkpoint/threads.h"
 #include "checkpoint/together.h"
 #include "checkpoint/unfinished.h"
 
@@ -13,6 +15,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -106,10 +109,14 @@ Descriptor begin_directory(const std::string& target) {
   return std::move(*lock);
 }
 
+FileRecord record(const std::string& name, const Digest& digest) {
+  return {name, digest.size, digest.checksum, digest.blocks};
+}
+
 std::string records_text(const std::vector<FileRecord>& files) {
   Json json = Json::array();
   for (const auto& file : files) {
-    json.push_back({file.name, file.size, file.checksum});
+    json.push_back({file.name, file.size, file.checksum, file.blocks});
   }
   return json.dump();
 }
@@ -121,7 +128,7 @@ Manifest list_files(
   std::map<std::string, FileRecord> files;
   for (size_t rank = 0; rank < records_of_all.size(); ++rank) {
     for (const Json& entry : Json::parse(records_of_all[rank])) {
-      FileRecord file{entry[0], entry[1], entry[2]};
+      FileRecord file{entry[0], entry[1], entry[2], entry[3]};
       TORCH_CHECK(
           is_inner_path(file.name) && file.name != kManifest,
           in_quotes(file.name),
@@ -159,7 +166,7 @@ Manifest list_files(
           in_quotes(name),
           " cannot be part of a checkpoint");
       const Digest digest = digest_file(entry.path().string(), /*sync=*/true);
-      files[name] = {name, digest.size, digest.checksum};
+      files[name] = record(name, digest);
     }
   }
   Manifest manifest;
@@ -223,6 +230,63 @@ void publish(const std::string& temporary, const std::string& target) {
   fs::remove_all(previous);
 }
 
+/// A file, or one of its blocks, that must have a checksum.
+struct Part {
+  const FileRecord* file;
+  /// -1 for a file without blocks.
+  int64_t block;
+};
+
+void check_part(
+    const std::string& directory, const std::string& path, const Part& part) {
+  const InputFile file((fs::path(path) / part.file->name).string());
+  const bool whole = part.block < 0;
+  const uint64_t begin =
+      whole ? 0 : static_cast<uint64_t>(part.block) * kChecksumBlock;
+  const uint64_t end = whole
+      ? part.file->size
+      : std::min(part.file->size, begin + kChecksumBlock);
+  Xxh64 hash;
+  for_each_piece(file, begin, end - begin, [&](const char* data, size_t size) {
+    hash.update(data, size);
+  });
+  TORCH_CHECK(
+      hash.digest() ==
+          (whole ? part.file->checksum
+                 : part.file->blocks[static_cast<size_t>(part.block)]),
+      "The checkpoint ",
+      in_quotes(directory),
+      " is damaged: the content of ",
+      in_quotes(part.file->name),
+      " is not what was saved (its checksum differs",
+      whole ? std::string()
+            : " between bytes " + std::to_string(begin) + " and " +
+              std::to_string(end),
+      ")");
+}
+
+/// Large files in parts that are checked at the same time.
+void check_contents(
+    const std::string& directory,
+    const std::string& path,
+    const Manifest& manifest) {
+  std::vector<Part> parts;
+  uint64_t bytes = 0;
+  for (const auto& file : manifest.files) {
+    bytes += file.size;
+    if (file.blocks.empty()) {
+      parts.push_back({&file, -1});
+    }
+    for (size_t block = 0; block < file.blocks.size(); ++block) {
+      parts.push_back({&file, static_cast<int64_t>(block)});
+    }
+  }
+  on_threads(
+      parts.size(),
+      bytes > kChecksumBlock ? reading_threads() : 1,
+      [&](size_t i) { check_part(directory, path, parts[i]); });
+}
+
 } // namespace
 
 std::optional<Descriptor> lock_directory(const std::string& path) {
@@ -278,16 +342,15 @@ CheckpointFiles::CheckpointFiles(std::string directory)
 
 void CheckpointFiles::write_tensors(
     const std::string& name, const StateDict& tensors) {
-  const Digest digest =
-      write_safetensors(tensors, (fs::path(directory_) / name).string());
-  written_.push_back({name, digest.size, digest.checksum});
+  written_.push_back(record(
+      name,
+      write_safetensors(tensors, (fs::path(directory_) / name).string())));
 }
 
 void CheckpointFiles::write_bytes(
     const std::string& name, const std::string& bytes) {
-  const Digest digest =
-      write_text((fs::path(directory_) / name).string(), bytes);
-  written_.push_back({name, digest.size, digest.checksum});
+  written_.push_back(
+      record(name, write_text((fs::path(directory_) / name).string(), bytes)));
 }
 
 UnfinishedCheckpoint::UnfinishedCheckpoint(
@@ -370,15 +433,9 @@ Manifest verify_checkpoint(const std::string& directory, Verify verify) {
         size,
         " bytes instead of ",
         file.size);
-    if (verify == Verify::kChecksums) {
-      TORCH_CHECK(
-          digest_file(name).checksum == file.checksum,
-          "The checkpoint ",
-          in_quotes(directory),
-          " is damaged: the content of ",
-          in_quotes(file.name),
-          " is not what was saved (its checksum differs)");
-    }
+  }
+  if (verify == Verify::kChecksums) {
+    check_contents(directory, path, manifest);
   }
   return manifest;
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 /// Files with errors that name them, and writes that are on the disk when they
 /// are said to be. All throw `c10::Error`.
@@ -61,6 +62,26 @@ class InputFile {
 struct Digest {
   uint64_t size = 0;
   uint64_t checksum = 0;
+  /// Of each `kChecksumBlock` bytes of a file that has more than that; else
+  /// empty.
+  std::vector<uint64_t> blocks;
+};
+
+/// XXH64 goes through a file from front to back. What several threads shall
+/// check at once needs checksums of its own.
+constexpr uint64_t kChecksumBlock = 32 << 20;
+
+/// The checksums of a file that comes piece by piece.
+class FileHash {
+ public:
+  void update(const void* data, size_t size);
+  Digest digest() const;
+
+ private:
+  Xxh64 whole_;
+  Xxh64 block_;
+  std::vector<uint64_t> blocks_;
+  uint64_t size_ = 0;
 };
 
 /// A new file; an old one of that name is emptied.
@@ -75,7 +96,7 @@ class OutputFile {
  private:
   std::string path_;
   Descriptor fd_;
-  Xxh64 hash_;
+  FileHash hash_;
   uint64_t size_ = 0;
 };
 

@@ -1,9 +1,12 @@
 #include "checkpoint/load_plan.h"
 
 #include "checkpoint/files.h"
+#include "checkpoint/safetensors_read.h"
 #include "checkpoint/safetensors_write.h"
+#include "checkpoint/threads.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <cstring>
@@ -13,6 +16,9 @@
 namespace accel::checkpoint {
 
 namespace {
+
+/// Below this, starting threads takes longer than reading.
+constexpr uint64_t kWorthThreads = 32 << 20;
 
 /// "  'a'\n  'b'\n" and how many more there are.
 std::string listed(const std::vector<std::string>& lines) {
@@ -91,7 +97,8 @@ void add_sources(TensorSources& sources, const SafetensorsFile& file) {
             [file, name = info.name] { return file.map(name); },
             [file, name = info.name](at::Tensor& destination) {
               file.read_into(name, destination);
-            }});
+            },
+            /*in_file=*/true});
     TORCH_CHECK(
         inserted,
         "Tensor ",
@@ -192,13 +199,28 @@ LoadPlan::LoadPlan(
 
 void LoadPlan::apply() {
   const at::NoGradGuard no_grad;
-  for (auto& [tensor, source] : copies_) {
-    if (source.dtype == tensor.scalar_type()) {
-      source.copy_into(tensor);
-    } else {
+  // What comes out of files as it is is read by several threads; the rest needs
+  // LibTorch's operators.
+  std::vector<size_t> read;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    auto& [tensor, source] = copies_[i];
+    if (source.dtype != tensor.scalar_type()) {
       tensor.copy_(source.get());
+    } else if (source.in_file && can_be_read_into(tensor)) {
+      read.push_back(i);
+      bytes += tensor.nbytes();
+    } else {
+      source.copy_into(tensor);
     }
   }
+  on_threads(
+      read.size(),
+      bytes > kWorthThreads ? reading_threads() : 1,
+      [&](size_t i) {
+        auto& [tensor, source] = copies_[read[i]];
+        source.copy_into(tensor);
+      });
 }
 
 } // namespace accel::checkpoint

@@ -18,6 +18,9 @@ struct TensorSource {
   std::function<at::Tensor()> get;
   /// Into a tensor of the same shape and dtype.
   std::function<void(at::Tensor&)> copy_into;
+  /// `copy_into` reads a file, and does nothing else where the tensor can be
+  /// read into (safetensors_read.h).
+  bool in_file = false;
 };
 using TensorSources = std::map<std::string, TensorSource>;
 

@@ -16,6 +16,7 @@ namespace accel::checkpoint {
 namespace {
 
 constexpr int64_t kManifestFormatVersion = 1;
+constexpr const char* kBlocks = "xxh64_of_32_MiB";
 
 std::string hexadecimal(uint64_t value) {
   char text[17];
@@ -35,6 +36,29 @@ uint64_t parse_hexadecimal(const std::string& text, const std::string& what) {
   return std::stoull(text, nullptr, 16);
 }
 
+/// The checksums of a file's blocks; there is one for each.
+std::vector<uint64_t> read_blocks(
+    const Json& json, const FileRecord& file, const std::string& what) {
+  const uint64_t expected =
+      file.size / kChecksumBlock + (file.size % kChecksumBlock != 0);
+  TORCH_CHECK(
+      json.is_array() && expected > 1 && json.size() == expected,
+      what,
+      " has not one checksum for each 32 MiB of ",
+      in_quotes(file.name));
+  std::vector<uint64_t> blocks;
+  for (const Json& block : json) {
+    TORCH_CHECK(
+        block.is_string(),
+        what,
+        ": a checksum of ",
+        in_quotes(file.name),
+        " is not a text");
+    blocks.push_back(parse_hexadecimal(block.get<std::string>(), what));
+  }
+  return blocks;
+}
+
 Json without_checksum(const Manifest& manifest) {
   Json json;
   json["format"] = "accel checkpoint";
@@ -46,6 +70,12 @@ Json without_checksum(const Manifest& manifest) {
     entry["name"] = file.name;
     entry["size"] = file.size;
     entry["xxh64"] = hexadecimal(file.checksum);
+    if (!file.blocks.empty()) {
+      entry[kBlocks] = Json::array();
+      for (const uint64_t block : file.blocks) {
+        entry[kBlocks].push_back(hexadecimal(block));
+      }
+    }
     json["files"].push_back(std::move(entry));
   }
   return json;
@@ -121,6 +151,9 @@ Manifest read_manifest(const std::string& directory) {
     file.size =
         static_cast<uint64_t>(member_int(entry, "size", what, /*lowest=*/0));
     file.checksum = parse_hexadecimal(member_text(entry, "xxh64", what), what);
+    if (entry.contains(kBlocks)) {
+      file.blocks = read_blocks(entry[kBlocks], file, what);
+    }
     TORCH_CHECK(
         is_inner_path(file.name),
         what,

@@ -1,9 +1,12 @@
+#include "checkpoint/file_pieces.h"
 #include "checkpoint/files.h"
 #include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors_read.h"
 
 #include <accel/checkpoint/safetensors.h>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <sys/mman.h>
@@ -156,7 +159,7 @@ class SafetensorsFile::Impl {
           bytes.begin(), bytes.end(), static_cast<unsigned char*>(destination));
       return;
     }
-    file_.read(info.offset, destination, info.size);
+    read_large(file_, info.offset, destination, info.size);
   }
 
  private:
@@ -204,6 +207,11 @@ at::Tensor SafetensorsFile::read(const std::string& name) const {
   return impl_->read(impl_->get(name));
 }
 
+bool can_be_read_into(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.is_contiguous() &&
+      tensor.layout() == at::kStrided && !tensor.is_conj() && !tensor.is_neg();
+}
+
 void SafetensorsFile::read_into(
     const std::string& name, at::Tensor& destination) const {
   const TensorInfo& info = impl_->get(name);
@@ -222,9 +230,7 @@ void SafetensorsFile::read_into(
       " ",
       destination.sizes());
   const at::NoGradGuard no_grad;
-  if (destination.is_cpu() && destination.is_contiguous() &&
-      destination.layout() == at::kStrided && !destination.is_conj() &&
-      !destination.is_neg()) {
+  if (can_be_read_into(destination)) {
     impl_->read_bytes(info, destination.mutable_data_ptr());
     // Autograd must notice, as it does with `copy_`.
     if (!destination.is_inference()) {

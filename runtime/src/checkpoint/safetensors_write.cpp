@@ -3,6 +3,7 @@
 #include "checkpoint/safetensors_header.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
 

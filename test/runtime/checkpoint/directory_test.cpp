@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <iomanip>
+#include <sstream>
+
 namespace accel::checkpoint::test {
 namespace {
 
@@ -64,6 +67,79 @@ TEST(Directory, ChecksumsOfLongerContentAreXxh64) {
   }
   write_one(directory / "b", large);
   verify_checkpoint(directory / "b");
+}
+
+TEST(Directory, LargeFilesHaveAChecksumForEachPart) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "c";
+  constexpr size_t kPart = 32 << 20;
+  std::string large(2 * kPart + 1000, 'x');
+  for (size_t i = 0; i < large.size(); i += 997) {
+    large[i] = static_cast<char>(i >> 5);
+  }
+  write_one(path, large);
+  const auto good = read_file(path + "/manifest.json");
+  const auto manifest = verify_checkpoint(path);
+  ASSERT_EQ(manifest.files[0].blocks.size(), 3u);
+  EXPECT_EQ(manifest.files[0].size, large.size());
+  // Each is what a file of its own would have.
+  write_one(directory / "d", large.substr(2 * kPart));
+  EXPECT_EQ(
+      verify_checkpoint(directory / "d").files[0].checksum,
+      manifest.files[0].blocks[2]);
+  EXPECT_TRUE(verify_checkpoint(directory / "d").files[0].blocks.empty());
+
+  // One bit, on both sides of each border; the message says in which part.
+  const auto file = path + "/content.txt";
+  const auto damaged = [&](size_t place) {
+    auto changed = large;
+    changed[place] = static_cast<char>(changed[place] ^ 4);
+    write_file(file, changed);
+    return error_of([&] { verify_checkpoint(path); });
+  };
+  for (const size_t place :
+       {size_t{0}, kPart - 1, kPart, 2 * kPart - 1, 2 * kPart,
+        large.size() - 1}) {
+    const size_t begin = place / kPart * kPart;
+    const std::string expected = "'content.txt' is not what was saved (its "
+                                 "checksum differs between bytes " +
+        std::to_string(begin) + " and " +
+        std::to_string(std::min(begin + kPart, large.size()));
+    EXPECT_NE(damaged(place).find(expected), std::string::npos)
+        << damaged(place);
+  }
+
+  /// The manifest changed, with its own checksum right.
+  const auto change = [&](const std::function<void(nlohmann::json&)>& work) {
+    auto json = nlohmann::json::parse(good);
+    work(json["files"][0]);
+    json.erase("xxh64");
+    write_one(directory / "e", json.dump());
+    std::ostringstream checksum;
+    checksum << std::hex << std::setw(16) << std::setfill('0')
+             << verify_checkpoint(directory / "e").files[0].checksum;
+    json["xxh64"] = checksum.str();
+    write_file(path + "/manifest.json", json.dump());
+  };
+  const char* const parts = "xxh64_of_32_MiB";
+
+  // A checkpoint of before there were any.
+  write_file(file, large);
+  change([&](auto& json) { json.erase(parts); });
+  EXPECT_TRUE(verify_checkpoint(path).files[0].blocks.empty());
+  EXPECT_NE(damaged(kPart).find("its checksum differs)"), std::string::npos);
+
+  // As many as there are parts.
+  write_file(file, large);
+  const std::string expected = "not one checksum for each 32 MiB";
+  change([&](auto& json) { json[parts].erase(0); });
+  EXPECT_ERROR(verify_checkpoint(path), expected);
+  change([&](auto& json) { json[parts] = "none"; });
+  EXPECT_ERROR(verify_checkpoint(path), expected);
+  change([&](auto& json) { json["size"] = 12; });
+  EXPECT_ERROR(verify_checkpoint(path), expected);
+  change([&](auto& json) { json[parts][1] = 7; });
+  EXPECT_ERROR(verify_checkpoint(path), "is not a text");
 }
 
 TEST(Directory, VerifyFindsEveryDamage) {

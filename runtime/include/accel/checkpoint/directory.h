@@ -51,6 +51,10 @@ struct FileRecord {
   uint64_t size = 0;
   /// XXH64 of the content; `xxhsum -H64` prints the same.
   uint64_t checksum = 0;
+  /// Of a large file: the checksums of its pieces of 32 MiB, so that several
+  /// threads can check it; else empty, as in checkpoints of before there were
+  /// any.
+  std::vector<uint64_t> blocks;
 };
 
 /// `manifest.json`, which only a complete checkpoint has.

@@ -1,0 +1,179 @@
+#include "checkpoint/file_pieces.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace accel::checkpoint {
+
+namespace {
+
+/// Large enough that making a window costs nothing beside looking at it, small
+/// enough that its pages are in use for a moment only.
+constexpr uint64_t kWindow = 4 << 20;
+
+/// How far a disk may work ahead of what is looked at.
+constexpr uint64_t kAhead = 4 * kWindow;
+
+/// Below this a window costs more than it saves.
+constexpr uint64_t kSmall = 128 << 10;
+
+/// Of a part that is read because it cannot be looked at where it is.
+constexpr uint64_t kReadChunk = 256 << 10;
+
+/// A part of a file in memory.
+class FileView {
+ public:
+  FileView(const InputFile& file, uint64_t offset, uint64_t size) {
+#ifdef MADV_POPULATE_READ
+    static const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    begin_ = offset / page * page;
+    size_ = static_cast<size_t>(offset - begin_ + size);
+    address_ = ::mmap(
+        nullptr,
+        size_,
+        PROT_READ,
+        MAP_SHARED,
+        file.descriptor(),
+        static_cast<off_t>(begin_));
+#else
+    (void)file, (void)offset, (void)size;
+#endif
+  }
+  ~FileView() {
+    if (address_ != MAP_FAILED) {
+      ::munmap(address_, size_);
+    }
+  }
+  FileView(const FileView&) = delete;
+  FileView& operator=(const FileView&) = delete;
+
+  /// The bytes from `offset` of the file on, `size` of which are there
+  /// completely; null where the system cannot do that.
+  const char* window(uint64_t offset, uint64_t size) const {
+#ifdef MADV_POPULATE_READ
+    if (address_ != MAP_FAILED) {
+      static const uint64_t page =
+          static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+      char* data = static_cast<char*>(address_) + (offset - begin_);
+      const uint64_t before = offset % page;
+      // Looking at a page that cannot be read would end the program; this says
+      // so beforehand.
+      if (::madvise(data - before, size + before, MADV_POPULATE_READ) == 0) {
+        return data;
+      }
+    }
+#else
+    (void)offset, (void)size;
+#endif
+    return nullptr;
+  }
+
+ private:
+  void* address_ = MAP_FAILED;
+  uint64_t begin_ = 0;
+  size_t size_ = 0;
+};
+
+void read_pieces(
+    const InputFile& file,
+    uint64_t offset,
+    uint64_t size,
+    const std::function<void(const char*, size_t)>& look) {
+  std::vector<char> buffer(std::min(size, kReadChunk));
+  while (size > 0) {
+    const uint64_t part = std::min<uint64_t>(size, buffer.size());
+    file.read(offset, buffer.data(), part);
+    look(buffer.data(), part);
+    offset += part;
+    size -= part;
+  }
+}
+
+/// `memcpy`, with stores that do not fetch what they overwrite.
+void copy_past_cache(char* to, const char* from, size_t size) {
+#ifdef __SSE2__
+  constexpr size_t kLine = 64;
+  const size_t head =
+      std::min(size, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
+  std::memcpy(to, from, head);
+  size_t done = head;
+  for (; done + kLine <= size; done += kLine) {
+    const auto* source = reinterpret_cast<const __m128i*>(from + done);
+    auto* destination = reinterpret_cast<__m128i*>(to + done);
+    const __m128i a = _mm_loadu_si128(source);
+    const __m128i b = _mm_loadu_si128(source + 1);
+    const __m128i c = _mm_loadu_si128(source + 2);
+    const __m128i d = _mm_loadu_si128(source + 3);
+    _mm_stream_si128(destination, a);
+    _mm_stream_si128(destination + 1, b);
+    _mm_stream_si128(destination + 2, c);
+    _mm_stream_si128(destination + 3, d);
+  }
+  // Such stores are not in order with others; a thread that is told that the
+  // tensor is there must find it.
+  _mm_sfence();
+  std::memcpy(to + done, from + done, size - done);
+#else
+  std::memcpy(to, from, size);
+#endif
+}
+
+} // namespace
+
+void for_each_piece(
+    const InputFile& file,
+    uint64_t offset,
+    uint64_t size,
+    const std::function<void(const char*, size_t)>& look) {
+  if (size <= kSmall) {
+    read_pieces(file, offset, size, look);
+    return;
+  }
+  const uint64_t end = offset + size;
+  uint64_t asked = offset;
+  const FileView view(file, offset, size);
+  while (offset < end) {
+    // Windows begin at multiples of their size, so that large pages fit.
+    const uint64_t part =
+        std::min(end - offset, kWindow - offset % kWindow);
+    const uint64_t wanted = std::min(end, offset + kAhead);
+    if (wanted > asked) {
+      ::posix_fadvise(
+          file.descriptor(),
+          static_cast<off_t>(asked),
+          static_cast<off_t>(wanted - asked),
+          POSIX_FADV_WILLNEED);
+      asked = wanted;
+    }
+    if (const char* data = view.window(offset, part)) {
+      look(data, part);
+    } else {
+      read_pieces(file, offset, part, look);
+    }
+    offset += part;
+  }
+}
+
+void read_large(
+    const InputFile& file, uint64_t offset, void* destination, size_t size) {
+  if (size <= kSmall) {
+    file.read(offset, destination, size);
+    return;
+  }
+  auto* to = static_cast<char*>(destination);
+  for_each_piece(file, offset, size, [&](const char* data, size_t part) {
+    copy_past_cache(to, data, part);
+    to += part;
+  });
+}
+
+} // namespace accel::checkpoint
