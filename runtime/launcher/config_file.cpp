@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -89,6 +90,39 @@ bool says_nothing(const YAML::Node& node) {
            text == "NO";
   }
   return node.size() == 0;
+}
+
+/// UTF-8 without control characters and what Unicode keeps for no character:
+/// what is written is then read as it was.
+bool is_text(const std::string& value) {
+  for (size_t i = 0; i < value.size();) {
+    const auto first = static_cast<unsigned char>(value[i]);
+    const size_t length = first < 0x80 ? 1
+        : (first & 0xe0) == 0xc0       ? 2
+        : (first & 0xf0) == 0xe0       ? 3
+        : (first & 0xf8) == 0xf0       ? 4
+                                       : 0;
+    if (length == 0 || length > value.size() - i) {
+      return false;
+    }
+    uint32_t code = length == 1 ? first : first & (0x7fu >> length);
+    for (size_t k = 1; k < length; ++k) {
+      const auto byte = static_cast<unsigned char>(value[i + k]);
+      if ((byte & 0xc0) != 0x80) {
+        return false;
+      }
+      code = code << 6 | (byte & 0x3fu);
+    }
+    constexpr uint32_t kLeast[] = {0x20, 0x80, 0x800, 0x10000};
+    if (code < kLeast[length - 1] || code > 0x10ffff ||
+        (code >= 0x7f && code < 0xa0) || (code >= 0xd800 && code < 0xe000) ||
+        (code >= 0xfdd0 && code < 0xfdf0) || (code & 0xfffe) == 0xfffe ||
+        code == 0xfeff) {
+      return false;
+    }
+    i += length;
+  }
+  return true;
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
@@ -204,6 +238,12 @@ ConfigFile read_config(const std::string& path) {
     }
     if (!value.IsScalar()) {
       refuse(path, key + " must be one value");
+    }
+    if (!is_text(value.Scalar())) {
+      refuse(
+          path,
+          key + " has bytes that are no text: control characters, or something "
+                "else than UTF-8");
     }
     if (!config.values.emplace(key, value.Scalar()).second) {
       refuse(path, key + " is there twice");

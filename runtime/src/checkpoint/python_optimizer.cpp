@@ -3,11 +3,10 @@
 #include "checkpoint/files.h"
 #include "checkpoint/json.h"
 #include "checkpoint/optimizer_family.h"
+#include "checkpoint/python_archive.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
-#include <caffe2/serialize/inline_container.h>
-#include <torch/csrc/jit/serialization/import_read.h>
 #include <torch/optim/optimizer.h>
 
 #include <cmath>
@@ -44,8 +43,11 @@ const c10::IValue& entry(
   return found->second;
 }
 
-/// A number, text, None, or a list or tuple of them.
-Json to_json(const c10::IValue& value, const std::string& what) {
+/// A number, text or None.
+Json scalar_to_json(
+    const c10::IValue& value,
+    const PythonArchive& archive,
+    const std::string& what) {
   if (value.isNone()) {
     return nullptr;
   }
@@ -61,26 +63,46 @@ Json to_json(const c10::IValue& value, const std::string& what) {
   if (value.isString()) {
     return value.toStringRef();
   }
-  if (value.isTensor() && value.toTensor().numel() == 1) {
-    return to_json(value.toTensor().item(), what);
-  }
+  TORCH_CHECK(value.isTensor(), what, " is of an unknown kind");
+  const at::Tensor tensor = archive.tensor(value);
+  TORCH_CHECK(
+      tensor.numel() == 1,
+      what,
+      " is a tensor of shape ",
+      tensor.sizes(),
+      " where a number is expected");
+  const at::Scalar number = tensor.item();
+  TORCH_CHECK(!number.isComplex(), what, " is a complex number");
+  return scalar_to_json(number, archive, what);
+}
+
+/// A number, text, None, or a list or tuple of them.
+Json to_json(
+    const c10::IValue& value,
+    const PythonArchive& archive,
+    const std::string& what) {
   Json list = Json::array();
   if (value.isTuple()) {
     for (const auto& element : value.toTupleRef().elements()) {
-      list.push_back(to_json(element, what));
+      list.push_back(scalar_to_json(element, archive, what));
     }
     return list;
   }
-  TORCH_CHECK(value.isList(), what, " is of an unknown kind");
-  for (const auto& element : value.toListRef()) {
-    list.push_back(to_json(element, what));
+  if (value.isList()) {
+    for (const auto& element : value.toListRef()) {
+      list.push_back(scalar_to_json(element, archive, what));
+    }
+    return list;
   }
-  return list;
+  return scalar_to_json(value, archive, what);
 }
 
 /// A counter, which newer versions of Python's optimizers keep as a tensor.
-Json to_counter(const c10::IValue& value, const std::string& what) {
-  const Json json = to_json(value, what);
+Json to_counter(
+    const c10::IValue& value,
+    const PythonArchive& archive,
+    const std::string& what) {
+  const Json json = scalar_to_json(value, archive, what);
   if (!json.is_number_float()) {
     return json;
   }
@@ -124,14 +146,16 @@ Json convert_group(
     const Dict& group,
     const Json& like,
     bool decoupled,
+    const PythonArchive& archive,
     const std::string& what) {
   Json result;
   for (const auto& item : like.items()) {
-    result[item.key()] = to_json(entry(group, item.key(), what), what);
+    result[item.key()] = to_json(entry(group, item.key(), what), archive, what);
   }
   for (const auto& [name, value] : group) {
     if (!result.contains(name)) {
-      check_python_option(name, to_json(value, what), decoupled, what);
+      check_python_option(
+          name, to_json(value, archive, what), decoupled, what);
     }
   }
   return result;
@@ -141,6 +165,7 @@ Json convert_state(
     const Dict& state,
     const std::string& prefix,
     StateDict& tensors,
+    const PythonArchive& archive,
     const std::string& what) {
   Json result = Json::object();
   for (const auto& [name, value] : state) {
@@ -148,9 +173,9 @@ Json convert_state(
       continue; // a buffer that is not there yet, or one of no importance
     }
     if (is_counter(name)) {
-      result[name] = to_counter(value, what);
+      result[name] = to_counter(value, archive, what);
     } else if (value.isTensor()) {
-      tensors.insert(prefix + name, value.toTensor());
+      tensors.insert(prefix + name, archive.tensor(value));
     } else if (value.isList()) {
       const auto list = value.toListRef();
       result[name] = list.size();
@@ -158,10 +183,10 @@ Json convert_state(
         TORCH_CHECK(
             list[i].isTensor(), what, ": ", in_quotes(name), " is no tensors");
         tensors.insert(
-            prefix + name + "." + std::to_string(i), list[i].toTensor());
+            prefix + name + "." + std::to_string(i), archive.tensor(list[i]));
       }
     } else {
-      result[name] = to_json(value, what);
+      result[name] = to_json(value, archive, what);
     }
   }
   return result;
@@ -177,19 +202,8 @@ OptimizerState read_python_optimizer(
       "Only the state of LibTorch's own optimizer classes can be taken from "
       "Python");
   const std::string what = "Python's optimizer state " + in_quotes(path);
-  const InputFile exists(path);
-  caffe2::serialize::PyTorchStreamReader reader(path);
-  // Without a resolver for classes only plain data can be in it.
-  const Dict saved = to_dict(
-      torch::jit::readArchiveAndTensors(
-          "data",
-          /*pickle_prefix=*/"",
-          /*tensor_prefix=*/"data/",
-          /*type_resolver=*/std::nullopt,
-          /*obj_loader=*/std::nullopt,
-          at::Device(at::kCPU),
-          reader),
-      what);
+  const PythonArchive archive(path, what);
+  const Dict saved = to_dict(archive.value(), what);
 
   // What the groups of this class have to say is taken from the optimizer.
   const Json current = parse_json(optimizer_state(optimizer).json, what);
@@ -211,13 +225,18 @@ OptimizerState read_python_optimizer(
         to_dict(group_list[i], what),
         current["param_groups"][i],
         current["optimizer"] == "AdamW",
+        archive,
         what);
   }
   json["state"] = Json::object();
   for (const auto& [index, state] :
        to_dict(entry(saved, "state", what), what)) {
     json["state"][index] = convert_state(
-        to_dict(state, what), "state." + index + ".", result.tensors, what);
+        to_dict(state, what),
+        "state." + index + ".",
+        result.tensors,
+        archive,
+        what);
   }
   // Python does not say which parameter is which.
   json["parameters"] = nullptr;

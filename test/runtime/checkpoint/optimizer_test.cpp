@@ -351,6 +351,82 @@ TEST(PythonOptimizer, WhatAPickleWantsToRunIsNotRun) {
   EXPECT_FALSE(std::filesystem::exists(mark));
 }
 
+/// A copy of one of Accelerate's files, its pickle changed.
+void change_pickle(
+    const std::string& from,
+    const std::string& to,
+    const std::function<void(std::string&)>& change) {
+  caffe2::serialize::PyTorchStreamReader reader(from);
+  caffe2::serialize::PyTorchStreamWriter writer(to);
+  for (const auto& name : reader.getAllRecords()) {
+    const auto record = reader.getRecord(name);
+    std::string bytes(
+        static_cast<const char*>(std::get<0>(record).get()),
+        std::get<1>(record));
+    if (name == "data.pkl") {
+      change(bytes);
+    }
+    if (name.rfind(".data/", 0) != 0 && name != "version") {
+      writer.writeRecord(name, bytes.data(), bytes.size());
+    }
+  }
+  writer.writeEndOfFile();
+}
+
+TEST(PythonOptimizer, SizesThatAreNotThereAreRefused) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "optimizer.bin";
+  auto model = golden_model();
+  torch::optim::AdamW optimizer(model->parameters(), AdamWOptions(1));
+  const auto replace = [](std::string& text,
+                          const std::string& from,
+                          const std::string& to) {
+    const size_t place = text.find(from);
+    ASSERT_NE(place, std::string::npos);
+    text.replace(place, from.size(), to);
+  };
+  using std::string_literals::operator""s;
+  const auto read_changed =
+      [&](const std::function<void(std::string&)>& change) {
+        change_pickle(
+            golden("checkpoints/checkpoint_2/optimizer.bin"), path, change);
+        return read_python_optimizer(path, optimizer);
+      };
+  // Unchanged, so that what follows is refused for what is changed.
+  EXPECT_EQ(read_changed([](std::string&) {}).tensors.size(), 12u);
+  // Two tensors of 40 x 6 floats, 240 elements each, come first.
+  const std::string shape = "K\x28K\x06\x86"s;
+  const std::string elements = "K\xf0"s;
+  EXPECT_ERROR(
+      read_changed([&](std::string& pickle) {
+        replace(pickle, shape, "K\xffK\x06\x86"s);
+      }),
+      "ends at byte 6120 of a member that has only 960 bytes");
+  EXPECT_ERROR(
+      read_changed([&](std::string& pickle) {
+        replace(pickle, elements, "K\xff"s);
+        replace(pickle, shape, "K\x2aK\x06\x86"s);
+      }),
+      "ends at byte 1008 of a member that has only 960 bytes");
+  // 68 GB of places, and 2 GB of text.
+  EXPECT_ERROR(
+      read_changed([&](std::string& pickle) {
+        replace(pickle, "q\x00"s, "r\xff\xff\xff\xff"s);
+      }),
+      "place 4294967295 of the memo");
+  EXPECT_ERROR(
+      read_changed([&](std::string& pickle) {
+        replace(pickle, "X\x05\0\0\0state"s, "X\x05\0\0\x80state"s);
+      }),
+      "goes on for 2147483653 bytes");
+  EXPECT_ERROR(
+      read_changed([&](std::string& pickle) { pickle.resize(100); }),
+      "damaged or cut off");
+  EXPECT_ERROR(
+      read_changed([&](std::string& pickle) { pickle[2] = '\xff'; }),
+      "is 255, which is no instruction");
+}
+
 TEST(Scheduler, StepLRResumes) {
   const auto train = [](int before, int after) {
     auto parameter = torch::zeros({1}, torch::requires_grad());
