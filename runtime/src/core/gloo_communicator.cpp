@@ -53,13 +53,73 @@ Communicator::Waiter GlooCommunicator::all_reduce_async(at::Tensor& tensor) {
       tensor.strides(),
       " for sizes ",
       tensor.sizes());
+  const auto operation = operations_.begin("all_reduce", tensor);
+  if (shared_ != nullptr && SharedSum::takes(tensor)) {
+    auto sum = std::make_shared<StartedSum>();
+    sum->tensor = tensor;
+    sum->operation = operation;
+    const std::lock_guard<std::mutex> lock(started_mutex_);
+    started_.push_back(sum);
+    return [this, sum] { finish_sum(*sum); };
+  }
   std::vector<at::Tensor> tensors{tensor};
   c10::intrusive_ptr<c10d::Work> work;
-  const auto operation = operations_.begin("all_reduce", tensor);
   operations_.run(operation, [&] { work = group_->allreduce(tensors); });
   return [this, work, operation] {
     operations_.run(operation, [&] { work->wait(); });
   };
+}
+
+void GlooCommunicator::finish_sum(const StartedSum& sum) {
+  while (!sum.done) {
+    std::shared_ptr<StartedSum> next;
+    {
+      const std::lock_guard<std::mutex> lock(started_mutex_);
+      next = started_.front();
+      started_.pop_front();
+    }
+    operations_.run(next->operation, [&] { shared_->sum(next->tensor); });
+    next->done = true;
+  }
+}
+
+void GlooCommunicator::share_memory(
+    bool wanted, int64_t chunk, std::chrono::milliseconds timeout) {
+  const int64_t bytes = SharedSum::bytes_for(size(), chunk);
+  std::unique_ptr<SharedMemory> memory;
+  // Process 0's memory by its name, which everybody has to open.
+  auto name = at::zeros({64}, at::kByte);
+  auto* text = reinterpret_cast<char*>(name.mutable_data_ptr<uint8_t>());
+  const auto open = [&](const std::string& which) {
+    try {
+      memory = std::make_unique<SharedMemory>(
+          which, rank(), size(), bytes, timeout);
+    } catch (const c10::Error&) {
+      // Containers often have little of it. Gloo does without.
+    }
+  };
+  if (wanted && rank() == 0) {
+    open("");
+    if (memory != nullptr) {
+      memory->name().copy(text, 63);
+    }
+  }
+  // Not among the operations that are counted: these are the program's.
+  std::vector<at::Tensor> names{name};
+  group_->broadcast(names)->wait();
+  if (wanted && rank() != 0 && text[0] != '\0') {
+    open(text);
+  }
+  std::vector<at::Tensor> have{
+      at::full({1}, memory != nullptr ? 1 : 0, at::kInt)};
+  group_->allreduce(have)->wait();
+  if (memory != nullptr && rank() == 0) {
+    memory->unlink();
+  }
+  if (have[0].item<int>() == size()) {
+    shared_ = std::make_unique<SharedSum>(
+        std::move(memory), rank(), size(), chunk);
+  }
 }
 
 std::vector<at::Tensor> GlooCommunicator::all_gather(const at::Tensor& tensor) {
@@ -105,7 +165,14 @@ void GlooCommunicator::barrier() {
   });
 }
 
+void GlooCommunicator::leave_memory() {
+  if (shared_ != nullptr) {
+    shared_->memory().leave();
+  }
+}
+
 void GlooCommunicator::cut() {
+  leave_memory();
   group_->cut();
 }
 

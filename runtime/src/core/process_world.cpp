@@ -30,6 +30,9 @@ using std::chrono::steady_clock;
 constexpr auto kLeaveTimeout = std::chrono::seconds(30);
 /// Seconds in an operation before the other processes are asked.
 constexpr int64_t kStallTimeout = 60;
+/// Bytes of a tensor that go through shared memory at a time.
+constexpr int64_t kGradientChunk = 1 << 20;
+constexpr int64_t kSmallChunk = 1 << 16;
 constexpr const char* kWatchdogStore = "watchdog";
 /// A start that takes longer than this does not succeed any more.
 constexpr auto kLongestStart = std::chrono::minutes(5);
@@ -277,6 +280,12 @@ class ProcessWorld : public World {
         c10::make_intrusive<c10d::PrefixStore>(name_of(channel), store_),
         options,
         operations_of(channel));
+    if (environment_.single_host()) {
+      host->share_memory(
+          get_environment_flag("ACCEL_SHARED_MEMORY").value_or(true),
+          channel == Channel::kGradients ? kGradientChunk : kSmallChunk,
+          timeout_);
+    }
     hosts_[static_cast<size_t>(channel)] = host.get();
     if (placement_.staged) {
       return std::make_unique<StagedCommunicator>(
@@ -404,6 +413,11 @@ class ProcessWorld : public World {
         log_,
         [this] {
           connections_.shut_down();
+          for (auto* host : hosts_) {
+            if (host != nullptr) {
+              host->leave_memory();
+            }
+          }
           abort_devices();
         });
   }

@@ -110,8 +110,8 @@ struct ReturnedTensor {
 namespace {
 
 /// from_blob is inline: a program's call comes from the program. LibTorch's
-/// own calls write through the memory that they give.
-bool is_libtorch(const void* address) {
+/// own calls, and libaccel's, write through the memory that they give.
+bool is_library(const void* address) {
   Dl_info info;
   if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
     return false;
@@ -119,7 +119,8 @@ bool is_libtorch(const void* address) {
   const char* slash = std::strrchr(info.dli_fname, '/');
   const char* name = slash == nullptr ? info.dli_fname : slash + 1;
   return std::strncmp(name, "libtorch", 8) == 0 ||
-      std::strncmp(name, "libc10", 6) == 0;
+      std::strncmp(name, "libc10", 6) == 0 ||
+      std::strncmp(name, "libaccel", 8) == 0;
 }
 
 } // namespace
@@ -131,7 +132,7 @@ accel_trace_make_tensor(void* maker) __asm__(MAKE_TENSOR);
 accel::verify::ReturnedTensor accel_trace_make_tensor(void* maker) {
   static const auto real = next<accel::verify::ReturnedTensor (*)(void*)>(MAKE_TENSOR);
   if (callbacks == nullptr || callbacks->begin_blob == nullptr ||
-      is_libtorch(__builtin_return_address(0))) {
+      is_library(__builtin_return_address(0))) {
     return real(maker);
   }
   callbacks->begin_blob(maker);

@@ -1,0 +1,244 @@
+// Sums between processes of one host, which go through memory that they share,
+// beside those over Gloo.
+
+#include "expectations.h"
+#include "multiprocess.h"
+
+#include <accel/accelerator.h>
+#include <accel/detail/communicator.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+using accel::Accelerator;
+using accel::AcceleratorOptions;
+using accel::detail::Channel;
+using accel::detail::Communicator;
+using accel::detail::communicator;
+using accel::test::contains;
+
+namespace {
+
+constexpr int64_t kChunk = 1 << 20; // bytes, of the channel for gradients
+
+/// Numbers that every process can make for every other.
+torch::Tensor numbers(int64_t rank, int64_t count, torch::ScalarType dtype) {
+  static const auto wave =
+      torch::sin(torch::arange(2 * kChunk, torch::kFloat) * 0.37);
+  // Positive, and small enough for a byte's sum over five processes.
+  return (wave.narrow(0, 0, count) * static_cast<double>(rank + 1) + 10)
+      .to(dtype);
+}
+
+/// What the processes' sum is, added in the order of the ranks.
+torch::Tensor expected(int64_t world, int64_t count, torch::ScalarType dtype) {
+  auto sum = numbers(0, count, dtype);
+  for (int64_t rank = 1; rank < world; ++rank) {
+    sum = sum + numbers(rank, count, dtype);
+  }
+  return sum;
+}
+
+/// How much of the host's shared memory this process has mapped that is named
+/// as the runtime names it.
+bool maps_shared_memory() {
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    if (contains(line, "/dev/shm/accel-")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+accel::test::RunOptions without_shared_memory() {
+  accel::test::RunOptions options;
+  options.environment = {{"ACCEL_SHARED_MEMORY", "0"}};
+  return options;
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(sums_of_all_kinds) {
+  Accelerator accelerator;
+  const int64_t rank = accelerator.process_index();
+  const int64_t world = accelerator.num_processes();
+  ASSERT_TRUE(maps_shared_memory());
+  const auto check = [&](Channel channel, auto dtype, int64_t count) {
+    auto sum = numbers(rank, count, dtype);
+    communicator(channel).all_reduce(sum);
+    EXPECT_TRUE(torch::equal(sum, expected(world, count, dtype)))
+        << dtype << " " << count;
+  };
+  for (const auto dtype :
+       {torch::kDouble,
+        torch::kFloat,
+        torch::kHalf,
+        torch::kBFloat16,
+        torch::kLong,
+        torch::kInt,
+        torch::kChar,
+        torch::kByte}) {
+    const auto in_chunk =
+        kChunk / static_cast<int64_t>(c10::elementSize(dtype));
+    for (const int64_t count :
+         {int64_t{1}, int64_t{7}, in_chunk / 8 + 1, in_chunk, in_chunk + 5}) {
+      check(Channel::kGradients, dtype, count);
+    }
+  }
+  for (const auto channel : {Channel::kMain, Channel::kStatistics}) {
+    check(channel, torch::kDouble, 3);
+    check(channel, torch::kFloat, 100000);
+  }
+  auto none = torch::empty({0});
+  communicator().all_reduce(none);
+}
+
+TEST(SharedSum, IsTheSumInTheOrderOfTheRanks) {
+  for (const int world : {2, 3, 5}) {
+    accel::test::run_and_expect_success("sums_of_all_kinds", world);
+  }
+}
+
+ACCEL_RANK_FUNCTION(sums_over_gloo) {
+  Accelerator accelerator;
+  EXPECT_FALSE(maps_shared_memory());
+  const int64_t world = accelerator.num_processes();
+  auto sum = numbers(accelerator.process_index(), 1000, torch::kDouble);
+  communicator().all_reduce(sum);
+  EXPECT_TRUE(torch::allclose(
+      sum, expected(world, 1000, torch::kDouble), 1e-14, 1e-14));
+}
+
+TEST(SharedSum, CanBeSwitchedOff) {
+  accel::test::run_and_expect_success(
+      "sums_over_gloo", 3, without_shared_memory());
+}
+
+// One process is not allowed to make it: all go over Gloo.
+ACCEL_RANK_FUNCTION(one_cannot_have_it) {
+  if (std::string(std::getenv("RANK")) == std::getenv("ACCEL_TEST_WITHOUT")) {
+    ::setenv("ACCEL_SHARED_MEMORY", "0", 1);
+  }
+  sums_over_gloo();
+}
+
+TEST(SharedSum, IsForAllOrNone) {
+  for (const char* rank : {"0", "2"}) {
+    accel::test::RunOptions options;
+    options.environment = {{"ACCEL_TEST_WITHOUT", rank}};
+    accel::test::run_and_expect_success("one_cannot_have_it", 3, options);
+  }
+}
+
+// As in a container whose /dev/shm is full: files cannot grow.
+ACCEL_RANK_FUNCTION(no_memory_left) {
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit least{1 << 12, 1 << 12};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &least), 0);
+  sums_over_gloo();
+}
+
+TEST(SharedSum, GoesOnWithoutMemory) {
+  accel::test::run_and_expect_success("no_memory_left", 2);
+}
+
+ACCEL_RANK_FUNCTION(waits_in_another_order) {
+  Accelerator accelerator;
+  const int64_t rank = accelerator.process_index();
+  const int64_t world = accelerator.num_processes();
+  std::vector<torch::Tensor> tensors;
+  std::vector<Communicator::Waiter> waiters;
+  for (int64_t i = 0; i < 4; ++i) {
+    tensors.push_back(numbers(rank, 100 + i, torch::kDouble));
+  }
+  for (auto& tensor : tensors) {
+    waiters.push_back(
+        communicator(Channel::kGradients).all_reduce_async(tensor));
+  }
+  if (rank == 1) { // what was started in the same order
+    std::reverse(waiters.begin(), waiters.end());
+  }
+  for (const auto& wait : waiters) {
+    wait();
+  }
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(
+        torch::equal(tensors[i], expected(world, 100 + i, torch::kDouble)));
+  }
+}
+
+TEST(SharedSum, MayBeWaitedForInAnyOrder) {
+  accel::test::run_and_expect_success("waits_in_another_order", 3);
+}
+
+ACCEL_RANK_FUNCTION(sums_differ) {
+  Accelerator accelerator;
+  const int64_t rank = accelerator.process_index();
+  auto tensor = torch::ones({rank == 1 ? 4 : 5});
+  communicator().all_reduce(tensor);
+}
+
+TEST(SharedSum, OfDifferentTensorsIsAnError) {
+  const auto results = accel::test::run("sums_differ", 2);
+  EXPECT_EQ(results[0].exit_code, 1);
+  EXPECT_EQ(results[1].exit_code, 1);
+  const std::string errors = results[0].error + results[1].error;
+  EXPECT_TRUE(
+      contains(errors, "process 1 sums 4 elements of Float, this process 5") ||
+      contains(errors, "process 0 sums 5 elements of Float, this process 4"))
+      << errors;
+}
+
+ACCEL_RANK_FUNCTION(one_stays_away) {
+  Accelerator accelerator(
+      AcceleratorOptions().timeout(std::chrono::seconds(1)));
+  if (accelerator.process_index() == 1) {
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    ::_exit(0);
+  }
+  auto tensor = torch::ones({5});
+  communicator().all_reduce(tensor);
+}
+
+TEST(SharedSum, TimesOut) {
+  const auto results = accel::test::run("one_stays_away", 2);
+  EXPECT_EQ(results[0].exit_code, 1);
+  EXPECT_TRUE(contains(
+      results[0].error, "Timed out waiting 1000 ms for process 1"))
+      << results[0].error;
+}
+
+ACCEL_RANK_FUNCTION(one_is_killed_while_all_sum) {
+  Accelerator accelerator;
+  accelerator.wait_for_everyone();
+  if (accelerator.process_index() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ::raise(SIGKILL);
+  }
+  auto tensor = torch::ones({5});
+  communicator(Channel::kGradients).all_reduce(tensor);
+}
+
+TEST(SharedSum, NoticesADeath) {
+  const auto results = accel::test::run("one_is_killed_while_all_sum", 3);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(results[rank].exit_code, 1);
+    // The lock has gone, or the other who waits has noticed first.
+    EXPECT_TRUE(
+        contains(results[rank].error, "process 1 has ended") ||
+        contains(results[rank].error, "has closed its connection"))
+        << results[rank].error;
+    EXPECT_LT((results[rank].elapsed - results[1].elapsed).count(), 3000);
+  }
+}
