@@ -363,6 +363,51 @@ void padded() {
   }
 }
 
+struct Pairs : torch::data::datasets::Dataset<Pairs> {
+  explicit Pairs(int64_t size) : x(torch::rand({size, 4}, real())), y(torch::randint(3, {size}, torch::kLong)) {}
+  torch::data::Example<> get(size_t i) override {
+    return {x[static_cast<int64_t>(i)], y[static_cast<int64_t>(i)]};
+  }
+  torch::optional<size_t> size() const override { return x.size(0); }
+  torch::Tensor x, y;
+};
+
+/// A model of TorchScript, whose parameters are trained, with batch norm and
+/// dropout; what it does is not to be seen here.
+void scripted() {
+  torch::jit::Module net("scripted");
+  net.register_attribute("training", c10::BoolType::get(), true);
+  net.register_parameter("first", torch::rand({4, 6}, real()).requires_grad_(), false);
+  net.register_parameter("second", torch::rand({6, 3}, real()).requires_grad_(), false);
+  net.register_buffer("mean", torch::zeros({6}, real()));
+  net.register_buffer("var", torch::ones({6}, real()));
+  net.define(R"(
+def forward(self, x):
+    y = torch.matmul(x, self.first)
+    y = torch.batch_norm(y, None, None, self.mean, self.var, self.training, 0.1, 1e-5, False)
+    y = torch.dropout(torch.tanh(y), 0.3, self.training)
+    return torch.matmul(y, self.second)
+)");
+  std::vector<torch::Tensor> parameters;
+  for (const auto& parameter : net.parameters())
+    parameters.push_back(parameter);
+  torch::optim::Adam optimizer(parameters, 0.05);
+  // The last batch has two rows, fewer than some processes.
+  auto loader = torch::data::make_data_loader(Pairs(26).map(torch::data::transforms::Stack<>()), 6);
+  for (auto& batch : *loader) {
+    std::vector<torch::jit::IValue> inputs;
+    inputs.push_back(batch.data);
+    auto scores = net.forward(inputs).toTensor();
+    auto loss = torch::nn::functional::cross_entropy(scores, batch.target);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    std::cout << loss.item<double>() << '\n';
+  }
+  net.eval();
+  std::cout << net.forward({torch::ones({2, 4}, real())}).toTensor().sum().item<double>() << '\n';
+}
+
 } // namespace
 
 int main() {
@@ -376,4 +421,5 @@ int main() {
   stream();
   functor();
   padded();
+  scripted();
 }

@@ -16,6 +16,7 @@
 #include <accel/options.h>
 #include <accel/process_first.h>
 #include <accel/profile.h>
+#include <accel/row_wise.h>
 #include <accel/state.h>
 #include <accel/stop.h>
 #include <accel/utils/split.h>
@@ -404,6 +405,21 @@ class ACCEL_API Accelerator {
     const detail::WholeBatchGuard as_they_are;
     return std::forward<Function>(function)();
   }
+
+  /// A TorchScript model for a call on rows of the batch:
+  ///
+  ///     auto output = accelerator.row_wise(model).forward({batch.data}).toTensor();
+  ///
+  /// What such a model does is known only when it is loaded. With several
+  /// processes its first call with two rows or more, in training and in
+  /// evaluation mode, is preceded by a look: a copy must give the same for every
+  /// row when only a part of the rows is there, and the model may not let
+  /// numbers in its tensors decide what it does. Throws `c10::Error` from
+  /// `forward` where that is not so. Batch norm and dropout in training are left
+  /// out of the look: the runtime does them for the global batch, as in any
+  /// model, and TorchScript's optimizer, which has derivatives of its own for
+  /// them, is not used. No other process takes part.
+  RowWiseModel row_wise(const torch::jit::Module& model) const;
 
   /// This process's part of a vector, of a tensor's rows, or of each value of a
   /// map of such: for inference, where nothing is averaged. With

@@ -179,6 +179,8 @@ Value Interpreter::evalCall(const CallExpr *E) {
       if (Known)
         return Result;
     }
+    if (std::optional<Value> Result = evalScripted(Member, Values))
+      return *Result;
     Values.insert(Values.begin(), eval(Object));
     std::vector<const Expr *> All(Args);
     All.insert(All.begin(), Object);

@@ -106,6 +106,9 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
   for (const auto &[Call, Function] : E.Replicated)
     if (const auto R = editable(Call->getSourceRange(), Into))
       Into.Replicated.push_back({Functions.of(Function), *R});
+  for (const auto &[Model, Function] : E.Scripted)
+    if (const auto R = editable(Model->getSourceRange(), Into))
+      Into.Scripted.push_back({Functions.of(Function), *R});
   SqueezedWhole.insert(E.WholeSqueezes.begin(), E.WholeSqueezes.end());
   for (const Effects::Loop &Loop : E.Loops) {
     if (Loop.Whole) {

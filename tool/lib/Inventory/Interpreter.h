@@ -84,6 +84,9 @@ struct Effects {
   /// Calls of models in training mode on tensors that every process has in
   /// full, and the functions that they stand in.
   llvm::MapVector<const clang::Expr *, const clang::FunctionDecl *> Replicated;
+  /// Models of TorchScript that are called on rows of the batch, as spelled in
+  /// front of `.forward`.
+  llvm::MapVector<const clang::Expr *, const clang::FunctionDecl *> Scripted;
 
   // Of the loop that is being interpreted.
   std::vector<Backward> Backwards;
@@ -276,6 +279,10 @@ private:
   std::optional<Value> splitAmongOthers(const OpCall &Call);
   Value rowsLike(const OpCall &Call, unsigned MinRank, int Rank = -1);
   void noteMeeting(const OpCall &Call);
+
+  // Scripted.cpp
+  std::optional<Value> evalScripted(const clang::CXXMemberCallExpr *E,
+                                    llvm::ArrayRef<Value> Values);
 
   // WholeTensors.cpp
   Value allReplicated(std::optional<Op> Kind, const OpCall &Call);

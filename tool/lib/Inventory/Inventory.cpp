@@ -96,6 +96,8 @@ void Taker::merge(TrainingProgram &&Part) {
             [](const Spelled &S) { return S.Range; });
   appendNew(Program.Replicated, Part.Replicated,
             [](const Spelled &S) { return S.Range; });
+  appendNew(Program.Scripted, Part.Scripted,
+            [](const Spelled &S) { return S.Range; });
   append(Program.NormClips, Part.NormClips);
   append(Program.ValueClips, Part.ValueClips);
   append(Program.Prints, Part.Prints);

@@ -61,6 +61,8 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
     OS << "local size " << F.Range << '\n';
   for (const Spelled &F : Program.Replicated)
     OS << "replicated " << F.Range << '\n';
+  for (const Spelled &F : Program.Scripted)
+    OS << "scripted " << F.Range << '\n';
   for (const BatchSizeFact &F : Program.Squeezes)
     OS << "squeeze " << F.Object << ' ' << F.Tail << '\n';
   for (const BatchSizeFact &F : Program.BatchSizes)

@@ -234,6 +234,8 @@ struct TrainingProgram {
   std::vector<Spelled> LocalSizes;
   /// Calls of models in batch loops on tensors that every process has in full.
   std::vector<Spelled> Replicated;
+  /// Models of TorchScript, in front of `.forward`, that are given rows.
+  std::vector<Spelled> Scripted;
   std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.
   std::vector<Spelled> ValueClips; ///< The name clip_grad_value_.
   std::vector<PrintFact> Prints;
