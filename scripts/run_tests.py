@@ -1,9 +1,10 @@
 """Runs the test groups of a build folder and adds up what they say.
 
-    run_tests.py BUILD_DIR GROUP...
+    run_tests.py [BUILD_DIR] GROUP...
 
 Everything but the rewriter's group is registered with CTest under the group's
-label; the rewriter's tests are lit's.
+label; the rewriter's tests are lit's. "sanitizers=DIR" stands for the programs
+that DIR/sanitized_tests.txt lists, which are in a build folder of their own.
 """
 
 import json
@@ -54,13 +55,56 @@ def run_lit(build):
     return passed, len(codes) - passed - skipped, skipped
 
 
+def run_sanitized(build):
+    """Each program once, with all of its tests: what a sanitizer finds ends it."""
+    suppressions = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "sanitizers")
+    environment = dict(
+        os.environ,
+        # LibTorch's vectors are filled by code that does not say how far.
+        ASAN_OPTIONS="detect_container_overflow=0:allocator_may_return_null=1:abort_on_error=0",
+        LSAN_OPTIONS=f"suppressions={suppressions}/leaks.txt:print_suppressions=0",
+        UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1",
+        TSAN_OPTIONS=f"suppressions={suppressions}/threads.txt:history_size=4:print_suppressions=0",
+    )
+    totals = [0, 0, 0]
+    with open(os.path.join(build, "sanitized_tests.txt")) as file:
+        lines = file.read().splitlines()
+    for line in lines:
+        program, argument = line.split(" ", 1)
+        report = os.path.join(build, program + ".xml")
+        if os.path.exists(report):
+            os.remove(report)
+        is_replay = program.startswith("accel_fuzz")
+        arguments = [argument] if is_replay else ["--gtest_brief=1", f"--gtest_filter={argument}",
+                                                  f"--gtest_output=xml:{report}"]
+        print(f"==> {program} {argument}", flush=True)
+        code = subprocess.run([os.path.join(build, "bin", program), *arguments], env=environment,
+                              stdin=subprocess.DEVNULL).returncode
+        counts = [1, 0, 0]
+        if not is_replay:
+            suites = ElementTree.parse(report).getroot() if os.path.exists(report) else None
+            failed = int(suites.get("failures")) + int(suites.get("errors")) if suites is not None else 0
+            ran = int(suites.get("tests")) - int(suites.get("disabled")) if suites is not None else 0
+            skipped = sum(1 for _ in suites.iter("skipped")) if suites is not None else 0
+            counts = [ran - failed - skipped, failed, skipped]
+        if code != 0 and counts[1] == 0:
+            counts[1] += 1  # a sanitizer's report, or the program has died
+        if counts[0] == 0:
+            counts[1] += 1  # nothing ran: that is not a pass
+        totals = [total + count for total, count in zip(totals, counts)]
+    return totals
+
+
 def main():
-    build, groups = os.path.abspath(sys.argv[1]), sys.argv[2:]
+    arguments = sys.argv[1:]
+    build = os.path.abspath(arguments.pop(0)) if "=" not in arguments[0] else ""
+    groups = [argument.partition("=")[::2] for argument in arguments]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     totals, lines = [0, 0, 0], []
-    for group in groups:
+    for group, folder in groups:
         start = time.monotonic()
-        counts = run_lit(build) if group == "migrate" else run_ctest(build, group)
+        counts = (run_sanitized(folder) if group == "sanitizers"
+                  else run_lit(build) if group == "migrate" else run_ctest(build, group))
         if counts[0] + counts[1] == 0:
             # Nothing ran: that is not a pass.
             counts = (0, 1, counts[2])

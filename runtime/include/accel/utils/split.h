@@ -45,7 +45,9 @@ std::vector<T, Allocator> split_between_processes(
   const auto [begin, end] = split_range(length, rank, world);
   std::vector<T, Allocator> part(inputs.begin() + begin, inputs.begin() + end);
   if (apply_padding && world > 1) {
-    part.resize(detail::padded_split_length(length, world), inputs.back());
+    // First, since it throws where there is no last element.
+    const auto padded = detail::padded_split_length(length, world);
+    part.resize(static_cast<size_t>(padded), inputs.back());
   }
   return part;
 }
