@@ -37,8 +37,11 @@ Interpreter::evalScripted(const CXXMemberCallExpr *E,
       return Self;
     return std::nullopt;
   }
-  // Keyword arguments, the second parameter, are not looked into.
+  // Keyword arguments, the second parameter, are not looked into; pointers
+  // would need another text.
+  const auto *Callee = dyn_cast<MemberExpr>(E->getCallee()->IgnoreParens());
   if (!isMember(M, "torch::jit::Module", "forward") || Values.empty() ||
+      !Callee || Callee->isArrow() ||
       (E->getNumArgs() > 1 && !isa<CXXDefaultArgExpr>(E->getArg(1))))
     return std::nullopt;
   bool Rows = false;
