@@ -401,7 +401,7 @@ TEST(PythonOptimizer, SizesThatAreNotThereAreRefused) {
       read_changed([&](std::string& pickle) {
         replace(pickle, shape, "K\xffK\x06\x86"s);
       }),
-      "ends at byte 6120 of a member that has only 960 bytes");
+      "960 bytes"); // newer releases of LibTorch see this one themselves
   EXPECT_ERROR(
       read_changed([&](std::string& pickle) {
         replace(pickle, elements, "K\xff"s);
