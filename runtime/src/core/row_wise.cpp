@@ -90,9 +90,8 @@ std::shared_ptr<Graph> graph_of(const Module& model) {
   return graph;
 }
 
-void check_graph(const Module& model) {
-  const auto graph = graph_of(model);
-  const Node* node = reads_numbers(graph->block());
+void check_graph(const Graph& graph) {
+  const Node* node = reads_numbers(graph.block());
   TORCH_CHECK(
       node == nullptr,
       "accel: row_wise: what the TorchScript model does depends on the numbers "
@@ -250,20 +249,21 @@ class SameRandomNumbers {
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
-/// Calls a copy of the model on all rows and on two parts of them.
+/// Calls a copy of the model, by its `quiet` graph, on all rows and on two parts
+/// of them.
 void check_rows(
-    const Module& model, const std::vector<IValue>& inputs, int64_t rows) {
+    const Module& model,
+    PlainForward& quiet,
+    const std::vector<IValue>& inputs,
+    int64_t rows) {
   const at::NoGradGuard no_grad;
   const detail::WholeBatchGuard as_they_are;
   const SameRandomNumbers same(inputs[0].toTensor().device());
   const Module copy = model.deepcopy();
-  const auto graph = graph_of(model);
-  quieten(graph->block());
-  PlainForward forward(model, graph);
   const auto results = [&](int64_t begin, int64_t count) {
     std::vector<at::Tensor> tensors;
     try {
-      collect(forward(copy, part_of(inputs, rows, begin, count)), tensors);
+      collect(quiet(copy, part_of(inputs, rows, begin, count)), tensors);
     } catch (const std::exception& error) {
       TORCH_CHECK(
           count == rows,
@@ -340,9 +340,12 @@ struct Known {
   /// The modes in which it has been looked at.
   std::set<std::string> modes;
   std::shared_ptr<PlainForward> forward;
+  /// The same without batch norm and dropout, for the look.
+  std::shared_ptr<PlainForward> quiet;
 };
 
-/// That of `model`, which is kept while the model lives.
+/// That of `model`, which is kept while the model lives. Throws where its graph
+/// alone tells that it cannot be called on rows.
 Known& known(const Module& model) {
   static std::mutex mutex;
   static std::list<Known> all;
@@ -353,10 +356,15 @@ Known& known(const Module& model) {
       return one;
     }
   }
+  auto graph = graph_of(model);
+  check_graph(*graph);
+  auto quiet = graph->copy();
+  quieten(quiet->block());
   all.push_back(
       {c10::weak_intrusive_ptr<c10::ivalue::Object>(model._ivalue()),
        {},
-       std::make_shared<PlainForward>(model, graph_of(model))});
+       std::make_shared<PlainForward>(model, std::move(graph)),
+       std::make_shared<PlainForward>(model, std::move(quiet))});
   return all.back();
 }
 
@@ -376,10 +384,9 @@ IValue RowWiseModel::forward(std::vector<IValue> inputs) {
   Known& about = known(*model_);
   const std::string mode = mode_of(*model_);
   if (about.modes.count(mode) == 0) {
-    check_graph(*model_);
     // One row tells nothing; a larger batch will, here or elsewhere.
     if (const int64_t rows = inputs[0].toTensor().size(0); rows > 1) {
-      check_rows(*model_, inputs, rows);
+      check_rows(*model_, *about.quiet, inputs, rows);
       about.modes.insert(mode);
     }
   }
