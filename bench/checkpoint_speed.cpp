@@ -4,7 +4,13 @@
 // renames at the end; the plain read reads into memory that is there already,
 // as load_state does.
 //
-//   checkpoint_speed DIRECTORY [--megabytes N] [--rounds N] [--only accel]
+//   checkpoint_speed DIRECTORY [--megabytes N] [--rounds N] [--from memory|disk]
+//                    [--only accel]
+//
+// The state is that of a training with Adam: a third of it parameters, two
+// thirds the optimizer's averages. `--from disk` takes the files out of the
+// system's memory before each read, as after a restart on another day; without
+// it they have just been written.
 //
 // With `--only accel` it prints the median seconds of save_state and load_state
 // alone, for checkpoint_speed.py.
@@ -103,6 +109,19 @@ void plain_read(const fs::path& directory, std::vector<torch::Tensor>& tensors) 
   ::close(fd);
 }
 
+/// Takes the files of the directory out of the system's memory.
+void forget(const fs::path& directory) {
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    if (entry.is_regular_file()) {
+      const int fd = ::open(entry.path().c_str(), O_RDONLY);
+      require(
+          fd >= 0 && ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 &&
+              ::close(fd) == 0,
+          "fadvise");
+    }
+  }
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -110,18 +129,21 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: checkpoint_speed DIRECTORY [--megabytes N] [--rounds N] "
-        "[--only accel]\n");
+        "[--from memory|disk] [--only accel]\n");
     return 2;
   }
   int megabytes = 1000;
   int rounds = 5;
   bool only_accel = false;
+  bool from_disk = false;
   for (int i = 2; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     if (option == "--megabytes") {
       megabytes = std::max(64, std::atoi(argv[i + 1]));
     } else if (option == "--rounds") {
       rounds = std::max(1, std::atoi(argv[i + 1]));
+    } else if (option == "--from") {
+      from_disk = argv[i + 1] == std::string("disk");
     } else if (option == "--only") {
       only_accel = true;
     }
@@ -129,17 +151,22 @@ int main(int argc, char** argv) {
   accel::Accelerator accelerator(accel::AcceleratorOptions().cpu(true));
   // Layers of 16 MB.
   torch::nn::Sequential model;
-  for (int i = 0; i < megabytes / 16; ++i) {
+  for (int i = 0; i < megabytes / 48; ++i) {
     model->push_back(
         torch::nn::Linear(torch::nn::LinearOptions(2000, 2000).bias(false)));
   }
-  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(
-      model->parameters(), torch::optim::SGDOptions(0.1));
+  accel::AcceleratedOptimizer<torch::optim::Adam> optimizer(
+      model->parameters(), torch::optim::AdamOptions(0.1));
   accelerator.prepare(model, optimizer);
   std::vector<torch::Tensor> copies;
-  for (const auto& parameter : model->parameters()) {
-    copies.push_back(parameter.detach().clone());
+  for (auto& parameter : model->parameters()) {
+    parameter.mutable_grad() = torch::rand_like(parameter);
+    for (int i = 0; i < 3; ++i) {
+      copies.push_back(parameter.detach().clone());
+    }
   }
+  optimizer.step(); // It has averages from here on.
+  optimizer.zero_grad();
   const fs::path root = argv[1];
   fs::create_directories(root);
   const auto state = (root / "accel").string();
@@ -159,7 +186,13 @@ int main(int argc, char** argv) {
     }
     saves.push_back(seconds(save));
     if (!only_accel) {
+      if (from_disk) {
+        forget(plain);
+      }
       reads.push_back(seconds(read));
+    }
+    if (from_disk) {
+      forget(state);
     }
     loads.push_back(seconds(load));
     // How long training stands still for a save in the background.

@@ -408,6 +408,51 @@ def forward(self, x):
   std::cout << net.forward({torch::ones({2, 4}, real())}).toTensor().sum().item<double>() << '\n';
 }
 
+/// What a recurrent layer keeps from batch to batch; 5 samples, so that a third
+/// process has none. The targets have a row for each step of each sample.
+struct Speaker : torch::nn::Module {
+  Speaker()
+      : embed(register_module("embed", torch::nn::Embedding(7, 3))),
+        lstm(register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(3, 4).num_layers(2).batch_first(true)))),
+        head(register_module("head", torch::nn::Linear(4, 7))) {}
+  std::tuple<torch::Tensor, std::tuple<torch::Tensor, torch::Tensor>> forward(
+      torch::Tensor x, std::tuple<torch::Tensor, torch::Tensor> state) {
+    torch::Tensor output;
+    std::tuple<torch::Tensor, torch::Tensor> next;
+    std::tie(output, next) = lstm->forward(embed->forward(x), state);
+    output = head->forward(output.reshape({-1, output.size(2)}));
+    return std::make_tuple(torch::log_softmax(output, 1), next);
+  }
+  torch::nn::Embedding embed;
+  torch::nn::LSTM lstm;
+  torch::nn::Linear head;
+};
+
+void kept_states() {
+  const int64_t samples = 5, steps = 4, width = 4;
+  auto text = torch::randint(7, {samples, 22}, torch::kLong);
+  Speaker net;
+  net.to(torch::kDouble);
+  torch::optim::Adam optimizer(net.parameters(), 0.05);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    auto h = torch::zeros({2, samples, width}, real());
+    auto c = torch::zeros({2, samples, width}, real());
+    for (int64_t i = 0; i < text.size(1) - steps; i += steps) {
+      auto x = text.index({torch::indexing::Slice(), torch::indexing::Slice(i, i + steps)});
+      auto y = text.index({torch::indexing::Slice(), torch::indexing::Slice(i + 1, i + 1 + steps)}).reshape(-1);
+      torch::Tensor output;
+      std::forward_as_tuple(output, std::tie(h, c)) = net.forward(x, std::make_tuple(h, c));
+      h.detach_();
+      c.detach_();
+      auto loss = torch::nn::functional::nll_loss(output, y);
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      std::cout << loss.item<double>() << ' ' << torch::exp(loss).item<double>() * x.size(0) << '\n';
+    }
+  }
+}
+
 } // namespace
 
 int main() {
@@ -422,4 +467,5 @@ int main() {
   functor();
   padded();
   scripted();
+  kept_states();
 }

@@ -369,6 +369,22 @@ class ACCEL_API Accelerator {
         shard(dim, {first, second, rest...}));
   }
 
+  /// This process's part of a state that is kept from batch to batch and that
+  /// every process has in full: the slice along dimension `dim`, which counts
+  /// the samples, that belongs to this process's part of batches of
+  /// `state.size(dim)` rows. For before the loop over these batches:
+  ///
+  ///     auto h = torch::zeros({layers, batch_size, width});
+  ///     h = accelerator.shard_state(h, 1);
+  ///     for (...) { std::tie(y, h) = gru->forward(accelerator.shard_batch(x), h); … }
+  ///
+  /// Batches must have `state.size(dim)` rows each: sample i goes on where
+  /// sample i of the last batch has ended. (Where loaders give each process
+  /// batches of its own, outside of `match_single_device`, states need no
+  /// splitting.) Returns a view; one process gets the state itself. Throws where
+  /// `state` has no dimension `dim`. No communication; for all processes.
+  torch::Tensor shard_state(const torch::Tensor& state, int64_t dim) const;
+
   /// How many rows the global batch has for the rows that `tensor` has: where
   /// the program counts samples. Throws where the tensor's leading dimension
   /// is not that of the local batch or a multiple.

@@ -438,6 +438,24 @@ torch::Tensor Accelerator::pad_across_processes(
   return padded;
 }
 
+torch::Tensor Accelerator::shard_state(const torch::Tensor& state, int64_t dim)
+    const {
+  TORCH_CHECK(
+      dim < state.dim() && dim >= -state.dim(),
+      "accel: shard_state cannot split a state of sizes ",
+      state.sizes(),
+      " on dimension ",
+      dim,
+      ". Name the dimension that counts the samples: 1 for the states of "
+      "torch::nn::RNN, GRU and LSTM.");
+  if (!use_distributed()) {
+    return state;
+  }
+  const auto share =
+      BatchShare::of(state.size(dim), process_index(), num_processes());
+  return state.narrow(dim, share.offset, share.rows());
+}
+
 std::vector<torch::Tensor> Accelerator::shard(
     int64_t dim,
     const std::vector<torch::Tensor>& tensors) {

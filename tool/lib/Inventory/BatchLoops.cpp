@@ -118,6 +118,7 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
              LastBackward, B.Call->getEndLoc())))
       LastBackward = B.Call->getEndLoc();
   forgetLastBatch();
+  startStates();
   ++BatchDepth;
   iterateBatchLoop(S, Facts);
   --BatchDepth;
@@ -168,7 +169,7 @@ Effects Interpreter::attempt(const Stmt *S, const BatchLoop &Facts,
 
 /// As the plan says, with the checks of a training step; where whole tensors
 /// then meet parts, once more with the shapes that they are made with written
-/// for a part; where that does not do, once more with models called on tensors
+/// for a part, and with states that were made before the loop split; where that does not do, once more with models called on tensors
 /// that are no part of the batch.
 Effects Interpreter::repaired(const Stmt *S, const BatchLoop &Facts,
                               const CompoundStmt *Body, LoopPlan &P) {
@@ -178,12 +179,20 @@ Effects Interpreter::repaired(const Stmt *S, const BatchLoop &Facts,
   for (const bool Replicates : {false, true}) {
     P.Replicates = Replicates;
     P.LocalShapes.clear();
+    P.States.clear();
     for (int Round = 0; Round < 5; ++Round) {
       Env = Before;
       Effects Tried = attempt(S, Facts, P);
-      if (Facts.Training)
-        checkTrainingLoop(S, Facts, Body, Tried);
       bool More = false;
+      if (Facts.Training) {
+        checkTrainingLoop(S, Facts, Body, Tried);
+        Tried.Loops.back().States = P.States;
+        for (const StateVariable &State : Tried.WholeStates)
+          if (!llvm::is_contained(P.States, State)) {
+            P.States.push_back(State);
+            More = true;
+          }
+      }
       for (const auto &Shape : Tried.WholeShapes)
         if (!llvm::is_contained(P.LocalShapes, Shape)) {
           P.LocalShapes.push_back(Shape);

@@ -135,6 +135,15 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
         addBackward(B, Into, Into.Backwards);
     }
     addParts(Loop, In, StaysWhole, Into);
+    for (const auto &[Variable, Dim] : Loop.States) {
+      const std::optional<LinePoint> At = Text.before(Loop.Facts->Loop);
+      if (At)
+        Into.States.push_back({In, Variable->getNameAsString(), Dim, *At});
+      else
+        refuse(Into, "ACL0102", Loop.Facts->Loop->getBeginLoc(),
+               "there is no line before this loop on which '" +
+                   Variable->getNameAsString() + "' could be split");
+    }
     if (Loop.Variables.empty())
       continue;
     BatchVariablesFact Fact;

@@ -1,5 +1,6 @@
 //===- Expressions.cpp - The value of an expression -----------------------===//
 
+#include "Assignments.h"
 #include "Interpreter.h"
 #include "TorchTypes.h"
 
@@ -124,6 +125,8 @@ Value Interpreter::evalVariable(const DeclRefExpr *E) {
     Value V = Found->second.V;
     if (V.replicated() && V.MayHoldBatch && !inCallee() && !V.Object)
       V.Roots = {D};
+    if (V.Shape && !inCallee())
+      V.Variable = D;
     if (V.replicated() && isHostNumber(D->getType()) && Differs.byItself(D))
       V.P = Placement::PerProcess;
     return V;
@@ -374,8 +377,7 @@ void Interpreter::assign(const Expr *To, Value V, const Expr *E) {
   To = plain(To);
   V.Constant.reset();
   // std::tie(a, b) = …
-  if (const FunctionDecl *F = calleeOf(To);
-      F && F->getIdentifier() && F->getName() == "tie" && isInStd(F)) {
+  if (isTupleOfReferences(To)) {
     unsigned I = 0;
     for (const Expr *Arg : cast<CallExpr>(To)->arguments())
       assign(Arg, V.element(I++), E);

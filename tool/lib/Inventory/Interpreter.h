@@ -22,6 +22,9 @@
 
 namespace accel::migrate {
 
+/// A state that is kept from batch to batch, and the dimension of its samples.
+using StateVariable = std::pair<const clang::ValueDecl *, unsigned>;
+
 /// What happened in a loop, or in a whole function.
 struct Effects {
   struct Read {
@@ -57,12 +60,15 @@ struct Effects {
     std::vector<const clang::DeclRefExpr *> Uses;
     /// Split where they stand.
     std::vector<const clang::Expr *> Inline;
+    /// States that are kept from batch to batch, split before the loop.
+    std::vector<StateVariable> States;
   };
   /// A whole batch that a model reads, or that meets what a model returned.
   struct BatchRead {
     const clang::Expr *E;
     llvm::SmallVector<const clang::ValueDecl *, 2> Roots;
     bool InCallee;
+    bool Folded; ///< Perhaps with several rows for each sample.
   };
 
   std::vector<Read> Reads;
@@ -96,6 +102,8 @@ struct Effects {
   /// Shapes of whole tensors that met rows: the list, and the dimension that
   /// would have to count this process's samples.
   std::vector<std::pair<const clang::Expr *, unsigned>> WholeShapes;
+  /// The same of variables that were set before the loop and are set in it.
+  std::vector<StateVariable> WholeStates;
   /// Uses of variables that became parts.
   std::vector<const clang::DeclRefExpr *> PartUses;
 
@@ -116,6 +124,8 @@ struct LoopPlan {
   std::vector<const clang::Expr *> Inline;
   /// Shapes that are written with this process's part of the batch.
   std::vector<std::pair<const clang::Expr *, unsigned>> LocalShapes;
+  /// Variables that hold this process's part of a state when the loop begins.
+  std::vector<StateVariable> States;
   /// Models may be called on tensors that every process has in full, where the
   /// runtime is told so: also before the last backward.
   bool Replicates = false;
@@ -199,7 +209,15 @@ private:
   Value gradientOf(const Value &Self, const clang::Expr *E);
 
   // SplitBatches.cpp
-  enum class SplitWays { Variables, NotSetBehind, Inline, InlineNotSetBehind };
+  enum class SplitWays {
+    Sources,
+    Variables,
+    NotSetBehind,
+    Inline,
+    InlineNotSetBehind
+  };
+  std::optional<LoopPlan> planSources(const clang::CompoundStmt *Body,
+                                      const Effects &Whole);
   std::optional<LoopPlan> planShard(const clang::CompoundStmt *Body,
                                     Effects &Whole, SplitWays Ways);
   Effects splitWhole(const clang::Stmt *S, const BatchLoop &Facts,
@@ -208,6 +226,10 @@ private:
   void startPlan();
   void noteBatch(const clang::Expr *E, const Value &V);
   const Value *partOf(const clang::DeclRefExpr *E);
+
+  // KeptStates.cpp
+  bool isKept(const clang::ValueDecl *V) const;
+  void startStates();
 
   // GatherPlan.cpp
   std::optional<LoopPlan> planGather(const clang::CompoundStmt *Body,

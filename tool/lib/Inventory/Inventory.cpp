@@ -89,6 +89,7 @@ void Taker::merge(TrainingProgram &&Part) {
   append(Program.Shards, Part.Shards);
   append(Program.Parts, Part.Parts);
   append(Program.InlineShards, Part.InlineShards);
+  append(Program.States, Part.States);
   append(Program.BatchSizes, Part.BatchSizes);
   appendNew(Program.Squeezes, Part.Squeezes,
             [](const BatchSizeFact &F) { return F.Tail; });

@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Assignments.h"
 #include "Interpreter.h"
 #include "TorchTypes.h"
 
@@ -32,21 +33,12 @@ void Interpreter::noteBatch(const Expr *E, const Value &V) {
   for (const Effects::BatchRead &Known : Out->BatchReads)
     if (Known.E == E)
       return;
-  Out->BatchReads.push_back({E, V.Roots, inCallee()});
+  Out->BatchReads.push_back({E, V.Roots, inCallee(), V.MaybeFolded});
 }
 
 static bool inside(const Stmt *S, SourceLocation Loc, const SourceManager &SM) {
   return SM.isBeforeInTranslationUnit(S->getBeginLoc(), Loc) &&
          SM.isBeforeInTranslationUnit(Loc, S->getEndLoc());
-}
-
-/// Whether the variable can be set to its part.
-static bool isAssignable(const ValueDecl *V) {
-  QualType Holder = V->getType();
-  if (const auto *B = dyn_cast<BindingDecl>(V))
-    Holder = B->getDecomposedDecl()->getType();
-  return !Holder->isReferenceType() && !Holder.isConstQualified() &&
-         !V->getType()->isReferenceType() && !V->getType().isConstQualified();
 }
 
 /// The reads that the loss may come from: those before the last backward, and
@@ -76,40 +68,6 @@ static std::vector<Effects::BatchRead> trainingReads(const Effects &Whole,
       Result.push_back(std::move(Read));
   return Result;
 }
-
-namespace {
-/// Whether a variable is set in code that stands behind a place.
-class SetBehind : public RecursiveASTVisitor<SetBehind> {
-public:
-  SetBehind(const ValueDecl *Variable, SourceLocation Place,
-            const SourceManager &SM)
-      : Variable(Variable), Place(Place), SM(SM) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) {
-    if (E->getOperator() != OO_Equal ||
-        SM.isBeforeInTranslationUnit(E->getOperatorLoc(), Place))
-      return true;
-    const Expr *To = plain(E->getArg(0));
-    Found |= isIt(To);
-    // std::tie(x, y) = …
-    if (const FunctionDecl *F = calleeOf(To);
-        F && F->getIdentifier() && F->getName() == "tie" && isInStd(F))
-      for (const Expr *Each : cast<CallExpr>(To)->arguments())
-        Found |= isIt(plain(Each));
-    return true;
-  }
-  bool Found = false;
-
-private:
-  bool isIt(const Expr *E) const {
-    const auto *Ref = dyn_cast<DeclRefExpr>(E);
-    return Ref && Ref->getDecl() == Variable;
-  }
-  const ValueDecl *Variable;
-  SourceLocation Place;
-  const SourceManager &SM;
-};
-} // namespace
 
 /// `NotSetBehind`: variables that are set behind the first read stay out; what
 /// the model made of the batch is no batch.
@@ -152,9 +110,7 @@ std::optional<LoopPlan> Interpreter::planShard(const CompoundStmt *Body,
     Add(P.Inline, Read.E);
   };
   auto IsSetBehind = [&](const ValueDecl *V) {
-    SetBehind Finder(V, P.At->getBeginLoc(), SM);
-    Finder.TraverseStmt(const_cast<CompoundStmt *>(Body));
-    return Finder.Found;
+    return isSetBehind(Body, V, P.At->getBeginLoc(), SM);
   };
   for (const Effects::BatchRead &Read : trainingReads(Whole, SM)) {
     if (NotSetBehind && !Read.Roots.empty() &&
@@ -187,6 +143,79 @@ std::optional<LoopPlan> Interpreter::planShard(const CompoundStmt *Body,
   return P;
 }
 
+namespace {
+/// What a variable of the loop's body is made from: the tensors that are made
+/// outside of it. Fails where it is set more than once.
+class SourcesOf : public RecursiveASTVisitor<SourcesOf> {
+public:
+  SourcesOf(const CompoundStmt *Body, const SourceManager &SM,
+            std::vector<const ValueDecl *> &Sources)
+      : Body(Body), SM(SM), Sources(Sources) {}
+  bool VisitDeclRefExpr(DeclRefExpr *E) {
+    return !isTensor(E->getDecl()->getType()) || add(E->getDecl());
+  }
+  bool add(const ValueDecl *V) {
+    if (!inside(Body, V->getLocation(), SM)) {
+      if (!llvm::is_contained(Sources, V))
+        Sources.push_back(V);
+      return true;
+    }
+    const auto *Variable = dyn_cast<VarDecl>(V);
+    return Variable && Variable->getInit() &&
+           !isSetBehind(Body, V, Body->getBeginLoc(), SM) &&
+           TraverseStmt(const_cast<Expr *>(Variable->getInit()));
+  }
+
+private:
+  const CompoundStmt *Body;
+  const SourceManager &SM;
+  std::vector<const ValueDecl *> &Sources;
+};
+
+class UseFinder : public RecursiveASTVisitor<UseFinder> {
+public:
+  explicit UseFinder(llvm::ArrayRef<const ValueDecl *> Of) : Of(Of) {}
+  bool VisitDeclRefExpr(DeclRefExpr *E) {
+    return !llvm::is_contained(Of, E->getDecl());
+  }
+
+private:
+  llvm::ArrayRef<const ValueDecl *> Of;
+};
+} // namespace
+
+/// Where a batch has several rows for each sample, as targets of shape
+/// [samples * steps] beside inputs of shape [samples, steps], its tensors do not
+/// have equally many rows any more. What they are cut out of is split instead,
+/// as in `text.index({Slice(), Slice(i, i + steps)})`.
+std::optional<LoopPlan> Interpreter::planSources(const CompoundStmt *Body,
+                                                 const Effects &Whole) {
+  const SourceManager &SM = Context.getSourceManager();
+  const std::vector<Effects::BatchRead> Reads = trainingReads(Whole, SM);
+  if (llvm::none_of(Reads, [](const auto &Read) { return Read.Folded; }))
+    return std::nullopt;
+  LoopPlan P;
+  P.Kind = LoopPlan::Shard;
+  SourcesOf Finder(Body, SM, P.Parts);
+  // A state that is kept over the batches is none.
+  auto Kept = [&](const ValueDecl *V) {
+    return !inside(Body, V->getLocation(), SM) &&
+           isSetBehind(Body, V, Body->getBeginLoc(), SM);
+  };
+  for (const Effects::BatchRead &Read : Reads)
+    if (Read.Roots.empty() ||
+        !llvm::all_of(Read.Roots, [&](const ValueDecl *V) {
+          return Kept(V) || Finder.add(V);
+        }))
+      return std::nullopt;
+  for (const Stmt *Child : Body->body())
+    if (!P.At && !UseFinder(P.Parts).TraverseStmt(const_cast<Stmt *>(Child)))
+      P.At = Child;
+  if (!P.At)
+    return std::nullopt;
+  return P;
+}
+
 /// The loop, with its batch split where it is complete.
 Effects Interpreter::splitWhole(const Stmt *S, const BatchLoop &Facts,
                                 const CompoundStmt *Body, Effects Whole,
@@ -194,10 +223,14 @@ Effects Interpreter::splitWhole(const Stmt *S, const BatchLoop &Facts,
   const Environment Before = Env;
   std::optional<Effects> First;
   for (const SplitWays Ways :
-       {SplitWays::Variables, SplitWays::NotSetBehind, SplitWays::Inline,
-        SplitWays::InlineNotSetBehind}) {
+       {SplitWays::Sources, SplitWays::Variables, SplitWays::NotSetBehind,
+        SplitWays::Inline, SplitWays::InlineNotSetBehind}) {
+    const bool Sources = Ways == SplitWays::Sources;
     Effects Tried = Whole;
-    const std::optional<LoopPlan> P = planShard(Body, Tried, Ways);
+    const std::optional<LoopPlan> P = Sources ? planSources(Body, Tried)
+                                              : planShard(Body, Tried, Ways);
+    if (Sources && !P)
+      continue;
     if (P) {
       Env = Before;
       LoopPlan Tuned = *P;
@@ -209,16 +242,14 @@ Effects Interpreter::splitWhole(const Stmt *S, const BatchLoop &Facts,
       Loop.Uses = Tried.PartUses;
       Loop.Inline = P->Inline;
     }
-    if (!First) {
-      First = Tried;
+    const bool Clean = Tried.Refusals.empty();
+    // What is said in the end is what is wrong with the variables.
+    if (Clean || (!First && !Sources)) {
+      First = std::move(Tried);
       After = P ? std::move(Env) : Before;
     }
-    if (Tried.Refusals.empty()) {
-      if (Ways != SplitWays::Variables)
-        After = std::move(Env);
-      First = std::move(Tried);
+    if (Clean)
       break;
-    }
   }
   Env = Before;
   return std::move(*First);

@@ -292,6 +292,10 @@ void Interpreter::loopUntilStable(const std::function<void()> &Iteration,
     Env = Head;
     Loops.emplace_back();
     Iteration();
+    // What a state is in the first pass only is what matters of it.
+    for (const StateVariable &State : Scratch.WholeStates)
+      if (!llvm::is_contained(Recording->WholeStates, State))
+        Recording->WholeStates.push_back(State);
     for (const Environment &E : Loops.back().Continues)
       Env = joined(Env, E, {});
     Loops.pop_back();

@@ -57,6 +57,9 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
   }
   for (const Spelled &F : Program.InlineShards)
     OS << "shard in place " << F.Range << '\n';
+  for (const StateFact &F : Program.States)
+    OS << "state " << F.Variable << " dimension " << F.Dim << " at "
+       << F.At.At << '\n';
   for (const Spelled &F : Program.LocalSizes)
     OS << "local size " << F.Range << '\n';
   for (const Spelled &F : Program.Replicated)

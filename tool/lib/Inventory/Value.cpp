@@ -48,6 +48,8 @@ Value accel::migrate::join(const Value &A, const Value &B,
   V.OneInFront &= B.OneInFront;
   if (A.Shape != B.Shape)
     V.Shape = nullptr;
+  if (A.Variable != B.Variable)
+    V.Variable = nullptr;
   V.Evaluates &= B.Evaluates;
   V.MinRank = A.Rank == Value::NoTensors   ? B.MinRank
               : B.Rank == Value::NoTensors ? A.MinRank

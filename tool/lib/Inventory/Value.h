@@ -36,7 +36,7 @@ struct Value {
   bool MayHoldBatch = false;
   /// Rows: dimension 0 may be a multiple of the part's samples, as in
   /// `view({-1, n})`. The rows of a sample still stand together. Local sizes:
-  /// taken from such rows.
+  /// taken from such rows. Replicated tensors: of the whole batch's samples.
   bool MaybeFolded = false;
   /// Rows: the dimension of the samples.
   unsigned Dim = 0;
@@ -46,8 +46,10 @@ struct Value {
   bool TakeTurns = false;
   /// Tensors whose first dimension has the size 1: states of one layer.
   bool OneInFront = false;
-  /// Replicated tensors: the list that spells their shape.
+  /// Replicated tensors: the list that spells their shape, and the variable of
+  /// the function itself that such a tensor was read from.
   const clang::Expr *Shape = nullptr;
+  const clang::ValueDecl *Variable = nullptr;
   /// Local sizes: not the size itself but calculated from it.
   bool Scaled = false;
   /// Depends on parameters that are trained.
@@ -139,7 +141,7 @@ struct Value {
     return P == O.P && MayHoldBatch == O.MayHoldBatch &&
            MaybeFolded == O.MaybeFolded && Dim == O.Dim &&
            TakeTurns == O.TakeTurns && OneInFront == O.OneInFront &&
-           Shape == O.Shape && Scaled == O.Scaled &&
+           Shape == O.Shape && Variable == O.Variable && Scaled == O.Scaled &&
            FromModel == O.FromModel && IsParameter == O.IsParameter && Gathered == O.Gathered &&
            Copy == O.Copy && LastBatch == O.LastBatch && Assumed == O.Assumed && Evaluates == O.Evaluates && Rank == O.Rank && MinRank == O.MinRank &&
            Constant == O.Constant && Object == O.Object && Roots == O.Roots &&

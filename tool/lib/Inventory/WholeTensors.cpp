@@ -103,6 +103,9 @@ Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
                         (isa<CXXConstructExpr>(Bare) &&
                          cast<CXXConstructExpr>(Bare)->getNumArgs() == 0);
     Result.MayHoldBatch = !Scalar && Lead.Constant != 1;
+    // [samples, steps] as [samples * steps].
+    Result.MaybeFolded = *Kind == Op::View && Lead.Constant == -1 &&
+                         Shape->V.Elements.size() <= 1 && Call.Operands[0].V.Rank != 1;
     break;
   }
   case Op::Constant:
@@ -143,6 +146,8 @@ Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
     break;
   case Op::Same:
     Result.Shape = Call.Operands[0].V.Shape;
+    Result.Variable = Call.Operands[0].V.Variable;
+    Result.MaybeFolded = Call.Operands[0].V.MaybeFolded;
     break;
   case Op::Pointwise:
   case Op::Additive:

@@ -153,6 +153,14 @@ struct BatchPartsFact {
   std::vector<std::pair<unsigned, TextRange>> Uses;
 };
 
+/// A state that is kept from batch to batch, to be split before the loop.
+struct StateFact {
+  FunctionId In = 0;
+  std::string Variable;
+  unsigned Dim = 0; ///< The dimension of the samples.
+  LinePoint At;
+};
+
 /// `x.size(0)` used as a number: `Object` is x, `Tail` from the dot to the end.
 struct BatchSizeFact {
   FunctionId In = 0;
@@ -228,6 +236,7 @@ struct TrainingProgram {
   std::vector<BatchVariablesFact> Shards;
   std::vector<BatchPartsFact> Parts;
   std::vector<Spelled> InlineShards; ///< Whole batches, to be split in place.
+  std::vector<StateFact> States;
   std::vector<BatchSizeFact> BatchSizes;
   std::vector<BatchSizeFact> Squeezes; ///< x.squeeze() on rows.
   /// Sizes of the whole batch in shapes of this process's part.
