@@ -413,18 +413,16 @@ def forward(self, x):
 struct Speaker : torch::nn::Module {
   Speaker()
       : embed(register_module("embed", torch::nn::Embedding(7, 3))),
-        lstm(register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(3, 4).num_layers(2).batch_first(true)))),
+        gru(register_module("gru", torch::nn::GRU(torch::nn::GRUOptions(3, 4).num_layers(2).batch_first(true)))),
         head(register_module("head", torch::nn::Linear(4, 7))) {}
-  std::tuple<torch::Tensor, std::tuple<torch::Tensor, torch::Tensor>> forward(
-      torch::Tensor x, std::tuple<torch::Tensor, torch::Tensor> state) {
+  std::tuple<torch::Tensor, torch::Tensor> forward(torch::Tensor x, torch::Tensor state) {
     torch::Tensor output;
-    std::tuple<torch::Tensor, torch::Tensor> next;
-    std::tie(output, next) = lstm->forward(embed->forward(x), state);
+    std::tie(output, state) = gru->forward(embed->forward(x), state);
     output = head->forward(output.reshape({-1, output.size(2)}));
-    return std::make_tuple(torch::log_softmax(output, 1), next);
+    return std::make_tuple(torch::log_softmax(output, 1), state);
   }
   torch::nn::Embedding embed;
-  torch::nn::LSTM lstm;
+  torch::nn::GRU gru;
   torch::nn::Linear head;
 };
 
@@ -436,20 +434,63 @@ void kept_states() {
   torch::optim::Adam optimizer(net.parameters(), 0.05);
   for (int epoch = 0; epoch < 2; ++epoch) {
     auto h = torch::zeros({2, samples, width}, real());
-    auto c = torch::zeros({2, samples, width}, real());
     for (int64_t i = 0; i < text.size(1) - steps; i += steps) {
       auto x = text.index({torch::indexing::Slice(), torch::indexing::Slice(i, i + steps)});
       auto y = text.index({torch::indexing::Slice(), torch::indexing::Slice(i + 1, i + 1 + steps)}).reshape(-1);
       torch::Tensor output;
-      std::forward_as_tuple(output, std::tie(h, c)) = net.forward(x, std::make_tuple(h, c));
+      std::tie(output, h) = net.forward(x, h);
       h.detach_();
-      c.detach_();
       auto loss = torch::nn::functional::nll_loss(output, y);
       optimizer.zero_grad();
       loss.backward();
       optimizer.step();
       std::cout << loss.item<double>() << ' ' << torch::exp(loss).item<double>() * x.size(0) << '\n';
     }
+  }
+}
+
+/// Attention by hand: einsum, positions that are written by index, tensors in a
+/// list.
+struct Attention : torch::nn::Module {
+  Attention()
+      : qkv(register_module("qkv", torch::nn::Linear(4, 12))),
+        head(register_module("head", torch::nn::Linear(4, 1))),
+        table(register_buffer("table", torch::rand({3, 4}, real()))) {}
+  torch::Tensor turned(const torch::Tensor& x) {
+    using torch::indexing::None;
+    using torch::indexing::Slice;
+    const auto all = table.index({"...", Slice(1, None, 2)}).repeat_interleave(2, 1).expand_as(x);
+    auto crossed = torch::empty_like(x);
+    crossed.index_put_({"...", Slice(0, None, 2)}, -x.index({"...", Slice(1, None, 2)}));
+    crossed.index_put_({"...", Slice(1, None, 2)}, x.index({"...", Slice(0, None, 2)}));
+    return x * all + crossed * table;
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    auto three = qkv(x.view({x.size(0), 3, 4})).chunk(3, 2);
+    std::vector<torch::Tensor> two(three.begin(), three.end() - 1);
+    auto weight = torch::einsum("btc,bsc->bts", {turned(two.at(0)), turned(two.at(1))}).softmax(-1);
+    auto mixed = torch::einsum("bts, bsc -> btc", {weight, three.back()});
+    three.pop_back();
+    return (head(mixed) + three.back().mean(2, true)).mean({1, 2});
+  }
+  torch::nn::Linear qkv, head;
+  torch::Tensor table;
+};
+
+void attention() {
+  auto x = torch::rand({11, 3, 4}, real());
+  auto y = x.sum({1, 2});
+  Attention net;
+  net.to(torch::kDouble);
+  torch::optim::SGD optimizer(net.parameters(), 0.05);
+  for (int64_t from = 0; from < 11; from += 4) {
+    auto inputs = x.slice(0, from, from + 4);
+    auto targets = y.slice(0, from, from + 4);
+    auto loss = torch::mse_loss(net.forward(inputs), targets);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    std::cout << loss.item<double>() << '\n';
   }
 }
 
@@ -468,4 +509,5 @@ int main() {
   padded();
   scripted();
   kept_states();
+  attention();
 }

@@ -111,6 +111,20 @@ void Programs::widen(UnitPlan &Unit) {
         makeFinding("ACL0160", {Unit.MainFile, 0, 0},
                     "the program is this file together with " +
                         Names(Unit.Sources)));
+  // Its training would stay as it is, in each process.
+  std::vector<std::string> Trains;
+  copy_if(LeftOut, std::back_inserter(Trains),
+          [&](const std::string &S) { return Project.trains(S); });
+  if (!Trains.empty())
+    Unit.ThePlan.Findings.push_back(makeFinding(
+        "ACL0165", {Unit.MainFile, 0, 0},
+        "the program also uses " + Names(Trains) +
+            ", where backward() is called, and which could not be read "
+            "together with the rest: " + Why,
+        "Make the sources compile, and give names that two of them share each "
+        "its own."));
+  erase_if(LeftOut,
+           [&](const std::string &S) { return is_contained(Trains, S); });
   if (!LeftOut.empty())
     Unit.ThePlan.Findings.push_back(makeFinding(
         "ACL0161", {Unit.MainFile, 0, 0},

@@ -280,6 +280,10 @@ bool ProjectSources::mentions(StringRef File, StringRef Text) {
   });
 }
 
+bool ProjectSources::trains(StringRef File) {
+  return StringRef(load(File).Text).contains("backward(");
+}
+
 bool ProjectSources::hasMain(StringRef File) {
   return definesFunction(load(File).Text, {"", "main", ""});
 }

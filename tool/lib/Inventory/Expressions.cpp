@@ -267,6 +267,17 @@ Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
     V.Constant = Args[0].Constant;
     return V;
   }
+  // std::vector<torch::Tensor>(list.begin(), list.end() - 2)
+  if (Args.size() == 2 && isInStd(D) && holdsTensors(E->getType()) &&
+      Args[0].rows() && Args[1].rows()) {
+    Value V = join(Args[0], Args[1],
+                   reason("ACL0100", E->getExprLoc(),
+                          "'" + spelled(E) +
+                              "' is made from tensors that are split in "
+                              "different ways"));
+    V.Elements.clear();
+    return V;
+  }
   Value Result;
   bool Any = false;
   for (Value &V : Args) {
@@ -303,7 +314,7 @@ Value Interpreter::evalConstruct(const CXXConstructExpr *E) {
 }
 
 /// Numbers of the host.
-Value Interpreter::arithmetic(const Value &A, const Value &B) {
+Value Interpreter::arithmetic(const Value &A, const Value &B, const Expr *E) {
   if (A.unknown())
     return A;
   if (B.unknown())
@@ -318,7 +329,9 @@ Value Interpreter::arithmetic(const Value &A, const Value &B) {
     V.Scaled = true;
   } else if (!A.replicated() || !B.replicated()) {
     V.P = Placement::Unknown;
-    V.Why = reason("ACL0100", {}, "a number is calculated from a tensor");
+    V.Why = reason("ACL0100", E->getExprLoc(),
+                   "the number '" + spelled(E) +
+                       "' is calculated from a part of the batch");
   }
   return V;
 }
@@ -332,7 +345,7 @@ Value Interpreter::evalBinary(const BinaryOperator *E) {
       Added = number(Added);
     Added = understood(Added, E);
     const Value Sum = arithmetic(
-        Old.is(Placement::LocalSize) ? number(Old) : Old, Added);
+        Old.is(Placement::LocalSize) ? number(Old) : Old, Added, E);
     assign(E->getLHS(), Sum, E);
     return Sum;
   }
@@ -354,7 +367,7 @@ Value Interpreter::evalBinary(const BinaryOperator *E) {
   }
   if (E->isComparisonOp() && asksWhetherEmpty(E))
     return Value();
-  return arithmetic(eval(E->getLHS()), eval(E->getRHS()));
+  return arithmetic(eval(E->getLHS()), eval(E->getRHS()), E);
 }
 
 /// `x.numel() == 0`: no process has a part without rows (BatchShare), so that a

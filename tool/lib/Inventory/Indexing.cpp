@@ -109,6 +109,42 @@ std::optional<Value> Interpreter::lookedUp(const OpCall &Call) {
   return Result;
 }
 
+/// `...` as an index.
+static bool isEllipsis(const Expr *E) {
+  while (const auto *Made = dyn_cast<CXXConstructExpr>(E)) {
+    if (Made->getNumArgs() != 1)
+      return false;
+    E = bare(Made->getArg(0));
+  }
+  if (const auto *Text = dyn_cast<StringLiteral>(E))
+    return Text->getString() == "...";
+  const auto *Ref = dyn_cast<DeclRefExpr>(E);
+  return Ref && Ref->getDecl()->getDeclName().isIdentifier() &&
+         Ref->getDecl()->getName() == "Ellipsis" && isTorch(Ref->getDecl());
+}
+
+/// `x.index_put_({"...", Slice(0, n)}, y)`: each sample of x is given its own of
+/// y, or what all share.
+std::optional<Value> Interpreter::putAt(const OpCall &Call) {
+  if (Call.Operands.size() < 3)
+    return std::nullopt;
+  const Value &Self = Call.Operands[0].V, &Put = Call.Operands[2].V;
+  const auto *List = dyn_cast<InitListExpr>(bare(Call.Operands[1].E));
+  if (!List || List->getNumInits() == 0 || !Self.plainRows() ||
+      !Call.Operands[1].V.replicated())
+    return std::nullopt;
+  const std::optional<Value> At = sliced(Call, *List);
+  if (!At || !At->plainRows())
+    return std::nullopt;
+  const bool Alike = Put.plainRows() && At->Rank > 0 && Put.Rank == At->Rank;
+  if (!Alike && !(Put.replicated() && !Put.MayHoldBatch))
+    return std::nullopt;
+  Value Result = Self;
+  addOrigins(Result, Put);
+  Result.Elements.clear();
+  return Result;
+}
+
 /// An index of numbers and slices that leaves all samples; nothing for others.
 std::optional<Value> Interpreter::sliced(const OpCall &Call,
                                          const InitListExpr &List) {
@@ -119,6 +155,14 @@ std::optional<Value> Interpreter::sliced(const OpCall &Call,
   for (const Expr *Init : List.inits()) {
     const Expr *E = bare(Init);
     const CXXRecordDecl *Class = nullptr;
+    if (isEllipsis(E)) {
+      // The dimensions that the others leave, the samples' among them.
+      if (Dim > Self.Dim || Self.MinRank < List.getNumInits() + Self.Dim)
+        return std::nullopt;
+      Kept = true;
+      Dim = Self.Dim + 1;
+      continue;
+    }
     while (const auto *Made = dyn_cast<CXXConstructExpr>(E)) {
       Class = Made->getConstructor()->getParent();
       if (Class->getName() == "Slice") {
@@ -169,6 +213,15 @@ std::optional<Value> Interpreter::sliced(const OpCall &Call,
 Value Interpreter::indexed(Op Kind, const OpCall &Call) {
   const Value Self = Call.Operands.empty() ? Value() : Call.Operands[0].V;
   switch (Kind) {
+  case Op::IndexPut:
+    if (std::optional<Value> Put = putAt(Call))
+      return *Put;
+    return unknown("ACL0122", Call.Call,
+                   "'" + spelled(Call.Call) +
+                       "' writes into a tensor of this process's part of the "
+                       "batch, and it is not seen that each sample is given its "
+                       "own",
+                   "Begin the index with Slice(), so that it takes all samples.");
   case Op::Index: {
     if (auto Bad = notFirst(Call))
       return *Bad;

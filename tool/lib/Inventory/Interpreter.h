@@ -246,7 +246,7 @@ private:
   Value evalBinary(const clang::BinaryOperator *E);
   bool asksWhetherEmpty(const clang::BinaryOperator *E);
   Value evalChildren(const clang::Expr *E);
-  Value arithmetic(const Value &A, const Value &B);
+  Value arithmetic(const Value &A, const Value &B, const clang::Expr *E);
   void assign(const clang::Expr *To, Value V, const clang::Expr *E);
   /// The value as a number of the host: local sizes become global.
   Value number(const Value &V);
@@ -331,6 +331,7 @@ private:
   Value indexed(Op Kind, const OpCall &Call);
   std::optional<Value> lookedUp(const OpCall &Call);
   std::optional<Value> joinedWhole(const OpCall &Call);
+  std::optional<Value> putAt(const OpCall &Call);
   std::optional<Value> sliced(const OpCall &Call,
                               const clang::InitListExpr &List);
 
@@ -344,6 +345,9 @@ private:
   /// Whether the dimension may be 0 in a tensor like `V`: yes, no, not known.
   enum class Zero { Yes, No, Perhaps };
   Zero isBatchDim(int64_t Dim, const Value &V);
+
+  // Einsum.cpp
+  Value einsum(const OpCall &Call);
 
   // Losses.cpp
   std::optional<Value> evalLoss(const OpCall &Call);

@@ -369,8 +369,11 @@ Value Interpreter::evalKnownOp(Op Kind, OpCall &Call) {
   case Op::Stack:
     return joinedTensors(Kind, Call);
   case Op::Index:
+  case Op::IndexPut:
   case Op::Subscript:
     return indexed(Kind, Call);
+  case Op::Einsum:
+    return einsum(Call);
   case Op::Factory:
     return factory(Call);
   case Op::Constant:

@@ -154,8 +154,12 @@ Value Interpreter::evalOperator(const CXXOperatorCallExpr *E) {
     }
     return evalOwn(F, E, Args, Values, nullptr);
   }
+  // tensors.end() - 2: an iterator of the same list.
+  if (Values.size() == 2 && (K == OO_Plus || K == OO_Minus) &&
+      Values[1].replicated() && !isHostNumber(E->getType()))
+    return Values[0];
   if (Values.size() == 2 && !E->isAssignmentOp())
-    return arithmetic(Values[0], Values[1]);
+    return arithmetic(Values[0], Values[1], E);
   return evalForeign(F, E, Args, Values);
 }
 

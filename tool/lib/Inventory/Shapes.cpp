@@ -257,6 +257,17 @@ Value Interpreter::reshaped(Op Kind, const OpCall &Call) {
     }
     if (Self.reduced() && Other.replicated())
       return Self;
+    // A table that all samples share. One with a row for each sample of the
+    // whole batch does not fit, which the operation itself finds out.
+    const bool Shared = !Self.MayHoldBatch || Self.Rank < 0 ||
+                        Self.Rank + Other.Dim < Other.MinRank;
+    if (Call.Name == "expand_as" && Self.replicated() && Other.rows() &&
+        Shared) {
+      Value V = Other;
+      addOrigins(V, Self);
+      V.Elements.clear();
+      return V;
+    }
     return unknown("ACL0120", Call.Call,
                    "'" + spelled(Call.Call) +
                        "' gives this process's part of the batch the shape of "

@@ -60,6 +60,14 @@ Value Interpreter::evalStd(const FunctionDecl *F, const CallExpr *E,
       List.Elements.clear();
       return Value();
     }
+    if (isNamed(F, {"pop_back"}) && isInStd(F)) {
+      eval(Object);
+      // What is left is like what was there.
+      const auto *Variable = variableOf(Object);
+      if (auto It = Variable ? Env.find(Variable) : Env.end(); It != Env.end())
+        It->second.V.Elements.clear();
+      return Value();
+    }
     if (isNamed(F, {"at", "front", "back", "begin", "end", "cbegin", "cend"})) {
       for (const Expr *Arg : Args)
         understood(eval(Arg), E);
@@ -95,7 +103,7 @@ Value Interpreter::evalStd(const FunctionDecl *F, const CallExpr *E,
           N.Scaled = true;
           V = N;
         }
-        Result = arithmetic(Result, V);
+        Result = arithmetic(Result, V, E);
       }
       return Result;
     }

@@ -52,6 +52,9 @@ public:
   /// Whether `File`, or what it includes of the project, has this text in it.
   bool mentions(llvm::StringRef File, llvm::StringRef Text);
 
+  /// Whether `backward(` stands in the source's own text.
+  bool trains(llvm::StringRef File);
+
 private:
   struct SourceFile {
     bool Loaded = false;
