@@ -120,6 +120,25 @@ ACCEL_RANK_FUNCTION(sizes_in_shapes) {
   EXPECT_EQ(accelerator.local_batch_size(10), 10) << "the step has ended";
 }
 
+// A state that is kept over the batches has the samples of this process's part.
+ACCEL_RANK_FUNCTION(kept_states) {
+  Accelerator accelerator(kMatch);
+  for (int64_t samples = 1; samples < 10; ++samples) {
+    const auto state = torch::rand({2, samples, 3});
+    const auto kept = accelerator.shard_state(state, 1);
+    auto step = accelerator.accumulate();
+    EXPECT_TRUE(torch::equal(kept, accelerator.shard_batch(1, state))) << samples;
+    EXPECT_TRUE(torch::equal(accelerator.shard_state(state, -2), kept)) << samples;
+  }
+  const auto error = error_of([&] { accelerator.shard_state(torch::rand({4}), 1); });
+  EXPECT_TRUE(contains(error, "shard_state")) << error;
+  EXPECT_TRUE(contains(error, "dimension 1")) << error;
+}
+
+TEST(Gradients, KeptStates) {
+  run_all("kept_states");
+}
+
 ACCEL_RANK_FUNCTION(squeezed_rows) {
   Accelerator accelerator(kMatch);
   const auto squeezed = [&](const torch::Tensor& batch) {
