@@ -2,6 +2,8 @@
 
 #include "checkpoint/files.h"
 #include "checkpoint/optimizer_fields.h"
+#include "checkpoint/safetensors_read.h"
+#include "checkpoint/threads.h"
 
 #include <accel/optim/optimizer.h>
 
@@ -9,7 +11,9 @@
 #include <c10/util/Exception.h>
 
 #include <array>
+#include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -112,6 +116,35 @@ struct StateWriter {
   }
 };
 
+/// A tensor that is to be overwritten, and with what.
+using Overwrite = std::pair<at::Tensor, at::Tensor>;
+
+/// Collects the tensors of an optimizer's state that nobody else holds, by name:
+/// memory of hundreds of MB that need not be asked for again.
+struct OwnTensors {
+  std::string prefix;
+  std::map<std::string, at::Tensor>& tensors;
+
+  void operator()(const char* name, const at::Tensor& tensor) {
+    add(prefix + name, tensor);
+  }
+  void operator()(const char* name, const std::deque<at::Tensor>& list) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      add(prefix + name + "." + std::to_string(i), list[i]);
+    }
+  }
+  template <typename T>
+  void operator()(const char*, const T&) {}
+
+  void add(const std::string& name, const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.use_count() == 1 &&
+        tensor.has_storage() && tensor.storage().use_count() == 1 &&
+        can_be_read_into(tensor) && !tensor.is_inference()) {
+      tensors.emplace(name, tensor);
+    }
+  }
+};
+
 /// Reads them, and notes what it has seen.
 struct StateReader {
   std::string prefix;
@@ -124,6 +157,9 @@ struct StateReader {
   bool like_parameter;
   const std::string& what;
   std::set<std::string>& used_tensors;
+  /// What the optimizer has under these names, and what shall become of it.
+  const std::map<std::string, at::Tensor>& own;
+  std::vector<Overwrite>& overwrites;
   std::set<std::string> used_fields{};
 
   at::Tensor take(const std::string& name) {
@@ -148,6 +184,13 @@ struct StateReader {
         in_quotes(name),
         " is ",
         saved->scalar_type());
+    const auto kept = own.find(name);
+    if (kept != own.end() && kept->second.sizes() == saved->sizes() &&
+        kept->second.scalar_type() == saved->scalar_type() &&
+        can_be_read_into(*saved) && saved->device() == parameter.device()) {
+      overwrites.emplace_back(kept->second, *saved);
+      return kept->second;
+    }
     // Of its own memory: what was loaded may be a file's mapping, and the
     // optimizer works in place.
     return saved
@@ -271,7 +314,26 @@ template <typename Options, typename State>
 struct Replacement {
   std::vector<Options> options;
   std::vector<std::pair<void*, State>> states;
+  std::vector<Overwrite> overwrites;
 };
+
+/// Below this, threads cost more than they save.
+constexpr uint64_t kWorthThreads = 8 << 20;
+
+void overwrite(std::vector<Overwrite>& pairs) {
+  uint64_t bytes = 0;
+  for (const auto& [to, from] : pairs) {
+    bytes += from.nbytes();
+  }
+  on_threads(
+      pairs.size(),
+      bytes > kWorthThreads ? reading_threads() : 1,
+      [&](size_t i) {
+        auto& [to, from] = pairs[i];
+        std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+        to.unsafeGetTensorImpl()->bump_version();
+      });
+}
 
 template <typename Options, typename State>
 std::function<void()> prepare(
@@ -326,6 +388,13 @@ std::function<void()> prepare(
         " is about parameter ",
         index,
         " twice");
+    std::map<std::string, at::Tensor> own;
+    const auto current = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (current != optimizer.state().end()) {
+      if (auto* old = dynamic_cast<State*>(current->second.get())) {
+        state_of(*old, OwnTensors{"state." + number + ".", own});
+      }
+    }
     State state;
     StateReader reader{
         "state." + number + ".",
@@ -334,7 +403,9 @@ std::function<void()> prepare(
         parameter,
         !std::is_same_v<State, optim::LBFGSParamState>,
         what,
-        used_tensors};
+        used_tensors,
+        own,
+        replacement->overwrites};
     state_of(state, reader);
     TORCH_CHECK(
         item.value().size() == reader.used_fields.size(),
@@ -359,6 +430,7 @@ std::function<void()> prepare(
       static_cast<Options&>(optimizer.param_groups()[i].options()) =
           replacement->options[i];
     }
+    overwrite(replacement->overwrites);
     optimizer.state().clear();
     for (const auto& [key, state] : replacement->states) {
       optimizer.state()[key] = std::make_unique<State>(state);

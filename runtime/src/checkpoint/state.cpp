@@ -275,9 +275,10 @@ class Loading {
     const ParameterNames names = names_of(state.models);
     for (size_t i = 0; i < state.optimizers.size(); ++i) {
       const std::string stem = numbered("optimizer", i);
+      // Looked at in the file: it is copied once, to where it belongs.
       const OptimizerState saved{
           read_text(path(stem + ".json")),
-          load_safetensors(path(stem + ".safetensors"))};
+          load_safetensors(path(stem + ".safetensors"), /*copy=*/false)};
       changes_.push_back(
           prepare_optimizer_state(*state.optimizers[i], saved, names));
     }
