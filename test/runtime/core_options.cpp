@@ -96,20 +96,6 @@ TEST(GradientOptions, BucketsOfAnySizeAndOwnBuffers) {
   accel::test::run_and_expect_success("small_buckets", 2);
 }
 
-ACCEL_RANK_FUNCTION(sparse_gradients) {
-  Accelerator accelerator;
-  torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 2).sparse(true));
-  accelerator.prepare(table);
-  const auto error = error_of([&] {
-    accelerator.backward(table->forward(torch::tensor({1, 3})).sum());
-  });
-  EXPECT_NE(error.find("'weight' is sparse"), error.npos) << error;
-  EXPECT_NE(error.find("EmbeddingOptions::sparse(false)"), error.npos);
-}
-TEST(GradientOptions, SparseGradientsAreRefused) {
-  accel::test::run_and_expect_success("sparse_gradients", 2);
-}
-
 TEST(GradientOptions, WhatCannotBeIsRefused) {
   EXPECT_NE(
       error_of([] {

@@ -14,6 +14,7 @@
 #include "dispatch/class_losses.h"
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
 #include <exception>
@@ -34,6 +35,23 @@ std::vector<std::pair<std::string, torch::Tensor>> named(
     }
   }
   return result;
+}
+
+/// Spares buckets the room of a table whose gradients are sparse.
+void expect_sparse(
+    detail::Reducer& reducer, const torch::nn::Module& module) {
+  if (const auto* table =
+          dynamic_cast<const torch::nn::EmbeddingImpl*>(&module)) {
+    if (table->options.sparse()) {
+      reducer.expect_sparse(table->weight);
+    }
+  } else if (
+      const auto* bag =
+          dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module)) {
+    if (bag->options.sparse()) {
+      reducer.expect_sparse(bag->weight);
+    }
+  }
 }
 
 std::unique_ptr<TrackerSet> make_trackers(
@@ -159,6 +177,10 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
   }
   runtime_->add_tensors(
       named(module->named_parameters()), named(module->named_buffers()));
+  expect_sparse(runtime_->reducer(), *module);
+  for (const auto& part : module->modules(/*include_self=*/false)) {
+    expect_sparse(runtime_->reducer(), *part);
+  }
   runtime_->registry().add(*module);
 }
 

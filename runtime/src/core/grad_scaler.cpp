@@ -43,9 +43,12 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   c10::Device first(c10::kCPU);
   for (auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
-      const auto& grad = parameter.grad();
+      auto grad = parameter.grad();
       if (!grad.defined()) {
         continue;
+      }
+      if (grad.is_sparse()) {
+        grad = grad._values(); // the same memory
       }
       TORCH_CHECK(
           grad.scalar_type() != at::kHalf,

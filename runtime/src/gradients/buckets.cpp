@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 namespace accel::detail {
@@ -85,7 +87,7 @@ bool Bucket::receive(size_t index) {
       "processes. Backward passes inside of backward passes are not "
       "supported with several processes.");
   auto& grad = parameter.tensor.mutable_grad();
-  if (!attached(index)) {
+  if (!attached(index) && !grad.is_sparse()) {
     views_[index].copy_(grad);
     grad = views_[index];
   }
@@ -106,12 +108,16 @@ void Bucket::launch(
   std::vector<float> flags;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& parameter = *parameters_[i];
-    flags.push_back(parameter.used ? 1.0F : 0.0F);
-    if (parameter.fired) {
+    auto& grad = parameter.tensor.mutable_grad();
+    const bool sparse = grad.defined() && grad.is_sparse();
+    flags.push_back(
+        sparse               ? std::numeric_limits<float>::infinity()
+            : parameter.used ? 1.0F
+                             : 0.0F);
+    if (parameter.fired && !sparse) {
       continue;
     }
-    auto& grad = parameter.tensor.mutable_grad();
-    if (!grad.defined()) {
+    if (sparse || !grad.defined()) {
       views_[i].zero_();
     } else if (attached(i)) {
       // Should nobody use it, it keeps its exact value.
@@ -134,7 +140,8 @@ void Bucket::launch(
   }
 }
 
-void Bucket::finish(Communicator& communicator) {
+void Bucket::finish(
+    Communicator& communicator, std::vector<SparseGradient>& sparse) {
   const at::NoGradGuard no_grad;
   const bool divided = compressed_.defined();
   std::exchange(waiter_, nullptr)();
@@ -148,6 +155,10 @@ void Bucket::finish(Communicator& communicator) {
   const double* flags = used.const_data_ptr<double>();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& parameter = *parameters_[i];
+    if (std::isinf(flags[i])) {
+      sparse.push_back({&parameter, views_[i]});
+      continue;
+    }
     if (flags[i] > 0 && !attached(i)) {
       parameter.tensor.mutable_grad() = views_[i];
     }

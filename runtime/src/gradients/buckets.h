@@ -3,6 +3,7 @@
 #include <accel/detail/communicator.h>
 
 #include "gradients/parameters.h"
+#include "gradients/sparse.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -20,7 +21,9 @@ namespace accel::detail {
 /// view: `zero_grad`, `detach_`, `zero_` and `reset` do what they always do.
 ///
 /// Behind the gradients there is one element per parameter that tells whether
-/// this process's backward has reached it; the sum tells whether any has.
+/// this process's backward has reached it; the sum tells whether any has. It is
+/// infinite, and so is the sum, where this process's gradient is sparse: that
+/// one does not travel with the bucket.
 class Bucket {
  public:
   /// All of one dtype and device.
@@ -36,7 +39,7 @@ class Bucket {
   void arm();
 
   /// The backward has reached the parameter: its gradient goes into the
-  /// buffer. Returns true when it was the last that was missing.
+  /// buffer, unless it is sparse. Returns true when it was the last that was missing.
   bool receive(size_t index);
 
   bool complete() const {
@@ -55,8 +58,9 @@ class Bucket {
       std::optional<at::ScalarType> compression);
 
   /// Waits; divides by the number of processes; attaches the gradients that
-  /// any process has added to. The others stay as they were.
-  void finish(Communicator& communicator);
+  /// any process has added to. The others stay as they were. Those that are
+  /// sparse on any process stay as they are, too, and are added to `sparse`.
+  void finish(Communicator& communicator, std::vector<SparseGradient>& sparse);
 
  private:
   void allocate();

@@ -66,7 +66,9 @@ void Parameters::release(double scale) {
     }
     auto& grad = parameter->tensor.mutable_grad();
     if (grad.defined()) {
-      held.add_(grad);
+      // A dense one cannot be added to a sparse one in place.
+      held = held.is_sparse() && !grad.is_sparse() ? grad.add(held)
+                                                   : held.add_(grad);
     }
     grad = std::move(held);
   }

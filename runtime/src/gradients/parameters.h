@@ -25,6 +25,12 @@ struct Parameter {
   bool bucketed = false;
   /// The running backward has reached it.
   bool fired = false;
+  /// Its gradients are sparse on all processes, as all of them know: it has no
+  /// place in a bucket.
+  bool sparse = false;
+  /// They have been sparse on one process and dense on another: it stays in its
+  /// bucket from now on.
+  bool mixed = false;
 
   /// What has been accumulated in the current window, between micro-steps;
   /// the tensor's own gradient is undefined then, so that no `zero_grad` can

@@ -75,6 +75,14 @@ std::vector<at::Tensor> Reducer::add(
   return added;
 }
 
+void Reducer::expect_sparse(const at::Tensor& tensor) {
+  auto* parameter = parameters_.find(tensor);
+  // One that is in use already has shown what its gradients are.
+  if (parameter != nullptr && !parameter->bucketed) {
+    parameter->sparse = true;
+  }
+}
+
 void Reducer::backward(
     const BackwardPlan& plan,
     const std::function<void()>& run) {
@@ -147,11 +155,13 @@ void Reducer::on_gradient(const Slot& slot) {
       parameter.name,
       "' before it was averaged over the processes.");
   TORCH_CHECK(
-      grad.layout() == at::kStrided,
+      grad.layout() == at::kStrided || grad.layout() == at::kSparse,
       "accel: the gradient of '",
       parameter.name,
-      "' is sparse, which is not supported with several processes. Make it "
-      "dense (EmbeddingOptions::sparse(false)).");
+      "' has the layout ",
+      grad.layout(),
+      ", which is not supported with several processes. Strided and sparse "
+      "(COO) gradients are.");
   if (ghost_) {
     TORCH_CHECK(
         !parameter.fired,
@@ -168,7 +178,8 @@ void Reducer::on_gradient(const Slot& slot) {
     }
   }
   parameter.used = true;
-  if (armed_ && buckets_[slot.bucket].receive(slot.index)) {
+  if (armed_ && slot.bucket != Slot::kNoBucket &&
+      buckets_[slot.bucket].receive(slot.index)) {
     launch_complete();
   }
   parameter.fired = true;
@@ -198,14 +209,38 @@ void Reducer::finish() {
       buckets_[next_].launch(gradients_, options_.compression);
     }
   }
+  std::vector<SparseGradient> sparse;
+  for (auto* parameter : sparse_) {
+    sparse.push_back({parameter, at::Tensor()});
+  }
   for (auto& bucket : buckets_) {
     if (bucket.launched()) {
-      bucket.finish(gradients_);
+      bucket.finish(gradients_, sparse);
     }
+  }
+  if (!sparse.empty()) {
+    finish_sparse(sparse);
+  }
+}
+
+void Reducer::finish_sparse(const std::vector<SparseGradient>& gradients) {
+  const auto layouts = average_sparse(gradients_, gradients);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    auto& parameter = *gradients[i].parameter;
+    parameter.used = false;
+    parameter.mixed =
+        parameter.mixed || layouts[i] == AveragedLayout::kMixed;
+    const bool sparse = !parameter.mixed &&
+        (parameter.sparse || layouts[i] == AveragedLayout::kSparse);
+    layouts_changed_ = layouts_changed_ || sparse != parameter.sparse;
+    parameter.sparse = sparse;
   }
 }
 
 bool Reducer::up_to_date() const {
+  if (layouts_changed_) {
+    return false;
+  }
   size_t trainable = 0;
   for (const auto& slot : slots_) {
     const auto& tensor = slot->parameter->tensor;
@@ -226,6 +261,7 @@ void Reducer::rebuild() {
   // What once took part stays: models that are frozen and unfrozen in turn
   // must not cost new buckets every time.
   std::vector<Parameter*> parameters;
+  sparse_.clear();
   for (const auto& parameter : parameters_.all()) {
     if (parameter->tensor.requires_grad() || parameter->bucketed) {
       TORCH_CHECK(
@@ -237,7 +273,7 @@ void Reducer::rebuild() {
           "; only real floating-point parameters can be trained with several "
           "processes.");
       parameter->bucketed = true;
-      parameters.push_back(parameter.get());
+      (parameter->sparse ? sparse_ : parameters).push_back(parameter.get());
     }
   }
   remove_hooks();
@@ -249,19 +285,27 @@ void Reducer::rebuild() {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const auto& members = buckets_[b].parameters();
     for (size_t i = 0; i < members.size(); ++i) {
-      auto slot = std::make_unique<Slot>();
-      slot->parameter = members[i];
-      slot->bucket = b;
-      slot->index = i;
-      slot->options = members[i]->tensor.options();
-      auto hook = std::make_unique<GradientHook>(
-          *this, *slot, std::move(hook_of(members[i]->tensor)));
-      slot->hook = hook.get();
-      torch::autograd::impl::set_post_acc_grad_hooks(
-          members[i]->tensor, std::move(hook));
-      slots_.push_back(std::move(slot));
+      add_slot(members[i], b, i);
     }
   }
+  for (auto* parameter : sparse_) {
+    add_slot(parameter, Slot::kNoBucket, 0);
+  }
+  layouts_changed_ = false;
+}
+
+void Reducer::add_slot(Parameter* parameter, size_t bucket, size_t index) {
+  auto& tensor = parameter->tensor;
+  auto slot = std::make_unique<Slot>();
+  slot->parameter = parameter;
+  slot->bucket = bucket;
+  slot->index = index;
+  slot->options = tensor.options();
+  auto hook = std::make_unique<GradientHook>(
+      *this, *slot, std::move(hook_of(tensor)));
+  slot->hook = hook.get();
+  torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::move(hook));
+  slots_.push_back(std::move(slot));
 }
 
 void Reducer::remove_hooks() {
@@ -280,7 +324,10 @@ void Reducer::reject_foreign() {
     if (!parameter->foreign) {
       continue;
     }
-    const auto& grad = parameter->tensor.grad();
+    auto grad = parameter->tensor.grad();
+    if (grad.defined() && grad.is_sparse()) {
+      grad = grad._values();
+    }
     TORCH_CHECK(
         !grad.defined() || !at::any(grad.ne(0)).item<bool>(),
         "accel: the gradient of '",

@@ -4,6 +4,7 @@
 
 #include "gradients/buckets.h"
 #include "gradients/parameters.h"
+#include "gradients/sparse.h"
 
 #include <functional>
 #include <memory>
@@ -46,6 +47,11 @@ struct ReducerOptions {
 /// completion need not be). Parameters that a process did not reach contribute
 /// the gradient they have, or zeros; those that no process reached keep theirs.
 ///
+/// Whether a gradient is sparse need not be known before there is one. The first
+/// time all processes learn it from the bucket (Bucket), and send the rows behind
+/// it; from then on the parameter has no place in a bucket, and one message in
+/// every synchronising backward tells what rows there are (average_sparse).
+///
 /// The average is one of whole gradients: of what was accumulated before, too.
 /// Gradients that are equal on all processes already stay what they are, so
 /// any number of backwards, over any models, may come before a step.
@@ -66,6 +72,10 @@ class Reducer {
   /// the new ones. All processes must add the same.
   std::vector<at::Tensor> add(
       const std::vector<std::pair<std::string, at::Tensor>>& parameters);
+
+  /// The gradients of `tensor`, which has been added, will be sparse, so that
+  /// no bucket need have room for it. All processes must say so.
+  void expect_sparse(const at::Tensor& tensor);
 
   /// Lets go of parameters that nobody else has.
   void prune();
@@ -91,8 +101,10 @@ class Reducer {
 
   /// Where a parameter lies.
   struct Slot {
+    static constexpr size_t kNoBucket = static_cast<size_t>(-1);
+
     Parameter* parameter = nullptr;
-    size_t bucket = 0;
+    size_t bucket = kNoBucket;
     size_t index = 0;
     at::TensorOptions options;
     GradientHook* hook = nullptr;
@@ -104,10 +116,12 @@ class Reducer {
   void on_gradient(const Slot& slot);
   bool up_to_date() const;
   void rebuild();
+  void add_slot(Parameter* parameter, size_t bucket, size_t index);
   void remove_hooks();
   void begin(const BackwardPlan& plan);
   void launch_complete();
   void finish();
+  void finish_sparse(const std::vector<SparseGradient>& gradients);
   void reject_foreign();
 
   Communicator& main_;
@@ -118,8 +132,12 @@ class Reducer {
   int64_t groups_ = 0;
 
   std::vector<Bucket> buckets_;
-  /// One for each parameter that lies in a bucket; stable addresses.
+  /// The parameters that are known to have sparse gradients.
+  std::vector<Parameter*> sparse_;
+  /// One for each parameter in a bucket or in `sparse_`; stable addresses.
   std::vector<std::unique_ptr<Slot>> slots_;
+  /// A parameter has to move from the one to the other.
+  bool layouts_changed_ = false;
 
   /// Hooks run on autograd's threads.
   std::mutex mutex_;

@@ -49,3 +49,21 @@ TEST(GradScalerKinds, AnInfinityInAnyOfThemSkipsTheStep) {
     EXPECT_EQ(scaler.get_scale(), 2.0);
   }
 }
+
+TEST(GradScalerKinds, SparseOnesAreUnscaled) {
+  TwoKinds model;
+  auto table = torch::ones({4, 2}).requires_grad_();
+  table.mutable_grad() = torch::sparse_coo_tensor(
+      torch::tensor({{1, 3, 1}}), torch::full({3, 2}, 8.0), {4, 2});
+  model.optimizer.param_groups()[0].params().push_back(table);
+  auto scaler = scaler_of_four();
+  scaler.unscale_(model.optimizer);
+  EXPECT_TRUE(torch::equal(
+      table.grad().to_dense(),
+      torch::tensor({{0., 0.}, {4., 4.}, {0., 0.}, {2., 2.}})));
+  table.grad()._values()[2] = std::numeric_limits<float>::infinity();
+  scaler.step(model.optimizer, [] {});
+  scaler.update();
+  scaler.unscale_(model.optimizer);
+  EXPECT_FALSE(scaler.step(model.optimizer, [] { FAIL() << "stepped"; }));
+}
