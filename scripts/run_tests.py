@@ -1,10 +1,10 @@
 """Runs the test groups of a build folder and adds up what they say.
 
-    run_tests.py [BUILD_DIR] GROUP...
+    run_tests.py BUILD_DIR GROUP...
 
-Everything but the rewriter's group is registered with CTest under the group's
-label; the rewriter's tests are lit's. "sanitizers=DIR" stands for the programs
-that DIR/sanitized_tests.txt lists, which are in a build folder of their own.
+Everything but two groups is registered with CTest under the group's label; the
+rewriter's tests are lit's, "sanitizers" are the programs that the build folder's
+sanitized_tests.txt lists (test/sanitizers).
 """
 
 import json
@@ -96,14 +96,13 @@ def run_sanitized(build):
 
 
 def main():
-    arguments = sys.argv[1:]
-    build = os.path.abspath(arguments.pop(0)) if "=" not in arguments[0] else ""
-    groups = [argument.partition("=")[::2] for argument in arguments]
+    build = os.path.abspath(sys.argv[1])
+    groups = sys.argv[2:]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     totals, lines = [0, 0, 0], []
-    for group, folder in groups:
+    for group in groups:
         start = time.monotonic()
-        counts = (run_sanitized(folder) if group == "sanitizers"
+        counts = (run_sanitized(build) if group == "sanitizers"
                   else run_lit(build) if group == "migrate" else run_ctest(build, group))
         if counts[0] + counts[1] == 0:
             # Nothing ran: that is not a pass.
