@@ -495,3 +495,17 @@ ACCEL_RANK_FUNCTION(sparse_mistakes) {
 TEST(SparseGradients, MistakesAreErrors) {
   run_all("sparse_mistakes");
 }
+
+ACCEL_RANK_FUNCTION(sparse_differently) {
+  Accelerator accelerator;
+  torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 2).sparse(
+      accelerator.process_index() == 1));
+  accelerator.prepare(table);
+}
+
+TEST(SparseGradients, OtherOptionsOnOtherProcessesAreRefused) {
+  for (const auto& result : accel::test::run("sparse_differently", 2)) {
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_TRUE(contains(result.error, "sparse options")) << result.error;
+  }
+}

@@ -37,19 +37,19 @@ std::vector<std::pair<std::string, torch::Tensor>> named(
   return result;
 }
 
-/// Spares buckets the room of a table whose gradients are sparse.
-void expect_sparse(
-    detail::Reducer& reducer, const torch::nn::Module& module) {
+/// Adds the module's own table where its gradients will be sparse.
+void add_sparse(
+    const torch::nn::Module& module, std::vector<torch::Tensor>& sparse) {
   if (const auto* table =
           dynamic_cast<const torch::nn::EmbeddingImpl*>(&module)) {
     if (table->options.sparse()) {
-      reducer.expect_sparse(table->weight);
+      sparse.push_back(table->weight);
     }
   } else if (
       const auto* bag =
           dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module)) {
     if (bag->options.sparse()) {
-      reducer.expect_sparse(bag->weight);
+      sparse.push_back(bag->weight);
     }
   }
 }
@@ -175,12 +175,13 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
   if (state().options().device_placement) {
     module->to(device());
   }
-  runtime_->add_tensors(
-      named(module->named_parameters()), named(module->named_buffers()));
-  expect_sparse(runtime_->reducer(), *module);
+  std::vector<torch::Tensor> sparse;
+  add_sparse(*module, sparse);
   for (const auto& part : module->modules(/*include_self=*/false)) {
-    expect_sparse(runtime_->reducer(), *part);
+    add_sparse(*part, sparse);
   }
+  runtime_->add_tensors(
+      named(module->named_parameters()), named(module->named_buffers()), sparse);
   runtime_->registry().add(*module);
 }
 
@@ -211,7 +212,7 @@ void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
         "parameter " + std::to_string(tensors.size()) + " of an optimizer",
         parameter);
   }
-  runtime_->add_tensors(tensors, {});
+  runtime_->add_tensors(tensors, {}, {});
 }
 
 void Accelerator::prepare_scheduler(torch::optim::LRScheduler* scheduler) {

@@ -23,12 +23,21 @@ int64_t hash_of(const std::string& text) {
   return static_cast<int64_t>(hash);
 }
 
-void check_same_tensors(Communicator& communicator, const NamedTensors& all) {
+bool has_tensor(const std::vector<at::Tensor>& all, const at::Tensor& tensor) {
+  return std::any_of(all.begin(), all.end(), [&](const at::Tensor& other) {
+    return other.is_same(tensor);
+  });
+}
+
+void check_same_tensors(
+    Communicator& communicator,
+    const NamedTensors& all,
+    const std::vector<at::Tensor>& sparse) {
   std::ostringstream description;
   int64_t numel = 0;
   for (const auto& [name, tensor] : all) {
     description << name << ' ' << tensor.scalar_type() << tensor.sizes()
-                << '\n';
+                << (has_tensor(sparse, tensor) ? " sparse\n" : "\n");
     numel += tensor.numel();
   }
   const auto mine = at::tensor(
@@ -51,8 +60,8 @@ void check_same_tensors(Communicator& communicator, const NamedTensors& all) {
         " with ",
         numel,
         " elements). Every process must prepare the same models and "
-        "optimizers, with the same names, shapes and dtypes, in the same "
-        "order.");
+        "optimizers, with the same names, shapes, dtypes and sparse options, "
+        "in the same order.");
   }
 }
 
@@ -115,14 +124,15 @@ Registry& Runtime::registry() {
 
 void Runtime::add_tensors(
     const NamedTensors& parameters,
-    const NamedTensors& buffers) {
+    const NamedTensors& buffers,
+    const std::vector<at::Tensor>& sparse) {
   drop_unused();
   auto added = reducer_->add(parameters);
+  for (const auto& parameter : sparse) {
+    reducer_->expect_sparse(parameter);
+  }
   for (const auto& [name, buffer] : buffers) {
-    const auto is_buffer = [&buffer = buffer](const at::Tensor& known) {
-      return known.is_same(buffer);
-    };
-    if (std::none_of(buffers_.begin(), buffers_.end(), is_buffer)) {
+    if (!has_tensor(buffers_, buffer)) {
       buffers_.push_back(buffer);
       added.push_back(buffer);
     }
@@ -132,7 +142,7 @@ void Runtime::add_tensors(
   }
   auto all = parameters;
   all.insert(all.end(), buffers.begin(), buffers.end());
-  check_same_tensors(communicator(), all);
+  check_same_tensors(communicator(), all, sparse);
   broadcast_all(communicator(), added);
 }
 
