@@ -3,6 +3,7 @@
 #include "core/gloo_communicator.h"
 #include "core/guarded_operation.h"
 #include "core/introduction.h"
+#include "core/libtorch_releases.h"
 #include "core/operation_log.h"
 #include "core/rendezvous.h"
 #include "core/watchdog.h"
@@ -395,7 +396,7 @@ class ProcessWorld : public World {
     if (seconds == 0) {
       return;
     }
-    c10d::TCPStoreOptions options;
+    auto options = store_options();
     options.port = environment_.master_port;
     options.waitWorkers = false;
     options.timeout = timeout;
@@ -425,7 +426,7 @@ class ProcessWorld : public World {
   c10::intrusive_ptr<c10d::Store> open_store(
       milliseconds timeout,
       steady_clock::time_point deadline) const {
-    c10d::TCPStoreOptions options;
+    auto options = store_options();
     options.port = environment_.master_port;
     options.isServer = hosts_store();
     if (hosts_store()) {

@@ -1,7 +1,8 @@
 #include <accel/utils/memory.h>
 
-#include <ATen/DeviceAccelerator.h>
-#include <torch/version.h>
+#include "core/libtorch_releases.h"
+
+#include <c10/util/Exception.h>
 
 #include <cstring>
 #include <new>
@@ -27,16 +28,7 @@ bool should_reduce_batch_size(const std::exception& error) {
 }
 
 void clear_device_cache() {
-// The allocators of 2.7 and 2.8 have no common way to empty them.
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 9
-  const auto accelerator = at::getAccelerator(/*checked=*/false);
-  if (accelerator) {
-    auto* allocator = at::getDeviceAllocator(*accelerator);
-    if (allocator->initialized()) {
-      allocator->emptyCache();
-    }
-  }
-#endif
+  detail::empty_device_caches();
 }
 
 int64_t detail::next_batch_size(
