@@ -54,6 +54,49 @@ void add_sparse(
   }
 }
 
+/// Tables that do more than look up, with what they see of the batch: what each
+/// process sees is another part of it.
+template <typename Options>
+void check_table(
+    const Options& options, const std::string& name, bool match_single_device) {
+  TORCH_CHECK(
+      !options.max_norm().has_value(),
+      "accel: prepare was given a model whose embedding '",
+      name,
+      "' has max_norm. It shortens the rows that are looked up, where they are "
+      "looked up, so that each process would change other rows of its table. "
+      "Leave max_norm out, and shorten the rows of the weight behind "
+      "optimizer.step(), on all processes alike.");
+  TORCH_CHECK(
+      !match_single_device || !options.scale_grad_by_freq(),
+      "accel: prepare was given a model whose embedding '",
+      name,
+      "' has scale_grad_by_freq. It counts how often a row is looked up in the "
+      "batch, and each process would count in its own part. Leave it out, or "
+      "train without match_single_device.");
+}
+
+void check_tables(const torch::nn::Module& model, bool match_single_device) {
+  for (const auto& part : model.named_modules("model", /*include_self=*/false)) {
+    if (const auto* table =
+            dynamic_cast<const torch::nn::EmbeddingImpl*>(part.value().get())) {
+      check_table(table->options, part.key(), match_single_device);
+    } else if (
+        const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(
+            part.value().get())) {
+      check_table(bag->options, part.key(), match_single_device);
+    }
+  }
+  if (const auto* table =
+          dynamic_cast<const torch::nn::EmbeddingImpl*>(&model)) {
+    check_table(table->options, "model", match_single_device);
+  } else if (
+      const auto* bag =
+          dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&model)) {
+    check_table(bag->options, "model", match_single_device);
+  }
+}
+
 std::unique_ptr<TrackerSet> make_trackers(
     const AcceleratorOptions& options,
     bool main_process) {
@@ -172,6 +215,9 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
       module != nullptr,
       "accel: prepare was given an empty module holder or a null pointer. Make "
       "the model before it is prepared.");
+  if (state().use_distributed()) {
+    check_tables(*module, state().match_single_device());
+  }
   if (state().options().device_placement) {
     module->to(device());
   }
