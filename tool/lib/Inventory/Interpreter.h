@@ -229,6 +229,7 @@ private:
 
   // KeptStates.cpp
   bool isKept(const clang::ValueDecl *V) const;
+  void noteState(const Value &V);
   void startStates();
 
   // GatherPlan.cpp

@@ -7,6 +7,16 @@
 using namespace accel::migrate;
 using namespace clang;
 
+/// A state that is whole where it should be this process's: perhaps it is kept
+/// from batch to batch, or only has to be made with another size.
+void Interpreter::noteState(const Value &V) {
+  const StateVariable State(V.Variable, 1);
+  if (!V.Variable || !V.Shape || !isKept(V.Variable))
+    return noteWholeShape(V, 1);
+  if (!llvm::is_contained(Out->WholeStates, State))
+    Out->WholeStates.push_back(State);
+}
+
 /// RNN, LSTM, GRU: a sequence and states go in and come out. They check that
 /// their input has three dimensions.
 Value Interpreter::evalRecurrent(const CXXRecordDecl *Impl, const Expr *E,
@@ -69,9 +79,9 @@ Value Interpreter::evalRecurrent(const CXXRecordDecl *Impl, const Expr *E,
     if (const Value *Bad = NoState(V)) {
       if (Bad->replicated() && !Bad->MayHoldBatch && !Bad->Shape)
         continue; // Left out.
-      noteWholeShape(*Bad, 1);
+      noteState(*Bad);
       for (const Value &Element : V.Elements)
-        noteWholeShape(Element, 1);
+        noteState(Element);
       return unknown("ACL0131", E,
                      Short + " is given a state whose samples are not known to "
                              "be those of this process, in dimension 1",

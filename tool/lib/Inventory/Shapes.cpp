@@ -35,11 +35,6 @@ bool Interpreter::useLocalSize(const Expr *Shape, unsigned I) {
 void Interpreter::noteWholeShape(const Value &V, unsigned Dim) {
   if (!V.Shape || BatchDepth == 0)
     return;
-  if (V.Variable && isKept(V.Variable)) {
-    if (!llvm::is_contained(Out->WholeStates, StateVariable(V.Variable, Dim)))
-      Out->WholeStates.emplace_back(V.Variable, Dim);
-    return;
-  }
   const std::pair<const Expr *, unsigned> Pair(V.Shape, Dim);
   if (!llvm::is_contained(Out->WholeShapes, Pair))
     Out->WholeShapes.push_back(Pair);

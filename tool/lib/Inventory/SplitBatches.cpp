@@ -22,8 +22,7 @@ using namespace clang;
 void Interpreter::noteBatch(const Expr *E, const Value &V) {
   if (BatchDepth == 0 || !V.replicated() || !V.MayHoldBatch)
     return;
-  // Where a state has its samples is known by what it meets.
-  if (Splits && !(V.Variable && isKept(V.Variable)))
+  if (Splits)
     noteWholeShape(V, 0);
   // What a model's own functions make is no batch.
   if (inCallee() && V.Roots.empty())
