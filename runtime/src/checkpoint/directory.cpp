@@ -283,7 +283,7 @@ void check_contents(
   }
   on_threads(
       parts.size(),
-      bytes > kChecksumBlock ? reading_threads() : 1,
+      reading_threads(bytes),
       [&](size_t i) { check_part(directory, path, parts[i]); });
 }
 

@@ -17,9 +17,6 @@ namespace accel::checkpoint {
 
 namespace {
 
-/// Below this, starting threads takes longer than reading.
-constexpr uint64_t kWorthThreads = 32 << 20;
-
 /// "  'a'\n  'b'\n" and how many more there are.
 std::string listed(const std::vector<std::string>& lines) {
   constexpr size_t kMost = 20;
@@ -216,7 +213,7 @@ void LoadPlan::apply() {
   }
   on_threads(
       read.size(),
-      bytes > kWorthThreads ? reading_threads() : 1,
+      reading_threads(bytes),
       [&](size_t i) {
         auto& [tensor, source] = copies_[read[i]];
         source.copy_into(tensor);

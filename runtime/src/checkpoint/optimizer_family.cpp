@@ -317,9 +317,6 @@ struct Replacement {
   std::vector<Overwrite> overwrites;
 };
 
-/// Below this, threads cost more than they save.
-constexpr uint64_t kWorthThreads = 8 << 20;
-
 void overwrite(std::vector<Overwrite>& pairs) {
   uint64_t bytes = 0;
   for (const auto& [to, from] : pairs) {
@@ -327,7 +324,7 @@ void overwrite(std::vector<Overwrite>& pairs) {
   }
   on_threads(
       pairs.size(),
-      bytes > kWorthThreads ? reading_threads() : 1,
+      reading_threads(bytes),
       [&](size_t i) {
         auto& [to, from] = pairs[i];
         std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());

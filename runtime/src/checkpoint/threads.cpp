@@ -12,8 +12,12 @@
 
 namespace accel::checkpoint {
 
-size_t reading_threads() {
+size_t reading_threads(uint64_t bytes) {
   constexpr size_t kMost = 4;
+  constexpr uint64_t kWorthThreads = 32 << 20;
+  if (bytes <= kWorthThreads) {
+    return 1;
+  }
   cpu_set_t cores;
   CPU_ZERO(&cores);
   const size_t count = ::sched_getaffinity(0, sizeof(cores), &cores) == 0

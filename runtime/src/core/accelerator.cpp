@@ -37,20 +37,25 @@ std::vector<std::pair<std::string, torch::Tensor>> named(
   return result;
 }
 
-/// Adds the module's own table where its gradients will be sparse.
-void add_sparse(
-    const torch::nn::Module& module, std::vector<torch::Tensor>& sparse) {
-  if (const auto* table =
-          dynamic_cast<const torch::nn::EmbeddingImpl*>(&module)) {
-    if (table->options.sparse()) {
-      sparse.push_back(table->weight);
+/// Calls `visit(table, name)` for each Embedding and EmbeddingBag of the model,
+/// itself among them.
+template <typename Visitor>
+void for_each_table(const torch::nn::Module& model, const Visitor& visit) {
+  const auto look = [&](const torch::nn::Module& part, const std::string& name) {
+    if (const auto* table =
+            dynamic_cast<const torch::nn::EmbeddingImpl*>(&part)) {
+      visit(*table, name);
+    } else if (
+        const auto* bag =
+            dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&part)) {
+      visit(*bag, name);
     }
-  } else if (
-      const auto* bag =
-          dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module)) {
-    if (bag->options.sparse()) {
-      sparse.push_back(bag->weight);
-    }
+  };
+  // A model need not be held by a pointer, which `include_self` would ask for.
+  look(model, "model");
+  for (const auto& part :
+       model.named_modules("model", /*include_self=*/false)) {
+    look(*part.value(), part.key());
   }
 }
 
@@ -74,27 +79,6 @@ void check_table(
       "' has scale_grad_by_freq. It counts how often a row is looked up in the "
       "batch, and each process would count in its own part. Leave it out, or "
       "train without match_single_device.");
-}
-
-void check_tables(const torch::nn::Module& model, bool match_single_device) {
-  for (const auto& part : model.named_modules("model", /*include_self=*/false)) {
-    if (const auto* table =
-            dynamic_cast<const torch::nn::EmbeddingImpl*>(part.value().get())) {
-      check_table(table->options, part.key(), match_single_device);
-    } else if (
-        const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(
-            part.value().get())) {
-      check_table(bag->options, part.key(), match_single_device);
-    }
-  }
-  if (const auto* table =
-          dynamic_cast<const torch::nn::EmbeddingImpl*>(&model)) {
-    check_table(table->options, "model", match_single_device);
-  } else if (
-      const auto* bag =
-          dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&model)) {
-    check_table(bag->options, "model", match_single_device);
-  }
 }
 
 std::unique_ptr<TrackerSet> make_trackers(
@@ -215,16 +199,17 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
       module != nullptr,
       "accel: prepare was given an empty module holder or a null pointer. Make "
       "the model before it is prepared.");
-  if (state().use_distributed()) {
-    check_tables(*module, state().match_single_device());
-  }
+  std::vector<torch::Tensor> sparse;
+  for_each_table(*module, [&](const auto& table, const std::string& name) {
+    if (state().use_distributed()) {
+      check_table(table.options, name, state().match_single_device());
+    }
+    if (table.options.sparse()) {
+      sparse.push_back(table.weight);
+    }
+  });
   if (state().options().device_placement) {
     module->to(device());
-  }
-  std::vector<torch::Tensor> sparse;
-  add_sparse(*module, sparse);
-  for (const auto& part : module->modules(/*include_self=*/false)) {
-    add_sparse(*part, sparse);
   }
   runtime_->add_tensors(
       named(module->named_parameters()), named(module->named_buffers()), sparse);

@@ -169,8 +169,9 @@ Effects Interpreter::attempt(const Stmt *S, const BatchLoop &Facts,
 
 /// As the plan says, with the checks of a training step; where whole tensors
 /// then meet parts, once more with the shapes that they are made with written
-/// for a part, and with states that were made before the loop split; where that does not do, once more with models called on tensors
-/// that are no part of the batch.
+/// for a part, and with states that were made before the loop split; where that
+/// does not do, once more with models called on tensors that are no part of the
+/// batch.
 Effects Interpreter::repaired(const Stmt *S, const BatchLoop &Facts,
                               const CompoundStmt *Body, LoopPlan &P) {
   const Environment Before = Env;

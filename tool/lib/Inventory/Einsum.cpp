@@ -14,19 +14,6 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// The text of a literal, through what it is converted to.
-static std::optional<std::string> textOf(const Expr *E) {
-  E = bare(E);
-  while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(E)) {
-    if (Made->getNumArgs() == 0)
-      return std::nullopt;
-    E = bare(Made->getArg(0));
-  }
-  if (const auto *Text = dyn_cast_or_null<StringLiteral>(E))
-    return Text->getString().str();
-  return std::nullopt;
-}
-
 Value Interpreter::einsum(const OpCall &Call) {
   const Value Unclear =
       unknown("ACL0122", Call.Call,
@@ -36,16 +23,18 @@ Value Interpreter::einsum(const OpCall &Call) {
               "letter in the result, too.");
   if (Call.Operands.size() < 2)
     return Unclear;
-  std::optional<std::string> Equation = textOf(Call.Operands[0].E);
-  if (!Equation)
+  const auto *Literal =
+      dyn_cast_or_null<StringLiteral>(unconverted(Call.Operands[0].E));
+  if (!Literal)
     return Unclear;
-  llvm::erase(*Equation, ' ');
-  const auto [Inputs, Result] = llvm::StringRef(*Equation).split("->");
+  std::string Text = Literal->getString().str();
+  llvm::erase(Text, ' ');
+  const llvm::StringRef Equation = Text;
+  const auto [Inputs, Result] = Equation.split("->");
   const std::vector<Value> &Tensors = Call.Operands[1].V.Elements;
   llvm::SmallVector<llvm::StringRef, 4> Letters;
   Inputs.split(Letters, ',');
-  if (llvm::StringRef(*Equation).contains('.') ||
-      !llvm::StringRef(*Equation).contains("->") ||
+  if (Equation.contains('.') || !Equation.contains("->") ||
       Letters.size() != Tensors.size())
     return Unclear;
 

@@ -111,11 +111,7 @@ std::optional<Value> Interpreter::lookedUp(const OpCall &Call) {
 
 /// `...` as an index.
 static bool isEllipsis(const Expr *E) {
-  while (const auto *Made = dyn_cast<CXXConstructExpr>(E)) {
-    if (Made->getNumArgs() != 1)
-      return false;
-    E = bare(Made->getArg(0));
-  }
+  E = unconverted(E);
   if (const auto *Text = dyn_cast<StringLiteral>(E))
     return Text->getString() == "...";
   const auto *Ref = dyn_cast<DeclRefExpr>(E);

@@ -228,7 +228,8 @@ private:
   const Value *partOf(const clang::DeclRefExpr *E);
 
   // KeptStates.cpp
-  bool isKept(const clang::ValueDecl *V) const;
+  bool isKept(const clang::CompoundStmt *Body,
+              const clang::ValueDecl *V) const;
   void noteState(const Value &V);
   void startStates();
 

@@ -17,14 +17,14 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// Whether the variable is a tensor that is made before the batch loop and set
-/// in it, so that a pass finds there what the last one has left.
-bool Interpreter::isKept(const ValueDecl *V) const {
+/// Whether the variable is a tensor that is made before a batch loop and set in
+/// its body, so that a pass finds there what the last one has left.
+bool Interpreter::isKept(const CompoundStmt *Body, const ValueDecl *V) const {
   const SourceManager &SM = Context.getSourceManager();
-  return BatchBody && isTensor(V->getType()) && isAssignable(V) &&
-         SM.isBeforeInTranslationUnit(V->getLocation(),
-                                      BatchBody->getBeginLoc()) &&
-         isSetBehind(BatchBody, V, BatchBody->getBeginLoc(), SM);
+  const SourceLocation Begin = Body->getBeginLoc();
+  return isTensor(V->getType()) && isAssignable(V) &&
+         SM.isBeforeInTranslationUnit(V->getLocation(), Begin) &&
+         isSetBehind(Body, V, Begin, SM);
 }
 
 /// The loop begins with what the plan has split.

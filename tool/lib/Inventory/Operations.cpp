@@ -24,6 +24,16 @@ std::optional<Op> accel::migrate::opNamed(llvm::StringRef Name) {
   return It->second;
 }
 
+const Expr *accel::migrate::unconverted(const Expr *E) {
+  E = bare(E);
+  while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(E)) {
+    if (Made->getNumArgs() != 1)
+      break;
+    E = bare(Made->getArg(0));
+  }
+  return E;
+}
+
 /// Where something calculated from parameters meets a whole batch, the batch
 /// is one that the training reads.
 void Interpreter::noteMeeting(const OpCall &Call) {

@@ -66,6 +66,10 @@ std::optional<Op> opNamed(llvm::StringRef Name);
 /// The operand that is a shape.
 const Operand *shapeOperand(const OpCall &Call);
 
+/// What an argument is written as, before it is converted by constructors of one
+/// argument: the literal in `TensorIndex("...")`.
+const clang::Expr *unconverted(const clang::Expr *E);
+
 inline constexpr char MixRemedy[] =
     "Compute it from the gathered batch, or without it.";
 

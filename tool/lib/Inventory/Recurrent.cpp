@@ -11,7 +11,7 @@ using namespace clang;
 /// from batch to batch, or only has to be made with another size.
 void Interpreter::noteState(const Value &V) {
   const StateVariable State(V.Variable, 1);
-  if (!V.Variable || !V.Shape || !isKept(V.Variable))
+  if (!V.Variable || !V.Shape || !BatchBody || !isKept(BatchBody, V.Variable))
     return noteWholeShape(V, 1);
   if (!llvm::is_contained(Out->WholeStates, State))
     Out->WholeStates.push_back(State);

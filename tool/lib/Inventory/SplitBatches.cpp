@@ -197,15 +197,10 @@ std::optional<LoopPlan> Interpreter::planSources(const CompoundStmt *Body,
   LoopPlan P;
   P.Kind = LoopPlan::Shard;
   SourcesOf Finder(Body, SM, P.Parts);
-  // A state that is kept over the batches is none.
-  auto Kept = [&](const ValueDecl *V) {
-    return !inside(Body, V->getLocation(), SM) &&
-           isSetBehind(Body, V, Body->getBeginLoc(), SM);
-  };
   for (const Effects::BatchRead &Read : Reads)
     if (Read.Roots.empty() ||
         !llvm::all_of(Read.Roots, [&](const ValueDecl *V) {
-          return Kept(V) || Finder.add(V);
+          return isKept(Body, V) || Finder.add(V); // A state is no batch.
         }))
       return std::nullopt;
   for (const Stmt *Child : Body->body())

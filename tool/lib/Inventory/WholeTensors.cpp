@@ -105,7 +105,8 @@ Value Interpreter::allReplicated(std::optional<Op> Kind, const OpCall &Call) {
     Result.MayHoldBatch = !Scalar && Lead.Constant != 1;
     // [samples, steps] as [samples * steps].
     Result.MaybeFolded = *Kind == Op::View && Lead.Constant == -1 &&
-                         Shape->V.Elements.size() <= 1 && Call.Operands[0].V.Rank != 1;
+                         Shape->V.Elements.size() <= 1 &&
+                         Call.Operands[0].V.Rank != 1;
     break;
   }
   case Op::Constant:
