@@ -9,6 +9,7 @@
 #include <accel/checkpoint/state_dict.h>
 #include <accel/data/cursor.h>
 #include <accel/data/whole_batch.h>
+#include <accel/detail/data_parallel.h>
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
 #include <accel/last_batch.h>
@@ -404,6 +405,37 @@ class ACCEL_API Accelerator {
   /// rows stays where the global batch has more than one row, also where this
   /// process has a single one. A view of `tensor`. No other process takes part.
   torch::Tensor squeeze(const torch::Tensor& tensor) const;
+
+  /// `model->forward(inputs...)` on a batch that every process has in full, with
+  /// the work shared out: each process calls the model on its part of the rows
+  /// and gets the output for all of them.
+  ///
+  ///     auto output = accelerator.data_parallel(net, images);
+  ///     accelerator.backward(loss_of_all_boxes(output, boxes));
+  ///
+  /// For losses that cannot be calculated from a part of a batch: what comes
+  /// before the model and behind it is done by every process, and is what one
+  /// device does. It is differentiable, any number of times, in the inputs and
+  /// in the model's parameters, which get the gradient of the whole batch from
+  /// `backward`.
+  ///
+  /// `model` is a module, a holder of or a pointer to one, or something that can
+  /// be called, such as a lambda around one. Tensors in `inputs` are split along
+  /// dimension 0, where all have equally many rows; other arguments are handed
+  /// on. The output has a row, or a fixed number of rows, for each row of the
+  /// inputs in each of its tensors (`TensorsOf` says which types hold tensors);
+  /// throws `c10::Error` on all processes where it has not. The model must keep
+  /// the rows apart, as for `shard_batch`; batch norm, dropout and random
+  /// functions are those of the whole batch in `match_single_device`. Collective;
+  /// that all processes have the same batch is checked as for `shard_batch`.
+  template <typename Model, typename... Inputs>
+  auto data_parallel(Model&& model, const Inputs&... inputs)
+      -> detail::ForwardOf<Model, Inputs...> {
+    if (!use_distributed()) {
+      return detail::call_model(model, inputs...);
+    }
+    return detail::call_on_parts(*runtime_, model, inputs...);
+  }
 
   /// What `function()` returns, for work in a batch loop on tensors that every
   /// process has in full, with a model in training mode:

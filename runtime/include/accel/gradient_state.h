@@ -76,7 +76,8 @@ class ACCEL_API GradientState {
   /// Rows of the batch that is being worked on: the innermost of an explicit
   /// `set_share` and the active loader's. Empty when whole batches are being
   /// worked on (between loops, before `shard_batch`, in what
-  /// `Accelerator::replicated` runs), and in every thread but the one that iterates or calls `set_share`.
+  /// `Accelerator::replicated` runs), and in every thread but the one that
+  /// iterates or calls `set_share`.
   std::optional<BatchShare> share() const;
 
   /// Rows of the batch that was worked on last, also when its loop has ended;
@@ -127,7 +128,7 @@ class ACCEL_API GradientState {
   void reset();
 
  private:
-  friend class LastShareGuard;
+  friend class ShareGuard;
 
   std::shared_ptr<DataLoaderState> active() const;
 

@@ -60,8 +60,10 @@ uint64_t BatchCheck::fingerprint_of(const std::vector<at::Tensor>& tensors) {
 void BatchCheck::begin(
     Communicator& communicator,
     const std::vector<at::Tensor>& tensors,
+    const char* operation,
     const CallSite& site) {
   const at::NoGradGuard no_grad;
+  operation_ = operation;
   site_ = site;
   mine_ = fingerprint_of(tensors);
   int64_t bits = 0;
@@ -96,7 +98,9 @@ void BatchCheck::end(Communicator& communicator) {
       false,
       "accel: process 0 and process ",
       others,
-      " have made different batches for shard_batch at ",
+      " have made different batches for ",
+      operation_,
+      " at ",
       site_.describe(),
       ". It needs the same whole batch on all processes, of which each takes "
       "its part. Seed every generator with a constant, not with the clock or a "

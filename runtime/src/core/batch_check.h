@@ -12,7 +12,7 @@
 namespace accel::detail {
 
 /// Whether all processes have made the same whole batch, of which each then
-/// takes its part (`Accelerator::shard_batch`): where they have not, through a
+/// takes its part (`shard_batch`, `data_parallel`): where they have not, through a
 /// seed from the clock or a file that another process sees differently, the
 /// parts do not make one batch, and nothing else would tell.
 ///
@@ -20,10 +20,11 @@ namespace accel::detail {
 class BatchCheck {
  public:
   /// Starts the comparison. Every process must call it; one that was begun
-  /// before has ended. `site`: where the batch was split.
+  /// before has ended. `operation` and `site`: what splits the batch, and where.
   void begin(
       Communicator& communicator,
       const std::vector<at::Tensor>& tensors,
+      const char* operation,
       const CallSite& site);
 
   /// Waits for it. Throws `c10::Error` on all processes where they differ.
@@ -40,6 +41,7 @@ class BatchCheck {
   uint64_t mine_ = 0;
   at::Tensor sum_;
   Communicator::Waiter wait_;
+  const char* operation_ = "";
   CallSite site_;
 };
 

@@ -3,43 +3,11 @@
 #include <accel/accelerator.h>
 #include <accel/gradient_state.h>
 
+#include "core/share_guard.h"
+
 #include <c10/util/Exception.h>
 
-#include <utility>
-
 namespace accel {
-
-/// While it lives the last batch counts as the one that is being worked on.
-class LastShareGuard {
- public:
-  explicit LastShareGuard(GradientState& state)
-      : state_(state),
-        explicit_share_(state.explicit_share_),
-        explicit_depth_(state.explicit_depth_),
-        last_share_(state.last_share_) {
-    if (last_share_) {
-      state_.set_share(*last_share_);
-    }
-  }
-  ~LastShareGuard() {
-    state_.explicit_share_ = explicit_share_;
-    state_.explicit_depth_ = explicit_depth_;
-    state_.last_share_ = last_share_;
-  }
-  LastShareGuard(const LastShareGuard&) = delete;
-  LastShareGuard& operator=(const LastShareGuard&) = delete;
-
-  /// False before the first batch.
-  bool known() const {
-    return last_share_.has_value();
-  }
-
- private:
-  GradientState& state_;
-  std::optional<BatchShare> explicit_share_;
-  size_t explicit_depth_;
-  std::optional<BatchShare> last_share_;
-};
 
 namespace {
 
@@ -65,8 +33,9 @@ torch::Tensor LastBatch::gather_for_metrics(const torch::Tensor& tensor) {
   if (!is_split(accelerator_, "gather_for_metrics")) {
     return tensor;
   }
-  const LastShareGuard guard(GradientState::get());
-  return guard.known() ? accelerator_.gather_for_metrics(tensor) : tensor;
+  const auto last = GradientState::get().last_share();
+  const ShareGuard guard(GradientState::get(), last);
+  return last ? accelerator_.gather_for_metrics(tensor) : tensor;
 }
 
 torch::Tensor LastBatch::reduce_for_metrics(
@@ -75,9 +44,9 @@ torch::Tensor LastBatch::reduce_for_metrics(
   if (!is_split(accelerator_, "reduce_for_metrics")) {
     return tensor;
   }
-  const LastShareGuard guard(GradientState::get());
-  return guard.known() ? accelerator_.reduce_for_metrics(tensor, reduction)
-                       : tensor;
+  const auto last = GradientState::get().last_share();
+  const ShareGuard guard(GradientState::get(), last);
+  return last ? accelerator_.reduce_for_metrics(tensor, reduction) : tensor;
 }
 
 } // namespace accel

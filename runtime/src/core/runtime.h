@@ -87,7 +87,11 @@ class Runtime {
   std::optional<BatchShare> share_for(const char* operation);
 
   /// Starts comparing the whole batches that the processes are about to split.
-  void check_same_batch(const std::vector<at::Tensor>& tensors);
+  void check_same_batch(
+      const char* operation,
+      const std::vector<at::Tensor>& tensors);
+  /// Waits for it.
+  void finish_batch_check();
 
   /// Averages what micro-steps have accumulated where the one that
   /// synchronises has run no backward of its own.

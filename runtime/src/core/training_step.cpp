@@ -40,15 +40,22 @@ void Runtime::restart_window(int64_t step) {
   window_ = 0;
 }
 
-void Runtime::check_same_batch(const std::vector<at::Tensor>& tensors) {
-  batch_check_.end(communicator());
+void Runtime::check_same_batch(
+    const char* operation,
+    const std::vector<at::Tensor>& tensors) {
+  finish_batch_check();
   if (BatchCheck::enabled()) {
-    batch_check_.begin(communicator(), tensors, CallSite::here());
+    batch_check_.begin(
+        communicator(), tensors, operation, CallSite::here());
   }
 }
 
-std::optional<BatchShare> Runtime::share_for(const char* operation) {
+void Runtime::finish_batch_check() {
   batch_check_.end(communicator());
+}
+
+std::optional<BatchShare> Runtime::share_for(const char* operation) {
+  finish_batch_check();
   const auto& state = GradientState::get();
   TORCH_CHECK(
       !state_->use_distributed() || !state_->match_single_device() ||

@@ -9,7 +9,7 @@
 int main() {
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
-  auto loss = net->forward(torch::rand({8, 4})).mean();
+  auto loss = net->forward(torch::rand({1, 4})).mean();
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0108]
   loss.backward();
   optimizer.step();

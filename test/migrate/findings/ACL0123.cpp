@@ -17,13 +17,18 @@ struct Points : torch::data::datasets::Dataset<Points> {
 
 void look(const torch::Tensor& x);
 
+// The loop itself calls no model that could be shared out (data-parallel).
+static torch::Tensor predict(torch::nn::Linear& net, const torch::Tensor& x) {
+  return net->forward(x);
+}
+
 int main() {
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(
       Points().map(torch::data::transforms::Stack<>()), 10);
   for (auto& batch : *loader) {
-    auto output = net->forward(batch.data);
+    auto output = predict(net, batch.data);
     auto loss = torch::mse_loss(output, batch.target);
     optimizer.zero_grad();
     loss.backward();

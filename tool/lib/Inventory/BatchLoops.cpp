@@ -13,58 +13,20 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// Whether a loader's data set stacks its samples along dimension 0: the last
-/// of its transforms is Stack<>.
-static bool isStacked(const CXXRecordDecl *DataSet) {
-  const auto *D = dyn_cast_or_null<ClassTemplateSpecializationDecl>(DataSet);
-  if (!D || !D->getIdentifier() || !isTorch(D))
-    return false;
-  const TemplateArgumentList &Args = D->getTemplateArgs();
-  if (D->getName() == "SharedBatchDataset" && Args.size() > 0)
-    return isStacked(recordOf(Args[0].getAsType()));
-  if (D->getName() != "MapDataset" || Args.size() < 2)
-    return false;
-  const CXXRecordDecl *Transform = recordOf(Args[1].getAsType());
-  return Transform && Transform->getIdentifier() && isTorch(Transform) &&
-         Transform->getName() == "Stack";
-}
-
-/// The data set's class in the type of a loader.
-static const CXXRecordDecl *dataSetOf(QualType Loader) {
-  const auto *D =
-      dyn_cast_or_null<ClassTemplateSpecializationDecl>(loaderOf(Loader));
-  return D && D->getTemplateArgs().size() > 0
-             ? recordOf(D->getTemplateArgs()[0].getAsType())
-             : nullptr;
-}
-
-/// torch::data::Example<Tensor, …>.
-static bool isExample(QualType T) {
-  const auto *D =
-      dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  return D && D->getName() == "Example" && isTorch(D) &&
-         isTensor(D->getTemplateArgs()[0].getAsType());
-}
-
 void Interpreter::iterateBatchLoop(const Stmt *S, const BatchLoop &Facts) {
   if (Facts.HasLoader) {
-    const Expr *Loader = loaderOfLoop(S);
     const auto *Range = dyn_cast<CXXForRangeStmt>(S);
     // The batch, or the iterator that stands on it.
     const auto *Batch =
         Range ? Range->getLoopVariable()
               : cast<VarDecl>(
                     cast<DeclStmt>(cast<ForStmt>(S)->getInit())->getSingleDecl());
+    Value V = Value::rowsOf(1);
+    if (Facts.Unsplit) {
+      V = Value();
+      V.MayHoldBatch = true;
+    }
     loopUntilStable([&] {
-      Value V = Value::rowsOf(1);
-      if ((Range && !isExample(Batch->getType())) ||
-          !isStacked(dataSetOf(Loader->getType())))
-        V = unknown("ACL0140", Loader,
-                    "the batches of this loader are not stacked along "
-                    "dimension 0 by the transform Stack<>, so that it is not "
-                    "known where their samples are",
-                    "Add .map(torch::data::transforms::Stack<>()) as the last "
-                    "transform of the data set.");
       declare(Batch, V);
       exec(bodyOf(S));
     }, /*KeepsLast=*/true);
@@ -106,7 +68,9 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
   const bool OuterSplits = Splits;
   std::map<const ValueDecl *, Value> OuterParts;
   std::swap(OuterParts, Parts);
-  Splits = Facts.HasLoader || P.Kind == LoopPlan::Shard;
+  const bool OuterInParts = InParts;
+  Splits = Facts.sharesBatches() || P.Kind == LoopPlan::Shard;
+  InParts = P.InParts;
   Plan = &P;
   BatchBody = cast<CompoundStmt>(bodyOf(S));
   const SourceLocation OuterBackward = LastBackward;
@@ -126,6 +90,7 @@ void Interpreter::runBatchLoop(const Stmt *S, const BatchLoop &Facts,
   BatchBody = OuterBody;
   Top = OuterTop;
   Splits = OuterSplits;
+  InParts = OuterInParts;
   LastBackward = OuterBackward;
   std::swap(OuterParts, Parts);
   // What is left in variables belongs to the last batch, which is not being
@@ -223,15 +188,22 @@ void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {
                   "the body of the loop over batches is not a block",
                   "Put braces around it.");
   Out->Visited.insert(S);
+  // The runtime would take what is drawn for its batches for rows of the others.
+  if (Facts.Unsplit && Splits)
+    return refuse("ACL0140", S->getBeginLoc(),
+                  "this loader, whose batches every process reads in full, is "
+                  "gone over while a part of another batch is being worked on",
+                  "Go over it behind the loop over the other batches, or make "
+                  "its data set stack its samples, with the transform Stack<>.");
   const Environment Before = Env;
   LoopPlan AsIs;
-  const bool Whole = Facts.Training && !Facts.HasLoader;
+  const bool Whole = Facts.Training && !Facts.sharesBatches();
   Effects Result =
       Whole ? attempt(S, Facts, AsIs) : repaired(S, Facts, Body, AsIs);
   Environment After = std::move(Env);
   Env = Before;
 
-  if (Facts.Training && !Facts.HasLoader) {
+  if (Whole) {
     const bool Understood = Result.Refusals.empty();
     Effects AsWhole = Result;
     Environment AfterWhole = After;
@@ -242,6 +214,16 @@ void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {
       keepWhole(S, Facts, Body, AsWhole);
       Result = std::move(AsWhole);
       After = std::move(AfterWhole);
+    }
+  } else if (Facts.Training && !Result.Refusals.empty()) {
+    if (wouldDoInParts(S, Facts, Body))
+      Result.WantUnsplit.insert(
+          loaderOf(loaderOfLoop(S)->getType())->getCanonicalDecl());
+  } else if (Facts.Unsplit) {
+    Effects Parts = modelsInParts(S, Facts, Body);
+    if (Parts.Refusals.empty() && !Parts.Parallel.empty()) {
+      Result = std::move(Parts);
+      After = std::move(Env);
     }
   } else if (!Facts.Training) {
     if (std::optional<LoopPlan> Gather = planGather(Body, Result)) {

@@ -48,7 +48,7 @@ static bool makesEqual(const FunctionDecl *F) {
   static const llvm::StringSet<> Names = {
       "broadcast_object",   "broadcast",   "gather",  "gather_for_metrics",
       "reduce_for_metrics", "reduce",      "num_processes",
-      "global_batch_size",  "clip_grad_norm_"};
+      "global_batch_size",  "clip_grad_norm_", "data_parallel"};
   return isAcceleratorMethod(F) && F->getIdentifier() &&
          Names.count(F->getName());
 }
@@ -95,7 +95,8 @@ static const ValueDecl *writtenIn(const Expr *E) {
 
 /// How an output went, which only the main process makes: `out.is_open()`,
 /// `!out`, `fopen(path, "w")`; whether a folder was made.
-static bool tellsOfFile(const CallExpr *E, const FunctionDecl *F) {
+static bool tellsOfFile(const CallExpr *E, const FunctionDecl *F,
+                        const ProgramIndex &Index) {
   const auto *M = dyn_cast<CXXMethodDecl>(F);
   if (M) {
     const Expr *Object = nullptr;
@@ -117,14 +118,53 @@ static bool tellsOfFile(const CallExpr *E, const FunctionDecl *F) {
   const llvm::StringRef Name = F->getName();
   if (Name == "create_directory" || Name == "create_directories")
     return llvm::StringRef(qualifiedName(F)).contains("filesystem::");
-  if (!F->isExternC())
+  const ProgramIndex::Opener *Opener = Index.openerOf(E);
+  if (!F->isExternC() && !Opener)
     return false;
   if (Name == "mkdir")
     return true;
-  if (Name == "fopen" && E->getNumArgs() == 2)
-    if (const auto *Mode = dyn_cast<StringLiteral>(bare(E->getArg(1))))
+  if (Opener || (Name == "fopen" && E->getNumArgs() == 2))
+    if (const auto *Mode = dyn_cast<StringLiteral>(
+            bare(E->getArg(Opener ? Opener->Mode : 1))))
       return Mode->getString().find_first_of("wa") != llvm::StringRef::npos;
   return false;
+}
+
+namespace {
+/// Whether a file of C's is read.
+class ReadFinder : public RecursiveASTVisitor<ReadFinder> {
+public:
+  explicit ReadFinder(const VarDecl *File) : File(File) {}
+  bool VisitCallExpr(CallExpr *E) {
+    static const llvm::StringSet<> Names = {"fread", "fgets",  "fgetc", "getc",
+                                            "fscanf", "getline"};
+    const FunctionDecl *F = E->getDirectCallee();
+    if (F && F->getIdentifier() && F->isExternC() && Names.count(F->getName()))
+      for (const Expr *Arg : E->arguments())
+        Found |= variableOf(Arg) == File;
+    return !Found;
+  }
+  bool Found = false;
+
+private:
+  const VarDecl *File;
+};
+} // namespace
+
+/// `ftell(file)` of a file that the function also reads: all processes read the
+/// same. In one that is written, only the main process gets on.
+static bool tellsOfInput(const CallExpr *E, const FunctionDecl *F) {
+  if (!F->getIdentifier() || F->getName() != "ftell" || E->getNumArgs() != 1)
+    return false;
+  const auto *File = dyn_cast_or_null<VarDecl>(variableOf(E->getArg(0)));
+  const auto *In =
+      File ? dyn_cast_or_null<FunctionDecl>(File->getParentFunctionOrMethod())
+           : nullptr;
+  if (!In || !In->hasBody())
+    return false;
+  ReadFinder Finder(File);
+  Finder.TraverseStmt(In->getBody());
+  return Finder.Found;
 }
 
 bool Differing::isSource(const Expr *E) const {
@@ -132,7 +172,8 @@ bool Differing::isSource(const Expr *E) const {
     const FunctionDecl *F = Call->getDirectCallee();
     if (!F)
       return false;
-    if ((Sources & Clock) && (isPerProcess(F) || tellsOfFile(Call, F)))
+    if ((Sources & Clock) && !tellsOfInput(Call, F) &&
+        (isPerProcess(F) || tellsOfFile(Call, F, Index)))
       return true;
     if ((Sources & Rank) && tellsRank(F))
       return true;
@@ -292,7 +333,8 @@ public:
     if (isAcceleratorMethod(F))
       return true;
     // clock_gettime(CLOCK_MONOTONIC, &t)
-    if ((D.Sources & Differing::Clock) && isPerProcess(F))
+    if ((D.Sources & Differing::Clock) && isPerProcess(F) &&
+        !tellsOfInput(E, F))
       for (const Expr *Arg : E->arguments())
         if (Arg->getType()->isPointerType())
           add(writtenIn(Arg), nullptr);
@@ -447,7 +489,8 @@ Differing::Differing(const ProgramIndex &Index, unsigned Sources, bool Decides)
               Changed |= Set.insert(Init->getAnyMember()).second;
               Given.insert(Init->getAnyMember());
             }
-        Walk.function(F);
+        if (Index.isReached(F))
+          Walk.function(F);
       }
       Changed |= Walk.Changed;
     }

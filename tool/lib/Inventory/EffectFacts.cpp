@@ -106,6 +106,8 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
   for (const auto &[Call, Function] : E.Replicated)
     if (const auto R = editable(Call->getSourceRange(), Into))
       Into.Replicated.push_back({Functions.of(Function), *R});
+  for (const auto &[Call, Function] : E.Parallel)
+    addParallel(Call, Functions.of(Function), Into);
   for (const auto &[Model, Function] : E.Scripted)
     if (const auto R = editable(Model->getSourceRange(), Into))
       Into.Scripted.push_back({Functions.of(Function), *R});
@@ -118,7 +120,7 @@ void Taker::addEffects(const FunctionDecl *F, const Effects &E,
     if (Loop.Facts->Training) {
       TrainingLoopFact Fact;
       Fact.In = In;
-      Fact.HasLoader = Loop.Facts->HasLoader;
+      Fact.HasLoader = Loop.Facts->sharesBatches();
       const std::optional<LinePoint> Top = Text.topOf(Loop.Body);
       if (!Top) {
         refuse(Into, "ACL0102", Loop.Body->getBeginLoc(),
@@ -203,19 +205,67 @@ void Taker::addBackward(const Effects::Backward &B, TrainingProgram &Into,
 void Taker::addWholeLoop(const Effects::Loop &Loop, TrainingProgram &Into) {
   WholeLoopFact Fact;
   Fact.Why = Loop.WhyWhole;
-  Fact.Note = Text.finding(
-      "ACL0175", Loop.Facts->Loop->getBeginLoc(),
-      "every process runs this training loop in full" +
-          (Fact.Why.empty() ? std::string() : ": " + Fact.Why.front().Message),
-      WholeRemedy);
+  const std::string Why =
+      Fact.Why.empty() ? std::string() : ": " + Fact.Why.front().Message;
+  const SourceLocation Loc = Loop.Facts->Loop->getBeginLoc();
+  Fact.Note =
+      Loop.InParts
+          ? Text.finding("ACL0180", Loc,
+                         "the processes share out the calls of models in this "
+                         "training loop, and do the rest of it in full" +
+                             Why,
+                         "Nothing has to be done: the results are those of one "
+                         "device.")
+          : Text.finding("ACL0175", Loc,
+                         "every process runs this training loop in full" + Why,
+                         WholeRemedy);
+  Fact.InParts = Loop.InParts;
   for (const Effects::Backward &B : Loop.Backwards)
     addBackward(B, Into, Fact.Backwards);
   Into.WholeLoops.push_back(std::move(Fact));
 }
 
+/// `net->forward(x)`: what stands before its first argument is written anew.
+void Taker::addParallel(const CallExpr *Call, FunctionId In,
+                        TrainingProgram &Into) {
+  const Expr *Model = nullptr;
+  unsigned First = 0;
+  if (const auto *Operator = dyn_cast<CXXOperatorCallExpr>(Call)) {
+    Model = Operator->getArg(0);
+    First = 1;
+  } else {
+    const auto *Callee = cast<MemberExpr>(plain(Call->getCallee()));
+    Model = Callee->getBase();
+    // The object that an operator-> gives the pointer of.
+    if (const auto *Arrow = dyn_cast<CXXOperatorCallExpr>(plain(Model));
+        Arrow && Arrow->getOperator() == OO_Arrow)
+      Model = Arrow->getArg(0);
+  }
+  const auto All = editable(Call->getSourceRange(), Into);
+  const auto Object = editable(Model->getSourceRange(), Into);
+  const auto Argument =
+      editable(Call->getArg(First)->getSourceRange(), Into);
+  if (!All || !Object || !Argument)
+    return;
+  if (All->File != Argument->File || Argument->Offset < All->Offset ||
+      Object->Offset != All->Offset)
+    return refuse(Into, "ACL0102", Call->getExprLoc(),
+                  "what must change here is put together by macros",
+                  "Write it out.");
+  ParallelCallFact Fact;
+  Fact.In = In;
+  Fact.Head = {All->File, All->Offset, Argument->Offset - All->Offset};
+  Fact.Model = Text.text(*Object).str();
+  Into.Parallel.push_back(std::move(Fact));
+}
+
+bool Taker::sharesWork() const {
+  return !Program.TrainingLoops.empty() || !Program.Parallel.empty();
+}
+
 /// Where nothing at all is shared, the migration is of no use.
 void Taker::settleWholeLoops() {
-  const bool Shares = !Program.TrainingLoops.empty();
+  const bool Shares = sharesWork();
   for (WholeLoopFact &Loop : Program.WholeLoops) {
     if (!Shares) {
       append(Program.Findings, Loop.Why);
@@ -320,7 +370,7 @@ static bool leavesLoop(const Stmt *S, bool BreakIsOwn) {
 /// itself; the body of another loop needs a guard.
 void Taker::addLeftLoop(const FunctionDecl *F, const BatchLoop &Loop,
                         TrainingProgram &Into) {
-  if (!Loop.HasLoader || Loop.Training)
+  if (!Loop.sharesBatches() || Loop.Training)
     return;
   const Stmt *Body = bodyOf(Loop.Loop);
   if (!leavesLoop(Body, /*BreakIsOwn=*/true))

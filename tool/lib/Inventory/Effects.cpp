@@ -28,11 +28,14 @@ void Effects::append(const Effects &Inner) {
     Squeezes[Call] = In;
   for (const auto &[Call, In] : Inner.Replicated)
     Replicated[Call] = In;
+  for (const auto &[Call, In] : Inner.Parallel)
+    Parallel[Call] = In;
   for (const auto &[Model, In] : Inner.Scripted)
     Scripted[Model] = In;
   WholeSqueezes.insert(Inner.WholeSqueezes.begin(), Inner.WholeSqueezes.end());
   Loops.insert(Loops.end(), Inner.Loops.begin(), Inner.Loops.end());
   Visited.insert(Inner.Visited.begin(), Inner.Visited.end());
+  WantUnsplit.insert(Inner.WantUnsplit.begin(), Inner.WantUnsplit.end());
   for (const Finding &F : Inner.Refusals)
     refuse(F);
 }

@@ -336,7 +336,9 @@ void FactFinder::call(const CallExpr *E) {
   }
   const llvm::StringRef Name = F->getName();
   if (Name == "make_data_loader" && isTorch(F)) {
-    if (!isOnlyLookedInto(declaredFrom(E)))
+    const CXXRecordDecl *Made = loaderOf(F->getReturnType());
+    const bool Stays = Made && Index.Unsplit.count(Made->getCanonicalDecl());
+    if (!Stays && !isOnlyLookedInto(declaredFrom(E)))
       if (std::optional<TextRange> R = nameOf(E->getCallee()))
         Program.Loaders.push_back({here(), *R});
   } else if (Name == "add_param_group" && isTorch(F)) {

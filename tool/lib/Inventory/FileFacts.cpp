@@ -230,12 +230,19 @@ void FactFinder::fileCall(const CallExpr *E, const FunctionDecl *F) {
            "Guard it with `if (accelerator.is_main_process())`; read what it "
            "needs of the batch before, on all processes.");
   };
-  if (C && (Name == "fopen" || Name == "freopen") && E->getNumArgs() >= 2) {
-    const std::string Mode = openMode(E->getArg(1));
+  auto Opens = [&](const Expr *Path, const Expr *How) {
+    const std::string Mode = openMode(How);
     if (Mode.empty() || Mode.find('+') != std::string::npos)
       return Writes("the program opens a file to write it");
-    const bool Write = Mode.find_first_of("wa") != std::string::npos;
-    file(E, E->getArg(0), Write);
+    file(E, Path, Mode.find_first_of("wa") != std::string::npos);
+  };
+  if (const ProgramIndex::Opener *Opener = Index.openerOf(E))
+    return Opens(E->getArg(Opener->Path), E->getArg(Opener->Mode));
+  if (C && (Name == "fopen" || Name == "freopen") && E->getNumArgs() >= 2) {
+    // Where its own function is called, the path and the mode are known.
+    if (auto It = Index.Openers.find(Function->getCanonicalDecl());
+        It == Index.Openers.end() || It->second.Opens != E)
+      Opens(E->getArg(0), E->getArg(1));
     return;
   }
   if (C && Name == "popen")

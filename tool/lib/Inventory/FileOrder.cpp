@@ -214,7 +214,7 @@ accel::migrate::findReadBacks(const ProgramIndex &Index,
   Finder F(Index);
   std::vector<Written> Writes;
   for (const FileUse &Use : Uses)
-    if (Use.Writes) {
+    if (Use.Writes && Index.isReached(Use.In)) {
       Written W{&Use, F.textsOf(Use.Path, Use.In, 0), {}, false};
       W.Known = F.positions(Use.Use, Use.In, W.At, 0);
       Writes.push_back(std::move(W));

@@ -55,6 +55,8 @@ struct Effects {
     /// Every process makes all of its passes in full, and why.
     bool Whole = false;
     std::vector<Finding> WhyWhole;
+    /// … but for calls of models, whose rows are shared out (`Parallel`).
+    bool InParts = false;
     /// Split into variables of their own, and where these are used.
     std::vector<const clang::ValueDecl *> Parts;
     std::vector<const clang::DeclRefExpr *> Uses;
@@ -78,6 +80,9 @@ struct Effects {
   llvm::MapVector<const clang::Expr *, SizeUse> Sizes;
   std::vector<Loop> Loops;
   std::set<const clang::Stmt *> Visited; ///< Batch loops.
+  /// Loaders whose batches cannot be shared out, while the calls of models in
+  /// their loops could.
+  ProgramIndex::LoaderClasses WantUnsplit;
   std::vector<Finding> Refusals;
   /// Numbers that are the size of the whole batch where a shape wants this
   /// process's, and the functions that they stand in.
@@ -90,6 +95,9 @@ struct Effects {
   /// Calls of models in training mode on tensors that every process has in
   /// full, and the functions that they stand in.
   llvm::MapVector<const clang::Expr *, const clang::FunctionDecl *> Replicated;
+  /// Calls of models on whole batches whose rows can be shared out, and the
+  /// functions that they stand in.
+  llvm::MapVector<const clang::CallExpr *, const clang::FunctionDecl *> Parallel;
   /// Models of TorchScript that are called on rows of the batch, as spelled in
   /// front of `.forward`.
   llvm::MapVector<const clang::Expr *, const clang::FunctionDecl *> Scripted;
@@ -129,6 +137,8 @@ struct LoopPlan {
   /// Models may be called on tensors that every process has in full, where the
   /// runtime is told so: also before the last backward.
   bool Replicates = false;
+  /// The batch stays whole; calls of models share out its rows.
+  bool InParts = false;
 };
 
 /// Kinds of tensor operations (Operations.h).
@@ -216,6 +226,10 @@ private:
     Inline,
     InlineNotSetBehind
   };
+  Effects modelsInParts(const clang::Stmt *S, const BatchLoop &Facts,
+                        const clang::CompoundStmt *Body);
+  bool wouldDoInParts(const clang::Stmt *S, const BatchLoop &Facts,
+                      const clang::CompoundStmt *Body);
   std::optional<LoopPlan> planSources(const clang::CompoundStmt *Body,
                                       const Effects &Whole);
   std::optional<LoopPlan> planShard(const clang::CompoundStmt *Body,
@@ -358,6 +372,15 @@ private:
   Value lossOf(const OpCall &Call, std::optional<int> Reduction);
 
   // Modules.cpp
+  // DataParallel.cpp
+  bool mayCallInParts(const clang::CallExpr *E,
+                      llvm::ArrayRef<const clang::Expr *> Args,
+                      llvm::ArrayRef<Value> Values) const;
+  std::optional<Value> calledInParts(const clang::CXXRecordDecl *Impl,
+                                     const Value &Self,
+                                     const clang::CallExpr *E,
+                                     llvm::ArrayRef<const clang::Expr *> Args,
+                                     llvm::ArrayRef<Value> Values);
   bool mayReplicate(const clang::CallExpr *E,
                     llvm::ArrayRef<Value> Values) const;
   Value evalModule(const clang::CXXRecordDecl *Impl, const Value &Self,
@@ -410,6 +433,8 @@ private:
   std::map<const clang::ValueDecl *, Value> Parts;
   /// Whether the batch of the loop is split, or about to be.
   bool Splits = false;
+  /// Whether calls of models on whole batches share out their rows.
+  bool InParts = false;
   const clang::CompoundStmt *BatchBody = nullptr;
   /// The last backward() that is written in it; invalid if there is none.
   clang::SourceLocation LastBackward;

@@ -17,9 +17,10 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
   llvm::append_range(DatasetDraws, Finder.DatasetDraws);
   llvm::append_range(OtherDraws, Finder.OtherDraws);
   llvm::append_range(Files, Finder.Files);
-  if (Index.runsBatches(F)) {
+  if (Index.runsBatches(F) || Index.stepsAlone(F)) {
     Interpreter I(Text, Index, Differs);
     const Effects E = I.interpret(F);
+    WantUnsplit.insert(E.WantUnsplit.begin(), E.WantUnsplit.end());
     addEffects(F, E, Into);
     for (const auto &[Loop, Facts] : Index.Loops)
       if (Facts.In == F && !Facts.InLambda && !E.Visited.count(Loop))
@@ -97,6 +98,8 @@ void Taker::merge(TrainingProgram &&Part) {
             [](const Spelled &S) { return S.Range; });
   appendNew(Program.Replicated, Part.Replicated,
             [](const Spelled &S) { return S.Range; });
+  appendNew(Program.Parallel, Part.Parallel,
+            [](const ParallelCallFact &P) { return P.Head; });
   appendNew(Program.Scripted, Part.Scripted,
             [](const Spelled &S) { return S.Range; });
   append(Program.NormClips, Part.NormClips);
@@ -188,5 +191,17 @@ TrainingProgram Taker::take() {
 TrainingProgram accel::migrate::takeInventory(ASTContext &Context,
                                               Preprocessor &PP,
                                               const PlanOptions &Options) {
-  return Taker(Context, Options).take();
+  Taker First(Context, Options, {});
+  TrainingProgram Program = First.take();
+  // Losses that a part of a batch does not give, and the like: every process
+  // makes whole batches then, where that does.
+  if (First.WantUnsplit.empty())
+    return Program;
+  TrainingProgram Whole = Taker(Context, Options, First.WantUnsplit).take();
+  return llvm::any_of(Whole.Findings,
+                      [](const Finding &F) {
+                        return F.Level == Severity::Refusal;
+                      })
+             ? std::move(Program)
+             : std::move(Whole);
 }

@@ -155,6 +155,10 @@ Value Interpreter::evalModule(const CXXRecordDecl *Impl, const Value &Self,
                               const CallExpr *E,
                               llvm::ArrayRef<const Expr *> Args,
                               llvm::ArrayRef<Value> Values) {
+  if (mayCallInParts(E, Args, Values))
+    if (std::optional<Value> Result =
+            calledInParts(Impl, Self, E, Args, Values))
+      return *Result;
   if (!mayReplicate(E, Values))
     return callModule(Impl, Self, E, Args, Values);
   const Effects Before = *Out;

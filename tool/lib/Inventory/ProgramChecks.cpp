@@ -27,7 +27,7 @@ public:
 /// every process calculates what one device would.
 void Taker::checkOutside(const BackwardCall &B) {
   const SourceLocation Loc = B.Call->getExprLoc();
-  if (Program.TrainingLoops.empty()) {
+  if (!sharesWork()) {
     if (refused())
       return;
     refuse(Program, "ACL0108", Loc,
@@ -48,6 +48,12 @@ void Taker::checkOutside(const BackwardCall &B) {
     Value Loss;
     addBackward({B.Call, Loss, B.Writer}, Program, Program.Backwards);
   }
+  const FunctionId In = Functions.of(B.Writer);
+  if (Index.stepsAlone(B.Writer) &&
+      llvm::any_of(Program.Parallel, [&](const ParallelCallFact &Call) {
+        return Call.In == In;
+      }))
+    return;
   Program.Findings.push_back(Text.finding(
       "ACL0175", Loc,
       "every process calculates this backward() in full: it is not in a loop "
@@ -100,7 +106,7 @@ void Taker::checkLoops() {
 /// process whole batches.
 void Taker::checkLoaders() {
   for (const auto &[Loop, Facts] : Index.Loops) {
-    if (!Facts.HasLoader)
+    if (!Facts.sharesBatches())
       continue;
     const CXXRecordDecl *Used = loaderOf(loaderOfLoop(Loop)->getType());
     if (!Index.LoadersMade.count(Used->getCanonicalDecl()))

@@ -345,7 +345,8 @@ static std::set<FileID> librariesOfC(llvm::ArrayRef<const FunctionDecl *> All,
   return Result;
 }
 
-ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
+ProgramIndex::ProgramIndex(ASTContext &Context, const LoaderClasses &Unsplit)
+    : Context(Context), Unsplit(Unsplit) {
   Collector C(*this);
   for (Decl *D : Context.getTraversalScope()) {
     if (auto *Unit = dyn_cast<TranslationUnitDecl>(D)) {
@@ -383,6 +384,17 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
         C.TraverseStmt(Init->getInit());
   }
   markSteps(Calls);
+  findOpeners();
+  findReached();
+  for (auto &[Loop, Facts] : Loops) {
+    if (!Facts.HasLoader)
+      continue;
+    const CXXRecordDecl *Class =
+        loaderOf(loaderOfLoop(Loop)->getType())->getCanonicalDecl();
+    if (!givesRows(Loop))
+      this->Unsplit.insert(Class);
+    Facts.Unsplit = this->Unsplit.count(Class) != 0;
+  }
   for (const auto &[Loop, Facts] : Loops)
     Callees(InBatches).TraverseStmt(const_cast<Stmt *>(Loop));
   TransformFinder Transforms(InSamples, SampleLambdas);
@@ -592,6 +604,18 @@ bool ProgramIndex::runsBatches(const FunctionDecl *F) const {
   return Runs[Definition->getCanonicalDecl()] = Result;
 }
 
+bool ProgramIndex::sharesLoaders() const {
+  return llvm::any_of(Loops,
+                      [](const auto &L) { return L.second.sharesBatches(); });
+}
+
+bool ProgramIndex::stepsAlone(const FunctionDecl *F) const {
+  return llvm::none_of(Loops, [](const auto &L) { return L.second.Training; }) &&
+         llvm::any_of(Backwards, [&](const BackwardCall &B) {
+           return B.Writer == F && !B.Step && !B.InLambda && !InStep.count(F);
+         });
+}
+
 namespace {
 /// Looks for a training loop without a loader, also in what is called.
 class MakerFinder : public RecursiveASTVisitor<MakerFinder> {
@@ -600,7 +624,7 @@ public:
   bool shouldVisitLambdaBody() const { return true; }
   bool VisitStmt(Stmt *S) {
     if (auto It = Index.Loops.find(S); It != Index.Loops.end())
-      Found |= !It->second.HasLoader;
+      Found |= !It->second.sharesBatches();
     const FunctionDecl *Body = nullptr;
     if (const auto *Call = dyn_cast<CallExpr>(S))
       if (const FunctionDecl *F = Call->getDirectCallee();

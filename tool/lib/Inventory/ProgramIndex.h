@@ -39,6 +39,10 @@ const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);
 /// a loader stays LibTorch's, and gives every process the whole batch.
 bool isOnlyLookedInto(const clang::ValueDecl *Loader);
 
+/// Whether the loader of a loop gives batches whose samples are stacked along
+/// dimension 0: the last transform of its data set is Stack<>.
+bool givesRows(const clang::Stmt *Loop);
+
 /// A loop over batches.
 struct BatchLoop {
   const clang::Stmt *Loop = nullptr;
@@ -46,6 +50,12 @@ struct BatchLoop {
   bool HasLoader = false;
   bool Training = false; ///< Its passes run a backward.
   bool InLambda = false;
+  /// Its loader gives something else than a batch with its samples in dimension
+  /// 0, so that it stays LibTorch's: every process reads all of it.
+  bool Unsplit = false;
+
+  /// Whether each process is handed its part of the batches.
+  bool sharesBatches() const { return HasLoader && !Unsplit; }
 };
 
 /// A call of Tensor::backward.
@@ -69,7 +79,10 @@ struct OwnCall {
 };
 
 struct ProgramIndex {
-  explicit ProgramIndex(clang::ASTContext &Context);
+  using LoaderClasses = std::set<const clang::CXXRecordDecl *>;
+
+  /// `Unsplit`: classes of loaders that are to stay LibTorch's, too.
+  ProgramIndex(clang::ASTContext &Context, const LoaderClasses &Unsplit);
 
   clang::ASTContext &Context;
 
@@ -99,7 +112,22 @@ struct ProgramIndex {
   std::set<const clang::CXXRecordDecl *> Contained;
 
   /// The classes of the loaders that make_data_loader makes.
-  std::set<const clang::CXXRecordDecl *> LoadersMade;
+  LoaderClasses LoadersMade;
+  /// Those of them that stay LibTorch's (`BatchLoop::Unsplit`).
+  LoaderClasses Unsplit;
+  /// Whether any loop shares batches of a loader.
+  bool sharesLoaders() const;
+
+  /// Functions that do nothing with two of their parameters but to give them to
+  /// fopen, as the path and the mode; where their names are used in calls only.
+  struct Opener {
+    unsigned Path = 0, Mode = 0;
+    const clang::CallExpr *Opens = nullptr;
+  };
+  std::map<const clang::FunctionDecl *, Opener> Openers;
+  /// What a call opens as fopen does: the place of its path and of its mode in
+  /// the arguments; or null.
+  const Opener *openerOf(const clang::CallExpr *Call) const;
 
   /// Functions of the person's that are used and have no body here.
   std::vector<const clang::FunctionDecl *> Missing;
@@ -108,6 +136,11 @@ struct ProgramIndex {
   std::set<const clang::FunctionDecl *> BeforeMain;
 
   void markTraining(const clang::Stmt *Loop, const clang::FunctionDecl *In);
+  /// Whether the program may come to `F`, as far as is seen.
+  bool isReached(const clang::FunctionDecl *F) const;
+  /// Whether `F` runs a training step outside of any loop, in a program that has
+  /// no loop over batches that trains.
+  bool stepsAlone(const clang::FunctionDecl *F) const;
   /// Whether calling `F` runs a loop over batches, of whatever depth.
   bool runsBatches(const clang::FunctionDecl *F) const;
   /// Whether calling `F` runs a training loop that makes its own batches.
@@ -128,8 +161,10 @@ struct ProgramIndex {
 
 private:
   void markSteps(llvm::ArrayRef<OwnCall> Calls);
+  void findOpeners();
+  void findReached();
 
-  std::set<const clang::FunctionDecl *> Own;
+  std::set<const clang::FunctionDecl *> Own, Reached;
   mutable std::map<const clang::FunctionDecl *, bool> Runs;
   std::set<const clang::FunctionDecl *> InBatches, InSamples;
   std::set<const clang::LambdaExpr *> SampleLambdas;

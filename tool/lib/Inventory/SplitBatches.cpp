@@ -246,6 +246,15 @@ Effects Interpreter::splitWhole(const Stmt *S, const BatchLoop &Facts,
     if (Clean)
       break;
   }
+  if (!First->Refusals.empty()) {
+    Env = Before;
+    Effects Parts = modelsInParts(S, Facts, Body);
+    if (Parts.Refusals.empty() && !Parts.Parallel.empty()) {
+      Parts.Loops.back().WhyWhole = std::move(First->Refusals);
+      First = std::move(Parts);
+      After = std::move(Env);
+    }
+  }
   Env = Before;
   return std::move(*First);
 }

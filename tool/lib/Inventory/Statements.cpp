@@ -14,6 +14,7 @@ Effects Interpreter::interpret(const FunctionDecl *F) {
   if (const auto *M = dyn_cast<CXXMethodDecl>(F);
       M && isOrDerives(M->getParent(), "torch::nn::Module"))
     This.Object = M;
+  InParts = Index.stepsAlone(F);
   exec(F->getBody());
   if (const std::optional<Value> &V = Returned.back()) {
     if (const Value *Bad = firstUnknown(*V))

@@ -22,14 +22,23 @@ namespace accel::migrate {
 /// (ProgramChecks.cpp).
 class Taker {
 public:
-  Taker(clang::ASTContext &Context, const PlanOptions &Options)
-      : Text(Context, Options), Index(Context),
+  Taker(clang::ASTContext &Context, const PlanOptions &Options,
+        const ProgramIndex::LoaderClasses &Unsplit)
+      : Text(Context, Options), Index(Context, Unsplit),
         Differs(Index, Differing::Clock, /*Decides=*/true),
         Functions(Text, Program.Functions) {
     Index.OfMainProcess = outputFunctions(Index);
   }
 
   TrainingProgram take();
+  bool refused() const {
+    return llvm::any_of(Program.Findings, [](const Finding &F) {
+      return F.Level == Severity::Refusal;
+    });
+  }
+  /// Loaders that the training could do with in whole batches, though not in
+  /// parts.
+  ProgramIndex::LoaderClasses WantUnsplit;
 
 private:
   void takeFunction(const clang::FunctionDecl *F, TrainingProgram &Into);
@@ -38,12 +47,11 @@ private:
   void addBackward(const Effects::Backward &B, TrainingProgram &Into,
                    std::vector<BackwardFact> &List);
   void addWholeLoop(const Effects::Loop &Loop, TrainingProgram &Into);
+  void addParallel(const clang::CallExpr *Call, FunctionId In,
+                   TrainingProgram &Into);
+  /// Whether the processes share out something in the program.
+  bool sharesWork() const;
   void settleWholeLoops();
-  bool refused() const {
-    return llvm::any_of(Program.Findings, [](const Finding &F) {
-      return F.Level == Severity::Refusal;
-    });
-  }
   void checkOutside(const BackwardCall &B);
   void addReads(const Effects &E, TrainingProgram &Into);
   void addParts(const Effects::Loop &Loop, FunctionId In,

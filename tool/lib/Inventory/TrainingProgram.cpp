@@ -41,7 +41,10 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
     OS << "backward " << F.Object << ' ' << placementName(F.Loss) << ' '
        << F.RetainGraph << '\n';
   for (const WholeLoopFact &F : Program.WholeLoops)
-    OS << "whole loop " << F.Note.Range << '\n';
+    OS << "whole loop " << F.Note.Range << (F.InParts ? " in parts" : "")
+       << '\n';
+  for (const ParallelCallFact &F : Program.Parallel)
+    OS << "call in parts " << F.Head << ' ' << F.Model << '\n';
   for (const MetricReadFact &F : Program.MetricReads)
     OS << "metric read " << F.Object << ' ' << placementName(F.Value)
        << (F.LastBatch ? " of the last batch" : "") << '\n';

@@ -119,9 +119,17 @@ struct BackwardFact {
   std::string RetainGraph;
 };
 
-/// A training loop that every process runs in full, where the program has
-/// another that is shared.
+/// `net->forward(x, y)` on a whole batch whose rows can be shared out.
+struct ParallelCallFact {
+  FunctionId In = 0;
+  TextRange Head; ///< `net->forward(`: all before the first argument.
+  std::string Model;
+};
+
+/// A training loop that every process runs in full, where the program shares
+/// something else, or shares out the calls of models in it.
 struct WholeLoopFact {
+  bool InParts = false;
   std::vector<BackwardFact> Backwards;
   std::vector<Finding> Why; ///< Why it is not shared: refusals.
   Finding Note;
@@ -243,6 +251,7 @@ struct TrainingProgram {
   std::vector<Spelled> LocalSizes;
   /// Calls of models in batch loops on tensors that every process has in full.
   std::vector<Spelled> Replicated;
+  std::vector<ParallelCallFact> Parallel;
   /// Models of TorchScript, in front of `.forward`, that are given rows.
   std::vector<Spelled> Scripted;
   std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.
