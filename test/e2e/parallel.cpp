@@ -122,7 +122,7 @@ class Pairs : public torch::data::datasets::Dataset<Pairs> {
     const auto i = static_cast<int64_t>(index);
     return {numbers(i, 4), torch::full({}, i % 4, torch::kLong)};
   }
-  torch::optional<size_t> size() const override { return 22; }
+  torch::optional<size_t> size() const override { return 21; }
 };
 
 void contrast() {

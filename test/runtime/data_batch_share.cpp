@@ -45,6 +45,17 @@ TEST(BatchShare, SplitsIntoContiguousParts) {
   }
 }
 
+TEST(BatchShare, KeepsPairsWhereTheModelNeedsThem) {
+  using Parts = std::vector<int64_t>;
+  BatchShare::keep_pairs(true);
+  EXPECT_EQ(parts(4, 4), (Parts{2, 2, 0, 0}));
+  EXPECT_EQ(parts(3, 3), (Parts{3, 0, 0}));
+  EXPECT_EQ(parts(1, 1), (Parts{1}));
+  EXPECT_EQ(parts(8, 4), (Parts{2, 2, 2, 2}));
+  BatchShare::keep_pairs(false);
+  EXPECT_EQ(parts(4, 4), (Parts{1, 1, 1, 1}));
+}
+
 TEST(BatchShare, LeavesNoProcessWithOneRow) {
   using Parts = std::vector<int64_t>;
   EXPECT_EQ(parts(64, 3), (Parts{22, 21, 21}));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <accel/export.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -15,7 +17,8 @@ namespace accel {
 /// Nobody works on a single row where others have more or none, because code
 /// that was written for larger batches may not (torch::nn::BatchNorm1d refuses
 /// to train on one row): of 7 rows, four processes get 3, 2, 2 and 0. Only a
-/// batch of exactly one row for each process is split into single rows.
+/// batch of exactly one row for each process is split into single rows, and not
+/// where a prepared model has a BatchNorm1d (`keeps_pairs`).
 ///
 /// Where there are too few rows some processes have none. Code that was written
 /// for one device divides by, reshapes or takes the maximum of what it gets, so
@@ -32,7 +35,7 @@ struct BatchShare {
 
   /// The part of process `rank` of `world` in a batch of `global` rows.
   static BatchShare of(int64_t global, int64_t rank, int64_t world) {
-    const int64_t parts = global == world
+    const int64_t parts = global == world && !keeps_pairs()
         ? world
         : std::clamp<int64_t>(global / 2, 1, world);
     if (rank >= parts || global == 0) {
@@ -45,6 +48,12 @@ struct BatchShare {
         rank * quotient + std::min(rank, extra),
         quotient + (rank < extra ? 1 : 0)};
   }
+
+  /// Whether batches of exactly one row for each process are split into pairs of
+  /// rows, too, so that half of the processes are ghosts. `prepare` says so, on
+  /// all processes alike, where a model could not train on single rows.
+  static ACCEL_API bool keeps_pairs();
+  static ACCEL_API void keep_pairs(bool keep);
 
   /// True where this process only keeps the others company.
   bool ghost() const {

@@ -14,6 +14,7 @@
 #include "dispatch/class_losses.h"
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
@@ -57,6 +58,18 @@ void for_each_table(const torch::nn::Module& model, const Visitor& visit) {
        model.named_modules("model", /*include_self=*/false)) {
     look(*part.value(), part.key());
   }
+}
+
+/// Whether some part of the model refuses to train on a single row.
+bool needs_pairs(const torch::nn::Module& model) {
+  const auto is_norm = [](const torch::nn::Module& part) {
+    return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&part) != nullptr;
+  };
+  const auto parts = model.modules(/*include_self=*/false);
+  return is_norm(model) ||
+      std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
+           return is_norm(*part);
+         });
 }
 
 /// Tables that do more than look up, with what they see of the batch: what each
@@ -208,6 +221,9 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
       sparse.push_back(table.weight);
     }
   });
+  if (needs_pairs(*module)) {
+    BatchShare::keep_pairs(true);
+  }
   if (state().options().device_placement) {
     module->to(device());
   }

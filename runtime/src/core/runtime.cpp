@@ -107,6 +107,7 @@ Runtime::Runtime(const ResolvedOptions& options) {
   check_options_agree();
   auto& gradient_state = GradientState::get();
   gradient_state.reset();
+  BatchShare::keep_pairs(false);
   gradient_state.num_steps = options.gradient_accumulation_steps;
   gradient_state.sync_with_dataloader = options.sync_with_dataloader;
   gradient_state.adjust_scheduler = options.adjust_scheduler;
