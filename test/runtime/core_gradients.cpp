@@ -3,7 +3,6 @@
 #include <accel/utils/environment.h>
 
 #include <cstdlib>
-#include <limits>
 #include <string>
 
 // Gradients of one model: batches of any size, cleared gradients, several
@@ -48,25 +47,17 @@ TEST(Gradients, PartsOfAnySize) {
 }
 
 ACCEL_RANK_FUNCTION(ghost_with_nan) {
-  Accelerator accelerator(kMatch);
-  auto net = make_net();
-  auto reference = make_net();
-  accelerator.prepare(net);
-  const auto batch = rows(1);
-  for (int repetition = 0; repetition < 2; ++repetition) {
-    auto step = accelerator.accumulate(net);
-    auto loss = mean_loss(net, accelerator.shard_batch(batch));
-    if (GradientState::get().share()->ghost()) {
-      loss = loss * std::numeric_limits<double>::quiet_NaN();
-    }
-    // The second one is added to the first one's result.
-    accelerator.backward(loss);
-    mean_loss(reference, batch).backward();
-    expect_same_gradients(*net, *reference, "one row");
-    const auto number = accelerator.reduce_for_metrics(loss);
-    EXPECT_NEAR(
-        number.item<double>(), mean_loss(reference, batch).item<double>(), 1e-14);
-  }
+  expect_nan_stays_with_ghosts(
+      make_net(),
+      make_net(),
+      rows(1),
+      [](auto& accelerator, const auto& loss, const auto& expected) {
+        const auto number = accelerator.reduce_for_metrics(loss);
+        EXPECT_NEAR(
+            number.template item<double>(),
+            expected.template item<double>(),
+            1e-14);
+      });
 }
 
 TEST(Gradients, GhostsNanStaysWithTheGhost) {

@@ -147,22 +147,17 @@ ACCEL_RANK_FUNCTION(accumulates) {
     torch::optim::SGD plain(reference->parameters(), kSgd);
     accelerator.prepare(net, optimizer);
     torch::optim::Optimizer& base = optimizer;
-    auto loader = std::make_shared<accel::DataLoaderState>();
-    GradientState::get().enter(loader);
-    for (int64_t i = 0; i < kMicroBatches; ++i) {
-      loader->end_of_dataloader = i == kMicroBatches - 1;
-      GradientState::get().hand_out(loader);
+    in_windows(kMicroBatches, kWindow, [&](const MicroBatch& micro) {
+      const auto i = micro.number;
       const auto batch = rows(6 + i % 2, 3, 1.0 + i);
-      const bool last =
-          i % kWindow == kWindow - 1 || loader->end_of_dataloader;
       {
         auto step = accelerator.accumulate(net);
-        EXPECT_EQ(accelerator.sync_gradients(), last);
+        EXPECT_EQ(accelerator.sync_gradients(), micro.last);
         if (clear_first) {
           base.zero_grad();
         }
         accelerator.backward(mean_loss(net, accelerator.shard_batch(batch)));
-        if (!last) {
+        if (!micro.last) {
           // Out of the reach of whatever the loop does.
           EXPECT_FALSE(net->parameters()[0].grad().defined());
           EXPECT_GT(accelerator.clip_grad_norm_(net->parameters(), 1e-3), 1e-3);
@@ -175,15 +170,13 @@ ACCEL_RANK_FUNCTION(accumulates) {
       if (i % kWindow == 0) {
         plain.zero_grad();
       }
-      const auto length = std::min(kWindow, kMicroBatches - i / kWindow * kWindow);
-      (mean_loss(reference, batch) / static_cast<double>(length)).backward();
-      if (last) {
+      (mean_loss(reference, batch) / micro.length).backward();
+      if (micro.last) {
         plain.step();
       }
       expect_same_parameters(
           *net, *reference, "micro-step " + std::to_string(i));
-    }
-    GradientState::get().leave(loader);
+    });
   }
 }
 

@@ -1,7 +1,6 @@
 #include "gradients.h"
 
 #include <cmath>
-#include <limits>
 
 // Sparse gradients: those of nn::Embedding with sparse(true).
 
@@ -61,22 +60,6 @@ torch::Tensor mean_loss(Words& net, const torch::Tensor& words) {
   return net->forward(words).pow(2).sum(1).mean();
 }
 
-torch::Tensor dense(const torch::Tensor& gradient) {
-  return gradient.defined() && gradient.is_sparse() ? gradient.to_dense()
-                                                    : gradient;
-}
-
-void expect_same_gradients(
-    Words& actual, Words& expected, const std::string& what) {
-  const auto b = expected->named_parameters();
-  for (const auto& item : actual->named_parameters()) {
-    expect_same(
-        dense(item.value().grad()),
-        dense(b[item.key()].grad()),
-        what + ": " + item.key());
-  }
-}
-
 /// Trains with batches of many sizes, down to shares without samples.
 template <typename Optimizer, typename Options>
 void follows_one_process(Table kind, const Options& options) {
@@ -100,7 +83,7 @@ void follows_one_process(Table kind, const Options& options) {
     }
     plain.zero_grad(i % 2 == 0);
     mean_loss(reference, batch).backward();
-    expect_same_gradients(net, reference, what);
+    expect_same_gradients(*net, *reference, what);
     plain.step();
     expect_same_parameters(*net, *reference, what);
   }
@@ -143,19 +126,14 @@ ACCEL_RANK_FUNCTION(sparse_windows) {
     torch::optim::SGD plain(reference->parameters(), torch::optim::SGDOptions(0.5));
     accelerator.prepare(net, optimizer);
     torch::optim::Optimizer& base = optimizer;
-    auto loader = std::make_shared<accel::DataLoaderState>();
-    GradientState::get().enter(loader);
-    for (int64_t i = 0; i < kMicroBatches; ++i) {
-      loader->end_of_dataloader = i == kMicroBatches - 1;
-      GradientState::get().hand_out(loader);
+    in_windows(kMicroBatches, kWindow, [&](const MicroBatch& micro) {
+      const auto i = micro.number;
       const auto batch = texts(i % 3 == 0 ? 1 : 4 + i, i);
       // How much each text counts.
       const auto units = torch::arange(batch.size(0), torch::kDouble) + 1;
       const auto weighted = [](auto& model, const auto& x, const auto& u) {
         return (model->forward(x).pow(2).sum(1) * u).sum() / u.sum();
       };
-      const bool last =
-          i % kWindow == kWindow - 1 || loader->end_of_dataloader;
       double norm = 0;
       {
         auto step = accelerator.accumulate(net);
@@ -163,7 +141,7 @@ ACCEL_RANK_FUNCTION(sparse_windows) {
         const auto [x, u] = accelerator.shard_batch(batch, units);
         accelerator.backward(
             weighted(net, x, u), u.sum().template item<double>());
-        if (last || each_batch) {
+        if (micro.last || each_batch) {
           norm = accelerator.clip_grad_norm_(net->parameters(), 0.05);
         } else {
           EXPECT_FALSE(net->weight.grad().defined());
@@ -174,9 +152,8 @@ ACCEL_RANK_FUNCTION(sparse_windows) {
       if (i % kWindow == 0) {
         plain.zero_grad();
       }
-      const auto length = std::min(kWindow, kMicroBatches - i / kWindow * kWindow);
-      (weighted(reference, batch, units) / static_cast<double>(length)).backward();
-      if (last) {
+      (weighted(reference, batch, units) / micro.length).backward();
+      if (micro.last) {
         EXPECT_NEAR(
             norm,
             torch::nn::utils::clip_grad_norm_(reference->parameters(), 0.05),
@@ -185,8 +162,7 @@ ACCEL_RANK_FUNCTION(sparse_windows) {
       }
       expect_same_parameters(
           *net, *reference, "micro-step " + std::to_string(i));
-    }
-    GradientState::get().leave(loader);
+    });
   }
 }
 
@@ -390,22 +366,8 @@ TEST(SparseGradients, OfAnyShapeAndType) {
 }
 
 ACCEL_RANK_FUNCTION(sparse_ghost_with_nan) {
-  Accelerator accelerator(kMatch);
-  Words net;
-  Words reference;
-  accelerator.prepare(net);
-  const auto batch = texts(1);
-  for (int repetition = 0; repetition < 3; ++repetition) {
-    auto step = accelerator.accumulate(net);
-    auto loss = mean_loss(net, accelerator.shard_batch(batch));
-    if (GradientState::get().share()->ghost()) {
-      loss = loss * std::numeric_limits<double>::quiet_NaN();
-    }
-    // The second one is added to the first one's result.
-    accelerator.backward(loss);
-    mean_loss(reference, batch).backward();
-    expect_same_gradients(net, reference, "one text");
-  }
+  expect_nan_stays_with_ghosts(
+      Words(), Words(), texts(1), [](auto&&...) {});
 }
 
 TEST(SparseGradients, GhostsNanStaysWithTheGhost) {
@@ -465,7 +427,7 @@ ACCEL_RANK_FUNCTION(sparse_clipping) {
     });
     EXPECT_EQ(error == "no error", plain == "no error") << error << plain;
     EXPECT_NEAR(actual, expected, 1e-12);
-    expect_same_gradients(net, reference, "norm " + std::to_string(norm_type));
+    expect_same_gradients(*net, *reference, "norm " + std::to_string(norm_type));
     net->zero_grad();
     reference->zero_grad();
   }

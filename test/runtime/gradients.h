@@ -9,6 +9,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <limits>
+#include <memory>
 #include <string>
 
 /// What the gradient tests compare: gradients of N processes against those that
@@ -48,6 +51,11 @@ inline void expect_same(
   }
 }
 
+inline torch::Tensor dense(const torch::Tensor& gradient) {
+  return gradient.defined() && gradient.is_sparse() ? gradient.to_dense()
+                                                    : gradient;
+}
+
 inline void expect_same_gradients(
     const torch::nn::Module& actual,
     const torch::nn::Module& expected,
@@ -55,7 +63,9 @@ inline void expect_same_gradients(
   const auto b = expected.named_parameters();
   for (const auto& item : actual.named_parameters()) {
     expect_same(
-        item.value().grad(), b[item.key()].grad(), what + ": " + item.key());
+        dense(item.value().grad()),
+        dense(b[item.key()].grad()),
+        what + ": " + item.key());
   }
 }
 
@@ -71,5 +81,54 @@ inline void expect_same_parameters(
 
 using SGD = accel::AcceleratedOptimizer<torch::optim::SGD>;
 inline const auto kSgd = torch::optim::SGDOptions(0.1).momentum(0.9);
+
+/// One of the micro-batches of an epoch.
+struct MicroBatch {
+  int64_t number;
+  /// It ends its window.
+  bool last;
+  /// How many its window has.
+  double length;
+};
+
+/// Calls `step` for each of `count` micro-batches in windows of `window`, as
+/// they are when a loader hands them out.
+template <typename Step>
+void in_windows(int64_t count, int64_t window, const Step& step) {
+  auto loader = std::make_shared<DataLoaderState>();
+  GradientState::get().enter(loader);
+  for (int64_t i = 0; i < count; ++i) {
+    loader->end_of_dataloader = i == count - 1;
+    GradientState::get().hand_out(loader);
+    step(MicroBatch{
+        i,
+        i % window == window - 1 || loader->end_of_dataloader,
+        static_cast<double>(std::min(window, count - i / window * window))});
+  }
+  GradientState::get().leave(loader);
+}
+
+/// A batch of one sample, several times without clearing: the losses of the
+/// processes for which nothing is left are no numbers. `also(loss)` looks at
+/// more, in the step.
+template <typename Net, typename Also>
+void expect_nan_stays_with_ghosts(
+    Net net, Net reference, const torch::Tensor& batch, const Also& also) {
+  Accelerator accelerator(kMatch);
+  accelerator.prepare(net);
+  for (int repetition = 0; repetition < 3; ++repetition) {
+    auto step = accelerator.accumulate(net);
+    auto loss = mean_loss(net, accelerator.shard_batch(batch));
+    if (GradientState::get().share()->ghost()) {
+      loss = loss * std::numeric_limits<double>::quiet_NaN();
+    }
+    // From the second one on it is added to what is there.
+    accelerator.backward(loss);
+    auto expected = mean_loss(reference, batch);
+    expected.backward();
+    expect_same_gradients(*net, *reference, "one sample");
+    also(accelerator, loss, expected);
+  }
+}
 
 } // namespace accel::test
