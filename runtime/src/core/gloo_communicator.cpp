@@ -1,5 +1,7 @@
 #include "core/gloo_communicator.h"
 
+#include "core/libtorch_releases.h"
+
 #include <ATen/ATen.h>
 
 #include <utility>
@@ -33,12 +35,14 @@ GlooCommunicator::GlooCommunicator(
     const c10::intrusive_ptr<c10d::Store>& store,
     const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>& options,
     GuardedOperations operations)
-    : operations_(std::move(operations)),
-      group_(c10::make_intrusive<CuttableGloo>(
-          store,
-          static_cast<int>(operations_.rank),
-          static_cast<int>(operations_.size),
-          options)) {}
+    : operations_(std::move(operations)), group_([&] {
+        const SilentConnecting silent;
+        return c10::make_intrusive<CuttableGloo>(
+            store,
+            static_cast<int>(operations_.rank),
+            static_cast<int>(operations_.size),
+            options);
+      }()) {}
 
 GlooCommunicator::~GlooCommunicator() = default;
 

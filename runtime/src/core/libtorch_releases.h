@@ -1,5 +1,8 @@
 #pragma once
 
+#include <memory>
+#include <streambuf>
+
 /// What LibTorch's releases have differently: all of it, so that a new release
 /// is looked at in one place.
 
@@ -11,6 +14,21 @@ namespace accel::detail {
 
 /// For a store whose server takes over a socket that listens already.
 c10d::TCPStoreOptions store_options();
+
+/// While one lives, what this thread writes to std::cout is not seen: the Gloo
+/// of some releases says there that it has connected, in the middle of what the
+/// program prints.
+class SilentConnecting {
+ public:
+  SilentConnecting();
+  ~SilentConnecting();
+  SilentConnecting(const SilentConnecting&) = delete;
+  SilentConnecting& operator=(const SilentConnecting&) = delete;
+
+ private:
+  std::unique_ptr<std::streambuf> filter_;
+  std::streambuf* program_ = nullptr;
+};
 
 /// Gives the memory that device allocators keep for later back to the devices.
 void empty_device_caches();
