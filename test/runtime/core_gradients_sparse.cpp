@@ -458,26 +458,6 @@ TEST(SparseGradients, MistakesAreErrors) {
   run_all("sparse_mistakes");
 }
 
-ACCEL_RANK_FUNCTION(tables_that_count) {
-  Accelerator accelerator(kMatch);
-  torch::nn::Sequential shortened(
-      torch::nn::Embedding(torch::nn::EmbeddingOptions(5, 2).max_norm(1.0)));
-  torch::nn::EmbeddingBag counting(
-      torch::nn::EmbeddingBagOptions(5, 2).scale_grad_by_freq(true));
-  if (!accelerator.use_distributed()) {
-    accelerator.prepare(shortened, counting);
-    return;
-  }
-  auto error = error_of([&] { accelerator.prepare(shortened); });
-  EXPECT_TRUE(contains(error, "'model.0' has max_norm")) << error;
-  error = error_of([&] { accelerator.prepare(counting); });
-  EXPECT_TRUE(contains(error, "'model' has scale_grad_by_freq")) << error;
-}
-
-TEST(SparseGradients, TablesThatCountInTheBatchAreRefused) {
-  run_all("tables_that_count");
-}
-
 ACCEL_RANK_FUNCTION(sparse_differently) {
   Accelerator accelerator;
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 2).sparse(

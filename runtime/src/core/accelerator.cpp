@@ -73,18 +73,22 @@ bool needs_pairs(const torch::nn::Module& model) {
 }
 
 /// Tables that do more than look up, with what they see of the batch: what each
-/// process sees is another part of it.
+/// process sees is another part of it. Here, because it is a better place for an
+/// error than the first step; calls without a module are seen by the dispatcher
+/// (dispatch/embeddings.cpp).
 template <typename Options>
 void check_table(
     const Options& options, const std::string& name, bool match_single_device) {
   TORCH_CHECK(
-      !options.max_norm().has_value(),
+      match_single_device || !options.max_norm().has_value(),
       "accel: prepare was given a model whose embedding '",
       name,
       "' has max_norm. It shortens the rows that are looked up, where they are "
       "looked up, so that each process would change other rows of its table. "
       "Leave max_norm out, and shorten the rows of the weight behind "
-      "optimizer.step(), on all processes alike.");
+      "optimizer.step(), on all processes alike; or train with "
+      "match_single_device, where the processes tell each other which rows "
+      "these are.");
   TORCH_CHECK(
       !match_single_device || !options.scale_grad_by_freq(),
       "accel: prepare was given a model whose embedding '",

@@ -126,6 +126,9 @@ Runtime::Runtime(const ResolvedOptions& options) {
   if (options.mixed_precision == MixedPrecision::kFP16) {
     scaler_ = std::make_unique<GradScaler>(options.grad_scaler);
   }
+  if (environment.distributed()) {
+    install_table_kernels();
+  }
   if (options.match_single_device && environment.distributed()) {
     install_dispatch_kernels();
     adopt_main_process_generators(

@@ -29,13 +29,27 @@ bool install() {
   add_random_numbers(cpu);
   for (auto* library : {&autograd, &cpu}) {
     add_class_losses(*library);
+    add_scaled_tables(*library);
   }
   add_row_checks(autograd, cpu);
   if (at::hasCUDA()) {
     auto& autograd_cuda = open(c10::DispatchKey::AutogradCUDA);
     add_batch_norm(autograd_cuda);
-    add_class_losses(autograd_cuda);
-    add_class_losses(open(c10::DispatchKey::CUDA));
+    auto& cuda = open(c10::DispatchKey::CUDA);
+    for (auto* library : {&autograd_cuda, &cuda}) {
+      add_class_losses(*library);
+      add_scaled_tables(*library);
+    }
+  }
+  return true;
+}
+
+bool install_tables() {
+  Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  add_shortened_tables(open(c10::DispatchKey::CPU));
+  if (at::hasCUDA()) {
+    add_shortened_tables_cuda(open(c10::DispatchKey::AutogradCUDA));
   }
   return true;
 }
@@ -44,6 +58,10 @@ bool install() {
 
 void install_dispatch_kernels() {
   [[maybe_unused]] static const bool installed = install();
+}
+
+void install_table_kernels() {
+  [[maybe_unused]] static const bool installed = install_tables();
 }
 
 } // namespace accel::detail
