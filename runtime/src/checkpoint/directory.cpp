@@ -5,6 +5,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/json.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/pull.h"
 #include "checkpoint/safetensors_write.h"
 #include "checkpoint/threads.h"
 #include "checkpoint/together.h"
@@ -237,15 +238,22 @@ struct Part {
   int64_t block;
 };
 
+/// Where it is.
+FilePart place_of(const std::string& path, const Part& part) {
+  const std::string name = (fs::path(path) / part.file->name).string();
+  if (part.block < 0) {
+    return {name, 0, part.file->size};
+  }
+  const uint64_t begin = static_cast<uint64_t>(part.block) * kChecksumBlock;
+  return {name, begin, std::min(part.file->size - begin, kChecksumBlock)};
+}
+
 void check_part(
-    const std::string& directory, const std::string& path, const Part& part) {
-  const InputFile file((fs::path(path) / part.file->name).string());
+    const std::string& directory, const FilePart& place, const Part& part) {
+  const InputFile file(place.path);
   const bool whole = part.block < 0;
-  const uint64_t begin =
-      whole ? 0 : static_cast<uint64_t>(part.block) * kChecksumBlock;
-  const uint64_t end = whole
-      ? part.file->size
-      : std::min(part.file->size, begin + kChecksumBlock);
+  const uint64_t begin = place.offset;
+  const uint64_t end = begin + place.size;
   Xxh64 hash;
   for_each_piece(file, begin, end - begin, [&](const char* data, size_t size) {
     hash.update(data, size);
@@ -281,10 +289,21 @@ void check_contents(
       parts.push_back({&file, static_cast<int64_t>(block)});
     }
   }
-  on_threads(
-      parts.size(),
-      reading_threads(bytes),
-      [&](size_t i) { check_part(directory, path, parts[i]); });
+  std::vector<FilePart> places;
+  std::vector<FilePart> pulled;
+  for (const auto& part : parts) {
+    places.push_back(place_of(path, part));
+    pulled.push_back(places.back());
+    // A large file without blocks is read from front to back by one thread.
+    if (places.back().size > kChecksumBlock) {
+      pulled.back().size = 0;
+    }
+  }
+  FilePull pull(std::move(pulled));
+  on_threads(parts.size(), reading_threads(bytes), [&](size_t i) {
+    pull.wait(i);
+    check_part(directory, places[i], parts[i]);
+  });
 }
 
 } // namespace

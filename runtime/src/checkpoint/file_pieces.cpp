@@ -1,10 +1,12 @@
 #include "checkpoint/file_pieces.h"
 
-#include <fcntl.h>
+#include <c10/util/Exception.h>
+
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <vector>
 
@@ -19,9 +21,6 @@ namespace {
 /// Large enough that making a window costs nothing beside looking at it, small
 /// enough that its pages are in use for a moment only.
 constexpr uint64_t kWindow = 4 << 20;
-
-/// How far a disk may work ahead of what is looked at.
-constexpr uint64_t kAhead = 4 * kWindow;
 
 /// Below this a window costs more than it saves.
 constexpr uint64_t kSmall = 128 << 10;
@@ -44,6 +43,11 @@ class FileView {
         MAP_SHARED,
         file.descriptor(),
         static_cast<off_t>(begin_));
+    if (address_ != MAP_FAILED) {
+      // The disk works ahead, and what it brings is kept in large pieces, which
+      // POSIX_FADV_WILLNEED would make of single pages.
+      ::madvise(address_, size_, MADV_SEQUENTIAL);
+    }
 #else
     (void)file, (void)offset, (void)size;
 #endif
@@ -139,21 +143,11 @@ void for_each_piece(
     return;
   }
   const uint64_t end = offset + size;
-  uint64_t asked = offset;
   const FileView view(file, offset, size);
   while (offset < end) {
     // Windows begin at multiples of their size, so that large pages fit.
     const uint64_t part =
         std::min(end - offset, kWindow - offset % kWindow);
-    const uint64_t wanted = std::min(end, offset + kAhead);
-    if (wanted > asked) {
-      ::posix_fadvise(
-          file.descriptor(),
-          static_cast<off_t>(asked),
-          static_cast<off_t>(wanted - asked),
-          POSIX_FADV_WILLNEED);
-      asked = wanted;
-    }
     if (const char* data = view.window(offset, part)) {
       look(data, part);
     } else {
@@ -174,6 +168,32 @@ void read_large(
     copy_past_cache(to, data, part);
     to += part;
   });
+}
+
+void copy_mapped(void* destination, const void* source, size_t size) {
+  auto* to = static_cast<char*>(destination);
+  const auto* from = static_cast<const char*>(source);
+  while (size > 0) {
+    const size_t part = std::min<size_t>(
+        size, kWindow - reinterpret_cast<uintptr_t>(from) % kWindow);
+#ifdef MADV_POPULATE_READ
+    static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const uintptr_t before = reinterpret_cast<uintptr_t>(from) % page;
+    TORCH_CHECK(
+        size <= kSmall ||
+            ::madvise(
+                const_cast<char*>(from) - before,
+                part + before,
+                MADV_POPULATE_READ) == 0 ||
+            errno != EFAULT,
+        "A file that is being loaded cannot be read any more: the disk has an "
+        "error, or the file has become shorter");
+#endif
+    copy_past_cache(to, from, part);
+    to += part;
+    from += part;
+    size -= part;
+  }
 }
 
 } // namespace accel::checkpoint

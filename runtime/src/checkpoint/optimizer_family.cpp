@@ -1,5 +1,6 @@
 #include "checkpoint/optimizer_family.h"
 
+#include "checkpoint/file_pieces.h"
 #include "checkpoint/files.h"
 #include "checkpoint/optimizer_fields.h"
 #include "checkpoint/safetensors_read.h"
@@ -11,7 +12,6 @@
 #include <c10/util/Exception.h>
 
 #include <array>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -327,7 +327,8 @@ void overwrite(std::vector<Overwrite>& pairs) {
       reading_threads(bytes),
       [&](size_t i) {
         auto& [to, from] = pairs[i];
-        std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+        copy_mapped(
+            to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
         to.unsafeGetTensorImpl()->bump_version();
       });
 }

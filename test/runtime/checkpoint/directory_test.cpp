@@ -4,6 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <iomanip>
 #include <sstream>
 
@@ -108,6 +111,19 @@ TEST(Directory, LargeFilesHaveAChecksumForEachPart) {
     EXPECT_NE(damaged(place).find(expected), std::string::npos)
         << damaged(place);
   }
+
+  // From the disk, where the system has nothing of it in memory.
+  const auto forget = [&] {
+    const int fd = ::open(file.c_str(), O_RDONLY);
+    EXPECT_EQ(::fsync(fd), 0);
+    EXPECT_EQ(::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    ::close(fd);
+  };
+  forget(); // what `damaged` has left
+  EXPECT_ERROR(verify_checkpoint(path), "checksum differs between bytes");
+  write_file(file, large);
+  forget();
+  EXPECT_EQ(verify_checkpoint(path).files[0].size, large.size());
 
   /// The manifest changed, with its own checksum right.
   const auto change = [&](const std::function<void(nlohmann::json&)>& work) {
