@@ -71,6 +71,23 @@ void check_replaceable(const std::string& target) {
   }
 }
 
+/// Takes a checkpoint that is about to be replaced out of the system's memory.
+/// Nobody is going to read it, and the new one, which is as large, is written
+/// into that memory, instead of asking for as much again: on a virtual machine
+/// that costs several times what writing does.
+void make_room(const std::string& checkpoint) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(checkpoint, error), end;
+       !error && entry != end;
+       entry.increment(error)) {
+    const Descriptor fd(::open(
+        entry->path().c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+    if (fd.get() >= 0) {
+      ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    }
+  }
+}
+
 Descriptor begin_directory(const std::string& target) {
   const std::string temporary = temporary_path(target);
   const std::string previous = previous_path(target);
@@ -107,6 +124,7 @@ Descriptor begin_directory(const std::string& target) {
       "Another process is saving the checkpoint ",
       in_quotes(target),
       " right now");
+  make_room(target);
   return std::move(*lock);
 }
 
