@@ -91,7 +91,7 @@ Value Interpreter::evalCall(const CallExpr *E) {
       Values.push_back(eval(Arg));
     return evalForeign(nullptr, E, Args, Values);
   }
-  if (isPerProcess(F)) {
+  if (isPerProcess(F) && !tellsOfInput(E, F)) {
     for (const Expr *Arg : Args)
       understood(eval(Arg), E);
     return Value::make(Placement::PerProcess);

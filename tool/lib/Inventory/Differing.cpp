@@ -151,9 +151,7 @@ private:
 };
 } // namespace
 
-/// `ftell(file)` of a file that the function also reads: all processes read the
-/// same. In one that is written, only the main process gets on.
-static bool tellsOfInput(const CallExpr *E, const FunctionDecl *F) {
+bool accel::migrate::tellsOfInput(const CallExpr *E, const FunctionDecl *F) {
   if (!F->getIdentifier() || F->getName() != "ftell" || E->getNumArgs() != 1)
     return false;
   const auto *File = dyn_cast_or_null<VarDecl>(variableOf(E->getArg(0)));

@@ -21,6 +21,10 @@ namespace accel::migrate {
 /// process ids, random devices.
 bool isPerProcess(const clang::FunctionDecl *F);
 
+/// `ftell(file)` of a file that the function also reads: all processes read the
+/// same. In one that is written, only the main process gets on.
+bool tellsOfInput(const clang::CallExpr *E, const clang::FunctionDecl *F);
+
 /// A method of accel::Accelerator or accel::AcceleratorState.
 bool isAcceleratorMethod(const clang::FunctionDecl *F);
 
