@@ -189,6 +189,24 @@ ACCEL_RANK_FUNCTION(parallel_types) {
       accelerator.data_parallel(sequential, rows(7)), expected, "sequential");
 }
 
+ACCEL_RANK_FUNCTION(parallel_in_place) {
+  Accelerator accelerator(kMatch);
+  const auto halve = [](torch::Tensor t) { return t.div_(2) + 1; };
+  auto x = rows(7);
+  expect_same(accelerator.data_parallel(halve, x), rows(7) / 2 + 1, "output");
+  expect_same(x, rows(7) / 2, "input");
+  if (accelerator.use_distributed()) {
+    const auto error = error_of([&] {
+      accelerator.data_parallel(halve, rows(7).requires_grad_() * 2);
+    });
+    EXPECT_TRUE(contains(error, "in place, with a gradient")) << error;
+  }
+}
+
+TEST(DataParallel, ChangesInputsAsOnOneDevice) {
+  run_up_to_four("parallel_in_place");
+}
+
 TEST(DataParallel, TakesWhatModelsTakeAndReturn) {
   run_up_to_four("parallel_types");
 }

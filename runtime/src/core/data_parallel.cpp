@@ -120,6 +120,8 @@ struct DataParallelCall::Step {
       : runtime(runtime), share(share), guard(GradientState::get(), share) {}
 
   Runtime& runtime;
+  /// The whole inputs.
+  std::vector<at::Tensor> inputs;
   BatchShare share;
   ShareGuard guard;
 };
@@ -149,11 +151,36 @@ DataParallelCall::DataParallelCall(
       runtime,
       BatchShare::of(global, communicator().rank(), communicator().size()));
   const auto& share = step_->share;
+  step_->inputs = rows;
   for (const auto& tensor : rows) {
     parts_.push_back(
         tensor.requires_grad() && at::GradMode::is_enabled()
             ? scatter_rows(tensor, {global, 1}, /*counting=*/false)
             : tensor.narrow(0, share.offset, share.rows()));
+    // No view: what a model does in place must come to all processes.
+    if (!parts_.back().requires_grad()) {
+      parts_.back() = parts_.back().detach().clone();
+    }
+  }
+}
+
+/// A model that works in place on its input changes it for what comes behind.
+void DataParallelCall::bring_changes_back() const {
+  const auto& share = step_->share;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const auto& part = parts_[i];
+    if (part.is_inference() || part._version() == 0) {
+      continue;
+    }
+    TORCH_CHECK(
+        !part.requires_grad(),
+        "accel: data_parallel: the model changes its input, of sizes ",
+        step_->inputs[i].sizes(),
+        ", in place, with a gradient. Give it a copy: data_parallel(net, "
+        "x.clone()).");
+    const at::NoGradGuard no_grad;
+    step_->inputs[i].copy_(
+        gather_parts(communicator(), part, share.global, /*multiple=*/1));
   }
 }
 
@@ -177,6 +204,7 @@ std::vector<at::Tensor> DataParallelCall::gathered(
     }
   }
   step_->runtime.finish_batch_check();
+  bring_changes_back();
   const auto all = check_alike(
       "data_parallel", communicator(), per_sample, /*first_dim=*/1, wrong);
   for (size_t rank = 0; rank < all.size(); ++rank) {

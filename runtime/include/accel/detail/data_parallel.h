@@ -74,6 +74,8 @@ class ACCEL_API DataParallelCall {
       const std::vector<torch::Tensor>& outputs) const;
 
  private:
+  void bring_changes_back() const;
+
   struct Step;
   std::unique_ptr<Step> step_;
   std::vector<torch::Tensor> parts_;
