@@ -86,6 +86,20 @@ static Value gathered(const Value &Rows) {
   return V;
 }
 
+/// Whether the value is the same on all processes, as is all that it holds.
+static bool isEqual(const Value &V) {
+  return V.Elements.empty() ? V.replicated() || V.is(Placement::PerProcess)
+                            : llvm::all_of(V.Elements, isEqual);
+}
+
+/// Whether a variable lives longer than the call of a model: a member, which it
+/// may keep its rows in, or one of the function that calls it.
+static bool outlives(const ValueDecl *V, const FunctionDecl *Caller) {
+  const auto *Variable = dyn_cast<VarDecl>(V);
+  return !Variable || Variable->hasGlobalStorage() ||
+         Variable->getParentFunctionOrMethod() == Caller;
+}
+
 /// The call with its tensors split, where the model is seen to keep the samples
 /// apart and to do nothing else with them. Nothing has changed where not.
 std::optional<Value>
@@ -114,7 +128,15 @@ Interpreter::calledInParts(const CXXRecordDecl *Impl, const Value &Self,
     Tried = Effects();
     Out = &Tried;
     const Value V = callModule(Impl, Self, E, Args, Parts);
-    if (Tried.Refusals.empty() && Tried.Reads.empty() && allRows(V)) {
+    // What it leaves in a member would be taken for that of the whole batch.
+    const bool Leaves = llvm::any_of(Env, [&](const auto &Slot) {
+      return !isa<FunctionDecl>(Slot.first) &&
+             outlives(Slot.first, Stack.back()) && !isEqual(Slot.second.V) &&
+             !(Before.count(Slot.first) &&
+               Before.at(Slot.first).V == Slot.second.V);
+    });
+    if (Tried.Refusals.empty() && Tried.Reads.empty() && allRows(V) &&
+        !Leaves) {
       Result = gathered(V);
       break;
     }
@@ -167,10 +189,12 @@ Effects Interpreter::modelsInParts(const Stmt *S, const BatchLoop &Facts,
   Loop.Models = modelsOf(S, Tried);
   Loop.Backwards = Tried.Backwards;
   Loop.Whole = Loop.InParts = true;
-  if (Facts.Training)
-    for (const Effects::Backward &B : Tried.Backwards)
-      checkBackward(B, Tried);
-  else if (!Tried.Reads.empty())
+  for (const Effects::Backward &B : Tried.Backwards) {
+    checkBackward(B, Tried);
+    if (!B.Loss.replicated())
+      Tried.Parallel.clear();
+  }
+  if (!Tried.Reads.empty())
     Tried.Parallel.clear();
   if (Facts.Training)
     Tried.Loops.push_back(std::move(Loop));
