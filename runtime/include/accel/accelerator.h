@@ -426,9 +426,10 @@ class ACCEL_API Accelerator {
   /// inputs in each of its tensors (`TensorsOf` says which types hold tensors);
   /// throws `c10::Error` on all processes where it has not, and where the model
   /// changes an input that has a gradient in place (others change as they do on
-  /// one device). The model must keep the rows apart, as for `shard_batch`; batch norm, dropout and random
-  /// functions are those of the whole batch in `match_single_device`. Collective;
-  /// that all processes have the same batch is checked as for `shard_batch`.
+  /// one device). The model must keep the rows apart, as for `shard_batch`; batch
+  /// norm, dropout and random functions are those of the whole batch in
+  /// `match_single_device`. Collective; that all processes have the same batch is
+  /// checked as for `shard_batch`.
   template <typename Model, typename... Inputs>
   auto data_parallel(Model&& model, const Inputs&... inputs)
       -> detail::ForwardOf<Model, Inputs...> {

@@ -153,14 +153,11 @@ DataParallelCall::DataParallelCall(
   const auto& share = step_->share;
   step_->inputs = rows;
   for (const auto& tensor : rows) {
+    // No view: what a model does in place must come to all processes.
     parts_.push_back(
         tensor.requires_grad() && at::GradMode::is_enabled()
             ? scatter_rows(tensor, {global, 1}, /*counting=*/false)
-            : tensor.narrow(0, share.offset, share.rows()));
-    // No view: what a model does in place must come to all processes.
-    if (!parts_.back().requires_grad()) {
-      parts_.back() = parts_.back().detach().clone();
-    }
+            : tensor.detach().narrow(0, share.offset, share.rows()).clone());
   }
 }
 
@@ -189,8 +186,9 @@ DataParallelCall::~DataParallelCall() = default;
 std::vector<at::Tensor> DataParallelCall::gathered(
     const std::vector<at::Tensor>& outputs) const {
   const auto& share = step_->share;
-  // How many rows there are for each sample must be the same everywhere; -1
-  // where they do not divide, so that all processes throw.
+  // How many rows there are for each sample must be the same everywhere.
+  // `wrong`: an output that has no such number, -1 where all have; it travels,
+  // so that all processes throw.
   std::vector<at::Tensor> per_sample;
   int64_t wrong = -1;
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -220,9 +220,8 @@ void Interpreter::execBatchLoop(const Stmt *S, const BatchLoop &Facts) {
       Result.WantUnsplit.insert(
           loaderOf(loaderOfLoop(S)->getType())->getCanonicalDecl());
   } else if (Facts.Unsplit) {
-    Effects Parts = modelsInParts(S, Facts, Body);
-    if (Parts.Refusals.empty() && !Parts.Parallel.empty()) {
-      Result = std::move(Parts);
+    if (std::optional<Effects> Parts = modelsInParts(S, Facts, Body)) {
+      Result = std::move(*Parts);
       After = std::move(Env);
     }
   } else if (!Facts.Training) {

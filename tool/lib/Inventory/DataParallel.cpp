@@ -172,14 +172,16 @@ bool Interpreter::wouldDoInParts(const Stmt *S, const BatchLoop &Facts,
   const Environment Before = Env;
   BatchLoop Unsplit = Facts;
   Unsplit.Unsplit = true;
-  const Effects Tried = modelsInParts(S, Unsplit, Body);
+  const bool Would = modelsInParts(S, Unsplit, Body).has_value();
   Env = Before;
-  return Tried.Refusals.empty() && !Tried.Parallel.empty();
+  return Would;
 }
 
-/// The loop as it stands, with its calls of models in parts.
-Effects Interpreter::modelsInParts(const Stmt *S, const BatchLoop &Facts,
-                                   const CompoundStmt *Body) {
+/// The loop as it stands, with its calls of models in parts; nothing where there
+/// are none, or where something is left that is not the same on all processes.
+std::optional<Effects>
+Interpreter::modelsInParts(const Stmt *S, const BatchLoop &Facts,
+                           const CompoundStmt *Body) {
   LoopPlan P;
   P.InParts = true;
   Effects Tried = attempt(S, Facts, P);
@@ -192,10 +194,10 @@ Effects Interpreter::modelsInParts(const Stmt *S, const BatchLoop &Facts,
   for (const Effects::Backward &B : Tried.Backwards) {
     checkBackward(B, Tried);
     if (!B.Loss.replicated())
-      Tried.Parallel.clear();
+      return std::nullopt;
   }
-  if (!Tried.Reads.empty())
-    Tried.Parallel.clear();
+  if (!Tried.Refusals.empty() || !Tried.Reads.empty() || Tried.Parallel.empty())
+    return std::nullopt;
   if (Facts.Training)
     Tried.Loops.push_back(std::move(Loop));
   return Tried;

@@ -226,8 +226,9 @@ private:
     Inline,
     InlineNotSetBehind
   };
-  Effects modelsInParts(const clang::Stmt *S, const BatchLoop &Facts,
-                        const clang::CompoundStmt *Body);
+  std::optional<Effects> modelsInParts(const clang::Stmt *S,
+                                       const BatchLoop &Facts,
+                                       const clang::CompoundStmt *Body);
   bool wouldDoInParts(const clang::Stmt *S, const BatchLoop &Facts,
                       const clang::CompoundStmt *Body);
   std::optional<LoopPlan> planSources(const clang::CompoundStmt *Body,

@@ -198,10 +198,5 @@ TrainingProgram accel::migrate::takeInventory(ASTContext &Context,
   if (First.WantUnsplit.empty())
     return Program;
   TrainingProgram Whole = Taker(Context, Options, First.WantUnsplit).take();
-  return llvm::any_of(Whole.Findings,
-                      [](const Finding &F) {
-                        return F.Level == Severity::Refusal;
-                      })
-             ? std::move(Program)
-             : std::move(Whole);
+  return refuses(Whole) ? std::move(Program) : std::move(Whole);
 }

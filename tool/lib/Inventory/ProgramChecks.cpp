@@ -146,10 +146,7 @@ void Taker::checkProgram() {
       refuse(Program, "ACL0117",
              Index.Main ? Index.Main->getLocation() : SourceLocation(),
              "there is an optimizer but no backward() in this file");
-    else if (std::none_of(Program.Findings.begin(), Program.Findings.end(),
-                          [](const Finding &F) {
-                            return F.Level == Severity::Refusal;
-                          }))
+    else if (!refused())
       refuse(Program, "ACL0117", Index.Backwards[0].Call->getExprLoc(),
              "no optimizer is made in this file",
              "Name the file that makes it on the command line.");

@@ -78,7 +78,8 @@ void ProgramIndex::findReached() {
     return;
   Mentions M(Reached);
   auto From = [&](const FunctionDecl *F) {
-    Reached.insert(F->getCanonicalDecl());
+    if (!Reached.insert(F->getCanonicalDecl()).second)
+      return; // Something has come to it already.
     M.TraverseStmt(F->getBody());
     if (const auto *C = dyn_cast<CXXConstructorDecl>(F))
       for (const CXXCtorInitializer *Init : C->inits())

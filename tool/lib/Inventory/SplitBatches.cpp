@@ -248,9 +248,8 @@ Effects Interpreter::splitWhole(const Stmt *S, const BatchLoop &Facts,
   }
   if (!First->Refusals.empty()) {
     Env = Before;
-    Effects Parts = modelsInParts(S, Facts, Body);
-    if (Parts.Refusals.empty() && !Parts.Parallel.empty()) {
-      Parts.Loops.back().WhyWhole = std::move(First->Refusals);
+    if (std::optional<Effects> Parts = modelsInParts(S, Facts, Body)) {
+      Parts->Loops.back().WhyWhole = std::move(First->Refusals);
       First = std::move(Parts);
       After = std::move(Env);
     }

@@ -16,6 +16,13 @@
 
 namespace accel::migrate {
 
+/// Whether something was seen that stops the migration.
+inline bool refuses(const TrainingProgram &Program) {
+  return llvm::any_of(Program.Findings, [](const Finding &F) {
+    return F.Level == Severity::Refusal;
+  });
+}
+
 /// Takes the inventory of one unit: the facts of its functions, one after the
 /// other (Inventory.cpp), what the interpreter found in those that run batches
 /// (EffectFacts.cpp), and what can only be said of the program as a whole
@@ -31,16 +38,12 @@ public:
   }
 
   TrainingProgram take();
-  bool refused() const {
-    return llvm::any_of(Program.Findings, [](const Finding &F) {
-      return F.Level == Severity::Refusal;
-    });
-  }
   /// Loaders that the training could do with in whole batches, though not in
   /// parts.
   ProgramIndex::LoaderClasses WantUnsplit;
 
 private:
+  bool refused() const { return refuses(Program); }
   void takeFunction(const clang::FunctionDecl *F, TrainingProgram &Into);
   void addEffects(const clang::FunctionDecl *F, const Effects &E,
                   TrainingProgram &Into);
