@@ -61,7 +61,7 @@ def example(name):
         # One line after 5 epochs of 15 steps: nothing within 20 steps.
         return Example([], "spirals.pt", lambda line: False,
                        accuracy=lambda line: round(numbers_of(line)[2] * 399))
-    if name in ("steps", "values", "objects", "parallel", "alone"):
+    if name in ("steps", "values", "objects", "parallel", "alone", "erased"):
         # Always in float64, and nothing is saved.
         return Example([], None, None, double_flag=name == "steps")
     raise SystemExit(f"unknown example '{name}'")

@@ -159,6 +159,13 @@ Value Interpreter::evalCall(const CallExpr *E) {
       Result.IsParameter = isNamed(F, {"parameters", "named_parameters"});
       return Result;
     }
+    // What it holds is known where the program makes all of them from one class.
+    if (isAnyModule(Object->getType()) && isNamed(F, {"forward"}) &&
+        Index.anyModule()) {
+      Value Self = eval(Object);
+      Self.Object = nullptr;
+      return evalModule(Index.anyModule(), Self, E, Args, Values);
+    }
     if (optimizerOf(Object->getType()) || schedulerOf(Object->getType())) {
       for (const Value &V : Values)
         understood(V, E);

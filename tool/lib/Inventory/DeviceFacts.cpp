@@ -199,6 +199,28 @@ void FactFinder::deviceCall(const CallExpr *E) {
       }
 }
 
+/// Whether what `Path` leads to, `E` included, is an argument that the program
+/// gives to a function of its own.
+static bool isOwnArgument(const std::vector<const Stmt *> &Path,
+                          const Expr *E) {
+  for (size_t I = Path.size(); I-- > 0;) {
+    const Stmt *S = Path[I];
+    if (S == E || isa<ImplicitCastExpr, MaterializeTemporaryExpr,
+                      CXXBindTemporaryExpr, CXXFunctionalCastExpr>(S))
+      continue;
+    const FunctionDecl *F = nullptr;
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(S)) {
+      if (Made->getConstructor()->isCopyOrMoveConstructor())
+        continue;
+      F = Made->getConstructor();
+    } else if (!isa<CXXOperatorCallExpr>(S)) {
+      F = calleeOf(dyn_cast<Expr>(S));
+    }
+    return F && !isTorch(F) && !isInStd(F);
+  }
+  return false;
+}
+
 /// `torch::Device(torch::kCUDA, 1)` in an expression.
 void FactFinder::deviceObject(const Expr *E) {
   if (!isDevice(E->getType()) || isa<CXXDefaultArgExpr>(E))
@@ -206,12 +228,14 @@ void FactFinder::deviceObject(const Expr *E) {
   const auto *Made = dyn_cast<CXXConstructExpr>(E);
   if (!Made || Made->getConstructor()->isCopyOrMoveConstructor())
     return;
-  // Only with an index, or as text: torch::kCUDA alone is the current device.
+  // With an index, as text, or as the choice that a function of the program is
+  // given. Elsewhere torch::kCUDA alone is the current device.
   const bool Index =
       Made->getNumArgs() == 2 && !isa<CXXDefaultArgExpr>(Made->getArg(1));
   const bool Text = Made->getNumArgs() >= 1 &&
                     isa<StringLiteral>(bare(Made->getArg(0)));
-  if ((!Index && !Text) || deviceLiteral(E) != DeviceLiteral::Cuda)
+  if (deviceLiteral(E) != DeviceLiteral::Cuda ||
+      (!Index && !Text && !isOwnArgument(Path, E)))
     return;
   for (const Stmt *S : Path)
     if (Consumed.count(S))

@@ -52,8 +52,31 @@ public:
     return true;
   }
 
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) {
+    if (E->getOperator() == OO_Equal && isAnyModule(E->getArg(0)->getType()) &&
+        !isAnyModule(plain(E->getArg(1))->getType()))
+      putIntoAny(E->getArg(1));
+    return true;
+  }
+
+  /// What others hold, and made themselves maybe.
+  bool VisitMemberExpr(MemberExpr *E) {
+    if (isAnyModule(E->getType()) &&
+        (isInStd(E->getMemberDecl()) || isTorch(E->getMemberDecl())))
+      Index.AnyModules.insert(nullptr);
+    return true;
+  }
+  bool VisitBindingDecl(BindingDecl *D) {
+    if (isAnyModule(D->getType()))
+      Index.AnyModules.insert(nullptr);
+    return true;
+  }
+
   bool VisitCXXConstructExpr(CXXConstructExpr *E) {
     const CXXRecordDecl *Made = E->getConstructor()->getParent();
+    if (isAnyModule(E->getType()) && E->getNumArgs() == 1 &&
+        !E->getConstructor()->isCopyOrMoveConstructor())
+      putIntoAny(E->getArg(0));
     // Model{nullptr} is filled later.
     if (E->getConstructor()->isCopyOrMoveConstructor() ||
         (E->getNumArgs() == 1 &&
@@ -81,6 +104,9 @@ public:
 
   bool VisitCallExpr(CallExpr *E) {
     const FunctionDecl *F = E->getDirectCallee();
+    if (F && (isInStd(F) || isTorch(F)) && isAnyModule(E->getType()) &&
+        !isPassedOn(F))
+      Index.AnyModules.insert(nullptr);
     if (!F || !F->getIdentifier())
       return true;
     if (F->getName() == "make_data_loader" && isTorch(F))
@@ -102,6 +128,20 @@ public:
   }
 
 private:
+  /// What returns an AnyModule that it was given.
+  static bool isPassedOn(const FunctionDecl *F) {
+    return F->getOverloadedOperator() == OO_Equal ||
+           (F->getIdentifier() &&
+            (F->getName() == "move" || F->getName() == "forward" ||
+             F->getName() == "clone"));
+  }
+
+  /// A null pointer stands for what is not seen.
+  void putIntoAny(const Expr *Module) {
+    const CXXRecordDecl *Impl = moduleOf(plain(Module)->getType());
+    Index.AnyModules.insert(Impl ? Impl : moduleOf(Module->getType()));
+  }
+
   /// Whether the rest of the program may need a body for `F`. What LibTorch's
   /// templates do with a module or a data set is not always to be seen.
   static bool isMissing(const FunctionDecl *F) {
@@ -624,7 +664,7 @@ public:
   bool shouldVisitLambdaBody() const { return true; }
   bool VisitStmt(Stmt *S) {
     if (auto It = Index.Loops.find(S); It != Index.Loops.end())
-      Found |= !It->second.sharesBatches();
+      Found |= It->second.Training && !It->second.sharesBatches();
     const FunctionDecl *Body = nullptr;
     if (const auto *Call = dyn_cast<CallExpr>(S))
       if (const FunctionDecl *F = Call->getDirectCallee();

@@ -108,6 +108,15 @@ struct ProgramIndex {
   /// Classes of LibTorch's modules that are also made where their options are
   /// not followed.
   std::set<std::string> UnseenModules;
+  /// What every AnyModule of the program holds; null where there are several
+  /// classes, or where one is not seen.
+  const clang::CXXRecordDecl *anyModule() const {
+    return AnyModules.size() == 1 ? *AnyModules.begin() : nullptr;
+  }
+  /// The classes of modules that AnyModules are made from. A null pointer where
+  /// others may be, in what is made and kept by containers.
+  std::set<const clang::CXXRecordDecl *> AnyModules;
+
   /// Modules that are put into containers.
   std::set<const clang::CXXRecordDecl *> Contained;
 

@@ -5,6 +5,8 @@
 #include "clang/AST/ASTContext.h"
 #include "clang/AST/DeclTemplate.h"
 #include "clang/AST/ExprCXX.h"
+#include "clang/Basic/SourceManager.h"
+#include "llvm/ADT/STLExtras.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -106,6 +108,11 @@ static const CXXRecordDecl *pointedTo(QualType T, llvm::StringRef Base) {
   return nullptr;
 }
 
+bool accel::migrate::isAnyModule(QualType T) {
+  const CXXRecordDecl *D = recordOf(T);
+  return D && D->getIdentifier() && D->getName() == "AnyModule" && isTorch(D);
+}
+
 const CXXRecordDecl *accel::migrate::moduleOf(QualType T) {
   constexpr llvm::StringLiteral Module("torch::nn::Module");
   if (const CXXRecordDecl *D = pointedTo(T, Module))
@@ -146,12 +153,27 @@ static const NamespaceDecl *outermostNamespace(const Decl *D) {
   return Last;
 }
 
+/// People put classes of their own into LibTorch's namespaces. Its headers are
+/// system headers for most, and lie in folders of these names for the others.
+static bool isInTorchHeader(const Decl *D) {
+  const SourceManager &SM = D->getASTContext().getSourceManager();
+  const SourceLocation Loc = SM.getExpansionLoc(D->getLocation());
+  if (Loc.isInvalid() || SM.isInSystemHeader(Loc))
+    return true;
+  const llvm::StringRef File = SM.getFilename(Loc);
+  return llvm::any_of(
+      std::initializer_list<llvm::StringRef>{"/torch/csrc/", "/ATen/", "/c10/",
+                                             "/torch/headeronly/", "/caffe2/"},
+      [&](llvm::StringRef Folder) { return File.contains(Folder); });
+}
+
 bool accel::migrate::isTorch(const Decl *D) {
   const NamespaceDecl *N = outermostNamespace(D);
   if (!N || !N->getIdentifier())
     return false;
-  return N->getName() == "at" || N->getName() == "c10" ||
-         N->getName() == "torch" || N->getName() == "caffe2";
+  return (N->getName() == "at" || N->getName() == "c10" ||
+          N->getName() == "torch" || N->getName() == "caffe2") &&
+         isInTorchHeader(D);
 }
 
 bool accel::migrate::isInStd(const Decl *D) {

@@ -33,6 +33,9 @@ bool holdsTensors(clang::QualType T);
 /// A number, a string, an enumeration, or at::Scalar.
 bool isHostNumber(clang::QualType T);
 
+/// torch::nn::AnyModule.
+bool isAnyModule(clang::QualType T);
+
 /// The nn::Module that `T` is, points to, or holds; null for others. Looks
 /// through pointers, shared_ptr, unique_ptr and ModuleHolder.
 const clang::CXXRecordDecl *moduleOf(clang::QualType T);
@@ -42,7 +45,8 @@ const clang::CXXRecordDecl *schedulerOf(clang::QualType T);
 /// The loader that `T` is, or points to.
 const clang::CXXRecordDecl *loaderOf(clang::QualType T);
 
-/// Whether `D` is declared in at::, c10:: or torch::.
+/// Whether `D` is LibTorch's: declared in at::, c10:: or torch::, and in a
+/// header of LibTorch.
 bool isTorch(const clang::Decl *D);
 bool isInStd(const clang::Decl *D);
 
