@@ -56,6 +56,10 @@ public:
     Finder.name(E);
     return true;
   }
+  bool VisitTemplateSpecializationTypeLoc(TemplateSpecializationTypeLoc Loc) {
+    Finder.templateNamed(Loc);
+    return true;
+  }
   bool VisitReturnStmt(ReturnStmt *S) {
     Finder.returned(S);
     return true;

@@ -51,6 +51,7 @@ public:
   void newObject(const clang::CXXNewExpr *E);
   void assignment(const clang::BinaryOperator *E);
   void returned(const clang::ReturnStmt *S);
+  void templateNamed(const clang::TemplateSpecializationTypeLoc &Loc);
   /// Draws from the host's generators (null: not known from which), in data
   /// sets and elsewhere.
   std::vector<HostDraw> DatasetDraws, OtherDraws;

@@ -78,6 +78,8 @@ static void appendNew(std::vector<T> &To, std::vector<T> &From, Place PlaceOf) {
 
 void Taker::merge(TrainingProgram &&Part) {
   append(Program.Optimizers, Part.Optimizers);
+  appendNew(Program.OptimizerTypes, Part.OptimizerTypes,
+            [](const OptimizerTypeFact &F) { return F.Range; });
   append(Program.Schedulers, Part.Schedulers);
   append(Program.Loaders, Part.Loaders);
   append(Program.Devices, Part.Devices);

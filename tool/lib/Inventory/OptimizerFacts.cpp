@@ -387,6 +387,40 @@ void FactFinder::returned(const ReturnStmt *S) {
   Program.Optimizers.push_back(std::move(Fact));
 }
 
+/// Whether objects of the class have an optimizer of their own.
+static bool holdsOptimizer(const CXXRecordDecl *D) {
+  D = D->getDefinition();
+  if (!D)
+    return true;
+  return llvm::any_of(D->fields(), [](const FieldDecl *F) {
+           return isByValue(F->getType());
+         }) ||
+         llvm::any_of(D->bases(), [](const CXXBaseSpecifier &B) {
+           const CXXRecordDecl *Base = B.getType()->getAsCXXRecordDecl();
+           return !Base || holdsOptimizer(Base);
+         });
+}
+
+/// Templates of the program may be specialised for LibTorch's optimizers, and
+/// the one that takes its place is one: they are given the class as before.
+void FactFinder::templateNamed(const TemplateSpecializationTypeLoc &Loc) {
+  const CXXRecordDecl *Made = Loc.getType()->getAsCXXRecordDecl();
+  if (!Made || isTorch(Made) || isInStd(Made) || holdsOptimizer(Made))
+    return;
+  for (unsigned I = 0; I < Loc.getNumArgs(); ++I) {
+    const TemplateArgumentLoc Arg = Loc.getArgLoc(I);
+    if (Arg.getArgument().getKind() != TemplateArgument::Type)
+      continue;
+    const auto Type =
+        Arg.getTypeSourceInfo()->getTypeLoc().getAs<DecltypeTypeLoc>();
+    const CXXRecordDecl *Class =
+        Type && isByValue(Type.getType()) ? recordOf(Type.getType()) : nullptr;
+    if (Class && isTorch(Class))
+      if (std::optional<TextRange> R = editable(Type.getSourceRange()))
+        Program.OptimizerTypes.push_back({here(), *R, qualifiedName(Class)});
+  }
+}
+
 void FactFinder::schedulerVariable(const VarDecl *V) {
   if (V->getType()->isReferenceType())
     return;

@@ -25,6 +25,8 @@ void accel::migrate::printFacts(const TrainingProgram &Program,
       OS << " type " << R;
     OS << '\n';
   }
+  for (const OptimizerTypeFact &F : Program.OptimizerTypes)
+    OS << "optimizer's type " << F.Range << ' ' << F.Class << '\n';
   for (const SchedulerFact &F : Program.Schedulers)
     for (const TextRange &R : F.TypeNames)
       OS << "scheduler " << R << '\n';

@@ -71,6 +71,13 @@ struct OptimizerFact {
   LinePoint SetUp;
 };
 
+/// `Schedule<decltype(optimizer)>`, of a class template of the program.
+struct OptimizerTypeFact {
+  FunctionId In = 0;
+  TextRange Range;
+  std::string Class; ///< What it is without the rewriter.
+};
+
 /// `torch::optim::StepLR scheduler(optimizer, …)`.
 struct SchedulerFact {
   FunctionId In = 0;
@@ -232,6 +239,7 @@ struct TrainingProgram {
   bool AlreadyMigrated = false;
   std::vector<FunctionFact> Functions;
   std::vector<OptimizerFact> Optimizers;
+  std::vector<OptimizerTypeFact> OptimizerTypes;
   std::vector<SchedulerFact> Schedulers;
   std::vector<Spelled> Loaders; ///< The name torch::data::make_data_loader.
   std::vector<DeviceFact> Devices;
