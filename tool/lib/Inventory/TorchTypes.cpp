@@ -153,17 +153,17 @@ static const NamespaceDecl *outermostNamespace(const Decl *D) {
   return Last;
 }
 
-/// People put classes of their own into LibTorch's namespaces. Its headers are
-/// system headers for most, and lie in folders of these names for the others.
+/// People put classes of their own into LibTorch's namespaces, in headers that
+/// may have been found where only the system's are looked for.
 static bool isInTorchHeader(const Decl *D) {
   const SourceManager &SM = D->getASTContext().getSourceManager();
   const SourceLocation Loc = SM.getExpansionLoc(D->getLocation());
-  if (Loc.isInvalid() || SM.isInSystemHeader(Loc))
+  if (Loc.isInvalid())
     return true;
   const llvm::StringRef File = SM.getFilename(Loc);
   return llvm::any_of(
-      std::initializer_list<llvm::StringRef>{"/torch/csrc/", "/ATen/", "/c10/",
-                                             "/torch/headeronly/", "/caffe2/"},
+      std::initializer_list<llvm::StringRef>{"/ATen/", "/c10/", "/caffe2/",
+                                             "/torch/csrc/", "/include/torch/"},
       [&](llvm::StringRef Folder) { return File.contains(Folder); });
 }
 
