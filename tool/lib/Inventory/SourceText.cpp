@@ -59,7 +59,7 @@ std::optional<TextRange> SourceText::charRange(CharSourceRange Range) {
               Lexer::getImmediateMacroName(Loc, SM, Context.getLangOpts()).str();
     LastProblem = {"ACL0102",
                    "what must change here is written by " + Macro +
-                       ", which other places use too",
+                       ", which other places may use, too",
                    "Write the call out instead of using the macro."};
     return std::nullopt;
   }
