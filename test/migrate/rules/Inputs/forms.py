@@ -89,12 +89,11 @@ def in_header(text):
         return None
     parameters = main.group(1)
     names = ", ".join(re.findall(r"(\w+)(?:\[\])?(?:,|$)", parameters))
-    kind, end = ("int", "") if "return " in body else ("void", "")
-    header = (text[:main.start()] + f"template <typename Unused>\n{kind} run({parameters}{', ' if parameters else ''}Unused) {{\n"
-              + body + end + "}\n")
-    call = f"run({names}{', ' if names else ''}0);"
-    return {"train.h": "#pragma once\n" + header,
-            "train.cpp": f'#include "train.h"\n\nint main({parameters}) {{\n  {"return " if kind == "int" else ""}{call}\n}}\n'}
+    kind, call = ("int", "return run") if "return " in body else ("void", "run")
+    comma = ", " if parameters else ""
+    return {"train.h": f"#pragma once\n{text[:main.start()]}template <typename Unused>\n"
+                       f"{kind} run({parameters}{comma}Unused) {{\n{body}}}\n",
+            "train.cpp": f'#include "train.h"\n\nint main({parameters}) {{\n  {call}({names}{comma}0);\n}}\n'}
 
 
 def by_macro(text, line):
@@ -147,10 +146,11 @@ for name in header:
         problem(f"header/{name}: {dict(was - now)} are missing, {dict(now - was)} are new")
     if options.show:
         print(name, dict(now))
-again = run("--check", *paths) if options.second else {}
-for name in again and header:
-    if again[f"header/{name}"]["changes"]:
-        problem(f"header/{name}: a second run changes {dict(count(again[f'header/{name}']['changes']))}")
+if options.second:
+    again = run("--check", *paths)
+    for name in header:
+        if again[f"header/{name}"]["changes"]:
+            problem(f"header/{name}: a second run changes {dict(count(again[f'header/{name}']['changes']))}")
 
 macro = {}
 for name, files in sources.items():
