@@ -104,8 +104,8 @@ public:
 
   bool VisitCallExpr(CallExpr *E) {
     const FunctionDecl *F = E->getDirectCallee();
-    if (F && (isInStd(F) || isTorch(F)) && isAnyModule(E->getType()) &&
-        !isPassedOn(F))
+    if (F && !isPassedOn(F) && isUnseen(F) &&
+        (isAnyModule(E->getType()) || llvm::any_of(E->arguments(), fillsAny)))
       Index.AnyModules.insert(nullptr);
     if (!F || !F->getIdentifier())
       return true;
@@ -128,6 +128,17 @@ public:
   }
 
 private:
+  /// What may put into an AnyModule what nobody sees: code of others, and code
+  /// of the program that is not read with it.
+  static bool isUnseen(const FunctionDecl *F) {
+    return isInStd(F) || isTorch(F) || (!F->isDefined() && !F->isPureVirtual());
+  }
+  /// An AnyModule that a function of the program's may write to.
+  static bool fillsAny(const Expr *Arg) {
+    return isAnyModule(Arg->getType()) && Arg->isLValue() &&
+           !Arg->getType().isConstQualified();
+  }
+
   /// What returns an AnyModule that it was given.
   static bool isPassedOn(const FunctionDecl *F) {
     return F->getOverloadedOperator() == OO_Equal ||
@@ -423,6 +434,8 @@ ProgramIndex::ProgramIndex(ASTContext &Context, const LoaderClasses &Unsplit)
       for (const CXXCtorInitializer *Init : Ctor->inits())
         C.TraverseStmt(Init->getInit());
   }
+  if (!Main)
+    AnyModules.insert(nullptr); // Whoever calls this may hold others.
   markSteps(Calls);
   findOpeners();
   findReached();
