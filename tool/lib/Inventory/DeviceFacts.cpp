@@ -165,19 +165,15 @@ void FactFinder::deviceCall(const CallExpr *E) {
     return;
   const Expr *Object = Member->getImplicitObjectArgument();
   const CXXRecordDecl *Class = recordOf(Object->getType());
-  const bool TensorOrModel =
-      isTensor(Object->getType()) || moduleOf(Object->getType());
+  const QualType Type = Object->getType()->isPointerType()
+                            ? Object->getType()->getPointeeType()
+                            : Object->getType();
+  const bool TensorOrModel = isTensor(Type) || moduleOf(Type);
   if (M->getName() == "cuda" && TensorOrModel) {
     const auto *Callee = cast<MemberExpr>(Member->getCallee()->IgnoreParens());
     if (std::optional<TextRange> R =
-            editable({Callee->getOperatorLoc(), E->getEndLoc()})) {
-      // `model->cuda()` keeps its arrow.
-      if (Callee->isArrow())
-        return refuse("ACL0158", E->getExprLoc(),
-                      "the model is moved with ->cuda()",
-                      "Write model->to(torch::kCUDA).");
+            editable({Callee->getMemberLoc(), E->getEndLoc()}))
       Program.Devices.push_back({here(), DeviceFact::CudaCall, *R});
-    }
     return;
   }
   const bool Options = Class && Class->getIdentifier() &&

@@ -92,7 +92,7 @@ struct DeviceFact {
     Selection,       ///< An `if` that only chooses; to be taken out.
     Condition,       ///< `torch::cuda::is_available()`.
     Literal,         ///< `torch::kCUDA`, `torch::Device("cuda:1")`.
-    CudaCall,        ///< `.cuda()`, from the dot on.
+    CudaCall,        ///< `cuda()`, without the object.
   };
   FunctionId In = 0;
   KindTy Kind = Initialiser;
