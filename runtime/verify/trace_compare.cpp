@@ -93,6 +93,7 @@ class Comparer {
       result.tensors.push_back(row);
     }
     mark_undetermined();
+    find_untouched();
   }
 
   void compare_steps() {
@@ -220,7 +221,11 @@ class Comparer {
     const double all = gradient_size(mine);
     for_pairs(mine, other, [&](size_t i, const auto& a, const auto& b) {
       auto& summary = result_.tensors[i];
+      const bool untouched = untouched_.count(i) != 0;
       if (!a.gradient || !b.gradient) {
+        if (untouched) {
+          return;
+        }
         // Micro-steps of an accumulation are not averaged.
         if ((mine.flags & other.flags & kAveraged) != 0 &&
             a.gradient.has_value() != b.gradient.has_value()) {
@@ -236,6 +241,10 @@ class Comparer {
           std::isfinite(a.gradient->norm) ? a.gradient->norm : 0,
           kFloor * all);
       const double difference = ratio(distance(*a.gradient, *b.gradient), size);
+      if (untouched) {
+        summary.unused_gradient |= !(difference <= row.allowed);
+        return;
+      }
       row.gradient = std::max(row.gradient, difference);
       summary.gradient = std::max(summary.gradient.value_or(0), difference);
       if (!(difference <= row.allowed)) {
@@ -286,6 +295,27 @@ class Comparer {
         result_.tensors[row->second].undetermined =
             share > 0 && share <= kNoise * epsilon(result_.dtype);
       }
+    }
+  }
+
+  /// Parameters that keep their values while others are trained: no optimizer
+  /// has them. Their gradients are averaged by nobody, and used by nobody: what
+  /// a program prints of them is compared as text.
+  void find_untouched() {
+    bool trained = false;
+    for (size_t i = 0; i < result_.pairs.size(); ++i) {
+      const auto& tensor = *result_.pairs[i].first;
+      if (tensor.kind != TensorKind::kParameter || !tensor.final) {
+        continue;
+      }
+      if (distance(*tensor.final, tensor.initial) == 0) {
+        untouched_.insert(i);
+      } else {
+        trained = true;
+      }
+    }
+    if (!trained) {
+      untouched_.clear();
     }
   }
 
@@ -387,6 +417,8 @@ class Comparer {
   double typical_ = 0;
   /// Rows by the id of the original's tensor.
   std::map<uint32_t, size_t> row_of_;
+  /// Rows, see `find_untouched`.
+  std::set<size_t> untouched_;
 };
 
 } // namespace

@@ -242,6 +242,12 @@ Verdict judge(
           " has no gradient but rounding; its value is left to chance and was "
           "not compared");
     }
+    if (tensor.unused_gradient) {
+      verdict.notes.push_back(
+          tensor.name +
+          " is never changed: its gradient, on which nothing steps, is that of "
+          "a part of the batch and was not compared");
+    }
   }
   // Several processes may say the same.
   std::vector<std::string> once;

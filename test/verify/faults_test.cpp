@@ -143,6 +143,14 @@ TEST_F(Verify, HarmlessAveragingInOneBuffer) {
   expect_equal("flat-averaging");
 }
 
+TEST_F(Verify, GradientThatNobodyStepsOnIsNotCompared) {
+  const auto outcome = verify("--double -n 2 --no-repeat -- --backbone");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("equal  15 steps")) << outcome.text;
+  EXPECT_TRUE(outcome.says("Linear#3.weight [4, 4] is never changed"))
+      << outcome.text;
+}
+
 // ---- Faults.
 
 TEST_F(Verify, NoAveraging) {
@@ -157,6 +165,14 @@ TEST_F(Verify, OneGradientNotAveraged) {
       "one-not-averaged",
       "step 0: process 1 and process 0: the gradient of Linear#1.bias [12]",
       "they were not averaged");
+}
+
+TEST_F(Verify, NoAveragingBesideAGradientThatNobodyStepsOn) {
+  expect_reported(
+      "no-averaging",
+      "step 0: process 1 and process 0: the gradient of Linear#",
+      "they were not averaged",
+      "--double -n 2 --no-repeat -- --backbone");
 }
 
 TEST_F(Verify, SumForMean) {

@@ -244,6 +244,7 @@ void print(int epoch, double loss, int64_t correct) {
 void train(
     Net& net,
     Average& average,
+    torch::nn::Linear backbone,
     const Data& data,
     torch::optim::Optimizer& optimizer) {
   auto& accelerator = accel::accelerator();
@@ -294,7 +295,8 @@ void train(
       if (!has("zero-late") && !(has("kept-gradients") && step_number == 3)) {
         optimizer.zero_grad(/*set_to_none=*/!has("zero-in-place"));
       }
-      auto loss = loss_of(forward(net, x), y);
+      auto loss = loss_of(
+          forward(net, backbone ? backbone->forward(x) : x), y);
       backward(loss, net);
       clip(net);
       if (!(has("skipped-step") && step_number == 7)) {
@@ -403,11 +405,12 @@ int main(int argc, char** argv) {
     net.hidden->weight.add_(0.1);
   }
   Data data(flags);
+  torch::nn::Linear backbone = backbone_of(flags);
   auto optimizer = make_optimizer(net);
   if (!by_hand()) {
     accelerator.prepare(net, *optimizer);
   }
-  train(net, average, data, *optimizer);
+  train(net, average, backbone, data, *optimizer);
   if (!accelerator.is_main_process()) {
     return 0;
   }

@@ -1,6 +1,7 @@
 // The single-device program of the verify tests. It knows nothing of accel.
 //
 // PROGRAM [--clock] [--random-seed] [--no-seed] [--no-dropout] [--leave-early]
+//         [--backbone]
 
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ int main(int argc, char** argv) {
   Net net(dropout_of(flags));
   Average average(net.hidden);
   Data data(flags);
+  torch::nn::Linear backbone = backbone_of(flags);
   torch::optim::SGD optimizer(
       net.parameters(), torch::optim::SGDOptions(kRate).momentum(kMomentum));
   torch::optim::StepLR scheduler(optimizer, 2, 0.5);
@@ -36,7 +38,8 @@ int main(int argc, char** argv) {
       const auto x = data.inputs.index_select(0, rows);
       const auto y = data.targets.index_select(0, rows);
       optimizer.zero_grad();
-      auto loss = torch::mse_loss(net.forward(x), y);
+      auto loss = torch::mse_loss(
+          net.forward(backbone ? backbone->forward(x) : x), y);
       loss.backward();
       torch::nn::utils::clip_grad_norm_(net.parameters(), kMaxNorm);
       optimizer.step();

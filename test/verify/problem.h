@@ -99,6 +99,11 @@ inline void save(const torch::nn::Module& module, const std::string& path) {
   archive.save_to(path);
 }
 
+/// With --backbone: a layer that has gradients, and no optimizer.
+inline torch::nn::Linear backbone_of(const std::set<std::string>& flags) {
+  return flags.count("--backbone") != 0 ? torch::nn::Linear(4, 4) : nullptr;
+}
+
 inline double dropout_of(const std::set<std::string>& flags) {
   return flags.count("--no-dropout") != 0 ? 0 : 0.25;
 }
