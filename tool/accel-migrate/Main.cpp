@@ -138,6 +138,10 @@ struct CommandLine {
       cl::values(clEnumValN(ColorMode::Auto, "auto", "on a terminal (default)"),
                  clEnumValN(ColorMode::Always, "always", "always"),
                  clEnumValN(ColorMode::Never, "never", "never"))};
+  cl::opt<unsigned> Jobs{
+      "j", cl::value_desc("N"), cl::cat(Category), cl::init(0),
+      cl::desc("Read N programs at a time (default: as many as there are "
+               "cores)")};
   cl::opt<bool> Stats{"stats", cl::cat(Category),
                       cl::desc("Print how long each phase took")};
   cl::opt<bool> NoCache{
@@ -302,6 +306,7 @@ int main(int argc, char **argv) {
   Options.Frontend.InRoot = Line.InRoot;
   Options.Quiet = Line.Quiet;
   Options.Stats = Line.Stats;
+  Options.Jobs = Line.Jobs;
   Options.Frontend.BuildDir = Line.BuildDir;
   Options.Frontend.ResourceDir = Line.ResourceDir;
   Options.Frontend.AccelIncludeDir = Line.AccelInclude;

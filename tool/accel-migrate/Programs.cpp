@@ -2,6 +2,8 @@
 
 #include "Programs.h"
 
+#include "Parallel.h"
+
 #include "accel/migrate/Findings.h"
 #include "accel/migrate/KeptText.h"
 #include "accel/migrate/Report.h"
@@ -17,22 +19,49 @@ namespace accel::migrate {
 /// after this many rounds is read as far as it was found.
 static constexpr int MaxRounds = 6;
 
-ProjectSources &Programs::projectOf(const std::string &File) {
+template <class Callable>
+auto Programs::ask(const std::string &File, Callable Question) {
   auto [Folder, IsMarked] = Frontend::projectOf(File);
-  return Projects.try_emplace(Folder, Folder, IsMarked).first->second;
+  std::lock_guard<std::mutex> Guard(Mutex);
+  return Question(
+      Projects.try_emplace(Folder, Folder, IsMarked).first->second);
+}
+
+ParsedUnit::Status Programs::stateOf(const UnitPlan &Unit) const {
+  std::lock_guard<std::mutex> Guard(Mutex);
+  return States.at(Unit.MainFile);
+}
+
+void Programs::setState(const UnitPlan &Unit, ParsedUnit::Status State) {
+  std::lock_guard<std::mutex> Guard(Mutex);
+  States[Unit.MainFile] = State;
+}
+
+ParsedUnit Programs::parse(const UnitPlan &Unit,
+                           const std::vector<std::string> &Sources,
+                           Thoroughness How, UnitCallback OnUnit) {
+  ParsedUnit Parsed =
+      Sources.size() == 1
+          ? TheFrontend.parse(Sources.front(), Overlay, How, OnUnit)
+          : TheFrontend.parseProgram(Unit.MainFile, Sources, Overlay, How,
+                                     OnUnit);
+  std::lock_guard<std::mutex> Guard(Mutex);
+  OnParse(Parsed);
+  return Parsed;
 }
 
 /// Parses and plans. What was planned before stays when that fails.
 bool Programs::read(UnitPlan &Unit, const std::vector<std::string> &Sources,
                     ParsedUnit &Parsed) {
-  Plan NewPlan;
-  auto OnUnit = [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
-    NewPlan = planMigration(Context, PP, Options);
+  PlanOptions OfUnit = Options;
+  OfUnit.MayEdit = [&](const std::string &Path) {
+    return TheFrontend.mayEdit(Path, Unit.MainFile);
   };
-  Parsed = Sources.size() == 1
-               ? TheFrontend.parse(Sources.front(), Overlay, OnUnit)
-               : TheFrontend.parseProgram(Unit.MainFile, Sources, Overlay, OnUnit);
-  OnParse(Parsed);
+  Plan NewPlan;
+  Parsed = parse(Unit, Sources, Thoroughness::Analysis,
+                 [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
+                   NewPlan = planMigration(Context, PP, OfUnit);
+                 });
   if (Parsed.State != ParsedUnit::Status::Parsed)
     return false;
   Unit.ThePlan = std::move(NewPlan);
@@ -44,12 +73,24 @@ bool Programs::read(UnitPlan &Unit, const std::vector<std::string> &Sources,
 }
 
 bool Programs::mentionsTorch(const std::string &File) {
-  return projectOf(File).mentions(File, "torch/");
+  return ask(File, [&](ProjectSources &Project) {
+    return Project.mentions(File, "torch/");
+  });
+}
+
+std::optional<Finding>
+Programs::recheck(const UnitPlan &Unit,
+                  const std::vector<std::string> &Sources) {
+  ParsedUnit Parsed = parse(Unit, Sources, Thoroughness::Complete,
+                            [](clang::ASTContext &, clang::Preprocessor &) {});
+  if (Parsed.State == ParsedUnit::Status::Parsed)
+    return std::nullopt;
+  setState(Unit, Parsed.State);
+  return std::move(Parsed.Problem);
 }
 
 /// Adds the sources that define what the unit uses.
 void Programs::widen(UnitPlan &Unit) {
-  ProjectSources &Project = projectOf(Unit.MainFile);
   std::vector<std::string> LeftOut;
   std::string Why;
   for (int Round = 0; Round < MaxRounds; ++Round) {
@@ -58,7 +99,9 @@ void Programs::widen(UnitPlan &Unit) {
     std::vector<std::string> Known = Unit.Sources;
     append_range(Known, LeftOut);
     std::vector<std::string> More =
-        Project.defining(Unit.ThePlan.Missing, Known);
+        ask(Unit.MainFile, [&](ProjectSources &Project) {
+          return Project.defining(Unit.ThePlan.Missing, Known);
+        });
     if (Round == 0 && !mentionsTorch(Unit.MainFile) &&
         none_of(More, [&](const std::string &S) { return mentionsTorch(S); }))
       break;
@@ -75,14 +118,14 @@ void Programs::widen(UnitPlan &Unit) {
       const Finding &Problem = Parsed.Problem;
       if (Why.empty())
         Why = Problem.Message;
-      auto IsCulprit = [&](const std::string &Source) {
-        return Project.reads(Source, Problem.Range.File) &&
-               none_of(Unit.Sources, [&](const std::string &S) {
-                 return Project.reads(S, Problem.Range.File);
-               });
-      };
       std::vector<std::string> Culprits;
-      copy_if(More, std::back_inserter(Culprits), IsCulprit);
+      ask(Unit.MainFile, [&](ProjectSources &Project) {
+        auto Reads = [&](const std::string &Source) {
+          return Project.reads(Source, Problem.Range.File);
+        };
+        if (none_of(Unit.Sources, Reads))
+          copy_if(More, std::back_inserter(Culprits), Reads);
+      });
       if (Culprits.empty() && MainLast && Problem.Id != "ACL0161") {
         MainLast = false;
         continue;
@@ -113,8 +156,10 @@ void Programs::widen(UnitPlan &Unit) {
                         Names(Unit.Sources)));
   // Its training would stay as it is, in each process.
   std::vector<std::string> Trains;
-  copy_if(LeftOut, std::back_inserter(Trains),
-          [&](const std::string &S) { return Project.trains(S); });
+  ask(Unit.MainFile, [&](ProjectSources &Project) {
+    copy_if(LeftOut, std::back_inserter(Trains),
+            [&](const std::string &S) { return Project.trains(S); });
+  });
   if (!Trains.empty())
     Unit.ThePlan.Findings.push_back(makeFinding(
         "ACL0165", {Unit.MainFile, 0, 0},
@@ -139,7 +184,7 @@ UnitPlan Programs::planProgram(const std::string &Main) {
   Unit.MainFile = Main;
   ParsedUnit Parsed;
   const bool Good = read(Unit, {Main}, Parsed);
-  States[Main] = Parsed.State;
+  setState(Unit, Parsed.State);
   if (Good) {
     widen(Unit);
     respectMarkers(Unit);
@@ -153,18 +198,24 @@ UnitPlan Programs::planProgram(const std::string &Main) {
   return Unit;
 }
 
-std::vector<UnitPlan> Programs::plan(const std::vector<std::string> &Named) {
-  std::vector<UnitPlan> Units;
-  for (const std::string &File : Named)
-    if (projectOf(File).hasMain(File))
-      Units.push_back(planProgram(File));
+std::vector<UnitPlan> Programs::plan(const std::vector<std::string> &Named,
+                                     unsigned Jobs) {
+  std::vector<std::string> Mains;
+  copy_if(Named, std::back_inserter(Mains), [&](const std::string &File) {
+    return ask(File, [&](ProjectSources &P) { return P.hasMain(File); });
+  });
+  std::vector<UnitPlan> Units(Mains.size());
+  inParallel(Mains.size(), Jobs,
+             [&](size_t I) { Units[I] = planProgram(Mains[I]); });
   for (const std::string &File : Named) {
     auto HasFile = [&](const UnitPlan &Unit) {
       return Unit.MainFile == File || Unit.Files.count(File);
     };
     if (any_of(Units, HasFile))
       continue;
-    for (const std::string &Main : projectOf(File).programsWith(File)) {
+    for (const std::string &Main : ask(File, [&](ProjectSources &Project) {
+           return Project.programsWith(File);
+         })) {
       if (any_of(Units, [&](const UnitPlan &U) { return U.MainFile == Main; }))
         continue;
       UnitPlan Unit = planProgram(Main);
@@ -182,10 +233,27 @@ std::vector<std::string> Programs::readersOf(const UnitPlan &Unit,
   std::vector<std::string> Result;
   for (const std::string &Source : Unit.Sources)
     if (any_of(Changed, [&](const auto &File) {
-          return projectOf(Source).reads(Source, File.first);
+          return ask(Source, [&](ProjectSources &Project) {
+            return Project.reads(Source, File.first);
+          });
         }))
       Result.push_back(Source);
   return Result;
+}
+
+std::vector<std::string> Programs::othersWith(const std::string &File,
+                                              ArrayRef<UnitPlan> Units) {
+  return ask(File, [&](ProjectSources &Project) {
+    std::vector<std::string> Mains = Project.programsWith(File);
+    erase_if(Mains, [&](const std::string &Main) {
+      return any_of(Units,
+                    [&](const UnitPlan &Unit) {
+                      return Unit.MainFile == Main || Unit.Files.count(Main);
+                    }) ||
+             Project.mentions(Main, "accel/accel.h");
+    });
+    return Mains;
+  });
 }
 
 } // namespace accel::migrate

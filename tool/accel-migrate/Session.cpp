@@ -2,6 +2,7 @@
 
 #include "Session.h"
 
+#include "Parallel.h"
 #include "Programs.h"
 
 #include "accel/migrate/CMake.h"
@@ -19,6 +20,7 @@
 
 #include <chrono>
 #include <iterator>
+#include <mutex>
 #include <set>
 
 using namespace llvm;
@@ -46,6 +48,7 @@ private:
                   const TextOverlay &NewTexts);
   Outcome outcomeOf(size_t Index, const EditGroup &Group) const;
   void makeRecord(std::vector<EditGroup> Groups);
+  void noteOtherReaders(const EditGroup &Group, function_ref<void(Finding)> Add);
   void linkWithCMake();
   void tell();
   void emit(ArrayRef<FileEdit> Edits);
@@ -58,6 +61,7 @@ private:
   void printStats();
 
   void raise(ExitCode Code) {
+    std::lock_guard<std::mutex> Guard(Mutex);
     Record.ExitCode = std::max<int>(Record.ExitCode, Code);
   }
   void fail(Error E) {
@@ -70,9 +74,6 @@ private:
     Result.Lint = Options.TheMode == SessionOptions::Lint ? PlanOptions::Only
                                                           : Lint;
     Result.MatchSingleDevice = Options.MatchSingleDevice;
-    Result.MayEdit = [this](const std::string &Path) {
-      return TheFrontend->mayEdit(Path);
-    };
     return Result;
   }
   double seconds() const {
@@ -90,6 +91,8 @@ private:
   RunRecord Record;
   /// Explaining a line of a migrated file: what it was made from.
   TextOverlay Originals;
+  /// For what several threads add to: the exit code and the times.
+  std::mutex Mutex;
   ParseTimes Analysis, Verification;
   double WriteSeconds = 0;
   bool WriteFailed = false;
@@ -194,6 +197,7 @@ bool Session::prepareExplanation() {
 }
 
 void Session::count(ParseTimes &Sum, const ParsedUnit &Unit) {
+  std::lock_guard<std::mutex> Guard(Mutex);
   Sum.Precompile += Unit.Times.Precompile;
   Sum.Parse += Unit.Times.Parse;
   Sum.Callback += Unit.Times.Callback;
@@ -205,7 +209,7 @@ void Session::analyse() {
   ThePrograms = std::make_unique<Programs>(
       *TheFrontend, planOptions(), Originals,
       [this](const ParsedUnit &Parsed) { count(Analysis, Parsed); });
-  Units = ThePrograms->plan(Options.Files);
+  Units = ThePrograms->plan(Options.Files, Options.Jobs);
   for (const UnitPlan &Unit : Units) {
     const ParsedUnit::Status State = ThePrograms->stateOf(Unit);
     if (State != ParsedUnit::Status::Parsed)
@@ -227,8 +231,10 @@ bool Session::verifySources(EditGroup &Group, const UnitPlan &Unit,
                             const TextOverlay &NewTexts, UnitCallback OnUnit) {
   ParsedUnit Parsed =
       Sources.size() == 1
-          ? TheFrontend->parse(Sources.front(), NewTexts, OnUnit)
-          : TheFrontend->parseProgram(Unit.MainFile, Sources, NewTexts, OnUnit);
+          ? TheFrontend->parse(Sources.front(), NewTexts,
+                               Thoroughness::Complete, OnUnit)
+          : TheFrontend->parseProgram(Unit.MainFile, Sources, NewTexts,
+                                      Thoroughness::Complete, OnUnit);
   count(Verification, Parsed);
   if (Parsed.State == ParsedUnit::Status::Crashed) {
     raise(ExitInternal);
@@ -236,6 +242,14 @@ bool Session::verifySources(EditGroup &Group, const UnitPlan &Unit,
     return false;
   }
   if (Parsed.State == ParsedUnit::Status::Rejected) {
+    // The original was not read to the last template.
+    if (std::optional<Finding> Problem = ThePrograms->recheck(Unit, Sources)) {
+      raise(ThePrograms->stateOf(Unit) == ParsedUnit::Status::Crashed
+                ? ExitInternal
+                : ExitDoesNotCompile);
+      Group.Problems.push_back(std::move(*Problem));
+      return false;
+    }
     const Finding &Error = Parsed.Problem;
     std::string Message =
         "the migrated text would not compile: " + Error.Message;
@@ -259,8 +273,11 @@ bool Session::verifyUnit(EditGroup &Group, const UnitPlan &Unit,
   UnitPlan Again;
   if (!verifySources(Group, Unit, Unit.Sources, NewTexts,
                      [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
-                       Again.ThePlan = planMigration(
-                           Context, PP, planOptions(PlanOptions::Output));
+                       PlanOptions OfUnit = planOptions(PlanOptions::Output);
+                       OfUnit.MayEdit = [&](const std::string &Path) {
+                         return TheFrontend->mayEdit(Path, Unit.MainFile);
+                       };
+                       Again.ThePlan = planMigration(Context, PP, OfUnit);
                      }))
     return false;
   Again.Files = Unit.Files;
@@ -341,6 +358,17 @@ static bool isSame(const Finding &A, const Finding &B) {
          A.Range.Offset == B.Range.Offset && A.Message == B.Message;
 }
 
+/// Names the programs that will read a changed file and are not changed.
+void Session::noteOtherReaders(const EditGroup &Group,
+                               function_ref<void(Finding)> Add) {
+  for (const FileEdit &Edit : Group.Files)
+    for (const std::string &Main : ThePrograms->othersWith(Edit.File, Units))
+      Add(makeFinding("ACL0163", {Edit.File, 0, 0},
+                      "the program of '" + displayPath(Main) +
+                          "', which was not named, reads this file, too",
+                      "Name both in one run."));
+}
+
 /// Puts down what was found, by units and groups.
 void Session::makeRecord(std::vector<EditGroup> Groups) {
   Record.Mode = Options.TheMode == SessionOptions::Diff    ? "diff"
@@ -362,6 +390,7 @@ void Session::makeRecord(std::vector<EditGroup> Groups) {
       for_each(Units[Unit].ThePlan.Findings, Add);
     }
     for_each(Group.Problems, Add);
+    noteOtherReaders(Group, Add);
     if (Group.Refused)
       raise(ExitRefused);
   }
@@ -599,8 +628,8 @@ int Session::run() {
   std::vector<EditGroup> Groups = mergePlans(
       Units, [&](StringRef Path) { return TheFrontend->mayEdit(Path); });
 
-  for (EditGroup &Group : Groups)
-    verify(Group);
+  inParallel(Groups.size(), Options.Jobs,
+             [&](size_t I) { verify(Groups[I]); });
   makeRecord(std::move(Groups));
   if (Options.ExplainLine) {
     printExplanation(outs(), Record, Options.ExplainFile, Options.ExplainLine,

@@ -41,6 +41,8 @@ struct SessionOptions {
   bool CMake = false;
   bool Quiet = false;
   bool Stats = false;
+  /// Files to be read at a time; 0: as many as there are cores.
+  unsigned Jobs = 0;
   bool ColorOut = false, ColorErr = false;
   FrontendOptions Frontend;
 };

@@ -5,6 +5,7 @@
 #include "CompileCommands.h"
 #include "FirstError.h"
 #include "IncludeScan.h"
+#include "Instantiations.h"
 #include "MacroLeaks.h"
 #include "PrefixCache.h"
 #include "Remedies.h"
@@ -21,7 +22,6 @@
 #include "clang/Frontend/Utils.h"
 #include "clang/Lex/PPCallbacks.h"
 #include "clang/Lex/PreprocessorOptions.h"
-#include "clang/Sema/ExternalSemaSource.h"
 #include "clang/Sema/Sema.h"
 #include "clang/Sema/SemaConsumer.h"
 #include "llvm/Support/CrashRecoveryContext.h"
@@ -29,6 +29,7 @@
 #include "llvm/Support/Path.h"
 
 #include <chrono>
+#include <mutex>
 #include <set>
 
 using namespace llvm;
@@ -46,19 +47,32 @@ double secondsSince(std::chrono::steady_clock::time_point Start) {
       .count();
 }
 
+/// What was asked for.
+struct Request {
+  StringRef File;
+  /// Those of a program, `File` among them; empty: the file by itself.
+  ArrayRef<std::string> Sources;
+  const TextOverlay &Overlay;
+  Thoroughness Depth;
+  UnitCallback OnUnit;
+};
+
 /// How a unit is parsed.
 struct Way {
   /// LibTorch's headers come precompiled from this file; empty: as text.
   StringRef Prefix;
+  /// It has accel's, too.
+  bool HasAccel = false;
   /// Bodies of functions that are not the user's are not parsed.
   bool SkipBodies = false;
+  Thoroughness Depth = Thoroughness::Complete;
 };
 
 /// What one attempt found out.
 struct Attempt {
   FirstError Error;
-  /// The unit includes <torch/torch.h>, and nothing before it can change what
-  /// it means: the precompiled form was the right one.
+  /// The unit includes what was precompiled, and nothing before it can change
+  /// what it means: the precompiled form was the right one.
   bool PrefixFits = false;
   double CallbackSeconds = 0;
   bool CallbackRan = false;
@@ -73,18 +87,34 @@ std::string programFile(StringRef Main) {
   return (sys::path::parent_path(Main) + "/.accel-migrate-program.cpp").str();
 }
 
-/// Watches what stands before the first include of <torch/torch.h>.
+/// Watches what stands before the first include of what is precompiled.
 class PrefixWatch : public PPCallbacks {
 public:
-  PrefixWatch(Attempt &Result, const SourceManager &SM, UserLocations &User)
-      : Result(Result), SM(SM), User(User) {}
+  PrefixWatch(Attempt &Result, const SourceManager &SM, UserLocations &User,
+              const Way &How, ArrayRef<std::string> Sources)
+      : Result(Result), SM(SM), User(User), HasAccel(How.HasAccel),
+        Sources(Sources) {}
 
   void InclusionDirective(SourceLocation, const Token &, StringRef Name, bool,
                           CharSourceRange, OptionalFileEntryRef, StringRef,
                           StringRef, const clang::Module *, bool,
                           SrcMgr::CharacteristicKind) override {
-    if (Name == "torch/torch.h" || Name == "torch/all.h")
+    if (HasAccel ? Name == "accel/accel.h"
+                 : Name == "torch/torch.h" || Name == "torch/all.h")
       decide(true);
+  }
+
+  // accel's headers are not written as defensively as LibTorch's: what a header
+  // of the user's declares before them may matter.
+  void LexedFileChanged(FileID File, LexedFileChangeReason,
+                        SrcMgr::CharacteristicKind, FileID,
+                        SourceLocation) override {
+    if (!HasAccel || Decided || File == SM.getMainFileID() ||
+        !User.contains(File, SM))
+      return;
+    OptionalFileEntryRef Entry = SM.getFileEntryRefForID(File);
+    if (!Entry || !is_contained(Sources, realPath(Entry->getName())))
+      decide(false);
   }
 
   // A macro of the user's may be meant for LibTorch's headers.
@@ -119,6 +149,8 @@ private:
   Attempt &Result;
   const SourceManager &SM;
   UserLocations &User;
+  const bool HasAccel;
+  ArrayRef<std::string> Sources;
   bool Decided = false;
 };
 
@@ -126,15 +158,17 @@ private:
 class ScopedConsumer : public SemaConsumer {
 public:
   ScopedConsumer(CompilerInstance &Compiler, UserLocations &User,
-                 Attempt &Result, bool NeedsFit, UnitCallback OnUnit)
-      : Compiler(Compiler), User(User), Result(Result), NeedsFit(NeedsFit),
-        OnUnit(OnUnit) {}
+                 Attempt &Result, const Way &How, UnitCallback OnUnit)
+      : Compiler(Compiler), User(User), Result(Result),
+        NeedsFit(!How.Prefix.empty()), OnUnit(OnUnit),
+        Queue(User, Compiler.getSourceManager(), How.Depth) {}
 
   void InitializeSema(Sema &S) override { TheSema = &S; }
   void ForgetSema() override { TheSema = nullptr; }
 
   bool HandleTopLevelDecl(DeclGroupRef Group) override {
-    dropForeignInstantiations();
+    if (TheSema)
+      Queue.drop(*TheSema);
     for (Decl *D : Group)
       if (User.contains(D->getLocation(), Compiler.getSourceManager()))
         Scope.push_back(D);
@@ -171,42 +205,28 @@ public:
   }
 
 private:
-  /// What LibTorch's headers themselves still need at the end of a unit, virtual
-  /// functions of its templates above all, takes longer than all the rest and
-  /// has no bearing on the user's code. To read it is to take it from the
-  /// precompiled header, so that Clang finds nothing to do.
-  void dropForeignInstantiations() {
-    if (!TheSema || !TheSema->getExternalSource() || DroppedInstantiations)
-      return;
-    DroppedInstantiations = true;
-    SmallVector<std::pair<ValueDecl *, SourceLocation>, 0> Instantiations;
-    TheSema->getExternalSource()->ReadPendingInstantiations(Instantiations);
-    SmallVector<ExternalVTableUse, 0> VTables;
-    TheSema->getExternalSource()->ReadUsedVTables(VTables);
-  }
-
   CompilerInstance &Compiler;
   UserLocations &User;
   Attempt &Result;
   bool NeedsFit;
   UnitCallback OnUnit;
   Sema *TheSema = nullptr;
-  bool DroppedInstantiations = false;
+  Instantiations Queue;
   std::vector<Decl *> Scope;
 };
 
 class ScopedAction : public ASTFrontendAction {
 public:
-  ScopedAction(UserLocations &User, Attempt &Result, bool NeedsFit,
+  ScopedAction(UserLocations &User, Attempt &Result, const Way &How,
                ArrayRef<std::string> Sources, UnitCallback OnUnit)
-      : User(User), Result(Result), NeedsFit(NeedsFit), Sources(Sources),
-        OnUnit(OnUnit) {}
+      : User(User), Result(Result), How(How), Sources(Sources), OnUnit(OnUnit) {
+  }
 
   std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance &Compiler,
                                                  StringRef) override {
     Preprocessor &PP = Compiler.getPreprocessor();
     PP.addPPCallbacks(std::make_unique<PrefixWatch>(
-        Result, Compiler.getSourceManager(), User));
+        Result, Compiler.getSourceManager(), User, How, Sources));
     PP.addPPCallbacks(Result.Unseen.watch(Compiler.getSourceManager(), User));
     if (Sources.size() > 1) {
       const SourceManager &SM = Compiler.getSourceManager();
@@ -214,14 +234,14 @@ public:
       PP.addPPCallbacks(readUnguardedHeadersOnce(
           Sources, PP, [&](FileID File) { return User.contains(File, SM); }));
     }
-    return std::make_unique<ScopedConsumer>(Compiler, User, Result, NeedsFit,
+    return std::make_unique<ScopedConsumer>(Compiler, User, Result, How,
                                             OnUnit);
   }
 
 private:
   UserLocations &User;
   Attempt &Result;
-  bool NeedsFit;
+  const Way &How;
   ArrayRef<std::string> Sources;
   UnitCallback OnUnit;
 };
@@ -233,21 +253,31 @@ public:
   explicit Impl(FrontendOptions Options) : Options(std::move(Options)) {}
 
   Error prepare();
-  ParsedUnit parse(StringRef File, ArrayRef<std::string> Sources,
-                   const TextOverlay &Overlay, UnitCallback OnUnit);
-  bool mayEdit(StringRef RealPath) const {
+  ParsedUnit parse(const Request &Asked);
+  bool mayEdit(StringRef RealPath, std::optional<StringRef> Main) const {
+    std::lock_guard<std::mutex> Guard(Mutex);
     return any_of(Scopes, [&](const auto &Scope) {
-      return Scope.second.mayEdit(RealPath);
+      return (!Main || Scope.first == *Main) && Scope.second.mayEdit(RealPath);
     });
   }
 
 private:
-  void parseUnprotected(StringRef File, ArrayRef<std::string> Sources,
-                        const TextOverlay &Overlay, UnitCallback OnUnit,
-                        ParsedUnit &Result);
-  Attempt attempt(Way How, StringRef File, ArrayRef<std::string> Sources,
-                  const UnitCommand &Command, const TextOverlay &Overlay,
-                  const UserScope &Scope, UnitCallback OnUnit);
+  void parseUnprotected(const Request &Asked, ParsedUnit &Result);
+  FirstError parseWith(const UnitCommand &Command, StringRef Text,
+                       const Request &Asked, ParsedUnit &Result);
+  Attempt attempt(const Way &How, StringRef Text, const Request &Asked,
+                  const UnitCommand &Command, const UserScope &Scope);
+  Expected<UnitCommand> commandOf(StringRef File);
+  /// The errors of a main file that a flag more has done away with.
+  std::vector<FirstError> repairedBefore(const std::string &File) const {
+    std::lock_guard<std::mutex> Guard(Mutex);
+    auto Known = Repaired.find(File);
+    return Known == Repaired.end() ? std::vector<FirstError>() : Known->second;
+  }
+  void rememberRepaired(const std::string &File, FirstError Error) {
+    std::lock_guard<std::mutex> Guard(Mutex);
+    Repaired[File].push_back(std::move(Error));
+  }
   /// Adds to `Command` the folders that the other sources of a program look
   /// into. False when they are compiled differently otherwise.
   bool addCommands(ArrayRef<std::string> Sources, UnitCommand &Command);
@@ -255,18 +285,16 @@ private:
   /// Where the project that `File` belongs to has the header that was not
   /// found; empty if it has none, or several that fit alike.
   std::string folderInProject(const FirstError &Error, StringRef File);
-  FirstError parseWith(const UnitCommand &Command, StringRef File,
-                       StringRef Text, ArrayRef<std::string> Sources,
-                       const TextOverlay &Overlay, UnitCallback OnUnit,
-                       ParsedUnit &Result);
 
   FrontendOptions Options;
   Surroundings Found;
-  std::unique_ptr<CompileCommands> Commands;
   std::optional<PrefixCache> Prefixes;
+
+  /// Held for a look at what follows, never while something is parsed.
+  mutable std::mutex Mutex;
+  std::unique_ptr<CompileCommands> Commands;
   std::map<std::string, UserScope> Scopes; ///< By main file.
   std::map<std::string, std::unique_ptr<ProjectSources>> Projects; ///< By folder.
-  /// The errors of main files that a flag more has done away with.
   std::map<std::string, std::vector<FirstError>> Repaired;
 };
 
@@ -296,6 +324,7 @@ const UserScope &Frontend::Impl::scopeOf(StringRef File,
       Options.BuildDir.empty() ? "" : realPath(Options.BuildDir);
   if (BuildDir.empty())
     BuildDir = Command.DatabaseDir;
+  std::lock_guard<std::mutex> Guard(Mutex);
   return Scopes
       .try_emplace(Real, Real, std::move(Foreign), BuildDir,
                    Options.InRoot.empty() ? "" : realPath(Options.InRoot))
@@ -310,18 +339,22 @@ static StringRef languageOf(StringRef File) {
              : "c++";
 }
 
-Attempt Frontend::Impl::attempt(Way How, StringRef File,
-                                ArrayRef<std::string> Sources,
+Expected<UnitCommand> Frontend::Impl::commandOf(StringRef File) {
+  std::lock_guard<std::mutex> Guard(Mutex);
+  return Commands->find(File);
+}
+
+Attempt Frontend::Impl::attempt(const Way &How, StringRef Text,
+                                const Request &Asked,
                                 const UnitCommand &Command,
-                                const TextOverlay &Overlay,
-                                const UserScope &Scope, UnitCallback OnUnit) {
+                                const UserScope &Scope) {
   Attempt Result;
   UserLocations User(Scope);
   FirstErrorConsumer Diagnostics(Result.Error, User);
 
   IntrusiveRefCntPtr<vfs::FileSystem> FS = vfs::createPhysicalFileSystem();
   FS->setCurrentWorkingDirectory(Command.Directory);
-  std::vector<std::string> Words = Command.forFile(File, languageOf(File));
+  std::vector<std::string> Words = Command.forFile(Text, languageOf(Text));
   std::vector<const char *> Pointers;
   for (const std::string &Word : Words)
     Pointers.push_back(Word.c_str());
@@ -346,17 +379,16 @@ Attempt Frontend::Impl::attempt(Way How, StringRef File,
     Search.ModulesValidateSystemHeaders = true;
     Search.ModulesValidateDiagnosticOptions = false;
   }
-  for (const auto &[Path, Text] : Overlay)
+  for (const auto &[Path, Content] : Asked.Overlay)
     PPOptions.addRemappedFile(
-        Path, MemoryBuffer::getMemBufferCopy(Text, Path).release());
+        Path, MemoryBuffer::getMemBufferCopy(Content, Path).release());
 
   CompilerInstance Compiler;
   Compiler.setInvocation(std::move(Invocation));
   Compiler.setVerboseOutputStream(llvm::nulls());
   Compiler.createDiagnostics(&Diagnostics, /*ShouldOwnClient=*/false);
   Compiler.createFileManager(FS);
-  ScopedAction Action(User, Result, /*NeedsFit=*/!How.Prefix.empty(), Sources,
-                      OnUnit);
+  ScopedAction Action(User, Result, How, Asked.Sources, Asked.OnUnit);
   Compiler.ExecuteAction(Action);
   return Result;
 }
@@ -395,6 +427,7 @@ static Finding problemOf(const FirstError &Error, StringRef File,
 std::string Frontend::Impl::folderInProject(const FirstError &Error,
                                             StringRef File) {
   const auto [Folder, IsMarked] = projectOf(realPath(File));
+  std::lock_guard<std::mutex> Guard(Mutex);
   auto [It, New] = Projects.try_emplace(Folder, nullptr);
   if (New)
     It->second = std::make_unique<ProjectSources>(Folder, IsMarked);
@@ -426,7 +459,7 @@ bool Frontend::Impl::addCommands(ArrayRef<std::string> Sources,
         Folders.insert(Dir);
       });
   for (const std::string &Source : Sources) {
-    Expected<UnitCommand> C = Commands->find(Source);
+    Expected<UnitCommand> C = commandOf(Source);
     if (!C) {
       consumeError(C.takeError());
       return false;
@@ -442,15 +475,15 @@ bool Frontend::Impl::addCommands(ArrayRef<std::string> Sources,
   return true;
 }
 
-void Frontend::Impl::parseUnprotected(StringRef File,
-                                      ArrayRef<std::string> Sources,
-                                      const TextOverlay &Given,
-                                      UnitCallback OnUnit, ParsedUnit &Result) {
+void Frontend::Impl::parseUnprotected(const Request &Asked,
+                                      ParsedUnit &Result) {
+  const StringRef File = Asked.File;
+  const ArrayRef<std::string> Sources = Asked.Sources;
   SmallString<256> Absolute(File);
   sys::fs::make_absolute(Absolute);
   sys::path::remove_dots(Absolute);
 
-  Expected<UnitCommand> Command = Commands->find(Absolute);
+  Expected<UnitCommand> Command = commandOf(Absolute);
   if (!Command) {
     Result.Problem =
         makeFinding("ACL0003", {realPath(File), 0, 0},
@@ -463,7 +496,7 @@ void Frontend::Impl::parseUnprotected(StringRef File,
         makeFinding("ACL0005", {realPath(File), 0, 0},
                     "not in compile_commands.json; the flags of " +
                         Command->InferredFrom + " are used"));
-  std::vector<FirstError> &Errors = Repaired[std::string(Absolute)];
+  const std::string Name(Absolute);
   TextOverlay Together;
   if (Sources.size() > 1) {
     if (!addCommands(Sources, *Command)) {
@@ -472,13 +505,15 @@ void Frontend::Impl::parseUnprotected(StringRef File,
                                    "flags and cannot be read together");
       return;
     }
-    Together = Given;
+    Together = Asked.Overlay;
     Absolute = programFile(Absolute);
     std::string &Text = Together[std::string(Absolute)];
     for (const std::string &Source : Sources)
       Text += "#include \"" + Source + "\"\n";
   }
-  const TextOverlay &Overlay = Sources.size() > 1 ? Together : Given;
+  const Request Whole{File, Sources,
+                      Sources.size() > 1 ? Together : Asked.Overlay,
+                      Asked.Depth, Asked.OnUnit};
 
   std::vector<std::string> Added;
   auto Mend = [&](const FirstError &Error) {
@@ -492,17 +527,16 @@ void Frontend::Impl::parseUnprotected(StringRef File,
     }
     return Next.has_value();
   };
-  for (const FirstError &Error : Errors)
+  for (const FirstError &Error : repairedBefore(Name))
     (void)Mend(Error);
   // Each flag is for another error; the bound is there for a strange file.
   constexpr size_t MostFlags = 12;
   while (true) {
-    FirstError Error = parseWith(*Command, File, Absolute, Sources, Overlay,
-                                 OnUnit, Result);
+    FirstError Error = parseWith(*Command, Absolute, Whole, Result);
     if (Result.State == ParsedUnit::Status::Parsed ||
         Added.size() >= MostFlags || !Mend(Error))
       break;
-    Errors.push_back(std::move(Error));
+    rememberRepaired(Name, std::move(Error));
   }
   for (const std::string &What : Added)
     Result.Notes.push_back(makeFinding("ACL0030", {realPath(File), 0, 0},
@@ -512,20 +546,19 @@ void Frontend::Impl::parseUnprotected(StringRef File,
 /// Parses `Text`, the file itself or what includes all its sources, with one
 /// command, in the ways that promise to be quick first. Returns the error that
 /// decided, if it was not parsed.
-FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef File,
-                                     StringRef Text,
-                                     ArrayRef<std::string> Sources,
-                                     const TextOverlay &Overlay,
-                                     UnitCallback OnUnit, ParsedUnit &Result) {
+FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef Text,
+                                     const Request &Asked,
+                                     ParsedUnit &Result) {
+  const StringRef File = Asked.File;
   const UserScope &Scope = scopeOf(File, Command);
   auto Run = [&](Way How) {
     auto Start = std::chrono::steady_clock::now();
-    Attempt A = attempt(How, Text, Sources, Command, Overlay, Scope, OnUnit);
+    Attempt A = attempt(How, Text, Asked, Command, Scope);
     Result.Times.Parse += secondsSince(Start) - A.CallbackSeconds;
     Result.Times.Callback += A.CallbackSeconds;
     Result.UserFiles = std::move(A.UserFiles);
     Result.Unseen = A.Unseen.ranges();
-    if (Sources.size() > 1)
+    if (Asked.Sources.size() > 1)
       Result.UserFiles.erase(Text.str());
     if (A.CallbackRan)
       Result.State = ParsedUnit::Status::Parsed;
@@ -540,15 +573,26 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef File,
     return A;
   };
 
-  if (Prefixes && mentionsTorch(Text, Command, Overlay)) {
-    // The second try is for a file in the cache that is no longer good.
-    for (int Try = 0; Try != 2; ++Try) {
+  if (Prefixes && mentionsTorch(Text, Command, Asked.Overlay)) {
+    bool HasAccel =
+        !Found.AccelIncludeDir.empty() &&
+        beginsWithAccel(Asked.Sources.empty() ? Text : Asked.Sources.front(),
+                        Asked.Overlay);
+    // More than one try for each is for a file in the cache that is no longer
+    // good.
+    for (int Try = 0; Try != 4; ++Try) {
       auto Start = std::chrono::steady_clock::now();
-      std::string Prefix = Prefixes->get(Command);
+      std::string Prefix;
+      if (HasAccel)
+        Prefix = Prefixes->getWithAccel(Command, Found.AccelIncludeDir);
+      if (Prefix.empty()) {
+        HasAccel = false;
+        Prefix = Prefixes->get(Command);
+      }
       Result.Times.Precompile += secondsSince(Start);
       if (Prefix.empty())
         break;
-      Attempt A = Run({Prefix, /*SkipBodies=*/false});
+      Attempt A = Run({Prefix, HasAccel, /*SkipBodies=*/false, Asked.Depth});
       if (A.Error.IsPrefixProblem) {
         Prefixes->discard(Prefix);
         continue;
@@ -556,28 +600,28 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef File,
       Result.UsedPrefix = A.PrefixFits;
       if (A.PrefixFits)
         return A.Error;
-      break;
+      if (!HasAccel)
+        break;
+      HasAccel = false;
     }
   }
   // Without its body a function can be of less use to the rest than it should
   // be; an error that may come from that is not believed.
-  Attempt A = Run({"", /*SkipBodies=*/true});
+  Attempt A = Run({"", /*HasAccel=*/false, /*SkipBodies=*/true, Asked.Depth});
   if (!A.CallbackRan && !A.Error.IsPlain && !A.Error.IsCommandLine)
-    A = Run({"", /*SkipBodies=*/false});
+    A = Run({"", /*HasAccel=*/false, /*SkipBodies=*/false, Asked.Depth});
   return A.Error;
 }
 
-ParsedUnit Frontend::Impl::parse(StringRef File, ArrayRef<std::string> Sources,
-                                 const TextOverlay &Overlay,
-                                 UnitCallback OnUnit) {
+ParsedUnit Frontend::Impl::parse(const Request &Asked) {
   ParsedUnit Result;
   CrashRecoveryContext Guard;
   if (!Guard.RunSafelyOnThread(
-          [&] { parseUnprotected(File, Sources, Overlay, OnUnit, Result); },
+          [&] { parseUnprotected(Asked, Result); },
           StackBytes)) {
     Result.State = ParsedUnit::Status::Crashed;
     Result.Problem = makeFinding(
-        "ACL0004", {realPath(File), 0, 0},
+        "ACL0004", {realPath(Asked.File), 0, 0},
         "the analysis crashed; the file is left alone",
         "Please report it, with the file if you can.");
   }
@@ -595,22 +639,26 @@ Expected<std::unique_ptr<Frontend>> Frontend::create(FrontendOptions Options) {
 }
 
 ParsedUnit Frontend::parse(StringRef File, const TextOverlay &Overlay,
-                           UnitCallback OnUnit) {
-  return TheImpl->parse(File, {}, Overlay, OnUnit);
+                           Thoroughness How, UnitCallback OnUnit) {
+  return TheImpl->parse({File, {}, Overlay, How, OnUnit});
 }
 
 ParsedUnit Frontend::parseProgram(StringRef Main, ArrayRef<std::string> Sources,
-                                  const TextOverlay &Overlay,
+                                  const TextOverlay &Overlay, Thoroughness How,
                                   UnitCallback OnUnit) {
-  return TheImpl->parse(Main, Sources, Overlay, OnUnit);
+  return TheImpl->parse({Main, Sources, Overlay, How, OnUnit});
 }
 
 std::pair<std::string, bool> Frontend::projectOf(StringRef RealPath) {
   return migrate::projectOf(RealPath);
 }
 
+bool Frontend::mayEdit(StringRef RealPath, StringRef Main) const {
+  return TheImpl->mayEdit(RealPath, realPath(Main));
+}
+
 bool Frontend::mayEdit(StringRef RealPath) const {
-  return TheImpl->mayEdit(RealPath);
+  return TheImpl->mayEdit(RealPath, std::nullopt);
 }
 
 } // namespace accel::migrate

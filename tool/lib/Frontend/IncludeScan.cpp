@@ -1,4 +1,4 @@
-//===- IncludeScan.cpp - Does a file include LibTorch? --------------------===//
+//===- IncludeScan.cpp - What a file includes -----------------------------===//
 
 #include "IncludeScan.h"
 
@@ -27,6 +27,37 @@ static StringRef includedName(StringRef Line) {
   return "";
 }
 
+/// The text of a file; `Buffer` keeps it alive.
+static StringRef textOf(const std::string &RealPath, const TextOverlay &Overlay,
+                        std::unique_ptr<MemoryBuffer> &Buffer) {
+  if (auto Entry = Overlay.find(RealPath); Entry != Overlay.end())
+    return Entry->second;
+  auto Read = MemoryBuffer::getFile(RealPath);
+  if (!Read)
+    return "";
+  Buffer = std::move(*Read);
+  return Buffer->getBuffer();
+}
+
+bool beginsWithAccel(StringRef File, const TextOverlay &Overlay) {
+  std::unique_ptr<MemoryBuffer> Buffer;
+  StringRef Text = textOf(realPath(File), Overlay, Buffer), Line;
+  while (!Text.empty()) {
+    std::tie(Line, Text) = Text.split('\n');
+    if (includedName(Line) == "accel/accel.h")
+      return true;
+    StringRef Directive = Line.ltrim();
+    if (!Directive.consume_front("#"))
+      continue;
+    Directive = Directive.ltrim();
+    if (Directive.starts_with("define") ||
+        (Directive.consume_front("include") &&
+         Directive.ltrim().starts_with("\"")))
+      return false;
+  }
+  return false;
+}
+
 bool mentionsTorch(StringRef File, const UnitCommand &Command,
                    const TextOverlay &Overlay) {
   std::vector<std::string> Dirs;
@@ -43,13 +74,7 @@ bool mentionsTorch(StringRef File, const UnitCommand &Command,
     if (!Seen.insert(Path).second)
       continue;
     std::unique_ptr<MemoryBuffer> Buffer;
-    StringRef Text;
-    if (auto Entry = Overlay.find(Path); Entry != Overlay.end()) {
-      Text = Entry->second;
-    } else if (auto Read = MemoryBuffer::getFile(Path)) {
-      Buffer = std::move(*Read);
-      Text = Buffer->getBuffer();
-    }
+    StringRef Text = textOf(Path, Overlay, Buffer);
     while (!Text.empty()) {
       auto [Line, Rest] = Text.split('\n');
       Text = Rest;

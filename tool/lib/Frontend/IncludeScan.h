@@ -1,4 +1,4 @@
-//===- IncludeScan.h - Does a file include LibTorch? ------------*- C++ -*-===//
+//===- IncludeScan.h - What a file includes ---------------------*- C++ -*-===//
 
 #ifndef ACCEL_LIB_FRONTEND_INCLUDESCAN_H
 #define ACCEL_LIB_FRONTEND_INCLUDESCAN_H
@@ -12,6 +12,11 @@ namespace accel::migrate {
 /// preprocessor, that decides whether the precompiled form is worth trying.
 bool mentionsTorch(llvm::StringRef File, const UnitCommand &Command,
                    const TextOverlay &Overlay);
+
+/// Whether the file includes <accel/accel.h> before anything of the user's: no
+/// header of the user's own and no macro comes before it, as far as a quick look
+/// at this file alone can tell.
+bool beginsWithAccel(llvm::StringRef File, const TextOverlay &Overlay);
 
 } // namespace accel::migrate
 

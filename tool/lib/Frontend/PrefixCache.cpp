@@ -11,8 +11,10 @@
 #include "clang/Frontend/FrontendActions.h"
 #include "clang/Frontend/MultiplexConsumer.h"
 #include "clang/Frontend/Utils.h"
+#include "clang/Lex/PreprocessorOptions.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CachePruning.h"
+#include "llvm/Support/CrashRecoveryContext.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/LockFileManager.h"
 #include "llvm/Support/Path.h"
@@ -38,20 +40,27 @@ PrefixCache::PrefixCache(std::function<void()> OnPrecompile)
   if (sys::fs::create_directories(Path))
     return;
   Dir = std::string(Path);
+  TorchHeader = headerThatIncludes("torch/torch.h", "torch_prefix.h");
+  AccelHeader = headerThatIncludes("accel/accel.h", "accel_prefix.h");
+  if (TorchHeader.empty() || AccelHeader.empty())
+    Dir.clear();
+}
 
-  // It is written once and stays: a precompiled header notes the time of
-  // every file that it was made from.
-  sys::path::append(Path, "torch_prefix.h");
-  Header = std::string(Path);
-  if (sys::fs::exists(Header))
-    return;
-  if (Error E = writeToOutput(Header, [](raw_ostream &OS) {
-        OS << "#include <torch/torch.h>\n";
+/// Its path; empty if it cannot be written. It is written once and stays: a
+/// precompiled header notes the time of every file that it was made from.
+std::string PrefixCache::headerThatIncludes(StringRef Name, StringRef File) {
+  SmallString<256> Path(Dir);
+  sys::path::append(Path, File);
+  if (sys::fs::exists(Path))
+    return std::string(Path);
+  if (Error E = writeToOutput(Path, [&](raw_ostream &OS) {
+        OS << "#include <" << Name << ">\n";
         return Error::success();
       })) {
     consumeError(std::move(E));
-    Dir.clear();
+    return "";
   }
+  return std::string(Path);
 }
 
 static IntrusiveRefCntPtr<DiagnosticsEngine> silentDiagnostics() {
@@ -82,7 +91,7 @@ prefixInvocation(const UnitCommand &Command, StringRef Header,
   return createInvocation(Pointers, Options);
 }
 
-static std::string keyOf(ArrayRef<std::string> CC1Args,
+static std::string keyOf(ArrayRef<std::string> CC1Args, StringRef Base,
                          const UnitCommand &Command) {
   SHA256 Hash;
   auto Add = [&](StringRef Text) {
@@ -90,6 +99,7 @@ static std::string keyOf(ArrayRef<std::string> CC1Args,
     Hash.update(StringRef("\0", 1));
   };
   Add(getClangFullVersion());
+  Add(Base);
   for (size_t I = 0; I != CC1Args.size(); ++I) {
     StringRef Word = CC1Args[I];
     // Where the command was started has no bearing on the headers.
@@ -210,7 +220,8 @@ struct CommonCommand {
   std::vector<std::string> Folders, Macros; ///< What was left out.
 };
 
-static CommonCommand commonPart(const UnitCommand &Full) {
+static CommonCommand commonPart(const UnitCommand &Full,
+                                ArrayRef<std::string> Dirs) {
   CommonCommand Result;
   Result.Command = Full;
   std::vector<std::string> &Kept = Result.Command.Arguments;
@@ -221,7 +232,7 @@ static CommonCommand commonPart(const UnitCommand &Full) {
                        Word == "-iquote" || Word == "-idirafter";
     if (TakesFolder && I + 1 != Full.Arguments.size()) {
       const std::string &Dir = Full.Arguments[++I];
-      if (is_contained(Full.TorchDirs, realPath(Dir))) {
+      if (is_contained(Dirs, realPath(Dir))) {
         Kept.push_back(Word.str());
         Kept.push_back(Dir);
       } else {
@@ -247,13 +258,14 @@ static CommonCommand commonPart(const UnitCommand &Full) {
 }
 
 /// The precompiled header for exactly these flags.
-std::string PrefixCache::make(const UnitCommand &Command) {
+std::string PrefixCache::make(const UnitCommand &Command, const Prefix &What) {
   std::vector<std::string> CC1Args;
   std::unique_ptr<CompilerInvocation> Invocation =
-      prefixInvocation(Command, Header, CC1Args);
+      prefixInvocation(Command, What.Header, CC1Args);
   if (!Invocation)
     return "";
-  std::string Key = keyOf(CC1Args, Command);
+  Invocation->getPreprocessorOpts().ImplicitPCHInclude = What.Base;
+  std::string Key = keyOf(CC1Args, What.Base, Command);
   auto [Entry, IsNew] = Made.try_emplace(Key);
   if (!IsNew)
     return Entry->second;
@@ -265,13 +277,20 @@ std::string PrefixCache::make(const UnitCommand &Command) {
     if (Lock.getState() == LockFileManager::LFS_Shared &&
         Lock.waitForUnlock(LockSeconds) != LockFileManager::Res_Timeout)
       continue;
-    if (OnPrecompile)
+    if (OnPrecompile && What.Base.empty())
       OnPrecompile();
-    // The lock only saves work; without it two processes do the same.
-    if (!precompile(std::move(Invocation), Command.Directory, Path))
+    // The lock only saves work; without it two processes do the same. A crash
+    // must not get past those who hold ours.
+    bool Good = false;
+    CrashRecoveryContext Guard;
+    if (!Guard.RunSafely([&] {
+          Good = precompile(std::move(Invocation), Command.Directory, Path);
+        }) ||
+        !Good)
       return "";
+    Fresh.insert(std::string(Path));
     CachePruningPolicy Policy;
-    Policy.MaxSizeFiles = 24; // Two for each precompiled header.
+    Policy.MaxSizeFiles = 36; // Two for each precompiled header.
     Policy.MaxSizePercentageOfAvailableSpace = 25;
     pruneCache(Dir, Policy);
     break;
@@ -283,12 +302,30 @@ std::string PrefixCache::get(const UnitCommand &Command) {
   if (Dir.empty() || Command.TorchDirs.empty())
     return "";
   std::lock_guard<std::mutex> Guard(Mutex);
+  return find(Command, {TorchHeader, /*Base=*/"", Command.TorchDirs});
+}
+
+std::string PrefixCache::getWithAccel(const UnitCommand &Command,
+                                      const std::string &AccelDir) {
+  std::string Torch = get(Command);
+  std::lock_guard<std::mutex> Guard(Mutex);
+  if (Torch.empty() || Fresh.count(Torch))
+    return "";
+  Prefix Accel = {AccelHeader, Torch, Command.TorchDirs};
+  Accel.Dirs.push_back(AccelDir);
+  return find(Command, Accel);
+}
+
+/// The precompiled header with as few of the project's own flags as it may be
+/// made with.
+std::string PrefixCache::find(const UnitCommand &Command, const Prefix &What) {
   auto [Entry, IsNew] = Known.try_emplace(
-      Command.Directory + '\0' + join(Command.Arguments, StringRef("\0", 1)));
+      What.Header + '\0' + Command.Directory + '\0' +
+      join(Command.Arguments, StringRef("\0", 1)));
   if (!IsNew)
     return Entry->second;
-  CommonCommand Common = commonPart(Command);
-  std::string Path = make(Common.Command);
+  CommonCommand Common = commonPart(Command, What.Dirs);
+  std::string Path = make(Common.Command, What);
   if (!Path.empty() && !(Common.Folders.empty() && Common.Macros.empty())) {
     std::optional<PrefixUses> Uses = PrefixUses::read(usesPath(Path));
     bool Fits = Uses &&
@@ -297,7 +334,7 @@ std::string PrefixCache::get(const UnitCommand &Command) {
                 none_of(Common.Macros,
                         [&](StringRef Name) { return Uses->mentions(Name); });
     if (!Fits)
-      Path = make(Command);
+      Path = make(Command, What);
   }
   return Entry->second = Path;
 }

@@ -1,10 +1,25 @@
-"""Compares Findings.def, the pages in docs/findings and the pages in the tool."""
+"""Compares Findings.def, the pages in docs/findings and the pages in the tool.
+
+What the tool's sources can give has a test that names it; what they cannot has
+a page that says so.
+"""
 
 import os
 import re
 import sys
 
-table, folder, embedded = sys.argv[1:]
+table, folder, embedded, sources, tests = sys.argv[1:]
+
+
+def texts(where):
+    for directory, _, names in os.walk(where):
+        for name in names:
+            if name.endswith((".cpp", ".h", ".test")):
+                yield open(os.path.join(directory, name), encoding="utf-8").read()
+
+
+given = {finding for text in texts(sources) for finding in re.findall(r'"(ACL\d{4})"', text)}
+tested = {finding for text in texts(tests) for finding in re.findall(r"ACL\d{4}", text)}
 titles = dict(re.findall(r'^ACCEL_FINDING\((ACL\d{4}), \w+, "(.*)"\)', open(table).read(), re.MULTILINE))
 pages = {name[:-3] for name in os.listdir(folder) if name.startswith("ACL")}
 inside = set(open(embedded).read().split())
@@ -15,5 +30,9 @@ for finding, title in titles.items():
         first = open(os.path.join(folder, finding + ".md")).readline().strip()
         if first != f"# {finding}: {title}":
             wrong.append(f"the page of {finding} begins with '{first}', the table says '{title}'")
-assert titles and inside
+wrong += [f"no test names {finding}" for finding in given - tested]
+for finding in pages - given:
+    if "no longer given" not in " ".join(open(os.path.join(folder, finding + ".md")).read().split()):
+        wrong.append(f"the tool never gives {finding}, and its page does not say so")
+assert titles and inside and len(given) > 50 and len(tested) > 50
 sys.exit("\n".join(wrong) or 0)

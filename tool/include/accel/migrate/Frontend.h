@@ -90,6 +90,18 @@ struct ParsedUnit {
 using UnitCallback =
     llvm::function_ref<void(clang::ASTContext &, clang::Preprocessor &)>;
 
+/// How much of what a unit instantiates is read.
+enum class Thoroughness {
+  /// All that is asked for in the user's code. The bodies of templates of the
+  /// standard library and LibTorch that are asked for there, too, unless
+  /// nothing of the user's takes part in them (a `std::vector<int>`): so the
+  /// analysis misses nothing, and only an error in such a body would.
+  Analysis,
+  /// These bodies, too, as a compiler does.
+  Complete,
+};
+
+/// One object may parse in several threads at a time.
 class Frontend {
 public:
   /// Fails when Clang's builtin headers are nowhere to be found or
@@ -99,7 +111,7 @@ public:
 
   /// Parses `File`, with `Overlay` in place of what is on the disk.
   ParsedUnit parse(llvm::StringRef File, const TextOverlay &Overlay,
-                   UnitCallback OnUnit);
+                   Thoroughness How, UnitCallback OnUnit);
 
   /// Parses the sources of a program as one unit, in the order given, as if a
   /// file included them all: every body that the program has is then to be
@@ -107,12 +119,15 @@ public:
   /// Rejects sources that do not mean the same together as each by itself.
   ParsedUnit parseProgram(llvm::StringRef Main,
                           llvm::ArrayRef<std::string> Sources,
-                          const TextOverlay &Overlay, UnitCallback OnUnit);
+                          const TextOverlay &Overlay, Thoroughness How,
+                          UnitCallback OnUnit);
 
-  /// Whether a file (by real path) belongs to the project that the parsed
-  /// files belong to, so that it may be changed. The project of a file is the
-  /// nearest folder above it that holds .git, or else the folder it is in;
+  /// Whether a file (by real path) belongs to the project that `Main`, which
+  /// was parsed, belongs to, so that it may be changed. The project of a file is
+  /// the nearest folder above it that holds .git, or else the folder it is in;
   /// generated files in its build folder are excluded.
+  bool mayEdit(llvm::StringRef RealPath, llvm::StringRef Main) const;
+  /// Whether that is so for any file that was parsed.
   bool mayEdit(llvm::StringRef RealPath) const;
 
   /// That folder, and whether something marks it as a project's.
