@@ -66,6 +66,8 @@ struct Way {
   /// Bodies of functions that are not the user's are not parsed.
   bool SkipBodies = false;
   Thoroughness Depth = Thoroughness::Complete;
+  /// What need not be instantiated with this prefix.
+  ProvenTemplates *Proven = nullptr;
 };
 
 /// What one attempt found out.
@@ -161,14 +163,14 @@ public:
                  Attempt &Result, const Way &How, UnitCallback OnUnit)
       : Compiler(Compiler), User(User), Result(Result),
         NeedsFit(!How.Prefix.empty()), OnUnit(OnUnit),
-        Queue(User, Compiler.getSourceManager(), How.Depth) {}
+        Queue(User, Compiler.getSourceManager(), How.Depth, How.Proven) {}
 
   void InitializeSema(Sema &S) override { TheSema = &S; }
   void ForgetSema() override { TheSema = nullptr; }
 
   bool HandleTopLevelDecl(DeclGroupRef Group) override {
     if (TheSema)
-      Queue.drop(*TheSema);
+      Queue.drop(*TheSema, Group);
     for (Decl *D : Group)
       if (User.contains(D->getLocation(), Compiler.getSourceManager()))
         Scope.push_back(D);
@@ -197,6 +199,7 @@ public:
     if (Compiler.getDiagnostics().hasErrorOccurred() ||
         (NeedsFit && !Result.PrefixFits) || !Result.LeakedMacro.empty())
       return;
+    Queue.remember();
     auto Start = std::chrono::steady_clock::now();
     Context.setTraversalScope(Scope);
     OnUnit(Context, Compiler.getPreprocessor());
@@ -592,7 +595,9 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef Text,
       Result.Times.Precompile += secondsSince(Start);
       if (Prefix.empty())
         break;
-      Attempt A = Run({Prefix, HasAccel, /*SkipBodies=*/false, Asked.Depth});
+      ProvenTemplates Proven(Prefix);
+      Attempt A =
+          Run({Prefix, HasAccel, /*SkipBodies=*/false, Asked.Depth, &Proven});
       if (A.Error.IsPrefixProblem) {
         Prefixes->discard(Prefix);
         continue;

@@ -2,6 +2,7 @@
 
 #include "Instantiations.h"
 
+#include "clang/AST/DeclGroup.h"
 #include "clang/AST/DeclTemplate.h"
 #include "clang/Sema/ExternalSemaSource.h"
 #include "clang/Sema/Sema.h"
@@ -25,22 +26,56 @@ static void dropPrecompiled(Sema &S) {
   Source->ReadUsedVTables(VTables);
 }
 
-void Instantiations::drop(Sema &S) {
+/// Whether a declaration gives foreign templates a new meaning: it stands in a
+/// namespace that is not the user's, or specializes a template that is not.
+bool Instantiations::changesForeign(const Decl *D) const {
+  auto IsForeign = [&](const Decl *Other) {
+    return Other && !User.contains(Other->getLocation(), SM);
+  };
+  if (IsForeign(D))
+    return false;
+  if (const auto *N = dyn_cast<NamespaceDecl>(D))
+    return IsForeign(N->getFirstDecl());
+  if (const auto *C = dyn_cast<ClassTemplateSpecializationDecl>(D))
+    return IsForeign(C->getSpecializedTemplate());
+  if (const auto *F = dyn_cast<FunctionDecl>(D))
+    return IsForeign(F->getPrimaryTemplate());
+  if (const auto *V = dyn_cast<VarTemplateSpecializationDecl>(D))
+    return IsForeign(V->getSpecializedTemplate());
+  return false;
+}
+
+void Instantiations::drop(Sema &S, DeclGroupRef Group) {
   if (!DroppedPrecompiled) {
     DroppedPrecompiled = true;
     dropPrecompiled(S);
   }
-  if (How == Thoroughness::Complete)
+  if (Proven && any_of(Group, [&](Decl *D) { return changesForeign(D); })) {
+    // What other units have proven need not hold here, nor the reverse.
+    Proven = nullptr;
+    for (const Pending &P : Skipped)
+      Dropped.erase(P.first->getCanonicalDecl());
+    S.PendingInstantiations.insert(S.PendingInstantiations.end(),
+                                   Skipped.begin(), Skipped.end());
+  }
+  if (How == Thoroughness::Complete && !Proven)
     return;
+  if (!Names)
+    Names.emplace(S.getASTContext());
   // What was asked for by the body of a foreign template stands in the queue of
   // that body, which is this one while the body is being instantiated.
-  llvm::erase_if(S.PendingInstantiations, [&](const auto &Pending) {
-    const Decl *D = Pending.first->getCanonicalDecl();
+  llvm::erase_if(S.PendingInstantiations, [&](const Pending &P) {
+    const Decl *D = P.first->getCanonicalDecl();
     if (Kept.contains(D))
       return false;
-    const bool Keeps = isOfUser(D);
-    (Keeps ? Kept : Dropped).insert(D);
-    return !Keeps;
+    if (isNeeded(D)) {
+      Kept.insert(D);
+      return false;
+    }
+    Dropped.insert(D);
+    if (How == Thoroughness::Complete)
+      Skipped.push_back(P);
+    return true;
   });
   // Clang misses the body of what has no linkage.
   if (!Dropped.empty())
@@ -49,20 +84,39 @@ void Instantiations::drop(Sema &S) {
     });
 }
 
-/// Whether a declaration is the user's, is in something of the user's, or was
-/// made for something of the user's.
-bool Instantiations::isOfUser(const Decl *D) {
+void Instantiations::remember() {
+  if (Proven)
+    Proven->add(Seen);
+}
+
+bool Instantiations::isNeeded(const Decl *D) {
+  if (How == Thoroughness::Analysis)
+    return isOfUser(MayInstantiate, D);
+  // Names of what cannot be seen elsewhere need not be unique.
+  const auto *F = dyn_cast<FunctionDecl>(D);
+  if (!F || !F->isExternallyVisible() || isOfUser(Mentions, D))
+    return true;
+  const uint64_t Key = ProvenTemplates::keyOf(Names->getName(F));
+  if (Proven->contains(Key))
+    return false;
+  Seen.push_back(Key);
+  return true;
+}
+
+/// For what is to be instantiated, and for parts of its arguments.
+bool Instantiations::isOfUser(Question Q, const Decl *D) {
+  if (Q == Mentions ? !SM.isLoadedSourceLocation(D->getLocation())
+                    : User.contains(D->getLocation(), SM))
+    return true;
   for (; D; D = cast_or_null<Decl>(D->getDeclContext())) {
-    if (User.contains(D->getLocation(), SM))
-      return true;
     if (const auto *F = dyn_cast<FunctionDecl>(D)) {
-      if (isOfUser(F->getTemplateSpecializationArgs()))
+      if (isOfUser(Q, F->getTemplateSpecializationArgs()))
         return true;
     } else if (const auto *C = dyn_cast<ClassTemplateSpecializationDecl>(D)) {
-      if (isOfUser(&C->getTemplateArgs()))
+      if (isOfUser(Q, &C->getTemplateArgs()))
         return true;
     } else if (const auto *V = dyn_cast<VarTemplateSpecializationDecl>(D)) {
-      if (isOfUser(&V->getTemplateArgs()))
+      if (isOfUser(Q, &V->getTemplateArgs()))
         return true;
     }
     if (isa<TranslationUnitDecl>(D))
@@ -71,28 +125,29 @@ bool Instantiations::isOfUser(const Decl *D) {
   return false;
 }
 
-bool Instantiations::isOfUser(const TemplateArgumentList *Arguments) {
+bool Instantiations::isOfUser(Question Q,
+                              const TemplateArgumentList *Arguments) {
   return Arguments &&
          any_of(Arguments->asArray(),
-                [&](const TemplateArgument &A) { return isOfUser(A); });
+                [&](const TemplateArgument &A) { return isOfUser(Q, A); });
 }
 
-bool Instantiations::isOfUser(const TemplateArgument &Argument) {
+bool Instantiations::isOfUser(Question Q, const TemplateArgument &Argument) {
   switch (Argument.getKind()) {
   case TemplateArgument::Type:
-    return isOfUser(Argument.getAsType());
+    return isOfUser(Q, Argument.getAsType());
   case TemplateArgument::Declaration:
-    return isOfUser(Argument.getAsDecl());
+    return isOfUser(Q, Argument.getAsDecl());
   case TemplateArgument::Template:
   case TemplateArgument::TemplateExpansion:
     return isOfUser(
-        Argument.getAsTemplateOrTemplatePattern().getAsTemplateDecl());
+        Q, Argument.getAsTemplateOrTemplatePattern().getAsTemplateDecl());
   case TemplateArgument::Pack:
     return any_of(Argument.pack_elements(),
-                  [&](const TemplateArgument &A) { return isOfUser(A); });
+                  [&](const TemplateArgument &A) { return isOfUser(Q, A); });
   case TemplateArgument::NullPtr:
   case TemplateArgument::Integral:
-    return isOfUser(Argument.getNonTypeTemplateArgumentType());
+    return isOfUser(Q, Argument.getNonTypeTemplateArgumentType());
   case TemplateArgument::Null:
   case TemplateArgument::StructuralValue:
   case TemplateArgument::Expression:
@@ -101,37 +156,61 @@ bool Instantiations::isOfUser(const TemplateArgument &Argument) {
   return true;
 }
 
-bool Instantiations::isOfUser(QualType Type) {
+bool Instantiations::isOfUser(Question Q, QualType Type) {
   if (Type.isNull())
     return true;
   Type = Type.getCanonicalType();
   // A type that leads back to itself adds nothing.
-  auto [Entry, IsNew] = Known.try_emplace(Type.getTypePtr(), false);
+  auto [Entry, IsNew] = Known[Q].try_emplace(Type.getTypePtr(), false);
   if (!IsNew)
     return Entry->second;
-
-  const bool Result = isMadeOfUser(Type);
-  return Known[Type.getTypePtr()] = Result;
+  const bool Result = isMadeOfUser(Q, Type);
+  return Known[Q][Type.getTypePtr()] = Result;
 }
 
 /// For a canonical type.
-bool Instantiations::isMadeOfUser(QualType Type) {
+bool Instantiations::isMadeOfUser(Question Q, QualType Type) {
   if (Type->isBuiltinType())
     return false;
-  if (const auto *Tag = dyn_cast<TagType>(Type))
-    return isOfUser(Tag->getDecl());
+  if (const auto *Record = dyn_cast<RecordType>(Type))
+    return Q == Mentions ? isOfUser(Q, Record->getDecl())
+                         : hasTemplates(Record->getDecl());
+  if (const auto *Enum = dyn_cast<EnumType>(Type))
+    return Q == Mentions && isOfUser(Q, Enum->getDecl());
   if (Type->isPointerType() || Type->isReferenceType())
-    return isOfUser(Type->getPointeeType());
+    return isOfUser(Q, Type->getPointeeType());
   if (const auto *Array = dyn_cast<clang::ArrayType>(Type))
-    return isOfUser(Array->getElementType());
+    return isOfUser(Q, Array->getElementType());
   if (const auto *Member = dyn_cast<MemberPointerType>(Type))
-    return isOfUser(Member->getPointeeType()) ||
-           isOfUser(QualType(Member->getClass(), 0));
+    return isOfUser(Q, Member->getPointeeType()) ||
+           isOfUser(Q, QualType(Member->getClass(), 0));
   if (const auto *Function = dyn_cast<FunctionProtoType>(Type))
-    return isOfUser(Function->getReturnType()) ||
+    return isOfUser(Q, Function->getReturnType()) ||
            any_of(Function->param_types(),
-                  [&](QualType T) { return isOfUser(T); });
+                  [&](QualType T) { return isOfUser(Q, T); });
   return true;
+}
+
+/// Whether using a class may instantiate something of the user's: it is one of
+/// the user's templates, or has members that are, a generic lambda's call among
+/// them, by itself or in a base or a field.
+bool Instantiations::hasTemplates(const RecordDecl *Class) {
+  const auto *Record = dyn_cast<CXXRecordDecl>(Class);
+  if (!Record || !User.contains(Record->getLocation(), SM))
+    return isOfUser(MayInstantiate, Class);
+  Record = Record->getDefinition();
+  if (!Record || Record->getTemplateInstantiationPattern() ||
+      Record->isDependentContext() || Record->isLocalClass())
+    return true;
+  return any_of(Record->decls(),
+                [](const Decl *D) { return isa<TemplateDecl>(D); }) ||
+         any_of(Record->bases(),
+                [&](const CXXBaseSpecifier &Base) {
+                  return isOfUser(MayInstantiate, Base.getType());
+                }) ||
+         any_of(Record->fields(), [&](const FieldDecl *F) {
+           return isOfUser(MayInstantiate, F->getType());
+         });
 }
 
 } // namespace accel::migrate

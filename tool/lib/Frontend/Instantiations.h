@@ -9,15 +9,20 @@
 #ifndef ACCEL_LIB_FRONTEND_INSTANTIATIONS_H
 #define ACCEL_LIB_FRONTEND_INSTANTIATIONS_H
 
+#include "ProvenTemplates.h"
 #include "UserScope.h"
 
 #include "accel/migrate/Frontend.h"
 
+#include "clang/AST/Mangle.h"
 #include "clang/AST/Type.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 
+#include <optional>
+
 namespace clang {
+class DeclGroupRef;
 class Sema;
 class TemplateArgumentList;
 } // namespace clang
@@ -27,27 +32,46 @@ namespace accel::migrate {
 /// One per unit.
 class Instantiations {
 public:
+  /// `Proven` is of the precompiled header that is used, or null.
   Instantiations(UserLocations &User, const clang::SourceManager &SM,
-                 Thoroughness How)
-      : User(User), SM(SM), How(How) {}
+                 Thoroughness How, ProvenTemplates *Proven)
+      : User(User), SM(SM), How(How), Proven(Proven) {}
 
   /// To be called with every declaration that the parser finishes, those that
   /// it instantiates among them.
-  void drop(clang::Sema &S);
+  void drop(clang::Sema &S, clang::DeclGroupRef Group);
+
+  /// To be called when the unit has turned out to have no error.
+  void remember();
 
 private:
-  bool isOfUser(const clang::Decl *D);
-  bool isOfUser(clang::QualType Type);
-  bool isMadeOfUser(clang::QualType Type);
-  bool isOfUser(const clang::TemplateArgument &Argument);
-  bool isOfUser(const clang::TemplateArgumentList *Arguments);
+  using Pending = std::pair<clang::ValueDecl *, clang::SourceLocation>;
+
+  enum Question {
+    /// Is anything part of it that is not in the precompiled header?
+    Mentions,
+    /// May using it ask for an instantiation of a template of the user's?
+    MayInstantiate,
+  };
+  bool isOfUser(Question Q, const clang::Decl *D);
+  bool isOfUser(Question Q, clang::QualType Type);
+  bool isMadeOfUser(Question Q, clang::QualType Type);
+  bool isOfUser(Question Q, const clang::TemplateArgument &Argument);
+  bool isOfUser(Question Q, const clang::TemplateArgumentList *Arguments);
+  bool hasTemplates(const clang::RecordDecl *Class);
+  bool isNeeded(const clang::Decl *D);
+  bool changesForeign(const clang::Decl *D) const;
 
   UserLocations &User;
   const clang::SourceManager &SM;
   Thoroughness How;
+  ProvenTemplates *Proven;
+  std::optional<clang::ASTNameGenerator> Names;
   bool DroppedPrecompiled = false;
   llvm::DenseSet<const clang::Decl *> Kept, Dropped; ///< Canonical.
-  llvm::DenseMap<const clang::Type *, bool> Known; ///< Canonical types.
+  std::vector<Pending> Skipped; ///< What of the proven was dropped.
+  std::vector<uint64_t> Seen;   ///< Keys of what is proven by this unit.
+  llvm::DenseMap<const clang::Type *, bool> Known[2]; ///< Canonical types.
 };
 
 } // namespace accel::migrate

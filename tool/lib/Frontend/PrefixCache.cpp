@@ -290,7 +290,7 @@ std::string PrefixCache::make(const UnitCommand &Command, const Prefix &What) {
       return "";
     Fresh.insert(std::string(Path));
     CachePruningPolicy Policy;
-    Policy.MaxSizeFiles = 36; // Two for each precompiled header.
+    Policy.MaxSizeFiles = 54; // Three for each precompiled header.
     Policy.MaxSizePercentageOfAvailableSpace = 25;
     pruneCache(Dir, Policy);
     break;

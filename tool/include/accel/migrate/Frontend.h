@@ -92,12 +92,12 @@ using UnitCallback =
 
 /// How much of what a unit instantiates is read.
 enum class Thoroughness {
-  /// All that is asked for in the user's code. The bodies of templates of the
-  /// standard library and LibTorch that are asked for there, too, unless
-  /// nothing of the user's takes part in them (a `std::vector<int>`): so the
-  /// analysis misses nothing, and only an error in such a body would.
+  /// All that is asked for in the user's code, and of what the bodies of the
+  /// standard library's and LibTorch's templates ask for what may lead to a
+  /// template of the user's (`std::for_each` with a generic lambda). What is
+  /// left out says nothing about the user's code, unless it does not compile.
   Analysis,
-  /// These bodies, too, as a compiler does.
+  /// These bodies, too, as a compiler does; what is known to compile excepted.
   Complete,
 };
 
