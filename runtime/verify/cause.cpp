@@ -10,6 +10,9 @@
 namespace accel::verify {
 namespace {
 
+/// A factor that is as near to 1 is none.
+constexpr double kNoFactor = 1e-3;
+
 std::string factor_text(double factor) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.6g", factor);
@@ -184,7 +187,9 @@ class Investigation {
     }
     return {
         "the difference is of the size of float32's rounding: something is "
-        "computed in float32 in one of the programs",
+        "computed in float32 in one of the programs, or the model makes "
+        "rounding much larger (then the original with another number of "
+        "threads differs from itself as much)",
         "precision"};
   }
 
@@ -245,6 +250,13 @@ class Investigation {
           "all gradients are the original's divided by the number of "
           "processes: a mean is taken twice, or a sum divided",
           "factor"};
+    }
+    if (factor && std::abs(*factor - 1) < kNoFactor) {
+      return {
+          "the gradients point where the original's do and are as large: "
+          "rounding, which this model makes larger than others do; accel verify "
+          "--double tells rounding from errors",
+          "rounding"};
     }
     if (factor) {
       return {

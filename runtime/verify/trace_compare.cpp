@@ -44,6 +44,17 @@ double gradient_size(const TracedBackwardCall& call) {
   return std::sqrt(squares);
 }
 
+/// Gradients are left out: with loss scaling, some are and the step is skipped.
+bool is_meaningless(const TracedBackwardCall& call) {
+  return std::isnan(call.loss) ||
+      std::any_of(
+             call.parameters.begin(),
+             call.parameters.end(),
+             [](const auto& parameter) {
+               return std::isnan(parameter.second.before.norm);
+             });
+}
+
 /// Root mean square of all elements of the parameters.
 double typical_element(const Trace& trace) {
   double squares = 0;
@@ -111,6 +122,9 @@ class Comparer {
         if (std::isfinite(loss)) {
           largest_loss = std::max(largest_loss, std::abs(loss));
         }
+      }
+      if (is_meaningless(mine)) {
+        result_.meaningless.push_back(step);
       }
       compare_state(step, mine, other, row);
       compare_loss(step, largest_loss, row);

@@ -82,6 +82,9 @@ struct TraceComparison {
   std::vector<TensorPair> pairs;
   /// Where the runs part first; empty where they do not.
   std::optional<Event> first;
+  /// Steps in which the original's loss or one of its parameters is NaN: there
+  /// programs that differ look equal.
+  std::vector<uint64_t> meaningless;
   uint64_t backwards_original = 0;
   uint64_t backwards_migrated = 0;
   /// What could not be compared.

@@ -233,6 +233,13 @@ Verdict judge(
   }
   verdict.outcome = Outcome::kEqual;
   judge_trace(original, migrated, options, verdict);
+  if (!verdict.trace->meaningless.empty()) {
+    verdict.notes.push_back(
+        "the original's loss or its parameters are NaN in " +
+        counted(verdict.trace->meaningless.size(), " step") + ", first in step " +
+        std::to_string(verdict.trace->meaningless.front()) +
+        ": there, programs that differ look equal");
+  }
   judge_texts(original, repeat, migrated, verdict);
   judge_files(original, repeat, migrated, verdict);
   for (const auto& tensor : verdict.trace->tensors) {
@@ -274,6 +281,13 @@ std::string cannot_compare(
       {&repeat.main_trace()},
       repeat.tensors.string(),
       options);
+  if (again.meaningless.size() * 2 > again.steps.size()) {
+    return "the original's loss or its parameters are NaN in " +
+        std::to_string(again.meaningless.size()) + " of " +
+        counted(again.steps.size(), " step") +
+        ", and programs that compute NaN cannot be told apart. Give it other "
+        "data, or fewer steps (--max-steps)";
+  }
   if (again.first) {
     return "two runs of the original already differ, at " +
         event_text(*again.first, again.steps.size()) +

@@ -493,6 +493,20 @@ TEST_F(Verify, Float32ThatIsNamedIsWidenedToo) {
   EXPECT_TRUE(outcome.says("Allowed difference in float64")) << outcome.text;
 }
 
+TEST_F(Verify, ProgramsThatComputeNaNAreNotCompared) {
+  const auto outcome = verify("--double -n 1,2 -- --nan");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("NOT COMPARED")) << outcome.text;
+  EXPECT_TRUE(outcome.says("NaN in 15 of 15 steps")) << outcome.text;
+}
+
+TEST_F(Verify, StepsWithNaNAreSaid) {
+  const auto outcome = verify("--double -n 2 --no-repeat -- --nan-at-last");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("NaN in 5 steps, first in step 10"))
+      << outcome.text;
+}
+
 TEST_F(Verify, TimesAreNotCompared) {
   const auto outcome = verify("--double -n 2 -- --clock");
   EXPECT_EQ(outcome.status, 0) << outcome.text;

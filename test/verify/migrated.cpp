@@ -297,6 +297,7 @@ void train(
       }
       auto loss = loss_of(
           forward(net, backbone ? backbone->forward(x) : x), y);
+      loss = data.spoiled(loss, epoch);
       backward(loss, net);
       clip(net);
       if (!(has("skipped-step") && step_number == 7)) {

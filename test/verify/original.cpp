@@ -1,7 +1,7 @@
 // The single-device program of the verify tests. It knows nothing of accel.
 //
 // PROGRAM [--clock] [--random-seed] [--no-seed] [--no-dropout] [--leave-early]
-//         [--backbone]
+//         [--backbone] [--nan | --nan-at-last]
 
 #include <unistd.h>
 
@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
       optimizer.zero_grad();
       auto loss = torch::mse_loss(
           net.forward(backbone ? backbone->forward(x) : x), y);
+      loss = data.spoiled(loss, epoch);
       loss.backward();
       torch::nn::utils::clip_grad_norm_(net.parameters(), kMaxNorm);
       optimizer.step();

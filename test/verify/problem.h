@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -64,7 +65,11 @@ struct Average : torch::nn::Module {
 
 struct Data {
   /// With --blob: the program has its data in memory of its own, as floats.
-  explicit Data(const std::set<std::string>& flags) {
+  explicit Data(const std::set<std::string>& flags)
+      : nan_from(
+            flags.count("--nan") != 0               ? 0
+                : flags.count("--nan-at-last") != 0 ? kEpochs - 1
+                                                    : kEpochs) {
     if (flags.count("--blob") != 0) {
       numbers.reserve(kRows * 4);
       double sum = 0;
@@ -78,19 +83,51 @@ struct Data {
       return;
     }
     if (flags.count("--float") != 0) { // float32 that the program names
+      check_float_meets_whole_numbers();
       inputs = torch::randint(-9, 10, {kRows, 4}, torch::kFloat).div(3);
       targets = torch::sin(inputs.sum(1, /*keepdim=*/true))
                     .to(torch::kFloat32);
       return;
     }
+    check_float_meets_whole_numbers();
     // Whole numbers that become float32 by name, as in LibTorch's MNIST.
     inputs = torch::randint(-9, 10, {kRows, 4}, torch::kInt)
                  .to(torch::kFloat32)
                  .div(3);
     targets = torch::sin(inputs.sum(1, /*keepdim=*/true));
   }
+  /// What operators make of whole numbers for a float32 tensor is theirs,
+  /// however the program is run.
+  static void check_float_meets_whole_numbers() {
+    const auto ones = torch::ones({3}, torch::kFloat32);
+    const auto is = [](const torch::Tensor& value, double expected) {
+      TORCH_CHECK(
+          value.item<double>() == expected,
+          value.item<double>(),
+          " in the place of ",
+          expected);
+    };
+    is((ones / 2)[0], 0.5);
+    is((ones + torch::arange(3))[2], 3);
+    is((ones * (ones > 0))[0], 1);
+    is((ones < 2)[0], 1);
+    is(ones.clone().add_(1)[0], 2);
+    is(torch::max(ones, torch::tensor(5))[0], 5);
+    is(torch::tensor({1, 1, 1}).sum(torch::kFloat32), 3);
+    is(torch::tensor({1, 1, 4}).mean(torch::kFloat32), 2);
+    is(torch::softmax(torch::tensor({1, 1}), 0, torch::kFloat32)[0], 0.5);
+  }
+
+  /// The loss; with --nan NaN, with --nan-at-last in the last epoch.
+  torch::Tensor spoiled(const torch::Tensor& loss, int epoch) const {
+    return epoch < nan_from
+        ? loss
+        : loss * std::numeric_limits<double>::quiet_NaN();
+  }
+
   torch::Tensor inputs, targets;
   std::vector<float> numbers;
+  int nan_from;
 };
 
 inline void save(const torch::nn::Module& module, const std::string& path) {

@@ -2,11 +2,15 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/record_function.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 namespace accel::verify {
@@ -16,10 +20,51 @@ using Format = std::optional<at::MemoryFormat>;
 
 bool widen_all = false;
 
+/// The operators that this thread is in. An operator that converts one of its
+/// operands for its own kernel (`t / 2` with a float32 tensor makes the 2 one)
+/// takes the result for what it has asked for: a wider one would be misread. So
+/// only what the program itself asks for is widened, which is where the
+/// outermost operator makes or converts a tensor.
+struct Nesting {
+  int depth = 0;
+  bool makes_tensor = false; ///< The outermost does.
+};
+thread_local Nesting nesting;
+
+bool makes_tensor(const std::string& name) {
+  static const std::set<std::string> names = {
+      "aten::_to_copy",    "aten::arange",        "aten::empty",
+      "aten::empty_like",  "aten::empty_strided", "aten::eye",
+      "aten::full",        "aten::full_like",     "aten::linspace",
+      "aten::logspace",    "aten::new_empty",     "aten::new_full",
+      "aten::new_ones",    "aten::new_zeros",     "aten::normal",
+      "aten::ones",        "aten::ones_like",     "aten::rand",
+      "aten::rand_like",   "aten::randint",       "aten::randint_like",
+      "aten::randn",       "aten::randn_like",    "aten::randperm",
+      "aten::range",       "aten::scalar_tensor", "aten::to",
+      "aten::zeros",       "aten::zeros_like"};
+  return names.count(name) != 0;
+}
+
+std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
+  if (nesting.depth++ == 0) {
+    nesting.makes_tensor = makes_tensor(function.name());
+  }
+  return nullptr;
+}
+
+void leave(const at::RecordFunction&, at::ObserverContext*) {
+  --nesting.depth;
+}
+
+bool is_asked_for() {
+  return nesting.depth == 0 || nesting.makes_tensor;
+}
+
 /// float32 that is made of whole numbers. What is a fraction already was made
 /// in a dtype that the program, or a library, has chosen.
 at::ScalarType widened(at::ScalarType from, at::ScalarType to) {
-  return to == at::kFloat &&
+  return to == at::kFloat && is_asked_for() &&
           (widen_all || at::isIntegralType(from, /*includeBool=*/true))
       ? at::kDouble
       : to;
@@ -92,7 +137,8 @@ at::Tensor to_options(
 /// files puts the storage that it has read into such a one.
 std::optional<at::ScalarType> widened(
     std::optional<at::ScalarType> type, bool empty) {
-  return type && *type == at::kFloat && !empty ? at::kDouble : type;
+  return type && *type == at::kFloat && !empty && is_asked_for() ? at::kDouble
+                                                                 : type;
 }
 
 at::Tensor make_empty(
@@ -149,6 +195,10 @@ struct Silent : c10::WarningHandler {
 
 void use_double_precision(Widening widening) {
   widen_all = widening == Widening::kAll;
+  at::addGlobalCallback(
+      at::RecordFunctionCallback(enter, leave)
+          .scopes(
+              {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
   c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
   Silent silent;
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
