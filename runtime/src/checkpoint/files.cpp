@@ -166,27 +166,12 @@ Digest FileHash::digest() const {
   return digest;
 }
 
-OutputFile::OutputFile(std::string path, uint64_t expected)
+OutputFile::OutputFile(std::string path)
     : path_(std::move(path)),
-      fd_(open_or_throw(path_, O_WRONLY | O_CREAT | O_TRUNC, "create")),
-      direct_(DirectFile::create(fd_.get(), path_, expected)) {}
+      fd_(open_or_throw(path_, O_WRONLY | O_CREAT | O_TRUNC, "create")) {}
 
 void OutputFile::write(const void* data, size_t size) {
   const auto* bytes = static_cast<const char*>(data);
-  if (!direct_) {
-    write_through_cache(bytes, size);
-    return;
-  }
-  while (size > 0) {
-    const size_t part = std::min(size, kHashed);
-    hash_.update(bytes, part);
-    direct_->write(bytes, part);
-    bytes += part;
-    size -= part;
-  }
-}
-
-void OutputFile::write_through_cache(const char* bytes, size_t size) {
   while (size > 0) {
     // Up to a multiple of the chunk's size, so that its pieces are whole.
     const size_t chunk =
@@ -213,10 +198,6 @@ void OutputFile::write_through_cache(const char* bytes, size_t size) {
 }
 
 Digest OutputFile::finish() {
-  if (direct_) {
-    direct_->finish();
-    direct_.reset();
-  }
   sync_descriptor(fd_.get(), path_);
   fd_ = Descriptor();
   return hash_.digest();

@@ -1,11 +1,9 @@
 #pragma once
 
-#include "checkpoint/direct_file.h"
 #include "checkpoint/xxh64.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -89,20 +87,15 @@ class FileHash {
 /// A new file; an old one of that name is emptied.
 class OutputFile {
  public:
-  /// `expected`: about how many bytes will be written, as far as that is known.
-  /// Where it is many, they go past the system's cache (`DirectFile`).
-  explicit OutputFile(std::string path, uint64_t expected = 0);
+  explicit OutputFile(std::string path);
 
   void write(const void* data, size_t size);
   /// Waits until everything is on the disk. To be called once, at the end.
   Digest finish();
 
  private:
-  void write_through_cache(const char* bytes, size_t size);
-
   std::string path_;
   Descriptor fd_;
-  std::unique_ptr<DirectFile> direct_;
   FileHash hash_;
   uint64_t size_ = 0;
 };

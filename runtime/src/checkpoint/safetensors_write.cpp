@@ -174,11 +174,7 @@ Digest write_safetensors(
   for (int i = 0; i < 8; ++i) {
     length[i] = static_cast<unsigned char>(header.size() >> (8 * i));
   }
-  uint64_t total = sizeof(length) + header.size();
-  for (const auto* item : items) {
-    total += item->value().nbytes();
-  }
-  OutputFile file(path, total);
+  OutputFile file(path);
   file.write(length, sizeof(length));
   file.write(header.data(), header.size());
   const at::NoGradGuard no_grad;

@@ -1,6 +1,4 @@
-// Files that are large enough to go past the system's cache, where the file
-// system is known for that (checkpoint/direct_file.h); elsewhere these are files
-// like others.
+// Files of many pieces: what is written and read in parts comes together.
 
 #include "support.h"
 
@@ -46,8 +44,8 @@ TEST(LargeFile, HasTheBytesThatItWasGiven) {
   const auto rest = static_cast<int64_t>(fs::file_size(path)) - 64 * kMega;
   ASSERT_GT(rest, 0);
   ASSERT_LT(rest, last);
-  // The file ends with a piece, with a block, just behind and just before one,
-  // and in the middle of one; and it is just too short to be written so.
+  // The file ends with a piece of 8 MB, with a page, just behind and just before
+  // one, and in the middle of one.
   for (const int64_t change :
        {8 * kMega - rest, 4096 - rest % 4096, 4097 - rest % 4096,
         4095 - rest % 4096, int64_t{1234}, -rest, -rest - 1}) {
