@@ -70,6 +70,7 @@ struct Data {
             flags.count("--nan") != 0               ? 0
                 : flags.count("--nan-at-last") != 0 ? kEpochs - 1
                                                     : kEpochs) {
+    check_float_meets_whole_numbers();
     if (flags.count("--blob") != 0) {
       numbers.reserve(kRows * 4);
       double sum = 0;
@@ -83,13 +84,11 @@ struct Data {
       return;
     }
     if (flags.count("--float") != 0) { // float32 that the program names
-      check_float_meets_whole_numbers();
       inputs = torch::randint(-9, 10, {kRows, 4}, torch::kFloat).div(3);
       targets = torch::sin(inputs.sum(1, /*keepdim=*/true))
                     .to(torch::kFloat32);
       return;
     }
-    check_float_meets_whole_numbers();
     // Whole numbers that become float32 by name, as in LibTorch's MNIST.
     inputs = torch::randint(-9, 10, {kRows, 4}, torch::kInt)
                  .to(torch::kFloat32)
