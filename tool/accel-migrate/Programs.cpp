@@ -41,10 +41,7 @@ ParsedUnit Programs::parse(const UnitPlan &Unit,
                            const std::vector<std::string> &Sources,
                            Thoroughness How, UnitCallback OnUnit) {
   ParsedUnit Parsed =
-      Sources.size() == 1
-          ? TheFrontend.parse(Sources.front(), Overlay, How, OnUnit)
-          : TheFrontend.parseProgram(Unit.MainFile, Sources, Overlay, How,
-                                     OnUnit);
+      TheFrontend.parse(Unit.MainFile, Sources, Overlay, How, OnUnit);
   std::lock_guard<std::mutex> Guard(Mutex);
   OnParse(Parsed);
   return Parsed;

@@ -230,11 +230,8 @@ bool Session::verifySources(EditGroup &Group, const UnitPlan &Unit,
                             const std::vector<std::string> &Sources,
                             const TextOverlay &NewTexts, UnitCallback OnUnit) {
   ParsedUnit Parsed =
-      Sources.size() == 1
-          ? TheFrontend->parse(Sources.front(), NewTexts,
-                               Thoroughness::Complete, OnUnit)
-          : TheFrontend->parseProgram(Unit.MainFile, Sources, NewTexts,
-                                      Thoroughness::Complete, OnUnit);
+      TheFrontend->parse(Unit.MainFile, Sources, NewTexts,
+                         Thoroughness::Complete, OnUnit);
   count(Verification, Parsed);
   if (Parsed.State == ParsedUnit::Status::Crashed) {
     raise(ExitInternal);

@@ -643,14 +643,11 @@ Expected<std::unique_ptr<Frontend>> Frontend::create(FrontendOptions Options) {
   return std::unique_ptr<Frontend>(new Frontend(std::move(NewImpl)));
 }
 
-ParsedUnit Frontend::parse(StringRef File, const TextOverlay &Overlay,
-                           Thoroughness How, UnitCallback OnUnit) {
-  return TheImpl->parse({File, {}, Overlay, How, OnUnit});
-}
-
-ParsedUnit Frontend::parseProgram(StringRef Main, ArrayRef<std::string> Sources,
-                                  const TextOverlay &Overlay, Thoroughness How,
-                                  UnitCallback OnUnit) {
+ParsedUnit Frontend::parse(StringRef Main, ArrayRef<std::string> Sources,
+                           const TextOverlay &Overlay, Thoroughness How,
+                           UnitCallback OnUnit) {
+  if (Sources.size() == 1)
+    return TheImpl->parse({Sources.front(), {}, Overlay, How, OnUnit});
   return TheImpl->parse({Main, Sources, Overlay, How, OnUnit});
 }
 

@@ -9,8 +9,6 @@
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Support/xxhash.h"
 
-#include <vector>
-
 using namespace llvm;
 
 namespace accel::migrate {
@@ -25,17 +23,13 @@ static std::string stampOf(StringRef File) {
              Status.getLastModificationTime().time_since_epoch().count());
 }
 
-std::string ProvenTemplates::pathOf(StringRef Prefix) {
-  return (Prefix + ".proven").str();
-}
-
 uint64_t ProvenTemplates::keyOf(StringRef Name) {
   // DenseSet keeps the two greatest numbers for itself.
   return xxh3_64bits(Name) >> 1;
 }
 
 ProvenTemplates::ProvenTemplates(StringRef Prefix)
-    : Path(pathOf(Prefix)), Stamp(stampOf(Prefix)), Keys(read(Path, Stamp)) {}
+    : Path((Prefix + ".proven").str()), Stamp(stampOf(Prefix)), Keys(read(Path, Stamp)) {}
 
 DenseSet<uint64_t> ProvenTemplates::read(StringRef Path, StringRef Stamp) {
   DenseSet<uint64_t> Keys;
@@ -60,7 +54,6 @@ void ProvenTemplates::add(ArrayRef<uint64_t> More) {
     return;
   DenseSet<uint64_t> All = read(Path, Stamp);
   All.insert(More.begin(), More.end());
-  Keys.insert(More.begin(), More.end());
   if (Error E = writeToOutput(Path, [&](raw_ostream &OS) {
         OS << Stamp << '\n';
         for (uint64_t Key : All)

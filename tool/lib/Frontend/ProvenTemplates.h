@@ -36,8 +36,6 @@ public:
 
   /// The key of a mangled name.
   static uint64_t keyOf(llvm::StringRef Name);
-  /// Where the list of a precompiled header lies.
-  static std::string pathOf(llvm::StringRef Prefix);
 
 private:
   static llvm::DenseSet<uint64_t> read(llvm::StringRef Path,

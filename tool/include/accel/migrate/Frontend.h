@@ -109,18 +109,15 @@ public:
   static llvm::Expected<std::unique_ptr<Frontend>> create(FrontendOptions);
   ~Frontend();
 
-  /// Parses `File`, with `Overlay` in place of what is on the disk.
-  ParsedUnit parse(llvm::StringRef File, const TextOverlay &Overlay,
-                   Thoroughness How, UnitCallback OnUnit);
-
-  /// Parses the sources of a program as one unit, in the order given, as if a
-  /// file included them all: every body that the program has is then to be
-  /// seen. `Main` is one of them (real paths), whose compile command is used.
-  /// Rejects sources that do not mean the same together as each by itself.
-  ParsedUnit parseProgram(llvm::StringRef Main,
-                          llvm::ArrayRef<std::string> Sources,
-                          const TextOverlay &Overlay, Thoroughness How,
-                          UnitCallback OnUnit);
+  /// Parses a source, with `Overlay` in place of what is on the disk, or several
+  /// of a program as one unit, in the order given, as if a file included them
+  /// all: every body that the program has is then to be seen. `Main` is one of
+  /// several (real paths), whose compile command is used; a single source has
+  /// its own. Rejects sources that do not mean the same together as each by
+  /// itself.
+  ParsedUnit parse(llvm::StringRef Main, llvm::ArrayRef<std::string> Sources,
+                   const TextOverlay &Overlay, Thoroughness How,
+                   UnitCallback OnUnit);
 
   /// Whether a file (by real path) belongs to the project that `Main`, which
   /// was parsed, belongs to, so that it may be changed. The project of a file is
