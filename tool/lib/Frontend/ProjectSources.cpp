@@ -134,8 +134,29 @@ bool definesFunction(StringRef Text, const MissingFunction &F) {
   return false;
 }
 
+bool callsFunction(StringRef Text, StringRef Name) {
+  for (size_t At = Text.find(Name); At != StringRef::npos;
+       At = Text.find(Name, At + 1)) {
+    const StringRef Behind = Text.drop_front(At + Name.size()).ltrim();
+    if ((At == 0 || !isWordChar(Text[At - 1])) &&
+        (Behind.starts_with("(") || Behind.starts_with("<")))
+      return true;
+  }
+  return false;
+}
+
 ProjectSources::ProjectSources(StringRef Folder, bool IsMarked) {
   scan(Folder, IsMarked ? 12 : 1);
+}
+
+ProjectSources::SourceFile &ProjectSources::add(const std::string &Path) {
+  auto [It, New] = Files.try_emplace(Path);
+  if (New) {
+    ByName[sys::path::filename(Path)].push_back(Path);
+    if (isSource(Path))
+      SourcesByStem[sys::path::stem(Path)].push_back(Path);
+  }
+  return It->second;
 }
 
 void ProjectSources::scan(StringRef Folder, unsigned Depth) {
@@ -154,11 +175,12 @@ void ProjectSources::scan(StringRef Folder, unsigned Depth) {
   }
   // The order of a folder's entries is the file system's.
   llvm::sort(Folders);
+  llvm::sort(Found);
   if (sys::fs::exists(Folder + "/CMakeLists.txt"))
     Lists.push_back((Folder + "/CMakeLists.txt").str());
   for (const std::string &Path : Found)
     if (Files.size() < MaxFiles)
-      Files[realPath(Path)];
+      add(realPath(Path));
   if (Depth == 0)
     return;
   for (const std::string &Path : Folders)
@@ -188,7 +210,7 @@ std::vector<std::string> ProjectSources::resolve(StringRef From,
     ;
   std::vector<std::string> Result;
   const std::string Ending = ("/" + Name).str();
-  for (const auto &[Path, File] : Files)
+  for (const std::string &Path : ByName.lookup(sys::path::filename(Name)))
     if (StringRef(Path).ends_with(Ending))
       Result.push_back(Path);
   if (Result.size() < 2)
@@ -217,7 +239,7 @@ std::string ProjectSources::folderOf(StringRef Name, StringRef From) {
 }
 
 ProjectSources::SourceFile &ProjectSources::load(StringRef File) {
-  SourceFile &F = Files[File.str()];
+  SourceFile &F = add(File.str());
   if (F.Loaded)
     return F;
   F.Loaded = true;
@@ -281,7 +303,7 @@ bool ProjectSources::mentions(StringRef File, StringRef Text) {
 }
 
 bool ProjectSources::trains(StringRef File) {
-  return StringRef(load(File).Text).contains("backward(");
+  return callsFunction(load(File).Text, "backward");
 }
 
 bool ProjectSources::hasMain(StringRef File) {
@@ -355,28 +377,33 @@ ProjectSources::defining(ArrayRef<MissingFunction> Missing,
   return Result;
 }
 
+/// Whether the program of `Main` uses a source that reads `File`: what a source
+/// defines is declared in the header of its name.
+bool ProjectSources::usesReaderOf(const std::string &Main, StringRef File) {
+  for (const std::string &Header : readBy(Main)) {
+    if (!isHeader(Header))
+      continue;
+    // A copy: reading files may add to the lists.
+    const std::vector<std::string> OfItsName =
+        SourcesByStem.lookup(sys::path::stem(Header));
+    if (any_of(OfItsName, [&](const std::string &Source) {
+          return Source != Main && reads(Source, Header) &&
+                 reads(Source, File);
+        }))
+      return true;
+  }
+  return false;
+}
+
 std::vector<std::string> ProjectSources::programsWith(StringRef File) {
   std::vector<std::string> Mains;
   for (const auto &[Path, Source] : Files)
     if (isSource(Path) && hasMain(Path))
       Mains.push_back(Path);
-  // What a source defines is used by those who read a header that it reads.
   std::vector<std::string> Result;
-  for (const std::string &Main : Mains) {
-    bool Uses = reads(Main, File);
-    if (!Uses && isSource(File))
-      for (const std::string &Header : readBy(File.str()))
-        Uses |= isHeader(Header) && reads(Main, Header) &&
-                sys::path::stem(Header) == sys::path::stem(File);
-    if (!Uses)
-      for (const std::string &Header : readBy(Main))
-        for (const auto &[Source, Unused] : Files)
-          Uses |= isHeader(Header) && isSource(Source) && Source != Main &&
-                  sys::path::stem(Header) == sys::path::stem(Source) &&
-                  reads(Source, Header) && reads(Source, File);
-    if (Uses)
-      Result.push_back(Main);
-  }
+  copy_if(Mains, std::back_inserter(Result), [&](const std::string &Main) {
+    return reads(Main, File) || usesReaderOf(Main, File);
+  });
   if (!Result.empty() || !isSource(File))
     return Result;
   // One that declares what it uses itself, without a header: beside it.

@@ -4,8 +4,9 @@
 
 #include "TorchTypes.h"
 
+#include "accel/migrate/ProjectSources.h"
+
 #include "clang/AST/RecursiveASTVisitor.h"
-#include "clang/Basic/CharInfo.h"
 
 #include <algorithm>
 
@@ -23,19 +24,6 @@ public:
   bool Found = false;
 };
 } // namespace
-
-/// Whether a text calls something of just this name: `move_backward(` is none.
-static bool callsBackward(llvm::StringRef Text) {
-  constexpr llvm::StringLiteral Name = "backward";
-  for (size_t At = Text.find(Name); At != llvm::StringRef::npos;
-       At = Text.find(Name, At + 1)) {
-    const llvm::StringRef Behind = Text.drop_front(At + Name.size()).ltrim();
-    if ((At == 0 || !isAsciiIdentifierContinue(Text[At - 1])) &&
-        (Behind.starts_with("(") || Behind.starts_with("<")))
-      return true;
-  }
-  return false;
-}
 
 /// A backward that no loop over batches runs: no batch is being split then, and
 /// every process calculates what one device would.
@@ -104,7 +92,7 @@ void Taker::checkLoops() {
              "Make the lambda a function.");
   for (const FunctionDecl *F : Index.NeverInstantiated) {
     // Its types are not known, and so not what it does.
-    if (callsBackward(Text.text(F->getSourceRange())) &&
+    if (callsFunction(Text.text(F->getSourceRange()), "backward") &&
         Text.mayEdit(F->getLocation()))
       refuse(Program, "ACL0103", F->getLocation(),
              "the template '" + F->getNameAsString() +

@@ -14,6 +14,7 @@
 #include "accel/migrate/Change.h"
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringRef.h"
 
 #include <map>
@@ -52,7 +53,7 @@ public:
   /// Whether `File`, or what it includes of the project, has this text in it.
   bool mentions(llvm::StringRef File, llvm::StringRef Text);
 
-  /// Whether `backward(` stands in the source's own text.
+  /// Whether backward() is called in the source's own text.
   bool trains(llvm::StringRef File);
 
 private:
@@ -64,15 +65,20 @@ private:
   };
 
   void scan(llvm::StringRef Folder, unsigned Depth);
+  SourceFile &add(const std::string &Path);
   SourceFile &load(llvm::StringRef File);
   std::vector<std::string> resolve(llvm::StringRef From, llvm::StringRef Name);
   const std::set<std::string> &readBy(const std::string &File);
+  bool usesReaderOf(const std::string &Main, llvm::StringRef File);
   bool defines(llvm::StringRef File, const MissingFunction &F);
   bool isListed(llvm::StringRef Source);
   std::tuple<bool, bool, unsigned> fitness(llvm::StringRef Source,
                                            llvm::StringRef DeclaredIn);
 
   std::map<std::string, SourceFile> Files; ///< Sources and headers.
+  /// The paths in `Files` by their last part, and the sources by that without
+  /// its extension. An include and a header's source are found by these.
+  llvm::StringMap<std::vector<std::string>> ByName, SourcesByStem;
   std::vector<std::string> Lists;          ///< Every CMakeLists.txt.
   std::map<std::string, std::set<std::string>> Closures;
 };
@@ -81,6 +87,10 @@ private:
 /// `Class::`, where it has a class), parentheses, and a brace before the next
 /// semicolon.
 bool definesFunction(llvm::StringRef Text, const MissingFunction &F);
+
+/// Whether `Text` has a call, or a declaration, of something of just this name:
+/// `move_backward(` is none of `backward`.
+bool callsFunction(llvm::StringRef Text, llvm::StringRef Name);
 
 /// `Text` with blanks for comments and for what stands in string literals of
 /// more than one word; includes keep their names.
