@@ -1,34 +1,13 @@
 #include "checkpoint/background_save.h"
 
-#include "checkpoint/safetensors_write.h"
+#include "checkpoint/snapshot.h"
 #include "checkpoint/together.h"
 
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <utility>
 
 namespace accel::checkpoint {
-
-namespace {
-
-/// The same values in host memory of their own.
-StateDict copied(const StateDict& tensors) {
-  const at::NoGradGuard no_grad;
-  StateDict result;
-  for (const auto& item : tensors) {
-    const at::Tensor& tensor = item.value();
-    check_writable(item.key(), tensor);
-    at::Tensor copy = at::empty(
-        tensor.sizes(), at::TensorOptions(tensor.scalar_type()));
-    copy.copy_(tensor.detach());
-    result.insert(item.key(), std::move(copy));
-  }
-  return result;
-}
-
-} // namespace
 
 BackgroundSave::BackgroundSave(
     const std::string& directory,
@@ -46,7 +25,7 @@ BackgroundSave::BackgroundSave(
     }
     files_ = state_files(state, processes, own_files);
     for (auto& file : files_.tensors) {
-      file.second = copied(file.second);
+      file.second = snapshot(file.second);
     }
   });
   processes_.exchange = [this, exchange = std::move(exchange)](

@@ -318,7 +318,7 @@ void check_contents(
     }
   }
   FilePull pull(std::move(pulled));
-  on_threads(parts.size(), reading_threads(bytes), [&](size_t i) {
+  on_threads(parts.size(), copying_threads(bytes), [&](size_t i) {
     pull.wait(i);
     check_part(directory, places[i], parts[i]);
   });

@@ -102,7 +102,8 @@ void read_pieces(
   }
 }
 
-/// `memcpy`, with stores that do not fetch what they overwrite.
+} // namespace
+
 void copy_past_cache(char* to, const char* from, size_t size) {
 #ifdef __SSE2__
   constexpr size_t kLine = 64;
@@ -130,8 +131,6 @@ void copy_past_cache(char* to, const char* from, size_t size) {
   std::memcpy(to, from, size);
 #endif
 }
-
-} // namespace
 
 void for_each_piece(
     const InputFile& file,

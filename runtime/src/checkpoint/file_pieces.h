@@ -38,4 +38,8 @@ void read_large(
 /// of the faults that a `memcpy` would run into. `source` may be any memory.
 void copy_mapped(void* destination, const void* source, size_t size);
 
+/// `memcpy`, with stores that do not fetch what they overwrite, for what is not
+/// looked at soon.
+void copy_past_cache(char* to, const char* from, size_t size);
+
 } // namespace accel::checkpoint

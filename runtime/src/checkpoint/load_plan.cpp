@@ -213,7 +213,7 @@ void LoadPlan::apply() {
   }
   on_threads(
       read.size(),
-      reading_threads(bytes),
+      copying_threads(bytes),
       [&](size_t i) {
         auto& [tensor, source] = copies_[read[i]];
         source.copy_into(tensor);

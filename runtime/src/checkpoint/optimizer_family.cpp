@@ -324,7 +324,7 @@ void overwrite(std::vector<Overwrite>& pairs) {
   }
   on_threads(
       pairs.size(),
-      reading_threads(bytes),
+      copying_threads(bytes),
       [&](size_t i) {
         auto& [to, from] = pairs[i];
         copy_mapped(

@@ -12,7 +12,7 @@
 
 namespace accel::checkpoint {
 
-size_t reading_threads(uint64_t bytes) {
+size_t copying_threads(uint64_t bytes) {
   constexpr size_t kMost = 4;
   constexpr uint64_t kWorthThreads = 32 << 20;
   if (bytes <= kWorthThreads) {

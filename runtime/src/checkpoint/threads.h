@@ -6,11 +6,11 @@
 
 namespace accel::checkpoint {
 
-/// How many threads may read large files at once: as many as this process has
-/// cores for, those of its neighbours on the host (LOCAL_WORLD_SIZE) left
-/// alone, at most 4. More do not make memory faster. One where there are so few
-/// bytes that starting threads takes longer than reading.
-size_t reading_threads(uint64_t bytes);
+/// How many threads may go over so many bytes of files or memory at once: as
+/// many as this process has cores for, those of its neighbours on the host
+/// (LOCAL_WORLD_SIZE) left alone, at most 4. More do not make memory faster. One where there are so few
+/// bytes that starting threads takes longer than that.
+size_t copying_threads(uint64_t bytes);
 
 /// Calls `work` with 0 … count - 1, in any order, on up to `threads` threads of
 /// which one is the caller's. Where calls throw, the exception of the lowest

@@ -145,6 +145,34 @@ TEST(BackgroundSave, WritesTheSameFiles) {
   EXPECT_EQ(epoch, 7);
 }
 
+// Several threads copy what is large, in pieces; what is not contiguous needs
+// LibTorch for that.
+TEST(BackgroundSave, CopiesLargeTensors) {
+  const TemporaryDirectory directory;
+  accel::Accelerator accelerator(accel::AcceleratorOptions().cpu(true));
+  torch::nn::Linear model(3001, 3003); // 36 MB, no multiple of anything
+  model->register_buffer("turned", torch::rand({1001, 2003}).t());
+  model->register_buffer("half", torch::rand({77}).to(torch::kHalf));
+  model->register_buffer("none", torch::empty({0, 5}));
+  accelerator.prepare(model);
+  accelerator.save_state(directory / "waiting");
+  accelerator.save_state(directory / "background", kInBackground);
+  for (auto& tensor : model->buffers()) {
+    tensor.zero_();
+  }
+  {
+    const torch::NoGradGuard no_grad;
+    model->weight.zero_();
+    model->bias.zero_();
+  }
+  accelerator.wait_for_checkpoint();
+  const std::string name = "/model.safetensors";
+  EXPECT_TRUE(
+      read_file(directory / "background" + name) ==
+      read_file(directory / "waiting" + name));
+  EXPECT_TRUE(is_valid(directory / "background"));
+}
+
 // Every call that needs the checkpoint waits for it, and so does the end.
 TEST(BackgroundSave, IsWaitedFor) {
   const TemporaryDirectory directory;

@@ -47,9 +47,10 @@ struct NetImpl : torch::nn::Module {
     return last->forward(
         drop->forward(torch::relu(norm->forward(first->forward(x)))));
   }
-  torch::nn::Linear first, last{nullptr};
+  torch::nn::Linear first;
   torch::nn::BatchNorm1d norm;
   torch::nn::Dropout drop;
+  torch::nn::Linear last;
 };
 TORCH_MODULE(Net);
 
