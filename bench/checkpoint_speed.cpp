@@ -16,8 +16,9 @@
 // system's memory before each read, as after a restart on another day; without
 // it they have just been written.
 //
-// With `--only accel` it prints the median seconds of save_state and load_state
-// alone, for checkpoint_speed.py.
+// With `--only accel` it prints the median seconds of save_state, of load_state,
+// of load_state without checksums, and of how long the program stands still for
+// a save in the background, for checkpoint_accelerate.py.
 
 #include <accel/accel.h>
 #include <accel/checkpoint/directory.h>
@@ -207,13 +208,17 @@ int main(int argc, char** argv) {
   const auto plain = root / "plain";
   const auto save = [&] { accelerator.save_state(state); };
   const auto load = [&] { accelerator.load_state(state); };
+  const auto load_unverified = [&] {
+    accelerator.load_state(
+        state, accel::LoadStateOptions().verify_checksums(false));
+  };
   const auto write = [&] { plain_write(plain, copies, 7); };
   const auto read = [&] { plain_read(plain, copies); };
   save();
   if (!only_accel) {
     write();
   }
-  std::vector<double> saves, loads, writes, reads, copying;
+  std::vector<double> saves, loads, unverified, writes, reads, copying;
   for (int round = 0; round < rounds; ++round) {
     if (!only_accel) {
       writes.push_back(seconds(write));
@@ -229,6 +234,10 @@ int main(int argc, char** argv) {
       forget(state);
     }
     loads.push_back(seconds(load));
+    if (from_disk) {
+      forget(state);
+    }
+    unverified.push_back(seconds(load_unverified));
     // How long training stands still for a save in the background.
     copying.push_back(seconds([&] {
       accelerator.save_state(
@@ -237,11 +246,18 @@ int main(int argc, char** argv) {
     accelerator.wait_for_checkpoint();
   }
   if (only_accel) {
-    std::printf("%.4f %.4f\n", median(saves), median(loads));
+    std::printf(
+        "%.4f %.4f %.4f %.4f\n",
+        median(saves),
+        median(loads),
+        median(unverified),
+        median(copying));
   } else {
     std::printf("%d MB, read from %s\n", megabytes, from_disk ? "disk" : "memory");
     print_pair("save_state", saves, "plain write", writes);
     print_pair("load_state", loads, "plain read", reads);
+    print_pair(
+        "load_state without checksums", unverified, "plain read", reads);
     std::printf(
         "asynchronous save_state: training stands still for %.3f s\n",
         median(copying));

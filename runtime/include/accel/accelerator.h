@@ -5,6 +5,7 @@
 #include <accel/backward.h>
 #include <accel/checkpoint/custom_object.h>
 #include <accel/checkpoint/hooks.h>
+#include <accel/checkpoint/load_options.h>
 #include <accel/checkpoint/save_options.h>
 #include <accel/checkpoint/state_dict.h>
 #include <accel/data/cursor.h>
@@ -779,8 +780,13 @@ class ACCEL_API Accelerator {
   /// Everything is compared on all processes before anything is changed, but
   /// for what registered objects refuse. Another number of processes than had
   /// saved may load; in the middle of a pass, with `match_single_device` or
-  /// `split_batches`.
-  void load_state(const std::string& directory = "");
+  /// `split_batches`. Without `verify_checksums` damaged values are loaded as
+  /// they are:
+  ///
+  ///     accelerator.load_state("", accel::LoadStateOptions().verify_checksums(false));
+  void load_state(
+      const std::string& directory = "",
+      const LoadStateOptions& options = {});
 
   /// For programs that a launcher may start again: with `accel launch --resume
   /// auto` (the environment variable `ACCEL_RESUME`) goes on, as `load_state`

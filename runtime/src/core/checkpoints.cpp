@@ -237,6 +237,7 @@ bool Accelerator::resume(const std::string& directory) {
         ". Copy it there, or remove it.");
   }
   std::string path = wishes[0] == "yes" ? directory : "";
+  LoadStateOptions options;
   if (wishes[0] == "yes" && directory.empty()) {
     const auto root = automatic_root(naming_.project_dir);
     const auto newest = checkpoint::newest_checkpoint_of_all(root, processes);
@@ -250,9 +251,10 @@ bool Accelerator::resume(const std::string& directory) {
           intact ? "at '" + *intact + "'" : "from the beginning");
     }
     path = intact.value_or("");
+    options.verify_checksums(false); // They have just been.
   }
   if (!path.empty()) {
-    load_state(path);
+    load_state(path, options);
   }
   runtime_->resumed = true;
   return !path.empty();
@@ -338,7 +340,9 @@ void Accelerator::wait_for_checkpoint() {
   runtime_->finish_background_save();
 }
 
-void Accelerator::load_state(const std::string& directory) {
+void Accelerator::load_state(
+    const std::string& directory,
+    const LoadStateOptions& options) {
   wait_for_checkpoint();
   const auto processes = checkpoint_processes(this->state());
   const auto wished = checkpoint::gather_results(processes, "load_state", [&] {
@@ -377,7 +381,12 @@ void Accelerator::load_state(const std::string& directory) {
     try_parts(parts, loaded.extras);
     move_loaders = checkpoint::prepare_loaders(loaded.loaders);
   };
-  const auto loaded = checkpoint::load_state(path, state, processes);
+  const auto loaded = checkpoint::load_state(
+      path,
+      state,
+      processes,
+      options.verify_checksums() ? checkpoint::Verify::kChecksums
+                                 : checkpoint::Verify::kSizes);
   checkpoint::run_together(processes, "load_state", [&] {
     move_loaders();
     for (const auto& part : parts) {

@@ -12,7 +12,9 @@
 namespace {
 
 using accel::checkpoint::test::identical;
+using accel::checkpoint::test::read_file;
 using accel::checkpoint::test::TemporaryDirectory;
+using accel::checkpoint::test::write_file;
 
 struct Numbers : torch::data::Dataset<Numbers> {
   explicit Numbers(size_t size) : count(size) {}
@@ -212,6 +214,36 @@ TEST(AcceleratorCheckpoint, WhatDoesNotFitIsRefusedAndChangesNothing) {
   EXPECT_EQ(
       std::distance(std::filesystem::directory_iterator(directory.path()), {}),
       1);
+}
+
+// A number that has become another one on the disk.
+TEST(AcceleratorCheckpoint, DamagedValuesAreLoadedOnlyWhereThatIsAskedFor) {
+  const TemporaryDirectory directory;
+  accel::Accelerator accelerator(on_cpu());
+  Small small;
+  accelerator.prepare(small.model, small.optimizer);
+  const torch::NoGradGuard no_grad;
+  small.model->weight.fill_(1);
+  accelerator.save_state(directory / "saved");
+  const std::string file = directory / "saved/model.safetensors";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() - 1] = '\x40'; // 1.0f is 3f800000, 3.0f is 40400000
+  bytes[bytes.size() - 2] = '\x40';
+  write_file(file, bytes);
+
+  small.model->weight.fill_(2);
+  EXPECT_ERROR(accelerator.load_state(directory / "saved"), "is damaged");
+  EXPECT_EQ(small.model->weight.item<float>(), 2);
+  accelerator.load_state(
+      directory / "saved", accel::LoadStateOptions().verify_checksums(false));
+  EXPECT_EQ(small.model->weight.item<float>(), 3);
+  // What can be seen without them is still an error.
+  write_file(file, bytes + "more");
+  EXPECT_ERROR(
+      accelerator.load_state(
+          directory / "saved",
+          accel::LoadStateOptions().verify_checksums(false)),
+      "bytes instead of");
 }
 
 TEST(AcceleratorCheckpoint, ModelsThatAreGoneAreLeftOut) {
