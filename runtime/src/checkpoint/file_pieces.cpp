@@ -1,9 +1,8 @@
 #include "checkpoint/file_pieces.h"
 
-#include <c10/util/Exception.h>
+#include "checkpoint/mapped_memory.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,44 +30,26 @@ constexpr uint64_t kReadChunk = 256 << 10;
 /// A part of a file in memory.
 class FileView {
  public:
-  FileView(const InputFile& file, uint64_t offset, uint64_t size) {
-#ifdef MADV_POPULATE_READ
-    static const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-    begin_ = offset / page * page;
-    size_ = static_cast<size_t>(offset - begin_ + size);
-    address_ = ::mmap(
-        nullptr,
-        size_,
-        PROT_READ,
-        MAP_SHARED,
-        file.descriptor(),
-        static_cast<off_t>(begin_));
-    if (address_ != MAP_FAILED) {
-      // The disk works ahead, and what it brings is kept in large pieces, which
-      // POSIX_FADV_WILLNEED would make of single pages.
-      ::madvise(address_, size_, MADV_SEQUENTIAL);
-    }
-#else
-    (void)file, (void)offset, (void)size;
-#endif
-  }
-  ~FileView() {
-    if (address_ != MAP_FAILED) {
-      ::munmap(address_, size_);
+  FileView(const InputFile& file, uint64_t offset, uint64_t size)
+      : begin_(offset / page_size() * page_size()),
+        memory_(
+            static_cast<size_t>(offset - begin_ + size),
+            PROT_READ,
+            MAP_SHARED,
+            file.descriptor(),
+            static_cast<off_t>(begin_)) {
+    if (memory_) {
+      advise_sequential(memory_);
     }
   }
-  FileView(const FileView&) = delete;
-  FileView& operator=(const FileView&) = delete;
 
   /// The bytes from `offset` of the file on, `size` of which are there
   /// completely; null where the system cannot do that.
   const char* window(uint64_t offset, uint64_t size) const {
 #ifdef MADV_POPULATE_READ
-    if (address_ != MAP_FAILED) {
-      static const uint64_t page =
-          static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-      char* data = static_cast<char*>(address_) + (offset - begin_);
-      const uint64_t before = offset % page;
+    if (memory_) {
+      char* data = memory_.data() + (offset - begin_);
+      const uint64_t before = offset % page_size();
       // Looking at a page that cannot be read would end the program; this says
       // so beforehand.
       if (::madvise(data - before, size + before, MADV_POPULATE_READ) == 0) {
@@ -82,9 +63,8 @@ class FileView {
   }
 
  private:
-  void* address_ = MAP_FAILED;
-  uint64_t begin_ = 0;
-  size_t size_ = 0;
+  uint64_t begin_;
+  MappedMemory memory_;
 };
 
 void read_pieces(
@@ -145,8 +125,7 @@ void for_each_piece(
   const FileView view(file, offset, size);
   while (offset < end) {
     // Windows begin at multiples of their size, so that large pages fit.
-    const uint64_t part =
-        std::min(end - offset, kWindow - offset % kWindow);
+    const uint64_t part = std::min(end - offset, kWindow - offset % kWindow);
     if (const char* data = view.window(offset, part)) {
       look(data, part);
     } else {
@@ -176,8 +155,7 @@ void copy_mapped(void* destination, const void* source, size_t size) {
     const size_t part = std::min<size_t>(
         size, kWindow - reinterpret_cast<uintptr_t>(from) % kWindow);
 #ifdef MADV_POPULATE_READ
-    static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const uintptr_t before = reinterpret_cast<uintptr_t>(from) % page;
+    const uintptr_t before = reinterpret_cast<uintptr_t>(from) % page_size();
     TORCH_CHECK(
         size <= kSmall ||
             ::madvise(

@@ -1,8 +1,7 @@
 #include "checkpoint/pull.h"
 
 #include "checkpoint/file_pieces.h"
-
-#include <sys/uio.h>
+#include "checkpoint/mapped_memory.h"
 
 #include <exception>
 #include <optional>
@@ -17,28 +16,28 @@ namespace {
 constexpr uint64_t kWorthAThread = 1 << 20;
 
 /// Whether a part seems to be in memory: looked at in a few places. A mistake
-/// only costs time.
+/// only costs time. Asked by mincore, because a read that shall not wait
+/// (RWF_NOWAIT) begins to read ahead from wherever it has found nothing, in
+/// small pieces.
 bool in_memory(const InputFile& file, const FilePart& part) {
-#ifdef RWF_NOWAIT
   constexpr uint64_t kPlaces = 8;
-  for (uint64_t i = 0; i <= kPlaces; ++i) {
-    char byte;
-    const iovec to{&byte, 1};
-    const uint64_t offset = part.offset + (part.size - 1) / kPlaces * i;
-    if (::preadv2(
-            file.descriptor(),
-            &to,
-            1,
-            static_cast<off_t>(offset),
-            RWF_NOWAIT) != 1) {
+  const uint64_t page = page_size();
+  const uint64_t begin = part.offset / page * page;
+  const MappedMemory memory(
+      static_cast<size_t>(part.offset - begin + part.size),
+      PROT_READ,
+      MAP_SHARED,
+      file.descriptor(),
+      static_cast<off_t>(begin));
+  for (uint64_t i = 0; memory && i <= kPlaces; ++i) {
+    const uint64_t place = (memory.size() - 1) / kPlaces * i / page * page;
+    unsigned char resident = 0;
+    if (::mincore(memory.data() + place, 1, &resident) != 0 ||
+        (resident & 1) == 0) {
       return false;
     }
   }
-  return true;
-#else
-  (void)file, (void)part;
-  return false;
-#endif
+  return static_cast<bool>(memory);
 }
 
 } // namespace

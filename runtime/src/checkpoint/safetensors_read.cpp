@@ -1,15 +1,14 @@
+#include "checkpoint/safetensors_read.h"
 #include "checkpoint/file_pieces.h"
 #include "checkpoint/files.h"
+#include "checkpoint/mapped_memory.h"
 #include "checkpoint/safetensors_header.h"
-#include "checkpoint/safetensors_read.h"
 
 #include <accel/checkpoint/safetensors.h>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,38 +20,19 @@ namespace accel::checkpoint {
 
 namespace {
 
-/// A private, writable mapping of a whole file.
-class Mapping {
- public:
-  explicit Mapping(const InputFile& file) : size_(file.size()) {
-    address_ = ::mmap(
-        nullptr,
-        size_,
-        PROT_READ | PROT_WRITE,
-        MAP_PRIVATE,
-        file.descriptor(),
-        0);
-    TORCH_CHECK(
-        address_ != MAP_FAILED,
-        "Cannot map ",
-        in_quotes(file.path()),
-        ": ",
-        system_message(errno));
-  }
-  ~Mapping() {
-    ::munmap(address_, size_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  char* at(uint64_t offset) const {
-    return static_cast<char*>(address_) + offset;
-  }
-
- private:
-  void* address_;
-  size_t size_;
-};
+/// A whole file, privately and writable.
+MappedMemory map_file(const InputFile& file) {
+  MappedMemory memory(
+      file.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE, file.descriptor(), 0);
+  TORCH_CHECK(
+      memory,
+      "Cannot map ",
+      in_quotes(file.path()),
+      ": ",
+      system_message(errno));
+  advise_sequential(memory);
+  return memory;
+}
 
 } // namespace
 
@@ -114,12 +94,12 @@ class SafetensorsFile::Impl {
     return *info;
   }
 
-  std::shared_ptr<Mapping> mapping() const {
+  std::shared_ptr<MappedMemory> mapping() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     // Weak, so that the memory goes with the last tensor.
     auto mapping = mapping_.lock();
     if (!mapping) {
-      mapping_ = mapping = std::make_shared<Mapping>(file_);
+      mapping_ = mapping = std::make_shared<MappedMemory>(map_file(file_));
     }
     return mapping;
   }
@@ -167,7 +147,7 @@ class SafetensorsFile::Impl {
   SafetensorsHeader header_;
   std::unordered_map<std::string, const TensorInfo*> by_name_;
   mutable std::mutex mutex_;
-  mutable std::weak_ptr<Mapping> mapping_;
+  mutable std::weak_ptr<MappedMemory> mapping_;
 };
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
@@ -197,7 +177,7 @@ at::Tensor SafetensorsFile::map(const std::string& name) const {
     return impl_->read(info);
   }
   auto mapping = impl_->mapping();
-  void* data = mapping->at(info.offset);
+  void* data = mapping->data() + info.offset;
   impl_->check_values(info, data);
   return at::from_blob(
       data, info.shape, [mapping](void*) {}, at::TensorOptions(info.dtype));
@@ -209,7 +189,8 @@ at::Tensor SafetensorsFile::read(const std::string& name) const {
 
 bool can_be_read_into(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_contiguous() &&
-      tensor.layout() == at::kStrided && !tensor.is_conj() && !tensor.is_neg();
+         tensor.layout() == at::kStrided && !tensor.is_conj() &&
+         !tensor.is_neg();
 }
 
 void SafetensorsFile::read_into(

@@ -2,6 +2,7 @@
 
 #include "checkpoint/file_pieces.h"
 #include "checkpoint/files.h"
+#include "checkpoint/mapped_memory.h"
 #include "checkpoint/safetensors_read.h"
 #include "checkpoint/safetensors_write.h"
 #include "checkpoint/threads.h"
@@ -9,8 +10,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -30,41 +29,25 @@ constexpr size_t kPiece = 8 << 20;
 
 /// Memory that nobody has used yet. Getting it in pages of 4 KiB takes several
 /// times as long as copying into it does.
-class FreshMemory {
- public:
-  explicit FreshMemory(size_t size) : size_(std::max<size_t>(size, 1)) {
-    address_ = ::mmap(
-        nullptr,
-        size_,
-        PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS,
-        -1,
-        0);
-    TORCH_CHECK(
-        address_ != MAP_FAILED,
-        "There is no memory for a copy of what is to be saved (",
-        size,
-        " bytes): ",
-        system_message(errno),
-        ". Save without asynchronous(true).");
+MappedMemory fresh_memory(size_t size) {
+  MappedMemory memory(
+      std::max<size_t>(size, 1),
+      PROT_READ | PROT_WRITE,
+      MAP_PRIVATE | MAP_ANONYMOUS,
+      -1,
+      0);
+  TORCH_CHECK(
+      memory,
+      "There is no memory for a copy of what is to be saved (",
+      size,
+      " bytes): ",
+      system_message(errno),
+      ". Save without asynchronous(true).");
 #ifdef MADV_HUGEPAGE
-    ::madvise(address_, size_, MADV_HUGEPAGE);
+  ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
 #endif
-  }
-  ~FreshMemory() {
-    ::munmap(address_, size_);
-  }
-  FreshMemory(const FreshMemory&) = delete;
-  FreshMemory& operator=(const FreshMemory&) = delete;
-
-  char* at(size_t offset) const {
-    return static_cast<char*>(address_) + offset;
-  }
-
- private:
-  void* address_;
-  size_t size_;
-};
+  return memory;
+}
 
 /// Bytes that are copied as they are.
 struct Piece {
@@ -91,13 +74,13 @@ StateDict snapshot(const StateDict& tensors) {
     offsets.push_back(size);
     size += (item.value().nbytes() + kAlignment - 1) / kAlignment * kAlignment;
   }
-  const auto memory = std::make_shared<FreshMemory>(size);
+  const auto memory = std::make_shared<MappedMemory>(fresh_memory(size));
   StateDict result;
   result.reserve(tensors.size());
   std::vector<Piece> pieces;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i].value();
-    char* to = memory->at(offsets[i]);
+    char* to = memory->data() + offsets[i];
     at::Tensor copy = at::from_blob(
         to,
         tensor.sizes(),
