@@ -761,12 +761,18 @@ class ACCEL_API Accelerator {
   /// that waits throws (but for the end, which prints):
   ///
   ///     accelerator.save_state("", accel::SaveStateOptions().asynchronous(true));
+  ///
+  /// It returns, and a save in the background completes, when everything is on
+  /// the disk; with `sync(false)` when the system has it, as in Accelerate (see
+  /// there what a machine that stops then leaves).
   std::string save_state(
       const std::string& directory = "",
       const SaveStateOptions& options = {});
 
-  /// Returns when a checkpoint that is saved asynchronously is complete, at
-  /// once where there is none. Throws on all processes where one could not save
+  /// Returns when a checkpoint that is saved asynchronously is complete, and
+  /// when those that saves have replaced are gone, of which large ones are
+  /// removed while the program goes on; at once where there is nothing to wait
+  /// for. Throws on all processes where one could not save
   /// it. Collective.
   void wait_for_checkpoint();
 

@@ -13,9 +13,10 @@ BackgroundSave::BackgroundSave(
     const std::string& directory,
     const TrainingState& state,
     const Processes& processes,
+    Sync sync,
     ExchangeBeside exchange,
     std::function<void(const Processes&)> afterwards)
-    : unfinished_(directory, processes),
+    : unfinished_(directory, processes, sync),
       processes_(processes),
       afterwards_(std::move(afterwards)) {
   const auto own_files = exchange_own_files(state, processes);

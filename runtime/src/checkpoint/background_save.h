@@ -36,6 +36,7 @@ class BackgroundSave {
       const std::string& directory,
       const TrainingState& state,
       const Processes& processes,
+      Sync sync,
       ExchangeBeside exchange,
       std::function<void(const Processes&)> afterwards);
   /// Waits for the thread, which gives up where it waits for other processes

@@ -88,6 +88,18 @@ void make_room(const std::string& checkpoint) {
   }
 }
 
+/// On a thread of its own, which is waited for when the future goes.
+std::future<void> begin_making_room(const std::string& checkpoint) {
+  if (!fs::is_directory(checkpoint)) {
+    return {};
+  }
+  try {
+    return std::async(std::launch::async, make_room, checkpoint);
+  } catch (const std::system_error&) {
+    return {}; // no more threads to be had: it only saves time
+  }
+}
+
 Descriptor begin_directory(const std::string& target) {
   const std::string temporary = temporary_path(target);
   const std::string previous = previous_path(target);
@@ -124,7 +136,6 @@ Descriptor begin_directory(const std::string& target) {
       "Another process is saving the checkpoint ",
       in_quotes(target),
       " right now");
-  make_room(target);
   return std::move(*lock);
 }
 
@@ -140,10 +151,17 @@ std::string records_text(const std::vector<FileRecord>& files) {
   return json.dump();
 }
 
+void sync_directory(const std::string& path, Sync sync) {
+  if (sync == Sync::kOnDisk) {
+    checkpoint::sync_directory(path);
+  }
+}
+
 /// What the processes have written, checked against what is there.
 Manifest list_files(
     const std::string& directory,
-    const std::vector<std::string>& records_of_all) {
+    const std::vector<std::string>& records_of_all,
+    Sync sync) {
   std::map<std::string, FileRecord> files;
   for (size_t rank = 0; rank < records_of_all.size(); ++rank) {
     for (const Json& entry : Json::parse(records_of_all[rank])) {
@@ -178,13 +196,14 @@ Manifest list_files(
     const std::string name =
         fs::relative(entry.path(), directory).generic_string();
     if (entry.is_directory()) {
-      sync_directory(entry.path().string());
+      sync_directory(entry.path().string(), sync);
     } else if (!files.count(name)) {
       TORCH_CHECK(
           entry.is_regular_file() && name != kManifest,
           in_quotes(name),
           " cannot be part of a checkpoint");
-      const Digest digest = digest_file(entry.path().string(), /*sync=*/true);
+      const Digest digest =
+          digest_file(entry.path().string(), /*sync=*/sync == Sync::kOnDisk);
       files[name] = record(name, digest);
     }
   }
@@ -214,15 +233,18 @@ void carry_over(const std::string& from, const std::string& to) {
   }
 }
 
-void publish(const std::string& temporary, const std::string& target) {
+/// Gives a finished checkpoint its name. Returns whether what had that name has
+/// the temporary one now.
+bool publish(
+    const std::string& temporary, const std::string& target, Sync sync) {
   const std::string parent = parent_path(target);
   if (!fs::exists(target) || fs::is_empty(target)) {
     rename_path(temporary, target);
-    sync_directory(parent);
-    return;
+    sync_directory(parent, sync);
+    return false;
   }
   carry_over(target, temporary);
-  sync_directory(temporary);
+  sync_directory(temporary, sync);
 #ifdef RENAME_EXCHANGE
   if (::renameat2(
           AT_FDCWD,
@@ -230,9 +252,8 @@ void publish(const std::string& temporary, const std::string& target) {
           AT_FDCWD,
           target.c_str(),
           RENAME_EXCHANGE) == 0) {
-    sync_directory(parent);
-    fs::remove_all(temporary);
-    return;
+    sync_directory(parent, sync);
+    return true;
   }
   TORCH_CHECK(
       errno == EINVAL || errno == ENOSYS || errno == ENOTSUP,
@@ -245,8 +266,9 @@ void publish(const std::string& temporary, const std::string& target) {
   fs::remove_all(previous);
   rename_path(target, previous);
   rename_path(temporary, target);
-  sync_directory(parent);
+  sync_directory(parent, sync);
   fs::remove_all(previous);
+  return false;
 }
 
 /// A file, or one of its blocks, that must have a checksum.
@@ -287,7 +309,7 @@ void check_part(
       " is not what was saved (its checksum differs",
       whole ? std::string()
             : " between bytes " + std::to_string(begin) + " and " +
-              std::to_string(end),
+                  std::to_string(end),
       ")");
 }
 
@@ -374,31 +396,44 @@ std::string locate_checkpoint(const std::string& directory) {
   return path;
 }
 
-CheckpointFiles::CheckpointFiles(std::string directory)
-    : directory_(std::move(directory)) {}
+CheckpointFiles::CheckpointFiles(std::string directory, Sync sync)
+    : directory_(std::move(directory)), sync_(sync) {}
 
 void CheckpointFiles::write_tensors(
     const std::string& name, const StateDict& tensors) {
   written_.push_back(record(
       name,
-      write_safetensors(tensors, (fs::path(directory_) / name).string())));
+      write_safetensors(
+          tensors,
+          (fs::path(directory_) / name).string(),
+          {{"format", "pt"}},
+          sync_ == Sync::kOnDisk)));
 }
 
 void CheckpointFiles::write_bytes(
     const std::string& name, const std::string& bytes) {
-  written_.push_back(
-      record(name, write_text((fs::path(directory_) / name).string(), bytes)));
+  written_.push_back(record(
+      name,
+      write_text(
+          (fs::path(directory_) / name).string(),
+          bytes,
+          sync_ == Sync::kOnDisk)));
 }
 
 UnfinishedCheckpoint::UnfinishedCheckpoint(
     const std::string& directory,
-    const Processes& processes)
+    const Processes& processes,
+    Sync sync,
+    Remove remove)
     : target_(real_path(directory)),
       temporary_(temporary_path(target_)),
-      what_("Saving the checkpoint " + in_quotes(target_)) {
+      what_("Saving the checkpoint " + in_quotes(target_)),
+      sync_(sync),
+      remove_(std::move(remove)) {
   run_together(processes, what_, [&] {
     if (processes.writer()) {
       lock_ = begin_directory(target_);
+      room_ = begin_making_room(target_);
     }
   });
   begun_ = processes.writer();
@@ -415,7 +450,7 @@ void UnfinishedCheckpoint::finish(
     const Processes& processes,
     const std::function<void(CheckpointFiles&)>& write) {
   const auto records = gather_results(processes, what_, [&] {
-    CheckpointFiles files(temporary_);
+    CheckpointFiles files(temporary_, sync_);
     write(files);
     return records_text(files.written());
   });
@@ -424,15 +459,22 @@ void UnfinishedCheckpoint::finish(
       Manifest manifest = list_files(
           temporary_,
           processes.each_node
-              ? std::vector<std::string>{records[static_cast<size_t>(processes.rank)]}
-              : records);
+              ? std::vector<std::string>{records[static_cast<size_t>(
+                    processes.rank)]}
+              : records,
+          sync_);
       manifest.world_size = processes.size;
       write_text(
           (fs::path(temporary_) / kManifest).string(),
-          manifest_text(manifest));
-      sync_directory(temporary_);
-      publish(temporary_, target_);
+          manifest_text(manifest),
+          sync_ == Sync::kOnDisk);
+      room_ = {}; // Waits: what has been replaced is about to be removed.
+      sync_directory(temporary_, sync_);
+      const bool replaced = publish(temporary_, target_, sync_);
       begun_ = false;
+      if (replaced) {
+        remove_(temporary_);
+      }
     }
   });
 }
@@ -440,8 +482,10 @@ void UnfinishedCheckpoint::finish(
 void write_checkpoint(
     const std::string& directory,
     const Processes& processes,
-    const std::function<void(CheckpointFiles&)>& write) {
-  UnfinishedCheckpoint unfinished(directory, processes);
+    const std::function<void(CheckpointFiles&)>& write,
+    Sync sync,
+    const Remove& remove) {
+  UnfinishedCheckpoint unfinished(directory, processes, sync, remove);
   unfinished.finish(processes, write);
 }
 

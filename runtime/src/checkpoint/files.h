@@ -84,25 +84,46 @@ class FileHash {
   uint64_t size_ = 0;
 };
 
+/// Bytes of somebody else's.
+struct ByteSpan {
+  const char* data;
+  size_t size;
+};
+
 /// A new file; an old one of that name is emptied.
+///
+/// With `sync` the disk begins to write while the file still grows, so that
+/// `finish` has little left to wait for, and where there is a core for it large
+/// parts are hashed while they are written: the disk, the system's copy and the
+/// checksums take as long as the slowest of them, not as long as all three.
 class OutputFile {
  public:
-  explicit OutputFile(std::string path);
+  explicit OutputFile(std::string path, bool sync = true);
 
   void write(const void* data, size_t size);
-  /// Waits until everything is on the disk. To be called once, at the end.
+  /// One after another. The more there is in one call, the more is done at
+  /// once.
+  void write(const std::vector<ByteSpan>& parts);
+  /// With `sync` waits until everything is on the disk. To be called once, at
+  /// the end.
   Digest finish();
 
  private:
+  void store(const std::vector<ByteSpan>& parts);
+
   std::string path_;
+  bool sync_;
   Descriptor fd_;
   FileHash hash_;
+  /// What `store` was given, and how much of it the disk was told to write.
   uint64_t size_ = 0;
+  uint64_t begun_ = 0;
 };
 
 /// A whole file; throws where it is larger than `limit` bytes.
 std::string read_text(const std::string& path, uint64_t limit = 1u << 30);
-Digest write_text(const std::string& path, const std::string& text);
+Digest write_text(
+    const std::string& path, const std::string& text, bool sync = true);
 /// Reads a file for its checksum; with `sync` it is on the disk afterwards.
 Digest digest_file(const std::string& path, bool sync = false);
 

@@ -124,7 +124,9 @@ std::optional<std::string> newest_checkpoint_of_all(
 }
 
 std::vector<std::string> prune_checkpoints(
-    const std::string& root, int64_t total_limit) {
+    const std::string& root,
+    int64_t total_limit,
+    const Remove& remove) {
   TORCH_CHECK(
       total_limit >= 1,
       "At least one checkpoint has to be kept; the limit is ",
@@ -159,7 +161,7 @@ std::vector<std::string> prune_checkpoints(
     }
   }
   for (const auto& path : leftovers) {
-    fs::remove_all(path);
+    remove(path);
   }
   return removed;
 }

@@ -17,6 +17,9 @@ namespace accel::checkpoint {
 
 namespace {
 
+/// Of tensors that are given to the file in one call.
+constexpr size_t kAtOnce = 64 << 20;
+
 /// A JSON string; the format wants UTF-8 without escapes where none is needed.
 std::string json_string(const std::string& text) {
   try {
@@ -147,7 +150,8 @@ std::optional<std::pair<std::string, std::string>> find_overlap(
 Digest write_safetensors(
     const StateDict& tensors,
     const std::string& path,
-    const std::map<std::string, std::string>& metadata) {
+    const std::map<std::string, std::string>& metadata,
+    bool sync) {
   std::vector<const StateDict::Item*> items;
   for (const auto& item : tensors) {
     check_writable(item.key(), item.value());
@@ -174,15 +178,28 @@ Digest write_safetensors(
   for (int i = 0; i < 8; ++i) {
     length[i] = static_cast<unsigned char>(header.size() >> (8 * i));
   }
-  OutputFile file(path);
+  OutputFile file(path, sync);
   file.write(length, sizeof(length));
   file.write(header.data(), header.size());
   const at::NoGradGuard no_grad;
+  // Several at a time, so that the file has much to do at once; not all, so
+  // that copies do not pile up.
+  std::vector<at::Tensor> values;
+  std::vector<ByteSpan> parts;
+  size_t bytes = 0;
   for (const auto* item : items) {
-    // One at a time, so that copies do not pile up.
-    const at::Tensor values =
-        item->value().detach().cpu().resolve_conj().resolve_neg().contiguous();
-    file.write(values.const_data_ptr(), values.nbytes());
+    values.push_back(
+        item->value().detach().cpu().resolve_conj().resolve_neg().contiguous());
+    const at::Tensor& last = values.back();
+    parts.push_back(
+        {static_cast<const char*>(last.const_data_ptr()), last.nbytes()});
+    bytes += last.nbytes();
+    if (bytes >= kAtOnce || item == items.back()) {
+      file.write(parts);
+      values.clear();
+      parts.clear();
+      bytes = 0;
+    }
   }
   return file.finish();
 }

@@ -11,12 +11,14 @@
 
 namespace accel::checkpoint {
 
-/// Writes the file in place and returns its checksum; the caller has to see to
-/// it that a half-written file is not taken for a whole one.
+/// Writes the file in place (with `sync` to the disk) and returns its checksum;
+/// the caller has to see to it that a half-written file is not taken for a
+/// whole one.
 Digest write_safetensors(
     const StateDict& tensors,
     const std::string& path,
-    const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+    const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
+    bool sync = true);
 
 /// Throws for a tensor, and for a name, that the format does not have.
 void check_writable(const std::string& name, const at::Tensor& tensor);

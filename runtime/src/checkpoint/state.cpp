@@ -432,10 +432,11 @@ std::string next_numbered(
 void prune_together(
     const std::string& root,
     int64_t total_limit,
-    const Processes& processes) {
+    const Processes& processes,
+    const Remove& remove) {
   run_together(processes, "Removing old checkpoints", [&] {
     if (processes.writer() && total_limit > 0) {
-      prune_checkpoints(root, total_limit);
+      prune_checkpoints(root, total_limit, remove);
     }
   });
 }
@@ -443,8 +444,10 @@ void prune_together(
 void save_state(
     const std::string& directory,
     const TrainingState& state,
-    const Processes& processes) {
-  UnfinishedCheckpoint unfinished(directory, processes);
+    const Processes& processes,
+    Sync sync,
+    const Remove& remove) {
+  UnfinishedCheckpoint unfinished(directory, processes, sync, remove);
   const auto own_files = exchange_own_files(state, processes);
   unfinished.finish(processes, [&](CheckpointFiles& files) {
     if (state.before_save) {
@@ -458,9 +461,10 @@ std::string save_state_numbered(
     const std::string& root,
     int64_t total_limit,
     const TrainingState& state,
-    const Processes& processes) {
+    const Processes& processes,
+    Sync sync) {
   const std::string directory = next_numbered(root, total_limit, processes);
-  save_state(directory, state, processes);
+  save_state(directory, state, processes, sync);
   prune_together(root, total_limit, processes);
   return directory;
 }

@@ -40,6 +40,7 @@ std::string next_numbered(
 void prune_together(
     const std::string& root,
     int64_t total_limit,
-    const Processes& processes);
+    const Processes& processes,
+    const Remove& remove = remove_now);
 
 } // namespace accel::checkpoint

@@ -5,6 +5,7 @@
 #include <accel/checkpoint/directory.h>
 
 #include <functional>
+#include <future>
 #include <string>
 
 namespace accel::checkpoint {
@@ -19,7 +20,9 @@ class UnfinishedCheckpoint {
   /// be made or replaced.
   UnfinishedCheckpoint(
       const std::string& directory,
-      const Processes& processes);
+      const Processes& processes,
+      Sync sync,
+      Remove remove = remove_now);
   ~UnfinishedCheckpoint();
   UnfinishedCheckpoint(const UnfinishedCheckpoint&) = delete;
   UnfinishedCheckpoint& operator=(const UnfinishedCheckpoint&) = delete;
@@ -46,7 +49,12 @@ class UnfinishedCheckpoint {
   std::string target_;
   std::string temporary_;
   std::string what_;
+  Sync sync_;
+  Remove remove_;
   Descriptor lock_;
+  /// Takes the checkpoint that will be replaced out of the system's memory,
+  /// while the new one is written.
+  std::future<void> room_;
   /// This process is to remove the temporary directory.
   bool begun_ = false;
 };

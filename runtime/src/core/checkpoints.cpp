@@ -312,14 +312,20 @@ std::string Accelerator::save_state(
   const auto root = automatic ? automatic_root(naming_.project_dir) : "";
   const auto target =
       automatic ? checkpoint::next_numbered(root, limit, processes) : directory;
-  const auto afterwards = [=](const checkpoint::Processes& everybody) {
+  const auto prune = [=](const checkpoint::Processes& everybody,
+                         const checkpoint::Remove& remove) {
     if (automatic) {
-      checkpoint::prune_together(root, limit, everybody);
+      checkpoint::prune_together(root, limit, everybody, remove);
     }
   };
+  const auto sync = options.sync() ? checkpoint::Sync::kOnDisk
+                                   : checkpoint::Sync::kLater;
   if (!options.asynchronous()) {
-    checkpoint::save_state(target, state, processes);
-    afterwards(processes);
+    const auto remove = [this](const std::string& old) {
+      runtime_->removals.remove(old);
+    };
+    checkpoint::save_state(target, state, processes, sync, remove);
+    prune(processes, remove);
     return target;
   }
   const auto name = "save " + std::to_string(runtime_->background_saves++);
@@ -327,23 +333,27 @@ std::string Accelerator::save_state(
       target,
       state,
       processes,
+      sync,
       // It ends before the runtime does.
       [runtime = runtime_.get(), name](
           const std::string& text, const std::atomic<bool>& cancelled) {
         return runtime->exchange_beside(name, text, cancelled);
       },
-      afterwards);
+      [prune](const checkpoint::Processes& everybody) {
+        prune(everybody, checkpoint::remove_now);
+      });
   return target;
 }
 
 void Accelerator::wait_for_checkpoint() {
   runtime_->finish_background_save();
+  runtime_->removals.wait();
 }
 
 void Accelerator::load_state(
     const std::string& directory,
     const LoadStateOptions& options) {
-  wait_for_checkpoint();
+  runtime_->finish_background_save();
   const auto processes = checkpoint_processes(this->state());
   const auto wished = checkpoint::gather_results(processes, "load_state", [&] {
     TORCH_CHECK(

@@ -7,6 +7,7 @@
 #include <accel/state.h>
 
 #include "checkpoint/background_save.h"
+#include "checkpoint/removals.h"
 #include "core/batch_check.h"
 #include "core/registry.h"
 #include "core/world.h"
@@ -117,6 +118,8 @@ class Runtime {
       const std::atomic<bool>& cancelled) {
     return world_->exchange_beside(name, text, cancelled);
   }
+  /// Of what saves have replaced.
+  checkpoint::Removals removals;
   /// How many saves were begun in the background.
   int64_t background_saves = 0;
 

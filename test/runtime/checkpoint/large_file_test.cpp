@@ -2,6 +2,8 @@
 
 #include "support.h"
 
+#include <accel/accel.h>
+#include <accel/checkpoint/directory.h>
 #include <accel/checkpoint/safetensors.h>
 
 #include <sys/resource.h>
@@ -61,6 +63,50 @@ TEST(LargeFile, HasTheBytesThatItWasGiven) {
           << item.key() << " with " << last + change << " at the end";
     }
   }
+}
+
+// More than one call can take, some of them empty, across many pieces.
+TEST(LargeFile, OfManySmallTensorsIsWrittenAndHashedAtOnce) {
+  const TemporaryDirectory directory;
+  const auto path = directory / "saved";
+  StateDict tensors;
+  int64_t next = 0;
+  for (int i = 0; i < 700; ++i) {
+    const int64_t size = i % 7 == 0 ? 0 : 16384 + i;
+    tensors.insert(
+        "t" + std::to_string(i),
+        torch::arange(next, next + size, torch::kLong));
+    next += size;
+  }
+  ASSERT_GT(next * 8, 64 * kMega);
+  write_checkpoint(path, {}, [&](CheckpointFiles& files) {
+    files.write_tensors("t.safetensors", tensors);
+  });
+  verify_checkpoint(path);
+  const auto read =
+      load_safetensors(path + "/t.safetensors", /*copy=*/true);
+  ASSERT_EQ(read.size(), tensors.size());
+  for (const auto& item : tensors) {
+    EXPECT_TRUE(identical(read[item.key()], item.value())) << item.key();
+  }
+}
+
+// It is removed while the program goes on, and nothing of it stays.
+TEST(LargeFile, OfACheckpointThatIsReplacedIsGoneInTheEnd) {
+  const TemporaryDirectory directory;
+  Accelerator accelerator(AcceleratorOptions().cpu(true));
+  torch::nn::Linear model(4200, 4200); // 70 MB
+  accelerator.prepare(model);
+  const torch::NoGradGuard no_grad;
+  for (int i = 0; i < 3; ++i) {
+    model->weight.fill_(i);
+    accelerator.save_state(directory / "saved");
+  }
+  model->weight.fill_(-1);
+  accelerator.load_state(directory / "saved");
+  EXPECT_EQ(model->weight[0][0].item<float>(), 2);
+  accelerator.wait_for_checkpoint();
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), {}), 1);
 }
 
 TEST(LargeFile, TakesThePlaceOfAnotherOneOnlyWhenItIsThere) {

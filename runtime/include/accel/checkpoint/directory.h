@@ -67,10 +67,27 @@ struct ACCEL_API Manifest {
   const FileRecord* find(const std::string& name) const;
 };
 
+/// When a checkpoint has been saved.
+enum class Sync {
+  /// When it is on the disk.
+  kOnDisk,
+  /// When the system has it, which writes it to the disk in its own time. A
+  /// machine that stops before leaves a directory with its final name and a
+  /// manifest whose checksums do not fit.
+  kLater,
+};
+
+/// Called with a directory that is needed no longer: removes it, at once or in
+/// its own time.
+using Remove = std::function<void(const std::string& directory)>;
+
+/// At once.
+ACCEL_API void remove_now(const std::string& directory);
+
 /// Where one process writes its files of a checkpoint.
 class ACCEL_API CheckpointFiles {
  public:
-  explicit CheckpointFiles(std::string directory);
+  explicit CheckpointFiles(std::string directory, Sync sync = Sync::kOnDisk);
 
   /// The temporary directory, for code that writes files of its own. What lies
   /// there when all processes are done becomes part of the checkpoint.
@@ -86,23 +103,27 @@ class ACCEL_API CheckpointFiles {
 
  private:
   std::string directory_;
+  Sync sync_;
   std::vector<FileRecord> written_;
 };
 
 /// Writes a checkpoint: every process lets `write` put its files into a
 /// temporary directory beside `directory`; when all are done and everything is
-/// synced to the disk, the main process adds the manifest and renames. Until
-/// then, and when anything fails or the process is killed, an earlier
+/// synced to the disk (`sync`), the main process adds the manifest and renames.
+/// Until then, and when anything fails or the process is killed, an earlier
 /// checkpoint of that name stays as it is.
 ///
 /// *All processes call it*, and all throw when one fails. The directory must be
 /// one that they all see. An earlier checkpoint of that name is replaced, with
-/// files that others have put there carried over; a directory that holds
-/// something else is refused.
+/// files that others have put there carried over, and given to `remove`, on the
+/// main process, under the name that an unfinished one has; a directory that
+/// holds something else is refused.
 ACCEL_API void write_checkpoint(
     const std::string& directory,
     const Processes& processes,
-    const std::function<void(CheckpointFiles&)>& write);
+    const std::function<void(CheckpointFiles&)>& write,
+    Sync sync = Sync::kOnDisk,
+    const Remove& remove = remove_now);
 
 /// How thoroughly a checkpoint is looked at.
 enum class Verify {
@@ -150,6 +171,8 @@ ACCEL_API std::optional<std::string> newest_checkpoint_of_all(
 /// counted nor touched. To be called after a save, by one process;
 /// `total_limit` is at least 1, so that the newest always stays.
 ACCEL_API std::vector<std::string> prune_checkpoints(
-    const std::string& root, int64_t total_limit);
+    const std::string& root,
+    int64_t total_limit,
+    const Remove& remove = remove_now);
 
 } // namespace accel::checkpoint

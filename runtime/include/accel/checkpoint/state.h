@@ -77,7 +77,9 @@ struct TrainingState {
 ACCEL_API void save_state(
     const std::string& directory,
     const TrainingState& state,
-    const Processes& processes = {});
+    const Processes& processes = {},
+    Sync sync = Sync::kOnDisk,
+    const Remove& remove = remove_now);
 
 /// The same with automatic naming: saves as the next number in `root`, then
 /// removes all but the newest `total_limit` checkpoints (0: keeps all). Returns
@@ -86,7 +88,8 @@ ACCEL_API std::string save_state_numbered(
     const std::string& root,
     int64_t total_limit,
     const TrainingState& state,
-    const Processes& processes = {});
+    const Processes& processes = {},
+    Sync sync = Sync::kOnDisk);
 
 /// Loads a directory that `save_state` has written into the models and
 /// optimizers of `state`, and sets the generators. *All processes call it*;
