@@ -210,7 +210,10 @@ std::vector<std::string> ProjectSources::resolve(StringRef From,
     ;
   std::vector<std::string> Result;
   const std::string Ending = ("/" + Name).str();
-  for (const std::string &Path : ByName.lookup(sys::path::filename(Name)))
+  const auto Named = ByName.find(sys::path::filename(Name));
+  if (Named == ByName.end())
+    return Result;
+  for (const std::string &Path : Named->second)
     if (StringRef(Path).ends_with(Ending))
       Result.push_back(Path);
   if (Result.size() < 2)
