@@ -2,11 +2,13 @@
 """save_state and load_state of the same model with accel and with Accelerate, in one interleaved run.
 
     PYTHON bench/checkpoint_accelerate.py --program CHECKPOINT_SPEED --directory DIR [--megabytes 1000] [--rounds 5]
+        [--from memory|disk]
 
 PYTHON has torch and accelerate. Accelerate syncs nothing to the disk, so that its figures are those of a save that may be lost when the
 machine stops. Both are compared with the same syncing: its save as it is with one of ours that does not sync, and its save followed by the
 calls of fsync that save_state makes (each file, the directory, its parent) with one that does. Nor does it look at checksums when it loads, or
-write in the background: a load without checksums, and how long a save in the background holds the program up, are compared with what it can do.
+write in the background: a load without checksums, and how long a save in the background holds the program up, are compared with what it can do. With --from disk the files are taken out of the
+system's memory before they are loaded, as after a restart on another day.
 """
 
 import argparse
@@ -24,6 +26,7 @@ parser.add_argument("--program", required=True)
 parser.add_argument("--directory", required=True)
 parser.add_argument("--megabytes", type=int, default=1000)
 parser.add_argument("--rounds", type=int, default=5)
+parser.add_argument("--from", dest="source", choices=["memory", "disk"], default="memory")
 options = parser.parse_args()
 
 torch.set_num_threads(1)
@@ -50,6 +53,15 @@ def sync(name):
     os.close(descriptor)
 
 
+def forget(directory):
+    """Takes the files out of the system's memory."""
+    for folder, _, files in os.walk(directory):
+        for name in files:
+            descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
 def save_and_sync(directory):
     accelerator.save_state(directory)
     for folder, _, files in os.walk(directory):
@@ -64,10 +76,12 @@ save_and_sync(path)
 rows = []
 for _ in range(options.rounds):
     done = subprocess.run([options.program, options.directory, "--megabytes", str(options.megabytes), "--rounds", "1",
-                           "--only", "accel"], check=True, capture_output=True, text=True,
+                           "--only", "accel", "--from", options.source], check=True, capture_output=True, text=True,
                           env={**os.environ, "OMP_NUM_THREADS": "1"})
     times = [*map(float, done.stdout.split()), seconds(accelerator.save_state)]
     os.sync()  # The disk has nothing else to do when the next one begins.
+    if options.source == "disk":
+        forget(path)
     rows.append([*times, seconds(accelerator.load_state), seconds(save_and_sync)])
 shutil.rmtree(path)
 columns = list(zip(*rows))

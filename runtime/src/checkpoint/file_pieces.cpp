@@ -39,7 +39,9 @@ class FileView {
             file.descriptor(),
             static_cast<off_t>(begin_)) {
     if (memory_) {
-      advise_sequential(memory_);
+      advise_large_pages(memory_);
+      // The disk works ahead.
+      ::madvise(memory_.data(), memory_.size(), MADV_SEQUENTIAL);
     }
   }
 

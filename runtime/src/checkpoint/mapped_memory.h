@@ -48,14 +48,15 @@ class MappedMemory {
   size_t size_;
 };
 
-/// A file's mapping will be gone through from front to back: the disk works
-/// ahead, and what it brings is kept in large pages where the file system can,
-/// which POSIX_FADV_WILLNEED would make of single small ones.
-inline void advise_sequential(const MappedMemory& memory) {
+/// What is read from a file through its mapping, or what new memory is made of,
+/// is kept in large pages where the system can: single small ones take longer to
+/// get than what is in them. (POSIX_FADV_WILLNEED would read into small ones.)
+inline void advise_large_pages(const MappedMemory& memory) {
 #ifdef MADV_HUGEPAGE
   ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
+#else
+  (void)memory;
 #endif
-  ::madvise(memory.data(), memory.size(), MADV_SEQUENTIAL);
 }
 
 } // namespace accel::checkpoint

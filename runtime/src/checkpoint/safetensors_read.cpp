@@ -30,7 +30,7 @@ MappedMemory map_file(const InputFile& file) {
       in_quotes(file.path()),
       ": ",
       system_message(errno));
-  advise_sequential(memory);
+  advise_large_pages(memory);
   return memory;
 }
 

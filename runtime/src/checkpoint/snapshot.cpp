@@ -43,9 +43,7 @@ MappedMemory fresh_memory(size_t size) {
       " bytes): ",
       system_message(errno),
       ". Save without asynchronous(true).");
-#ifdef MADV_HUGEPAGE
-  ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
-#endif
+  advise_large_pages(memory);
   return memory;
 }
 
