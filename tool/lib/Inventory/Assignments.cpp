@@ -2,10 +2,10 @@
 
 #include "Assignments.h"
 
+#include "AstVisitor.h"
 #include "TorchTypes.h"
 
 #include "clang/AST/DeclCXX.h"
-#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -17,13 +17,12 @@ bool accel::migrate::isTupleOfReferences(const Expr *E) {
 }
 
 namespace {
-class SetBehind : public RecursiveASTVisitor<SetBehind> {
+class SetBehind : public AstVisitor {
 public:
   SetBehind(const ValueDecl *Variable, SourceLocation Place,
             const SourceManager &SM)
       : Variable(Variable), Place(Place), SM(SM) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) {
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
     if (E->getOperator() == OO_Equal &&
         !SM.isBeforeInTranslationUnit(E->getOperatorLoc(), Place))
       Found |= sets(plain(E->getArg(0)));

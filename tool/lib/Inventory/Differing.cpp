@@ -2,9 +2,9 @@
 
 #include "Differing.h"
 
+#include "AstVisitor.h"
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace accel::migrate;
@@ -132,10 +132,10 @@ static bool tellsOfFile(const CallExpr *E, const FunctionDecl *F,
 
 namespace {
 /// Whether a file of C's is read.
-class ReadFinder : public RecursiveASTVisitor<ReadFinder> {
+class ReadFinder : public AstVisitor {
 public:
   explicit ReadFinder(const VarDecl *File) : File(File) {}
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     static const llvm::StringSet<> Names = {"fread", "fgets",  "fgetc", "getc",
                                             "fscanf", "getline"};
     const FunctionDecl *F = E->getDirectCallee();
@@ -232,7 +232,7 @@ bool Differing::in(const Stmt *S, bool ThroughCalls) const {
 namespace accel::migrate {
 
 /// One pass over a function; repeated until nothing is added.
-class DifferingWalk : public RecursiveASTVisitor<DifferingWalk> {
+class DifferingWalk : public AstPathVisitor {
 public:
   DifferingWalk(Differing &D, bool ThroughCalls)
       : D(D), ThroughCalls(ThroughCalls),
@@ -241,9 +241,8 @@ public:
   bool Changed = false;
   const FunctionDecl *Function = nullptr;
 
-  bool shouldVisitLambdaBody() const { return true; }
 
-  bool VisitVarDecl(VarDecl *V) {
+  bool VisitVarDecl(VarDecl *V) override {
     if (V->getInit() && D.in(V->getInit(), ThroughCalls))
       add(V, V->getInit());
     if (const auto *Parts = dyn_cast<DecompositionDecl>(V);
@@ -253,7 +252,7 @@ public:
     return true;
   }
 
-  bool TraverseCXXForRangeStmt(CXXForRangeStmt *S) {
+  bool TraverseCXXForRangeStmt(CXXForRangeStmt *S) override {
     if ((D.Sources & Differing::Part) && loaderOf(S->getRangeInit()->getType())) {
       Changed |= D.Batches.insert(S->getLoopVariable()).second;
       if (const auto *Parts = dyn_cast<DecompositionDecl>(S->getLoopVariable()))
@@ -275,11 +274,11 @@ public:
   // What is assigned under a condition that differs comes to differ; so does
   // what a loop assigns that some processes leave early.
 #define CONDITIONAL(Class, Condition)                                          \
-  bool Traverse##Class(Class *S) {                                             \
+  bool Traverse##Class(Class *S) override {                                    \
     const unsigned Before = Under;                                             \
     Under += splits(S->Condition, S) ||                                        \
              leaves(loopBody(S), /*Beneath=*/false, /*Inner=*/false);          \
-    const bool Result = RecursiveASTVisitor::Traverse##Class(S);               \
+    const bool Result = AstPathVisitor::Traverse##Class(S);                    \
     Under = Before;                                                            \
     return Result;                                                             \
   }
@@ -290,32 +289,32 @@ public:
   CONDITIONAL(SwitchStmt, getCond())
 #undef CONDITIONAL
 
-  bool VisitBinaryOperator(BinaryOperator *E) {
+  bool VisitBinaryOperator(BinaryOperator *E) override {
     if (E->isAssignmentOp() && (Under || D.in(E->getRHS(), ThroughCalls)))
       add(writtenIn(E->getLHS()), E->getRHS());
     return true;
   }
-  bool VisitUnaryOperator(UnaryOperator *E) {
+  bool VisitUnaryOperator(UnaryOperator *E) override {
     if (E->isIncrementDecrementOp() && Under)
       add(writtenIn(E->getSubExpr()), nullptr);
     return true;
   }
 
-  bool VisitReturnStmt(ReturnStmt *S) {
+  bool VisitReturnStmt(ReturnStmt *S) override {
     const FunctionDecl *From = Lambdas.empty() ? Function : Lambdas.back();
     if (!ThroughCalls && From && S->getRetValue() &&
         (Under || D.in(S->getRetValue(), false)))
       Changed |= D.Returning.insert(From->getCanonicalDecl()).second;
     return true;
   }
-  bool TraverseLambdaExpr(LambdaExpr *L) {
+  bool TraverseLambdaExpr(LambdaExpr *L) override {
     Lambdas.push_back(L->getCallOperator());
-    const bool Result = RecursiveASTVisitor::TraverseLambdaExpr(L);
+    const bool Result = AstPathVisitor::TraverseLambdaExpr(L);
     Lambdas.pop_back();
     return Result;
   }
 
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
     if (!F)
       return true;

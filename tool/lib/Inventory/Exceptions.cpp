@@ -6,11 +6,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "AstVisitor.h"
 #include "FactFinder.h"
 #include "Quiet.h"
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -66,21 +66,22 @@ bool waysFrom(const Stmt *S, Ways &W, bool InLoop, bool Main) {
 }
 
 /// From a function's body to something in it.
-class PathFinder : public RecursiveASTVisitor<PathFinder> {
+class PathFinder : public AstPathVisitor {
 public:
   explicit PathFinder(const FunctionDecl *Callee)
       : Callee(Callee->getCanonicalDecl()) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool TraverseStmt(Stmt *S) {
+  bool TraverseStmt(Stmt *S) override {
     if (!S)
       return true;
     Path.push_back(S);
-    const bool Result = RecursiveASTVisitor::TraverseStmt(S);
+    const bool Result = AstPathVisitor::TraverseStmt(S);
     Path.pop_back();
     return Result;
   }
-  bool VisitDeclRefExpr(DeclRefExpr *E) { return note(E->getDecl()); }
-  bool VisitMemberExpr(MemberExpr *E) { return note(E->getMemberDecl()); }
+  bool VisitDeclRefExpr(DeclRefExpr *E) override { return note(E->getDecl()); }
+  bool VisitMemberExpr(MemberExpr *E) override {
+    return note(E->getMemberDecl());
+  }
   std::vector<std::vector<const Stmt *>> Found;
 
 private:

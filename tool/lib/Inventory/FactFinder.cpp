@@ -2,10 +2,10 @@
 
 #include "FactFinder.h"
 
+#include "AstVisitor.h"
 #include "Quiet.h"
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 #include "clang/Lex/Lexer.h"
 
 using namespace accel::migrate;
@@ -13,63 +13,63 @@ using namespace clang;
 
 namespace {
 
-class Walk : public RecursiveASTVisitor<Walk> {
+class Walk : public AstPathVisitor {
 public:
   explicit Walk(FactFinder &Finder) : Finder(Finder) {}
 
-  bool shouldVisitLambdaBody() const { return true; }
 
-  bool TraverseStmt(Stmt *S) {
+  bool TraverseStmt(Stmt *S) override {
     if (!S)
       return true;
     if (Finder.skips(S))
       return true;
     Finder.Path.push_back(S);
-    const bool Result = RecursiveASTVisitor::TraverseStmt(S);
+    const bool Result = AstPathVisitor::TraverseStmt(S);
     Finder.Path.pop_back();
     return Result;
   }
-  bool TraverseLambdaExpr(LambdaExpr *L) {
+  bool TraverseLambdaExpr(LambdaExpr *L) override {
     Finder.Lambdas.push_back(L);
-    const bool Result = RecursiveASTVisitor::TraverseLambdaExpr(L);
+    const bool Result = AstPathVisitor::TraverseLambdaExpr(L);
     Finder.Lambdas.pop_back();
     return Result;
   }
 
-  bool VisitVarDecl(VarDecl *V) {
+  bool VisitVarDecl(VarDecl *V) override {
     Finder.variable(V);
     return true;
   }
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     Finder.call(E);
     return true;
   }
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     Finder.construct(E);
     return true;
   }
-  bool VisitCXXNewExpr(CXXNewExpr *E) {
+  bool VisitCXXNewExpr(CXXNewExpr *E) override {
     Finder.newObject(E);
     return true;
   }
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     Finder.name(E);
     return true;
   }
-  bool VisitTemplateSpecializationTypeLoc(TemplateSpecializationTypeLoc Loc) {
+  bool VisitTemplateSpecializationTypeLoc(
+      TemplateSpecializationTypeLoc Loc) override {
     Finder.templateNamed(Loc);
     return true;
   }
-  bool VisitReturnStmt(ReturnStmt *S) {
+  bool VisitReturnStmt(ReturnStmt *S) override {
     Finder.returned(S);
     return true;
   }
-  bool VisitCXXTryStmt(CXXTryStmt *S) {
+  bool VisitCXXTryStmt(CXXTryStmt *S) override {
     Finder.tryBlock(S);
     return true;
   }
 #define CONDITIONAL(Class)                                                     \
-  bool Visit##Class(Class *S) {                                                \
+  bool Visit##Class(Class *S) override {                                       \
     Finder.decision(S, S->getCond());                                          \
     return true;                                                               \
   }
@@ -80,13 +80,13 @@ public:
   CONDITIONAL(SwitchStmt)
   CONDITIONAL(ConditionalOperator)
 #undef CONDITIONAL
-  bool VisitBinaryOperator(BinaryOperator *E) {
+  bool VisitBinaryOperator(BinaryOperator *E) override {
     if (E->isLogicalOp())
       Finder.decision(E->getRHS(), E->getLHS());
     Finder.assignment(E);
     return true;
   }
-  bool VisitCXXForRangeStmt(CXXForRangeStmt *S) {
+  bool VisitCXXForRangeStmt(CXXForRangeStmt *S) override {
     Finder.range(S);
     return true;
   }
@@ -130,14 +130,14 @@ void FactFinder::run(const FunctionDecl *F) {
 
 namespace {
 /// Streams in an initialiser that stands in no function.
-class InitialiserWalk : public RecursiveASTVisitor<InitialiserWalk> {
+class InitialiserWalk : public AstVisitor {
 public:
   explicit InitialiserWalk(FactFinder &Finder) : Finder(Finder) {}
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     Finder.name(E);
     return true;
   }
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     if (isFileStream(E->getConstructor()->getParent()))
       Finder.construct(E);
     return true;

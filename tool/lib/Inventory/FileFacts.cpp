@@ -1,19 +1,18 @@
 //===- FileFacts.cpp - What is written to files ---------------------------===//
 
+#include "AstVisitor.h"
 #include "FactFinder.h"
 #include "Quiet.h"
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
 
 namespace {
-class LoadFinder : public RecursiveASTVisitor<LoadFinder> {
+class LoadFinder : public AstVisitor {
 public:
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     if (const FunctionDecl *F = E->getDirectCallee())
       if (F->getIdentifier() && F->getName() == "load" && isTorch(F))
         Loads.push_back(E);
@@ -23,12 +22,11 @@ public:
 };
 
 /// What a function is given for one of its parameters, in all of the program.
-class ArgumentFinder : public RecursiveASTVisitor<ArgumentFinder> {
+class ArgumentFinder : public AstVisitor {
 public:
   ArgumentFinder(const FunctionDecl *F, unsigned Index)
       : F(F->getCanonicalDecl()), Index(Index) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     if (const FunctionDecl *Callee = E->getDirectCallee();
         Callee && Callee->getCanonicalDecl() == F && Index < E->getNumArgs()) {
       Given.push_back(E->getArg(Index));
@@ -36,7 +34,7 @@ public:
     }
     return true;
   }
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     if (const auto *Named = dyn_cast<FunctionDecl>(E->getDecl()))
       Names += Named->getCanonicalDecl() == F;
     return true;

@@ -2,9 +2,9 @@
 
 #include "FileOrder.h"
 
+#include "AstVisitor.h"
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -18,16 +18,15 @@ struct PathText {
 };
 
 /// The places where a function is called.
-class CallSites : public RecursiveASTVisitor<CallSites> {
+class CallSites : public AstVisitor {
 public:
   explicit CallSites(const FunctionDecl *F) : F(F->getCanonicalDecl()) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     if (E->getDirectCallee() && E->getDirectCallee()->getCanonicalDecl() == F)
       Found.push_back({E, {E->arg_begin(), E->arg_end()}});
     return true;
   }
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     if (E->getConstructor()->getCanonicalDecl() == F)
       Found.push_back({E, {E->arg_begin(), E->arg_end()}});
     return true;

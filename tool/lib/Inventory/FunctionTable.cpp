@@ -2,7 +2,8 @@
 
 #include "FunctionTable.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
+#include "AstVisitor.h"
+
 
 #include <algorithm>
 
@@ -11,20 +12,19 @@ using namespace clang;
 
 namespace {
 /// Unqualified names that are declared or used.
-class NameFinder : public RecursiveASTVisitor<NameFinder> {
+class NameFinder : public AstVisitor {
 public:
   explicit NameFinder(std::vector<std::string> &Names) : Names(Names) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitNamedDecl(NamedDecl *D) {
+  bool VisitNamedDecl(NamedDecl *D) override {
     add(D);
     return true;
   }
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     if (!E->hasQualifier())
       add(E->getDecl());
     return true;
   }
-  bool VisitMemberExpr(MemberExpr *E) {
+  bool VisitMemberExpr(MemberExpr *E) override {
     if (E->isImplicitAccess())
       add(E->getMemberDecl());
     return true;

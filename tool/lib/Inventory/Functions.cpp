@@ -1,10 +1,10 @@
 //===- Functions.cpp - Functions of the person's own, and unseen ones -----===//
 
+#include "AstVisitor.h"
 #include "Calls.h"
 
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -14,11 +14,11 @@ static constexpr size_t MaxDepth = 16;
 
 namespace {
 /// Whether code refers to variables that are not replicated.
-class CaptureFinder : public RecursiveASTVisitor<CaptureFinder> {
+class CaptureFinder : public AstVisitor {
 public:
   using Lookup = std::function<bool(const ValueDecl *)>;
   explicit CaptureFinder(Lookup IsLocal) : IsLocal(std::move(IsLocal)) {}
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     if (IsLocal(E->getDecl()))
       Found = E;
     return !Found;

@@ -1,9 +1,9 @@
 //===- GatherPlan.cpp - What evaluation gathers, and where --------------===//
 
+#include "AstVisitor.h"
 #include "Interpreter.h"
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -11,7 +11,7 @@ using namespace clang;
 namespace {
 
 /// The variables of a loop body and what they are made from.
-class BodyVariables : public RecursiveASTVisitor<BodyVariables> {
+class BodyVariables : public AstVisitor {
 public:
   struct Definition {
     unsigned Last = 0; ///< The statement of the body that sets it last.
@@ -30,12 +30,12 @@ public:
         D.Primary |= isPrimary(E);
   }
 
-  bool VisitVarDecl(VarDecl *V) {
+  bool VisitVarDecl(VarDecl *V) override {
     if (isTensor(V->getType()) && V->getInit() && V->hasLocalStorage())
       add(V, V->getInit());
     return true;
   }
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) {
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
     if (E->getOperator() == OO_Equal)
       if (const VarDecl *V = variableOf(E->getArg(0)))
         add(V, E->getArg(1));
@@ -46,9 +46,9 @@ public:
 
   /// The variables in `E`, in the order of the text.
   static std::vector<const VarDecl *> in(const Expr *E) {
-    class Finder : public RecursiveASTVisitor<Finder> {
+    class Finder : public AstVisitor {
     public:
-      bool VisitDeclRefExpr(DeclRefExpr *E) {
+      bool VisitDeclRefExpr(DeclRefExpr *E) override {
         if (const auto *V = dyn_cast<VarDecl>(E->getDecl()))
           Found.push_back(V);
         return true;

@@ -7,7 +7,6 @@
 #include "SourceText.h"
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 #include "llvm/ADT/StringSet.h"
 
 #include <algorithm>

@@ -1,25 +1,24 @@
 //===- Loaders.cpp - What loaders give, and to whom -----------------------===//
 
+#include "AstVisitor.h"
 #include "ProgramIndex.h"
 
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
 
 namespace {
 /// Counts what is done with a loader.
-class LoaderUses : public RecursiveASTVisitor<LoaderUses> {
+class LoaderUses : public AstVisitor {
 public:
   explicit LoaderUses(const VarDecl *V) : V(V) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     All += E->getDecl() == V;
     return true;
   }
-  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) {
+  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const CXXMethodDecl *M = E->getMethodDecl();
     const Expr *Object = E->getImplicitObjectArgument();
     Iterators += M && M->getIdentifier() &&
@@ -27,7 +26,7 @@ public:
                  loaderOf(Object->getType()) && variableOf(Object) == V;
     return true;
   }
-  bool VisitForStmt(ForStmt *S) {
+  bool VisitForStmt(ForStmt *S) override {
     const Expr *Loader = loaderOfLoop(S);
     Loops |= Loader && variableOf(Loader) == V;
     return true;

@@ -5,20 +5,20 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "AstVisitor.h"
 #include "ProgramIndex.h"
 
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
 
 namespace {
 /// How often the parameters of a function are named, and by which fopen.
-class OpenFinder : public RecursiveASTVisitor<OpenFinder> {
+class OpenFinder : public AstVisitor {
 public:
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
     if (F && F->getIdentifier() && F->getName() == "fopen" && F->isExternC() &&
         E->getNumArgs() == 2) {
@@ -27,7 +27,7 @@ public:
     }
     return true;
   }
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     ++Named[E->getDecl()];
     return true;
   }
@@ -37,15 +37,14 @@ public:
 };
 
 /// Functions whose names stand for something else than a call.
-class NameFinder : public RecursiveASTVisitor<NameFinder> {
+class NameFinder : public AstVisitor {
 public:
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     if (const FunctionDecl *F = E->getDirectCallee())
       --Named[F->getCanonicalDecl()];
     return true;
   }
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl()))
       ++Named[F->getCanonicalDecl()];
     return true;

@@ -8,31 +8,31 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "AstVisitor.h"
 #include "FactFinder.h"
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
 
 namespace {
 /// Files that are opened to be read and written.
-class UpdateFinder : public RecursiveASTVisitor<UpdateFinder> {
+class UpdateFinder : public AstVisitor {
 public:
   explicit UpdateFinder(const ASTContext &Context) : Context(Context) {}
 
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     add(E, E->getConstructor()->getParent(), {E->getArgs(), E->getNumArgs()});
     return true;
   }
-  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) {
+  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     if (const CXXMethodDecl *M = E->getMethodDecl();
         M && M->getIdentifier() && M->getName() == "open")
       add(E, M->getParent(), {E->getArgs(), E->getNumArgs()});
     return true;
   }
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
     if (!F || !F->getIdentifier() || F->getName() != "fopen" ||
         E->getNumArgs() != 2)
@@ -61,20 +61,19 @@ private:
 };
 
 /// Where functions are named, and where that is a call of them.
-class UseCounter : public RecursiveASTVisitor<UseCounter> {
+class UseCounter : public AstVisitor {
 public:
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     if (const FunctionDecl *F = E->getDirectCallee())
       ++Calls[F->getCanonicalDecl()];
     return true;
   }
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl()))
       ++Names[F->getCanonicalDecl()];
     return true;
   }
-  bool VisitMemberExpr(MemberExpr *E) {
+  bool VisitMemberExpr(MemberExpr *E) override {
     if (const auto *F = dyn_cast<FunctionDecl>(E->getMemberDecl()))
       ++Names[F->getCanonicalDecl()];
     return true;

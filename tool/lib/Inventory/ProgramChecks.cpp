@@ -1,12 +1,12 @@
 //===- ProgramChecks.cpp - What can only be said of a whole unit ----------===//
 
+#include "AstVisitor.h"
 #include "Taker.h"
 
 #include "TorchTypes.h"
 
 #include "accel/migrate/ProjectSources.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 #include <algorithm>
 
@@ -15,9 +15,9 @@ using namespace clang;
 
 namespace {
 /// Whether code has to do with models or optimizers.
-class TrainableFinder : public RecursiveASTVisitor<TrainableFinder> {
+class TrainableFinder : public AstVisitor {
 public:
-  bool VisitExpr(Expr *E) {
+  bool VisitExpr(Expr *E) override {
     Found |= moduleOf(E->getType()) || optimizerOf(E->getType());
     return !Found;
   }

@@ -2,9 +2,9 @@
 
 #include "ProgramIndex.h"
 
+#include "AstVisitor.h"
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 #include <algorithm>
 
@@ -13,14 +13,13 @@ using namespace clang;
 
 namespace {
 
-class Collector : public RecursiveASTVisitor<Collector> {
+class Collector : public AstVisitor {
 public:
   explicit Collector(ProgramIndex &Index) : Index(Index) {}
 
-  bool shouldVisitTemplateInstantiations() const { return true; }
-  bool shouldVisitImplicitCode() const { return false; }
+  bool shouldVisitTemplateInstantiations() const override { return true; }
 
-  bool VisitFunctionDecl(FunctionDecl *F) {
+  bool VisitFunctionDecl(FunctionDecl *F) override {
     if (isMissing(F))
       Index.Missing.push_back(F);
     if (!F->doesThisDeclarationHaveABody() || F->isImplicit() ||
@@ -39,20 +38,20 @@ public:
     return true;
   }
 
-  bool VisitVarDecl(VarDecl *V) {
+  bool VisitVarDecl(VarDecl *V) override {
     if (V->hasGlobalStorage() && !V->isStaticLocal() &&
         !V->getDeclContext()->isDependentContext())
       Index.Globals.push_back(V);
     return true;
   }
 
-  bool VisitFieldDecl(FieldDecl *F) {
+  bool VisitFieldDecl(FieldDecl *F) override {
     if (!F->getDeclContext()->isDependentContext())
       Index.Fields.push_back(F);
     return true;
   }
 
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) {
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
     if (E->getOperator() == OO_Equal && isAnyModule(E->getArg(0)->getType()) &&
         !isAnyModule(plain(E->getArg(1))->getType()))
       putIntoAny(E->getArg(1));
@@ -60,19 +59,19 @@ public:
   }
 
   /// What others hold, and made themselves maybe.
-  bool VisitMemberExpr(MemberExpr *E) {
+  bool VisitMemberExpr(MemberExpr *E) override {
     if (isAnyModule(E->getType()) &&
         (isInStd(E->getMemberDecl()) || isTorch(E->getMemberDecl())))
       Index.AnyModules.insert(nullptr);
     return true;
   }
-  bool VisitBindingDecl(BindingDecl *D) {
+  bool VisitBindingDecl(BindingDecl *D) override {
     if (isAnyModule(D->getType()))
       Index.AnyModules.insert(nullptr);
     return true;
   }
 
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     const CXXRecordDecl *Made = E->getConstructor()->getParent();
     if (isAnyModule(E->getType()) && E->getNumArgs() == 1 &&
         !E->getConstructor()->isCopyOrMoveConstructor())
@@ -102,7 +101,7 @@ public:
     return true;
   }
 
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
     if (F && !isPassedOn(F) && isUnseen(F) &&
         (isAnyModule(E->getType()) || llvm::any_of(E->arguments(), fillsAny)))
@@ -182,50 +181,49 @@ private:
 };
 
 /// Finds the loops of one function.
-class LoopFinder : public RecursiveASTVisitor<LoopFinder> {
+class LoopFinder : public AstPathVisitor {
 public:
   LoopFinder(ProgramIndex &Index, const FunctionDecl *F,
              std::vector<OwnCall> &Calls)
       : Index(Index), In(F), Writer(F), Calls(Calls) {}
 
-  bool shouldVisitTemplateInstantiations() const { return true; }
-  bool shouldVisitLambdaBody() const { return true; }
+  bool shouldVisitTemplateInstantiations() const override { return true; }
 
-  bool TraverseLambdaExpr(LambdaExpr *L) {
+  bool TraverseLambdaExpr(LambdaExpr *L) override {
     ++Lambdas;
     std::vector<const Stmt *> Outside;
     std::swap(Outside, Around);
     const FunctionDecl *OuterWriter = Writer;
     Writer = L->getCallOperator();
-    const bool Result = RecursiveASTVisitor::TraverseLambdaExpr(L);
+    const bool Result = AstPathVisitor::TraverseLambdaExpr(L);
     Writer = OuterWriter;
     std::swap(Outside, Around);
     --Lambdas;
     return Result;
   }
 
-#define LOOP(Class)                                                           \
-  bool Traverse##Class(Class *S) {                                             \
-    return around(S, [&] { return RecursiveASTVisitor::Traverse##Class(S); }); \
+#define LOOP(Class)                                                            \
+  bool Traverse##Class(Class *S) override {                                    \
+    return around(S, [&] { return AstPathVisitor::Traverse##Class(S); });      \
   }
   LOOP(WhileStmt)
   LOOP(DoStmt)
 #undef LOOP
 
-  bool TraverseForStmt(ForStmt *S) {
+  bool TraverseForStmt(ForStmt *S) override {
     if (loaderOfLoop(S))
       Index.Loops[S] = {S, In, true, false, Lambdas > 0};
-    return around(S, [&] { return RecursiveASTVisitor::TraverseForStmt(S); });
+    return around(S, [&] { return AstPathVisitor::TraverseForStmt(S); });
   }
 
-  bool TraverseCXXForRangeStmt(CXXForRangeStmt *S) {
+  bool TraverseCXXForRangeStmt(CXXForRangeStmt *S) override {
     if (loaderOfLoop(S))
       Index.Loops[S] = {S, In, true, false, Lambdas > 0};
     // Only what is spelled: the hidden begin and end are no reads of their own.
     return around(S, [&] { return TraverseStmt(S->getBody()); });
   }
 
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee(), *Body = nullptr;
     if (!F)
       return true;
@@ -247,7 +245,7 @@ public:
     return true;
   }
 
-  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) {
+  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const CXXMethodDecl *M = E->getMethodDecl();
     if (!M || !M->getIdentifier() || M->getName() != "backward" ||
         !isTensor(E->getObjectType()))
@@ -287,15 +285,14 @@ private:
 
 namespace {
 /// Everything that is called from a piece of code.
-class Callees : public RecursiveASTVisitor<Callees> {
+class Callees : public AstVisitor {
 public:
   explicit Callees(std::set<const FunctionDecl *> &Found) : Found(Found) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitCallExpr(CallExpr *E) {
+  bool VisitCallExpr(CallExpr *E) override {
     add(E->getDirectCallee());
     return true;
   }
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     add(E->getConstructor());
     return true;
   }
@@ -329,13 +326,12 @@ static bool isSampleMethod(const FunctionDecl *F) {
 
 namespace {
 /// Functions and lambdas that are made into transforms of a data set.
-class TransformFinder : public RecursiveASTVisitor<TransformFinder> {
+class TransformFinder : public AstVisitor {
 public:
   TransformFinder(std::set<const FunctionDecl *> &Functions,
                   std::set<const LambdaExpr *> &Lambdas)
       : Functions(Functions), Lambdas(Lambdas) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) {
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     const CXXRecordDecl *D = E->getConstructor()->getParent();
     if (isTorch(D) && llvm::StringRef(qualifiedName(D))
                           .starts_with("torch::data::transforms::"))
@@ -548,11 +544,10 @@ const Expr *accel::migrate::loaderOfLoop(const Stmt *Loop) {
 
 namespace {
 /// Whether a variable is given something after its declaration.
-class Reassigned : public RecursiveASTVisitor<Reassigned> {
+class Reassigned : public AstVisitor {
 public:
   explicit Reassigned(const VarDecl *V) : V(V) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) {
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
     Found |= E->getOperator() == OO_Equal && variableOf(E->getArg(0)) == V;
     return !Found;
   }
@@ -615,11 +610,10 @@ bool ProgramIndex::isOwn(const FunctionDecl *D) const {
 }
 
 namespace {
-class CallFinder : public RecursiveASTVisitor<CallFinder> {
+class CallFinder : public AstVisitor {
 public:
   explicit CallFinder(const ProgramIndex &Index) : Index(Index) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitStmt(Stmt *S) {
+  bool VisitStmt(Stmt *S) override {
     Found |= Index.Loops.count(S) != 0;
     if (const auto *Call = dyn_cast<CallExpr>(S))
       if (const FunctionDecl *F = Call->getDirectCallee())
@@ -671,11 +665,10 @@ bool ProgramIndex::stepsAlone(const FunctionDecl *F) const {
 
 namespace {
 /// Looks for a training loop without a loader, also in what is called.
-class MakerFinder : public RecursiveASTVisitor<MakerFinder> {
+class MakerFinder : public AstVisitor {
 public:
   explicit MakerFinder(const ProgramIndex &Index) : Index(Index) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool VisitStmt(Stmt *S) {
+  bool VisitStmt(Stmt *S) override {
     if (auto It = Index.Loops.find(S); It != Index.Loops.end())
       Found |= It->second.Training && !It->second.sharesBatches();
     const FunctionDecl *Body = nullptr;

@@ -6,11 +6,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "AstVisitor.h"
 #include "ProgramIndex.h"
 
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace accel::migrate;
@@ -18,16 +18,17 @@ using namespace clang;
 
 namespace {
 /// The functions that a piece of code names.
-class Mentions : public RecursiveASTVisitor<Mentions> {
+class Mentions : public AstVisitor {
 public:
   explicit Mentions(std::set<const FunctionDecl *> &Found) : Found(Found) {}
-  bool shouldVisitLambdaBody() const { return true; }
-  bool shouldVisitImplicitCode() const { return true; }
-  bool shouldVisitTemplateInstantiations() const { return true; }
-  bool VisitDeclRefExpr(DeclRefExpr *E) { return add(E->getDecl()); }
-  bool VisitMemberExpr(MemberExpr *E) { return add(E->getMemberDecl()); }
-  bool VisitCallExpr(CallExpr *E) { return add(E->getCalleeDecl()); }
-  bool VisitOverloadExpr(OverloadExpr *E) {
+  bool shouldVisitImplicitCode() const override { return true; }
+  bool shouldVisitTemplateInstantiations() const override { return true; }
+  bool VisitDeclRefExpr(DeclRefExpr *E) override { return add(E->getDecl()); }
+  bool VisitMemberExpr(MemberExpr *E) override {
+    return add(E->getMemberDecl());
+  }
+  bool VisitCallExpr(CallExpr *E) override { return add(E->getCalleeDecl()); }
+  bool VisitOverloadExpr(OverloadExpr *E) override {
     for (const NamedDecl *D : E->decls())
       add(D->getUnderlyingDecl());
     return true;

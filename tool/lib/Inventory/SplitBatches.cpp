@@ -10,10 +10,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "Assignments.h"
+#include "AstVisitor.h"
 #include "Interpreter.h"
 #include "TorchTypes.h"
 
-#include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -146,12 +146,12 @@ std::optional<LoopPlan> Interpreter::planShard(const CompoundStmt *Body,
 namespace {
 /// What a variable of the loop's body is made from: the tensors that are made
 /// outside of it. Fails where it is set more than once.
-class SourcesOf : public RecursiveASTVisitor<SourcesOf> {
+class SourcesOf : public AstVisitor {
 public:
   SourcesOf(const CompoundStmt *Body, const SourceManager &SM,
             std::vector<const ValueDecl *> &Sources)
       : Body(Body), SM(SM), Sources(Sources) {}
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     return !isTensor(E->getDecl()->getType()) || add(E->getDecl());
   }
   bool add(const ValueDecl *V) {
@@ -172,10 +172,10 @@ private:
   std::vector<const ValueDecl *> &Sources;
 };
 
-class UseFinder : public RecursiveASTVisitor<UseFinder> {
+class UseFinder : public AstVisitor {
 public:
   explicit UseFinder(llvm::ArrayRef<const ValueDecl *> Of) : Of(Of) {}
-  bool VisitDeclRefExpr(DeclRefExpr *E) {
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
     return !llvm::is_contained(Of, E->getDecl());
   }
 
