@@ -10,15 +10,34 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
 
+# Since 18 Clang names templates that std::enable_if constrains otherwise than
+# GCC, which LibTorch is built with, does.
+set(ACCEL_ABI_OPTIONS "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
+  set(ACCEL_ABI_OPTIONS -fclang-abi-compat=17)
+endif()
+
 if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(ACCEL_CCACHE ccache)
   if(ACCEL_CCACHE)
-    # The sloppiness is what lets ccache keep objects that use precompiled headers.
+    # The sloppiness is what lets ccache keep objects that use precompiled
+    # headers; the rest lets it find them again from another clone.
     set(CMAKE_CXX_COMPILER_LAUNCHER
         "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-        "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${ACCEL_CCACHE}")
+        "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1 "${ACCEL_CCACHE}")
   endif()
 endif()
+
+# What is run in every step of a training, and what goes through every byte of a
+# checkpoint: these options in addition to the build type's (presets).
+set(ACCEL_HOT_OPTIONS "" CACHE STRING "Compile options for the sources that cost a training time, e.g. -O2")
+
+# accel_hot(source...): see ACCEL_HOT_OPTIONS.
+function(accel_hot)
+  if(ACCEL_HOT_OPTIONS)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${ACCEL_HOT_OPTIONS})
+  endif()
+endfunction()
 
 # accel_options(target [NO_SANITIZERS])
 function(accel_options target)
@@ -28,11 +47,7 @@ function(accel_options target)
     # Without it ccache cannot see through precompiled headers.
     target_compile_options(${target} PRIVATE -fpch-preprocess)
   endif()
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
-    # Since 18 Clang names templates that std::enable_if constrains otherwise
-    # than GCC, which LibTorch is built with, does.
-    target_compile_options(${target} PRIVATE -fclang-abi-compat=17)
-  endif()
+  target_compile_options(${target} PRIVATE ${ACCEL_ABI_OPTIONS})
   if(ACCEL_SANITIZE AND NOT "NO_SANITIZERS" IN_LIST ARGN)
     target_compile_options(${target} PRIVATE -fsanitize=${ACCEL_SANITIZE} -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=${ACCEL_SANITIZE})
@@ -49,7 +64,7 @@ endfunction()
 # every pointer that is followed (null, alignment, vptr) take as long to compile
 # as all of the rest, and find little that AddressSanitizer does not find.
 #
-# Without its macro, which LibTorch's headers look at, and without debug
+# Without GCC's macro, which LibTorch's headers look at, and without debug
 # information GCC takes a precompiled header that was made without sanitizers.
 function(accel_sanitize_cheaply target)
   set(checks address shift signed-integer-overflow integer-divide-by-zero float-cast-overflow bounds
@@ -58,28 +73,4 @@ function(accel_sanitize_cheaply target)
   target_compile_options(${target} PRIVATE
     -fsanitize=${checks} -fno-omit-frame-pointer -U__SANITIZE_ADDRESS__)
   target_link_options(${target} PRIVATE -fsanitize=${checks})
-endfunction()
-
-# accel_unity(target batch): with ACCEL_UNITY_BUILD, up to `batch` sources of one
-# folder are compiled together. Most of the time of a small source goes into
-# headers and their templates, so that this halves a build from nothing; it
-# makes a change of one source dearer, so that it is not the default. Sources of
-# one folder may therefore have no two static names alike.
-function(accel_unity target batch)
-  if(NOT ACCEL_UNITY_BUILD)
-    return()
-  endif()
-  get_target_property(sources ${target} SOURCES)
-  foreach(source IN LISTS sources)
-    get_source_file_property(apart "${source}" SKIP_UNITY_BUILD_INCLUSION)
-    if(NOT source MATCHES "\\.cpp$" OR apart)
-      continue()
-    endif()
-    get_filename_component(folder "${source}" DIRECTORY)
-    string(MAKE_C_IDENTIFIER "in_${folder}" folder)
-    math(EXPR count_${folder} "0${count_${folder}} + 1")
-    math(EXPR part "(${count_${folder}} - 1) / ${batch}")
-    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${folder}_${part}")
-  endforeach()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()

@@ -79,6 +79,15 @@ if(ACCEL_TORCH_VERSION VERSION_LESS 2.7)
   _accel_torch_fail("LibTorch ${ACCEL_TORCH_VERSION} at ${ACCEL_TORCH_ROOT} is too old: accel needs 2.7 or newer (2.6 has the old C++ ABI).")
   return()
 endif()
+# A string of libstdc++'s new ABI (_GLIBCXX_USE_CXX11_ABI=1) is in what every
+# function of c10 that takes one is called.
+file(STRINGS "${ACCEL_TORCH_LIBRARY_DIR}/libc10.so" _new_abi REGEX "__cxx1112basic_string" LIMIT_COUNT 1)
+if(NOT _new_abi)
+  _accel_torch_fail("LibTorch ${ACCEL_TORCH_VERSION} at ${ACCEL_TORCH_ROOT} is built for another ABI than this compiler's: "
+    "its libc10.so knows no std::__cxx11::string (it is one with the old C++ ABI, or with libc++). Name one with the new ABI "
+    "with -DACCEL_LIBTORCH=DIR (or ACCEL_LIBTORCH=DIR scripts/demo), or unset it and run scripts/setup.")
+  return()
+endif()
 # LibTorch 2.15's headers refuse C++17.
 if(ACCEL_TORCH_VERSION VERSION_LESS 2.15)
   set(ACCEL_TORCH_CXX_STANDARD 17)

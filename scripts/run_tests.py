@@ -7,6 +7,7 @@ rewriter's tests are lit's, "sanitizers" are the programs that the build folder'
 sanitized_tests.txt lists (test/sanitizers).
 """
 
+import concurrent.futures
 import json
 import os
 import subprocess
@@ -21,10 +22,10 @@ def run_ctest(build, group):
     report = os.path.join(build, f"{group}.junit.xml")
     if os.path.exists(report):
         os.remove(report)
-    # Multi-process tests are started one after another: with two cores they
-    # only get in each other's way. The launcher's mostly wait.
-    jobs = "2" if group == "launcher" else "1"
-    subprocess.run(["ctest", "--test-dir", build, "-L", f"^{group}$", "-j", jobs, "--output-on-failure",
+    # Two at a time. A test that starts processes which compute has the property
+    # PROCESSORS 2 and so is alone: with two cores two of these only get in each
+    # other's way.
+    subprocess.run(["ctest", "--test-dir", build, "-L", f"^{group}$", "-j", "2", "--output-on-failure",
                     "--no-tests=error", "--output-junit", report], stdin=subprocess.DEVNULL)
     if not os.path.exists(report):
         return 0, 1, 0
@@ -56,7 +57,7 @@ def run_lit(build):
 
 
 def run_sanitized(build):
-    """Each program once, with all of its tests: what a sanitizer finds ends it."""
+    """Each program once, with all of its tests, two at a time: what a sanitizer finds ends it."""
     suppressions = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "sanitizers")
     environment = dict(
         os.environ,
@@ -69,7 +70,8 @@ def run_sanitized(build):
     totals = [0, 0, 0]
     with open(os.path.join(build, "sanitized_tests.txt")) as file:
         lines = file.read().splitlines()
-    for line in lines:
+
+    def run(line):
         program, argument = line.split(" ", 1)
         report = os.path.join(build, program + ".xml")
         if os.path.exists(report):
@@ -77,9 +79,11 @@ def run_sanitized(build):
         is_replay = program.startswith("accel_fuzz")
         arguments = [argument] if is_replay else ["--gtest_brief=1", f"--gtest_filter={argument}",
                                                   f"--gtest_output=xml:{report}"]
-        print(f"==> {program} {argument}", flush=True)
-        code = subprocess.run([os.path.join(build, "bin", program), *arguments], env=environment,
-                              stdin=subprocess.DEVNULL).returncode
+        result = subprocess.run([os.path.join(build, "bin", program), *arguments], env=environment,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True, errors="replace")
+        print(f"==> {program} {argument}\n{result.stdout}", end="", flush=True)
+        code = result.returncode
         counts = [1, 0, 0]
         if not is_replay:
             suites = ElementTree.parse(report).getroot() if os.path.exists(report) else None
@@ -91,7 +95,11 @@ def run_sanitized(build):
             counts[1] += 1  # a sanitizer's report, or the program has died
         if counts[0] == 0:
             counts[1] += 1  # nothing ran: that is not a pass
-        totals = [total + count for total, count in zip(totals, counts)]
+        return counts
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for counts in pool.map(run, lines):
+            totals = [total + count for total, count in zip(totals, counts)]
     return totals
 
 

@@ -17,7 +17,7 @@
 namespace accel::launcher {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kConfigFooter =
     R"(accel config asks how programs should be launched and writes the answers to
 a file that accel launch reads; options and environment variables still win.
 accel config default asks nothing: one process, and what the options here say.
@@ -115,7 +115,7 @@ Values ask_everything() {
 int config_command(const std::vector<std::string>& arguments) {
   CLI::App command(
       "Writes what accel launch does if not told otherwise.", "config");
-  set_help(command, "[default] [OPTIONS]", kFooter);
+  set_help(command, "[default] [OPTIONS]", kConfigFooter);
   std::string what;
   std::string path;
   std::string precision = "no";

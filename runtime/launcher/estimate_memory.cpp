@@ -17,7 +17,7 @@
 namespace accel::launcher {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kEstimateFooter =
     R"(MODEL is a safetensors file, an index of several, or a folder with one of
 them; only headers are read. Tensors of floating point are taken for
 parameters, so that the running statistics of batch norm count as such.
@@ -83,7 +83,7 @@ int estimate_memory_command(const std::vector<std::string>& arguments) {
   CLI::App command(
       "Says how much memory a model's weights, gradients and optimizer need.",
       "estimate-memory");
-  set_help(command, "[OPTIONS] [MODEL]", kFooter);
+  set_help(command, "[OPTIONS] [MODEL]", kEstimateFooter);
   std::string model;
   std::string parameters;
   std::string optimizer = "adam";

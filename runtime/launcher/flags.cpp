@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFooter =
+constexpr const char* kFlagsFooter =
     R"(Without an option: the compile and the link flags in one line.
 The environment variable ACCEL_LIBTORCH names LibTorch's folder where it has
 moved since accel was built.
@@ -165,7 +165,7 @@ int flags(const std::vector<std::string>& arguments) {
   CLI::App command(
       "Prints what a compiler needs to build a program that uses accel.",
       "flags");
-  set_help(command, "[OPTIONS]", kFooter);
+  set_help(command, "[OPTIONS]", kFlagsFooter);
   bool compile = false;
   bool link = false;
   bool torch_dir = false;

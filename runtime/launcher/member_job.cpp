@@ -17,7 +17,7 @@ constexpr milliseconds kTryAgain(200);
 /// One try; signals wait for so long.
 constexpr double kOneTry = 1;
 /// After so long it is said who is waited for.
-constexpr std::chrono::seconds kPatience(10);
+constexpr std::chrono::seconds kLeaderPatience(10);
 constexpr size_t kLongestVerdict = size_t{64} << 20;
 
 } // namespace
@@ -57,7 +57,7 @@ void MemberJob::look_for_leader() {
                     "and is this the address of its host? Look at its output");
     return;
   }
-  if (!remarked_ && now - since_ >= kPatience) {
+  if (!remarked_ && now - since_ >= kLeaderPatience) {
     remarked_ = true;
     remark_ = link_ ? "waiting for the launcher at " + where + " to begin"
                     : "waiting for accel launch with --machine-rank 0 at " +

@@ -83,7 +83,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-std::string read(const fs::path& path) {
+std::string read_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {
       std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -220,11 +220,11 @@ Run run(const RunPlan& plan, const Installation& installation) {
         fs::exists(trace) ? std::optional<Trace>(read_trace(trace.string()))
                           : std::nullopt);
     const std::string prefix = plan.processes > 0 ? base + "." : "";
-    result.output.push_back(read(printed / (prefix + "stdout.log")));
-    result.errors.push_back(read(printed / (prefix + "stderr.log")));
+    result.output.push_back(read_text(printed / (prefix + "stdout.log")));
+    result.errors.push_back(read_text(printed / (prefix + "stderr.log")));
   }
   if (plan.processes > 0) {
-    result.errors.push_back(read(printed / "stderr.log")); // the launcher's
+    result.errors.push_back(read_text(printed / "stderr.log")); // the launcher's
   }
   result.written = workplace.written();
   result.work_directory = workplace.directory();

@@ -77,9 +77,9 @@ double ratio(double difference, double size) {
 }
 
 /// Compares two traces, tensor by tensor and step by step.
-class Comparer {
+class TraceComparer {
  public:
-  Comparer(
+  TraceComparer(
       const Trace& a,
       const Trace& b,
       const ToleranceOptions& options,
@@ -510,14 +510,14 @@ TraceComparison compare_traces(
     const std::string& migrated_tensors,
     const ToleranceOptions& options) {
   TraceComparison result;
-  Comparer comparer(original, *migrated.at(0), options, result);
+  TraceComparer comparer(original, *migrated.at(0), options, result);
   comparer.compare_steps();
   comparer.compare_final(original_tensors, migrated_tensors);
   result.backwards_original = original.backwards.size();
   result.backwards_migrated = migrated.at(0)->backwards.size();
   for (size_t rank = 1; rank < migrated.size(); ++rank) {
     TraceComparison between;
-    Comparer processes(*migrated[0], *migrated[rank], options, between);
+    TraceComparer processes(*migrated[0], *migrated[rank], options, between);
     processes.compare_steps();
     processes.compare_final("", "");
     // At the same point this says more: the processes do not even agree among

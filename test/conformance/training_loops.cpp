@@ -61,7 +61,7 @@ class StepLR : public torch::optim::LRScheduler {
   double gamma_;
 };
 
-bool flag(const char* name) {
+bool variable_is_on(const char* name) {
   return std::string(std::getenv(name)) == "1";
 }
 
@@ -152,9 +152,9 @@ void follow(Accelerator& accelerator, const json& record) {
 } // namespace
 
 ACCEL_RANK_FUNCTION(training_loops) {
-  const bool split = flag("TEST_SPLIT_BATCHES");
-  const bool even = flag("TEST_EVEN_BATCHES");
-  const bool with_optimizer = flag("TEST_STEP_WITH_OPTIMIZER");
+  const bool split = variable_is_on("TEST_SPLIT_BATCHES");
+  const bool even = variable_is_on("TEST_EVEN_BATCHES");
+  const bool with_optimizer = variable_is_on("TEST_STEP_WITH_OPTIMIZER");
   Accelerator accelerator(
       AcceleratorOptions()
           .split_batches(split)

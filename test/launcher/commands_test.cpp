@@ -29,10 +29,6 @@ Surroundings in(const Folder& folder) {
   return surroundings;
 }
 
-void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
-}
-
 void expect_no_part(const std::string& text, const std::string& part) {
   EXPECT_EQ(text.find(part), std::string::npos) << part << " in:\n" << text;
 }

@@ -254,3 +254,7 @@ std::vector<std::string> split_lines(const std::string& text) {
   }
   return lines;
 }
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
+}

@@ -123,3 +123,6 @@ bool eventually(const std::function<bool()>& condition, double limit = 10);
 int connect_to(int port);
 
 std::vector<std::string> split_lines(const std::string& text);
+
+/// Fails where `text` does not have `part` in it.
+void expect_part(const std::string& text, const std::string& part);

@@ -18,10 +18,6 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
-}
-
 /// A socket at a port that nobody else has; listens with `listening`.
 int hold_port(int& port, bool listening) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -10,14 +10,14 @@ namespace F = torch::nn::functional;
 
 namespace {
 
-constexpr int64_t kWords = 40;
+constexpr int64_t kRows = 40;
 
 /// A table that is looked into by a function; some words more than once.
 struct TextsImpl : torch::nn::Module {
   explicit TextsImpl(bool bags) : bags(bags) {
     torch::manual_seed(4);
     table = register_parameter(
-        "table", torch::randn({kWords, 3}, torch::kDouble));
+        "table", torch::randn({kRows, 3}, torch::kDouble));
     head = register_module("head", torch::nn::Linear(3, 2));
     to(torch::kDouble);
   }
@@ -41,8 +41,8 @@ struct TextsImpl : torch::nn::Module {
 TORCH_MODULE(Texts);
 
 /// Each text has words of its own.
-torch::Tensor texts(int64_t count, int64_t seed) {
-  return (torch::arange(count * 3) + 5 * seed).remainder(kWords).view({count, 3});
+torch::Tensor texts_of_rows(int64_t count, int64_t seed) {
+  return (torch::arange(count * 3) + 5 * seed).remainder(kRows).view({count, 3});
 }
 
 template <typename Net>
@@ -54,7 +54,7 @@ torch::nn::Sequential shortened() {
   torch::manual_seed(4);
   torch::nn::Sequential net(
       torch::nn::EmbeddingBag(
-          torch::nn::EmbeddingBagOptions(kWords, 3).max_norm(0.7)),
+          torch::nn::EmbeddingBagOptions(kRows, 3).max_norm(0.7)),
       torch::nn::Linear(3, 2));
   net->to(torch::kDouble);
   return net;
@@ -68,7 +68,7 @@ void follows_one_process(Accelerator& accelerator, Net net, Net reference) {
   accelerator.prepare(net, optimizer);
   int64_t i = 0;
   for (const int64_t size : {9, 5, 1, 2, 7}) {
-    const auto batch = texts(size, ++i);
+    const auto batch = texts_of_rows(size, ++i);
     {
       auto step = accelerator.accumulate(net);
       optimizer.zero_grad();
@@ -84,7 +84,7 @@ void follows_one_process(Accelerator& accelerator, Net net, Net reference) {
   // Not in a step: all processes look up the same.
   const torch::NoGradGuard no_grad;
   expect_same(
-      net->forward(texts(4, 9)), reference->forward(texts(4, 9)), "whole");
+      net->forward(texts_of_rows(4, 9)), reference->forward(texts_of_rows(4, 9)), "whole");
   expect_same_parameters(*net, *reference, "whole");
 }
 
@@ -115,14 +115,14 @@ ACCEL_RANK_FUNCTION(shortened_apart) {
   EXPECT_GT(frozen[2].norm().item<double>(), 1);
   if (!accelerator.use_distributed()) {
     accelerator.prepare(module, net);
-    mean_loss(net, texts(2, 0));
+    mean_loss(net, texts_of_rows(2, 0));
     return;
   }
   auto error = error_of([&] { accelerator.prepare(module); });
   EXPECT_TRUE(contains(error, "'model.0' has max_norm")) << error;
   accelerator.prepare(net);
   const auto before = net->table.detach().clone();
-  error = error_of([&] { mean_loss(net, texts(2, 0)); });
+  error = error_of([&] { mean_loss(net, texts_of_rows(2, 0)); });
   EXPECT_TRUE(contains(error, "max_norm out")) << error;
   EXPECT_TRUE(torch::equal(net->table, before));
 }
@@ -142,7 +142,7 @@ ACCEL_RANK_FUNCTION(scaled_by_counts) {
     accelerator.prepare(module);
   }
   const auto options = torch::dtype(torch::kDouble).requires_grad(true);
-  const auto table = torch::ones({kWords, 3}, options);
+  const auto table = torch::ones({kRows, 3}, options);
   const auto words = torch::tensor({{1, 2, 2}, {2, 3, 4}, {5, 6, 7}});
   for (const bool bags : {false, true}) {
     const auto looked_up = [&](const torch::Tensor& part) {

@@ -25,7 +25,7 @@ using accel::test::error_of;
 
 namespace {
 
-const auto kMatch = AcceleratorOptions().match_single_device(true);
+const auto kMatching = AcceleratorOptions().match_single_device(true);
 
 /// lr = number of steps made; what reference/accelerate.md's table uses.
 class CountingLR : public torch::optim::LRScheduler {
@@ -82,7 +82,7 @@ TEST(Accumulate, FollowsAcceleratesTable) {
 }
 
 TEST(Accumulate, SharesEndWithTheStep) {
-  Accelerator accelerator(kMatch);
+  Accelerator accelerator(kMatching);
   const auto batch = torch::ones({4});
   {
     auto step = accelerator.accumulate();
@@ -141,7 +141,7 @@ TEST(Scheduler, FollowsAcceleratesTable) {
 
 ACCEL_RANK_FUNCTION(scheduler_of_single_device) {
   Accelerator accelerator(
-      AcceleratorOptions(kMatch).gradient_accumulation_steps(2));
+      AcceleratorOptions(kMatching).gradient_accumulation_steps(2));
   auto weight = torch::zeros({1}).set_requires_grad(true);
   accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(
       std::vector<torch::Tensor>{weight}, torch::optim::SGDOptions(16));
@@ -168,7 +168,7 @@ TEST(Scheduler, OneStepPerCallAsOnOneDevice) {
 }
 
 ACCEL_RANK_FUNCTION(gathers_for_metrics) {
-  Accelerator accelerator(kMatch);
+  Accelerator accelerator(kMatching);
   const auto rank = accelerator.process_index();
   const auto world = accelerator.num_processes();
   for (const int64_t size : {7, 3, 2, 1}) {

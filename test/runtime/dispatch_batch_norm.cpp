@@ -19,7 +19,7 @@ using torch::Tensor;
 
 namespace {
 
-AcceleratorOptions match() {
+AcceleratorOptions match_batch_norm() {
   return AcceleratorOptions().match_single_device(true);
 }
 
@@ -119,7 +119,7 @@ Tensor samples(at::IntArrayRef sizes) {
 } // namespace
 
 ACCEL_RANK_FUNCTION(norm_over_global_batch) {
-  Accelerator accelerator(match());
+  Accelerator accelerator(match_batch_norm());
   const int64_t world = accelerator.state().num_processes();
   torch::manual_seed(3);
   using namespace torch::nn;
@@ -156,7 +156,7 @@ TEST(BatchNorm, SeesTheGlobalBatch) {
 }
 
 ACCEL_RANK_FUNCTION(norm_elsewhere) {
-  Accelerator accelerator(match());
+  Accelerator accelerator(match_batch_norm());
   torch::manual_seed(3);
   const auto rank = accelerator.state().process_index();
   const auto share = BatchShare::of(5, rank, 2);
@@ -206,7 +206,7 @@ TEST(BatchNorm, LeavesEvaluationInstanceNormAndOtherBatchesAlone) {
 }
 
 ACCEL_RANK_FUNCTION(norm_in_lower_precision) {
-  Accelerator accelerator(match());
+  Accelerator accelerator(match_batch_norm());
   torch::manual_seed(3);
   const auto rank = accelerator.state().process_index();
   const auto share = BatchShare::of(7, rank, 2);
@@ -248,7 +248,7 @@ TEST(BatchNorm, ComputesLowPrecisionInFloat) {
 }
 
 ACCEL_RANK_FUNCTION(norm_twice_differentiated) {
-  Accelerator accelerator(match());
+  Accelerator accelerator(match_batch_norm());
   GradientState::get().set_share(
       BatchShare::of(4, accelerator.state().process_index(), 2));
   torch::nn::BatchNorm2d norm(3);

@@ -1,0 +1,2 @@
+// On top of internal.h: GoogleTest.
+#include <gtest/gtest.h>
