@@ -21,9 +21,11 @@ import time
 import torch
 from accelerate import Accelerator
 
+from paths import program_path
+
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--program", required=True)
-parser.add_argument("--directory", required=True)
+parser.add_argument("--program", type=program_path, required=True)
+parser.add_argument("--directory", type=os.path.abspath, required=True)
 parser.add_argument("--megabytes", type=int, default=1000)
 parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--from", dest="source", choices=["memory", "disk"], default="memory")

@@ -9,7 +9,7 @@ parses twice, the original and the result. Times of the processor (user and
 system) are printed beside those on the clock, which say little while the
 machine is shared.
 
-    bench/migrate_speed.py [--rounds N] [--tool PATH] [--files FILE...]
+    bench/migrate_speed.py [--rounds N] [--tool PATH] [--file FILE]
 """
 
 import argparse
@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from paths import folder_path, program_path
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -61,11 +63,11 @@ def line(name, limit, tool, peer, share=1):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", default=os.path.join(ROOT, "build", "release", "bin", "accel-migrate"))
-    parser.add_argument("--compiler", default="clang++-19")
-    parser.add_argument("--libtorch", default=os.environ.get("ACCEL_LIBTORCH", os.path.join(ROOT, ".deps", "libtorch", "torch")))
+    parser.add_argument("--tool", type=program_path, default=os.path.join(ROOT, "build", "release", "bin", "accel-migrate"))
+    parser.add_argument("--compiler", type=program_path, default="clang++-19")
+    parser.add_argument("--libtorch", type=folder_path, default=os.environ.get("ACCEL_LIBTORCH", os.path.join(ROOT, ".deps", "libtorch", "torch")))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--file", default=os.path.join(ROOT, "examples", "digits", "digits.cpp"))
+    parser.add_argument("--file", type=os.path.abspath, default=os.path.join(ROOT, "examples", "digits", "digits.cpp"))
     arguments = parser.parse_args()
     include = os.path.join(arguments.libtorch, "include")
     flags = ["-std=c++17", "-isystem", include, "-isystem", os.path.join(include, "torch", "csrc", "api", "include")]

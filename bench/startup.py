@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 
+from paths import program_path
+
 
 def measure(command, cwd):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": "/nonexistent", "CUDA_VISIBLE_DEVICES": ""}
@@ -28,9 +30,9 @@ def measure(command, cwd):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--launcher", required=True)
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--torchrun", required=True)
+    parser.add_argument("--launcher", type=program_path, required=True)
+    parser.add_argument("--program", type=program_path, required=True)
+    parser.add_argument("--torchrun", type=program_path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     here = os.path.dirname(os.path.abspath(__file__))

@@ -4,7 +4,7 @@
 // pure overhead; on N processes it contains the averaging of gradients.
 //
 //   step_overhead [--model small|mlp] [--rounds N] [--steps N]
-//   accel launch -n 2 --output main -- step_overhead
+//   accel launch -n 2 --output main -- ./step_overhead
 
 #include "models.h"
 

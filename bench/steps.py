@@ -14,6 +14,8 @@ import statistics
 import subprocess
 import sys
 
+from paths import built_path, folder_path, program_path
+
 
 def output_of(command):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": "/nonexistent", "CUDA_VISIBLE_DEVICES": ""}
@@ -25,14 +27,14 @@ def output_of(command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--python", required=True)
+    parser.add_argument("--build", type=folder_path, required=True)
+    parser.add_argument("--python", type=program_path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
     options = parser.parse_args()
     here = os.path.dirname(os.path.abspath(__file__))
-    program = os.path.join(options.build, "bin", "step_overhead")
-    launcher = [os.path.join(options.build, "bin", "accel"), "launch", "-n", "2", "--output", "main", "--"]
+    program = built_path(options.build, "bin", "step_overhead")
+    launcher = [built_path(options.build, "bin", "accel"), "launch", "-n", "2", "--output", "main", "--"]
     torchrun = [options.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = os.path.join(here, "steps_accelerate.py")
 

@@ -10,6 +10,8 @@ import statistics
 import subprocess
 import tempfile
 
+from paths import built_path, folder_path
+
 
 def microseconds(program, model, steps, library):
     with tempfile.TemporaryDirectory() as folder:
@@ -25,11 +27,11 @@ def microseconds(program, model, steps, library):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build")
+    parser.add_argument("build", type=folder_path)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    program = os.path.abspath(os.path.join(options.build, "bin", "trace_overhead"))
-    library = os.path.abspath(os.path.join(options.build, "lib", "libaccel_trace.so"))
+    program = built_path(options.build, "bin", "trace_overhead")
+    library = built_path(options.build, "lib", "libaccel_trace.so")
     for model, steps in (("small", 100), ("mlp", 20), ("conv", 60)):
         ratios, plain, traced = [], [], []
         for _ in range(options.rounds):

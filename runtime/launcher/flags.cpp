@@ -8,6 +8,7 @@
 
 #include "command_line.h"
 #include "error.h"
+#include "installation.h"
 #include "layout.h"
 
 namespace accel::launcher {
@@ -97,22 +98,16 @@ void print(const std::vector<std::string>& flags) {
 BuildFlags find_build_flags(
     const std::string& executable, const std::string& libtorch) {
   const fs::path bin = fs::path(executable).parent_path();
-  std::error_code none;
-  const bool in_build_tree = bin == fs::canonical(kBuildBinDir, none);
   const fs::path include =
-      in_build_tree ? fs::path(kBuildIncludeDir)
-                    : (bin / kInstalledIncludeDir).lexically_normal();
-  const fs::path lib = in_build_tree
-                           ? fs::path(kBuildLibDir)
-                           : (bin / kInstalledLibDir).lexically_normal();
+      in_build_tree(executable)
+          ? fs::path(kBuildIncludeDir)
+          : (bin / kInstalledIncludeDir).lexically_normal();
+  const fs::path lib = library_folder(executable);
   for (const fs::path& needed :
        {include / "accel/accel.h", lib / "libaccel.so"}) {
     if (!fs::exists(needed)) {
       throw Error(
-          kLauncherFailed,
-          needed.string() + " is missing: " +
-              (in_build_tree ? "build the runtime (target accel_runtime)"
-                             : "install the runtime beside " + executable));
+          kLauncherFailed, missing(executable, needed, "accel_runtime"));
     }
   }
   const fs::path torch = find_torch(libtorch);
@@ -186,7 +181,7 @@ int flags(const std::vector<std::string>& arguments) {
   }
   const char* libtorch = std::getenv("ACCEL_LIBTORCH");
   const BuildFlags found = find_build_flags(
-      fs::canonical("/proc/self/exe").string(), libtorch ? libtorch : "");
+      own_executable().string(), libtorch ? libtorch : "");
   const bool all = !compile && !link && !torch_dir && !cxx_standard;
   std::vector<std::string> wanted;
   if (compile || all) {

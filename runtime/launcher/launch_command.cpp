@@ -93,10 +93,8 @@ std::optional<int> as_int(const std::optional<Choice>& choice) {
 
 void resolve_output(Resolver& resolver, LaunchOptions& options) {
   const auto output = resolver.find("--output");
-  const std::string fallback =
-      options.world_size == 1 ? "plain" : "prefix";
-  const std::string value = output ? output->value : fallback;
-  resolver.plan("output", output, fallback);
+  const std::string value = output ? output->value : "all";
+  resolver.plan("output", output, "all");
   const auto tee = resolver.find("--tee");
   if (value.find('/') != std::string::npos) {
     if (tee) {
@@ -111,7 +109,8 @@ void resolve_output(Resolver& resolver, LaunchOptions& options) {
   }
   options.output = value == "prefix"  ? OutputMode::kPrefix
                    : value == "plain" ? OutputMode::kPlain
-                                      : OutputMode::kMain;
+                   : value == "main"  ? OutputMode::kMain
+                                      : OutputMode::kAll;
   if (tee) {
     options.output_directory = tee->value;
     resolver.plan("output also to", tee, "");

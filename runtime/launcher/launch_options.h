@@ -40,7 +40,7 @@ struct LaunchOptions {
   bool cpu_affinity = false;
   /// CUDA_VISIBLE_DEVICES.
   std::optional<std::string> gpu_ids;
-  OutputMode output = OutputMode::kPrefix;
+  OutputMode output = OutputMode::kAll;
   /// For OutputMode::kFiles, and with another mode in addition to it.
   std::string output_directory;
   /// Seconds from asking a process to end until it is killed.

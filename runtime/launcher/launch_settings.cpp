@@ -6,12 +6,12 @@ namespace accel::launcher {
 namespace {
 
 std::string check_output(const std::string& value) {
-  if (value == "prefix" || value == "plain" || value == "main" ||
-      value.find('/') != std::string::npos) {
+  if (value == "all" || value == "main" || value == "prefix" ||
+      value == "plain" || value.find('/') != std::string::npos) {
     return "";
   }
-  return value + " is none of prefix, plain, main" +
-         suggest(value, {"prefix", "plain", "main"}) +
+  return value + " is none of all, main, prefix, plain" +
+         suggest(value, {"all", "main", "prefix", "plain"}) +
          "; a folder is written with a slash: " + value + "/";
 }
 
@@ -164,10 +164,10 @@ void add_launch_settings(Settings& settings) {
   settings.add(
       {"--output",
        "HOW",
-       "prefix: whole lines behind \"[rank] \" (default for N > 1); "
-       "plain: whole lines as they are, with N = 1 every byte as it comes "
-       "(default for N = 1); main: process 0's standard output, byte for "
-       "byte, and everybody's standard error; DIR/: files "
+       "all: what process 0 prints, byte for byte, and whole lines of the "
+       "others behind \"[rank] \" (default); main: the same without the "
+       "others' standard output; prefix: whole lines of every process behind "
+       "\"[rank] \"; plain: whole lines as they are; DIR/: files "
        "DIR/rank-R.stdout.log and DIR/rank-R.stderr.log",
        check_output,
        "output",

@@ -9,6 +9,7 @@ namespace accel::launcher {
 extern const char* const kVersion;
 
 /// The build tree, in which the executable lies at kBuildBinDir.
+extern const char* const kBuildDir;
 extern const char* const kBuildBinDir;
 extern const char* const kBuildIncludeDir;
 extern const char* const kBuildLibDir;

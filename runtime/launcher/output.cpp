@@ -16,7 +16,16 @@ namespace {
 
 constexpr size_t kRemembered = 100;
 constexpr size_t kRememberedBytes = 2000;
-constexpr const char* kEraseToEndOfLine = "\x1b[K";
+/// How long a line waits that somebody may be waiting for: for the rest of a
+/// line that is written in pieces, but not for the end of a progress bar.
+constexpr std::chrono::milliseconds kPatience(500);
+
+bool same_file(int one, int other) {
+  struct stat a;
+  struct stat b;
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 &&
+         a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
 
 FileDescriptor open_or_throw(const std::string& path, int flags) {
   FileDescriptor fd(::open(path.c_str(), flags | O_CLOEXEC, 0666));
@@ -48,6 +57,14 @@ Output::Output(OutputMode mode, std::string directory, int num_processes)
     : mode_(mode),
       directory_(std::move(directory)),
       num_processes_(num_processes),
+      places_{
+          Interleaver([this](int fd, std::string_view bytes) {
+            writer_.write(fd, bytes);
+          }),
+          Interleaver([this](int fd, std::string_view bytes) {
+            writer_.write(fd, bytes);
+          })},
+      one_place_(same_file(STDOUT_FILENO, STDERR_FILENO)),
       last_errors_(static_cast<size_t>(num_processes)) {
   if (!directory_.empty() && ::mkdir(directory_.c_str(), 0777) != 0 &&
       errno != EEXIST) {
@@ -63,6 +80,10 @@ std::string Output::file_name(int rank, int kind) const {
          (kind == STDOUT_FILENO ? ".stdout.log" : ".stderr.log");
 }
 
+Interleaver& Output::place_of(int kind) {
+  return places_[kind == STDOUT_FILENO || one_place_ ? 0 : 1];
+}
+
 void Output::begin(int first_rank) {
   first_rank_ = first_rank;
   streams_.clear();
@@ -76,9 +97,9 @@ Output::Ends Output::open(int rank, bool again) {
   for (int kind : {STDOUT_FILENO, STDERR_FILENO}) {
     FileDescriptor& end =
         kind == STDOUT_FILENO ? ends.standard_output : ends.standard_error;
-    const bool main_output =
-        mode_ == OutputMode::kMain && kind == STDOUT_FILENO;
-    const bool hidden = main_output && first_rank_ + rank != 0;
+    const bool main_process = first_rank_ + rank == 0;
+    const bool hidden = mode_ == OutputMode::kMain && kind == STDOUT_FILENO &&
+                        !main_process;
     if (hidden && directory_.empty()) {
       end = open_or_throw("/dev/null", O_WRONLY);
       continue;
@@ -86,10 +107,12 @@ Output::Ends Output::open(int rank, bool again) {
     auto stream = std::make_unique<Stream>();
     stream->rank = rank;
     stream->kind = kind;
-    const bool alone = num_processes_ == 1 && mode_ != OutputMode::kPrefix;
-    stream->raw = alone || main_output || mode_ == OutputMode::kFiles;
-    stream->to_terminal = mode_ != OutputMode::kFiles && ::isatty(kind) == 1;
     stream->only_file = hidden || mode_ == OutputMode::kFiles;
+    const bool as_it_comes = mode_ == OutputMode::kPlain ? num_processes_ == 1
+                                                         : main_process;
+    stream->raw = stream->only_file ||
+                  (as_it_comes && mode_ != OutputMode::kPrefix);
+    stream->to_terminal = mode_ != OutputMode::kFiles && ::isatty(kind) == 1;
     if (!directory_.empty()) {
       stream->path = file_name(rank, kind);
       stream->file = open_or_throw(
@@ -123,7 +146,14 @@ void Output::append_poll(std::vector<pollfd>& fds) const {
   }
 }
 
+std::chrono::steady_clock::time_point Output::deadline() const {
+  return std::min(places_[0].deadline(), places_[1].deadline());
+}
+
 void Output::handle_poll(const std::vector<pollfd>& fds) {
+  for (Interleaver& place : places_) {
+    place.settle(Interleaver::Clock::now());
+  }
   for (const pollfd& fd : fds) {
     if (fd.revents == 0) {
       continue;
@@ -166,8 +196,20 @@ void Output::close(Stream& stream) {
   stream.lines.finish([&](std::string_view text, bool progress) {
     add_line(stream, text, progress);
   });
-  writer_.write(stream.kind, lines_);
-  lines_.clear();
+  if (stream.only_file) {
+    return;
+  }
+  Interleaver& place = place_of(stream.kind);
+  const bool more_bytes = std::any_of(
+      streams_.begin(), streams_.end(), [&](const auto& other) {
+        return other->raw && !other->only_file && other->reader &&
+               &place_of(other->kind) == &place;
+      });
+  if (stream.raw && !more_bytes) {
+    place.end_of_bytes();
+  } else {
+    place.settle(Interleaver::Clock::now());
+  }
 }
 
 void Output::pass_on(Stream& stream, std::string_view bytes) {
@@ -186,16 +228,15 @@ void Output::pass_on(Stream& stream, std::string_view bytes) {
       rest.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
     }
   }
+  Interleaver& place = place_of(stream.kind);
   if (!stream.only_file && stream.raw) {
-    writer_.write(stream.kind, bytes);
-    unfinished_line_ = bytes.back() != '\n';
+    place.bytes(stream.kind, bytes);
   }
   if (!stream.raw || stream.kind == STDERR_FILENO) {
     stream.lines.feed(bytes, [&](std::string_view text, bool progress) {
       add_line(stream, text, progress);
     });
-    writer_.write(stream.kind, lines_);
-    lines_.clear();
+    place.settle(Interleaver::Clock::now());
   }
 }
 
@@ -210,12 +251,20 @@ void Output::add_line(Stream& stream, std::string_view text, bool progress) {
   if (stream.raw) {
     return;
   }
-  if (stream.to_terminal && std::exchange(progress_on_terminal_, progress)) {
-    lines_ += kEraseToEndOfLine;
+  Interleaver& place = place_of(stream.kind);
+  const std::string line = stream.prefix + std::string(text);
+  if (stream.to_terminal && progress) {
+    place.progress(stream.kind, line);
+    return;
   }
-  lines_ += stream.prefix;
-  lines_ += text;
-  lines_ += stream.to_terminal && progress ? '\r' : '\n';
+  // Where the C library holds text back in blocks, which end in the middle of a
+  // line, it does so with everybody's.
+  const bool urgent = stream.to_terminal || stream.kind == STDERR_FILENO;
+  place.line(
+      stream.kind,
+      line,
+      urgent ? Interleaver::Clock::now() + kPatience
+             : Interleaver::Clock::time_point::max());
 }
 
 bool Output::open_streams() const {
@@ -250,22 +299,16 @@ void Output::message(std::string_view text) {
   if (text.empty()) {
     return;
   }
-  std::string out;
-  if (::isatty(STDERR_FILENO) == 1) {
-    if (std::exchange(unfinished_line_, false)) {
-      out += '\n';
-    } else if (std::exchange(progress_on_terminal_, false)) {
-      out += kEraseToEndOfLine;
-    }
-  }
+  Interleaver& place = place_of(STDERR_FILENO);
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    out += "accel: ";
-    out += text.substr(0, end);
-    out += '\n';
+    place.line(
+        STDERR_FILENO,
+        "accel: " + std::string(text.substr(0, end)),
+        Interleaver::Clock::time_point::max());
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
-  writer_.write(STDERR_FILENO, out);
+  place.release();
 }
 
 std::vector<std::string> Output::last_errors(int rank) const {

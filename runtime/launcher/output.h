@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -11,19 +12,22 @@
 
 #include "channel.h"
 #include "file_descriptor.h"
+#include "interleaver.h"
 #include "line_splitter.h"
 #include "writer.h"
 
 namespace accel::launcher {
 
 enum class OutputMode {
-  /// Whole lines, each behind "[rank] ".
+  /// What process 0 writes, byte for byte; whole lines of the others, each
+  /// behind "[rank] ".
+  kAll,
+  /// The same without the others' standard output.
+  kMain,
+  /// Whole lines of every process, each behind "[rank] ".
   kPrefix,
   /// Whole lines as they are; with one process every byte as it comes.
   kPlain,
-  /// Standard output of process 0 only, byte for byte; standard error of all,
-  /// prefixed.
-  kMain,
   /// DIR/rank-R.stdout.log and DIR/rank-R.stderr.log, byte for byte.
   kFiles,
 };
@@ -60,8 +64,12 @@ class Output {
   /// a launcher).
   void append_poll(std::vector<pollfd>& fds) const;
 
-  /// Reads once from every stream that `fds` reports as ready.
+  /// Reads once from every stream that `fds` reports as ready, and writes what
+  /// has waited long enough.
   void handle_poll(const std::vector<pollfd>& fds);
+
+  /// When `handle_poll` has to be called at the latest.
+  std::chrono::steady_clock::time_point deadline() const;
 
   /// True while a stream has not reached its end.
   bool open_streams() const;
@@ -71,8 +79,8 @@ class Output {
   /// after waiting, since the launcher's reader is slow.
   bool finish();
 
-  /// Prints "accel: `text`" on standard error; a text of several lines gets
-  /// the prefix on each.
+  /// Prints "accel: `text`" on standard error, on a line of its own; a text of
+  /// several lines gets the prefix on each.
   void message(std::string_view text);
 
   /// True when whoever read standard output or standard error has gone.
@@ -94,6 +102,7 @@ class Output {
   struct Stream;
 
   std::string file_name(int rank, int kind) const;
+  Interleaver& place_of(int kind);
   void read_once(Stream& stream);
   void close(Stream& stream);
   void pass_on(Stream& stream, std::string_view bytes);
@@ -104,13 +113,13 @@ class Output {
   int num_processes_;
   int first_rank_ = 0;
   Writer writer_;
+  /// Of standard output and standard error; the first one is that of both where
+  /// they go to the same terminal, file or pipe.
+  Interleaver places_[2];
+  bool one_place_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::deque<std::string>> last_errors_;
   std::string lost_file_;
-  /// What is collected of the lines in one read, to be written at once.
-  std::string lines_;
-  bool progress_on_terminal_ = false;
-  bool unfinished_line_ = false;
 };
 
 } // namespace accel::launcher

@@ -178,7 +178,8 @@ void Supervisor::attend() {
   std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
   output_.append_poll(fds);
   job_->append_poll(fds);
-  Clock::duration timeout = deadline_ - Clock::now();
+  const Clock::time_point wake_up = std::min(deadline_, output_.deadline());
+  Clock::duration timeout = wake_up - Clock::now();
   const bool look_again = all_ended() || job_->needs_time();
   if (look_again) {
     // What is left need not be a child of ours, so nothing would wake us.
@@ -188,7 +189,7 @@ void Supervisor::attend() {
   ::poll(
       fds.data(),
       fds.size(),
-      deadline_ == Clock::time_point::max() && !look_again
+      wake_up == Clock::time_point::max() && !look_again
           ? -1
           : static_cast<int>(std::clamp<int64_t>(wait, 0, 1000000)));
   while (const auto arrival = signals_.next()) {

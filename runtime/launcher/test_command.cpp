@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "error.h"
+#include "installation.h"
 #include "launch.h"
 #include "launch_command.h"
 
@@ -11,8 +12,7 @@ namespace accel::launcher {
 
 int test_command(const std::vector<std::string>& arguments) {
   const std::filesystem::path program =
-      std::filesystem::canonical("/proc/self/exe").parent_path() /
-      "accel-self-test";
+      own_executable().parent_path() / "accel-self-test";
   std::vector<std::string> all = arguments;
   all.insert(all.end(), {"--", program.string()});
   auto options = parse_launch(all, "test");
@@ -28,9 +28,7 @@ int test_command(const std::vector<std::string>& arguments) {
   if (::access(program.c_str(), X_OK) != 0) {
     throw Error(
         kLauncherFailed,
-        program.string() +
-            " is missing: it is built and installed with the runtime "
-            "(-DACCEL_BUILD_RUNTIME=ON)");
+        missing(own_executable(), program, "accel_self_test"));
   }
   return launch(*options);
 }

@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "error.h"
-#include "layout.h"
+#include "installation.h"
 
 namespace accel::verify {
 namespace {
@@ -150,19 +150,16 @@ void wait_for(pid_t pid, const RunPlan& plan, Run& run) {
 } // namespace
 
 Installation find_installation() {
-  std::error_code none;
-  const fs::path self = fs::read_symlink("/proc/self/exe", none);
-  const fs::path folder = self.parent_path();
-  const fs::path library_folder = folder == fs::path(launcher::kBuildBinDir)
-      ? fs::path(launcher::kBuildLibDir)
-      : (folder / launcher::kInstalledLibDir).lexically_normal();
-  const fs::path library = library_folder / "libaccel_trace.so";
-  if (!fs::exists(library)) {
-    throw launcher::Error(
-        launcher::kUsage,
-        library.string() +
-            " is missing. It comes with the runtime: build or install accel "
-            "with -DACCEL_BUILD_RUNTIME=ON");
+  const fs::path self = launcher::own_executable();
+  const fs::path folder = launcher::library_folder(self);
+  const fs::path library = folder / "libaccel_trace.so";
+  // The second one is loaded by the first.
+  for (const std::string target : {"accel_trace", "accel_trace_torch"}) {
+    const fs::path part = folder / ("lib" + target + ".so");
+    if (!fs::exists(part)) {
+      throw launcher::Error(
+          launcher::kUsage, launcher::missing(self, part, target));
+    }
   }
   if (library.string().find_first_of(" :") != std::string::npos) {
     throw launcher::Error(

@@ -261,7 +261,7 @@ TEST(Plan, NamesTheSourceOfEveryValue) {
   EXPECT_EQ(
       plan_line(plan.out, "grace period"),
       "grace period 3 " + folder / "c.yaml");
-  EXPECT_EQ(plan_line(plan.out, "output"), "output prefix default");
+  EXPECT_EQ(plan_line(plan.out, "output"), "output all default");
   expect_part(plan.out, "  WORLD_SIZE=5\n");
   expect_part(plan.out, "  MASTER_PORT=(a free one, found at the start)\n");
   // Nothing was started.

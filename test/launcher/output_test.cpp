@@ -17,14 +17,19 @@ std::string direct_bytes(const std::string& count) {
   return Running({probe_path(), "bytes", count}).wait().out;
 }
 
-/// Every line must be one that `probe lines` printed, each rank's in order.
-void expect_whole_lines(const std::string& text, int ranks, int count) {
+/// Every line must be one that `probe lines` printed, each rank's in order;
+/// those of process 0 with a prefix only where `all_prefixed`.
+void expect_whole_lines(
+    const std::string& text, int ranks, int count, bool all_prefixed) {
   std::map<std::string, int> next;
   for (const std::string& line : split_lines(text)) {
     // "[r] line r i xxx|"
-    const std::string rank = line.substr(1, line.find(']') - 1);
-    const std::string start =
-        "[" + rank + "] line " + rank + " " + std::to_string(next[rank]) + " ";
+    const bool prefixed = line[0] == '[';
+    const std::string rank =
+        prefixed ? line.substr(1, line.find(']') - 1) : "0";
+    ASSERT_EQ(prefixed, rank != "0" || all_prefixed) << line;
+    const std::string start = (prefixed ? "[" + rank + "] " : "") + "line " +
+                              rank + " " + std::to_string(next[rank]) + " ";
     ASSERT_EQ(line.substr(0, start.size()), start);
     const size_t end = line.find_first_not_of('x', start.size());
     ASSERT_EQ(line.substr(end), "|");
@@ -37,10 +42,33 @@ void expect_whole_lines(const std::string& text, int ranks, int count) {
 }
 
 TEST(Output, NeverTearsLinesOfConcurrentWriters) {
-  const Result result = accel(launch_probe({"-n", "4"}, {"lines", "10000"}));
+  for (const char* how : {"all", "prefix"}) {
+    const Result result = accel(
+        launch_probe({"-n", "4", "--output", how}, {"lines", "10000"}));
+    EXPECT_EQ(result.status, 0);
+    const bool prefix = std::string(how) == "prefix";
+    expect_whole_lines(result.out, 4, 10000, prefix);
+    expect_whole_lines(result.err, 4, 10000, prefix);
+  }
+}
+
+TEST(Output, OfProcessZeroIsByteForByteAmongTheOthers) {
+  // Also its stderr; the other one says something in between.
+  const Strings actions{
+      "if",  "0",           "err", "a\\rb\\r\\n\\n", "bytes", "3000000",
+      "err", "no line end", "if",  "1",               "out",   "other\\n",
+      "err", "other\\n"};
+  const Result result = accel(launch_probe({"-n", "2"}, actions));
   EXPECT_EQ(result.status, 0);
-  expect_whole_lines(result.out, 4, 10000);
-  expect_whole_lines(result.err, 4, 10000);
+  std::string out = result.out;
+  std::string err = result.err;
+  for (std::string* text : {&out, &err}) {
+    const size_t at = text->find("[1] other\n");
+    ASSERT_NE(at, std::string::npos);
+    text->erase(at, 10);
+  }
+  EXPECT_TRUE(out == direct_bytes("3000000"));
+  EXPECT_EQ(err, "a\rb\r\n\nno line end");
 }
 
 TEST(Output, OfTheMainProcessIsByteForByte) {
@@ -51,6 +79,7 @@ TEST(Output, OfTheMainProcessIsByteForByte) {
   EXPECT_TRUE(result.out == direct_bytes("5000000"));
   EXPECT_EQ(split_lines(result.err).size(), 3u) << result.err;
   EXPECT_NE(result.err.find("[2] seen\n"), std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find("[0]"), std::string::npos) << result.err;
 }
 
 TEST(Output, OfOneProcessIsByteForByte) {
@@ -76,8 +105,80 @@ TEST(Output, PlainHasWholeLinesWithoutPrefix) {
 
 TEST(Output, EndsAnUnfinishedLastLine) {
   const Result result =
-      accel(launch_probe({"-n", "2"}, {"if", "0", "out", "one\\ntwo"}));
-  EXPECT_EQ(result.out, "[0] one\n[0] two\n");
+      accel(launch_probe({"-n", "2"}, {"if", "1", "out", "one\\ntwo"}));
+  EXPECT_EQ(result.out, "[1] one\n[1] two\n");
+}
+
+TEST(Output, OfProcessZeroEndsAsItDoes) {
+  EXPECT_EQ(
+      accel(launch_probe({"-n", "2"}, {"if", "0", "out", "one\\ntwo"})).out,
+      "one\ntwo");
+  // What comes later begins on a line of its own: others' lines,
+  EXPECT_EQ(
+      accel(launch_probe(
+                {"-n", "2"},
+                {"if", "0", "out", "one\\ntwo", "if", "1", "sleep", "0.3",
+                 "out", "late\\n"}))
+          .out,
+      "one\ntwo\n[1] late\n");
+  // and the launcher's.
+  const std::string err =
+      accel(launch_probe({}, {"err", "half", "exit", "3"})).err;
+  EXPECT_EQ(err.rfind("half\naccel: ", 0), 0u) << err;
+}
+
+TEST(Output, OfProcessZeroIsShownAtOnceAndOthersWaitForTheEndOfItsLine) {
+  Folder folder;
+  Surroundings surroundings;
+  surroundings.cwd = folder.path();
+  auto command = launch_probe(
+      {"-n", "2"},
+      {"if", "0", "out", "half ", "pid", "half", "wait", "go",  "out",
+       "a line\\n", "if", "1", "wait", "half.0.pid", "out", "other\\n", "pid",
+       "other"});
+  command.insert(command.begin(), accel_path());
+  Running running(command, surroundings);
+  EXPECT_TRUE(eventually([&] { return running.output_so_far() == "half "; }));
+  folder.wait_for_pid("other.1.pid");
+  usleep(1000000); // Longer than errors wait.
+  EXPECT_EQ(running.output_so_far(), "half ");
+  Running({"/bin/touch", folder / "go"}).wait();
+  const Result result = running.wait();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "half a line\n[1] other\n");
+}
+
+TEST(Output, OfOthersInterruptsALineWhereItIsUrgent) {
+  // On a terminal, on standard error, and where that goes to the same place.
+  struct Case {
+    const char* stream;
+    const char* redirection;
+    bool terminal;
+  };
+  for (const Case& c :
+       {Case{"out", "", true},
+        Case{"err", "2>&1 >/dev/null", false},
+        Case{"err", "2>&1", false}}) {
+    Folder folder;
+    Surroundings surroundings;
+    surroundings.cwd = folder.path();
+    surroundings.terminal = c.terminal;
+    const bool same = std::string(c.redirection) == "2>&1";
+    Running running(
+        {"/bin/sh", "-c",
+         std::string("exec \"$@\" ") + c.redirection, "sh", accel_path(),
+         "launch", "-n", "2", "--", probe_path(), "if", "0",
+         same ? "out" : c.stream, "Continue? ", "pid", "asked", "wait", "go",
+         same ? "out" : c.stream, "yes\\n", "if", "1", "wait", "asked.0.pid",
+         c.stream, "warning\\n"},
+        surroundings);
+    const std::string end = c.terminal ? "\r\n" : "\n";
+    const std::string shown = "Continue? " + end + "[1] warning" + end;
+    EXPECT_TRUE(eventually([&] { return running.output_so_far() == shown; }))
+        << running.output_so_far();
+    Running({"/bin/touch", folder / "go"}).wait();
+    EXPECT_EQ(running.wait().out, shown + "yes" + end);
+  }
 }
 
 TEST(Output, OfAProgressBarIsReadableInALog) {
@@ -95,12 +196,24 @@ TEST(Output, OfAProgressBarIsOverwrittenOnATerminal) {
   EXPECT_EQ(result.out, "[1] 10%\r\x1b[K[1] 20%\r\x1b[K[1] done\r\n");
 }
 
-TEST(Output, IsATerminalForTheProgramWhereItIsOneForTheLauncher) {
+TEST(Output, OfProcessZerosProgressBarIsAsItDrawsIt) {
+  const auto command = launch_probe(
+      {"-n", "2"}, {"if", "0", "out", "\\r10%\\r20%\\rdone\\n"});
+  EXPECT_EQ(accel(command).out, "\r10%\r20%\rdone\n");
   Surroundings surroundings;
-  EXPECT_EQ(accel(launch_probe({}, {"tty"})).out, "no terminal\n");
   surroundings.terminal = true;
-  EXPECT_EQ(
-      accel(launch_probe({}, {"tty"}), surroundings).out, "a terminal\r\n");
+  EXPECT_EQ(accel(command, surroundings).out, "\r10%\r20%\rdone\r\n");
+}
+
+TEST(Output, IsATerminalForTheProgramWhereItIsOneForTheLauncher) {
+  for (const char* count : {"1", "2"}) {
+    const auto command =
+        launch_probe({"-n", count, "--output", "main"}, {"tty"});
+    EXPECT_EQ(accel(command).out, "no terminal\n");
+    Surroundings surroundings;
+    surroundings.terminal = true;
+    EXPECT_EQ(accel(command, surroundings).out, "a terminal\r\n");
+  }
 }
 
 TEST(Output, GoesToFilesByteForByte) {
@@ -190,8 +303,9 @@ TEST(Output, ShowsALineAtOnceOnATerminal) {
       surroundings);
   // The line arrives before the program ends, since it only ends after it.
   EXPECT_TRUE(eventually([&] {
-    return running.output_so_far().find("[1] shown") != std::string::npos &&
-           running.output_so_far().find("[0] shown") != std::string::npos;
+    const std::string text = "\n" + running.output_so_far();
+    return text.find("\n[1] shown") != std::string::npos &&
+           text.find("\nshown") != std::string::npos;
   }));
   Running({"/bin/touch", folder / "go"}).wait();
   EXPECT_EQ(running.wait().status, 0);

@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "environment.h"
 #include "error.h"
+#include "interleaver.h"
 #include "launch_command.h"
 #include "line_splitter.h"
 #include "memory_kills.h"
@@ -63,6 +65,111 @@ TEST(LineSplitter, TakesAStateOfAProgressBarForALineOfItsOwn) {
 
 TEST(LineSplitter, KeepsTheCarriageReturnOfAWindowsLine) {
   EXPECT_EQ(split({"a\r\nb\r", "\nc"}), (Lines{"a\r", "b\r", "c"}));
+}
+
+// ---- Process 0's bytes and the lines of others.
+
+/// Collects what is written, "1:" or "2:" before what goes to another descriptor
+/// than the text before it.
+class Interleaved : public testing::Test {
+ protected:
+  using Clock = Interleaver::Clock;
+
+  static constexpr auto kNever = Clock::time_point::max();
+
+  void line(const std::string& text, Clock::time_point latest = kNever) {
+    place_.line(1, text, latest);
+    place_.settle(now_);
+  }
+
+  const Clock::time_point now_ = Clock::now();
+  std::string out_;
+  int last_ = 1;
+  Interleaver place_{[this](int fd, std::string_view bytes) {
+    out_ += std::exchange(last_, fd) == fd ? "" : std::to_string(fd) + ":";
+    out_ += bytes;
+  }};
+};
+
+TEST_F(Interleaved, BytesAreWrittenAtOnceAndLinesBetweenLines) {
+  line("a");
+  place_.bytes(1, "ha");
+  EXPECT_EQ(out_, "a\nha");
+  line("b");
+  line("c");
+  place_.bytes(1, "l");
+  EXPECT_EQ(out_, "a\nhal");
+  place_.bytes(1, "f\nnext\nthe third");
+  EXPECT_EQ(out_, "a\nhalf\nb\nc\nnext\nthe third");
+  place_.bytes(1, "\n");
+  line("d");
+  EXPECT_EQ(out_, "a\nhalf\nb\nc\nnext\nthe third\nd\n");
+}
+
+TEST_F(Interleaved, AnUrgentLineInterruptsWhenItsTimeHasCome) {
+  place_.bytes(1, "half");
+  line("a");
+  EXPECT_EQ(place_.deadline(), kNever);
+  const auto later = now_ + std::chrono::seconds(1);
+  line("b", later);
+  EXPECT_EQ(place_.deadline(), later);
+  EXPECT_EQ(out_, "half");
+  place_.settle(later);
+  EXPECT_EQ(out_, "half\na\nb\n");
+  EXPECT_EQ(place_.deadline(), kNever);
+  place_.bytes(1, " of it\n");
+  EXPECT_EQ(out_, "half\na\nb\n of it\n");
+}
+
+TEST_F(Interleaved, MuchDoesNotWait) {
+  place_.bytes(1, "half");
+  const std::string text(Interleaver::kMostWaiting / 2, 'x');
+  line(text);
+  EXPECT_EQ(out_, "half");
+  line(text);
+  EXPECT_EQ(out_, "half\n" + text + "\n" + text + "\n");
+}
+
+TEST_F(Interleaved, NothingWaitsForBytesThatDoNotCome) {
+  place_.bytes(1, "half");
+  line("a");
+  place_.end_of_bytes();
+  line("b");
+  EXPECT_EQ(out_, "half\na\nb\n");
+  // After a restart.
+  place_.bytes(1, "half");
+  line("c");
+  EXPECT_EQ(out_, "half\na\nb\nhalf");
+  place_.release();
+  EXPECT_EQ(out_, "half\na\nb\nhalf\nc\n");
+  // And nothing is added where nothing follows.
+  place_.bytes(1, "half");
+  place_.end_of_bytes();
+  EXPECT_EQ(out_, "half\na\nb\nhalf\nc\nhalf");
+}
+
+TEST_F(Interleaved, EachGoesToItsDescriptorInTheOrderOfTheirArrival) {
+  place_.bytes(1, "half");
+  place_.line(2, "a", kNever);
+  place_.line(1, "b", kNever);
+  place_.line(2, "c", kNever);
+  place_.bytes(2, "error\n");
+  place_.settle(now_);
+  EXPECT_EQ(out_, "half2:error\na\n1:b\n2:c\n");
+}
+
+TEST_F(Interleaved, AProgressBarIsOverwrittenAndLeftOutInTheMiddleOfALine) {
+  place_.progress(1, "10%");
+  place_.progress(1, "20%");
+  EXPECT_EQ(out_, "10%\r\x1b[K20%\r");
+  place_.bytes(1, "half");
+  EXPECT_EQ(out_, "10%\r\x1b[K20%\r\x1b[Khalf");
+  place_.progress(1, "30%");
+  EXPECT_EQ(out_, "10%\r\x1b[K20%\r\x1b[Khalf");
+  place_.bytes(1, "\n");
+  place_.progress(1, "40%");
+  line("a");
+  EXPECT_EQ(out_, "10%\r\x1b[K20%\r\x1b[Khalf\n40%\r\x1b[Ka\n");
 }
 
 TEST(LineSplitter, CutsALineThatNeverEnds) {
@@ -212,9 +319,17 @@ TEST(LaunchCommand, ReadsEveryOption) {
   EXPECT_EQ(options->grace_period, 2.5);
 }
 
-TEST(LaunchCommand, PrefixesOnlyWhereThereIsSomethingToTellApart) {
-  EXPECT_EQ(parse_launch({"./a"})->output, OutputMode::kPlain);
-  EXPECT_EQ(parse_launch({"-n", "2", "./a"})->output, OutputMode::kPrefix);
+TEST(LaunchCommand, ReadsHowTheOutputIsShown) {
+  EXPECT_EQ(parse_launch({"./a"})->output, OutputMode::kAll);
+  EXPECT_EQ(parse_launch({"-n", "2", "./a"})->output, OutputMode::kAll);
+  const std::map<std::string, OutputMode> modes{
+      {"all", OutputMode::kAll},
+      {"main", OutputMode::kMain},
+      {"prefix", OutputMode::kPrefix},
+      {"plain", OutputMode::kPlain}};
+  for (const auto& [name, mode] : modes) {
+    EXPECT_EQ(parse_launch({"--output", name, "./a"})->output, mode) << name;
+  }
 }
 
 /// The message of the usage error that `arguments` make.

@@ -565,6 +565,30 @@ TEST_F(Verify, LeavesTheWorkingDirectoryAlone) {
   EXPECT_EQ(read("data.txt"), "mine\n");
 }
 
+TEST_F(Verify, FindsEverythingFromRelativePaths) {
+  // accel through a link, from $PATH; the programs below and through a link.
+  for (const char* name : {"bin", "run", "programs"}) {
+    fs::create_directory(folder_ / name);
+  }
+  fs::create_symlink(ACCEL_EXECUTABLE, folder_ / "bin/accel");
+  fs::create_symlink(ACCEL_ORIGINAL, folder_ / "programs/original");
+  fs::create_symlink(ACCEL_MIGRATED, folder_ / "run/migrated");
+  for (const std::string called :
+       {"../bin/accel", "PATH=../bin:$PATH accel"}) {
+    const auto outcome = shell(
+        "cd run && " + called +
+        " verify --original ../programs/original --migrated ./migrated -n 2 "
+        "--no-repeat --max-steps 3");
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    EXPECT_TRUE(outcome.says("2 processes   equal  3 steps")) << outcome.text;
+  }
+  const auto outcome = shell(
+      "cd run && ../bin/accel verify --original ../programs/original "
+      "--migrated migrated");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("Did you mean ./migrated?")) << outcome.text;
+}
+
 TEST_F(Verify, SaysWhatIsMissing) {
   const auto outcome = shell(ACCEL_EXECUTABLE " verify --original a");
   EXPECT_EQ(outcome.status, 2) << outcome.text;
