@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -38,6 +40,13 @@ class Meeting {
     arrived_all_.notify_all();
   }
 
+  /// A rank has ended; it will meet nobody any more.
+  void leave() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    left_ = true;
+    arrived_all_.notify_all();
+  }
+
  private:
   void wait(std::unique_lock<std::mutex>& lock) {
     const int64_t round = round_;
@@ -46,10 +55,18 @@ class Meeting {
       ++round_;
       arrived_all_.notify_all();
     } else {
-      arrived_all_.wait(lock, [&] { return round_ != round || failed_; });
+      const bool met = arrived_all_.wait_for(lock, kPatience, [&] {
+        return round_ != round || failed_ || left_;
+      });
+      TORCH_CHECK(met, "ranks wait for each other in different places");
     }
     TORCH_CHECK(!failed_, "another rank has failed");
+    TORCH_CHECK(
+        round_ != round,
+        "another rank has ended, and this one still communicates");
   }
+
+  static constexpr std::chrono::seconds kPatience{120};
 
   std::mutex mutex_;
   std::condition_variable arrived_all_;
@@ -58,6 +75,7 @@ class Meeting {
   int64_t arrived_ = 0;
   int64_t round_ = 0;
   bool failed_ = false;
+  bool left_ = false;
 };
 
 class ThreadCommunicator final : public accel::detail::Communicator {
@@ -99,6 +117,9 @@ class ThreadCommunicator final : public accel::detail::Communicator {
   }
   void barrier() override {
     meeting_->exchange(rank_, {});
+  }
+  void leave() {
+    meeting_->leave();
   }
 
  private:
@@ -151,6 +172,9 @@ void as_mesh(
       }
       try {
         body(DeviceMesh(axes));
+        for (auto& communicator : communicators) {
+          communicator->leave();
+        }
       } catch (...) {
         {
           const std::lock_guard<std::mutex> lock(mutex);
