@@ -157,6 +157,27 @@ at::Tensor place_along(
 
 } // namespace
 
+at::Tensor place_at_random(
+    const DeviceMesh& mesh,
+    const at::Tensor& tensor,
+    std::mt19937_64& random,
+    std::string* description) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided) {
+    return tensor;
+  }
+  install();
+  const InsideGuard inside;
+  std::vector<int64_t> smallest = tensor.sizes().vec();
+  std::string text;
+  auto placed = place_along(
+      mesh.axes(), 0, tensor, smallest, random,
+      description != nullptr ? *description : text);
+  // A part of one row does not show how the whole tensor lies in memory.
+  placed.unsafeGetTensorImpl()->set_sizes_and_strides(
+      tensor.sizes(), at::empty_like(tensor, at::device(at::kMeta)).strides());
+  return placed;
+}
+
 at::Tensor Placer::place(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided) {
     return tensor;
@@ -169,16 +190,8 @@ at::Tensor Placer::place(const at::Tensor& tensor) {
     description_ += "plain";
     return tensor;
   }
-  install();
   ++placed_;
-  const InsideGuard inside;
-  std::vector<int64_t> smallest = tensor.sizes().vec();
-  auto placed =
-      place_along(mesh_.axes(), 0, tensor, smallest, random_, description_);
-  // A part of one row does not show how the whole tensor lies in memory.
-  placed.unsafeGetTensorImpl()->set_sizes_and_strides(
-      tensor.sizes(), at::empty_like(tensor, at::device(at::kMeta)).strides());
-  return placed;
+  return place_at_random(mesh_, tensor, random_, &description_);
 }
 
 } // namespace accel::distributed::test

@@ -10,13 +10,22 @@
 
 namespace accel::distributed::test {
 
-/// Places plain tensors, which all ranks have alike, at random on a mesh: plain
-/// as they are, replicated, cut in any dimension (as usual or at odd points), and
-/// as parts of a sum, a maximum, a minimum or a product. The same seed gives the
-/// same places on every rank.
+/// Places a plain tensor, which all ranks have alike, at random on a mesh:
+/// replicated, cut in any dimension (as usual or at odd points), and
+/// as parts of a sum, a maximum, a minimum or a product. Equal states of `random`
+/// give the same places on every rank. Copies the values; tensors that are not
+/// strided stay as they are.
 ///
 /// The parts of a partial tensor make up its value exactly, bit by bit, but for
 /// none of them being the value.
+at::Tensor place_at_random(
+    const DeviceMesh& mesh,
+    const at::Tensor& tensor,
+    std::mt19937_64& random,
+    std::string* description = nullptr);
+
+/// The same for the arguments of a call, some of which stay plain; remembers
+/// what it has done.
 class Placer {
  public:
   Placer(const DeviceMesh& mesh, uint64_t seed) : mesh_(mesh), random_(seed) {}

@@ -241,9 +241,10 @@ void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& info = info_of(op);
   Axis* axis = axis_of(info, *stack);
   if (C10_UNLIKELY(axis == nullptr)) {
-    op.callBoxed(stack);
-    if (watch().placing) {
-      place_at_random(op, info, *stack);
+    if (C10_UNLIKELY(watch().any)) {
+      run_plain(op, info, *stack);
+    } else {
+      op.callBoxed(stack);
     }
     return;
   }
@@ -293,6 +294,9 @@ void install() {
     return made;
   }();
   (void)library;
+  if (C10_UNLIKELY(watch().any)) {
+    begin_watching();
+  }
 }
 
 } // namespace accel::distributed

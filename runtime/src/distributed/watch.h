@@ -3,25 +3,40 @@
 #include "distributed/call.h"
 
 #include <memory>
+#include <string>
 
 namespace accel::distributed {
 
-/// What looks at every operator on distributed tensors. All off unless asked
-/// for, then one test of `any` in each operator is the cost.
+/// What looks at every operator. All off unless asked for, then one test of
+/// `any` in each operator on a distributed tensor is the cost.
 struct Watch {
   bool any = false;
-  /// ACCEL_CHECK_PLACEMENTS=1: each rule's result is compared with the operator
+  /// ACCEL_CHECK_PLACEMENTS=1: each result is compared with that of the operator
   /// on whole tensors; the first difference throws and names it.
   bool check = false;
-  /// ACCEL_PLACEMENT_REPORT=1: where the time goes, printed at the end.
+  /// ACCEL_PLACEMENT_REPORT=1: where the time goes, printed by process 0 at the
+  /// end; =FILE.json: written to that file.
   bool report = false;
-  /// Random placements (test/distributed): results of operators on plain
-  /// tensors are cut at random.
-  bool placing = false;
+  std::string report_file;
+  /// Tests only: is handed the results of operators on plain tensors, to place
+  /// them at random.
+  void (*place)(
+      const c10::OperatorHandle& op,
+      const OperatorInfo& info,
+      torch::jit::Stack& stack) = nullptr;
 };
-Watch& watch();
 
-/// One operator that is looked at: made before it runs, told when it has.
+/// Read from the environment when it is first asked for; throws `c10::Error`
+/// where a variable has a value that it cannot have.
+ACCEL_API Watch& watch();
+
+/// While something looks at operators, those on plain tensors come to the
+/// library, too, in the thread that calls this. Called with the first
+/// distributed tensor.
+void begin_watching();
+
+/// One operator on distributed tensors that is looked at: made before it runs,
+/// told when it has.
 class Watched {
  public:
   Watched(
@@ -42,8 +57,8 @@ class Watched {
   std::unique_ptr<State> state_;
 };
 
-/// Random placements: cuts the result of an operator on plain tensors at random.
-void place_at_random(
+/// Runs an operator on plain tensors, and looks at it.
+void run_plain(
     const c10::OperatorHandle& op,
     const OperatorInfo& info,
     torch::jit::Stack& stack);
