@@ -50,11 +50,13 @@ void Call::finish(std::initializer_list<c10::IValue> results) {
 void Call::place_result(
     size_t k,
     const Placement& placement,
-    c10::IntArrayRef sizes) {
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef like) {
   auto& value = result(k);
   if (!placement.is_replicate() && value.isTensor() &&
       value.toTensor().defined()) {
-    value = make_tensor(axis_, std::move(value).toTensor(), placement, sizes);
+    value =
+        make_tensor(axis_, std::move(value).toTensor(), placement, sizes, like);
   }
 }
 

@@ -209,6 +209,7 @@ void run_whole(
     Part* p = part_of(tensor);
     if (p->local.sizes() != tensor.sizes()) {
       p->sizes.assign(p->local.sizes().begin(), p->local.sizes().end());
+      p->strides.assign(p->local.strides().begin(), p->local.strides().end());
       tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
           p->local.sizes(), p->local.strides());
     }
