@@ -149,6 +149,26 @@ at::Tensor reduce(
       inner->sizes);
 }
 
+namespace {
+
+/// A tensor full of `value` that is placed like `tensor` along further axes: a
+/// rule there decides by places, which all processes must have alike.
+at::Tensor filled_like(const at::Tensor& tensor, double value) {
+  Part* inner = part_of(tensor);
+  if (inner == nullptr) {
+    return at::full_like(tensor, value);
+  }
+  const bool here =
+      !inner->placement.is_sum() || inner->axis->rank() == 0;
+  return make_tensor(
+      *inner->axis,
+      filled_like(inner->local, here ? value : 0),
+      inner->placement,
+      inner->sizes);
+}
+
+} // namespace
+
 at::Tensor redistribute_local(
     Axis& axis,
     const at::Tensor& local,
@@ -162,14 +182,14 @@ at::Tensor redistribute_local(
   const auto whole = gather(axis, local, from, sizes, operation);
   if (to.is_shard()) {
     const auto [begin, end] = axis.range(sizes[to.dim()], to.cut());
-    return whole.narrow(to.dim(), begin, end - begin);
+    return whole.slice(to.dim(), begin, end);
   }
   if (to.is_partial() && axis.rank() != 0) {
     switch (to.reduce_op()) {
       case ReduceOp::kSum:
-        return at::zeros_like(whole);
+        return filled_like(whole, 0);
       case ReduceOp::kProduct:
-        return at::ones_like(whole);
+        return filled_like(whole, 1);
       default:
         return whole; // the greatest of equal values
     }

@@ -182,8 +182,6 @@ bool pointwise(Call& call) {
 
 const Family& pointwise_family() {
   static const Family rows{
-      {"aten::clone", pointwise, "any", "nothing"},
-      {"aten::copy_", pointwise, "any", "what brings the source to the target's place"},
   };
   return rows;
 }
