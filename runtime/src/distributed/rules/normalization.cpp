@@ -179,9 +179,16 @@ Placement of_channel_cut(const Placement& place) {
   return place.is_shard(1) ? place.with_dim(0) : Replicate();
 }
 
-/// Running statistics can be written: they are whole everywhere.
+/// Running statistics can be written in their place.
 bool is_writable(const Call& call, int i) {
-  return i < 0 || !call.has(i) || call.place(i).is_replicate();
+  return i < 0 || !call.has(i) || !call.place(i).is_partial();
+}
+
+/// This process's part of a whole tensor, of the place of argument i.
+at::Tensor part_like(const Call& call, int i, const at::Tensor& whole) {
+  return redistribute_local(
+      call.axis(), whole, Replicate(), call.place(i), whole.sizes(),
+      call.name().c_str());
 }
 
 /// The statistics of the batch: `mean` and `var` (biased, `count` elements).
@@ -199,8 +206,6 @@ void finish_training(
     const at::Tensor& local,
     const at::Tensor& weight,
     const at::Tensor& bias,
-    const at::Tensor& running_mean,
-    const at::Tensor& running_var,
     const Statistics& batch,
     const Placement& place,
     c10::IntArrayRef sizes) {
@@ -212,17 +217,20 @@ void finish_training(
   // One element has no unbiased variance: not a number, as on one device.
   const auto unbiased = batch.var *
       (static_cast<double>(batch.count) / static_cast<double>(batch.count - 1));
-  std::array<at::Tensor, 2> updated{running_mean, running_var};
-  for (auto& running : updated) {
-    if (running.defined()) {
-      running = form.functional ? running.clone() : running;
+  const std::array<int, 2> running{form.running_mean, form.running_var};
+  const std::array<const at::Tensor*, 2> seen{&batch.mean, &unbiased};
+  std::array<at::Tensor, 2> updated;
+  for (size_t k = 0; k < 2; ++k) {
+    const int i = running[k];
+    if (i < 0 || !call.has(i)) {
+      continue;
     }
-  }
-  if (updated[0].defined()) {
-    update(updated[0], batch.mean, form.momentum);
-  }
-  if (updated[1].defined()) {
-    update(updated[1], unbiased, form.momentum);
+    if (form.functional) {
+      updated[k] = call.local_as(call.tensor(i), Replicate()).clone();
+      update(updated[k], *seen[k], form.momentum);
+    } else {
+      update(call.local(i), part_like(call, i, *seen[k]), form.momentum);
+    }
   }
   const auto invstd = batch.var.add(form.eps).rsqrt().to(type);
   const auto reserve = at::empty({0}, local.options().dtype(at::kByte));
@@ -248,7 +256,7 @@ bool cut_channels(Call& call, const BatchNorm& form, const Placement& place) {
   const std::array<int, 2> running{form.running_mean, form.running_var};
   for (size_t k = 0; k < 2; ++k) {
     if (running[k] >= 0 && call.has(running[k])) {
-      targets[k] = call.local(running[k]);
+      targets[k] = call.tensor(running[k]);
     }
   }
   call.use(form.input, place);
@@ -282,8 +290,10 @@ bool cut_channels(Call& call, const BatchNorm& form, const Placement& place) {
   }
   for (size_t k = 0; k < 2; ++k) {
     if (form.training && targets[k].defined()) {
-      targets[k].copy_(gather(
-          call.axis(), slices[k], of_channel, {channels}, call.name().c_str()));
+      call.local(targets[k])
+          .copy_(redistribute_local(
+              call.axis(), slices[k], of_channel, call.place(targets[k]),
+              {channels}, call.name().c_str()));
     }
   }
   return true;
@@ -326,8 +336,8 @@ bool batch_norm(Call& call, const BatchNorm& form) {
   const Statistics batch{
       moments.mean, moments.squares / static_cast<double>(count), count};
   finish_training(
-      call, form, local, whole(form.weight), whole(form.bias),
-      whole(form.running_mean), whole(form.running_var), batch, place, sizes);
+      call, form, local, whole(form.weight), whole(form.bias), batch, place,
+      sizes);
   return true;
 }
 
