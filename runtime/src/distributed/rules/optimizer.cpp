@@ -152,10 +152,10 @@ bool foreach(Call& call) {
   if (call.info().results != 0) {
     auto results = call.result().toTensorVector();
     for (size_t j = 0; j < results.size(); ++j) {
-      if (!places[j].is_replicate()) {
-        results[j] =
-            make_tensor(call.axis(), results[j], places[j], sizes[j]);
-      }
+      results[j] = call.placed(
+          results[j],
+          places[j],
+          places[j].is_shard() ? sizes[j][places[j].dim()] : 0);
     }
     call.result() = std::move(results);
   }

@@ -30,6 +30,9 @@ struct Buffer {
 /// A distributed tensor `[samples, 0]` cut like the samples: it has no elements,
 /// but this process's storage is the whole buffer.
 at::Tensor hide(const Call& call, const at::Tensor& buffer, const Chosen& way) {
+  if (!buffer.defined()) {
+    return buffer;
+  }
   const auto rows = call.axis().rows(way.n, way.cut);
   const auto local = part_of(buffer) != nullptr
       ? buffer // hidden along a further axis
