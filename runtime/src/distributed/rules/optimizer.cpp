@@ -49,6 +49,18 @@ bool is_written(const Call& call, uint32_t i) {
   return std::find(writes.begin(), writes.end(), i) != writes.end();
 }
 
+/// The local tensors of a list in the given places; an empty list stays one.
+List locals_of(
+    const Call& call,
+    uint32_t i,
+    const std::vector<Placement>& places) {
+  auto list = call.tensors(i);
+  for (size_t j = 0; j < list.size(); ++j) {
+    list[j] = call.local_as(list[j], places[j]);
+  }
+  return list;
+}
+
 /// Replaces the lists by lists of local tensors of the given places, one for
 /// each place of the lists.
 void use_lists(
@@ -56,11 +68,7 @@ void use_lists(
     const Lists& all,
     const std::vector<Placement>& places) {
   for (const auto i : all.lists) {
-    auto list = call.tensors(i);
-    for (size_t j = 0; j < list.size(); ++j) {
-      list[j] = call.local_as(list[j], places[j]);
-    }
-    call.set(i, std::move(list));
+    call.set(i, locals_of(call, i, places));
   }
 }
 
@@ -211,6 +219,22 @@ bool places_of_parameters(
   return true;
 }
 
+/// The fused kernels go through memory from front to back, so that all tensors
+/// of a parameter have to lie in it alike, without gaps.
+at::Tensor like_parameter(const at::Tensor& tensor, const at::Tensor& parameter) {
+  if (part_of(parameter) != nullptr) {
+    return tensor; // distributed along a further axis, whose turn is next
+  }
+  const bool dense = parameter.is_non_overlapping_and_dense();
+  if (dense ? tensor.strides() == parameter.strides() : tensor.is_contiguous()) {
+    return tensor;
+  }
+  return dense ? at::empty_strided(
+                     parameter.sizes(), parameter.strides(), tensor.options())
+                     .copy_(tensor)
+               : tensor.contiguous();
+}
+
 /// _fused_adam_, _fused_adamw_, _fused_sgd_, _fused_adagrad_.
 bool fused_optimizer(Call& call) {
   if (!call.info().is_in_place || call.info().results != 0) {
@@ -225,16 +249,29 @@ bool fused_optimizer(Call& call) {
   for (const auto i : all.tensors) {
     call.use_whole(i);
   }
+  const auto parameters = locals_of(call, 0, places);
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   for (const auto i : all.lists) {
     const bool steps =
         call.op().schema().arguments()[i].name() == "state_steps";
-    auto list = call.tensors(i);
+    if (steps) {
+      call.set(i, locals_of(call, i, std::vector<Placement>(places.size())));
+      continue;
+    }
+    auto list = locals_of(call, i, places);
     for (size_t j = 0; j < list.size(); ++j) {
-      list[j] = call.local_as(list[j], steps ? Replicate() : places[j]);
+      auto laid = like_parameter(list[j], parameters[j]);
+      if (!laid.is_same(list[j]) && is_written(call, i)) {
+        copies.emplace_back(list[j], laid);
+      }
+      list[j] = std::move(laid);
     }
     call.set(i, std::move(list));
   }
   call.run();
+  for (const auto& [tensor, copy] : copies) {
+    tensor.copy_(copy);
+  }
   return true;
 }
 
