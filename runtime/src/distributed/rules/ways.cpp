@@ -64,6 +64,20 @@ Cost cost(const Call& call, const Way& way, const Chosen& chosen) {
   return cost;
 }
 
+/// Some kernels read memory without looking at strides, because they are only
+/// ever given tensors without gaps (the indices of fractional_max_pool): a part
+/// of such a tensor must have none, either.
+void use(Call& call, size_t i, const Placement& to) {
+  if (!call.has(i)) {
+    return;
+  }
+  const bool contiguous = call.tensor(i).is_contiguous();
+  call.use(i, to);
+  if (contiguous && !call.tensor(i).is_contiguous()) {
+    call.set(i, call.tensor(i).contiguous());
+  }
+}
+
 } // namespace
 
 Chosen choose(const Call& call, c10::ArrayRef<Way> ways) {
@@ -85,7 +99,7 @@ Chosen choose(const Call& call, c10::ArrayRef<Way> ways) {
 void run_way(Call& call, const Chosen& chosen) {
   const auto& tensors = call.info().tensors;
   for (size_t k = 0; k < tensors.size(); ++k) {
-    call.use(tensors[k], placement(chosen, chosen.way->arguments[k]));
+    use(call, tensors[k], placement(chosen, chosen.way->arguments[k]));
   }
   call.run();
   for (size_t k = 0; k < chosen.way->results.size(); ++k) {
