@@ -1,4 +1,5 @@
 #include "distributed/call.h"
+#include "distributed/rules/composites.h"
 #include "distributed/rules/table.h"
 #include "distributed/view_geometry.h"
 #include "distributed/watch.h"
@@ -291,6 +292,7 @@ void install() {
     auto* made = new torch::Library(
         torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    install_composites();
     return made;
   }();
   (void)library;
