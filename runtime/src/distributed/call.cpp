@@ -55,8 +55,10 @@ void Call::place_result(
   auto& value = result(k);
   if (!placement.is_replicate() && value.isTensor() &&
       value.toTensor().defined()) {
-    value =
-        make_tensor(axis_, std::move(value).toTensor(), placement, sizes, like);
+    const at::Tensor local = std::move(value).toTensor();
+    value = info_.is_view
+        ? make_local_view(axis_, local, placement, sizes)
+        : make_tensor(axis_, local, placement, sizes, like);
   }
 }
 
@@ -78,7 +80,8 @@ at::Tensor Call::placed(
   if (placement.is_shard()) {
     sizes[placement.dim()] = n;
   }
-  return make_tensor(axis_, local, placement, sizes);
+  return info_.is_view ? make_local_view(axis_, local, placement, sizes)
+                       : make_tensor(axis_, local, placement, sizes);
 }
 
 } // namespace accel::distributed

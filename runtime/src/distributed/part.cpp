@@ -161,6 +161,18 @@ at::Tensor make_tensor(
   return tensor;
 }
 
+at::Tensor make_local_view(
+    Axis& axis,
+    const at::Tensor& local,
+    Placement placement,
+    c10::IntArrayRef sizes) {
+  auto tensor = new_tensor(
+      c10::make_intrusive<Part>(axis, local, std::move(placement), sizes),
+      local);
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
 at::Tensor make_view(
     Axis& axis,
     at::Tensor local,

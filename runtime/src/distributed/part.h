@@ -124,6 +124,14 @@ at::Tensor make_tensor(
     c10::IntArrayRef sizes,
     c10::IntArrayRef like = {});
 
+/// A view of a part that a rule has made: shares memory with `local`, gaps and
+/// all. Whoever has called the rule gives it its strides and its parent.
+at::Tensor make_local_view(
+    Axis& axis,
+    const at::Tensor& local,
+    Placement placement,
+    c10::IntArrayRef sizes);
+
 /// A view: shares memory with its parent's local tensor; strides and offset are
 /// those that the plain view would have.
 at::Tensor make_view(

@@ -110,32 +110,23 @@ bool in_parts(const Call& call) {
   return !call.place(0).is_replicate() && !has_out(call);
 }
 
-/// A view of the local tensor of `self` as a result. One with gaps must not be
-/// given to make_tensor, which would copy it.
+/// A view of the local tensor as a result; of operators that copy, a tensor.
 at::Tensor placed_view(
     const Call& call,
-    const at::Tensor& self,
     const at::Tensor& local,
     const Placement& place,
     c10::IntArrayRef sizes) {
-  if (!call.info().is_view ||
-      (!place.is_replicate() && local.is_non_overlapping_and_dense())) {
-    return make_tensor(call.axis(), local, place, sizes);
-  }
-  // The strides follow when the view is linked to its parent.
-  return make_view(
-      call.axis(), local, place, sizes, Sizes(sizes.size(), 0), 0,
-      c10::make_intrusive<ViewOf>(
-          PartPtr::reclaim_copy(call.part(self)), call.op()));
+  return call.info().is_view
+      ? make_local_view(call.axis(), local, place, sizes)
+      : make_tensor(call.axis(), local, place, sizes);
 }
 
 /// The operator on the local tensor; its result has this place and sizes.
 bool run_view(Call& call, const Placement& place, c10::IntArrayRef sizes) {
-  const at::Tensor self = call.tensor(0);
   call.use_local(0);
   call.run();
   call.result() =
-      placed_view(call, self, call.local_result(), place, sizes);
+      placed_view(call, call.local_result(), place, sizes);
   return true;
 }
 
@@ -146,9 +137,7 @@ bool leave_view(
     const at::Tensor& local,
     const Placement& place,
     c10::IntArrayRef sizes) {
-  const at::Tensor self = call.tensor(0);
-  call.finish({placed_view(
-      call, self, call.info().is_view ? local
+  call.finish({placed_view(call, call.info().is_view ? local
                               : local.clone(at::MemoryFormat::Contiguous),
       place, sizes)});
   return true;
@@ -391,7 +380,7 @@ at::Tensor view_of_gathered(
   if (!call.info().is_view) {
     local = local.clone(at::MemoryFormat::Contiguous);
   }
-  return placed_view(call, self, local, place, whole.sizes());
+  return placed_view(call, local, place, whole.sizes());
 }
 
 bool slice_cut_rows(Call& call, int64_t dim, const Range& range) {
@@ -490,7 +479,7 @@ bool pieces(Call& call, size_t dim_argument, bool keeps) {
     if (result.is_shard()) {
       sizes[result.dim()] = self.size(place.dim());
     }
-    piece = placed_view(call, self, piece, result, sizes);
+    piece = placed_view(call, piece, result, sizes);
   }
   call.result() = std::move(list);
   return true;
@@ -516,7 +505,7 @@ bool run_view_to(Call& call, const Placement& result) {
   if (result.is_shard()) {
     sizes[result.dim()] = self.size(place.dim());
   }
-  call.result() = placed_view(call, self, local, result, sizes);
+  call.result() = placed_view(call, local, result, sizes);
   return true;
 }
 
