@@ -40,14 +40,17 @@ inline std::vector<int64_t> local_sizes(
   return local;
 }
 
-/// This process's rows of a whole tensor that it holds: a view.
-inline at::Tensor own_rows(
-    const Call& call,
-    const at::Tensor& whole,
-    const Placement& place) {
-  const auto [begin, end] =
-      call.axis().range(whole.size(place.dim()), place.cut());
-  return whole.slice(place.dim(), begin, end);
+/// Whether a local tensor is cut in dimension `dim` along a further axis, too.
+/// Its rows are not as many on all processes then: nothing may be decided by
+/// them.
+inline bool cut_further(const at::Tensor& local, int64_t dim) {
+  for (Part* part = part_of(local); part != nullptr;
+       part = part_of(part->local)) {
+    if (part->placement.is_shard(dim)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 /// Replaces the list of tensors at argument i.
