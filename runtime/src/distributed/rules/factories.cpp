@@ -67,6 +67,9 @@ bool new_tensor(Call& call) {
   call.use_local(0);
   if (goes_with) {
     call.set(1, local_sizes(call, sizes, place));
+  } else if (part_of(call.tensor(0)) != nullptr) {
+    // Along further axes the local sizes say nothing.
+    call.set(0, at::empty({0}, call.tensor(0).options()));
   }
   call.run();
   if (goes_with) {

@@ -177,7 +177,8 @@ bool index(Call& call) {
   return true;
 }
 
-/// `x[mask] = number`: each element by itself.
+/// `x[mask] = number`: each element by itself. (A number has no dimensions: a
+/// tensor of one element may have more on another row of a mesh.)
 bool put_by_mask(Call& call, const Lookup& lookup) {
   const at::Tensor self = call.tensor(0);
   const auto place = call.place(0);
@@ -194,7 +195,7 @@ bool put_by_mask(Call& call, const Lookup& lookup) {
     }
   }
   const int64_t dim = place.dim() - first;
-  if (!is_mask(*mask) || call.tensor(2).numel() != 1 || dim < 0 ||
+  if (!is_mask(*mask) || call.tensor(2).dim() != 0 || dim < 0 ||
       dim >= mask->dim() || mask->size(dim) != self.size(place.dim())) {
     return false;
   }

@@ -95,7 +95,7 @@ bool cat(Call& call) {
     const Placement place = Shard(dim);
     use_all(call, joined, Replicate());
     call.run();
-    call.result() = own_rows(call, call.local_result(), place).clone();
+    call.result() = own_rows(call.axis(), call.local_result(), place).clone();
     call.place_result(0, place, sizes);
     return true;
   }

@@ -34,7 +34,7 @@ at::Tensor padded(
     const at::Tensor& tensor,
     const Placement& place) {
   auto whole = blank(call, tensor).fill_(1);
-  own_rows(call, whole, place).copy_(call.local_as(tensor, place));
+  own_rows(call.axis(), whole, place).copy_(call.local_as(tensor, place));
   return whole;
 }
 
@@ -42,7 +42,7 @@ at::Tensor padded(
 void keep_rows(Call& call, const Placement& place) {
   for (size_t k = 0; k < call.info().results; ++k) {
     const at::Tensor whole = call.local_result(k);
-    call.result(k) = own_rows(call, whole, place).clone();
+    call.result(k) = own_rows(call.axis(), whole, place).clone();
     call.place_result(k, place, whole.sizes());
   }
 }
@@ -57,7 +57,7 @@ bool draw_in_place(Call& call) {
   auto local = call.local(0);
   call.set(0, blank(call, self));
   call.run();
-  local.copy_(own_rows(call, call.local_result(), place));
+  local.copy_(own_rows(call.axis(), call.local_result(), place));
   call.return_self(self);
   return true;
 }
@@ -76,11 +76,11 @@ bool bernoulli_by_tensor(Call& call) {
   auto local = call.local(0);
   auto whole = blank(call, self);
   auto whole_p = at::ones(self.sizes(), p.options());
-  own_rows(call, whole_p, place).copy_(call.local_as(p, of_p));
+  own_rows(call.axis(), whole_p, place).copy_(call.local_as(p, of_p));
   call.set(0, whole);
   call.set(1, whole_p);
   call.run();
-  local.copy_(own_rows(call, whole, place));
+  local.copy_(own_rows(call.axis(), whole, place));
   call.return_self(self);
   return true;
 }
@@ -197,9 +197,9 @@ bool rrelu(Call& call) {
     auto whole_noise = at::empty_like(call.tensor(0));
     call.set(1, whole_noise);
     call.run();
-    local_noise.copy_(own_rows(call, whole_noise, place));
+    local_noise.copy_(own_rows(call.axis(), whole_noise, place));
     if (call.info().is_in_place) {
-      local.copy_(own_rows(call, call.local_result(), place));
+      local.copy_(own_rows(call.axis(), call.local_result(), place));
     } else {
       keep_rows(call, place);
       return true;

@@ -376,7 +376,7 @@ at::Tensor view_of_gathered(
     int64_t dim) {
   const auto place =
       whole.size(dim) < call.axis().size() ? Replicate() : Shard(dim);
-  auto local = place.is_shard() ? own_rows(call, whole, place) : whole;
+  auto local = place.is_shard() ? own_rows(call.axis(), whole, place) : whole;
   if (!call.info().is_view) {
     local = local.clone(at::MemoryFormat::Contiguous);
   }
@@ -432,7 +432,8 @@ bool slice(Call& call) {
     return false; // an error
   }
   if (place.is_shard(dim)) {
-    return slice_cut_rows(call, dim, range);
+    return !cut_further(call.local(0), dim) &&
+        slice_cut_rows(call, dim, range);
   }
   Sizes sizes = sizes_of(self);
   sizes[dim] = range.before(n);
@@ -463,7 +464,7 @@ bool pieces(Call& call, size_t dim_argument, bool keeps) {
   const auto place = call.place(0);
   const int64_t dim = call.dim(dim_argument, self.dim());
   const bool of_cut = place.is_shard(dim);
-  if (of_cut && !keeps) {
+  if (of_cut && (!keeps || cut_further(call.local(0), dim))) {
     return false;
   }
   call.set(0, of_cut ? whole_of(call.part(self)) : call.local(0));
@@ -693,7 +694,7 @@ bool slice_backward(Call& call) {
     points.push_back(start + axis.range(rows, place.cut(), rank).first * step);
   }
   points.push_back(n);
-  if (is_balanced(points)) {
+  if (!cut_further(call.local(0), dim) && is_balanced(points)) {
     const Placement result = Shard(dim, axis.cut_at(std::move(points)));
     const int64_t first = axis.rank() == 0 ? start : 0;
     const auto& local = call.local(0);
@@ -706,7 +707,7 @@ bool slice_backward(Call& call) {
   call.use_whole(0);
   call.run();
   if (n >= axis.size()) {
-    call.result() = own_rows(call, call.local_result(), Shard(dim)).clone();
+    call.result() = own_rows(call.axis(), call.local_result(), Shard(dim)).clone();
     call.place_result(0, Shard(dim), sizes);
   }
   return true;
