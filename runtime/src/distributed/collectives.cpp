@@ -104,21 +104,6 @@ at::Tensor reduce_plain(
   return result;
 }
 
-/// A tensor of equal numbers that lies along further axes as `like` does: all
-/// processes must go on in the same way.
-at::Tensor filled_like(const at::Tensor& like, int64_t value) {
-  Part* inner = part_of(like);
-  if (inner == nullptr) {
-    return at::full_like(like, value);
-  }
-  const bool sum = inner->placement.is_sum();
-  return make_tensor(
-      *inner->axis,
-      filled_like(inner->local, sum && inner->axis->rank() != 0 ? 0 : value),
-      inner->placement,
-      inner->sizes);
-}
-
 } // namespace
 
 Traffic& traffic() {
