@@ -65,7 +65,7 @@ at::Tensor place(
   auto inner = place(local, axes, placements, k + 1);
   return to.is_replicate()
       ? inner
-      : make_tensor(axis, std::move(inner), to, sizes);
+      : make_tensor(axis, std::move(inner), to, sizes, tensor.strides());
 }
 
 at::Tensor whole(const at::Tensor& tensor) {

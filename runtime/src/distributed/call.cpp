@@ -50,11 +50,15 @@ void Call::finish(std::initializer_list<c10::IValue> results) {
 void Call::place_result(
     size_t k,
     const Placement& placement,
-    c10::IntArrayRef sizes) {
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef like) {
   auto& value = result(k);
   if (!placement.is_replicate() && value.isTensor() &&
       value.toTensor().defined()) {
-    value = make_tensor(axis_, std::move(value).toTensor(), placement, sizes);
+    const at::Tensor local = std::move(value).toTensor();
+    value = info_.is_view
+        ? make_local_view(axis_, local, placement, sizes)
+        : make_tensor(axis_, local, placement, sizes, like);
   }
 }
 
@@ -76,7 +80,8 @@ at::Tensor Call::placed(
   if (placement.is_shard()) {
     sizes[placement.dim()] = n;
   }
-  return make_tensor(axis_, local, placement, sizes);
+  return info_.is_view ? make_local_view(axis_, local, placement, sizes)
+                       : make_tensor(axis_, local, placement, sizes);
 }
 
 } // namespace accel::distributed

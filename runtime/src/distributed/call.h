@@ -184,7 +184,13 @@ class Call {
   }
   /// Result k is this process's part of a tensor of these sizes. An undefined
   /// one stays undefined; `Replicate` stays a plain tensor.
-  void place_result(size_t k, const Placement& placement, c10::IntArrayRef sizes);
+  /// `like`: strides of an argument that the plain result's would follow; empty
+  /// where that is not known.
+  void place_result(
+      size_t k,
+      const Placement& placement,
+      c10::IntArrayRef sizes,
+      c10::IntArrayRef like = {});
   /// The same, with the local result's sizes but for `n` rows in the cut
   /// dimension (of shards).
   void place_result(size_t k, const Placement& placement, int64_t n = 0);

@@ -149,6 +149,52 @@ at::Tensor reduce(
       inner->sizes);
 }
 
+namespace {
+
+/// The same without cuts of dimension `dim` along further axes.
+at::Tensor without_cut(const at::Tensor& tensor, int64_t dim) {
+  Part* inner = part_of(tensor);
+  if (inner == nullptr) {
+    return tensor;
+  }
+  auto local = without_cut(inner->local, dim);
+  if (inner->placement.is_shard(dim)) {
+    return gather(
+        *inner->axis, local, inner->placement, inner->sizes, "a cut");
+  }
+  return local.is_same(inner->local)
+      ? tensor
+      : make_tensor(
+            *inner->axis, std::move(local), inner->placement, inner->sizes);
+}
+
+/// A tensor full of `value` that is placed like `tensor` along further axes: a
+/// rule there decides by places, which all processes must have alike.
+at::Tensor filled_like(const at::Tensor& tensor, double value) {
+  Part* inner = part_of(tensor);
+  if (inner == nullptr) {
+    return at::full_like(tensor, value);
+  }
+  const bool here =
+      !inner->placement.is_sum() || inner->axis->rank() == 0;
+  return make_tensor(
+      *inner->axis,
+      filled_like(inner->local, here ? value : 0),
+      inner->placement,
+      inner->sizes);
+}
+
+} // namespace
+
+at::Tensor own_rows(
+    const Axis& axis,
+    const at::Tensor& whole,
+    const Placement& placement) {
+  const auto [begin, end] =
+      axis.range(whole.size(placement.dim()), placement.cut());
+  return without_cut(whole, placement.dim()).slice(placement.dim(), begin, end);
+}
+
 at::Tensor redistribute_local(
     Axis& axis,
     const at::Tensor& local,
@@ -161,15 +207,14 @@ at::Tensor redistribute_local(
   }
   const auto whole = gather(axis, local, from, sizes, operation);
   if (to.is_shard()) {
-    const auto [begin, end] = axis.range(sizes[to.dim()], to.cut());
-    return whole.narrow(to.dim(), begin, end - begin);
+    return own_rows(axis, whole, to);
   }
   if (to.is_partial() && axis.rank() != 0) {
     switch (to.reduce_op()) {
       case ReduceOp::kSum:
-        return at::zeros_like(whole);
+        return filled_like(whole, 0);
       case ReduceOp::kProduct:
-        return at::ones_like(whole);
+        return filled_like(whole, 1);
       default:
         return whole; // the greatest of equal values
     }

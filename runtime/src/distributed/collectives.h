@@ -58,6 +58,15 @@ at::Tensor redistribute_local(
     c10::IntArrayRef sizes,
     const char* operation);
 
+/// This process's rows of a whole tensor that it holds: a view of it. What is
+/// cut in the same dimension along a further axis is gathered there first, for
+/// how many rows were left there would depend on the process; the result is no
+/// view then. Collective along further axes.
+at::Tensor own_rows(
+    const Axis& axis,
+    const at::Tensor& whole,
+    const Placement& placement);
+
 /// What operators have moved since the program began; for reports and tests.
 struct Traffic {
   int64_t gathers = 0;

@@ -1,4 +1,5 @@
 #include "distributed/call.h"
+#include "distributed/rules/composites.h"
 #include "distributed/rules/table.h"
 #include "distributed/view_geometry.h"
 #include "distributed/watch.h"
@@ -209,6 +210,7 @@ void run_whole(
     Part* p = part_of(tensor);
     if (p->local.sizes() != tensor.sizes()) {
       p->sizes.assign(p->local.sizes().begin(), p->local.sizes().end());
+      p->strides.assign(p->local.strides().begin(), p->local.strides().end());
       tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
           p->local.sizes(), p->local.strides());
     }
@@ -291,6 +293,7 @@ void install() {
     auto* made = new torch::Library(
         torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    install_composites();
     return made;
   }();
   (void)library;

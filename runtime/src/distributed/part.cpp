@@ -53,48 +53,123 @@ at::Tensor new_tensor(PartPtr part, const at::Tensor& local) {
 
 } // namespace
 
-void whole_strides(
-    const at::Tensor& local,
+namespace {
+
+/// Strides of a dense tensor whose memory is ordered as `order` says, the
+/// innermost dimension last.
+void dense_strides(
     c10::IntArrayRef sizes,
+    c10::IntArrayRef order,
     Sizes& strides) {
-  const auto dims = static_cast<int64_t>(sizes.size());
-  c10::SmallVector<int64_t, 5> order(dims);
-  std::iota(order.begin(), order.end(), 0);
-  if (!local.is_contiguous()) {
-    // Innermost last; dimensions of one row keep their place.
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return local.size(a) != 1 && local.size(b) != 1 &&
-          local.stride(a) > local.stride(b);
-    });
-  }
-  strides.resize(dims);
+  strides.resize(sizes.size());
   int64_t step = 1;
-  for (int64_t i = dims - 1; i >= 0; --i) {
+  for (size_t i = order.size(); i-- > 0;) {
     strides[order[i]] = step;
     step *= std::max<int64_t>(sizes[order[i]], 1);
   }
 }
 
+/// The dimensions, the outermost in memory first; those of one row keep their
+/// place.
+Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  Sizes order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  // Not by std::sort: rows of one element compare equal to everything.
+  for (size_t i = 1; i < order.size(); ++i) {
+    for (size_t k = i; k > 0 && sizes[order[k]] != 1 &&
+         sizes[order[k - 1]] != 1 &&
+         strides[order[k - 1]] < strides[order[k]];
+         --k) {
+      std::swap(order[k - 1], order[k]);
+    }
+  }
+  return order;
+}
+
+/// Whether some process has a single row, whose stride says nothing.
+bool has_single_rows(
+    const Axis& axis,
+    const Placement& placement,
+    c10::IntArrayRef sizes) {
+  if (!placement.is_shard() || sizes[placement.dim()] < 2) {
+    return false;
+  }
+  const int64_t n = sizes[placement.dim()];
+  if (!placement.cut()) {
+    return n < 2 * axis.size();
+  }
+  const auto& points = placement.cut()->points;
+  for (size_t rank = 1; rank < points.size(); ++rank) {
+    if (points[rank] - points[rank - 1] < 2) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
+  int64_t step = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    const int64_t n = local.size(order[i]);
+    if (n != 1 && local.stride(order[i]) != step) {
+      return false;
+    }
+    step *= n;
+  }
+  return true;
+}
+
+} // namespace
+
 at::Tensor make_tensor(
     Axis& axis,
     at::Tensor local,
     Placement placement,
-    c10::IntArrayRef sizes) {
-  const bool contiguous = local.is_contiguous();
-  if (!contiguous && !local.is_non_overlapping_and_dense()) {
-    local = local.contiguous();
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef like) {
+  const bool single = has_single_rows(axis, placement, sizes);
+  const bool natural = single
+      ? like.size() != sizes.size()
+      : local.is_contiguous() || !local.is_non_overlapping_and_dense();
+  auto part =
+      c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
+  if (natural) {
+    if (!local.is_contiguous()) {
+      local = local.contiguous();
+    }
+    auto tensor = new_tensor(part, local);
+    part->local = std::move(local);
+    auto* impl = tensor.unsafeGetTensorImpl();
+    impl->set_sizes_contiguous(sizes);
+    const auto strides = impl->strides();
+    part->strides.assign(strides.begin(), strides.end());
+    return tensor;
   }
+  const auto order = order_of(
+      single ? sizes : local.sizes(), single ? like : local.strides());
+  if (!is_dense_as(local, order)) {
+    Sizes strides;
+    dense_strides(local.sizes(), order, strides);
+    auto copy = at::empty_strided(local.sizes(), strides, local.options());
+    copy.copy_(local);
+    local = std::move(copy);
+  }
+  dense_strides(sizes, order, part->strides);
+  auto tensor = new_tensor(part, local);
+  part->local = std::move(local);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, part->strides);
+  return tensor;
+}
+
+at::Tensor make_local_view(
+    Axis& axis,
+    const at::Tensor& local,
+    Placement placement,
+    c10::IntArrayRef sizes) {
   auto tensor = new_tensor(
       c10::make_intrusive<Part>(axis, local, std::move(placement), sizes),
       local);
-  auto* impl = tensor.unsafeGetTensorImpl();
-  if (contiguous || local.is_contiguous()) {
-    impl->set_sizes_contiguous(sizes);
-  } else {
-    Sizes strides;
-    whole_strides(local, sizes, strides);
-    impl->set_sizes_and_strides(sizes, strides);
-  }
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
 }
 
@@ -116,9 +191,7 @@ at::Tensor make_view(
 
 void replace_part(const at::Tensor& tensor, PartPtr part) {
   auto* impl = tensor.unsafeGetTensorImpl();
-  Sizes strides;
-  whole_strides(part->local, part->sizes, strides);
-  impl->set_sizes_and_strides(part->sizes, strides);
+  impl->set_sizes_and_strides(part->sizes, part->strides);
   impl->set_backend_meta(std::move(part));
 }
 
@@ -128,10 +201,9 @@ const at::Tensor& whole_of(Part* part) {
       at::Tensor whole = gather(
           *part->axis, part->local, part->placement, part->sizes, "a view");
       // Views of it have the strides that views of a whole tensor would have.
-      Sizes strides;
-      whole_strides(part->local, part->sizes, strides);
-      if (whole.strides() != c10::IntArrayRef(strides)) {
-        auto own = at::empty_strided(part->sizes, strides, whole.options());
+      if (whole.strides() != c10::IntArrayRef(part->strides)) {
+        auto own =
+            at::empty_strided(part->sizes, part->strides, whole.options());
         own.copy_(whole);
         whole = std::move(own);
       }

@@ -58,6 +58,8 @@ struct Part : c10::BackendMeta {
   Placement placement;
   /// Of the whole tensor.
   Sizes sizes;
+  /// The order of the whole tensor's memory, of a root: its strides are dense.
+  Sizes strides;
   /// Null for a root.
   c10::intrusive_ptr<ViewOf> view;
   /// The gathered value; undefined while nobody needed it.
@@ -109,18 +111,24 @@ inline Part* part_of(const at::Tensor& tensor) {
   return part;
 }
 
-/// The strides of a whole tensor of `sizes` whose parts lie in memory like
-/// `local`: dense, in the order of the local strides.
-void whole_strides(
-    const at::Tensor& local,
-    c10::IntArrayRef sizes,
-    Sizes& strides);
-
 /// A distributed tensor out of this process's part. `sizes` are those of the
-/// whole tensor. A local tensor with gaps is copied first.
+/// whole tensor; its strides are dense, in the order in which the parts lie in
+/// memory. Where that cannot be told from the parts (some process has a single
+/// row), it is the order of `like`, strides of another whole tensor, or that of
+/// the dimensions. All processes find the same order. A local tensor with gaps,
+/// or in another order, is copied.
 at::Tensor make_tensor(
     Axis& axis,
     at::Tensor local,
+    Placement placement,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef like = {});
+
+/// A view of a part that a rule has made: shares memory with `local`, gaps and
+/// all. Whoever has called the rule gives it its strides and its parent.
+at::Tensor make_local_view(
+    Axis& axis,
+    const at::Tensor& local,
     Placement placement,
     c10::IntArrayRef sizes);
 

@@ -16,7 +16,9 @@ struct Operands {
   Sizes sizes;
   /// The largest tensor that is cut, in a dimension that is not broadcast.
   const at::Tensor* cut = nullptr;
+  /// Parts of whatever kind, of these parts of sums; and tensors that are none.
   int partial = 0;
+  int sums = 0;
   int others = 0;
 };
 
@@ -47,8 +49,12 @@ Operands operands_of(const Call& call) {
       all.cut = &tensor;
       largest = tensor.numel();
     }
-    (part != nullptr && part->placement.is_partial() ? all.partial
-                                                     : all.others)++;
+    if (part != nullptr && part->placement.is_partial()) {
+      ++all.partial;
+      all.sums += part->placement.is_sum() ? 1 : 0;
+    } else {
+      ++all.others;
+    }
   }
   return all;
 }
@@ -59,11 +65,8 @@ bool keeps_sums(const Call& call, const Operands& operands) {
   static const std::unordered_set<std::string> of_one{
       "aten::mul", "aten::div", "aten::neg", "aten::clone", "aten::negative"};
   static const std::unordered_set<std::string> of_all{"aten::add", "aten::sub"};
-  for (const auto i : call.info().tensors) {
-    const auto place = call.place(i);
-    if (place.is_partial() && !place.is_sum()) {
-      return false;
-    }
+  if (operands.sums != operands.partial) {
+    return false;
   }
   const auto& name = call.name();
   if (of_all.count(name) != 0) {
@@ -117,7 +120,8 @@ bool in_place(Call& call) {
       call.overload().find("mode") == std::string::npos;
   const bool of_sums = sums.count(call.name()) != 0 && operands.partial == 2 &&
       operands.others == 0;
-  if (!place.is_sum() || c10::IntArrayRef(operands.sizes) != self.sizes() ||
+  if (operands.sums != operands.partial ||
+      c10::IntArrayRef(operands.sizes) != self.sizes() ||
       !(by_numbers || of_sums) || operands.cut != nullptr) {
     return false;
   }
@@ -156,7 +160,10 @@ bool pointwise(Call& call) {
     return true;
   }
   const Placement place = call.place(*operands.cut);
-  const int64_t back = operands.cut->dim() - place.dim();
+  const Sizes strides(
+      operands.cut->strides().begin(), operands.cut->strides().end());
+  const int64_t dims = operands.cut->dim();
+  const int64_t back = dims - place.dim();
   for (const auto i : call.info().tensors) {
     if (call.has(i)) {
       call.use(i, place_in(call.tensor(i), back, place.cut()));
@@ -166,14 +173,15 @@ bool pointwise(Call& call) {
   call.place_result(
       0,
       place.with_dim(static_cast<int64_t>(operands.sizes.size()) - back),
-      operands.sizes);
+      operands.sizes,
+      dims == static_cast<int64_t>(operands.sizes.size())
+          ? strides
+          : Sizes());
   return true;
 }
 
 const Family& pointwise_family() {
   static const Family rows{
-      {"aten::clone", pointwise, "any", "nothing"},
-      {"aten::copy_", pointwise, "any", "what brings the source to the target's place"},
   };
   return rows;
 }
