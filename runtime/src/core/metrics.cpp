@@ -261,6 +261,7 @@ torch::Tensor Accelerator::distribute(
   }
   if (!distributed::is_distributed(tensor)) {
     runtime_->check_same_batch("distribute", {tensor});
+    runtime_->batch_rows = tensor.size(dim);
   }
   return distributed::distribute_tensor(
       tensor,

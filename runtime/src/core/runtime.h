@@ -99,6 +99,9 @@ class Runtime {
   /// (`Accelerator::reduce_for_metrics`).
   at::Tensor reduce_for_metrics(const at::Tensor& tensor, Reduction reduction);
 
+  /// Rows of the batch that was distributed last; 0 before the first.
+  int64_t batch_rows = 0;
+
   /// Whether `resume` or `load_state` has been called.
   bool resumed = false;
 

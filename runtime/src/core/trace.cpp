@@ -27,7 +27,7 @@ void TracedBackward::begin(const at::Tensor& loss, double weight) {
     runtime.communicator(Channel::kMain).all_reduce(sum);
     global = sum.item<double>();
   }
-  sink_->begin(loss, global, /*rows=*/0);
+  sink_->begin(loss, global, runtime.batch_rows);
   begun_ = true;
 }
 

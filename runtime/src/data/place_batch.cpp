@@ -10,7 +10,9 @@
 namespace accel::detail {
 
 torch::Tensor place_own_rows(const torch::Tensor& own, int64_t n) {
-  auto& axis = Runtime::require().axis();
+  auto& runtime = Runtime::require();
+  auto& axis = runtime.axis();
+  runtime.batch_rows = n;
   const auto range = RowRange::of(n, axis.rank(), axis.size());
   TORCH_CHECK(
       own.dim() > 0 && own.size(0) == range.rows,

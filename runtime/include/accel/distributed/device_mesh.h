@@ -65,12 +65,4 @@ class ACCEL_API DeviceMesh {
   std::vector<Axis*> axes_;
 };
 
-/// A mesh of the given sizes over all processes, whose product must be their
-/// number; names may be left out. PyTorch's `init_device_mesh`. Collective:
-/// every process must call it with the same arguments, and meets the others of
-/// each of its axes.
-ACCEL_API DeviceMesh init_device_mesh(
-    const std::vector<int64_t>& sizes,
-    const std::vector<std::string>& names = {});
-
 } // namespace accel::distributed
