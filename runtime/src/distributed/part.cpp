@@ -114,7 +114,7 @@ bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
     if (n != 1 && local.stride(order[i]) != step) {
       return false;
     }
-    step *= n;
+    step *= std::max<int64_t>(n, 1);
   }
   return true;
 }
@@ -135,7 +135,7 @@ at::Tensor make_tensor(
       c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
   if (natural) {
     if (!local.is_contiguous()) {
-      local = local.contiguous();
+      local = local.clone(at::MemoryFormat::Contiguous);
     }
     auto tensor = new_tensor(part, local);
     part->local = std::move(local);
@@ -148,11 +148,14 @@ at::Tensor make_tensor(
   const auto order = order_of(
       single ? sizes : local.sizes(), single ? like : local.strides());
   if (!is_dense_as(local, order)) {
-    Sizes strides;
-    dense_strides(local.sizes(), order, strides);
-    auto copy = at::empty_strided(local.sizes(), strides, local.options());
-    copy.copy_(local);
-    local = std::move(copy);
+    // Not into an empty tensor: along further axes the copy must lie like this.
+    Sizes back(order.size());
+    for (size_t d = 0; d < order.size(); ++d) {
+      back[order[d]] = static_cast<int64_t>(d);
+    }
+    local = local.permute(order)
+                .clone(at::MemoryFormat::Contiguous)
+                .permute(back);
   }
   dense_strides(sizes, order, part->strides);
   auto tensor = new_tensor(part, local);
