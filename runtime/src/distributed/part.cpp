@@ -107,6 +107,16 @@ bool has_single_rows(
   return false;
 }
 
+/// Strides of a tensor that is repeated, which say nothing about an order.
+bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && strides[i] == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
   int64_t step = 1;
   for (size_t i = order.size(); i-- > 0;) {
@@ -128,8 +138,14 @@ at::Tensor make_tensor(
     c10::IntArrayRef sizes,
     c10::IntArrayRef like) {
   const bool single = has_single_rows(axis, placement, sizes);
+  if (single && part_of(local) != nullptr) {
+    // Along further axes it must be the same on all processes whether a tensor
+    // is a view, which its strides here would decide.
+    local = local.clone(at::MemoryFormat::Contiguous);
+    like = {};
+  }
   const bool natural = single
-      ? like.size() != sizes.size()
+      ? like.size() != sizes.size() || is_repeated(sizes, like)
       : local.is_contiguous() || !local.is_non_overlapping_and_dense();
   auto part =
       c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
@@ -148,11 +164,13 @@ at::Tensor make_tensor(
   const auto order = order_of(
       single ? sizes : local.sizes(), single ? like : local.strides());
   if (!is_dense_as(local, order)) {
-    Sizes strides;
-    dense_strides(local.sizes(), order, strides);
-    auto copy = at::empty_strided(local.sizes(), strides, local.options());
-    copy.copy_(local);
-    local = std::move(copy);
+    // Through views, which tensors that are distributed along further axes
+    // have, too.
+    Sizes back(order.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+      back[order[i]] = static_cast<int64_t>(i);
+    }
+    local = local.permute(order).contiguous().permute(back);
   }
   dense_strides(sizes, order, part->strides);
   auto tensor = new_tensor(part, local);
