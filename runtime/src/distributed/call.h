@@ -225,14 +225,14 @@ void run_whole(
     Axis& axis);
 
 /// The rule, flags and arguments of an operator, looked up once per thread.
-const OperatorInfo& info_of(const c10::OperatorHandle& op);
+ACCEL_API const OperatorInfo& info_of(const c10::OperatorHandle& op);
 
 /// The axis of lowest index along which one of the arguments is distributed;
 /// null where none is. Throws where tensors of two meshes meet.
-Axis* axis_of(const OperatorInfo& info, const torch::jit::Stack& stack);
+ACCEL_API Axis* axis_of(const OperatorInfo& info, const torch::jit::Stack& stack);
 
 /// Does one operator: the fallback for `kKey`, and what kernels call that know
 /// no better.
-void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+ACCEL_API void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 } // namespace accel::distributed

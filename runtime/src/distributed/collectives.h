@@ -33,7 +33,7 @@ class InsideGuard {
 /// The whole tensor out of the processes' parts: `local` itself where it is
 /// replicated. Collective otherwise; `operation` is named in errors. To be
 /// called inside of an InsideGuard, like all below.
-at::Tensor gather(
+ACCEL_API at::Tensor gather(
     Axis& axis,
     const at::Tensor& local,
     const Placement& placement,
@@ -41,7 +41,7 @@ at::Tensor gather(
     const char* operation);
 
 /// The reduction of the processes' tensors; a fresh tensor. Collective.
-at::Tensor reduce(
+ACCEL_API at::Tensor reduce(
     Axis& axis,
     const at::Tensor& local,
     ReduceOp op,
@@ -50,7 +50,7 @@ at::Tensor reduce(
 /// This process's tensor of placement `to`, out of that of placement `from`.
 /// Collective where data must move, which all processes know alike. The result
 /// may share memory with `local`.
-at::Tensor redistribute_local(
+ACCEL_API at::Tensor redistribute_local(
     Axis& axis,
     const at::Tensor& local,
     const Placement& from,
@@ -62,7 +62,7 @@ at::Tensor redistribute_local(
 /// cut in the same dimension along a further axis is gathered there first, for
 /// how many rows were left there would depend on the process; the result is no
 /// view then. Collective along further axes.
-at::Tensor own_rows(
+ACCEL_API at::Tensor own_rows(
     const Axis& axis,
     const at::Tensor& whole,
     const Placement& placement);
@@ -73,6 +73,6 @@ struct Traffic {
   int64_t reductions = 0;
   int64_t bytes = 0;
 };
-Traffic& traffic();
+ACCEL_API Traffic& traffic();
 
 } // namespace accel::distributed

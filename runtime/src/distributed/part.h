@@ -79,14 +79,14 @@ inline Part* root_of(Part* part) {
 
 /// The gathered value of a part, replicated and aliasing its family's.
 /// Collective when it is not there yet.
-const at::Tensor& whole_of(Part* part);
+ACCEL_API const at::Tensor& whole_of(Part* part);
 
 /// Makes a view of a settled family again.
-void follow(Part* part);
+ACCEL_API void follow(Part* part);
 
 /// Makes a family replicated, before a write that cannot be done in parts, or
 /// that views of the gathered value have to see. Collective.
-void settle(Part* part);
+ACCEL_API void settle(Part* part);
 
 /// Before a write to a part in place: views of the gathered value exist?
 inline void before_write(Part* part) {
@@ -117,7 +117,7 @@ inline Part* part_of(const at::Tensor& tensor) {
 /// row), it is the order of `like`, strides of another whole tensor, or that of
 /// the dimensions. All processes find the same order. A local tensor with gaps,
 /// or in another order, is copied.
-at::Tensor make_tensor(
+ACCEL_API at::Tensor make_tensor(
     Axis& axis,
     at::Tensor local,
     Placement placement,
@@ -134,7 +134,7 @@ at::Tensor make_local_view(
 
 /// A view: shares memory with its parent's local tensor; strides and offset are
 /// those that the plain view would have.
-at::Tensor make_view(
+ACCEL_API at::Tensor make_view(
     Axis& axis,
     at::Tensor local,
     Placement placement,
@@ -145,10 +145,10 @@ at::Tensor make_view(
 
 /// Gives a tensor another part and its sizes, for operators that change the
 /// shape in place.
-void replace_part(const at::Tensor& tensor, PartPtr part);
+ACCEL_API void replace_part(const at::Tensor& tensor, PartPtr part);
 
 /// The registration of the fallback and the kernels for `kKey`; the first call
 /// does it. Every way to make a distributed tensor calls it.
-void install();
+ACCEL_API void install();
 
 } // namespace accel::distributed

@@ -89,12 +89,12 @@ struct NamedFamily {
   const char* name;
   const Family& (*rows)();
 };
-const std::vector<NamedFamily>& families();
+ACCEL_API const std::vector<NamedFamily>& families();
 
 /// The rule of an operator, null where there is none.
-Rule rule_of(const c10::OperatorHandle& op);
+ACCEL_API Rule rule_of(const c10::OperatorHandle& op);
 
 /// All that never changes about an operator.
-OperatorInfo describe(const c10::OperatorHandle& op);
+ACCEL_API OperatorInfo describe(const c10::OperatorHandle& op);
 
 } // namespace accel::distributed
