@@ -43,7 +43,7 @@ AcceleratorOptions short_timeout() {
 ACCEL_RANK_FUNCTION(all_collectives) {
   Accelerator accelerator;
   for (const auto channel :
-       {Channel::kMain, Channel::kGradients, Channel::kStatistics}) {
+       {Channel::kMain, Channel::kGradients, Channel::kOperators}) {
     auto& comm = communicator(channel);
     const int64_t rank = comm.rank();
     const int64_t size = comm.size();

@@ -96,7 +96,7 @@ ACCEL_RANK_FUNCTION(sums_of_all_kinds) {
       check(Channel::kGradients, dtype, count);
     }
   }
-  for (const auto channel : {Channel::kMain, Channel::kStatistics}) {
+  for (const auto channel : {Channel::kMain, Channel::kOperators}) {
     check(channel, torch::kDouble, 3);
     check(channel, torch::kFloat, 100000);
   }

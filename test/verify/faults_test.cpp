@@ -212,15 +212,6 @@ TEST_F(Verify, LastBatchWeighedWrongly) {
       "it is the first batch with fewer rows (5)");
 }
 
-TEST_F(Verify, WeighedBehindTheBatchNorm) {
-  // Its gradients come from other processes' rows, too.
-  expect_reported(
-      "weigh-later",
-      "step 0: the gradient of Linear#",
-      "they are weighted wrongly",
-      "--double -n 3 --no-repeat");
-}
-
 TEST_F(Verify, LastBatchFilledUpFromTheFirst) {
   expect_reported(
       "wrap-around",

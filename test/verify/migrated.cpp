@@ -97,21 +97,20 @@ void average_gradients(const std::vector<torch::Tensor>& parameters) {
   }
 }
 
-void backward_by_hand(const torch::Tensor& loss, Net& net) {
-  const auto share = *accel::GradientState::get().share();
+/// Gradients as the processes of a program have them that shares the batch out
+/// by hand: each that of its rows, to be averaged.
+void backward_by_hand(const torch::Tensor& loss, Net& net, double share) {
   const auto size = static_cast<double>(world().size());
-  const double weight =
-      (has("last-batch") ? 1 / size : share.weight()) * size;
-  accel::detail::TracedBackward traced(loss, share.weight());
+  accel::detail::TracedBackward traced(loss, 1);
   const auto parameters = net.parameters();
-  if (has("weigh-later")) {
-    loss.backward();
-    for (const auto& parameter : parameters) {
-      auto gradient = parameter.grad();
-      gradient.mul_(weight);
+  loss.backward();
+  for (const auto& parameter : parameters) {
+    auto& gradient = parameter.mutable_grad();
+    if (accel::distributed::is_distributed(gradient)) {
+      // A part of a sum; where parts are weighed by their rows, a mean's.
+      gradient = accel::distributed::to_local(gradient).mul(
+          has("last-batch") ? 1 / share : size);
     }
-  } else {
-    (loss * weight).backward();
   }
   if (has("clip-before-averaging")) {
     torch::nn::utils::clip_grad_norm_(parameters, kMaxNorm);
@@ -122,17 +121,17 @@ void backward_by_hand(const torch::Tensor& loss, Net& net) {
   traced.end(/*averaged=*/true);
 }
 
-void backward(const torch::Tensor& loss, Net& net) {
+/// `share`: this process's part of the batch's rows.
+void backward(const torch::Tensor& loss, Net& net, double share) {
   if (by_hand()) {
-    backward_by_hand(loss, net);
+    backward_by_hand(loss, net, share);
     return;
   }
   auto& accelerator = accel::accelerator();
   accel::BackwardOptions options;
   options.retain_graph(has("retain-graph"));
   if (has("weight-given")) {
-    const auto share = *accel::GradientState::get().share();
-    accelerator.backward(loss, static_cast<double>(share.local), options);
+    accelerator.backward(loss, share * kBatch, options);
     return;
   }
   accelerator.backward(
@@ -212,7 +211,10 @@ void evaluate(Net& net, const Data& data, int64_t& correct) {
     auto y = data.targets.slice(0, begin, begin + kBatch);
     std::tie(x, y) = accelerator.shard_batch(x, y);
     auto output = net.forward(x);
-    if (!has("missing-gather")) {
+    if (has("missing-gather")) {
+      output = accel::distributed::to_local(output);
+      y = accel::distributed::to_local(y);
+    } else {
       std::tie(output, y) = accelerator.gather_for_metrics(output, y);
     }
     correct += output.sign().eq(y.sign()).sum().item<int64_t>();
@@ -295,10 +297,13 @@ void train(
       if (!has("zero-late") && !(has("kept-gradients") && step_number == 3)) {
         optimizer.zero_grad(/*set_to_none=*/!has("zero-in-place"));
       }
-      auto loss = loss_of(
-          forward(net, backbone ? backbone->forward(x) : x), y);
+      const auto output = forward(net, backbone ? backbone->forward(x) : x);
+      auto loss = loss_of(output, y);
       loss = data.spoiled(loss, epoch);
-      backward(loss, net);
+      const auto own_rows = accel::distributed::to_local(y);
+      const double share =
+          static_cast<double>(own_rows.size(0)) / static_cast<double>(y.size(0));
+      backward(loss, net, share);
       clip(net);
       if (!(has("skipped-step") && step_number == 7)) {
         optimizer.step();
@@ -307,17 +312,18 @@ void train(
         optimizer.zero_grad();
       }
       follow(average, net, rank);
-      const auto local_mean = x.mean(0);
-      const auto mean = accelerator.reduce_for_metrics(local_mean);
+      const auto local_mean = accel::distributed::to_local(x).mean(0);
+      const auto mean = accelerator.reduce_for_metrics(x.mean(0));
       net.update_mean(
           has("local-buffer") || (has("rank-buffer") && rank == 1) ? local_mean
                                                                    : mean);
-      const auto metric =
-          has("local-metric") ? loss : accelerator.reduce_for_metrics(loss);
+      const auto metric = has("local-metric")
+          ? loss_of(accel::distributed::to_local(output), own_rows)
+          : accelerator.reduce_for_metrics(loss);
       running += metric.item<double>();
       running_tensor += metric.detach();
       if (has("backward-twice") && step_number == 9) {
-        backward(loss_of(forward(net, x), y), net);
+        backward(loss_of(forward(net, x), y), net, share);
       }
       if (has("sleep") && step_number % 5 == 0 && rank == 1) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -3,7 +3,7 @@
 /// Everything that a program needs.
 
 #include <accel/accelerator.h>
-#include <accel/batch_share.h>
+#include <accel/distributed/tensor.h>
 #include <accel/data/data_loader.h>
 #include <accel/data/iterable_dataset_shard.h>
 #include <accel/gradient_state.h>

@@ -9,8 +9,7 @@
 #include <accel/checkpoint/save_options.h>
 #include <accel/checkpoint/state_dict.h>
 #include <accel/data/cursor.h>
-#include <accel/data/whole_batch.h>
-#include <accel/detail/data_parallel.h>
+#include <accel/detail/call_model.h>
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
 #include <accel/last_batch.h>
@@ -18,7 +17,6 @@
 #include <accel/options.h>
 #include <accel/process_first.h>
 #include <accel/profile.h>
-#include <accel/row_wise.h>
 #include <accel/state.h>
 #include <accel/stop.h>
 #include <accel/utils/split.h>
@@ -258,13 +256,13 @@ class ACCEL_API Accelerator {
   bool optimizer_step_was_skipped() const;
 
   /// Computes the gradients of the loss, and on a synchronising micro-step
-  /// averages them over the processes. Collective.
+  /// brings them together. Collective.
   ///
-  /// `loss` is a scalar, the mean (or sum) over this process's part of the
-  /// batch. Where the parts are known (a loader in `match_single_device`,
-  /// `shard_batch`), the processes' losses are weighted so that the gradient is
-  /// that of the global batch; a process without rows contributes nothing, not
-  /// even a NaN. Where they are not, all processes weigh the same.
+  /// `loss` is a scalar. In `match_single_device`, and wherever it is a
+  /// distributed tensor, it is the loss of the whole batch, and gradients are
+  /// summed from what each process has computed of them. Elsewhere it is the
+  /// mean over this process's batch, and gradients are averaged. `reduction` is
+  /// not looked at.
   ///
   /// The loss counts 1 / `gradient_accumulation_steps`; in
   /// `match_single_device`, 1 / the real length of the window, also for a last
@@ -278,9 +276,8 @@ class ACCEL_API Accelerator {
   /// For losses that are a mean over something other than samples, such as the
   /// tokens that count: `weight` is how many of them this process has. The
   /// gradient is that of the mean over all processes' units. Collective, with
-  /// one message more. Not for `nll_loss` and `cross_entropy` with class weights
-  /// or an `ignore_index`, whose means count over all processes by themselves in
-  /// `match_single_device`: throws where the step has computed one.
+  /// one message more. In `match_single_device`, and for distributed losses, the
+  /// mean is over all units already, and `weight` is not looked at.
   void backward(
       const torch::Tensor& loss,
       double weight,
@@ -338,16 +335,26 @@ class ACCEL_API Accelerator {
 
   // ---- Batches that no loader makes.
 
-  /// This process's part of a batch that every process has in full: a slice
-  /// along dimension 0 (or `dim`) of each tensor, all of equal size there.
-  /// Losses, gradients and metrics are weighted accordingly until the micro-step
-  /// ends. Processes for which nothing is left get rows that do not count
-  /// (`BatchShare`). That the processes have made the same batch is checked
-  /// while the step runs: where they have not, `backward`, or whatever comes
-  /// first that uses the parts together, throws `c10::Error`
-  /// (`ACCEL_CHECK_BATCHES=0` leaves the check out).
+  /// A tensor that every process has in full, cut along dimension `dim`, so that
+  /// the processes share the work on it: a distributed tensor with the same
+  /// sizes, values and gradients (accel/distributed/tensor.h). Whatever is
+  /// computed from it is what one device computes. The tensor itself on one
+  /// process, and where the dimension has fewer entries than there are processes.
+  /// Differentiable. Collective: that all processes have the same tensor is
+  /// checked while the step runs; where they have not, `backward`, or what comes
+  /// first that uses values of all, throws `c10::Error` (`ACCEL_CHECK_BATCHES=0`
+  /// leaves the check out).
   ///
-  ///     std::tie(x, y) = accelerator.shard_batch(x, y);
+  ///     auto x = accelerator.distribute(data.index({rows}));
+  torch::Tensor distribute(const torch::Tensor& tensor, int64_t dim = 0) const;
+
+  /// The whole tensor, on every process: of a distributed one what one device
+  /// has, any other tensor itself. For what reads memory (`data_ptr`,
+  /// `accessor`, other libraries), prints or saves tensors. Differentiable.
+  /// Collective where the tensor is distributed.
+  torch::Tensor full(const torch::Tensor& tensor) const;
+
+  /// `distribute` for each of several tensors of a batch.
   torch::Tensor shard_batch(const torch::Tensor& tensor) {
     return shard(0, {tensor})[0];
   }
@@ -371,106 +378,33 @@ class ACCEL_API Accelerator {
         shard(dim, {first, second, rest...}));
   }
 
-  /// This process's part of a state that is kept from batch to batch and that
-  /// every process has in full: the slice along dimension `dim`, which counts
-  /// the samples, that belongs to this process's part of batches of
-  /// `state.size(dim)` rows. For before the loop over these batches:
-  ///
-  ///     auto h = torch::zeros({layers, batch_size, width});
-  ///     h = accelerator.shard_state(h, 1);
-  ///     for (...) { std::tie(y, h) = gru->forward(accelerator.shard_batch(x), h); … }
-  ///
-  /// Batches must have `state.size(dim)` rows each: sample i goes on where
-  /// sample i of the last batch has ended. (Where loaders give each process
-  /// batches of its own, outside of `match_single_device`, states need no
-  /// splitting.) Returns a view; one process gets the state itself. Throws where
-  /// `state` has no dimension `dim`. No communication; for all processes.
-  torch::Tensor shard_state(const torch::Tensor& state, int64_t dim) const;
+  // What programs that were migrated by earlier versions call: one line each.
 
-  /// How many rows the global batch has for the rows that `tensor` has: where
-  /// the program counts samples. Throws where the tensor's leading dimension
-  /// is not that of the local batch or a multiple.
-  int64_t global_batch_size(const torch::Tensor& tensor) const;
-
-  /// How many rows this process's tensors have where the global batch has
-  /// `global` of them, or a multiple: the size to write into a shape in place
-  /// of a batch size that is a constant of the program.
-  ///
-  ///     x = x.view({accelerator.local_batch_size(batch_size), -1});
-  ///
-  /// Where the parts are not known (outside of a batch loop) all processes have
-  /// `global`. Throws where `global` is not a multiple of the batch's rows.
-  int64_t local_batch_size(int64_t global) const;
-
-  /// `tensor.squeeze()` as one device does it: dimension 0 of this process's
-  /// rows stays where the global batch has more than one row, also where this
-  /// process has a single one. A view of `tensor`. No other process takes part.
-  torch::Tensor squeeze(const torch::Tensor& tensor) const;
-
-  /// `model->forward(inputs...)` on a batch that every process has in full, with
-  /// the work shared out: each process calls the model on its part of the rows
-  /// and gets the output for all of them.
-  ///
-  ///     auto output = accelerator.data_parallel(net, images);
-  ///     accelerator.backward(loss_of_all_boxes(output, boxes));
-  ///
-  /// For losses that cannot be calculated from a part of a batch: what comes
-  /// before the model and behind it is done by every process, and is what one
-  /// device does. It is differentiable, any number of times, in the inputs and
-  /// in the model's parameters, which get the gradient of the whole batch from
-  /// `backward`.
-  ///
-  /// `model` is a module, a holder of or a pointer to one, or something that can
-  /// be called, such as a lambda around one. Tensors in `inputs` are split along
-  /// dimension 0, where all have equally many rows; other arguments are handed
-  /// on. The output has a row, or a fixed number of rows, for each row of the
-  /// inputs in each of its tensors (`TensorsOf` says which types hold tensors);
-  /// throws `c10::Error` on all processes where it has not, and where the model
-  /// changes an input that has a gradient in place (others change as they do on
-  /// one device). The model must keep the rows apart, as for `shard_batch`; batch
-  /// norm, dropout and random functions are those of the whole batch in
-  /// `match_single_device`. Collective; that all processes have the same batch is
-  /// checked as for `shard_batch`.
+  torch::Tensor shard_state(const torch::Tensor& state, int64_t dim) const {
+    return distribute(state, dim);
+  }
+  int64_t global_batch_size(const torch::Tensor& tensor) const {
+    return tensor.size(0);
+  }
+  int64_t local_batch_size(int64_t global) const {
+    return global;
+  }
+  torch::Tensor squeeze(const torch::Tensor& tensor) const {
+    return tensor.squeeze();
+  }
   template <typename Model, typename... Inputs>
   auto data_parallel(Model&& model, const Inputs&... inputs)
       -> detail::ForwardOf<Model, Inputs...> {
-    if (!use_distributed()) {
-      return detail::call_model(model, inputs...);
-    }
-    return detail::call_on_parts(*runtime_, model, inputs...);
+    return detail::call_model(model, distributed_each(inputs)...);
   }
-
-  /// What `function()` returns, for work in a batch loop on tensors that every
-  /// process has in full, with a model in training mode:
-  ///
-  ///     auto samples = accelerator.replicated([&] { return generator->forward(noise); });
-  ///
-  /// In `match_single_device` batch norm, dropout and random functions take the
-  /// tensors of a batch loop for this process's rows; inside of `function` they
-  /// take them as they are, so that all processes calculate what one device
-  /// does. No communication; every process must call it, since random numbers
-  /// are drawn from generators that are equal. Nothing that depends on this
-  /// process's rows may be used in it. Throws what `function` throws.
   template <typename Function>
   auto replicated(Function&& function) const -> decltype(function()) {
-    const detail::WholeBatchGuard as_they_are;
     return std::forward<Function>(function)();
   }
-
-  /// A TorchScript model for a call on rows of the batch:
-  ///
-  ///     auto output = accelerator.row_wise(model).forward({batch.data}).toTensor();
-  ///
-  /// What such a model does is known only when it is loaded. With several
-  /// processes its first call with two rows or more, in training and in
-  /// evaluation mode, is preceded by a look: a copy must give the same for every
-  /// row when only a part of the rows is there, and the model may not let
-  /// numbers in its tensors decide what it does. Throws `c10::Error` from
-  /// `forward` where that is not so. Batch norm and dropout in training are left
-  /// out of the look: the runtime does them for the global batch, as in any
-  /// model, and TorchScript's optimizer, which has derivatives of its own for
-  /// them, is not used. No other process takes part.
-  RowWiseModel row_wise(const torch::jit::Module& model) const;
+  template <typename Model>
+  Model row_wise(Model model) const {
+    return model;
+  }
 
   /// This process's part of a vector, of a tensor's rows, or of each value of a
   /// map of such: for inference, where nothing is averaged. With
@@ -491,12 +425,11 @@ class ACCEL_API Accelerator {
   /// each process). Throws where shapes or types differ.
   torch::Tensor gather(const torch::Tensor& tensor);
 
-  /// The rows that one device would have: what metrics are computed from. Where
-  /// the processes' parts are known their rows are put together exactly; the
-  /// leading dimension may be a multiple of the batch. Otherwise `gather`, and
-  /// at the end of a loader without its repeated samples. In
-  /// `match_single_device`, tensors that every process has in full (no loader
-  /// is active, nothing was sharded) are returned as they are.
+  /// The rows that one device would have: what metrics are computed from. In
+  /// `match_single_device`, and of distributed tensors, `full`: a tensor that
+  /// all processes have is itself, so that a call too many changes nothing, not
+  /// even a gradient. Otherwise `gather`, and at the end of a loader without its
+  /// repeated samples.
   torch::Tensor gather_for_metrics(const torch::Tensor& tensor) {
     return gather_rows({tensor})[0];
   }
@@ -509,11 +442,10 @@ class ACCEL_API Accelerator {
         gather_rows({first, second, rest...}));
   }
 
-  /// The global value of a number (or of several, elementwise) that was
-  /// computed from the local batch as a mean or sum over its samples. Same
-  /// shape and dtype; computed in float64. Means are weighted by samples where
-  /// the parts are known, else all processes weigh the same; in
-  /// `match_single_device` what every process has in full stays as it is.
+  /// The global value of a number (or of several, elementwise). In
+  /// `match_single_device`, and of distributed tensors, `full`. Otherwise the
+  /// mean (all processes weigh the same) or the sum of what the processes have
+  /// computed from their batches; same shape and dtype, computed in float64.
   torch::Tensor reduce_for_metrics(
       const torch::Tensor& tensor,
       Reduction reduction = torch::kMean);
@@ -953,6 +885,16 @@ class ACCEL_API Accelerator {
     return *found;
   }
 
+  template <typename T>
+  T distributed_each(const T& value) const {
+    if constexpr (has_tensors<T>::value) {
+      return map_tensors(value, [this](const torch::Tensor& t) {
+        return t.defined() && t.dim() > 0 ? distribute(t) : t;
+      });
+    } else {
+      return value;
+    }
+  }
   void add_for_checkpointing(checkpoint::CustomObject object);
   void save_module(
       const torch::nn::Module& model,

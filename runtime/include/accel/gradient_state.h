@@ -1,6 +1,5 @@
 #pragma once
 
-#include <accel/batch_share.h>
 #include <accel/export.h>
 
 #include <cstdint>
@@ -19,8 +18,6 @@ struct DataLoaderState {
   /// Samples of the last global batch that are not duplicates; -1 unknown or
   /// nothing to drop, 0 the last batch is full.
   int64_t remainder = -1;
-  /// Rows of the batch that was handed out last (`match_single_device` only).
-  std::optional<BatchShare> share;
   /// In the step of that batch the processes have different numbers of samples,
   /// and those that have run out hold rows that do not count
   /// (`join_uneven_inputs` only).
@@ -28,9 +25,6 @@ struct DataLoaderState {
   bool ghost = false;
   /// Batches that this pass has handed out.
   int64_t batches = 0;
-  /// The loop body that worked on the last one has ended: the loop goes on, or
-  /// it was left.
-  bool body_ended = false;
   /// Guards of loop bodies that work on the last one and have not ended.
   int64_t open_bodies = 0;
 };
@@ -73,24 +67,6 @@ class ACCEL_API GradientState {
   int64_t remainder() const;
   bool in_dataloader() const;
 
-  /// Rows of the batch that is being worked on: the innermost of an explicit
-  /// `set_share` and the active loader's. Empty when whole batches are being
-  /// worked on (between loops, before `shard_batch`, in what
-  /// `Accelerator::replicated` runs), and in every thread but the one that
-  /// iterates or calls `set_share`.
-  std::optional<BatchShare> share() const;
-
-  /// Rows of the batch that was worked on last, also when its loop has ended;
-  /// empty before the first one.
-  std::optional<BatchShare> last_share() const {
-    return last_share_;
-  }
-
-  /// Called by `shard_batch`; `clear_share` by the accumulate guard when it is
-  /// made and when it ends.
-  void set_share(BatchShare share);
-  void clear_share();
-
   /// A loader's pass begins and ends. The innermost loader that has begun is
   /// the active one. A loader that is destroyed in the middle of its pass
   /// leaves by itself: only weak references are held.
@@ -105,40 +81,26 @@ class ACCEL_API GradientState {
     /// The loader whose batch the body works on, and which batch that is.
     std::weak_ptr<DataLoaderState> loader;
     int64_t batch = 0;
-    /// Active loaders, and what `set_share` has told, outside of the body.
+    /// Active loaders outside of the body.
     size_t depth = 0;
-    std::optional<BatchShare> explicit_share;
-    size_t explicit_depth = 0;
   };
   Body begin_body();
   /// The guard of the body is gone, whatever `end_body` makes of it.
   void close_body(const Body& body);
 
   /// The body has ended, the loop perhaps too (`break`, `return`, an exception):
-  /// until the loader gives another batch nothing is known of a batch. Loaders
+  /// until the loader gives another batch it is not the active one. Loaders
   /// that have begun inside the body and were not finished end with it. One that
   /// was advanced inside the body, by hand, stays at its new batch.
   void end_body(const Body& body);
-
-  /// No batch is being worked on, but the pass that the last body belongs to is
-  /// neither at its end nor has it given another batch.
-  bool between_batches() const;
 
   /// Back to the state at program start (tests, `Accelerator`'s end).
   void reset();
 
  private:
-  friend class ShareGuard;
-
   std::shared_ptr<DataLoaderState> active() const;
 
   mutable std::vector<std::weak_ptr<DataLoaderState>> loaders_;
-  /// Whose body has ended last.
-  std::weak_ptr<DataLoaderState> last_body_;
-  std::optional<BatchShare> last_share_;
-  std::optional<BatchShare> explicit_share_;
-  /// How many loaders were active when `set_share` was called.
-  size_t explicit_depth_ = 0;
 };
 
 } // namespace accel

@@ -2,7 +2,8 @@
 
 #include <accel/checkpoint/processes.h>
 #include <accel/data/generators.h>
-#include <accel/data/whole_batch.h>
+#include <accel/data/place_batch.h>
+#include <accel/distributed/tensor.h>
 #include <accel/detail/communicator.h>
 #include <accel/optim/optimizer.h>
 #include <accel/optim/schedulers/control.h>
@@ -11,10 +12,8 @@
 #include "core/optimizers.h"
 #include "core/runtime.h"
 #include "core/stop_signals.h"
-#include "dispatch/class_losses.h"
 
 #include <torch/nn/module.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
@@ -60,27 +59,13 @@ void for_each_table(const torch::nn::Module& model, const Visitor& visit) {
   }
 }
 
-/// Whether some part of the model refuses to train on a single row.
-bool needs_pairs(const torch::nn::Module& model) {
-  const auto is_norm = [](const torch::nn::Module& part) {
-    return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&part) != nullptr;
-  };
-  const auto parts = model.modules(/*include_self=*/false);
-  return is_norm(model) ||
-      std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
-           return is_norm(*part);
-         });
-}
-
-/// Tables that do more than look up, with what they see of the batch: what each
-/// process sees is another part of it. Here, because it is a better place for an
-/// error than the first step; calls without a module are seen by the dispatcher
-/// (dispatch/embeddings.cpp).
+/// Tables that shorten the rows that are looked up, where each process looks up
+/// others. Here, because it is a better place for an error than the first step;
+/// calls without a module are seen by the dispatcher (dispatch/embeddings.cpp).
 template <typename Options>
-void check_table(
-    const Options& options, const std::string& name, bool match_single_device) {
+void check_table(const Options& options, const std::string& name) {
   TORCH_CHECK(
-      match_single_device || !options.max_norm().has_value(),
+      !options.max_norm().has_value(),
       "accel: prepare was given a model whose embedding '",
       name,
       "' has max_norm. It shortens the rows that are looked up, where they are "
@@ -89,13 +74,6 @@ void check_table(
       "optimizer.step(), on all processes alike; or train with "
       "match_single_device, where the processes tell each other which rows "
       "these are.");
-  TORCH_CHECK(
-      !match_single_device || !options.scale_grad_by_freq(),
-      "accel: prepare was given a model whose embedding '",
-      name,
-      "' has scale_grad_by_freq. It counts how often a row is looked up in the "
-      "batch, and each process would count in its own part. Leave it out, or "
-      "train without match_single_device.");
 }
 
 std::unique_ptr<TrackerSet> make_trackers(
@@ -218,16 +196,13 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
       "the model before it is prepared.");
   std::vector<torch::Tensor> sparse;
   for_each_table(*module, [&](const auto& table, const std::string& name) {
-    if (state().use_distributed()) {
-      check_table(table.options, name, state().match_single_device());
+    if (state().use_distributed() && !state().match_single_device()) {
+      check_table(table.options, name);
     }
     if (table.options.sparse()) {
       sparse.push_back(table.weight);
     }
   });
-  if (needs_pairs(*module)) {
-    BatchShare::keep_pairs(true);
-  }
   if (state().options().device_placement) {
     module->to(device());
   }
@@ -378,20 +353,9 @@ bool Accelerator::sync_gradients() const {
 
 void Accelerator::backward(
     const torch::Tensor& loss,
-    Reduction reduction,
+    Reduction /*reduction*/,
     BackwardOptions options) {
-  detail::take_counted_denominators();
-  const auto share = runtime_->share_for("backward");
-  double weight = 1;
-  if (share && use_distributed()) {
-    const auto processes = static_cast<double>(num_processes());
-    // The average over processes divides by their number.
-    weight = std::holds_alternative<torch::enumtype::kSum>(reduction)
-        ? processes
-        : share->weight() * processes;
-  }
-  const bool ghost = share ? share->ghost() : GradientState::get().ghost();
-  runtime_->backward(loss, weight, ghost, options);
+  runtime_->backward(loss, 1, GradientState::get().ghost(), options);
 }
 
 void Accelerator::backward(
@@ -413,17 +377,12 @@ void Accelerator::backward(
     runtime_->backward(loss, 1, /*ghost=*/false, options);
     return;
   }
-  TORCH_CHECK(
-      !detail::take_counted_denominators(),
-      "accel: backward was given the weight ",
-      weight,
-      " in a step that computed a mean nll_loss or cross_entropy with class "
-      "weights or an ignore_index. With match_single_device such a loss is "
-      "divided by what counts on all processes already; weighted once more it "
-      "would be wrong. Call backward(loss), or compute the loss with "
-      "reduction(torch::kSum) and divide it yourself.");
-  const auto share = runtime_->share_for("backward");
-  const bool ghost = share ? share->ghost() : GradientState::get().ghost();
+  if (state().match_single_device() || distributed::is_distributed(loss)) {
+    // A mean over the units of all processes already.
+    runtime_->backward(loss, 1, /*ghost=*/false, options);
+    return;
+  }
+  const bool ghost = GradientState::get().ghost();
   const double own = ghost ? 0 : weight;
   auto total = torch::full({1}, own, torch::kDouble);
   runtime_->communicator().all_reduce(total);

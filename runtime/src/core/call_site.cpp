@@ -161,6 +161,14 @@ CallSite CallSite::here() {
   return site;
 }
 
+size_t CallSite::hash() const {
+  size_t hash = 0;
+  for (const void* address : addresses_) {
+    hash = hash * 1099511628211u + reinterpret_cast<uintptr_t>(address);
+  }
+  return hash;
+}
+
 std::string CallSite::describe() const {
   std::vector<Frame> frames;
   for (int i = 0; i < count_ && frames.size() < kCandidates; ++i) {

@@ -19,6 +19,12 @@ class CallSite {
   /// one; takes a second at most.
   std::string describe() const;
 
+  /// Whether both were reached by the same calls, and a number for tables.
+  bool operator==(const CallSite& other) const {
+    return count_ == other.count_ && addresses_ == other.addresses_;
+  }
+  size_t hash() const;
+
  private:
   /// Half a microsecond each; the call is not far up.
   static constexpr size_t kDepth = 24;

@@ -44,7 +44,7 @@ void DeviceCommunicator::settle() {
 void DeviceCommunicator::finish(const c10::intrusive_ptr<c10d::Work>& work) {
   // Of NCCL this only tells the current stream to wait.
   work->wait();
-  if (operations_.channel != Channel::kStatistics) {
+  if (operations_.channel != Channel::kOperators) {
     backend_.wait(device_);
   }
   // A group that is ended lets go of who waits, without a result.

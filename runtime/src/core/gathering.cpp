@@ -1,7 +1,5 @@
 #include "core/gathering.h"
 
-#include <accel/batch_share.h>
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -89,31 +87,6 @@ std::vector<int64_t> check_alike(
     numbers.push_back(all[rank][count].const_data_ptr<int64_t>()[0]);
   }
   return numbers;
-}
-
-at::Tensor gather_parts(
-    Communicator& communicator,
-    const at::Tensor& tensor,
-    int64_t global,
-    int64_t multiple) {
-  const at::NoGradGuard no_grad;
-  const int64_t world = communicator.size();
-  const int64_t most = BatchShare::of(global, 0, world).rows() * multiple;
-  auto padded = tensor.detach();
-  if (padded.size(0) < most) {
-    auto sizes = padded.sizes().vec();
-    sizes[0] = most;
-    auto filled = at::zeros(sizes, padded.options());
-    filled.narrow(0, 0, padded.size(0)).copy_(padded);
-    padded = filled;
-  }
-  auto parts = communicator.all_gather(padded);
-  for (int64_t rank = 0; rank < world; ++rank) {
-    auto& part = parts[static_cast<size_t>(rank)];
-    part = part.narrow(
-        0, 0, BatchShare::of(global, rank, world).local * multiple);
-  }
-  return at::cat(parts);
 }
 
 } // namespace accel::detail

@@ -20,13 +20,4 @@ std::vector<int64_t> check_alike(
     int64_t first_dim,
     int64_t number = 0);
 
-/// The rows of all processes, in order, where process `r` has `multiple` times
-/// the rows of its part of `global` (`BatchShare`); rows of ghosts are left out.
-/// Without a gradient. Collective, one message.
-at::Tensor gather_parts(
-    Communicator& communicator,
-    const at::Tensor& tensor,
-    int64_t global,
-    int64_t multiple);
-
 } // namespace accel::detail

@@ -1,9 +1,6 @@
 #include <accel/last_batch.h>
 
 #include <accel/accelerator.h>
-#include <accel/gradient_state.h>
-
-#include "core/share_guard.h"
 
 #include <c10/util/Exception.h>
 
@@ -30,23 +27,17 @@ bool is_split(const Accelerator& accelerator, const char* operation) {
 } // namespace
 
 torch::Tensor LastBatch::gather_for_metrics(const torch::Tensor& tensor) {
-  if (!is_split(accelerator_, "gather_for_metrics")) {
-    return tensor;
-  }
-  const auto last = GradientState::get().last_share();
-  const ShareGuard guard(GradientState::get(), last);
-  return last ? accelerator_.gather_for_metrics(tensor) : tensor;
+  return is_split(accelerator_, "gather_for_metrics")
+      ? accelerator_.gather_for_metrics(tensor)
+      : tensor;
 }
 
 torch::Tensor LastBatch::reduce_for_metrics(
     const torch::Tensor& tensor,
     Reduction reduction) {
-  if (!is_split(accelerator_, "reduce_for_metrics")) {
-    return tensor;
-  }
-  const auto last = GradientState::get().last_share();
-  const ShareGuard guard(GradientState::get(), last);
-  return last ? accelerator_.reduce_for_metrics(tensor, reduction) : tensor;
+  return is_split(accelerator_, "reduce_for_metrics")
+      ? accelerator_.reduce_for_metrics(tensor, reduction)
+      : tensor;
 }
 
 } // namespace accel

@@ -1,4 +1,5 @@
 #include <accel/accelerator.h>
+#include <accel/distributed/tensor.h>
 #include <accel/gradient_state.h>
 
 #include "core/gathering.h"
@@ -14,7 +15,6 @@ namespace {
 
 using detail::check_alike;
 using detail::Communicator;
-using detail::gather_parts;
 
 /// Sums `value` (one element, float64 or int64) over the processes in the
 /// message that compares the tensors that it was made from.
@@ -62,10 +62,10 @@ at::Tensor gather_counting(
 at::Tensor detail::Runtime::reduce_for_metrics(
     const at::Tensor& tensor,
     Reduction reduction) {
-  const auto share = share_for("reduce_for_metrics");
-  if (!state_->use_distributed() ||
-      (!share && state_->match_single_device())) {
-    return tensor;
+  finish_batch_check();
+  if (!state_->use_distributed() || state_->match_single_device() ||
+      distributed::is_distributed(tensor)) {
+    return distributed::full_tensor(tensor);
   }
   const at::NoGradGuard no_grad;
   const bool mean = std::holds_alternative<torch::enumtype::kMean>(reduction);
@@ -84,10 +84,8 @@ at::Tensor detail::Runtime::reduce_for_metrics(
       tensor.detach().to(integral ? at::kLong : at::kDouble, false, true)
           .contiguous();
   const auto& gradient_state = GradientState::get();
-  const bool uneven = !share && gradient_state.uneven();
-  double weight =
-      share ? share->weight() : 1.0 / static_cast<double>(state_->num_processes());
-  if (uneven) {
+  double weight = 1.0 / static_cast<double>(state_->num_processes());
+  if (gradient_state.uneven()) {
     const auto counting = check_alike(
         "reduce_for_metrics",
         communicator(),
@@ -98,7 +96,7 @@ at::Tensor detail::Runtime::reduce_for_metrics(
         static_cast<double>(
             std::count(counting.begin(), counting.end(), int64_t{1}));
   }
-  if (share ? share->ghost() : gradient_state.ghost()) {
+  if (gradient_state.ghost()) {
     value.zero_(); // not multiplied: a row that does not count may give NaN
   } else if (mean) {
     value.mul_(weight);
@@ -118,58 +116,6 @@ torch::Tensor Accelerator::reduce_for_metrics(
   return runtime_->reduce_for_metrics(tensor, reduction);
 }
 
-int64_t Accelerator::global_batch_size(const torch::Tensor& tensor) const {
-  TORCH_CHECK(
-      tensor.dim() > 0,
-      "accel: global_batch_size was given a scalar; give it a tensor whose "
-      "leading dimension is the batch.");
-  const auto share = runtime_->share_for("global_batch_size");
-  if (!share || !use_distributed()) {
-    return tensor.size(0);
-  }
-  TORCH_CHECK(
-      tensor.size(0) % share->rows() == 0,
-      "accel: global_batch_size was given a tensor of sizes ",
-      tensor.sizes(),
-      ", but this process has ",
-      share->rows(),
-      " of the ",
-      share->global,
-      " rows of the batch. Give it a tensor of the current batch.");
-  return tensor.size(0) / share->rows() * share->global;
-}
-
-int64_t Accelerator::local_batch_size(int64_t global) const {
-  const auto share = GradientState::get().share();
-  if (!share || !use_distributed() || global < 0) {
-    return global;
-  }
-  TORCH_CHECK(
-      share->global > 0 && global % share->global == 0,
-      "accel: local_batch_size was given ",
-      global,
-      ", but the batch has ",
-      share->global,
-      " rows. Shapes of a batch must be written with its real size, or a "
-      "multiple: give it the size that the batch has on one device.");
-  return global / share->global * share->rows();
-}
-
-torch::Tensor Accelerator::squeeze(const torch::Tensor& tensor) const {
-  const auto share = GradientState::get().share();
-  if (!share || !use_distributed() || share->global <= 1 ||
-      tensor.dim() == 0 || tensor.size(0) != 1) {
-    return tensor.squeeze();
-  }
-  std::vector<int64_t> others;
-  for (int64_t dim = 1; dim < tensor.dim(); ++dim) {
-    if (tensor.size(dim) == 1) {
-      others.push_back(dim);
-    }
-  }
-  return tensor.squeeze(others);
-}
-
 torch::Tensor Accelerator::gather(const torch::Tensor& tensor) {
   if (!use_distributed()) {
     return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
@@ -181,13 +127,23 @@ torch::Tensor Accelerator::gather(const torch::Tensor& tensor) {
 std::vector<torch::Tensor> Accelerator::gather_rows(
     const std::vector<torch::Tensor>& tensors) {
   const auto& gradient_state = GradientState::get();
-  const auto share = runtime_->share_for("gather_for_metrics");
-  if (!use_distributed() || (!share && state().match_single_device())) {
+  runtime_->finish_batch_check();
+  if (!use_distributed()) {
     return tensors;
   }
-  auto& communicator = runtime_->communicator();
   std::vector<torch::Tensor> result;
-  if (!share && gradient_state.uneven()) {
+  if (state().match_single_device() ||
+      std::any_of(
+          tensors.begin(), tensors.end(), [](const torch::Tensor& tensor) {
+            return distributed::is_distributed(tensor);
+          })) {
+    for (const auto& tensor : tensors) {
+      result.push_back(distributed::full_tensor(tensor));
+    }
+    return result;
+  }
+  auto& communicator = runtime_->communicator();
+  if (gradient_state.uneven()) {
     for (const auto& tensor : tensors) {
       const auto rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
       result.push_back(gather_counting(
@@ -195,56 +151,13 @@ std::vector<torch::Tensor> Accelerator::gather_rows(
     }
     return result;
   }
-  if (!share) {
-    check_alike("gather_for_metrics", communicator, tensors, 0);
-    const int64_t remainder =
-        gradient_state.end_of_dataloader() ? gradient_state.remainder() : -1;
-    for (const auto& tensor : tensors) {
-      auto rows = gather_equal(communicator, tensor);
-      result.push_back(
-          remainder > 0 ? rows.slice(0, 0, remainder) : std::move(rows));
-    }
-    return result;
-  }
-  // A batch of one sample: what squeeze() made of its row is that of the first
-  // process, as on one device.
-  if (share->global == 1) {
-    auto rows = tensors;
-    for (auto& tensor : rows) {
-      tensor = tensor.unsqueeze(0);
-    }
-    check_alike("gather_for_metrics", communicator, rows, 1);
-    for (const auto& tensor : rows) {
-      result.push_back(gather_parts(communicator, tensor, 1, 1).squeeze(0));
-    }
-    return result;
-  }
+  check_alike("gather_for_metrics", communicator, tensors, 0);
+  const int64_t remainder =
+      gradient_state.end_of_dataloader() ? gradient_state.remainder() : -1;
   for (const auto& tensor : tensors) {
-    TORCH_CHECK(
-        tensor.dim() > 0 && tensor.size(0) % share->rows() == 0,
-        "accel: gather_for_metrics was given a tensor of sizes ",
-        tensor.sizes(),
-        ", but this process has ",
-        share->rows(),
-        " of the ",
-        share->global,
-        " rows of the batch. Give it tensors with a row, or a fixed number of "
-        "rows, for each sample; a number computed from the batch goes through "
-        "reduce_for_metrics.");
-  }
-  // How many rows there are for each sample must be the same everywhere.
-  std::vector<torch::Tensor> per_sample;
-  for (const auto& tensor : tensors) {
-    per_sample.push_back(tensor.detach().unflatten(
-        0, at::IntArrayRef{share->rows(), tensor.size(0) / share->rows()}));
-  }
-  check_alike("gather_for_metrics", communicator, per_sample, 1);
-  for (const auto& tensor : tensors) {
-    result.push_back(gather_parts(
-        communicator,
-        tensor,
-        share->global,
-        tensor.size(0) / share->rows()));
+    auto rows = gather_equal(communicator, tensor);
+    result.push_back(
+        remainder > 0 ? rows.slice(0, 0, remainder) : std::move(rows));
   }
   return result;
 }
@@ -333,73 +246,39 @@ torch::Tensor Accelerator::pad_across_processes(
   return padded;
 }
 
-torch::Tensor Accelerator::shard_state(const torch::Tensor& state, int64_t dim)
-    const {
+torch::Tensor Accelerator::distribute(
+    const torch::Tensor& tensor,
+    int64_t dim) const {
   TORCH_CHECK(
-      dim < state.dim() && dim >= -state.dim(),
-      "accel: shard_state cannot split a state of sizes ",
-      state.sizes(),
-      " on dimension ",
+      dim < tensor.dim() && dim >= -tensor.dim(),
+      "accel: distribute cannot cut a tensor of sizes ",
+      tensor.sizes(),
+      " in dimension ",
       dim,
-      ". Name the dimension that counts the samples: 1 for the states of "
-      "torch::nn::RNN, GRU and LSTM.");
-  if (!use_distributed()) {
-    return state;
+      ".");
+  if (!use_distributed() || tensor.layout() != at::kStrided) {
+    return tensor;
   }
-  const auto share =
-      BatchShare::of(state.size(dim), process_index(), num_processes());
-  return state.narrow(dim, share.offset, share.rows());
+  if (!distributed::is_distributed(tensor)) {
+    runtime_->check_same_batch("distribute", {tensor});
+    runtime_->batch_rows = tensor.size(dim);
+  }
+  return distributed::distribute_tensor(
+      tensor,
+      distributed::DeviceMesh({&runtime_->axis()}),
+      {distributed::Shard(dim < 0 ? dim + tensor.dim() : dim)});
+}
+
+torch::Tensor Accelerator::full(const torch::Tensor& tensor) const {
+  return distributed::full_tensor(tensor);
 }
 
 std::vector<torch::Tensor> Accelerator::shard(
     int64_t dim,
     const std::vector<torch::Tensor>& tensors) {
-  const auto& first = tensors.front();
-  for (const auto& tensor : tensors) {
-    TORCH_CHECK(
-        tensor.dim() > 0 && dim < tensor.dim() && dim >= -tensor.dim(),
-        "accel: shard_batch cannot split a tensor of sizes ",
-        tensor.sizes(),
-        " on dimension ",
-        dim,
-        ".");
-    TORCH_CHECK(
-        tensor.size(dim) == first.size(dim),
-        "accel: shard_batch was given tensors of sizes ",
-        first.sizes(),
-        " and ",
-        tensor.sizes(),
-        ", which do not agree on dimension ",
-        dim,
-        ". Split what belongs to one batch in one call.");
-  }
-  const int64_t global = first.size(dim);
-  if (!use_distributed()) {
-    GradientState::get().set_share({global, 0, global});
-    return tensors;
-  }
-  TORCH_CHECK(
-      global > 0,
-      "accel: shard_batch was given an empty batch, of sizes ",
-      first.sizes(),
-      ".");
-  // Losses and metrics are weighted by the parts of one batch: a second one of
-  // another size would give wrong numbers for the first.
-  const auto current = GradientState::get().share();
-  TORCH_CHECK(
-      !runtime_->in_micro_step() || !current || current->global == global,
-      "accel: shard_batch was given a batch of ",
-      global,
-      " rows, but this step works on one of ",
-      current ? current->global : 0,
-      " rows. Batches of one step must have equally many rows; train on them "
-      "in steps of their own.");
-  runtime_->check_same_batch("shard_batch", tensors);
-  const auto share = BatchShare::of(global, process_index(), num_processes());
-  GradientState::get().set_share(share);
   std::vector<torch::Tensor> parts;
   for (const auto& tensor : tensors) {
-    parts.push_back(tensor.narrow(dim, share.offset, share.rows()));
+    parts.push_back(distribute(tensor, dim));
   }
   return parts;
 }

@@ -1,7 +1,7 @@
 #include "core/runtime.h"
 
 #include <accel/data/generators.h>
-#include <accel/data/whole_batch.h>
+#include <accel/data/place_batch.h>
 
 #include "core/environment.h"
 #include "core/stop_signals.h"
@@ -105,9 +105,11 @@ Runtime::Runtime(const ResolvedOptions& options) {
   use_device(choice.device);
   world_ = World::connect(environment, make_placement(choice), options.timeout);
   check_options_agree();
+  static int64_t worlds = 0;
+  axis_ = new distributed::Axis(
+      &communicator(Channel::kOperators), worlds++, /*index=*/0, "");
   auto& gradient_state = GradientState::get();
   gradient_state.reset();
-  BatchShare::keep_pairs(false);
   gradient_state.num_steps = options.gradient_accumulation_steps;
   gradient_state.sync_with_dataloader = options.sync_with_dataloader;
   gradient_state.adjust_scheduler = options.adjust_scheduler;
@@ -119,6 +121,7 @@ Runtime::Runtime(const ResolvedOptions& options) {
     reducer.compression =
         options.comm_hook == CommHook::kFP16 ? at::kHalf : at::kBFloat16;
   }
+  reducer.plain_is_whole = options.match_single_device;
   reducer_ = std::make_unique<Reducer>(
       communicator(Channel::kMain),
       communicator(Channel::kGradients),
@@ -130,7 +133,6 @@ Runtime::Runtime(const ResolvedOptions& options) {
     install_table_kernels();
   }
   if (options.match_single_device && environment.distributed()) {
-    install_dispatch_kernels();
     adopt_main_process_generators(
         communicator(Channel::kMain), state_->device());
   }
@@ -221,6 +223,7 @@ void Runtime::end(bool orderly) noexcept {
   }
   background_save.reset();
   reducer_.reset();
+  axis_->close();
   give_stop_signals_back();
   if (orderly) {
     world_->leave();

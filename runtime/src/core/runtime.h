@@ -1,7 +1,6 @@
 #pragma once
 
 #include <accel/backward.h>
-#include <accel/batch_share.h>
 #include <accel/detail/communicator.h>
 #include <accel/grad_scaler.h>
 #include <accel/state.h>
@@ -11,6 +10,7 @@
 #include "core/batch_check.h"
 #include "core/registry.h"
 #include "core/world.h"
+#include "distributed/axis.h"
 #include "gradients/reducer.h"
 
 #include <memory>
@@ -55,6 +55,10 @@ class Runtime {
     return scaler_.get();
   }
   Registry& registry();
+  /// The axis of all processes, which distributed tensors lie along.
+  distributed::Axis& axis() {
+    return *axis_;
+  }
 
   /// Registers tensors for averaging and gives the new ones, and `buffers`,
   /// process 0's values. The gradients of `sparse`, which are among the
@@ -80,13 +84,6 @@ class Runtime {
       bool ghost,
       const BackwardOptions& options);
 
-  /// The rows of the batch that is being worked on; nothing where all processes
-  /// work on complete batches or share in Accelerate's way. Throws where
-  /// `operation` comes behind the body that worked on a batch, while the pass
-  /// goes on: it would silently take a part of a batch for a complete one.
-  /// Also waits for the answer whether the processes made the same batch.
-  std::optional<BatchShare> share_for(const char* operation);
-
   /// Starts comparing the whole batches that the processes are about to split.
   void check_same_batch(
       const char* operation,
@@ -101,6 +98,9 @@ class Runtime {
   /// The global value of a number computed from the local batch
   /// (`Accelerator::reduce_for_metrics`).
   at::Tensor reduce_for_metrics(const at::Tensor& tensor, Reduction reduction);
+
+  /// Rows of the batch that was distributed last; 0 before the first.
+  int64_t batch_rows = 0;
 
   /// Whether `resume` or `load_state` has been called.
   bool resumed = false;
@@ -135,6 +135,8 @@ class Runtime {
   void drop_unused();
 
   std::unique_ptr<World> world_;
+  /// Never destroyed: tensors may outlive the Accelerator.
+  distributed::Axis* axis_ = nullptr;
   std::unique_ptr<AcceleratorState> state_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<GradScaler> scaler_;

@@ -1,7 +1,5 @@
 #include <accel/detail/trace.h>
 
-#include <accel/gradient_state.h>
-
 #include "core/runtime.h"
 
 #include <ATen/ATen.h>
@@ -21,11 +19,15 @@ void TracedBackward::begin(const at::Tensor& loss, double weight) {
   // A process without samples may have computed anything, NaN included.
   const double part =
       weight == 0 ? 0 : weight * loss.detach().sum().item<double>();
-  auto sum = at::scalar_tensor(
-      part, at::dtype(at::kDouble).device(runtime.state().device()));
-  runtime.communicator(Channel::kMain).all_reduce(sum);
-  const auto share = GradientState::get().share();
-  sink_->begin(loss, sum.item<double>(), share ? share->global : 0);
+  double global = part;
+  // In match_single_device the number is that of all processes already.
+  if (!runtime.state().match_single_device()) {
+    auto sum = at::scalar_tensor(
+        part, at::dtype(at::kDouble).device(runtime.state().device()));
+    runtime.communicator(Channel::kMain).all_reduce(sum);
+    global = sum.item<double>();
+  }
+  sink_->begin(loss, global, runtime.batch_rows);
   begun_ = true;
 }
 

@@ -1,8 +1,7 @@
 #include "core/runtime.h"
 
-#include "dispatch/class_losses.h"
-
 #include <accel/autocast.h>
+#include <accel/distributed/tensor.h>
 #include <accel/detail/trace.h>
 #include <accel/gradient_state.h>
 
@@ -12,8 +11,6 @@ namespace accel::detail {
 
 void Runtime::begin_micro_step() {
   auto& state = GradientState::get();
-  state.clear_share();
-  take_counted_denominators(); // of losses before this step
   if (state.sync_gradients) {
     window_ = 0;
   }
@@ -30,7 +27,6 @@ void Runtime::begin_micro_step() {
 
 void Runtime::end_micro_step() {
   --open_steps_;
-  GradientState::get().clear_share();
 }
 
 void Runtime::restart_window(int64_t step) {
@@ -52,25 +48,6 @@ void Runtime::check_same_batch(
 
 void Runtime::finish_batch_check() {
   batch_check_.end(communicator());
-}
-
-std::optional<BatchShare> Runtime::share_for(const char* operation) {
-  finish_batch_check();
-  const auto& state = GradientState::get();
-  TORCH_CHECK(
-      !state_->use_distributed() || !state_->match_single_device() ||
-          !state.between_batches(),
-      "accel: ",
-      operation,
-      " was called behind the end of a training step (the guard that "
-      "accumulate or loop_body returned), before its loader gave another "
-      "batch, so that it is not known whether it is about a part of that "
-      "batch. Keep one guard until the end of the loop body, with all models "
-      "that the body trains (accumulate(generator, discriminator)), and call ",
-      operation,
-      " inside. If the loop was left by break and this is about something "
-      "else, let the loader go out of scope with the loop.");
-  return state.share();
 }
 
 void Runtime::run_backward(const std::function<void()>& run, bool ghost) {
@@ -96,6 +73,7 @@ void Runtime::backward(
     double weight,
     bool ghost,
     const BackwardOptions& options) {
+  finish_batch_check();
   const auto& state = GradientState::get();
   TORCH_CHECK(
       !(options.create_graph() && state_->use_distributed()),
@@ -110,7 +88,10 @@ void Runtime::backward(
   const bool retain_graph = options.retain_graph() || options.create_graph();
   TracedBackward traced(
       loss,
-      ghost ? 0.0 : weight / static_cast<double>(state_->num_processes()));
+      ghost                               ? 0.0
+          : distributed::is_distributed(loss) || state_->match_single_device()
+          ? weight
+          : weight / static_cast<double>(state_->num_processes()));
   run_backward(
       [&] {
         // Autocast is for forward passes; an operation's backward runs in the

@@ -1,5 +1,5 @@
 #include <accel/data/sharding.h>
-#include <accel/data/whole_batch.h>
+#include <accel/data/place_batch.h>
 #include <accel/detail/communicator.h>
 #include <accel/gradient_state.h>
 
@@ -8,12 +8,6 @@
 #include <ATen/ATen.h>
 
 namespace accel::detail {
-namespace {
-
-thread_local int whole_batch_guards = 0;
-
-} // namespace
-
 data::ShardingOptions sharding_options() {
   data::ShardingOptions sharding;
   if (const auto runtime = Runtime::get()) {
@@ -30,18 +24,6 @@ data::ShardingOptions sharding_options() {
     }
   }
   return sharding;
-}
-
-WholeBatchGuard::WholeBatchGuard() {
-  ++whole_batch_guards;
-}
-
-WholeBatchGuard::~WholeBatchGuard() {
-  --whole_batch_guards;
-}
-
-bool WholeBatchGuard::active() {
-  return whole_batch_guards > 0;
 }
 
 bool on_any_process(bool flag) {

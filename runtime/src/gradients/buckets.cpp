@@ -1,5 +1,7 @@
 #include "gradients/buckets.h"
 
+#include "distributed/gradients.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -33,8 +35,8 @@ at::Tensor tensor_over(
 
 } // namespace
 
-Bucket::Bucket(std::vector<Parameter*> parameters)
-    : parameters_(std::move(parameters)) {
+Bucket::Bucket(std::vector<Parameter*> parameters, bool plain_is_whole)
+    : parameters_(std::move(parameters)), plain_is_whole_(plain_is_whole) {
   allocate();
 }
 
@@ -65,6 +67,8 @@ bool Bucket::attached(size_t index) const {
 void Bucket::arm() {
   pending_ = 0;
   launched_ = false;
+  in_parts_ = false;
+  whole_.assign(parameters_.size(), false);
   bool held_elsewhere = false;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     pending_ += parameters_[i]->tensor.requires_grad() ? 1 : 0;
@@ -77,7 +81,34 @@ void Bucket::arm() {
   }
 }
 
-bool Bucket::receive(size_t index) {
+/// Fills the place of a gradient with this process's contribution to it: to
+/// what the backward has computed and what was there before.
+void Bucket::put(size_t index, const at::Tensor& gradient, int64_t rank) {
+  auto& view = views_[index];
+  auto before = std::exchange(parameters_[index]->before, at::Tensor());
+  const auto part = distributed::part_of_sum(gradient);
+  const auto earlier =
+      before.defined() ? distributed::part_of_sum(before) : at::Tensor();
+  const bool parts = part.defined() || earlier.defined();
+  in_parts_ = in_parts_ || parts;
+  whole_[index] = !parts;
+  // What all have in full counts once.
+  const bool counts = !parts || rank == 0;
+  const auto now = part.defined() ? part : counts ? gradient : at::Tensor();
+  const auto then = earlier.defined() ? earlier : counts ? before : at::Tensor();
+  if (!then.defined()) {
+    now.defined() ? view.copy_(now) : view.zero_();
+    return;
+  }
+  if (!then.is_same(view)) {
+    view.copy_(then);
+  }
+  if (now.defined()) {
+    view.add_(now);
+  }
+}
+
+bool Bucket::receive(size_t index, int64_t rank) {
   auto& parameter = *parameters_[index];
   TORCH_CHECK(
       !launched_,
@@ -87,8 +118,17 @@ bool Bucket::receive(size_t index) {
       "processes. Backward passes inside of backward passes are not "
       "supported with several processes.");
   auto& grad = parameter.tensor.mutable_grad();
-  if (!attached(index) && !grad.is_sparse()) {
-    views_[index].copy_(grad);
+  if (grad.is_sparse()) {
+    return !parameter.fired && --pending_ == 0;
+  }
+  if (plain_is_whole_) {
+    put(index, at::Tensor(grad), rank);
+    grad = views_[index];
+  } else if (!attached(index)) {
+    const auto part = distributed::part_of_sum(grad);
+    // Divided again with what is averaged.
+    views_[index].copy_(
+        part.defined() ? part.mul(distributed::axis_size_of(grad)) : grad);
     grad = views_[index];
   }
   return !parameter.fired && --pending_ == 0;
@@ -122,8 +162,24 @@ void Bucket::launch(
     } else if (attached(i)) {
       // Should nobody use it, it keeps its exact value.
       grad = views_[i].clone();
+      whole_[i] = true;
+    } else if (plain_is_whole_) {
+      put(i, at::Tensor(grad), communicator.rank());
     } else {
       views_[i].copy_(grad);
+    }
+  }
+  if (plain_is_whole_) {
+    if (!in_parts_) {
+      flags_.copy_(at::tensor(flags));
+      launched_ = true;
+      waiter_ = [] {};
+      return;
+    }
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (whole_[i] && communicator.rank() != 0) {
+        views_[i].zero_();
+      }
     }
   }
   flags_.copy_(at::tensor(flags));
@@ -132,8 +188,10 @@ void Bucket::launch(
       c10::elementSize(*compression) < static_cast<size_t>(flat_.element_size())) {
     // Divided before they are rounded: the sum must stay in range.
     compressed_ = flat_.to(*compression);
-    compressed_.narrow(0, 0, flat_.numel() - flags_.numel())
-        .div_(communicator.size());
+    if (!plain_is_whole_) {
+      compressed_.narrow(0, 0, flat_.numel() - flags_.numel())
+          .div_(communicator.size());
+    }
     waiter_ = communicator.all_reduce_async(compressed_);
   } else {
     waiter_ = communicator.all_reduce_async(flat_);
@@ -143,7 +201,7 @@ void Bucket::launch(
 void Bucket::finish(
     Communicator& communicator, std::vector<SparseGradient>& sparse) {
   const at::NoGradGuard no_grad;
-  const bool divided = compressed_.defined();
+  const bool divided = compressed_.defined() || plain_is_whole_;
   std::exchange(waiter_, nullptr)();
   if (compressed_.defined()) {
     flat_.copy_(std::exchange(compressed_, at::Tensor()));
@@ -156,7 +214,11 @@ void Bucket::finish(
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& parameter = *parameters_[i];
     if (std::isinf(flags[i])) {
-      sparse.push_back({&parameter, views_[i]});
+      if (plain_is_whole_) {
+        parameter.used = false;
+      } else {
+        sparse.push_back({&parameter, views_[i]});
+      }
       continue;
     }
     if (flags[i] > 0 && !attached(i)) {
@@ -169,7 +231,8 @@ void Bucket::finish(
 std::vector<Bucket> make_buckets(
     const std::vector<Parameter*>& parameters,
     int64_t first_capacity,
-    int64_t capacity) {
+    int64_t capacity,
+    bool plain_is_whole) {
   struct Open {
     std::vector<Parameter*> parameters;
     int64_t bytes = 0;
@@ -189,14 +252,15 @@ std::vector<Bucket> make_buckets(
     const auto size = static_cast<int64_t>(tensor.nbytes());
     const int64_t limit = buckets.empty() ? first_capacity : capacity;
     if (!group->parameters.empty() && group->bytes + size > limit) {
-      buckets.emplace_back(std::exchange(group->parameters, {}));
+      buckets.emplace_back(
+          std::exchange(group->parameters, {}), plain_is_whole);
       group->bytes = 0;
     }
     group->parameters.push_back(*it);
     group->bytes += size;
   }
   for (auto& group : open) {
-    buckets.emplace_back(std::move(group.parameters));
+    buckets.emplace_back(std::move(group.parameters), plain_is_whole);
   }
   return buckets;
 }

@@ -26,8 +26,8 @@ namespace accel::detail {
 /// one does not travel with the bucket.
 class Bucket {
  public:
-  /// All of one dtype and device.
-  explicit Bucket(std::vector<Parameter*> parameters);
+  /// All of one dtype and device. `plain_is_whole`: see ReducerOptions.
+  Bucket(std::vector<Parameter*> parameters, bool plain_is_whole);
 
   const std::vector<Parameter*>& parameters() const {
     return parameters_;
@@ -40,7 +40,7 @@ class Bucket {
 
   /// The backward has reached the parameter: its gradient goes into the
   /// buffer, unless it is sparse. Returns true when it was the last that was missing.
-  bool receive(size_t index);
+  bool receive(size_t index, int64_t rank);
 
   bool complete() const {
     return pending_ == 0;
@@ -52,12 +52,14 @@ class Bucket {
   bool touched() const;
 
   /// Fills in what the backward has not reached and starts the all-reduce, in
-  /// the type `compression` where there is one that is smaller.
+  /// the type `compression` where there is one that is smaller. Sends nothing
+  /// where all gradients are whole.
   void launch(
       Communicator& communicator,
       std::optional<at::ScalarType> compression);
 
-  /// Waits; divides by the number of processes; attaches the gradients that
+  /// Waits; divides by the number of processes, unless plain gradients are
+  /// whole; attaches the gradients that
   /// any process has added to. The others stay as they were. Those that are
   /// sparse on any process stay as they are, too, and are added to `sparse`.
   void finish(Communicator& communicator, std::vector<SparseGradient>& sparse);
@@ -65,8 +67,14 @@ class Bucket {
  private:
   void allocate();
   bool attached(size_t index) const;
+  void put(size_t index, const at::Tensor& gradient, int64_t rank);
 
   std::vector<Parameter*> parameters_;
+  bool plain_is_whole_;
+  /// Where plain gradients are whole: which of them are, and whether others are
+  /// parts of sums, so that the buffers must be summed.
+  std::vector<bool> whole_;
+  bool in_parts_ = false;
   at::Tensor flat_;
   /// The part of `flat_` behind the gradients.
   at::Tensor flags_;
@@ -84,6 +92,7 @@ class Bucket {
 std::vector<Bucket> make_buckets(
     const std::vector<Parameter*>& parameters,
     int64_t first_capacity,
-    int64_t capacity);
+    int64_t capacity,
+    bool plain_is_whole);
 
 } // namespace accel::detail

@@ -101,7 +101,7 @@ void Reducer::backward(
     failed_ = true;
     run();
     running_ = false;
-    if (ghost_) {
+    if (aside_) {
       parameters_.bring_back();
     }
     if (armed_) {
@@ -125,6 +125,7 @@ void Reducer::begin(const BackwardPlan& plan) {
   next_ = 0;
   armed_ = plan.synchronize;
   ghost_ = plan.ghost;
+  aside_ = ghost_ || (armed_ && options_.plain_is_whole);
   if (armed_) {
     selective_ = groups_ > 1;
     for (auto& bucket : buckets_) {
@@ -134,7 +135,7 @@ void Reducer::begin(const BackwardPlan& plan) {
       selective_ = selective_ || !slot->parameter->tensor.requires_grad();
     }
   }
-  if (ghost_) {
+  if (aside_) {
     parameters_.set_aside();
   }
   running_ = true;
@@ -178,11 +179,19 @@ void Reducer::on_gradient(const Slot& slot) {
     }
   }
   parameter.used = true;
-  if (armed_ && slot.bucket != Slot::kNoBucket &&
-      buckets_[slot.bucket].receive(slot.index)) {
+  if (armed_ && options_.plain_is_whole && grad.is_sparse()) {
+    // Whole already, on all processes.
+    const auto before = std::exchange(parameter.before, at::Tensor());
+    if (before.defined()) {
+      grad = before.is_sparse() ? before.add(grad) : grad.add(before);
+    }
+  }
+  const bool complete = armed_ && slot.bucket != Slot::kNoBucket &&
+      buckets_[slot.bucket].receive(slot.index, gradients_.rank());
+  parameter.fired = true;
+  if (complete) {
     launch_complete();
   }
-  parameter.fired = true;
 }
 
 void Reducer::launch_complete() {
@@ -200,9 +209,12 @@ void Reducer::finish() {
     for (size_t i = 0; i < buckets_.size(); ++i) {
       wanted[i] = buckets_[i].touched() ? 1 : 0;
     }
-    auto sum = at::tensor(wanted, at::kInt);
-    main_.all_reduce(sum);
-    std::copy_n(sum.const_data_ptr<int32_t>(), wanted.size(), wanted.begin());
+    // Where plain gradients are whole, all processes have run the same backward.
+    if (!options_.plain_is_whole) {
+      auto sum = at::tensor(wanted, at::kInt);
+      main_.all_reduce(sum);
+      std::copy_n(sum.const_data_ptr<int32_t>(), wanted.size(), wanted.begin());
+    }
   }
   for (; next_ < buckets_.size(); ++next_) {
     if (wanted[next_] != 0) {
@@ -212,6 +224,12 @@ void Reducer::finish() {
   std::vector<SparseGradient> sparse;
   for (auto* parameter : sparse_) {
     sparse.push_back({parameter, at::Tensor()});
+  }
+  if (options_.plain_is_whole) {
+    for (auto* parameter : sparse_) {
+      parameter->used = false;
+    }
+    sparse.clear();
   }
   for (auto& bucket : buckets_) {
     if (bucket.launched()) {
@@ -281,7 +299,8 @@ void Reducer::rebuild() {
   buckets_ = make_buckets(
       parameters,
       std::min(int64_t{1} << 20, options_.bucket_bytes),
-      options_.bucket_bytes);
+      options_.bucket_bytes,
+      options_.plain_is_whole);
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const auto& members = buckets_[b].parameters();
     for (size_t i = 0; i < members.size(); ++i) {

@@ -36,6 +36,11 @@ struct ReducerOptions {
   int64_t bucket_bytes = int64_t{25} << 20;
   /// The type in which gradients are sent; as they are where there is none.
   std::optional<at::ScalarType> compression;
+  /// What is done with gradients that are plain tensors: true, all processes
+  /// have the same, which count once (`match_single_device`); false, they are
+  /// those of different batches, and are averaged. Gradients that are
+  /// distributed tensors know themselves what they are parts of.
+  bool plain_is_whole = false;
 };
 
 /// Accumulates and averages the gradients of the prepared parameters.
@@ -55,6 +60,11 @@ struct ReducerOptions {
 /// The average is one of whole gradients: of what was accumulated before, too.
 /// Gradients that are equal on all processes already stay what they are, so
 /// any number of backwards, over any models, may come before a step.
+///
+/// Where plain gradients are whole (`plain_is_whole`) nothing is averaged: each
+/// process contributes its part of a distributed gradient, process 0 what all
+/// have in full, and the sum is the gradient. Buckets in which nothing is
+/// distributed are not sent.
 ///
 /// With one process there are no hooks, no buckets and no copies.
 class Reducer {
@@ -144,6 +154,9 @@ class Reducer {
   bool running_ = false;
   bool armed_ = false;
   bool ghost_ = false;
+  /// The gradients that were there before the running backward have been set
+  /// aside, so that what it adds is known.
+  bool aside_ = false;
   /// Whether untouched buckets are left out, which costs one message more.
   bool selective_ = false;
   bool failed_ = false;

@@ -64,7 +64,7 @@ std::string error_of(F&& call) {
 constexpr std::array<Channel, 3> kChannels{
     Channel::kMain,
     Channel::kGradients,
-    Channel::kStatistics};
+    Channel::kOperators};
 
 /// Every operation with tensors that the device has and that it has not.
 void try_everything(accel::detail::Communicator& comm) {
@@ -158,7 +158,7 @@ ACCEL_RANK_FUNCTION(results_are_there_when_a_call_returns) {
   // Batch statistics wait on the device only: no host stops in forward.
   const auto waits = device.count("wait");
   auto statistics = torch::ones({4});
-  world->communicator(Channel::kStatistics).all_reduce(statistics);
+  world->communicator(Channel::kOperators).all_reduce(statistics);
   EXPECT_EQ(device.count("wait"), waits);
   // A barrier means that the devices have come as far, too.
   world->communicator(Channel::kMain).barrier();

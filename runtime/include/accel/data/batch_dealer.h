@@ -1,13 +1,12 @@
 #pragma once
 
-#include <accel/batch_share.h>
 #include <accel/data/batch_codec.h>
 #include <accel/data/cursor.h>
 #include <accel/data/dealing.h>
 #include <accel/data/generators.h>
 #include <accel/data/rows.h>
 #include <accel/data/sharding.h>
-#include <accel/data/whole_batch.h>
+#include <accel/data/place_batch.h>
 
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
@@ -41,8 +40,9 @@ struct DealingOptions {
 /// Deals the batches of a stream out to the processes: of a data set that
 /// decides itself what comes next, or where process 0 reads for all.
 ///
-/// - `match_single_device`: each batch is cut into contiguous parts
-///   (`BatchShare`).
+/// - `match_single_device`: the tensors of each batch become distributed
+///   tensors, and a process is sent its rows; batches with fewer rows than
+///   processes, and those that are no tensors of rows, all get in full.
 /// - `dispatch`, as Accelerate's `DataLoaderDispatcher`: one batch for each
 ///   process (a part of one batch with `split_batches`); the last ones are put
 ///   together and cut into equal parts, filled up from the first rows of all.
@@ -58,8 +58,6 @@ class BatchDealer {
 
   struct Step {
     accel::detail::DealtStep about;
-    /// Rows of this process (`match_single_device`).
-    std::optional<BatchShare> share;
     /// Empty at the end, and where it was only to be left out.
     std::optional<Batch> batch;
   };
@@ -220,7 +218,6 @@ class BatchDealer {
   }
 
   Dealt read(const Fetch& fetch, bool deliver) {
-    const accel::detail::WholeBatchGuard whole_batch;
     Round round =
         ahead_ ? *std::exchange(ahead_, std::nullopt) : read_round(fetch);
     if (options_.looks_ahead && !round.batches.empty()) {
@@ -235,7 +232,6 @@ class BatchDealer {
     about.last = ahead_ && ahead_->batches.empty();
     about.rows = round.total();
     about.fingerprint = fingerprint_of(round);
-    dealt.mine.share = share_of(about.rows);
     if (world() > 1 && !match()) {
       remember_first(round);
       about.remainder = remainder_of(about);
@@ -245,23 +241,22 @@ class BatchDealer {
       const auto mine = options_.dispatch || world() == 1
           ? size_t{0}
           : static_cast<size_t>(options_.sharding.rank);
-      dealt.mine.batch = std::move(dealt.parts[mine]);
+      dealt.mine.batch = placed(std::move(dealt.parts[mine]), about.rows);
     }
     return dealt;
   }
 
-  std::optional<BatchShare> share_of(int64_t rows) const {
-    if (!match() || rows < 0) {
-      TORCH_CHECK(
-          world() == 1 || !match(),
-          "accel: a batch of the type ",
-          c10::demangle_type<Batch>(),
-          " has to be cut into the processes' parts, but its rows cannot be "
-          "counted. Specialise accel::data::RowsOf for it (take, count and "
-          "join).");
-      return std::nullopt;
-    }
-    return BatchShare::of(rows, options_.sharding.rank, world());
+  /// Whether a batch of so many rows becomes a distributed one.
+  bool distributes(int64_t rows) const {
+    return match() && has_tensor_rows<Batch>::value && rows >= world() &&
+        world() > 1;
+  }
+
+  /// This process's part of a batch of `rows` rows, distributed where it is one.
+  std::optional<Batch> placed(std::optional<Batch> part, int64_t rows) const {
+    return part && distributes(rows)
+        ? place_batch(std::move(*part), rows, /*by_rows=*/true)
+        : std::move(part);
   }
 
   int64_t remainder_of(const accel::detail::DealtStep& about) const {
@@ -312,9 +307,14 @@ class BatchDealer {
     if (match()) {
       std::vector<Batch> parts;
       for (int64_t rank = 0; rank < world(); ++rank) {
-        const auto share = BatchShare::of(round.rows[0], rank, world());
+        if (!distributes(round.rows[0])) {
+          parts.push_back(round.batches[0]);
+          continue;
+        }
+        const auto range =
+            accel::detail::RowRange::of(round.rows[0], rank, world());
         parts.push_back(take(
-            round.batches[0], share.offset, share.rows(), round.rows[0]));
+            round.batches[0], range.offset, range.rows, round.rows[0]));
       }
       return parts;
     }
@@ -437,11 +437,11 @@ class BatchDealer {
     Step step;
     step.about = received.step;
     if (step.about.batch) {
-      step.share = share_of(step.about.rows);
       if constexpr (has_codec<Batch>::value) {
         if (deliver) {
           BatchReader reader(received.part, options_.device);
-          step.batch = BatchCodec<Batch>::read(reader);
+          step.batch =
+              placed(BatchCodec<Batch>::read(reader), step.about.rows);
         }
       }
     }

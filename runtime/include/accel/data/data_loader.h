@@ -22,9 +22,10 @@ namespace accel::data {
 /// - One process, or no `Accelerator`: the batches of torch's own loader, in
 ///   the same order, with the same random numbers drawn.
 /// - `match_single_device`: `options.batch_size()` is the global batch. All
-///   processes draw the same batches, those of one device, and each is handed
-///   its contiguous part (`BatchShare`); where nothing is left for a process it
-///   gets ghost rows that do not count. `GradientState::share` tells the part.
+///   processes draw the same batches, those of one device; the tensors of a
+///   batch are distributed tensors, of which a process loads only its rows where
+///   the data set loads sample by sample (`loads_rows`). Batches with fewer
+///   samples than there are processes, and vectors of samples, all have in full.
 /// - otherwise as Accelerate does it (`BatchSamplerShard`): each process gets
 ///   every n-th batch, or a part of each with `split_batches`; the last ones
 ///   are filled up from the beginning with `even_batches`.
@@ -39,8 +40,7 @@ namespace accel::data {
 ///
 /// Random numbers. In `match_single_device` a data set that draws in the main
 /// thread (`workers(0)`) gives the samples of the single-device program: the
-/// processes then load complete batches and keep their rows (see `RowsOf` for
-/// batch types of your own). What workers draw is not reproducible, as always.
+/// processes then load complete batches and keep their rows. What workers draw is not reproducible, as always.
 /// In Accelerate's mode the sampler's `reset` draws from process 0's generator.
 ///
 /// With several processes results keep their order even with

@@ -4,7 +4,6 @@
 #include <accel/data/cursor.h>
 #include <accel/data/generators.h>
 #include <accel/data/sharding.h>
-#include <accel/data/whole_batch.h>
 #include <accel/gradient_state.h>
 
 #include <torch/data/dataloader/stateful.h>
@@ -242,7 +241,6 @@ class DealtDataLoader final : public Base,
   }
 
   void start_stream() {
-    const accel::detail::WholeBatchGuard whole_batch;
     std::optional<accel::detail::MainProcessGenerator> generator;
     if (sharding_.world > 1 && !sharding_.match_single_device && !dispatch_) {
       generator.emplace(); // the streams are to be equal
@@ -276,7 +274,6 @@ class DealtDataLoader final : public Base,
   }
 
   std::optional<Request> next_request() {
-    const accel::detail::WholeBatchGuard whole_batch;
     if constexpr (stateful) {
       return Request(this->options_.batch_size);
     } else {
@@ -322,7 +319,6 @@ class DealtDataLoader final : public Base,
       return std::nullopt;
     }
     count(step.about);
-    state_->share = step.share;
     GradientState::get().hand_out(state_);
     state_->end_of_dataloader = step.about.last;
     state_->remainder = step.about.remainder;

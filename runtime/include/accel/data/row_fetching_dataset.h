@@ -1,12 +1,7 @@
 #pragma once
 
-#include <accel/batch_share.h>
 #include <accel/data/generators.h>
-#include <accel/data/rows.h>
-#include <accel/data/whole_batch.h>
-
-#include <c10/util/Exception.h>
-#include <c10/util/Type.h>
+#include <accel/data/place_batch.h>
 
 #include <memory>
 #include <optional>
@@ -28,14 +23,9 @@ struct can_derive_from
 /// loader and its data set; used by the main thread only.
 template <typename Request>
 struct FetchPlan {
-  struct Batch {
-    /// The complete batch, of which this process fetches `share`.
-    Request whole;
-    BatchShare share;
-  };
-
-  /// Empty where complete batches are fetched anyway.
-  std::optional<Batch> batch;
+  /// The samples of this process, of the batch that is requested whole. Empty
+  /// where batches are not distributed.
+  std::optional<Request> rows;
   /// The data set draws random numbers: every process fetches complete
   /// batches, as one device does, and keeps its rows.
   bool draws = false;
@@ -43,15 +33,15 @@ struct FetchPlan {
   bool settled = false;
 };
 
-/// The data set of a loader without workers that hands out parts of batches
-/// (`match_single_device`).
+/// The data set of a loader without workers whose batches are distributed
+/// tensors (`match_single_device`).
 ///
-/// Normally it fetches this process's samples and no others. Where the data set
-/// draws random numbers (augmentation in `get`), that would make the
-/// processes' generators part, and the samples would differ from those of one
-/// device. Then the generator is set back and the complete batch is fetched.
-/// Whether any process has drawn is agreed upon for every batch of the first
-/// pass.
+/// Where it loads sample by sample (`loads_rows`), it fetches this process's
+/// samples and no others. Where the data set draws random numbers (augmentation
+/// in `get`), that would make the processes' generators part, and the samples
+/// would differ from those of one device. Then the generator is set back and the
+/// complete batch is fetched. Whether any process has drawn is agreed upon for
+/// every batch of the first pass.
 template <typename Dataset, typename Request>
 class RowFetchingDataset final : public Dataset {
  public:
@@ -63,45 +53,31 @@ class RowFetchingDataset final : public Dataset {
       : Dataset(std::move(dataset)), plan_(std::move(plan)) {}
 
   // Overrides Dataset::get_batch; not marked so, for data sets whose get_batch
-  // is not virtual also come here, and keep their own.
+  // is not virtual also come here, and keep their own, which returns the whole
+  // batch that is requested.
   Batch get_batch(typename Dataset::BatchRequestType request) {
-    const accel::detail::WholeBatchGuard whole_batch;
-    if (!plan_->batch) {
+    if (!plan_->rows) {
       return Dataset::get_batch(std::move(request));
     }
-    if (!plan_->draws) {
-      const accel::detail::GeneratorMark mark;
-      Batch rows = Dataset::get_batch(std::move(request));
-      const bool moved = mark.moved();
-      plan_->draws = plan_->settled ? moved : accel::detail::on_any_process(moved);
+    const auto n = static_cast<int64_t>(request.size());
+    if constexpr (loads_rows<Dataset>::value && has_tensor_rows<Batch>::value) {
       if (!plan_->draws) {
-        return rows;
+        const accel::detail::GeneratorMark mark;
+        Batch rows = Dataset::get_batch(*plan_->rows);
+        const bool moved = mark.moved();
+        plan_->draws =
+            plan_->settled ? moved : accel::detail::on_any_process(moved);
+        if (!plan_->draws) {
+          return place_batch(std::move(rows), n, /*by_rows=*/true);
+        }
+        mark.restore();
       }
-      mark.restore();
     }
-    return cut(Dataset::get_batch(plan_->batch->whole));
+    return place_batch(
+        Dataset::get_batch(std::move(request)), n, /*by_rows=*/false);
   }
 
  private:
-  Batch cut(Batch batch) const {
-    const BatchShare& share = plan_->batch->share;
-    if constexpr (has_rows<Batch>::value) {
-      return RowsOf<Batch>::take(
-          batch, share.offset, share.rows(), share.global);
-    } else {
-      TORCH_CHECK(
-          false,
-          "The data set draws random numbers while it loads, so that every "
-          "process has to load the complete batch of ",
-          share.global,
-          " samples and cut its own out, but its batch type (",
-          c10::demangle_type<Batch>(),
-          ") is not one that accel can cut. Specialise accel::data::RowsOf for "
-          "it, load with workers, or load with torch::data::make_data_loader "
-          "and split with accelerator.shard_batch.");
-    }
-  }
-
   std::shared_ptr<FetchPlan<Request>> plan_;
 };
 

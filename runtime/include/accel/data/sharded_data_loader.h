@@ -2,10 +2,10 @@
 
 #include <accel/data/cursor.h>
 #include <accel/data/generators.h>
+#include <accel/data/place_batch.h>
 #include <accel/data/row_fetching_dataset.h>
 #include <accel/data/seedable_random_sampler.h>
 #include <accel/data/sharding.h>
-#include <accel/data/whole_batch.h>
 #include <accel/gradient_state.h>
 
 #include <torch/data/dataloader/stateless.h>
@@ -160,9 +160,8 @@ class ShardedDataLoader final
  private:
   struct Planned {
     Request request;
-    std::optional<BatchShare> share;
-    /// The complete batch, where this process's is a part of it.
-    std::optional<Request> whole;
+    /// Of a complete batch that is to be distributed: this process's samples.
+    std::optional<Request> rows;
     /// See `DataLoaderState`.
     bool uneven = false;
     bool ghost = false;
@@ -170,8 +169,11 @@ class ShardedDataLoader final
 
   /// What is kept of a batch that has been requested.
   struct Requested {
-    std::optional<BatchShare> share;
     uint64_t fingerprint;
+    /// Samples of the complete batch where what a worker returns is to be
+    /// distributed, else 0; and whether it returns this process's only.
+    int64_t distribute;
+    bool by_rows;
     bool uneven;
     bool ghost;
   };
@@ -189,6 +191,7 @@ class ShardedDataLoader final
       if (!result) {
         loader_.end_pass();
       } else if (!result->exception) {
+        loader_.distribute(*result);
         loader_.hand_out(result->sequence_number);
       }
       return result;
@@ -245,17 +248,16 @@ class ShardedDataLoader final
     in_flight_.emplace(
         number,
         Requested{
-            batch->share,
             fingerprint_of(skipped_ + static_cast<int64_t>(number), *batch),
+            batch->rows ? static_cast<int64_t>(batch->request.size()) : 0,
+            loads_by_rows,
             batch->uneven,
             batch->ghost});
     if (main_thread) {
-      plan_->batch.reset();
-      if (batch->whole) {
-        plan_->batch.emplace(typename FetchPlan<Request>::Batch{
-            std::move(*batch->whole), *batch->share});
-      }
+      plan_->rows = std::move(batch->rows);
       hand_out(number);
+    } else if (batch->rows && loads_by_rows) {
+      return std::move(batch->rows);
     }
     return std::move(batch->request);
   }
@@ -271,7 +273,7 @@ class ShardedDataLoader final
     skipped_ = 0;
     fingerprint_ = 0;
     in_flight_.clear();
-    plan_->batch.reset();
+    plan_->rows.reset();
     in_pass_ = true;
     *state_ = DataLoaderState();
     if (!this->options_.drop_last && size_) {
@@ -281,7 +283,6 @@ class ShardedDataLoader final
   }
 
   void reset_sampler() {
-    const accel::detail::WholeBatchGuard whole_batch;
     if (sharding_.world == 1) {
       start_sampler();
     } else if (sharding_.match_single_device) {
@@ -304,7 +305,6 @@ class ShardedDataLoader final
   /// Draws the batches of an interrupted pass again, which all processes know
   /// alike, and leaves those out that the program had.
   void go_on(const accel::detail::LoaderCursor& cursor) {
-    const accel::detail::WholeBatchGuard whole_batch;
     const accel::detail::GeneratorInState generator(cursor.generator);
     start_sampler();
     skip(cursor.batches);
@@ -332,7 +332,7 @@ class ShardedDataLoader final
   static uint64_t fingerprint_of(int64_t number, const Planned& batch) {
     uint64_t fingerprint = static_cast<uint64_t>(number);
     if constexpr (std::is_integral_v<typename Request::value_type>) {
-      for (const auto index : batch.whole ? *batch.whole : batch.request) {
+      for (const auto index : batch.request) {
         fingerprint = accel::detail::mix_fingerprint(
             fingerprint, static_cast<uint64_t>(index));
       }
@@ -382,7 +382,6 @@ class ShardedDataLoader final
     ++handed_out_;
     highest_ = std::max(highest_, number + 1);
     const auto requested = in_flight_.find(number);
-    state_->share = requested->second.share;
     state_->uneven = requested->second.uneven;
     state_->ghost = requested->second.ghost;
     fingerprint_ += requested->second.fingerprint;
@@ -395,17 +394,25 @@ class ShardedDataLoader final
     }
   }
 
+  /// What a worker has loaded becomes distributed on the thread that computes.
+  void distribute(Result& result) {
+    const auto& requested = in_flight_.find(result.sequence_number)->second;
+    if (requested.distribute > 0 && result.batch) {
+      result.batch = place_batch(
+          std::move(*result.batch), requested.distribute, requested.by_rows);
+    }
+  }
+
   void end_pass() {
     in_pass_ = false;
     GradientState::get().leave(state_);
     *state_ = DataLoaderState();
     plan_->settled = plan_->settled || sharding_.match_single_device;
-    plan_->batch.reset();
+    plan_->rows.reset();
   }
 
   /// The next batch of the sampler, which is the one of a single device.
   std::optional<Request> sample() {
-    const accel::detail::WholeBatchGuard whole_batch;
     auto indices = next_indices();
     if (!indices ||
         (this->options_.drop_last &&
@@ -442,35 +449,28 @@ class ShardedDataLoader final
         return std::nullopt;
       }
       return Planned{
-          std::move(*request),
-          std::nullopt,
-          std::nullopt,
-          shard_->uneven(),
-          shard_->ghost()};
+          std::move(*request), std::nullopt, shard_->uneven(), shard_->ghost()};
     }
     auto whole = sample();
     if (!whole) {
       return std::nullopt;
     }
-    if (!sharding_.match_single_device) {
-      return Planned{std::move(*whole), std::nullopt, std::nullopt};
+    const auto n = static_cast<int64_t>(whole->size());
+    if (sharding_.world == 1 || !sharding_.match_single_device ||
+        n < sharding_.world) {
+      return Planned{std::move(*whole), std::nullopt};
     }
-    const auto share = BatchShare::of(
-        static_cast<int64_t>(whole->size()), sharding_.rank, sharding_.world);
-    if (sharding_.world == 1) {
-      return Planned{std::move(*whole), share, std::nullopt};
-    }
-    const auto first = whole->begin() + share.offset;
-    Request rows(first, first + share.rows());
-    return Planned{std::move(rows), share, std::move(whole)};
+    const auto range =
+        accel::detail::RowRange::of(n, sharding_.rank, sharding_.world);
+    const auto first = whole->begin() + range.offset;
+    Request rows(first, first + range.rows);
+    return Planned{std::move(*whole), std::move(rows)};
   }
 
   /// For a sampler that is not asked ahead: whether the batch that it gave last
   /// ends the pass, as far as sizes tell.
   bool seems_last(const Planned& batch) const {
-    const int64_t size = batch.share
-        ? batch.share->global
-        : static_cast<int64_t>(batch.request.size());
+    const auto size = static_cast<int64_t>(batch.request.size());
     if (!size_) {
       return size < batch_size();
     }
@@ -488,6 +488,9 @@ class ShardedDataLoader final
         !sharding_.match_single_device && !sharding_.split_batches;
     return batch_size() * (whole_per_process ? sharding_.world : 1);
   }
+
+  static constexpr bool loads_by_rows = loads_rows<Dataset>::value &&
+      has_tensor_rows<typename Dataset::BatchType>::value;
 
   Sampler sampler_;
   std::optional<size_t> size_;

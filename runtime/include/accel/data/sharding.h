@@ -1,6 +1,5 @@
 #pragma once
 
-#include <accel/batch_share.h>
 #include <accel/export.h>
 
 #include <c10/util/Exception.h>
@@ -20,8 +19,8 @@ namespace accel::data {
 struct ShardingOptions {
   int64_t rank = 0;
   int64_t world = 1;
-  /// Every batch is cut into contiguous parts (`BatchShare`); nothing below is
-  /// looked at.
+  /// Every batch is a distributed tensor, of which a process has its rows;
+  /// nothing below is looked at.
   bool match_single_device = false;
   /// A batch of the sampler is the global batch, each process gets
   /// 1 / `world` of it; otherwise each process gets every `world`-th batch.

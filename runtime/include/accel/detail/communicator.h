@@ -52,16 +52,16 @@ class ACCEL_API Communicator {
 
 /// The processes of this program. Throws when no `Accelerator` exists.
 ///
-/// Two independent groups over the same processes, so that a collective that
-/// starts from inside `backward` (batch statistics) can never be matched with
-/// one of another kind that runs at the same time.
+/// Independent groups over the same processes, so that a collective that starts
+/// from inside `backward` (an operator on a distributed tensor) can never be
+/// matched with one of another kind that runs at the same time.
 enum class Channel {
   /// Everything that user code or the loaders call: metrics, barriers, saves.
   kMain,
   /// The gradient buckets.
   kGradients,
-  /// Batch statistics, called from forward and backward.
-  kStatistics,
+  /// Operators on distributed tensors, in forward and backward.
+  kOperators,
 };
 ACCEL_API Communicator& communicator(Channel channel = Channel::kMain);
 

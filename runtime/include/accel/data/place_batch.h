@@ -1,0 +1,155 @@
+#pragma once
+
+#include <accel/export.h>
+#include <accel/operations.h>
+
+#include <torch/data/datasets/base.h>
+#include <torch/data/datasets/map.h>
+#include <torch/data/datasets/shared.h>
+#include <torch/data/example.h>
+#include <torch/data/transforms/base.h>
+#include <torch/data/transforms/lambda.h>
+#include <torch/data/transforms/stack.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace accel::detail {
+
+/// Which of `n` rows a process holds, as distributed tensors are cut: contiguous
+/// parts in rank order, the first ones one row larger.
+struct RowRange {
+  int64_t offset;
+  int64_t rows;
+
+  static RowRange of(int64_t n, int64_t rank, int64_t world) {
+    const int64_t quotient = n / world;
+    const int64_t extra = n % world;
+    return {
+        rank * quotient + (rank < extra ? rank : extra),
+        quotient + (rank < extra ? 1 : 0)};
+  }
+};
+
+/// The distributed tensor of `n` rows of which this process has loaded its own.
+/// Throws where `own` does not have as many rows.
+ACCEL_API torch::Tensor place_own_rows(const torch::Tensor& own, int64_t n);
+
+/// A tensor that all processes have loaded: distributed where it has `n` rows,
+/// else as it is. Nothing is communicated.
+ACCEL_API torch::Tensor place_whole(const torch::Tensor& whole, int64_t n);
+
+/// Whether `flag` is true on at least one process. Collective.
+ACCEL_API bool on_any_process(bool flag);
+
+} // namespace accel::detail
+
+namespace accel::data {
+
+/// Batches whose tensors have a row for each sample, so that the batch of some
+/// samples is those rows of the batch of all: a tensor, and `Example`s, pairs,
+/// tuples and maps of such. (Of a vector of samples every process needs all.)
+template <typename Batch>
+struct has_tensor_rows : std::false_type {};
+template <>
+struct has_tensor_rows<torch::Tensor> : std::true_type {};
+template <typename Data, typename Target>
+struct has_tensor_rows<torch::data::Example<Data, Target>>
+    : std::conjunction<has_tensor_rows<Data>, has_tensor_rows<Target>> {};
+template <typename Data>
+struct has_tensor_rows<
+    torch::data::Example<Data, torch::data::example::NoTarget>>
+    : has_tensor_rows<Data> {};
+template <typename First, typename Second>
+struct has_tensor_rows<std::pair<First, Second>>
+    : std::conjunction<has_tensor_rows<First>, has_tensor_rows<Second>> {};
+template <typename... Parts>
+struct has_tensor_rows<std::tuple<Parts...>>
+    : std::conjunction<has_tensor_rows<Parts>...> {};
+template <typename Value>
+struct has_tensor_rows<std::map<std::string, Value>> : has_tensor_rows<Value> {
+};
+template <typename Value>
+struct has_tensor_rows<std::unordered_map<std::string, Value>>
+    : has_tensor_rows<Value> {};
+
+namespace detail {
+
+template <typename Member>
+struct declared_in;
+template <typename Class, typename Type>
+struct declared_in<Type Class::*> {
+  using type = Class;
+};
+
+template <typename T>
+struct is_example_dataset : std::false_type {};
+template <typename Self, typename Example>
+struct is_example_dataset<torch::data::datasets::Dataset<Self, Example>>
+    : std::true_type {};
+
+template <typename T>
+struct is_example_transform : std::false_type {};
+template <typename In, typename Out>
+struct is_example_transform<torch::data::transforms::Transform<In, Out>>
+    : std::true_type {};
+
+} // namespace detail
+
+/// Whether a transform makes each row of its result of one sample. LibTorch's
+/// `Stack`, and whatever transforms single examples (`Lambda`, `Normalize`).
+/// Specialise it to `std::true_type` for a collation of your own that does.
+template <typename Transform, typename = void>
+struct transforms_rows : std::false_type {};
+template <typename Example>
+struct transforms_rows<torch::data::transforms::Stack<Example>>
+    : std::true_type {};
+template <typename Transform>
+struct transforms_rows<
+    Transform,
+    std::enable_if_t<detail::is_example_transform<typename detail::declared_in<
+        decltype(&Transform::apply_batch)>::type>::value>> : std::true_type {};
+
+/// Whether `get_batch` of some samples gives what these samples have in the
+/// batch of all: of data sets that only say how to `get` one sample, and of
+/// `map`ped ones where the transform keeps rows. Then a process loads only its
+/// rows; otherwise every process loads whole batches, because how the others'
+/// samples count (padding to the longest, a mean over the batch) is not known.
+/// Specialise it to `std::true_type` for a data set of your own that does.
+template <typename Dataset, typename = void>
+struct loads_rows : std::false_type {};
+template <typename Dataset>
+struct loads_rows<
+    Dataset,
+    std::enable_if_t<detail::is_example_dataset<typename detail::declared_in<
+        decltype(&Dataset::get_batch)>::type>::value>> : std::true_type {};
+template <typename Source, typename Transform>
+struct loads_rows<torch::data::datasets::MapDataset<Source, Transform>>
+    : std::conjunction<loads_rows<Source>, transforms_rows<Transform>> {};
+template <typename Source>
+struct loads_rows<torch::data::datasets::SharedBatchDataset<Source>>
+    : loads_rows<Source> {};
+
+/// The batch with its tensors distributed: `by_rows` where it holds this
+/// process's rows of `n`, else whole. A type that accel finds no tensors in
+/// (`TensorsOf`) stays as it is.
+template <typename Batch>
+Batch place_batch(Batch batch, int64_t n, bool by_rows) {
+  if constexpr (has_tensor_rows<Batch>::value) {
+    return map_tensors(batch, [&](const torch::Tensor& tensor) {
+      return by_rows ? accel::detail::place_own_rows(tensor, n)
+                     : accel::detail::place_whole(tensor, n);
+    });
+  } else {
+    return batch;
+  }
+}
+
+} // namespace accel::data

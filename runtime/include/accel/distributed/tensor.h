@@ -1,0 +1,72 @@
+#pragma once
+
+#include <accel/distributed/device_mesh.h>
+#include <accel/distributed/placement.h>
+#include <accel/export.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+/// Distributed tensors: DTensor for C++. A distributed tensor is a
+/// `torch::Tensor` that has the sizes of the whole tensor and holds this
+/// process's part of it. Every operator works on it, forward and backward, and
+/// gives what it would give on the whole tensor; where it is cut decides how
+/// fast that is and nothing else. `item()`, `equal` and whatever else returns a
+/// value instead of a tensor gives the whole tensor's, on all processes.
+///
+/// Its memory cannot be read (`data_ptr`, `accessor`, `<<`): take `full_tensor`
+/// first. *Collective* below means: every process of the mesh must call it, in
+/// the same order; so are operators, whose order must be the same everywhere.
+namespace accel::distributed {
+
+/// Whether the tensor is distributed. Not collective.
+ACCEL_API bool is_distributed(const at::Tensor& tensor);
+
+/// A tensor that all processes have in full, placed as `placements` says: one
+/// for each axis of the mesh. The same values, and the same gradients. A
+/// dimension with fewer entries than an axis has processes stays replicated.
+/// Nothing is communicated: that all processes have the same tensor is taken for
+/// granted (PyTorch's broadcasts rank 0's; use `accelerator.broadcast` where
+/// they may differ). A tensor that is distributed already is redistributed.
+/// Throws `c10::Error` where a placement does not fit the tensor.
+ACCEL_API at::Tensor distribute_tensor(
+    const at::Tensor& tensor,
+    const DeviceMesh& mesh,
+    const std::vector<Placement>& placements);
+
+/// The same tensor in other placements. Differentiable. Collective.
+ACCEL_API at::Tensor redistribute(
+    const at::Tensor& tensor,
+    const std::vector<Placement>& placements);
+
+/// The whole tensor, plain, on every process; the tensor itself where it is not
+/// distributed. Differentiable. Collective.
+ACCEL_API at::Tensor full_tensor(const at::Tensor& tensor);
+
+/// This process's part as a plain tensor, of its own sizes; the tensor itself
+/// where it is not distributed. It may share memory with the distributed one.
+/// Differentiable: the gradient of a part is the part of the gradient. Not
+/// collective.
+ACCEL_API at::Tensor to_local(const at::Tensor& tensor);
+
+/// A distributed tensor out of the processes' parts, on a mesh of one axis.
+/// With `Shard(dim)` the parts follow each other in rank order; sizes may
+/// differ in that dimension. With `Replicate` all must have the same values,
+/// which is not checked. Differentiable. Collective for shards: sizes are
+/// exchanged.
+ACCEL_API at::Tensor from_local(
+    const at::Tensor& local,
+    const DeviceMesh& mesh,
+    const Placement& placement);
+
+/// One placement for each axis of `mesh(tensor)`. Throws where the tensor is
+/// not distributed. Not collective.
+ACCEL_API std::vector<Placement> placements(const at::Tensor& tensor);
+
+/// The axes along which the tensor is distributed. Throws where it is not. Not
+/// collective.
+ACCEL_API DeviceMesh mesh(const at::Tensor& tensor);
+
+} // namespace accel::distributed

@@ -1,0 +1,300 @@
+#include <accel/distributed/tensor.h>
+
+#include "distributed/collectives.h"
+#include "distributed/part.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace accel::distributed {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+bool needs_graph(const at::Tensor& tensor) {
+  return at::GradMode::is_enabled() && tensor.requires_grad();
+}
+
+/// The placement that a dimension of so many rows can have.
+Placement fitting(
+    const Axis& axis,
+    const Placement& asked,
+    c10::IntArrayRef sizes) {
+  if (!asked.is_shard()) {
+    return asked;
+  }
+  TORCH_CHECK(
+      asked.dim() >= 0 && asked.dim() < static_cast<int64_t>(sizes.size()),
+      "accel: Shard(", asked.dim(), ") does not fit a tensor of sizes ", sizes,
+      "; dimensions are counted from 0.");
+  const int64_t n = sizes[asked.dim()];
+  if (asked.cut()) {
+    const auto& points = asked.cut()->points;
+    TORCH_CHECK(
+        static_cast<int64_t>(points.size()) == axis.size() + 1 &&
+            points.front() == 0 && points.back() == n,
+        "accel: the cut of ", asked, " does not fit ", n, " rows and ",
+        axis.size(), " processes.");
+    return asked;
+  }
+  return n < axis.size() ? Replicate() : asked;
+}
+
+at::Tensor place(
+    const at::Tensor& tensor,
+    const std::vector<Axis*>& axes,
+    const std::vector<Placement>& placements,
+    size_t k) {
+  if (k == axes.size()) {
+    return tensor;
+  }
+  Axis& axis = *axes[k];
+  Part* part = part_of(tensor);
+  TORCH_CHECK(
+      part == nullptr || part->axis->mesh() == axis.mesh(),
+      "accel: a tensor of one mesh was to be placed on another. Take "
+      "accel::distributed::full_tensor(tensor) first.");
+  const bool here = part != nullptr && part->axis == &axis;
+  const auto sizes = tensor.sizes();
+  const auto from = here ? part->placement : Replicate();
+  const auto to = fitting(axis, placements[k], sizes);
+  const auto local = redistribute_local(
+      axis, here ? part->local : tensor, from, to, sizes, "redistribute");
+  auto inner = place(local, axes, placements, k + 1);
+  return to.is_replicate()
+      ? inner
+      : make_tensor(axis, std::move(inner), to, sizes, tensor.strides());
+}
+
+at::Tensor whole(const at::Tensor& tensor) {
+  at::Tensor result = tensor;
+  while (Part* part = part_of(result)) {
+    result = gather(
+        *part->axis, part->local, part->placement, part->sizes, "full_tensor");
+  }
+  return result;
+}
+
+/// Placed otherwise, or gathered where there are no axes; the gradient is that
+/// of the same values wherever it lies.
+struct Placed : torch::autograd::Function<Placed> {
+  static at::Tensor forward(
+      AutogradContext*,
+      const at::Tensor& tensor,
+      const std::vector<Axis*>* axes,
+      const std::vector<Placement>* placements) {
+    const InsideGuard inside;
+    const auto result =
+        axes == nullptr ? whole(tensor) : place(tensor, *axes, *placements, 0);
+    return result.is_same(tensor) ? at::alias(result) : result;
+  }
+  static variable_list backward(AutogradContext*, variable_list gradients) {
+    return {gradients[0], {}, {}};
+  }
+};
+
+at::Tensor placed(
+    const at::Tensor& tensor,
+    const std::vector<Axis*>* axes,
+    const std::vector<Placement>* placements) {
+  install();
+  if (needs_graph(tensor)) {
+    return Placed::apply(tensor, axes, placements);
+  }
+  const InsideGuard inside;
+  return axes == nullptr ? whole(tensor) : place(tensor, *axes, *placements, 0);
+}
+
+struct Level {
+  Axis* axis;
+  Placement placement;
+  Sizes sizes;
+};
+
+/// The axes of a tensor from the outside in, with its place along each.
+std::vector<Level> levels_of(const at::Tensor& tensor) {
+  std::vector<Level> levels;
+  at::Tensor inner = tensor;
+  while (Part* part = part_of(inner)) {
+    levels.push_back({part->axis, part->placement, part->sizes});
+    inner = part->local;
+  }
+  return levels;
+}
+
+at::Tensor leaf_of(const at::Tensor& tensor) {
+  at::Tensor inner = tensor;
+  while (Part* part = part_of(inner)) {
+    inner = part->local;
+  }
+  return inner;
+}
+
+struct ToLocal : torch::autograd::Function<ToLocal> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor) {
+    const InsideGuard inside;
+    context->save_for_backward({tensor});
+    return leaf_of(tensor).detach();
+  }
+  static variable_list backward(
+      AutogradContext* context,
+      variable_list gradients) {
+    const InsideGuard inside;
+    const auto levels = levels_of(context->get_saved_variables()[0]);
+    at::Tensor gradient = gradients[0];
+    for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
+      // The gradient of a part of a sum is the gradient of the sum.
+      if (level->placement.is_shard()) {
+        gradient = make_tensor(
+            *level->axis, gradient, level->placement, level->sizes);
+      }
+    }
+    return {gradient};
+  }
+};
+
+/// The placement and the sizes of what has these parts.
+std::pair<Placement, Sizes> joined(
+    const at::Tensor& local,
+    const Axis& axis,
+    const Placement& placement) {
+  Sizes sizes(local.sizes().begin(), local.sizes().end());
+  if (!placement.is_shard()) {
+    return {placement, sizes};
+  }
+  const int64_t dim = placement.dim();
+  TORCH_CHECK(
+      dim >= 0 && dim < local.dim(),
+      "accel: from_local was asked for ", placement,
+      " of parts of sizes ", local.sizes(), ".");
+  const auto rows = axis.communicator("from_local")
+                        .all_gather(at::full({1}, local.size(dim), at::kLong));
+  std::vector<int64_t> points{0};
+  for (const auto& n : rows) {
+    TORCH_CHECK(
+        n.item<int64_t>() > 0,
+        "accel: from_local was given a part without rows by process ",
+        points.size() - 1, "; each process needs at least one.");
+    points.push_back(points.back() + n.item<int64_t>());
+  }
+  sizes[dim] = points.back();
+  return {Shard(dim, axis.cut_at(std::move(points))), sizes};
+}
+
+struct FromLocal : torch::autograd::Function<FromLocal> {
+  static at::Tensor forward(
+      AutogradContext* context,
+      const at::Tensor& local,
+      Axis* axis,
+      const Placement* asked) {
+    const InsideGuard inside;
+    const auto [placement, sizes] = joined(local, *axis, *asked);
+    auto result = make_tensor(*axis, local, placement, sizes);
+    context->save_for_backward({result.detach()});
+    return result;
+  }
+  static variable_list backward(
+      AutogradContext* context,
+      variable_list gradients) {
+    const InsideGuard inside;
+    const auto result = context->get_saved_variables()[0];
+    Part* forward = part_of(result);
+    Part* part = part_of(gradients[0]);
+    const auto to =
+        forward->placement.is_shard() ? forward->placement : Replicate();
+    return {
+        redistribute_local(
+            *forward->axis,
+            part != nullptr ? part->local : gradients[0],
+            part != nullptr ? part->placement : Replicate(),
+            to, result.sizes(), "from_local"),
+        {},
+        {}};
+  }
+};
+
+} // namespace
+
+bool is_distributed(const at::Tensor& tensor) {
+  return tensor.defined() && part_of(tensor) != nullptr;
+}
+
+at::Tensor distribute_tensor(
+    const at::Tensor& tensor,
+    const DeviceMesh& mesh,
+    const std::vector<Placement>& placements) {
+  TORCH_CHECK(
+      static_cast<int64_t>(placements.size()) == mesh.ndim(),
+      "accel: ", placements.size(), " placements were given for ", mesh.str(),
+      ", which has ", mesh.ndim(), " axes; one for each is needed.");
+  TORCH_CHECK(
+      tensor.layout() == at::kStrided,
+      "accel: only dense tensors can be distributed, this one's layout is ",
+      tensor.layout(), ". Use tensor.to_dense() first.");
+  return placed(tensor, &mesh.axes(), &placements);
+}
+
+at::Tensor redistribute(
+    const at::Tensor& tensor,
+    const std::vector<Placement>& placements) {
+  return distribute_tensor(tensor, mesh(tensor), placements);
+}
+
+at::Tensor full_tensor(const at::Tensor& tensor) {
+  return distributed::is_distributed(tensor) ? placed(tensor, nullptr, nullptr) : tensor;
+}
+
+at::Tensor to_local(const at::Tensor& tensor) {
+  if (!distributed::is_distributed(tensor)) {
+    return tensor;
+  }
+  if (needs_graph(tensor)) {
+    return ToLocal::apply(tensor);
+  }
+  const InsideGuard inside;
+  return leaf_of(tensor).detach();
+}
+
+at::Tensor from_local(
+    const at::Tensor& local,
+    const DeviceMesh& mesh,
+    const Placement& placement) {
+  TORCH_CHECK(
+      mesh.ndim() == 1,
+      "accel: from_local joins parts along one axis, ", mesh.str(), " has ",
+      mesh.ndim(), ". Name one: mesh[\"name\"].");
+  install();
+  Axis& axis = *mesh.axes()[0];
+  if (needs_graph(local)) {
+    return FromLocal::apply(local, &axis, &placement);
+  }
+  const InsideGuard inside;
+  const auto [joined_placement, sizes] = joined(local, axis, placement);
+  return make_tensor(axis, local.detach(), joined_placement, sizes);
+}
+
+std::vector<Placement> placements(const at::Tensor& tensor) {
+  TORCH_CHECK(
+      distributed::is_distributed(tensor),
+      "accel: placements was asked of a tensor that is not distributed.");
+  std::vector<Placement> all;
+  for (const auto& level : levels_of(tensor)) {
+    all.push_back(level.placement);
+  }
+  return all;
+}
+
+DeviceMesh mesh(const at::Tensor& tensor) {
+  TORCH_CHECK(
+      distributed::is_distributed(tensor),
+      "accel: mesh was asked of a tensor that is not distributed.");
+  std::vector<Axis*> axes;
+  for (const auto& level : levels_of(tensor)) {
+    axes.push_back(level.axis);
+  }
+  return DeviceMesh(std::move(axes));
+}
+
+} // namespace accel::distributed

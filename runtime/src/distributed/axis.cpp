@@ -1,0 +1,72 @@
+#include "distributed/axis.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
+
+namespace accel::distributed {
+namespace {
+
+thread_local const char* alone_in = nullptr;
+
+} // namespace
+
+Axis::Axis(
+    accel::detail::Communicator* communicator,
+    int64_t mesh,
+    int64_t index,
+    std::string name)
+    : communicator_(communicator),
+      mesh_(mesh),
+      index_(index),
+      name_(std::move(name)),
+      rank_(communicator->rank()),
+      size_(communicator->size()),
+      thread_(std::this_thread::get_id()) {}
+
+Cut Axis::cut_at(std::vector<int64_t> points) const {
+  bool usual = true;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    usual = usual && range(points.back(), {}, rank).first == points[rank];
+  }
+  return usual ? Cut() : c10::make_intrusive<CutPoints>(std::move(points));
+}
+
+accel::detail::Communicator& Axis::communicator(const char* operation) const {
+  TORCH_CHECK(
+      communicator_ != nullptr,
+      "accel: ",
+      operation,
+      " of a distributed tensor needs the other processes, but the Accelerator "
+      "has ended. Take what is needed later out of it before "
+      "(accelerator.full(tensor)).");
+  TORCH_CHECK(
+      alone_in == nullptr,
+      "accel: ",
+      operation,
+      " of a distributed tensor needs all processes, but this is ",
+      alone_in,
+      ", which the others do not run. Compute it before, on all processes "
+      "(accelerator.full(tensor)), and use the result here.");
+  check_thread(operation);
+  return *communicator_;
+}
+
+void Axis::check_foreign_thread(const char* operation) const {
+  TORCH_CHECK(
+      torch::autograd::get_current_node() != nullptr,
+      "accel: ",
+      operation,
+      " was called with a distributed tensor on another thread than the one "
+      "that made its mesh. Processes would communicate in different orders. "
+      "Hand the thread accelerator.full(tensor).");
+}
+
+AloneGuard::AloneGuard(const char* region) : previous_(alone_in) {
+  alone_in = region;
+}
+
+AloneGuard::~AloneGuard() {
+  alone_in = previous_;
+}
+
+} // namespace accel::distributed

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <accel/detail/communicator.h>
+#include <accel/distributed/placement.h>
+
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace accel::distributed {
+
+/// One axis of a mesh: the processes along it, of which this is one, and what
+/// carries tensors between them. Lives until the program ends, so that tensors
+/// may hold plain pointers to it.
+///
+/// Belongs to the thread that has made it. Its collectives must come in the
+/// same order on all processes, which two threads cannot promise.
+class ACCEL_API Axis {
+ public:
+  /// `mesh` tells meshes apart; `index` is the place of the axis among the
+  /// mesh's. Where tensors of two axes of one mesh meet, the one of the lower
+  /// index is looked at first.
+  Axis(
+      accel::detail::Communicator* communicator,
+      int64_t mesh,
+      int64_t index,
+      std::string name);
+
+  int64_t rank() const {
+    return rank_;
+  }
+  int64_t size() const {
+    return size_;
+  }
+  int64_t mesh() const {
+    return mesh_;
+  }
+  int64_t index() const {
+    return index_;
+  }
+  const std::string& name() const {
+    return name_;
+  }
+
+  /// The first row and the end of a process's part of `n` rows.
+  std::pair<int64_t, int64_t> range(int64_t n, const Cut& cut, int64_t rank)
+      const {
+    if (cut) {
+      return {cut->points[rank], cut->points[rank + 1]};
+    }
+    const int64_t quotient = n / size_;
+    const int64_t extra = n % size_;
+    const int64_t begin = rank * quotient + (rank < extra ? rank : extra);
+    return {begin, begin + quotient + (rank < extra ? 1 : 0)};
+  }
+  /// The same of this process.
+  std::pair<int64_t, int64_t> range(int64_t n, const Cut& cut) const {
+    return range(n, cut, rank_);
+  }
+  /// The rows of this process.
+  int64_t rows(int64_t n, const Cut& cut) const {
+    const auto [begin, end] = range(n, cut);
+    return end - begin;
+  }
+  /// The cut with these points, null where it is the usual one.
+  Cut cut_at(std::vector<int64_t> points) const;
+
+  /// What carries tensors. Throws where the Accelerator has ended, on another
+  /// thread than the axis' (backward's threads may), and inside of a region
+  /// that only one process runs; `operation` is named in the error.
+  accel::detail::Communicator& communicator(const char* operation) const;
+
+  /// Throws where this is another thread than the axis', unless backward runs
+  /// on it.
+  void check_thread(const char* operation) const {
+    if (std::this_thread::get_id() != thread_) {
+      check_foreign_thread(operation);
+    }
+  }
+
+  /// The Accelerator has ended: operations that communicate throw.
+  void close() {
+    communicator_ = nullptr;
+  }
+
+ private:
+  void check_foreign_thread(const char* operation) const;
+
+  accel::detail::Communicator* communicator_;
+  int64_t mesh_;
+  int64_t index_;
+  std::string name_;
+  int64_t rank_;
+  int64_t size_;
+  std::thread::id thread_;
+};
+
+/// Marks a region that only one process runs, in which communication would
+/// wait for ever: it throws instead, and names the region. Of this thread.
+class ACCEL_API AloneGuard {
+ public:
+  explicit AloneGuard(const char* region);
+  ~AloneGuard();
+  AloneGuard(const AloneGuard&) = delete;
+  AloneGuard& operator=(const AloneGuard&) = delete;
+
+ private:
+  const char* previous_;
+};
+
+} // namespace accel::distributed

@@ -1,0 +1,238 @@
+#pragma once
+
+#include "distributed/collectives.h"
+#include "distributed/part.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+
+namespace accel::distributed {
+
+class Call;
+
+/// What a rule is: sees one call of an operator, of which at least one argument
+/// is distributed along `call.axis()`, and does it in parts, or returns false,
+/// having changed nothing, where it knows no better than the whole tensors.
+///
+/// What a rule decides by must be the same on all processes: places, the sizes
+/// of whole tensors and the other arguments; never local sizes or values.
+using Rule = bool (*)(Call& call);
+
+/// What never changes about an operator, looked up once.
+struct OperatorInfo {
+  Rule rule = nullptr;
+  /// Arguments and results of the schema.
+  uint32_t arguments = 0;
+  uint32_t results = 0;
+  /// The arguments that may hold tensors.
+  c10::SmallVector<uint32_t, 6> tensors;
+  /// Of these, the ones that are written: as the schema says, or as is known
+  /// (`native_batch_norm` does not say so of its running statistics).
+  c10::SmallVector<uint32_t, 4> writes;
+  /// The first result shares memory with argument 0, without a write.
+  bool is_view = false;
+  /// Argument 0 is written and returned.
+  bool is_in_place = false;
+};
+
+/// One call of an operator as a rule sees it. Arguments are named by their
+/// index in the schema. Until `use…` has replaced an argument it is what the
+/// program passed, with the whole tensor's sizes; behind it the local tensor.
+class Call {
+ public:
+  Call(
+      const c10::OperatorHandle& op,
+      const OperatorInfo& info,
+      torch::jit::Stack& stack,
+      Axis& axis)
+      : op_(op),
+        info_(info),
+        stack_(stack),
+        base_(stack.size() - info.arguments),
+        axis_(axis) {}
+
+  // ---- What is asked.
+
+  Axis& axis() const {
+    return axis_;
+  }
+  const c10::OperatorHandle& op() const {
+    return op_;
+  }
+  const OperatorInfo& info() const {
+    return info_;
+  }
+  /// "aten::add".
+  const std::string& name() const {
+    return op_.schema().name();
+  }
+  const std::string& overload() const {
+    return op_.schema().overload_name();
+  }
+  size_t size() const {
+    return info_.arguments;
+  }
+  /// The index of the argument of this name, -1 where the operator has none.
+  /// A search: for operators that cost more than it.
+  int index(std::string_view name) const;
+
+  c10::IValue& at(size_t i) {
+    return stack_[base_ + i];
+  }
+  const c10::IValue& at(size_t i) const {
+    return stack_[base_ + i];
+  }
+  /// A tensor that is there (not none and not undefined).
+  bool has(size_t i) const {
+    const auto& value = at(i);
+    return value.isTensor() && value.toTensor().defined();
+  }
+  const at::Tensor& tensor(size_t i) const {
+    return at(i).toTensor();
+  }
+  int64_t integer(size_t i) const {
+    return at(i).toInt();
+  }
+  bool boolean(size_t i) const {
+    return at(i).toBool();
+  }
+  /// A list of integers; an empty one for none.
+  Sizes integers(size_t i) const;
+  /// A dimension of a tensor of `dims` dimensions, counted from the front.
+  int64_t dim(size_t i, int64_t dims) const {
+    const int64_t dim = integer(i);
+    return dim < 0 ? dim + dims : dim;
+  }
+  /// A list of tensors.
+  std::vector<at::Tensor> tensors(size_t i) const {
+    return at(i).toTensorVector();
+  }
+
+  // ---- Where tensors are, along this axis.
+
+  /// Null for a tensor that all processes of the axis have in full.
+  Part* part(const at::Tensor& tensor) const {
+    if (!tensor.defined()) {
+      return nullptr;
+    }
+    Part* part = part_of(tensor);
+    return part != nullptr && part->axis == &axis_ ? part : nullptr;
+  }
+  Placement place(const at::Tensor& tensor) const {
+    Part* p = part(tensor);
+    return p != nullptr ? p->placement : Placement();
+  }
+  /// Replicate for an argument that is no tensor.
+  Placement place(size_t i) const {
+    return has(i) ? place(tensor(i)) : Placement();
+  }
+  /// The local tensor as it is.
+  const at::Tensor& local(const at::Tensor& tensor) const {
+    Part* p = part(tensor);
+    return p != nullptr ? p->local : tensor;
+  }
+  const at::Tensor& local(size_t i) const {
+    return local(tensor(i));
+  }
+  /// The local tensor of placement `to`. Collective where data must move.
+  at::Tensor local_as(const at::Tensor& tensor, const Placement& to) const;
+  /// Rows of this process of `n` rows cut as `placement` says.
+  int64_t rows(int64_t n, const Placement& placement) const {
+    return axis_.rows(n, placement.cut());
+  }
+
+  // ---- What a rule does.
+
+  void set(size_t i, c10::IValue value) {
+    at(i) = std::move(value);
+  }
+  /// Replaces argument i, where it is a tensor, by its local tensor of that
+  /// placement. Collective where data must move.
+  void use(size_t i, const Placement& to) {
+    if (has(i)) {
+      at(i) = local_as(tensor(i), to);
+    }
+  }
+  /// Replaces argument i by its local tensor as it is.
+  void use_local(size_t i) {
+    if (has(i)) {
+      at(i) = at::Tensor(local(i));
+    }
+  }
+  /// All arguments that are still the program's: by whole tensors.
+  void use_whole(size_t i) {
+    use(i, Replicate());
+  }
+  /// Runs the operator; its results take the place of the arguments.
+  void run() {
+    op_.callBoxed(stack_);
+  }
+  /// Leaves results without running the operator.
+  void finish(std::initializer_list<c10::IValue> results);
+
+  // ---- Results.
+
+  c10::IValue& result(size_t k = 0) {
+    return stack_[stack_.size() - info_.results + k];
+  }
+  const at::Tensor& local_result(size_t k = 0) {
+    return result(k).toTensor();
+  }
+  /// Result k is this process's part of a tensor of these sizes. An undefined
+  /// one stays undefined; `Replicate` stays a plain tensor.
+  /// `like`: strides of an argument that the plain result's would follow; empty
+  /// where that is not known.
+  void place_result(
+      size_t k,
+      const Placement& placement,
+      c10::IntArrayRef sizes,
+      c10::IntArrayRef like = {});
+  /// The same, with the local result's sizes but for `n` rows in the cut
+  /// dimension (of shards).
+  void place_result(size_t k, const Placement& placement, int64_t n = 0);
+  /// The same for a tensor of a list of results.
+  at::Tensor placed(
+      const at::Tensor& local,
+      const Placement& placement,
+      int64_t n = 0) const;
+  /// A result that is a view of argument 0, which must still be as it was
+  /// passed when this is called before `run` (`begin_view`). Strides and offset
+  /// are those of the plain view.
+  ///
+  /// In-place operators return the tensor that was passed.
+  void return_self(const at::Tensor& self) {
+    result() = self;
+  }
+
+ private:
+  const c10::OperatorHandle& op_;
+  const OperatorInfo& info_;
+  torch::jit::Stack& stack_;
+  size_t base_;
+  Axis& axis_;
+};
+
+/// The operator on whole tensors: right for every operator. Collective where an
+/// argument is not replicated.
+void run_whole(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    torch::jit::Stack& stack,
+    Axis& axis);
+
+/// The rule, flags and arguments of an operator, looked up once per thread.
+ACCEL_API const OperatorInfo& info_of(const c10::OperatorHandle& op);
+
+/// The axis of lowest index along which one of the arguments is distributed;
+/// null where none is. Throws where tensors of two meshes meet.
+ACCEL_API Axis* axis_of(const OperatorInfo& info, const torch::jit::Stack& stack);
+
+/// Does one operator: the fallback for `kKey`, and what kernels call that know
+/// no better.
+ACCEL_API void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+} // namespace accel::distributed

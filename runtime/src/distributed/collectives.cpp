@@ -1,0 +1,228 @@
+#include "distributed/collectives.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace accel::distributed {
+namespace {
+
+at::Tensor plain(const at::Tensor& tensor) {
+  return tensor.resolve_conj().resolve_neg();
+}
+
+/// Parts of dimension `dim` next to each other.
+at::Tensor gather_plain(
+    Axis& axis,
+    const at::Tensor& local,
+    int64_t dim,
+    int64_t n,
+    const Cut& cut,
+    const char* operation) {
+  auto& processes = axis.communicator(operation);
+  int64_t most = 0;
+  for (int64_t rank = 0; rank < axis.size(); ++rank) {
+    const auto [begin, end] = axis.range(n, cut, rank);
+    most = std::max(most, end - begin);
+  }
+  auto message = plain(local).movedim(dim, 0).contiguous();
+  if (message.size(0) != most) {
+    auto sizes = message.sizes().vec();
+    sizes[0] = most;
+    auto padded = at::zeros(sizes, message.options());
+    padded.narrow(0, 0, message.size(0)).copy_(message);
+    message = std::move(padded);
+  }
+  ++traffic().gathers;
+  traffic().bytes += static_cast<int64_t>(message.nbytes()) * axis.size();
+  auto parts = processes.all_gather(message);
+  for (int64_t rank = 0; rank < axis.size(); ++rank) {
+    const auto [begin, end] = axis.range(n, cut, rank);
+    parts[rank] = parts[rank].narrow(0, 0, end - begin);
+  }
+  auto whole = at::cat(parts, 0);
+  return dim == 0 ? whole : whole.movedim(0, dim).contiguous();
+}
+
+at::Tensor gather_shards(
+    Axis& axis,
+    const at::Tensor& local,
+    int64_t dim,
+    int64_t n,
+    const Cut& cut,
+    const char* operation) {
+  Part* inner = part_of(local);
+  if (inner == nullptr) {
+    return gather_plain(axis, local, dim, n, cut, operation);
+  }
+  if (inner->placement.is_shard(dim)) {
+    return gather_shards(
+        axis,
+        gather(*inner->axis, inner->local, inner->placement, inner->sizes, operation),
+        dim, n, cut, operation);
+  }
+  auto sizes = inner->sizes;
+  sizes[dim] = n;
+  return make_tensor(
+      *inner->axis,
+      gather_shards(axis, inner->local, dim, n, cut, operation),
+      inner->placement,
+      sizes);
+}
+
+at::Tensor reduce_plain(
+    Axis& axis,
+    const at::Tensor& local,
+    ReduceOp op,
+    const char* operation) {
+  auto& processes = axis.communicator(operation);
+  ++traffic().reductions;
+  traffic().bytes += static_cast<int64_t>(local.nbytes());
+  if (op == ReduceOp::kSum && local.scalar_type() != at::kBool) {
+    auto sum = plain(local).clone(at::MemoryFormat::Contiguous);
+    processes.all_reduce(sum);
+    return sum;
+  }
+  const auto parts = processes.all_gather(plain(local).contiguous());
+  auto result = parts[0].clone();
+  for (size_t rank = 1; rank < parts.size(); ++rank) {
+    switch (op) {
+      case ReduceOp::kSum:
+        result = at::logical_or(result, parts[rank]);
+        break;
+      case ReduceOp::kMax:
+        result = at::maximum(result, parts[rank]);
+        break;
+      case ReduceOp::kMin:
+        result = at::minimum(result, parts[rank]);
+        break;
+      case ReduceOp::kProduct:
+        result = at::mul(result, parts[rank]);
+        break;
+    }
+  }
+  return result;
+}
+
+} // namespace
+
+Traffic& traffic() {
+  thread_local Traffic counters;
+  return counters;
+}
+
+at::Tensor gather(
+    Axis& axis,
+    const at::Tensor& local,
+    const Placement& placement,
+    c10::IntArrayRef sizes,
+    const char* operation) {
+  if (placement.is_shard()) {
+    return gather_shards(
+        axis, local, placement.dim(), sizes[placement.dim()], placement.cut(),
+        operation);
+  }
+  return placement.is_partial()
+      ? reduce(axis, local, placement.reduce_op(), operation)
+      : local;
+}
+
+at::Tensor reduce(
+    Axis& axis,
+    const at::Tensor& local,
+    ReduceOp op,
+    const char* operation) {
+  Part* inner = part_of(local);
+  if (inner == nullptr) {
+    return reduce_plain(axis, local, op, operation);
+  }
+  if (inner->placement.is_partial() && inner->placement != Partial(op)) {
+    return reduce(
+        axis,
+        gather(*inner->axis, inner->local, inner->placement, inner->sizes, operation),
+        op, operation);
+  }
+  return make_tensor(
+      *inner->axis,
+      reduce(axis, inner->local, op, operation),
+      inner->placement,
+      inner->sizes);
+}
+
+namespace {
+
+/// The same without cuts of dimension `dim` along further axes.
+at::Tensor without_cut(const at::Tensor& tensor, int64_t dim) {
+  Part* inner = part_of(tensor);
+  if (inner == nullptr) {
+    return tensor;
+  }
+  auto local = without_cut(inner->local, dim);
+  if (inner->placement.is_shard(dim)) {
+    return gather(
+        *inner->axis, local, inner->placement, inner->sizes, "a cut");
+  }
+  return local.is_same(inner->local)
+      ? tensor
+      : make_tensor(
+            *inner->axis, std::move(local), inner->placement, inner->sizes);
+}
+
+/// A tensor full of `value` that is placed like `tensor` along further axes: a
+/// rule there decides by places, which all processes must have alike.
+at::Tensor filled_like(const at::Tensor& tensor, double value) {
+  Part* inner = part_of(tensor);
+  if (inner == nullptr) {
+    return at::full_like(tensor, value);
+  }
+  const bool here =
+      !inner->placement.is_sum() || inner->axis->rank() == 0;
+  return make_tensor(
+      *inner->axis,
+      filled_like(inner->local, here ? value : 0),
+      inner->placement,
+      inner->sizes);
+}
+
+} // namespace
+
+at::Tensor own_rows(
+    const Axis& axis,
+    const at::Tensor& whole,
+    const Placement& placement) {
+  const auto [begin, end] =
+      axis.range(whole.size(placement.dim()), placement.cut());
+  return without_cut(whole, placement.dim()).slice(placement.dim(), begin, end);
+}
+
+at::Tensor redistribute_local(
+    Axis& axis,
+    const at::Tensor& local,
+    const Placement& from,
+    const Placement& to,
+    c10::IntArrayRef sizes,
+    const char* operation) {
+  if (from == to) {
+    return local;
+  }
+  const auto whole = gather(axis, local, from, sizes, operation);
+  if (to.is_shard()) {
+    // Kernels that get contiguous tensors on one device get them here, too: some
+    // do not look (layer norm's backward with its mean).
+    const auto rows = own_rows(axis, whole, to);
+    return whole.is_contiguous() ? rows.contiguous() : rows;
+  }
+  if (to.is_partial() && axis.rank() != 0) {
+    switch (to.reduce_op()) {
+      case ReduceOp::kSum:
+        return filled_like(whole, 0);
+      case ReduceOp::kProduct:
+        return filled_like(whole, 1);
+      default:
+        return whole; // the greatest of equal values
+    }
+  }
+  return whole;
+}
+
+} // namespace accel::distributed

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "distributed/part.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace accel::distributed {
+
+/// While it lives, operators of this thread are those of the library itself:
+/// autograd does not record them, and only distributed tensors come through
+/// the fallback (random placements send all tensors through it).
+class InsideGuard {
+ public:
+  InsideGuard() : included_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+    if (C10_UNLIKELY(included_)) {
+      c10::impl::tls_set_dispatch_key_included(kKey, false);
+    }
+  }
+  ~InsideGuard() {
+    if (C10_UNLIKELY(included_)) {
+      c10::impl::tls_set_dispatch_key_included(kKey, true);
+    }
+  }
+  InsideGuard(const InsideGuard&) = delete;
+  InsideGuard& operator=(const InsideGuard&) = delete;
+
+ private:
+  at::AutoDispatchBelowADInplaceOrView below_autograd_;
+  bool included_;
+};
+
+/// The whole tensor out of the processes' parts: `local` itself where it is
+/// replicated. Collective otherwise; `operation` is named in errors. To be
+/// called inside of an InsideGuard, like all below.
+ACCEL_API at::Tensor gather(
+    Axis& axis,
+    const at::Tensor& local,
+    const Placement& placement,
+    c10::IntArrayRef sizes,
+    const char* operation);
+
+/// The reduction of the processes' tensors; a fresh tensor. Collective.
+ACCEL_API at::Tensor reduce(
+    Axis& axis,
+    const at::Tensor& local,
+    ReduceOp op,
+    const char* operation);
+
+/// This process's tensor of placement `to`, out of that of placement `from`.
+/// Collective where data must move, which all processes know alike. The result
+/// may share memory with `local`.
+ACCEL_API at::Tensor redistribute_local(
+    Axis& axis,
+    const at::Tensor& local,
+    const Placement& from,
+    const Placement& to,
+    c10::IntArrayRef sizes,
+    const char* operation);
+
+/// This process's rows of a whole tensor that it holds: a view of it. What is
+/// cut in the same dimension along a further axis is gathered there first, for
+/// how many rows were left there would depend on the process; the result is no
+/// view then. Collective along further axes.
+ACCEL_API at::Tensor own_rows(
+    const Axis& axis,
+    const at::Tensor& whole,
+    const Placement& placement);
+
+/// What operators have moved since the program began; for reports and tests.
+struct Traffic {
+  int64_t gathers = 0;
+  int64_t reductions = 0;
+  int64_t bytes = 0;
+};
+ACCEL_API Traffic& traffic();
+
+} // namespace accel::distributed

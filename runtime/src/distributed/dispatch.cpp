@@ -1,0 +1,305 @@
+#include "distributed/call.h"
+#include "distributed/rules/composites.h"
+#include "distributed/rules/table.h"
+#include "distributed/view_geometry.h"
+#include "distributed/watch.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/op_registration/op_registration.h>
+#include <c10/util/flat_hash_map.h>
+#include <torch/library.h>
+
+namespace accel::distributed {
+namespace {
+
+void look_at(const at::Tensor& tensor, Axis*& axis) {
+  if (!tensor.defined()) {
+    return;
+  }
+  const Part* part = part_of(tensor);
+  if (part == nullptr) {
+    return;
+  }
+  if (axis == nullptr) {
+    axis = part->axis;
+    return;
+  }
+  if (part->axis != axis) {
+    TORCH_CHECK(
+        part->axis->mesh() == axis->mesh(),
+        "accel: one operator was given tensors of two meshes. Bring them to one "
+        "first: accel::distributed::full_tensor(tensor), then "
+        "distribute_tensor(tensor, mesh, placements).");
+    if (part->axis->index() < axis->index()) {
+      axis = part->axis;
+    }
+  }
+}
+
+/// Calls `f` with every tensor of an argument.
+template <typename F>
+void each_tensor(const c10::IValue& value, F&& f) {
+  if (value.isTensor()) {
+    f(value.toTensor());
+  } else if (value.isTensorList()) {
+    const auto list = value.toTensorList();
+    for (size_t i = 0; i < list.size(); ++i) {
+      f(list.get(i));
+    }
+  } else if (value.isOptionalTensorList()) {
+    const auto list = value.toOptionalTensorList();
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (const std::optional<at::Tensor> tensor = list.get(i)) {
+        f(*tensor);
+      }
+    }
+  }
+}
+
+/// What has to be known of a view's argument before the rule replaces it.
+struct PendingView {
+  at::Tensor base;
+  c10::intrusive_ptr<ViewOf> view;
+};
+
+/// The plain results of an operator on whole tensors that are views of argument
+/// 0 become tensors that know it.
+void link_whole_views(
+    Axis& axis,
+    const at::Tensor& base,
+    const c10::intrusive_ptr<ViewOf>& view,
+    c10::IValue& result) {
+  const auto linked = [&](const at::Tensor& whole, size_t output) {
+    auto own = c10::make_intrusive<ViewOf>(view->parent, view->op);
+    own->arguments = view->arguments;
+    own->output = output;
+    auto tensor = make_view(
+        axis, whole, Replicate(), whole.sizes(), whole.strides(),
+        whole.storage_offset(), std::move(own));
+    part_of(tensor)->whole = whole;
+    return tensor;
+  };
+  if (result.isTensor()) {
+    result = linked(result.toTensor(), 0);
+  } else if (result.isTensorList()) {
+    auto list = result.toTensorVector();
+    for (size_t i = 0; i < list.size(); ++i) {
+      list[i] = linked(list[i], i);
+    }
+    result = std::move(list);
+  }
+}
+
+/// Tensors that a rule has made of views of parts: they know their parent, and
+/// have the strides of the plain view.
+void link_local_views(
+    const PendingView& pending,
+    c10::IValue& result) {
+  const auto linked = [&](const at::Tensor& tensor, size_t output) {
+    Part* part = part_of(tensor);
+    if (part == nullptr || part == pending.view->parent.get()) {
+      return;
+    }
+    auto own = c10::make_intrusive<ViewOf>(
+        pending.view->parent, pending.view->op);
+    own->arguments = pending.view->arguments;
+    own->output = output;
+    part->view = std::move(own);
+    part->settled = root_of(part)->settled;
+    set_view_geometry(tensor, pending.base, *part->view);
+  };
+  if (result.isTensor()) {
+    linked(result.toTensor(), 0);
+  } else if (result.isTensorList()) {
+    const auto list = result.toTensorVector();
+    for (size_t i = 0; i < list.size(); ++i) {
+      linked(list[i], i);
+    }
+  }
+}
+
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  handle(op, stack);
+}
+
+} // namespace
+
+Axis* axis_of(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  Axis* axis = nullptr;
+  const size_t base = stack.size() - info.arguments;
+  for (const auto i : info.tensors) {
+    each_tensor(stack[base + i], [&](const at::Tensor& t) { look_at(t, axis); });
+  }
+  return axis;
+}
+
+const OperatorInfo& info_of(const c10::OperatorHandle& op) {
+  thread_local ska::flat_hash_map<const void*, std::unique_ptr<OperatorInfo>>
+      known;
+  auto& info = known[&op.schema()];
+  if (info == nullptr) {
+    info = std::make_unique<OperatorInfo>(describe(op));
+  }
+  return *info;
+}
+
+void run_whole(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    torch::jit::Stack& stack,
+    Axis& axis) {
+  const size_t base = stack.size() - info.arguments;
+  const auto part = [&](const at::Tensor& tensor) -> Part* {
+    Part* p = tensor.defined() ? part_of(tensor) : nullptr;
+    return p != nullptr && p->axis == &axis ? p : nullptr;
+  };
+  // What is written must be written where it is read later.
+  std::vector<at::Tensor> written;
+  for (const auto i : info.writes) {
+    each_tensor(stack[base + i], [&](const at::Tensor& tensor) {
+      if (Part* p = part(tensor)) {
+        settle(p);
+        written.push_back(tensor);
+      }
+    });
+  }
+  const auto whole = [&](const at::Tensor& tensor) {
+    Part* p = part(tensor);
+    return p == nullptr ? tensor
+                        : gather(
+                              axis, p->local, p->placement, p->sizes,
+                              op.schema().name().c_str());
+  };
+  PendingView pending;
+  if (info.is_view && stack[base].isTensor()) {
+    pending.base = stack[base].toTensor();
+    if (Part* p = part(pending.base)) {
+      pending.view = c10::make_intrusive<ViewOf>(PartPtr::reclaim_copy(p), op);
+      pending.view->arguments.append(stack.begin() + base + 1, stack.end());
+      stack[base] = whole_of(p);
+    }
+  }
+  const at::Tensor self = info.is_in_place && stack[base].isTensor()
+      ? stack[base].toTensor()
+      : at::Tensor();
+  for (const auto i : info.tensors) {
+    auto& value = stack[base + i];
+    if (value.isTensor()) {
+      if (part(value.toTensor()) != nullptr) {
+        value = whole(value.toTensor());
+      }
+    } else if (value.isTensorList()) {
+      auto list = value.toTensorVector();
+      for (auto& tensor : list) {
+        tensor = whole(tensor);
+      }
+      value = std::move(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& tensor :
+           value.toOptionalTensorList().vec()) {
+        list.push_back(
+            tensor ? std::optional<at::Tensor>(whole(*tensor)) : tensor);
+      }
+      value = std::move(list);
+    }
+  }
+  op.callBoxed(stack);
+  // In-place operators may change the shape.
+  for (const auto& tensor : written) {
+    Part* p = part_of(tensor);
+    if (p->local.sizes() != tensor.sizes()) {
+      p->sizes.assign(p->local.sizes().begin(), p->local.sizes().end());
+      p->strides.assign(p->local.strides().begin(), p->local.strides().end());
+      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
+          p->local.sizes(), p->local.strides());
+    }
+  }
+  // Results that are what was written are the tensors that were passed.
+  if (self.defined() && part(self) != nullptr && stack.back().isTensor()) {
+    stack.back() = self;
+  } else if (!written.empty()) {
+    for (size_t k = stack.size() - info.results; k < stack.size(); ++k) {
+      if (!stack[k].isTensor()) {
+        continue;
+      }
+      for (const auto& tensor : written) {
+        if (stack[k].toTensor().is_same(part_of(tensor)->local)) {
+          stack[k] = tensor;
+          break;
+        }
+      }
+    }
+  }
+  if (pending.view) {
+    link_whole_views(
+        axis, pending.base, pending.view,
+        stack[stack.size() - info.results]);
+  }
+}
+
+void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const InsideGuard inside;
+  const auto& info = info_of(op);
+  Axis* axis = axis_of(info, *stack);
+  if (C10_UNLIKELY(axis == nullptr)) {
+    if (C10_UNLIKELY(watch().any)) {
+      run_plain(op, info, *stack);
+    } else {
+      op.callBoxed(stack);
+    }
+    return;
+  }
+  axis->check_thread(op.schema().name().c_str());
+  const size_t base = stack->size() - info.arguments;
+  for (const auto i : info.writes) {
+    each_tensor((*stack)[base + i], [&](const at::Tensor& tensor) {
+      if (Part* part = tensor.defined() ? part_of(tensor) : nullptr) {
+        before_write(part);
+      }
+    });
+  }
+  PendingView pending;
+  if (info.is_view && (*stack)[base].isTensor()) {
+    pending.base = (*stack)[base].toTensor();
+    if (Part* part = part_of(pending.base)) {
+      pending.view =
+          c10::make_intrusive<ViewOf>(PartPtr::reclaim_copy(part), op);
+      pending.view->arguments.append(stack->begin() + base + 1, stack->end());
+    }
+  }
+  std::optional<Watched> watched;
+  if (C10_UNLIKELY(watch().any)) {
+    watched.emplace(op, info, *stack, *axis);
+  }
+  Call call(op, info, *stack, *axis);
+  if (info.rule != nullptr && info.rule(call)) {
+    if (pending.view) {
+      link_local_views(pending, (*stack)[stack->size() - info.results]);
+    }
+    if (C10_UNLIKELY(watched.has_value())) {
+      watched->done(*stack, /*by_rule=*/true);
+    }
+    return;
+  }
+  run_whole(op, info, *stack, *axis);
+  if (C10_UNLIKELY(watched.has_value())) {
+    watched->done(*stack, /*by_rule=*/false);
+  }
+}
+
+void install() {
+  static torch::Library* const library = [] {
+    auto* made = new torch::Library(
+        torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    made->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    install_composites();
+    return made;
+  }();
+  (void)library;
+  if (C10_UNLIKELY(watch().any)) {
+    begin_watching();
+  }
+}
+
+} // namespace accel::distributed

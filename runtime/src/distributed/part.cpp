@@ -1,0 +1,263 @@
+#include "distributed/part.h"
+
+#include "distributed/collectives.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/StorageImpl.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace accel::distributed {
+namespace {
+
+const char* const kRawMemory =
+    "accel: the memory of a distributed tensor was asked for (data_ptr, "
+    "accessor, storage, printing or saving the tensor itself), but this "
+    "process holds only its part. Take the whole tensor first, on all "
+    "processes: accelerator.full(tensor), or "
+    "accel::distributed::full_tensor(tensor).";
+
+/// A storage without memory that says what to do instead, one for each device.
+const c10::Storage& no_storage(c10::Device device) {
+  thread_local std::vector<c10::Storage> storages;
+  for (const auto& storage : storages) {
+    if (storage.device() == device) {
+      return storage;
+    }
+  }
+  auto impl = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(),
+      0,
+      c10::DataPtr(nullptr, device),
+      /*allocator=*/nullptr,
+      /*resizable=*/false);
+  impl->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      std::string(kRawMemory));
+  storages.emplace_back(std::move(impl));
+  return storages.back();
+}
+
+at::Tensor new_tensor(PartPtr part, const at::Tensor& local) {
+  static const auto backend =
+      c10::DispatchKeySet(c10::DispatchKeySet::RAW, c10::full_backend_mask) |
+      c10::DispatchKeySet(c10::DispatchKey::Dense);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(no_storage(local.device())),
+      (local.key_set() & backend) | c10::DispatchKeySet(kKey),
+      local.dtype());
+  tensor.unsafeGetTensorImpl()->set_backend_meta(std::move(part));
+  return tensor;
+}
+
+} // namespace
+
+namespace {
+
+/// Strides of a dense tensor whose memory is ordered as `order` says, the
+/// innermost dimension last.
+void dense_strides(
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef order,
+    Sizes& strides) {
+  strides.resize(sizes.size());
+  int64_t step = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = step;
+    step *= std::max<int64_t>(sizes[order[i]], 1);
+  }
+}
+
+/// The dimensions, the outermost in memory first; those of one row keep their
+/// place.
+Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  Sizes order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  // Not by std::sort: rows of one element compare equal to everything.
+  for (size_t i = 1; i < order.size(); ++i) {
+    for (size_t k = i; k > 0 && sizes[order[k]] != 1 &&
+         sizes[order[k - 1]] != 1 &&
+         strides[order[k - 1]] < strides[order[k]];
+         --k) {
+      std::swap(order[k - 1], order[k]);
+    }
+  }
+  return order;
+}
+
+/// Whether some process has a single row, whose stride says nothing.
+bool has_single_rows(
+    const Axis& axis,
+    const Placement& placement,
+    c10::IntArrayRef sizes) {
+  if (!placement.is_shard() || sizes[placement.dim()] < 2) {
+    return false;
+  }
+  const int64_t n = sizes[placement.dim()];
+  if (!placement.cut()) {
+    return n < 2 * axis.size();
+  }
+  const auto& points = placement.cut()->points;
+  for (size_t rank = 1; rank < points.size(); ++rank) {
+    if (points[rank] - points[rank - 1] < 2) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Strides of a tensor that is repeated, which say nothing about an order.
+bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && strides[i] == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
+  int64_t step = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    const int64_t n = local.size(order[i]);
+    if (n != 1 && local.stride(order[i]) != step) {
+      return false;
+    }
+    step *= std::max<int64_t>(n, 1);
+  }
+  return true;
+}
+
+} // namespace
+
+at::Tensor make_tensor(
+    Axis& axis,
+    at::Tensor local,
+    Placement placement,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef like) {
+  const bool single = has_single_rows(axis, placement, sizes);
+  if (single && part_of(local) != nullptr) {
+    // Along further axes it must be the same on all processes whether a tensor
+    // is a view, which its strides here would decide.
+    local = local.clone(at::MemoryFormat::Contiguous);
+    like = {};
+  }
+  const bool natural = single
+      ? like.size() != sizes.size() || is_repeated(sizes, like)
+      : local.is_contiguous() || !local.is_non_overlapping_and_dense();
+  auto part =
+      c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
+  if (natural) {
+    if (!local.is_contiguous()) {
+      local = local.clone(at::MemoryFormat::Contiguous);
+    }
+    auto tensor = new_tensor(part, local);
+    part->local = std::move(local);
+    auto* impl = tensor.unsafeGetTensorImpl();
+    impl->set_sizes_contiguous(sizes);
+    const auto strides = impl->strides();
+    part->strides.assign(strides.begin(), strides.end());
+    return tensor;
+  }
+  const auto order = order_of(
+      single ? sizes : local.sizes(), single ? like : local.strides());
+  if (!is_dense_as(local, order)) {
+    // Through views, which tensors that are distributed along further axes
+    // have, too.
+    Sizes back(order.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+      back[order[i]] = static_cast<int64_t>(i);
+    }
+    local = local.permute(order).contiguous().permute(back);
+  }
+  dense_strides(sizes, order, part->strides);
+  auto tensor = new_tensor(part, local);
+  part->local = std::move(local);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, part->strides);
+  return tensor;
+}
+
+at::Tensor make_local_view(
+    Axis& axis,
+    const at::Tensor& local,
+    Placement placement,
+    c10::IntArrayRef sizes) {
+  auto tensor = new_tensor(
+      c10::make_intrusive<Part>(axis, local, std::move(placement), sizes),
+      local);
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
+at::Tensor make_view(
+    Axis& axis,
+    at::Tensor local,
+    Placement placement,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides,
+    int64_t offset,
+    c10::intrusive_ptr<ViewOf> view) {
+  auto part = c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
+  part->settled = root_of(view->parent.get())->settled;
+  part->view = std::move(view);
+  auto tensor = new_tensor(std::move(part), local);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
+}
+
+void replace_part(const at::Tensor& tensor, PartPtr part) {
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(part->sizes, part->strides);
+  impl->set_backend_meta(std::move(part));
+}
+
+const at::Tensor& whole_of(Part* part) {
+  if (part->view == nullptr) {
+    if (!part->whole.defined()) {
+      at::Tensor whole = gather(
+          *part->axis, part->local, part->placement, part->sizes, "a view");
+      // Views of it have the strides that views of a whole tensor would have.
+      if (whole.strides() != c10::IntArrayRef(part->strides)) {
+        auto own =
+            at::empty_strided(part->sizes, part->strides, whole.options());
+        own.copy_(whole);
+        whole = std::move(own);
+      }
+      part->whole = std::move(whole);
+    }
+    return part->whole;
+  }
+  if (!part->whole.defined()) {
+    const auto& view = *part->view;
+    torch::jit::Stack stack{whole_of(view.parent.get())};
+    stack.insert(stack.end(), view.arguments.begin(), view.arguments.end());
+    view.op.callBoxed(stack);
+    part->whole = stack.back().isTensor()
+        ? stack.back().toTensor()
+        : stack.back().toTensorVector()[view.output];
+  }
+  return part->whole;
+}
+
+void follow(Part* part) {
+  const InsideGuard inside;
+  part->local = whole_of(part);
+  part->placement = Replicate();
+  part->settled = true;
+}
+
+void settle(Part* part) {
+  Part* root = root_of(part);
+  if (!root->settled) {
+    root->local = whole_of(root);
+    root->placement = Replicate();
+    root->settled = true;
+  }
+  if (part != root && !part->settled) {
+    follow(part);
+  }
+}
+
+} // namespace accel::distributed

@@ -1,0 +1,154 @@
+#pragma once
+
+#include "distributed/axis.h"
+
+#include <accel/distributed/placement.h>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/SmallVector.h>
+
+namespace accel::distributed {
+
+using Sizes = c10::SmallVector<int64_t, 5>;
+
+/// The dispatch key that distributed tensors have beside their backend's: below
+/// autograd, and used by nothing else in C++ programs.
+constexpr auto kKey = c10::DispatchKey::Fake;
+
+struct Part;
+using PartPtr = c10::intrusive_ptr<Part>;
+
+/// How a view was made of another tensor: enough to make it again of that
+/// tensor's whole value.
+struct ViewOf : c10::intrusive_ptr_target {
+  ViewOf(PartPtr parent, c10::OperatorHandle op)
+      : parent(std::move(parent)), op(std::move(op)) {}
+  PartPtr parent;
+  c10::OperatorHandle op;
+  /// Behind the first one.
+  c10::SmallVector<c10::IValue, 4> arguments;
+  /// Which of the results.
+  size_t output = 0;
+};
+
+/// What a distributed tensor is made of. It hangs on a `TensorImpl` as backend
+/// metadata, whose sizes and strides are the whole tensor's; shallow copies
+/// (`detach`, `data`, `set_data`) share it.
+///
+/// Parts that are views of each other are a family, whose root is no view.
+/// Views that a rule has made share memory with their parent's local tensor.
+/// What cannot be viewed in parts (`x[0]` of cut rows) is a view of `whole`,
+/// the family's gathered value. As long as nothing is written the two agree;
+/// before a write the root becomes replicated, its local tensor is `whole`, and
+/// every view is made of it again when it is next used (`follow`).
+struct Part : c10::BackendMeta {
+  Part(Axis& a, at::Tensor l, Placement p, c10::IntArrayRef s)
+      : axis(&a),
+        local(std::move(l)),
+        placement(std::move(p)),
+        sizes(s.begin(), s.end()) {}
+
+  Axis* axis;
+  /// This process's part: a plain tensor, or one that is distributed along the
+  /// mesh's further axes.
+  at::Tensor local;
+  Placement placement;
+  /// Of the whole tensor.
+  Sizes sizes;
+  /// The order of the whole tensor's memory, of a root: its strides are dense.
+  Sizes strides;
+  /// Null for a root.
+  c10::intrusive_ptr<ViewOf> view;
+  /// The gathered value; undefined while nobody needed it.
+  at::Tensor whole;
+  /// The root: has become replicated, with `whole` as its local tensor. A view:
+  /// has been made of that again.
+  bool settled = false;
+};
+
+/// The root of a part's family.
+inline Part* root_of(Part* part) {
+  while (part->view) {
+    part = part->view->parent.get();
+  }
+  return part;
+}
+
+/// The gathered value of a part, replicated and aliasing its family's.
+/// Collective when it is not there yet.
+ACCEL_API const at::Tensor& whole_of(Part* part);
+
+/// Makes a view of a settled family again.
+ACCEL_API void follow(Part* part);
+
+/// Makes a family replicated, before a write that cannot be done in parts, or
+/// that views of the gathered value have to see. Collective.
+ACCEL_API void settle(Part* part);
+
+/// Before a write to a part in place: views of the gathered value exist?
+inline void before_write(Part* part) {
+  Part* root = root_of(part);
+  if (root->whole.defined() && !root->settled) {
+    settle(part);
+  }
+}
+
+/// The part of a distributed tensor, null for any other.
+inline Part* part_of(const at::Tensor& tensor) {
+  auto* impl = tensor.unsafeGetTensorImpl();
+  if (!impl->key_set().has(kKey)) {
+    return nullptr;
+  }
+  auto* part = static_cast<Part*>(impl->get_backend_meta());
+  if (C10_UNLIKELY(
+          part->view != nullptr && !part->settled &&
+          root_of(part)->settled)) {
+    follow(part);
+  }
+  return part;
+}
+
+/// A distributed tensor out of this process's part. `sizes` are those of the
+/// whole tensor; its strides are dense, in the order in which the parts lie in
+/// memory. Where that cannot be told from the parts (some process has a single
+/// row), it is the order of `like`, strides of another whole tensor, or that of
+/// the dimensions. All processes find the same order. A local tensor with gaps,
+/// or in another order, is copied.
+ACCEL_API at::Tensor make_tensor(
+    Axis& axis,
+    at::Tensor local,
+    Placement placement,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef like = {});
+
+/// A view of a part that a rule has made: shares memory with `local`, gaps and
+/// all. Whoever has called the rule gives it its strides and its parent.
+at::Tensor make_local_view(
+    Axis& axis,
+    const at::Tensor& local,
+    Placement placement,
+    c10::IntArrayRef sizes);
+
+/// A view: shares memory with its parent's local tensor; strides and offset are
+/// those that the plain view would have.
+ACCEL_API at::Tensor make_view(
+    Axis& axis,
+    at::Tensor local,
+    Placement placement,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides,
+    int64_t offset,
+    c10::intrusive_ptr<ViewOf> view);
+
+/// Gives a tensor another part and its sizes, for operators that change the
+/// shape in place.
+ACCEL_API void replace_part(const at::Tensor& tensor, PartPtr part);
+
+/// The registration of the fallback and the kernels for `kKey`; the first call
+/// does it. Every way to make a distributed tensor calls it.
+ACCEL_API void install();
+
+} // namespace accel::distributed

@@ -1,0 +1,350 @@
+#include "distributed/report.h"
+
+#include "distributed/watch.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <unordered_map>
+
+namespace accel::distributed {
+namespace {
+
+using accel::detail::CallSite;
+
+/// Lines of a table in the printed report; all are in the JSON.
+constexpr size_t kLines = 20;
+/// Places in the source that are told apart; more are counted together.
+constexpr size_t kPlaces = 10000;
+
+struct Sum {
+  int64_t calls = 0;
+  int64_t nanoseconds = 0;
+  int64_t collectives = 0;
+  int64_t bytes = 0;
+
+  void add(const Sum& other) {
+    calls += other.calls;
+    nanoseconds += other.nanoseconds;
+    collectives += other.collectives;
+    bytes += other.bytes;
+  }
+  double milliseconds() const {
+    return static_cast<double>(nanoseconds) * 1e-6;
+  }
+  double mebibytes() const {
+    return static_cast<double>(bytes) / (1 << 20);
+  }
+};
+
+struct Key {
+  const void* schema;
+  Way way;
+  CallSite site;
+  bool operator==(const Key& other) const {
+    return schema == other.schema && way == other.way && site == other.site;
+  }
+};
+struct HashOfKey {
+  size_t operator()(const Key& key) const {
+    return key.site.hash() * 31 + reinterpret_cast<size_t>(key.schema) * 7 +
+        static_cast<size_t>(key.way);
+  }
+};
+
+struct Entry {
+  std::string op;
+  bool has_rule = false;
+  std::string arguments;
+  Sum sum;
+};
+
+/// A line of the report.
+struct Line {
+  std::string op;
+  Way way = Way::kPlain;
+  std::string place;
+  std::string reason;
+  std::string arguments;
+  Sum sum;
+};
+
+const char* name_of(Way way) {
+  switch (way) {
+    case Way::kInParts:
+      return "in parts";
+    case Way::kInPartsWithTraffic:
+      return "in parts, communicating";
+    case Way::kWhole:
+      return "gathered, whole on every process";
+    case Way::kPlain:
+      return "plain, whole on every process";
+  }
+  return "";
+}
+
+const char* key_of(Way way) {
+  switch (way) {
+    case Way::kInParts:
+      return "in_parts";
+    case Way::kInPartsWithTraffic:
+      return "in_parts_communicating";
+    case Way::kWhole:
+      return "whole";
+    case Way::kPlain:
+      return "plain";
+  }
+  return "";
+}
+
+constexpr std::array<Way, 4> kWays{
+    Way::kInParts,
+    Way::kInPartsWithTraffic,
+    Way::kWhole,
+    Way::kPlain};
+
+template <typename... Arguments>
+void write(std::ostream& out, const char* format, Arguments... arguments) {
+  char buffer[512];
+  std::snprintf(buffer, sizeof buffer, format, arguments...);
+  out << buffer;
+}
+
+} // namespace
+
+struct PlacementReport::State {
+  std::mutex mutex;
+  std::unordered_map<Key, Entry, HashOfKey> entries;
+  int64_t processes = 0;
+  bool finished = false;
+
+  Sum total(Way way) const {
+    Sum sum;
+    for (const auto& [key, entry] : entries) {
+      if (key.way == way) {
+        sum.add(entry.sum);
+      }
+    }
+    return sum;
+  }
+
+  /// Calls from one place of the source through different calls are one line;
+  /// the slowest first.
+  std::vector<Line> lines(Way way) const {
+    std::map<std::pair<std::string, std::string>, Line> by_place;
+    for (const auto& [key, entry] : entries) {
+      if (key.way != way) {
+        continue;
+      }
+      auto place = key.site == CallSite() ? "" : key.site.describe();
+      auto& line = by_place[{entry.op, place}];
+      if (line.op.empty()) {
+        line.op = entry.op;
+        line.way = way;
+        line.place = std::move(place);
+        line.reason = way != Way::kWhole ? ""
+            : entry.has_rule             ? "not in these placements"
+                                         : "no rule";
+        line.arguments = entry.arguments;
+      }
+      line.sum.add(entry.sum);
+    }
+    std::vector<Line> sorted;
+    for (auto& [key, line] : by_place) {
+      sorted.push_back(std::move(line));
+    }
+    std::sort(sorted.begin(), sorted.end(), [](const Line& a, const Line& b) {
+      return a.sum.nanoseconds > b.sum.nanoseconds;
+    });
+    return sorted;
+  }
+
+  void print_lines(std::ostream& out, Way way, const char* heading) const;
+};
+
+void PlacementReport::State::print_lines(
+    std::ostream& out,
+    Way way,
+    const char* heading) const {
+  const auto all = lines(way);
+  if (all.empty()) {
+    return;
+  }
+  out << '\n' << heading << '\n';
+  const bool traffic = way == Way::kWhole || way == Way::kInPartsWithTraffic;
+  write(
+      out, "  %9s %8s%s  %-36s%s\n", "ms", "calls", traffic ? "       MiB" : "",
+      "operator", traffic ? " where" : "");
+  for (size_t i = 0; i < std::min(all.size(), kLines); ++i) {
+    const auto& line = all[i];
+    write(
+        out, "  %9.1f %8lld", line.sum.milliseconds(),
+        static_cast<long long>(line.sum.calls));
+    if (traffic) {
+      write(out, " %9.2f", line.sum.mebibytes());
+    }
+    write(out, "  %-36s", line.op.c_str());
+    if (traffic) {
+      out << ' ' << (line.place.empty() ? "(backward, or unknown)" : line.place);
+    }
+    out << '\n';
+    if (!line.arguments.empty()) {
+      out << "                                " << (way == Way::kWhole ? line.reason + ": " : "")
+          << line.arguments << '\n';
+    }
+  }
+  if (all.size() > kLines) {
+    Sum rest;
+    for (size_t i = kLines; i < all.size(); ++i) {
+      rest.add(all[i].sum);
+    }
+    write(
+        out, "  %9.1f %8lld%s  %zu more\n", rest.milliseconds(),
+        static_cast<long long>(rest.calls), traffic ? "          " : "",
+        all.size() - kLines);
+  }
+}
+
+PlacementReport::PlacementReport() : state_(new State()) {}
+
+PlacementReport& PlacementReport::instance() {
+  // Never destroyed: `finish` runs at the end of the program.
+  static auto* const report = [] {
+    std::atexit([] { instance().finish(); });
+    return new PlacementReport();
+  }();
+  return *report;
+}
+
+void PlacementReport::set_processes(int64_t processes) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->processes = std::max(state_->processes, processes);
+}
+
+void PlacementReport::add(const ReportedCall& call) {
+  add_at(call, CallSite());
+}
+
+std::string* PlacementReport::add_at(
+    const ReportedCall& call,
+    const CallSite& site) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  Key key{&call.op.schema(), call.way, site};
+  if (state_->entries.size() >= kPlaces &&
+      state_->entries.find(key) == state_->entries.end()) {
+    key.site = CallSite();
+  }
+  const auto [found, fresh] = state_->entries.try_emplace(key);
+  auto& entry = found->second;
+  if (fresh) {
+    entry.op = c10::toString(call.op.operator_name());
+    entry.has_rule = call.has_rule;
+  }
+  entry.sum.add({1, call.nanoseconds, call.collectives, call.bytes});
+  // Elements of an unordered map stay where they are.
+  return fresh ? &entry.arguments : nullptr;
+}
+
+void PlacementReport::print(std::ostream& out) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  Sum total;
+  for (const Way way : kWays) {
+    total.add(state_->total(way));
+  }
+  const double milliseconds = std::max(total.milliseconds(), 1e-9);
+  const double shared = state_->total(Way::kInParts).milliseconds() +
+      state_->total(Way::kInPartsWithTraffic).milliseconds();
+  out << "accel: placement report of process 0";
+  if (state_->processes > 0) {
+    out << " of " << state_->processes;
+  }
+  out << '\n';
+  write(
+      out, "%.1f %% of the operators' time was shared out.\n\n",
+      100 * shared / milliseconds);
+  write(
+      out, "  %9s %8s %9s %7s  %s\n", "ms", "calls", "MiB", "share",
+      "how operators ran");
+  for (const Way way : kWays) {
+    const auto sum = state_->total(way);
+    write(
+        out, "  %9.1f %8lld %9.2f %6.1f%%  %s\n", sum.milliseconds(),
+        static_cast<long long>(sum.calls), sum.mebibytes(),
+        100 * sum.milliseconds() / milliseconds, name_of(way));
+  }
+  state_->print_lines(
+      out, Way::kWhole,
+      "Gathered and done whole by every process. Look here first:");
+  state_->print_lines(
+      out, Way::kInPartsWithTraffic, "In parts, with communication:");
+  state_->print_lines(
+      out, Way::kPlain,
+      "On plain tensors, which every process has in full. To share them out, "
+      "distribute what they start from:");
+}
+
+void PlacementReport::print_json(std::ostream& out) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  using nlohmann::json;
+  json report{{"processes", state_->processes}};
+  const auto numbers = [](const Sum& sum) {
+    return json{
+        {"milliseconds", sum.milliseconds()},
+        {"calls", sum.calls},
+        {"collectives", sum.collectives},
+        {"bytes", sum.bytes}};
+  };
+  for (const Way way : kWays) {
+    report["totals"][key_of(way)] = numbers(state_->total(way));
+    auto& list = report["operators"][key_of(way)] = json::array();
+    for (const auto& line : state_->lines(way)) {
+      auto entry = numbers(line.sum);
+      entry["operator"] = line.op;
+      if (!line.place.empty()) {
+        entry["where"] = line.place;
+      }
+      if (!line.reason.empty()) {
+        entry["reason"] = line.reason;
+      }
+      if (!line.arguments.empty()) {
+        entry["arguments"] = line.arguments;
+      }
+      list.push_back(std::move(entry));
+    }
+  }
+  out << report.dump(1) << '\n';
+}
+
+void PlacementReport::finish() {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    if (state_->finished || state_->entries.empty()) {
+      return;
+    }
+    state_->finished = true;
+  }
+  const auto& path = watch().report_file;
+  if (path.empty()) {
+    std::ostringstream text;
+    print(text);
+    std::cerr << text.str() << std::flush;
+    return;
+  }
+  std::ofstream file(path);
+  print_json(file);
+  file.close();
+  if (!file) {
+    std::cerr << "accel: the placement report cannot be written to " << path
+              << "; ACCEL_PLACEMENT_REPORT=1 prints it instead." << std::endl;
+  }
+}
+
+} // namespace accel::distributed

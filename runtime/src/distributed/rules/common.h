@@ -1,0 +1,176 @@
+#pragma once
+
+#include "distributed/rules/table.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+// What rules of several families need.
+
+namespace accel::distributed {
+
+/// The placement of the first of these arguments that is cut; Replicate where
+/// none is.
+inline Placement first_cut(
+    const Call& call,
+    std::initializer_list<size_t> arguments) {
+  for (const size_t i : arguments) {
+    auto place = call.place(i);
+    if (place.is_shard()) {
+      return place;
+    }
+  }
+  return Replicate();
+}
+
+/// What a reduction over some dimensions leaves of a tensor.
+struct Reduced {
+  Sizes sizes;
+  /// Where a dimension that is kept has gone; -1 for one that is reduced.
+  Sizes dim_of;
+};
+
+/// No dimensions: all of them.
+inline Reduced reduced(const at::Tensor& tensor, Sizes dims, bool keepdim) {
+  Reduced out;
+  for (auto& dim : dims) {
+    dim = dim < 0 ? dim + tensor.dim() : dim;
+  }
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    const bool gone =
+        dims.empty() || std::find(dims.begin(), dims.end(), d) != dims.end();
+    out.dim_of.push_back(gone ? -1 : static_cast<int64_t>(out.sizes.size()));
+    if (!gone) {
+      out.sizes.push_back(tensor.size(d));
+    } else if (keepdim) {
+      out.sizes.push_back(1);
+    }
+  }
+  return out;
+}
+
+/// The same, of argument 0 and the operator's own `dim` and `keepdim`.
+inline Reduced reduced(const Call& call) {
+  const int dim = call.index("dim");
+  const int keepdim = call.index("keepdim");
+  return reduced(
+      call.tensor(0),
+      dim < 0 ? Sizes() : call.integers(dim),
+      keepdim >= 0 && call.boolean(keepdim));
+}
+
+/// The processes' tensors, which have the same sizes, stacked by rank in a new
+/// dimension 0; replicated. Collective.
+inline at::Tensor stacked(const Call& call, const at::Tensor& local) {
+  Sizes sizes{call.axis().size()};
+  sizes.append(local.sizes().begin(), local.sizes().end());
+  return gather(
+      call.axis(), local.unsqueeze(0), Shard(0), sizes, call.name().c_str());
+}
+
+/// The sum over the processes; replicated. Collective.
+inline at::Tensor summed(const Call& call, const at::Tensor& local) {
+  return reduce(call.axis(), local, ReduceOp::kSum, call.name().c_str());
+}
+
+/// Mean and squared deviations of `n` rows out of those of each process's rows.
+struct Moments {
+  at::Tensor mean;
+  at::Tensor squares; ///< sum of squared deviations from the mean
+};
+
+/// `mean` and `var` (biased) are those of this process's part of `n` rows, cut as
+/// `place` says; `others` is how many elements each row has. As accurate as
+/// Welford's algorithm, which plain kernels use. Collective.
+inline Moments combined_moments(
+    const Call& call,
+    const at::Tensor& mean,
+    const at::Tensor& var,
+    int64_t n,
+    int64_t others,
+    const Placement& place) {
+  const auto means = stacked(call, mean);
+  const auto vars = stacked(call, var);
+  Sizes sizes(means.dim(), 1);
+  sizes[0] = call.axis().size();
+  auto counts = at::empty({call.axis().size()}, at::kDouble);
+  for (int64_t rank = 0; rank < call.axis().size(); ++rank) {
+    const auto [begin, end] = call.axis().range(n, place.cut(), rank);
+    counts.data_ptr<double>()[rank] =
+        static_cast<double>(end - begin) * static_cast<double>(others);
+  }
+  counts = counts.to(var.options()).view(sizes);
+  const double total = static_cast<double>(n) * static_cast<double>(others);
+  Moments all;
+  all.mean = (means * (counts / total)).sum(0);
+  const auto away = means - all.mean;
+  const auto away2 = away.is_complex() ? at::real(away * away.conj())
+                                       : at::mul(away, away);
+  all.squares = (counts * (vars + away2)).sum(0);
+  return all;
+}
+
+/// What to compute in: float for the 16-bit types.
+inline at::ScalarType wide(at::ScalarType type) {
+  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+}
+
+inline Sizes sizes_of(const at::Tensor& tensor) {
+  return {tensor.sizes().begin(), tensor.sizes().end()};
+}
+
+/// A dimension counted from the front.
+inline int64_t wrapped(int64_t dim, int64_t dims) {
+  return dim < 0 ? dim + dims : dim;
+}
+
+/// `out=` overloads: the whole tensors do them.
+inline bool has_out(const Call& call) {
+  return !call.info().writes.empty() && !call.info().is_in_place;
+}
+
+/// Whether argument i is cut in another dimension than `dim` (a dimension of
+/// this argument).
+inline bool cut_beside(const Call& call, size_t i, int64_t dim) {
+  const auto place = call.place(i);
+  return place.is_shard() && place.dim() != dim;
+}
+
+/// The whole sizes of a result whose cut dimension has `n` rows, as a list that
+/// LibTorch takes, with this process's rows there.
+inline std::vector<int64_t> local_sizes(
+    const Call& call,
+    c10::IntArrayRef sizes,
+    const Placement& place) {
+  auto local = sizes.vec();
+  if (place.is_shard()) {
+    local[place.dim()] = call.rows(sizes[place.dim()], place);
+  }
+  return local;
+}
+
+/// Whether a local tensor is cut in dimension `dim` along a further axis, too.
+/// Its rows are not as many on all processes then: nothing may be decided by
+/// them.
+inline bool cut_further(const at::Tensor& local, int64_t dim) {
+  for (Part* part = part_of(local); part != nullptr;
+       part = part_of(part->local)) {
+    if (part->placement.is_shard(dim)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Replaces the list of tensors at argument i.
+inline void use_list(Call& call, size_t i, const Placement& to) {
+  auto list = call.tensors(i);
+  for (auto& tensor : list) {
+    tensor = call.local_as(tensor, to);
+  }
+  call.set(i, std::move(list));
+}
+
+} // namespace accel::distributed

@@ -1,0 +1,197 @@
+#include "distributed/rules/table.h"
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <unordered_set>
+
+// Each element of the result depends on the elements at its own place, as
+// broadcasting pairs them: what is cut stays cut, the others are cut alike.
+
+namespace accel::distributed::pointwise_rules {
+namespace {
+
+/// What a pointwise operator is about: the tensors among its arguments.
+struct Operands {
+  Sizes sizes;
+  /// The largest tensor that is cut, in a dimension that is not broadcast.
+  const at::Tensor* cut = nullptr;
+  /// Parts of whatever kind, of these parts of sums; and tensors that are none.
+  int partial = 0;
+  int sums = 0;
+  int others = 0;
+};
+
+Operands operands_of(const Call& call) {
+  Operands all;
+  int64_t dims = 0;
+  for (const auto i : call.info().tensors) {
+    if (call.has(i)) {
+      dims = std::max(dims, call.tensor(i).dim());
+    }
+  }
+  all.sizes.resize(dims, 1);
+  int64_t largest = -1;
+  for (const auto i : call.info().tensors) {
+    if (!call.has(i)) {
+      continue;
+    }
+    const auto& tensor = call.tensor(i);
+    const int64_t offset = dims - tensor.dim();
+    for (int64_t d = 0; d < tensor.dim(); ++d) {
+      if (tensor.size(d) != 1) {
+        all.sizes[offset + d] = tensor.size(d);
+      }
+    }
+    const Part* part = call.part(tensor);
+    if (part != nullptr && part->placement.is_shard() &&
+        tensor.size(part->placement.dim()) != 1 && tensor.numel() > largest) {
+      all.cut = &tensor;
+      largest = tensor.numel();
+    }
+    if (part != nullptr && part->placement.is_partial()) {
+      ++all.partial;
+      all.sums += part->placement.is_sum() ? 1 : 0;
+    } else {
+      ++all.others;
+    }
+  }
+  return all;
+}
+
+/// Strides whose order the plain result has: of the first operand that has its
+/// sizes.
+Sizes order_of_result(const Call& call, c10::IntArrayRef sizes) {
+  for (const auto i : call.info().tensors) {
+    if (call.has(i) && call.tensor(i).sizes() == sizes) {
+      const auto strides = call.tensor(i).strides();
+      return {strides.begin(), strides.end()};
+    }
+  }
+  return {};
+}
+
+/// Operators that are linear in one tensor, or in two, as far as parts of sums
+/// go.
+bool keeps_sums(const Call& call, const Operands& operands) {
+  static const std::unordered_set<std::string> of_one{
+      "aten::mul", "aten::div", "aten::neg", "aten::clone", "aten::negative"};
+  static const std::unordered_set<std::string> of_all{"aten::add", "aten::sub"};
+  if (operands.sums != operands.partial) {
+    return false;
+  }
+  const auto& name = call.name();
+  if (of_all.count(name) != 0) {
+    return operands.partial == 2;
+  }
+  if (operands.partial != 1 || of_one.count(name) == 0) {
+    return false;
+  }
+  if (name == "aten::mul") {
+    return true;
+  }
+  // a / sum is not a sum, and rounding a quotient is not linear.
+  return call.place(0).is_sum() && call.overload().find("mode") == std::string::npos;
+}
+
+/// The dimensions of arguments that are cut like the result.
+Placement place_in(const at::Tensor& tensor, int64_t back, const Cut& cut) {
+  const int64_t dim = tensor.dim() - back;
+  return dim < 0 || tensor.size(dim) == 1 ? Replicate() : Shard(dim, cut);
+}
+
+bool in_place(Call& call) {
+  const at::Tensor self = call.tensor(0);
+  const Part* part = call.part(self);
+  if (part == nullptr) {
+    return false;
+  }
+  const auto place = part->placement;
+  if (place.is_shard() && self.size(place.dim()) != 1) {
+    const int64_t back = self.dim() - place.dim();
+    for (const auto i : call.info().tensors) {
+      if (call.has(i) && call.tensor(i).dim() > self.dim()) {
+        return false; // an error, which the whole tensors give
+      }
+    }
+    for (const auto i : call.info().tensors) {
+      if (call.has(i)) {
+        call.use(i, place_in(call.tensor(i), back, place.cut()));
+      }
+    }
+    call.run();
+    call.return_self(self);
+    return true;
+  }
+  static const std::unordered_set<std::string> linear{
+      "aten::mul_", "aten::div_", "aten::neg_"};
+  static const std::unordered_set<std::string> sums{"aten::add_", "aten::sub_"};
+  const auto operands = operands_of(call);
+  const bool by_numbers = linear.count(call.name()) != 0 &&
+      operands.partial == 1 &&
+      call.overload().find("mode") == std::string::npos;
+  const bool of_sums = sums.count(call.name()) != 0 && operands.partial == 2 &&
+      operands.others == 0;
+  if (operands.sums != operands.partial ||
+      c10::IntArrayRef(operands.sizes) != self.sizes() ||
+      !(by_numbers || of_sums) || operands.cut != nullptr) {
+    return false;
+  }
+  for (const auto i : call.info().tensors) {
+    call.use_local(i);
+  }
+  call.run();
+  call.return_self(self);
+  return true;
+}
+
+} // namespace
+
+bool pointwise(Call& call) {
+  if (call.info().is_in_place) {
+    return in_place(call);
+  }
+  if (!call.info().writes.empty()) {
+    return false; // out=
+  }
+  const auto operands = operands_of(call);
+  if (operands.cut == nullptr) {
+    if (operands.partial == 0 || !keeps_sums(call, operands)) {
+      return false;
+    }
+    const bool both = operands.partial == 2;
+    for (const auto i : call.info().tensors) {
+      if (both || call.place(i).is_sum()) {
+        call.use_local(i);
+      } else {
+        call.use_whole(i);
+      }
+    }
+    call.run();
+    call.place_result(0, Partial(), operands.sizes);
+    return true;
+  }
+  const Placement place = call.place(*operands.cut);
+  const int64_t back = operands.cut->dim() - place.dim();
+  const Sizes like = order_of_result(call, operands.sizes);
+  for (const auto i : call.info().tensors) {
+    if (call.has(i)) {
+      call.use(i, place_in(call.tensor(i), back, place.cut()));
+    }
+  }
+  call.run();
+  call.place_result(
+      0,
+      place.with_dim(static_cast<int64_t>(operands.sizes.size()) - back),
+      operands.sizes,
+      like);
+  return true;
+}
+
+const Family& family() {
+  static const Family rows{
+  };
+  return rows;
+}
+
+} // namespace accel::distributed::pointwise_rules

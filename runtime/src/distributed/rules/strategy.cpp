@@ -1,0 +1,127 @@
+#include "distributed/rules/strategy.h"
+
+#include <ATen/ATen.h>
+
+namespace accel::distributed {
+namespace {
+
+/// What a way would cost, or why it cannot be gone.
+struct Cost {
+  bool asked = false;
+  bool possible = true;
+  /// Elements that would have to be moved.
+  int64_t moved = 0;
+};
+
+/// The largest argument that is cut as the way wants it says where.
+Chosen driver(const Call& call, const Strategy& way) {
+  Chosen chosen;
+  int64_t largest = -1;
+  const auto& tensors = call.info().tensors;
+  for (size_t k = 0; k < tensors.size(); ++k) {
+    if (way.arguments[k] < 0 || !call.has(tensors[k])) {
+      continue;
+    }
+    const auto& tensor = call.tensor(tensors[k]);
+    const auto place = call.place(tensor);
+    if (place.is_shard(way.arguments[k]) && tensor.numel() > largest) {
+      chosen.way = &way;
+      chosen.cut = place.cut();
+      chosen.n = tensor.size(place.dim());
+      largest = tensor.numel();
+    }
+  }
+  return chosen;
+}
+
+Placement placement(const Chosen& chosen, int8_t role) {
+  return role >= 0    ? Shard(role, chosen.cut)
+      : role == kSum ? Partial()
+                     : Replicate();
+}
+
+Cost cost(const Call& call, const Strategy& way, const Chosen& chosen) {
+  Cost cost;
+  cost.asked = chosen.way != nullptr;
+  const auto& tensors = call.info().tensors;
+  for (size_t k = 0; k < tensors.size(); ++k) {
+    if (!call.has(tensors[k])) {
+      continue;
+    }
+    const auto& tensor = call.tensor(tensors[k]);
+    const auto role = way.arguments[k];
+    const auto place = call.place(tensor);
+    if (role >= 0 &&
+        (chosen.way == nullptr || role >= tensor.dim() ||
+         tensor.size(role) != chosen.n)) {
+      cost.possible = false;
+    }
+    cost.asked = cost.asked || (role == kSum && place.is_sum());
+    if (!place.is_replicate() && place != placement(chosen, role)) {
+      cost.moved += tensor.numel();
+    }
+  }
+  return cost;
+}
+
+/// Some kernels read memory without looking at strides, because they are only
+/// ever given tensors without gaps (the indices of fractional_max_pool): a part
+/// of such a tensor must have none, either.
+void use(Call& call, size_t i, const Placement& to) {
+  if (!call.has(i)) {
+    return;
+  }
+  const bool contiguous = call.tensor(i).is_contiguous();
+  call.use(i, to);
+  if (contiguous && !call.tensor(i).is_contiguous()) {
+    call.set(i, call.tensor(i).contiguous());
+  }
+}
+
+} // namespace
+
+Chosen choose(const Call& call, c10::ArrayRef<Strategy> ways) {
+  Chosen best;
+  int64_t least = 0;
+  for (const auto& way : ways) {
+    auto chosen = driver(call, way);
+    const auto of_way = cost(call, way, chosen);
+    if (of_way.asked && of_way.possible &&
+        (best.way == nullptr || of_way.moved < least)) {
+      best = std::move(chosen);
+      best.way = &way;
+      least = of_way.moved;
+    }
+  }
+  return best;
+}
+
+void run_strategy(Call& call, const Chosen& chosen) {
+  const auto& tensors = call.info().tensors;
+  for (size_t k = 0; k < tensors.size(); ++k) {
+    use(call, tensors[k], placement(chosen, chosen.way->arguments[k]));
+  }
+  call.run();
+  for (size_t k = 0; k < chosen.way->results.size(); ++k) {
+    const auto role = chosen.way->results[k];
+    const auto& result = call.result(k);
+    if (result.isTensor() && result.toTensor().defined() &&
+        result.toTensor().dim() > role) {
+      call.place_result(k, placement(chosen, role), chosen.n);
+    }
+  }
+}
+
+bool in_parts(Call& call, c10::ArrayRef<Strategy> ways) {
+  if (!call.info().writes.empty()) {
+    return false;
+  }
+  const auto chosen = choose(call, ways);
+  if (!chosen) {
+    return false;
+  }
+  run_strategy(call, chosen);
+  return true;
+}
+
+} // namespace accel::distributed

@@ -1,0 +1,123 @@
+#include "distributed/rules/table.h"
+
+#include <ATen/core/jit_type.h>
+
+#include <string>
+#include <unordered_map>
+
+namespace accel::distributed {
+namespace {
+
+const std::unordered_map<std::string, Rule>& by_name() {
+  static const auto* const rules = [] {
+    auto* made = new std::unordered_map<std::string, Rule>();
+    for (const auto& family : families()) {
+      for (const auto& row : family.rows()) {
+        TORCH_INTERNAL_ASSERT(
+            made->emplace(row.op, row.rule).second,
+            "two rules for ", row.op);
+      }
+    }
+    return made;
+  }();
+  return *rules;
+}
+
+bool holds_tensors(const c10::Argument& argument) {
+  auto type = argument.type();
+  if (type->kind() == c10::TypeKind::OptionalType) {
+    type = type->expectRef<c10::OptionalType>().getElementType();
+  }
+  if (type->kind() == c10::TypeKind::ListType) {
+    type = type->expectRef<c10::ListType>().getElementType();
+    if (type->kind() == c10::TypeKind::OptionalType) {
+      type = type->expectRef<c10::OptionalType>().getElementType();
+    }
+  }
+  return type->kind() == c10::TypeKind::TensorType;
+}
+
+/// Operators that write arguments of which their schema does not say so.
+bool writes_silently(const std::string& op, const std::string& argument) {
+  static const std::unordered_map<std::string, bool> operators{
+      {"aten::native_batch_norm", true},
+      {"aten::cudnn_batch_norm", true},
+      {"aten::miopen_batch_norm", true},
+      {"aten::batch_norm_gather_stats", true},
+      {"aten::batch_norm_gather_stats_with_counts", true},
+      {"aten::_batch_norm_impl_index", true},
+  };
+  return operators.count(op) != 0 &&
+      (argument == "running_mean" || argument == "running_var");
+}
+
+} // namespace
+
+const std::vector<NamedFamily>& families() {
+  static const auto* const all = new std::vector<NamedFamily>{
+      {"Pointwise", pointwise_rules::family},
+      {"Matrix products", matrix_rules::family},
+      {"Reductions", reduction_rules::family},
+      {"Views", view_rules::family},
+      {"Indexing", indexing_rules::family},
+      {"Joining", joining_rules::family},
+      {"Copies of other shapes", shapes_rules::family},
+      {"Factories and conversions", factories_rules::family},
+      {"Random numbers", random_rules::family},
+      {"Softmax", softmax_rules::family},
+      {"Normalisation", normalization_rules::family},
+      {"Losses", loss_rules::family},
+      {"Sorting and scanning", ordering_rules::family},
+      {"Linear algebra", linalg_rules::family},
+      {"Convolution", convolution_rules::family},
+      {"Pooling and sampling", pooling_rules::family},
+      {"Attention", attention_rules::family},
+      {"Recurrent layers", recurrent_rules::family},
+      {"Lists of tensors", optimizer_rules::family},
+  };
+  return *all;
+}
+
+Rule rule_of(const c10::OperatorHandle& op) {
+  const auto& schema = op.schema();
+  const auto& rules = by_name();
+  if (!schema.overload_name().empty()) {
+    const auto exact = rules.find(schema.name() + "." + schema.overload_name());
+    if (exact != rules.end()) {
+      return exact->second;
+    }
+  }
+  const auto found = rules.find(schema.name());
+  if (found != rules.end()) {
+    return found->second;
+  }
+  const bool one_tensor = schema.returns().size() == 1 &&
+      schema.returns()[0].type()->kind() == c10::TypeKind::TensorType;
+  return one_tensor && op.hasTag(at::Tag::pointwise) ? pointwise : nullptr;
+}
+
+OperatorInfo describe(const c10::OperatorHandle& op) {
+  const auto& schema = op.schema();
+  OperatorInfo info;
+  info.rule = rule_of(op);
+  info.arguments = schema.arguments().size();
+  info.results = schema.returns().size();
+  for (uint32_t i = 0; i < info.arguments; ++i) {
+    const auto& argument = schema.arguments()[i];
+    if (!holds_tensors(argument)) {
+      continue;
+    }
+    info.tensors.push_back(i);
+    const auto* alias = argument.alias_info();
+    if ((alias != nullptr && alias->isWrite()) ||
+        writes_silently(schema.name(), argument.name())) {
+      info.writes.push_back(i);
+      info.is_in_place = info.is_in_place || i == 0;
+    } else if (alias != nullptr && i == 0 && info.results > 0) {
+      info.is_view = true;
+    }
+  }
+  return info;
+}
+
+} // namespace accel::distributed

@@ -1,0 +1,888 @@
+#include "distributed/rules/common.h"
+#include "distributed/rules/table.h"
+
+#include <ATen/ATen.h>
+#include <ATen/InferSize.h>
+
+#include <algorithm>
+#include <optional>
+
+// Views of parts. A rule here must return a view of the local tensor: the
+// result shares memory with it, so that writes are seen through both. The
+// `_copy` operators have the rules of their views, and results of their own.
+//
+// A view along the cut dimension (`x.slice(0, a, b)`, `x.chunk(2)`) stays in
+// parts, too. Where the rows that remain are spread over the processes about
+// evenly, each keeps its own; else the family's gathered value is what is
+// viewed, and each process has its rows of that.
+
+namespace accel::distributed::view_rules {
+namespace {
+
+/// Where a cut goes when dimensions are merged and split: `[7, T, C]` cut at 4
+/// becomes `[7 * T, C]` cut at 4 * T. Nothing where the parts of the result
+/// would not be contiguous ranges of one dimension.
+std::optional<Placement> through_view(
+    const Axis& axis,
+    c10::IntArrayRef in,
+    c10::IntArrayRef out,
+    const Placement& place) {
+  const int64_t n_in = in.size();
+  const int64_t n_out = out.size();
+  int64_t i = 0;
+  int64_t o = 0;
+  while (i < n_in || o < n_out) {
+    // The smallest groups of dimensions that have the same number of elements.
+    const int64_t i0 = i;
+    const int64_t o0 = o;
+    int64_t of_in = i < n_in ? in[i] : 1;
+    int64_t of_out = o < n_out ? out[o] : 1;
+    i = std::min(i + 1, n_in);
+    o = std::min(o + 1, n_out);
+    while (of_in != of_out) {
+      if (of_in < of_out) {
+        if (i >= n_in) {
+          return {};
+        }
+        of_in *= in[i++];
+      } else {
+        if (o >= n_out) {
+          return {};
+        }
+        of_out *= out[o++];
+      }
+    }
+    if (place.dim() < i0 || place.dim() >= i) {
+      continue;
+    }
+    for (int64_t k = i0; k < place.dim(); ++k) {
+      if (in[k] != 1) {
+        return {}; // cut inside of an outer dimension
+      }
+    }
+    int64_t inner = 1;
+    for (int64_t k = place.dim() + 1; k < i; ++k) {
+      inner *= in[k];
+    }
+    int64_t dim = o0;
+    while (dim < o && out[dim] == 1) {
+      ++dim;
+    }
+    if (dim == o) {
+      return {};
+    }
+    int64_t inner_out = 1;
+    for (int64_t k = dim + 1; k < o; ++k) {
+      inner_out *= out[k];
+    }
+    if (inner == inner_out) {
+      return place.with_dim(dim);
+    }
+    std::vector<int64_t> points;
+    for (int64_t rank = 0; rank < axis.size(); ++rank) {
+      const int64_t begin =
+          axis.range(in[place.dim()], place.cut(), rank).first * inner;
+      if (begin % inner_out != 0) {
+        return {};
+      }
+      points.push_back(begin / inner_out);
+    }
+    points.push_back(out[dim]);
+    return Shard(dim, axis.cut_at(std::move(points)));
+  }
+  return {};
+}
+
+/// Whether no process has less than half of its fair share of the rows that
+/// are cut at these points.
+bool is_balanced(const std::vector<int64_t>& points) {
+  const auto parts = static_cast<int64_t>(points.size()) - 1;
+  for (int64_t rank = 0; rank < parts; ++rank) {
+    const int64_t rows = points[rank + 1] - points[rank];
+    if (rows == 0 || 2 * rows * parts < points.back()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool in_parts(const Call& call) {
+  return !call.place(0).is_replicate() && !has_out(call);
+}
+
+/// A view of the local tensor as a result; of operators that copy, a tensor.
+at::Tensor placed_view(
+    const Call& call,
+    const at::Tensor& local,
+    const Placement& place,
+    c10::IntArrayRef sizes) {
+  return call.info().is_view
+      ? make_local_view(call.axis(), local, place, sizes)
+      : make_tensor(call.axis(), local, place, sizes);
+}
+
+/// The operator on the local tensor; its result has this place and sizes.
+bool run_view(Call& call, const Placement& place, c10::IntArrayRef sizes) {
+  call.use_local(0);
+  call.run();
+  call.result() =
+      placed_view(call, call.local_result(), place, sizes);
+  return true;
+}
+
+/// The result is `local`, a view of the local tensor that another operator has
+/// made.
+bool leave_view(
+    Call& call,
+    const at::Tensor& local,
+    const Placement& place,
+    c10::IntArrayRef sizes) {
+  call.finish({placed_view(call, call.info().is_view ? local
+                              : local.clone(at::MemoryFormat::Contiguous),
+      place, sizes)});
+  return true;
+}
+
+/// view, _unsafe_view, _reshape_alias.
+bool view(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const auto asked = call.integers(1);
+  const auto inferred = at::infer_size(asked, self.numel());
+  const Sizes sizes(inferred.begin(), inferred.end());
+  Placement result = place;
+  if (place.is_shard()) {
+    const auto found = through_view(call.axis(), self.sizes(), sizes, place);
+    if (!found) {
+      return false;
+    }
+    result = *found;
+  }
+  auto own = local_sizes(call, sizes, result);
+  if (call.size() == 3) { // strides are asked for, which parts have by themselves
+    return leave_view(call, call.local(0).view(own), result, sizes);
+  }
+  call.set(1, std::move(own));
+  return run_view(call, result, sizes);
+}
+
+/// view.dtype: of elements of another size the last dimension changes.
+bool view_dtype(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const auto from = static_cast<int64_t>(self.element_size());
+  const auto to =
+      static_cast<int64_t>(c10::elementSize(call.at(1).toScalarType()));
+  // The bits of a sum are not the sum of bits.
+  if (place.is_partial() || (from != to && place.is_shard(self.dim() - 1))) {
+    return false;
+  }
+  Sizes sizes = sizes_of(self);
+  if (from != to && self.dim() > 0) {
+    sizes.back() = sizes.back() * from / to;
+  }
+  return run_view(call, place, sizes);
+}
+
+/// detach, alias, _conj: the same in every place.
+bool alias(Call& call) {
+  return in_parts(call) &&
+      run_view(call, call.place(0), sizes_of(call.tensor(0)));
+}
+
+/// _neg_view: the least of negatives is not the negative of the least.
+bool negative(Call& call) {
+  const auto place = call.place(0);
+  return !(place.is_partial() && !place.is_sum()) && alias(call);
+}
+
+/// lift_fresh returns what it is given.
+bool itself(Call& call) {
+  const at::Tensor self = call.tensor(0);
+  call.finish({self});
+  return true;
+}
+
+bool swapped(Call& call, int64_t a, int64_t b) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const auto place = call.place(0);
+  Sizes sizes = sizes_of(call.tensor(0));
+  Placement result = place;
+  if (!sizes.empty()) {
+    std::swap(sizes[a], sizes[b]);
+    if (place.is_shard()) {
+      result = place.with_dim(
+          place.dim() == a ? b : place.dim() == b ? a : place.dim());
+    }
+  }
+  return run_view(call, result, sizes);
+}
+
+bool transpose(Call& call) {
+  const int64_t dims = call.tensor(0).dim();
+  return swapped(call, call.dim(1, dims), call.dim(2, dims));
+}
+
+bool t(Call& call) {
+  const bool matrix = call.tensor(0).dim() == 2;
+  return matrix ? swapped(call, 0, 1) : alias(call);
+}
+
+bool permute(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  Sizes sizes;
+  Placement result = place;
+  for (int64_t dim : call.integers(1)) {
+    dim = wrapped(dim, self.dim());
+    if (place.is_shard(dim)) {
+      result = place.with_dim(static_cast<int64_t>(sizes.size()));
+    }
+    sizes.push_back(self.size(dim));
+  }
+  return run_view(call, result, sizes);
+}
+
+bool unsqueeze(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const int64_t dim = call.dim(1, self.dim() + 1);
+  Sizes sizes = sizes_of(self);
+  sizes.insert(sizes.begin() + dim, 1);
+  const auto result = place.is_shard() && place.dim() >= dim
+      ? place.with_dim(place.dim() + 1)
+      : place;
+  return run_view(call, result, sizes);
+}
+
+/// squeeze in its forms. The whole sizes say which dimensions go: a part may
+/// have one row where there are more.
+bool squeeze(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const bool all = call.size() == 1;
+  Sizes asked = all ? Sizes() : call.integers(1);
+  for (auto& dim : asked) {
+    dim = wrapped(dim, self.dim());
+  }
+  Sizes gone;
+  Sizes sizes;
+  Placement result = place;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    const bool named =
+        all || std::find(asked.begin(), asked.end(), d) != asked.end();
+    if (named && self.size(d) == 1) {
+      if (place.is_shard(d)) {
+        return false;
+      }
+      gone.push_back(d);
+      continue;
+    }
+    if (place.is_shard(d)) {
+      result = place.with_dim(static_cast<int64_t>(sizes.size()));
+    }
+    sizes.push_back(self.size(d));
+  }
+  const auto& local = call.local(0);
+  return leave_view(
+      call, gone.empty() ? at::alias(local) : at::squeeze(local, gone), result,
+      sizes);
+}
+
+bool expand(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  Sizes sizes = call.integers(1);
+  const auto offset = static_cast<int64_t>(sizes.size()) - self.dim();
+  if (offset < 0) {
+    return false;
+  }
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (sizes[offset + d] < 0) {
+      sizes[offset + d] = self.size(d);
+    }
+  }
+  Placement result = place;
+  if (place.is_shard()) {
+    if (sizes[offset + place.dim()] != self.size(place.dim())) {
+      return false; // an error, or one row that is repeated
+    }
+    result = place.with_dim(place.dim() + offset);
+  }
+  call.set(1, local_sizes(call, sizes, result));
+  return run_view(call, result, sizes);
+}
+
+/// A dimension beside the cut one goes.
+Placement without(const Placement& place, int64_t dim) {
+  return place.is_shard() && place.dim() > dim ? place.with_dim(place.dim() - 1)
+                                               : place;
+}
+
+bool select(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const int64_t dim = call.dim(1, self.dim());
+  if (place.is_shard(dim)) {
+    return false; // one process' row is a row of all: the gathered value's
+  }
+  Sizes sizes = sizes_of(self);
+  sizes.erase(sizes.begin() + dim);
+  return run_view(call, without(place, dim), sizes);
+}
+
+/// Rows `[begin, end)` of the cut dimension in steps.
+struct Range {
+  int64_t begin;
+  int64_t end;
+  int64_t step;
+
+  /// How many of them lie before row `row` of the whole.
+  int64_t before(int64_t row) const {
+    const int64_t last = std::min(row, end);
+    return last <= begin ? 0 : (last - begin + step - 1) / step;
+  }
+};
+
+/// Of a view of the cut dimension, gathered: this process's rows, or all where
+/// they are fewer than processes.
+at::Tensor view_of_gathered(
+    const Call& call,
+    const at::Tensor& self,
+    const at::Tensor& whole,
+    int64_t dim) {
+  const auto place =
+      whole.size(dim) < call.axis().size() ? Replicate() : Shard(dim);
+  auto local = place.is_shard() ? own_rows(call.axis(), whole, place) : whole;
+  if (!call.info().is_view) {
+    local = local.clone(at::MemoryFormat::Contiguous);
+  }
+  return placed_view(call, local, place, whole.sizes());
+}
+
+bool slice_cut_rows(Call& call, int64_t dim, const Range& range) {
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const auto& axis = call.axis();
+  const int64_t n = self.size(dim);
+  Sizes sizes = sizes_of(self);
+  sizes[dim] = range.before(n);
+  std::vector<int64_t> points;
+  for (int64_t rank = 0; rank < axis.size(); ++rank) {
+    points.push_back(
+        range.before(axis.range(n, place.cut(), rank).first));
+  }
+  points.push_back(sizes[dim]);
+  if (!is_balanced(points)) {
+    const auto whole = whole_of(call.part(self))
+                           .slice(dim, range.begin, range.end, range.step);
+    const auto result = view_of_gathered(call, self, whole, dim);
+    call.finish({result});
+    return true;
+  }
+  // The first row of this part that is taken.
+  const int64_t first =
+      range.begin + points[axis.rank()] * range.step -
+      axis.range(n, place.cut()).first;
+  const int64_t rows = points[axis.rank() + 1] - points[axis.rank()];
+  const auto local = call.local(0).slice(
+      dim, first, first + (rows - 1) * range.step + 1, range.step);
+  return leave_view(
+      call, local, Shard(dim, axis.cut_at(std::move(points))), sizes);
+}
+
+bool slice(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const int64_t dim = call.dim(1, self.dim());
+  const int64_t n = self.size(dim);
+  const auto bound = [&](size_t i, int64_t otherwise) {
+    const int64_t row = call.at(i).isNone() ? otherwise : call.integer(i);
+    return std::clamp<int64_t>(row < 0 ? row + n : row, 0, n);
+  };
+  Range range{bound(2, 0), bound(3, n), call.integer(4)};
+  range.end = std::max(range.begin, range.end);
+  if (range.step <= 0) {
+    return false; // an error
+  }
+  if (place.is_shard(dim)) {
+    return !cut_further(call.local(0), dim) &&
+        slice_cut_rows(call, dim, range);
+  }
+  Sizes sizes = sizes_of(self);
+  sizes[dim] = range.before(n);
+  return run_view(call, place, sizes);
+}
+
+/// narrow_copy.
+bool narrow(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const int64_t dim = call.dim(1, call.tensor(0).dim());
+  if (call.place(0).is_shard(dim)) {
+    return false;
+  }
+  Sizes sizes = sizes_of(call.tensor(0));
+  sizes[dim] = call.integer(3);
+  return run_view(call, call.place(0), sizes);
+}
+
+/// A list of views; `dim` is the one that is divided and `keeps` says whether
+/// the results have it.
+bool pieces(Call& call, size_t dim_argument, bool keeps) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const int64_t dim = call.dim(dim_argument, self.dim());
+  const bool of_cut = place.is_shard(dim);
+  if (of_cut && (!keeps || cut_further(call.local(0), dim))) {
+    return false;
+  }
+  call.set(0, of_cut ? whole_of(call.part(self)) : call.local(0));
+  call.run();
+  auto list = call.result().toTensorVector();
+  const auto result = keeps ? place : without(place, dim);
+  for (auto& piece : list) {
+    if (of_cut) {
+      piece = view_of_gathered(call, self, piece, dim);
+      continue;
+    }
+    Sizes sizes = sizes_of(piece);
+    if (result.is_shard()) {
+      sizes[result.dim()] = self.size(place.dim());
+    }
+    piece = placed_view(call, piece, result, sizes);
+  }
+  call.result() = std::move(list);
+  return true;
+}
+
+bool split(Call& call) {
+  return pieces(call, 2, /*keeps=*/true);
+}
+
+bool unbind(Call& call) {
+  return pieces(call, 1, /*keeps=*/false);
+}
+
+/// The local result's sizes but for the rows of the cut dimension, which is now
+/// `dim`.
+bool run_view_to(Call& call, const Placement& result) {
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  call.use_local(0);
+  call.run();
+  const at::Tensor local = call.local_result();
+  Sizes sizes = sizes_of(local);
+  if (result.is_shard()) {
+    sizes[result.dim()] = self.size(place.dim());
+  }
+  call.result() = placed_view(call, local, result, sizes);
+  return true;
+}
+
+/// unfold: the windows come behind the other dimensions.
+bool unfold(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const int64_t dim = call.dim(1, call.tensor(0).dim());
+  return !call.place(0).is_shard(dim) && run_view_to(call, call.place(0));
+}
+
+/// diagonal: the two dimensions go, theirs comes behind the others.
+bool diagonal(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const auto place = call.place(0);
+  const int64_t dims = call.tensor(0).dim();
+  const int64_t a = call.dim(2, dims);
+  const int64_t b = call.dim(3, dims);
+  if (place.is_shard(a) || place.is_shard(b)) {
+    return false;
+  }
+  return run_view_to(
+      call, without(without(place, std::max(a, b)), std::min(a, b)));
+}
+
+/// view_as_real appends a dimension, view_as_complex takes the last away.
+bool view_as_complex(Call& call) {
+  return in_parts(call) &&
+      !call.place(0).is_shard(call.tensor(0).dim() - 1) &&
+      !(call.place(0).is_partial() && !call.place(0).is_sum()) &&
+      run_view_to(call, call.place(0));
+}
+
+bool view_as_real(Call& call) {
+  return in_parts(call) &&
+      !(call.place(0).is_partial() && !call.place(0).is_sum()) &&
+      run_view_to(call, call.place(0));
+}
+
+/// as_strided of a tensor that lies in memory as its parts do: contiguous, cut
+/// in its outermost dimension (or a part of a sum). What it selects must be the
+/// same of each row, and all rows. Backward of writes through views is of this
+/// kind.
+bool as_strided(Call& call) {
+  if (!in_parts(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const Part* part = call.part(self);
+  const Sizes sizes = call.integers(1);
+  const Sizes strides = call.integers(2);
+  if (part->view || !self.is_contiguous() || sizes.size() != strides.size() ||
+      self.numel() == 0) {
+    return false;
+  }
+  int64_t offset = call.at(3).isNone()
+      ? 0
+      : call.integer(3) - self.storage_offset();
+  const int64_t row = place.is_shard() ? self.stride(place.dim()) : 0;
+  Placement result = place;
+  int64_t cut_dims = 0;
+  int64_t last = offset;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 0 || strides[d] < 0) {
+      return false;
+    }
+    if (place.is_shard() && strides[d] == row &&
+        sizes[d] == self.size(place.dim())) {
+      result = place.with_dim(static_cast<int64_t>(d));
+      ++cut_dims;
+    } else {
+      last += (sizes[d] - 1) * strides[d];
+    }
+  }
+  if (offset < 0 ||
+      (place.is_shard() &&
+       (cut_dims != 1 || last >= row ||
+        self.numel() != self.size(place.dim()) * row))) {
+    return false;
+  }
+  const auto& local = call.local(0);
+  return leave_view(
+      call,
+      local.as_strided(
+          local_sizes(call, sizes, result), strides,
+          local.storage_offset() + offset),
+      result, sizes);
+}
+
+/// What changes the shape in place: the tensor becomes the view that the
+/// operator of the same name without the underscore returns.
+bool become(Call& call, const at::Tensor& view) {
+  const at::Tensor self = call.tensor(0);
+  auto* impl = self.unsafeGetTensorImpl();
+  const auto strides = view.strides().vec();
+  impl->set_sizes_and_strides(view.sizes(), strides, view.storage_offset());
+  impl->set_backend_meta(PartPtr::reclaim_copy(part_of(view)));
+  call.finish({self});
+  return true;
+}
+
+bool squeeze_(Call& call) {
+  const auto& self = call.tensor(0);
+  return become(
+      call,
+      call.size() == 1 ? at::squeeze(self)
+                       : at::squeeze(self, call.integers(1)));
+}
+
+bool unsqueeze_(Call& call) {
+  return become(call, at::unsqueeze(call.tensor(0), call.integer(1)));
+}
+
+bool t_(Call& call) {
+  return become(call, at::t(call.tensor(0)));
+}
+
+bool transpose_(Call& call) {
+  return become(
+      call, at::transpose(call.tensor(0), call.integer(1), call.integer(2)));
+}
+
+bool as_strided_(Call& call) {
+  return become(
+      call,
+      at::as_strided(
+          call.tensor(0), call.integers(1), call.integers(2),
+          call.at(3).toOptional<int64_t>()));
+}
+
+// ---- Backward of views, and writes into copies.
+
+bool linear_in_parts(const Call& call, size_t i) {
+  const auto place = call.place(i);
+  return !has_out(call) && !place.is_replicate() &&
+      !(place.is_partial() && !place.is_sum());
+}
+
+/// Backward of a view of one dimension that a gradient of `place` does not have
+/// (or that is not cut): the gradient's cut dimension goes to `result`.
+bool view_backward(Call& call, const Placement& result) {
+  const Sizes sizes = call.integers(1);
+  call.use_local(0);
+  call.set(1, local_sizes(call, sizes, result));
+  call.run();
+  call.place_result(0, result, sizes);
+  return true;
+}
+
+bool select_backward(Call& call) {
+  if (!linear_in_parts(call, 0)) {
+    return false;
+  }
+  const auto place = call.place(0);
+  const int64_t dim = call.dim(2, call.tensor(0).dim() + 1);
+  return view_backward(
+      call,
+      place.is_shard() && place.dim() >= dim ? place.with_dim(place.dim() + 1)
+                                             : place);
+}
+
+bool slice_backward(Call& call) {
+  if (!linear_in_parts(call, 0)) {
+    return false;
+  }
+  const auto place = call.place(0);
+  const Sizes sizes = call.integers(1);
+  const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
+  if (!place.is_shard(dim)) {
+    return view_backward(call, place);
+  }
+  // Rows of the slice are rows of what was sliced.
+  const auto& axis = call.axis();
+  const int64_t n = sizes[dim];
+  const int64_t rows = call.tensor(0).size(dim);
+  int64_t start = call.integer(3);
+  start = std::clamp<int64_t>(start < 0 ? start + n : start, 0, n);
+  const int64_t step = call.integer(5);
+  std::vector<int64_t> points{0};
+  for (int64_t rank = 1; rank < axis.size(); ++rank) {
+    points.push_back(start + axis.range(rows, place.cut(), rank).first * step);
+  }
+  points.push_back(n);
+  if (!cut_further(call.local(0), dim) && is_balanced(points)) {
+    const Placement result = Shard(dim, axis.cut_at(std::move(points)));
+    const int64_t first = axis.rank() == 0 ? start : 0;
+    const auto& local = call.local(0);
+    call.finish({at::slice_backward(
+        local, local_sizes(call, sizes, result), dim, first,
+        first + (local.size(dim) - 1) * step + 1, step)});
+    call.place_result(0, result, sizes);
+    return true;
+  }
+  call.use_whole(0);
+  call.run();
+  if (n >= axis.size()) {
+    call.result() = own_rows(call.axis(), call.local_result(), Shard(dim)).clone();
+    call.place_result(0, Shard(dim), sizes);
+  }
+  return true;
+}
+
+bool diagonal_backward(Call& call) {
+  if (!linear_in_parts(call, 0)) {
+    return false;
+  }
+  const auto place = call.place(0);
+  const int64_t dims = call.integers(1).size();
+  const int64_t a = call.dim(3, dims);
+  const int64_t b = call.dim(4, dims);
+  Placement result = place;
+  if (place.is_shard()) {
+    if (place.dim() == dims - 2) {
+      return false;
+    }
+    int64_t dim = place.dim();
+    dim += dim >= std::min(a, b) ? 1 : 0;
+    dim += dim >= std::max(a, b) ? 1 : 0;
+    result = place.with_dim(dim);
+  }
+  return view_backward(call, result);
+}
+
+bool unfold_backward(Call& call) {
+  if (!linear_in_parts(call, 0)) {
+    return false;
+  }
+  const auto place = call.place(0);
+  const int64_t dims = call.integers(1).size();
+  const int64_t dim = call.dim(2, dims);
+  return !place.is_shard(dim) && !place.is_shard(dims) &&
+      view_backward(call, place);
+}
+
+/// `x` with `src` written into a view of it: both are cut alike, where `of_src`
+/// is where a cut dimension of `x` is in the view; -1 for none.
+template <typename F>
+bool scatter_view(Call& call, F&& of_src) {
+  if (has_out(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const at::Tensor src = call.tensor(1);
+  const auto place = call.place(0);
+  if (place.is_shard()) {
+    const int64_t dim = of_src(place.dim());
+    if (dim < 0) {
+      return false;
+    }
+    call.use(1, place.with_dim(dim));
+    call.use_local(0);
+    call.run();
+    call.place_result(0, place, self.sizes());
+    return true;
+  }
+  const auto from = call.place(1);
+  if (!from.is_shard()) {
+    return false;
+  }
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (of_src(d) == from.dim()) {
+      const auto result = from.with_dim(d);
+      call.use(0, result);
+      call.use_local(1);
+      call.run();
+      call.place_result(0, result, self.sizes());
+      return true;
+    }
+  }
+  return false;
+}
+
+bool select_scatter(Call& call) {
+  const int64_t dim = call.dim(2, call.tensor(0).dim());
+  return scatter_view(call, [&](int64_t d) {
+    return d == dim ? -1 : d > dim ? d - 1 : d;
+  });
+}
+
+bool slice_scatter(Call& call) {
+  const int64_t dim = call.dim(2, call.tensor(0).dim());
+  return scatter_view(call, [&](int64_t d) { return d == dim ? -1 : d; });
+}
+
+bool diagonal_scatter(Call& call) {
+  const int64_t dims = call.tensor(0).dim();
+  const int64_t a = call.dim(3, dims);
+  const int64_t b = call.dim(4, dims);
+  return scatter_view(call, [&](int64_t d) {
+    return d == a || d == b ? -1 : d - (d > a ? 1 : 0) - (d > b ? 1 : 0);
+  });
+}
+
+} // namespace
+
+const Family& family() {
+  static const char* const none = "nothing";
+  static const char* const outermost =
+      "a dimension that stays outermost where it is merged or split; P";
+  static const char* const beside = "dimensions beside the selected one; P";
+  static const char* const pieces_move =
+      "of the cut dimension: all-gather of the tensor, once for all its views";
+  static const char* const rows_move =
+      "of the cut dimension, where the rows are not spread evenly: all-gather "
+      "of the tensor, once for all its views";
+  static const Family rows{
+      {"aten::view", view, outermost, none},
+      {"aten::view.dtype", view_dtype, "any but P, and the last dimension where elements change their size", none},
+      {"aten::_unsafe_view", view, outermost, none},
+      {"aten::_reshape_alias", view, outermost, none},
+      {"aten::detach", alias, "any", none},
+      {"aten::alias", alias, "any", none},
+      {"aten::_conj", alias, "any", none},
+      {"aten::_neg_view", negative, "any", none},
+      {"aten::lift_fresh", itself, "any", none},
+      {"aten::transpose.int", transpose, "any", none},
+      {"aten::t", t, "any", none},
+      {"aten::permute", permute, "any", none},
+      {"aten::unsqueeze", unsqueeze, "any", none},
+      {"aten::squeeze", squeeze, "any", none},
+      {"aten::expand", expand, "any", none},
+      {"aten::select.int", select, beside, none},
+      {"aten::slice.Tensor", slice, "any", rows_move},
+      {"aten::split.Tensor", split, "any", pieces_move},
+      {"aten::split_with_sizes", split, "any", pieces_move},
+      {"aten::unbind.int", unbind, beside, none},
+      {"aten::unfold", unfold, beside, none},
+      {"aten::diagonal", diagonal, beside, none},
+      {"aten::view_as_real", view_as_real, "any", none},
+      {"aten::view_as_complex", view_as_complex, "all but the last dimension; P", none},
+      {"aten::as_strided", as_strided, "outermost dimension of a contiguous tensor, all its rows; P", none},
+      {"aten::squeeze_", squeeze_, "any", none},
+      {"aten::unsqueeze_", unsqueeze_, "any", none},
+      {"aten::t_", t_, "any", none},
+      {"aten::transpose_", transpose_, "any", none},
+      {"aten::as_strided_", as_strided_, "as as_strided", none},
+      {"aten::view_copy", view, outermost, none},
+      {"aten::view_copy.dtype", view_dtype, "as view.dtype", none},
+      {"aten::_reshape_alias_copy", view, outermost, none},
+      {"aten::detach_copy", alias, "any", none},
+      {"aten::alias_copy", alias, "any", none},
+      {"aten::_conj_copy", alias, "any", none},
+      {"aten::_neg_view_copy", negative, "any", none},
+      {"aten::lift_fresh_copy", alias, "any", none},
+      {"aten::transpose_copy.int", transpose, "any", none},
+      {"aten::t_copy", t, "any", none},
+      {"aten::permute_copy", permute, "any", none},
+      {"aten::unsqueeze_copy", unsqueeze, "any", none},
+      {"aten::squeeze_copy", squeeze, "any", none},
+      {"aten::expand_copy", expand, "any", none},
+      {"aten::select_copy.int", select, beside, none},
+      {"aten::slice_copy.Tensor", slice, "any", rows_move},
+      {"aten::narrow_copy", narrow, beside, none},
+      {"aten::split_copy.Tensor", split, "any", pieces_move},
+      {"aten::split_with_sizes_copy", split, "any", pieces_move},
+      {"aten::unsafe_split.Tensor", split, "any", pieces_move},
+      {"aten::unsafe_split_with_sizes", split, "any", pieces_move},
+      {"aten::unbind_copy.int", unbind, beside, none},
+      {"aten::unfold_copy", unfold, beside, none},
+      {"aten::diagonal_copy", diagonal, beside, none},
+      {"aten::view_as_real_copy", view_as_real, "any", none},
+      {"aten::view_as_complex_copy", view_as_complex, "all but the last dimension; P", none},
+      {"aten::as_strided_copy", as_strided, "as as_strided", none},
+      {"aten::select_backward", select_backward, "any", none},
+      {"aten::slice_backward", slice_backward, "any", "of the cut dimension, where the rows are not spread evenly: all-gather of the gradient"},
+      {"aten::diagonal_backward", diagonal_backward, beside, none},
+      {"aten::unfold_backward", unfold_backward, beside, none},
+      {"aten::select_scatter", select_scatter, beside, none},
+      {"aten::slice_scatter", slice_scatter, beside, none},
+      {"aten::diagonal_scatter", diagonal_scatter, beside, none},
+  };
+  return rows;
+}
+
+} // namespace accel::distributed::view_rules

@@ -1,0 +1,202 @@
+#include "distributed/watch.h"
+
+#include "core/environment.h"
+#include "distributed/check.h"
+#include "distributed/collectives.h"
+#include "distributed/report.h"
+#include "distributed/rules/recurrent.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace accel::distributed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Watch from_environment() {
+  Watch watch;
+  watch.check =
+      accel::detail::get_environment_flag("ACCEL_CHECK_PLACEMENTS").value_or(false);
+  const char* const name = "ACCEL_PLACEMENT_REPORT";
+  const auto text = accel::detail::get_environment(name).value_or("");
+  const std::string suffix = ".json";
+  if (text.size() > suffix.size() &&
+      text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0) {
+    watch.report = true;
+    watch.report_file = text;
+  } else {
+    try {
+      watch.report = accel::detail::get_environment_flag(name).value_or(false);
+    } catch (const c10::Error&) {
+      TORCH_CHECK(
+          false, "accel: ", name, " is '", text,
+          "'. It is 1 for a report on stderr, or a file that ends with .json.");
+    }
+  }
+  watch.any = watch.check || watch.report;
+  return watch;
+}
+
+/// How deep this thread is in operators that are looked at: on a mesh of two
+/// axes an operator on parts is one on distributed tensors again.
+struct Depth {
+  int64_t depth = 0;
+  /// One of the inner ones ran whole.
+  bool whole = false;
+};
+thread_local Depth nesting;
+
+/// What is on a device runs there later than the call returns.
+void finish_device(const torch::jit::Stack& stack) {
+  for (const auto& value : stack) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      const auto device = value.toTensor().device();
+      if (!device.is_cpu() && device.type() != at::kMeta) {
+        c10::impl::getDeviceGuardImpl(device.type())
+            ->synchronizeDevice(device.index());
+      }
+      return;
+    }
+  }
+}
+
+int64_t since(Clock::time_point begin) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             Clock::now() - begin)
+      .count();
+}
+
+/// Process 0 reports: the first one along every axis.
+bool is_first(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  const size_t base = stack.size() - info.arguments;
+  for (const auto i : info.tensors) {
+    if (!stack[base + i].isTensor()) {
+      continue;
+    }
+    at::Tensor inner = stack[base + i].toTensor();
+    while (inner.defined()) {
+      const Part* part = part_of(inner);
+      if (part == nullptr) {
+        break;
+      }
+      if (part->axis->rank() != 0) {
+        return false;
+      }
+      inner = part->local;
+    }
+  }
+  return true;
+}
+
+/// Set once a distributed tensor was seen, so that plain operators are counted
+/// by process 0 only, too.
+thread_local bool reports_plain = false;
+
+} // namespace
+
+Watch& watch() {
+  static Watch watch = from_environment();
+  return watch;
+}
+
+void begin_watching() {
+  if (watch().report || watch().place != nullptr) {
+    c10::impl::tls_set_dispatch_key_included(kKey, true);
+  }
+}
+
+struct Watched::State {
+  State(const c10::OperatorHandle& op, const OperatorInfo& info)
+      : op(op), info(info) {}
+  const c10::OperatorHandle& op;
+  const OperatorInfo& info;
+  std::optional<ShadowCheck> check;
+  bool reports = false;
+  std::string arguments;
+  Traffic before;
+  Clock::time_point begin;
+};
+
+Watched::Watched(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    const torch::jit::Stack& stack,
+    Axis& axis)
+    : state_(std::make_unique<State>(op, info)) {
+  if (watch().check && !own_buffer(op).taken) {
+    state_->check.emplace(op, info, stack);
+  }
+  if (nesting.depth++ == 0) {
+    nesting.whole = false;
+    state_->reports =
+        watch().report && axis.rank() == 0 && is_first(info, stack);
+  }
+  if (state_->reports) {
+    reports_plain = true;
+    PlacementReport::instance().set_processes(axis.size());
+    state_->arguments = describe_arguments(info, stack);
+    finish_device(stack);
+    state_->before = traffic();
+    state_->begin = Clock::now();
+  }
+}
+
+Watched::~Watched() {
+  --nesting.depth;
+}
+
+void Watched::done(const torch::jit::Stack& stack, bool by_rule) {
+  auto& state = *state_;
+  nesting.whole = nesting.whole || !by_rule;
+  if (state.reports) {
+    finish_device(stack);
+    ReportedCall call{state.op, Way::kInParts, since(state.begin)};
+    const auto& now = traffic();
+    call.collectives = now.gathers + now.reductions - state.before.gathers -
+        state.before.reductions;
+    call.bytes = now.bytes - state.before.bytes;
+    call.has_rule = state.info.rule != nullptr;
+    call.way = nesting.whole         ? Way::kWhole
+        : call.collectives > 0 ? Way::kInPartsWithTraffic
+                               : Way::kInParts;
+    auto& report = PlacementReport::instance();
+    if (call.way == Way::kInParts) {
+      report.add(call);
+    } else {
+      report.add(call, accel::detail::CallSite::here(), [&] {
+        return std::move(state.arguments);
+      });
+    }
+  }
+  if (state.check) {
+    state.check->compare(stack, by_rule);
+  }
+}
+
+void run_plain(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    torch::jit::Stack& stack) {
+  // Inside of another operator it is part of that.
+  const bool reports =
+      watch().report && reports_plain && nesting.depth == 0;
+  Clock::time_point begin;
+  if (reports) {
+    finish_device(stack);
+    begin = Clock::now();
+  }
+  op.callBoxed(stack);
+  if (reports) {
+    finish_device(stack);
+    PlacementReport::instance().add({op, Way::kPlain, since(begin)});
+  }
+  if (watch().place != nullptr) {
+    watch().place(op, info, stack);
+  }
+}
+
+} // namespace accel::distributed

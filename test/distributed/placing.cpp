@@ -1,0 +1,196 @@
+#include "placing.h"
+
+#include "distributed/collectives.h"
+#include "distributed/part.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace accel::distributed::test {
+namespace {
+
+/// Points of `parts` parts of `n` rows, none of them empty.
+std::vector<int64_t> random_points(
+    int64_t n,
+    int64_t parts,
+    std::mt19937_64 random) {
+  std::vector<int64_t> inner(n - 1);
+  for (int64_t i = 0; i < n - 1; ++i) {
+    inner[i] = i + 1;
+  }
+  std::shuffle(inner.begin(), inner.end(), random);
+  std::vector<int64_t> points{0, n};
+  points.insert(points.end(), inner.begin(), inner.begin() + parts - 1);
+  std::sort(points.begin(), points.end());
+  return points;
+}
+
+/// For every element the rank that has it.
+at::Tensor random_owners(
+    c10::IntArrayRef sizes,
+    int64_t ranks,
+    std::mt19937_64& random) {
+  auto owners = at::empty(sizes, at::kLong);
+  auto* data = owners.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < owners.numel(); ++i) {
+    data[i] = static_cast<int64_t>(random() % ranks);
+  }
+  return owners;
+}
+
+/// What rank's part of a sum is: the value times a power of two, so that every
+/// order of adding gives the value exactly.
+at::Tensor part_of_sum(
+    const Axis& axis,
+    const at::Tensor& value,
+    std::mt19937_64& random) {
+  const int64_t size = axis.size();
+  if (value.scalar_type() == at::kBool || !value.is_floating_point()) {
+    const auto owners = random_owners(value.sizes(), size, random);
+    auto part = at::where(owners == axis.rank(), value, at::zeros_like(value));
+    return part.to(value.scalar_type());
+  }
+  const int64_t first = static_cast<int64_t>(random() % size);
+  const int64_t second = (first + 1) % size;
+  static const double pairs[][2] = {{2, -1}, {0.5, 0.5}, {-1, 2}};
+  const auto& weights = pairs[random() % 3];
+  const auto finite = at::isfinite(value);
+  const auto scaled = axis.rank() == first ? value * weights[0]
+      : axis.rank() == second              ? value * weights[1]
+                                           : at::zeros_like(value);
+  return at::where(
+      finite, scaled,
+      axis.rank() == first ? value : at::zeros_like(value));
+}
+
+at::Tensor part_of_extreme(
+    const Axis& axis,
+    const at::Tensor& value,
+    ReduceOp op,
+    std::mt19937_64& random) {
+  const auto owners = random_owners(value.sizes(), axis.size(), random);
+  at::Tensor other;
+  if (op == ReduceOp::kProduct) {
+    other = at::ones_like(value);
+  } else if (value.is_floating_point()) {
+    other = op == ReduceOp::kMax ? value - value.abs() - 1
+                                 : value + value.abs() + 1;
+    other = at::where(at::isfinite(value), other, value);
+  } else {
+    // Small integers have no room below.
+    other = value;
+  }
+  return at::where(owners == axis.rank(), value, other);
+}
+
+/// The part along one axis; `smallest` are the least rows of the processes that
+/// share this axis' line.
+struct Chosen {
+  Placement placement;
+  at::Tensor local;
+};
+
+Chosen choose(
+    const Axis& axis,
+    const at::Tensor& value,
+    std::vector<int64_t>& smallest,
+    std::mt19937_64& random) {
+  const auto kind = random() % 20;
+  if (kind < 3) {
+    return {Replicate(), value.clone()};
+  }
+  std::vector<int64_t> dims;
+  for (int64_t d = 0; d < value.dim(); ++d) {
+    if (smallest[d] >= axis.size()) {
+      dims.push_back(d);
+    }
+  }
+  if (kind >= 7 && !dims.empty()) {
+    const int64_t dim = dims[random() % dims.size()];
+    Cut cut;
+    if (random() % 3 == 0) {
+      cut = axis.cut_at(random_points(value.size(dim), axis.size(), random));
+      random();
+    }
+    const auto [begin, end] = axis.range(value.size(dim), cut);
+    int64_t least = value.size(dim);
+    for (int64_t rank = 0; rank < axis.size(); ++rank) {
+      const auto [from, to] = axis.range(value.size(dim), cut, rank);
+      least = std::min(least, to - from);
+    }
+    // Other lines of the axis may have cut fewer rows at other points.
+    smallest[dim] = cut ? 1 : std::min(least, smallest[dim] / axis.size());
+    return {Shard(dim, cut), value.narrow(dim, begin, end - begin).clone()};
+  }
+  const auto op = random() % 3 != 0 || value.scalar_type() == at::kBool
+      ? ReduceOp::kSum
+      : static_cast<ReduceOp>(random() % 4);
+  if (value.scalar_type() == at::kBool) {
+    return {Replicate(), value.clone()};
+  }
+  // A stream of its own: how much is drawn depends on local sizes.
+  std::mt19937_64 own(random());
+  // Every part lies in memory like the value.
+  auto local = at::empty_like(value);
+  local.copy_(
+      op == ReduceOp::kSum ? part_of_sum(axis, value, own)
+                           : part_of_extreme(axis, value, op, own));
+  return {Partial(op), local};
+}
+
+at::Tensor place_along(
+    const std::vector<Axis*>& axes,
+    size_t k,
+    const at::Tensor& value,
+    std::vector<int64_t>& smallest,
+    std::mt19937_64& random,
+    std::string& description) {
+  if (k == axes.size()) {
+    return value;
+  }
+  auto chosen = choose(*axes[k], value, smallest, random);
+  description += chosen.placement.str();
+  const auto inner = place_along(
+      axes, k + 1, chosen.local, smallest, random, description);
+  return make_tensor(
+      *axes[k], inner, chosen.placement, value.sizes(), value.strides());
+}
+
+} // namespace
+
+at::Tensor place_at_random(
+    const DeviceMesh& mesh,
+    const at::Tensor& tensor,
+    std::mt19937_64& random,
+    std::string* description) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided) {
+    return tensor;
+  }
+  install();
+  const InsideGuard inside;
+  std::vector<int64_t> smallest = tensor.sizes().vec();
+  std::string text;
+  return place_along(
+      mesh.axes(), 0, tensor, smallest, random,
+      description != nullptr ? *description : text);
+}
+
+at::Tensor Placer::place(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided) {
+    return tensor;
+  }
+  description_ += " " + c10::str(tensor.sizes());
+  if (!tensor.is_contiguous()) {
+    description_ += "strides" + c10::str(tensor.strides());
+  }
+  if (draw(6) == 0) {
+    description_ += "plain";
+    return tensor;
+  }
+  ++placed_;
+  return place_at_random(mesh_, tensor, random_, &description_);
+}
+
+} // namespace accel::distributed::test

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <accel/distributed/device_mesh.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+namespace accel::distributed::test {
+
+/// Places a plain tensor, which all ranks have alike, at random on a mesh:
+/// replicated, cut in any dimension (as usual or at odd points), and
+/// as parts of a sum, a maximum, a minimum or a product. Equal states of `random`
+/// give the same places on every rank. Copies the values; tensors that are not
+/// strided stay as they are.
+///
+/// The parts of a partial tensor make up its value exactly, bit by bit, but for
+/// none of them being the value.
+at::Tensor place_at_random(
+    const DeviceMesh& mesh,
+    const at::Tensor& tensor,
+    std::mt19937_64& random,
+    std::string* description = nullptr);
+
+/// The same for the arguments of a call, some of which stay plain; remembers
+/// what it has done.
+class Placer {
+ public:
+  Placer(const DeviceMesh& mesh, uint64_t seed) : mesh_(mesh), random_(seed) {}
+
+  at::Tensor place(const at::Tensor& tensor);
+
+  /// How many tensors have become distributed.
+  int64_t placed() const {
+    return placed_;
+  }
+  /// "[3, 5]S(0)* [5]plain", in the order of the calls.
+  const std::string& description() const {
+    return description_;
+  }
+  /// A number below `n`, the same on all ranks.
+  uint64_t draw(uint64_t n) {
+    return random_() % n;
+  }
+
+ private:
+  const DeviceMesh& mesh_;
+  std::mt19937_64 random_;
+  int64_t placed_ = 0;
+  std::string description_;
+};
+
+} // namespace accel::distributed::test

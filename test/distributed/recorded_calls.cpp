@@ -1,0 +1,482 @@
+// Calls of operators that PyTorch's own tests have made (golden/README.md), each
+// with its tensors placed at random on meshes of 2, 3 and 2 x 2 ranks: results,
+// written arguments and writes through views are those of plain tensors.
+//
+// Also a command: recorded_calls --filter=aten::cat --seed=7 (see kUsage).
+
+#include "compare.h"
+#include "distributed/call.h"
+#include "distributed/collectives.h"
+#include "distributed/rules/table.h"
+#include "golden_calls.h"
+#include "placing.h"
+#include "process_ranks.h"
+#include "thread_ranks.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <set>
+#include <sstream>
+
+#ifndef ACCEL_GOLDEN_ATEN
+#define ACCEL_GOLDEN_ATEN "aten"
+#endif
+
+namespace accel::distributed::test {
+namespace {
+
+const char* const kUsage =
+    "recorded_calls [--filter=TEXT] [--seed=N] [--trials=N] [--world=2|3|2x2]\n"
+    "               [--line=N] [--golden=DIR] [--all] [--operators]\n"
+    "  --filter     operators whose name contains TEXT (several: --filter=a,b;\n"
+    "               a name that ends with '$' must be the operator's own:\n"
+    "               aten::add$ takes all overloads of add)\n"
+    "  --seed       of the placements (1)\n"
+    "  --trials     placements of each call on each mesh (3)\n"
+    "  --world      only this mesh\n"
+    "  --line       only the call on this line of calls.jsonl\n"
+    "  --golden     the folder with calls.jsonl and tensors.safetensors\n"
+    "  --all        prints every failure, not the first of each operator\n"
+    "  --operators  prints for every operator how often it gathered nothing\n";
+
+struct Options {
+  std::vector<std::string> filter;
+  uint64_t seed = 1;
+  int64_t trials = 3;
+  std::string world;
+  int64_t line = 0;
+  std::string golden = ACCEL_GOLDEN_ATEN;
+  bool all = false;
+  bool operators = false;
+};
+
+Options& options() {
+  static Options all;
+  return all;
+}
+
+const GoldenCalls& golden() {
+  static const GoldenCalls* const calls = new GoldenCalls(options().golden);
+  return *calls;
+}
+
+bool asked_for(const GoldenCall& call) {
+  const auto& all = options();
+  if (all.line != 0) {
+    return call.line == all.line;
+  }
+  if (all.filter.empty()) {
+    return true;
+  }
+  return std::any_of(
+      all.filter.begin(), all.filter.end(), [&](const std::string& text) {
+        return !text.empty() && text.back() == '$'
+            ? call.op.schema().name() == text.substr(0, text.size() - 1)
+            : call.name.find(text) != std::string::npos;
+      });
+}
+
+bool draws(const GoldenCall& call) {
+  return call.op.hasTag(at::Tag::nondeterministic_seeded);
+}
+
+/// The values of fresh memory are not compared.
+bool is_fresh_memory(const GoldenCall& call) {
+  const auto& name = call.op.schema().name();
+  return name.find("empty") != std::string::npos ||
+      name == "aten::resize_" || name == "aten::_reshape_alias_copy";
+}
+
+bool is_view(const GoldenCall& call) {
+  const auto& schema = call.op.schema();
+  return !schema.arguments().empty() && !schema.returns().empty() &&
+      schema.arguments()[0].alias_info() != nullptr &&
+      !schema.arguments()[0].alias_info()->isWrite();
+}
+
+/// What a call leaves behind.
+struct Outcome {
+  Snapshot results;
+  Snapshot arguments;
+  /// Of views: both sides after a write through the other one.
+  std::vector<Snapshot> after_writes;
+  /// Of random operators: what the generator gives next.
+  at::Tensor next_random;
+  /// Collectives that the call has made.
+  int64_t moved = 0;
+};
+
+/// Writes into the first result and then into argument 0, and looks at both
+/// each time. False where the tensors cannot be written.
+bool write_through(
+    torch::jit::Stack& arguments,
+    torch::jit::Stack& results,
+    std::vector<Snapshot>& after) {
+  std::vector<at::Tensor> views;
+  if (results[0].isTensor()) {
+    views = {results[0].toTensor()};
+  } else if (results[0].isTensorList()) {
+    views = results[0].toTensorVector();
+  }
+  const auto base = arguments[0].isTensor() ? arguments[0].toTensor() : at::Tensor();
+  if (views.empty() || !base.defined()) {
+    return false;
+  }
+  const auto is_bool = base.scalar_type() == at::kBool;
+  for (const auto& view : views) {
+    if (is_bool) {
+      view.logical_not_();
+    } else {
+      view.add_(1);
+    }
+  }
+  after.push_back(snapshot(arguments));
+  after.push_back(snapshot(results));
+  if (is_bool) {
+    base.logical_not_();
+  } else {
+    base.mul_(2);
+  }
+  after.push_back(snapshot(results));
+  after.push_back(snapshot(arguments));
+  return true;
+}
+
+Outcome make_call(
+    const GoldenCall& call,
+    torch::jit::Stack arguments,
+    bool write) {
+  const at::NoGradGuard no_grad;
+  if (draws(call)) {
+    at::manual_seed(17);
+  }
+  Outcome outcome;
+  torch::jit::Stack results = arguments;
+  // An operator may change the list that it was given.
+  for (auto& value : arguments) {
+    if (value.isTensorList()) {
+      value = value.toTensorList().copy();
+    } else if (value.isOptionalTensorList()) {
+      value = value.toOptionalTensorList().copy();
+    }
+  }
+  const auto before = traffic().gathers + traffic().reductions;
+  call.op.callBoxed(results);
+  outcome.moved = traffic().gathers + traffic().reductions - before;
+  outcome.results = snapshot(results);
+  outcome.arguments = snapshot(arguments);
+  if (draws(call)) {
+    outcome.next_random = at::rand({4});
+  }
+  if (write && is_view(call)) {
+    write_through(arguments, results, outcome.after_writes);
+  }
+  return outcome;
+}
+
+/// A distributed tensor has no gaps, so that strides which come from an
+/// argument with gaps are not expected.
+bool arguments_are_dense(const Outcome& plain) {
+  for (size_t i = 0; i < plain.arguments.tensors.size(); ++i) {
+    if (plain.arguments.tensors[i].defined() &&
+        !at::empty_strided(
+             plain.arguments.sizes[i], plain.arguments.strides[i],
+             at::device(at::kMeta))
+             .is_non_overlapping_and_dense()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void expect_same(
+    const GoldenCall& call,
+    const Outcome& plain,
+    const Outcome& got) {
+  Tolerance tolerance;
+  tolerance.only_shapes = is_fresh_memory(call);
+  tolerance.strides = arguments_are_dense(plain);
+  auto text = difference(plain.results, got.results, tolerance);
+  if (!text.empty()) {
+    throw Difference("result, " + text);
+  }
+  // An argument that nobody touched has the strides that it was given.
+  tolerance.strides = false;
+  text = difference(plain.arguments, got.arguments, tolerance);
+  if (!text.empty()) {
+    throw Difference("argument, " + text);
+  }
+  if (plain.next_random.defined() &&
+      !at::equal(plain.next_random, got.next_random)) {
+    throw Difference("the random generator stands elsewhere afterwards");
+  }
+  for (size_t i = 0; i < plain.after_writes.size(); ++i) {
+    text = difference(plain.after_writes[i], got.after_writes[i], tolerance);
+    if (!text.empty()) {
+      static const char* const what[] = {
+          "argument after a write to the view, ",
+          "view after a write to it, ",
+          "view after a write to its base, ",
+          "base after a write to it, "};
+      throw Difference(what[i] + text);
+    }
+  }
+}
+
+/// What was counted, of one mesh.
+struct Tally {
+  int64_t calls = 0;
+  int64_t placed = 0;
+  int64_t wrong = 0;
+  int64_t threw = 0;
+  int64_t refused_by_plain = 0;
+  std::set<std::string> operators;
+  std::set<std::string> bad_operators;
+  struct PerOperator {
+    int64_t calls = 0;
+    int64_t no_gather = 0;
+    int64_t rule = 0;
+  };
+  std::map<std::string, PerOperator> per_operator;
+};
+
+struct World {
+  const char* name;
+  std::vector<int64_t> sizes;
+  /// Processes instead of threads.
+  bool processes = false;
+};
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, std::min<size_t>(text.find('\n'), 400));
+}
+
+/// One call in one placement. Returns what is wrong, or nothing.
+std::string try_placement(
+    const GoldenCall& call,
+    const Outcome& plain,
+    const World& world,
+    uint64_t seed,
+    bool write,
+    bool& placed,
+    bool& gathered,
+    bool& difference) {
+  std::mutex mutex;
+  std::string description;
+  std::atomic<bool> any{false};
+  std::atomic<bool> moved{false};
+  const auto body = [&](const DeviceMesh& mesh) {
+    at::set_num_threads(1);
+    Placer placer(mesh, seed);
+    auto arguments = golden().arguments(
+        call, [&](const at::Tensor& tensor) { return placer.place(tensor); });
+    if (placer.placed() == 0) {
+      return;
+    }
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      any = true;
+      description = placer.description();
+    }
+    try {
+      const auto got = make_call(call, std::move(arguments), write);
+      moved = moved || got.moved != 0;
+      expect_same(call, plain, got);
+    } catch (const Difference& error) {
+      throw Difference(error.what() + std::string("; placed") + placer.description());
+    } catch (const c10::Error& error) {
+      throw std::runtime_error(
+          std::string(error.what_without_backtrace()) + "; placed" +
+          placer.description());
+    }
+  };
+  difference = false;
+  std::string error;
+  try {
+    if (world.processes) {
+      as_processes(world.sizes[0], body);
+    } else {
+      as_mesh(world.sizes, body);
+    }
+  } catch (const Difference& e) {
+    difference = true;
+    error = e.what();
+  } catch (const std::exception& e) {
+    error = e.what();
+  }
+  // Processes keep it to themselves.
+  placed = any || world.processes;
+  gathered = moved;
+  return error;
+}
+
+void run_calls(const World& world, Tally& tally) {
+  const auto& all = options();
+  std::set<std::string> reported;
+  for (const auto& call : golden().calls()) {
+    if (!asked_for(call) || draws(call) != world.processes) {
+      continue;
+    }
+    tally.operators.insert(call.name);
+    ++tally.calls;
+    for (const bool write : {false, true}) {
+      if (write && !is_view(call)) {
+        continue;
+      }
+      Outcome plain;
+      try {
+        plain = make_call(
+            call,
+            golden().arguments(call, [](const at::Tensor& t) { return t; }),
+            write);
+      } catch (const std::exception& error) {
+        if (all.all && !write) {
+          std::printf(
+              "refused by plain tensors: %s, line %lld: %s\n", call.name.c_str(),
+              static_cast<long long>(call.line), first_line(error.what()).c_str());
+        }
+        tally.refused_by_plain += write ? 0 : 1;
+        continue;
+      }
+      for (int64_t trial = 0; trial < all.trials; ++trial) {
+        const uint64_t seed =
+            (all.seed * 1000003 + call.line) * 1009 + trial * 2 + write;
+        bool placed = false;
+        bool gathered = false;
+        bool is_difference = false;
+        const auto error = try_placement(
+            call, plain, world, seed, write, placed, gathered, is_difference);
+        if (!placed) {
+          continue;
+        }
+        ++tally.placed;
+        auto& own = tally.per_operator[call.name];
+        ++own.calls;
+        own.no_gather += gathered ? 0 : 1;
+        own.rule = rule_of(call.op) != nullptr;
+        if (error.empty()) {
+          continue;
+        }
+        (is_difference ? tally.wrong : tally.threw)++;
+        tally.bad_operators.insert(call.name);
+        if (all.all || reported.insert(call.name).second) {
+          std::printf(
+              "%s %s on %s, line %lld%s: %s\n",
+              is_difference ? "WRONG " : "THROWS", call.name.c_str(), world.name,
+              static_cast<long long>(call.line), write ? " (written)" : "",
+              first_line(error).c_str());
+          std::fflush(stdout);
+        }
+      }
+    }
+  }
+}
+
+void print(const World& world, const Tally& tally) {
+  std::printf(
+      "%s: %lld calls of %zu operators, %lld placed; %lld wrong, %lld throw "
+      "(%zu operators); %lld calls that plain tensors refuse\n",
+      world.name, static_cast<long long>(tally.calls), tally.operators.size(),
+      static_cast<long long>(tally.placed), static_cast<long long>(tally.wrong),
+      static_cast<long long>(tally.threw), tally.bad_operators.size(),
+      static_cast<long long>(tally.refused_by_plain));
+  for (const auto& name : tally.bad_operators) {
+    std::printf("  bad: %s\n", name.c_str());
+  }
+  if (options().operators) {
+    for (const auto& [name, own] : tally.per_operator) {
+      std::printf(
+          "  %-50s %s %5lld placed, %5lld without communication\n", name.c_str(),
+          own.rule != 0 ? "rule " : "whole", static_cast<long long>(own.calls),
+          static_cast<long long>(own.no_gather));
+    }
+  }
+}
+
+void test_on(const World& world) {
+  if (!options().world.empty() && options().world != world.name &&
+      !world.processes) {
+    return;
+  }
+  at::set_num_threads(1);
+  Tally tally;
+  run_calls(world, tally);
+  print(world, tally);
+  EXPECT_EQ(tally.wrong, 0);
+  EXPECT_EQ(tally.threw, 0);
+  if (options().filter.empty() && options().line == 0) {
+    EXPECT_GT(tally.placed, world.processes ? 20 : 3000)
+        << "hardly anything was compared";
+  }
+}
+
+// Processes first: they are forked before threads have been started.
+TEST(RecordedCalls, RandomNumbersInTwoProcesses) {
+  test_on({"2 processes", {2}, true});
+}
+TEST(RecordedCalls, RandomNumbersInThreeProcesses) {
+  test_on({"3 processes", {3}, true});
+}
+TEST(RecordedCalls, TwoRanks) {
+  test_on({"2", {2}});
+}
+TEST(RecordedCalls, ThreeRanks) {
+  test_on({"3", {3}});
+}
+TEST(RecordedCalls, MeshOfTwoByTwo) {
+  test_on({"2x2", {2, 2}});
+}
+
+bool take(const std::string& argument, const char* name, std::string& value) {
+  const auto prefix = std::string("--") + name + "=";
+  if (argument.rfind(prefix, 0) != 0) {
+    return false;
+  }
+  value = argument.substr(prefix.size());
+  return true;
+}
+
+} // namespace
+} // namespace accel::distributed::test
+
+int main(int argc, char** argv) {
+  using namespace accel::distributed::test;
+  ::testing::InitGoogleTest(&argc, argv);
+  auto& all = options();
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    std::string value;
+    if (take(argument, "filter", value)) {
+      std::istringstream parts(value);
+      for (std::string part; std::getline(parts, part, ',');) {
+        all.filter.push_back(part);
+      }
+    } else if (take(argument, "seed", value)) {
+      all.seed = std::stoull(value);
+    } else if (take(argument, "trials", value)) {
+      all.trials = std::stoll(value);
+    } else if (take(argument, "world", value)) {
+      all.world = value;
+    } else if (take(argument, "line", value)) {
+      all.line = std::stoll(value);
+    } else if (take(argument, "golden", value)) {
+      all.golden = value;
+    } else if (argument == "--all") {
+      all.all = true;
+    } else if (argument == "--operators") {
+      all.operators = true;
+    } else {
+      std::fputs(kUsage, argument == "--help" ? stdout : stderr);
+      return argument == "--help" ? 0 : 2;
+    }
+  }
+  return RUN_ALL_TESTS();
+}
