@@ -43,6 +43,7 @@ bool writes_silently(const std::string& op, const std::string& argument) {
       {"aten::native_batch_norm", true},
       {"aten::cudnn_batch_norm", true},
       {"aten::miopen_batch_norm", true},
+      {"aten::batch_norm_update_stats", true},
       {"aten::batch_norm_gather_stats", true},
       {"aten::batch_norm_gather_stats_with_counts", true},
       {"aten::_batch_norm_impl_index", true},
