@@ -101,6 +101,8 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   OperatorInfo info;
   info.rule = rule_of(op);
+  info.is_composite = info.rule == nullptr &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   info.arguments = schema.arguments().size();
   info.results = schema.returns().size();
   for (uint32_t i = 0; i < info.arguments; ++i) {
