@@ -251,6 +251,11 @@ void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return;
   }
   axis->check_thread(op.schema().name().c_str());
+  if (C10_UNLIKELY(info.is_composite)) {
+    op.callBoxedForDispatchKey(
+        c10::DispatchKey::CompositeImplicitAutograd, *stack);
+    return;
+  }
   const size_t base = stack->size() - info.arguments;
   for (const auto i : info.writes) {
     each_tensor((*stack)[base + i], [&](const at::Tensor& tensor) {
