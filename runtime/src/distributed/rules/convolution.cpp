@@ -7,7 +7,7 @@
 // the channels that come out, where the weight is cut in them, and those that
 // go in, which leave a part of a sum. What is cut along the picture runs whole.
 
-namespace accel::distributed {
+namespace accel::distributed::convolution_rules {
 namespace {
 
 /// The dimensions of a weight.
@@ -61,7 +61,7 @@ bool convolution_backward(Call& call) {
     return false;
   }
   const auto bias_sizes = call.index("bias_sizes");
-  if (chosen.way->arguments[0] == 1 && bias_sizes >= 0 &&
+  if (chosen.strategy->arguments[0] == 1 && bias_sizes >= 0 &&
       !call.at(bias_sizes).isNone()) {
     const auto rows = call.axis().rows(chosen.n, chosen.cut);
     call.set(bias_sizes, std::vector<int64_t>{rows});
@@ -110,7 +110,7 @@ bool conv_tbc(Call& call) {
 
 } // namespace
 
-const Family& convolution_family() {
+const Family& family() {
   static const Family rows{
       {"aten::convolution", convolution, "samples; channels of the weight that come out or, with the input's, go in; P", "nothing"},
       {"aten::_convolution", convolution, "as convolution", "nothing"},
@@ -141,4 +141,4 @@ const Family& convolution_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::convolution_rules

@@ -8,7 +8,7 @@
 // Each element of the result depends on the elements at its own place, as
 // broadcasting pairs them: what is cut stays cut, the others are cut alike.
 
-namespace accel::distributed {
+namespace accel::distributed::pointwise_rules {
 namespace {
 
 /// What a pointwise operator is about: the tensors among its arguments.
@@ -188,10 +188,10 @@ bool pointwise(Call& call) {
   return true;
 }
 
-const Family& pointwise_family() {
+const Family& family() {
   static const Family rows{
   };
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::pointwise_rules

@@ -18,7 +18,7 @@
 // other processes are ones (an ordinary probability, weight or deviation).
 // Where values decide how many are drawn, the inputs are gathered first.
 
-namespace accel::distributed {
+namespace accel::distributed::random_rules {
 namespace {
 
 /// A tensor of the whole's sizes and layout with nothing in it.
@@ -215,7 +215,7 @@ bool rrelu(Call& call) {
 
 } // namespace
 
-const Family& random_family() {
+const Family& family() {
   static const char* const none = "nothing";
   static const char* const all_rows = "nothing; the numbers of all rows are drawn";
   static const char* const gathers =
@@ -262,4 +262,4 @@ const Family& random_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::random_rules

@@ -16,7 +16,7 @@
 // must run in parts, too: `hide` makes a distributed tensor of it, `found` says
 // that there is one.
 
-namespace accel::distributed {
+namespace accel::distributed::recurrent_rules {
 namespace {
 
 // ---- Buffers of the library.
@@ -244,21 +244,7 @@ bool mkldnn_layer_backward(Call& call) {
 
 } // namespace
 
-OwnBuffer own_buffer(const c10::OperatorHandle& op) {
-  const auto& name = op.schema().name();
-  for (const auto* layer :
-       {"aten::_cudnn_rnn", "aten::miopen_rnn", "aten::mkldnn_rnn_layer"}) {
-    if (name == layer) {
-      return {3, false};
-    }
-    if (name == std::string(layer) + "_backward") {
-      return {-1, true};
-    }
-  }
-  return {};
-}
-
-const Family& recurrent_family() {
+const Family& family() {
   static const Family rows{
       {"aten::_thnn_fused_lstm_cell", cell, "samples", "nothing"},
       {"aten::_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward, "samples; the bias' gradient is P", "nothing"},
@@ -272,6 +258,24 @@ const Family& recurrent_family() {
       {"aten::mkldnn_rnn_layer_backward", mkldnn_layer_backward, "samples; the weights' gradients are P", "nothing"},
   };
   return rows;
+}
+
+} // namespace accel::distributed::recurrent_rules
+
+namespace accel::distributed {
+
+OwnBuffer own_buffer(const c10::OperatorHandle& op) {
+  const auto& name = op.schema().name();
+  for (const auto* layer :
+       {"aten::_cudnn_rnn", "aten::miopen_rnn", "aten::mkldnn_rnn_layer"}) {
+    if (name == layer) {
+      return {3, false};
+    }
+    if (name == std::string(layer) + "_backward") {
+      return {-1, true};
+    }
+  }
+  return {};
 }
 
 } // namespace accel::distributed
