@@ -139,6 +139,26 @@ double magnitude_of(const at::Tensor& tensor) {
       .item<double>();
 }
 
+/// The same of all processes' parts of sums, which may be far greater than what
+/// they add up to. Collective for these.
+double magnitude_of_parts(const at::Tensor& tensor, const char* operation) {
+  double magnitude = 0;
+  at::Tensor inner = tensor;
+  while (Part* part = part_of(inner)) {
+    if (part->placement.is_partial()) {
+      const double own = magnitude_of(whole(part->local, operation));
+      magnitude = std::max(
+          magnitude,
+          reduce(
+              *part->axis, at::scalar_tensor(own, at::kDouble), ReduceOp::kMax,
+              operation)
+              .item<double>());
+    }
+    inner = part->local;
+  }
+  return magnitude;
+}
+
 /// By how much results may differ that were added up in another order: relative
 /// to each value, and to the greatest value there was.
 double rounding_of(at::ScalarType dtype) {
@@ -297,7 +317,9 @@ ShadowCheck::ShadowCheck(
     auto& copy = copies[tensor.unsafeGetTensorImpl()];
     if (!copy.defined()) {
       copy = copy_of(tensor, whole(tensor, name));
-      state_->magnitude = std::max(state_->magnitude, magnitude_of(copy));
+      state_->magnitude = std::max(
+          {state_->magnitude, magnitude_of(copy),
+           magnitude_of_parts(tensor, name)});
     }
     return copy;
   };
