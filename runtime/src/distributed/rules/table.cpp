@@ -57,6 +57,7 @@ bool writes_silently(const std::string& op, const std::string& argument) {
 const std::vector<NamedFamily>& families() {
   static const auto* const all = new std::vector<NamedFamily>{
       {"Pointwise", pointwise_rules::family},
+      {"Activations", activation_rules::family},
       {"Matrix products", matrix_rules::family},
       {"Reductions", reduction_rules::family},
       {"Views", view_rules::family},
