@@ -152,7 +152,8 @@ at::Tensor place_along(
   description += chosen.placement.str();
   const auto inner = place_along(
       axes, k + 1, chosen.local, smallest, random, description);
-  return make_tensor(*axes[k], inner, chosen.placement, value.sizes());
+  return make_tensor(
+      *axes[k], inner, chosen.placement, value.sizes(), value.strides());
 }
 
 } // namespace

@@ -107,6 +107,16 @@ bool has_single_rows(
   return false;
 }
 
+/// Strides of a tensor that is repeated, which say nothing about an order.
+bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && strides[i] == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
   int64_t step = 1;
   for (size_t i = order.size(); i-- > 0;) {
@@ -128,9 +138,18 @@ at::Tensor make_tensor(
     c10::IntArrayRef sizes,
     c10::IntArrayRef like) {
   const bool single = has_single_rows(axis, placement, sizes);
-  const bool natural = single
-      ? like.size() != sizes.size()
-      : local.is_contiguous() || !local.is_non_overlapping_and_dense();
+  if (single && part_of(local) != nullptr) {
+    // Along further axes it must be the same on all processes whether a tensor
+    // is a view, which its strides here would decide.
+    local = local.clone(at::MemoryFormat::Contiguous);
+    like = {};
+  }
+  const bool dense = local.is_non_overlapping_and_dense();
+  // Parts with gaps (of a transposed tensor) are copied: in whatever order.
+  const bool by_like = (single || !dense) && like.size() == sizes.size() &&
+      !is_repeated(sizes, like);
+  const bool natural =
+      !by_like && (single || !dense || local.is_contiguous());
   auto part =
       c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
   if (natural) {
@@ -146,12 +165,13 @@ at::Tensor make_tensor(
     return tensor;
   }
   const auto order = order_of(
-      single ? sizes : local.sizes(), single ? like : local.strides());
+      by_like ? sizes : local.sizes(), by_like ? like : local.strides());
   if (!is_dense_as(local, order)) {
-    // Not into an empty tensor: along further axes the copy must lie like this.
+    // Through views, which tensors that are distributed along further axes
+    // have, too.
     Sizes back(order.size());
-    for (size_t d = 0; d < order.size(); ++d) {
-      back[order[d]] = static_cast<int64_t>(d);
+    for (size_t i = 0; i < order.size(); ++i) {
+      back[order[i]] = static_cast<int64_t>(i);
     }
     local = local.permute(order)
                 .clone(at::MemoryFormat::Contiguous)

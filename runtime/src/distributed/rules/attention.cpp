@@ -10,7 +10,7 @@
 // the sequence or of the features runs whole, and so does dropout, whose kernels
 // draw their numbers inside.
 
-namespace accel::distributed {
+namespace accel::distributed::attention_rules {
 namespace {
 
 bool starts_with(const std::string& text, const char* start) {
@@ -203,7 +203,7 @@ constexpr auto kPlaces = "samples, heads; no dropout";
 
 } // namespace
 
-const Family& attention_family() {
+const Family& family() {
   static const Family rows{
       {"aten::_scaled_dot_product_flash_attention_for_cpu", attention<1>, kPlaces, "nothing"},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention<1>, kPlaces, "nothing"},
@@ -229,4 +229,4 @@ const Family& attention_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::attention_rules

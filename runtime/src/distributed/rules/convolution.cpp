@@ -7,7 +7,7 @@
 // the channels that come out, where the weight is cut in them, and those that
 // go in, which leave a part of a sum. What is cut along the picture runs whole.
 
-namespace accel::distributed {
+namespace accel::distributed::convolution_rules {
 namespace {
 
 /// The dimensions of a weight.
@@ -110,7 +110,7 @@ bool conv_tbc(Call& call) {
 
 } // namespace
 
-const Family& convolution_family() {
+const Family& family() {
   static const Family rows{
       {"aten::convolution", convolution, "samples; channels of the weight that come out or, with the input's, go in; P", "nothing"},
       {"aten::_convolution", convolution, "as convolution", "nothing"},
@@ -141,4 +141,4 @@ const Family& convolution_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::convolution_rules

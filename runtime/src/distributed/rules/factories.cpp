@@ -10,7 +10,7 @@
 // What is shaped like a part is a part. Of a part of a sum only what is about
 // to be overwritten or is zero stays one; all else is plain.
 
-namespace accel::distributed {
+namespace accel::distributed::factories_rules {
 namespace {
 
 /// A dense tensor is asked for: sparse ones are made of whole tensors.
@@ -239,7 +239,7 @@ bool copy_(Call& call) {
 
 } // namespace
 
-const Family& factories_family() {
+const Family& family() {
   static const char* const none = "nothing";
   static const char* const plain_of_sum = "any; of P a replicated tensor is made";
   static const char* const same_rows =
@@ -266,4 +266,4 @@ const Family& factories_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::factories_rules

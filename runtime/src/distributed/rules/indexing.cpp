@@ -13,7 +13,7 @@
 // a cut index. Where an index may name rows of other processes, the whole
 // tensors do it. Reading is linear: parts of sums stay parts of sums.
 
-namespace accel::distributed {
+namespace accel::distributed::indexing_rules {
 namespace {
 
 // ---- x[indices]
@@ -531,7 +531,7 @@ bool embedding_dense_backward(Call& call) {
 
 } // namespace
 
-const Family& indexing_family() {
+const Family& family() {
   static const char* const none = "nothing";
   static const char* const beside = "dimensions that are not indexed";
   static const char* const of_index =
@@ -580,4 +580,4 @@ const Family& indexing_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::indexing_rules

@@ -11,7 +11,7 @@
 // inputs: these are gathered, and each process keeps its rows of the result, so
 // that what follows is shared out (a network on `cat({real, fake})`).
 
-namespace accel::distributed {
+namespace accel::distributed::joining_rules {
 namespace {
 
 /// What is joined. Empty vectors (`[0]`), which cat passes over whatever their
@@ -159,7 +159,7 @@ bool block_diag(Call& call) {
 
 } // namespace
 
-const Family& joining_family() {
+const Family& family() {
   static const Family rows{
       {"aten::cat", cat, "any", "along the cut dimension: all-gather of the tensors"},
       {"aten::stack", stack, "any", "nothing"},
@@ -168,4 +168,4 @@ const Family& joining_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::joining_rules

@@ -3,7 +3,7 @@
 // Linear algebra on batches of matrices, cut in a batch dimension: each process
 // does its matrices. One matrix is never cut up.
 
-namespace accel::distributed {
+namespace accel::distributed::linalg_rules {
 namespace {
 
 /// The dimensions of a batch of matrices.
@@ -134,7 +134,7 @@ bool cross(Call& call) {
 
 } // namespace
 
-const Family& linalg_family() {
+const Family& family() {
   static const char* const batch = "batch dimensions";
   static const Family rows{
       {"aten::cholesky", one, batch, "nothing"},
@@ -170,4 +170,4 @@ const Family& linalg_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::linalg_rules

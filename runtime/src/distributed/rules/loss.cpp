@@ -5,7 +5,7 @@
 // Losses. Each process does its rows; a sum or a mean over them is a part of a
 // sum. Gradients of a mean are divided by the whole number of elements.
 
-namespace accel::distributed {
+namespace accel::distributed::loss_rules {
 namespace {
 
 /// Whether a tensor is cut where it is not broadcast.
@@ -231,7 +231,7 @@ bool multilabel_margin_loss_backward(Call& call) {
 
 } // namespace
 
-const Family& loss_family() {
+const Family& family() {
   static const char* const part = "nothing; sums and means are P";
   static const char* const rows_of_classes = "rows, positions of an image";
   static const Family rows{
@@ -259,4 +259,4 @@ const Family& loss_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::loss_rules

@@ -4,7 +4,7 @@
 // they are; where the dimension is cut over which is summed, the result is a
 // part of a sum.
 
-namespace accel::distributed {
+namespace accel::distributed::matrix_rules {
 namespace {
 
 /// How the factors and the result of `[n, k] x [k, m]` are placed.
@@ -515,7 +515,7 @@ bool trilinear(Call& call) {
 
 } // namespace
 
-const Family& matrix_family() {
+const Family& family() {
   static const char* const all = "rows, columns, summed dimension, P";
   static const char* const batched = "batch, rows, columns, summed dimension, P";
   static const char* const in_place = "self's own place, to which factors are brought";
@@ -548,4 +548,4 @@ const Family& matrix_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::matrix_rules

@@ -5,7 +5,7 @@
 // rows, put together out of each process's mean and variance, as accurate as
 // Welford's algorithm on one device.
 
-namespace accel::distributed {
+namespace accel::distributed::normalization_rules {
 namespace {
 
 // ---- Layer norm, RMS norm, group norm.
@@ -680,7 +680,7 @@ bool weight_norm_backward(Call& call) {
 
 } // namespace
 
-const Family& normalization_family() {
+const Family& family() {
   static const char* const batch = "any dimension";
   static const char* const moments =
       "in training mean and variance of each process's rows; by channels only "
@@ -733,4 +733,4 @@ const Family& normalization_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::normalization_rules

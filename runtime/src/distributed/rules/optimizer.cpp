@@ -10,7 +10,7 @@
 // kernels want it. Otherwise it comes apart into the operator of one tensor,
 // place by place, each by its own rule.
 
-namespace accel::distributed {
+namespace accel::distributed::optimizer_rules {
 namespace {
 
 using List = std::vector<at::Tensor>;
@@ -318,7 +318,7 @@ void add(Family& rows, const char* name, const char* in_place) {
 
 } // namespace
 
-const Family& optimizer_family() {
+const Family& family() {
   static const Family rows = [] {
     Family made{
         {"aten::_foreach_norm", foreach_reduction, "any, tensor by tensor", "as linalg_vector_norm"},
@@ -379,4 +379,4 @@ const Family& optimizer_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::optimizer_rules

@@ -4,7 +4,7 @@
 // and products along the cut dimension are scanned locally and continued with
 // what the processes before have.
 
-namespace accel::distributed {
+namespace accel::distributed::ordering_rules {
 namespace {
 
 /// One tensor, results along `dim` of the same number of dimensions, or without
@@ -185,7 +185,7 @@ bool bincount(Call& call) {
 
 } // namespace
 
-const Family& ordering_family() {
+const Family& family() {
   static const char* const others = "other dimensions";
   static const char* const totals =
       "along the cut dimension the last row of each process";
@@ -211,4 +211,4 @@ const Family& ordering_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::ordering_rules

@@ -8,7 +8,7 @@
 // Each element of the result depends on the elements at its own place, as
 // broadcasting pairs them: what is cut stays cut, the others are cut alike.
 
-namespace accel::distributed {
+namespace accel::distributed::pointwise_rules {
 namespace {
 
 /// What a pointwise operator is about: the tensors among its arguments.
@@ -57,6 +57,18 @@ Operands operands_of(const Call& call) {
     }
   }
   return all;
+}
+
+/// Strides whose order the plain result has: of the first operand that has its
+/// sizes.
+Sizes order_of_result(const Call& call, c10::IntArrayRef sizes) {
+  for (const auto i : call.info().tensors) {
+    if (call.has(i) && call.tensor(i).sizes() == sizes) {
+      const auto strides = call.tensor(i).strides();
+      return {strides.begin(), strides.end()};
+    }
+  }
+  return {};
 }
 
 /// Operators that are linear in one tensor, or in two, as far as parts of sums
@@ -160,10 +172,8 @@ bool pointwise(Call& call) {
     return true;
   }
   const Placement place = call.place(*operands.cut);
-  const Sizes strides(
-      operands.cut->strides().begin(), operands.cut->strides().end());
-  const int64_t dims = operands.cut->dim();
-  const int64_t back = dims - place.dim();
+  const int64_t back = operands.cut->dim() - place.dim();
+  const Sizes like = order_of_result(call, operands.sizes);
   for (const auto i : call.info().tensors) {
     if (call.has(i)) {
       call.use(i, place_in(call.tensor(i), back, place.cut()));
@@ -174,16 +184,14 @@ bool pointwise(Call& call) {
       0,
       place.with_dim(static_cast<int64_t>(operands.sizes.size()) - back),
       operands.sizes,
-      dims == static_cast<int64_t>(operands.sizes.size())
-          ? strides
-          : Sizes());
+      like);
   return true;
 }
 
-const Family& pointwise_family() {
+const Family& family() {
   static const Family rows{
   };
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::pointwise_rules

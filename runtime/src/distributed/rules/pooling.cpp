@@ -7,7 +7,7 @@
 // by itself: a cut of samples or channels stays. A cut along the picture runs
 // whole. Inputs without a batch have one dimension less in front.
 
-namespace accel::distributed {
+namespace accel::distributed::pooling_rules {
 namespace {
 
 /// The ways of an operator whose tensors all have the same leading dimensions,
@@ -142,7 +142,7 @@ constexpr auto kGradient = "samples, channels; P of the first argument";
 
 } // namespace
 
-const Family& pooling_family() {
+const Family& family() {
   static const Family rows{
       {"aten::max_pool2d_with_indices", each_plane<2>, kPlanes, "nothing"},
       {"aten::max_pool3d_with_indices", each_plane<3>, kPlanes, "nothing"},
@@ -207,4 +207,4 @@ const Family& pooling_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::pooling_rules

@@ -18,7 +18,7 @@
 // other processes are ones (an ordinary probability, weight or deviation).
 // Where values decide how many are drawn, the inputs are gathered first.
 
-namespace accel::distributed {
+namespace accel::distributed::random_rules {
 namespace {
 
 /// A tensor of the whole's sizes and layout with nothing in it.
@@ -193,8 +193,9 @@ bool rrelu(Call& call) {
     call.use_local(1);
     call.run();
   } else {
+    // LibTorch's kernel writes the noise in the order of its memory.
+    auto whole_noise = blank(call, noise);
     call.use_whole(0);
-    auto whole_noise = at::empty_like(call.tensor(0));
     call.set(1, whole_noise);
     call.run();
     local_noise.copy_(own_rows(call.axis(), whole_noise, place));
@@ -215,7 +216,7 @@ bool rrelu(Call& call) {
 
 } // namespace
 
-const Family& random_family() {
+const Family& family() {
   static const char* const none = "nothing";
   static const char* const all_rows = "nothing; the numbers of all rows are drawn";
   static const char* const gathers =
@@ -262,4 +263,4 @@ const Family& random_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::random_rules

@@ -14,7 +14,7 @@
 // must run in parts, too: `hide` makes a distributed tensor of it, `found` says
 // that there is one.
 
-namespace accel::distributed {
+namespace accel::distributed::recurrent_rules {
 namespace {
 
 // ---- Buffers of the library.
@@ -242,7 +242,7 @@ bool mkldnn_layer_backward(Call& call) {
 
 } // namespace
 
-const Family& recurrent_family() {
+const Family& family() {
   static const Family rows{
       {"aten::_thnn_fused_lstm_cell", cell, "samples", "nothing"},
       {"aten::_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward, "samples; the bias' gradient is P", "nothing"},
@@ -258,4 +258,4 @@ const Family& recurrent_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::recurrent_rules

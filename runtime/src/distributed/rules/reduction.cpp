@@ -6,7 +6,7 @@
 // the result is a part of a sum (a maximum, a product), or, where no such part
 // exists, the processes' results are stacked and reduced once more.
 
-namespace accel::distributed {
+namespace accel::distributed::reduction_rules {
 namespace {
 
 /// Not `out=`, and dimensions are numbers.
@@ -348,7 +348,7 @@ bool equal(Call& call) {
 
 } // namespace
 
-const Family& reduction_family() {
+const Family& family() {
   static const char* const beside_text = "dimensions that are not reduced";
   static const char* const to_sum =
       "nothing; over the cut dimension the result is P";
@@ -393,4 +393,4 @@ const Family& reduction_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::reduction_rules

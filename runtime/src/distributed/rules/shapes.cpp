@@ -9,7 +9,7 @@
 // happens beside the cut dimension happens in every part by itself. All are
 // linear, so that parts of sums stay parts of sums.
 
-namespace accel::distributed {
+namespace accel::distributed::shapes_rules {
 namespace {
 
 /// In parts, and not a maximum or the like, which padding would change.
@@ -189,7 +189,7 @@ bool channels(Call& call) {
 
 } // namespace
 
-const Family& shapes_family() {
+const Family& family() {
   static const char* const none = "nothing";
   static const char* const beside =
       "dimensions that keep their rows; P";
@@ -223,4 +223,4 @@ const Family& shapes_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::shapes_rules

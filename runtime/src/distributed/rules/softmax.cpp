@@ -3,7 +3,7 @@
 // Softmax along a dimension that is not cut works row by row. Along the cut
 // dimension the rows' normalisation is put together out of the processes'.
 
-namespace accel::distributed {
+namespace accel::distributed::softmax_rules {
 namespace {
 
 bool is_log(const Call& call) {
@@ -114,7 +114,7 @@ bool masked_softmax_backward(Call& call) {
 
 } // namespace
 
-const Family& softmax_family() {
+const Family& family() {
   static const char* const one_each =
       "along the cut dimension one sum for each row and process";
   static const Family rows{
@@ -131,4 +131,4 @@ const Family& softmax_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::softmax_rules

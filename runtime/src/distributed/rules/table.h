@@ -19,27 +19,70 @@ struct RuleRow {
   const char* communicates;
 };
 
-/// The rows of a family. Each file of this folder has one.
+/// The rows of a family. Each file of this folder has one, in a namespace of its
+/// own, so that the files can be compiled together.
 using Family = std::vector<RuleRow>;
-const Family& pointwise_family();
-const Family& matrix_family();
-const Family& reduction_family();
-const Family& view_family();
-const Family& indexing_family();
-const Family& joining_family();
-const Family& shapes_family();
-const Family& factories_family();
-const Family& random_family();
-const Family& softmax_family();
-const Family& normalization_family();
-const Family& loss_family();
-const Family& ordering_family();
-const Family& linalg_family();
-const Family& convolution_family();
-const Family& pooling_family();
-const Family& attention_family();
-const Family& recurrent_family();
-const Family& optimizer_family();
+namespace pointwise_rules {
+const Family& family();
+/// The rule for pointwise operators that no row names: they have LibTorch's tag
+/// and return one tensor.
+bool pointwise(Call& call);
+}
+using pointwise_rules::pointwise;
+namespace matrix_rules {
+const Family& family();
+}
+namespace reduction_rules {
+const Family& family();
+}
+namespace view_rules {
+const Family& family();
+}
+namespace indexing_rules {
+const Family& family();
+}
+namespace joining_rules {
+const Family& family();
+}
+namespace shapes_rules {
+const Family& family();
+}
+namespace factories_rules {
+const Family& family();
+}
+namespace random_rules {
+const Family& family();
+}
+namespace softmax_rules {
+const Family& family();
+}
+namespace normalization_rules {
+const Family& family();
+}
+namespace loss_rules {
+const Family& family();
+}
+namespace ordering_rules {
+const Family& family();
+}
+namespace linalg_rules {
+const Family& family();
+}
+namespace convolution_rules {
+const Family& family();
+}
+namespace pooling_rules {
+const Family& family();
+}
+namespace attention_rules {
+const Family& family();
+}
+namespace recurrent_rules {
+const Family& family();
+}
+namespace optimizer_rules {
+const Family& family();
+}
 
 /// The families by name, in the order of docs/operators.md.
 struct NamedFamily {
@@ -47,10 +90,6 @@ struct NamedFamily {
   const Family& (*rows)();
 };
 const std::vector<NamedFamily>& families();
-
-/// The rule for pointwise operators that no row names: they have LibTorch's tag
-/// and return one tensor.
-bool pointwise(Call& call);
 
 /// The rule of an operator, null where there is none.
 Rule rule_of(const c10::OperatorHandle& op);

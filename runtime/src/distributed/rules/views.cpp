@@ -16,7 +16,7 @@
 // evenly, each keeps its own; else the family's gathered value is what is
 // viewed, and each process has its rows of that.
 
-namespace accel::distributed {
+namespace accel::distributed::view_rules {
 namespace {
 
 /// Where a cut goes when dimensions are merged and split: `[7, T, C]` cut at 4
@@ -806,7 +806,7 @@ bool diagonal_scatter(Call& call) {
 
 } // namespace
 
-const Family& view_family() {
+const Family& family() {
   static const char* const none = "nothing";
   static const char* const outermost =
       "a dimension that stays outermost where it is merged or split; P";
@@ -885,4 +885,4 @@ const Family& view_family() {
   return rows;
 }
 
-} // namespace accel::distributed
+} // namespace accel::distributed::view_rules
