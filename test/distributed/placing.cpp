@@ -132,10 +132,12 @@ Chosen choose(
   }
   // A stream of its own: how much is drawn depends on local sizes.
   std::mt19937_64 own(random());
-  return {
-      Partial(op),
+  // Every part lies in memory like the value.
+  auto local = at::empty_like(value);
+  local.copy_(
       op == ReduceOp::kSum ? part_of_sum(axis, value, own)
-                           : part_of_extreme(axis, value, op, own)};
+                           : part_of_extreme(axis, value, op, own));
+  return {Partial(op), local};
 }
 
 at::Tensor place_along(
@@ -170,13 +172,9 @@ at::Tensor place_at_random(
   const InsideGuard inside;
   std::vector<int64_t> smallest = tensor.sizes().vec();
   std::string text;
-  auto placed = place_along(
+  return place_along(
       mesh.axes(), 0, tensor, smallest, random,
       description != nullptr ? *description : text);
-  // A part of one row does not show how the whole tensor lies in memory.
-  placed.unsafeGetTensorImpl()->set_sizes_and_strides(
-      tensor.sizes(), at::empty_like(tensor, at::device(at::kMeta)).strides());
-  return placed;
 }
 
 at::Tensor Placer::place(const at::Tensor& tensor) {

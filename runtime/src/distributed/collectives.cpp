@@ -207,7 +207,10 @@ at::Tensor redistribute_local(
   }
   const auto whole = gather(axis, local, from, sizes, operation);
   if (to.is_shard()) {
-    return own_rows(axis, whole, to);
+    // Kernels that get contiguous tensors on one device get them here, too: some
+    // do not look (layer norm's backward with its mean).
+    const auto rows = own_rows(axis, whole, to);
+    return whole.is_contiguous() ? rows.contiguous() : rows;
   }
   if (to.is_partial() && axis.rank() != 0) {
     switch (to.reduce_op()) {
