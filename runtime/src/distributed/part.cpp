@@ -124,7 +124,7 @@ bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
     if (n != 1 && local.stride(order[i]) != step) {
       return false;
     }
-    step *= n;
+    step *= std::max<int64_t>(n, 1);
   }
   return true;
 }
@@ -151,7 +151,7 @@ at::Tensor make_tensor(
       c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
   if (natural) {
     if (!local.is_contiguous()) {
-      local = local.contiguous();
+      local = local.clone(at::MemoryFormat::Contiguous);
     }
     auto tensor = new_tensor(part, local);
     part->local = std::move(local);

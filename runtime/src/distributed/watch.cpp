@@ -4,6 +4,7 @@
 #include "distributed/check.h"
 #include "distributed/collectives.h"
 #include "distributed/report.h"
+#include "distributed/rules/recurrent.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -126,7 +127,7 @@ Watched::Watched(
     const torch::jit::Stack& stack,
     Axis& axis)
     : state_(std::make_unique<State>(op, info)) {
-  if (watch().check) {
+  if (watch().check && !own_buffer(op).taken) {
     state_->check.emplace(op, info, stack);
   }
   if (nesting.depth++ == 0) {

@@ -1,5 +1,5 @@
 #include "distributed/rules/table.h"
-#include "distributed/rules/ways.h"
+#include "distributed/rules/strategy.h"
 
 #include <ATen/ATen.h>
 
@@ -68,7 +68,7 @@ bool is_plain_attention(const Call& call) {
 
 /// The results of an operator: the attention and its statistics, or the
 /// gradients of query, key, value and mask.
-void add_results(const Call& call, Way& way, int8_t dim, int8_t statistics, int8_t mask) {
+void add_results(const Call& call, Strategy& way, int8_t dim, int8_t statistics, int8_t mask) {
   const bool backward =
       call.name().find("backward") != std::string::npos;
   way.results.assign(call.info().results, kWhole);
@@ -85,8 +85,8 @@ void add_results(const Call& call, Way& way, int8_t dim, int8_t statistics, int8
 
 /// `dim` of samples, `statistics` of logsumexp, and the mask's counted from the
 /// back.
-Way attention_way(const Call& call, int8_t dim, int8_t statistics, int64_t back) {
-  Way way;
+Strategy attention_way(const Call& call, int8_t dim, int8_t statistics, int64_t back) {
+  Strategy way;
   int8_t mask = kWhole;
   for (const auto i : call.info().tensors) {
     int8_t role = kWhole;
@@ -140,7 +140,7 @@ bool choice(Call& call) {
 
 /// qkv, bias: three tensors `[samples, heads, length, features]`.
 bool transform_bias_rescale(Call& call) {
-  return in_parts(call, Way{{0, kWhole}, {0, 0, 0}});
+  return in_parts(call, Strategy{{0, kWhole}, {0, 0, 0}});
 }
 
 /// How a mask of a fused layer is cut with the samples; nothing where that is
@@ -181,7 +181,7 @@ bool multi_head(Call& call) {
   return mask &&
       in_parts(
              call,
-             Way{{0, 0, 0, kWhole, kWhole, kWhole, kWhole, *mask}, {0, 0}});
+             Strategy{{0, 0, 0, kWhole, kWhole, kWhole, kWhole, *mask}, {0, 0}});
 }
 
 /// src, twelve parameters, mask.
@@ -191,7 +191,7 @@ bool encoder_layer(Call& call) {
   if (!mask || call.tensor(0).dim() != 3) {
     return false;
   }
-  Way way;
+  Strategy way;
   way.arguments.assign(call.info().tensors.size(), kWhole);
   way.arguments.front() = 0;
   way.arguments.back() = *mask;

@@ -1,5 +1,5 @@
 #include "distributed/rules/table.h"
-#include "distributed/rules/ways.h"
+#include "distributed/rules/strategy.h"
 
 #include <ATen/ATen.h>
 
@@ -26,7 +26,7 @@ bool convolution(Call& call) {
   if (call.tensor(0).dim() != call.tensor(1).dim()) {
     return false;
   }
-  c10::SmallVector<Way, 5> ways{
+  c10::SmallVector<Strategy, 5> ways{
       {{0, kWhole, kWhole}, {0}},
       {{kSum, kWhole, kSum}, {kSum}},
       {{kWhole, kSum, kSum}, {kSum}},
@@ -46,7 +46,7 @@ bool convolution_backward(Call& call) {
       call.tensor(1).dim() != call.tensor(2).dim()) {
     return false;
   }
-  c10::SmallVector<Way, 4> ways{
+  c10::SmallVector<Strategy, 4> ways{
       {{0, 0, kWhole}, {0, kSum, kSum}},
       {{kSum, kWhole, kWhole}, {kSum, kSum, kSum}},
   };
@@ -66,46 +66,46 @@ bool convolution_backward(Call& call) {
     const auto rows = call.axis().rows(chosen.n, chosen.cut);
     call.set(bias_sizes, std::vector<int64_t>{rows});
   }
-  run_way(call, chosen);
+  run_strategy(call, chosen);
   return true;
 }
 
 /// The forms behind it: the batch or, without one, nothing.
-bool of_samples(Call& call, c10::ArrayRef<Way> ways) {
+bool of_samples(Call& call, c10::ArrayRef<Strategy> ways) {
   return call.tensor(0).dim() == call.tensor(1).dim() && in_parts(call, ways);
 }
 
 /// self, weight, and no bias.
 bool without_bias(Call& call) {
-  return of_samples(call, Way{{0, kWhole}, {0}});
+  return of_samples(call, Strategy{{0, kWhole}, {0}});
 }
 
 /// self, weight, bias.
 bool with_bias(Call& call) {
-  return of_samples(call, Way{{0, kWhole, kWhole}, {0}});
+  return of_samples(call, Strategy{{0, kWhole, kWhole}, {0}});
 }
 
 /// self, weight, z, bias: relu(convolution + alpha * z).
 bool add_relu(Call& call) {
-  return of_samples(call, Way{{0, kWhole, 0, kWhole}, {0}});
+  return of_samples(call, Strategy{{0, kWhole, 0, kWhole}, {0}});
 }
 
 /// self, weight (which may be a matrix), kernel_size, bias.
 bool slow(Call& call) {
   const auto batched =
       static_cast<int64_t>(call.integers(2).size()) + 2 == call.tensor(0).dim();
-  return batched && in_parts(call, Way{{0, kWhole, kWhole}, {0}});
+  return batched && in_parts(call, Strategy{{0, kWhole, kWhole}, {0}});
 }
 
 /// grad_output, self, weight, kernel_size.
 bool slow_backward(Call& call) {
   return call.tensor(1).dim() == 4 &&
-      in_parts(call, Way{{0, 0, kWhole}, {0, kSum, kSum}});
+      in_parts(call, Strategy{{0, 0, kWhole}, {0, kSum, kSum}});
 }
 
 /// The batch is in dimension 1: self, weight, bias.
 bool conv_tbc(Call& call) {
-  return in_parts(call, Way{{1, kWhole, kWhole}, {1}});
+  return in_parts(call, Strategy{{1, kWhole, kWhole}, {1}});
 }
 
 } // namespace

@@ -20,6 +20,28 @@ bool is_dense(const Call& call) {
       call.at(layout).toLayout() == at::kStrided;
 }
 
+/// The order in memory that a tensor like `self` has: its own unless another is
+/// asked for; empty for that of the dimensions.
+Sizes order_like(const Call& call, const at::Tensor& self) {
+  const int format = call.index("memory_format");
+  switch (format < 0 || call.at(format).isNone()
+              ? at::MemoryFormat::Preserve
+              : call.at(format).toMemoryFormat()) {
+    case at::MemoryFormat::Preserve:
+      return {self.strides().begin(), self.strides().end()};
+    case at::MemoryFormat::ChannelsLast: {
+      const auto strides = c10::get_channels_last_strides_2d(self.sizes());
+      return {strides.begin(), strides.end()};
+    }
+    case at::MemoryFormat::ChannelsLast3d: {
+      const auto strides = c10::get_channels_last_strides_3d(self.sizes());
+      return {strides.begin(), strides.end()};
+    }
+    default:
+      return {};
+  }
+}
+
 /// zeros_like, ones_like, full_like: of a part of a sum every process makes the
 /// whole tensor.
 bool filled_like(Call& call) {
@@ -28,10 +50,11 @@ bool filled_like(Call& call) {
   }
   const at::Tensor self = call.tensor(0);
   const auto place = call.place(0);
+  const auto order = order_like(call, self);
   call.use_local(0);
   call.run();
   if (place.is_shard()) {
-    call.place_result(0, place, self.sizes());
+    call.place_result(0, place, self.sizes(), order);
   }
   return true;
 }
@@ -121,7 +144,7 @@ bool new_empty_strided(Call& call) {
   call.set(1, std::move(local));
   call.set(2, std::move(local_strides));
   call.run();
-  call.place_result(0, place, sizes);
+  call.place_result(0, place, sizes, strides);
   return true;
 }
 
@@ -146,9 +169,10 @@ bool to_copy(Call& call) {
       !keeps_sum(self.scalar_type(), call.at(1).toScalarType())) {
     return false;
   }
+  const auto order = order_like(call, self);
   call.use_local(0);
   call.run();
-  call.place_result(0, place, self.sizes());
+  call.place_result(0, place, self.sizes(), order);
   return true;
 }
 
@@ -159,9 +183,10 @@ bool clone(Call& call) {
     return false;
   }
   const at::Tensor self = call.tensor(0);
+  const auto order = order_like(call, self);
   call.use_local(0);
   call.run();
-  call.place_result(0, place, self.sizes());
+  call.place_result(0, place, self.sizes(), order);
   return true;
 }
 
@@ -185,7 +210,7 @@ bool fill(Call& call) {
   if (call.info().is_in_place) {
     call.return_self(self);
   } else {
-    call.place_result(0, place, self.sizes());
+    call.place_result(0, place, self.sizes(), self.strides());
   }
   return true;
 }

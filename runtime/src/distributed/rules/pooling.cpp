@@ -1,5 +1,5 @@
 #include "distributed/rules/table.h"
-#include "distributed/rules/ways.h"
+#include "distributed/rules/strategy.h"
 
 #include <ATen/ATen.h>
 
@@ -12,10 +12,10 @@ namespace {
 
 /// The ways of an operator whose tensors all have the same leading dimensions,
 /// `leading` of them.
-c10::SmallVector<Way, 3> planes(const Call& call, int64_t leading) {
-  c10::SmallVector<Way, 3> ways;
+c10::SmallVector<Strategy, 3> planes(const Call& call, int64_t leading) {
+  c10::SmallVector<Strategy, 3> ways;
   for (int64_t d = 0; d < leading; ++d) {
-    Way way;
+    Strategy way;
     way.arguments.assign(call.info().tensors.size(), static_cast<int8_t>(d));
     way.results.assign(call.info().results, static_cast<int8_t>(d));
     ways.push_back(std::move(way));
@@ -24,8 +24,8 @@ c10::SmallVector<Way, 3> planes(const Call& call, int64_t leading) {
 }
 
 /// The way of an operator that is linear in its first argument.
-Way linear(const Call& call) {
-  Way way;
+Strategy linear(const Call& call) {
+  Strategy way;
   way.arguments.assign(call.info().tensors.size(), kWhole);
   way.arguments[0] = kSum;
   way.results.assign(call.info().results, kSum);
@@ -66,7 +66,7 @@ bool upsample_backward(Call& call) {
     local[dim] = call.axis().rows(chosen.n, chosen.cut);
     call.set(at, std::move(local));
   }
-  run_way(call, chosen);
+  run_strategy(call, chosen);
   return true;
 }
 
@@ -75,8 +75,8 @@ bool upsample_backward(Call& call) {
 template <int spatial>
 bool fractional_max_pool(Call& call) {
   const bool batched = call.tensor(0).dim() == spatial + 2;
-  const Way channels = batched ? Way{{1, 1}, {1, 1}} : Way{{0, 1}, {0, 0}};
-  const Way samples{{0, 0}, {0, 0}};
+  const Strategy channels = batched ? Strategy{{1, 1}, {1, 1}} : Strategy{{0, 1}, {0, 0}};
+  const Strategy samples{{0, 0}, {0, 0}};
   return batched ? in_parts(call, {samples, channels})
                  : in_parts(call, channels);
 }
@@ -85,22 +85,22 @@ bool fractional_max_pool(Call& call) {
 bool grid_sampler(Call& call) {
   return in_parts(
       call,
-      {Way{{0, 0}, {0}}, Way{{1, kWhole}, {1}}, Way{{kSum, kWhole}, {kSum}}});
+      {Strategy{{0, 0}, {0}}, Strategy{{1, kWhole}, {1}}, Strategy{{kSum, kWhole}, {kSum}}});
 }
 
 /// grad_output, input, grid.
 bool grid_sampler_backward(Call& call) {
   return in_parts(
       call,
-      {Way{{0, 0, 0}, {0, 0}},
-       Way{{1, 1, kWhole}, {1, kSum}},
-       Way{{kSum, kWhole, kWhole}, {kSum, kSum}}});
+      {Strategy{{0, 0, 0}, {0, 0}},
+       Strategy{{1, 1, kWhole}, {1, kSum}},
+       Strategy{{kSum, kWhole, kWhole}, {kSum, kSum}}});
 }
 
 /// self, grid, grad_output.
 bool cudnn_grid_sampler_backward(Call& call) {
   return in_parts(
-      call, {Way{{0, 0, 0}, {0, 0}}, Way{{1, kWhole, 1}, {1, kSum}}});
+      call, {Strategy{{0, 0, 0}, {0, 0}}, Strategy{{1, kWhole, 1}, {1, kSum}}});
 }
 
 /// theta and the sizes of the picture, as a list or one by one.
@@ -108,7 +108,7 @@ bool affine_grid(Call& call) {
   if (!call.info().writes.empty()) {
     return false;
   }
-  const c10::SmallVector<Way, 2> ways{Way{{0}, {0}}, Way{{kSum}, {kSum}}};
+  const c10::SmallVector<Strategy, 2> ways{Strategy{{0}, {0}}, Strategy{{kSum}, {kSum}}};
   const auto chosen = choose(call, ways);
   if (!chosen) {
     return false;
@@ -124,7 +124,7 @@ bool affine_grid(Call& call) {
       call.set(1, std::move(local));
     }
   }
-  run_way(call, chosen);
+  run_strategy(call, chosen);
   return true;
 }
 

@@ -43,7 +43,7 @@ void keep_rows(Call& call, const Placement& place) {
   for (size_t k = 0; k < call.info().results; ++k) {
     const at::Tensor whole = call.local_result(k);
     call.result(k) = own_rows(call.axis(), whole, place).clone();
-    call.place_result(k, place, whole.sizes());
+    call.place_result(k, place, whole.sizes(), whole.strides());
   }
 }
 

@@ -1,5 +1,7 @@
+#include "distributed/rules/recurrent.h"
+
 #include "distributed/rules/table.h"
-#include "distributed/rules/ways.h"
+#include "distributed/rules/strategy.h"
 
 #include <ATen/ATen.h>
 
@@ -62,19 +64,19 @@ Buffer found(const Call& call, size_t i) {
 
 /// input_gates, hidden_gates, state, input_bias, hidden_bias.
 bool cell(Call& call) {
-  Way way{{0, 0, 0, kWhole, kWhole}, {}};
+  Strategy way{{0, 0, 0, kWhole, kWhole}, {}};
   way.results.assign(call.info().results, 0);
   return in_parts(call, way);
 }
 
 /// grad_hy, grad_cy, cx, cy, workspace.
 bool lstm_cell_backward(Call& call) {
-  return in_parts(call, Way{{0, 0, 0, 0, 0}, {0, 0, kSum}});
+  return in_parts(call, Strategy{{0, 0, 0, 0, 0}, {0, 0, kSum}});
 }
 
 /// grad_hy, workspace.
 bool gru_cell_backward(Call& call) {
-  return in_parts(call, Way{{0, 0}, {0, 0, 0, kSum, kSum}});
+  return in_parts(call, Strategy{{0, 0}, {0, 0, 0, kSum, kSum}});
 }
 
 // ---- Layers.
@@ -96,8 +98,8 @@ int8_t samples_of(const at::Tensor& tensor, const Layer& layer, bool is_state) {
   return is_state ? static_cast<int8_t>(tensor.dim() - 2) : layer.samples;
 }
 
-Way way_of(const Call& call, const Layer& layer) {
-  Way way;
+Strategy way_of(const Call& call, const Layer& layer) {
+  Strategy way;
   for (const auto i : call.info().tensors) {
     int8_t role = kWhole;
     const auto& name = call.op().schema().arguments()[i].name();
@@ -111,7 +113,7 @@ Way way_of(const Call& call, const Layer& layer) {
   return way;
 }
 
-/// Lists of weights, which `run_way` leaves alone.
+/// Lists of weights, which `run_strategy` leaves alone.
 void use_whole_lists(Call& call) {
   for (const auto i : call.info().tensors) {
     if (call.at(i).isTensorList()) {
@@ -152,7 +154,7 @@ bool rnn(Call& call) {
     return false;
   }
   use_whole_lists(call);
-  run_way(call, chosen);
+  run_strategy(call, chosen);
   call.result(3) = hide(call, call.local_result(3), chosen);
   return true;
 }
@@ -181,7 +183,7 @@ bool rnn_backward(Call& call) {
   way.results = {samples, 1, 1, kWhole};
   call.set(at, reserve.tensor);
   use_whole_lists(call);
-  run_way(call, {&way, reserve.cut, reserve.n});
+  run_strategy(call, {&way, reserve.cut, reserve.n});
   auto gradients = call.result(3).toTensorVector();
   for (auto& gradient : gradients) {
     gradient = call.placed(gradient, Partial());
@@ -205,7 +207,7 @@ bool mkldnn_layer(Call& call) {
   if (!chosen) {
     return false;
   }
-  run_way(call, chosen);
+  run_strategy(call, chosen);
   call.result(3) = hide(call, call.local_result(3), chosen);
   return true;
 }
@@ -236,7 +238,7 @@ bool mkldnn_layer_backward(Call& call) {
       call.tensor(call.index("hx_")).dim() - 2);
   way.results = {1, kSum, kSum, kSum, kSum, state, state};
   call.set(at, workspace.tensor);
-  run_way(call, {&way, workspace.cut, workspace.n});
+  run_strategy(call, {&way, workspace.cut, workspace.n});
   return true;
 }
 
@@ -259,3 +261,21 @@ const Family& family() {
 }
 
 } // namespace accel::distributed::recurrent_rules
+
+namespace accel::distributed {
+
+OwnBuffer own_buffer(const c10::OperatorHandle& op) {
+  const auto& name = op.schema().name();
+  for (const auto* layer :
+       {"aten::_cudnn_rnn", "aten::miopen_rnn", "aten::mkldnn_rnn_layer"}) {
+    if (name == layer) {
+      return {3, false};
+    }
+    if (name == std::string(layer) + "_backward") {
+      return {-1, true};
+    }
+  }
+  return {};
+}
+
+} // namespace accel::distributed

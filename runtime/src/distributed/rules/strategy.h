@@ -13,7 +13,7 @@ constexpr int8_t kSum = -2;
 
 /// One way to do an operator in parts. All dimensions that are cut have the
 /// same size and are cut at the same points.
-struct Way {
+struct Strategy {
   /// Of every argument that may be a tensor, in the schema's order. An argument
   /// that is a list has to be `kWhole`.
   c10::SmallVector<int8_t, 8> arguments;
@@ -24,7 +24,7 @@ struct Way {
 
 /// A way that one of the arguments asks for by its placement.
 struct Chosen {
-  const Way* way = nullptr;
+  const Strategy* way = nullptr;
   /// Where the dimensions are cut; of a way that cuts.
   Cut cut;
   /// Their size.
@@ -38,14 +38,14 @@ struct Chosen {
 /// The way that moves the fewest elements, of those that an argument asks for:
 /// it is cut in the dimension, or a part of a sum where the way takes one.
 /// Nothing where there is none. Changes nothing.
-Chosen choose(const Call& call, c10::ArrayRef<Way> ways);
+Chosen choose(const Call& call, c10::ArrayRef<Strategy> ways);
 
 /// Brings the arguments to their places, runs the operator and places the
 /// results. Arguments that are no tensors and depend on the sizes are set
 /// before.
-void run_way(Call& call, const Chosen& chosen);
+void run_strategy(Call& call, const Chosen& chosen);
 
 /// Both: false where no way was asked for, and for `out=`.
-bool in_parts(Call& call, c10::ArrayRef<Way> ways);
+bool in_parts(Call& call, c10::ArrayRef<Strategy> ways);
 
 } // namespace accel::distributed

@@ -1,4 +1,4 @@
-#include "distributed/rules/ways.h"
+#include "distributed/rules/strategy.h"
 
 #include <ATen/ATen.h>
 
@@ -14,7 +14,7 @@ struct Cost {
 };
 
 /// The largest argument that is cut as the way wants it says where.
-Chosen driver(const Call& call, const Way& way) {
+Chosen driver(const Call& call, const Strategy& way) {
   Chosen chosen;
   int64_t largest = -1;
   const auto& tensors = call.info().tensors;
@@ -40,7 +40,7 @@ Placement placement(const Chosen& chosen, int8_t role) {
                      : Replicate();
 }
 
-Cost cost(const Call& call, const Way& way, const Chosen& chosen) {
+Cost cost(const Call& call, const Strategy& way, const Chosen& chosen) {
   Cost cost;
   cost.asked = chosen.way != nullptr;
   const auto& tensors = call.info().tensors;
@@ -80,7 +80,7 @@ void use(Call& call, size_t i, const Placement& to) {
 
 } // namespace
 
-Chosen choose(const Call& call, c10::ArrayRef<Way> ways) {
+Chosen choose(const Call& call, c10::ArrayRef<Strategy> ways) {
   Chosen best;
   int64_t least = 0;
   for (const auto& way : ways) {
@@ -96,7 +96,7 @@ Chosen choose(const Call& call, c10::ArrayRef<Way> ways) {
   return best;
 }
 
-void run_way(Call& call, const Chosen& chosen) {
+void run_strategy(Call& call, const Chosen& chosen) {
   const auto& tensors = call.info().tensors;
   for (size_t k = 0; k < tensors.size(); ++k) {
     use(call, tensors[k], placement(chosen, chosen.way->arguments[k]));
@@ -112,7 +112,7 @@ void run_way(Call& call, const Chosen& chosen) {
   }
 }
 
-bool in_parts(Call& call, c10::ArrayRef<Way> ways) {
+bool in_parts(Call& call, c10::ArrayRef<Strategy> ways) {
   if (!call.info().writes.empty()) {
     return false;
   }
@@ -120,7 +120,7 @@ bool in_parts(Call& call, c10::ArrayRef<Way> ways) {
   if (!chosen) {
     return false;
   }
-  run_way(call, chosen);
+  run_strategy(call, chosen);
   return true;
 }
 

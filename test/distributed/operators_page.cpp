@@ -1,0 +1,166 @@
+#include "operators_page.h"
+
+#include "distributed/rules/table.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+
+namespace accel::distributed::test {
+namespace {
+
+/// "aten::add.Tensor" and the family that has a row for it, or for all
+/// overloads by "aten::add".
+const std::map<std::string, std::string>& family_by_row() {
+  static const auto* const rows = [] {
+    auto* made = new std::map<std::string, std::string>();
+    for (const auto& family : families()) {
+      for (const auto& row : family.rows()) {
+        made->emplace(row.op, family.name);
+      }
+    }
+    return made;
+  }();
+  return *rows;
+}
+
+std::string full_name(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name
+                                    : name.name + "." + name.overload_name;
+}
+
+std::string family_of(const c10::OperatorHandle& op) {
+  const auto& name = op.schema().operator_name();
+  for (const auto& row : {full_name(name), name.name}) {
+    const auto found = family_by_row().find(row);
+    if (found != family_by_row().end()) {
+      return found->second;
+    }
+  }
+  return rule_of(op) != nullptr ? "Pointwise, by tag" : "";
+}
+
+bool is_out(const c10::FunctionSchema& schema) {
+  return std::any_of(
+      schema.arguments().begin(), schema.arguments().end(),
+      [](const c10::Argument& argument) {
+        return argument.is_out();
+      });
+}
+
+std::string cell(std::string text) {
+  for (size_t i = 0; (i = text.find('|', i)) != std::string::npos; i += 2) {
+    text.replace(i, 1, "\\|");
+  }
+  return text;
+}
+
+/// "aten::add.Tensor" as people write it: "add.Tensor".
+std::string short_name(const std::string& op) {
+  constexpr auto kAten = "aten::";
+  return op.rfind(kAten, 0) == 0 ? op.substr(6) : op;
+}
+
+void add_family(std::ostream& page, const NamedFamily& family) {
+  page << "\n## " << family.name << "\n\n"
+       << "| operator | stays in parts | communicates |\n|---|---|---|\n";
+  // Rows that say the same, one behind the other, share a line.
+  const auto& rows = family.rows();
+  for (size_t i = 0; i < rows.size();) {
+    std::string names = '`' + short_name(rows[i].op) + '`';
+    size_t end = i + 1;
+    while (end < rows.size() &&
+           std::string(rows[end].places) == rows[i].places &&
+           std::string(rows[end].communicates) == rows[i].communicates) {
+      names += ", `" + short_name(rows[end].op) + '`';
+      ++end;
+    }
+    page << "| " << names << " | " << cell(rows[i].places) << " | "
+         << cell(rows[i].communicates) << " |\n";
+    i = end;
+  }
+}
+
+} // namespace
+
+std::string operators_page() {
+  std::ostringstream page;
+  page <<
+      R"(# Operators on distributed tensors
+
+A distributed tensor holds this process's part of a tensor. Every operator takes it and gives what it gives on one device. Operators with a
+rule work on the parts; all others gather their arguments, run on every process, and return a replicated tensor: as right, but not shared
+out. `accel launch --placement-report` names the ones that a program met.
+
+Made from the table of rules (`runtime/src/distributed/rules`) by `operator_table --page`; a test compares.
+
+A name without overload stands for all of them (`add` for `add.Tensor`, `add.Scalar`); functional and in-place forms (`add_`) are operators
+of their own. `out=` forms run on whole tensors. Where an operator has further placements than those in its row, it is gathered.
+
+- S: a shard, contiguous rows of one dimension; "samples" and "rows" are dimension 0 unless said otherwise.
+- P: a part of a sum, the value being the sum over the processes; P(max), P(min) and P(product) likewise.
+- R: replicated, the same on all processes; a plain tensor is that.
+
+Operators that LibTorch tags as pointwise and that return one tensor need no row: what is cut stays cut, the other operands are cut alike,
+and nothing is communicated but what brings operands together that are cut in different ways. Composite operators (`linear`, `conv2d`,
+`layer_norm`, `cross_entropy_loss`, …) are taken apart by LibTorch before and need none either.
+)";
+  for (const auto& family : families()) {
+    if (!family.rows().empty()) {
+      add_family(page, family);
+    }
+  }
+  return page.str();
+}
+
+std::vector<ListedOperator> listed_operators() {
+  std::vector<ListedOperator> all;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || name.name.rfind("aten::", 0) != 0) {
+      continue;
+    }
+    const auto has = [&](c10::DispatchKey key) {
+      return op->hasKernelForDispatchKey(key);
+    };
+    ListedOperator listed;
+    listed.name = full_name(name);
+    listed.schema = c10::toString(op->schema());
+    listed.family = family_of(*op);
+    listed.pointwise_tag = op->hasTag(at::Tag::pointwise);
+    listed.composite = has(c10::DispatchKey::CompositeImplicitAutograd);
+    listed.has_kernel = has(c10::DispatchKey::CPU) ||
+        has(c10::DispatchKey::CUDA) ||
+        has(c10::DispatchKey::CompositeExplicitAutograd) ||
+        has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+    listed.out = is_out(op->schema());
+    all.push_back(std::move(listed));
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.name < b.name;
+  });
+  return all;
+}
+
+std::vector<std::string> unknown_rows() {
+  std::set<std::string> known;
+  for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (c10::Dispatcher::singleton().findSchema(name)) {
+      known.insert(name.name);
+      known.insert(full_name(name));
+    }
+  }
+  std::vector<std::string> unknown;
+  for (const auto& [row, family] : family_by_row()) {
+    if (known.count(row) == 0) {
+      unknown.push_back(row);
+    }
+  }
+  return unknown;
+}
+
+} // namespace accel::distributed::test

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace accel::distributed::test {
+
+/// docs/operators.md: all families and their rows. The same for every LibTorch.
+std::string operators_page();
+
+/// What is known of one operator schema of this LibTorch.
+struct ListedOperator {
+  /// "aten::add.Tensor".
+  std::string name;
+  std::string schema;
+  /// The family whose row names it, "Pointwise, by tag", or empty: it has no
+  /// rule and runs on whole tensors.
+  std::string family;
+  bool pointwise_tag = false;
+  /// Taken apart above autograd into other operators, so that no rule is asked.
+  bool composite = false;
+  /// Has a kernel of its own for a device, or one for all of them.
+  bool has_kernel = false;
+  /// Writes to a tensor that the caller hands over (`out=`).
+  bool out = false;
+};
+
+/// The schemas of the aten namespace, by name.
+std::vector<ListedOperator> listed_operators();
+
+/// Rows whose operator this LibTorch does not have.
+std::vector<std::string> unknown_rows();
+
+} // namespace accel::distributed::test
