@@ -71,6 +71,20 @@ struct Instruction {
 };
 using Program = std::vector<Instruction>;
 
+/// " [7, 3]S(0) grad", with the sum of the values.
+std::string describe(const Tensor& tensor) {
+  std::ostringstream out;
+  out << ' ' << tensor.sizes();
+  if (accel::distributed::is_distributed(tensor)) {
+    for (const auto& placement : placements(tensor)) {
+      out << placement;
+    }
+  }
+  out << (tensor.requires_grad() ? " grad" : "") << " sum="
+      << full_tensor(tensor.detach()).sum().item<double>();
+  return out.str();
+}
+
 /// The state of a program that runs: plain where `mesh` is null.
 struct Machine {
   const DeviceMesh* mesh = nullptr;
@@ -78,6 +92,8 @@ struct Machine {
   std::vector<Tensor> parameters;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::vector<double> numbers;
+  /// What was pushed, for people; only where it is asked for.
+  std::string* trace = nullptr;
 
   Tensor& value(uint64_t i) {
     return values[i % values.size()];
@@ -100,6 +116,9 @@ struct Machine {
         result = std::isfinite(greatest) ? result / greatest
                                          : torch::nan_to_num(result, 0, 1, -1).tanh();
       }
+    }
+    if (trace != nullptr) {
+      *trace += describe(result);
     }
     if (values.size() < 14) {
       values.push_back(result);
@@ -556,7 +575,12 @@ struct Thrown : std::runtime_error {
   size_t index;
 };
 
-Left run(const Program& program, uint64_t seed, const DeviceMesh* mesh) {
+/// `trace`, where it is there, gets a line for each instruction.
+Left run(
+    const Program& program,
+    uint64_t seed,
+    const DeviceMesh* mesh,
+    std::string* trace = nullptr) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed + 1);
   std::mt19937_64 random(seed * 31 + 5);
   const auto fresh = [&](std::vector<int64_t> sizes) {
@@ -564,6 +588,7 @@ Left run(const Program& program, uint64_t seed, const DeviceMesh* mesh) {
   };
   Machine m;
   m.mesh = mesh;
+  m.trace = trace;
   for (int k = 0; k < 5; ++k) {
     std::vector<int64_t> sizes;
     const auto dims = 1 + random() % 3;
@@ -591,8 +616,18 @@ Left run(const Program& program, uint64_t seed, const DeviceMesh* mesh) {
     const auto found = std::find_if(
         actions().begin(), actions().end(),
         [&](const Named& named) { return instruction.name == named.name; });
+    if (trace != nullptr) {
+      *trace += c10::str(
+          "    ", instruction.name, " of value ", instruction.a % m.values.size(),
+          describe(m.value(instruction.a)), ", b=", instruction.b, " (value ",
+          instruction.b % m.values.size(), describe(m.value(instruction.b)),
+          "), c=", instruction.c, " ->");
+    }
     try {
       found->action(m, instruction);
+      if (trace != nullptr) {
+        *trace += '\n';
+      }
     } catch (const c10::Error& error) {
       throw Thrown(k, error.what_without_backtrace());
     } catch (const std::exception& error) {
@@ -725,6 +760,29 @@ Program shrink(Program program, uint64_t seed, const World& world) {
   return program;
 }
 
+/// What the program makes, of plain tensors and on rank 0.
+std::pair<std::string, std::string> traces_of(
+    const Program& program,
+    uint64_t seed,
+    const World& world) {
+  std::pair<std::string, std::string> traces;
+  run(program, seed, nullptr, &traces.first);
+  try {
+    as_mesh(world.sizes, [&](const DeviceMesh& mesh) {
+      at::set_num_threads(1);
+      bool first = true;
+      for (int64_t axis = 0; axis < mesh.ndim(); ++axis) {
+        first = first && mesh.coordinate(axis) == 0;
+      }
+      std::string own;
+      run(program, seed, &mesh, first ? &traces.second : &own);
+    });
+  } catch (const std::exception&) {
+    traces.second += " (throws)\n";
+  }
+  return traces;
+}
+
 TEST(RandomPrograms, GiveWhatPlainTensorsGive) {
   at::set_num_threads(1);
   const auto& all = options();
@@ -763,14 +821,15 @@ TEST(RandomPrograms, GiveWhatPlainTensorsGive) {
     ++failures;
     const auto small = shrink(program, seed, world);
     const auto plain_of_small = run(small, seed, nullptr);
+    const auto traces = traces_of(small, seed, world);
     std::printf(
         "--seed=%llu --programs=1 --length=%lld --world=%s: %s\n  shrunk to %zu "
-        "instructions: %s\n%s",
+        "instructions: %s\n  plain:\n%s  distributed:\n%s",
         static_cast<unsigned long long>(seed),
         static_cast<long long>(all.length), world.name.c_str(), failure.c_str(),
         small.size(),
         failure_of(small, seed, world, plain_of_small).c_str(),
-        text_of(small).c_str());
+        traces.first.c_str(), traces.second.c_str());
     std::fflush(stdout);
   }
   std::printf(
