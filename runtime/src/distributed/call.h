@@ -37,6 +37,10 @@ struct OperatorInfo {
   bool is_view = false;
   /// Argument 0 is written and returned.
   bool is_in_place = false;
+  /// Has no rule and is made of other operators, which have. It comes to the
+  /// fallback where autograd does not take it apart: in inference mode, and
+  /// where rules call it with parts that are distributed along further axes.
+  bool is_composite = false;
 };
 
 /// One call of an operator as a rule sees it. Arguments are named by their

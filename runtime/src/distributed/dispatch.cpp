@@ -163,12 +163,23 @@ void run_whole(
       }
     });
   }
+  // Random numbers are drawn in the order of the memory.
+  const bool draws = op.hasTag(at::Tag::nondeterministic_seeded);
   const auto whole = [&](const at::Tensor& tensor) {
     Part* p = part(tensor);
-    return p == nullptr ? tensor
-                        : gather(
-                              axis, p->local, p->placement, p->sizes,
-                              op.schema().name().c_str());
+    if (p == nullptr) {
+      return tensor;
+    }
+    auto gathered = gather(
+        axis, p->local, p->placement, p->sizes, op.schema().name().c_str());
+    if (draws && gathered.strides() != tensor.strides() &&
+        tensor.is_non_overlapping_and_dense()) {
+      auto ordered = at::empty_strided(
+          tensor.sizes(), tensor.strides(), gathered.options());
+      ordered.copy_(gathered);
+      return ordered;
+    }
+    return gathered;
   };
   PendingView pending;
   if (info.is_view && stack[base].isTensor()) {
@@ -251,6 +262,11 @@ void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return;
   }
   axis->check_thread(op.schema().name().c_str());
+  if (C10_UNLIKELY(info.is_composite)) {
+    op.callBoxedForDispatchKey(
+        c10::DispatchKey::CompositeImplicitAutograd, *stack);
+    return;
+  }
   const size_t base = stack->size() - info.arguments;
   for (const auto i : info.writes) {
     each_tensor((*stack)[base + i], [&](const at::Tensor& tensor) {

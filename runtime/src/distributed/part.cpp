@@ -144,9 +144,12 @@ at::Tensor make_tensor(
     local = local.clone(at::MemoryFormat::Contiguous);
     like = {};
   }
-  const bool natural = single
-      ? like.size() != sizes.size() || is_repeated(sizes, like)
-      : local.is_contiguous() || !local.is_non_overlapping_and_dense();
+  const bool dense = local.is_non_overlapping_and_dense();
+  // Parts with gaps (of a transposed tensor) are copied: in whatever order.
+  const bool by_like = (single || !dense) && like.size() == sizes.size() &&
+      !is_repeated(sizes, like);
+  const bool natural =
+      !by_like && (single || !dense || local.is_contiguous());
   auto part =
       c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
   if (natural) {
@@ -162,7 +165,7 @@ at::Tensor make_tensor(
     return tensor;
   }
   const auto order = order_of(
-      single ? sizes : local.sizes(), single ? like : local.strides());
+      by_like ? sizes : local.sizes(), by_like ? like : local.strides());
   if (!is_dense_as(local, order)) {
     // Through views, which tensors that are distributed along further axes
     // have, too.
@@ -170,7 +173,9 @@ at::Tensor make_tensor(
     for (size_t i = 0; i < order.size(); ++i) {
       back[order[i]] = static_cast<int64_t>(i);
     }
-    local = local.permute(order).contiguous().permute(back);
+    local = local.permute(order)
+                .clone(at::MemoryFormat::Contiguous)
+                .permute(back);
   }
   dense_strides(sizes, order, part->strides);
   auto tensor = new_tensor(part, local);

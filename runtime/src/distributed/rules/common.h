@@ -25,6 +25,15 @@ inline Placement first_cut(
   return Replicate();
 }
 
+/// `call.use`, for kernels that take an argument's memory to be contiguous
+/// without looking: it is so on one device, but a slice may not be.
+inline void use_contiguous(Call& call, size_t i, const Placement& place) {
+  if (call.has(i)) {
+    call.use(i, place);
+    call.set(i, call.tensor(i).contiguous());
+  }
+}
+
 /// What a reduction over some dimensions leaves of a tensor.
 struct Reduced {
   Sizes sizes;
@@ -75,15 +84,26 @@ inline at::Tensor summed(const Call& call, const at::Tensor& local) {
   return reduce(call.axis(), local, ReduceOp::kSum, call.name().c_str());
 }
 
+/// What to compute in: float for the 16-bit types.
+inline at::ScalarType wide(at::ScalarType type) {
+  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+}
+
+/// Few numbers of each process, as exact as they are put together.
+inline at::Tensor wider(const at::Tensor& few) {
+  return few.to(few.is_complex() ? at::kComplexDouble : at::kDouble);
+}
+
 /// Mean and squared deviations of `n` rows out of those of each process's rows.
 struct Moments {
   at::Tensor mean;
   at::Tensor squares; ///< sum of squared deviations from the mean
+  at::Tensor means; ///< of each process's rows, stacked
 };
 
 /// `mean` and `var` (biased) are those of this process's part of `n` rows, cut as
-/// `place` says; `others` is how many elements each row has. As accurate as
-/// Welford's algorithm, which plain kernels use. Collective.
+/// `place` says; `others` is how many elements each row has. In double precision,
+/// as accurate as Welford's algorithm, which plain kernels use. Collective.
 inline Moments combined_moments(
     const Call& call,
     const at::Tensor& mean,
@@ -91,8 +111,16 @@ inline Moments combined_moments(
     int64_t n,
     int64_t others,
     const Placement& place) {
-  const auto means = stacked(call, mean);
-  const auto vars = stacked(call, var);
+  at::Tensor means;
+  at::Tensor vars;
+  if (mean.is_complex()) {
+    means = stacked(call, wider(mean));
+    vars = stacked(call, wider(var));
+  } else {
+    const auto both = stacked(call, at::stack({wider(mean), wider(var)}));
+    means = both.select(1, 0);
+    vars = both.select(1, 1);
+  }
   Sizes sizes(means.dim(), 1);
   sizes[0] = call.axis().size();
   auto counts = at::empty({call.axis().size()}, at::kDouble);
@@ -101,20 +129,16 @@ inline Moments combined_moments(
     counts.data_ptr<double>()[rank] =
         static_cast<double>(end - begin) * static_cast<double>(others);
   }
-  counts = counts.to(var.options()).view(sizes);
+  counts = counts.to(var.device()).view(sizes);
   const double total = static_cast<double>(n) * static_cast<double>(others);
   Moments all;
+  all.means = means;
   all.mean = (means * (counts / total)).sum(0);
   const auto away = means - all.mean;
   const auto away2 = away.is_complex() ? at::real(away * away.conj())
                                        : at::mul(away, away);
   all.squares = (counts * (vars + away2)).sum(0);
   return all;
-}
-
-/// What to compute in: float for the 16-bit types.
-inline at::ScalarType wide(at::ScalarType type) {
-  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
 }
 
 inline Sizes sizes_of(const at::Tensor& tensor) {

@@ -61,7 +61,7 @@ bool convolution_backward(Call& call) {
     return false;
   }
   const auto bias_sizes = call.index("bias_sizes");
-  if (chosen.way->arguments[0] == 1 && bias_sizes >= 0 &&
+  if (chosen.strategy->arguments[0] == 1 && bias_sizes >= 0 &&
       !call.at(bias_sizes).isNone()) {
     const auto rows = call.axis().rows(chosen.n, chosen.cut);
     call.set(bias_sizes, std::vector<int64_t>{rows});

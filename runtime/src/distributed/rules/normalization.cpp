@@ -51,10 +51,10 @@ bool layer_norm_backward(Call& call) {
   }
   const int64_t n = call.tensor(1).size(place.dim());
   const size_t parameters = call.index("weight");
-  for (size_t i = 0; i < call.size(); ++i) {
-    if (i != 2) {
-      call.use(i, i < parameters ? place : Replicate());
-    }
+  call.use(0, place);
+  call.use(1, place);
+  for (size_t i = 3; i < call.size(); ++i) {
+    use_contiguous(call, i, i < parameters ? place : Replicate());
   }
   call.run();
   call.place_result(0, place, n);
@@ -92,7 +92,7 @@ bool group_norm_backward(Call& call) {
   }
   const int64_t n = call.integer(5);
   for (size_t i = 0; i < 4; ++i) {
-    call.use(i, place);
+    use_contiguous(call, i, place);
   }
   call.use_whole(4);
   call.set(5, call.rows(n, place));
@@ -555,7 +555,9 @@ bool batch_norm_stats(Call& call) {
   const auto eps = call.at(1).toDouble();
   const auto all = channel_moments(call, call.local(0), input.sizes(), place);
   const auto count = static_cast<double>(input.numel() / input.size(1));
-  call.finish({all.mean, (all.squares / count).add(eps).rsqrt()});
+  const auto type = wide(input.scalar_type());
+  call.finish(
+      {all.mean.to(type), (all.squares / count).add(eps).rsqrt().to(type)});
   return true;
 }
 
@@ -570,7 +572,8 @@ bool batch_norm_update_stats(Call& call) {
   }
   const auto all = channel_moments(call, call.local(0), input.sizes(), place);
   const auto count = static_cast<double>(input.numel() / input.size(1));
-  call.finish({all.mean, all.squares / count});
+  const auto type = input.scalar_type();
+  call.finish({all.mean.to(type), (all.squares / count).to(type)});
   return true;
 }
 
@@ -651,8 +654,8 @@ bool weight_norm(Call& call) {
     return false;
   }
   const int64_t n = v.size(place.dim());
-  call.use(0, place);
-  call.use(1, place);
+  use_contiguous(call, 0, place);
+  use_contiguous(call, 1, place);
   call.run();
   call.place_result(0, place, n);
   call.place_result(1, place, n);
@@ -670,7 +673,7 @@ bool weight_norm_backward(Call& call) {
   }
   const int64_t n = v.size(place.dim());
   for (size_t i = 0; i < 4; ++i) {
-    call.use(i, place);
+    use_contiguous(call, i, place);
   }
   call.run();
   call.place_result(0, place, n);

@@ -58,7 +58,7 @@ bool upsample_backward(Call& call) {
   if (!chosen) {
     return false;
   }
-  const auto dim = chosen.way->arguments[0];
+  const auto dim = chosen.strategy->arguments[0];
   if (dim >= 0) {
     const auto at = call.index("input_size");
     const auto sizes = call.integers(at);
@@ -113,7 +113,7 @@ bool affine_grid(Call& call) {
   if (!chosen) {
     return false;
   }
-  if (chosen.way->arguments[0] == 0) {
+  if (chosen.strategy->arguments[0] == 0) {
     const auto rows = call.axis().rows(chosen.n, chosen.cut);
     if (call.at(1).isInt()) {
       call.set(1, rows);

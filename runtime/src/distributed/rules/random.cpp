@@ -193,8 +193,9 @@ bool rrelu(Call& call) {
     call.use_local(1);
     call.run();
   } else {
+    // LibTorch's kernel writes the noise in the order of its memory.
+    auto whole_noise = blank(call, noise);
     call.use_whole(0);
-    auto whole_noise = at::empty_like(call.tensor(0));
     call.set(1, whole_noise);
     call.run();
     local_noise.copy_(own_rows(call.axis(), whole_noise, place));

@@ -29,35 +29,40 @@ struct Buffer {
   int64_t n = 0;
 };
 
-/// A distributed tensor `[samples, 0]` cut like the samples: it has no elements,
-/// but this process's storage is the whole buffer.
-at::Tensor hide(const Call& call, const at::Tensor& buffer, const Chosen& way) {
+/// A distributed tensor `[samples]`, cut like the samples, whose local tensor is
+/// the whole buffer: autograd clones it when a graph is kept.
+at::Tensor hide(const Call& call, const at::Tensor& buffer, const Chosen& chosen) {
   if (!buffer.defined()) {
     return buffer;
   }
-  const auto rows = call.axis().rows(way.n, way.cut);
   const auto local = part_of(buffer) != nullptr
       ? buffer // hidden along a further axis
-      : buffer.as_strided({rows, 0}, {1, 1});
-  return make_tensor(call.axis(), local, Shard(0, way.cut), {way.n, 0});
+      : buffer.view({-1});
+  return make_tensor(
+      call.axis(), local, Shard(0, chosen.cut), {chosen.n});
+}
+
+/// Told from a buffer that was cut into parts by its size: it has more than one
+/// element for each sample, or none.
+bool is_hidden(const Part& part) {
+  if (!part.placement.is_shard(0) || part.sizes.size() != 1) {
+    return false;
+  }
+  if (const Part* inner = part_of(part.local)) {
+    return is_hidden(*inner);
+  }
+  return part.local.numel() !=
+      part.axis->rows(part.sizes[0], part.placement.cut());
 }
 
 /// The buffer of a layer that has run in parts; undefined where it has run
 /// whole.
 Buffer found(const Call& call, size_t i) {
   const Part* part = call.has(i) ? call.part(call.tensor(i)) : nullptr;
-  if (part == nullptr || !part->placement.is_shard(0) ||
-      part->sizes.size() != 2 || part->sizes[1] != 0) {
+  if (part == nullptr || !is_hidden(*part)) {
     return {};
   }
-  Buffer buffer{part->local, part->placement.cut(), part->sizes[0]};
-  if (part_of(part->local) == nullptr) {
-    const auto& storage = part->local.storage();
-    const auto size = storage.nbytes() / part->local.itemsize();
-    buffer.tensor = at::empty({0}, part->local.options());
-    buffer.tensor.set_(storage, 0, {static_cast<int64_t>(size)}, {1});
-  }
-  return buffer;
+  return {part->local, part->placement.cut(), part->sizes[0]};
 }
 
 // ---- Cells: gates and states are `[samples, features]`.

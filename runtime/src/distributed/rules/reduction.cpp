@@ -1,6 +1,6 @@
 #include "distributed/rules/common.h"
 
-#include <cmath>
+#include <limits>
 
 // Reductions: what is not reduced stays cut. Where the cut dimension is reduced,
 // the result is a part of a sum (a maximum, a product), or, where no such part
@@ -265,6 +265,22 @@ bool logsumexp(Call& call) {
   return true;
 }
 
+/// The mean of all rows, as a kernel that goes through them in order has it: one
+/// that meets an infinite value and then a finite one has not a number.
+at::Tensor mean_in_order(
+    const Call& call,
+    const at::Tensor& means,
+    int64_t n,
+    const Placement& place) {
+  auto mean = means[0];
+  for (int64_t rank = 1; rank < call.axis().size(); ++rank) {
+    const auto [begin, end] = call.axis().range(n, place.cut(), rank);
+    const auto share = static_cast<double>(end - begin) / end;
+    mean = mean + (means[rank] - mean) * share;
+  }
+  return mean;
+}
+
 /// var, std, var_mean, std_mean: moments of all rows out of each process's.
 bool var(Call& call) {
   if (!is_cut(call)) {
@@ -307,7 +323,8 @@ bool var(Call& call) {
   if (call.info().results == 1) {
     call.finish({result});
   } else {
-    call.finish({result, all.mean.to(self.scalar_type())});
+    const auto mean = mean_in_order(call, all.means, n, place);
+    call.finish({result, mean.to(self.scalar_type())});
   }
   return true;
 }
@@ -382,10 +399,10 @@ const Family& family() {
       {"aten::norm", norm, "S", one_each},
       {"aten::dist", dist, "S", "one number of each process"},
       {"aten::logsumexp", logsumexp, "S", one_each},
-      {"aten::var", var, "S", "over the cut dimension mean and variance of each process"},
-      {"aten::std", var, "S", "as var"},
-      {"aten::var_mean", var, "S", "as var"},
-      {"aten::std_mean", var, "S", "as var"},
+      {"aten::var.correction", var, "S", "over the cut dimension mean and variance of each process"},
+      {"aten::std.correction", var, "S", "as var"},
+      {"aten::var_mean.correction", var, "S", "as var"},
+      {"aten::std_mean.correction", var, "S", "as var"},
       {"aten::trace", trace, "rows, columns, P", "nothing; the result is P"},
       {"aten::equal", equal, "S", "one number"},
       {"aten::allclose", equal, "S", "one number"},

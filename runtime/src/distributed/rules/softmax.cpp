@@ -1,5 +1,7 @@
 #include "distributed/rules/common.h"
 
+#include <limits>
+
 // Softmax along a dimension that is not cut works row by row. Along the cut
 // dimension the rows' normalisation is put together out of the processes'.
 
@@ -10,10 +12,13 @@ bool is_log(const Call& call) {
   return call.name().find("log") != std::string::npos;
 }
 
-/// The logarithm of the sum of exponentials along a cut dimension. Collective.
+/// The logarithm of the sum of exponentials along a cut dimension. Not a number
+/// where it is infinite, as kernels, which subtract the greatest value from
+/// itself, have it. Collective.
 at::Tensor whole_logsumexp(const Call& call, const at::Tensor& local, int64_t dim) {
-  return stacked(call, local.logsumexp(dim, /*keepdim=*/true))
-      .logsumexp(at::IntArrayRef{0});
+  const auto sum = stacked(call, local.logsumexp(dim, /*keepdim=*/true))
+                       .logsumexp(at::IntArrayRef{0});
+  return sum.masked_fill(sum.isinf(), std::numeric_limits<double>::quiet_NaN());
 }
 
 /// self, dim, half_to_float.
@@ -97,7 +102,7 @@ bool masked(Call& call, size_t mask) {
     return false; // a mask of attention scores, whose sizes say what it masks
   }
   for (size_t i = 0; i <= mask; ++i) {
-    call.use(i, place);
+    use_contiguous(call, i, place);
   }
   call.run();
   call.place_result(0, place, self.sizes());

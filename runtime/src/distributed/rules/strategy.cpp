@@ -25,7 +25,7 @@ Chosen driver(const Call& call, const Strategy& way) {
     const auto& tensor = call.tensor(tensors[k]);
     const auto place = call.place(tensor);
     if (place.is_shard(way.arguments[k]) && tensor.numel() > largest) {
-      chosen.way = &way;
+      chosen.strategy = &way;
       chosen.cut = place.cut();
       chosen.n = tensor.size(place.dim());
       largest = tensor.numel();
@@ -42,7 +42,7 @@ Placement placement(const Chosen& chosen, int8_t role) {
 
 Cost cost(const Call& call, const Strategy& way, const Chosen& chosen) {
   Cost cost;
-  cost.asked = chosen.way != nullptr;
+  cost.asked = chosen.strategy != nullptr;
   const auto& tensors = call.info().tensors;
   for (size_t k = 0; k < tensors.size(); ++k) {
     if (!call.has(tensors[k])) {
@@ -52,7 +52,7 @@ Cost cost(const Call& call, const Strategy& way, const Chosen& chosen) {
     const auto role = way.arguments[k];
     const auto place = call.place(tensor);
     if (role >= 0 &&
-        (chosen.way == nullptr || role >= tensor.dim() ||
+        (chosen.strategy == nullptr || role >= tensor.dim() ||
          tensor.size(role) != chosen.n)) {
       cost.possible = false;
     }
@@ -87,9 +87,9 @@ Chosen choose(const Call& call, c10::ArrayRef<Strategy> ways) {
     auto chosen = driver(call, way);
     const auto of_way = cost(call, way, chosen);
     if (of_way.asked && of_way.possible &&
-        (best.way == nullptr || of_way.moved < least)) {
+        (best.strategy == nullptr || of_way.moved < least)) {
       best = std::move(chosen);
-      best.way = &way;
+      best.strategy = &way;
       least = of_way.moved;
     }
   }
@@ -99,11 +99,11 @@ Chosen choose(const Call& call, c10::ArrayRef<Strategy> ways) {
 void run_strategy(Call& call, const Chosen& chosen) {
   const auto& tensors = call.info().tensors;
   for (size_t k = 0; k < tensors.size(); ++k) {
-    use(call, tensors[k], placement(chosen, chosen.way->arguments[k]));
+    use(call, tensors[k], placement(chosen, chosen.strategy->arguments[k]));
   }
   call.run();
-  for (size_t k = 0; k < chosen.way->results.size(); ++k) {
-    const auto role = chosen.way->results[k];
+  for (size_t k = 0; k < chosen.strategy->results.size(); ++k) {
+    const auto role = chosen.strategy->results[k];
     const auto& result = call.result(k);
     if (result.isTensor() && result.toTensor().defined() &&
         result.toTensor().dim() > role) {

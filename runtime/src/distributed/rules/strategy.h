@@ -24,14 +24,14 @@ struct Strategy {
 
 /// A way that one of the arguments asks for by its placement.
 struct Chosen {
-  const Strategy* way = nullptr;
+  const Strategy* strategy = nullptr;
   /// Where the dimensions are cut; of a way that cuts.
   Cut cut;
   /// Their size.
   int64_t n = 0;
 
   explicit operator bool() const {
-    return way != nullptr;
+    return strategy != nullptr;
   }
 };
 

@@ -43,6 +43,7 @@ bool writes_silently(const std::string& op, const std::string& argument) {
       {"aten::native_batch_norm", true},
       {"aten::cudnn_batch_norm", true},
       {"aten::miopen_batch_norm", true},
+      {"aten::batch_norm_update_stats", true},
       {"aten::batch_norm_gather_stats", true},
       {"aten::batch_norm_gather_stats_with_counts", true},
       {"aten::_batch_norm_impl_index", true},
@@ -56,6 +57,7 @@ bool writes_silently(const std::string& op, const std::string& argument) {
 const std::vector<NamedFamily>& families() {
   static const auto* const all = new std::vector<NamedFamily>{
       {"Pointwise", pointwise_rules::family},
+      {"Activations", activation_rules::family},
       {"Matrix products", matrix_rules::family},
       {"Reductions", reduction_rules::family},
       {"Views", view_rules::family},
@@ -100,6 +102,8 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   OperatorInfo info;
   info.rule = rule_of(op);
+  info.is_composite = info.rule == nullptr &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   info.arguments = schema.arguments().size();
   info.results = schema.returns().size();
   for (uint32_t i = 0; i < info.arguments; ++i) {

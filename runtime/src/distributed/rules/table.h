@@ -29,6 +29,9 @@ const Family& family();
 bool pointwise(Call& call);
 }
 using pointwise_rules::pointwise;
+namespace activation_rules {
+const Family& family();
+}
 namespace matrix_rules {
 const Family& family();
 }
