@@ -1,5 +1,6 @@
 #include "gradients.h"
 
+#include <accel/distributed/tensor.h>
 #include <accel/utils/environment.h>
 
 #include <cstdlib>
@@ -10,7 +11,6 @@
 
 using accel::Accelerator;
 using accel::AcceleratorOptions;
-using accel::GradientState;
 using namespace accel::test;
 
 ACCEL_RANK_FUNCTION(parts_of_any_size) {
@@ -46,22 +46,44 @@ TEST(Gradients, PartsOfAnySize) {
   run_all("parts_of_any_size");
 }
 
-ACCEL_RANK_FUNCTION(ghost_with_nan) {
-  expect_nan_stays_with_ghosts(
-      make_net(),
-      make_net(),
-      rows(1),
-      [](auto& accelerator, const auto& loss, const auto& expected) {
-        const auto number = accelerator.reduce_for_metrics(loss);
-        EXPECT_NEAR(
-            number.template item<double>(),
-            expected.template item<double>(),
-            1e-14);
-      });
+ACCEL_RANK_FUNCTION(one_sample) {
+  expect_one_sample_counts_once(make_net(), make_net(), rows(1));
 }
 
-TEST(Gradients, GhostsNanStaysWithTheGhost) {
-  run_all("ghost_with_nan");
+TEST(Gradients, OneSampleCountsOnce) {
+  run_all("one_sample");
+}
+
+// A batch that is distributed in one step and whole in the next, and two losses
+// of one step of which one is: sums of parts, and gradients that all have.
+ACCEL_RANK_FUNCTION(whole_and_in_parts) {
+  Accelerator accelerator(kMatch);
+  auto net = make_net();
+  auto reference = make_net();
+  accelerator.prepare(net);
+  const auto batch = rows(7);
+  for (int64_t i = 0; i < 6; ++i) {
+    const auto what = "backward " + std::to_string(i);
+    accelerator.backward(mean_loss(
+        net, i % 2 == 0 ? accelerator.distribute(batch) : batch));
+    mean_loss(reference, batch).backward();
+    expect_same_gradients(*net, *reference, what);
+    EXPECT_FALSE(
+        accel::distributed::is_distributed(net->parameters()[0].grad()));
+    // Both in one loss; accumulates from the second time on.
+    accelerator.backward(
+        mean_loss(net, accelerator.distribute(batch)) + mean_loss(net, batch * 2));
+    (mean_loss(reference, batch) + mean_loss(reference, batch * 2)).backward();
+    expect_same_gradients(*net, *reference, what + ", both");
+    if (i == 3) {
+      net->zero_grad(/*set_to_none=*/false);
+      reference->zero_grad(/*set_to_none=*/false);
+    }
+  }
+}
+
+TEST(Gradients, WholeAndInParts) {
+  run_all("whole_and_in_parts");
 }
 
 ACCEL_RANK_FUNCTION(weighted_by_units) {
@@ -87,42 +109,39 @@ TEST(Gradients, WeightedByUnits) {
   run_all("weighted_by_units");
 }
 
+// What earlier versions of accel-migrate wrote around sizes.
 ACCEL_RANK_FUNCTION(sizes_in_shapes) {
   Accelerator accelerator(kMatch);
-  EXPECT_EQ(accelerator.local_batch_size(12), 12) << "no batch is split";
-  {
-    auto step = accelerator.accumulate();
-    const auto part = accelerator.shard_batch(rows(12));
-    EXPECT_EQ(accelerator.local_batch_size(12), part.size(0));
-    EXPECT_EQ(accelerator.local_batch_size(36), 3 * part.size(0));
-    if (accelerator.use_distributed()) {
-      const auto error = error_of([&] { accelerator.local_batch_size(10); });
-      EXPECT_TRUE(contains(error, "given 10")) << error;
-      EXPECT_TRUE(contains(error, "12 rows")) << error;
-    }
-    // A second batch of the step must be as large.
-    EXPECT_EQ(accelerator.shard_batch(rows(12)).size(0), part.size(0));
-    if (accelerator.use_distributed()) {
-      const auto error = error_of([&] { accelerator.shard_batch(rows(9)); });
-      EXPECT_TRUE(contains(error, "9 rows")) << error;
-      EXPECT_TRUE(contains(error, "12 rows")) << error;
-    }
-  }
-  EXPECT_EQ(accelerator.local_batch_size(10), 10) << "the step has ended";
+  const auto batch = rows(12);
+  auto step = accelerator.accumulate();
+  const auto part = accelerator.shard_batch(batch);
+  EXPECT_EQ(part.size(0), 12);
+  EXPECT_EQ(accelerator.local_batch_size(12), 12);
+  EXPECT_EQ(accelerator.global_batch_size(part), 12);
+  const auto viewed = part.view({accelerator.local_batch_size(4), -1});
+  EXPECT_TRUE(torch::equal(accelerator.full(viewed), batch.view({4, -1})));
+  // A second batch of the step may have any size.
+  EXPECT_EQ(accelerator.shard_batch(rows(9)).size(0), 9);
 }
 
-// A state that is kept over the batches has the samples of this process's part.
+// A state that is kept over the batches is cut where its samples are.
 ACCEL_RANK_FUNCTION(kept_states) {
   Accelerator accelerator(kMatch);
+  const auto world = accelerator.num_processes();
   for (int64_t samples = 1; samples < 10; ++samples) {
     const auto state = torch::rand({2, samples, 3});
-    const auto kept = accelerator.shard_state(state, 1);
-    auto step = accelerator.accumulate();
-    EXPECT_TRUE(torch::equal(kept, accelerator.shard_batch(1, state))) << samples;
-    EXPECT_TRUE(torch::equal(accelerator.shard_state(state, -2), kept)) << samples;
+    for (const int64_t dim : {1, -2}) {
+      const auto kept = accelerator.shard_state(state, dim);
+      EXPECT_EQ(kept.sizes(), state.sizes()) << samples;
+      EXPECT_TRUE(torch::equal(accelerator.full(kept), state)) << samples;
+      const auto own = accel::distributed::to_local(kept);
+      const auto rest = samples % world > accelerator.process_index() ? 1 : 0;
+      EXPECT_EQ(
+          own.size(1), samples < world ? samples : samples / world + rest)
+          << samples;
+    }
   }
   const auto error = error_of([&] { accelerator.shard_state(torch::rand({4}), 1); });
-  EXPECT_TRUE(contains(error, "shard_state")) << error;
   EXPECT_TRUE(contains(error, "dimension 1")) << error;
 }
 
@@ -132,26 +151,16 @@ TEST(Gradients, KeptStates) {
 
 ACCEL_RANK_FUNCTION(squeezed_rows) {
   Accelerator accelerator(kMatch);
-  const auto squeezed = [&](const torch::Tensor& batch) {
-    auto step = accelerator.accumulate();
-    return accelerator.squeeze(accelerator.shard_batch(batch));
-  };
-  // One row for each process: one device still has a dimension of samples.
+  // Down to one row for each process, and one row for all of them.
   const auto world = accelerator.num_processes();
   const auto batch = rows(2 * world).view({2 * world, 1, -1});
-  const auto single = squeezed(batch.slice(0, 0, world));
-  EXPECT_EQ(single.dim(), batch.slice(0, 0, world).squeeze().dim());
-  EXPECT_EQ(squeezed(batch).dim(), batch.squeeze().dim());
-  // A batch of one sample loses it, as on one device.
-  EXPECT_EQ(squeezed(batch.slice(0, 0, 1)).dim(), 1);
-  {
-    auto step = accelerator.accumulate();
-    const auto one = accelerator.shard_batch(batch.slice(0, 0, 1));
-    const auto all = accelerator.gather_for_metrics(one.select(2, 0).squeeze());
-    EXPECT_TRUE(torch::equal(all, batch[0][0][0])) << all;
-    EXPECT_TRUE(torch::equal(accelerator.gather_for_metrics(one), batch.slice(0, 0, 1)));
+  for (const int64_t count : {2 * world, world, int64_t{1}}) {
+    const auto whole = batch.slice(0, 0, count);
+    const auto squeezed = accelerator.squeeze(accelerator.shard_batch(whole));
+    EXPECT_EQ(squeezed.sizes(), whole.squeeze().sizes()) << count;
+    EXPECT_TRUE(torch::equal(accelerator.full(squeezed), whole.squeeze()))
+        << count;
   }
-  EXPECT_EQ(accelerator.squeeze(torch::zeros({1, 1})).dim(), 0) << "no batch is split";
 }
 
 TEST(Gradients, SqueezedRows) {

@@ -6,7 +6,6 @@
 
 using accel::Accelerator;
 using accel::AcceleratorOptions;
-using accel::GradientState;
 using namespace accel::test;
 
 namespace {
@@ -60,7 +59,7 @@ torch::Tensor mean_loss(Words& net, const torch::Tensor& words) {
   return net->forward(words).pow(2).sum(1).mean();
 }
 
-/// Trains with batches of many sizes, down to shares without samples.
+/// Trains with batches of many sizes, down to fewer texts than processes.
 template <typename Optimizer, typename Options>
 void follows_one_process(Table kind, const Options& options) {
   Accelerator accelerator(kMatch);
@@ -365,13 +364,14 @@ TEST(SparseGradients, OfAnyShapeAndType) {
   run_all("sparse_shapes");
 }
 
-ACCEL_RANK_FUNCTION(sparse_ghost_with_nan) {
-  expect_nan_stays_with_ghosts(
-      Words(), Words(), texts(1), [](auto&&...) {});
+ACCEL_RANK_FUNCTION(sparse_one_sample) {
+  for (const auto kind : kTables) {
+    expect_one_sample_counts_once(Words(kind), Words(kind), texts(1));
+  }
 }
 
-TEST(SparseGradients, GhostsNanStaysWithTheGhost) {
-  run_all("sparse_ghost_with_nan");
+TEST(SparseGradients, OneSampleCountsOnce) {
+  run_all("sparse_one_sample");
 }
 
 ACCEL_RANK_FUNCTION(sparse_two_models) {

@@ -4,16 +4,18 @@
 #include <accel/accelerator.h>
 #include <accel/data/data_loader.h>
 #include <accel/detail/communicator.h>
+#include <accel/distributed/tensor.h>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <tuple>
 
 using accel::Accelerator;
 using accel::AcceleratorOptions;
-using accel::BatchShare;
 using accel::GradientState;
 using accel::test::collect;
 using accel::test::generator_state;
@@ -263,14 +265,38 @@ TEST(DataLoader, WorkersErrorsReachTheLoop) {
 
 namespace {
 
-/// Passes of both loaders from the same seed; ours gives this process's rows.
+/// `batch` has the sizes and the values of `whole`; this process holds its rows of
+/// it, or all where there are fewer than processes.
+void expect_distributed(
+    Accelerator& accelerator,
+    const torch::Tensor& batch,
+    const torch::Tensor& whole) {
+  const int64_t world = accelerator.num_processes();
+  const int64_t n = whole.size(0);
+  EXPECT_EQ(batch.sizes(), whole.sizes());
+  EXPECT_TRUE(torch::equal(accelerator.full(batch), whole)) << n << " rows";
+  EXPECT_EQ(
+      accel::distributed::is_distributed(batch), world > 1 && n >= world)
+      << n << " rows";
+  if (accel::distributed::is_distributed(batch)) {
+    // Contiguous parts in rank order, the first ones one row larger.
+    const int64_t rank = accelerator.process_index();
+    const int64_t extra = n % world;
+    const int64_t first = rank * (n / world) + std::min(rank, extra);
+    EXPECT_TRUE(torch::equal(
+        accel::distributed::to_local(batch),
+        whole.narrow(0, first, n / world + (rank < extra ? 1 : 0))))
+        << n << " rows";
+  }
+}
+
+/// Passes of both loaders from the same seed; ours gives distributed batches
+/// with the same values.
 template <typename Data>
 void expect_rows(
     Accelerator& accelerator,
     const Data& data,
     DataLoaderOptions options) {
-  const int64_t rank = accelerator.state().process_index();
-  const int64_t world = accelerator.state().num_processes();
   const auto seed = 5;
 
   torch::manual_seed(seed);
@@ -290,22 +316,12 @@ void expect_rows(
     for (auto& batch : *ours) {
       ASSERT_LT(number, expected.size());
       const auto& whole = expected[number++];
-      const auto share = BatchShare::of(whole.data.size(0), rank, world);
-      EXPECT_TRUE(torch::equal(
-          batch.data, whole.data.narrow(0, share.offset, share.rows())))
-          << "batch " << number;
-      EXPECT_TRUE(torch::equal(
-          batch.target, whole.target.narrow(0, share.offset, share.rows())));
-      const auto told = GradientState::get().share();
-      ASSERT_TRUE(told.has_value());
-      EXPECT_EQ(told->global, share.global);
-      EXPECT_EQ(told->offset, share.offset);
-      EXPECT_EQ(told->local, share.local);
+      expect_distributed(accelerator, batch.data, whole.data);
+      expect_distributed(accelerator, batch.target, whole.target);
       EXPECT_EQ(
           GradientState::get().end_of_dataloader(),
           number == expected.size() / 2 || number == expected.size());
     }
-    EXPECT_FALSE(GradientState::get().share().has_value());
   }
   EXPECT_EQ(number, expected.size());
   EXPECT_TRUE(torch::equal(generator_state(), state));
@@ -332,7 +348,7 @@ ACCEL_RANK_FUNCTION(loader_gives_rows) {
   }
 }
 
-TEST(DataLoader, GivesEachProcessItsRows) {
+TEST(DataLoader, GivesDistributedBatches) {
   for (const int world : {1, 2, 3, 4}) {
     accel::test::run_and_expect_success("loader_gives_rows", world);
   }
@@ -346,8 +362,10 @@ ACCEL_RANK_FUNCTION(loader_keeps_order) {
       DataLoaderOptions(4).workers(3).enforce_ordering(false));
   int64_t first = 0;
   for (auto& batch : *loader) {
+    EXPECT_EQ(ids(batch).front(), first);
     EXPECT_EQ(
-        ids(batch).front(), first + 2 * accelerator.state().process_index());
+        accel::distributed::to_local(batch.target)[0].item<int64_t>(),
+        first + 2 * accelerator.process_index());
     first += 4;
   }
   EXPECT_EQ(first, 40);
@@ -355,6 +373,47 @@ ACCEL_RANK_FUNCTION(loader_keeps_order) {
 
 TEST(DataLoader, ProcessesGetPartsOfTheSameBatch) {
   accel::test::run_and_expect_success("loader_keeps_order", 2);
+}
+
+namespace {
+
+std::atomic<int64_t> samples_loaded{0};
+
+struct CountedNumbers : Numbers {
+  using Numbers::Numbers;
+  torch::data::Example<> get(size_t index) override {
+    ++samples_loaded;
+    return Numbers::get(index);
+  }
+};
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(loader_loads_own_rows) {
+  Accelerator accelerator(match());
+  const int64_t world = accelerator.num_processes();
+  for (const size_t workers : {0, 2}) {
+    // Batches of 6 and one of a single sample, which all load.
+    auto loader = accel::data::make_data_loader<SequentialSampler>(
+        CountedNumbers(25).map(torch::data::transforms::Stack<>()),
+        DataLoaderOptions(6).workers(workers));
+    for (int pass = 0; pass < 2; ++pass) {
+      samples_loaded = 0;
+      int64_t first = 0;
+      for (auto& batch : *loader) {
+        EXPECT_EQ(ids(batch).front(), first);
+        first += 6;
+      }
+      EXPECT_EQ(first, 30);
+      EXPECT_EQ(samples_loaded, 24 / world + 1) << workers << " workers";
+    }
+  }
+}
+
+TEST(DataLoader, AProcessLoadsItsRowsOnly) {
+  for (const int world : {1, 2, 3}) {
+    accel::test::run_and_expect_success("loader_loads_own_rows", world);
+  }
 }
 
 ACCEL_RANK_FUNCTION(loader_with_random_data_set) {
@@ -373,7 +432,7 @@ TEST(DataLoader, RandomDataSetsGiveOneDevicesSamples) {
 
 namespace {
 
-/// Batches of a type that accel does not know.
+/// Batches of a type that accel finds no tensors in.
 struct Opaque {
   torch::Tensor data;
 };
@@ -406,49 +465,54 @@ struct Tuples : torch::data::datasets::BatchDataset<
 
 } // namespace
 
-ACCEL_RANK_FUNCTION(loader_cuts_batch_types) {
-  Accelerator accelerator(match());
-  const auto rank = accelerator.state().process_index();
-  torch::manual_seed(4);
-  auto theirs =
-      torch::data::make_data_loader<SequentialSampler>(Tuples(), 5);
-  std::vector<torch::Tensor> expected;
-  for (auto& batch : *theirs) {
-    expected.push_back(std::get<0>(batch));
-  }
-  torch::manual_seed(4);
-  auto ours = accel::data::make_data_loader<SequentialSampler>(Tuples(), 5);
-  size_t number = 0;
-  for (auto& [tensor, list] : *ours) {
-    const auto share = BatchShare::of(5, rank, 2);
-    EXPECT_TRUE(torch::equal(
-        tensor,
-        expected.at(number++).narrow(0, share.offset, share.rows())));
-    EXPECT_TRUE(torch::equal(tensor, torch::tensor(list, torch::kDouble)));
-  }
-  EXPECT_EQ(number, 2u);
+namespace {
 
-  OpaqueBatches quiet;
-  quiet.draws = false;
-  auto opaque = accel::data::make_data_loader<SequentialSampler>(quiet, 5);
-  for (auto& batch : *opaque) {
-    EXPECT_EQ(batch.data.size(0), BatchShare::of(5, rank, 2).rows());
+/// `tensor_of` of the batches of one pass, from a seed, and a number drawn after.
+template <typename Loader, typename Of>
+std::vector<torch::Tensor> tensors_of_pass(Loader& loader, const Of& tensor_of) {
+  torch::manual_seed(4);
+  std::vector<torch::Tensor> tensors;
+  for (auto& batch : loader) {
+    tensors.push_back(tensor_of(batch));
   }
-  auto random =
-      accel::data::make_data_loader<SequentialSampler>(OpaqueBatches(), 5);
-  try {
-    for ([[maybe_unused]] auto& batch : *random) {
-      ADD_FAILURE() << "no error";
-    }
-  } catch (const c10::Error& error) {
-    const std::string text = error.what();
-    EXPECT_NE(text.find("Opaque"), std::string::npos) << text;
-    EXPECT_NE(text.find("shard_batch"), std::string::npos) << text;
+  tensors.push_back(torch::rand({2}));
+  return tensors;
+}
+
+/// Every process has whole batches, those of one device.
+template <typename Data, typename Of>
+void expect_whole_batches(const Data& data, const Of& tensor_of) {
+  auto theirs = torch::data::make_data_loader<SequentialSampler>(data, 5);
+  const auto expected = tensors_of_pass(*theirs, tensor_of);
+  auto ours = accel::data::make_data_loader<SequentialSampler>(data, 5);
+  const auto seen = tensors_of_pass(*ours, tensor_of);
+  ASSERT_EQ(seen.size(), 3U);
+  for (size_t i = 0; i < seen.size(); ++i) {
+    EXPECT_FALSE(accel::distributed::is_distributed(seen[i]));
+    EXPECT_TRUE(torch::equal(seen[i], expected[i])) << "batch " << i;
   }
 }
 
-TEST(DataLoader, CutsManyBatchTypesAndRefusesOthers) {
-  accel::test::run_and_expect_success("loader_cuts_batch_types", 2);
+} // namespace
+
+ACCEL_RANK_FUNCTION(loader_keeps_batch_types) {
+  Accelerator accelerator(match());
+  expect_whole_batches(Tuples(), [](const auto& batch) {
+    const auto& [tensor, list] = batch;
+    EXPECT_TRUE(torch::equal(tensor, torch::tensor(list, torch::kDouble)));
+    return tensor;
+  });
+  for (const bool draws : {false, true}) {
+    OpaqueBatches opaque;
+    opaque.draws = draws;
+    expect_whole_batches(opaque, [](const auto& batch) { return batch.data; });
+  }
+}
+
+TEST(DataLoader, OtherBatchTypesStayWhole) {
+  for (const int world : {2, 3}) {
+    accel::test::run_and_expect_success("loader_keeps_batch_types", world);
+  }
 }
 
 // Accelerate's way of sharing; the index rules are test/conformance's subject.

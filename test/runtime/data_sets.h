@@ -1,6 +1,7 @@
 #pragma once
 
 #include <accel/data/data_loader.h>
+#include <accel/distributed/tensor.h>
 
 #include <torch/torch.h>
 
@@ -61,9 +62,10 @@ std::vector<torch::data::Example<>> collect(Loader& loader) {
   return batches;
 }
 
-/// The sample numbers in a batch.
+/// The sample numbers in a batch; collective where it is distributed.
 inline std::vector<int64_t> ids(const torch::data::Example<>& batch) {
-  const auto target = batch.target.contiguous();
+  const auto target =
+      accel::distributed::full_tensor(batch.target).contiguous();
   const auto* first = target.template data_ptr<int64_t>();
   return {first, first + target.numel()};
 }
