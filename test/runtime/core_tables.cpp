@@ -138,7 +138,7 @@ struct CountedImpl : torch::nn::Module {
   explicit CountedImpl(bool bags) : bags(bags) {
     torch::manual_seed(4);
     table = register_parameter(
-        "table", torch::randn({kWords, 3}, torch::kDouble));
+        "table", torch::randn({kRows, 3}, torch::kDouble));
   }
   torch::Tensor forward(const torch::Tensor& words) {
     return bags
@@ -161,20 +161,6 @@ TORCH_MODULE(Counted);
 // Words are counted over the whole batch.
 ACCEL_RANK_FUNCTION(scaled_by_counts) {
   Accelerator accelerator(kMatch);
-<<<<<<< /tmp/ours.cpp
-  torch::nn::EmbeddingBag module(
-      torch::nn::EmbeddingBagOptions(5, 2).scale_grad_by_freq(true));
-  if (accelerator.use_distributed()) {
-    const auto error = error_of([&] { accelerator.prepare(module); });
-    EXPECT_TRUE(contains(error, "'model' has scale_grad_by_freq")) << error;
-  } else {
-    accelerator.prepare(module);
-  }
-  const auto options = torch::dtype(torch::kDouble).requires_grad(true);
-  const auto table = torch::ones({kRows, 3}, options);
-  const auto words = torch::tensor({{1, 2, 2}, {2, 3, 4}, {5, 6, 7}});
-=======
->>>>>>> /tmp/theirs.cpp
   for (const bool bags : {false, true}) {
     Counted net(bags);
     Counted reference(bags);

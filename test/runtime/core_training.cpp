@@ -82,23 +82,6 @@ TEST(Accumulate, FollowsAcceleratesTable) {
              {4, true}, {5, false}, {6, false}}));
 }
 
-<<<<<<< /tmp/ours.cpp
-TEST(Accumulate, SharesEndWithTheStep) {
-  Accelerator accelerator(kMatching);
-  const auto batch = torch::ones({4});
-  {
-    auto step = accelerator.accumulate();
-    EXPECT_FALSE(GradientState::get().share());
-    EXPECT_TRUE(accelerator.shard_batch(batch).is_same(batch));
-    EXPECT_EQ(GradientState::get().share()->global, 4);
-    auto moved = std::move(step);
-    EXPECT_TRUE(GradientState::get().share());
-  }
-  EXPECT_FALSE(GradientState::get().share());
-}
-
-=======
->>>>>>> /tmp/theirs.cpp
 ACCEL_RANK_FUNCTION(scheduler_table) {
   // Two processes; the rows of the table: split, with optimizer, k, rates.
   struct Row {
