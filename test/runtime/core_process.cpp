@@ -286,7 +286,14 @@ ACCEL_RANK_FUNCTION(one_after_the_other) {
     EXPECT_EQ(accelerator.state().match_single_device(), round % 2 == 0);
     torch::nn::Linear model(2, 1);
     accelerator.prepare(model);
-    accelerator.backward(model->weight.sum() * double(rank + round));
+    // The mean of the same numbers over the processes.
+    accelerator.backward(
+        accelerator.state().match_single_device()
+            ? (model->weight.sum() *
+               accelerator.distribute(torch::arange(world) + round))
+                  .sum()
+                  .div(world)
+            : model->weight.sum() * double(rank + round));
     EXPECT_NEAR(
         model->weight.grad()[0][0].item<double>(),
         (world - 1) / 2. + round,

@@ -379,11 +379,13 @@ namespace {
 
 std::atomic<int64_t> samples_loaded{0};
 
-struct CountedNumbers : Numbers {
-  using Numbers::Numbers;
+struct CountedNumbers : torch::data::datasets::Dataset<CountedNumbers> {
   torch::data::Example<> get(size_t index) override {
     ++samples_loaded;
-    return Numbers::get(index);
+    return Numbers(25).get(index);
+  }
+  std::optional<size_t> size() const override {
+    return 25;
   }
 };
 
@@ -395,7 +397,7 @@ ACCEL_RANK_FUNCTION(loader_loads_own_rows) {
   for (const size_t workers : {0, 2}) {
     // Batches of 6 and one of a single sample, which all load.
     auto loader = accel::data::make_data_loader<SequentialSampler>(
-        CountedNumbers(25).map(torch::data::transforms::Stack<>()),
+        CountedNumbers().map(torch::data::transforms::Stack<>()),
         DataLoaderOptions(6).workers(workers));
     for (int pass = 0; pass < 2; ++pass) {
       samples_loaded = 0;

@@ -154,6 +154,10 @@ std::vector<Step> train(
       std::optional<accel::AccumulateGuard> guard;
       if (accelerator != nullptr) {
         guard.emplace(accelerator->accumulate(model));
+        const auto world = accelerator->num_processes();
+        EXPECT_EQ(
+            accel::distributed::is_distributed(batch.data),
+            world > 1 && batch.data.size(0) >= world);
       }
       const int64_t first = i / training.window * training.window;
       const bool last = ++i == batches || i == first + training.window;
