@@ -117,6 +117,21 @@ bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   return false;
 }
 
+/// A copy whose memory is ordered as `order` says. Through views, which tensors
+/// that are distributed along further axes have, too.
+at::Tensor copy_in_order(const at::Tensor& local, c10::IntArrayRef order) {
+  if (std::is_sorted(order.begin(), order.end())) {
+    return local.clone(at::MemoryFormat::Contiguous);
+  }
+  Sizes back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    back[order[i]] = static_cast<int64_t>(i);
+  }
+  return local.permute(order)
+      .clone(at::MemoryFormat::Contiguous)
+      .permute(back);
+}
+
 bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
   int64_t step = 1;
   for (size_t i = order.size(); i-- > 0;) {
@@ -141,8 +156,10 @@ at::Tensor make_tensor(
   if (single && part_of(local) != nullptr) {
     // Along further axes it must be the same on all processes whether a tensor
     // is a view, which its strides here would decide.
-    local = local.clone(at::MemoryFormat::Contiguous);
-    like = {};
+    const bool known =
+        like.size() == sizes.size() && !is_repeated(sizes, like);
+    local = known ? copy_in_order(local, order_of(sizes, like))
+                  : local.clone(at::MemoryFormat::Contiguous);
   }
   const bool dense = local.is_non_overlapping_and_dense();
   // Parts with gaps (of a transposed tensor) are copied: in whatever order.
@@ -167,15 +184,7 @@ at::Tensor make_tensor(
   const auto order = order_of(
       by_like ? sizes : local.sizes(), by_like ? like : local.strides());
   if (!is_dense_as(local, order)) {
-    // Through views, which tensors that are distributed along further axes
-    // have, too.
-    Sizes back(order.size());
-    for (size_t i = 0; i < order.size(); ++i) {
-      back[order[i]] = static_cast<int64_t>(i);
-    }
-    local = local.permute(order)
-                .clone(at::MemoryFormat::Contiguous)
-                .permute(back);
+    local = copy_in_order(local, order);
   }
   dense_strides(sizes, order, part->strides);
   auto tensor = new_tensor(part, local);
