@@ -93,7 +93,7 @@ std::string operators_page() {
 
 A distributed tensor holds this process's part of a tensor. Every operator takes it and gives what it gives on one device. Operators with a
 rule work on the parts; all others gather their arguments, run on every process, and return a replicated tensor: as right, but not shared
-out. `accel launch --placement-report` names the ones that a program met.
+out. `ACCEL_PLACEMENT_REPORT=1` names the ones that a program met.
 
 Made from the table of rules (`runtime/src/distributed/rules`) by `operator_table --page`; a test compares.
 

@@ -222,9 +222,9 @@ class ACCEL_API Accelerator {
   ///       ...
   ///       if (++batches == limit) break;
   ///
-  /// A loader cannot see that its loop was left. Without this, the rows of its
-  /// last batch would stay those of the code behind the loop, until the loader
-  /// begins another pass or is destroyed. `accumulate` does the same.
+  /// A loader cannot see that its loop was left. Without this it would stay the
+  /// active one (`end_of_dataloader`, a checkpoint's cursor) until it begins
+  /// another pass or is destroyed. `accumulate` does the same.
   [[nodiscard]] LoopBodyGuard loop_body() {
     return {};
   }
@@ -378,7 +378,8 @@ class ACCEL_API Accelerator {
         shard(dim, {first, second, rest...}));
   }
 
-  // What programs that were migrated by earlier versions call: one line each.
+  // What accel-migrate writes for batches and does nothing of its own any more:
+  // one line each over `distribute` and what all processes have.
 
   torch::Tensor shard_state(const torch::Tensor& state, int64_t dim) const {
     return distribute(state, dim);

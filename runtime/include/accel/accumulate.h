@@ -40,12 +40,8 @@ class ACCEL_API JoinUnevenGuard {
 /// One micro-step: from `Accelerator::accumulate` to the end of the loop body.
 ///
 /// It decides whether gradients are synchronised and the optimizer steps in
-/// this body, switches mixed precision on, and forgets the rows of
-/// `shard_batch` when it begins and when it ends.
-///
-/// In `match_single_device` the rows of the loader's batch end with it too, so
-/// that a `break` out of the loop leaves nothing behind. What reads the batch
-/// belongs inside.
+/// this body, and switches mixed precision on. Where the loop is left inside of
+/// it (`break`), its loader is not the active one any more.
 class ACCEL_API AccumulateGuard {
  public:
   AccumulateGuard(AccumulateGuard&& other) noexcept;

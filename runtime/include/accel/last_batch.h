@@ -19,21 +19,17 @@ class Accelerator;
 ///     }
 ///     auto last = accelerator.last_batch().reduce_for_metrics(loss);
 ///
-/// Only with `match_single_device`. The batch is the one that this program
-/// worked on last, in whatever loop; before the first one, and on one process,
-/// tensors are given as they are.
+/// Only with `match_single_device`, where a distributed tensor knows what it is
+/// behind the loop, too: the same as the Accelerator's functions of these names.
 class ACCEL_API LastBatch {
  public:
   explicit LastBatch(Accelerator& accelerator) : accelerator_(accelerator) {}
 
-  /// `Accelerator::gather_for_metrics` for rows of the last batch: its rows on
-  /// all processes, in their order, without what was only filled up. Collective.
-  /// Throws `c10::Error` where `tensor` has no rows of that batch, and without
-  /// `match_single_device` on several processes.
+  /// `Accelerator::gather_for_metrics`. Collective. Throws `c10::Error` on several
+  /// processes without `match_single_device`.
   torch::Tensor gather_for_metrics(const torch::Tensor& tensor);
 
-  /// `Accelerator::reduce_for_metrics` for a number that was calculated from the
-  /// last batch. Collective; throws like the above.
+  /// `Accelerator::reduce_for_metrics`. Collective; throws like the above.
   torch::Tensor reduce_for_metrics(
       const torch::Tensor& tensor,
       Reduction reduction = torch::kMean);

@@ -40,6 +40,15 @@ detail::DeviceChoice choose_own_device(
   return detail::choose_device(situation);
 }
 
+/// An axis of a mesh of its own. Tensors that outlive the Accelerator point to it:
+/// it stays to the end of the program.
+distributed::Axis& new_axis(detail::Communicator& processes) {
+  static auto* const axes = new std::vector<std::unique_ptr<distributed::Axis>>();
+  axes->push_back(std::make_unique<distributed::Axis>(
+      &processes, static_cast<int64_t>(axes->size()), /*index=*/0, ""));
+  return *axes->back();
+}
+
 PartialState make_process_state(
     const detail::Environment& environment,
     const ResolvedOptions& options,
@@ -105,9 +114,7 @@ Runtime::Runtime(const ResolvedOptions& options) {
   use_device(choice.device);
   world_ = World::connect(environment, make_placement(choice), options.timeout);
   check_options_agree();
-  static int64_t worlds = 0;
-  axis_ = new distributed::Axis(
-      &communicator(Channel::kOperators), worlds++, /*index=*/0, "");
+  axis_ = &new_axis(communicator(Channel::kOperators));
   auto& gradient_state = GradientState::get();
   gradient_state.reset();
   gradient_state.num_steps = options.gradient_accumulation_steps;

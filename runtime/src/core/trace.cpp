@@ -2,6 +2,8 @@
 
 #include "core/runtime.h"
 
+#include <accel/distributed/tensor.h>
+
 #include <ATen/ATen.h>
 
 namespace accel::detail {
@@ -32,6 +34,11 @@ void TracedBackward::begin(const at::Tensor& loss, double weight) {
 }
 
 } // namespace accel::detail
+
+void accel_full_tensor(const at::Tensor* tensor, at::Tensor* whole) {
+  const at::NoGradGuard no_grad;
+  *whole = accel::distributed::full_tensor(*tensor);
+}
 
 bool accel_set_trace_sink(int version, accel::detail::TraceSink* sink) {
   if (version != accel::detail::kTraceSinkVersion) {

@@ -7,6 +7,9 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <numeric>
+
 namespace accel::distributed {
 namespace {
 
@@ -42,6 +45,24 @@ Placement fitting(
   return n < axis.size() ? Replicate() : asked;
 }
 
+/// `local` in the order of memory that `like` has, where that has no gaps: what
+/// is cut and gathered again is viewed and copied as if it had not been.
+at::Tensor in_order_of(const at::Tensor& local, const at::Tensor& like) {
+  if (like.is_contiguous() || !like.is_non_overlapping_and_dense()) {
+    return local;
+  }
+  std::vector<int64_t> order(like.dim());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return like.stride(a) > like.stride(b);
+  });
+  std::vector<int64_t> back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    back[order[i]] = static_cast<int64_t>(i);
+  }
+  return local.permute(order).contiguous().permute(back);
+}
+
 at::Tensor place(
     const at::Tensor& tensor,
     const std::vector<Axis*>& axes,
@@ -60,8 +81,11 @@ at::Tensor place(
   const auto sizes = tensor.sizes();
   const auto from = here ? part->placement : Replicate();
   const auto to = fitting(axis, placements[k], sizes);
-  const auto local = redistribute_local(
+  auto local = redistribute_local(
       axis, here ? part->local : tensor, from, to, sizes, "redistribute");
+  if (from != to) {
+    local = in_order_of(local, tensor);
+  }
   auto inner = place(local, axes, placements, k + 1);
   return to.is_replicate()
       ? inner
@@ -74,7 +98,7 @@ at::Tensor whole(const at::Tensor& tensor) {
     result = gather(
         *part->axis, part->local, part->placement, part->sizes, "full_tensor");
   }
-  return result;
+  return result.is_same(tensor) ? result : in_order_of(result, tensor);
 }
 
 /// Placed otherwise, or gathered where there are no axes; the gradient is that

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -158,7 +160,7 @@ Fingerprint measure(const at::Tensor& tensor, bool sample) {
   if (!tensor.defined() || tensor.numel() == 0) {
     return {};
   }
-  const auto x = readable(tensor);
+  const auto x = readable(whole_of(tensor));
   const void* data = x.const_data_ptr();
   const int64_t count = x.numel();
   Sums sums;
@@ -201,6 +203,24 @@ Dtype dtype_of(const at::Tensor& tensor) {
     default:
       return Dtype::kOther;
   }
+}
+
+at::Tensor whole_of(const at::Tensor& tensor) {
+  // The dispatch key of distributed tensors (runtime/src/distributed/part.h).
+  if (!tensor.defined() ||
+      !tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Fake)) {
+    return tensor;
+  }
+  using Full = void (*)(const at::Tensor*, at::Tensor*);
+  static const auto full =
+      reinterpret_cast<Full>(dlsym(RTLD_DEFAULT, "accel_full_tensor"));
+  TORCH_CHECK(
+      full != nullptr,
+      "accel verify met a distributed tensor, but the program's libaccel does "
+      "not offer accel_full_tensor; it is of another version.");
+  at::Tensor whole;
+  full(&tensor, &whole);
+  return whole;
 }
 
 } // namespace accel::verify

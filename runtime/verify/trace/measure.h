@@ -20,4 +20,9 @@ Fingerprint measure_sample(const at::Tensor& tensor);
 
 Dtype dtype_of(const at::Tensor& tensor);
 
+/// The tensor itself, or, of one of libaccel's distributed tensors, the whole
+/// one. All processes have the same tensors in the same order, so that all come
+/// here.
+at::Tensor whole_of(const at::Tensor& tensor);
+
 } // namespace accel::verify

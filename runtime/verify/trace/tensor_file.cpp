@@ -1,5 +1,7 @@
 #include "tensor_file.h"
 
+#include "measure.h"
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -48,7 +50,7 @@ void write_tensor_file(
   uint64_t offset = 0;
   header << "{";
   for (const auto* entry : entries) {
-    auto tensor = entry->tensor.detach();
+    auto tensor = whole_of(entry->tensor).detach();
     if (tensor.is_complex()) {
       tensor = at::view_as_real(tensor);
     }

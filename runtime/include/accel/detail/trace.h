@@ -88,6 +88,12 @@ constexpr int kTraceSinkVersion = 1;
 
 } // namespace accel::detail
 
+/// `accel::distributed::full_tensor`, for that library, which is not linked with
+/// this one. Collective where the tensor is distributed.
+extern "C" ACCEL_API void accel_full_tensor(
+    const at::Tensor* tensor,
+    at::Tensor* whole);
+
 /// How the library that `accel verify` loads introduces itself. Returns false,
 /// and does nothing, where `version` is not `kTraceSinkVersion`.
 extern "C" ACCEL_API bool accel_set_trace_sink(
