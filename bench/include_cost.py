@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What <accel/accel.h> costs to compile on top of <torch/torch.h>.
 
-    bench/include_cost.py [--rounds 5] [--compiler c++] [--libtorch .deps/libtorch/torch]
+    bench/include_cost.py [--rounds 5] [--compiler clang++-19] [--libtorch .deps/libtorch/torch]
 
 Both includes are compiled in turn (-fsyntax-only, so that only the headers count); the ratio is that of the least user times, which other
 work on the machine disturbs least. Exit code 1 where it is above 1.08.
@@ -17,7 +17,7 @@ import tempfile
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--rounds", type=int, default=5)
-parser.add_argument("--compiler", default="c++")
+parser.add_argument("--compiler", default="clang++-19")
 parser.add_argument("--libtorch", default=os.path.join(root, ".deps", "libtorch", "torch"))
 options = parser.parse_args()
 
