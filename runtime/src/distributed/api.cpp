@@ -7,9 +7,6 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
-#include <numeric>
-
 namespace accel::distributed {
 namespace {
 
@@ -43,24 +40,6 @@ Placement fitting(
     return asked;
   }
   return n < axis.size() ? Replicate() : asked;
-}
-
-/// `local` in the order of memory that `like` has, where that has no gaps: what
-/// is cut and gathered again is viewed and copied as if it had not been.
-at::Tensor in_order_of(const at::Tensor& local, const at::Tensor& like) {
-  if (like.is_contiguous() || !like.is_non_overlapping_and_dense()) {
-    return local;
-  }
-  std::vector<int64_t> order(like.dim());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return like.stride(a) > like.stride(b);
-  });
-  std::vector<int64_t> back(order.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    back[order[i]] = static_cast<int64_t>(i);
-  }
-  return local.permute(order).contiguous().permute(back);
 }
 
 at::Tensor place(

@@ -66,7 +66,6 @@ struct PendingView {
 /// 0 become tensors that know it.
 void link_whole_views(
     Axis& axis,
-    const at::Tensor& base,
     const c10::intrusive_ptr<ViewOf>& view,
     c10::IValue& result) {
   const auto linked = [&](const at::Tensor& whole, size_t output) {
@@ -170,16 +169,11 @@ void run_whole(
     if (p == nullptr) {
       return tensor;
     }
-    auto gathered = gather(
+    const auto gathered = gather(
         axis, p->local, p->placement, p->sizes, op.schema().name().c_str());
-    if (draws && gathered.strides() != tensor.strides() &&
-        tensor.is_non_overlapping_and_dense()) {
-      auto ordered = at::empty_strided(
-          tensor.sizes(), tensor.strides(), gathered.options());
-      ordered.copy_(gathered);
-      return ordered;
-    }
-    return gathered;
+    return draws && tensor.is_non_overlapping_and_dense()
+        ? with_strides(gathered, tensor.strides())
+        : gathered;
   };
   PendingView pending;
   if (info.is_view && stack[base].isTensor()) {
@@ -244,8 +238,7 @@ void run_whole(
   }
   if (pending.view) {
     link_whole_views(
-        axis, pending.base, pending.view,
-        stack[stack.size() - info.results]);
+        axis, pending.view, stack[stack.size() - info.results]);
   }
 }
 

@@ -7,7 +7,6 @@
 #include <c10/core/StorageImpl.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace accel::distributed {
 namespace {
@@ -51,10 +50,6 @@ at::Tensor new_tensor(PartPtr part, const at::Tensor& local) {
   return tensor;
 }
 
-} // namespace
-
-namespace {
-
 /// Strides of a dense tensor whose memory is ordered as `order` says, the
 /// innermost dimension last.
 void dense_strides(
@@ -69,18 +64,24 @@ void dense_strides(
   }
 }
 
-/// The dimensions, the outermost in memory first; those of one row keep their
-/// place.
+/// The dimensions, the outermost in memory first. Strides do not tell where a
+/// dimension of one row lies: it goes in front of those behind it.
 Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  Sizes order(sizes.size());
-  std::iota(order.begin(), order.end(), 0);
-  // Not by std::sort: rows of one element compare equal to everything.
-  for (size_t i = 1; i < order.size(); ++i) {
-    for (size_t k = i; k > 0 && sizes[order[k]] != 1 &&
-         sizes[order[k - 1]] != 1 &&
-         strides[order[k - 1]] < strides[order[k]];
-         --k) {
-      std::swap(order[k - 1], order[k]);
+  const auto dims = static_cast<int64_t>(sizes.size());
+  Sizes order;
+  for (int64_t d = 0; d < dims; ++d) {
+    if (sizes[d] != 1) {
+      order.push_back(d);
+    }
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return strides[a] > strides[b];
+  });
+  for (int64_t d = 0; d < dims; ++d) {
+    if (sizes[d] == 1) {
+      const auto* behind = std::find_if(
+          order.begin(), order.end(), [&](int64_t o) { return o > d; });
+      order.insert(order.begin() + (behind - order.begin()), d);
     }
   }
   return order;
@@ -145,6 +146,14 @@ bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
 }
 
 } // namespace
+
+at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
+  if (like.is_contiguous() || !like.is_non_overlapping_and_dense()) {
+    return tensor;
+  }
+  const auto order = order_of(like.sizes(), like.strides());
+  return is_dense_as(tensor, order) ? tensor : copy_in_order(tensor, order);
+}
 
 at::Tensor make_tensor(
     Axis& axis,
@@ -227,19 +236,22 @@ void replace_part(const at::Tensor& tensor, PartPtr part) {
   impl->set_backend_meta(std::move(part));
 }
 
+at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides) {
+  if (whole.strides() == strides) {
+    return whole;
+  }
+  auto own = at::empty_strided(whole.sizes(), strides, whole.options());
+  own.copy_(whole);
+  return own;
+}
+
 const at::Tensor& whole_of(Part* part) {
   if (part->view == nullptr) {
     if (!part->whole.defined()) {
-      at::Tensor whole = gather(
+      const auto whole = gather(
           *part->axis, part->local, part->placement, part->sizes, "a view");
       // Views of it have the strides that views of a whole tensor would have.
-      if (whole.strides() != c10::IntArrayRef(part->strides)) {
-        auto own =
-            at::empty_strided(part->sizes, part->strides, whole.options());
-        own.copy_(whole);
-        whole = std::move(own);
-      }
-      part->whole = std::move(whole);
+      part->whole = with_strides(whole, part->strides);
     }
     return part->whole;
   }

@@ -124,6 +124,15 @@ ACCEL_API at::Tensor make_tensor(
     c10::IntArrayRef sizes,
     c10::IntArrayRef like = {});
 
+/// `tensor` in the order of memory that `like` has, where that has no gaps: a
+/// copy, unless it lies so. What is cut and gathered again is viewed and copied
+/// as if it had not been.
+at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like);
+
+/// `whole` with these strides, of a tensor without gaps: a copy, unless it has
+/// them.
+at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides);
+
 /// A view of a part that a rule has made: shares memory with `local`, gaps and
 /// all. Whoever has called the rule gives it its strides and its parent.
 at::Tensor make_local_view(
