@@ -163,13 +163,13 @@ void Reducer::on_gradient(const Slot& slot) {
       grad.layout(),
       ", which is not supported with several processes. Strided and sparse "
       "(COO) gradients are.");
+  TORCH_CHECK(
+      !aside_ || !parameter.fired,
+      "accel: the gradient of '",
+      parameter.name,
+      "' changed twice in one backward. Backward passes inside of backward "
+      "passes are not supported with several processes.");
   if (ghost_) {
-    TORCH_CHECK(
-        !parameter.fired,
-        "accel: the gradient of '",
-        parameter.name,
-        "' changed twice in one backward. Backward passes inside of backward "
-        "passes are not supported with several processes.");
     // What a row that does not count has produced, NaN included, goes away.
     auto before = std::exchange(parameter.before, at::Tensor());
     if (before.defined()) {
