@@ -546,7 +546,12 @@ TEST(BatchSystem, ProcessesOfOpenMpiSlurmAndPmiMeet) {
 TEST(Torchrun, ProcessesMeetAtItsAgentsStore) {
   const Folder folder;
   Running agent({ACCEL_FAULTS_SUBJECT, "agent"}, in(folder));
-  ASSERT_TRUE(eventually([&] { return folder.has("port"); }, 30));
+  // The file is made before anything is in it.
+  ASSERT_TRUE(eventually(
+      [&] {
+        return folder.has("port") && folder.read("port").find('\n') != std::string::npos;
+      },
+      30));
   Variables variables{
       {"RANK", "%"},
       {"LOCAL_RANK", "%"},
