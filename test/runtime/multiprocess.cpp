@@ -1,4 +1,5 @@
 #include "multiprocess.h"
+#include "process_template.h"
 
 #include <gtest/gtest.h>
 
@@ -40,13 +41,15 @@ struct Child {
   bool running = true;
 };
 
-std::vector<std::string> child_environment(
+using Changes = std::map<std::string, std::optional<std::string>>;
+
+Changes changes_of_environment(
     const std::string& function,
     int rank,
     int world_size,
     int port,
     const RunOptions& options) {
-  std::map<std::string, std::optional<std::string>> changes = {
+  Changes changes = {
       {kFunctionVariable, function},
       {"RANK", std::to_string(rank)},
       {"WORLD_SIZE", std::to_string(world_size)},
@@ -58,6 +61,10 @@ std::vector<std::string> child_environment(
   for (const auto& [name, value] : options.environment) {
     changes[name] = value;
   }
+  return changes;
+}
+
+std::vector<std::string> environment_with(const Changes& changes) {
   std::vector<std::string> result;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
@@ -73,12 +80,33 @@ std::vector<std::string> child_environment(
   return result;
 }
 
-Child start(std::vector<std::string> environment) {
+/// Whether a process with these changes needs its libraries loaded anew.
+bool can_be_forked(const Changes& changes) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : changes) {
+    const char* now = std::getenv(name.c_str());
+    if ((now != nullptr) != value.has_value() || (now != nullptr && now != *value)) {
+      names.push_back(name);
+    }
+  }
+  return ProcessTemplate::serves(names);
+}
+
+Child start(const Changes& changes) {
+  auto environment = environment_with(changes);
   Child child;
   int out[2];
   int err[2];
   if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) {
     fail("pipe");
+  }
+  child.pipes[0] = out[0];
+  child.pipes[1] = err[0];
+  if (can_be_forked(changes)) {
+    child.pid = ProcessTemplate::start(environment, out[1], err[1]);
+    ::close(out[1]);
+    ::close(err[1]);
+    return child;
   }
   // Everything that allocates happens before fork.
   std::vector<char*> variables;
@@ -101,8 +129,6 @@ Child start(std::vector<std::string> environment) {
   }
   ::close(out[1]);
   ::close(err[1]);
-  child.pipes[0] = out[0];
-  child.pipes[1] = err[0];
   return child;
 }
 
@@ -168,7 +194,7 @@ std::vector<RankResult> run(
   std::vector<RankResult> results(static_cast<size_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank) {
     children.push_back(
-        start(child_environment(function, rank, world_size, port, options)));
+        start(changes_of_environment(function, rank, world_size, port, options)));
   }
   bool killed = false;
   while (true) {
@@ -229,16 +255,9 @@ std::vector<RankResult> run_and_expect_success(
   return results;
 }
 
-} // namespace accel::test
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  const char* name = std::getenv(accel::test::kFunctionVariable);
-  if (name == nullptr) {
-    return RUN_ALL_TESTS();
-  }
+int run_rank_function() {
   try {
-    accel::test::functions().at(name)();
+    functions().at(std::getenv(kFunctionVariable))();
   } catch (const std::exception& error) {
     std::cerr << error.what() << std::endl;
     return 1;
@@ -246,4 +265,15 @@ int main(int argc, char** argv) {
   // EXPECT_ and ASSERT_ macros report outside of a test too.
   return ::testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed() ? 1
                                                                            : 0;
+}
+
+} // namespace accel::test
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (std::getenv(accel::test::kFunctionVariable) != nullptr) {
+    return accel::test::run_rank_function();
+  }
+  accel::test::ProcessTemplate::make();
+  return RUN_ALL_TESTS();
 }
