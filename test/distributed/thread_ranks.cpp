@@ -168,7 +168,8 @@ void as_mesh(
             meetings[a][line], coordinate, sizes[a]));
         axes.push_back(new Axis(
             communicators.back().get(), mesh, static_cast<int64_t>(a),
-            "axis" + std::to_string(a)));
+            "axis" + std::to_string(a),
+            /*further=*/static_cast<int64_t>(sizes.size() - a - 1)));
       }
       try {
         body(DeviceMesh(axes));

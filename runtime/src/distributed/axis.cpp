@@ -14,10 +14,12 @@ Axis::Axis(
     accel::detail::Communicator* communicator,
     int64_t mesh,
     int64_t index,
-    std::string name)
+    std::string name,
+    int64_t further)
     : communicator_(communicator),
       mesh_(mesh),
       index_(index),
+      further_(further),
       name_(std::move(name)),
       rank_(communicator->rank()),
       size_(communicator->size()),

@@ -20,12 +20,13 @@ class ACCEL_API Axis {
  public:
   /// `mesh` tells meshes apart; `index` is the place of the axis among the
   /// mesh's. Where tensors of two axes of one mesh meet, the one of the lower
-  /// index is looked at first.
+  /// index is looked at first. `further`: how many axes the mesh has behind it.
   Axis(
       accel::detail::Communicator* communicator,
       int64_t mesh,
       int64_t index,
-      std::string name);
+      std::string name,
+      int64_t further = 0);
 
   int64_t rank() const {
     return rank_;
@@ -38,6 +39,9 @@ class ACCEL_API Axis {
   }
   int64_t index() const {
     return index_;
+  }
+  int64_t further() const {
+    return further_;
   }
   const std::string& name() const {
     return name_;
@@ -71,10 +75,15 @@ class ACCEL_API Axis {
   /// that only one process runs; `operation` is named in the error.
   accel::detail::Communicator& communicator(const char* operation) const;
 
+  /// Whether this is the thread that has made the axis.
+  bool is_own_thread() const {
+    return std::this_thread::get_id() == thread_;
+  }
+
   /// Throws where this is another thread than the axis', unless backward runs
   /// on it.
   void check_thread(const char* operation) const {
-    if (std::this_thread::get_id() != thread_) {
+    if (!is_own_thread()) {
       check_foreign_thread(operation);
     }
   }
@@ -90,6 +99,7 @@ class ACCEL_API Axis {
   accel::detail::Communicator* communicator_;
   int64_t mesh_;
   int64_t index_;
+  int64_t further_;
   std::string name_;
   int64_t rank_;
   int64_t size_;

@@ -1,6 +1,7 @@
 #include "distributed/collectives.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/hash.h>
 
 #include <algorithm>
 
@@ -104,6 +105,78 @@ at::Tensor reduce_plain(
   return result;
 }
 
+/// Where a local tensor lies along further axes, as numbers of which all
+/// processes have as many.
+at::Tensor further_places(const at::Tensor& local, int64_t axes) {
+  auto places = at::zeros({axes, 4}, at::kLong);
+  auto* row = places.data_ptr<int64_t>();
+  const Part* part = part_of(local);
+  for (int64_t i = 0; i < axes && part != nullptr; ++i, row += 4) {
+    const auto& placement = part->placement;
+    row[0] = part->axis->index();
+    row[1] = placement.is_shard() ? 1 : placement.is_partial() ? 2 : 3;
+    row[2] = placement.is_shard()
+        ? placement.dim()
+        : static_cast<int64_t>(placement.reduce_op());
+    if (placement.is_shard() && placement.cut()) {
+      row[3] = 1;
+      for (const int64_t point : placement.cut()->points) {
+        row[3] = static_cast<int64_t>(c10::hash_combine(row[3], point));
+      }
+    }
+    part = part_of(part->local);
+  }
+  return places;
+}
+
+/// The local tensor, in the same placements along further axes as the other
+/// processes' along this one. A rule there sees sizes that are cut along this
+/// axis: where one process has a single row it may have decided otherwise.
+/// Collective where the mesh has further axes; what differs becomes replicated
+/// there.
+at::Tensor agreed(Axis& axis, const at::Tensor& local, const char* operation) {
+  if (axis.further() == 0) {
+    return local;
+  }
+  const auto places =
+      axis.communicator(operation).all_gather(further_places(local, axis.further()));
+  for (const auto& other : places) {
+    if (at::equal(other, places[0])) {
+      continue;
+    }
+    at::Tensor whole = local;
+    while (Part* part = part_of(whole)) {
+      whole = gather(
+          *part->axis, part->local, part->placement, part->sizes, operation);
+    }
+    return whole;
+  }
+  return local;
+}
+
+/// `reduce` of tensors that agree.
+at::Tensor reduce_agreed(
+    Axis& axis,
+    const at::Tensor& local,
+    ReduceOp op,
+    const char* operation) {
+  Part* inner = part_of(local);
+  if (inner == nullptr) {
+    return reduce_plain(axis, local, op, operation);
+  }
+  if (inner->placement.is_partial() && inner->placement != Partial(op)) {
+    return reduce_agreed(
+        axis,
+        gather(*inner->axis, inner->local, inner->placement, inner->sizes, operation),
+        op, operation);
+  }
+  return make_tensor(
+      *inner->axis,
+      reduce_agreed(axis, inner->local, op, operation),
+      inner->placement,
+      inner->sizes);
+}
+
 } // namespace
 
 Traffic& traffic() {
@@ -119,8 +192,8 @@ at::Tensor gather(
     const char* operation) {
   if (placement.is_shard()) {
     return gather_shards(
-        axis, local, placement.dim(), sizes[placement.dim()], placement.cut(),
-        operation);
+        axis, agreed(axis, local, operation), placement.dim(),
+        sizes[placement.dim()], placement.cut(), operation);
   }
   return placement.is_partial()
       ? reduce(axis, local, placement.reduce_op(), operation)
@@ -132,21 +205,7 @@ at::Tensor reduce(
     const at::Tensor& local,
     ReduceOp op,
     const char* operation) {
-  Part* inner = part_of(local);
-  if (inner == nullptr) {
-    return reduce_plain(axis, local, op, operation);
-  }
-  if (inner->placement.is_partial() && inner->placement != Partial(op)) {
-    return reduce(
-        axis,
-        gather(*inner->axis, inner->local, inner->placement, inner->sizes, operation),
-        op, operation);
-  }
-  return make_tensor(
-      *inner->axis,
-      reduce(axis, inner->local, op, operation),
-      inner->placement,
-      inner->sizes);
+  return reduce_agreed(axis, agreed(axis, local, operation), op, operation);
 }
 
 namespace {
