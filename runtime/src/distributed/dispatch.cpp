@@ -1,4 +1,5 @@
 #include "distributed/call.h"
+#include "distributed/kernels.h"
 #include "distributed/rules/composites.h"
 #include "distributed/rules/table.h"
 #include "distributed/view_geometry.h"
@@ -302,6 +303,8 @@ void install() {
     auto* made = new torch::Library(
         torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    install_kernels(*new torch::Library(
+        torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__));
     install_composites();
     return made;
   }();

@@ -21,6 +21,9 @@ const char* const kRawMemory =
 /// A storage without memory that says what to do instead, one for each device.
 const c10::Storage& no_storage(c10::Device device) {
   thread_local std::vector<c10::Storage> storages;
+  if (!storages.empty() && storages.front().device() == device) {
+    return storages.front();
+  }
   for (const auto& storage : storages) {
     if (storage.device() == device) {
       return storage;
@@ -38,11 +41,39 @@ const c10::Storage& no_storage(c10::Device device) {
   return storages.back();
 }
 
+/// A TensorImpl as any other, made quickly: every operator makes one.
+class Impl final : public c10::TensorImpl, public Pooled<Impl> {
+ public:
+  using TensorImpl::TensorImpl;
+  using Pooled<Impl>::operator new;
+  using Pooled<Impl>::operator delete;
+
+  /// `set_sizes_contiguous`, which finds out again that the tensor is
+  /// contiguous.
+  void become_contiguous(c10::IntArrayRef sizes) {
+    if (sizes.size() > 3) {
+      set_sizes_contiguous(sizes); // channels-last is looked for
+      return;
+    }
+    sizes_and_strides_.set_sizes(sizes);
+    int64_t step = 1;
+    bool empty = false;
+    for (size_t d = sizes.size(); d-- > 0;) {
+      sizes_and_strides_.stride_at_unchecked(d) = step;
+      step *= std::max<int64_t>(sizes[d], 1);
+      empty = empty || sizes[d] == 0;
+    }
+    numel_ = empty ? 0 : step;
+    is_contiguous_ = true;
+    is_non_overlapping_and_dense_ = true;
+  }
+};
+
 at::Tensor new_tensor(PartPtr part, const at::Tensor& local) {
   static const auto backend =
       c10::DispatchKeySet(c10::DispatchKeySet::RAW, c10::full_backend_mask) |
       c10::DispatchKeySet(c10::DispatchKey::Dense);
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+  auto tensor = at::detail::make_tensor<Impl>(
       c10::Storage(no_storage(local.device())),
       (local.key_set() & backend) | c10::DispatchKeySet(kKey),
       local.dtype());
@@ -74,8 +105,8 @@ Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
       order.push_back(d);
     }
   }
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return strides[a] > strides[b];
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return strides[a] != strides[b] ? strides[a] > strides[b] : a < b;
   });
   for (int64_t d = 0; d < dims; ++d) {
     if (sizes[d] == 1) {
@@ -176,29 +207,38 @@ at::Tensor make_tensor(
       !is_repeated(sizes, like);
   const bool natural =
       !by_like && (single || !dense || local.is_contiguous());
-  auto part =
-      c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
   if (natural) {
     if (!local.is_contiguous()) {
       local = local.clone(at::MemoryFormat::Contiguous);
     }
-    auto tensor = new_tensor(part, local);
-    part->local = std::move(local);
-    auto* impl = tensor.unsafeGetTensorImpl();
-    impl->set_sizes_contiguous(sizes);
-    const auto strides = impl->strides();
-    part->strides.assign(strides.begin(), strides.end());
-    return tensor;
+    return make_contiguous(axis, std::move(local), std::move(placement), sizes);
   }
   const auto order = order_of(
       by_like ? sizes : local.sizes(), by_like ? like : local.strides());
   if (!is_dense_as(local, order)) {
     local = copy_in_order(local, order);
   }
+  auto part =
+      c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
   dense_strides(sizes, order, part->strides);
   auto tensor = new_tensor(part, local);
-  part->local = std::move(local);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, part->strides);
+  return tensor;
+}
+
+at::Tensor make_contiguous(
+    Axis& axis,
+    at::Tensor local,
+    Placement placement,
+    c10::IntArrayRef sizes) {
+  auto part =
+      c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
+  auto* made = part.get();
+  auto tensor = new_tensor(std::move(part), local);
+  auto* impl = static_cast<Impl*>(tensor.unsafeGetTensorImpl());
+  impl->become_contiguous(sizes);
+  const auto strides = impl->strides();
+  made->strides.assign(strides.begin(), strides.end());
   return tensor;
 }
 
@@ -210,7 +250,7 @@ at::Tensor make_local_view(
   auto tensor = new_tensor(
       c10::make_intrusive<Part>(axis, local, std::move(placement), sizes),
       local);
-  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  static_cast<Impl*>(tensor.unsafeGetTensorImpl())->become_contiguous(sizes);
   return tensor;
 }
 
@@ -228,6 +268,31 @@ at::Tensor make_view(
   auto tensor = new_tensor(std::move(part), local);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
   return tensor;
+}
+
+at::Tensor share_part(const at::Tensor& tensor) {
+  Part* part = part_of(tensor);
+  auto copy = new_tensor(PartPtr::reclaim_copy(part), part->local);
+  auto* impl = static_cast<Impl*>(copy.unsafeGetTensorImpl());
+  if (tensor.is_contiguous() && tensor.storage_offset() == 0) {
+    impl->become_contiguous(tensor.sizes());
+  } else {
+    impl->set_sizes_and_strides(
+        tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  }
+  return copy;
+}
+
+at::Tensor ViewOf::of(const at::Tensor& tensor) const {
+  torch::jit::Stack stack{tensor};
+  if (integers) {
+    stack.emplace_back(c10::IntArrayRef(*integers));
+  } else {
+    stack.insert(stack.end(), arguments.begin(), arguments.end());
+  }
+  op.callBoxed(stack);
+  return stack.back().isTensor() ? stack.back().toTensor()
+                                 : stack.back().toTensorVector()[output];
 }
 
 void replace_part(const at::Tensor& tensor, PartPtr part) {
@@ -256,13 +321,7 @@ const at::Tensor& whole_of(Part* part) {
     return part->whole;
   }
   if (!part->whole.defined()) {
-    const auto& view = *part->view;
-    torch::jit::Stack stack{whole_of(view.parent.get())};
-    stack.insert(stack.end(), view.arguments.begin(), view.arguments.end());
-    view.op.callBoxed(stack);
-    part->whole = stack.back().isTensor()
-        ? stack.back().toTensor()
-        : stack.back().toTensorVector()[view.output];
+    part->whole = part->view->of(whole_of(part->view->parent.get()));
   }
   return part->whole;
 }

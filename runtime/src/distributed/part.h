@@ -1,6 +1,7 @@
 #pragma once
 
 #include "distributed/axis.h"
+#include "distributed/pool.h"
 
 #include <accel/distributed/placement.h>
 
@@ -23,13 +24,18 @@ using PartPtr = c10::intrusive_ptr<Part>;
 
 /// How a view was made of another tensor: enough to make it again of that
 /// tensor's whole value.
-struct ViewOf : c10::intrusive_ptr_target {
+struct ViewOf : c10::intrusive_ptr_target, Pooled<ViewOf> {
   ViewOf(PartPtr parent, c10::OperatorHandle op)
       : parent(std::move(parent)), op(std::move(op)) {}
+  /// Makes it of `tensor`: calls the operator.
+  ACCEL_API at::Tensor of(const at::Tensor& tensor) const;
+
   PartPtr parent;
   c10::OperatorHandle op;
   /// Behind the first one.
   c10::SmallVector<c10::IValue, 4> arguments;
+  /// In their place where they are one list of integers.
+  std::optional<Sizes> integers;
   /// Which of the results.
   size_t output = 0;
 };
@@ -44,7 +50,7 @@ struct ViewOf : c10::intrusive_ptr_target {
 /// the family's gathered value. As long as nothing is written the two agree;
 /// before a write the root becomes replicated, its local tensor is `whole`, and
 /// every view is made of it again when it is next used (`follow`).
-struct Part : c10::BackendMeta {
+struct Part : c10::BackendMeta, Pooled<Part> {
   Part(Axis& a, at::Tensor l, Placement p, c10::IntArrayRef s)
       : axis(&a),
         local(std::move(l)),
@@ -124,6 +130,14 @@ ACCEL_API at::Tensor make_tensor(
     c10::IntArrayRef sizes,
     c10::IntArrayRef like = {});
 
+/// The same of a local tensor that is contiguous, where the whole one is, too:
+/// looks at nothing.
+at::Tensor make_contiguous(
+    Axis& axis,
+    at::Tensor local,
+    Placement placement,
+    c10::IntArrayRef sizes);
+
 /// `tensor` in the order of memory that `like` has, where that has no gaps: a
 /// copy, unless it lies so. What is cut and gathered again is viewed and copied
 /// as if it had not been.
@@ -155,6 +169,10 @@ ACCEL_API at::Tensor make_view(
 /// Gives a tensor another part and its sizes, for operators that change the
 /// shape in place.
 ACCEL_API void replace_part(const at::Tensor& tensor, PartPtr part);
+
+/// Another tensor that has the same part, sizes and strides, as shallow copies
+/// have.
+at::Tensor share_part(const at::Tensor& tensor);
 
 /// The registration of the fallback and the kernels for `kKey`; the first call
 /// does it. Every way to make a distributed tensor calls it.

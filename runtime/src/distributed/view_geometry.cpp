@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/TensorUtils.h>
-#include <ATen/core/stack.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <algorithm>
@@ -153,15 +152,10 @@ Formula formula_of(const c10::OperatorHandle& op) {
 
 /// Any view: asks LibTorch, on tensors without memory.
 void ask(const at::Tensor& base, const ViewOf& view, Geometry& out) {
-  torch::jit::Stack stack{at::empty_strided(
+  const at::Tensor result = view.of(at::empty_strided(
       base.sizes(),
       base.strides(),
-      at::TensorOptions(base.scalar_type()).device(at::kMeta))};
-  stack.insert(stack.end(), view.arguments.begin(), view.arguments.end());
-  view.op.callBoxed(stack);
-  const at::Tensor result = stack.back().isTensor()
-      ? stack.back().toTensor()
-      : stack.back().toTensorVector()[view.output];
+      at::TensorOptions(base.scalar_type()).device(at::kMeta)));
   out.strides.assign(result.strides().begin(), result.strides().end());
   out.offset = result.storage_offset();
 }
