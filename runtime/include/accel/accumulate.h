@@ -6,23 +6,22 @@
 
 namespace accel {
 
-/// The body of a loop over a data loader that does not train: made first, kept
-/// until the end of the body (`Accelerator::loop_body`).
-class ACCEL_API LoopBodyGuard {
- public:
-  LoopBodyGuard(LoopBodyGuard&& other) noexcept;
-  LoopBodyGuard& operator=(LoopBodyGuard&&) = delete;
-  ~LoopBodyGuard();
-
- private:
-  friend class Accelerator;
-  LoopBodyGuard();
-
-  bool active_ = true;
-  GradientState::Body body_;
-};
-
 /// What `Accelerator::join_uneven_inputs` has set is in force while it lives.
+///
+/// Without `even_batches` the processes get different numbers of batches, and
+/// those that have more would wait for ever for those that have run out. In
+/// loops that begin while the guard lives, a process that has run out goes on
+/// with two samples that do not count (`backward` adds nothing for them, and
+/// `gather_for_metrics` and `reduce_for_metrics` leave them out; `gather` and
+/// `reduce` do not), so that optimizers and schedulers stay alike; gradients
+/// are divided by the number of all processes, as torch's `Join` does. Keep the
+/// body's guard (`accumulate`).
+///
+///     auto join = accelerator.join_uneven_inputs(/*even_batches=*/false);
+///
+/// `even_batches` overrides the option while the guard lives. Does nothing with
+/// `even_batches`, with one process, and in `match_single_device`, which shares
+/// batches of any size.
 class ACCEL_API JoinUnevenGuard {
  public:
   JoinUnevenGuard(JoinUnevenGuard&& other) noexcept;

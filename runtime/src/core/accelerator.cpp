@@ -8,6 +8,7 @@
 #include <accel/optim/optimizer.h>
 #include <accel/optim/schedulers/control.h>
 
+#include "core/accelerator_own.h"
 #include "core/environment.h"
 #include "core/optimizers.h"
 #include "core/runtime.h"
@@ -146,12 +147,12 @@ Accelerator::Accelerator(
     const AcceleratorOptions& options)
     : runtime_(detail::Runtime::share(resolve(checked(program, options)))),
       trackers_(make_trackers(options, is_main_process())),
-      naming_{
-          options.automatic_checkpoint_naming(),
-          options.total_limit(),
-          options.project_dir()},
-      options_in_force_(options_in_force(options)),
-      exceptions_at_start_(std::uncaught_exceptions()) {
+      own_(std::make_unique<Own>()) {
+  own_->automatic_naming = options.automatic_checkpoint_naming();
+  own_->total_limit = options.total_limit();
+  own_->project_dir = options.project_dir();
+  own_->options_in_force = options_in_force(options);
+  own_->exceptions_at_start = std::uncaught_exceptions();
   accelerators.push_back(this);
   if (is_main_process() &&
       detail::get_environment_flag("ACCEL_PRINT_PLAN").value_or(false)) {
@@ -164,7 +165,7 @@ Accelerator::~Accelerator() {
       std::find(accelerators.begin(), accelerators.end(), this));
   if (accelerators.empty()) {
     runtime_->end(
-        /*orderly=*/std::uncaught_exceptions() == exceptions_at_start_);
+        /*orderly=*/std::uncaught_exceptions() == own_->exceptions_at_start);
   }
 }
 
@@ -247,17 +248,13 @@ void Accelerator::prepare_scheduler(torch::optim::LRScheduler* scheduler) {
   }
 }
 
-bool Accelerator::optimizer_step_was_skipped() const {
-  const auto& optimizers = detail::prepared_optimizers();
-  return std::any_of(
-      optimizers.begin(), optimizers.end(), [](const auto* optimizer) {
-        return optimizer->step_was_skipped();
-      });
+void Accelerator::set_trigger() {
+  own_->trigger = true;
 }
 
 bool Accelerator::check_trigger() {
-  const bool raised = detail::on_any_process(trigger_);
-  trigger_ = trigger_ && !raised;
+  const bool raised = detail::on_any_process(own_->trigger);
+  own_->trigger = own_->trigger && !raised;
   return raised;
 }
 
@@ -266,136 +263,28 @@ bool Accelerator::stop_requested() {
   return detail::on_any_process(detail::stop_signal_came());
 }
 
-std::vector<std::string> Accelerator::exchange_bytes(
-    const std::string& bytes) const {
-  return checkpoint::all_processes().exchange(bytes);
+Profile Accelerator::profile(const ProfileOptions& options) const {
+  return Profile(options);
 }
 
-ProcessFirstGuard::ProcessFirstGuard(bool is_first) : is_first_(is_first) {
-  if (!is_first_) {
-    detail::communicator().barrier();
-  }
+void Accelerator::init_trackers(
+    const std::string& project_name,
+    const LogValues& config,
+    const std::map<std::string, LogValues>& init_kwargs) {
+  trackers_->init_trackers(project_name, config, init_kwargs);
 }
 
-ProcessFirstGuard::~ProcessFirstGuard() {
-  if (!is_first_) {
-    return;
-  }
-  try {
-    detail::communicator().barrier();
-  } catch (const std::exception& error) {
-    // The next collective call tells the same as an exception.
-    TORCH_WARN(
-        "accel: the other processes could not be told that the first one is "
-        "done: ",
-        error.what());
-  }
+void Accelerator::log(const LogValues& values, std::optional<int64_t> step) {
+  trackers_->log(values, step);
 }
 
-LoopBodyGuard::LoopBodyGuard() : body_(GradientState::get().begin_body()) {}
-
-LoopBodyGuard::LoopBodyGuard(LoopBodyGuard&& other) noexcept
-    : active_(std::exchange(other.active_, false)),
-      body_(std::move(other.body_)) {}
-
-LoopBodyGuard::~LoopBodyGuard() {
-  if (active_) {
-    GradientState::get().close_body(body_);
-    GradientState::get().end_body(body_);
-  }
+GeneralTracker& Accelerator::get_tracker(const std::string& name) {
+  return trackers_->get_tracker(name);
 }
 
-JoinUnevenGuard::JoinUnevenGuard(std::optional<bool> even_batches)
-    : before_(GradientState::get().join_uneven) {
-  GradientState::get().join_uneven = GradientState::JoinUneven{even_batches};
-}
-
-JoinUnevenGuard::JoinUnevenGuard(JoinUnevenGuard&& other) noexcept
-    : active_(std::exchange(other.active_, false)), before_(other.before_) {}
-
-JoinUnevenGuard::~JoinUnevenGuard() {
-  if (active_) {
-    GradientState::get().join_uneven = before_;
-  }
-}
-
-AccumulateGuard::AccumulateGuard(AutocastGuard autocast)
-    : autocast_(std::move(autocast)),
-      body_(GradientState::get().begin_body()) {}
-
-AccumulateGuard::AccumulateGuard(AccumulateGuard&& other) noexcept
-    : active_(std::exchange(other.active_, false)),
-      autocast_(std::move(other.autocast_)),
-      body_(std::move(other.body_)) {}
-
-AccumulateGuard::~AccumulateGuard() {
-  if (active_) {
-    GradientState::get().close_body(body_);
-    if (auto* runtime = detail::Runtime::get()) {
-      runtime->end_micro_step();
-      // What is known of the batch must not outlive a break.
-      if (runtime->state().match_single_device() ||
-          GradientState::get().uneven()) {
-        GradientState::get().end_body(body_);
-      }
-    }
-  }
-}
-
-AccumulateGuard Accelerator::begin_micro_step() {
-  runtime_->begin_micro_step();
-  return AccumulateGuard(autocast());
-}
-
-bool Accelerator::sync_gradients() const {
-  return GradientState::get().sync_gradients;
-}
-
-void Accelerator::backward(
-    const torch::Tensor& loss,
-    Reduction /*reduction*/,
-    BackwardOptions options) {
-  runtime_->backward(loss, 1, GradientState::get().ghost(), options);
-}
-
-void Accelerator::backward(
-    const torch::Tensor& loss,
-    BackwardOptions options) {
-  backward(loss, Reduction(torch::kMean), options);
-}
-
-void Accelerator::backward(
-    const torch::Tensor& loss,
-    double weight,
-    BackwardOptions options) {
-  TORCH_CHECK(
-      weight >= 0,
-      "accel: backward was given the weight ",
-      weight,
-      ", but it is the number of units that the loss is a mean over.");
-  if (!use_distributed()) {
-    runtime_->backward(loss, 1, /*ghost=*/false, options);
-    return;
-  }
-  if (state().match_single_device() || distributed::is_distributed(loss)) {
-    // A mean over the units of all processes already.
-    runtime_->backward(loss, 1, /*ghost=*/false, options);
-    return;
-  }
-  const bool ghost = GradientState::get().ghost();
-  const double own = ghost ? 0 : weight;
-  auto total = torch::full({1}, own, torch::kDouble);
-  runtime_->communicator().all_reduce(total);
-  const double sum = total.item<double>();
-  TORCH_CHECK(
-      sum > 0,
-      "accel: backward was given the weight 0 on all processes; the loss is a "
-      "mean over nothing.");
-  runtime_->backward(
-      loss,
-      own * static_cast<double>(num_processes()) / sum,
-      /*ghost=*/own == 0,
-      options);
+void Accelerator::end_training() {
+  wait_for_checkpoint();
+  trackers_->end_training();
 }
 
 } // namespace accel

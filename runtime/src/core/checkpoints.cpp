@@ -13,6 +13,7 @@
 #include "checkpoint/json.h"
 #include "checkpoint/loader_cursors.h"
 #include "checkpoint/together.h"
+#include "core/accelerator_own.h"
 #include "core/environment.h"
 #include "core/registry.h"
 #include "core/runtime.h"
@@ -212,7 +213,7 @@ bool Accelerator::resume(const std::string& directory) {
   const auto processes = checkpoint_processes(state());
   const auto wishes = checkpoint::gather_results(processes, "resume", [&] {
     TORCH_CHECK(
-        naming_.automatic || !directory.empty(),
+        own_->automatic_naming || !directory.empty(),
         "accel: resume needs a directory, or "
         "AcceleratorOptions().automatic_checkpoint_naming(true).");
     // What process 0 sees counts, or with a checkpoint on each host what the
@@ -239,7 +240,7 @@ bool Accelerator::resume(const std::string& directory) {
   std::string path = wishes[0] == "yes" ? directory : "";
   LoadStateOptions options;
   if (wishes[0] == "yes" && directory.empty()) {
-    const auto root = automatic_root(naming_.project_dir);
+    const auto root = automatic_root(own_->project_dir);
     const auto newest = checkpoint::newest_checkpoint_of_all(root, processes);
     const auto intact = checkpoint::newest_checkpoint_of_all(
         root, processes, checkpoint::Verify::kChecksums);
@@ -268,7 +269,7 @@ std::string Accelerator::save_state(
   checkpoint::TrainingState state;
   checkpoint::run_together(processes, "save_state", [&] {
     TORCH_CHECK(
-        naming_.automatic == directory.empty(),
+        own_->automatic_naming == directory.empty(),
         directory.empty()
             ? "accel: save_state needs a directory, or "
               "AcceleratorOptions().automatic_checkpoint_naming(true)."
@@ -307,9 +308,9 @@ std::string Accelerator::save_state(
       registry.run_save_hooks(state.models, temporary);
     };
   });
-  const bool automatic = naming_.automatic;
-  const auto limit = naming_.total_limit;
-  const auto root = automatic ? automatic_root(naming_.project_dir) : "";
+  const bool automatic = own_->automatic_naming;
+  const auto limit = own_->total_limit;
+  const auto root = automatic ? automatic_root(own_->project_dir) : "";
   const auto target =
       automatic ? checkpoint::next_numbered(root, limit, processes) : directory;
   const auto prune = [=](const checkpoint::Processes& everybody,
@@ -357,7 +358,7 @@ void Accelerator::load_state(
   const auto processes = checkpoint_processes(this->state());
   const auto wished = checkpoint::gather_results(processes, "load_state", [&] {
     TORCH_CHECK(
-        naming_.automatic || !directory.empty(),
+        own_->automatic_naming || !directory.empty(),
         "accel: load_state needs a directory, or "
         "AcceleratorOptions().automatic_checkpoint_naming(true).");
     return directory;
@@ -365,7 +366,7 @@ void Accelerator::load_state(
   // Where all see the same files, what process 0 says counts.
   std::string path = processes.each_node ? directory : wished[0];
   if (path.empty()) {
-    const auto root = automatic_root(naming_.project_dir);
+    const auto root = automatic_root(own_->project_dir);
     const auto newest = checkpoint::newest_checkpoint_of_all(root, processes);
     TORCH_CHECK(
         newest.has_value(),
@@ -427,6 +428,10 @@ void Accelerator::clear() {
   runtime_->registry().clear();
   runtime_->restart_window(0);
   clear_device_cache();
+}
+
+void Accelerator::free_memory() {
+  clear();
 }
 
 } // namespace accel

@@ -49,66 +49,32 @@ void Accelerator::unscale_gradients() {
 }
 
 double Accelerator::clip_grad_norm_(
-    const std::vector<torch::Tensor>& parameters,
+    at::TensorList parameters,
     double max_norm,
     double norm_type,
     bool error_if_nonfinite) {
+  const auto all = parameters.vec();
   if (!sync_gradients()) {
     return torch::nn::utils::clip_grad_norm_(
-        stand_ins(runtime_->reducer(), parameters), max_norm, norm_type);
+        stand_ins(runtime_->reducer(), all), max_norm, norm_type);
   }
   runtime_->average_accumulated();
-  runtime_->reducer().check_averaged(parameters);
+  runtime_->reducer().check_averaged(all);
   unscale_gradients();
   return torch::nn::utils::clip_grad_norm_(
-      parameters, max_norm, norm_type, error_if_nonfinite);
-}
-
-double Accelerator::clip_grad_norm_(
-    std::initializer_list<torch::Tensor> parameters,
-    double max_norm,
-    double norm_type,
-    bool error_if_nonfinite) {
-  return clip_grad_norm_(
-      std::vector<torch::Tensor>(parameters),
-      max_norm,
-      norm_type,
-      error_if_nonfinite);
-}
-
-double Accelerator::clip_grad_norm_(
-    const torch::Tensor& parameter,
-    double max_norm,
-    double norm_type,
-    bool error_if_nonfinite) {
-  return clip_grad_norm_(
-      std::vector<torch::Tensor>{parameter},
-      max_norm,
-      norm_type,
-      error_if_nonfinite);
+      all, max_norm, norm_type, error_if_nonfinite);
 }
 
 void Accelerator::clip_grad_value_(
-    const std::vector<torch::Tensor>& parameters,
+    at::TensorList parameters,
     double clip_value) {
   if (sync_gradients()) {
+    const auto all = parameters.vec();
     runtime_->average_accumulated();
-    runtime_->reducer().check_averaged(parameters);
+    runtime_->reducer().check_averaged(all);
     unscale_gradients();
-    torch::nn::utils::clip_grad_value_(parameters, clip_value);
+    torch::nn::utils::clip_grad_value_(all, clip_value);
   }
-}
-
-void Accelerator::clip_grad_value_(
-    std::initializer_list<torch::Tensor> parameters,
-    double clip_value) {
-  clip_grad_value_(std::vector<torch::Tensor>(parameters), clip_value);
-}
-
-void Accelerator::clip_grad_value_(
-    const torch::Tensor& parameter,
-    double clip_value) {
-  clip_grad_value_(std::vector<torch::Tensor>{parameter}, clip_value);
 }
 
 AutocastGuard Accelerator::autocast() const {

@@ -1,5 +1,6 @@
-#include <accel/accelerator.h>
+#include <accel/output.h>
 
+#include "core/runtime.h"
 #include "written_files.h"
 
 #include <c10/util/Exception.h>
@@ -9,7 +10,7 @@
 #include <iostream>
 #include <streambuf>
 
-namespace accel {
+namespace accel::detail {
 namespace {
 
 constexpr const char* kNullDevice = "/dev/null";
@@ -32,30 +33,40 @@ std::ostream& null_stream() {
   return stream;
 }
 
+const AcceleratorState& process() {
+  return Runtime::require().state();
+}
+
 } // namespace
 
-std::ostream& Accelerator::cout() {
-  return is_main_process() ? std::cout : null_stream();
+bool MainProcessOutput::saves() {
+  return process().options().save_on_each_node
+      ? process().is_local_main_process()
+      : process().is_main_process();
 }
 
-std::ostream& Accelerator::cerr() {
+std::ostream& MainProcessOutput::cout() {
+  return process().is_main_process() ? std::cout : null_stream();
+}
+
+std::ostream& MainProcessOutput::cerr() {
   static NullBuffer buffer;
   static std::ostream stream(&buffer);
-  return is_main_process() ? std::cerr : stream;
+  return process().is_main_process() ? std::cerr : stream;
 }
 
-int Accelerator::printf(const char* format, ...) {
+int MainProcessOutput::printf(const char* format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
-  const int count = is_main_process()
+  const int count = process().is_main_process()
       ? std::vprintf(format, arguments)
       : std::vsnprintf(nullptr, 0, format, arguments);
   va_end(arguments);
   return count;
 }
 
-std::FILE* Accelerator::c_stdout() const {
-  if (is_main_process()) {
+std::FILE* MainProcessOutput::c_stdout() const {
+  if (process().is_main_process()) {
     return stdout;
   }
   // Kept open: whoever was given it may print until the program ends.
@@ -65,41 +76,42 @@ std::FILE* Accelerator::c_stdout() const {
   return nowhere;
 }
 
-const char* Accelerator::main_process_path(const char* path) const {
-  if (num_processes() > 1 && detail::WrittenFiles::get().opened(path)) {
-    wait_for_everyone();
+const char* MainProcessOutput::main_process_path(const char* path) const {
+  if (process().use_distributed() && WrittenFiles::get().opened(path)) {
+    process().wait_for_everyone();
   }
-  return is_main_process() ? path : kNullDevice;
+  return process().is_main_process() ? path : kNullDevice;
 }
 
-std::string Accelerator::main_process_path(const std::string& path) const {
+std::string MainProcessOutput::main_process_path(
+    const std::string& path) const {
   return main_process_path(path.c_str());
 }
 
-std::filesystem::path Accelerator::main_process_path(
+std::filesystem::path MainProcessOutput::main_process_path(
     const std::filesystem::path& path) const {
   return main_process_path(path.string());
 }
 
-const char* Accelerator::readable_path(const char* path) const {
-  if (num_processes() > 1 && detail::WrittenFiles::get().read(path)) {
-    wait_for_everyone();
+const char* MainProcessOutput::readable_path(const char* path) const {
+  if (process().use_distributed() && WrittenFiles::get().read(path)) {
+    process().wait_for_everyone();
   }
   return path;
 }
 
-std::string Accelerator::readable_path(const std::string& path) const {
+std::string MainProcessOutput::readable_path(const std::string& path) const {
   return readable_path(path.c_str());
 }
 
-std::filesystem::path Accelerator::readable_path(
+std::filesystem::path MainProcessOutput::readable_path(
     const std::filesystem::path& path) const {
   readable_path(path.c_str());
   return path;
 }
 
-const char* Accelerator::main_process_command(const char* command) const {
-  return is_main_process() ? command : "cat >/dev/null";
+const char* MainProcessOutput::main_process_command(const char* command) const {
+  return process().is_main_process() ? command : "cat >/dev/null";
 }
 
-} // namespace accel
+} // namespace accel::detail

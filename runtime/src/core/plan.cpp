@@ -1,6 +1,7 @@
 #include <accel/accelerator.h>
 #include <accel/options.h>
 
+#include "core/accelerator_own.h"
 #include "core/environment.h"
 
 #include <algorithm>
@@ -175,11 +176,11 @@ std::string Accelerator::plan() const {
       << to_string(distributed_type()) << " on " << device() << '\n';
   size_t name = 0;
   size_t value = 0;
-  for (const auto& option : options_in_force_) {
+  for (const auto& option : own_->options_in_force) {
     name = std::max(name, option.name.size());
     value = std::max(value, option.value.size());
   }
-  for (const auto& option : options_in_force_) {
+  for (const auto& option : own_->options_in_force) {
     out << "  " << std::left << std::setw(static_cast<int>(name) + 2)
         << option.name << std::setw(static_cast<int>(value) + 2)
         << option.value << option.source << '\n';

@@ -25,13 +25,18 @@ bool accel::migrate::isPerProcess(const FunctionDecl *F) {
          M->getParent()->getName() == "random_device";
 }
 
+/// accel::Accelerator, what it derives from, and its state.
+static bool isAcceleratorClass(const CXXRecordDecl *D) {
+  static const llvm::StringSet<> Names = {"Accelerator", "AcceleratorState",
+                                          "Collectives", "MainProcessOutput",
+                                          "RewriterNames"};
+  return D->getIdentifier() && Names.count(D->getName()) &&
+         llvm::StringRef(qualifiedName(D)).starts_with("accel::");
+}
+
 bool accel::migrate::isAcceleratorMethod(const FunctionDecl *F) {
   const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
-  if (!M || !M->getParent()->getIdentifier())
-    return false;
-  const llvm::StringRef Class = M->getParent()->getName();
-  return (Class == "Accelerator" || Class == "AcceleratorState") &&
-         llvm::StringRef(qualifiedName(M->getParent())).starts_with("accel::");
+  return M && isAcceleratorClass(M->getParent());
 }
 
 /// What tells processes apart.

@@ -12,7 +12,8 @@ class Module;
 namespace accel {
 
 /// Code that takes part in saving or loading. It may take models out of the
-/// list, on all processes alike, and save or load them itself.
+/// list, on all processes alike, and save or load them itself: files that it
+/// writes into the directory are part of the checkpoint.
 using CheckpointHook = std::function<void(
     std::vector<torch::nn::Module*>& models,
     const std::string& directory)>;

@@ -41,6 +41,12 @@ const Family& family();
 namespace view_rules {
 const Family& family();
 }
+namespace slicing_rules {
+const Family& family();
+}
+namespace view_backward_rules {
+const Family& family();
+}
 namespace indexing_rules {
 const Family& family();
 }
@@ -60,6 +66,15 @@ namespace softmax_rules {
 const Family& family();
 }
 namespace normalization_rules {
+const Family& family();
+}
+namespace batch_norm_rules {
+const Family& family();
+}
+namespace batch_norm_backward_rules {
+const Family& family();
+}
+namespace sync_batch_norm_rules {
 const Family& family();
 }
 namespace loss_rules {

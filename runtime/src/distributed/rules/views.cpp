@@ -1,5 +1,4 @@
-#include "distributed/rules/common.h"
-#include "distributed/rules/table.h"
+#include "distributed/rules/views.h"
 
 #include <ATen/ATen.h>
 #include <ATen/InferSize.h>
@@ -7,16 +6,71 @@
 #include <algorithm>
 #include <optional>
 
-// Views of parts. A rule here must return a view of the local tensor: the
-// result shares memory with it, so that writes are seen through both. The
-// `_copy` operators have the rules of their views, and results of their own.
-//
-// A view along the cut dimension (`x.slice(0, a, b)`, `x.chunk(2)`) stays in
-// parts, too. Where the rows that remain are spread over the processes about
-// evenly, each keeps its own; else the family's gathered value is what is
-// viewed, and each process has its rows of that.
+// Views of parts: shapes, the order of dimensions, types. A rule here must
+// return a view of the local tensor: the result shares memory with it, so that
+// writes are seen through both. The `_copy` operators have the rules of their
+// views, and results of their own. Views of some entries are in slicing.cpp.
 
 namespace accel::distributed::view_rules {
+
+bool is_balanced(const std::vector<int64_t>& points) {
+  const auto parts = static_cast<int64_t>(points.size()) - 1;
+  for (int64_t rank = 0; rank < parts; ++rank) {
+    const int64_t rows = points[rank + 1] - points[rank];
+    if (rows == 0 || 2 * rows * parts < points.back()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool in_parts(const Call& call) {
+  return !call.place(0).is_replicate() && !has_out(call);
+}
+
+at::Tensor placed_view(
+    const Call& call,
+    const at::Tensor& local,
+    const Placement& place,
+    c10::IntArrayRef sizes) {
+  return call.info().is_view
+      ? make_local_view(call.axis(), local, place, sizes)
+      : make_tensor(call.axis(), local, place, sizes);
+}
+
+bool run_view(Call& call, const Placement& place, c10::IntArrayRef sizes) {
+  call.use_local(0);
+  call.run();
+  call.result() =
+      placed_view(call, call.local_result(), place, sizes);
+  return true;
+}
+
+bool run_view_to(Call& call, const Placement& result) {
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  call.use_local(0);
+  call.run();
+  const at::Tensor local = call.local_result();
+  Sizes sizes = sizes_of(local);
+  if (result.is_shard()) {
+    sizes[result.dim()] = self.size(place.dim());
+  }
+  call.result() = placed_view(call, local, result, sizes);
+  return true;
+}
+
+bool leave_view(
+    Call& call,
+    const at::Tensor& local,
+    const Placement& place,
+    c10::IntArrayRef sizes) {
+  call.finish({placed_view(call, call.info().is_view ? local
+                              : local.clone(at::MemoryFormat::Contiguous),
+      place, sizes)});
+  return true;
+}
+
 namespace {
 
 /// Where a cut goes when dimensions are merged and split: `[7, T, C]` cut at 4
@@ -91,56 +145,6 @@ std::optional<Placement> through_view(
     return Shard(dim, axis.cut_at(std::move(points)));
   }
   return {};
-}
-
-/// Whether no process has less than half of its fair share of the rows that
-/// are cut at these points.
-bool is_balanced(const std::vector<int64_t>& points) {
-  const auto parts = static_cast<int64_t>(points.size()) - 1;
-  for (int64_t rank = 0; rank < parts; ++rank) {
-    const int64_t rows = points[rank + 1] - points[rank];
-    if (rows == 0 || 2 * rows * parts < points.back()) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool in_parts(const Call& call) {
-  return !call.place(0).is_replicate() && !has_out(call);
-}
-
-/// A view of the local tensor as a result; of operators that copy, a tensor.
-at::Tensor placed_view(
-    const Call& call,
-    const at::Tensor& local,
-    const Placement& place,
-    c10::IntArrayRef sizes) {
-  return call.info().is_view
-      ? make_local_view(call.axis(), local, place, sizes)
-      : make_tensor(call.axis(), local, place, sizes);
-}
-
-/// The operator on the local tensor; its result has this place and sizes.
-bool run_view(Call& call, const Placement& place, c10::IntArrayRef sizes) {
-  call.use_local(0);
-  call.run();
-  call.result() =
-      placed_view(call, call.local_result(), place, sizes);
-  return true;
-}
-
-/// The result is `local`, a view of the local tensor that another operator has
-/// made.
-bool leave_view(
-    Call& call,
-    const at::Tensor& local,
-    const Placement& place,
-    c10::IntArrayRef sizes) {
-  call.finish({placed_view(call, call.info().is_view ? local
-                              : local.clone(at::MemoryFormat::Contiguous),
-      place, sizes)});
-  return true;
 }
 
 /// view, _unsafe_view, _reshape_alias.
@@ -333,208 +337,6 @@ bool expand(Call& call) {
   return run_view(call, result, sizes);
 }
 
-/// A dimension beside the cut one goes.
-Placement without(const Placement& place, int64_t dim) {
-  return place.is_shard() && place.dim() > dim ? place.with_dim(place.dim() - 1)
-                                               : place;
-}
-
-bool select(Call& call) {
-  if (!in_parts(call)) {
-    return false;
-  }
-  const at::Tensor self = call.tensor(0);
-  const auto place = call.place(0);
-  const int64_t dim = call.dim(1, self.dim());
-  if (place.is_shard(dim)) {
-    return false; // one process' row is a row of all: the gathered value's
-  }
-  Sizes sizes = sizes_of(self);
-  sizes.erase(sizes.begin() + dim);
-  return run_view(call, without(place, dim), sizes);
-}
-
-/// Rows `[begin, end)` of the cut dimension in steps.
-struct Range {
-  int64_t begin;
-  int64_t end;
-  int64_t step;
-
-  /// How many of them lie before row `row` of the whole.
-  int64_t before(int64_t row) const {
-    const int64_t last = std::min(row, end);
-    return last <= begin ? 0 : (last - begin + step - 1) / step;
-  }
-};
-
-/// Of a view of the cut dimension, gathered: this process's rows, or all where
-/// they are fewer than processes.
-at::Tensor view_of_gathered(
-    const Call& call,
-    const at::Tensor& self,
-    const at::Tensor& whole,
-    int64_t dim) {
-  const auto place =
-      whole.size(dim) < call.axis().size() ? Replicate() : Shard(dim);
-  auto local = place.is_shard() ? own_rows(call.axis(), whole, place) : whole;
-  if (!call.info().is_view) {
-    local = local.clone(at::MemoryFormat::Contiguous);
-  }
-  return placed_view(call, local, place, whole.sizes());
-}
-
-bool slice_cut_rows(Call& call, int64_t dim, const Range& range) {
-  const at::Tensor self = call.tensor(0);
-  const auto place = call.place(0);
-  const auto& axis = call.axis();
-  const int64_t n = self.size(dim);
-  Sizes sizes = sizes_of(self);
-  sizes[dim] = range.before(n);
-  std::vector<int64_t> points;
-  for (int64_t rank = 0; rank < axis.size(); ++rank) {
-    points.push_back(
-        range.before(axis.range(n, place.cut(), rank).first));
-  }
-  points.push_back(sizes[dim]);
-  if (!is_balanced(points)) {
-    const auto whole = whole_of(call.part(self))
-                           .slice(dim, range.begin, range.end, range.step);
-    const auto result = view_of_gathered(call, self, whole, dim);
-    call.finish({result});
-    return true;
-  }
-  // The first row of this part that is taken.
-  const int64_t first =
-      range.begin + points[axis.rank()] * range.step -
-      axis.range(n, place.cut()).first;
-  const int64_t rows = points[axis.rank() + 1] - points[axis.rank()];
-  const auto local = call.local(0).slice(
-      dim, first, first + (rows - 1) * range.step + 1, range.step);
-  return leave_view(
-      call, local, Shard(dim, axis.cut_at(std::move(points))), sizes);
-}
-
-bool slice(Call& call) {
-  if (!in_parts(call)) {
-    return false;
-  }
-  const at::Tensor self = call.tensor(0);
-  const auto place = call.place(0);
-  const int64_t dim = call.dim(1, self.dim());
-  const int64_t n = self.size(dim);
-  const auto bound = [&](size_t i, int64_t otherwise) {
-    const int64_t row = call.at(i).isNone() ? otherwise : call.integer(i);
-    return std::clamp<int64_t>(row < 0 ? row + n : row, 0, n);
-  };
-  Range range{bound(2, 0), bound(3, n), call.integer(4)};
-  range.end = std::max(range.begin, range.end);
-  if (range.step <= 0) {
-    return false; // an error
-  }
-  if (place.is_shard(dim)) {
-    return !cut_further(call.local(0), dim) &&
-        slice_cut_rows(call, dim, range);
-  }
-  Sizes sizes = sizes_of(self);
-  sizes[dim] = range.before(n);
-  return run_view(call, place, sizes);
-}
-
-/// narrow_copy.
-bool narrow(Call& call) {
-  if (!in_parts(call)) {
-    return false;
-  }
-  const int64_t dim = call.dim(1, call.tensor(0).dim());
-  if (call.place(0).is_shard(dim)) {
-    return false;
-  }
-  Sizes sizes = sizes_of(call.tensor(0));
-  sizes[dim] = call.integer(3);
-  return run_view(call, call.place(0), sizes);
-}
-
-/// A list of views; `dim` is the one that is divided and `keeps` says whether
-/// the results have it.
-bool pieces(Call& call, size_t dim_argument, bool keeps) {
-  if (!in_parts(call)) {
-    return false;
-  }
-  const at::Tensor self = call.tensor(0);
-  const auto place = call.place(0);
-  const int64_t dim = call.dim(dim_argument, self.dim());
-  const bool of_cut = place.is_shard(dim);
-  if (of_cut && (!keeps || cut_further(call.local(0), dim))) {
-    return false;
-  }
-  call.set(0, of_cut ? whole_of(call.part(self)) : call.local(0));
-  call.run();
-  auto list = call.result().toTensorVector();
-  const auto result = keeps ? place : without(place, dim);
-  for (auto& piece : list) {
-    if (of_cut) {
-      piece = view_of_gathered(call, self, piece, dim);
-      continue;
-    }
-    Sizes sizes = sizes_of(piece);
-    if (result.is_shard()) {
-      sizes[result.dim()] = self.size(place.dim());
-    }
-    piece = placed_view(call, piece, result, sizes);
-  }
-  call.result() = std::move(list);
-  return true;
-}
-
-bool split(Call& call) {
-  return pieces(call, 2, /*keeps=*/true);
-}
-
-bool unbind(Call& call) {
-  return pieces(call, 1, /*keeps=*/false);
-}
-
-/// The local result's sizes but for the rows of the cut dimension, which is now
-/// `dim`.
-bool run_view_to(Call& call, const Placement& result) {
-  const at::Tensor self = call.tensor(0);
-  const auto place = call.place(0);
-  call.use_local(0);
-  call.run();
-  const at::Tensor local = call.local_result();
-  Sizes sizes = sizes_of(local);
-  if (result.is_shard()) {
-    sizes[result.dim()] = self.size(place.dim());
-  }
-  call.result() = placed_view(call, local, result, sizes);
-  return true;
-}
-
-/// unfold: the windows come behind the other dimensions.
-bool unfold(Call& call) {
-  if (!in_parts(call)) {
-    return false;
-  }
-  const int64_t dim = call.dim(1, call.tensor(0).dim());
-  return !call.place(0).is_shard(dim) && run_view_to(call, call.place(0));
-}
-
-/// diagonal: the two dimensions go, theirs comes behind the others.
-bool diagonal(Call& call) {
-  if (!in_parts(call)) {
-    return false;
-  }
-  const auto place = call.place(0);
-  const int64_t dims = call.tensor(0).dim();
-  const int64_t a = call.dim(2, dims);
-  const int64_t b = call.dim(3, dims);
-  if (place.is_shard(a) || place.is_shard(b)) {
-    return false;
-  }
-  return run_view_to(
-      call, without(without(place, std::max(a, b)), std::min(a, b)));
-}
-
 /// view_as_real appends a dimension, view_as_complex takes the last away.
 bool view_as_complex(Call& call) {
   return in_parts(call) &&
@@ -641,181 +443,12 @@ bool as_strided_(Call& call) {
           call.at(3).toOptional<int64_t>()));
 }
 
-// ---- Backward of views, and writes into copies.
-
-bool linear_in_parts(const Call& call, size_t i) {
-  const auto place = call.place(i);
-  return !has_out(call) && !place.is_replicate() &&
-      !(place.is_partial() && !place.is_sum());
-}
-
-/// Backward of a view of one dimension that a gradient of `place` does not have
-/// (or that is not cut): the gradient's cut dimension goes to `result`.
-bool view_backward(Call& call, const Placement& result) {
-  const Sizes sizes = call.integers(1);
-  call.use_local(0);
-  call.set(1, local_sizes(call, sizes, result));
-  call.run();
-  call.place_result(0, result, sizes);
-  return true;
-}
-
-bool select_backward(Call& call) {
-  if (!linear_in_parts(call, 0)) {
-    return false;
-  }
-  const auto place = call.place(0);
-  const int64_t dim = call.dim(2, call.tensor(0).dim() + 1);
-  return view_backward(
-      call,
-      place.is_shard() && place.dim() >= dim ? place.with_dim(place.dim() + 1)
-                                             : place);
-}
-
-bool slice_backward(Call& call) {
-  if (!linear_in_parts(call, 0)) {
-    return false;
-  }
-  const auto place = call.place(0);
-  const Sizes sizes = call.integers(1);
-  const int64_t dim = call.dim(2, static_cast<int64_t>(sizes.size()));
-  if (!place.is_shard(dim)) {
-    return view_backward(call, place);
-  }
-  // Rows of the slice are rows of what was sliced.
-  const auto& axis = call.axis();
-  const int64_t n = sizes[dim];
-  const int64_t rows = call.tensor(0).size(dim);
-  int64_t start = call.integer(3);
-  start = std::clamp<int64_t>(start < 0 ? start + n : start, 0, n);
-  const int64_t step = call.integer(5);
-  std::vector<int64_t> points{0};
-  for (int64_t rank = 1; rank < axis.size(); ++rank) {
-    points.push_back(start + axis.range(rows, place.cut(), rank).first * step);
-  }
-  points.push_back(n);
-  if (!cut_further(call.local(0), dim) && is_balanced(points)) {
-    const Placement result = Shard(dim, axis.cut_at(std::move(points)));
-    const int64_t first = axis.rank() == 0 ? start : 0;
-    const auto& local = call.local(0);
-    call.finish({at::slice_backward(
-        local, local_sizes(call, sizes, result), dim, first,
-        first + (local.size(dim) - 1) * step + 1, step)});
-    call.place_result(0, result, sizes);
-    return true;
-  }
-  call.use_whole(0);
-  call.run();
-  if (n >= axis.size()) {
-    call.result() = own_rows(call.axis(), call.local_result(), Shard(dim)).clone();
-    call.place_result(0, Shard(dim), sizes);
-  }
-  return true;
-}
-
-bool diagonal_backward(Call& call) {
-  if (!linear_in_parts(call, 0)) {
-    return false;
-  }
-  const auto place = call.place(0);
-  const int64_t dims = call.integers(1).size();
-  const int64_t a = call.dim(3, dims);
-  const int64_t b = call.dim(4, dims);
-  Placement result = place;
-  if (place.is_shard()) {
-    if (place.dim() == dims - 2) {
-      return false;
-    }
-    int64_t dim = place.dim();
-    dim += dim >= std::min(a, b) ? 1 : 0;
-    dim += dim >= std::max(a, b) ? 1 : 0;
-    result = place.with_dim(dim);
-  }
-  return view_backward(call, result);
-}
-
-bool unfold_backward(Call& call) {
-  if (!linear_in_parts(call, 0)) {
-    return false;
-  }
-  const auto place = call.place(0);
-  const int64_t dims = call.integers(1).size();
-  const int64_t dim = call.dim(2, dims);
-  return !place.is_shard(dim) && !place.is_shard(dims) &&
-      view_backward(call, place);
-}
-
-/// `x` with `src` written into a view of it: both are cut alike, where `of_src`
-/// is where a cut dimension of `x` is in the view; -1 for none.
-template <typename F>
-bool scatter_view(Call& call, F&& of_src) {
-  if (has_out(call)) {
-    return false;
-  }
-  const at::Tensor self = call.tensor(0);
-  const at::Tensor src = call.tensor(1);
-  const auto place = call.place(0);
-  if (place.is_shard()) {
-    const int64_t dim = of_src(place.dim());
-    if (dim < 0) {
-      return false;
-    }
-    call.use(1, place.with_dim(dim));
-    call.use_local(0);
-    call.run();
-    call.place_result(0, place, self.sizes());
-    return true;
-  }
-  const auto from = call.place(1);
-  if (!from.is_shard()) {
-    return false;
-  }
-  for (int64_t d = 0; d < self.dim(); ++d) {
-    if (of_src(d) == from.dim()) {
-      const auto result = from.with_dim(d);
-      call.use(0, result);
-      call.use_local(1);
-      call.run();
-      call.place_result(0, result, self.sizes());
-      return true;
-    }
-  }
-  return false;
-}
-
-bool select_scatter(Call& call) {
-  const int64_t dim = call.dim(2, call.tensor(0).dim());
-  return scatter_view(call, [&](int64_t d) {
-    return d == dim ? -1 : d > dim ? d - 1 : d;
-  });
-}
-
-bool slice_scatter(Call& call) {
-  const int64_t dim = call.dim(2, call.tensor(0).dim());
-  return scatter_view(call, [&](int64_t d) { return d == dim ? -1 : d; });
-}
-
-bool diagonal_scatter(Call& call) {
-  const int64_t dims = call.tensor(0).dim();
-  const int64_t a = call.dim(3, dims);
-  const int64_t b = call.dim(4, dims);
-  return scatter_view(call, [&](int64_t d) {
-    return d == a || d == b ? -1 : d - (d > a ? 1 : 0) - (d > b ? 1 : 0);
-  });
-}
-
 } // namespace
 
 const Family& family() {
   static const char* const none = "nothing";
   static const char* const outermost =
       "a dimension that stays outermost where it is merged or split; P";
-  static const char* const beside = "dimensions beside the selected one; P";
-  static const char* const pieces_move =
-      "of the cut dimension: all-gather of the tensor, once for all its views";
-  static const char* const rows_move =
-      "of the cut dimension, where the rows are not spread evenly: all-gather "
-      "of the tensor, once for all its views";
   static const Family rows{
       {"aten::view", view, outermost, none},
       {"aten::view.dtype", view_dtype, "any but P, and the last dimension where elements change their size", none},
@@ -832,13 +465,6 @@ const Family& family() {
       {"aten::unsqueeze", unsqueeze, "any", none},
       {"aten::squeeze", squeeze, "any", none},
       {"aten::expand", expand, "any", none},
-      {"aten::select.int", select, beside, none},
-      {"aten::slice.Tensor", slice, "any", rows_move},
-      {"aten::split.Tensor", split, "any", pieces_move},
-      {"aten::split_with_sizes", split, "any", pieces_move},
-      {"aten::unbind.int", unbind, beside, none},
-      {"aten::unfold", unfold, beside, none},
-      {"aten::diagonal", diagonal, beside, none},
       {"aten::view_as_real", view_as_real, "any", none},
       {"aten::view_as_complex", view_as_complex, "all but the last dimension; P", none},
       {"aten::as_strided", as_strided, "outermost dimension of a contiguous tensor, all its rows; P", none},
@@ -861,26 +487,9 @@ const Family& family() {
       {"aten::unsqueeze_copy", unsqueeze, "any", none},
       {"aten::squeeze_copy", squeeze, "any", none},
       {"aten::expand_copy", expand, "any", none},
-      {"aten::select_copy.int", select, beside, none},
-      {"aten::slice_copy.Tensor", slice, "any", rows_move},
-      {"aten::narrow_copy", narrow, beside, none},
-      {"aten::split_copy.Tensor", split, "any", pieces_move},
-      {"aten::split_with_sizes_copy", split, "any", pieces_move},
-      {"aten::unsafe_split.Tensor", split, "any", pieces_move},
-      {"aten::unsafe_split_with_sizes", split, "any", pieces_move},
-      {"aten::unbind_copy.int", unbind, beside, none},
-      {"aten::unfold_copy", unfold, beside, none},
-      {"aten::diagonal_copy", diagonal, beside, none},
       {"aten::view_as_real_copy", view_as_real, "any", none},
       {"aten::view_as_complex_copy", view_as_complex, "all but the last dimension; P", none},
       {"aten::as_strided_copy", as_strided, "as as_strided", none},
-      {"aten::select_backward", select_backward, "any", none},
-      {"aten::slice_backward", slice_backward, "any", "of the cut dimension, where the rows are not spread evenly: all-gather of the gradient"},
-      {"aten::diagonal_backward", diagonal_backward, beside, none},
-      {"aten::unfold_backward", unfold_backward, beside, none},
-      {"aten::select_scatter", select_scatter, beside, none},
-      {"aten::slice_scatter", slice_scatter, beside, none},
-      {"aten::diagonal_scatter", diagonal_scatter, beside, none},
   };
   return rows;
 }

@@ -1,11 +1,13 @@
-#include <accel/last_batch.h>
-
 #include <accel/accelerator.h>
+#include <accel/rewriter_names.h>
+
+#include "core/runtime.h"
 
 #include <c10/util/Exception.h>
 
-namespace accel {
+#include <utility>
 
+namespace accel {
 namespace {
 
 /// Whether there is anything to bring together.
@@ -38,6 +40,25 @@ torch::Tensor LastBatch::reduce_for_metrics(
   return is_split(accelerator_, "reduce_for_metrics")
       ? accelerator_.reduce_for_metrics(tensor, reduction)
       : tensor;
+}
+
+LoopBodyGuard::LoopBodyGuard() : body_(GradientState::get().begin_body()) {}
+
+LoopBodyGuard::LoopBodyGuard(LoopBodyGuard&& other) noexcept
+    : active_(std::exchange(other.active_, false)),
+      body_(std::move(other.body_)) {}
+
+LoopBodyGuard::~LoopBodyGuard() {
+  if (active_) {
+    GradientState::get().close_body(body_);
+    GradientState::get().end_body(body_);
+  }
+}
+
+torch::Tensor detail::reduce_for_metrics(
+    const torch::Tensor& tensor,
+    Reduction reduction) {
+  return Runtime::require().reduce_for_metrics(tensor, reduction);
 }
 
 } // namespace accel

@@ -1,0 +1,209 @@
+#pragma once
+
+// The bodies of what accel/accelerator.h declares inline; included by it.
+
+#include <accel/accelerator.h>
+#include <accel/data/cursor.h>
+#include <accel/detail/preparable.h>
+#include <accel/operations.h>
+#include <accel/utils/split.h>
+
+#include <c10/util/Exception.h>
+
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace accel {
+
+namespace detail {
+
+template <typename F, typename... Args>
+auto call_if(bool condition, F&& f, Args&&... args) {
+  using Result = std::invoke_result_t<F, Args...>;
+  if constexpr (std::is_void_v<Result>) {
+    if (condition) {
+      std::forward<F>(f)(std::forward<Args>(args)...);
+    }
+  } else {
+    std::optional<std::decay_t<Result>> result;
+    if (condition) {
+      result.emplace(std::forward<F>(f)(std::forward<Args>(args)...));
+    }
+    return result;
+  }
+}
+
+template <typename Model>
+const torch::nn::Module& module_of(const Model& model) {
+  const torch::nn::Module* found = nullptr;
+  visit_preparable(
+      model,
+      [&](const torch::nn::Module* module) { found = module; },
+      [](const torch::optim::Optimizer*) {},
+      [](const torch::optim::LRScheduler*) {});
+  TORCH_CHECK(
+      found != nullptr,
+      "accel: a model was expected, but got an empty module holder, a null "
+      "pointer or something that is no model.");
+  return *found;
+}
+
+} // namespace detail
+
+// ==== This process among the others.
+
+inline torch::Device Accelerator::device() const {
+  return state().device();
+}
+inline DistributedType Accelerator::distributed_type() const {
+  return state().distributed_type();
+}
+inline int64_t Accelerator::num_processes() const {
+  return state().num_processes();
+}
+inline int64_t Accelerator::process_index() const {
+  return state().process_index();
+}
+inline int64_t Accelerator::local_process_index() const {
+  return state().local_process_index();
+}
+inline bool Accelerator::is_main_process() const {
+  return state().is_main_process();
+}
+inline bool Accelerator::is_local_main_process() const {
+  return state().is_local_main_process();
+}
+inline bool Accelerator::is_last_process() const {
+  return state().is_last_process();
+}
+inline bool Accelerator::use_distributed() const {
+  return state().use_distributed();
+}
+inline MixedPrecision Accelerator::mixed_precision() const {
+  return state().mixed_precision();
+}
+
+template <typename F, typename... Args>
+auto Accelerator::on_main_process(F&& f, Args&&... args) const {
+  return detail::call_if(
+      is_main_process(), std::forward<F>(f), std::forward<Args>(args)...);
+}
+template <typename F, typename... Args>
+auto Accelerator::on_local_main_process(F&& f, Args&&... args) const {
+  return detail::call_if(
+      is_local_main_process(), std::forward<F>(f), std::forward<Args>(args)...);
+}
+template <typename F, typename... Args>
+auto Accelerator::on_last_process(F&& f, Args&&... args) const {
+  return detail::call_if(
+      is_last_process(), std::forward<F>(f), std::forward<Args>(args)...);
+}
+template <typename F, typename... Args>
+auto Accelerator::on_process(int64_t index, F&& f, Args&&... args) const {
+  return detail::call_if(
+      process_index() == index,
+      std::forward<F>(f),
+      std::forward<Args>(args)...);
+}
+template <typename F, typename... Args>
+auto Accelerator::on_local_process(int64_t index, F&& f, Args&&... args) const {
+  return detail::call_if(
+      local_process_index() == index,
+      std::forward<F>(f),
+      std::forward<Args>(args)...);
+}
+
+// ==== Models, optimizers, schedulers.
+
+template <typename... Objects>
+void Accelerator::prepare(Objects&&... objects) {
+  begin_prepare();
+  (detail::visit_preparable(
+       objects,
+       [this](torch::nn::Module* module) { prepare_model(module); },
+       [](torch::optim::Optimizer*) {},
+       [](torch::optim::LRScheduler*) {}),
+   ...);
+  (detail::visit_preparable(
+       objects,
+       [](torch::nn::Module*) {},
+       [this](torch::optim::Optimizer* o) { prepare_optimizer(o); },
+       [this](torch::optim::LRScheduler* s) { prepare_scheduler(s); }),
+   ...);
+}
+
+// ==== The training step.
+
+template <typename... Models>
+AccumulateGuard Accelerator::accumulate(const Models&... /*models*/) {
+  return begin_micro_step();
+}
+
+// ==== Batches that no loader makes.
+
+template <typename Inputs>
+auto Accelerator::split_between_processes(
+    const Inputs& inputs,
+    bool apply_padding) const {
+  return accel::split_between_processes(
+      inputs, process_index(), num_processes(), apply_padding);
+}
+
+template <typename T>
+T Accelerator::send_to_device(const T& value, std::optional<bool> non_blocking)
+    const {
+  const bool ahead = non_blocking.value_or(state().options().non_blocking);
+  return map_tensors(value, [&](const torch::Tensor& t) {
+    // Without pinned memory "non-blocking" blocks. LibTorch keeps the pinned
+    // copy until the device has read it.
+    const bool pin = ahead && device().is_cuda() && t.defined() && t.is_cpu() &&
+        t.layout() == torch::kStrided && !t.is_pinned();
+    return (pin ? t.pin_memory() : t).to(device(), ahead);
+  });
+}
+
+// ==== Checkpoints.
+
+template <typename... Objects>
+void Accelerator::register_for_checkpointing(Objects&... objects) {
+  (add_for_checkpointing(checkpoint::custom_object(objects)), ...);
+}
+
+template <typename Model>
+void Accelerator::save_model(
+    const Model& model,
+    const std::string& directory,
+    const std::string& max_shard_size) {
+  save_module(detail::module_of(model), directory, max_shard_size);
+}
+
+template <typename Model>
+checkpoint::StateDict Accelerator::get_state_dict(const Model& model) const {
+  return checkpoint::state_dict(detail::module_of(model));
+}
+
+template <typename Model>
+Model& Accelerator::unwrap_model(Model& model) const {
+  return model;
+}
+
+template <typename Loader>
+void Accelerator::skip_first_batches(Loader& loader, int64_t batches) const {
+  detail::resumable(loader).skip_first_batches(batches);
+}
+
+template <typename Loader>
+void Accelerator::leave(Loader& loader) const {
+  detail::resumable(loader).leave();
+}
+
+// ==== Recording of the run.
+
+template <typename Tracker>
+Tracker* Accelerator::get_tracker(const std::string& name) {
+  return trackers_->get_tracker<Tracker>(name);
+}
+
+} // namespace accel

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <accel/export.h>
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Objects that are no tensors, as bytes that travel.
+
+namespace accel::detail {
+
+/// Overwrites `bytes` with process `from_process`'s, of which there must be as
+/// many. Collective; throws `c10::Error` where they are not.
+ACCEL_API void broadcast_bytes(void* bytes, size_t size, int64_t from_process);
+
+/// All processes' bytes, any number from each, in rank order. Collective.
+ACCEL_API std::vector<std::string> exchange_bytes(const std::string& bytes);
+
+/// `Accelerator::broadcast_object`.
+template <typename T>
+T broadcast_object(T value, int64_t from_process) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    uint64_t size = value.size();
+    broadcast_bytes(&size, sizeof(size), from_process);
+    value.resize(size);
+    broadcast_bytes(value.data(), value.size(), from_process);
+  } else {
+    static_assert(
+        std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>,
+        "accel: broadcast_object takes numbers, enumerations, std::string and "
+        "structs of plain numbers");
+    broadcast_bytes(&value, sizeof(value), from_process);
+  }
+  return value;
+}
+
+/// `Accelerator::gather_object`. Strings travel behind their length.
+template <typename T>
+std::vector<T> gather_object(const std::vector<T>& objects) {
+  static_assert(
+      std::is_same_v<T, std::string> ||
+          (std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
+           !std::is_same_v<T, bool>),
+      "accel: gather_object takes vectors of numbers (no bool), enumerations, "
+      "structs of plain numbers and std::string");
+  std::string bytes;
+  for (const auto& object : objects) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      const uint64_t size = object.size();
+      bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
+      bytes += object;
+    } else {
+      bytes.append(reinterpret_cast<const char*>(&object), sizeof object);
+    }
+  }
+  std::vector<T> result;
+  for (const auto& part : exchange_bytes(bytes)) {
+    for (size_t position = 0; position < part.size();) {
+      if constexpr (std::is_same_v<T, std::string>) {
+        uint64_t size = 0;
+        part.copy(reinterpret_cast<char*>(&size), sizeof size, position);
+        position += sizeof size;
+        result.push_back(part.substr(position, size));
+        position += size;
+      } else {
+        T object;
+        part.copy(reinterpret_cast<char*>(&object), sizeof object, position);
+        result.push_back(object);
+        position += sizeof object;
+      }
+    }
+  }
+  return result;
+}
+
+/// Several tensors, as structured bindings and `std::tie` take them.
+template <size_t... I>
+auto as_tuple(
+    const std::vector<torch::Tensor>& tensors,
+    std::index_sequence<I...> /*indices*/) {
+  return std::make_tuple(tensors[I]...);
+}
+template <size_t N>
+auto as_tuple(const std::vector<torch::Tensor>& tensors) {
+  return as_tuple(tensors, std::make_index_sequence<N>());
+}
+
+} // namespace accel::detail

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <accel/export.h>
+
+#include <torch/serialize.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <ostream>
+#include <string>
+#include <utility>
+
+namespace accel::detail {
+
+/// What a program prints, writes and saves, by process 0 only: members of
+/// `Accelerator`. All processes run the same code: arguments are evaluated
+/// everywhere, so that what is written may be computed together.
+class ACCEL_API MainProcessOutput {
+ public:
+  /// Writes the arguments with spaces between them and ends the line.
+  template <typename... Args>
+  void print(const Args&... args) {
+    auto& out = cout();
+    [[maybe_unused]] const char* separator = "";
+    ((out << separator << args, separator = " "), ...);
+    out << std::endl;
+  }
+
+  /// `std::printf`; returns what it returns on process 0, everywhere.
+  int printf(const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+  /// `std::cout` and `std::cerr` on process 0; elsewhere streams that take
+  /// everything, keep manipulators, and write nothing.
+  std::ostream& cout();
+  std::ostream& cerr();
+
+  /// The same for C's functions: `stdout` on process 0, elsewhere a file that
+  /// takes everything. Throws where the null device cannot be opened.
+  ///
+  ///     fmt::print(accelerator.c_stdout(), "{}", loss.item<float>());
+  std::FILE* c_stdout() const;
+
+  /// `torch::save` on process 0, or on the first process of each host (option
+  /// `save_on_each_node`). The others do not wait.
+  template <typename Value, typename... Args>
+  void save(const Value& value, Args&&... args) {
+    if (saves()) {
+      torch::save(value, std::forward<Args>(args)...);
+    }
+  }
+
+  /// Where this process writes a file that one process should write: the path
+  /// on process 0, the null device elsewhere. Every process must call it: where
+  /// `readable_path` has been asked for the file, all wait until all have come
+  /// here.
+  ///
+  ///     std::ofstream log(accelerator.main_process_path("loss.csv"));
+  const char* main_process_path(const char* path) const;
+  std::string main_process_path(const std::string& path) const;
+  std::filesystem::path main_process_path(
+      const std::filesystem::path& path) const;
+
+  /// Where this process reads a file that the program may have written through
+  /// `main_process_path` before: the path. For such a file all processes wait
+  /// until process 0 has come here, so that each reads what one device would
+  /// read; a stream that is still open, and not flushed, is as unfinished as
+  /// there. Collective. Throws `c10::Error` where such a file is asked for on
+  /// another thread than the one that trains.
+  ///
+  ///     std::ifstream words(accelerator.readable_path("words.txt"));
+  const char* readable_path(const char* path) const;
+  std::string readable_path(const std::string& path) const;
+  std::filesystem::path readable_path(const std::filesystem::path& path) const;
+
+  /// A command for `popen(command, "w")`, of which process 0 alone should be
+  /// told something: the command on process 0, elsewhere one that takes
+  /// everything and does nothing.
+  ///
+  ///     FILE* plot = popen(accelerator.main_process_command("gnuplot"), "w");
+  const char* main_process_command(const char* command) const;
+
+ private:
+  /// Whether this process saves.
+  static bool saves();
+};
+
+} // namespace accel::detail

@@ -1,0 +1,37 @@
+#include <accel/accelerator.h>
+#include <accel/distributed/tensor.h>
+
+#include "core/runtime.h"
+
+#include <c10/util/Exception.h>
+
+namespace accel {
+
+torch::Tensor Accelerator::distribute(
+    const torch::Tensor& tensor,
+    int64_t dim) const {
+  TORCH_CHECK(
+      dim < tensor.dim() && dim >= -tensor.dim(),
+      "accel: distribute cannot cut a tensor of sizes ",
+      tensor.sizes(),
+      " in dimension ",
+      dim,
+      ".");
+  if (!use_distributed() || tensor.layout() != at::kStrided) {
+    return tensor;
+  }
+  if (!distributed::is_distributed(tensor)) {
+    runtime_->check_same_batch("distribute", {tensor});
+    runtime_->batch_rows = tensor.size(dim);
+  }
+  return distributed::distribute_tensor(
+      tensor,
+      distributed::DeviceMesh({&runtime_->axis()}),
+      {distributed::Shard(dim < 0 ? dim + tensor.dim() : dim)});
+}
+
+torch::Tensor Accelerator::full(const torch::Tensor& tensor) const {
+  return distributed::full_tensor(tensor);
+}
+
+} // namespace accel

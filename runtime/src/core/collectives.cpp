@@ -1,0 +1,189 @@
+#include <accel/collectives.h>
+
+#include <accel/checkpoint/processes.h>
+#include <accel/distributed/tensor.h>
+#include <accel/gradient_state.h>
+
+#include "core/gathering.h"
+#include "core/runtime.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+namespace accel::detail {
+namespace {
+
+at::Tensor gather_equal(Communicator& communicator, const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const auto input = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+  return at::cat(communicator.all_gather(input));
+}
+
+/// The first `counting` rows of each process, which may have different numbers
+/// of them.
+at::Tensor gather_counting(
+    Communicator& communicator,
+    const at::Tensor& tensor,
+    int64_t counting) {
+  const at::NoGradGuard no_grad;
+  const auto counts = check_alike(
+      "gather_for_metrics", communicator, {tensor}, /*first_dim=*/1, counting);
+  const int64_t most = *std::max_element(counts.begin(), counts.end());
+  auto sizes = tensor.sizes().vec();
+  sizes[0] = most;
+  auto padded = at::zeros(sizes, tensor.options());
+  padded.narrow(0, 0, counting).copy_(tensor.detach().narrow(0, 0, counting));
+  auto parts = communicator.all_gather(padded);
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    parts[rank] = parts[rank].narrow(0, 0, counts[rank]);
+  }
+  return at::cat(parts);
+}
+
+} // namespace
+
+torch::Tensor Collectives::gather(const torch::Tensor& tensor) {
+  auto& runtime = Runtime::require();
+  if (!runtime.state().use_distributed()) {
+    return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+  }
+  check_alike("gather", runtime.communicator(), {tensor}, 0);
+  return gather_equal(runtime.communicator(), tensor);
+}
+
+std::vector<torch::Tensor> Collectives::gather_rows(
+    const std::vector<torch::Tensor>& tensors) {
+  auto& runtime = Runtime::require();
+  const auto& gradient_state = GradientState::get();
+  runtime.finish_batch_check();
+  if (!runtime.state().use_distributed()) {
+    return tensors;
+  }
+  std::vector<torch::Tensor> result;
+  if (runtime.state().match_single_device() ||
+      std::any_of(
+          tensors.begin(), tensors.end(), [](const torch::Tensor& tensor) {
+            return distributed::is_distributed(tensor);
+          })) {
+    for (const auto& tensor : tensors) {
+      result.push_back(distributed::full_tensor(tensor));
+    }
+    return result;
+  }
+  auto& communicator = runtime.communicator();
+  if (gradient_state.uneven()) {
+    for (const auto& tensor : tensors) {
+      const auto rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
+      result.push_back(gather_counting(
+          communicator, rows, gradient_state.ghost() ? 0 : rows.size(0)));
+    }
+    return result;
+  }
+  check_alike("gather_for_metrics", communicator, tensors, 0);
+  const int64_t remainder =
+      gradient_state.end_of_dataloader() ? gradient_state.remainder() : -1;
+  for (const auto& tensor : tensors) {
+    auto rows = gather_equal(communicator, tensor);
+    result.push_back(
+        remainder > 0 ? rows.slice(0, 0, remainder) : std::move(rows));
+  }
+  return result;
+}
+
+torch::Tensor Collectives::gather_for_metrics(const torch::Tensor& tensor) {
+  return gather_rows({tensor})[0];
+}
+
+torch::Tensor Collectives::reduce(
+    const torch::Tensor& tensor,
+    const std::string& reduction) {
+  auto& runtime = Runtime::require();
+  const at::NoGradGuard no_grad;
+  const bool mean = reduction == "mean";
+  TORCH_CHECK(
+      mean || reduction == "sum" || reduction == "max" || reduction == "min",
+      "accel: reduce was given '",
+      reduction,
+      "'; known are sum, mean, max and min.");
+  TORCH_CHECK(
+      !mean || tensor.is_floating_point() || tensor.is_complex(),
+      "accel: reduce cannot give the mean of ",
+      tensor.scalar_type(),
+      " values. Convert the tensor to floating point first.");
+  auto result = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  if (!runtime.state().use_distributed()) {
+    return result;
+  }
+  auto& communicator = runtime.communicator();
+  check_alike("reduce", communicator, {tensor}, 0);
+  if (!mean && reduction != "sum") {
+    const auto all = at::stack(communicator.all_gather(result));
+    return reduction == "max" ? all.amax(0) : all.amin(0);
+  }
+  if (result.is_floating_point()) {
+    communicator.all_reduce(result);
+  } else {
+    // Gloo reduces some dtypes only.
+    result = at::stack(communicator.all_gather(result))
+                 .sum(0, /*keepdim=*/false, tensor.scalar_type());
+  }
+  return mean ? result.div_(runtime.state().num_processes()) : result;
+}
+
+torch::Tensor Collectives::broadcast(
+    torch::Tensor tensor,
+    int64_t from_process) {
+  auto& runtime = Runtime::require();
+  const at::NoGradGuard no_grad;
+  if (runtime.state().use_distributed()) {
+    check_alike("broadcast", runtime.communicator(), {tensor}, 0);
+  }
+  runtime.communicator().broadcast(tensor, from_process);
+  return tensor;
+}
+
+torch::Tensor Collectives::pad_across_processes(
+    const torch::Tensor& tensor,
+    int64_t dim,
+    double pad_index,
+    bool pad_first) {
+  auto& runtime = Runtime::require();
+  if (!runtime.state().use_distributed() || dim >= tensor.dim() ||
+      dim < -tensor.dim()) {
+    return tensor;
+  }
+  const at::NoGradGuard no_grad;
+  const auto sizes = runtime.communicator().all_gather(
+      torch::full({1}, tensor.size(dim), torch::kLong));
+  const int64_t most = at::cat(sizes).max().item<int64_t>();
+  if (most == tensor.size(dim)) {
+    return tensor;
+  }
+  auto shape = tensor.sizes().vec();
+  shape[static_cast<size_t>(dim < 0 ? dim + tensor.dim() : dim)] = most;
+  auto padded = torch::full(shape, pad_index, tensor.options());
+  padded
+      .narrow(dim, pad_first ? most - tensor.size(dim) : 0, tensor.size(dim))
+      .copy_(tensor);
+  return padded;
+}
+
+void broadcast_bytes(void* bytes, size_t size, int64_t from_process) {
+  auto& runtime = Runtime::require();
+  auto tensor = at::from_blob(
+      bytes, {static_cast<int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
+  if (runtime.state().use_distributed()) {
+    check_alike("broadcast_object", runtime.communicator(), {tensor}, 0);
+  }
+  if (size > 0) {
+    runtime.communicator().broadcast(tensor, from_process);
+  }
+}
+
+std::vector<std::string> exchange_bytes(const std::string& bytes) {
+  return checkpoint::all_processes().exchange(bytes);
+}
+
+} // namespace accel::detail
