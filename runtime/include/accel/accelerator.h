@@ -9,6 +9,7 @@
 #include <accel/checkpoint/save_options.h>
 #include <accel/checkpoint/state_dict.h>
 #include <accel/data/cursor.h>
+#include <accel/detail/alone.h>
 #include <accel/detail/call_model.h>
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
@@ -114,11 +115,15 @@ class ACCEL_API Accelerator {
   void wait_for_everyone() const;
 
   /// Calls `f(args...)` on process 0 only. Returns its result there and an
-  /// empty optional elsewhere; nothing where `f` returns nothing.
+  /// empty optional elsewhere; nothing where `f` returns nothing. What needs all
+  /// processes (collective calls, operators that communicate) throws in it.
   template <typename F, typename... Args>
   auto on_main_process(F&& f, Args&&... args) const {
     return call_if(
-        is_main_process(), std::forward<F>(f), std::forward<Args>(args)...);
+        is_main_process(),
+        "on_main_process, which only process 0 runs",
+        std::forward<F>(f),
+        std::forward<Args>(args)...);
   }
   /// The same on the first process of each machine, on the last one, and on
   /// that of an index among all or among those of each machine.
@@ -126,18 +131,24 @@ class ACCEL_API Accelerator {
   auto on_local_main_process(F&& f, Args&&... args) const {
     return call_if(
         is_local_main_process(),
+        of_one_each("on_local_main_process, which one process of each machine "
+                    "runs"),
         std::forward<F>(f),
         std::forward<Args>(args)...);
   }
   template <typename F, typename... Args>
   auto on_last_process(F&& f, Args&&... args) const {
     return call_if(
-        is_last_process(), std::forward<F>(f), std::forward<Args>(args)...);
+        is_last_process(),
+        "on_last_process, which only the last process runs",
+        std::forward<F>(f),
+        std::forward<Args>(args)...);
   }
   template <typename F, typename... Args>
   auto on_process(int64_t index, F&& f, Args&&... args) const {
     return call_if(
         process_index() == index,
+        "on_process, which only one process runs",
         std::forward<F>(f),
         std::forward<Args>(args)...);
   }
@@ -145,6 +156,7 @@ class ACCEL_API Accelerator {
   auto on_local_process(int64_t index, F&& f, Args&&... args) const {
     return call_if(
         local_process_index() == index,
+        of_one_each("on_local_process, which one process of each machine runs"),
         std::forward<F>(f),
         std::forward<Args>(args)...);
   }
@@ -902,19 +914,30 @@ class ACCEL_API Accelerator {
       const std::string& directory,
       const std::string& max_shard_size);
   template <typename F, typename... Args>
-  static auto call_if(bool condition, F&& f, Args&&... args) {
+  static auto call_if(
+      bool condition,
+      const char* region,
+      F&& f,
+      Args&&... args) {
     using Result = std::invoke_result_t<F, Args...>;
     if constexpr (std::is_void_v<Result>) {
       if (condition) {
+        const detail::AloneGuard alone(region);
         std::forward<F>(f)(std::forward<Args>(args)...);
       }
     } else {
       std::optional<std::decay_t<Result>> result;
       if (condition) {
+        const detail::AloneGuard alone(region);
         result.emplace(std::forward<F>(f)(std::forward<Args>(args)...));
       }
       return result;
     }
+  }
+
+  /// The region, unless it is run by all processes.
+  const char* of_one_each(const char* region) const {
+    return state().local_num_processes() > 1 ? region : nullptr;
   }
 
   std::vector<std::string> exchange_bytes(const std::string& bytes) const;

@@ -1,27 +1,35 @@
 #pragma once
 
+#include "core/operation_log.h"
 #include "core/shared_memory.h"
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace accel::detail {
 
-/// Sums tensors over the processes of one host through memory that they share.
+/// Sums and gathers tensors over the processes of one host through memory that
+/// they share.
 ///
 /// Gloo moves every byte through a socket and several threads; for the small
-/// gradients of a training step the waking of these threads costs far more than
-/// the sum. The sum is the same on all processes to the last bit: all add in
+/// tensors of a training step the waking of these threads costs far more than
+/// the work. A sum is the same on all processes to the last bit: all add in
 /// the order of the ranks, in the tensor's dtype.
-class SharedSum {
+///
+/// With the data of each process lies the fingerprint of its operation. Where
+/// they differ nothing is read: all processes throw `OutOfStep`, which names the
+/// operations of all of them.
+class SharedCollectives {
  public:
   /// How much memory `chunk` bytes at a time take for `size` processes.
   static int64_t bytes_for(int64_t size, int64_t chunk);
 
-  /// `memory` has `bytes_for(size, chunk)` bytes. `chunk`: a multiple of 64.
-  SharedSum(
+  /// `memory` has `bytes_for(size, chunk)` bytes. `chunk`: a multiple of 64, and
+  /// at least 4096.
+  SharedCollectives(
       std::unique_ptr<SharedMemory> memory,
       int64_t rank,
       int64_t size,
@@ -29,12 +37,22 @@ class SharedSum {
 
   /// Whether tensors of this kind can be summed: dense on the CPU, of a dtype
   /// that Gloo sums, too.
-  static bool takes(const at::Tensor& tensor);
+  static bool sums(const at::Tensor& tensor);
 
-  /// In place. All processes must call it with a contiguous tensor of the same
-  /// number of elements and dtype. Throws where they do not, and what
-  /// `SharedMemory::meet` throws.
-  void sum(at::Tensor& tensor);
+  /// In place. All processes must call it, with a contiguous tensor. Throws
+  /// `OutOfStep`, and what `SharedMemory::meet` throws.
+  void sum(at::Tensor& tensor, const Operation& operation);
+
+  /// `outputs[rank]` becomes the tensor of process `rank`; all are contiguous
+  /// tensors on the CPU, of the sizes and the dtype of `tensor`. Otherwise as
+  /// `sum`.
+  void gather(
+      const at::Tensor& tensor,
+      const std::vector<at::Tensor>& outputs,
+      const Operation& operation);
+
+  /// Compares the operations only. Otherwise as `sum`.
+  void compare(const Operation& operation);
 
   SharedMemory& memory() {
     return *memory_;
@@ -48,8 +66,10 @@ class SharedSum {
   char* result() const;
   at::Tensor
   part(char* memory, int64_t first, int64_t count, at::ScalarType type) const;
-  void sum_chunk(at::Tensor& mine, int64_t all);
-  void check_same(const at::Tensor& mine, int64_t all) const;
+  void sum_chunk(at::Tensor& mine, const Operation& operation);
+  /// Waits for the others' headers, and throws where they differ.
+  void meet_for(const Operation& operation);
+  [[noreturn]] void throw_out_of_step(const Operation& operation);
   /// The sum of elements [first, first + count) of all slots into `out`.
   void add_slots(at::Tensor& out, int64_t first, int64_t count) const;
 
