@@ -453,6 +453,25 @@ TEST(ReadValues, ThatDifferAreAnErrorInTheNextBackward) {
       "reads_other_values", 2, with({{"ACCEL_CHECK_VALUES", "0"}}));
 }
 
+// After many steps.
+ACCEL_RANK_FUNCTION(reads_other_values_after_a_while) {
+  Training training;
+  for (int step = 0; step < 50; ++step) {
+    const double rank =
+        step < 49 ? 0 : static_cast<double>(training.accelerator.process_index());
+    reads_it(own_value(rank + step));
+    training.accelerator.backward(training.loss());
+  }
+}
+
+TEST(ReadValues, AfterManySteps) {
+  expect_all_fail(
+      run("reads_other_values_after_a_while", 2),
+      {"process 0: 49, by aten::_local_scalar_dense, at reads_it",
+       "process 1: 50, by aten::_local_scalar_dense, at reads_it",
+       "(where it was some steps before)"});
+}
+
 // Behind the values that are kept.
 ACCEL_RANK_FUNCTION(reads_other_values_late) {
   Training training;

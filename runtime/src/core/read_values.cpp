@@ -66,23 +66,32 @@ std::string text_of(double number) {
   return text;
 }
 
-/// The bits and the text of a number.
-std::pair<int64_t, std::string> describe(const c10::Scalar& number) {
+int64_t bits_of(const c10::Scalar& number) {
   if (number.isComplex()) {
     const auto value = number.toComplexDouble();
-    return {
-        as_signed(
-            mix(static_cast<uint64_t>(bits_of(value.real()))) ^
-            static_cast<uint64_t>(bits_of(value.imag()))),
-        text_of(value.real()) + " + " + text_of(value.imag()) + "i"};
+    return as_signed(
+        mix(static_cast<uint64_t>(bits_of(value.real()))) ^
+        static_cast<uint64_t>(bits_of(value.imag())));
   }
   if (number.isFloatingPoint()) {
-    return {bits_of(number.toDouble()), text_of(number.toDouble())};
+    return bits_of(number.toDouble());
+  }
+  return number.isBoolean() ? static_cast<int64_t>(number.toBool())
+                            : number.toLong();
+}
+
+std::string text_of(const c10::Scalar& number) {
+  if (number.isComplex()) {
+    const auto value = number.toComplexDouble();
+    return text_of(value.real()) + " + " + text_of(value.imag()) + "i";
+  }
+  if (number.isFloatingPoint()) {
+    return text_of(number.toDouble());
   }
   if (number.isBoolean()) {
-    return {number.toBool() ? 1 : 0, number.toBool() ? "true" : "false"};
+    return number.toBool() ? "true" : "false";
   }
-  return {number.toLong(), std::to_string(number.toLong())};
+  return std::to_string(number.toLong());
 }
 
 std::atomic<bool> failed{false};
@@ -158,15 +167,13 @@ void ReadValues::add_read(const char* op, const c10::IValue& value) {
   }
   Value read;
   read.op = op;
+  read.number = value.toScalar();
+  read.bits = bits_of(read.number);
   const std::lock_guard<std::mutex> lock(mutex_);
   const size_t kept = window_.reads.kept.size();
-  if (kept < kKept) {
-    std::tie(read.bits, read.text) = describe(value.toScalar());
-  } else {
-    read.bits = describe(value.toScalar()).first;
-  }
-  if (kept < kPlaces) {
-    read.site = CallSite::here();
+  if (kept < kPlaces && (windows_ < kAlways || windows_ % kSometimes == 0)) {
+    places_[kept] = CallSite::here();
+    read.placed = true;
   }
   window_.reads.add(std::move(read));
 }
@@ -192,9 +199,21 @@ void ReadValues::add_loss(const at::Tensor& loss) {
     return;
   }
   Value read;
-  std::tie(read.bits, read.text) = describe(value.item());
+  read.number = value.item();
+  read.bits = bits_of(read.number);
   const std::lock_guard<std::mutex> lock(mutex_);
   window_.losses.add(std::move(read));
+}
+
+std::string ReadValues::place_of(
+    const std::vector<Value>& kept, size_t index) const {
+  if (index >= std::min(kept.size(), kPlaces)) {
+    return "";
+  }
+  const auto place = places_[index].describe();
+  return place.empty() || kept[index].placed
+      ? place
+      : place + " (where it was some steps before)";
 }
 
 void ReadValues::settle_loss() {
@@ -203,7 +222,8 @@ void ReadValues::settle_loss() {
   }
   pending_loss_->done.synchronize();
   Value read;
-  std::tie(read.bits, read.text) = describe(pending_loss_->host.item());
+  read.number = pending_loss_->host.item();
+  read.bits = bits_of(read.number);
   pending_loss_.reset();
   const std::lock_guard<std::mutex> lock(mutex_);
   window_.losses.add(std::move(read));
@@ -213,6 +233,7 @@ void ReadValues::begin(Communicator& communicator) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     compared_ = std::exchange(window_, Window());
+    ++windows_;
   }
   const auto digest = compared_.digest();
   sum_ = at::empty({3}, at::kLong);
@@ -266,10 +287,9 @@ void ReadValues::throw_difference(
       " since the last comparison";
   if (first < mine.kept.size()) {
     const auto& value = mine.kept[first];
-    const auto site = losses ? CallSite::here().describe()
-        : value.site == CallSite() ? std::string()
-                                   : value.site.describe();
-    text = value.text + (losses ? "" : std::string(", by ") + value.op) +
+    const auto site =
+        losses ? CallSite::here().describe() : place_of(mine.kept, first);
+    text = text_of(value.number) + (losses ? "" : std::string(", by ") + value.op) +
         (site.empty() ? "" : ", at " + site) +
         (first == 0 ? ""
                     : ", number " + std::to_string(first + 1) +
@@ -297,7 +317,7 @@ std::string ReadValues::to_text() {
   const auto json_of = [](const Values& values) {
     std::vector<std::string> kept;
     for (const auto& value : values.kept) {
-      kept.push_back(value.text);
+      kept.push_back(text_of(value.number));
     }
     return nlohmann::json{
         {"count", values.count},
@@ -350,10 +370,7 @@ std::string ReadValues::difference(
                         : "one behind the first " + std::to_string(kKept));
     }
     const auto& mine = losses ? window_.losses.kept : window_.reads.kept;
-    std::string place;
-    if (first < mine.size() && !(mine[first].site == CallSite())) {
-      place = mine[first].site.describe();
-    }
+    const auto place = losses ? std::string() : place_of(mine, first);
     return message_about(
         (std::string(losses ? kLossesDiffer : kReadsDiffer) +
          (place.empty() ? "" : "; read at " + place))
@@ -367,6 +384,7 @@ void ReadValues::restart() {
   const std::lock_guard<std::mutex> lock(mutex_);
   window_ = {};
   compared_ = {};
+  windows_ = 0;
   pending_loss_.reset();
   wait_ = nullptr;
 }

@@ -64,12 +64,17 @@ class ReadValues {
   /// Reads of which the value is kept, and of these those with their place.
   static constexpr size_t kKept = 64;
   static constexpr size_t kPlaces = 8;
+  /// Finding a place takes longer than reading a value: it is done for the first
+  /// comparisons, then for some of them. Programs read in the same places.
+  static constexpr int64_t kAlways = 8;
+  static constexpr int64_t kSometimes = 32;
 
   struct Value {
     const char* op = "";
     int64_t bits = 0;
-    std::string text;
-    CallSite site;
+    c10::Scalar number;
+    /// Whether `places_` has been found for this one.
+    bool placed = false;
   };
   struct Values {
     int64_t count = 0;
@@ -92,6 +97,7 @@ class ReadValues {
     c10::Event done;
   };
 
+  std::string place_of(const std::vector<Value>& kept, size_t index) const;
   void settle_loss();
   [[noreturn]] void throw_difference(
       Communicator& communicator,
@@ -100,6 +106,9 @@ class ReadValues {
 
   std::mutex mutex_;
   Window window_;
+  /// How many comparisons there were, and where the first reads before one are.
+  int64_t windows_ = 0;
+  std::array<CallSite, kPlaces> places_;
   std::optional<PendingLoss> pending_loss_;
   /// What is being compared.
   Window compared_;

@@ -66,11 +66,11 @@ void Runtime::run_backward(const std::function<void()>& run, bool ghost) {
   auto& values = ReadValues::get();
   const bool compares = plan.synchronize && compares_values();
   if (compares) {
-    values.begin(communicator());
+    values.begin(communicator(Channel::kGradients));
   }
   reducer_->backward(plan, run);
   if (compares) {
-    values.end(communicator());
+    values.end(communicator(Channel::kGradients));
   }
   if (plan.synchronize && !state_->match_single_device() &&
       state_->options().broadcast_buffers) {
