@@ -12,6 +12,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <limits>
@@ -574,6 +575,31 @@ TEST(PlainLosses, ThatDifferAreAnError) {
   }
   run_and_expect_success(
       "plain_losses_differ", 2, with({{"ACCEL_CHECK_VALUES", "0"}}));
+}
+
+// Where nothing is shared out not every backward compares, but what one leaves out
+// the next one has; the last ones are compared when the program ends.
+ACCEL_RANK_FUNCTION(plain_losses_differ_late) {
+  Training training;
+  const auto rank = static_cast<double>(training.accelerator.process_index());
+  const std::string when = std::getenv("ACCEL_TEST_WHEN");
+  for (int step = 0; step < 30; ++step) {
+    training.accelerator.backward(
+        training.plain_loss() * 0 + (step == std::stoi(when) ? rank : 0.25));
+  }
+  std::cout << "done";
+}
+
+TEST(PlainLosses, LateOnesToo) {
+  for (const char* when : {"9", "17", "28"}) {
+    const auto results = run(
+        "plain_losses_differ_late", 2, with({{"ACCEL_TEST_WHEN", when}}));
+    expect_all_fail(
+        results,
+        {"it is not the same on all processes", "process 0: 0", "process 1: 1"});
+    EXPECT_EQ(
+        contains(results[0].output, "done"), std::string(when) == "28");
+  }
 }
 
 // In a window that has not ended, and with a loss that a closure makes.

@@ -229,6 +229,11 @@ void ReadValues::settle_loss() {
   window_.losses.add(std::move(read));
 }
 
+bool ReadValues::is_due(bool met_others) {
+  ++backwards_;
+  return met_others || backwards_ <= kAlways || backwards_ % kSkips == 0;
+}
+
 void ReadValues::begin(Communicator& communicator) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -385,6 +390,7 @@ void ReadValues::restart() {
   window_ = {};
   compared_ = {};
   windows_ = 0;
+  backwards_ = 0;
   pending_loss_.reset();
   wait_ = nullptr;
 }

@@ -23,8 +23,8 @@ namespace accel::detail {
 /// whole batch. Where they differ the processes would go different ways, or train
 /// different models.
 ///
-/// Each process keeps a checksum. It is compared in every backward that
-/// synchronises, in a message of three numbers that is on its way while the
+/// Each process keeps a checksum. It is compared in the backwards that
+/// synchronise, in a message of three numbers that is on its way while the
 /// gradients are, and once more when the program ends.
 ///
 /// A process that has read more values than another (process 0 under
@@ -43,6 +43,13 @@ class ReadValues {
   /// `backward` was given this plain loss. A loss on a GPU is read when the next
   /// one comes, for which nobody has to wait.
   void add_loss(const at::Tensor& loss);
+
+  /// Whether the next synchronising backward is to compare. Always where
+  /// backwards meet the other processes anyway (`met_others`: the last one has);
+  /// where every process computes everything itself, of the first ones each,
+  /// then one of eight: waiting for the others would be the only wait. To be
+  /// asked once in each such backward.
+  bool is_due(bool met_others);
 
   /// Starts the comparison of what came since the last one. Every process must
   /// call it.
@@ -68,6 +75,8 @@ class ReadValues {
   /// comparisons, then for some of them. Programs read in the same places.
   static constexpr int64_t kAlways = 8;
   static constexpr int64_t kSometimes = 32;
+  /// Backwards to a comparison where processes do not meet otherwise.
+  static constexpr int64_t kSkips = 8;
 
   struct Value {
     const char* op = "";
@@ -108,6 +117,7 @@ class ReadValues {
   Window window_;
   /// How many comparisons there were, and where the first reads before one are.
   int64_t windows_ = 0;
+  int64_t backwards_ = 0;
   std::array<CallSite, kPlaces> places_;
   std::optional<PendingLoss> pending_loss_;
   /// What is being compared.

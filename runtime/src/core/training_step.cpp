@@ -64,7 +64,8 @@ void Runtime::run_backward(const std::function<void()>& run, bool ghost) {
     plan.held_scale = static_cast<double>(state.num_steps) / window_;
   }
   auto& values = ReadValues::get();
-  const bool compares = plan.synchronize && compares_values();
+  const bool compares = plan.synchronize && compares_values() &&
+      values.is_due(reducer_->met_others());
   if (compares) {
     values.begin(communicator(Channel::kGradients));
   }
