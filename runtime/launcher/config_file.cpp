@@ -43,6 +43,7 @@ const std::set<std::string>& known_keys() {
       "num_processes",
       "num_threads_per_process",
       "output",
+      "placement_report",
       "resume",
       "use_cpu",
   };

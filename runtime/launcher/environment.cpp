@@ -119,6 +119,13 @@ std::vector<std::string> process_environment(
   if (options.resume) {
     variables["ACCEL_RESUME"] = *options.resume;
   }
+  if (options.placement_report) {
+    std::string& report = variables["ACCEL_PLACEMENT_REPORT"];
+    const std::string json = ".json";
+    const bool file = report.size() > json.size() &&
+        report.compare(report.size() - json.size(), json.size(), json) == 0;
+    report = file ? report : "1";
+  }
   if (options.match_single_device) {
     variables["ACCEL_MATCH_SINGLE_DEVICE"] =
         *options.match_single_device ? "1" : "0";

@@ -332,6 +332,19 @@ void resolve(Resolver& resolver, LaunchOptions& options) {
   }
   resolver.plan("resume", resume, "never");
   resolve_output(resolver, options);
+  const auto report = resolver.find("--placement-report");
+  const char* report_variable = std::getenv("ACCEL_PLACEMENT_REPORT");
+  if (report_variable && *report_variable != '\0' &&
+      (!report || report->source[0] != '-')) {
+    // Perhaps a file, which the runtime looks at.
+    resolver.plan(
+        "placement report",
+        Choice{report_variable, "environment ACCEL_PLACEMENT_REPORT"},
+        "");
+  } else {
+    options.placement_report = report && read_flag(report->value).value_or(false);
+    resolver.plan("placement report", report, "false");
+  }
   const auto grace = resolver.find("--grace-period");
   if (grace) {
     options.grace_period = std::strtod(grace->value.c_str(), nullptr);

@@ -52,6 +52,8 @@ struct LaunchOptions {
   int min_processes = 0;
   /// Seconds to wait for the other hosts, at the start and where one is gone.
   double start_timeout = 300;
+  /// ACCEL_PLACEMENT_REPORT; where the environment names a file for it, that.
+  bool placement_report = false;
   /// ACCEL_RESUME: "auto" or "never".
   std::optional<std::string> resume;
   /// Says what would be done, and who said so, and does nothing.

@@ -188,6 +188,15 @@ void add_launch_settings(Settings& settings) {
        "grace_period",
        ""});
   settings.add(
+      {"--placement-report",
+       "",
+       "At the end process 0 prints where the time of operators on distributed "
+       "tensors went: how much was shared out, and what ran whole, with its "
+       "place in the source (ACCEL_PLACEMENT_REPORT)",
+       nullptr,
+       "placement_report",
+       ""});
+  settings.add(
       {"--config-file",
        "FILE",
        "What accel config or Accelerate has written; if not given, "

@@ -211,6 +211,69 @@ TEST(OutOfStep, DifferentShapesAreNamed) {
   }
 }
 
+TEST(PlacementReport, SaysWhatRanWholeAndWhere) {
+  const Folder folder;
+  const Result result = accel(
+      launch({"--placement-report"}, {"shared-out"}), in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_part(result.err, "accel: placement report of process 0 of 2");
+  expect_part(result.err, "% of the operators' time was shared out.");
+  // Its lines: milliseconds, calls, bytes, the operator and its place.
+  const auto line = [&](const std::string& of) {
+    const auto lines = split_lines(result.err);
+    const auto found =
+        std::find_if(lines.begin(), lines.end(), [&](const std::string& one) {
+          return one.find("aten::" + of) != std::string::npos;
+        });
+    EXPECT_NE(found, lines.end()) << of << " in:\n" << result.err;
+    return found == lines.end() ? std::string() : *found;
+  };
+  double milliseconds = 0;
+  int calls = 0;
+  const auto inverse = line("linalg_inv_ex");
+  EXPECT_EQ(
+      std::sscanf(inverse.c_str(), "%lf %d", &milliseconds, &calls), 2)
+      << inverse;
+  EXPECT_GT(milliseconds, 0);
+  EXPECT_EQ(calls, 5);
+  // 4 rows of 8 floats of each of two processes, five times: 1280 bytes.
+  expect_part(inverse, " 1.2 KiB ");
+  expect_part(inverse, " subject.cpp:");
+  expect_part(inverse, "(invert)");
+  // Process 1 has nothing to say.
+  expect_no_part(result.err, "process 1");
+  // And the training is the same as without.
+  EXPECT_EQ(accel(launch({}, {"shared-out"}), in(folder)).err, "");
+}
+
+TEST(PlacementReport, SaysThatNothingWasDistributed) {
+  const Folder folder;
+  const Result result = accel(
+      launch({"--placement-report"}, {"shared-out", "not"}), in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_part(
+      result.err,
+      "placement report: no operator was given a distributed tensor");
+  expect_part(result.err, "accelerator.distribute(tensor)");
+}
+
+// A program as it is shipped: functions and offsets, and what to do.
+TEST(PlacementReport, NamesFunctionsWithoutDebugInformation) {
+  const Folder folder;
+  const std::string stripped = folder / "train";
+  const Result made =
+      Running({ACCEL_OBJCOPY, "--strip-debug", ACCEL_FAULTS_SUBJECT, stripped})
+          .wait();
+  ASSERT_EQ(made.status, 0) << made.err;
+  Strings arguments{"launch", "-n", "2", "--placement-report", "--", stripped,
+                    "shared-out"};
+  const Result result = accel(arguments, in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  expect_part(result.err, "invert in " + stripped + " (0x");
+  expect_part(result.err, "compile the program with -g");
+  expect_no_part(result.err, "subject.cpp:");
+}
+
 TEST(OutOfStep, SlowProcessesAreNamedAndWaitedFor) {
   const Folder folder;
   const Result result = accel(

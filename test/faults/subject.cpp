@@ -21,6 +21,8 @@
 //   agent            hosts a store as torchrun's agent does: writes its port
 //   into
 //                    the file `port`, and waits for the file `go`
+//   shared-out       trains on shared out batches, and does one operator on a
+//                    whole one; with a second argument nothing is distributed
 //   sum              adds numbers over the processes until `seconds` are over
 
 #include <accel/accel.h>
@@ -167,6 +169,26 @@ accel::AcceleratorOptions options() {
   return accelerator.reduce(torch::full({2}, value)).sum().item<double>();
 }
 
+/// No operator that has to see all of the rows at once.
+[[gnu::noinline]] torch::Tensor invert(const torch::Tensor& matrix) {
+  return torch::linalg_inv(matrix); // The line that the report names.
+}
+
+void train_shared_out(accel::Accelerator& accelerator, bool distributed) {
+  torch::manual_seed(1);
+  torch::nn::Sequential net(torch::nn::Linear(8, 8), torch::nn::Tanh());
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(
+      net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  for (int i = 0; i < 5; ++i) {
+    auto x = torch::randn({8, 8});
+    x = distributed ? accelerator.distribute(x) : x;
+    optimizer.zero_grad();
+    accelerator.backward((net->forward(x) - invert(x)).pow(2).mean());
+    optimizer.step();
+  }
+}
+
 int host_store() {
   c10d::TCPStoreOptions options;
   options.isServer = true;
@@ -283,6 +305,8 @@ int main(int argc, char** argv) {
       // Together, or one would be a round ahead.
     } while (!accelerator.broadcast_object(access("go", F_OK) == 0));
     accelerator.print("sum", sum);
+  } else if (fault == "shared-out") {
+    train_shared_out(accelerator, argc <= 2);
   } else if (fault == "sum") {
     const auto end = std::chrono::steady_clock::now() +
         std::chrono::seconds(number);

@@ -236,6 +236,7 @@ TEST(Plan, NamesTheSourceOfEveryValue) {
   write(
       folder / "c.yaml",
       "num_processes: 2\nmixed_precision: bf16\ngrace_period: 3\n"
+      "placement_report: true\n"
       "gradient_accumulation_steps: 8\n");
   Surroundings surroundings = in(folder);
   surroundings.environment["ACCEL_CONFIG_FILE"] = folder / "c.yaml";
@@ -261,6 +262,15 @@ TEST(Plan, NamesTheSourceOfEveryValue) {
   EXPECT_EQ(
       plan_line(plan.out, "grace period"),
       "grace period 3 " + folder / "c.yaml");
+  EXPECT_EQ(
+      plan_line(plan.out, "placement report"),
+      "placement report true " + folder / "c.yaml");
+  expect_part(plan.out, "  ACCEL_PLACEMENT_REPORT=1\n");
+  surroundings.environment["ACCEL_PLACEMENT_REPORT"] = "r.json";
+  const Result named = accel({"launch", "--dry-run", "/bin/true"}, surroundings);
+  EXPECT_EQ(
+      plan_line(named.out, "placement report"),
+      "placement report r.json environment ACCEL_PLACEMENT_REPORT");
   EXPECT_EQ(plan_line(plan.out, "output"), "output all default");
   expect_part(plan.out, "  WORLD_SIZE=5\n");
   expect_part(plan.out, "  MASTER_PORT=(a free one, found at the start)\n");

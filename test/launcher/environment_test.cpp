@@ -103,6 +103,7 @@ TEST(Launch, PassesOptionsOnThroughTheEnvironment) {
            "--gradient_accumulation_steps=4",
            "--cpu",
            "--match-single-device",
+           "--placement-report",
            "--num-threads-per-process",
            "3"},
           {"env",
@@ -114,6 +115,8 @@ TEST(Launch, PassesOptionsOnThroughTheEnvironment) {
            "env",
            "ACCEL_MATCH_SINGLE_DEVICE",
            "env",
+           "ACCEL_PLACEMENT_REPORT",
+           "env",
            "OMP_NUM_THREADS"}),
       clean());
   EXPECT_EQ(
@@ -122,6 +125,7 @@ TEST(Launch, PassesOptionsOnThroughTheEnvironment) {
       "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4\n"
       "ACCELERATE_USE_CPU=true\n"
       "ACCEL_MATCH_SINGLE_DEVICE=1\n"
+      "ACCEL_PLACEMENT_REPORT=1\n"
       "OMP_NUM_THREADS=3\n");
 }
 

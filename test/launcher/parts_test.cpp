@@ -255,7 +255,8 @@ TEST(Environment, SaysOnlyWhatWasAskedFor) {
       "ACCELERATE_MIXED_PRECISION",
       "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
       "ACCELERATE_USE_CPU",
-      "ACCEL_MATCH_SINGLE_DEVICE"};
+      "ACCEL_MATCH_SINGLE_DEVICE",
+      "ACCEL_PLACEMENT_REPORT"};
   for (const std::string& name : names) {
     EXPECT_EQ(settings(environment(options, {}), name), 0) << name;
   }
@@ -268,6 +269,22 @@ TEST(Environment, SaysOnlyWhatWasAskedFor) {
   EXPECT_TRUE(has(result, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4"));
   EXPECT_TRUE(has(result, "ACCELERATE_USE_CPU=true"));
   EXPECT_TRUE(has(result, "ACCEL_MATCH_SINGLE_DEVICE=0"));
+}
+
+TEST(Environment, KeepsTheFileOfThePlacementReport) {
+  LaunchOptions options;
+  // Nobody has asked: what is there stays.
+  EXPECT_TRUE(
+      has(environment(options, {"ACCEL_PLACEMENT_REPORT=0"}),
+          "ACCEL_PLACEMENT_REPORT=0"));
+  options.placement_report = true;
+  EXPECT_TRUE(has(environment(options, {}), "ACCEL_PLACEMENT_REPORT=1"));
+  EXPECT_TRUE(
+      has(environment(options, {"ACCEL_PLACEMENT_REPORT=0"}),
+          "ACCEL_PLACEMENT_REPORT=1"));
+  EXPECT_TRUE(
+      has(environment(options, {"ACCEL_PLACEMENT_REPORT=my.json"}),
+          "ACCEL_PLACEMENT_REPORT=my.json"));
 }
 
 TEST(LaunchCommand, LeavesTheProgramItsArguments) {
@@ -299,6 +316,7 @@ TEST(LaunchCommand, ReadsEveryOption) {
        "--main-process-port",
        "29500",
        "--per-process-batch",
+       "--placement-report",
        "--num-cpu-threads-per-process",
        "2",
        "--output",
@@ -313,6 +331,8 @@ TEST(LaunchCommand, ReadsEveryOption) {
   EXPECT_TRUE(options->cpu);
   EXPECT_EQ(options->main_process_port, 29500);
   EXPECT_EQ(options->match_single_device, false);
+  EXPECT_TRUE(options->placement_report);
+  EXPECT_FALSE(parse_launch({"./a"})->placement_report);
   EXPECT_EQ(options->num_threads_per_process, 2);
   EXPECT_EQ(options->output, OutputMode::kFiles);
   EXPECT_EQ(options->output_directory, "logs/");

@@ -4,6 +4,7 @@
 
 #include <accel/accelerator.h>
 #include <accel/data/cursor.h>
+#include <accel/detail/alone.h>
 #include <accel/detail/preparable.h>
 #include <accel/operations.h>
 #include <accel/utils/split.h>
@@ -19,20 +20,29 @@ namespace accel {
 
 namespace detail {
 
+/// `region`: what is named where something in it needs all processes; null
+/// where all run it.
 template <typename F, typename... Args>
-auto call_if(bool condition, F&& f, Args&&... args) {
+auto call_if(bool condition, const char* region, F&& f, Args&&... args) {
   using Result = std::invoke_result_t<F, Args...>;
   if constexpr (std::is_void_v<Result>) {
     if (condition) {
+      const AloneGuard alone(region);
       std::forward<F>(f)(std::forward<Args>(args)...);
     }
   } else {
     std::optional<std::decay_t<Result>> result;
     if (condition) {
+      const AloneGuard alone(region);
       result.emplace(std::forward<F>(f)(std::forward<Args>(args)...));
     }
     return result;
   }
+}
+
+/// The region, unless it is run by all processes.
+inline const char* of_one_each(const AcceleratorState& state, const char* region) {
+  return state.local_num_processes() > 1 ? region : nullptr;
 }
 
 template <typename Model>
@@ -88,22 +98,34 @@ inline MixedPrecision Accelerator::mixed_precision() const {
 template <typename F, typename... Args>
 auto Accelerator::on_main_process(F&& f, Args&&... args) const {
   return detail::call_if(
-      is_main_process(), std::forward<F>(f), std::forward<Args>(args)...);
+      is_main_process(),
+      "on_main_process, which only process 0 runs",
+      std::forward<F>(f),
+      std::forward<Args>(args)...);
 }
 template <typename F, typename... Args>
 auto Accelerator::on_local_main_process(F&& f, Args&&... args) const {
   return detail::call_if(
-      is_local_main_process(), std::forward<F>(f), std::forward<Args>(args)...);
+      is_local_main_process(),
+      detail::of_one_each(
+          state(),
+          "on_local_main_process, which one process of each machine runs"),
+      std::forward<F>(f),
+      std::forward<Args>(args)...);
 }
 template <typename F, typename... Args>
 auto Accelerator::on_last_process(F&& f, Args&&... args) const {
   return detail::call_if(
-      is_last_process(), std::forward<F>(f), std::forward<Args>(args)...);
+      is_last_process(),
+      "on_last_process, which only the last process runs",
+      std::forward<F>(f),
+      std::forward<Args>(args)...);
 }
 template <typename F, typename... Args>
 auto Accelerator::on_process(int64_t index, F&& f, Args&&... args) const {
   return detail::call_if(
       process_index() == index,
+      "on_process, which only one process runs",
       std::forward<F>(f),
       std::forward<Args>(args)...);
 }
@@ -111,6 +133,9 @@ template <typename F, typename... Args>
 auto Accelerator::on_local_process(int64_t index, F&& f, Args&&... args) const {
   return detail::call_if(
       local_process_index() == index,
+      detail::of_one_each(
+          state(),
+          "on_local_process, which one process of each machine runs"),
       std::forward<F>(f),
       std::forward<Args>(args)...);
 }

@@ -108,7 +108,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// Calls `f(args...)` on process 0 only; or on the first process of each
   /// machine, on the last process, on that of an index among all or among those
   /// of each machine. Returns the result there and an empty optional elsewhere;
-  /// nothing where `f` returns nothing.
+  /// nothing where `f` returns nothing. What needs all processes (collective
+  /// calls, operators that communicate) throws in it.
   template <typename F, typename... Args>
   auto on_main_process(F&& f, Args&&... args) const;
   template <typename F, typename... Args>

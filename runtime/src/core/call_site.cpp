@@ -2,15 +2,17 @@
 
 #include <dlfcn.h>
 #include <elf.h>
-#include <execinfo.h>
 #include <fcntl.h>
+#include <link.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -20,10 +22,6 @@
 namespace accel::detail {
 namespace {
 
-/// Calls of the program's own that are looked at, in case the innermost ones
-/// are inlined from headers.
-constexpr size_t kCandidates = 8;
-
 std::string base_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
@@ -31,7 +29,7 @@ std::string base_name(const std::string& path) {
 bool is_library_of_ours(const std::string& name) {
   for (const char* prefix :
        {"libaccel", "libtorch", "libc10", "libc.", "libstdc++", "libgcc",
-        "libgomp", "libpthread", "ld-linux"}) {
+        "libgomp", "libpthread", "libm.", "libdl.", "ld-linux", "linux-vdso"}) {
     if (name.rfind(prefix, 0) == 0) {
       return true;
     }
@@ -127,38 +125,166 @@ std::string short_name(std::string function) {
   return function.substr(0, function.find('('));
 }
 
-/// The first place that is the program's own in what addr2line has printed:
-/// an address, then pairs of lines "function" and "file:line". Without one,
-/// the innermost function in `function`.
-std::string first_place(const std::string& text, std::string& function) {
+/// "torch::nn::SequentialImpl::forward" out of "at::Tensor
+/// torch::nn::SequentialImpl::forward<at::Tensor>(at::Tensor&&)".
+std::string qualified_name(const std::string& function) {
+  const std::string name = short_name(function);
+  const std::string without_types = name.substr(0, name.find('<'));
+  return without_types.substr(without_types.rfind(' ') + 1);
+}
+
+bool is_function_of_ours(const std::string& function) {
+  const auto name = qualified_name(function);
+  for (const char* prefix : {"accel::", "torch::", "at::", "c10::", "std::"}) {
+    if (name.rfind(prefix, 0) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// What addr2line has found.
+struct Found {
+  /// "train.cpp:88 (train_epoch)", the first line that is the program's own.
+  std::string line;
+  /// The first function that is, and which of the addresses lies in it.
+  std::string function;
+  size_t address = 0;
+};
+
+/// `text`: for each address itself, then pairs of lines "function" and
+/// "file:line".
+Found find_place(const std::string& text) {
   std::istringstream lines(text);
+  Found found;
+  size_t address = 0;
+  bool own = false;
   std::string name;
-  while (std::getline(lines, name)) {
+  for (size_t addresses = 0; std::getline(lines, name);) {
     if (name.rfind("0x", 0) == 0) {
+      address = addresses++;
       continue;
     }
     std::string place;
     std::getline(lines, place);
     place = place.substr(0, place.find(" (discriminator"));
-    if (function.empty() && name != "??") {
-      function = name;
+    const bool named = name != "??";
+    if (named && !own && (found.function.empty() || !is_function_of_ours(name))) {
+      own = !is_function_of_ours(name);
+      found.function = short_name(name);
+      found.address = address;
     }
     const bool known = place.rfind("??", 0) != 0 &&
         place.find(":?") == std::string::npos &&
         place.find(":0") != place.size() - 2;
     if (known && !is_header_of_ours(place)) {
-      return base_name(place) + " (" + short_name(name) + ")";
+      found.line = base_name(place) + " (" + short_name(name) + ")";
+      return found;
     }
   }
-  return "";
+  return found;
+}
+
+/// The code of the program and its libraries in memory.
+class Modules {
+ public:
+  /// Whether an address lies in a library of accel, LibTorch or the system.
+  static bool is_ours(uintptr_t address) {
+    static std::atomic<const Modules*> current{nullptr};
+    const auto* modules = current.load(std::memory_order_acquire);
+    const Segment* segment = modules ? modules->find(address) : nullptr;
+    if (segment == nullptr) {
+      // A library that was loaded since. The old list may be in use.
+      modules = new Modules();
+      segment = modules->find(address);
+      if (segment == nullptr) {
+        delete modules;
+        return false;
+      }
+      current.store(modules, std::memory_order_release);
+    }
+    return segment->ours;
+  }
+
+ private:
+  struct Segment {
+    uintptr_t begin;
+    uintptr_t end;
+    bool ours;
+  };
+
+  Modules() {
+    ::dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* list) {
+          const bool ours = is_library_of_ours(base_name(info->dlpi_name));
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto& header = info->dlpi_phdr[i];
+            if (header.p_type == PT_LOAD && (header.p_flags & PF_X) != 0) {
+              const uintptr_t begin = info->dlpi_addr + header.p_vaddr;
+              static_cast<std::vector<Segment>*>(list)->push_back(
+                  {begin, begin + header.p_memsz, ours});
+            }
+          }
+          return 0;
+        },
+        &segments_);
+    std::sort(
+        segments_.begin(), segments_.end(), [](const auto& a, const auto& b) {
+          return a.begin < b.begin;
+        });
+  }
+
+  const Segment* find(uintptr_t address) const {
+    const auto behind = std::upper_bound(
+        segments_.begin(),
+        segments_.end(),
+        address,
+        [](uintptr_t one, const Segment& segment) {
+          return one < segment.begin;
+        });
+    if (behind == segments_.begin() || address >= (behind - 1)->end) {
+      return nullptr;
+    }
+    return &*(behind - 1);
+  }
+
+  std::vector<Segment> segments_;
+};
+
+/// Calls that are looked at before one of the program's own is found.
+constexpr int kFarthest = 400;
+
+struct Walk {
+  void** addresses;
+  int most;
+  int count = 0;
+  int steps = 0;
+};
+
+_Unwind_Reason_Code step(_Unwind_Context* context, void* data) {
+  auto& walk = *static_cast<Walk*>(data);
+  const uintptr_t address = ::_Unwind_GetIP(context);
+  if (address == 0 || ++walk.steps > kFarthest) {
+    return _URC_END_OF_STACK;
+  }
+  if (!Modules::is_ours(address)) {
+    walk.addresses[walk.count++] = reinterpret_cast<void*>(address);
+  }
+  return walk.count == walk.most ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
 } // namespace
 
 CallSite CallSite::here() {
   CallSite site;
-  site.count_ = ::backtrace(site.addresses_.data(), kDepth);
+  Walk walk{site.addresses_.data(), static_cast<int>(kDepth)};
+  ::_Unwind_Backtrace(&step, &walk);
+  site.count_ = walk.count;
   return site;
+}
+
+bool CallSite::has_line(const std::string& description) {
+  return description.find("(0x") == std::string::npos;
 }
 
 size_t CallSite::hash() const {
@@ -171,7 +297,7 @@ size_t CallSite::hash() const {
 
 std::string CallSite::describe() const {
   std::vector<Frame> frames;
-  for (int i = 0; i < count_ && frames.size() < kCandidates; ++i) {
+  for (int i = 0; i < count_; ++i) {
     void* address = addresses_[static_cast<size_t>(i)];
     Dl_info info{};
     if (::dladdr(address, &info) != 0 && info.dli_fname != nullptr &&
@@ -194,13 +320,12 @@ std::string CallSite::describe() const {
   for (const auto& frame : frames) {
     command.push_back(hexadecimal(frame.offset));
   }
-  std::string function;
-  const std::string place = first_place(output_of(command), function);
-  if (!place.empty()) {
-    return place;
+  const auto found = find_place(output_of(command));
+  if (!found.line.empty()) {
+    return found.line;
   }
-  return (function.empty() ? "" : short_name(function) + " in ") + name + " (" +
-      hexadecimal(frames[0].offset) + ")";
+  return (found.function.empty() ? "" : found.function + " in ") + name + " (" +
+      hexadecimal(frames[found.address].offset) + ")";
 }
 
 } // namespace accel::detail

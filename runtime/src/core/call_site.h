@@ -9,15 +9,18 @@ namespace accel::detail {
 /// looked up when somebody asks.
 class CallSite {
  public:
-  /// The calls that lead here.
+  /// The program's own calls that lead here, the innermost ones: not those in
+  /// libraries of accel, LibTorch or the system, however many lie between.
   static CallSite here();
 
-  /// "train.cpp:88 (train_epoch)" for the innermost call that is the
-  /// program's own: not in libraries of accel, LibTorch or the system, nor in
-  /// their headers. Without debug information "train_epoch in ./train
-  /// (0x1234)"; empty where nothing is known. Runs `addr2line` where there is
-  /// one; takes a second at most.
+  /// "train.cpp:88 (train_epoch)" for the innermost call that is not in headers
+  /// of LibTorch or accel either. Without debug information (-g) "train_epoch
+  /// in ./train (0x1234)", without addr2line, which is run for it, or in a
+  /// stripped program "./train (0x1234)"; empty where nothing is known. Takes a
+  /// second at most.
   std::string describe() const;
+  /// Whether what `describe` has returned names a line.
+  static bool has_line(const std::string& description);
 
   /// Whether both were reached by the same calls, and a number for tables.
   bool operator==(const CallSite& other) const {
@@ -26,8 +29,7 @@ class CallSite {
   size_t hash() const;
 
  private:
-  /// Half a microsecond each; the call is not far up.
-  static constexpr size_t kDepth = 24;
+  static constexpr size_t kDepth = 8;
   std::array<void*, kDepth> addresses_{};
   int count_ = 0;
 };

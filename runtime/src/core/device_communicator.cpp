@@ -28,12 +28,23 @@ DeviceCommunicator::DeviceCommunicator(
     c10::intrusive_ptr<c10d::Backend> group,
     const DeviceBackend& backend,
     c10::Device device,
-    GuardedOperations operations)
+    GuardedOperations operations,
+    std::function<void(const Operation&)> compare)
     : host_(std::move(host)),
       group_(std::move(group)),
       backend_(backend),
       device_(device),
-      operations_(std::move(operations)) {}
+      operations_(std::move(operations)),
+      compare_(std::move(compare)) {}
+
+Operation DeviceCommunicator::begin(
+    const char* name, const at::Tensor& tensor) {
+  auto operation = operations_.begin(name, tensor);
+  if (compare_) {
+    compare_(operation);
+  }
+  return operation;
+}
 
 void DeviceCommunicator::settle() {
   if (operations_.channel == Channel::kMain) {
@@ -68,7 +79,7 @@ Communicator::Waiter DeviceCommunicator::all_reduce_async(at::Tensor& tensor) {
   settle();
   std::vector<at::Tensor> tensors{tensor};
   c10::intrusive_ptr<c10d::Work> work;
-  const auto operation = operations_.begin("all_reduce", tensor);
+  const auto operation = begin("all_reduce", tensor);
   operations_.run(operation, [&] { work = group_->allreduce(tensors); });
   return [this, work, operation] {
     operations_.run(operation, [&] { finish(work); });
@@ -89,7 +100,7 @@ std::vector<at::Tensor> DeviceCommunicator::all_gather(
   }
   std::vector<at::Tensor> input_bytes{bytes_over(input)};
   settle();
-  operations_.run(operations_.begin("all_gather", tensor), [&] {
+  operations_.run(begin("all_gather", tensor), [&] {
     finish(group_->allgather(output_bytes, input_bytes));
   });
   return outputs;
@@ -106,7 +117,7 @@ void DeviceCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
   c10d::BroadcastOptions options;
   options.rootRank = source;
   settle();
-  operations_.run(operations_.begin("broadcast", tensor), [&] {
+  operations_.run(begin("broadcast", tensor), [&] {
     finish(group_->broadcast(tensors, options));
   });
   if (!contiguous.is_alias_of(tensor)) {

@@ -6,6 +6,7 @@
 #include "core/guarded_operation.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 
 namespace accel::detail {
@@ -22,12 +23,15 @@ namespace accel::detail {
 class DeviceCommunicator : public Communicator {
  public:
   /// `group` is over the same processes as `host`; `backend` outlives this.
+  /// `compare` is called with each operation before the group is given it; it
+  /// throws on all processes where they are not in the same.
   DeviceCommunicator(
       std::unique_ptr<Communicator> host,
       c10::intrusive_ptr<c10d::Backend> group,
       const DeviceBackend& backend,
       c10::Device device,
-      GuardedOperations operations);
+      GuardedOperations operations,
+      std::function<void(const Operation&)> compare);
 
   int64_t rank() const override {
     return operations_.rank;
@@ -50,6 +54,7 @@ class DeviceCommunicator : public Communicator {
   void shutdown();
 
  private:
+  Operation begin(const char* name, const at::Tensor& tensor);
   /// Before an operation that the host waits for: the device's earlier work is
   /// no part of it, and a slow device no process that waits for others.
   void settle();
@@ -61,6 +66,7 @@ class DeviceCommunicator : public Communicator {
   const DeviceBackend& backend_;
   c10::Device device_;
   GuardedOperations operations_;
+  std::function<void(const Operation&)> compare_;
   std::atomic<bool> aborted_{false};
 };
 

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace accel::detail {
@@ -46,6 +47,15 @@ GlooCommunicator::GlooCommunicator(
 
 GlooCommunicator::~GlooCommunicator() = default;
 
+Operation GlooCommunicator::begin(const char* name, const at::Tensor& tensor) {
+  auto operation = operations_.begin(name, tensor);
+  if (operations_.channel == Channel::kOperators && shared_ == nullptr) {
+    // Cheap beside Gloo; shared memory can tell when it has waited for long.
+    operation.site = CallSite::here();
+  }
+  return operation;
+}
+
 void GlooCommunicator::all_reduce(at::Tensor& tensor) {
   all_reduce_async(tensor)();
 }
@@ -57,15 +67,13 @@ Communicator::Waiter GlooCommunicator::all_reduce_async(at::Tensor& tensor) {
       tensor.strides(),
       " for sizes ",
       tensor.sizes());
-  const auto operation = operations_.begin("all_reduce", tensor);
-  if (shared_ != nullptr && SharedSum::takes(tensor)) {
-    auto sum = std::make_shared<StartedSum>();
-    sum->tensor = tensor;
-    sum->operation = operation;
-    const std::lock_guard<std::mutex> lock(started_mutex_);
-    started_.push_back(sum);
-    return [this, sum] { finish_sum(*sum); };
+  const auto operation = begin("all_reduce", tensor);
+  if (shared_ != nullptr && SharedCollectives::sums(tensor)) {
+    return start(operation, [this, tensor, operation]() mutable {
+      shared_->sum(tensor, operation);
+    });
   }
+  compare_in_channel(operation);
   std::vector<at::Tensor> tensors{tensor};
   c10::intrusive_ptr<c10d::Work> work;
   operations_.run(operation, [&] { work = group_->allreduce(tensors); });
@@ -74,22 +82,75 @@ Communicator::Waiter GlooCommunicator::all_reduce_async(at::Tensor& tensor) {
   };
 }
 
-void GlooCommunicator::finish_sum(const StartedSum& sum) {
-  while (!sum.done) {
-    std::shared_ptr<StartedSum> next;
+Communicator::Waiter GlooCommunicator::start(
+    const Operation& operation, std::function<void()> run) {
+  auto started = std::make_shared<Started>();
+  started->operation = operation;
+  started->run = std::move(run);
+  const std::lock_guard<std::mutex> lock(started_mutex_);
+  started_.push_back(started);
+  return [this, started] { finish(*started); };
+}
+
+void GlooCommunicator::finish(const Started& started) {
+  while (!started.done) {
+    std::shared_ptr<Started> next;
     {
       const std::lock_guard<std::mutex> lock(started_mutex_);
       next = started_.front();
       started_.pop_front();
     }
-    operations_.run(next->operation, [&] { shared_->sum(next->tensor); });
+    operations_.run(next->operation, next->run);
     next->done = true;
   }
 }
 
+void GlooCommunicator::compare(const Operation& operation) {
+  if (shared_ != nullptr) {
+    start(operation, [this, operation] { shared_->compare(operation); })();
+  } else {
+    operations_.run(operation, [&] { compare_over_gloo(operation); });
+  }
+}
+
+void GlooCommunicator::compare_in_channel(const Operation& operation) {
+  // Gloo reads past the end, or ends the program, where tensors differ. What
+  // other channels are given is compared by who calls them.
+  if (operations_.channel == Channel::kOperators) {
+    compare(operation);
+  }
+}
+
+void GlooCommunicator::compare_over_gloo(const Operation& operation) {
+  const auto equal = [](const std::vector<at::Tensor>& all) {
+    return std::all_of(all.begin(), all.end(), [&](const at::Tensor& one) {
+      return *one.const_data_ptr<int64_t>() ==
+          *all[0].const_data_ptr<int64_t>();
+    });
+  };
+  auto mine = at::empty({1}, at::kLong);
+  *mine.mutable_data_ptr<int64_t>() =
+      static_cast<int64_t>(operation.fingerprint);
+  if (equal(gather_over_gloo(mine))) {
+    return;
+  }
+  const auto text = describe_with_place(operation);
+  auto padded = at::zeros({1024}, at::kByte);
+  std::copy_n(
+      text.data(),
+      std::min<size_t>(text.size(), 1023),
+      padded.mutable_data_ptr<uint8_t>());
+  std::vector<std::string> operations;
+  for (const auto& one : gather_over_gloo(padded)) {
+    operations.emplace_back(
+        reinterpret_cast<const char*>(one.const_data_ptr<uint8_t>()));
+  }
+  throw OutOfStep(describe_out_of_step(operations));
+}
+
 void GlooCommunicator::share_memory(
     bool wanted, int64_t chunk, std::chrono::milliseconds timeout) {
-  const int64_t bytes = SharedSum::bytes_for(size(), chunk);
+  const int64_t bytes = SharedCollectives::bytes_for(size(), chunk);
   std::unique_ptr<SharedMemory> memory;
   // Process 0's memory by its name, which everybody has to open.
   auto name = at::zeros({64}, at::kByte);
@@ -98,6 +159,10 @@ void GlooCommunicator::share_memory(
     try {
       memory = std::make_unique<SharedMemory>(
           which, rank(), size(), bytes, timeout);
+      memory->on_long_wait(
+          [log = operations_.log, channel = operations_.channel] {
+            log->add_site(channel, CallSite::here());
+          });
     } catch (const c10::Error&) {
       // Containers often have little of it. Gloo does without.
     }
@@ -121,27 +186,46 @@ void GlooCommunicator::share_memory(
     memory->unlink();
   }
   if (have[0].item<int>() == size()) {
-    shared_ = std::make_unique<SharedSum>(
+    shared_ = std::make_unique<SharedCollectives>(
         std::move(memory), rank(), size(), chunk);
   }
 }
 
-std::vector<at::Tensor> GlooCommunicator::all_gather(const at::Tensor& tensor) {
-  auto input = tensor.detach().contiguous();
+std::vector<at::Tensor> GlooCommunicator::gather_over_gloo(
+    const at::Tensor& tensor) {
   std::vector<at::Tensor> outputs;
   std::vector<std::vector<at::Tensor>> output_bytes(1);
   for (int64_t i = 0; i < size(); ++i) {
-    outputs.push_back(at::empty_like(input));
+    outputs.push_back(at::empty_like(tensor));
     output_bytes[0].push_back(bytes_of(outputs.back()));
+  }
+  std::vector<at::Tensor> input_bytes{bytes_of(tensor)};
+  group_->allgather(output_bytes, input_bytes)->wait();
+  return outputs;
+}
+
+std::vector<at::Tensor> GlooCommunicator::all_gather(const at::Tensor& tensor) {
+  auto input = tensor.detach().contiguous();
+  if (shared_ != nullptr && input.is_cpu()) {
+    std::vector<at::Tensor> outputs;
+    for (int64_t i = 0; i < size(); ++i) {
+      outputs.push_back(at::empty_like(input));
+    }
+    const auto operation = begin("all_gather", tensor);
+    start(operation, [this, input, outputs, operation] {
+      shared_->gather(input, outputs, operation);
+    })();
+    return outputs;
   }
   if (input.numel() == 0) {
     barrier(); // keeps the calls of all processes matched
-    return outputs;
+    return std::vector<at::Tensor>(
+        static_cast<size_t>(size()), at::empty_like(input));
   }
-  std::vector<at::Tensor> input_bytes{bytes_of(input)};
-  operations_.run(operations_.begin("all_gather", tensor), [&] {
-    group_->allgather(output_bytes, input_bytes)->wait();
-  });
+  const auto operation = begin("all_gather", tensor);
+  compare_in_channel(operation);
+  std::vector<at::Tensor> outputs;
+  operations_.run(operation, [&] { outputs = gather_over_gloo(input); });
   return outputs;
 }
 
@@ -155,7 +239,7 @@ void GlooCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
   std::vector<at::Tensor> tensors{bytes_of(contiguous)};
   c10d::BroadcastOptions options;
   options.rootRank = source;
-  operations_.run(operations_.begin("broadcast", tensor), [&] {
+  operations_.run(begin("broadcast", tensor), [&] {
     group_->broadcast(tensors, options)->wait();
   });
   if (!contiguous.is_alias_of(tensor)) {
@@ -164,7 +248,7 @@ void GlooCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
 }
 
 void GlooCommunicator::barrier() {
-  operations_.run(operations_.begin("barrier", at::Tensor()), [&] {
+  operations_.run(begin("barrier", at::Tensor()), [&] {
     group_->barrier()->wait();
   });
 }

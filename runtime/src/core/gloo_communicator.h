@@ -3,17 +3,19 @@
 #include <accel/detail/communicator.h>
 
 #include "core/guarded_operation.h"
-#include "core/shared_sum.h"
+#include "core/shared_collectives.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <deque>
+#include <functional>
+#include <memory>
 #include <mutex>
 
 namespace accel::detail {
 
 /// One channel over Gloo: tensors in the host's memory. Between processes of
-/// one host sums can go through memory that they share.
+/// one host sums and gatherings can go through memory that they share.
 class GlooCommunicator : public Communicator {
  public:
   /// Connects; every process must call it. Throws what c10d throws.
@@ -23,8 +25,8 @@ class GlooCommunicator : public Communicator {
       GuardedOperations operations);
   ~GlooCommunicator() override;
 
-  /// From now on all_reduce goes through memory that the processes share,
-  /// `chunk` bytes at a time, if that can be had on all of them and all of them
+  /// From now on all_reduce and all_gather go through memory that the processes
+  /// share, `chunk` bytes at a time, if that can be had on all of them and all of them
   /// want it (`wanted`). Every process must call it, on one host. Throws what
   /// collectives throw; that there is no such memory is no error.
   void share_memory(
@@ -42,6 +44,14 @@ class GlooCommunicator : public Communicator {
   void broadcast(at::Tensor& tensor, int64_t source) override;
   void barrier() override;
 
+  /// Throws `c10::Error` on all processes where this is not the same operation
+  /// on all of them; names them. For what is carried by somebody else next.
+  void compare(const Operation& operation);
+  /// Whether that goes through memory that they share.
+  bool shares_memory() const {
+    return shared_ != nullptr;
+  }
+
   /// Ends the connections, so that what waits on any process throws.
   void cut();
   /// The part of it that is safe from another thread while this one waits.
@@ -50,22 +60,30 @@ class GlooCommunicator : public Communicator {
  private:
   class CuttableGloo;
 
-  /// A sum that has been started, and by whose turn it is.
-  struct StartedSum {
-    at::Tensor tensor;
+  /// What goes through the memory and has been started, and by whose turn it is.
+  struct Started {
     Operation operation;
+    std::function<void()> run;
     bool done = false;
   };
 
-  /// Works through the sums that were started, in that order, up to this one.
-  void finish_sum(const StartedSum& sum);
+  Operation begin(const char* name, const at::Tensor& tensor);
+  /// `run` belongs to `operation`, which has begun. Returns what waits for it.
+  Waiter start(const Operation& operation, std::function<void()> run);
+  /// Works through what was started, in that order, up to this one.
+  void finish(const Started& started);
+  /// Before what goes over Gloo in a channel where nobody else compares.
+  void compare_in_channel(const Operation& operation);
+  /// Over Gloo; throws `OutOfStep`.
+  void compare_over_gloo(const Operation& operation);
+  std::vector<at::Tensor> gather_over_gloo(const at::Tensor& tensor);
 
   GuardedOperations operations_;
   c10::intrusive_ptr<CuttableGloo> group_;
   /// Nothing where all goes over Gloo.
-  std::unique_ptr<SharedSum> shared_;
+  std::unique_ptr<SharedCollectives> shared_;
   std::mutex started_mutex_;
-  std::deque<std::shared_ptr<StartedSum>> started_;
+  std::deque<std::shared_ptr<Started>> started_;
 };
 
 /// Throws where `source` is no process of `size`.

@@ -2,6 +2,8 @@
 
 #include "core/failure_note.h"
 
+#include <accel/detail/alone.h>
+
 #include <c10/util/Exception.h>
 
 namespace accel::detail {
@@ -13,11 +15,30 @@ std::string message_of(const std::exception& error) {
   return error.what();
 }
 
+Operation GuardedOperations::begin(
+    const char* name, const at::Tensor& tensor) const {
+  if (const char* const region = AloneGuard::region()) {
+    const std::string place = CallSite::here().describe();
+    TORCH_CHECK(
+        false,
+        "accel: ",
+        name,
+        place.empty() ? "" : ", called at " + place + ",",
+        " needs all processes at the same time, but this is inside of ",
+        region,
+        ". Call it outside, on all processes, and use the result there.");
+  }
+  return log->begin(channel, name, tensor);
+}
+
 void GuardedOperations::run(
     const Operation& operation, const std::function<void()>& call) const {
   try {
     const OperationLog::Waiting waiting(*log, operation);
     call();
+  } catch (const OutOfStep& error) {
+    // Nobody is lost, and all say the same.
+    TORCH_CHECK(false, "accel: ", error.what());
   } catch (const std::exception& error) {
     const std::string reason = message_of(error);
     if (const auto why = verdict(); !why.empty()) {

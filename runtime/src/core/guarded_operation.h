@@ -21,10 +21,9 @@ struct GuardedOperations {
   /// (`Watchdog::verdict`).
   std::function<std::string()> verdict;
 
-  /// Counts an operation; `tensor` may be undefined.
-  Operation begin(const char* name, const at::Tensor& tensor) const {
-    return log->begin(channel, name, tensor);
-  }
+  /// Counts an operation; `tensor` may be undefined. Throws `c10::Error` where
+  /// not all processes are (`AloneGuard`).
+  Operation begin(const char* name, const at::Tensor& tensor) const;
   /// Runs `call`, a part of `operation`. Throws `c10::Error` where it throws.
   void run(const Operation& operation, const std::function<void()>& call) const;
 };

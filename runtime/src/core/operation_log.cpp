@@ -10,13 +10,81 @@ namespace accel::detail {
 
 using Kind = ProcessStatus::Kind;
 
+namespace {
+
+thread_local const PurposeGuard* purpose = nullptr;
+
+/// FNV-1a over words; equal on all machines.
+struct Fingerprint {
+  uint64_t value = 14695981039346656037ULL;
+
+  void add(uint64_t word) {
+    value = (value ^ word) * 1099511628211ULL;
+    value ^= value >> 32;
+  }
+  void add(const char* text) {
+    for (; *text != '\0'; ++text) {
+      value = (value ^ static_cast<unsigned char>(*text)) * 1099511628211ULL;
+    }
+    add(uint64_t{0});
+  }
+};
+
+uint64_t fingerprint_of(const Operation& operation, uint64_t detail) {
+  Fingerprint fingerprint;
+  fingerprint.add(operation.name);
+  fingerprint.add(operation.purpose);
+  fingerprint.add(
+      operation.dtype ? static_cast<uint64_t>(*operation.dtype) + 1 : 0);
+  fingerprint.add(operation.sizes.size());
+  for (const int64_t size : operation.sizes) {
+    fingerprint.add(static_cast<uint64_t>(size));
+  }
+  fingerprint.add(detail);
+  return fingerprint.value;
+}
+
+} // namespace
+
+PurposeGuard::PurposeGuard(
+    const char* name, at::IntArrayRef sizes, uint64_t detail)
+    : name_(name), sizes_(sizes), detail_(detail), previous_(purpose) {
+  purpose = this;
+}
+
+PurposeGuard::~PurposeGuard() {
+  purpose = previous_;
+}
+
 std::string Operation::describe() const {
   std::ostringstream text;
   text << name << " #" << number;
   if (dtype) {
     text << " of " << *dtype << ' ' << at::IntArrayRef(sizes);
   }
+  if (*purpose != '\0') {
+    text << " for " << purpose;
+  }
   return text.str();
+}
+
+std::string describe_out_of_step(const std::vector<std::string>& operations) {
+  std::string text =
+      "the processes are out of step: not all of them call the same operations "
+      "in the same order, with equal sizes. Perhaps one is under a condition "
+      "that differs between them (is_main_process(), the time, a file that only "
+      "one of them sees), or one has more batches than another.";
+  for (size_t rank = 0; rank < operations.size(); ++rank) {
+    text += "\n  process " + std::to_string(rank) + " is in " + operations[rank];
+  }
+  return text;
+}
+
+std::string describe_with_place(const Operation& operation) {
+  const auto site =
+      operation.site == CallSite() ? CallSite::here() : operation.site;
+  const std::string place = site.describe();
+  return operation.describe() + (place.empty() ? "" : ", called at " + place);
 }
 
 std::string ProcessStatus::to_text() const {
@@ -58,10 +126,18 @@ Operation OperationLog::begin(
   Operation operation;
   operation.channel = channel;
   operation.name = name;
+  uint64_t detail = 0;
   if (tensor.defined()) {
     operation.dtype = tensor.scalar_type();
-    operation.sizes.append(tensor.sizes().begin(), tensor.sizes().end());
+    const auto sizes =
+        purpose != nullptr ? purpose->sizes_ : tensor.sizes();
+    operation.sizes.append(sizes.begin(), sizes.end());
   }
+  if (purpose != nullptr) {
+    operation.purpose = purpose->name_;
+    detail = purpose->detail_;
+  }
+  operation.fingerprint = fingerprint_of(operation, detail);
   if (channel == Channel::kMain) {
     // The others are called from forward and backward only.
     operation.site = CallSite::here();
@@ -86,6 +162,14 @@ OperationLog::Waiting::~Waiting() {
   auto& slot = log_.slots_[slot_];
   slot.waiting = false;
   slot.since = Clock::now();
+}
+
+void OperationLog::add_site(Channel channel, const CallSite& site) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& slot = slots_[static_cast<size_t>(channel)];
+  if (slot.waiting && slot.operation.site == CallSite()) {
+    slot.operation.site = site;
+  }
 }
 
 void OperationLog::leave() {
@@ -135,8 +219,7 @@ ProcessStatus OperationLog::status() const {
       site = slot->operation.site;
     }
   }
-  if (status.number > 0 &&
-      status.channel == static_cast<int64_t>(Channel::kMain)) {
+  if (status.number > 0 && !(site == CallSite())) {
     status.site = site.describe();
   } else if (status.number > 0) {
     status.site = "forward or backward";

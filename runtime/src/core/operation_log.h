@@ -12,10 +12,32 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace accel::detail {
+
+/// What the collectives of this thread are for, while it lives: an operator on
+/// distributed tensors. It is compared on all processes, and named in errors.
+class PurposeGuard {
+ public:
+  /// `name`: "aten::sort", which must live as long as the program. `sizes`: of
+  /// the whole tensor that is put together or summed. `detail`: a number for
+  /// what else must be the same on all processes (where it is cut, how it is
+  /// reduced).
+  PurposeGuard(const char* name, at::IntArrayRef sizes, uint64_t detail);
+  ~PurposeGuard();
+  PurposeGuard(const PurposeGuard&) = delete;
+  PurposeGuard& operator=(const PurposeGuard&) = delete;
+
+ private:
+  friend class OperationLog;
+  const char* name_;
+  at::IntArrayRef sizes_;
+  uint64_t detail_;
+  const PurposeGuard* previous_;
+};
 
 /// One collective operation as this process sees it.
 struct Operation {
@@ -24,14 +46,35 @@ struct Operation {
   /// together.
   uint64_t number = 0;
   const char* name = "";
-  /// What it was given; nothing for a barrier.
+  /// What it was given, or, with a purpose, the whole tensor; nothing for a
+  /// barrier.
   std::optional<at::ScalarType> dtype;
   c10::SmallVector<int64_t, 5> sizes;
+  /// The operator that it is done for; empty where it is none.
+  const char* purpose = "";
+  /// Of what must be the same on all processes: the name, the dtype, the sizes
+  /// and the purpose. Equal on all machines.
+  uint64_t fingerprint = 0;
+  /// Empty where finding it would cost too much.
   CallSite site;
 
-  /// "all_reduce #12 of Float [10, 3]".
+  /// "all_reduce #12 of Float [10, 3]", "all_gather #3 of Float [8, 2] for
+  /// aten::sort".
   std::string describe() const;
 };
+
+/// Is thrown on all processes where they have met in different operations;
+/// `what` names them.
+struct OutOfStep : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The message of `OutOfStep`: `operations` are what the processes were in, by
+/// rank, with the places in the source.
+std::string describe_out_of_step(const std::vector<std::string>& operations);
+/// One of these: the operation and where the program has called it. Takes some
+/// time; to be called by the thread that is in the operation.
+std::string describe_with_place(const Operation& operation);
 
 /// What a process is doing, for the others.
 struct ProcessStatus {
@@ -79,6 +122,10 @@ class OperationLog {
     OperationLog& log_;
     size_t slot_;
   };
+
+  /// The operation that waits in a channel was called from `site`: for those
+  /// that turn out to wait long.
+  void add_site(Channel channel, const CallSite& site);
 
   /// No more operations will come.
   void leave();

@@ -11,9 +11,13 @@ ProcessFirstGuard::ProcessFirstGuard(bool is_first) : is_first_(is_first) {
   if (!is_first_) {
     detail::communicator().barrier();
   }
+  alone_.emplace(
+      "main_process_first or local_main_process_first, which the processes run "
+      "one after the other");
 }
 
 ProcessFirstGuard::~ProcessFirstGuard() {
+  alone_.reset();
   if (!is_first_) {
     return;
   }

@@ -203,7 +203,9 @@ class ProcessWorld : public World {
     return texts;
   }
 
-  void leave() noexcept override {
+  std::vector<std::string> leave(const std::string& last_words) noexcept
+      override {
+    std::vector<std::string> all;
     try {
       const auto deadline = steady_clock::now() + kLeaveTimeout;
       log_->leave();
@@ -211,7 +213,19 @@ class ProcessWorld : public World {
       store_->set(
           kWatchdogStore + ("/" + watchdog_ended_key(environment_.rank)),
           std::vector<uint8_t>(text.begin(), text.end()));
-      wait_for_count("finished", environment_.world_size, deadline);
+      const auto key_of = [](int64_t rank) {
+        return "last_words/" + std::to_string(rank);
+      };
+      if (!last_words.empty()) {
+        store_->set(key_of(environment_.rank), last_words);
+      }
+      if (wait_for_count("finished", environment_.world_size, deadline) &&
+          !last_words.empty()) {
+        for (int64_t rank = 0; rank < environment_.world_size; ++rank) {
+          const auto bytes = store_->get(key_of(rank));
+          all.emplace_back(bytes.begin(), bytes.end());
+        }
+      }
       watchdog_.reset();
       // The devices' groups end while all are there, and before what they have
       // met over.
@@ -231,8 +245,10 @@ class ProcessWorld : public World {
       }
     } catch (...) {
       // Somebody has ended before; there is nobody left to wait for.
+      all.clear();
     }
     close();
+    return all;
   }
 
   void abandon() noexcept override {
@@ -331,12 +347,20 @@ class ProcessWorld : public World {
             "says more, and NCCL_SOCKET_IFNAME names the network interface to "
             "use.");
       }
+      // Over Gloo it would cost more than the operation itself.
+      std::function<void(const Operation&)> compare;
+      if (channel == Channel::kOperators && hosts_[i]->shares_memory()) {
+        compare = [host = hosts_[i]](const Operation& operation) {
+          host->compare(operation);
+        };
+      }
       auto routed = std::make_unique<DeviceCommunicator>(
           std::move(communicators_[i]),
           std::move(group),
           backend,
           device,
-          operations_of(channel));
+          operations_of(channel),
+          std::move(compare));
       devices_[i] = routed.get();
       communicators_[i] = std::move(routed);
     }
@@ -471,7 +495,8 @@ class ProcessWorld : public World {
   }
 
   /// Adds this process to the count and waits until it has reached `goal`.
-  void wait_for_count(
+  /// Returns whether it has.
+  bool wait_for_count(
       const std::string& key,
       int64_t goal,
       steady_clock::time_point deadline) {
@@ -490,6 +515,7 @@ class ProcessWorld : public World {
       pause = std::min(pause * 2, milliseconds(20));
       count = store_->add(key, 0);
     }
+    return count >= goal;
   }
 
   Environment environment_;

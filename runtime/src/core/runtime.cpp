@@ -4,13 +4,17 @@
 #include <accel/data/place_batch.h>
 
 #include "core/environment.h"
+#include "core/read_values.h"
 #include "core/stop_signals.h"
 #include "dispatch/install.h"
+#include "distributed/report.h"
+#include "distributed/watch.h"
 
 #include <torch/cuda.h>
 
 #include <atomic>
 #include <cmath>
+#include <iostream>
 
 namespace accel {
 namespace {
@@ -115,6 +119,10 @@ Runtime::Runtime(const ResolvedOptions& options) {
   world_ = World::connect(environment, make_placement(choice), options.timeout);
   check_options_agree();
   axis_ = &new_axis(communicator(Channel::kOperators));
+  if (distributed::watch().report && state_->is_main_process()) {
+    distributed::PlacementReport::instance().expect(state_->num_processes());
+  }
+  ReadValues::get().restart();
   auto& gradient_state = GradientState::get();
   gradient_state.reset();
   gradient_state.num_steps = options.gradient_accumulation_steps;
@@ -233,7 +241,7 @@ void Runtime::end(bool orderly) noexcept {
   axis_->close();
   give_stop_signals_back();
   if (orderly) {
-    world_->leave();
+    leave();
   } else {
     world_->abandon();
   }
@@ -242,6 +250,33 @@ void Runtime::end(bool orderly) noexcept {
     current.store(nullptr, std::memory_order_release);
     GradientState::get().reset();
   }
+}
+
+void Runtime::leave() noexcept {
+  auto& values = ReadValues::get();
+  std::string text;
+  try {
+    text = compares_values() ? values.to_text() : "";
+  } catch (const std::exception&) {
+    // The device has failed, which the program has been told or does not ask.
+  }
+  const auto texts = world_->leave(text);
+  try {
+    const auto error = values.difference(texts);
+    if (!error.empty()) {
+      std::cerr << error << std::endl;
+      fail_at_exit();
+    }
+  } catch (const std::exception& error) {
+    std::cerr << "accel: the values that the processes have read could not be "
+                 "compared: "
+              << error.what() << std::endl;
+  }
+}
+
+bool Runtime::compares_values() const {
+  return state_->use_distributed() && state_->match_single_device() &&
+      ReadValues::enabled();
 }
 
 void Runtime::finish_background_save() {

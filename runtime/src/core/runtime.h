@@ -129,6 +129,9 @@ class Runtime {
 
  private:
   void check_options_agree();
+  /// Whether `ReadValues` are those of the other processes.
+  bool compares_values() const;
+  void leave() noexcept;
   void run_backward(const std::function<void()>& run, bool ghost);
   void broadcast_buffers();
   /// Lets go of tensors that nobody else has.

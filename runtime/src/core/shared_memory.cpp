@@ -36,6 +36,8 @@ namespace {
 constexpr microseconds kAwake{200};
 /// Between looks at whether the other still lives.
 constexpr milliseconds kLook{20};
+/// After that a wait is a long one.
+constexpr milliseconds kLong{500};
 
 static_assert(
     std::atomic<uint32_t>::is_always_lock_free &&
@@ -173,6 +175,7 @@ void SharedMemory::wait_for(int64_t rank) {
   auto& other = place(rank);
   const auto start = steady_clock::now();
   auto look = start + kLook;
+  bool told = on_long_wait_ == nullptr;
   while (!has_come(rank)) {
     TORCH_CHECK(!left_, "the connection was cut");
     // It may have come, then ended.
@@ -196,6 +199,10 @@ void SharedMemory::wait_for(int64_t rank) {
           " ms for process ",
           rank);
       look = now + kLook;
+      if (!told && now - start >= kLong) {
+        told = true;
+        on_long_wait_();
+      }
     }
     other.sleepers.fetch_add(1);
     const uint32_t seen = other.meetings.load();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 
 namespace accel::detail {
 
@@ -48,6 +49,12 @@ class SharedMemory {
   /// process has ended or has left, after `timeout`, and after `leave`.
   void meet();
 
+  /// `call` is called by the thread that waits in `meet`, once it has done so for
+  /// half a second, and once in each such meeting.
+  void on_long_wait(std::function<void()> call) {
+    on_long_wait_ = std::move(call);
+  }
+
   /// Whoever waits, here or in another process, throws from now on. From any
   /// thread.
   void leave();
@@ -73,6 +80,7 @@ class SharedMemory {
   /// How often this process has met the others; wraps.
   uint32_t meetings_ = 0;
   std::atomic<bool> left_{false};
+  std::function<void()> on_long_wait_;
 };
 
 } // namespace accel::detail

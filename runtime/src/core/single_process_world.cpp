@@ -41,7 +41,9 @@ class SingleProcessWorld : public World {
       const std::atomic<bool>&) override {
     return {text};
   }
-  void leave() noexcept override {}
+  std::vector<std::string> leave(const std::string&) noexcept override {
+    return {};
+  }
   void abandon() noexcept override {}
 
  private:

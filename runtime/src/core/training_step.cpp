@@ -1,5 +1,7 @@
 #include "core/runtime.h"
 
+#include "core/read_values.h"
+
 #include <accel/autocast.h>
 #include <accel/distributed/tensor.h>
 #include <accel/detail/trace.h>
@@ -61,7 +63,16 @@ void Runtime::run_backward(const std::function<void()>& run, bool ghost) {
     // The micro-steps before this one counted 1 / num_steps each.
     plan.held_scale = static_cast<double>(state.num_steps) / window_;
   }
+  auto& values = ReadValues::get();
+  const bool compares = plan.synchronize && compares_values() &&
+      values.is_due(reducer_->met_others());
+  if (compares) {
+    values.begin(communicator(Channel::kGradients));
+  }
   reducer_->backward(plan, run);
+  if (compares) {
+    values.end(communicator(Channel::kGradients));
+  }
   if (plan.synchronize && !state_->match_single_device() &&
       state_->options().broadcast_buffers) {
     broadcast_buffers();
@@ -83,6 +94,9 @@ void Runtime::backward(
   double steps = static_cast<double>(state.num_steps);
   if (state_->match_single_device() && state.sync_gradients) {
     steps = in_micro_step() ? static_cast<double>(window_) : 1;
+  }
+  if (!ghost && compares_values() && !distributed::is_distributed(loss)) {
+    ReadValues::get().add_loss(loss);
   }
   const double factor = ghost ? 0.0 : weight / steps;
   const bool retain_graph = options.retain_graph() || options.create_graph();

@@ -56,8 +56,10 @@ class World {
 
   /// Waits a bounded time until all processes have called it, so that nobody
   /// cuts a connection that another one is still reading from, then ends the
-  /// connections. Never throws. No collective may be under way.
-  virtual void leave() noexcept = 0;
+  /// connections. Gives every process the texts of all, by rank; none where not
+  /// all have come. Never throws. No collective may be under way.
+  virtual std::vector<std::string> leave(
+      const std::string& text = "") noexcept = 0;
 
   /// Cuts the connections at once, so that processes that wait for this one
   /// stop with an error. For a process that fails. Never throws.

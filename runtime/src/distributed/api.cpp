@@ -1,5 +1,6 @@
 #include <accel/distributed/tensor.h>
 
+#include "core/operation_log.h"
 #include "distributed/collectives.h"
 #include "distributed/part.h"
 
@@ -172,8 +173,14 @@ std::pair<Placement, Sizes> joined(
       dim >= 0 && dim < local.dim(),
       "accel: from_local was asked for ", placement,
       " of parts of sizes ", local.sizes(), ".");
-  const auto rows = axis.communicator("from_local")
-                        .all_gather(at::full({1}, local.size(dim), at::kLong));
+  auto& processes = axis.communicator("from_local");
+  // How many rows a process has is its own affair; all else is not.
+  auto others = sizes;
+  others[dim] = -1;
+  const accel::detail::PurposeGuard purpose(
+      "from_local", others, static_cast<uint64_t>(local.scalar_type()));
+  const auto rows =
+      processes.all_gather(at::full({1}, local.size(dim), at::kLong));
   std::vector<int64_t> points{0};
   for (const auto& n : rows) {
     TORCH_CHECK(

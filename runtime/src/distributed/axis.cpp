@@ -1,14 +1,11 @@
 #include "distributed/axis.h"
 
+#include <accel/detail/alone.h>
+
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
 
 namespace accel::distributed {
-namespace {
-
-thread_local const char* alone_in = nullptr;
-
-} // namespace
 
 Axis::Axis(
     accel::detail::Communicator* communicator,
@@ -41,14 +38,16 @@ accel::detail::Communicator& Axis::communicator(const char* operation) const {
       " of a distributed tensor needs the other processes, but the Accelerator "
       "has ended. Take what is needed later out of it before "
       "(accelerator.full(tensor)).");
+  const char* const region = accel::detail::AloneGuard::region();
   TORCH_CHECK(
-      alone_in == nullptr,
+      region == nullptr,
       "accel: ",
       operation,
-      " of a distributed tensor needs all processes, but this is ",
-      alone_in,
-      ", which the others do not run. Compute it before, on all processes "
-      "(accelerator.full(tensor)), and use the result here.");
+      " of a distributed tensor needs all processes at the same time, but this "
+      "is inside of ",
+      region,
+      ". Compute it before, on all processes (accelerator.full(tensor)), and use "
+      "the result here.");
   check_thread(operation);
   return *communicator_;
 }
@@ -61,14 +60,6 @@ void Axis::check_foreign_thread(const char* operation) const {
       " was called with a distributed tensor on another thread than the one "
       "that made its mesh. Processes would communicate in different orders. "
       "Hand the thread accelerator.full(tensor).");
-}
-
-AloneGuard::AloneGuard(const char* region) : previous_(alone_in) {
-  alone_in = region;
-}
-
-AloneGuard::~AloneGuard() {
-  alone_in = previous_;
 }
 
 } // namespace accel::distributed

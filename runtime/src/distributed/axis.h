@@ -71,8 +71,8 @@ class ACCEL_API Axis {
   Cut cut_at(std::vector<int64_t> points) const;
 
   /// What carries tensors. Throws where the Accelerator has ended, on another
-  /// thread than the axis' (backward's threads may), and inside of a region
-  /// that only one process runs; `operation` is named in the error.
+  /// thread than the axis' (backward's threads may), and where not all processes
+  /// are (`AloneGuard`); `operation` is named in the error.
   accel::detail::Communicator& communicator(const char* operation) const;
 
   /// Whether this is the thread that has made the axis.
@@ -104,19 +104,6 @@ class ACCEL_API Axis {
   int64_t rank_;
   int64_t size_;
   std::thread::id thread_;
-};
-
-/// Marks a region that only one process runs, in which communication would
-/// wait for ever: it throws instead, and names the region. Of this thread.
-class ACCEL_API AloneGuard {
- public:
-  explicit AloneGuard(const char* region);
-  ~AloneGuard();
-  AloneGuard(const AloneGuard&) = delete;
-  AloneGuard& operator=(const AloneGuard&) = delete;
-
- private:
-  const char* previous_;
 };
 
 } // namespace accel::distributed

@@ -41,6 +41,9 @@ struct OperatorInfo {
   /// fallback where autograd does not take it apart: in inference mode, and
   /// where rules call it with parts that are distributed along further axes.
   bool is_composite = false;
+  /// Returns a number or a bool that was computed from values: the program may
+  /// go on as it says, so that it must be the same on all processes.
+  bool reads_value = false;
 };
 
 /// One call of an operator as a rule sees it. Arguments are named by their
@@ -233,7 +236,10 @@ ACCEL_API const OperatorInfo& info_of(const c10::OperatorHandle& op);
 
 /// The axis of lowest index along which one of the arguments is distributed;
 /// null where none is. Throws where tensors of two meshes meet.
-ACCEL_API Axis* axis_of(const OperatorInfo& info, const torch::jit::Stack& stack);
+ACCEL_API Axis* axis_of(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    const torch::jit::Stack& stack);
 
 /// Does one operator: the fallback for `kKey`, and what kernels call that know
 /// no better.

@@ -1,5 +1,7 @@
 #include "distributed/collectives.h"
 
+#include "core/operation_log.h"
+
 #include <ATen/ATen.h>
 #include <c10/util/hash.h>
 
@@ -10,6 +12,35 @@ namespace {
 
 at::Tensor plain(const at::Tensor& tensor) {
   return tensor.resolve_conj().resolve_neg();
+}
+
+/// What must be the same on all processes where a tensor is put together, but
+/// for its sizes.
+uint64_t detail_of(int64_t dim, const Cut& cut) {
+  auto detail = static_cast<uint64_t>(dim) + 1;
+  if (cut) {
+    for (const int64_t point : cut->points) {
+      detail = detail * 1099511628211ULL + static_cast<uint64_t>(point);
+    }
+  }
+  return detail;
+}
+
+/// c10d sums no others.
+bool can_be_summed(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+    case at::kFloat:
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kLong:
+    case at::kInt:
+    case at::kChar:
+    case at::kByte:
+      return true;
+    default:
+      return false;
+  }
 }
 
 /// Parts of dimension `dim` next to each other.
@@ -36,6 +67,10 @@ at::Tensor gather_plain(
   }
   ++traffic().gathers;
   traffic().bytes += static_cast<int64_t>(message.nbytes()) * axis.size();
+  auto whole_sizes = local.sizes().vec();
+  whole_sizes[dim] = n;
+  const accel::detail::PurposeGuard purpose(
+      operation, whole_sizes, detail_of(dim, cut));
   auto parts = processes.all_gather(message);
   for (int64_t rank = 0; rank < axis.size(); ++rank) {
     const auto [begin, end] = axis.range(n, cut, rank);
@@ -79,9 +114,14 @@ at::Tensor reduce_plain(
   auto& processes = axis.communicator(operation);
   ++traffic().reductions;
   traffic().bytes += static_cast<int64_t>(local.nbytes());
-  if (op == ReduceOp::kSum && local.scalar_type() != at::kBool) {
+  const accel::detail::PurposeGuard purpose(
+      operation, local.sizes(), static_cast<uint64_t>(op) << 32);
+  const auto real = local.is_complex() ? c10::toRealValueType(local.scalar_type())
+                                       : local.scalar_type();
+  if (op == ReduceOp::kSum && can_be_summed(real)) {
     auto sum = plain(local).clone(at::MemoryFormat::Contiguous);
-    processes.all_reduce(sum);
+    auto numbers = local.is_complex() ? at::view_as_real(sum) : sum;
+    processes.all_reduce(numbers);
     return sum;
   }
   const auto parts = processes.all_gather(plain(local).contiguous());
@@ -89,7 +129,9 @@ at::Tensor reduce_plain(
   for (size_t rank = 1; rank < parts.size(); ++rank) {
     switch (op) {
       case ReduceOp::kSum:
-        result = at::logical_or(result, parts[rank]);
+        result = result.scalar_type() == at::kBool
+            ? at::logical_or(result, parts[rank])
+            : at::add(result, parts[rank]);
         break;
       case ReduceOp::kMax:
         result = at::maximum(result, parts[rank]);

@@ -1,3 +1,4 @@
+#include "core/read_values.h"
 #include "distributed/call.h"
 #include "distributed/kernels.h"
 #include "distributed/rules/composites.h"
@@ -13,7 +14,8 @@
 namespace accel::distributed {
 namespace {
 
-void look_at(const at::Tensor& tensor, Axis*& axis) {
+void look_at(
+    const c10::OperatorHandle& op, const at::Tensor& tensor, Axis*& axis) {
   if (!tensor.defined()) {
     return;
   }
@@ -28,8 +30,11 @@ void look_at(const at::Tensor& tensor, Axis*& axis) {
   if (part->axis != axis) {
     TORCH_CHECK(
         part->axis->mesh() == axis->mesh(),
-        "accel: one operator was given tensors of two meshes. Bring them to one "
-        "first: accel::distributed::full_tensor(tensor), then "
+        "accel: ",
+        op.schema().name(),
+        " was given tensors of two meshes (",
+        part->placement, " of sizes ", part->sizes, " is of another one). Bring "
+        "them to one first: accel::distributed::full_tensor(tensor), then "
         "distribute_tensor(tensor, mesh, placements).");
     if (part->axis->index() < axis->index()) {
       axis = part->axis;
@@ -124,11 +129,14 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 } // namespace
 
-Axis* axis_of(const OperatorInfo& info, const torch::jit::Stack& stack) {
+Axis* axis_of(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    const torch::jit::Stack& stack) {
   Axis* axis = nullptr;
   const size_t base = stack.size() - info.arguments;
   for (const auto i : info.tensors) {
-    each_tensor(stack[base + i], [&](const at::Tensor& t) { look_at(t, axis); });
+    each_tensor(stack[base + i], [&](const at::Tensor& t) { look_at(op, t, axis); });
   }
   return axis;
 }
@@ -246,7 +254,7 @@ void run_whole(
 void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const InsideGuard inside;
   const auto& info = info_of(op);
-  Axis* axis = axis_of(info, *stack);
+  Axis* axis = axis_of(op, info, *stack);
   if (C10_UNLIKELY(axis == nullptr)) {
     if (C10_UNLIKELY(watch().any)) {
       run_plain(op, info, *stack);
@@ -290,11 +298,15 @@ void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (C10_UNLIKELY(watched.has_value())) {
       watched->done(*stack, /*by_rule=*/true);
     }
-    return;
+  } else {
+    run_whole(op, info, *stack, *axis);
+    if (C10_UNLIKELY(watched.has_value())) {
+      watched->done(*stack, /*by_rule=*/false);
+    }
   }
-  run_whole(op, info, *stack, *axis);
-  if (C10_UNLIKELY(watched.has_value())) {
-    watched->done(*stack, /*by_rule=*/false);
+  if (C10_UNLIKELY(info.reads_value)) {
+    accel::detail::ReadValues::get().add_read(
+        op.schema().name().c_str(), stack->back());
   }
 }
 

@@ -40,8 +40,20 @@ struct Sum {
   double milliseconds() const {
     return static_cast<double>(nanoseconds) * 1e-6;
   }
-  double mebibytes() const {
-    return static_cast<double>(bytes) / (1 << 20);
+  /// "1.2 KiB".
+  std::string size() const {
+    const char* unit = "B";
+    auto number = static_cast<double>(bytes);
+    for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
+      if (number >= 1024) {
+        number /= 1024;
+        unit = larger;
+      }
+    }
+    char text[32];
+    std::snprintf(
+        text, sizeof text, bytes < 1024 ? "%.0f %s" : "%.1f %s", number, unit);
+    return text;
   }
 };
 
@@ -125,6 +137,7 @@ struct PlacementReport::State {
   std::unordered_map<Key, Entry, HashOfKey> entries;
   int64_t processes = 0;
   bool finished = false;
+  bool expected = false;
 
   Sum total(Way way) const {
     Sum sum;
@@ -168,7 +181,22 @@ struct PlacementReport::State {
   }
 
   void print_lines(std::ostream& out, Way way, const char* heading) const;
+  /// How to see lines, where the program has none.
+  void print_hint(std::ostream& out) const;
 };
+
+void PlacementReport::State::print_hint(std::ostream& out) const {
+  for (const Way way : {Way::kWhole, Way::kInPartsWithTraffic}) {
+    for (const auto& line : lines(way)) {
+      if (!line.place.empty() && !CallSite::has_line(line.place)) {
+        out << "\nPlaces are functions and offsets: to see lines, compile the "
+               "program with -g (beside -O2) and have addr2line (of binutils) "
+               "in PATH.\n";
+        return;
+      }
+    }
+  }
+}
 
 void PlacementReport::State::print_lines(
     std::ostream& out,
@@ -181,7 +209,7 @@ void PlacementReport::State::print_lines(
   out << '\n' << heading << '\n';
   const bool traffic = way == Way::kWhole || way == Way::kInPartsWithTraffic;
   write(
-      out, "  %9s %8s%s  %-36s%s\n", "ms", "calls", traffic ? "       MiB" : "",
+      out, "  %9s %8s%s  %-36s%s\n", "ms", "calls", traffic ? "       moved" : "",
       "operator", traffic ? " where" : "");
   for (size_t i = 0; i < std::min(all.size(), kLines); ++i) {
     const auto& line = all[i];
@@ -189,7 +217,7 @@ void PlacementReport::State::print_lines(
         out, "  %9.1f %8lld", line.sum.milliseconds(),
         static_cast<long long>(line.sum.calls));
     if (traffic) {
-      write(out, " %9.2f", line.sum.mebibytes());
+      write(out, "  %10s", line.sum.size().c_str());
     }
     write(out, "  %-36s", line.op.c_str());
     if (traffic) {
@@ -197,7 +225,7 @@ void PlacementReport::State::print_lines(
     }
     out << '\n';
     if (!line.arguments.empty()) {
-      out << "                                " << (way == Way::kWhole ? line.reason + ": " : "")
+      out << "                                  " << (way == Way::kWhole ? line.reason + ": " : "")
           << line.arguments << '\n';
     }
   }
@@ -208,7 +236,7 @@ void PlacementReport::State::print_lines(
     }
     write(
         out, "  %9.1f %8lld%s  %zu more\n", rest.milliseconds(),
-        static_cast<long long>(rest.calls), traffic ? "          " : "",
+        static_cast<long long>(rest.calls), traffic ? "            " : "",
         all.size() - kLines);
   }
 }
@@ -227,6 +255,12 @@ PlacementReport& PlacementReport::instance() {
 void PlacementReport::set_processes(int64_t processes) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->processes = std::max(state_->processes, processes);
+}
+
+void PlacementReport::expect(int64_t processes) {
+  set_processes(processes);
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->expected = true;
 }
 
 void PlacementReport::add(const ReportedCall& call) {
@@ -271,13 +305,13 @@ void PlacementReport::print(std::ostream& out) {
       out, "%.1f %% of the operators' time was shared out.\n\n",
       100 * shared / milliseconds);
   write(
-      out, "  %9s %8s %9s %7s  %s\n", "ms", "calls", "MiB", "share",
+      out, "  %9s %8s  %10s %7s  %s\n", "ms", "calls", "moved", "share",
       "how operators ran");
   for (const Way way : kWays) {
     const auto sum = state_->total(way);
     write(
-        out, "  %9.1f %8lld %9.2f %6.1f%%  %s\n", sum.milliseconds(),
-        static_cast<long long>(sum.calls), sum.mebibytes(),
+        out, "  %9.1f %8lld  %10s %6.1f%%  %s\n", sum.milliseconds(),
+        static_cast<long long>(sum.calls), sum.size().c_str(),
         100 * sum.milliseconds() / milliseconds, name_of(way));
   }
   state_->print_lines(
@@ -289,6 +323,7 @@ void PlacementReport::print(std::ostream& out) {
       out, Way::kPlain,
       "On plain tensors, which every process has in full. To share them out, "
       "distribute what they start from:");
+  state_->print_hint(out);
 }
 
 void PlacementReport::print_json(std::ostream& out) {
@@ -324,14 +359,29 @@ void PlacementReport::print_json(std::ostream& out) {
 }
 
 void PlacementReport::finish() {
+  bool nothing = false;
+  bool alone = false;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
-    if (state_->finished || state_->entries.empty()) {
+    if (state_->finished ||
+        (state_->entries.empty() && !state_->expected)) {
       return;
     }
     state_->finished = true;
+    nothing = state_->entries.empty();
+    alone = state_->processes <= 1;
   }
   const auto& path = watch().report_file;
+  if (path.empty() && nothing) {
+    std::cerr << "accel: placement report: no operator was given a distributed "
+                 "tensor. "
+              << (alone ? "With one process nothing is shared out."
+                        : "Batches of accel's loaders are distributed with "
+                          "match_single_device, any tensor with "
+                          "accelerator.distribute(tensor).")
+              << std::endl;
+    return;
+  }
   if (path.empty()) {
     std::ostringstream text;
     print(text);

@@ -58,11 +58,14 @@ class PlacementReport {
   /// The same as JSON.
   void print_json(std::ostream& out);
   /// Prints to stderr, or writes the file of `watch().report_file`, once; where
-  /// the program ends. Nothing where no operator was seen.
+  /// the program ends. Nothing where no operator was seen, unless `expect` was
+  /// called.
   void finish();
 
   /// How many processes share the work, for the heading.
   void set_processes(int64_t processes);
+  /// This process reports for so many, also that there was nothing to report.
+  void expect(int64_t processes);
 
  private:
   PlacementReport();

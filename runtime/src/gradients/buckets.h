@@ -48,6 +48,10 @@ class Bucket {
   bool launched() const {
     return launched_;
   }
+  /// Whether it had to be summed: some gradient is a part.
+  bool in_parts() const {
+    return in_parts_;
+  }
   /// Whether this process has added to any of the gradients.
   bool touched() const;
 

@@ -231,8 +231,11 @@ void Reducer::finish() {
     }
     sparse.clear();
   }
+  met_others_ = false;
   for (auto& bucket : buckets_) {
     if (bucket.launched()) {
+      met_others_ =
+          met_others_ || bucket.in_parts() || !options_.plain_is_whole;
       bucket.finish(gradients_, sparse);
     }
   }

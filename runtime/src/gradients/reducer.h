@@ -94,6 +94,11 @@ class Reducer {
   /// `synchronize`, every process must call it.
   void backward(const BackwardPlan& plan, const std::function<void()>& run);
 
+  /// Whether the last backward that synchronised has met the other processes.
+  bool met_others() const {
+    return met_others_;
+  }
+
   /// Throws where one of the tensors has a gradient that the others cannot
   /// have a part in.
   void check_averaged(const std::vector<at::Tensor>& tensors);
@@ -160,6 +165,7 @@ class Reducer {
   /// Whether untouched buckets are left out, which costs one message more.
   bool selective_ = false;
   bool failed_ = false;
+  bool met_others_ = false;
   /// The next bucket to be sent.
   size_t next_ = 0;
 };

@@ -111,6 +111,10 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   info.arguments = schema.arguments().size();
   info.results = schema.returns().size();
+  const auto& name = schema.name();
+  info.reads_value = name == "aten::_local_scalar_dense" ||
+      name == "aten::equal" || name == "aten::is_nonzero" ||
+      name == "aten::allclose";
   for (uint32_t i = 0; i < info.arguments; ++i) {
     const auto& argument = schema.arguments()[i];
     if (!holds_tensors(argument)) {

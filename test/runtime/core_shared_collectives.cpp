@@ -1,5 +1,5 @@
-// Sums between processes of one host, which go through memory that they share,
-// beside those over Gloo.
+// Sums and gatherings between processes of one host, which go through memory
+// that they share, beside those over Gloo.
 
 #include "expectations.h"
 #include "multiprocess.h"
@@ -110,6 +110,110 @@ TEST(SharedSum, IsTheSumInTheOrderOfTheRanks) {
   }
 }
 
+// Of every length around the pieces in which they travel, bits as they are.
+ACCEL_RANK_FUNCTION(gathers_of_all_kinds) {
+  Accelerator accelerator;
+  const int64_t rank = accelerator.process_index();
+  const int64_t world = accelerator.num_processes();
+  const auto check = [&](Channel channel, const torch::Tensor& pattern) {
+    const auto mine = [&](int64_t of) { return pattern.roll(of); };
+    const auto all = communicator(channel).all_gather(mine(rank));
+    ASSERT_EQ(static_cast<int64_t>(all.size()), world);
+    for (int64_t of = 0; of < world; ++of) {
+      EXPECT_EQ(all[of].scalar_type(), pattern.scalar_type());
+      EXPECT_TRUE(torch::equal(all[of], mine(of)))
+          << pattern.scalar_type() << pattern.sizes();
+    }
+  };
+  constexpr int64_t kSmallChunk = 1 << 16;
+  for (const auto channel :
+       {Channel::kMain, Channel::kGradients, Channel::kOperators}) {
+    for (const auto dtype :
+         {torch::kBool,
+          torch::kByte,
+          torch::kShort,
+          torch::kBFloat16,
+          torch::kFloat,
+          torch::kLong,
+          torch::kComplexDouble}) {
+      const auto in_chunk =
+          kSmallChunk / static_cast<int64_t>(c10::elementSize(dtype));
+      for (const int64_t count :
+           {int64_t{0},
+            int64_t{1},
+            int64_t{7},
+            in_chunk - 1,
+            in_chunk,
+            in_chunk + 1,
+            3 * in_chunk + 5}) {
+        check(channel, torch::arange(count).remainder(251).to(dtype));
+      }
+    }
+    // Not contiguous, and of no dimension.
+    check(channel, torch::arange(12, torch::kFloat).view({3, 4}).t());
+    check(channel, torch::tensor(5.0));
+  }
+}
+
+TEST(SharedGather, IsEveryProcesssTensor) {
+  for (const int world : {2, 3, 5}) {
+    accel::test::run_and_expect_success("gathers_of_all_kinds", world);
+  }
+}
+
+TEST(SharedGather, OverGlooToo) {
+  accel::test::run_and_expect_success(
+      "gathers_of_all_kinds", 3, without_shared_memory());
+}
+
+// What was started before is done before, whoever waits for it when.
+ACCEL_RANK_FUNCTION(gathers_between_sums) {
+  Accelerator accelerator;
+  const int64_t rank = accelerator.process_index();
+  const int64_t world = accelerator.num_processes();
+  auto& processes = communicator(Channel::kGradients);
+  auto first = numbers(rank, 10, torch::kDouble);
+  auto second = numbers(rank, 20, torch::kDouble);
+  auto wait_first = processes.all_reduce_async(first);
+  auto wait_second = processes.all_reduce_async(second);
+  if (rank == 0) {
+    wait_second();
+  }
+  const auto all = processes.all_gather(torch::full({3}, rank));
+  for (int64_t of = 0; of < world; ++of) {
+    EXPECT_TRUE(torch::equal(all[of], torch::full({3}, of)));
+  }
+  wait_first();
+  if (rank != 0) {
+    wait_second();
+  }
+  EXPECT_TRUE(torch::equal(first, expected(world, 10, torch::kDouble)));
+  EXPECT_TRUE(torch::equal(second, expected(world, 20, torch::kDouble)));
+}
+
+TEST(SharedGather, KeepsTheOrder) {
+  accel::test::run_and_expect_success("gathers_between_sums", 3);
+}
+
+ACCEL_RANK_FUNCTION(gathers_differ) {
+  Accelerator accelerator;
+  const bool first = accelerator.is_main_process();
+  communicator().all_gather(torch::ones({first ? 2 : 100000}));
+}
+
+TEST(SharedGather, OfDifferentTensorsIsAnError) {
+  for (const auto& result : accel::test::run("gathers_differ", 2)) {
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_TRUE(contains(
+        result.error,
+        "process 0 is in all_gather #2 of Float [2], called at gathers_differ"))
+        << result.error;
+    EXPECT_TRUE(contains(
+        result.error, "process 1 is in all_gather #2 of Float [100000]"))
+        << result.error;
+  }
+}
+
 ACCEL_RANK_FUNCTION(sums_over_gloo) {
   Accelerator accelerator;
   EXPECT_FALSE(maps_shared_memory());
@@ -190,14 +294,30 @@ ACCEL_RANK_FUNCTION(sums_differ) {
 }
 
 TEST(SharedSum, OfDifferentTensorsIsAnError) {
-  const auto results = accel::test::run("sums_differ", 2);
-  EXPECT_EQ(results[0].exit_code, 1);
-  EXPECT_EQ(results[1].exit_code, 1);
-  const std::string errors = results[0].error + results[1].error;
-  EXPECT_TRUE(
-      contains(errors, "process 1 sums 4 elements of Float, this process 5") ||
-      contains(errors, "process 0 sums 5 elements of Float, this process 4"))
-      << errors;
+  for (const auto& result : accel::test::run("sums_differ", 2)) {
+    EXPECT_EQ(result.exit_code, 1);
+    for (const char* part :
+         {"the processes are out of step",
+          "process 0 is in all_reduce #2 of Float [5], called at sums_differ",
+          "process 1 is in all_reduce #2 of Float [4], called at sums_differ"}) {
+      EXPECT_TRUE(contains(result.error, part)) << part << result.error;
+    }
+  }
+}
+
+// The one has nothing to sum, the other has.
+ACCEL_RANK_FUNCTION(one_sums_nothing) {
+  Accelerator accelerator;
+  auto tensor = torch::ones({accelerator.process_index() == 1 ? 0 : 2});
+  communicator().all_reduce(tensor);
+}
+
+TEST(SharedSum, OfNothingIsAnOperationToo) {
+  for (const auto& result : accel::test::run("one_sums_nothing", 2)) {
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_TRUE(contains(result.error, "of Float [0]")) << result.error;
+    EXPECT_TRUE(contains(result.error, "of Float [2]")) << result.error;
+  }
 }
 
 ACCEL_RANK_FUNCTION(one_stays_away) {

@@ -1,10 +1,11 @@
-#include "core/shared_sum.h"
+#include "core/shared_collectives.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 namespace accel::detail {
@@ -18,38 +19,37 @@ constexpr int64_t kSumByAll = 256 * 1024;
 } // namespace
 
 /// What the chunk in a slot belongs to.
-struct SharedSum::Header {
-  alignas(64) int64_t numel;
-  int64_t dtype;
+struct SharedCollectives::Header {
+  alignas(64) uint64_t fingerprint;
 };
 
-int64_t SharedSum::bytes_for(int64_t size, int64_t chunk) {
+int64_t SharedCollectives::bytes_for(int64_t size, int64_t chunk) {
   // Per half: a slot for each, and one for the result of slices.
   return 2 * (size * static_cast<int64_t>(sizeof(Header)) + (size + 1) * chunk);
 }
 
-SharedSum::SharedSum(
+SharedCollectives::SharedCollectives(
     std::unique_ptr<SharedMemory> memory,
     int64_t rank,
     int64_t size,
     int64_t chunk)
     : memory_(std::move(memory)), rank_(rank), size_(size), chunk_(chunk) {}
 
-SharedSum::Header& SharedSum::header(int64_t rank) const {
+SharedCollectives::Header& SharedCollectives::header(int64_t rank) const {
   return reinterpret_cast<Header*>(
       memory_->data())[(turn_ % 2) * size_ + rank];
 }
 
-char* SharedSum::slot(int64_t rank) const {
+char* SharedCollectives::slot(int64_t rank) const {
   return memory_->data() + 2 * size_ * static_cast<int64_t>(sizeof(Header)) +
       ((turn_ % 2) * (size_ + 1) + rank) * chunk_;
 }
 
-char* SharedSum::result() const {
+char* SharedCollectives::result() const {
   return slot(size_);
 }
 
-bool SharedSum::takes(const at::Tensor& tensor) {
+bool SharedCollectives::sums(const at::Tensor& tensor) {
   if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided) {
     return false;
   }
@@ -68,7 +68,7 @@ bool SharedSum::takes(const at::Tensor& tensor) {
   }
 }
 
-at::Tensor SharedSum::part(
+at::Tensor SharedCollectives::part(
     char* memory, int64_t first, int64_t count, at::ScalarType type) const {
   return at::from_blob(
       memory + first * static_cast<int64_t>(c10::elementSize(type)),
@@ -76,7 +76,7 @@ at::Tensor SharedSum::part(
       at::TensorOptions().dtype(type));
 }
 
-void SharedSum::sum(at::Tensor& tensor) {
+void SharedCollectives::sum(at::Tensor& tensor, const Operation& operation) {
   // Only numbers in memory: nothing that stands above LibTorch's kernels, the
   // runtime's own ones for instance, has to do with it.
   const at::NoGradGuard no_grad;
@@ -84,6 +84,10 @@ void SharedSum::sum(at::Tensor& tensor) {
   const int64_t all = tensor.numel();
   const int64_t step =
       chunk_ / static_cast<int64_t>(tensor.element_size());
+  if (all == 0) {
+    compare(operation);
+    return;
+  }
   const at::Tensor flat = part(
       static_cast<char*>(tensor.mutable_data_ptr()),
       0,
@@ -91,18 +95,15 @@ void SharedSum::sum(at::Tensor& tensor) {
       tensor.scalar_type());
   for (int64_t begin = 0; begin < all; begin += step) {
     auto mine = flat.narrow(0, begin, std::min(step, all - begin));
-    sum_chunk(mine, all);
+    sum_chunk(mine, operation);
     ++turn_;
   }
 }
 
-void SharedSum::sum_chunk(at::Tensor& mine, int64_t all) {
-  auto& about = header(rank_);
-  about.numel = all;
-  about.dtype = static_cast<int64_t>(mine.scalar_type());
+void SharedCollectives::sum_chunk(
+    at::Tensor& mine, const Operation& operation) {
   std::memcpy(slot(rank_), mine.const_data_ptr(), mine.nbytes());
-  memory_->meet();
-  check_same(mine, all);
+  meet_for(operation);
 
   const int64_t count = mine.numel();
   if (size_ == 2 ||
@@ -118,26 +119,63 @@ void SharedSum::sum_chunk(at::Tensor& mine, int64_t all) {
   std::memcpy(mine.mutable_data_ptr(), result(), mine.nbytes());
 }
 
-void SharedSum::check_same(const at::Tensor& mine, int64_t all) const {
-  for (int64_t rank = 0; rank < size_; ++rank) {
-    const auto& other = header(rank);
-    TORCH_CHECK(
-        other.numel == all &&
-            other.dtype == static_cast<int64_t>(mine.scalar_type()),
-        "process ",
-        rank,
-        " sums ",
-        other.numel,
-        " elements of ",
-        static_cast<at::ScalarType>(other.dtype),
-        ", this process ",
-        all,
-        " of ",
-        mine.scalar_type());
+void SharedCollectives::gather(
+    const at::Tensor& tensor,
+    const std::vector<at::Tensor>& outputs,
+    const Operation& operation) {
+  const auto all = static_cast<int64_t>(tensor.nbytes());
+  if (all == 0) {
+    compare(operation);
+    return;
+  }
+  const auto* mine = static_cast<const char*>(tensor.const_data_ptr());
+  for (int64_t begin = 0; begin < all; begin += chunk_) {
+    const auto count = static_cast<size_t>(std::min(chunk_, all - begin));
+    std::memcpy(slot(rank_), mine + begin, count);
+    meet_for(operation);
+    for (int64_t rank = 0; rank < size_; ++rank) {
+      auto* out = static_cast<char*>(
+          outputs[static_cast<size_t>(rank)].mutable_data_ptr());
+      std::memcpy(out + begin, slot(rank), count);
+    }
+    ++turn_;
   }
 }
 
-void SharedSum::add_slots(at::Tensor& out, int64_t first, int64_t count) const {
+void SharedCollectives::compare(const Operation& operation) {
+  meet_for(operation);
+  ++turn_;
+}
+
+void SharedCollectives::meet_for(const Operation& operation) {
+  header(rank_).fingerprint = operation.fingerprint;
+  memory_->meet();
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    if (header(rank).fingerprint != operation.fingerprint) {
+      throw_out_of_step(operation);
+    }
+  }
+}
+
+/// Who differs from anybody finds a difference, so that all come here.
+void SharedCollectives::throw_out_of_step(const Operation& operation) {
+  ++turn_;
+  const auto text = describe_with_place(operation);
+  const auto count =
+      std::min(text.size(), static_cast<size_t>(chunk_) - 1);
+  std::memcpy(slot(rank_), text.data(), count);
+  slot(rank_)[count] = '\0';
+  memory_->meet();
+  std::vector<std::string> operations;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    operations.emplace_back(
+        slot(rank), ::strnlen(slot(rank), static_cast<size_t>(chunk_)));
+  }
+  ++turn_;
+  throw OutOfStep(describe_out_of_step(operations));
+}
+
+void SharedCollectives::add_slots(at::Tensor& out, int64_t first, int64_t count) const {
   const auto type = out.scalar_type();
   at::add_out(
       out, part(slot(0), first, count, type), part(slot(1), first, count, type));

@@ -1,0 +1,398 @@
+#include "core/read_values.h"
+
+#include <accel/detail/alone.h>
+#include <accel/utils/environment.h>
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <utility>
+
+namespace accel::detail {
+namespace {
+
+const char* const kReadsDiffer =
+    "the processes have read different values out of one distributed tensor, and "
+    "would go on differently";
+const char* const kLossesDiffer =
+    "backward was given a plain tensor as the loss, and it is not the same on "
+    "all processes. In match_single_device a plain loss counts as that of the "
+    "whole batch, which every process has computed alike";
+const char* const kRemedy =
+    "Seed every generator with a constant, not with the clock or a random "
+    "device; read the same files everywhere; give what only one process knows "
+    "to all with accelerator.broadcast_object(value). Where each process is to "
+    "train on batches of its own, leave match_single_device off, or join them "
+    "with accel::distributed::from_local. Where values differ by rounding only "
+    "(other processors, kernels that add in any order), "
+    "ACCEL_CHECK_VALUES=0 goes on without looking.";
+
+uint64_t mix(uint64_t number) {
+  number += 0x9e3779b97f4a7c15ULL;
+  number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  number = (number ^ (number >> 27)) * 0x94d049bb133111ebULL;
+  return number ^ (number >> 31);
+}
+
+int64_t as_signed(uint64_t number) {
+  int64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+/// One NaN is as good as another.
+int64_t bits_of(double number) {
+  if (std::isnan(number)) {
+    return 0x7ff8000000000000;
+  }
+  int64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+std::string text_of(double number) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", number);
+  return text;
+}
+
+int64_t bits_of(const c10::Scalar& number) {
+  if (number.isComplex()) {
+    const auto value = number.toComplexDouble();
+    return as_signed(
+        mix(static_cast<uint64_t>(bits_of(value.real()))) ^
+        static_cast<uint64_t>(bits_of(value.imag())));
+  }
+  if (number.isFloatingPoint()) {
+    return bits_of(number.toDouble());
+  }
+  return number.isBoolean() ? static_cast<int64_t>(number.toBool())
+                            : number.toLong();
+}
+
+std::string text_of(const c10::Scalar& number) {
+  if (number.isComplex()) {
+    const auto value = number.toComplexDouble();
+    return text_of(value.real()) + " + " + text_of(value.imag()) + "i";
+  }
+  if (number.isFloatingPoint()) {
+    return text_of(number.toDouble());
+  }
+  if (number.isBoolean()) {
+    return number.toBool() ? "true" : "false";
+  }
+  return std::to_string(number.toLong());
+}
+
+std::atomic<bool> failed{false};
+
+/// Registered before anything of the program's own, and so called after it.
+__attribute__((constructor)) void watch_exit() {
+  ::on_exit(
+      [](int status, void*) {
+        if (failed && status == 0) {
+          std::cout.flush();
+          std::fflush(nullptr);
+          ::_exit(1);
+        }
+      },
+      nullptr);
+}
+
+std::string message_about(
+    const char* what,
+    const std::vector<std::string>& values) {
+  std::string text = std::string("accel: ") + what + ":";
+  for (size_t rank = 0; rank < values.size(); ++rank) {
+    text += "\n  process " + std::to_string(rank) + ": " + values[rank];
+  }
+  return text + "\n" + kRemedy;
+}
+
+bool all_equal(const std::vector<int64_t>& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [&](int64_t number) {
+    return number == numbers[0];
+  });
+}
+
+} // namespace
+
+void fail_at_exit() {
+  failed = true;
+}
+
+ReadValues& ReadValues::get() {
+  // Never destroyed: tensors are read until the program has ended.
+  static auto* const values = new ReadValues();
+  return *values;
+}
+
+bool ReadValues::enabled() {
+  static const bool on =
+      parse_flag_from_env("ACCEL_CHECK_VALUES", /*fallback=*/true);
+  return on;
+}
+
+void ReadValues::Values::add(Value value) {
+  checksum = mix(checksum ^ static_cast<uint64_t>(value.bits));
+  ++count;
+  if (kept.size() < kKept) {
+    kept.push_back(std::move(value));
+  }
+}
+
+std::array<int64_t, 3> ReadValues::Window::digest() const {
+  // The sum over the processes tells whether all are equal: of random numbers,
+  // but not of small ones.
+  return {
+      as_signed(mix(static_cast<uint64_t>(reads.count))),
+      as_signed(reads.checksum),
+      as_signed(mix(losses.checksum ^ static_cast<uint64_t>(losses.count)))};
+}
+
+void ReadValues::add_read(const char* op, const c10::IValue& value) {
+  // What is marked as one process's affair needs not be the others'.
+  if (!value.isScalar() || AloneGuard::region() != nullptr) {
+    return;
+  }
+  Value read;
+  read.op = op;
+  read.number = value.toScalar();
+  read.bits = bits_of(read.number);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const size_t kept = window_.reads.kept.size();
+  if (kept < kPlaces && (windows_ < kAlways || windows_ % kSometimes == 0)) {
+    places_[kept] = CallSite::here();
+    read.placed = true;
+  }
+  window_.reads.add(std::move(read));
+}
+
+void ReadValues::add_loss(const at::Tensor& loss) {
+  if (!loss.defined() || loss.numel() != 1) {
+    return; // backward says so itself
+  }
+  const at::NoGradGuard no_grad;
+  settle_loss();
+  const auto value = loss.detach();
+  if (!value.is_cpu()) {
+    const auto device = value.device();
+    PendingLoss pending{
+        at::empty(
+            value.sizes(),
+            value.options().device(at::kCPU).pinned_memory(true)),
+        c10::Event(device.type())};
+    pending.host.copy_(value, /*non_blocking=*/true);
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    pending.done.record(guard.getStream(device));
+    pending_loss_.emplace(std::move(pending));
+    return;
+  }
+  Value read;
+  read.number = value.item();
+  read.bits = bits_of(read.number);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  window_.losses.add(std::move(read));
+}
+
+std::string ReadValues::place_of(
+    const std::vector<Value>& kept, size_t index) const {
+  if (index >= std::min(kept.size(), kPlaces)) {
+    return "";
+  }
+  const auto place = places_[index].describe();
+  return place.empty() || kept[index].placed
+      ? place
+      : place + " (where it was some steps before)";
+}
+
+void ReadValues::settle_loss() {
+  if (!pending_loss_) {
+    return;
+  }
+  pending_loss_->done.synchronize();
+  Value read;
+  read.number = pending_loss_->host.item();
+  read.bits = bits_of(read.number);
+  pending_loss_.reset();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  window_.losses.add(std::move(read));
+}
+
+bool ReadValues::is_due(bool met_others) {
+  ++backwards_;
+  return met_others || backwards_ <= kAlways || backwards_ % kSkips == 0;
+}
+
+void ReadValues::begin(Communicator& communicator) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    compared_ = std::exchange(window_, Window());
+    ++windows_;
+  }
+  const auto digest = compared_.digest();
+  sum_ = at::empty({3}, at::kLong);
+  std::copy(digest.begin(), digest.end(), sum_.mutable_data_ptr<int64_t>());
+  wait_ = communicator.all_reduce_async(sum_);
+}
+
+void ReadValues::end(Communicator& communicator) {
+  const auto wait = std::exchange(wait_, nullptr);
+  if (!wait) {
+    return;
+  }
+  wait();
+  const auto digest = compared_.digest();
+  const auto size = static_cast<uint64_t>(communicator.size());
+  const auto* sum = sum_.const_data_ptr<int64_t>();
+  const auto differs = [&](size_t i) {
+    return static_cast<uint64_t>(sum[i]) !=
+        static_cast<uint64_t>(digest[i]) * size;
+  };
+  if (differs(2)) {
+    throw_difference(communicator, compared_.losses, /*losses=*/true);
+  }
+  if (!differs(0) && differs(1)) {
+    throw_difference(communicator, compared_.reads, /*losses=*/false);
+  }
+}
+
+void ReadValues::throw_difference(
+    Communicator& communicator,
+    const Values& mine,
+    bool losses) {
+  // Which is the first that differs: the bits of what is kept, and their number.
+  auto bits = at::zeros({static_cast<int64_t>(kKept) + 1}, at::kLong);
+  auto* numbers = bits.mutable_data_ptr<int64_t>();
+  numbers[kKept] = mine.count;
+  for (size_t i = 0; i < mine.kept.size(); ++i) {
+    numbers[i] = mine.kept[i].bits;
+  }
+  const auto all = communicator.all_gather(bits);
+  size_t first = kKept;
+  for (size_t i = 0; i < kKept && first == kKept; ++i) {
+    for (const auto& other : all) {
+      if (other.const_data_ptr<int64_t>()[i] !=
+          all[0].const_data_ptr<int64_t>()[i]) {
+        first = i;
+      }
+    }
+  }
+  std::string text = "one behind the first " + std::to_string(kKept) +
+      " since the last comparison";
+  if (first < mine.kept.size()) {
+    const auto& value = mine.kept[first];
+    const auto site =
+        losses ? CallSite::here().describe() : place_of(mine.kept, first);
+    text = text_of(value.number) + (losses ? "" : std::string(", by ") + value.op) +
+        (site.empty() ? "" : ", at " + site) +
+        (first == 0 ? ""
+                    : ", number " + std::to_string(first + 1) +
+                 " since the last comparison");
+  } else if (first < kKept) {
+    text = "none, after " + std::to_string(mine.count);
+  }
+  auto padded = at::zeros({1024}, at::kByte);
+  std::copy_n(
+      text.data(),
+      std::min<size_t>(text.size(), 1023),
+      padded.mutable_data_ptr<uint8_t>());
+  std::vector<std::string> values;
+  for (const auto& other : communicator.all_gather(padded)) {
+    values.emplace_back(
+        reinterpret_cast<const char*>(other.const_data_ptr<uint8_t>()));
+  }
+  TORCH_CHECK(
+      false, message_about(losses ? kLossesDiffer : kReadsDiffer, values));
+}
+
+std::string ReadValues::to_text() {
+  settle_loss();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto json_of = [](const Values& values) {
+    std::vector<std::string> kept;
+    for (const auto& value : values.kept) {
+      kept.push_back(text_of(value.number));
+    }
+    return nlohmann::json{
+        {"count", values.count},
+        {"checksum", values.checksum},
+        {"values", kept}};
+  };
+  return nlohmann::json{
+      {"reads", json_of(window_.reads)}, {"losses", json_of(window_.losses)}}
+      .dump();
+}
+
+std::string ReadValues::difference(
+    const std::vector<std::string>& texts) const {
+  std::vector<nlohmann::json> all;
+  for (const auto& text : texts) {
+    all.push_back(nlohmann::json::parse(text, nullptr, /*exceptions=*/false));
+    if (all.back().is_discarded()) {
+      return "";
+    }
+  }
+  for (const bool losses : {true, false}) {
+    const char* const key = losses ? "losses" : "reads";
+    std::vector<int64_t> counts;
+    std::vector<int64_t> checksums;
+    for (const auto& one : all) {
+      counts.push_back(one.at(key).at("count").get<int64_t>());
+      checksums.push_back(
+          as_signed(one.at(key).at("checksum").get<uint64_t>()));
+    }
+    if (all_equal(checksums) || (!losses && !all_equal(counts))) {
+      continue;
+    }
+    size_t first = 0;
+    const auto value_of = [&](const nlohmann::json& one) -> std::string {
+      const auto& values = one.at(key).at("values");
+      return first < values.size() ? values[first].get<std::string>() : "none";
+    };
+    const auto same = [&] {
+      return std::all_of(all.begin(), all.end(), [&](const auto& one) {
+        return value_of(one) == value_of(all[0]);
+      });
+    };
+    while (first < kKept && same()) {
+      ++first;
+    }
+    std::vector<std::string> values;
+    for (const auto& one : all) {
+      values.push_back(
+          first < kKept ? value_of(one)
+                        : "one behind the first " + std::to_string(kKept));
+    }
+    const auto& mine = losses ? window_.losses.kept : window_.reads.kept;
+    const auto place = losses ? std::string() : place_of(mine, first);
+    return message_about(
+        (std::string(losses ? kLossesDiffer : kReadsDiffer) +
+         (place.empty() ? "" : "; read at " + place))
+            .c_str(),
+        values);
+  }
+  return "";
+}
+
+void ReadValues::restart() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  window_ = {};
+  compared_ = {};
+  windows_ = 0;
+  backwards_ = 0;
+  pending_loss_.reset();
+  wait_ = nullptr;
+}
+
+} // namespace accel::detail

@@ -1,0 +1,132 @@
+#pragma once
+
+#include "core/call_site.h"
+
+#include <accel/detail/communicator.h>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Event.h>
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace accel::detail {
+
+/// Whether the program has read the same values on all processes
+/// (`match_single_device`): what `item()` of a distributed tensor gave, and the
+/// losses that `backward` was given as plain tensors, which count as those of the
+/// whole batch. Where they differ the processes would go different ways, or train
+/// different models.
+///
+/// Each process keeps a checksum. It is compared in the backwards that
+/// synchronise, in a message of three numbers that is on its way while the
+/// gradients are, and once more when the program ends.
+///
+/// A process that has read more values than another (process 0 under
+/// `is_main_process()`, a value that needs nobody else) makes no error: its reads
+/// up to the next comparison are left out, its losses are not.
+class ReadValues {
+ public:
+  /// Of the program.
+  static ReadValues& get();
+  /// False with ACCEL_CHECK_VALUES=0, which all processes must have alike.
+  static bool enabled();
+
+  /// An operator on distributed tensors has returned a number or a bool.
+  /// Thread-safe.
+  void add_read(const char* op, const c10::IValue& value);
+  /// `backward` was given this plain loss. A loss on a GPU is read when the next
+  /// one comes, for which nobody has to wait.
+  void add_loss(const at::Tensor& loss);
+
+  /// Whether the next synchronising backward is to compare. Always where
+  /// backwards meet the other processes anyway (`met_others`: the last one has);
+  /// where every process computes everything itself, of the first ones each,
+  /// then one of eight: waiting for the others would be the only wait. To be
+  /// asked once in each such backward.
+  bool is_due(bool met_others);
+
+  /// Starts the comparison of what came since the last one. Every process must
+  /// call it.
+  void begin(Communicator& communicator);
+  /// Waits for it. Throws `c10::Error` on all processes where the values differ.
+  /// Every process must call it, or none. Does nothing when none is under way.
+  void end(Communicator& communicator);
+
+  /// What came since the last comparison, for the other processes.
+  std::string to_text();
+  /// The error that the processes' texts, by rank, are; empty where there is
+  /// none. Takes no text for a process that says nothing.
+  std::string difference(const std::vector<std::string>& texts) const;
+
+  /// Forgets all: another Accelerator begins.
+  void restart();
+
+ private:
+  /// Reads of which the value is kept, and of these those with their place.
+  static constexpr size_t kKept = 64;
+  static constexpr size_t kPlaces = 8;
+  /// Finding a place takes longer than reading a value: it is done for the first
+  /// comparisons, then for some of them. Programs read in the same places.
+  static constexpr int64_t kAlways = 8;
+  static constexpr int64_t kSometimes = 32;
+  /// Backwards to a comparison where processes do not meet otherwise.
+  static constexpr int64_t kSkips = 8;
+
+  struct Value {
+    const char* op = "";
+    int64_t bits = 0;
+    c10::Scalar number;
+    /// Whether `places_` has been found for this one.
+    bool placed = false;
+  };
+  struct Values {
+    int64_t count = 0;
+    uint64_t checksum = 0;
+    /// The first ones.
+    std::vector<Value> kept;
+
+    void add(Value value);
+  };
+  struct Window {
+    Values reads;
+    Values losses;
+
+    /// What is compared: how many reads, which, and which losses.
+    std::array<int64_t, 3> digest() const;
+  };
+  /// A loss that a GPU is still to compute.
+  struct PendingLoss {
+    at::Tensor host;
+    c10::Event done;
+  };
+
+  std::string place_of(const std::vector<Value>& kept, size_t index) const;
+  void settle_loss();
+  [[noreturn]] void throw_difference(
+      Communicator& communicator,
+      const Values& mine,
+      bool losses);
+
+  std::mutex mutex_;
+  Window window_;
+  /// How many comparisons there were, and where the first reads before one are.
+  int64_t windows_ = 0;
+  int64_t backwards_ = 0;
+  std::array<CallSite, kPlaces> places_;
+  std::optional<PendingLoss> pending_loss_;
+  /// What is being compared.
+  Window compared_;
+  at::Tensor sum_;
+  Communicator::Waiter wait_;
+};
+
+/// The program's exit status becomes 1 where it would be 0.
+void fail_at_exit();
+
+} // namespace accel::detail
