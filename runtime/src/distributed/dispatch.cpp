@@ -12,12 +12,15 @@
 namespace accel::distributed {
 namespace {
 
-void look_at(const at::Tensor& tensor, Axis*& axis) {
+/// The axis of lowest index among those of the tensors that are looked at.
+/// `strided` becomes false where one has another layout (sparse, nested).
+void look_at(const at::Tensor& tensor, Axis*& axis, bool& strided) {
   if (!tensor.defined()) {
     return;
   }
   const Part* part = part_of(tensor);
   if (part == nullptr) {
+    strided = strided && tensor.layout() == at::kStrided;
     return;
   }
   if (axis == nullptr) {
@@ -117,6 +120,20 @@ void link_local_views(
   }
 }
 
+Axis* look_at_all(
+    const OperatorInfo& info,
+    const torch::jit::Stack& stack,
+    bool& strided) {
+  Axis* axis = nullptr;
+  const size_t base = stack.size() - info.arguments;
+  for (const auto i : info.tensors) {
+    each_tensor(stack[base + i], [&](const at::Tensor& tensor) {
+      look_at(tensor, axis, strided);
+    });
+  }
+  return axis;
+}
+
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   handle(op, stack);
 }
@@ -124,12 +141,8 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 } // namespace
 
 Axis* axis_of(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  Axis* axis = nullptr;
-  const size_t base = stack.size() - info.arguments;
-  for (const auto i : info.tensors) {
-    each_tensor(stack[base + i], [&](const at::Tensor& t) { look_at(t, axis); });
-  }
-  return axis;
+  bool strided = true;
+  return look_at_all(info, stack, strided);
 }
 
 const OperatorInfo& info_of(const c10::OperatorHandle& op) {
@@ -245,7 +258,8 @@ void run_whole(
 void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const InsideGuard inside;
   const auto& info = info_of(op);
-  Axis* axis = axis_of(info, *stack);
+  bool strided = true;
+  Axis* axis = look_at_all(info, *stack, strided);
   if (C10_UNLIKELY(axis == nullptr)) {
     if (C10_UNLIKELY(watch().any)) {
       run_plain(op, info, *stack);
@@ -282,7 +296,8 @@ void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     watched.emplace(op, info, *stack, *axis);
   }
   Call call(op, info, *stack, *axis);
-  if (info.rule != nullptr && info.rule(call)) {
+  // Rules cut dimensions of strided tensors.
+  if (info.rule != nullptr && strided && info.rule(call)) {
     if (pending.view) {
       link_local_views(pending, (*stack)[stack->size() - info.results]);
     }
