@@ -318,7 +318,7 @@ ZOO_MODEL(without_gradients) {
   auto truth = torch::randn({3, 4});
   std::vector<Tensor> a(3), b(3);
   for (int64_t arm = 0; arm < 3; ++arm) {
-    a[arm] = torch::eye(4);
+    a[arm] = torch::eye(4) * (1 + 0.2 * arm);
     b[arm] = torch::zeros({4});
   }
   nn::Linear net(4, 3);

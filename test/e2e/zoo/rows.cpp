@@ -80,7 +80,9 @@ ZOO_MODEL(sums_into_others) {
           d.clone().copy_(columns), d.clone().addmm_(d, sums()), d.clone().masked_fill_(d > 0, mean),
           torch::addmm(columns, d, whole()), torch::where(whole() > 2, mean, columns),
           whole().index_put_({Slice(), 0}, columns), whole().index_add_(0, torch::tensor({1}), sums().slice(0, 0, 1)),
-          history.clone().mul_(mean).add_(columns), torch::ones({4}).addcmul_(columns, total)};
+          history.clone().mul_(mean).add_(columns), torch::ones({4}).addcmul_(columns, total),
+          sums().sum(torch::kLong), sums().cumsum(0, torch::kLong), (sums() * 10).mean(0, true, torch::kDouble),
+          sums().to(torch::kLong), sums().sum(torch::IntArrayRef{0}, true, torch::kInt)};
       for (const auto& tensor : written) {
         run.note("written", tensor);
       }

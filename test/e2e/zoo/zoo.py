@@ -134,7 +134,8 @@ def run_processes(options, folder):
         model = unfinished(folder, failures)
         if model is None:
             raise SystemExit(f"the launcher {said}, and no model was running\n{output}")
-        failures[model] = f"{said}\n{output.strip()}"
+        # What matters is at the end: the launcher repeats it.
+        failures[model] = "\n".join([said] + output.strip().splitlines()[-30:])
         after = model
 
 
