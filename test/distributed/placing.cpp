@@ -124,7 +124,9 @@ Chosen choose(
     smallest[dim] = cut ? 1 : std::min(least, smallest[dim] / axis.size());
     return {Shard(dim, cut), value.narrow(dim, begin, end - begin).clone()};
   }
-  const auto op = random() % 3 != 0 || value.scalar_type() == at::kBool
+  // Of complex numbers none is the greatest.
+  const auto op = random() % 3 != 0 || value.scalar_type() == at::kBool ||
+          value.is_complex()
       ? ReduceOp::kSum
       : static_cast<ReduceOp>(random() % 4);
   if (value.scalar_type() == at::kBool) {

@@ -142,12 +142,13 @@ struct Stress {
 
 Stress* stress = nullptr;
 
-/// Memory that the program, or LibTorch behind `torch::tensor({1, 2})`, fills by
-/// its address.
-bool is_filled_by_address(const c10::OperatorHandle& op) {
+/// Memory that the program, or LibTorch behind `torch::tensor({1, 2})` and in its
+/// `RandomSampler` (a permutation), fills or reads by its address.
+bool is_used_by_address(const c10::OperatorHandle& op) {
   const auto& name = op.schema().name();
   return name.find("empty") != std::string::npos ||
-      name == "aten::from_file" || name == "aten::scalar_tensor";
+      name == "aten::from_file" || name == "aten::scalar_tensor" ||
+      name == "aten::randperm";
 }
 
 void place(
@@ -155,7 +156,7 @@ void place(
     const OperatorInfo& info,
     torch::jit::Stack& stack) {
   ++stress->operators;
-  if (is_filled_by_address(op)) {
+  if (is_used_by_address(op)) {
     return;
   }
   const auto placed = [&](const at::Tensor& tensor) {

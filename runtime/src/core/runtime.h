@@ -61,11 +61,12 @@ class Runtime {
   }
 
   /// Registers tensors for averaging and gives the new ones, and `buffers`,
-  /// process 0's values. The gradients of `sparse`, which are among the
-  /// parameters, will be sparse. Every process must call it with the same.
+  /// process 0's values. Distributed tensors are left out: they and their
+  /// gradients are in their places. The gradients of `sparse`, which are among
+  /// the parameters, will be sparse. Every process must call it with the same.
   void add_tensors(
-      const std::vector<std::pair<std::string, at::Tensor>>& parameters,
-      const std::vector<std::pair<std::string, at::Tensor>>& buffers,
+      const std::vector<std::pair<std::string, at::Tensor>>& given_parameters,
+      const std::vector<std::pair<std::string, at::Tensor>>& given_buffers,
       const std::vector<at::Tensor>& sparse);
 
   /// Enters and leaves an accumulation step.

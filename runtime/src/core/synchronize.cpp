@@ -1,5 +1,7 @@
 #include "core/runtime.h"
 
+#include <accel/distributed/tensor.h>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -65,6 +67,18 @@ void check_same_tensors(
   }
 }
 
+/// Without distributed tensors (inputs that an optimizer changes): no process has
+/// the others' parts of them, and their gradients are distributed as they are.
+NamedTensors whole_ones(const NamedTensors& tensors) {
+  NamedTensors whole;
+  for (const auto& named : tensors) {
+    if (!distributed::is_distributed(named.second)) {
+      whole.push_back(named);
+    }
+  }
+  return whole;
+}
+
 } // namespace
 
 void broadcast_all(
@@ -123,10 +137,12 @@ Registry& Runtime::registry() {
 }
 
 void Runtime::add_tensors(
-    const NamedTensors& parameters,
-    const NamedTensors& buffers,
+    const NamedTensors& given_parameters,
+    const NamedTensors& given_buffers,
     const std::vector<at::Tensor>& sparse) {
   drop_unused();
+  const auto parameters = whole_ones(given_parameters);
+  const auto buffers = whole_ones(given_buffers);
   auto added = reducer_->add(parameters);
   for (const auto& parameter : sparse) {
     reducer_->expect_sparse(parameter);

@@ -14,13 +14,19 @@
 namespace accel::distributed {
 namespace {
 
+/// The axis of lowest index among those of the tensors that are looked at.
+/// `strided` becomes false where one has another layout (sparse, nested).
 void look_at(
-    const c10::OperatorHandle& op, const at::Tensor& tensor, Axis*& axis) {
+    const c10::OperatorHandle& op,
+    const at::Tensor& tensor,
+    Axis*& axis,
+    bool& strided) {
   if (!tensor.defined()) {
     return;
   }
   const Part* part = part_of(tensor);
   if (part == nullptr) {
+    strided = strided && tensor.layout() == at::kStrided;
     return;
   }
   if (axis == nullptr) {
@@ -123,6 +129,21 @@ void link_local_views(
   }
 }
 
+Axis* look_at_all(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    const torch::jit::Stack& stack,
+    bool& strided) {
+  Axis* axis = nullptr;
+  const size_t base = stack.size() - info.arguments;
+  for (const auto i : info.tensors) {
+    each_tensor(stack[base + i], [&](const at::Tensor& tensor) {
+      look_at(op, tensor, axis, strided);
+    });
+  }
+  return axis;
+}
+
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   handle(op, stack);
 }
@@ -133,12 +154,8 @@ Axis* axis_of(
     const c10::OperatorHandle& op,
     const OperatorInfo& info,
     const torch::jit::Stack& stack) {
-  Axis* axis = nullptr;
-  const size_t base = stack.size() - info.arguments;
-  for (const auto i : info.tensors) {
-    each_tensor(stack[base + i], [&](const at::Tensor& t) { look_at(op, t, axis); });
-  }
-  return axis;
+  bool strided = true;
+  return look_at_all(op, info, stack, strided);
 }
 
 const OperatorInfo& info_of(const c10::OperatorHandle& op) {
@@ -254,7 +271,8 @@ void run_whole(
 void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const InsideGuard inside;
   const auto& info = info_of(op);
-  Axis* axis = axis_of(op, info, *stack);
+  bool strided = true;
+  Axis* axis = look_at_all(op, info, *stack, strided);
   if (C10_UNLIKELY(axis == nullptr)) {
     if (C10_UNLIKELY(watch().any)) {
       run_plain(op, info, *stack);
@@ -291,7 +309,8 @@ void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     watched.emplace(op, info, *stack, *axis);
   }
   Call call(op, info, *stack, *axis);
-  if (info.rule != nullptr && info.rule(call)) {
+  // Rules cut dimensions of strided tensors.
+  if (info.rule != nullptr && strided && info.rule(call)) {
     if (pending.view) {
       link_local_views(pending, (*stack)[stack->size() - info.results]);
     }

@@ -40,7 +40,7 @@ Part* part_for_kernel(const at::Tensor& tensor) {
 }
 
 bool is_plain(const at::Tensor& tensor) {
-  return tensor.defined() &&
+  return tensor.defined() && tensor.layout() == at::kStrided &&
       !tensor.unsafeGetTensorImpl()->key_set().has(kKey);
 }
 
@@ -84,7 +84,7 @@ bool meets(
         other.sizes() == self.sizes() && is_plain(its->local);
   }
   local = &other;
-  if (!part.placement.is_shard() || !other.defined()) {
+  if (!part.placement.is_shard() || !is_plain(other)) {
     return false;
   }
   const int64_t offset = self.dim() - other.dim();

@@ -1,5 +1,7 @@
 #include "gradients/reducer.h"
 
+#include <accel/distributed/tensor.h>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -368,7 +370,8 @@ void Reducer::check_averaged(const std::vector<at::Tensor>& tensors) {
   reject_foreign();
   for (const auto& tensor : tensors) {
     TORCH_CHECK(
-        !tensor.grad().defined() || parameters_.known(tensor),
+        !tensor.grad().defined() || parameters_.known(tensor) ||
+            accel::distributed::is_distributed(tensor),
         "accel: the optimizer steps a parameter of sizes ",
         tensor.sizes(),
         " that has not been prepared, so its gradient was not averaged over "

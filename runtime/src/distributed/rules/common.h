@@ -188,6 +188,23 @@ inline bool cut_further(const at::Tensor& local, int64_t dim) {
   return false;
 }
 
+/// Whether converting the parts of a sum and converting the sum are the same:
+/// where nothing is rounded.
+inline bool keeps_sum(at::ScalarType from, at::ScalarType to) {
+  if (from == to) {
+    return true;
+  }
+  return (at::isFloatingType(from) && to == at::kDouble) ||
+      ((from == at::kHalf || from == at::kBFloat16) && to == at::kFloat);
+}
+
+/// The same for argument 0 and the operator's own `dtype`, if it has one.
+inline bool keeps_sum(const Call& call) {
+  const int dtype = call.index("dtype");
+  return dtype < 0 || call.at(dtype).isNone() ||
+      keeps_sum(call.tensor(0).scalar_type(), call.at(dtype).toScalarType());
+}
+
 /// Replaces the list of tensors at argument i.
 inline void use_list(Call& call, size_t i, const Placement& to) {
   auto list = call.tensors(i);

@@ -148,16 +148,6 @@ bool new_empty_strided(Call& call) {
   return true;
 }
 
-/// Whether converting the parts of a sum and converting the sum are the same:
-/// where nothing is rounded.
-bool keeps_sum(at::ScalarType from, at::ScalarType to) {
-  if (from == to) {
-    return true;
-  }
-  return (at::isFloatingType(from) && to == at::kDouble) ||
-      ((from == at::kHalf || from == at::kBFloat16) && to == at::kFloat);
-}
-
 /// to: dtype, device, memory format.
 bool to_copy(Call& call) {
   const auto place = call.place(0);
@@ -165,8 +155,7 @@ bool to_copy(Call& call) {
     return false;
   }
   const at::Tensor self = call.tensor(0);
-  if (place.is_partial() && !call.at(1).isNone() &&
-      !keeps_sum(self.scalar_type(), call.at(1).toScalarType())) {
+  if (place.is_partial() && !keeps_sum(call)) {
     return false;
   }
   const auto order = order_like(call, self);

@@ -127,8 +127,10 @@ bool in_place(Call& call) {
       "aten::mul_", "aten::div_", "aten::neg_"};
   static const std::unordered_set<std::string> sums{"aten::add_", "aten::sub_"};
   const auto operands = operands_of(call);
+  // It is `self` that is the sum: what all have, times a part of a sum, would be
+  // a part of a sum in a place that says otherwise.
   const bool by_numbers = linear.count(call.name()) != 0 &&
-      operands.partial == 1 &&
+      place.is_sum() && operands.partial == 1 &&
       call.overload().find("mode") == std::string::npos;
   const bool of_sums = sums.count(call.name()) != 0 && operands.partial == 2 &&
       operands.others == 0;
