@@ -141,6 +141,24 @@ inline Moments combined_moments(
   return all;
 }
 
+/// Whether converting the parts of a sum and converting the sum are the same:
+/// where nothing is rounded.
+inline bool keeps_sum(at::ScalarType from, at::ScalarType to) {
+  if (from == to) {
+    return true;
+  }
+  return (at::isFloatingType(from) && to == at::kDouble) ||
+      ((from == at::kHalf || from == at::kBFloat16) && to == at::kFloat);
+}
+
+/// The same of an operator that converts argument 0 before it works on it: its
+/// `dtype`, where it is given.
+inline bool dtype_keeps_sum(const Call& call) {
+  const int dtype = call.index("dtype");
+  return dtype < 0 || call.at(dtype).isNone() ||
+      keeps_sum(call.tensor(0).scalar_type(), call.at(dtype).toScalarType());
+}
+
 inline Sizes sizes_of(const at::Tensor& tensor) {
   return {tensor.sizes().begin(), tensor.sizes().end()};
 }

@@ -148,16 +148,6 @@ bool new_empty_strided(Call& call) {
   return true;
 }
 
-/// Whether converting the parts of a sum and converting the sum are the same:
-/// where nothing is rounded.
-bool keeps_sum(at::ScalarType from, at::ScalarType to) {
-  if (from == to) {
-    return true;
-  }
-  return (at::isFloatingType(from) && to == at::kDouble) ||
-      ((from == at::kHalf || from == at::kBFloat16) && to == at::kFloat);
-}
-
 /// to: dtype, device, memory format.
 bool to_copy(Call& call) {
   const auto place = call.place(0);

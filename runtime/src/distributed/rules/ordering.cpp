@@ -58,7 +58,7 @@ bool scan(Call& call) {
       call.overload().find("name") != std::string::npos) {
     return false;
   }
-  if (place.is_sum() && call.name() == "aten::cumsum") {
+  if (place.is_sum() && call.name() == "aten::cumsum" && dtype_keeps_sum(call)) {
     call.use_local(0);
     call.run();
     call.place_result(0, Partial(), self.sizes());

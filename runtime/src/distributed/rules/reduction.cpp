@@ -38,7 +38,9 @@ bool run_kept(Call& call, const Placement& place, const Reduced& out) {
 bool sum(Call& call) {
   const auto place = call.place(0);
   const bool of_sum =
-      place.is_sum() && (call.name() == "aten::sum" || call.name() == "aten::mean");
+      place.is_sum() &&
+      (call.name() == "aten::sum" || call.name() == "aten::mean") &&
+      dtype_keeps_sum(call);
   if (!(place.is_shard() || of_sum) || !is_plain_form(call)) {
     return false;
   }
