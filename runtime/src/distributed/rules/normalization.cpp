@@ -341,10 +341,16 @@ bool batch_norm(Call& call, const BatchNorm& form) {
   return true;
 }
 
+/// An overload for `out=`, of which there are several. (What is written says
+/// nothing: running statistics are, too.)
+bool is_out_form(const Call& call) {
+  return call.op().schema().arguments().back().is_out();
+}
+
 /// native_batch_norm, _native_batch_norm_legit and its functional form, cuDNN's
 /// and MIOpen's: …, training, momentum, eps.
 bool native_batch_norm(Call& call) {
-  if (call.overload() == "out") {
+  if (is_out_form(call)) {
     return false;
   }
   BatchNorm form;
@@ -369,7 +375,7 @@ bool batch_norm_no_stats(Call& call) {
 
 /// input, weight, bias, running_mean, running_var, momentum, eps.
 bool batch_norm_update(Call& call) {
-  if (call.overload() == "out") {
+  if (is_out_form(call)) {
     return false;
   }
   BatchNorm form;
@@ -382,7 +388,7 @@ bool batch_norm_update(Call& call) {
 
 /// The same arguments; only reads the running statistics.
 bool batch_norm_evaluation(Call& call) {
-  if (call.overload() == "out") {
+  if (is_out_form(call)) {
     return false;
   }
   BatchNorm form;
@@ -511,7 +517,7 @@ std::array<bool, 3> mask_at(const Call& call, size_t i) {
 
 /// …, train, eps, output_mask.
 bool native_batch_norm_backward(Call& call) {
-  if (call.overload() == "out") {
+  if (is_out_form(call)) {
     return false;
   }
   BatchNormBackward form;
@@ -532,7 +538,7 @@ bool batch_norm_update_backward(Call& call) {
 
 /// cuDNN's and MIOpen's, only of training: input, grad_output, …
 bool library_batch_norm_backward(Call& call) {
-  if (call.overload() == "out") {
+  if (is_out_form(call)) {
     return false;
   }
   BatchNormBackward form;
@@ -565,7 +571,7 @@ bool batch_norm_stats(Call& call) {
 bool batch_norm_update_stats(Call& call) {
   const auto place = call.place(0);
   const at::Tensor input = call.tensor(0);
-  if (call.overload() == "out" || !place.is_shard() || place.is_shard(1) ||
+  if (is_out_form(call) || !place.is_shard() || place.is_shard(1) ||
       input.dim() < 2 || input.numel() == 0 || call.has(1) || call.has(2) ||
       input.scalar_type() != wide(input.scalar_type())) {
     return false;
