@@ -92,6 +92,36 @@ struct Chosen {
   at::Tensor local;
 };
 
+/// The part of `value`, as `way` says.
+Chosen lay(
+    const Axis& axis,
+    const at::Tensor& value,
+    const Way& way,
+    std::mt19937_64& random) {
+  if (way.kind == Way::kShard) {
+    Cut cut;
+    if (way.odd) {
+      cut = axis.cut_at(random_points(value.size(way.dim), axis.size(), random));
+      random();
+    }
+    const auto [begin, end] = axis.range(value.size(way.dim), cut);
+    return {
+        Shard(way.dim, cut),
+        value.narrow(way.dim, begin, end - begin).clone()};
+  }
+  if (way.kind == Way::kPartial) {
+    // A stream of its own: how much is drawn depends on local sizes.
+    std::mt19937_64 own(random());
+    // Every part lies in memory like the value.
+    auto local = at::empty_like(value);
+    local.copy_(
+        way.op == ReduceOp::kSum ? part_of_sum(axis, value, own)
+                                 : part_of_extreme(axis, value, way.op, own));
+    return {Partial(way.op), local};
+  }
+  return {Replicate(), value.clone()};
+}
+
 Chosen choose(
     const Axis& axis,
     const at::Tensor& value,
@@ -99,7 +129,7 @@ Chosen choose(
     std::mt19937_64& random) {
   const auto kind = random() % 20;
   if (kind < 3) {
-    return {Replicate(), value.clone()};
+    return lay(axis, value, {Way::kReplicate}, random);
   }
   std::vector<int64_t> dims;
   for (int64_t d = 0; d < value.dim(); ++d) {
@@ -109,12 +139,9 @@ Chosen choose(
   }
   if (kind >= 7 && !dims.empty()) {
     const int64_t dim = dims[random() % dims.size()];
-    Cut cut;
-    if (random() % 3 == 0) {
-      cut = axis.cut_at(random_points(value.size(dim), axis.size(), random));
-      random();
-    }
-    const auto [begin, end] = axis.range(value.size(dim), cut);
+    const bool odd = random() % 3 == 0;
+    auto chosen = lay(axis, value, {Way::kShard, dim, odd}, random);
+    const auto& cut = chosen.placement.cut();
     int64_t least = value.size(dim);
     for (int64_t rank = 0; rank < axis.size(); ++rank) {
       const auto [from, to] = axis.range(value.size(dim), cut, rank);
@@ -122,7 +149,7 @@ Chosen choose(
     }
     // Other lines of the axis may have cut fewer rows at other points.
     smallest[dim] = cut ? 1 : std::min(least, smallest[dim] / axis.size());
-    return {Shard(dim, cut), value.narrow(dim, begin, end - begin).clone()};
+    return chosen;
   }
   // Of complex numbers none is the greatest.
   const auto op = random() % 3 != 0 || value.scalar_type() == at::kBool ||
@@ -130,16 +157,9 @@ Chosen choose(
       ? ReduceOp::kSum
       : static_cast<ReduceOp>(random() % 4);
   if (value.scalar_type() == at::kBool) {
-    return {Replicate(), value.clone()};
+    return lay(axis, value, {Way::kReplicate}, random);
   }
-  // A stream of its own: how much is drawn depends on local sizes.
-  std::mt19937_64 own(random());
-  // Every part lies in memory like the value.
-  auto local = at::empty_like(value);
-  local.copy_(
-      op == ReduceOp::kSum ? part_of_sum(axis, value, own)
-                           : part_of_extreme(axis, value, op, own));
-  return {Partial(op), local};
+  return lay(axis, value, {Way::kPartial, 0, false, op}, random);
 }
 
 at::Tensor place_along(
@@ -177,6 +197,48 @@ at::Tensor place_at_random(
   return place_along(
       mesh.axes(), 0, tensor, smallest, random,
       description != nullptr ? *description : text);
+}
+
+std::vector<Way> ways(const at::Tensor& tensor, int64_t world) {
+  std::vector<Way> all{{Way::kPlain}};
+  if (!tensor.defined() || tensor.layout() != at::kStrided) {
+    return all;
+  }
+  all.push_back({Way::kReplicate});
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.size(d) >= world) {
+      all.push_back({Way::kShard, d});
+      if (tensor.size(d) > world) {
+        all.push_back({Way::kShard, d, /*odd=*/true});
+      }
+    }
+  }
+  // Booleans have no sum, and few operators know the large unsigned types.
+  const auto dtype = tensor.scalar_type();
+  if (dtype != at::kBool && dtype != at::kUInt16 && dtype != at::kUInt32 &&
+      dtype != at::kUInt64) {
+    all.push_back({Way::kPartial});
+  }
+  if (tensor.is_floating_point()) {
+    all.push_back({Way::kPartial, 0, false, ReduceOp::kMax});
+  }
+  return all;
+}
+
+at::Tensor place(
+    const DeviceMesh& mesh,
+    const at::Tensor& tensor,
+    const Way& way,
+    std::mt19937_64& random) {
+  if (way.kind == Way::kPlain) {
+    return tensor;
+  }
+  install();
+  const InsideGuard inside;
+  Axis& axis = *mesh.axes().at(0);
+  const auto chosen = lay(axis, tensor, way, random);
+  return make_tensor(
+      axis, chosen.local, chosen.placement, tensor.sizes(), tensor.strides());
 }
 
 at::Tensor Placer::place(const at::Tensor& tensor) {

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <accel/distributed/device_mesh.h>
+#include <accel/distributed/placement.h>
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace accel::distributed::test {
 
@@ -23,6 +25,31 @@ at::Tensor place_at_random(
     const at::Tensor& tensor,
     std::mt19937_64& random,
     std::string* description = nullptr);
+
+/// One way for a tensor to lie on a mesh of one axis.
+struct Way {
+  enum Kind { kPlain, kReplicate, kShard, kPartial };
+  Kind kind = kPlain;
+  /// Of a shard.
+  int64_t dim = 0;
+  /// Of a shard: cut at random points, not as usual.
+  bool odd = false;
+  /// Of a partial tensor.
+  ReduceOp op = ReduceOp::kSum;
+};
+
+/// All ways in which a tensor can lie on `world` ranks: plain, replicated, cut in
+/// every dimension that has enough entries, as usual and at odd points, and as
+/// parts of a sum and of a maximum.
+std::vector<Way> ways(const at::Tensor& tensor, int64_t world);
+
+/// A plain tensor, which all ranks have alike, in one of its `ways`. Equal states
+/// of `random` give the same points and parts on every rank.
+at::Tensor place(
+    const DeviceMesh& mesh,
+    const at::Tensor& tensor,
+    const Way& way,
+    std::mt19937_64& random);
 
 /// The same for the arguments of a call, some of which stay plain; remembers
 /// what it has done.

@@ -221,7 +221,9 @@ at::Tensor sum(
     bool keepdim,
     std::optional<at::ScalarType> dtype) {
   const Part* part = part_for_kernel(self);
-  if (part == nullptr || !dims.has_value() || dims->size() != 1) {
+  // Parts of a sum that another dtype rounds are not added later.
+  if (part == nullptr || !dims.has_value() || dims->size() != 1 ||
+      (dtype.has_value() && *dtype != self.scalar_type())) {
     return by_table<at::_ops::sum_dim_IntList>(self, dims, keepdim, dtype);
   }
   const int64_t dim = dims->front() < 0 ? dims->front() + self.dim() : dims->front();

@@ -211,7 +211,7 @@ bool batch_norm(Call& call, const BatchNorm& form) {
 /// native_batch_norm, _native_batch_norm_legit and its functional form, cuDNN's
 /// and MIOpen's: …, training, momentum, eps.
 bool native_batch_norm(Call& call) {
-  if (call.overload() == "out") {
+  if (is_out_form(call)) {
     return false;
   }
   BatchNorm form;
@@ -236,7 +236,7 @@ bool batch_norm_no_stats(Call& call) {
 
 /// input, weight, bias, running_mean, running_var, momentum, eps.
 bool batch_norm_update(Call& call) {
-  if (call.overload() == "out") {
+  if (is_out_form(call)) {
     return false;
   }
   BatchNorm form;
@@ -249,7 +249,7 @@ bool batch_norm_update(Call& call) {
 
 /// The same arguments; only reads the running statistics.
 bool batch_norm_evaluation(Call& call) {
-  if (call.overload() == "out") {
+  if (is_out_form(call)) {
     return false;
   }
   BatchNorm form;

@@ -130,7 +130,7 @@ std::array<bool, 3> mask_at(const Call& call, size_t i) {
 
 /// …, train, eps, output_mask.
 bool native_batch_norm_backward(Call& call) {
-  if (call.overload() == "out") {
+  if (is_out_form(call)) {
     return false;
   }
   BatchNormBackward form;
@@ -151,7 +151,7 @@ bool batch_norm_update_backward(Call& call) {
 
 /// cuDNN's and MIOpen's, only of training: input, grad_output, …
 bool library_batch_norm_backward(Call& call) {
-  if (call.overload() == "out") {
+  if (is_out_form(call)) {
     return false;
   }
   BatchNormBackward form;

@@ -205,6 +205,12 @@ inline bool keeps_sum(const Call& call) {
       keeps_sum(call.tensor(0).scalar_type(), call.at(dtype).toScalarType());
 }
 
+/// An overload for `out=` of an operator that writes other arguments, too, which
+/// its schema does not tell (running statistics).
+inline bool is_out_form(const Call& call) {
+  return call.op().schema().arguments().back().is_out();
+}
+
 /// Replaces the list of tensors at argument i.
 inline void use_list(Call& call, size_t i, const Placement& to) {
   auto list = call.tensors(i);

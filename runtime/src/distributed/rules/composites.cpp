@@ -62,6 +62,25 @@ void reads(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   composite(op, stack);
 }
 
+/// LibTorch writes through a view of `out` that does not say to be one.
+void kron_out(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t arguments = op.schema().arguments().size();
+  if (!any_distributed(*stack, arguments)) {
+    composite(op, stack);
+    return;
+  }
+  const size_t base = stack->size() - arguments;
+  const at::Tensor out = (*stack)[base + 2].toTensor();
+  const auto result =
+      at::kron((*stack)[base].toTensor(), (*stack)[base + 1].toTensor());
+  if (out.sizes() != result.sizes()) {
+    out.resize_(result.sizes());
+  }
+  out.copy_(result);
+  torch::jit::drop(*stack, arguments);
+  stack->emplace_back(out);
+}
+
 template <void (*kernel)(const c10::OperatorHandle&, torch::jit::Stack*)>
 void add(torch::Library& library, const char* op) {
   for (const auto key :
@@ -81,6 +100,7 @@ void install_composites() {
     add<max_pool1d>(*made, "max_pool1d");
     add<reads<1>>(*made, "tensor_split.tensor_indices_or_sections");
     add<reads<2>>(*made, "ctc_loss.Tensor");
+    add<kron_out>(*made, "kron.out");
     return made;
   }();
   (void)library;

@@ -278,6 +278,14 @@ bool index_select(Call& call) {
   return false;
 }
 
+/// LibTorch's `index_reduce` for 16-bit numbers on CPUs (2.11) fails where it is
+/// given a single row.
+bool fails_for_single_rows(const Call& call) {
+  return call.name().rfind("aten::index_reduce", 0) == 0 &&
+      at::isReducedFloatingType(call.tensor(0).scalar_type()) &&
+      call.tensor(0).is_cpu();
+}
+
 /// index_add, index_copy, index_reduce: rows of `source` go to rows of `self`.
 bool index_write(Call& call) {
   if (has_out(call)) {
@@ -287,7 +295,7 @@ bool index_write(Call& call) {
   const auto place = call.place(0);
   const auto of_source = call.place(3);
   const int64_t dim = call.dim(1, self.dim());
-  if (call.tensor(3).dim() != self.dim()) {
+  if (call.tensor(3).dim() != self.dim() || fails_for_single_rows(call)) {
     return false;
   }
   const bool in_place = call.info().is_in_place;
@@ -467,6 +475,81 @@ bool take(Call& call) {
   return false;
 }
 
+// ---- What a mask selects
+
+/// Where the entries lie that a mask selects of rows cut as `place` says: the
+/// processes' entries one behind the other. Null where a process has none, for
+/// parts are not empty. Collective.
+Cut cut_of_selected(const Call& call, const at::Tensor& local_mask) {
+  const auto counts =
+      stacked(call, local_mask.count_nonzero()).to(at::kCPU, at::kLong);
+  std::vector<int64_t> points{0};
+  for (int64_t rank = 0; rank < call.axis().size(); ++rank) {
+    const int64_t count = counts.const_data_ptr<int64_t>()[rank];
+    if (count == 0) {
+      return {};
+    }
+    points.push_back(points.back() + count);
+  }
+  return c10::make_intrusive<CutPoints>(std::move(points));
+}
+
+/// Whether the rows of a tensor and of a mask of the same sizes are cut, and the
+/// mask can be counted.
+bool selects_rows(const Call& call) {
+  const auto place = call.place(0);
+  return place.is_shard(0) && call.tensor(0).sizes() == call.tensor(1).sizes() &&
+      call.tensor(1).scalar_type() == at::kBool &&
+      !cut_further(call.local(0), 0) && part_of(call.local(1)) == nullptr &&
+      part_of(call.local(0)) == nullptr;
+}
+
+/// self, mask: the selected entries in the order of the rows.
+bool masked_select(Call& call) {
+  if (has_out(call) || !selects_rows(call)) {
+    return false;
+  }
+  const auto place = call.place(0);
+  const auto mask = call.local_as(call.tensor(1), place);
+  const auto cut = cut_of_selected(call, mask);
+  if (!cut) {
+    return false;
+  }
+  const Sizes sizes{cut->points.back()};
+  call.use_local(0);
+  call.set(1, mask);
+  call.run();
+  call.place_result(0, Shard(0, call.axis().cut_at(cut->points)), sizes);
+  return true;
+}
+
+/// self, mask, source: the selected entries are the source's, in order.
+bool masked_scatter(Call& call) {
+  if (has_out(call) || !selects_rows(call)) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const at::Tensor source = call.tensor(2);
+  const auto place = call.place(0);
+  const auto mask = call.local_as(call.tensor(1), place);
+  const auto cut = cut_of_selected(call, mask);
+  if (!cut || source.numel() < cut->points.back()) {
+    return false;
+  }
+  if (source.dim() == 1 && source.size(0) == cut->points.back()) {
+    call.use(2, Shard(0, call.axis().cut_at(cut->points)));
+  } else {
+    const int64_t begin = cut->points[call.axis().rank()];
+    const auto whole = call.local_as(source, Replicate()).flatten();
+    call.set(2, whole.slice(0, begin));
+  }
+  call.use_local(0);
+  call.set(1, mask);
+  call.run();
+  leave_self(call, self, place);
+  return true;
+}
+
 // ---- Embeddings
 
 bool embedding(Call& call) {
@@ -574,6 +657,9 @@ const Family& family() {
       {"aten::take", take, "a cut index; P", gathers_table},
       {"aten::masked_fill", pointwise, "any", "what brings the mask to the tensor's place"},
       {"aten::masked_fill_", pointwise, "any", "what brings the mask to the tensor's place"},
+      {"aten::masked_select", masked_select, "S(0) of a mask of the same sizes", "the number of selected entries of each process"},
+      {"aten::masked_scatter", masked_scatter, "S(0) of a mask of the same sizes", "the number of selected entries of each process; the source where it is cut otherwise"},
+      {"aten::masked_scatter_", masked_scatter, "S(0) of a mask of the same sizes", "the number of selected entries of each process; the source where it is cut otherwise"},
       {"aten::embedding", embedding, "indices; columns of the weight; P", gathers_table},
       {"aten::embedding_dense_backward", embedding_dense_backward, "indices, of which P is left; columns; P", none},
   };

@@ -1,7 +1,7 @@
 #include "distributed/rules/common.h"
 
 // Linear algebra on batches of matrices, cut in a batch dimension: each process
-// does its matrices. One matrix is never cut up.
+// does its matrices. One matrix is never cut up. Fourier transforms likewise.
 
 namespace accel::distributed::linalg_rules {
 namespace {
@@ -121,6 +121,28 @@ bool pinv(Call& call) {
   return one(call);
 }
 
+/// self, dim, …: Fourier transforms along some dimensions, which are linear.
+bool fourier(Call& call) {
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  if (!call.info().writes.empty() || !(place.is_shard() || place.is_sum())) {
+    return false;
+  }
+  for (const int64_t dim : call.integers(1)) {
+    if (place.is_shard(wrapped(dim, self.dim()))) {
+      return false;
+    }
+  }
+  call.use_local(0);
+  call.run();
+  if (place.is_shard()) {
+    call.place_result(0, place, self.size(place.dim()));
+  } else {
+    call.place_result(0, place);
+  }
+  return true;
+}
+
 /// self, other, dim: element by element but for `dim`.
 bool cross(Call& call) {
   const int64_t dims = call.tensor(0).dim();
@@ -165,6 +187,9 @@ const Family& family() {
       {"aten::triangular_solve", two, batch, "nothing"},
       {"aten::linalg_solve_triangular", two, batch, "nothing"},
       {"aten::linalg_lstsq", lstsq, batch, "nothing"},
+      {"aten::_fft_r2c", fourier, "dimensions that are not transformed; P", "nothing"},
+      {"aten::_fft_c2r", fourier, "dimensions that are not transformed; P", "nothing"},
+      {"aten::_fft_c2c", fourier, "dimensions that are not transformed; P", "nothing"},
       {"aten::linalg_cross", cross, "other dimensions than that of the vectors", "nothing"},
   };
   return rows;

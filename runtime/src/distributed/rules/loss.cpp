@@ -53,7 +53,7 @@ void use_sum(Call& call, int reduction, int64_t count) {
 bool pointwise_loss_backward(Call& call) {
   const at::Tensor self = call.tensor(1);
   if (!call.info().writes.empty() || !(is_cut(call, 1) || is_cut(call, 2)) ||
-      self.sizes() != call.tensor(2).sizes() ||
+      self.sizes() != call.tensor(2).sizes() || !self.is_floating_point() ||
       (call.tensor(0).dim() != 0 && call.tensor(0).sizes() != self.sizes())) {
     return false;
   }

@@ -235,9 +235,19 @@ at::Tensor like_parameter(const at::Tensor& tensor, const at::Tensor& parameter)
                : tensor.contiguous();
 }
 
+/// LibTorch's `_fused_sgd_` for 16-bit numbers on CPUs computes whole vectors of
+/// them otherwise than what is left at the end (2.11): parts end elsewhere.
+bool depends_on_length(const Call& call) {
+  const auto parameters = call.tensors(0);
+  return !parameters.empty() && parameters[0].is_cpu() &&
+      call.name() == "aten::_fused_sgd_" &&
+      at::isReducedFloatingType(parameters[0].scalar_type());
+}
+
 /// _fused_adam_, _fused_adamw_, _fused_sgd_, _fused_adagrad_.
 bool fused_optimizer(Call& call) {
-  if (!call.info().is_in_place || call.info().results != 0) {
+  if (!call.info().is_in_place || call.info().results != 0 ||
+      depends_on_length(call)) {
     return false; // out=, and the functional form
   }
   const auto all = lists_of(call);

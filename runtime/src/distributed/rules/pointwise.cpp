@@ -134,7 +134,8 @@ bool in_place(Call& call) {
       call.overload().find("mode") == std::string::npos;
   const bool of_sums = sums.count(call.name()) != 0 && operands.partial == 2 &&
       operands.others == 0;
-  if (operands.sums != operands.partial ||
+  // A replicated tensor must stay one: all have to write the same into it.
+  if (!place.is_sum() || operands.sums != operands.partial ||
       c10::IntArrayRef(operands.sizes) != self.sizes() ||
       !(by_numbers || of_sums) || operands.cut != nullptr) {
     return false;

@@ -57,6 +57,10 @@ Cost cost(const Call& call, const Strategy& way, const Chosen& chosen) {
       cost.possible = false;
     }
     cost.asked = cost.asked || (role == kSum && place.is_sum());
+    if (role == kSum && place.is_sum() &&
+        c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
+      cost.possible = false; // averages of integers are rounded
+    }
     if (!place.is_replicate() && place != placement(chosen, role)) {
       cost.moved += tensor.numel();
     }

@@ -31,7 +31,7 @@ bool batch_norm_stats(Call& call) {
 bool batch_norm_update_stats(Call& call) {
   const auto place = call.place(0);
   const at::Tensor input = call.tensor(0);
-  if (call.overload() == "out" || !place.is_shard() || place.is_shard(1) ||
+  if (is_out_form(call) || !place.is_shard() || place.is_shard(1) ||
       input.dim() < 2 || input.numel() == 0 || call.has(1) || call.has(2) ||
       input.scalar_type() != wide(input.scalar_type())) {
     return false;

@@ -1,0 +1,389 @@
+#include "sample_calls.h"
+
+#include "sample_table.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+namespace accel::distributed::test {
+namespace {
+
+using Change = std::function<at::Tensor(const at::Tensor&)>;
+
+std::string full_name(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name
+                                    : name.name + "." + name.overload_name;
+}
+
+/// The same value with other tensors; lists are new ones.
+c10::IValue changed(const c10::IValue& value, const Change& change) {
+  if (value.isTensor()) {
+    const auto& tensor = value.toTensor();
+    return tensor.defined() ? change(tensor) : tensor;
+  }
+  if (value.isTensorList()) {
+    auto list = value.toTensorVector();
+    for (auto& tensor : list) {
+      tensor = tensor.defined() ? change(tensor) : tensor;
+    }
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor :
+         value.toOptionalTensorList().vec()) {
+      list.push_back(
+          tensor ? std::optional<at::Tensor>(change(*tensor)) : tensor);
+    }
+    return list;
+  }
+  return value;
+}
+
+torch::jit::Stack changed(const torch::jit::Stack& stack, const Change& change) {
+  torch::jit::Stack copy;
+  copy.reserve(stack.size());
+  for (const auto& value : stack) {
+    copy.push_back(changed(value, change));
+  }
+  return copy;
+}
+
+at::Tensor as_it_is(const at::Tensor& tensor) {
+  return tensor;
+}
+
+/// An expanded tensor stays one.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense()
+      ? tensor.clone()
+      : tensor.detach();
+}
+
+/// The results of the call on plain tensors; throws what the operator throws.
+torch::jit::Stack results_of(
+    const c10::OperatorHandle& op,
+    const torch::jit::Stack& arguments) {
+  const at::NoGradGuard no_grad;
+  // A boxed call that returns several references needs somebody else who holds
+  // what they refer to.
+  const auto held = changed(arguments, copy_of);
+  auto stack = held;
+  op.callBoxed(stack);
+  // Results that cannot be read (the negative view of a boolean tensor).
+  changed(stack, copy_of);
+  return stack;
+}
+
+bool is_accepted(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  try {
+    results_of(op, arguments);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+/// For every argument of `form` but those of `out=` the index of the argument of
+/// `base` that is passed for it: the one at its place, or of its name, where some
+/// are left out (`zeros_like.out` has no dtype). Empty where the types are others.
+std::vector<size_t> passed(
+    const c10::FunctionSchema& form,
+    const c10::FunctionSchema& base) {
+  std::vector<size_t> from;
+  const auto inputs = [](const c10::FunctionSchema& schema) {
+    return std::count_if(
+        schema.arguments().begin(), schema.arguments().end(),
+        [](const c10::Argument& argument) { return !argument.is_out(); });
+  };
+  const bool all = inputs(form) == inputs(base);
+  for (const auto& argument : form.arguments()) {
+    if (argument.is_out()) {
+      continue;
+    }
+    const auto named = base.argumentIndexWithName(argument.name());
+    const size_t i = all ? from.size()
+        : named         ? static_cast<size_t>(*named)
+                        : base.arguments().size();
+    if (i >= base.arguments().size() ||
+        base.arguments()[i].type()->str() != argument.type()->str()) {
+      return {};
+    }
+    from.push_back(i);
+  }
+  return from;
+}
+
+bool has_out(const c10::FunctionSchema& schema) {
+  return !schema.arguments().empty() && schema.arguments().back().is_out();
+}
+
+/// Names of operators of which `name` may be a form.
+std::vector<std::string> bases_of(const std::string& name) {
+  std::vector<std::string> bases{name, name + "_"};
+  const auto cut_end = [&](const std::string& end) {
+    if (name.size() > end.size() &&
+        name.compare(name.size() - end.size(), end.size(), end) == 0) {
+      bases.push_back(name.substr(0, name.size() - end.size()));
+    }
+  };
+  cut_end("_");
+  cut_end("_copy");
+  const std::string unsafe = "aten::unsafe_";
+  if (name.rfind(unsafe, 0) == 0) {
+    bases.push_back("aten::" + name.substr(unsafe.size()));
+  }
+  return bases;
+}
+
+/// Whether the call says what dtype its tensors have or become.
+bool names_dtype(const SampleCall& call) {
+  const auto& arguments = call.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name().find("dtype") != std::string::npos &&
+        !call.arguments[i].isNone()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The arguments of `base`'s call for one of its forms; tensors to write to have
+/// the sizes and dtypes of the results.
+torch::jit::Stack arguments_for(
+    const c10::FunctionSchema& schema,
+    const std::vector<size_t>& from,
+    const SampleCall& base) {
+  std::vector<at::Tensor> results;
+  std::vector<c10::IValue> lists;
+  if (has_out(schema)) {
+    for (const auto& result : results_of(base.op, base.arguments)) {
+      if (result.isTensorList()) {
+        lists.push_back(result);
+      } else {
+        TORCH_CHECK(result.isTensor(), "a result that is no tensor");
+        results.push_back(result.toTensor());
+      }
+    }
+  }
+  const auto to_write = [](const at::Tensor& like) {
+    TORCH_CHECK(like.defined(), "an undefined result");
+    return at::ones_like(like, at::MemoryFormat::Contiguous);
+  };
+  torch::jit::Stack stack;
+  size_t input = 0;
+  size_t result = 0;
+  size_t list = 0;
+  for (const auto& argument : schema.arguments()) {
+    if (!argument.is_out()) {
+      stack.push_back(base.arguments.at(from.at(input++)));
+    } else if (argument.type()->kind() == c10::TypeKind::TensorType) {
+      stack.emplace_back(to_write(results.at(result++)));
+    } else {
+      stack.push_back(changed(lists.at(list++), to_write));
+    }
+  }
+  return stack;
+}
+
+/// Makes the samples; see sample_calls.h.
+class Collector {
+ public:
+  explicit Collector(SampleCalls& all) : all_(all) {}
+
+  void add_table(const std::string& path) {
+    for (auto& call : read_sample_table(path, all_.unknown)) {
+      auto origin = "samples.txt:" + std::to_string(call.line);
+      if (call.n != 0) {
+        origin += " N=" + std::to_string(call.n);
+      }
+      try {
+        results_of(call.op, call.arguments);
+      } catch (const std::exception& error) {
+        const std::string text = error.what();
+        all_.refused_lines.push_back(
+            origin + ": " + full_name(call.op.operator_name()) + ": " +
+            text.substr(0, text.find('\n')));
+        continue;
+      }
+      add(call.op, std::move(call.arguments), std::move(origin));
+    }
+    for (const auto& sample : all_.calls) {
+      all_.names.insert(sample.name);
+    }
+  }
+
+  /// The first calls of operators that have no line.
+  void add_recorded(const GoldenCalls& recorded) {
+    constexpr int64_t kEach = 3;
+    std::map<std::string, int64_t> taken;
+    for (const auto& call : recorded.calls()) {
+      const auto name = full_name(call.op.operator_name());
+      if (all_.names.count(name) != 0 || taken[name] == kEach) {
+        continue;
+      }
+      auto arguments = recorded.arguments(call, as_it_is);
+      if (is_accepted(call.op, arguments)) {
+        ++taken[name];
+        add(call.op, std::move(arguments),
+            "calls.jsonl:" + std::to_string(call.line));
+      }
+    }
+  }
+
+  void add_forms() {
+    std::unordered_map<std::string, std::vector<size_t>> by_name;
+    for (size_t i = 0; i < all_.calls.size(); ++i) {
+      by_name[all_.calls[i].op.schema().name()].push_back(i);
+    }
+    auto& dispatcher = c10::Dispatcher::singleton();
+    auto names = dispatcher.getAllOpNames();
+    std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) {
+      return full_name(a) < full_name(b);
+    });
+    const std::set<std::string> have = [&] {
+      std::set<std::string> made;
+      for (const auto& call : all_.calls) {
+        made.insert(call.name);
+      }
+      return made;
+    }();
+    for (const auto& name : names) {
+      const auto op = dispatcher.findSchema(name);
+      if (op && name.name.rfind("aten::", 0) == 0 &&
+          have.count(full_name(name)) == 0) {
+        add_form(*op, by_name);
+      }
+    }
+  }
+
+  void add_dtypes() {
+    const size_t count = all_.calls.size();
+    for (size_t i = 0; i < count; ++i) {
+      // A copy: the vector grows.
+      const auto call = all_.calls[i];
+      // One size of a line is enough.
+      if (call.origin.find(" N=8") != std::string::npos ||
+          call.origin.find(" N=2") != std::string::npos) {
+        continue;
+      }
+      for (const auto dtype : {at::kHalf, at::kLong, at::kBool}) {
+        add_dtype(call, dtype);
+      }
+    }
+  }
+
+ private:
+  void add(
+      const c10::OperatorHandle& op,
+      torch::jit::Stack arguments,
+      std::string origin,
+      bool first_dtype = true) {
+    all_.calls.push_back(
+        {full_name(op.operator_name()), op, std::move(origin),
+         std::move(arguments), first_dtype});
+  }
+
+  void add_form(
+      const c10::OperatorHandle& op,
+      const std::unordered_map<std::string, std::vector<size_t>>& by_name) {
+    // Many lines are one too many: a form shares the rule with its base.
+    constexpr int kEach = 6;
+    int added = 0;
+    for (const auto& base : bases_of(op.schema().name())) {
+      const auto found = by_name.find(base);
+      if (found == by_name.end()) {
+        continue;
+      }
+      for (const size_t i : found->second) {
+        const auto& call = all_.calls[i];
+        const bool other_size = call.origin.find(" N=8") != std::string::npos ||
+            call.origin.find(" N=2") != std::string::npos;
+        if (added == (has_out(op.schema()) ? 1 : kEach) || other_size ||
+            has_out(call.op.schema())) {
+          continue;
+        }
+        const auto from = passed(op.schema(), call.op.schema());
+        if (from.empty()) {
+          continue;
+        }
+        try {
+          auto arguments = arguments_for(op.schema(), from, call);
+          results_of(op, arguments);
+          // Before `add`, which moves the calls.
+          auto origin = "form of " + call.origin;
+          const bool of_table = all_.names.count(call.name) != 0;
+          add(op, std::move(arguments), std::move(origin));
+          if (of_table) {
+            all_.names.insert(all_.calls.back().name);
+          }
+          ++added;
+        } catch (const std::exception&) {
+          ++all_.refused;
+        }
+      }
+      if (added > 0) {
+        return;
+      }
+    }
+  }
+
+  void add_dtype(const SampleCall& call, at::ScalarType dtype) {
+    if (names_dtype(call)) {
+      return;
+    }
+    bool any = false;
+    auto arguments = changed(call.arguments, [&](const at::Tensor& tensor) {
+      if (tensor.scalar_type() != at::kDouble || tensor.layout() != at::kStrided) {
+        return tensor;
+      }
+      any = true;
+      return dtype == at::kBool ? tensor > 0
+          : dtype == at::kLong  ? (tensor * 3).round().to(at::kLong)
+                                : tensor.to(dtype);
+    });
+    if (!any) {
+      return;
+    }
+    if (!is_accepted(call.op, arguments)) {
+      ++all_.refused;
+      return;
+    }
+    add(call.op, std::move(arguments), call.origin + " " + c10::toString(dtype),
+        /*first_dtype=*/false);
+  }
+
+  SampleCalls& all_;
+};
+
+} // namespace
+
+SampleCalls sample_calls(
+    const std::string& table,
+    const GoldenCalls& recorded,
+    bool dtypes) {
+  SampleCalls all;
+  Collector collector(all);
+  collector.add_table(table);
+  collector.add_recorded(recorded);
+  collector.add_forms();
+  if (dtypes) {
+    collector.add_dtypes();
+  }
+  return all;
+}
+
+torch::jit::Stack arguments_of(
+    const SampleCall& sample,
+    const std::function<at::Tensor(const at::Tensor&)>& place) {
+  return changed(sample.arguments, [&](const at::Tensor& tensor) {
+    return place(copy_of(tensor));
+  });
+}
+
+} // namespace accel::distributed::test

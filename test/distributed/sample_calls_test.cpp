@@ -1,0 +1,443 @@
+// Sample calls of every operator that has a rule and of many that have none
+// (sample_calls.h), each with its tensors placed in many ways on two and on three
+// ranks: results, what is written, gradients and second gradients are those of
+// plain tensors.
+//
+// Also a command: accel_sample_calls --filter=aten::cat --seed=7 (see kUsage).
+
+#include "distributed/part.h"
+#include "operators_page.h"
+#include "process_ranks.h"
+#include "sample_runs.h"
+#include "thread_ranks.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/library.h>
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <sstream>
+
+namespace accel::distributed::test {
+namespace {
+
+const char* const kUsage =
+    "accel_sample_calls [--filter=TEXT] [--seed=N] [--placements=N] [--world=2|3]\n"
+    "                   [--all] [--samples]\n"
+    "  --filter      operators whose name contains TEXT (several: --filter=a,b;\n"
+    "                aten::add$ is all overloads of just add)\n"
+    "  --seed        of the placements (1)\n"
+    "  --placements  of each call and number of ranks: all of them where there are\n"
+    "                no more, else as many at random (4; of forms and other\n"
+    "                dtypes two fifths of that)\n"
+    "  --world       only that many ranks\n"
+    "  --all         prints every failure, not the first of each operator\n"
+    "  --samples     prints the samples\n";
+
+struct Options {
+  std::vector<std::string> filter;
+  uint64_t seed = 1;
+  int64_t placements = 4;
+  int64_t world = 0;
+  bool all = false;
+  bool samples = false;
+};
+
+Options& options() {
+  static Options all;
+  return all;
+}
+
+const SampleCalls& samples() {
+  static const SampleCalls* const all = [] {
+    at::set_num_threads(1);
+    return new SampleCalls(sample_calls(
+        ACCEL_SOURCE_DIR "/test/distributed/samples.txt",
+        GoldenCalls(ACCEL_GOLDEN_ATEN)));
+  }();
+  return *all;
+}
+
+bool asked_for(const SampleCall& call) {
+  const auto& filter = options().filter;
+  return filter.empty() ||
+      std::any_of(filter.begin(), filter.end(), [&](const std::string& text) {
+        return !text.empty() && text.back() == '$'
+            ? call.op.schema().name() == text.substr(0, text.size() - 1)
+            : call.name.find(text) != std::string::npos;
+      });
+}
+
+/// Forms and other dtypes go the way of what they are made of: a few placements.
+int64_t placements_of(const SampleCall& call) {
+  const int64_t all = options().placements;
+  const bool line = call.origin.rfind("form of ", 0) != 0 && call.first_dtype;
+  return line ? all : std::max<int64_t>(1, all * 2 / 5);
+}
+
+struct Tally {
+  int64_t calls = 0;
+  int64_t placed = 0;
+  int64_t once = 0;
+  int64_t twice = 0;
+  int64_t wrong = 0;
+  int64_t threw = 0;
+  std::set<std::string> operators;
+  std::set<std::string> bad;
+};
+
+/// One placement of one sample.
+struct PlacedRun {
+  const SampleCall* sample;
+  PlacedCall placed;
+};
+
+/// Of a sample on plain tensors.
+struct Plain {
+  const SampleCall* sample = nullptr;
+  Left left;
+  Depth depth = Depth::kNone;
+};
+
+const Plain& plain_of(const SampleCall& sample, Plain& last) {
+  if (last.sample != &sample) {
+    last.left = run_plain(sample, last.depth);
+    last.sample = &sample;
+  }
+  return last;
+}
+
+/// What went wrong in which of the runs.
+struct Failure {
+  size_t index = 0;
+  bool difference = false;
+  std::string text;
+};
+
+/// Makes the runs from number `from` on; stops at the first failure. Threads
+/// share `plain`. A process that is forked from one which has differentiated
+/// cannot: each of them has its own.
+bool run_from(
+    int64_t world,
+    bool processes,
+    const std::vector<PlacedRun>& runs,
+    const Plain& plain,
+    size_t from,
+    Failure& failure) {
+  const auto body = [&](const DeviceMesh& mesh) {
+    at::set_num_threads(1);
+    Plain own;
+    for (size_t k = from; k < runs.size(); ++k) {
+      const auto number = std::to_string(k) + ": ";
+      try {
+        const auto& sample = *runs[k].sample;
+        const auto& expected = processes ? plain_of(sample, own) : plain;
+        run_placed(
+            mesh, sample, runs[k].placed, expected.left, expected.depth);
+      } catch (const Difference& error) {
+        throw Difference(number + error.what());
+      } catch (const std::exception& error) {
+        throw std::runtime_error(number + error.what());
+      }
+    }
+  };
+  try {
+    processes ? as_processes(world, body) : as_ranks(world, body);
+    return true;
+  } catch (const Difference& error) {
+    failure.difference = true;
+    failure.text = error.what();
+  } catch (const std::exception& error) {
+    failure.difference = false;
+    failure.text = error.what();
+  }
+  const auto colon = failure.text.find(": ");
+  const auto number = failure.text.substr(0, colon);
+  const bool numbered = !number.empty() &&
+      number.find_first_not_of("0123456789") == std::string::npos;
+  failure.index = numbered ? std::stoul(number) : runs.size();
+  return false;
+}
+
+/// Makes all runs, and counts and prints the failures.
+void run_all(
+    int64_t world,
+    bool processes,
+    const std::vector<PlacedRun>& runs,
+    const Plain& plain,
+    Tally& tally) {
+  tally.placed += static_cast<int64_t>(runs.size());
+  Failure failure;
+  for (size_t from = 0;
+       from < runs.size() &&
+       !run_from(world, processes, runs, plain, from, failure);
+       from = failure.index + 1) {
+    (failure.difference ? tally.wrong : tally.threw)++;
+    const auto* sample =
+        failure.index < runs.size() ? runs[failure.index].sample : nullptr;
+    if (sample == nullptr || tally.bad.insert(sample->name).second ||
+        options().all) {
+      std::printf(
+          "%s %s on %lld ranks, %s: %s\n", failure.difference ? "WRONG " : "THROWS",
+          sample != nullptr ? sample->name.c_str() : "?",
+          static_cast<long long>(world),
+          sample != nullptr ? sample->origin.c_str() : "", failure.text.c_str());
+      std::fflush(stdout);
+    }
+  }
+}
+
+void test_on(int64_t world, bool random_numbers) {
+  if (options().world != 0 && options().world != world) {
+    return;
+  }
+  at::set_num_threads(1);
+  Tally tally;
+  uint64_t number = 0;
+  std::vector<PlacedRun> runs;
+  Plain plain;
+  for (const auto& sample : samples().calls) {
+    ++number;
+    if (!asked_for(sample) || draws(sample) != random_numbers) {
+      continue;
+    }
+    const auto placed = placed_calls(
+        sample, world, placements_of(sample),
+        options().seed * 1000003 + number);
+    if (placed.empty()) {
+      continue;
+    }
+    ++tally.calls;
+    tally.operators.insert(sample.name);
+    for (const auto& one : placed) {
+      runs.push_back({&sample, one});
+    }
+    if (!random_numbers) {
+      const auto depth = plain_of(sample, plain).depth;
+      const auto count = static_cast<int64_t>(placed.size());
+      tally.once += depth != Depth::kNone ? count : 0;
+      tally.twice += depth == Depth::kTwice ? count : 0;
+      run_all(world, false, runs, plain, tally);
+      runs.clear();
+    }
+  }
+  if (random_numbers) {
+    run_all(world, true, runs, plain, tally);
+  }
+  // How far random operators are differentiated, only their processes know.
+  const auto gradients = random_numbers
+      ? std::string()
+      : c10::str(
+            " (", tally.once, " with gradients, ", tally.twice, " with second ones)");
+  std::printf(
+      "%lld ranks: %lld calls of %zu operators, %lld placed%s; %lld wrong, %lld "
+      "throw (%zu operators)\n",
+      static_cast<long long>(world), static_cast<long long>(tally.calls),
+      tally.operators.size(), static_cast<long long>(tally.placed),
+      gradients.c_str(), static_cast<long long>(tally.wrong),
+      static_cast<long long>(tally.threw), tally.bad.size());
+  EXPECT_EQ(tally.wrong, 0);
+  EXPECT_EQ(tally.threw, 0);
+  if (options().filter.empty()) {
+    EXPECT_GT(tally.placed, random_numbers ? 500 : 20000)
+        << "hardly anything was compared";
+  }
+}
+
+// Processes first: they are forked before anything has been differentiated, and
+// before threads have been started.
+TEST(SampleCalls, RandomNumbersInTwoProcesses) {
+  test_on(2, true);
+}
+TEST(SampleCalls, RandomNumbersInThreeProcesses) {
+  test_on(3, true);
+}
+
+TEST(SampleTable, EveryLineIsACallThatPlainTensorsAccept) {
+  for (const auto& line : samples().refused_lines) {
+    ADD_FAILURE() << line;
+  }
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11
+  for (const auto& line : samples().unknown) {
+    ADD_FAILURE() << "does not fit: " << line;
+  }
+#endif
+}
+
+/// Operators with a rule that cannot be called here, and why.
+struct NotHere {
+  const char* name;
+  const char* why;
+};
+const NotHere kNotHere[] = {
+    // Other devices' kernels.
+    {"aten::cudnn_*", "cuDNN"},
+    {"aten::_cudnn_*", "cuDNN"},
+    {"aten::miopen_*", "MIOpen"},
+    {"aten::_scaled_dot_product_cudnn_attention*", "cuDNN"},
+    {"aten::_scaled_dot_product_efficient_attention*", "CUDA"},
+    {"aten::_scaled_dot_product_flash_attention", "CUDA"},
+    {"aten::_scaled_dot_product_flash_attention.quantized", "CUDA"},
+    {"aten::_scaled_dot_product_flash_attention_backward", "CUDA"},
+    {"aten::_scaled_dot_product_fused_attention_overrideable*", "other devices"},
+    {"aten::_flash_attention_*", "CUDA"},
+    {"aten::_efficient_attention_*", "CUDA"},
+    {"aten::_thnn_fused_*", "CUDA"},
+    {"aten::batch_norm_stats*", "CUDA"},
+    {"aten::batch_norm_elemt*", "CUDA"},
+    {"aten::batch_norm_backward_elemt*", "CUDA"},
+    {"aten::batch_norm_backward_reduce*", "CUDA"},
+    {"aten::_fused_dropout*", "CUDA"},
+    {"aten::_masked_scale*", "CUDA"},
+    {"aten::_fused_rms_norm_backward", "CUDA"},
+    {"aten::_conv_depthwise2d*", "CUDA"},
+    {"aten::conv_depthwise3d*", "CUDA"},
+    {"aten::convolution_overrideable*", "other devices"},
+    {"aten::convolution_backward_overrideable*", "other devices"},
+    {"aten::max_pool2d_backward*", "Metal"},
+    {"aten::*mm.dtype*", "CUDA"},
+    // Dimensions with names; taken apart into the overloads with numbers.
+    {"aten::*.dimname*", "names"},
+    {"aten::*.Dimname*", "names"},
+    {"aten::*.dim_Dimname*", "names"},
+    {"aten::*.*DimnameList*", "names"},
+    {"aten::*.names*", "names"},
+    // Takes a workspace that only the forward operator makes: it is reached as
+    // the gradient of mkldnn_rnn_layer.
+    {"aten::mkldnn_rnn_layer.out", "workspace"},
+    {"aten::mkldnn_rnn_layer_backward*", "workspace"},
+};
+
+bool is_not_here(const std::string& name) {
+  return std::any_of(
+      std::begin(kNotHere), std::end(kNotHere), [&](const NotHere& row) {
+        return ::fnmatch(row.name, name.c_str(), 0) == 0;
+      });
+}
+
+TEST(SampleTable, EveryOperatorWithARuleHasASample) {
+  std::set<std::string> have;
+  for (const auto& call : samples().calls) {
+    have.insert(call.name);
+  }
+  int64_t with_rule = 0;
+  int64_t without = 0;
+  for (const auto& op : listed_operators()) {
+    const bool has_sample = have.count(op.name) != 0;
+    if (op.family.empty()) {
+      without += has_sample ? 1 : 0;
+      continue;
+    }
+    with_rule += has_sample ? 1 : 0;
+    EXPECT_NE(has_sample, is_not_here(op.name))
+        << (has_sample ? "has a sample, and is listed as one that cannot: "
+                       : "has no sample: ")
+        << op.schema;
+  }
+  std::printf(
+      "samples of %lld operators with a rule and of %lld without; %lld forms and "
+      "dtypes that plain tensors refuse\n",
+      static_cast<long long>(with_rule), static_cast<long long>(without),
+      static_cast<long long>(samples().refused));
+  EXPECT_GE(without, 200);
+}
+
+/// A rule that takes parts of a sum for rows, as if it were registered.
+void wrong_sgn(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto tensor = torch::jit::pop(*stack).toTensor();
+  Part* part = part_of(tensor);
+  if (part == nullptr) {
+    stack->emplace_back(tensor.sign());
+    return;
+  }
+  stack->emplace_back(make_tensor(
+      *part->axis, part->local.sign(), part->placement, tensor.sizes()));
+}
+
+TEST(SampleCalls, AWrongRuleIsFound) {
+  install();
+  const auto& all = samples().calls;
+  const auto sample = std::find_if(all.begin(), all.end(), [](const auto& call) {
+    return call.name == "aten::sgn" && call.origin.find("N=7") != std::string::npos;
+  });
+  ASSERT_NE(sample, all.end());
+  std::vector<PlacedRun> runs;
+  for (const auto& placed : placed_calls(*sample, 2, 100, 1)) {
+    runs.push_back({&*sample, placed});
+  }
+  Plain plain;
+  plain_of(*sample, plain);
+  Failure failure;
+  EXPECT_TRUE(run_from(2, false, runs, plain, 0, failure)) << failure.text;
+  {
+    auto library = torch::Library(
+        torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+    library.impl("sgn", torch::CppFunction::makeFromBoxedFunction<&wrong_sgn>());
+    EXPECT_FALSE(run_from(2, false, runs, plain, 0, failure));
+    EXPECT_TRUE(failure.difference) << failure.text;
+    EXPECT_NE(failure.text.find("placed [7, 4]P"), std::string::npos)
+        << failure.text;
+  }
+  EXPECT_TRUE(run_from(2, false, runs, plain, 0, failure)) << failure.text;
+}
+
+TEST(SampleCalls, TwoRanks) {
+  test_on(2, false);
+}
+TEST(SampleCalls, ThreeRanks) {
+  test_on(3, false);
+}
+
+bool take(const std::string& argument, const char* name, std::string& value) {
+  const auto prefix = std::string("--") + name + "=";
+  if (argument.rfind(prefix, 0) != 0) {
+    return false;
+  }
+  value = argument.substr(prefix.size());
+  return true;
+}
+
+} // namespace
+} // namespace accel::distributed::test
+
+int main(int argc, char** argv) {
+  using namespace accel::distributed::test;
+  ::testing::InitGoogleTest(&argc, argv);
+  auto& all = options();
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    std::string value;
+    if (take(argument, "filter", value)) {
+      std::istringstream parts(value);
+      for (std::string part; std::getline(parts, part, ',');) {
+        all.filter.push_back(part);
+      }
+    } else if (take(argument, "seed", value)) {
+      all.seed = std::stoull(value);
+    } else if (take(argument, "placements", value)) {
+      all.placements = std::stoll(value);
+    } else if (take(argument, "world", value)) {
+      all.world = std::stoll(value);
+    } else if (argument == "--all") {
+      all.all = true;
+    } else if (argument == "--samples") {
+      all.samples = true;
+    } else {
+      std::fputs(kUsage, argument == "--help" ? stdout : stderr);
+      return argument == "--help" ? 0 : 2;
+    }
+  }
+  if (all.samples) {
+    for (const auto& call : samples().calls) {
+      std::printf("%-50s %s\n", call.name.c_str(), call.origin.c_str());
+    }
+    return 0;
+  }
+  return RUN_ALL_TESTS();
+}
