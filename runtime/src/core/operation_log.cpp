@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <sstream>
+#include <utility>
 
 namespace accel::detail {
 
@@ -13,6 +14,7 @@ using Kind = ProcessStatus::Kind;
 namespace {
 
 thread_local const PurposeGuard* purpose = nullptr;
+thread_local std::shared_ptr<Enclosed> enclosed;
 
 /// FNV-1a over words; equal on all machines.
 struct Fingerprint {
@@ -54,6 +56,14 @@ PurposeGuard::PurposeGuard(
 
 PurposeGuard::~PurposeGuard() {
   purpose = previous_;
+}
+
+EncloseGuard::EncloseGuard(std::shared_ptr<Enclosed> numbers) {
+  enclosed = std::move(numbers);
+}
+
+EncloseGuard::~EncloseGuard() {
+  enclosed.reset();
 }
 
 std::string Operation::describe() const {
@@ -136,6 +146,10 @@ Operation OperationLog::begin(
   if (purpose != nullptr) {
     operation.purpose = purpose->name_;
     detail = purpose->detail_;
+  }
+  if (enclosed != nullptr) {
+    operation.enclosed = enclosed;
+    ++detail; // Who carries something meets nobody who does not.
   }
   operation.fingerprint = fingerprint_of(operation, detail);
   if (channel == Channel::kMain) {

@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -39,6 +40,25 @@ class PurposeGuard {
   const PurposeGuard* previous_;
 };
 
+/// Numbers that travel with an operation and are compared on all processes, at no
+/// cost where the operation goes through shared memory; nowhere else.
+struct Enclosed {
+  std::array<int64_t, 3> numbers{};
+  /// Whether an operation has carried them, and which are not the same on all
+  /// processes. Equal on all processes.
+  bool compared = false;
+  std::array<bool, 3> differ{};
+};
+
+/// While it lives, operations that this thread begins carry these. Null: none.
+class EncloseGuard {
+ public:
+  explicit EncloseGuard(std::shared_ptr<Enclosed> enclosed);
+  ~EncloseGuard();
+  EncloseGuard(const EncloseGuard&) = delete;
+  EncloseGuard& operator=(const EncloseGuard&) = delete;
+};
+
 /// One collective operation as this process sees it.
 struct Operation {
   Channel channel = Channel::kMain;
@@ -55,6 +75,7 @@ struct Operation {
   /// Of what must be the same on all processes: the name, the dtype, the sizes
   /// and the purpose. Equal on all machines.
   uint64_t fingerprint = 0;
+  std::shared_ptr<Enclosed> enclosed;
   /// Empty where finding it would cost too much.
   CallSite site;
 

@@ -154,6 +154,12 @@ class ProcessWorld : public World {
     return *communicator;
   }
 
+  bool carries_enclosed() const override {
+    const auto gradients = static_cast<size_t>(Channel::kGradients);
+    return hosts_[gradients] != nullptr &&
+        hosts_[gradients]->shares_memory() && devices_[gradients] == nullptr;
+  }
+
   std::vector<std::string> exchange_beside(
       const std::string& name,
       const std::string& text,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/call_site.h"
+#include "core/operation_log.h"
 
 #include <accel/detail/communicator.h>
 
@@ -10,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -24,8 +26,8 @@ namespace accel::detail {
 /// different models.
 ///
 /// Each process keeps a checksum. It is compared in the backwards that
-/// synchronise, in a message of three numbers that is on its way while the
-/// gradients are, and once more when the program ends.
+/// synchronise, and once more when the program ends: three numbers that travel
+/// with the gradients, or in a message of their own while these do.
 ///
 /// A process that has read more values than another (process 0 under
 /// `is_main_process()`, a value that needs nobody else) makes no error: its reads
@@ -52,8 +54,9 @@ class ReadValues {
   bool is_due(bool met_others);
 
   /// Starts the comparison of what came since the last one. Every process must
-  /// call it.
-  void begin(Communicator& communicator);
+  /// call it. `enclose`: returns what the gradients are to carry; otherwise null,
+  /// and it is a message of its own.
+  std::shared_ptr<Enclosed> begin(Communicator& communicator, bool enclose);
   /// Waits for it. Throws `c10::Error` on all processes where the values differ.
   /// Every process must call it, or none. Does nothing when none is under way.
   void end(Communicator& communicator);
@@ -107,6 +110,7 @@ class ReadValues {
   };
 
   std::string place_of(const std::vector<Value>& kept, size_t index) const;
+  void send(Communicator& communicator);
   void settle_loss();
   [[noreturn]] void throw_difference(
       Communicator& communicator,
@@ -122,6 +126,7 @@ class ReadValues {
   std::optional<PendingLoss> pending_loss_;
   /// What is being compared.
   Window compared_;
+  std::shared_ptr<Enclosed> enclosed_;
   at::Tensor sum_;
   Communicator::Waiter wait_;
 };

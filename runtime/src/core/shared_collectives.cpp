@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@ constexpr int64_t kSumByAll = 256 * 1024;
 /// What the chunk in a slot belongs to.
 struct SharedCollectives::Header {
   alignas(64) uint64_t fingerprint;
+  std::array<int64_t, 3> enclosed;
 };
 
 int64_t SharedCollectives::bytes_for(int64_t size, int64_t chunk) {
@@ -148,11 +150,25 @@ void SharedCollectives::compare(const Operation& operation) {
 }
 
 void SharedCollectives::meet_for(const Operation& operation) {
-  header(rank_).fingerprint = operation.fingerprint;
+  auto& mine = header(rank_);
+  mine.fingerprint = operation.fingerprint;
+  if (operation.enclosed != nullptr) {
+    mine.enclosed = operation.enclosed->numbers;
+  }
   memory_->meet();
   for (int64_t rank = 0; rank < size_; ++rank) {
     if (header(rank).fingerprint != operation.fingerprint) {
       throw_out_of_step(operation);
+    }
+  }
+  if (operation.enclosed != nullptr && !operation.enclosed->compared) {
+    auto& enclosed = *operation.enclosed;
+    enclosed.compared = true;
+    for (int64_t rank = 1; rank < size_; ++rank) {
+      for (size_t i = 0; i < enclosed.differ.size(); ++i) {
+        enclosed.differ[i] = enclosed.differ[i] ||
+            header(rank).enclosed[i] != header(0).enclosed[i];
+      }
     }
   }
 }

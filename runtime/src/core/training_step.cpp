@@ -67,7 +67,8 @@ void Runtime::run_backward(const std::function<void()>& run, bool ghost) {
   const bool compares = plan.synchronize && compares_values() &&
       values.is_due(reducer_->met_others());
   if (compares) {
-    values.begin(communicator(Channel::kGradients));
+    plan.enclosed = values.begin(
+        communicator(Channel::kGradients), world_->carries_enclosed());
   }
   reducer_->backward(plan, run);
   if (compares) {

@@ -42,6 +42,10 @@ class World {
   virtual ~World() = default;
 
   virtual Communicator& communicator(Channel channel) = 0;
+  /// Whether sums of gradients carry what is `Enclosed`.
+  virtual bool carries_enclosed() const {
+    return false;
+  }
 
   /// Gives every process the texts of all processes, by rank, while the
   /// communicators are used by somebody else: for one thread beside the

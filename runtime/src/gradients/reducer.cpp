@@ -127,6 +127,7 @@ void Reducer::begin(const BackwardPlan& plan) {
   next_ = 0;
   armed_ = plan.synchronize;
   ghost_ = plan.ghost;
+  enclosed_ = plan.enclosed;
   aside_ = ghost_ || (armed_ && options_.plain_is_whole);
   if (armed_) {
     selective_ = groups_ > 1;
@@ -199,6 +200,7 @@ void Reducer::on_gradient(const Slot& slot) {
 void Reducer::launch_complete() {
   while (next_ < buckets_.size() && buckets_[next_].complete() &&
          buckets_[next_].touched()) {
+    const EncloseGuard carried(enclosed_);
     buckets_[next_++].launch(gradients_, options_.compression);
   }
 }
@@ -220,6 +222,7 @@ void Reducer::finish() {
   }
   for (; next_ < buckets_.size(); ++next_) {
     if (wanted[next_] != 0) {
+      const EncloseGuard carried(enclosed_);
       buckets_[next_].launch(gradients_, options_.compression);
     }
   }

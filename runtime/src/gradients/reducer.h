@@ -2,6 +2,7 @@
 
 #include <accel/detail/communicator.h>
 
+#include "core/operation_log.h"
 #include "gradients/buckets.h"
 #include "gradients/parameters.h"
 #include "gradients/sparse.h"
@@ -28,6 +29,8 @@ struct BackwardPlan {
   bool ghost = false;
   /// Factor for what earlier micro-steps of the window have accumulated.
   double held_scale = 1;
+  /// Travels with the gradients; may be null.
+  std::shared_ptr<Enclosed> enclosed;
 };
 
 /// The same on all processes.
@@ -164,6 +167,7 @@ class Reducer {
   bool aside_ = false;
   /// Whether untouched buckets are left out, which costs one message more.
   bool selective_ = false;
+  std::shared_ptr<Enclosed> enclosed_;
   bool failed_ = false;
   bool met_others_ = false;
   /// The next bucket to be sent.
