@@ -312,4 +312,45 @@ ZOO_MODEL(samples_look_at_samples) {
   run.finish(query, key, value, head);
 }
 
+// Masks of all forms that the fused kernel takes: of the batch, of samples, of
+// places, as numbers; a memory without a batch; fewer heads for keys.
+ZOO_MODEL(fused_attention) {
+  nn::Linear query(8, 8), key(8, 8), value(8, 8), head(8, 3);
+  auto memory = torch::randn({1, 2, 3, 4}).requires_grad_();
+  auto all = parameters(query, key, value, head);
+  all.push_back(memory);
+  auto optimizer = run.optimizer<optim::Adam>(all, optim::AdamOptions(1e-2));
+  run.prepare(query, key, value, head, *optimizer);
+  auto loader = run.loader(Rows(torch::randn({17, 5, 8}), torch::arange(17) % 3), 5);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (auto& batch : *loader) {
+      auto step = run.accumulate(query, key, value, head);
+      const auto n = batch.data.size(0);
+      const auto split = [&](const Tensor& t) { return t.view({n, 5, 2, 4}).transpose(1, 2); };
+      auto q = split(query(batch.data)), k = split(key(batch.data)), v = split(value(batch.data));
+      auto length = batch.target + 2;
+      auto padding = torch::arange(5).view({1, 1, 1, 5}) < length.view({n, 1, 1, 1});
+      auto near = (torch::arange(5).unsqueeze(0) - torch::arange(5).unsqueeze(1)).abs().le(2);
+      auto slopes = -torch::arange(5.).unsqueeze(0) * torch::tensor({0.5, 0.1}).view({2, 1, 1});
+      auto mixed = torch::scaled_dot_product_attention(q, k, v, padding);
+      mixed = mixed + torch::scaled_dot_product_attention(q, k, v, near);
+      mixed = mixed + torch::scaled_dot_product_attention(q, k, v, slopes.expand({2, 5, 5}));
+      mixed = mixed + torch::scaled_dot_product_attention(q, k, v, padding & near);
+      mixed = mixed + torch::scaled_dot_product_attention(
+          q, k, v, (batch.data.slice(2, 0, 5) * 0.1).unsqueeze(1));
+      mixed = mixed + torch::scaled_dot_product_attention(q, k, v, {}, 0.2, /*is_causal=*/true);
+      mixed = mixed + torch::scaled_dot_product_attention(
+          q, memory.expand({n, 2, 3, 4}), memory.expand({n, -1, -1, -1}).tanh(), {}, 0., false, 0.3);
+      mixed = mixed + torch::scaled_dot_product_attention(
+          q, k.slice(1, 0, 1), v.slice(1, 0, 1), {}, 0., false, std::nullopt, /*enable_gqa=*/true);
+      auto flat = torch::scaled_dot_product_attention(
+          batch.data, batch.data.roll(1, 1), batch.data * 0.5);
+      auto scores = head(mixed.transpose(1, 2).flatten(2).mean(1) + flat.amax(1));
+      run.update(*optimizer, F::cross_entropy(scores, batch.target));
+    }
+  }
+  run.note("memory", memory);
+  run.finish(query, key, value, head);
+}
+
 } // namespace

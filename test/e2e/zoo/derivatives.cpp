@@ -430,4 +430,44 @@ ZOO_MODEL(adversarial_inputs) {
   run.finish(net);
 }
 
+// Sounds: short spectra, filters, differences; and all pairs of samples.
+ZOO_MODEL(spectra_and_pairs) {
+  auto filters = torch::rand({5, 4}).requires_grad_();
+  nn::GRU gru(nn::GRUOptions(4, 5).batch_first(true));
+  nn::Linear head(5, 3);
+  auto all = parameters(gru, head);
+  all.push_back(filters);
+  auto optimizer = run.optimizer<optim::Adam>(all, optim::AdamOptions(1e-2));
+  run.prepare(gru, head, *optimizer);
+  auto loader = run.loader(Rows(torch::randn({17, 24}), torch::arange(17) % 3), 5);
+  const auto window = torch::hann_window(8);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (auto& batch : *loader) {
+      auto step = run.accumulate(gru, head);
+      const auto n = batch.data.size(0);
+      auto spectrum = torch::stft(
+          batch.data, 8, 4, 8, window, /*center=*/true, "reflect", /*normalized=*/false,
+          /*onesided=*/true, /*return_complex=*/true);
+      auto bands = torch::log1p(spectrum.abs().pow(2).transpose(1, 2).matmul(filters.abs()));
+      auto h = std::get<0>(gru->forward(bands)).select(1, -1);
+      auto again = torch::istft(spectrum, 8, 4, 8, window);
+      run.note("again", (again - batch.data.slice(1, 0, again.size(1))).abs().max() < 1e-9);
+      auto pairs = torch::triu_indices(n, n, 1);
+      auto distances = (h.index({pairs[0]}) - h.index({pairs[1]})).pow(2).sum(1);
+      auto alike = batch.target.index({pairs[0]}) == batch.target.index({pairs[1]});
+      auto loss = F::cross_entropy(head(h), batch.target) +
+          torch::where(alike, distances, F::relu(0.1 - distances)).mean() +
+          0.01 * torch::gradient(bands, 1., 1)[0].abs().mean() +
+          0.01 * torch::einsum("...i,...j,ij->...", {bands, bands, torch::eye(4)}).mean() +
+          0.01 * torch::cdist(h, h, 1.).mean() + 0.01 * torch::nanmean(h.masked_fill(h > 0.3, NAN)) +
+          0.01 * std::get<0>(h.cummin(0)).mean() + 0.01 * torch::msort(h)[0].sum() +
+          0.01 * torch::fft::irfft2(torch::fft::rfft2(h)).pow(2).mean() +
+          0.01 * torch::cov(h.t()).diagonal().sum();
+      run.update(*optimizer, loss);
+    }
+  }
+  run.note("filters", filters);
+  run.finish(gru, head);
+}
+
 } // namespace

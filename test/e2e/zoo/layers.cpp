@@ -169,4 +169,38 @@ ZOO_MODEL(sparse_matrices) {
   run.finish(first, second);
 }
 
+// Lines and volumes.
+ZOO_MODEL(poolings_of_lines_and_volumes) {
+  nn::Conv1d line(nn::Conv1dOptions(2, 3, 3).padding(torch::kSame));
+  nn::Conv3d volume(nn::Conv3dOptions(1, 2, 2).groups(1));
+  nn::Linear head(11, 3);
+  auto optimizer = run.optimizer<optim::SGD>(parameters(line, volume, head), 0.05);
+  run.prepare(line, volume, head, *optimizer);
+  auto loader = run.loader(Rows(torch::randn({17, 2, 64}), torch::arange(17) % 3), 5);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (auto& batch : *loader) {
+      auto step = run.accumulate(line, volume, head);
+      const auto n = batch.data.size(0);
+      auto h = line(batch.data);
+      auto [largest, places] = F::max_pool1d_with_indices(h, F::MaxPool1dFuncOptions(2));
+      auto back = F::max_unpool1d(largest, places, F::MaxUnpool1dFuncOptions(2));
+      auto cube = volume(batch.data.select(1, 0).view({n, 1, 4, 4, 4}));
+      auto [deep, where] = F::adaptive_max_pool3d_with_indices(cube, F::AdaptiveMaxPool3dFuncOptions({1, 1, 2}));
+      auto wide = F::interpolate(
+          cube, F::InterpolateFuncOptions().scale_factor(std::vector<double>{2, 1.5, 2}).mode(torch::kTrilinear).align_corners(false));
+      auto padded = F::pad(cube, F::PadFuncOptions({1, 1, 0, 1, 1, 0}).mode(torch::kReplicate));
+      auto features = torch::cat(
+          {F::adaptive_avg_pool1d(back, F::AdaptiveAvgPool1dFuncOptions(1)).flatten(1),
+           F::lp_pool1d(h.abs() + 0.1, F::LPPool1dFuncOptions(2, 4)).mean(2).slice(1, 0, 2),
+           F::avg_pool1d(h, F::AvgPool1dFuncOptions(3)).amax(2).slice(1, 0, 1), deep.flatten(1).slice(1, 0, 1),
+           F::avg_pool3d(padded, F::AvgPool3dFuncOptions(2)).mean({2, 3, 4}), wide.std({2, 3, 4}, true).flatten(1)},
+          1);
+      run.update(*optimizer, F::cross_entropy(head(features), batch.target));
+      run.note("places", places.sum(2));
+      run.note("where", where.flatten(1));
+    }
+  }
+  run.finish(line, volume, head);
+}
+
 } // namespace

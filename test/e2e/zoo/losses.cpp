@@ -202,4 +202,34 @@ ZOO_MODEL(augmentation) {
   run.finish(net);
 }
 
+// The same with all labels in one row, which each process would have to know where
+// to begin in.
+ZOO_MODEL(labels_in_one_row) {
+  nn::Linear net(3, 5);
+  auto optimizer = run.optimizer<optim::SGD>(net->parameters(), 0.05);
+  run.prepare(net, *optimizer);
+  auto loader = run.loader(
+      Rows(torch::randn({17, 8, 3}), torch::randint(1, 5, {17, 4}, torch::kLong)), 5);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (auto& batch : *loader) {
+      auto step = run.accumulate(net);
+      const auto n = batch.data.size(0);
+      std::vector<Tensor> labels;
+      std::vector<int64_t> lengths, steps;
+      for (int64_t i = 0; i < n; ++i) {
+        lengths.push_back(1 + batch.target[i][3].item<int64_t>() % 3);
+        labels.push_back(batch.target[i].slice(0, 0, lengths.back()));
+        steps.push_back(8 - i % 2);
+      }
+      auto log_chances = net(batch.data).log_softmax(2).transpose(0, 1);
+      auto loss = torch::ctc_loss(
+          log_chances, torch::cat(labels), torch::tensor(steps), torch::tensor(lengths), 0,
+          torch::Reduction::None);
+      run.note("each", loss);
+      run.update(*optimizer, (loss / torch::tensor(lengths)).mean());
+    }
+  }
+  run.finish(net);
+}
+
 } // namespace

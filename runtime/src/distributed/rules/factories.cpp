@@ -189,6 +189,10 @@ bool fill(Call& call) {
   }
   const at::Tensor self = call.tensor(0);
   const bool by_value = call.size() > 1;
+  if (by_value && call.place(1).is_sum() && place.is_sum() &&
+      !keeps_sum(call.tensor(1).scalar_type(), self.scalar_type())) {
+    return false;
+  }
   call.use_local(0);
   if (by_value && call.has(1)) {
     call.use(1, place.is_sum() ? Partial() : Replicate());
