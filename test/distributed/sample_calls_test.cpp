@@ -16,8 +16,6 @@
 #include <gtest/gtest.h>
 #include <torch/library.h>
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -102,12 +100,12 @@ struct PlacedRun {
 struct Plain {
   const SampleCall* sample = nullptr;
   Left left;
-  Depth depth = Depth::kNone;
+  Gradients gradients;
 };
 
 const Plain& plain_of(const SampleCall& sample, Plain& last) {
   if (last.sample != &sample) {
-    last.left = run_plain(sample, last.depth);
+    last.left = run_plain(sample, last.gradients);
     last.sample = &sample;
   }
   return last;
@@ -139,7 +137,7 @@ bool run_from(
         const auto& sample = *runs[k].sample;
         const auto& expected = processes ? plain_of(sample, own) : plain;
         run_placed(
-            mesh, sample, runs[k].placed, expected.left, expected.depth);
+            mesh, sample, runs[k].placed, expected.left, expected.gradients);
       } catch (const Difference& error) {
         throw Difference(number + error.what());
       } catch (const std::exception& error) {
@@ -219,7 +217,7 @@ void test_on(int64_t world, bool random_numbers) {
       runs.push_back({&sample, one});
     }
     if (!random_numbers) {
-      const auto depth = plain_of(sample, plain).depth;
+      const auto depth = plain_of(sample, plain).gradients.depth;
       const auto count = static_cast<int64_t>(placed.size());
       tally.once += depth != Depth::kNone ? count : 0;
       tally.twice += depth == Depth::kTwice ? count : 0;
@@ -270,57 +268,6 @@ TEST(SampleTable, EveryLineIsACallThatPlainTensorsAccept) {
 #endif
 }
 
-/// Operators with a rule that cannot be called here, and why.
-struct NotHere {
-  const char* name;
-  const char* why;
-};
-const NotHere kNotHere[] = {
-    // Other devices' kernels.
-    {"aten::cudnn_*", "cuDNN"},
-    {"aten::_cudnn_*", "cuDNN"},
-    {"aten::miopen_*", "MIOpen"},
-    {"aten::_scaled_dot_product_cudnn_attention*", "cuDNN"},
-    {"aten::_scaled_dot_product_efficient_attention*", "CUDA"},
-    {"aten::_scaled_dot_product_flash_attention", "CUDA"},
-    {"aten::_scaled_dot_product_flash_attention.quantized", "CUDA"},
-    {"aten::_scaled_dot_product_flash_attention_backward", "CUDA"},
-    {"aten::_scaled_dot_product_fused_attention_overrideable*", "other devices"},
-    {"aten::_flash_attention_*", "CUDA"},
-    {"aten::_efficient_attention_*", "CUDA"},
-    {"aten::_thnn_fused_*", "CUDA"},
-    {"aten::batch_norm_stats*", "CUDA"},
-    {"aten::batch_norm_elemt*", "CUDA"},
-    {"aten::batch_norm_backward_elemt*", "CUDA"},
-    {"aten::batch_norm_backward_reduce*", "CUDA"},
-    {"aten::_fused_dropout*", "CUDA"},
-    {"aten::_masked_scale*", "CUDA"},
-    {"aten::_fused_rms_norm_backward", "CUDA"},
-    {"aten::_conv_depthwise2d*", "CUDA"},
-    {"aten::conv_depthwise3d*", "CUDA"},
-    {"aten::convolution_overrideable*", "other devices"},
-    {"aten::convolution_backward_overrideable*", "other devices"},
-    {"aten::max_pool2d_backward*", "Metal"},
-    {"aten::*mm.dtype*", "CUDA"},
-    // Dimensions with names; taken apart into the overloads with numbers.
-    {"aten::*.dimname*", "names"},
-    {"aten::*.Dimname*", "names"},
-    {"aten::*.dim_Dimname*", "names"},
-    {"aten::*.*DimnameList*", "names"},
-    {"aten::*.names*", "names"},
-    // Takes a workspace that only the forward operator makes: it is reached as
-    // the gradient of mkldnn_rnn_layer.
-    {"aten::mkldnn_rnn_layer.out", "workspace"},
-    {"aten::mkldnn_rnn_layer_backward*", "workspace"},
-};
-
-bool is_not_here(const std::string& name) {
-  return std::any_of(
-      std::begin(kNotHere), std::end(kNotHere), [&](const NotHere& row) {
-        return ::fnmatch(row.name, name.c_str(), 0) == 0;
-      });
-}
-
 TEST(SampleTable, EveryOperatorWithARuleHasASample) {
   std::set<std::string> have;
   for (const auto& call : samples().calls) {
@@ -335,7 +282,7 @@ TEST(SampleTable, EveryOperatorWithARuleHasASample) {
       continue;
     }
     with_rule += has_sample ? 1 : 0;
-    EXPECT_NE(has_sample, is_not_here(op.name))
+    EXPECT_NE(has_sample, why_without_sample(op.name) != nullptr)
         << (has_sample ? "has a sample, and is listed as one that cannot: "
                        : "has no sample: ")
         << op.schema;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 namespace accel::distributed::test {
 namespace {
@@ -73,10 +74,18 @@ torch::jit::Stack stack_of(const Tensors& tensors) {
 
 /// Makes leaves of the arguments' tensors. What the operator writes becomes a
 /// copy of a leaf, as autograd wants it.
-Tensors make_leaves(const OperatorInfo& info, torch::jit::Stack& arguments) {
+Tensors make_leaves(
+    const OperatorInfo& info,
+    const std::vector<bool>& by,
+    torch::jit::Stack& arguments) {
   Tensors leaves;
+  size_t next = 0;
   const auto leaf = [&](const at::Tensor& tensor, bool written) {
     if (!is_differentiable(tensor)) {
+      return tensor;
+    }
+    const size_t k = next++;
+    if (k < by.size() && !by[k]) {
       return tensor;
     }
     auto own = tensor.detach();
@@ -131,14 +140,15 @@ bool has_no_gradient(const SampleCall& sample) {
 Left run(
     const SampleCall& sample,
     torch::jit::Stack arguments,
-    Depth depth,
+    const Gradients& how,
     const Place& place) {
   const auto info = describe(sample.op);
+  const auto depth = how.depth;
   const at::AutoGradMode grad_mode(depth != Depth::kNone);
   Left left;
   Tensors leaves;
   if (depth != Depth::kNone) {
-    leaves = make_leaves(info, arguments);
+    leaves = make_leaves(info, how.by, arguments);
     TORCH_CHECK(!leaves.empty(), "nothing to differentiate by");
   }
   if (draws(sample)) {
@@ -232,21 +242,60 @@ bool draws(const SampleCall& sample) {
   return sample.op.hasTag(at::Tag::nondeterministic_seeded);
 }
 
-Left run_plain(const SampleCall& sample, Depth& depth) {
+/// How many tensors of the call could be differentiated by.
+size_t candidates(const SampleCall& sample) {
+  size_t count = 0;
+  arguments_of(sample, [&](const at::Tensor& tensor) {
+    count += is_differentiable(tensor) ? 1 : 0;
+    return tensor;
+  });
+  return count;
+}
+
+/// The call on plain tensors; nothing where it has no such gradients.
+std::optional<Left> try_plain(const SampleCall& sample, const Gradients& how) {
   const Place as_it_is = [](const at::Tensor& tensor) { return tensor; };
-  for (const auto deepest : {Depth::kTwice, Depth::kOnce}) {
-    if (!sample.first_dtype || has_out(sample) || has_no_gradient(sample)) {
-      break;
+  try {
+    return run(sample, arguments_of(sample, as_it_is), how, as_it_is);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+/// The tensors by which the call can be differentiated each alone. Those that are
+/// written without being argument 0 count, but are never asked.
+std::vector<bool> differentiable_by(const SampleCall& sample) {
+  std::vector<bool> by;
+  const size_t count = candidates(sample);
+  for (size_t k = 0; k < count; ++k) {
+    Gradients alone{Depth::kOnce, std::vector<bool>(count, false)};
+    alone.by[k] = true;
+    by.push_back(try_plain(sample, alone).has_value());
+  }
+  return by;
+}
+
+Left run_plain(const SampleCall& sample, Gradients& gradients) {
+  const bool may = sample.first_dtype && !has_out(sample) && !has_no_gradient(sample);
+  for (const bool some : {false, true}) {
+    gradients.by.clear();
+    if (may && some) {
+      gradients.by = differentiable_by(sample);
+      if (std::find(gradients.by.begin(), gradients.by.end(), true) ==
+          gradients.by.end()) {
+        break;
+      }
     }
-    try {
-      depth = deepest;
-      return run(sample, arguments_of(sample, as_it_is), depth, as_it_is);
-    } catch (const std::exception&) {
-      // Has no gradient of that depth.
+    for (const auto depth : {Depth::kTwice, Depth::kOnce}) {
+      gradients.depth = depth;
+      if (auto left = may ? try_plain(sample, gradients) : std::nullopt) {
+        return std::move(*left);
+      }
     }
   }
-  depth = Depth::kNone;
-  return run(sample, arguments_of(sample, as_it_is), depth, as_it_is);
+  gradients = {};
+  const Place as_it_is = [](const at::Tensor& tensor) { return tensor; };
+  return run(sample, arguments_of(sample, as_it_is), gradients, as_it_is);
 }
 
 std::vector<PlacedCall> placed_calls(
@@ -289,7 +338,7 @@ void run_placed(
     const SampleCall& sample,
     const PlacedCall& placed,
     const Left& plain,
-    Depth depth) {
+    const Gradients& gradients) {
   std::mt19937_64 random(placed.seed);
   std::string where;
   size_t next = 0;
@@ -309,7 +358,7 @@ void run_placed(
     return put(tensor, choices[random() % choices.size()]);
   };
   try {
-    const auto got = run(sample, std::move(arguments), depth, place_gradient);
+    const auto got = run(sample, std::move(arguments), gradients, place_gradient);
     Tolerance tolerance;
     tolerance.only_shapes = is_fresh_memory(sample);
     tolerance.strides = are_dense(plain.arguments);

@@ -25,9 +25,16 @@ struct Left {
 /// How far a call can be differentiated.
 enum class Depth { kNone, kOnce, kTwice };
 
-/// What the call leaves behind on plain tensors, differentiated as often as they
-/// allow, which `depth` then says.
-Left run_plain(const SampleCall& sample, Depth& depth);
+/// The same, and by which of its floating-point tensors, in their order; by all of
+/// them where that is empty.
+struct Gradients {
+  Depth depth = Depth::kNone;
+  std::vector<bool> by;
+};
+
+/// What the call leaves behind on plain tensors, differentiated as often and by as
+/// many of its tensors as they allow, which `gradients` then says.
+Left run_plain(const SampleCall& sample, Gradients& gradients);
 
 /// One call with its tensors in certain places.
 struct PlacedCall {
@@ -53,7 +60,7 @@ void run_placed(
     const SampleCall& sample,
     const PlacedCall& placed,
     const Left& plain,
-    Depth depth);
+    const Gradients& gradients);
 
 /// Whether the operator draws random numbers: to be run in processes.
 bool draws(const SampleCall& sample);
