@@ -222,6 +222,15 @@ ACCEL_RANK_FUNCTION(sums_over_gloo) {
   communicator().all_reduce(sum);
   EXPECT_TRUE(torch::allclose(
       sum, expected(world, 1000, torch::kDouble), 1e-14, 1e-14));
+  // Small ones travel with what is compared before.
+  for (const int64_t count : {0, 1, 10, 511, 512, 3000}) {
+    auto operators =
+        numbers(accelerator.process_index(), count, torch::kDouble);
+    communicator(Channel::kOperators).all_reduce(operators);
+    EXPECT_TRUE(torch::allclose(
+        operators, expected(world, count, torch::kDouble), 1e-14, 1e-14))
+        << count;
+  }
 }
 
 TEST(SharedSum, CanBeSwitchedOff) {

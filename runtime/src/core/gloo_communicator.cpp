@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace accel::detail {
@@ -49,7 +50,7 @@ GlooCommunicator::~GlooCommunicator() = default;
 
 Operation GlooCommunicator::begin(const char* name, const at::Tensor& tensor) {
   auto operation = operations_.begin(name, tensor);
-  if (operations_.channel == Channel::kOperators && shared_ == nullptr) {
+  if (compares_over_gloo()) {
     // Cheap beside Gloo; shared memory can tell when it has waited for long.
     operation.site = CallSite::here();
   }
@@ -73,7 +74,20 @@ Communicator::Waiter GlooCommunicator::all_reduce_async(at::Tensor& tensor) {
       shared_->sum(tensor, operation);
     });
   }
-  compare_in_channel(operation);
+  if (compares_over_gloo()) {
+    std::vector<at::Tensor> parts;
+    operations_.run(
+        operation, [&] { parts = compare_over_gloo(operation, tensor); });
+    if (!parts.empty()) {
+      // In the order of the ranks, as in shared memory.
+      const at::NoGradGuard no_grad;
+      tensor.detach().copy_(parts[0]);
+      for (size_t rank = 1; rank < parts.size(); ++rank) {
+        tensor.detach().add_(parts[rank]);
+      }
+      return [] {};
+    }
+  }
   std::vector<at::Tensor> tensors{tensor};
   c10::intrusive_ptr<c10d::Work> work;
   operations_.run(operation, [&] { work = group_->allreduce(tensors); });
@@ -109,36 +123,51 @@ void GlooCommunicator::compare(const Operation& operation) {
   if (shared_ != nullptr) {
     start(operation, [this, operation] { shared_->compare(operation); })();
   } else {
-    operations_.run(operation, [&] { compare_over_gloo(operation); });
+    operations_.run(
+        operation, [&] { compare_over_gloo(operation, at::Tensor()); });
   }
 }
 
-void GlooCommunicator::compare_in_channel(const Operation& operation) {
-  // Gloo reads past the end, or ends the program, where tensors differ. What
-  // other channels are given is compared by who calls them.
-  if (operations_.channel == Channel::kOperators) {
-    compare(operation);
+std::vector<at::Tensor> GlooCommunicator::compare_over_gloo(
+    const Operation& operation,
+    const at::Tensor& tensor) {
+  // Always as long: Gloo reads past the end, or ends the program, where messages
+  // differ.
+  constexpr int64_t kRoom = 4096 - static_cast<int64_t>(sizeof(uint64_t));
+  auto message = at::empty({4096}, at::kByte);
+  auto* bytes = message.mutable_data_ptr<uint8_t>();
+  std::memcpy(bytes, &operation.fingerprint, sizeof(uint64_t));
+  const bool fits = tensor.defined() && tensor.is_cpu() &&
+      static_cast<int64_t>(tensor.nbytes()) <= kRoom;
+  if (fits && tensor.numel() > 0) {
+    std::memcpy(
+        bytes + sizeof(uint64_t), tensor.const_data_ptr(), tensor.nbytes());
   }
+  const auto messages = gather_over_gloo(message);
+  for (const auto& other : messages) {
+    if (std::memcmp(other.const_data_ptr(), bytes, sizeof(uint64_t)) != 0) {
+      throw_out_of_step(operation);
+    }
+  }
+  std::vector<at::Tensor> parts;
+  for (size_t rank = 0; fits && rank < messages.size(); ++rank) {
+    parts.push_back(at::empty_like(tensor));
+    if (tensor.numel() > 0) {
+      std::memcpy(
+          parts[rank].mutable_data_ptr(),
+          messages[rank].const_data_ptr<uint8_t>() + sizeof(uint64_t),
+          tensor.nbytes());
+    }
+  }
+  return parts;
 }
 
-void GlooCommunicator::compare_over_gloo(const Operation& operation) {
-  const auto equal = [](const std::vector<at::Tensor>& all) {
-    return std::all_of(all.begin(), all.end(), [&](const at::Tensor& one) {
-      return *one.const_data_ptr<int64_t>() ==
-          *all[0].const_data_ptr<int64_t>();
-    });
-  };
-  auto mine = at::empty({1}, at::kLong);
-  *mine.mutable_data_ptr<int64_t>() =
-      static_cast<int64_t>(operation.fingerprint);
-  if (equal(gather_over_gloo(mine))) {
-    return;
-  }
+void GlooCommunicator::throw_out_of_step(const Operation& operation) {
   const auto text = describe_with_place(operation);
-  auto padded = at::zeros({1024}, at::kByte);
+  auto padded = at::zeros({4096}, at::kByte);
   std::copy_n(
       text.data(),
-      std::min<size_t>(text.size(), 1023),
+      std::min<size_t>(text.size(), 4095),
       padded.mutable_data_ptr<uint8_t>());
   std::vector<std::string> operations;
   for (const auto& one : gather_over_gloo(padded)) {
@@ -217,15 +246,21 @@ std::vector<at::Tensor> GlooCommunicator::all_gather(const at::Tensor& tensor) {
     })();
     return outputs;
   }
-  if (input.numel() == 0) {
+  if (input.numel() == 0 && !compares_over_gloo()) {
     barrier(); // keeps the calls of all processes matched
     return std::vector<at::Tensor>(
         static_cast<size_t>(size()), at::empty_like(input));
   }
   const auto operation = begin("all_gather", tensor);
-  compare_in_channel(operation);
   std::vector<at::Tensor> outputs;
-  operations_.run(operation, [&] { outputs = gather_over_gloo(input); });
+  operations_.run(operation, [&] {
+    if (compares_over_gloo()) {
+      outputs = compare_over_gloo(operation, input);
+    }
+    if (outputs.empty()) {
+      outputs = gather_over_gloo(input);
+    }
+  });
   return outputs;
 }
 

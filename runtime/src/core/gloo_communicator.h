@@ -72,10 +72,17 @@ class GlooCommunicator : public Communicator {
   Waiter start(const Operation& operation, std::function<void()> run);
   /// Works through what was started, in that order, up to this one.
   void finish(const Started& started);
-  /// Before what goes over Gloo in a channel where nobody else compares.
-  void compare_in_channel(const Operation& operation);
-  /// Over Gloo; throws `OutOfStep`.
-  void compare_over_gloo(const Operation& operation);
+  /// Whether what goes over Gloo has to be compared before: nobody else does.
+  bool compares_over_gloo() const {
+    return operations_.channel == Channel::kOperators && shared_ == nullptr;
+  }
+  /// Throws `OutOfStep` where the processes are not in the same operation. The
+  /// message has room for a small tensor: where `tensor` fits, returns that of
+  /// every process, else nothing.
+  std::vector<at::Tensor> compare_over_gloo(
+      const Operation& operation,
+      const at::Tensor& tensor);
+  [[noreturn]] void throw_out_of_step(const Operation& operation);
   std::vector<at::Tensor> gather_over_gloo(const at::Tensor& tensor);
 
   GuardedOperations operations_;
