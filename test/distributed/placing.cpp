@@ -85,6 +85,12 @@ at::Tensor part_of_extreme(
   return at::where(owners == axis.rank(), value, other);
 }
 
+/// Booleans have no sum, and few operators know the large unsigned types.
+bool has_sum(at::ScalarType dtype) {
+  return dtype != at::kBool && dtype != at::kUInt16 && dtype != at::kUInt32 &&
+      dtype != at::kUInt64;
+}
+
 /// The part along one axis; `smallest` are the least rows of the processes that
 /// share this axis' line.
 struct Chosen {
@@ -156,8 +162,11 @@ Chosen choose(
           value.is_complex()
       ? ReduceOp::kSum
       : static_cast<ReduceOp>(random() % 4);
-  if (value.scalar_type() == at::kBool) {
+  if (!has_sum(value.scalar_type())) {
     return lay(axis, value, {Way::kReplicate}, random);
+  }
+  if (value.is_complex()) {
+    return lay(axis, value, {Way::kPartial}, random);
   }
   return lay(axis, value, {Way::kPartial, 0, false, op}, random);
 }
@@ -213,10 +222,7 @@ std::vector<Way> ways(const at::Tensor& tensor, int64_t world) {
       }
     }
   }
-  // Booleans have no sum, and few operators know the large unsigned types.
-  const auto dtype = tensor.scalar_type();
-  if (dtype != at::kBool && dtype != at::kUInt16 && dtype != at::kUInt32 &&
-      dtype != at::kUInt64) {
+  if (has_sum(tensor.scalar_type())) {
     all.push_back({Way::kPartial});
   }
   if (tensor.is_floating_point()) {

@@ -38,9 +38,10 @@ Left run_plain(const SampleCall& sample, Gradients& gradients);
 
 /// One call with its tensors in certain places.
 struct PlacedCall {
-  /// In the order of the arguments' tensors.
+  /// In the order of the arguments' tensors; empty for places at random on a mesh
+  /// of any number of axes.
   std::vector<Way> ways;
-  /// Of odd cuts, of parts and of the places of incoming gradients.
+  /// Of what is left open: odd cuts, parts, and the places of incoming gradients.
   uint64_t seed = 0;
 };
 

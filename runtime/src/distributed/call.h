@@ -147,6 +147,12 @@ class Call {
   }
   /// The local tensor of placement `to`. Collective where data must move.
   at::Tensor local_as(const at::Tensor& tensor, const Placement& to) const;
+  /// How much a tensor counts where a rule prefers large ones: its elements. Along
+  /// further axes of a mesh all count alike, for there a tensor is a part, whose
+  /// size is not the same everywhere.
+  int64_t weight(const at::Tensor& tensor) const {
+    return axis_.index() == 0 ? tensor.numel() : 1;
+  }
   /// Rows of this process of `n` rows cut as `placement` says.
   int64_t rows(int64_t n, const Placement& placement) const {
     return axis_.rows(n, placement.cut());

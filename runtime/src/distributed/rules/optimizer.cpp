@@ -119,9 +119,16 @@ bool one_by_one(Call& call, const Lists& all) {
   for (size_t i = 0; i < call.size(); ++i) {
     stack.push_back(call.at(i));
   }
-  // Numbers for all places of the lists are read from memory.
+  // Numbers for all places of the lists are read from memory: of further axes,
+  // too, they must be whole.
   for (const auto i : all.tensors) {
-    stack[i] = call.local_as(call.tensor(i), Replicate());
+    auto numbers = call.local_as(call.tensor(i), Replicate());
+    while (Part* part = part_of(numbers)) {
+      numbers = gather(
+          *part->axis, part->local, part->placement, part->sizes,
+          call.name().c_str());
+    }
+    stack[i] = numbers;
   }
   call.op().callBoxedForDispatchKey(
       c10::DispatchKey::CompositeExplicitAutograd, stack);

@@ -44,10 +44,11 @@ Operands operands_of(const Call& call) {
       }
     }
     const Part* part = call.part(tensor);
+    const int64_t size = call.weight(tensor);
     if (part != nullptr && part->placement.is_shard() &&
-        tensor.size(part->placement.dim()) != 1 && tensor.numel() > largest) {
+        tensor.size(part->placement.dim()) != 1 && size > largest) {
       all.cut = &tensor;
-      largest = tensor.numel();
+      largest = size;
     }
     if (part != nullptr && part->placement.is_partial()) {
       ++all.partial;

@@ -24,11 +24,11 @@ Chosen driver(const Call& call, const Strategy& way) {
     }
     const auto& tensor = call.tensor(tensors[k]);
     const auto place = call.place(tensor);
-    if (place.is_shard(way.arguments[k]) && tensor.numel() > largest) {
+    if (place.is_shard(way.arguments[k]) && call.weight(tensor) > largest) {
       chosen.strategy = &way;
       chosen.cut = place.cut();
       chosen.n = tensor.size(place.dim());
-      largest = tensor.numel();
+      largest = call.weight(tensor);
     }
   }
   return chosen;
@@ -62,7 +62,7 @@ Cost cost(const Call& call, const Strategy& way, const Chosen& chosen) {
       cost.possible = false; // averages of integers are rounded
     }
     if (!place.is_replicate() && place != placement(chosen, role)) {
-      cost.moved += tensor.numel();
+      cost.moved += call.weight(tensor);
     }
   }
   return cost;
