@@ -39,7 +39,7 @@ ZOO_MODEL(transformer_encoder) {
   run.prepare(words, encoder, head, *optimizer);
   auto loader = run.loader(padded_texts(), 5);
   const auto table = positions(6, 8).unsqueeze(1);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(words, encoder, head);
       auto padding = batch.data.eq(0);
@@ -75,7 +75,7 @@ ZOO_MODEL(transformer_decoder) {
   run.prepare(words, transformer, head, *optimizer);
   auto loader = run.loader(padded_texts(), 6);
   const auto table = positions(6, 8).unsqueeze(1);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(words, transformer, head);
       auto padding = batch.data == 0;

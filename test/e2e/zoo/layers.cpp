@@ -86,7 +86,7 @@ ZOO_MODEL(adaptive_softmax) {
   auto optimizer = run.optimizer<optim::Adam>(parameters(body, tree), optim::AdamOptions(1e-2));
   run.prepare(body, tree, *optimizer);
   auto loader = run.loader(Rows(torch::randn({17, 6}), torch::arange(17) * 5 % 12), 5);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(body, tree);
       auto h = torch::tanh(body(batch.data));
@@ -108,7 +108,7 @@ ZOO_MODEL(matrices_of_samples) {
   auto optimizer = run.optimizer<optim::SGD>(net->parameters(), 0.01);
   run.prepare(net, *optimizer);
   auto loader = run.loader(Rows(torch::randn({17, 6}), torch::randn({17, 3})), 5);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(net);
       const auto n = batch.data.size(0);

@@ -93,7 +93,7 @@ ZOO_MODEL(some_and_none) {
   auto optimizer = run.optimizer<optim::SGD>(net->parameters(), 0.1);
   run.prepare(net, *optimizer);
   auto loader = run.loader(samples(), 5);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(net);
       const auto n = batch.data.size(0);
@@ -143,7 +143,7 @@ ZOO_MODEL(bytes_and_small_numbers) {
   auto loader = run.loader(
       Rows(pictures, (torch::arange(17) % 4).to(torch::kInt)), 5);
   auto histogram = torch::zeros({8}, torch::kLong);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(conv, head);
       auto x = batch.data.unsqueeze(1).to(torch::kDouble).div_(255).sub_(0.5).div_(0.25);

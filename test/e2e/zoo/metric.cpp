@@ -96,7 +96,7 @@ ZOO_MODEL(pairs_and_triplets) {
   auto optimizer = run.optimizer<optim::SGD>(net->parameters(), 0.05);
   run.prepare(net, *optimizer);
   auto loader = run.loader(classes(), 7);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(net);
       auto z = net->forward(batch.data);
@@ -133,7 +133,7 @@ ZOO_MODEL(supervised_contrast) {
   auto optimizer = run.optimizer<optim::SGD>(net->parameters(), 0.1);
   run.prepare(net, *optimizer);
   auto loader = run.loader(classes(), 6);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(net);
       const auto n = batch.data.size(0);
@@ -282,7 +282,7 @@ ZOO_MODEL(two_sample_distances) {
   auto optimizer = run.optimizer<optim::SGD>(maker->parameters(), 0.1);
   run.prepare(maker, *optimizer);
   auto loader = run.loader(classes(), 6);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(maker);
       const auto n = batch.data.size(0);

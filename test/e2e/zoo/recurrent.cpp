@@ -228,7 +228,7 @@ ZOO_MODEL(teacher_forcing) {
     }
     return torch::stack(scores, 1);
   };
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(words, encoder, decoder, head);
       auto scores = forward(batch.data, batch.target, true);
@@ -255,7 +255,7 @@ ZOO_MODEL(written_memory) {
       all, optim::RMSpropOptions(5e-3).momentum(0.5).centered(true));
   run.prepare(controller, keys, values, erase, head, *optimizer);
   auto loader = run.loader(sequences(), 5);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (int epoch = 0; epoch < 1; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(controller);
       const auto n = batch.data.size(0);
