@@ -334,8 +334,9 @@ void install() {
     auto* made = new torch::Library(
         torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-    install_kernels(*new torch::Library(
-        torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__));
+    static auto* const kernels = new torch::Library(
+        torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+    install_kernels(*kernels);
     install_composites();
     return made;
   }();
