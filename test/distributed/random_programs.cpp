@@ -353,8 +353,11 @@ void layer(Machine& m, const Instruction& i) {
       }
       auto mean = torch::zeros({rows.size(1)}, x.options().requires_grad(false));
       auto var = torch::ones({rows.size(1)}, x.options().requires_grad(false));
+      // Contiguous: LibTorch's backward on the CPU reads other weights of a
+      // contiguous input as if they were.
       auto y = torch::batch_norm(
-          rows, w.select(1, 0), w.sum(1), mean, var, true, 0.1, 1e-3, false);
+          rows, w.select(1, 0).contiguous(), w.sum(1), mean, var, true, 0.1, 1e-3,
+          false);
       m.push(y);
       return m.push(mean + var);
     }
@@ -464,7 +467,7 @@ void place(Machine& m, const Instruction& i) {
     return;
   }
   // Others may be views of the old one: a value of its own.
-  m.push(m.mesh == nullptr ? x.clone() : m.place(full_tensor(x), i.seed));
+  m.push(m.mesh == nullptr ? x.clone() : m.place(full_tensor(x.clone()), i.seed));
 }
 
 void whole(Machine& m, const Instruction& i) {

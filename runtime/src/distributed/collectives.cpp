@@ -71,13 +71,18 @@ at::Tensor gather_plain(
   whole_sizes[dim] = n;
   const accel::detail::PurposeGuard purpose(
       operation, whole_sizes, detail_of(dim, cut));
-  auto parts = processes.all_gather(message);
+  const auto parts = processes.all_gather(message);
+  // Strides of dimensions of one row are those of a fresh tensor, too: the order
+  // of later results follows them.
+  auto sizes = local.sizes().vec();
+  sizes[dim] = n;
+  auto whole = at::empty(sizes, message.options());
   for (int64_t rank = 0; rank < axis.size(); ++rank) {
     const auto [begin, end] = axis.range(n, cut, rank);
-    parts[rank] = parts[rank].narrow(0, 0, end - begin);
+    whole.narrow(dim, begin, end - begin)
+        .copy_(parts[rank].narrow(0, 0, end - begin).movedim(0, dim));
   }
-  auto whole = at::cat(parts, 0);
-  return dim == 0 ? whole : whole.movedim(0, dim).contiguous();
+  return whole;
 }
 
 at::Tensor gather_shards(
@@ -220,6 +225,27 @@ at::Tensor reduce_agreed(
 }
 
 } // namespace
+
+bool any_cut_further(
+    Axis& axis,
+    const at::Tensor& local,
+    int64_t dim,
+    const char* operation) {
+  if (axis.further() == 0) {
+    return false;
+  }
+  const auto all = axis.communicator(operation)
+                       .all_gather(further_places(local, axis.further()));
+  for (const auto& places : all) {
+    const auto* row = places.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < axis.further(); ++i, row += 4) {
+      if (row[1] == 1 && row[2] == dim) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
 
 Traffic& traffic() {
   thread_local Traffic counters;

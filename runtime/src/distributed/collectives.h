@@ -67,6 +67,15 @@ ACCEL_API at::Tensor own_rows(
     const at::Tensor& whole,
     const Placement& placement);
 
+/// Whether on any process of the axis the local tensor is cut in dimension `dim`
+/// along a further axis, too. Collective where the mesh has further axes; the
+/// same answer everywhere.
+ACCEL_API bool any_cut_further(
+    Axis& axis,
+    const at::Tensor& local,
+    int64_t dim,
+    const char* operation);
+
 /// What operators have moved since the program began; for reports and tests.
 struct Traffic {
   int64_t gathers = 0;

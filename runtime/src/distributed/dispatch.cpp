@@ -188,18 +188,20 @@ void run_whole(
       }
     });
   }
-  // Random numbers are drawn in the order of the memory.
-  const bool draws = op.hasTag(at::Tag::nondeterministic_seeded);
+  // In the order of memory that the whole tensor has: results follow it, random
+  // numbers are drawn in it.
   const auto whole = [&](const at::Tensor& tensor) {
     Part* p = part(tensor);
     if (p == nullptr) {
       return tensor;
     }
-    const auto gathered = gather(
-        axis, p->local, p->placement, p->sizes, op.schema().name().c_str());
-    return draws && tensor.is_non_overlapping_and_dense()
-        ? with_strides(gathered, tensor.strides())
-        : gathered;
+    if (p->placement.is_replicate()) {
+      return p->local; // itself: it may be what is written
+    }
+    return in_order_of(
+        gather(
+            axis, p->local, p->placement, p->sizes, op.schema().name().c_str()),
+        tensor);
   };
   PendingView pending;
   if (info.is_view && stack[base].isTensor()) {

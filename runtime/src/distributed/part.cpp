@@ -3,6 +3,7 @@
 #include "distributed/collectives.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/StorageImpl.h>
 
@@ -149,6 +150,13 @@ bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   return false;
 }
 
+/// The strides of a copy of a tensor that is repeated or has gaps, as LibTorch
+/// makes them: dense, in the order that its strides say.
+Sizes strides_of_copy(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  const auto dense = at::infer_dense_strides(sizes, strides);
+  return {dense.begin(), dense.end()};
+}
+
 /// A copy whose memory is ordered as `order` says. Through views, which tensors
 /// that are distributed along further axes have, too.
 at::Tensor copy_in_order(const at::Tensor& local, c10::IntArrayRef order) {
@@ -179,10 +187,12 @@ bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
 } // namespace
 
 at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
-  if (like.is_contiguous() || !like.is_non_overlapping_and_dense()) {
+  if (like.is_contiguous()) {
     return tensor;
   }
-  const auto order = order_of(like.sizes(), like.strides());
+  const auto order = like.is_non_overlapping_and_dense()
+      ? order_of(like.sizes(), like.strides())
+      : order_of(like.sizes(), strides_of_copy(like.sizes(), like.strides()));
   return is_dense_as(tensor, order) ? tensor : copy_in_order(tensor, order);
 }
 
@@ -192,19 +202,22 @@ at::Tensor make_tensor(
     Placement placement,
     c10::IntArrayRef sizes,
     c10::IntArrayRef like) {
+  Sizes of_copy;
+  if (like.size() == sizes.size() && is_repeated(sizes, like)) {
+    of_copy = strides_of_copy(sizes, like);
+    like = of_copy;
+  }
   const bool single = has_single_rows(axis, placement, sizes);
   if (single && part_of(local) != nullptr) {
     // Along further axes it must be the same on all processes whether a tensor
     // is a view, which its strides here would decide.
-    const bool known =
-        like.size() == sizes.size() && !is_repeated(sizes, like);
+    const bool known = like.size() == sizes.size();
     local = known ? copy_in_order(local, order_of(sizes, like))
                   : local.clone(at::MemoryFormat::Contiguous);
   }
   const bool dense = local.is_non_overlapping_and_dense();
   // Parts with gaps (of a transposed tensor) are copied: in whatever order.
-  const bool by_like = (single || !dense) && like.size() == sizes.size() &&
-      !is_repeated(sizes, like);
+  const bool by_like = (single || !dense) && like.size() == sizes.size();
   const bool natural =
       !by_like && (single || !dense || local.is_contiguous());
   if (natural) {

@@ -138,9 +138,9 @@ at::Tensor make_contiguous(
     Placement placement,
     c10::IntArrayRef sizes);
 
-/// `tensor` in the order of memory that `like` has, where that has no gaps: a
-/// copy, unless it lies so. What is cut and gathered again is viewed and copied
-/// as if it had not been.
+/// `tensor` in the order of memory that `like` has, or a copy of `like` where that
+/// is repeated or has gaps: itself where it lies so. What is cut and gathered
+/// again is viewed and copied as if it had not been.
 at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like);
 
 /// `whole` with these strides, of a tensor without gaps: a copy, unless it has

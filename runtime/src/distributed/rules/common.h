@@ -175,17 +175,13 @@ inline std::vector<int64_t> local_sizes(
   return local;
 }
 
-/// Whether a local tensor is cut in dimension `dim` along a further axis, too.
-/// Its rows are not as many on all processes then: nothing may be decided by
-/// them.
-inline bool cut_further(const at::Tensor& local, int64_t dim) {
-  for (Part* part = part_of(local); part != nullptr;
-       part = part_of(part->local)) {
-    if (part->placement.is_shard(dim)) {
-      return true;
-    }
-  }
-  return false;
+/// Whether argument i's local tensor is cut in dimension `dim` along a further
+/// axis, too, on any process: its rows are not as many on all of them then, and
+/// nothing may be decided by them. Collective where the mesh has further axes;
+/// all processes get the same answer.
+inline bool cut_further(const Call& call, size_t i, int64_t dim) {
+  return any_cut_further(
+      call.axis(), call.local(i), dim, call.name().c_str());
 }
 
 /// Whether converting the parts of a sum and converting the sum are the same:

@@ -499,9 +499,7 @@ Cut cut_of_selected(const Call& call, const at::Tensor& local_mask) {
 bool selects_rows(const Call& call) {
   const auto place = call.place(0);
   return place.is_shard(0) && call.tensor(0).sizes() == call.tensor(1).sizes() &&
-      call.tensor(1).scalar_type() == at::kBool &&
-      !cut_further(call.local(0), 0) && part_of(call.local(1)) == nullptr &&
-      part_of(call.local(0)) == nullptr;
+      call.tensor(1).scalar_type() == at::kBool && call.axis().further() == 0;
 }
 
 /// self, mask: the selected entries in the order of the rows.

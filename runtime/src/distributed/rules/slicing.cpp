@@ -123,7 +123,7 @@ bool slice(Call& call) {
     return false; // an error
   }
   if (place.is_shard(dim)) {
-    return !cut_further(call.local(0), dim) &&
+    return !cut_further(call, 0, dim) &&
         slice_cut_rows(call, dim, range);
   }
   Sizes sizes = sizes_of(self);
@@ -155,7 +155,7 @@ bool pieces(Call& call, size_t dim_argument, bool keeps) {
   const auto place = call.place(0);
   const int64_t dim = call.dim(dim_argument, self.dim());
   const bool of_cut = place.is_shard(dim);
-  if (of_cut && (!keeps || cut_further(call.local(0), dim))) {
+  if (of_cut && (!keeps || cut_further(call, 0, dim))) {
     return false;
   }
   call.set(0, of_cut ? whole_of(call.part(self)) : call.local(0));

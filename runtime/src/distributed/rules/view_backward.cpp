@@ -60,7 +60,7 @@ bool slice_backward(Call& call) {
     points.push_back(start + axis.range(rows, place.cut(), rank).first * step);
   }
   points.push_back(n);
-  if (!cut_further(call.local(0), dim) && view_rules::is_balanced(points)) {
+  if (!cut_further(call, 0, dim) && view_rules::is_balanced(points)) {
     const Placement result = Shard(dim, axis.cut_at(std::move(points)));
     const int64_t first = axis.rank() == 0 ? start : 0;
     const auto& local = call.local(0);
