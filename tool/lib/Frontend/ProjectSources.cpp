@@ -45,7 +45,10 @@ std::string withoutComments(StringRef Text) {
       if (Result[I] != '\n')
         Result[I] = ' ';
   };
-  for (size_t I = 0; I < Text.size();) {
+  // Every file of the project is looked at: only where something may begin.
+  constexpr StringRef Begins = "/\"";
+  for (size_t I = Text.find_first_of(Begins); I < Text.size();
+       I = Text.find_first_of(Begins, I)) {
     const StringRef Rest = Text.drop_front(I);
     if (Rest.starts_with("//")) {
       const size_t End = std::min(Rest.find('\n'), Rest.size());
