@@ -19,7 +19,7 @@ namespace accel::detail {
 /// device are there for everything that the current stream is given later. On
 /// the channels for the program and for gradients the host waits for them, too:
 /// they are read next anyway, and who waits here is watched (`Watchdog`);
-/// batch statistics are not waited for.
+/// those of operators on distributed tensors are not waited for.
 class DeviceCommunicator : public Communicator {
  public:
   /// `group` is over the same processes as `host`; `backend` outlives this.

@@ -286,7 +286,7 @@ class ProcessWorld : public World {
 
   static std::string name_of(Channel channel) {
     constexpr std::array<const char*, 3> kNames{
-        "main", "gradients", "statistics"};
+        "main", "gradients", "operators"};
     return kNames[static_cast<size_t>(channel)];
   }
 

@@ -73,11 +73,7 @@ at::Tensor place(
 }
 
 at::Tensor whole(const at::Tensor& tensor) {
-  at::Tensor result = tensor;
-  while (Part* part = part_of(result)) {
-    result = gather(
-        *part->axis, part->local, part->placement, part->sizes, "full_tensor");
-  }
+  const auto result = gather_all(tensor, "full_tensor");
   return result.is_same(tensor) ? result : in_order_of(result, tensor);
 }
 

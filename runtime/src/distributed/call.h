@@ -212,10 +212,6 @@ class Call {
       const at::Tensor& local,
       const Placement& placement,
       int64_t n = 0) const;
-  /// A result that is a view of argument 0, which must still be as it was
-  /// passed when this is called before `run` (`begin_view`). Strides and offset
-  /// are those of the plain view.
-  ///
   /// In-place operators return the tensor that was passed.
   void return_self(const at::Tensor& self) {
     result() = self;
@@ -228,14 +224,6 @@ class Call {
   size_t base_;
   Axis& axis_;
 };
-
-/// The operator on whole tensors: right for every operator. Collective where an
-/// argument is not replicated.
-void run_whole(
-    const c10::OperatorHandle& op,
-    const OperatorInfo& info,
-    torch::jit::Stack& stack,
-    Axis& axis);
 
 /// The rule, flags and arguments of an operator, looked up once per thread.
 ACCEL_API const OperatorInfo& info_of(const c10::OperatorHandle& op);

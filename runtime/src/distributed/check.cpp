@@ -13,15 +13,6 @@
 namespace accel::distributed {
 namespace {
 
-at::Tensor whole(const at::Tensor& tensor, const char* operation) {
-  at::Tensor result = tensor;
-  while (Part* part = part_of(result)) {
-    result = gather(
-        *part->axis, part->local, part->placement, part->sizes, operation);
-  }
-  return result;
-}
-
 /// A copy in memory of its own that lies as the program sees `tensor` lie.
 at::Tensor copy_of(const at::Tensor& tensor, const at::Tensor& value) {
   if (tensor.layout() != at::kStrided) {
@@ -146,7 +137,7 @@ double magnitude_of_parts(const at::Tensor& tensor, const char* operation) {
   at::Tensor inner = tensor;
   while (Part* part = part_of(inner)) {
     if (part->placement.is_partial()) {
-      const double own = magnitude_of(whole(part->local, operation));
+      const double own = magnitude_of(gather_all(part->local, operation));
       magnitude = std::max(
           magnitude,
           reduce(
@@ -316,7 +307,7 @@ ShadowCheck::ShadowCheck(
     }
     auto& copy = copies[tensor.unsafeGetTensorImpl()];
     if (!copy.defined()) {
-      copy = copy_of(tensor, whole(tensor, name));
+      copy = copy_of(tensor, gather_all(tensor, name));
       state_->magnitude = std::max(
           {state_->magnitude, magnitude_of(copy),
            magnitude_of_parts(tensor, name)});
@@ -374,7 +365,7 @@ void ShadowCheck::compare(const torch::jit::Stack& stack, bool by_rule) {
   std::string found;
   const auto look = [&](const at::Tensor& expected, const at::Tensor& got,
                         const std::string& what) {
-    const auto value = got.defined() ? whole(got, name) : got;
+    const auto value = got.defined() ? gather_all(got, name) : got;
     auto text = difference(expected, value, state.magnitude, only_shapes);
     if (text.empty() && got.defined() && got.sizes() != value.sizes()) {
       text = c10::str("says sizes ", got.sizes(), " and has ", value.sizes());

@@ -176,6 +176,15 @@ at::Tensor further_places(const at::Tensor& local, int64_t axes) {
   return places;
 }
 
+/// The same of all processes, by rank. Collective.
+std::vector<at::Tensor> all_further_places(
+    Axis& axis,
+    const at::Tensor& local,
+    const char* operation) {
+  return axis.communicator(operation).all_gather(
+      further_places(local, axis.further()));
+}
+
 /// The local tensor, in the same placements along further axes as the other
 /// processes' along this one. A rule there sees sizes that are cut along this
 /// axis: where one process has a single row it may have decided otherwise.
@@ -185,20 +194,12 @@ at::Tensor agreed(Axis& axis, const at::Tensor& local, const char* operation) {
   if (axis.further() == 0) {
     return local;
   }
-  const auto places =
-      axis.communicator(operation).all_gather(further_places(local, axis.further()));
-  for (const auto& other : places) {
-    if (at::equal(other, places[0])) {
-      continue;
-    }
-    at::Tensor whole = local;
-    while (Part* part = part_of(whole)) {
-      whole = gather(
-          *part->axis, part->local, part->placement, part->sizes, operation);
-    }
-    return whole;
-  }
-  return local;
+  const auto places = all_further_places(axis, local, operation);
+  const bool same = std::all_of(
+      places.begin(), places.end(), [&](const at::Tensor& other) {
+        return at::equal(other, places[0]);
+      });
+  return same ? local : gather_all(local, operation);
 }
 
 /// `reduce` of tensors that agree.
@@ -234,9 +235,7 @@ bool any_cut_further(
   if (axis.further() == 0) {
     return false;
   }
-  const auto all = axis.communicator(operation)
-                       .all_gather(further_places(local, axis.further()));
-  for (const auto& places : all) {
+  for (const auto& places : all_further_places(axis, local, operation)) {
     const auto* row = places.const_data_ptr<int64_t>();
     for (int64_t i = 0; i < axis.further(); ++i, row += 4) {
       if (row[1] == 1 && row[2] == dim) {
@@ -266,6 +265,15 @@ at::Tensor gather(
   return placement.is_partial()
       ? reduce(axis, local, placement.reduce_op(), operation)
       : local;
+}
+
+at::Tensor gather_all(const at::Tensor& tensor, const char* operation) {
+  at::Tensor whole = tensor;
+  while (Part* part = part_of(whole)) {
+    whole = gather(
+        *part->axis, part->local, part->placement, part->sizes, operation);
+  }
+  return whole;
 }
 
 at::Tensor reduce(

@@ -40,6 +40,10 @@ ACCEL_API at::Tensor gather(
     c10::IntArrayRef sizes,
     const char* operation);
 
+/// The whole plain tensor, of however many axes; the tensor itself where it is
+/// plain. Collective where it is not.
+ACCEL_API at::Tensor gather_all(const at::Tensor& tensor, const char* operation);
+
 /// The reduction of the processes' tensors; a fresh tensor. Collective.
 ACCEL_API at::Tensor reduce(
     Axis& axis,

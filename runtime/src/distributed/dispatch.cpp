@@ -71,22 +71,48 @@ void each_tensor(const c10::IValue& value, F&& f) {
 /// What has to be known of a view's argument before the rule replaces it.
 struct PendingView {
   at::Tensor base;
+  /// Null where the result is no view of a part.
   c10::intrusive_ptr<ViewOf> view;
+
+  /// How result `output` is made.
+  c10::intrusive_ptr<ViewOf> of_output(size_t output) const {
+    if (output == view->output) {
+      return view;
+    }
+    auto other = c10::make_intrusive<ViewOf>(view->parent, view->op);
+    other->arguments = view->arguments;
+    other->output = output;
+    return other;
+  }
 };
+
+PendingView pending_view(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    const torch::jit::Stack& stack) {
+  PendingView pending;
+  const size_t base = stack.size() - info.arguments;
+  if (info.is_view && stack[base].isTensor()) {
+    pending.base = stack[base].toTensor();
+    if (Part* part = part_of(pending.base)) {
+      pending.view =
+          c10::make_intrusive<ViewOf>(PartPtr::reclaim_copy(part), op);
+      pending.view->arguments.append(stack.begin() + base + 1, stack.end());
+    }
+  }
+  return pending;
+}
 
 /// The plain results of an operator on whole tensors that are views of argument
 /// 0 become tensors that know it.
 void link_whole_views(
     Axis& axis,
-    const c10::intrusive_ptr<ViewOf>& view,
+    const PendingView& pending,
     c10::IValue& result) {
   const auto linked = [&](const at::Tensor& whole, size_t output) {
-    auto own = c10::make_intrusive<ViewOf>(view->parent, view->op);
-    own->arguments = view->arguments;
-    own->output = output;
     auto tensor = make_view(
         axis, whole, Replicate(), whole.sizes(), whole.strides(),
-        whole.storage_offset(), std::move(own));
+        whole.storage_offset(), pending.of_output(output));
     part_of(tensor)->whole = whole;
     return tensor;
   };
@@ -111,11 +137,7 @@ void link_local_views(
     if (part == nullptr || part == pending.view->parent.get()) {
       return;
     }
-    auto own = c10::make_intrusive<ViewOf>(
-        pending.view->parent, pending.view->op);
-    own->arguments = pending.view->arguments;
-    own->output = output;
-    part->view = std::move(own);
+    part->view = pending.of_output(output);
     part->settled = root_of(part)->settled;
     set_view_geometry(tensor, pending.base, *part->view);
   };
@@ -144,35 +166,14 @@ Axis* look_at_all(
   return axis;
 }
 
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  handle(op, stack);
-}
-
-} // namespace
-
-Axis* axis_of(
-    const c10::OperatorHandle& op,
-    const OperatorInfo& info,
-    const torch::jit::Stack& stack) {
-  bool strided = true;
-  return look_at_all(op, info, stack, strided);
-}
-
-const OperatorInfo& info_of(const c10::OperatorHandle& op) {
-  thread_local ska::flat_hash_map<const void*, std::unique_ptr<OperatorInfo>>
-      known;
-  auto& info = known[&op.schema()];
-  if (info == nullptr) {
-    info = std::make_unique<OperatorInfo>(describe(op));
-  }
-  return *info;
-}
-
+/// The operator on whole tensors: right for every operator. Collective where an
+/// argument is not replicated.
 void run_whole(
     const c10::OperatorHandle& op,
     const OperatorInfo& info,
     torch::jit::Stack& stack,
-    Axis& axis) {
+    Axis& axis,
+    const PendingView& pending) {
   const size_t base = stack.size() - info.arguments;
   const auto part = [&](const at::Tensor& tensor) -> Part* {
     Part* p = tensor.defined() ? part_of(tensor) : nullptr;
@@ -203,14 +204,10 @@ void run_whole(
             axis, p->local, p->placement, p->sizes, op.schema().name().c_str()),
         tensor);
   };
-  PendingView pending;
-  if (info.is_view && stack[base].isTensor()) {
-    pending.base = stack[base].toTensor();
-    if (Part* p = part(pending.base)) {
-      pending.view = c10::make_intrusive<ViewOf>(PartPtr::reclaim_copy(p), op);
-      pending.view->arguments.append(stack.begin() + base + 1, stack.end());
-      stack[base] = whole_of(p);
-    }
+  const bool is_view =
+      pending.view && pending.view->parent->axis == &axis;
+  if (is_view) {
+    stack[base] = whole_of(pending.view->parent.get());
   }
   const at::Tensor self = info.is_in_place && stack[base].isTensor()
       ? stack[base].toTensor()
@@ -264,10 +261,33 @@ void run_whole(
       }
     }
   }
-  if (pending.view) {
-    link_whole_views(
-        axis, pending.view, stack[stack.size() - info.results]);
+  if (is_view) {
+    link_whole_views(axis, pending, stack[stack.size() - info.results]);
   }
+}
+
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  handle(op, stack);
+}
+
+} // namespace
+
+Axis* axis_of(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    const torch::jit::Stack& stack) {
+  bool strided = true;
+  return look_at_all(op, info, stack, strided);
+}
+
+const OperatorInfo& info_of(const c10::OperatorHandle& op) {
+  thread_local ska::flat_hash_map<const void*, std::unique_ptr<OperatorInfo>>
+      known;
+  auto& info = known[&op.schema()];
+  if (info == nullptr) {
+    info = std::make_unique<OperatorInfo>(describe(op));
+  }
+  return *info;
 }
 
 void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -297,15 +317,7 @@ void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       }
     });
   }
-  PendingView pending;
-  if (info.is_view && (*stack)[base].isTensor()) {
-    pending.base = (*stack)[base].toTensor();
-    if (Part* part = part_of(pending.base)) {
-      pending.view =
-          c10::make_intrusive<ViewOf>(PartPtr::reclaim_copy(part), op);
-      pending.view->arguments.append(stack->begin() + base + 1, stack->end());
-    }
-  }
+  const auto pending = pending_view(op, info, *stack);
   std::optional<Watched> watched;
   if (C10_UNLIKELY(watch().any)) {
     watched.emplace(op, info, *stack, *axis);
@@ -320,7 +332,7 @@ void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       watched->done(*stack, /*by_rule=*/true);
     }
   } else {
-    run_whole(op, info, *stack, *axis);
+    run_whole(op, info, *stack, *axis, pending);
     if (C10_UNLIKELY(watched.has_value())) {
       watched->done(*stack, /*by_rule=*/false);
     }

@@ -110,7 +110,7 @@ ACCEL_RANK_FUNCTION(device_carries_what_it_takes) {
   Placement placement;
   placement.backend = &backend;
   const auto world = connect(placement);
-  // Batch statistics are read on the device only, see below.
+  // What operators exchange is read on the device only, see below.
   for (const auto channel : {Channel::kMain, Channel::kGradients}) {
     try_everything(world->communicator(channel));
   }
@@ -135,7 +135,7 @@ ACCEL_RANK_FUNCTION(device_carries_what_it_takes) {
           "wait",
           "shutdown accel_gradients",
           "wait",
-          "shutdown accel_statistics"}));
+          "shutdown accel_operators"}));
   EXPECT_EQ(device.count("abort accel_main"), 0);
 }
 
@@ -155,7 +155,7 @@ ACCEL_RANK_FUNCTION(results_are_there_when_a_call_returns) {
     comm.all_reduce(sum);
     EXPECT_TRUE(sum.eq(2).all().item<bool>()) << sum;
   }
-  // Batch statistics wait on the device only: no host stops in forward.
+  // Operators wait on the device only: no host stops in forward.
   const auto waits = device.count("wait");
   auto statistics = torch::ones({4});
   world->communicator(Channel::kOperators).all_reduce(statistics);
@@ -219,7 +219,7 @@ ACCEL_RANK_FUNCTION(devices_are_out_of_step) {
   EXPECT_TRUE(contains(error, "barrier #2")) << error;
   world.reset();
   EXPECT_GE(device.count("abort accel_main"), 1);
-  EXPECT_GE(device.count("abort accel_statistics"), 1);
+  EXPECT_GE(device.count("abort accel_operators"), 1);
   EXPECT_EQ(device.count("shutdown accel_main"), 0);
 }
 

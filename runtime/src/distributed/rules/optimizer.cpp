@@ -122,13 +122,8 @@ bool one_by_one(Call& call, const Lists& all) {
   // Numbers for all places of the lists are read from memory: of further axes,
   // too, they must be whole.
   for (const auto i : all.tensors) {
-    auto numbers = call.local_as(call.tensor(i), Replicate());
-    while (Part* part = part_of(numbers)) {
-      numbers = gather(
-          *part->axis, part->local, part->placement, part->sizes,
-          call.name().c_str());
-    }
-    stack[i] = numbers;
+    stack[i] = gather_all(
+        call.local_as(call.tensor(i), Replicate()), call.name().c_str());
   }
   call.op().callBoxedForDispatchKey(
       c10::DispatchKey::CompositeExplicitAutograd, stack);

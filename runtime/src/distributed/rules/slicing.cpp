@@ -62,7 +62,6 @@ struct Range {
 /// they are fewer than processes.
 at::Tensor view_of_gathered(
     const Call& call,
-    const at::Tensor& self,
     const at::Tensor& whole,
     int64_t dim) {
   const auto place =
@@ -90,7 +89,7 @@ bool slice_cut_rows(Call& call, int64_t dim, const Range& range) {
   if (!is_balanced(points)) {
     const auto whole = whole_of(call.part(self))
                            .slice(dim, range.begin, range.end, range.step);
-    const auto result = view_of_gathered(call, self, whole, dim);
+    const auto result = view_of_gathered(call, whole, dim);
     call.finish({result});
     return true;
   }
@@ -164,7 +163,7 @@ bool pieces(Call& call, size_t dim_argument, bool keeps) {
   const auto result = keeps ? place : without(place, dim);
   for (auto& piece : list) {
     if (of_cut) {
-      piece = view_of_gathered(call, self, piece, dim);
+      piece = view_of_gathered(call, piece, dim);
       continue;
     }
     Sizes sizes = sizes_of(piece);
