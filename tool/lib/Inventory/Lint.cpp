@@ -101,7 +101,7 @@ struct Exits {
 class Linter {
 public:
   Linter(ASTContext &Context, const PlanOptions &Options, LintScope Scope)
-      : Text(Context, Options), Index(Context, {}),
+      : Text(Context, Options), Index(Context),
         Ranks(Index, Differing::Clock | Differing::Rank),
         Parts(Index, Scope == LintScope::All ? Differing::Part : 0) {}
 
