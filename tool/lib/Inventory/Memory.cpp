@@ -109,8 +109,18 @@ void Taker::addMemory(const FunctionDecl *F) {
   MemoryFinder Finder(Index);
   Finder.TraverseStmt(F->getBody());
   std::set<std::pair<const Stmt *, std::string>> Made;
+  auto IsGuarded = [&](const Expr *E) {
+    const auto [File, Offset] =
+        Text.SM.getDecomposedLoc(Text.SM.getFileLoc(E->getExprLoc()));
+    const std::string Path = Text.fileOf(E->getExprLoc());
+    return llvm::any_of(Program.Guards, [&, At = Offset](const GuardFact &G) {
+      return G.Range.File == Path && G.Range.Offset <= At &&
+             At < G.Range.Offset + G.Range.Length;
+    });
+  };
   for (const auto &[Tensor, Statement] : Finder.All) {
-    if (!Cuts.in(Tensor))
+    // The main process's statements are given whole tensors.
+    if (!Cuts.in(Tensor) || IsGuarded(Tensor))
       continue;
     const FunctionId In = Functions.at(Tensor->getExprLoc(), F);
     const Expr *Base = baseOf(Tensor);
