@@ -34,6 +34,9 @@ namespace detail {
 class Runtime;
 } // namespace detail
 
+class Accelerator;
+inline Accelerator& accelerator(const AcceleratorOptions& options);
+
 /// This process's way to the others of the program. Made at the top of `main`,
 /// it must outlive everything that uses it; elsewhere `accel::accelerator()`
 /// reaches it.
@@ -377,6 +380,12 @@ class ACCEL_API Accelerator : public detail::Collectives,
       const detail::BuiltWith& program,
       const AcceleratorOptions& options);
 
+  /// `accel::accelerator(options)`.
+  static Accelerator& of_program(
+      const detail::BuiltWith& program,
+      const AcceleratorOptions& options);
+  friend Accelerator& accelerator(const AcceleratorOptions& options);
+
   // What the templates are made of.
   void begin_prepare();
   void prepare_model(torch::nn::Module* module);
@@ -397,6 +406,23 @@ class ACCEL_API Accelerator : public detail::Collectives,
 
 /// The program's Accelerator; throws `c10::Error` where there is none.
 ACCEL_API Accelerator& accelerator();
+
+/// The program's Accelerator, whatever its options are; where there is none, one
+/// is made with these options, which lives to the end of the program. For code
+/// whose `main` is elsewhere: a library, tests.
+///
+///     accel::accelerator(accel::AcceleratorOptions().match_single_device(true))
+///         .prepare(model);
+///
+/// Where it makes one it is collective and throws what the constructor throws.
+/// That one ends behind `main`, or in `exit`, before what was made before it is
+/// destroyed; then this throws. It leaves the other processes as they leave at
+/// the end of `main`: waits a bounded time for those that still run, and a
+/// process that ends in another way (`_exit`, a signal) makes the others stop.
+inline Accelerator& accelerator(const AcceleratorOptions& options) {
+  return Accelerator::of_program(
+      detail::built_with<AcceleratorOptions>(), options);
+}
 
 } // namespace accel
 
