@@ -11,6 +11,7 @@
 #include <accel/collectives.h>
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
+#include <accel/input.h>
 #include <accel/options.h>
 #include <accel/output.h>
 #include <accel/process_first.h>
@@ -62,12 +63,13 @@ inline Accelerator& accelerator(const AcceleratorOptions& options);
 /// or changed. Counterpart of Hugging Face Accelerate's class of this name
 /// (docs/parity.md).
 ///
-/// What it derives from has the members of three subjects: `gather`, `reduce`,
+/// What it derives from has the members of four subjects: `gather`, `reduce`,
 /// `broadcast` and what else brings values of all processes together
-/// (accel/collectives.h); `print`, `cout`, `save` and what else process 0 does
-/// alone (accel/output.h); names that only accel-migrate writes
-/// (accel/rewriter_names.h).
+/// (accel/collectives.h); standard input (accel/input.h); `print`, `cout`, `save`
+/// and what else process 0 does alone (accel/output.h); names that only
+/// accel-migrate writes (accel/rewriter_names.h).
 class ACCEL_API Accelerator : public detail::Collectives,
+                              public detail::SharedInput,
                               public detail::MainProcessOutput,
                               public detail::RewriterNames<Accelerator> {
  public:
