@@ -147,6 +147,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// `device_placement`) and get process 0's parameters and buffers; gradients
   /// of their parameters, and of those that only an optimizer has, are brought
   /// together from now on. Any order, any number; what is prepared is skipped.
+  /// Checksums are compared first: a tensor that has process 0's values already
+  /// is not written to, so that a graph which was built before stays valid.
   ///
   /// Takes `torch::nn::Module`s, module holders, `AnyModule`s, optimizers,
   /// schedulers, and (smart) pointers to them. Collective. Throws where a
