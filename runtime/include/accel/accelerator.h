@@ -11,6 +11,7 @@
 #include <accel/collectives.h>
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
+#include <accel/input.h>
 #include <accel/options.h>
 #include <accel/output.h>
 #include <accel/process_first.h>
@@ -33,6 +34,9 @@ namespace accel {
 namespace detail {
 class Runtime;
 } // namespace detail
+
+class Accelerator;
+inline Accelerator& accelerator(const AcceleratorOptions& options);
 
 /// This process's way to the others of the program. Made at the top of `main`,
 /// it must outlive everything that uses it; elsewhere `accel::accelerator()`
@@ -59,12 +63,13 @@ class Runtime;
 /// or changed. Counterpart of Hugging Face Accelerate's class of this name
 /// (docs/parity.md).
 ///
-/// What it derives from has the members of three subjects: `gather`, `reduce`,
+/// What it derives from has the members of four subjects: `gather`, `reduce`,
 /// `broadcast` and what else brings values of all processes together
-/// (accel/collectives.h); `print`, `cout`, `save` and what else process 0 does
-/// alone (accel/output.h); names that only accel-migrate writes
-/// (accel/rewriter_names.h).
+/// (accel/collectives.h); standard input (accel/input.h); `print`, `cout`, `save`
+/// and what else process 0 does alone (accel/output.h); names that only
+/// accel-migrate writes (accel/rewriter_names.h).
 class ACCEL_API Accelerator : public detail::Collectives,
+                              public detail::SharedInput,
                               public detail::MainProcessOutput,
                               public detail::RewriterNames<Accelerator> {
  public:
@@ -142,6 +147,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// `device_placement`) and get process 0's parameters and buffers; gradients
   /// of their parameters, and of those that only an optimizer has, are brought
   /// together from now on. Any order, any number; what is prepared is skipped.
+  /// Checksums are compared first: a tensor that has process 0's values already
+  /// is not written to, so that a graph which was built before stays valid.
   ///
   /// Takes `torch::nn::Module`s, module holders, `AnyModule`s, optimizers,
   /// schedulers, and (smart) pointers to them. Collective. Throws where a
@@ -377,6 +384,12 @@ class ACCEL_API Accelerator : public detail::Collectives,
       const detail::BuiltWith& program,
       const AcceleratorOptions& options);
 
+  /// `accel::accelerator(options)`.
+  static Accelerator& of_program(
+      const detail::BuiltWith& program,
+      const AcceleratorOptions& options);
+  friend Accelerator& accelerator(const AcceleratorOptions& options);
+
   // What the templates are made of.
   void begin_prepare();
   void prepare_model(torch::nn::Module* module);
@@ -397,6 +410,23 @@ class ACCEL_API Accelerator : public detail::Collectives,
 
 /// The program's Accelerator; throws `c10::Error` where there is none.
 ACCEL_API Accelerator& accelerator();
+
+/// The program's Accelerator, whatever its options are; where there is none, one
+/// is made with these options, which lives to the end of the program. For code
+/// whose `main` is elsewhere: a library, tests.
+///
+///     accel::accelerator(accel::AcceleratorOptions().match_single_device(true))
+///         .prepare(model);
+///
+/// Where it makes one it is collective and throws what the constructor throws.
+/// That one ends behind `main`, or in `exit`, before what was made before it is
+/// destroyed; then this throws. It leaves the other processes as they leave at
+/// the end of `main`: waits a bounded time for those that still run, and a
+/// process that ends in another way (`_exit`, a signal) makes the others stop.
+inline Accelerator& accelerator(const AcceleratorOptions& options) {
+  return Accelerator::of_program(
+      detail::built_with<AcceleratorOptions>(), options);
+}
 
 } // namespace accel
 
