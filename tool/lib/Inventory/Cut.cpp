@@ -168,7 +168,7 @@ private:
 
   void give(const FunctionDecl *F, llvm::ArrayRef<const Expr *> Args) {
     const FunctionDecl *Body = nullptr;
-    if (!C.Index.isOwn(F) && !isa<CXXConstructorDecl>(F))
+    if (isTorch(F) || isInStd(F) || !C.Index.isOwn(F))
       return;
     if (!F->hasBody(Body))
       Body = F;
