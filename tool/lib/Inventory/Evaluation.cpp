@@ -45,37 +45,50 @@ void Taker::addGathers(const BatchLoop &Loop) {
   const llvm::ArrayRef<Stmt *> All(Body->body_begin(), Body->size());
   // The last statement that keeps what a model returns.
   size_t Last = All.size();
+  std::set<const ValueDecl *> Outputs;
   for (size_t I = 0; I < All.size(); ++I)
     if (callsModel(All[I]) && (isa<DeclStmt>(All[I]) || isa<Expr>(All[I]))) {
       Names Of;
       Of.TraverseStmt(All[I]);
       if (!Of.Set.empty())
         Last = I;
+      Outputs.insert(Of.Set.begin(), Of.Set.end());
     }
-  if (Last + 1 >= All.size())
+  if (Last == All.size())
+    return;
+  // What is taken from the batch directly behind it belongs to it.
+  for (; Last + 1 < All.size() && isa<DeclStmt>(All[Last + 1]); ++Last) {
+    Names Of;
+    Of.TraverseStmt(All[Last + 1]);
+    if (Of.Set.empty() ||
+        llvm::any_of(Of.Named, [&](const ValueDecl *Named) {
+          return Outputs.count(Named) != 0;
+        }))
+      break;
+  }
+  if (Last + 1 == All.size())
     return;
   Names Behind;
   for (const Stmt *S : All.drop_front(Last + 1))
     Behind.TraverseStmt(const_cast<Stmt *>(S));
   VariablesFact Fact;
-  for (const Stmt *S : All.take_front(Last + 1)) {
-    const auto *D = dyn_cast<DeclStmt>(S);
-    if (!D)
-      continue;
-    for (const Decl *Each : D->decls()) {
-      const auto *V = dyn_cast<VarDecl>(Each);
-      if (V && isTensor(V->getType()) && !V->getType()->isReferenceType() &&
-          !V->getType().isConstQualified() && V->hasLocalStorage() &&
-          V->getInit() && Cuts.in(V->getInit()) && Behind.Named.count(V))
-        Fact.Variables.push_back(V->getNameAsString());
+  for (const bool OfModel : {true, false})
+    for (const Stmt *S : All.take_front(Last + 1)) {
+      const auto *D = dyn_cast<DeclStmt>(S);
+      if (!D)
+        continue;
+      for (const Decl *Each : D->decls()) {
+        const auto *V = dyn_cast<VarDecl>(Each);
+        if (V && (Outputs.count(V) != 0) == OfModel && isTensor(V->getType()) &&
+            !V->getType()->isReferenceType() &&
+            !V->getType().isConstQualified() && V->hasLocalStorage() &&
+            V->getInit() && Cuts.in(V->getInit()) && Behind.Named.count(V))
+          Fact.Variables.push_back(V->getNameAsString());
+      }
     }
-  }
   const std::optional<LinePoint> At = Text.before(All[Last + 1]);
   if (Fact.Variables.empty() || !At)
     return; // Right without it, too.
-  // The outputs first, which the metrics are about.
-  std::rotate(Fact.Variables.begin(), Fact.Variables.end() - 1,
-              Fact.Variables.end());
   Fact.In = Functions.at(Body->getBeginLoc(), Loop.In);
   Fact.At = *At;
   Program.Gathers.push_back(std::move(Fact));
