@@ -46,7 +46,7 @@ public:
       return true;
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
       method(Member, F);
-    if (isTorch(F) || isa<CXXOperatorCallExpr>(E))
+    if (isTorch(F) || isa<CXXOperatorCallExpr>(E) || modelCallOf(E))
       return true;
     for (unsigned I = 0; I < E->getNumArgs() && I < F->getNumParams(); ++I)
       if (const ValueDecl *Root = rootOf(E->getArg(I))) {
@@ -68,6 +68,10 @@ public:
 
 private:
   void made(const ValueDecl *V, const Expr *E) {
+    // torch::Tensor x;
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(plain(E));
+        Made && Made->getNumArgs() == 0)
+      return;
     Of[V].Made.push_back(E);
     Of[V].Leaf |= asksForGradients(E);
   }
@@ -121,7 +125,7 @@ private:
   bool share(const Expr *E, const FunctionDecl *F);
   const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
   bool isParameter(const Expr *E, const FunctionDecl *F);
-  bool hasOnlyNumbers(const Expr *E) const;
+  bool isNoBatch(const Expr *E) const;
 
   const ProgramIndex &Index;
   const Cut &Loaded;
@@ -155,7 +159,8 @@ public:
       return true;
     if (const std::optional<ModelCall> Call = modelCallOf(E)) {
       AnyModel = true;
-      if (Models)
+      // A loss takes its rows of what meets a model's output.
+      if (Models && !isLoss(*Call))
         for (const Expr *Input : Call->Inputs)
           F.read(Input, In);
       return true;
@@ -166,6 +171,12 @@ public:
   }
 
 private:
+  static bool isLoss(const ModelCall &Call) {
+    const CXXRecordDecl *Impl = moduleOf(Call.Model->getType());
+    return Impl && isTorch(Impl) && Impl->getIdentifier() &&
+           Impl->getName().ends_with("LossImpl");
+  }
+
   /// Whether no gradients are calculated here, or a loader is read that does
   /// not train.
   bool evaluates() const {
@@ -288,8 +299,9 @@ bool Finder::share(const Expr *E, const FunctionDecl *F) {
   return true;
 }
 
-/// Constants, states and masks: nothing is gained by sharing them out.
-bool Finder::hasOnlyNumbers(const Expr *E) const {
+/// Constants, states, masks and single samples, `data[i]`: nothing is gained by
+/// sharing them out.
+bool Finder::isNoBatch(const Expr *E) const {
   static const llvm::StringSet<> Names = {
       "zeros", "ones", "full", "eye",  "empty",      "zeros_like",
       "ones_like", "full_like", "triu", "tril", "scalar_tensor"};
@@ -297,6 +309,11 @@ bool Finder::hasOnlyNumbers(const Expr *E) const {
     E = plain(E);
     const FunctionDecl *F = calleeOf(E);
     if (F && F->getIdentifier() && isTorch(F) && Names.count(F->getName()))
+      return true;
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+        O && O->getOperator() == OO_Subscript && isTensor(O->getType()) &&
+        isTensor(O->getArg(0)->getType()) &&
+        O->getArg(1)->getType()->isIntegerType())
       return true;
     E = leadingOperand(E);
   }
@@ -328,7 +345,7 @@ void Finder::read(const Expr *Input, const FunctionDecl *F) {
 void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
   E = plain(E);
   if (!E || Depth > 6 || !isTensor(E->getType()) || Loaded.in(E) ||
-      callsModel(E) || hasOnlyNumbers(E))
+      callsModel(E) || isNoBatch(E))
     return;
   if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
     return resolveVariable(Ref, F, Depth);
@@ -384,7 +401,7 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     return AtUse();
   for (const Expr *Made : U.Made) {
     const Expr *M = plain(Made);
-    if (rootOf(M) == V || Loaded.in(M) || callsModel(M) || hasOnlyNumbers(M))
+    if (rootOf(M) == V || Loaded.in(M) || callsModel(M) || isNoBatch(M))
       continue;
     if (const auto *Other = dyn_cast<DeclRefExpr>(M)) {
       resolveVariable(Other, F, Depth + 1);
@@ -405,20 +422,14 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
 }
 
 std::vector<Batch> Finder::run() {
-  auto Walk = [&](bool Models) {
-    bool Any = false;
-    for (const FunctionDecl *F : Index.Functions) {
-      if ((isPartOfModel(F) && !Index.trainsDirectly(F)) ||
-          Index.loadsSamples(F))
-        continue;
-      StepWalk W(*this, F, Models);
-      W.TraverseStmt(F->getBody());
-      Any |= W.AnyModel;
-    }
-    return Any;
-  };
-  if (!Walk(/*Models=*/true))
-    Walk(/*Models=*/false);
+  for (const FunctionDecl *F : Index.Functions) {
+    if ((isPartOfModel(F) && !Index.trainsDirectly(F)) || Index.loadsSamples(F))
+      continue;
+    StepWalk Models(*this, F, /*Models=*/true);
+    Models.TraverseStmt(F->getBody());
+    if (!Models.AnyModel)
+      StepWalk(*this, F, /*Models=*/false).TraverseStmt(F->getBody());
+  }
   return std::move(Found);
 }
 

@@ -142,6 +142,9 @@ TrainingProgram Taker::take() {
     Program.HasTraining = true;
     return std::move(Program);
   }
+  // It makes the accelerator, also where nothing else in it has to change.
+  if (Index.Main && Text.mayEdit(Index.Main->getLocation()))
+    Functions.of(Index.Main);
   addBatches();
   for (const FunctionDecl *F : Index.Functions) {
     if (!Text.mayEdit(F->getLocation()))

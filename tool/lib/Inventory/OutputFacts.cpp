@@ -233,6 +233,8 @@ void FactFinder::outputCall(const CallExpr *E, const FunctionDecl *F) {
   if (!isOutput(F, Index, Text))
     return;
   const std::string Name = F->getNameAsString();
+  if (Name == "getchar" && !statementOf(E))
+    return; // Read for all (InputFacts.cpp).
   // if (cv::waitKey(1) == 27) break;
   if (llvm::StringRef(Name).starts_with("waitKey") && !statementOf(E)) {
     if (!Text.mayEdit(E->getExprLoc()))

@@ -90,6 +90,10 @@ public:
 
   bool VisitCallExpr(CallExpr *E) override {
     const std::optional<ModelCall> Call = modelCallOf(E);
+    // head(net(x)): net comes first.
+    if (Call)
+      for (const Expr *Input : Call->Inputs)
+        TraverseStmt(const_cast<Expr *>(Input));
     if (!Call || isAnyModule(Call->Model->getType()) ||
         !moduleOf(Call->Model->getType()))
       return true;
