@@ -68,7 +68,8 @@ std::vector<torch::Tensor> Collectives::gather_rows(
             return distributed::is_distributed(tensor);
           })) {
     for (const auto& tensor : tensors) {
-      result.push_back(distributed::full_tensor(tensor));
+      result.push_back(
+          tensor.defined() ? distributed::full_tensor(tensor) : tensor);
     }
     return result;
   }
