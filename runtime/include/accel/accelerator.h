@@ -158,10 +158,11 @@ class ACCEL_API Accelerator : public detail::Collectives,
 
   // ==== The training step (accel/accumulate.h, backward.h, autocast.h)
 
-  /// Begins a micro-step; to be kept until the end of the loop body. Gradients
-  /// are brought together, and the optimizer steps, every
+  /// Begins a micro-step; to be made first in the loop body and kept until its
+  /// end. Gradients are brought together, and the optimizer steps, every
   /// `gradient_accumulation_steps` times and (with `sync_with_dataloader`) at
-  /// the loader's last batch. Pass the models that the body trains.
+  /// the last batch of the loader that the loop is over, whatever other loops
+  /// were left before or are left inside. Pass the models that the body trains.
   template <typename... Models>
   [[nodiscard]] AccumulateGuard accumulate(const Models&... models);
 
@@ -238,20 +239,37 @@ class ACCEL_API Accelerator : public detail::Collectives,
 
   // ==== Batches that no loader makes (accel/distributed/, utils/split.h)
 
-  /// A tensor that every process has in full, cut along dimension `dim`, so
-  /// that the processes share the work on it: a distributed tensor with the
-  /// same sizes, values and gradients (accel/distributed/tensor.h). The tensor
-  /// itself on one process, and where the dimension has fewer entries than
-  /// there are processes. Differentiable. Collective. Throws where there is no
-  /// such dimension; where the processes have different tensors, `backward` or
-  /// what uses values of all before does (unless `ACCEL_CHECK_BATCHES=0`).
-  torch::Tensor distribute(const torch::Tensor& tensor, int64_t dim = 0) const;
+  /// A batch that every process has made in full, cut between the samples, which
+  /// dimension 0 counts, so that the processes share the work on it: a
+  /// distributed tensor with the same sizes, values and gradients
+  /// (accel/distributed/tensor.h). The tensor itself on one process, where it has
+  /// fewer samples than there are processes, where it is undefined, has no
+  /// dimension or is sparse, and where it is distributed already, however it
+  /// lies. Differentiable. Collective. Where the processes have different
+  /// tensors, `backward` or what uses values of all before throws (unless
+  /// `ACCEL_CHECK_BATCHES=0`).
+  ///
+  ///     auto x = accelerator.distribute(data.index({ids}));
+  torch::Tensor distribute(const torch::Tensor& tensor) const;
+
+  /// The same along dimension `dim`; a distributed tensor is cut anew. Throws
+  /// where there is no such dimension.
+  torch::Tensor distribute(const torch::Tensor& tensor, int64_t dim) const;
 
   /// The whole tensor, on every process: of a distributed one what one device
   /// has, any other tensor itself. For what reads memory (`data_ptr`,
   /// `accessor`, other libraries), prints or saves tensors. Differentiable.
   /// Collective where the tensor is distributed.
   torch::Tensor full(const torch::Tensor& tensor) const;
+
+  /// The same for each tensor in a vector, pair, tuple, map, `Example` or struct
+  /// of your own (`TensorsOf`, accel/operations.h).
+  ///
+  ///     auto [x, y] = accelerator.distribute(next_batch(data));
+  template <typename T, if_holds_tensors<T> = 0>
+  T distribute(const T& value) const;
+  template <typename T, if_holds_tensors<T> = 0>
+  T full(const T& value) const;
 
   /// This process's part of a vector, of a tensor's rows, or of each value of a
   /// map of such: for inference, where nothing is averaged. With
@@ -344,7 +362,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   void skip_first_batches(Loader& loader, int64_t batches) const;
 
   /// The loop over `loader` was left early, and its pass will not go on; where
-  /// `save_state` cannot see it.
+  /// `save_state` cannot see it, because something still holds a tensor of the
+  /// last batch, or accel does not know the tensors of its type (`TensorsOf`).
   template <typename Loader>
   void leave(Loader& loader) const;
 
