@@ -158,10 +158,11 @@ class ACCEL_API Accelerator : public detail::Collectives,
 
   // ==== The training step (accel/accumulate.h, backward.h, autocast.h)
 
-  /// Begins a micro-step; to be kept until the end of the loop body. Gradients
-  /// are brought together, and the optimizer steps, every
+  /// Begins a micro-step; to be made first in the loop body and kept until its
+  /// end. Gradients are brought together, and the optimizer steps, every
   /// `gradient_accumulation_steps` times and (with `sync_with_dataloader`) at
-  /// the loader's last batch. Pass the models that the body trains.
+  /// the last batch of the loader that the loop is over, whatever other loops
+  /// were left before or are left inside. Pass the models that the body trains.
   template <typename... Models>
   [[nodiscard]] AccumulateGuard accumulate(const Models&... models);
 
@@ -361,7 +362,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   void skip_first_batches(Loader& loader, int64_t batches) const;
 
   /// The loop over `loader` was left early, and its pass will not go on; where
-  /// `save_state` cannot see it.
+  /// `save_state` cannot see it, because something still holds a tensor of the
+  /// last batch, or accel does not know the tensors of its type (`TensorsOf`).
   template <typename Loader>
   void leave(Loader& loader) const;
 

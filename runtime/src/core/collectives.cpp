@@ -83,8 +83,7 @@ std::vector<torch::Tensor> Collectives::gather_rows(
     return result;
   }
   check_alike("gather_for_metrics", communicator, tensors, 0);
-  const int64_t remainder =
-      gradient_state.end_of_dataloader() ? gradient_state.remainder() : -1;
+  const int64_t remainder = gradient_state.remainder_of_last_batch();
   for (const auto& tensor : tensors) {
     auto rows = gather_equal(communicator, tensor);
     result.push_back(

@@ -3,6 +3,7 @@
 #include <accel/data/batch_dealer.h>
 #include <accel/data/cursor.h>
 #include <accel/data/generators.h>
+#include <accel/data/place_batch.h>
 #include <accel/data/sharding.h>
 #include <accel/gradient_state.h>
 
@@ -120,6 +121,7 @@ class DealtDataLoader final : public Base,
     cursor.in_pass = in_pass_;
     if (in_pass_) {
       cursor.in_body = state_->open_bodies > 0;
+      cursor.left = state_->left();
       cursor.batches = steps_;
       cursor.fingerprint = fingerprint_;
       cursor.generator = pass_generator_;
@@ -208,7 +210,7 @@ class DealtDataLoader final : public Base,
     steps_ = 0;
     fingerprint_ = 0;
     delivery_->reset();
-    *state_ = DataLoaderState();
+    state_->end_pass();
 
     DealingOptions options;
     options.sharding = sharding_;
@@ -349,6 +351,9 @@ class DealtDataLoader final : public Base,
     GradientState::get().hand_out(state_);
     state_->end_of_dataloader = step.about.last;
     state_->remainder = step.about.remainder;
+    if (step.batch) {
+      watch_batch(*state_, *step.batch);
+    }
     return std::move(step.batch);
   }
 
@@ -372,7 +377,7 @@ class DealtDataLoader final : public Base,
   void end_pass() {
     in_pass_ = false;
     GradientState::get().leave(state_);
-    *state_ = DataLoaderState();
+    state_->end_pass();
   }
 
   Sampler sampler_;

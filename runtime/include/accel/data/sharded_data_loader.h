@@ -96,6 +96,7 @@ class ShardedDataLoader final
       : Base(std::move(dataset), sampler, options),
         sampler_(std::move(sampler)),
         size_(size) {
+    plan_->state = state_;
     if constexpr (can_derive_from<Dataset>::value) {
       if (this->main_thread_dataset_) {
         this->main_thread_dataset_ =
@@ -120,6 +121,7 @@ class ShardedDataLoader final
     cursor.in_pass = in_pass_;
     if (in_pass_) {
       cursor.in_body = state_->open_bodies > 0;
+      cursor.left = state_->left();
       cursor.batches = skipped_ + static_cast<int64_t>(handed_out_);
       cursor.fingerprint = fingerprint_;
       cursor.in_order = highest_ == handed_out_;
@@ -193,6 +195,9 @@ class ShardedDataLoader final
       } else if (!result->exception) {
         loader_.distribute(*result);
         loader_.hand_out(result->sequence_number);
+        if (result->batch) {
+          watch_batch(*loader_.state_, *result->batch);
+        }
       }
       return result;
     }
@@ -275,7 +280,7 @@ class ShardedDataLoader final
     in_flight_.clear();
     plan_->rows.reset();
     in_pass_ = true;
-    *state_ = DataLoaderState();
+    state_->end_pass();
     if (!this->options_.drop_last && size_) {
       state_->remainder = static_cast<int64_t>(*size_) % total_batch_size();
     }
@@ -406,7 +411,7 @@ class ShardedDataLoader final
   void end_pass() {
     in_pass_ = false;
     GradientState::get().leave(state_);
-    *state_ = DataLoaderState();
+    state_->end_pass();
     plan_->settled = plan_->settled || sharding_.match_single_device;
     plan_->rows.reset();
   }
