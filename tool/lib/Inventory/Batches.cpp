@@ -353,8 +353,8 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
   if (const Expr *Operand = leadingOperand(E)) {
     const auto *Ref = dyn_cast<DeclRefExpr>(plain(Operand));
     const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
-    if (V && V->hasLocalStorage() && !isa<ParmVarDecl>(V) &&
-        Index.isInStep(V->getLocation(), F) && !usesOf(V, F).Leaf)
+    if (V && V->hasLocalStorage() && Index.isInStep(V->getLocation(), F) &&
+        !usesOf(V, F).Leaf)
       return resolveVariable(Ref, F, Depth);
     if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
         callsModel(Operand))

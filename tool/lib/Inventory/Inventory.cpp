@@ -164,8 +164,11 @@ TrainingProgram Taker::take() {
   checkTemplates();
   Program.HasTraining =
       !Index.Backwards.empty() || !Program.Optimizers.empty();
-  if (!Program.HasTraining)
+  if (!Program.HasTraining) {
+    llvm::erase_if(Program.Findings,
+                   [](const Finding &F) { return F.Id != "ACL0103"; });
     return std::move(Program);
+  }
   dropRepeated(Program.Batches);
   dropRepeated(Program.Backwards);
   dropRepeated(Program.TrainingLoops);

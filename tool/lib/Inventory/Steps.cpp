@@ -144,7 +144,10 @@ private:
 
 void Taker::addTrainingLoop(const BatchLoop &Loop) {
   if (!Text.mayEdit(Loop.Loop->getBeginLoc()))
-    return;
+    return say("ACL0014", Loop.Loop->getBeginLoc(),
+               "the training loop stands in a file that may not be changed",
+               "Name the file on the command line, or make the folder it is in "
+               "part of the project.");
   const std::optional<BodyPoint> Body = Text.bodyTop(bodyOf(Loop.Loop));
   if (!Body)
     return say("ACL0102", Loop.Loop->getBeginLoc(),

@@ -115,9 +115,11 @@ Plan accel::migrate::planMigration(clang::ASTContext &Context,
   Result.Missing = std::move(Program.Missing);
   if (Program.AlreadyMigrated && Options.Lint == PlanOptions::Output)
     Result.Findings = lintCollectives(Context, Options, LintScope::OwnOutput);
-  if (!Program.HasTraining || Program.AlreadyMigrated)
+  if (Program.AlreadyMigrated)
     return Result;
   Result.Findings = Program.Findings;
+  if (!Program.HasTraining)
+    return Result;
   if (Result.refused())
     return Result;
 
