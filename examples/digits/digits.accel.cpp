@@ -121,7 +121,7 @@ void train(
     optimizer.zero_grad();
     auto output = model->forward(data);
     auto loss = torch::nll_loss(output, targets);
-    AT_ASSERT(!std::isnan(accelerator.reduce_for_metrics(loss).template item<double>()));
+    AT_ASSERT(!std::isnan(loss.template item<double>()));
     accelerator.backward(loss);
     optimizer.step();
 
@@ -129,9 +129,9 @@ void train(
       accelerator.printf(
           "Train Epoch: %2zu [%5ld/%5ld] Loss: %.12g\n",
           epoch,
-          static_cast<long>(batch_idx * accelerator.global_batch_size(batch.data)),
+          static_cast<long>(batch_idx * batch.data.size(0)),
           static_cast<long>(dataset_size),
-          accelerator.reduce_for_metrics(loss).template item<double>());
+          loss.template item<double>());
     }
   }
 }

@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
       accelerator.backward(loss);
       accelerator.clip_grad_norm_(net->parameters(), 1.0);
       optimizer.step();
-      running_loss += accelerator.reduce_for_metrics(loss).item<double>();
+      running_loss += loss.item<double>();
       ++batches;
     }
     scheduler.step();

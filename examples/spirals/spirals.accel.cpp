@@ -68,15 +68,14 @@ int main(int argc, char** argv) {
     for (int64_t start = 0; start < count; start += kBatchSize) {
       auto step = accelerator.accumulate(model);
       auto rows = order.slice(0, start, std::min(start + kBatchSize, count));
-      auto x = points.index_select(0, rows);
+      auto x = accelerator.distribute(points.index_select(0, rows));
       auto y = labels.index_select(0, rows);
       x = x + 0.01 * torch::randn_like(x);
-      std::tie(x, y) = accelerator.shard_batch(x, y);
       auto loss = torch::nn::functional::cross_entropy(model->forward(x), y);
       optimizer.zero_grad();
       accelerator.backward(loss);
       optimizer.step();
-      epoch_loss += accelerator.reduce_for_metrics(loss).item<double>() * accelerator.global_batch_size(x);
+      epoch_loss += loss.item<double>() * x.size(0);
     }
     if (epoch % 5 == 0) {
       model->eval();

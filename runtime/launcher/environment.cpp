@@ -130,6 +130,9 @@ std::vector<std::string> process_environment(
     variables["ACCEL_MATCH_SINGLE_DEVICE"] =
         *options.match_single_device ? "1" : "0";
   }
+  if (options.split_batches) {
+    variables["ACCEL_SPLIT_BATCHES"] = *options.split_batches ? "1" : "0";
+  }
 
   std::vector<std::string> result;
   for (const auto& [name, value] : variables) {

@@ -126,15 +126,19 @@ void resolve_sharing(Resolver& resolver, LaunchOptions& options) {
         "--match-single-device excludes --per-process-batch: give one of "
         "them");
   }
-  if (whole) {
-    options.match_single_device = false;
-    resolver.plan("match single device", Choice{"false", whole->source}, "");
-    return;
-  }
   if (match) {
     options.match_single_device = read_flag(match->value);
+    if (match->source == "--match-single-device") {
+      options.split_batches = true; // what the option says in full
+    }
+  }
+  if (whole) {
+    options.split_batches = false;
   }
   resolver.plan("match single device", match, "as the program says");
+  if (whole) {
+    resolver.plan("split batches", Choice{"false", whole->source}, "");
+  }
 }
 
 /// How many processes run here, and which of all they are.

@@ -32,6 +32,7 @@ struct LaunchOptions {
   std::optional<int> gradient_accumulation_steps;
   bool cpu = false;
   std::optional<bool> match_single_device;
+  std::optional<bool> split_batches;
   /// Where process 0 hosts the store, or, with several hosts, where the
   /// launchers meet. Empty or 0: a free one is chosen.
   std::optional<int> main_process_port;

@@ -100,8 +100,8 @@ void add_launch_settings(Settings& settings) {
   settings.add(
       {"--per-process-batch",
        "",
-       "Every process takes whole batches, as in Accelerate; overrides the "
-       "program",
+       "Batch sizes are per process, as in Accelerate, so that the global batch "
+       "of N processes is N times as large; overrides the program",
        nullptr,
        "",
        ""});

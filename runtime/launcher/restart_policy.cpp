@@ -44,11 +44,16 @@ std::string explain_fewer(
       "continued, only one that begins";
   std::string text = "What changes with " + std::to_string(now) +
                      " processes instead of " + std::to_string(before) + ": ";
+  if (options.split_batches == false) {
+    return text + other + ".";
+  }
   if (options.match_single_device) {
     return text + (*options.match_single_device ? same : other) + ".";
   }
-  return text + "in a program with match_single_device " + same +
-         ". In any other " + other + ".";
+  return text +
+         "in a program with match_single_device (and without "
+         "split_batches(false)) " +
+         same + ". In any other " + other + ".";
 }
 
 std::string RestartPolicy::leave_out_lost_hosts(

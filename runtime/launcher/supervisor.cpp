@@ -148,8 +148,6 @@ void Supervisor::start_processes() {
   if (!nothing) {
     throw_errno("cannot open /dev/null");
   }
-  // Processes in groups of their own may not read from the terminal.
-  const bool pass_input = ::isatty(STDIN_FILENO) != 1;
   for (int rank = 0; rank < now_.num_processes; ++rank) {
     const Output::Ends ends = output_.open(rank, rendezvous_.restarts > 0);
     ProcessStart start;
@@ -161,11 +159,14 @@ void Supervisor::start_processes() {
     Note note;
     start.environment = process_environment(
         now_, rank, rendezvous_, note.path(), news_.path(), environ);
-    start.standard_input =
-        rank == 0 && pass_input ? STDIN_FILENO : nothing.get();
+    const bool reads = now_.first_rank + rank == 0;
+    start.standard_input = reads ? input_.open() : nothing.get();
     start.standard_output = ends.standard_output.get();
     start.standard_error = ends.standard_error.get();
     const pid_t pid = start_process(start, signals_);
+    if (reads) {
+      input_.started();
+    }
     guardian_.announce_group(pid);
     workers_.push_back(
         {Ending::of_running(now_.first_rank + rank, pid, host_),
@@ -178,9 +179,11 @@ void Supervisor::attend() {
   std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}};
   output_.append_poll(fds);
   job_->append_poll(fds);
+  input_.append_poll(fds);
   const Clock::time_point wake_up = std::min(deadline_, output_.deadline());
   Clock::duration timeout = wake_up - Clock::now();
-  const bool look_again = all_ended() || job_->needs_time();
+  const bool look_again =
+      all_ended() || job_->needs_time() || input_.needs_time();
   if (look_again) {
     // What is left need not be a child of ours, so nothing would wake us.
     timeout = std::min<Clock::duration>(timeout, kLookAgain);
@@ -197,6 +200,7 @@ void Supervisor::attend() {
   }
   output_.handle_poll(fds);
   job_->handle_poll(fds);
+  input_.handle_poll(fds);
   tell_others();
   hear_of_others();
   if (Clock::now() >= deadline_) {

@@ -6,6 +6,7 @@
 
 #include "environment.h"
 #include "guardian.h"
+#include "input.h"
 #include "job.h"
 #include "launch_options.h"
 #include "memory_kills.h"
@@ -107,6 +108,7 @@ class Supervisor {
   std::vector<pid_t> strangers_;
   Guardian guardian_;
   Output output_;
+  Input input_;
   MemoryKills memory_kills_;
   std::vector<Worker> workers_;
   /// Of these, what has failed and has not been told to anybody.

@@ -85,7 +85,6 @@ ACCEL_FUZZ_TARGET(state) {
   refused<c10::Error>([&] {
     int batches = 0;
     for (auto& batch : *program.loader) {
-      auto body = program.accelerator.loop_body();
       require(batch.data.size(0) <= 12, "a batch is one of this data set");
       require(++batches <= 12, "a pass ends");
     }

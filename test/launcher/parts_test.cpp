@@ -256,6 +256,7 @@ TEST(Environment, SaysOnlyWhatWasAskedFor) {
       "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
       "ACCELERATE_USE_CPU",
       "ACCEL_MATCH_SINGLE_DEVICE",
+      "ACCEL_SPLIT_BATCHES",
       "ACCEL_PLACEMENT_REPORT"};
   for (const std::string& name : names) {
     EXPECT_EQ(settings(environment(options, {}), name), 0) << name;
@@ -264,11 +265,13 @@ TEST(Environment, SaysOnlyWhatWasAskedFor) {
   options.gradient_accumulation_steps = 4;
   options.cpu = true;
   options.match_single_device = false;
+  options.split_batches = false;
   const Lines result = environment(options, {"ACCEL_MATCH_SINGLE_DEVICE=1"});
   EXPECT_TRUE(has(result, "ACCELERATE_MIXED_PRECISION=bf16"));
   EXPECT_TRUE(has(result, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4"));
   EXPECT_TRUE(has(result, "ACCELERATE_USE_CPU=true"));
   EXPECT_TRUE(has(result, "ACCEL_MATCH_SINGLE_DEVICE=0"));
+  EXPECT_TRUE(has(result, "ACCEL_SPLIT_BATCHES=0"));
 }
 
 TEST(Environment, KeepsTheFileOfThePlacementReport) {
@@ -330,7 +333,11 @@ TEST(LaunchCommand, ReadsEveryOption) {
   EXPECT_EQ(options->gradient_accumulation_steps, 4);
   EXPECT_TRUE(options->cpu);
   EXPECT_EQ(options->main_process_port, 29500);
-  EXPECT_EQ(options->match_single_device, false);
+  EXPECT_EQ(options->match_single_device, std::nullopt);
+  EXPECT_EQ(options->split_batches, false);
+  const auto split = parse_launch({"--match-single-device", "./a"});
+  EXPECT_EQ(split->match_single_device, true);
+  EXPECT_EQ(split->split_batches, true);
   EXPECT_TRUE(options->placement_report);
   EXPECT_FALSE(parse_launch({"./a"})->placement_report);
   EXPECT_EQ(options->num_threads_per_process, 2);
@@ -621,7 +628,8 @@ TEST(RestartPolicy, LeavesOutWhoFailsFirstTwiceInARow) {
        {"starting 3 processes instead of 4, since rank 2 has failed first "
         "twice in a row and --min-processes 3 allows it (restart 3 of at most "
         "9, from the newest complete checkpoint)",
-        "in a program with match_single_device a global batch is what it was",
+        "in a program with match_single_device (and without "
+        "split_batches(false)) a global batch is what it was",
         "In any other batches are per process, so that an optimizer step now "
         "takes 3 of 4 of the samples"}) {
     EXPECT_NE(verdict.text.find(part), std::string::npos) << verdict.text;

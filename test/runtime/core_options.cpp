@@ -156,8 +156,14 @@ TEST(Plan, SaysEachValueAndItsSource) {
   const auto options = AcceleratorOptions()
                            .gradient_accumulation_steps(2)
                            .even_batches(false)
+                           .device_placement(true)
                            .split_batches(false);
   const auto all = accel::options_in_force(options);
+  ::setenv("ACCEL_SPLIT_BATCHES", "1", 1);
+  const auto split = accel::options_in_force(options);
+  ::unsetenv("ACCEL_SPLIT_BATCHES");
+  const auto match = accel::options_in_force(
+      AcceleratorOptions().match_single_device(true));
   const auto given = accel::options_in_force(AcceleratorOptions().mixed_precision(
       accel::MixedPrecision::kNo));
   std::string text;
@@ -179,7 +185,15 @@ TEST(Plan, SaysEachValueAndItsSource) {
   EXPECT_EQ(named(given, "mixed_precision").source, "argument");
   EXPECT_EQ(named(all, "even_batches").value, "false");
   EXPECT_EQ(named(all, "even_batches").source, "argument");
-  EXPECT_EQ(named(all, "split_batches").source, "default");
+  EXPECT_EQ(named(all, "device_placement").source, "default");
+  // It has no default but what the way to share the work makes of it.
+  EXPECT_EQ(named(all, "split_batches").value, "false");
+  EXPECT_EQ(named(all, "split_batches").source, "argument");
+  EXPECT_EQ(named(split, "split_batches").value, "true");
+  EXPECT_EQ(
+      named(split, "split_batches").source, "environment ACCEL_SPLIT_BATCHES");
+  EXPECT_EQ(named(match, "split_batches").value, "true");
+  EXPECT_EQ(named(match, "split_batches").source, "default");
   EXPECT_EQ(named(all, "dispatch_batches").value, "automatic");
   EXPECT_NE(text.find("process 0 of 1"), text.npos) << text;
   for (const auto& option : all) {

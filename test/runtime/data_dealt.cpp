@@ -356,7 +356,6 @@ ACCEL_RANK_FUNCTION(goes_on_with_a_stream) {
     const auto pass = [&](auto& loader) {
       std::vector<Ids> seen;
       for (auto& batch : loader) {
-        auto body = accelerator.loop_body();
         seen.push_back(ids(batch));
       }
       return seen;
@@ -369,7 +368,6 @@ ACCEL_RANK_FUNCTION(goes_on_with_a_stream) {
     accel::detail::LoaderCursor cursor;
     std::vector<Ids> seen;
     for (auto& batch : *loader) {
-      auto body = accelerator.loop_body();
       seen.push_back(ids(batch));
       if (seen.size() == 2) {
         cursor = accel::detail::resumable(*loader).cursor();

@@ -55,7 +55,7 @@ void expect_no_batch(Accelerator& accelerator, int64_t rows) {
   // A batch of its own starts with a clean slate.
   {
     auto step = accelerator.accumulate();
-    const auto part = accelerator.shard_batch(torch::arange(rows + 1));
+    const auto part = accelerator.distribute(torch::arange(rows + 1));
     EXPECT_TRUE(torch::equal(
         accelerator.gather_for_metrics(part), torch::arange(rows + 1)));
   }
@@ -96,7 +96,7 @@ ACCEL_RANK_FUNCTION(loop_left_by_break) {
   auto loader = numbers_loader(13, 4);
   for (auto& batch : *loader) {
     auto step = accelerator.accumulate();
-    EXPECT_EQ(accelerator.global_batch_size(batch.data), 4);
+    EXPECT_EQ(batch.data.size(0), 4);
     break;
   }
   expect_no_batch(accelerator, 2);
@@ -107,7 +107,7 @@ ACCEL_RANK_FUNCTION(loop_left_by_break) {
   for (auto& batch : *loader) {
     auto step = accelerator.accumulate();
     if (GradientState::get().end_of_dataloader()) {
-      EXPECT_EQ(accelerator.global_batch_size(batch.data), 1);
+      EXPECT_EQ(batch.data.size(0), 1);
       break;
     }
   }
@@ -115,7 +115,7 @@ ACCEL_RANK_FUNCTION(loop_left_by_break) {
 
   // A loop that does not train.
   for (auto& batch : *loader) {
-    auto body = accelerator.loop_body();
+    EXPECT_TRUE(GradientState::get().in_dataloader());
     if (batch.data.size(0) > 0) {
       break;
     }
@@ -129,10 +129,11 @@ ACCEL_RANK_FUNCTION(loop_left_by_break) {
   for (auto& batch : *loader) {
     auto step = accelerator.accumulate();
     for (auto& other : *inner) {
-      auto body = accelerator.loop_body();
-      EXPECT_EQ(accelerator.global_batch_size(other.data), 6);
+      EXPECT_EQ(other.data.size(0), 6);
+      EXPECT_TRUE(GradientState::get().end_of_dataloader());
       break;
     }
+    EXPECT_FALSE(GradientState::get().end_of_dataloader());
     EXPECT_EQ(
         accelerator.gather_for_metrics(batch.target)[0].item<int64_t>(),
         4 * bodies);
@@ -182,14 +183,10 @@ ACCEL_RANK_FUNCTION(loader_advanced_by_hand) {
     auto step = accelerator.accumulate();
     auto abandoned = numbers_loader(12, 4);
     const auto batch = *abandoned->begin();
-    EXPECT_EQ(accelerator.global_batch_size(batch.data), 4);
+    EXPECT_EQ(batch.data.size(0), 4);
   }
   expect_no_batch(accelerator, 2);
-  {
-    auto body = accelerator.loop_body();
-    EXPECT_EQ(
-        accelerator.global_batch_size((*loader->begin()).data), 4);
-  }
+  EXPECT_EQ((*loader->begin()).data.size(0), 4);
   expect_no_batch(accelerator, 2);
 }
 
@@ -222,7 +219,7 @@ ACCEL_RANK_FUNCTION(behind_the_guard) {
         accelerator.reduce_for_metrics(rows.mean()).item<double>(),
         expected.mean().item<double>(),
         1e-12);
-    EXPECT_EQ(accelerator.global_batch_size(rows), size);
+    EXPECT_EQ(rows.size(0), size);
     model->zero_grad();
     reference->zero_grad();
     accelerator.backward(rows.pow(2).mean());
@@ -322,7 +319,7 @@ ACCEL_RANK_FUNCTION(reads_of_the_last_batch) {
       accelerator.last_batch().reduce_for_metrics(mean).item<double>(), 1.5);
   {
     auto step = accelerator.accumulate(net);
-    rows = accelerator.shard_batch(torch::arange(5));
+    rows = accelerator.distribute(torch::arange(5));
   }
   EXPECT_TRUE(torch::equal(
       accelerator.last_batch().gather_for_metrics(rows), torch::arange(5)));
@@ -351,4 +348,233 @@ ACCEL_RANK_FUNCTION(last_batch_without_matching) {
 TEST(LastBatch, NeedsToKnowTheParts) {
   accel::test::run_and_expect_success("last_batch_without_matching", 1);
   accel::test::run_and_expect_success("last_batch_without_matching", 2);
+}
+
+// Accumulation windows end with the pass of the loop that trains, whatever other
+// loops are left early. Three batches in a pass and two in a window.
+
+namespace {
+
+/// What a loop over `loader`, of which every process gets three batches, is made
+/// of: `before`, a step and `behind`, each in the loop's body. Returns "0" for a
+/// step that only accumulates and "1" for one that synchronises.
+template <typename Loader, typename Before, typename Behind>
+std::string steps_of(
+    Accelerator& accelerator,
+    Loader& loader,
+    Before&& before,
+    Behind&& behind) {
+  std::string steps;
+  for ([[maybe_unused]] auto& batch : *loader) {
+    before();
+    auto step = accelerator.accumulate();
+    steps += accelerator.sync_gradients() ? '1' : '0';
+    behind();
+  }
+  return steps;
+}
+
+void nothing() {}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(windows_around_loops_left) {
+  for (const bool match : {true, false}) {
+    Accelerator accelerator(AcceleratorOptions()
+                                .match_single_device(match)
+                                .gradient_accumulation_steps(2));
+    const auto world =
+        static_cast<size_t>(match ? 1 : accelerator.num_processes());
+    auto loader = numbers_loader(12 * world, 4);
+    // Left in its last batch, which would end a window.
+    auto evaluation = numbers_loader(4 * world, 4);
+    torch::Tensor kept;
+    const auto leave = [&] {
+      for (auto& batch : *evaluation) {
+        EXPECT_EQ(batch.data.size(0), 4);
+        EXPECT_TRUE(GradientState::get().end_of_dataloader());
+        break;
+      }
+    };
+    const auto leave_by_return = [&] {
+      for ([[maybe_unused]] auto& batch : *evaluation) {
+        return;
+      }
+    };
+    const auto leave_by_exception = [&] {
+      try {
+        for ([[maybe_unused]] auto& batch : *evaluation) {
+          throw std::runtime_error("left");
+        }
+      } catch (const std::runtime_error&) {
+      }
+    };
+    const auto leave_and_keep = [&] {
+      for (auto& batch : *evaluation) {
+        kept = batch.data;
+        break;
+      }
+    };
+    const auto leave_and_destroy = [&] {
+      auto other = numbers_loader(4 * world, 4);
+      for (auto& batch : *other) {
+        kept = batch.data;
+        break;
+      }
+    };
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      EXPECT_EQ(steps_of(accelerator, loader, nothing, nothing), "011");
+      EXPECT_EQ(steps_of(accelerator, loader, leave, nothing), "011");
+      EXPECT_EQ(steps_of(accelerator, loader, nothing, leave), "011");
+      EXPECT_EQ(
+          steps_of(accelerator, loader, leave_by_return, leave_by_exception),
+          "011");
+      EXPECT_EQ(
+          steps_of(accelerator, loader, leave_by_exception, leave_by_return),
+          "011");
+      EXPECT_EQ(
+          steps_of(accelerator, loader, nothing, leave_and_keep), "011");
+      EXPECT_EQ(
+          steps_of(accelerator, loader, leave_and_destroy, leave_and_destroy),
+          "011");
+      // Between two passes.
+      leave();
+      EXPECT_EQ(steps_of(accelerator, loader, nothing, nothing), "011");
+      leave_and_keep();
+      EXPECT_EQ(steps_of(accelerator, loader, nothing, nothing), "011");
+    }
+    // Steps over batches that no loader makes are counted, nothing else.
+    kept = torch::Tensor();
+    std::string steps;
+    for (int i = 0; i < 6; ++i) {
+      leave();
+      auto step = accelerator.accumulate();
+      steps += accelerator.sync_gradients() ? '1' : '0';
+      EXPECT_FALSE(GradientState::get().end_of_dataloader());
+    }
+    EXPECT_EQ(steps, "010101");
+    EXPECT_FALSE(GradientState::get().in_dataloader());
+  }
+}
+
+TEST(LeftEarly, WindowsEndWithTheLoopThatTrains) {
+  for (const int world : {1, 2, 3}) {
+    accel::test::run_and_expect_success("windows_around_loops_left", world);
+  }
+}
+
+ACCEL_RANK_FUNCTION(windows_of_several_loaders) {
+  for (const bool match : {true, false}) {
+    Accelerator accelerator(AcceleratorOptions()
+                                .match_single_device(match)
+                                .gradient_accumulation_steps(2));
+    const auto world =
+        static_cast<size_t>(match ? 1 : accelerator.num_processes());
+    const auto batches = [&](size_t count) {
+      return numbers_loader(4 * count * world, 4);
+    };
+    auto three = batches(3);
+    const auto mark = [&](std::string& steps) {
+      steps += accelerator.sync_gradients() ? '1' : '0';
+    };
+    // A loop in each body of another one.
+    auto outer = batches(2);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      for ([[maybe_unused]] auto& task : *outer) {
+        EXPECT_EQ(steps_of(accelerator, three, nothing, nothing), "011");
+        auto fresh = batches(3);
+        EXPECT_EQ(steps_of(accelerator, fresh, nothing, nothing), "011");
+      }
+    }
+    // A second loader is read inside of the body, by hand, and begins again
+    // where it has come to its end.
+    for (const size_t others : {2, 5}) {
+      auto second = batches(others);
+      auto other = second->begin();
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        EXPECT_EQ(
+            steps_of(
+                accelerator,
+                three,
+                nothing,
+                [&] {
+                  EXPECT_EQ(other->data.size(0), 4);
+                  if (++other == second->end()) {
+                    other = second->begin();
+                  }
+                }),
+            "011");
+      }
+    }
+    // Two are advanced by the loop itself; the shorter one ends it.
+    for (const bool shorter_first : {true, false}) {
+      auto five = batches(5);
+      auto& first = shorter_first ? three : five;
+      auto& second = shorter_first ? five : three;
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        std::string steps;
+        auto a = first->begin();
+        auto b = second->begin();
+        for (; a != first->end() && b != second->end(); ++a, ++b) {
+          auto step = accelerator.accumulate();
+          mark(steps);
+          EXPECT_TRUE(torch::equal(
+              accelerator.full(a->target), accelerator.full(b->target)));
+        }
+        EXPECT_EQ(steps, "011");
+      }
+    }
+    // The iterator is advanced inside of the body.
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      std::string steps;
+      auto iterator = three->begin();
+      while (iterator != three->end()) {
+        auto step = accelerator.accumulate();
+        mark(steps);
+        ++iterator;
+      }
+      EXPECT_EQ(steps, "011");
+    }
+  }
+}
+
+TEST(LeftEarly, WindowsOfSeveralLoadersEndWithTheirOwn) {
+  for (const int world : {1, 2, 3}) {
+    accel::test::run_and_expect_success("windows_of_several_loaders", world);
+  }
+}
+
+// Batches that workers load, of types that accel knows and does not know.
+ACCEL_RANK_FUNCTION(kinds_of_batches_left) {
+  Accelerator accelerator(kMatch);
+  const auto in_loop = [] { return GradientState::get().in_dataloader(); };
+  {
+    auto loader = accel::data::make_data_loader<SequentialSampler>(
+        stacked(Numbers(12)), torch::data::DataLoaderOptions(4).workers(2));
+    for ([[maybe_unused]] auto& batch : *loader) {
+      EXPECT_TRUE(in_loop());
+      break;
+    }
+    EXPECT_FALSE(in_loop());
+  }
+  // A vector of samples; a body that takes the batch out of the iterator.
+  auto samples = accel::data::make_data_loader<SequentialSampler>(Numbers(12), 4);
+  for (auto& batch : *samples) {
+    const auto mine = std::move(batch);
+    EXPECT_TRUE(in_loop());
+    break;
+  }
+  EXPECT_FALSE(in_loop());
+  for (auto& batch : *samples) {
+    auto step = accelerator.accumulate();
+    batch.clear();
+    EXPECT_TRUE(in_loop());
+  }
+  EXPECT_FALSE(in_loop());
+}
+
+TEST(LeftEarly, AnyKindOfBatchTells) {
+  for (const int world : {1, 2, 3}) {
+    accel::test::run_and_expect_success("kinds_of_batches_left", world);
+  }
 }

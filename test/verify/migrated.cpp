@@ -206,7 +206,6 @@ void evaluate(Net& net, const Data& data, int64_t& correct) {
   auto& accelerator = accel::accelerator();
   const torch::NoGradGuard no_grad;
   for (int64_t begin = 0; begin < kRows; begin += kBatch) {
-    auto body = accelerator.loop_body();
     auto x = data.inputs.slice(0, begin, begin + kBatch);
     auto y = data.targets.slice(0, begin, begin + kBatch);
     std::tie(x, y) = accelerator.shard_batch(x, y);

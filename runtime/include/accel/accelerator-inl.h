@@ -168,6 +168,18 @@ AccumulateGuard Accelerator::accumulate(const Models&... /*models*/) {
 
 // ==== Batches that no loader makes.
 
+template <typename T, if_holds_tensors<T>>
+T Accelerator::distribute(const T& value) const {
+  return map_tensors(
+      value, [this](const torch::Tensor& tensor) { return distribute(tensor); });
+}
+
+template <typename T, if_holds_tensors<T>>
+T Accelerator::full(const T& value) const {
+  return map_tensors(
+      value, [this](const torch::Tensor& tensor) { return full(tensor); });
+}
+
 template <typename Inputs>
 auto Accelerator::split_between_processes(
     const Inputs& inputs,

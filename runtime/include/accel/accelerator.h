@@ -11,6 +11,7 @@
 #include <accel/collectives.h>
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
+#include <accel/input.h>
 #include <accel/options.h>
 #include <accel/output.h>
 #include <accel/process_first.h>
@@ -33,6 +34,9 @@ namespace accel {
 namespace detail {
 class Runtime;
 } // namespace detail
+
+class Accelerator;
+inline Accelerator& accelerator(const AcceleratorOptions& options);
 
 /// This process's way to the others of the program. Made at the top of `main`,
 /// it must outlive everything that uses it; elsewhere `accel::accelerator()`
@@ -59,12 +63,13 @@ class Runtime;
 /// or changed. Counterpart of Hugging Face Accelerate's class of this name
 /// (docs/parity.md).
 ///
-/// What it derives from has the members of three subjects: `gather`, `reduce`,
+/// What it derives from has the members of four subjects: `gather`, `reduce`,
 /// `broadcast` and what else brings values of all processes together
-/// (accel/collectives.h); `print`, `cout`, `save` and what else process 0 does
-/// alone (accel/output.h); names that only accel-migrate writes
-/// (accel/rewriter_names.h).
+/// (accel/collectives.h); standard input (accel/input.h); `print`, `cout`, `save`
+/// and what else process 0 does alone (accel/output.h); names that only
+/// accel-migrate writes (accel/rewriter_names.h).
 class ACCEL_API Accelerator : public detail::Collectives,
+                              public detail::SharedInput,
                               public detail::MainProcessOutput,
                               public detail::RewriterNames<Accelerator> {
  public:
@@ -142,6 +147,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// `device_placement`) and get process 0's parameters and buffers; gradients
   /// of their parameters, and of those that only an optimizer has, are brought
   /// together from now on. Any order, any number; what is prepared is skipped.
+  /// Checksums are compared first: a tensor that has process 0's values already
+  /// is not written to, so that a graph which was built before stays valid.
   ///
   /// Takes `torch::nn::Module`s, module holders, `AnyModule`s, optimizers,
   /// schedulers, and (smart) pointers to them. Collective. Throws where a
@@ -151,10 +158,11 @@ class ACCEL_API Accelerator : public detail::Collectives,
 
   // ==== The training step (accel/accumulate.h, backward.h, autocast.h)
 
-  /// Begins a micro-step; to be kept until the end of the loop body. Gradients
-  /// are brought together, and the optimizer steps, every
+  /// Begins a micro-step; to be made first in the loop body and kept until its
+  /// end. Gradients are brought together, and the optimizer steps, every
   /// `gradient_accumulation_steps` times and (with `sync_with_dataloader`) at
-  /// the loader's last batch. Pass the models that the body trains.
+  /// the last batch of the loader that the loop is over, whatever other loops
+  /// were left before or are left inside. Pass the models that the body trains.
   template <typename... Models>
   [[nodiscard]] AccumulateGuard accumulate(const Models&... models);
 
@@ -231,20 +239,37 @@ class ACCEL_API Accelerator : public detail::Collectives,
 
   // ==== Batches that no loader makes (accel/distributed/, utils/split.h)
 
-  /// A tensor that every process has in full, cut along dimension `dim`, so
-  /// that the processes share the work on it: a distributed tensor with the
-  /// same sizes, values and gradients (accel/distributed/tensor.h). The tensor
-  /// itself on one process, and where the dimension has fewer entries than
-  /// there are processes. Differentiable. Collective. Throws where there is no
-  /// such dimension; where the processes have different tensors, `backward` or
-  /// what uses values of all before does (unless `ACCEL_CHECK_BATCHES=0`).
-  torch::Tensor distribute(const torch::Tensor& tensor, int64_t dim = 0) const;
+  /// A batch that every process has made in full, cut between the samples, which
+  /// dimension 0 counts, so that the processes share the work on it: a
+  /// distributed tensor with the same sizes, values and gradients
+  /// (accel/distributed/tensor.h). The tensor itself on one process, where it has
+  /// fewer samples than there are processes, where it is undefined, has no
+  /// dimension or is sparse, and where it is distributed already, however it
+  /// lies. Differentiable. Collective. Where the processes have different
+  /// tensors, `backward` or what uses values of all before throws (unless
+  /// `ACCEL_CHECK_BATCHES=0`).
+  ///
+  ///     auto x = accelerator.distribute(data.index({ids}));
+  torch::Tensor distribute(const torch::Tensor& tensor) const;
+
+  /// The same along dimension `dim`; a distributed tensor is cut anew. Throws
+  /// where there is no such dimension.
+  torch::Tensor distribute(const torch::Tensor& tensor, int64_t dim) const;
 
   /// The whole tensor, on every process: of a distributed one what one device
   /// has, any other tensor itself. For what reads memory (`data_ptr`,
   /// `accessor`, other libraries), prints or saves tensors. Differentiable.
   /// Collective where the tensor is distributed.
   torch::Tensor full(const torch::Tensor& tensor) const;
+
+  /// The same for each tensor in a vector, pair, tuple, map, `Example` or struct
+  /// of your own (`TensorsOf`, accel/operations.h).
+  ///
+  ///     auto [x, y] = accelerator.distribute(next_batch(data));
+  template <typename T, if_holds_tensors<T> = 0>
+  T distribute(const T& value) const;
+  template <typename T, if_holds_tensors<T> = 0>
+  T full(const T& value) const;
 
   /// This process's part of a vector, of a tensor's rows, or of each value of a
   /// map of such: for inference, where nothing is averaged. With
@@ -337,7 +362,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   void skip_first_batches(Loader& loader, int64_t batches) const;
 
   /// The loop over `loader` was left early, and its pass will not go on; where
-  /// `save_state` cannot see it.
+  /// `save_state` cannot see it, because something still holds a tensor of the
+  /// last batch, or accel does not know the tensors of its type (`TensorsOf`).
   template <typename Loader>
   void leave(Loader& loader) const;
 
@@ -377,6 +403,12 @@ class ACCEL_API Accelerator : public detail::Collectives,
       const detail::BuiltWith& program,
       const AcceleratorOptions& options);
 
+  /// `accel::accelerator(options)`.
+  static Accelerator& of_program(
+      const detail::BuiltWith& program,
+      const AcceleratorOptions& options);
+  friend Accelerator& accelerator(const AcceleratorOptions& options);
+
   // What the templates are made of.
   void begin_prepare();
   void prepare_model(torch::nn::Module* module);
@@ -397,6 +429,23 @@ class ACCEL_API Accelerator : public detail::Collectives,
 
 /// The program's Accelerator; throws `c10::Error` where there is none.
 ACCEL_API Accelerator& accelerator();
+
+/// The program's Accelerator, whatever its options are; where there is none, one
+/// is made with these options, which lives to the end of the program. For code
+/// whose `main` is elsewhere: a library, tests.
+///
+///     accel::accelerator(accel::AcceleratorOptions().match_single_device(true))
+///         .prepare(model);
+///
+/// Where it makes one it is collective and throws what the constructor throws.
+/// That one ends behind `main`, or in `exit`, before what was made before it is
+/// destroyed; then this throws. It leaves the other processes as they leave at
+/// the end of `main`: waits a bounded time for those that still run, and a
+/// process that ends in another way (`_exit`, a signal) makes the others stop.
+inline Accelerator& accelerator(const AcceleratorOptions& options) {
+  return Accelerator::of_program(
+      detail::built_with<AcceleratorOptions>(), options);
+}
 
 } // namespace accel
 

@@ -27,9 +27,11 @@ class ACCEL_API Collectives {
   /// The rows that one device would have: what metrics are computed from. In
   /// `match_single_device`, and of distributed tensors, `Accelerator::full`: a
   /// tensor that all processes have is itself, so that a call too many changes
-  /// nothing, not even a gradient. Otherwise `gather`, and at the end of a
-  /// loader without its repeated samples. Of several tensors it returns a
-  /// `std::tuple`. Throws as `gather` does.
+  /// nothing, not even a gradient; an undefined one is undefined. Otherwise
+  /// `gather`, and at the end of a loader without its repeated samples. Of
+  /// several tensors it returns a `std::tuple`. Throws as `gather` does.
+  ///
+  ///     std::tie(output, target) = accelerator.gather_for_metrics(output, target);
   torch::Tensor gather_for_metrics(const torch::Tensor& tensor);
   template <typename... Tensors>
   auto gather_for_metrics(

@@ -2,6 +2,9 @@
 
 #include <accel/export.h>
 
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,7 +14,7 @@ namespace accel {
 
 /// Where one data loader stands in its pass. Owned by the loader; the loader
 /// writes it, everybody else reads it through `GradientState`.
-struct DataLoaderState {
+struct ACCEL_API DataLoaderState {
   /// True from the moment on which the last batch of this process is handed
   /// out, that is, inside the loop body of the last batch.
   bool end_of_dataloader = false;
@@ -25,8 +28,35 @@ struct DataLoaderState {
   bool ghost = false;
   /// Batches that this pass has handed out.
   int64_t batches = 0;
-  /// Guards of loop bodies that work on the last one and have not ended.
+
+  // What tells whether the loop over the loader was left. Nothing in the program
+  // says so: the loop's iterator belongs to LibTorch. But it holds the batch.
+
+  /// Tensors of the last batch; none where its type is not known.
+  std::vector<c10::weak_intrusive_ptr<at::TensorImpl>> batch;
+  /// Guards of loop bodies that work on the last batch and have not ended, and
+  /// whether one has.
   int64_t open_bodies = 0;
+  bool body_closed = false;
+  /// In this pass `backward` was called outside of any guard.
+  bool trains_unguarded = false;
+  /// Guards of bodies that have begun, in all passes.
+  int64_t bodies = 0;
+  /// When the pass began and when the last batch was asked for; counted up by
+  /// `GradientState`.
+  int64_t begun = 0;
+  int64_t asked = 0;
+
+  /// Back to before a pass.
+  void end_pass();
+  /// Adds a tensor of the last batch.
+  void watch(const at::Tensor& tensor);
+  /// No tensor of the last batch exists any more: its loop was left, unless the
+  /// body has put others in their places.
+  bool batch_is_gone() const;
+  /// The loop was left, as far as a checkpoint may rely on it: the batch is gone,
+  /// and its body had a guard that has ended, or does not train.
+  bool left() const;
 };
 
 /// The part of the state that changes from batch to batch: which loader is
@@ -56,16 +86,20 @@ class ACCEL_API GradientState {
   };
   std::optional<JoinUneven> join_uneven;
 
-  /// The active loader's `uneven` and `ghost`; false outside of any loader.
+  /// True inside the body of the active loader's last batch; false outside of
+  /// any loader. A loop that was left (`break`, `return`, an exception) is over
+  /// when no tensor of its batch exists any more.
+  bool end_of_dataloader() const;
+  bool in_dataloader() const;
+
+  /// Of the loader whose loop has begun last, -1 and false outside of any: what
+  /// is to be known of rows that the body gathers. That its batch is gone does
+  /// not count, for the body may have put other tensors (on a GPU) in its place.
+  int64_t remainder() const;
   bool uneven() const;
   bool ghost() const;
-
-  /// True inside the body of the active loader's last batch; false outside of
-  /// any loader.
-  bool end_of_dataloader() const;
-  /// The active loader's `remainder`, -1 outside of any loader.
-  int64_t remainder() const;
-  bool in_dataloader() const;
+  /// `remainder` inside the body of the last batch, else -1.
+  int64_t remainder_of_last_batch() const;
 
   /// A loader's pass begins and ends. The innermost loader that has begun is
   /// the active one. A loader that is destroyed in the middle of its pass
@@ -74,13 +108,32 @@ class ACCEL_API GradientState {
   void leave(const std::shared_ptr<DataLoaderState>& loader);
 
   /// The loader gives its next batch. One whose body had ended is active again.
+  /// Those that have begun inside its body, that were not asked since it was
+  /// asked last, or whose batch is gone, count as left until they are asked
+  /// again; others go on beside it (two iterators in turns).
   void hand_out(const std::shared_ptr<DataLoaderState>& loader);
+
+  /// `backward` outside of any loop body that has a guard.
+  void note_unguarded_backward();
+
+  /// Whether the body that begins now works on a loader's last batch.
+  ///
+  /// It works on the batches that were asked for since the last body has ended:
+  /// of one loader, or of several that the loop advances together, the end of
+  /// each of which ends it. Not on that of a loop around a loop, and not on that
+  /// of a loop which was left before (its batch is gone, and no body of it has
+  /// ever had a guard). Where none was asked for, on the active loader's.
+  bool body_ends_pass() const;
 
   /// How things stand where a loop body begins.
   struct Body {
-    /// The loader whose batch the body works on, and which batch that is.
-    std::weak_ptr<DataLoaderState> loader;
-    int64_t batch = 0;
+    /// The loaders whose batches the body works on, the one that was asked last
+    /// in front, and which batches they are.
+    struct Loader {
+      std::weak_ptr<DataLoaderState> state;
+      int64_t batch = 0;
+    };
+    std::vector<Loader> loaders;
     /// Active loaders outside of the body.
     size_t depth = 0;
   };
@@ -89,7 +142,7 @@ class ACCEL_API GradientState {
   void close_body(const Body& body);
 
   /// The body has ended, the loop perhaps too (`break`, `return`, an exception):
-  /// until the loader gives another batch it is not the active one. Loaders
+  /// until a loader gives another batch it is not the active one. Loaders
   /// that have begun inside the body and were not finished end with it. One that
   /// was advanced inside the body, by hand, stays at its new batch.
   void end_body(const Body& body);
@@ -98,9 +151,19 @@ class ACCEL_API GradientState {
   void reset();
 
  private:
-  std::shared_ptr<DataLoaderState> active() const;
+  using Loader = std::shared_ptr<DataLoaderState>;
+
+  /// The innermost loader that has begun, and the innermost whose batch exists.
+  Loader innermost() const;
+  Loader active() const;
+  /// What `body_ends_pass` describes, the one that was asked last in front.
+  std::vector<Loader> loaders_of_body() const;
 
   mutable std::vector<std::weak_ptr<DataLoaderState>> loaders_;
+  /// Passes that have begun, batches that were asked for and bodies that have
+  /// ended so far, and what it was when the last body ended.
+  int64_t clock_ = 0;
+  int64_t last_body_ended_ = 0;
 };
 
 } // namespace accel

@@ -83,9 +83,15 @@ class AcceleratorOptions {
   /// Move models to the device of this process (not batches: `send_to_device`).
   TORCH_ARG(bool, device_placement) = true;
 
-  /// (Without `match_single_device`.) The data loader's batch size is the
-  /// global one and each batch is split between the processes.
-  TORCH_ARG(bool, split_batches) = false;
+  /// The data loader's batch size is the global one, and each batch is split
+  /// between the processes. With `false` the global batch of N processes is N
+  /// times as large: in `match_single_device` they compute what one device
+  /// computes with N times the batch size (loaders of
+  /// `accel::data::make_data_loader`; a batch that the program makes itself is as
+  /// large as it makes it). Empty: `true` in `match_single_device`, else `false`,
+  /// as in Accelerate. The environment variable `ACCEL_SPLIT_BATCHES` overrides
+  /// it.
+  TORCH_ARG(std::optional<bool>, split_batches) = std::nullopt;
 
   /// (Without `match_single_device`.) Every process gets the same number of
   /// equally large batches; the last ones are filled from the beginning.

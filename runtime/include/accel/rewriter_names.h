@@ -135,16 +135,10 @@ class RewriterNames {
     return LastBatch(self());
   }
 
-  /// For loops over a data loader that do not train and may be left early:
-  ///
-  ///     for (auto& batch : *loader) {
-  ///       auto body = accelerator.loop_body();
-  ///       ...
-  ///       if (++batches == limit) break;
-  ///
-  /// A loader cannot see that its loop was left. Without this it would stay the
-  /// active one (`end_of_dataloader`, a checkpoint's cursor) until it begins
-  /// another pass or is destroyed. `accumulate` does the same.
+  /// For loops over a data loader that do not train and may be left early. They
+  /// do not need it any more: that a loop was left is seen by its batch, which is
+  /// gone (`GradientState`). With it, it is also seen where something still holds
+  /// a tensor of the batch.
   [[nodiscard]] LoopBodyGuard loop_body() {
     return {};
   }

@@ -68,8 +68,9 @@ void check_can_be_saved(const LoaderCursor& cursor) {
       cursor.batches,
       " batches, but outside of its loop body as far as accel can see, so that "
       "it is not known whether the pass goes on. Inside of the loop: keep what "
-      "accelerator.accumulate or accelerator.loop_body returns until the end "
-      "of the body, and save there. If the loop was left by break: call "
+      "accelerator.accumulate returns until the end of the body, save there, "
+      "and do not advance the loader's iterator before. If the loop was left "
+      "by break, and something still holds a tensor of its last batch: call "
       "accelerator.leave(*loader), or let the loader go out of scope.");
   TORCH_CHECK(
       cursor.in_order,
@@ -191,7 +192,10 @@ void check_can_go_on(const LoaderCursor& saved, const LoaderCursor& current) {
 
 std::string save_loaders() {
   Json json = Json::array();
-  for (const auto* loader : accel::detail::living_loaders()) {
+  for (auto* loader : accel::detail::living_loaders()) {
+    if (loader->cursor().left) {
+      loader->leave();
+    }
     const auto cursor = loader->cursor();
     check_can_be_saved(cursor);
     Json entry = cursor_to_json(cursor);

@@ -174,6 +174,32 @@ Accelerator& accelerator() {
   return *accelerators.front();
 }
 
+Accelerator& Accelerator::of_program(
+    const detail::BuiltWith& program,
+    const AcceleratorOptions& options) {
+  if (!accelerators.empty()) {
+    return *accelerators.front();
+  }
+  // Needs no destructor: asked by what is destroyed later.
+  static bool has_ended = false;
+  TORCH_CHECK(
+      !has_ended,
+      "accel: the program's Accelerator was asked for while the program ends, "
+      "when it has ended already. What uses it must be destroyed before: make "
+      "an Accelerator at the top of main, or use it first where that is made.");
+  struct Program {
+    Accelerator accelerator;
+    Program(const detail::BuiltWith& program, const AcceleratorOptions& options)
+        : accelerator(program, options) {}
+    ~Program() {
+      has_ended = true;
+    }
+  };
+  // Made when all that its end needs exists, so destroyed before that.
+  static Program made(program, options);
+  return made.accelerator;
+}
+
 const AcceleratorState& Accelerator::state() const {
   return runtime_->state();
 }

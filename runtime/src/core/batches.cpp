@@ -7,6 +7,12 @@
 
 namespace accel {
 
+torch::Tensor Accelerator::distribute(const torch::Tensor& tensor) const {
+  const bool nothing_to_cut = !tensor.defined() || tensor.dim() == 0 ||
+      distributed::is_distributed(tensor);
+  return nothing_to_cut ? tensor : distribute(tensor, 0);
+}
+
 torch::Tensor Accelerator::distribute(
     const torch::Tensor& tensor,
     int64_t dim) const {
@@ -31,7 +37,7 @@ torch::Tensor Accelerator::distribute(
 }
 
 torch::Tensor Accelerator::full(const torch::Tensor& tensor) const {
-  return distributed::full_tensor(tensor);
+  return tensor.defined() ? distributed::full_tensor(tensor) : tensor;
 }
 
 } // namespace accel

@@ -68,7 +68,8 @@ std::vector<torch::Tensor> Collectives::gather_rows(
             return distributed::is_distributed(tensor);
           })) {
     for (const auto& tensor : tensors) {
-      result.push_back(distributed::full_tensor(tensor));
+      result.push_back(
+          tensor.defined() ? distributed::full_tensor(tensor) : tensor);
     }
     return result;
   }
@@ -82,8 +83,7 @@ std::vector<torch::Tensor> Collectives::gather_rows(
     return result;
   }
   check_alike("gather_for_metrics", communicator, tensors, 0);
-  const int64_t remainder =
-      gradient_state.end_of_dataloader() ? gradient_state.remainder() : -1;
+  const int64_t remainder = gradient_state.remainder_of_last_batch();
   for (const auto& tensor : tensors) {
     auto rows = gather_equal(communicator, tensor);
     result.push_back(

@@ -140,7 +140,10 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   resolved.cpu = options.cpu() ||
       detail::get_environment_flag("ACCELERATE_USE_CPU").value_or(false);
   resolved.device_placement = options.device_placement();
-  resolved.split_batches = options.split_batches();
+  resolved.split_batches =
+      detail::get_environment_flag("ACCEL_SPLIT_BATCHES")
+          .value_or(
+              options.split_batches().value_or(resolved.match_single_device));
   resolved.even_batches = options.even_batches();
   resolved.dispatch_batches = options.dispatch_batches();
   resolved.non_blocking = options.non_blocking();

@@ -132,7 +132,12 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
   plan.add(
       "cpu", text(options.cpu), ACCEL_GET(cpu), "ACCELERATE_USE_CPU", false);
   ACCEL_PLAN(device_placement);
-  ACCEL_PLAN(split_batches);
+  plan.add(
+      "split_batches",
+      text(options.split_batches),
+      ACCEL_GET(split_batches),
+      "ACCEL_SPLIT_BATCHES",
+      true);
   ACCEL_PLAN(even_batches);
   ACCEL_PLAN(dispatch_batches);
   ACCEL_PLAN(non_blocking);

@@ -1,3 +1,4 @@
+#include "checkpoint/xxh64.h"
 #include "core/runtime.h"
 
 #include <accel/distributed/tensor.h>
@@ -6,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
 namespace accel::detail {
@@ -65,6 +67,53 @@ void check_same_tensors(
         "optimizers, with the same names, shapes, dtypes and sparse options, "
         "in the same order.");
   }
+}
+
+/// Of all that is in the tensor: models may differ in one row of a large table.
+/// Nothing for tensors that are not read so.
+std::optional<uint64_t> checksum_of(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
+    return std::nullopt;
+  }
+  const auto content =
+      tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
+  return checkpoint::xxh64(content.const_data_ptr(), content.nbytes());
+}
+
+/// Gives the tensors process 0's values. A process writes to a tensor only where
+/// it has others.
+void broadcast_differing(
+    Communicator& communicator,
+    const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty()) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  const auto count = static_cast<int64_t>(tensors.size());
+  auto checksums = at::zeros({count}, at::kLong);
+  auto* mine = checksums.mutable_data_ptr<int64_t>();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto checksum = checksum_of(tensors[i]);
+    // Without one: another number on each process.
+    mine[i] = checksum ? static_cast<int64_t>(*checksum) : communicator.rank();
+  }
+  const auto all = communicator.all_gather(checksums);
+  std::vector<at::Tensor> differing;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto of = [&](size_t rank) {
+      return all[rank].const_data_ptr<int64_t>()[i];
+    };
+    bool differs = false;
+    for (size_t rank = 1; rank < all.size(); ++rank) {
+      differs = differs || of(rank) != of(0);
+    }
+    if (differs) {
+      const auto& tensor = tensors[static_cast<size_t>(i)];
+      const bool equal_here = communicator.rank() != 0 && mine[i] == of(0);
+      differing.push_back(equal_here ? at::empty_like(tensor) : tensor);
+    }
+  }
+  broadcast_all(communicator, differing);
 }
 
 /// Without distributed tensors (inputs that an optimizer changes): no process has
@@ -159,7 +208,7 @@ void Runtime::add_tensors(
   auto all = parameters;
   all.insert(all.end(), buffers.begin(), buffers.end());
   check_same_tensors(communicator(), all, sparse);
-  broadcast_all(communicator(), added);
+  broadcast_differing(communicator(), added);
 }
 
 } // namespace accel::detail

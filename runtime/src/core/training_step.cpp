@@ -18,7 +18,7 @@ void Runtime::begin_micro_step() {
   }
   ++window_;
   ++open_steps_;
-  if (state.sync_with_dataloader && state.end_of_dataloader()) {
+  if (state.sync_with_dataloader && state.body_ends_pass()) {
     state.step = 0;
     state.sync_gradients = true;
   } else {
@@ -86,7 +86,10 @@ void Runtime::backward(
     bool ghost,
     const BackwardOptions& options) {
   finish_batch_check();
-  const auto& state = GradientState::get();
+  auto& state = GradientState::get();
+  if (!in_micro_step()) {
+    state.note_unguarded_backward();
+  }
   TORCH_CHECK(
       !(options.create_graph() && state_->use_distributed()),
       "accel: backward with create_graph is not supported with several "

@@ -27,7 +27,7 @@ void fit() {
   }
 }
 // CHECK: note: no main() is seen{{.*}} [ACL0162]
-// CHECK-NEXT: Write `accel::Accelerator accelerator(
+// CHECK-NEXT: Where a main creates one, that is used.
 // CHANGED: void fit() {
-// CHANGED-NEXT: auto& accelerator = accel::accelerator();
+// CHANGED-NEXT: auto& accelerator = accel::accelerator(accel::AcceleratorOptions().match_single_device(true));
 // CHANGED-NOT: {{^ +}}accel::Accelerator accelerator

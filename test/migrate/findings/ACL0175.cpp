@@ -1,4 +1,4 @@
-// A training loop that cannot be shared beside one that can.
+// A training loop with nothing in it to share, beside one that is shared.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --check train.cpp > %t/out 2>&1

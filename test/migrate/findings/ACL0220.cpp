@@ -1,4 +1,4 @@
-// The standard input is read.
+// The standard input is read where samples are loaded.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -6,22 +6,19 @@
 
 #include <torch/torch.h>
 
-#include <cstdio>
 #include <iostream>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
-    return {torch::rand({4}), torch::rand({1})};
+    double x = 0;
+    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0220]
+    std::cin >> x;
+    return {torch::full({4}, x), torch::rand({1})};
   }
   torch::optional<size_t> size() const override { return 100; }
 };
 
 int main() {
-  int epochs = 0;
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0220]
-  std::cin >> epochs;
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0220]
-  std::scanf("%d", &epochs);
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(

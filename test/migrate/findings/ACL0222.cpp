@@ -21,20 +21,20 @@ static void write(const std::string& path) {
   std::ofstream out(path);
   out << "x";
 }
-static std::string read(const std::string& path) {
+// The text of the path is a macro's, so that the runtime cannot be asked to wait.
+#define WORDS "words.txt"
+#define OPEN(stream) std::ifstream stream(WORDS)
+static std::string read() {
   std::string word;
-  try {
-    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0222]
-    std::ifstream in(path);
-    in >> word;
-  } catch (const std::exception&) {
-  }
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0222]
+  OPEN(in);
+  in >> word;
   return word;
 }
 
 int main() {
   write("words.txt");
-  std::cout << read("words.txt");
+  std::cout << read();
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(

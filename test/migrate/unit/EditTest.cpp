@@ -127,7 +127,7 @@ TEST(Merge, TakesWhatOnlyOneUnitSeesInAHeader) {
 
 TEST(Merge, KeepsUnitsThatShareNothingApart) {
   auto Bad = unit("/p/b.cpp", {{"/p/b.cpp", "b"}}, {});
-  Bad.ThePlan.Findings.push_back(Finding{"ACL0100", Severity::Refusal, {}, 0, 0, "no", ""});
+  Bad.ThePlan.Findings.push_back(Finding{"ACL0105", Severity::Refusal, {}, 0, 0, "no", ""});
   auto Groups = merge({unit("/p/a.cpp", {{"/p/a.cpp", "a"}}, {change(0, 1, "A")}), Bad});
   ASSERT_EQ(Groups.size(), 2u);
   EXPECT_FALSE(Groups[0].Refused);
@@ -138,7 +138,7 @@ TEST(Merge, RefusesAllThatMustChangeTogether) {
   std::map<std::string, std::string> A = {{"/p/h.h", "f"}, {"/p/a.cpp", ""}},
                                      B = {{"/p/h.h", "f"}, {"/p/b.cpp", ""}};
   auto Bad = unit("/p/b.cpp", B, {});
-  Bad.ThePlan.Findings.push_back(Finding{"ACL0100", Severity::Refusal, {}, 0, 0, "no", ""});
+  Bad.ThePlan.Findings.push_back(Finding{"ACL0105", Severity::Refusal, {}, 0, 0, "no", ""});
   auto Groups = merge({unit("/p/a.cpp", A, {change(0, 1, "g", 0, "/p/h.h")}), Bad});
   ASSERT_EQ(Groups.size(), 1u);
   EXPECT_TRUE(Groups[0].Refused);

@@ -289,21 +289,29 @@ TEST(AcceleratorCheckpoint, APassIsSavedInsideOfItsBodyOnly) {
   accelerator.save_state(directory / "before");
   for (auto& batch : *loader) {
     (void)batch;
-    EXPECT_ERROR(accelerator.save_state(directory / "no"), "loop_body");
-    auto body = accelerator.loop_body();
+    EXPECT_ERROR(
+        accelerator.save_state(directory / "no"), "accelerator.accumulate");
+    auto body = accelerator.accumulate();
     accelerator.save_state(directory / "inside");
     EXPECT_ERROR(
         accelerator.load_state(directory / "inside"), "inside of the loop");
     break;
   }
+  // The loop has taken its batch with it.
+  accelerator.save_state(directory / "left");
+  torch::Tensor kept;
+  for (auto& batch : *loader) {
+    auto body = accelerator.accumulate();
+    kept = batch.data;
+    break;
+  }
   // It cannot be known whether the loop was left.
   EXPECT_ERROR(accelerator.save_state(directory / "no"), "leave(*loader)");
-  accelerator.leave(*loader);
+  kept = torch::Tensor();
   accelerator.save_state(directory / "left");
 
   const auto first = [&] {
     for (auto& batch : *loader) {
-      auto body = accelerator.loop_body();
       const auto result = values(batch.data);
       accelerator.leave(*loader);
       return result;
@@ -318,6 +326,74 @@ TEST(AcceleratorCheckpoint, APassIsSavedInsideOfItsBodyOnly) {
   EXPECT_EQ(first(), (std::vector<double>{0, 1}));
 }
 
+// Loops without a guard that are left leave nothing behind; a loop that trains
+// without one, and a body that has advanced its iterator, cannot be seen through.
+TEST(AcceleratorCheckpoint, OtherLoopsMayBeLeft) {
+  const TemporaryDirectory directory;
+  accel::Accelerator accelerator(on_cpu());
+  using torch::data::samplers::SequentialSampler;
+  auto loader = accel::data::make_data_loader<SequentialSampler>(numbers(8), 2);
+  auto evaluation =
+      accel::data::make_data_loader<SequentialSampler>(numbers(8), 2);
+  const auto evaluate = [&] {
+    for (auto& batch : *evaluation) {
+      EXPECT_EQ(batch.data.size(0), 2);
+      break;
+    }
+  };
+  evaluate();
+  accelerator.save_state(directory / "between");
+  int batches = 0;
+  for ([[maybe_unused]] auto& batch : *loader) {
+    evaluate();
+    auto step = accelerator.accumulate();
+    evaluate();
+    if (++batches == 2) {
+      accelerator.save_state(directory / "two");
+      break;
+    }
+  }
+  accelerator.load_state(directory / "two");
+  for (auto& batch : *loader) {
+    EXPECT_EQ(values(batch.data), (std::vector<double>{4, 5}));
+    break;
+  }
+  // The evaluation begins anew.
+  for (auto& batch : *evaluation) {
+    EXPECT_EQ(values(batch.data), (std::vector<double>{0, 1}));
+    break;
+  }
+
+  auto weight = torch::ones({}).requires_grad_();
+  for (auto& batch : *loader) {
+    accelerator.backward((batch.data.detach() * weight).sum());
+    // As a program that copies batches to a device may do.
+    batch = {};
+    EXPECT_ERROR(
+        accelerator.save_state(directory / "no"), "accelerator.accumulate");
+    break;
+  }
+  accelerator.leave(*loader);
+
+  auto iterator = loader->begin();
+  {
+    auto step = accelerator.accumulate();
+    EXPECT_EQ(values(iterator->data), (std::vector<double>{0, 1}));
+    ++iterator;
+    EXPECT_ERROR(
+        accelerator.save_state(directory / "no"), "do not advance");
+  }
+  {
+    auto step = accelerator.accumulate();
+    EXPECT_EQ(values(iterator->data), (std::vector<double>{2, 3}));
+    accelerator.save_state(directory / "two of four");
+  }
+  iterator = loader->end();
+  accelerator.load_state(directory / "two of four");
+  EXPECT_EQ(
+      values(loader->begin()->data), (std::vector<double>{4, 5}));
+}
+
 TEST(AcceleratorCheckpoint, PassesGoOnWithWorkers) {
   const TemporaryDirectory directory;
   accel::Accelerator accelerator(on_cpu());
@@ -325,7 +401,7 @@ TEST(AcceleratorCheckpoint, PassesGoOnWithWorkers) {
       numbers(11), torch::data::DataLoaderOptions(2).workers(2));
   std::vector<double> expected;
   for (auto& batch : *loader) {
-    auto body = accelerator.loop_body();
+    auto body = accelerator.accumulate();
     const auto part = values(batch.data);
     expected.insert(expected.end(), part.begin(), part.end());
     if (expected.size() == 4) {
@@ -337,7 +413,7 @@ TEST(AcceleratorCheckpoint, PassesGoOnWithWorkers) {
   std::vector<double> rest;
   int64_t remainder = 0;
   for (auto& batch : *loader) {
-    auto body = accelerator.loop_body();
+    auto body = accelerator.accumulate();
     const auto part = values(batch.data);
     rest.insert(rest.end(), part.begin(), part.end());
     remainder = accel::GradientState::get().remainder();
@@ -353,7 +429,7 @@ TEST(AcceleratorCheckpoint, ASamplerThatDrawsOtherBatchesIsAnError) {
       accel::data::make_data_loader(numbers(8), SecretSampler(8), 2);
   for (auto& batch : *loader) {
     (void)batch;
-    auto body = accelerator.loop_body();
+    auto body = accelerator.accumulate();
     accelerator.save_state(directory / "secret");
   }
   accelerator.load_state(directory / "secret");
@@ -367,7 +443,7 @@ TEST(AcceleratorCheckpoint, AnotherLoaderIsAnError) {
     auto loader = accel::data::make_data_loader(numbers(8), 2);
     for (auto& batch : *loader) {
       (void)batch;
-      auto body = accelerator.loop_body();
+      auto body = accelerator.accumulate();
       accelerator.save_state(directory / "eight");
     }
   }

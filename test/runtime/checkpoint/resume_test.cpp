@@ -69,7 +69,7 @@ void train() {
       accel::AcceleratorOptions()
           .cpu(true)
           .match_single_device(mode == "match")
-          .split_batches(mode == "split")
+          .split_batches(mode != "")
           .gradient_accumulation_steps(2)
           .project_dir(variable("RUN_DIRECTORY"))
           .automatic_checkpoint_naming(true)
@@ -115,6 +115,12 @@ void train() {
           static_cast<int>(batches),
           accelerator.reduce_for_metrics(loss).item<double>(),
           optimizer.param_groups()[0].options().get_lr());
+      // A loop that is left leaves nothing that a checkpoint would stumble over.
+      for (auto& sample : *evaluation) {
+        accelerator.printf(
+            "look %a\n", accelerator.full(sample.target).sum().item<double>());
+        break;
+      }
       if (batches == stop) {
         if (!variable("RUN_GOES_ON").empty()) {
           accelerator.save_state(
@@ -129,7 +135,6 @@ void train() {
     torch::NoGradGuard no_grad;
     double sum = 0;
     for (auto& batch : *evaluation) {
-      auto body = accelerator.loop_body();
       auto [output, target] = accelerator.gather_for_metrics(
           net->forward(batch.data), batch.target);
       sum += (output - target).abs().sum().item<double>();

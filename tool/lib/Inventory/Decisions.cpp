@@ -53,8 +53,6 @@ void FactFinder::decision(const Stmt *S, const Expr *Condition) {
     return Refuse(", in a function that a data set calls");
   if (Index.BeforeMain.count(Function))
     return Refuse(", before main begins");
-  if (swallowed())
-    return Refuse(", in a try block whose handler goes on");
   if (std::optional<TextRange> R = editable(E->getSourceRange())) {
     const bool Converts = !E->getType()->isArithmeticType() ||
                           isa_and_nonnull<CXXConversionDecl>(calleeOf(E));

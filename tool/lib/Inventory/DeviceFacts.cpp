@@ -122,9 +122,7 @@ void FactFinder::deviceVariable(const VarDecl *V) {
     return;
   if (!Declaration || !Declaration->isSingleDecl() ||
       Declaration->getSingleDecl() != V)
-    return refuse("ACL0100", V->getLocation(),
-                  "the device is declared together with other variables",
-                  "Declare it in a statement of its own.");
+    return; // torch::kCUDA is each process's own device, too.
   const SourceLocation NameEnd = Lexer::getLocForEndOfToken(
       V->getLocation(), 0, Text.SM, Context.getLangOpts());
   const std::optional<TextRange> Range =

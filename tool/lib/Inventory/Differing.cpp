@@ -28,8 +28,7 @@ bool accel::migrate::isPerProcess(const FunctionDecl *F) {
 /// accel::Accelerator, what it derives from, and its state.
 static bool isAcceleratorClass(const CXXRecordDecl *D) {
   static const llvm::StringSet<> Names = {"Accelerator", "AcceleratorState",
-                                          "Collectives", "MainProcessOutput",
-                                          "RewriterNames"};
+                                          "Collectives", "MainProcessOutput"};
   return D->getIdentifier() && Names.count(D->getName()) &&
          llvm::StringRef(qualifiedName(D)).starts_with("accel::");
 }
@@ -52,8 +51,8 @@ static bool tellsRank(const FunctionDecl *F) {
 static bool makesEqual(const FunctionDecl *F) {
   static const llvm::StringSet<> Names = {
       "broadcast_object",   "broadcast",   "gather",  "gather_for_metrics",
-      "reduce_for_metrics", "reduce",      "num_processes",
-      "global_batch_size",  "clip_grad_norm_", "data_parallel"};
+      "reduce",             "full",        "num_processes",
+      "clip_grad_norm_"};
   return isAcceleratorMethod(F) && F->getIdentifier() &&
          Names.count(F->getName());
 }
@@ -179,9 +178,6 @@ bool Differing::isSource(const Expr *E) const {
         (isPerProcess(F) || tellsOfFile(Call, F, Index)))
       return true;
     if ((Sources & Rank) && tellsRank(F))
-      return true;
-    if ((Sources & Part) && isAcceleratorMethod(F) && F->getIdentifier() &&
-        F->getName() == "shard_batch")
       return true;
     if ((Sources & Rank) && F->getIdentifier() && F->getName() == "getenv" &&
         Call->getNumArgs() == 1)

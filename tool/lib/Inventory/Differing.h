@@ -33,7 +33,7 @@ public:
   enum Source : unsigned {
     Clock = 1, ///< Clocks, process ids, random devices.
     Rank = 2,  ///< What the accelerator says of this process.
-    Part = 4,  ///< This process's part of a batch, in migrated programs.
+    Part = 4,  ///< This process's batch, where each has its own.
   };
 
   /// `Decides`: where a condition that differs matters (`mustAgree`) it will be

@@ -64,10 +64,6 @@ public:
     Finder.returned(S);
     return true;
   }
-  bool VisitCXXTryStmt(CXXTryStmt *S) override {
-    Finder.tryBlock(S);
-    return true;
-  }
 #define CONDITIONAL(Class)                                                     \
   bool Visit##Class(Class *S) override {                                       \
     Finder.decision(S, S->getCond());                                          \
@@ -154,7 +150,7 @@ void FactFinder::field(const FieldDecl *F, const CXXRecordDecl *Owner,
     return;
   seedField(F, Owner, Early);
   TrainingProgram Found;
-  FactFinder Inner(Text, Index, Differs, Functions, Found);
+  FactFinder Inner(Text, Index, Differs, Cuts, Functions, Found);
   Inner.Initialiser = F->getInClassInitializer();
   InitialiserWalk(Inner).TraverseStmt(
       const_cast<Expr *>(F->getInClassInitializer()));
@@ -166,7 +162,7 @@ void FactFinder::global(const VarDecl *V) {
   if (!V->getInit())
     return;
   TrainingProgram Found;
-  FactFinder Inner(Text, Index, Differs, Functions, Found);
+  FactFinder Inner(Text, Index, Differs, Cuts, Functions, Found);
   Inner.Initialiser = V->getInit();
   InitialiserWalk(Inner).TraverseStmt(const_cast<Expr *>(V->getInit()));
   takeEarly(std::move(Found), V, /*Early=*/true);
@@ -219,21 +215,6 @@ const CompoundStmt *FactFinder::block(const Stmt **Child) const {
   return nullptr;
 }
 
-/// The variable whose declaration `E` initialises, through casts and moves.
-const VarDecl *FactFinder::declaredFrom(const Expr *E) const {
-  for (const Stmt *S : llvm::reverse(Path)) {
-    const auto *Declares = dyn_cast<DeclStmt>(S);
-    if (!Declares)
-      continue;
-    for (const Decl *D : Declares->decls())
-      if (const auto *V = dyn_cast<VarDecl>(D);
-          V && V->getInit() && plain(V->getInit()) == plain(E))
-        return V;
-    return nullptr;
-  }
-  return nullptr;
-}
-
 bool FactFinder::inLoop() const {
   for (const Stmt *S : Path)
     if (isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S))
@@ -262,11 +243,8 @@ std::optional<TextRange> FactFinder::editable(SourceRange Range) {
 /// The name of what is called, with its qualifier, without template arguments.
 std::optional<TextRange> FactFinder::nameOf(const Expr *Callee) {
   const auto *Ref = dyn_cast<DeclRefExpr>(Callee->IgnoreParenImpCasts());
-  if (!Ref) {
-    refuse("ACL0100", Callee->getExprLoc(), "the callee is no name",
-           "Call the function by its name.");
-    return std::nullopt;
-  }
+  if (!Ref)
+    return std::nullopt; // Called through a pointer.
   return editable({Ref->getBeginLoc(), Ref->getLocation()});
 }
 
@@ -303,10 +281,7 @@ void FactFinder::construct(const CXXConstructExpr *E) {
     openStream(E, D, {E->getArgs(), E->getNumArgs()});
   if (D->getName() == "thread" || D->getName() == "jthread")
     if (E->getNumArgs() > 0 && !E->getConstructor()->isCopyOrMoveConstructor())
-      refuse("ACL0135", E->getExprLoc(),
-             "the program starts a thread; the processes would have to meet in "
-             "the same order in all of them",
-             "Train without threads of your own.");
+      threadStarts(E, {E->getArgs(), E->getNumArgs()});
 }
 
 void FactFinder::call(const CallExpr *E) {
@@ -326,25 +301,14 @@ void FactFinder::call(const CallExpr *E) {
       M && isInStd(F) && F->getIdentifier() && F->getName() == "reset" &&
       E->getNumArgs() == 1)
     assigned(M->getImplicitObjectArgument(), E->getArg(0));
-  // A loop over this loader that is not in sight would stay as it is.
-  if (!isTorch(F) && !isInStd(F) && !F->hasBody())
-    for (const Expr *Arg : E->arguments())
-      if (loaderOf(Arg->getType()) || optimizerOf(Arg->getType()))
-        refuse("ACL0117", E->getExprLoc(),
-               "a loader or an optimizer is given to '" +
-                   F->getNameAsString() + "', whose body is not in this file",
-               "Put the function into this file.");
   if (!F->getIdentifier()) {
     hazardousCall(E, F);
     return;
   }
   const llvm::StringRef Name = F->getName();
   if (Name == "make_data_loader" && isTorch(F)) {
-    const CXXRecordDecl *Made = loaderOf(F->getReturnType());
-    const bool Stays = Made && Index.Unsplit.count(Made->getCanonicalDecl());
-    if (!Stays && !isOnlyLookedInto(declaredFrom(E)))
-      if (std::optional<TextRange> R = nameOf(E->getCallee()))
-        Program.Loaders.push_back({here(), *R});
+    if (std::optional<TextRange> R = nameOf(E->getCallee()))
+      Program.Loaders.push_back({here(), *R});
   } else if (Name == "add_param_group" && isTorch(F)) {
     addedGroup(E);
   } else if (Name == "clip_grad_norm_" && isTorch(F)) {
@@ -360,6 +324,7 @@ void FactFinder::call(const CallExpr *E) {
       strayOptimizer(E);
   }
   printCall(E, F);
+  inputCall(E, F);
   fileCall(E, F);
   outputCall(E, F);
   hazardousCall(E, F);

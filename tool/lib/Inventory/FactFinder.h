@@ -7,6 +7,7 @@
 #ifndef ACCEL_MIGRATE_LIB_INVENTORY_FACTFINDER_H
 #define ACCEL_MIGRATE_LIB_INVENTORY_FACTFINDER_H
 
+#include "Cut.h"
 #include "Differing.h"
 #include "FileOrder.h"
 #include "FunctionTable.h"
@@ -25,10 +26,10 @@ struct HostDraw {
 class FactFinder {
 public:
   FactFinder(SourceText &Text, const ProgramIndex &Index,
-             const Differing &Differs, FunctionTable &Functions,
-             TrainingProgram &Program)
-      : Text(Text), Index(Index), Differs(Differs), Functions(Functions),
-        Program(Program), Context(Index.Context) {}
+             const Differing &Differs, const Cut &Cuts,
+             FunctionTable &Functions, TrainingProgram &Program)
+      : Text(Text), Index(Index), Differs(Differs), Cuts(Cuts),
+        Functions(Functions), Program(Program), Context(Index.Context) {}
 
   void run(const clang::FunctionDecl *F);
 
@@ -38,7 +39,6 @@ public:
   void construct(const clang::CXXConstructExpr *E);
   void name(const clang::DeclRefExpr *E);
 
-  void tryBlock(const clang::CXXTryStmt *S);
   /// A condition, and what it decides about.
   void decision(const clang::Stmt *S, const clang::Expr *Condition);
   void range(const clang::CXXForRangeStmt *S);
@@ -96,8 +96,8 @@ private:
   void printCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
   void printStream(const clang::DeclRefExpr *E);
   bool isFarewell() const;
-  bool printsParts() const;
   void input(const clang::DeclRefExpr *E);
+  void inputCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
   void printToFile(const clang::CallExpr *E, const clang::FunctionDecl *F);
   std::optional<TextRange> expansion(const clang::Expr *E);
 
@@ -121,11 +121,6 @@ private:
   void differingArgument(const clang::Expr *E, const clang::FunctionDecl *F,
                          llvm::ArrayRef<const clang::Expr *> Args);
 
-  // Exceptions.cpp
-  /// Whether an exception that is thrown here is caught by a handler that lets
-  /// the process go on.
-  bool swallowed() const;
-
   // Randomness.cpp
   void hostDraw(const clang::CallExpr *E);
   void seed(const clang::Expr *Whole, const clang::Expr *Seed);
@@ -135,7 +130,7 @@ private:
   // Hazards.cpp
   void hazardousCall(const clang::CallExpr *E, const clang::FunctionDecl *F);
   void hazardousObject(const clang::CXXConstructExpr *E);
-  bool countsOrLoops() const;
+  void threadStarts(const clang::Expr *E, llvm::ArrayRef<const clang::Expr *> Args);
 
   FunctionId here();
   /// Whether what is visited runs where a data set loads a sample.
@@ -143,7 +138,6 @@ private:
   void takeEarly(TrainingProgram &&Found, const clang::ValueDecl *D, bool Early);
   /// The innermost block around what is visited, and the statement in it.
   const clang::CompoundStmt *block(const clang::Stmt **Child = nullptr) const;
-  const clang::VarDecl *declaredFrom(const clang::Expr *E) const;
   bool inLoop() const;
   /// The range, or a finding that says why there is none.
   std::optional<TextRange> editable(clang::SourceRange Range);
@@ -155,6 +149,7 @@ private:
   SourceText &Text;
   const ProgramIndex &Index;
   const Differing &Differs;
+  const Cut &Cuts;
   FunctionTable &Functions;
   TrainingProgram &Program;
   clang::ASTContext &Context;

@@ -110,12 +110,6 @@ void FactFinder::save(const CallExpr *E) {
           SM.isBeforeInTranslationUnit(E->getExprLoc(), Load->getExprLoc());
   }
   if (Fact.ReadLater) {
-    if (swallowed())
-      return refuse("ACL0137", E->getExprLoc(),
-                    "the file that is saved here is read again, and where the "
-                    "saving fails only the main process would come to the "
-                    "handler",
-                    "Save outside of the try block.");
     const Stmt *Statement = nullptr;
     block(&Statement);
     std::optional<LinePoint> After;
@@ -185,7 +179,7 @@ void FactFinder::file(const Expr *Use, const Expr *Path, bool Writes) {
   if (Writes) {
     mainPath(Use, Path);
   } else if (Text.mayEdit(Use->getExprLoc()) &&
-             !Index.BeforeMain.count(Function) && !swallowed()) {
+             !Index.BeforeMain.count(Function)) {
     // Where it turns out that the program may have written it.
     if (std::optional<TextRange> R = Text.range(written(Path)))
       F.Argument = Spelled{here(), *R};

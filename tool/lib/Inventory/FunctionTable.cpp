@@ -39,6 +39,35 @@ private:
 };
 } // namespace
 
+namespace {
+/// The innermost lambda around a place.
+class LambdaFinder : public AstVisitor {
+public:
+  LambdaFinder(SourceLocation Loc, const SourceManager &SM)
+      : Loc(SM.getFileLoc(Loc)), SM(SM) {}
+  bool VisitExpr(Expr *E) override {
+    if (const auto *L = dyn_cast<LambdaExpr>(E);
+        L && !SM.isBeforeInTranslationUnit(
+                 Loc, SM.getFileLoc(L->getBody()->getBeginLoc())) &&
+        !SM.isBeforeInTranslationUnit(
+            SM.getFileLoc(L->getBody()->getEndLoc()), Loc))
+      Found = L;
+    return true;
+  }
+  const LambdaExpr *Found = nullptr;
+
+private:
+  SourceLocation Loc;
+  const SourceManager &SM;
+};
+} // namespace
+
+FunctionId FunctionTable::at(SourceLocation Loc, const FunctionDecl *F) {
+  LambdaFinder Finder(Loc, Text.SM);
+  Finder.TraverseStmt(F->getBody());
+  return Finder.Found ? of(Finder.Found) : of(F);
+}
+
 FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,
                               bool IsLambda) {
   auto [It, New] = ByLocation.try_emplace(

@@ -21,6 +21,8 @@ public:
 
   FunctionId of(const clang::FunctionDecl *F);
   FunctionId of(const clang::LambdaExpr *L);
+  /// The function or lambda that `Loc`, in the body of `F`, stands in.
+  FunctionId at(clang::SourceLocation Loc, const clang::FunctionDecl *F);
   /// A constructor's initialiser, which stands before the body.
   FunctionId ofInitialiser(const clang::Expr *Init);
   FunctionFact &fact(FunctionId Id) { return Functions[Id]; }

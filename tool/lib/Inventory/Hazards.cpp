@@ -1,26 +1,61 @@
-//===- Hazards.cpp - What cannot be migrated yet --------------------------===//
+//===- Hazards.cpp - Threads, signals, other distribution -----------------===//
 
 #include "FactFinder.h"
+#include "AstVisitor.h"
+#include "ModelCalls.h"
 #include "TorchTypes.h"
 
 using namespace accel::migrate;
 using namespace clang;
 
-/// Whether an iterator of a loader that is visited belongs to a loop over all of
-/// its batches, or to `std::distance`, which counts them: there are as many on
-/// each process as on one device.
-bool FactFinder::countsOrLoops() const {
-  for (size_t I = Path.size(); I-- > 0;) {
-    if (const auto *Call = dyn_cast<CallExpr>(Path[I]))
-      if (const FunctionDecl *F = Call->getDirectCallee();
-          F && F->getIdentifier() && F->getName() == "distance" && isInStd(F))
-        return true;
-    if (isa<CompoundStmt>(Path[I]))
-      return false;
-    if (isa<ForStmt>(Path[I]))
-      return loaderOfLoop(Path[I]) != nullptr;
+namespace {
+/// Whether code trains, or reads what it trains with.
+class TrainingFinder : public AstVisitor {
+public:
+  explicit TrainingFinder(const ProgramIndex &Index) : Index(Index) {}
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee(), *Body = nullptr;
+    if (!F)
+      return true;
+    if (F->getIdentifier() && isTorch(F) &&
+        (F->getName() == "backward" || F->getName() == "step"))
+      Found = true;
+    Found |= modelCallOf(E).has_value();
+    if (Index.isOwn(F) && F->hasBody(Body) && Seen.insert(Body).second)
+      TraverseStmt(Body->getBody());
+    return !Found;
   }
-  return false;
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    const FunctionDecl *Body = nullptr;
+    if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl());
+        F && Index.isOwn(F) && F->hasBody(Body) && Seen.insert(Body).second)
+      TraverseStmt(Body->getBody());
+    return !Found;
+  }
+  bool Found = false;
+
+private:
+  const ProgramIndex &Index;
+  std::set<const FunctionDecl *> Seen;
+};
+} // namespace
+
+/// A thread that only loads, prints or waits for something is the process's
+/// own. One that trains would have to meet the others in an order of its own.
+void FactFinder::threadStarts(const Expr *E,
+                              llvm::ArrayRef<const Expr *> Args) {
+  TrainingFinder Trains(Index);
+  for (const Expr *Arg : Args) {
+    if (const FunctionDecl *Closure = closureOf(Arg);
+        Closure && Closure->hasBody())
+      Trains.TraverseStmt(Closure->getBody());
+    Trains.TraverseStmt(const_cast<Expr *>(Arg));
+  }
+  if (Trains.Found)
+    refuse("ACL0135", E->getExprLoc(),
+           "the program trains in a thread of its own; the processes would "
+           "have to meet in the same order in all of them",
+           "Train in the thread that runs main.");
 }
 
 void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
@@ -40,11 +75,6 @@ void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
                "Let the signal end the process; the launcher ends the others.");
     return;
   }
-  // std::getline(std::cin, line), std::scanf
-  if (Name == "scanf" && (F->isExternC() || isInStd(F)) && Text.mayEdit(Loc))
-    return refuse("ACL0220", Loc,
-                  "the standard input is read, which the processes do not share",
-                  "Read it from the command line or a file.");
   if ((F->isExternC() || F->getDeclContext()->isTranslationUnit()) &&
       (Name == "fork" || Name.starts_with("MPI_") || Name.starts_with("nccl")))
     return refuse("ACL0105", Loc,
@@ -52,10 +82,7 @@ void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
                   "Take its own distribution out first.");
   if (!isTorch(F)) {
     if (Name == "async" && isInStd(F))
-      refuse("ACL0135", Loc,
-             "the program starts work in another thread; the processes would "
-             "have to meet in the same order in all of them",
-             "Train without threads of your own.");
+      threadStarts(E, {E->getArgs(), E->getNumArgs()});
     return;
   }
   const std::string Qualified = qualifiedName(F);
@@ -63,24 +90,4 @@ void FactFinder::hazardousCall(const CallExpr *E, const FunctionDecl *F) {
     return refuse("ACL0105", Loc,
                   "the program is distributed already: it calls " + Qualified,
                   "Take its own distribution out first.");
-  if (Name == "grad" && Qualified == "torch::autograd::grad")
-    return refuse("ACL0133", Loc,
-                  "gradients are calculated with torch::autograd::grad, which "
-                  "sees this process's part of the batch only",
-                  "Average them with accelerator.reduce(g, torch::kMean) where "
-                  "they are used, by hand.");
-  if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
-    if ((Name == "begin" || Name == "end") &&
-        loaderOf(Member->getImplicitObjectArgument()->getType()) &&
-        !countsOrLoops() &&
-        !isOnlyLookedInto(variableOf(Member->getImplicitObjectArgument())))
-      return refuse("ACL0140", Loc,
-                    "the loader is read through its iterators",
-                    "Write `for (auto& batch : *loader)`.");
-    return;
-  }
-  if (Name.starts_with("set_autocast_enabled") || Name == "set_autocast_dtype")
-    refuse("ACL0143", Loc, "the program switches autocast by hand",
-           "Take it out, and choose the precision with "
-           "AcceleratorOptions().mixed_precision(…).");
 }

@@ -4,32 +4,25 @@
 
 #include "Taker.h"
 
-#include "llvm/Support/raw_ostream.h"
-
 #include <algorithm>
 
 using namespace accel::migrate;
 using namespace clang;
 
+std::optional<TextRange> Taker::editable(SourceRange Range) {
+  std::optional<TextRange> R = Text.range(Range);
+  if (!R)
+    say(Text.problem().Id, Range.getBegin(), Text.problem().Message,
+        Text.problem().Remedy);
+  return R;
+}
+
 void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
-  FactFinder Finder(Text, Index, Differs, Functions, Into);
+  FactFinder Finder(Text, Index, Differs, Cuts, Functions, Into);
   Finder.run(F);
   llvm::append_range(DatasetDraws, Finder.DatasetDraws);
   llvm::append_range(OtherDraws, Finder.OtherDraws);
   llvm::append_range(Files, Finder.Files);
-  if (Index.runsBatches(F) || Index.stepsAlone(F)) {
-    Interpreter I(Text, Index, Differs);
-    const Effects E = I.interpret(F);
-    WantUnsplit.insert(E.WantUnsplit.begin(), E.WantUnsplit.end());
-    addEffects(F, E, Into);
-    for (const auto &[Loop, Facts] : Index.Loops)
-      if (Facts.In == F && !Facts.InLambda && !E.Visited.count(Loop))
-        refuse(Into, "ACL0100", Loop->getBeginLoc(),
-               "the analysis does not come to this loop over batches",
-               "Take out what ends the function before it.");
-      else if (Facts.In == F)
-        addLeftLoop(F, Facts, Into);
-  }
   if (!Index.BeforeMain.count(F))
     return;
   if (!Into.Prints.empty())
@@ -42,11 +35,12 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
   if (!Into.Devices.empty() || !Into.Optimizers.empty() ||
       !Into.Loaders.empty() || !Into.Saves.empty() ||
       !Into.Broadcasts.empty() || !Into.Guards.empty() ||
-      !Into.Paths.empty() || !Into.Commands.empty())
-    refuse(Into, "ACL0139", F->getLocation(),
-           "'" + F->getNameAsString() +
-               "' runs before main begins, when no accelerator exists",
-           "Call it from main.");
+      !Into.Paths.empty() || !Into.Commands.empty() || !Into.Inputs.empty())
+    Into.Findings.push_back(
+        Text.finding("ACL0184", F->getLocation(),
+                     "'" + F->getNameAsString() +
+                         "' runs before main begins, when no accelerator exists",
+                     "Call it from main."));
 }
 
 /// Whether the unit knows accel's own Accelerator class.
@@ -62,57 +56,66 @@ bool Taker::migratedAlready() const {
   return false;
 }
 
-/// A function that several loops call is seen with each of them: what stands at
-/// `PlaceOf` it is taken once.
-template <typename T, typename Place>
-static void appendNew(std::vector<T> &To, std::vector<T> &From, Place PlaceOf) {
+// The place that a fact is about; the instantiations of a template have the same
+// facts at the same places.
+static TextRange placeOf(const Spelled &F) { return F.Range; }
+static TextRange placeOf(const OptimizerFact &F) {
+  return F.SetUp.At.File.empty() ? F.TypeNames.front() : F.SetUp.At;
+}
+static TextRange placeOf(const OptimizerTypeFact &F) { return F.Range; }
+static TextRange placeOf(const SchedulerFact &F) { return F.TypeNames.front(); }
+static TextRange placeOf(const DeviceFact &F) { return F.Range; }
+static TextRange placeOf(const PrintFact &F) { return F.Range; }
+static TextRange placeOf(const SaveFact &F) { return F.Callee; }
+static TextRange placeOf(const BroadcastFact &F) { return F.Range; }
+static TextRange placeOf(const GuardFact &F) { return F.Range; }
+static TextRange placeOf(const InputFact &F) { return F.Range; }
+static TextRange placeOf(const BackwardFact &F) { return F.Object; }
+static TextRange placeOf(const TrainingLoopFact &F) { return F.Body.Top.At; }
+static TextRange placeOf(const VariablesFact &F) { return F.At.At; }
+static TextRange placeOf(const MemoryFact &F) { return F.Object; }
+
+static bool isSame(const OptimizerFact &A, const OptimizerFact &B) {
+  return A.Object == B.Object;
+}
+template <typename T> static bool isSame(const T &, const T &) { return true; }
+
+template <typename T>
+static void addNew(std::vector<T> &To, std::vector<T> &From) {
   for (T &New : From) {
-    const TextRange At = PlaceOf(New);
+    const TextRange At = placeOf(New);
     if (llvm::none_of(To, [&](const T &Known) {
-          const TextRange K = PlaceOf(Known);
-          return K.File == At.File && K.Offset == At.Offset;
+          const TextRange K = placeOf(Known);
+          return K.File == At.File && K.Offset == At.Offset &&
+                 K.Length == At.Length && isSame(Known, New);
         }))
       To.push_back(std::move(New));
   }
 }
 
 void Taker::merge(TrainingProgram &&Part) {
-  append(Program.Optimizers, Part.Optimizers);
-  appendNew(Program.OptimizerTypes, Part.OptimizerTypes,
-            [](const OptimizerTypeFact &F) { return F.Range; });
-  append(Program.Schedulers, Part.Schedulers);
-  append(Program.Loaders, Part.Loaders);
-  append(Program.Devices, Part.Devices);
-  append(Program.TrainingLoops, Part.TrainingLoops);
-  append(Program.LeftLoops, Part.LeftLoops);
-  append(Program.Backwards, Part.Backwards);
-  append(Program.WholeLoops, Part.WholeLoops);
-  append(Program.MetricReads, Part.MetricReads);
-  append(Program.Gathers, Part.Gathers);
-  append(Program.Shards, Part.Shards);
-  append(Program.Parts, Part.Parts);
-  append(Program.InlineShards, Part.InlineShards);
-  append(Program.States, Part.States);
-  append(Program.BatchSizes, Part.BatchSizes);
-  appendNew(Program.Squeezes, Part.Squeezes,
-            [](const BatchSizeFact &F) { return F.Tail; });
-  appendNew(Program.LocalSizes, Part.LocalSizes,
-            [](const Spelled &S) { return S.Range; });
-  appendNew(Program.Replicated, Part.Replicated,
-            [](const Spelled &S) { return S.Range; });
-  appendNew(Program.Parallel, Part.Parallel,
-            [](const ParallelCallFact &P) { return P.Head; });
-  appendNew(Program.Scripted, Part.Scripted,
-            [](const Spelled &S) { return S.Range; });
-  append(Program.NormClips, Part.NormClips);
-  append(Program.ValueClips, Part.ValueClips);
-  append(Program.Prints, Part.Prints);
-  append(Program.Saves, Part.Saves);
-  append(Program.Broadcasts, Part.Broadcasts);
-  append(Program.Paths, Part.Paths);
-  append(Program.Commands, Part.Commands);
-  append(Program.Guards, Part.Guards);
-  append(Program.Findings, Part.Findings);
+  addNew(Program.Optimizers, Part.Optimizers);
+  addNew(Program.OptimizerTypes, Part.OptimizerTypes);
+  addNew(Program.Schedulers, Part.Schedulers);
+  addNew(Program.Loaders, Part.Loaders);
+  addNew(Program.Devices, Part.Devices);
+  addNew(Program.NormClips, Part.NormClips);
+  addNew(Program.ValueClips, Part.ValueClips);
+  addNew(Program.Prints, Part.Prints);
+  addNew(Program.Saves, Part.Saves);
+  addNew(Program.Broadcasts, Part.Broadcasts);
+  addNew(Program.Paths, Part.Paths);
+  addNew(Program.Commands, Part.Commands);
+  addNew(Program.Guards, Part.Guards);
+  addNew(Program.Inputs, Part.Inputs);
+  llvm::append_range(Program.Findings, Part.Findings);
+}
+
+/// Facts of the unit's steps are found for each instantiation, too.
+template <typename T> static void dropRepeated(std::vector<T> &Facts) {
+  std::vector<T> All;
+  std::swap(All, Facts);
+  addNew(Facts, All);
 }
 
 void Taker::takeMissing() {
@@ -133,47 +136,44 @@ void Taker::takeMissing() {
 
 TrainingProgram Taker::take() {
   takeMissing();
+  Program.HasMain = Index.Main != nullptr;
   Program.AlreadyMigrated = migratedAlready();
   if (Program.AlreadyMigrated) {
     Program.HasTraining = true;
     return std::move(Program);
   }
-  // Facts of each spelled function: those of its first instantiation, with
-  // which the others must agree.
-  std::map<unsigned, std::string> Printed;
+  // It makes the accelerator, also where nothing else in it has to change.
+  if (Index.Main && Text.mayEdit(Index.Main->getLocation()))
+    Functions.of(Index.Main);
+  addBatches();
   for (const FunctionDecl *F : Index.Functions) {
-    if (!Text.mayEdit(F->getLocation()) && !Index.runsBatches(F))
+    if (!Text.mayEdit(F->getLocation()))
       continue;
     TrainingProgram Part;
     takeFunction(F, Part);
-    std::string Facts;
-    {
-      llvm::raw_string_ostream OS(Facts);
-      printFacts(Part, OS);
-    }
-    auto [It, New] =
-        Printed.try_emplace(F->getBody()->getBeginLoc().getRawEncoding(), Facts);
-    if (New)
-      merge(std::move(Part));
-    else if (It->second != Facts)
-      refuse(Program, "ACL0101", F->getLocation(),
-             "the instantiations of '" + F->getNameAsString() +
-                 "' would have to be migrated in different ways, and they "
-                 "share one text",
-             "Write it as two functions.");
+    merge(std::move(Part));
+    addMemory(F);
   }
-  Program.HasTraining = !Index.Backwards.empty() ||
-                        !Program.Optimizers.empty() ||
-                        !Index.NeverInstantiated.empty();
-  checkLoops();
+  for (const BackwardCall &B : Index.Backwards)
+    addBackward(B);
+  for (const auto &[Loop, Facts] : Index.Loops) {
+    if (Facts.Training)
+      addTrainingLoop(Facts);
+    addGathers(Facts);
+  }
+  checkTemplates();
   Program.HasTraining =
-      !Index.Backwards.empty() || !Program.Optimizers.empty() ||
-      std::any_of(Program.Findings.begin(), Program.Findings.end(),
-                  [](const Finding &F) {
-                    return F.Id == "ACL0103" || F.Id == "ACL0116";
-                  });
-  if (!Program.HasTraining)
+      !Index.Backwards.empty() || !Program.Optimizers.empty();
+  if (!Program.HasTraining) {
+    llvm::erase_if(Program.Findings,
+                   [](const Finding &F) { return F.Id != "ACL0103"; });
     return std::move(Program);
+  }
+  dropRepeated(Program.Batches);
+  dropRepeated(Program.Backwards);
+  dropRepeated(Program.TrainingLoops);
+  dropRepeated(Program.Gathers);
+  dropRepeated(Program.Memory);
   checkProgram();
   std::vector<Finding> Once;
   for (Finding &F : Program.Findings)
@@ -193,12 +193,5 @@ TrainingProgram Taker::take() {
 TrainingProgram accel::migrate::takeInventory(ASTContext &Context,
                                               Preprocessor &PP,
                                               const PlanOptions &Options) {
-  Taker First(Context, Options, {});
-  TrainingProgram Program = First.take();
-  // Losses that a part of a batch does not give, and the like: every process
-  // makes whole batches then, where that does.
-  if (First.WantUnsplit.empty())
-    return Program;
-  TrainingProgram Whole = Taker(Context, Options, First.WantUnsplit).take();
-  return refuses(Whole) ? std::move(Program) : std::move(Whole);
+  return Taker(Context, Options).take();
 }

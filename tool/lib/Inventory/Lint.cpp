@@ -2,6 +2,7 @@
 
 #include "accel/migrate/Lint.h"
 
+#include "AstVisitor.h"
 #include "Differing.h"
 #include "ProgramIndex.h"
 #include "SourceText.h"
@@ -98,12 +99,32 @@ struct Exits {
   const Split *any() const { return Function ? Function : Loop ? Loop : Pass; }
 };
 
+/// Whether batches are distributed tensors, of which all processes read the same
+/// numbers.
+bool matchesSingleDevice(const ProgramIndex &Index) {
+  class Finder : public AstVisitor {
+  public:
+    bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
+      const CXXMethodDecl *M = E->getMethodDecl();
+      Found |= M && M->getIdentifier() &&
+               M->getName() == "match_single_device" && E->getNumArgs() == 1;
+      return !Found;
+    }
+    bool Found = false;
+  } F;
+  for (const FunctionDecl *Function : Index.Functions)
+    F.TraverseStmt(Function->getBody());
+  return F.Found;
+}
+
 class Linter {
 public:
   Linter(ASTContext &Context, const PlanOptions &Options, LintScope Scope)
-      : Text(Context, Options), Index(Context, {}),
+      : Text(Context, Options), Index(Context),
         Ranks(Index, Differing::Clock | Differing::Rank),
-        Parts(Index, Scope == LintScope::All ? Differing::Part : 0) {}
+        Parts(Index, Scope == LintScope::All && !matchesSingleDevice(Index)
+                         ? Differing::Part
+                         : 0) {}
 
   std::vector<Finding> run();
 
@@ -267,8 +288,8 @@ void Linter::meet(const Stmt *S, const Together &What, const Split *Under) {
                Cause + " depends on this process's part of the batch, and "
                        "decides whether it comes to " +
                    What.Name,
-               "Decide on a value that reduce_for_metrics, gather_for_metrics "
-               "or broadcast_object returned.");
+               "Decide on a value that reduce, gather_for_metrics or "
+               "broadcast_object returned.");
   if (Under->Exit)
     return say("ACL0211", Loc,
                What.Name + " is not reached by the processes that " + Cause +

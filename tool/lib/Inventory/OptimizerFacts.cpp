@@ -9,8 +9,9 @@ using namespace accel::migrate;
 using namespace clang;
 
 static constexpr char PrepareByHand[] =
-    "Write `accel::AcceleratedOptimizer<…>` in place of the optimizer's type "
-    "and call accelerator.prepare(model, optimizer) behind it, by hand.";
+    "Nothing has to be done for the results. For gradient accumulation and fp16, "
+    "write `accel::AcceleratedOptimizer<…>` in place of the optimizer's type and "
+    "call accelerator.prepare(model, optimizer) behind it.";
 
 /// Where a type is spelled, without `const` and the like.
 static std::optional<SourceRange> spellingOf(const TypeSourceInfo *Info) {
@@ -37,7 +38,7 @@ FactFinder::Making FactFinder::makingOf(const DeclaratorDecl *V,
                                         const Expr *Init) {
   Making Result;
   auto Add = [&](SourceRange Range) {
-    if (std::optional<TextRange> R = editable(Range))
+    if (std::optional<TextRange> R = Text.range(Range))
       Result.TypeNames.push_back(*R);
     else
       Result.Understood = false;
@@ -265,14 +266,15 @@ void FactFinder::optimizerMade(const ValueDecl *Holder,
     const CXXRecordDecl *Class =
         Made.Class ? Made.Class : optimizerOf(Holder->getType());
     if (!isTorch(Class) || (Made.Understood && !isKnown(Class)))
-      return refuse("ACL0156", Loc,
-                    "the optimizer class '" + Class->getNameAsString() +
-                        "' is not one that steps on averaged gradients alone",
-                    "Use SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS, or "
-                    "migrate by hand.");
+      return refuse("ACL0182", Loc,
+                    "the optimizer " + Name + " is of the class '" +
+                        Class->getNameAsString() + "' and stays that",
+                    PrepareByHand);
     if (!Made.Understood)
-      return refuse("ACL0116", Loc,
-                    "how the optimizer " + Name + " is made is not understood",
+      return refuse("ACL0182", Loc,
+                    "the type of the optimizer " + Name +
+                        " is not spelled where it is made, so that it stays "
+                        "LibTorch's",
                     PrepareByHand);
     Fact.TypeNames = Made.TypeNames;
     // Where no model is seen, the optimizer knows the parameters.
@@ -282,23 +284,29 @@ void FactFinder::optimizerMade(const ValueDecl *Holder,
   const bool BeforeMain = Variable && Variable == Declared &&
                           Variable->hasGlobalStorage();
   if (BeforeMain || !Lambdas.empty())
-    return refuse("ACL0116", Loc,
+    return refuse("ACL0182", Loc,
                   "the optimizer " + Name +
-                      " is not made in a function's own block",
-                  "Make it once, before the loop, in the function that sets "
-                  "the training up.");
+                      " is not made in a function's own block, and stays "
+                      "LibTorch's",
+                  PrepareByHand);
   Fact.In = Functions.of(Function); // Also for a constructor's initialiser.
   Fact.Object = objectOf(Holder, Function);
   const std::optional<LinePoint> Point = setUpPoint(Holder, Model);
   const Stmt *Child = nullptr;
   const CompoundStmt *Block = setUpBlock(&Child);
   if (!Point || !Block)
-    return refuse("ACL0102", Loc,
-                  "there is no line behind the optimizer on which it could be "
-                  "prepared",
+    return refuse("ACL0182", Loc,
+                  "there is no line behind the optimizer " + Name +
+                      " on which it could be prepared, so that it stays "
+                      "LibTorch's",
                   PrepareByHand);
   Fact.SetUp = *Point;
   Fact.Block = Text.SM.getFileOffset(Text.SM.getFileLoc(Block->getBeginLoc()));
+  for (const Stmt *S : Block->body()) {
+    if (S == Child)
+      break;
+    Fact.Trainings += Index.holdsBatches(S);
+  }
   Program.Optimizers.push_back(std::move(Fact));
 }
 
@@ -308,9 +316,9 @@ void FactFinder::optimizerVariable(const VarDecl *V) {
   if (!V->getInit() || namesAnother(V->getInit())) {
     // A pointer is filled later, or names what another one holds.
     if (isByValue(V->getType()) && V->hasLocalStorage())
-      refuse("ACL0116", V->getLocation(),
+      refuse("ACL0182", V->getLocation(),
              "the optimizer '" + V->getNameAsString() +
-                 "' is not made where it is declared",
+                 "' is not made where it is declared, and stays LibTorch's",
              PrepareByHand);
     return;
   }
@@ -331,10 +339,10 @@ void FactFinder::memberInitialiser(const CXXCtorInitializer *Init) {
   if (!namesAnother(Given))
     return optimizerMade(Member, Member, Given);
   if (isByValue(Member->getType()))
-    refuse("ACL0116", Init->getSourceLocation(),
+    refuse("ACL0182", Init->getSourceLocation(),
            "the optimizer '" + Member->getNameAsString() +
-               "' is copied from another one",
-           "Hold it by reference or by pointer.");
+               "' is copied from another one, and stays LibTorch's",
+           PrepareByHand);
 }
 
 /// A member that is made where it is declared, in a class that has no
@@ -360,9 +368,9 @@ void FactFinder::assigned(const Expr *To, const Expr *Made) {
     return;
   const ValueDecl *Holder = placeOf(To);
   if (!Holder)
-    return refuse("ACL0116", To->getExprLoc(),
+    return refuse("ACL0182", To->getExprLoc(),
                   "the optimizer that is made here is not held by a variable "
-                  "or a member of this object",
+                  "or a member of this object, and stays LibTorch's",
                   PrepareByHand);
   optimizerMade(Holder, nullptr, Made);
 }
@@ -378,8 +386,9 @@ void FactFinder::returned(const ReturnStmt *S) {
   const Making Made = makingOf(nullptr, E);
   if (!Made.Understood || !Made.Class || !isTorch(Made.Class) ||
       !isKnown(Made.Class))
-    return refuse("ACL0116", S->getBeginLoc(),
-                  "how the optimizer that is returned is made is not understood",
+    return refuse("ACL0182", S->getBeginLoc(),
+                  "the type of the optimizer that is returned is not spelled "
+                  "here, so that it stays LibTorch's",
                   PrepareByHand);
   OptimizerFact Fact;
   Fact.In = here();
@@ -437,11 +446,12 @@ void FactFinder::schedulerMade(const DeclaratorDecl *V, const Expr *Init) {
                       "call is one step, also while gradients accumulate",
                   "Nothing has to be done without gradient accumulation.");
   if (!Init || !Made.Understood)
-    return refuse("ACL0157", V->getLocation(),
-                  "how the scheduler '" + V->getNameAsString() +
-                      "' is made is not understood",
-                  "Write `accel::AcceleratedScheduler<…>` in place of its type "
-                  "by hand.");
+    return refuse("ACL0178", V->getLocation(),
+                  "the type of the scheduler '" + V->getNameAsString() +
+                      "' is not spelled where it is made, so that it stays "
+                      "LibTorch's: each call is one step, also while gradients "
+                      "accumulate",
+                  "Nothing has to be done without gradient accumulation.");
   SchedulerFact Fact;
   Fact.In = here();
   Fact.TypeNames = Made.TypeNames;
@@ -462,9 +472,9 @@ void FactFinder::strayOptimizer(const Expr *E) {
                   "torch::optim::Optimizer"))
     return;
   Consumed.insert(E);
-  refuse("ACL0116", E->getExprLoc(),
-         "an optimizer is made here that is not a local variable of the "
-         "function",
+  refuse("ACL0182", E->getExprLoc(),
+         "an optimizer is made here that is not a variable of the function, "
+         "and stays LibTorch's",
          PrepareByHand);
 }
 
@@ -482,8 +492,9 @@ void FactFinder::addedGroup(const CallExpr *E) {
         for (const Decl *Declared : D->decls())
           Here |= Declared == Optimizer;
   if (!Here)
-    refuse("ACL0116", E->getExprLoc(),
+    refuse("ACL0182", E->getExprLoc(),
            "parameters are added to an optimizer at another place than the one "
-           "that makes it",
-           "Call accelerator.prepare(optimizer) again behind this, by hand.");
+           "that makes it: their gradients are summed one by one",
+           "Nothing has to be done for the results. To have them summed with "
+           "the others, call accelerator.prepare(optimizer) behind this.");
 }

@@ -192,12 +192,14 @@ bool FactFinder::guard(const CallExpr *E, const std::string &What) {
   const std::optional<TextRange> R = editable(Statement->getSourceRange());
   if (!R)
     return false;
-  GuardFact Fact{here(), *R, std::nullopt, std::nullopt};
+  GuardFact Fact{here(), *R, std::nullopt, std::nullopt, {}};
+  const bool Meets = llvm::any_of(
+      E->arguments(), [&](const Expr *Arg) { return Cuts.isReadIn(Arg); });
   const bool Deducible = llvm::none_of(E->arguments(), [](const Expr *Arg) {
     return isa<InitListExpr, CXXStdInitializerListExpr>(
         plain(Arg));
   });
-  if (E->getNumArgs() > 0 && Deducible && Statement->getBeginLoc() == E->getBeginLoc()) {
+  if (Meets && Deducible && Statement->getBeginLoc() == E->getBeginLoc()) {
     const SourceRange Callee = E->getCallee()->getSourceRange();
     const SourceLocation Behind =
         Lexer::getLocForEndOfToken(Callee.getEnd(), 0, Text.SM, Context.getLangOpts());
@@ -210,6 +212,19 @@ bool FactFinder::guard(const CallExpr *E, const std::string &What) {
       Fact.Open = Text.range({Next.getLocation(), Next.getLocation()});
     }
   }
+  if (Meets && (!Fact.Callee || !Fact.Open)) {
+    refuse("ACL0225", E->getExprLoc(),
+           What + ", which the main process alone should do, and an argument "
+                  "is calculated from a batch, for which all are needed",
+           "Calculate the argument in a statement before.");
+    return false;
+  }
+  if (Meets)
+    for (const Expr *Arg : E->arguments())
+      if (isTensor(Arg->getType()) && Cuts.in(Arg))
+        if (std::optional<TextRange> Tensor =
+                editable(plain(Arg)->getSourceRange()))
+          Fact.Tensors.push_back(*Tensor);
   Program.Guards.push_back(std::move(Fact));
   return true;
 }
@@ -218,11 +233,13 @@ void FactFinder::outputCall(const CallExpr *E, const FunctionDecl *F) {
   if (!isOutput(F, Index, Text))
     return;
   const std::string Name = F->getNameAsString();
+  if (Name == "getchar" && !statementOf(E))
+    return; // Read for all (InputFacts.cpp).
   // if (cv::waitKey(1) == 27) break;
   if (llvm::StringRef(Name).starts_with("waitKey") && !statementOf(E)) {
     if (!Text.mayEdit(E->getExprLoc()))
       return;
-    if (inSamples() || swallowed())
+    if (inSamples())
       return refuse("ACL0224", E->getExprLoc(),
                     "'" + Name + "' is called where the other processes cannot "
                                  "be told what it returned",

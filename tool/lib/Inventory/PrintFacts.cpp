@@ -10,12 +10,6 @@
 using namespace accel::migrate;
 using namespace clang;
 
-static bool isForward(const FunctionDecl *F) {
-  const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
-  return M && M->getIdentifier() && M->getName() == "forward" &&
-         isOrDerives(M->getParent(), "torch::nn::Module");
-}
-
 /// Whether what is visited is the last word of a function that gives up:
 /// followed, in its block, by exit, abort, throw or return; or in a handler.
 bool FactFinder::isFarewell() const {
@@ -50,51 +44,6 @@ bool FactFinder::isFarewell() const {
   return false;
 }
 
-/// Whether the statement that is visited prints more than literals and numbers
-/// that the object has.
-bool FactFinder::printsParts() const {
-  const Stmt *Statement = nullptr;
-  block(&Statement);
-  std::function<bool(const Stmt *)> Parts = [&](const Stmt *S) {
-    if (const auto *M = dyn_cast_or_null<MemberExpr>(S);
-        M && isa<FieldDecl>(M->getMemberDecl()))
-      return !isa<CXXThisExpr>(plain(M->getBase())) ||
-             !isHostNumber(M->getType());
-    if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(S))
-      return isa<VarDecl, BindingDecl>(Ref->getDecl()) &&
-             !isInStd(Ref->getDecl());
-    if (!S)
-      return false;
-    for (const Stmt *Child : S->children())
-      if (Parts(Child))
-        return true;
-    return false;
-  };
-  return !Statement || Parts(Statement);
-}
-
-/// std::cin, which the processes do not share. Waiting for a key is the main
-/// process's.
-void FactFinder::input(const DeclRefExpr *E) {
-  if (!Text.mayEdit(E->getLocation()))
-    return;
-  const Stmt *Statement = nullptr;
-  block(&Statement);
-  const auto *Whole = dyn_cast_or_null<Expr>(Statement);
-  const auto *Call =
-      Whole ? dyn_cast<CXXMemberCallExpr>(plain(Whole)) : nullptr;
-  const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-  if (M && M->getIdentifier() &&
-      (M->getName() == "ignore" ||
-       (M->getName() == "get" && Call->getNumArgs() == 0))) {
-    guard(Call, "a key is waited for");
-    return;
-  }
-  refuse("ACL0220", E->getLocation(),
-         "the standard input is read, which the processes do not share",
-         "Read it from the command line or a file.");
-}
-
 void FactFinder::printStream(const DeclRefExpr *E) {
   const auto *V = dyn_cast<VarDecl>(E->getDecl());
   if (!V || !V->hasGlobalStorage() || !isInStd(V) || !V->getIdentifier())
@@ -111,11 +60,6 @@ void FactFinder::printStream(const DeclRefExpr *E) {
   if (Name == "wcout")
     return refuse("ACL0154", E->getLocation(),
                   "wide characters are printed, by every process", "");
-  if (isForward(Function) && printsParts())
-    return refuse("ACL0138", E->getLocation(),
-                  "the model prints in its forward, where it sees this "
-                  "process's part of the batch only",
-                  "Print in the training loop, from what item() returned.");
   if (Err && isFarewell())
     return;
   if (std::optional<TextRange> R = editable(E->getSourceRange()))
@@ -131,11 +75,6 @@ void FactFinder::printToFile(const CallExpr *E, const FunctionDecl *F) {
     return refuse("ACL0154", E->getExprLoc(),
                   "'" + qualifiedName(F) + "' prints on every process",
                   "Put `if (accelerator.is_main_process())` before it.");
-  if (isForward(Function) && printsParts())
-    return refuse("ACL0138", E->getExprLoc(),
-                  "the model prints in its forward, where it sees this "
-                  "process's part of the batch only",
-                  "Print in the training loop, from what item() returned.");
   const Expr *First = plain(E->getArg(0));
   if (const CXXRecordDecl *D = recordOf(First->getType());
       D && isOrDerives(D, "std::basic_ios"))
@@ -217,11 +156,6 @@ void FactFinder::printCall(const CallExpr *E, const FunctionDecl *F) {
     if (E->getNumArgs() < 2)
       return;
   }
-  if (isForward(Function) && printsParts())
-    return refuse("ACL0138", E->getExprLoc(),
-                  "the model prints in its forward, where it sees this "
-                  "process's part of the batch only",
-                  "Print in the training loop, from what item() returned.");
   const std::optional<TextRange> Callee = nameOf(E->getCallee());
   if (!Callee)
     return;

@@ -1,4 +1,4 @@
-//===- ProgramIndex.cpp - What the unit has, before it is interpreted -----===//
+//===- ProgramIndex.cpp - Functions, loops and steps of the unit ----------===//
 
 #include "ProgramIndex.h"
 
@@ -51,107 +51,7 @@ public:
     return true;
   }
 
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    if (E->getOperator() == OO_Equal && isAnyModule(E->getArg(0)->getType()) &&
-        !isAnyModule(plain(E->getArg(1))->getType()))
-      putIntoAny(E->getArg(1));
-    return true;
-  }
-
-  /// What others hold, and made themselves maybe.
-  bool VisitMemberExpr(MemberExpr *E) override {
-    if (isAnyModule(E->getType()) &&
-        (isInStd(E->getMemberDecl()) || isTorch(E->getMemberDecl())))
-      Index.AnyModules.insert(nullptr);
-    return true;
-  }
-  bool VisitBindingDecl(BindingDecl *D) override {
-    if (isAnyModule(D->getType()))
-      Index.AnyModules.insert(nullptr);
-    return true;
-  }
-
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
-    const CXXRecordDecl *Made = E->getConstructor()->getParent();
-    if (isAnyModule(E->getType()) && E->getNumArgs() == 1 &&
-        !E->getConstructor()->isCopyOrMoveConstructor())
-      putIntoAny(E->getArg(0));
-    // Model{nullptr} is filled later.
-    if (E->getConstructor()->isCopyOrMoveConstructor() ||
-        (E->getNumArgs() == 1 &&
-         E->getArg(0)->getType()->isNullPtrType()))
-      return true;
-    // Holders of a module that was made before: its construction counts.
-    if (E->getNumArgs() == 1 && moduleOf(E->getArg(0)->getType())) {
-      const FunctionDecl *From = calleeOf(plain(E->getArg(0)));
-      if (!isa<CallExpr>(plain(E->getArg(0))) ||
-          (From && From->getIdentifier() &&
-           (From->getName() == "register_module" ||
-            From->getName() == "replace_module" || From->getName() == "move")))
-        return true;
-    }
-    if (const CXXRecordDecl *Impl = moduleOf(Index.Context.getRecordType(Made)))
-      if (isTorch(Impl) && Impl->getIdentifier()) {
-        Index.Modules[Impl->getName().str()].push_back(E);
-        if (Impl->getName() == "SequentialImpl" ||
-            Impl->getName() == "ModuleListImpl")
-          for (const Expr *Arg : E->arguments())
-            contain(Arg);
-      }
-    return true;
-  }
-
-  bool VisitCallExpr(CallExpr *E) override {
-    const FunctionDecl *F = E->getDirectCallee();
-    if (F && !isPassedOn(F) && isUnseen(F) &&
-        (isAnyModule(E->getType()) || llvm::any_of(E->arguments(), fillsAny)))
-      Index.AnyModules.insert(nullptr);
-    if (!F || !F->getIdentifier())
-      return true;
-    if (F->getName() == "make_data_loader" && isTorch(F))
-      if (const CXXRecordDecl *Made = loaderOf(F->getReturnType()))
-        Index.LoadersMade.insert(Made->getCanonicalDecl());
-    // std::make_shared<torch::nn::LSTMImpl>(…): its options are not followed.
-    if (F->getName() == "make_shared" || F->getName() == "make_unique")
-      if (const CXXRecordDecl *Impl = moduleOf(E->getType()))
-        if (isTorch(Impl) && Impl->getIdentifier())
-          Index.UnseenModules.insert(Impl->getName().str());
-    if (F->getName() == "push_back" || F->getName() == "emplace_back")
-      if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
-        if (const CXXRecordDecl *D =
-                recordOf(Call->getImplicitObjectArgument()->getType());
-            D && isOrDerives(D, "torch::nn::Module"))
-          for (const Expr *Arg : E->arguments())
-            contain(Arg);
-    return true;
-  }
-
 private:
-  /// What may put into an AnyModule what nobody sees: code of others, and code
-  /// of the program that is not read with it.
-  static bool isUnseen(const FunctionDecl *F) {
-    return isInStd(F) || isTorch(F) || (!F->isDefined() && !F->isPureVirtual());
-  }
-  /// An AnyModule that a function of the program's may write to.
-  static bool fillsAny(const Expr *Arg) {
-    return isAnyModule(Arg->getType()) && Arg->isLValue() &&
-           !Arg->getType().isConstQualified();
-  }
-
-  /// What returns an AnyModule that it was given.
-  static bool isPassedOn(const FunctionDecl *F) {
-    return F->getOverloadedOperator() == OO_Equal ||
-           (F->getIdentifier() &&
-            (F->getName() == "move" || F->getName() == "forward" ||
-             F->getName() == "clone"));
-  }
-
-  /// A null pointer stands for what is not seen.
-  void putIntoAny(const Expr *Module) {
-    const CXXRecordDecl *Impl = moduleOf(plain(Module)->getType());
-    Index.AnyModules.insert(Impl ? Impl : moduleOf(Module->getType()));
-  }
-
   /// Whether the rest of the program may need a body for `F`. What LibTorch's
   /// templates do with a module or a data set is not always to be seen.
   static bool isMissing(const FunctionDecl *F) {
@@ -168,15 +68,6 @@ private:
                              "torch::data::datasets::BatchDataset"));
   }
 
-  void contain(const Expr *Arg) {
-    if (const CXXRecordDecl *D = moduleOf(Arg->getType()))
-      Index.Contained.insert(D->getCanonicalDecl());
-    // {"name", Linear(2, 3)}: NamedAnyModule, AnyModule.
-    for (const Stmt *Child : Arg->children())
-      if (const auto *E = dyn_cast_or_null<Expr>(Child))
-        contain(E);
-  }
-
   ProgramIndex &Index;
 };
 
@@ -190,7 +81,6 @@ public:
   bool shouldVisitTemplateInstantiations() const override { return true; }
 
   bool TraverseLambdaExpr(LambdaExpr *L) override {
-    ++Lambdas;
     std::vector<const Stmt *> Outside;
     std::swap(Outside, Around);
     const FunctionDecl *OuterWriter = Writer;
@@ -198,7 +88,6 @@ public:
     const bool Result = AstPathVisitor::TraverseLambdaExpr(L);
     Writer = OuterWriter;
     std::swap(Outside, Around);
-    --Lambdas;
     return Result;
   }
 
@@ -212,13 +101,13 @@ public:
 
   bool TraverseForStmt(ForStmt *S) override {
     if (loaderOfLoop(S))
-      Index.Loops[S] = {S, In, true, false, Lambdas > 0};
+      Index.Loops[S] = {S, In, Writer, true, false};
     return around(S, [&] { return AstPathVisitor::TraverseForStmt(S); });
   }
 
   bool TraverseCXXForRangeStmt(CXXForRangeStmt *S) override {
     if (loaderOfLoop(S))
-      Index.Loops[S] = {S, In, true, false, Lambdas > 0};
+      Index.Loops[S] = {S, In, Writer, true, false};
     // Only what is spelled: the hidden begin and end are no reads of their own.
     return around(S, [&] { return TraverseStmt(S->getBody()); });
   }
@@ -232,15 +121,15 @@ public:
         optimizerOf(Member->getImplicitObjectArgument()->getType())) {
       for (const Expr *Arg : E->arguments())
         if (const FunctionDecl *Closure = closureOf(Arg))
-          Calls.push_back({Writer, Closure, step(), Lambdas > 0});
+          Calls.push_back({In, Writer, Closure, step()});
     } else if (const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
                Operator && Operator->getOperator() == OO_Call) {
       if (const FunctionDecl *Closure = closureOf(Operator->getArg(0)))
-        Calls.push_back({Writer, Closure, step(), Lambdas > 0});
+        Calls.push_back({In, Writer, Closure, step()});
       else if (F->hasBody(Body))
-        Calls.push_back({Writer, Body, step(), Lambdas > 0});
+        Calls.push_back({In, Writer, Body, step()});
     } else if (F->hasBody(Body)) {
-      Calls.push_back({Writer, Body, step(), Lambdas > 0});
+      Calls.push_back({In, Writer, Body, step()});
     }
     return true;
   }
@@ -251,9 +140,7 @@ public:
         !isTensor(E->getObjectType()))
       return true;
     const Stmt *Step = step();
-    Index.Backwards.push_back({E, In, Writer, Step, Lambdas > 0});
-    if (Step && !Lambdas)
-      Index.markTraining(Step, In);
+    Index.Backwards.push_back({E, In, Writer, Step});
     return true;
   }
 
@@ -278,7 +165,6 @@ private:
   const FunctionDecl *In, *Writer;
   std::vector<OwnCall> &Calls;
   std::vector<const Stmt *> Around;
-  unsigned Lambdas = 0;
 };
 
 } // namespace
@@ -392,8 +278,7 @@ static std::set<FileID> librariesOfC(llvm::ArrayRef<const FunctionDecl *> All,
   return Result;
 }
 
-ProgramIndex::ProgramIndex(ASTContext &Context, const LoaderClasses &Unsplit)
-    : Context(Context), Unsplit(Unsplit) {
+ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   Collector C(*this);
   for (Decl *D : Context.getTraversalScope()) {
     if (auto *Unit = dyn_cast<TranslationUnitDecl>(D)) {
@@ -430,22 +315,15 @@ ProgramIndex::ProgramIndex(ASTContext &Context, const LoaderClasses &Unsplit)
       for (const CXXCtorInitializer *Init : Ctor->inits())
         C.TraverseStmt(Init->getInit());
   }
-  if (!Main)
-    AnyModules.insert(nullptr); // Whoever calls this may hold others.
   markSteps(Calls);
   findOpeners();
   findReached();
-  for (auto &[Loop, Facts] : Loops) {
-    if (!Facts.HasLoader)
-      continue;
-    const CXXRecordDecl *Class =
-        loaderOf(loaderOfLoop(Loop)->getType())->getCanonicalDecl();
-    if (!givesRows(Loop))
-      this->Unsplit.insert(Class);
-    Facts.Unsplit = this->Unsplit.count(Class) != 0;
-  }
   for (const auto &[Loop, Facts] : Loops)
-    Callees(InBatches).TraverseStmt(const_cast<Stmt *>(Loop));
+    if (Facts.Training)
+      Callees(Steps).TraverseStmt(const_cast<Stmt *>(Loop));
+  for (const BackwardCall &B : Backwards)
+    if (!B.Step && Steps.insert(B.Writer).second)
+      Callees(Steps).TraverseStmt(B.Writer->getBody());
   TransformFinder Transforms(InSamples, SampleLambdas);
   for (const FunctionDecl *F : Functions)
     Transforms.TraverseStmt(F->getBody());
@@ -459,10 +337,12 @@ ProgramIndex::ProgramIndex(ASTContext &Context, const LoaderClasses &Unsplit)
       Callees(BeforeMain).TraverseStmt(const_cast<Expr *>(V->getInit()));
 }
 
-void ProgramIndex::markTraining(const Stmt *Loop, const FunctionDecl *In) {
+void ProgramIndex::markTraining(const Stmt *Loop, const FunctionDecl *In,
+                                const FunctionDecl *Writer) {
   BatchLoop &L = Loops[Loop];
   L.Loop = Loop;
   L.In = In;
+  L.Writer = Writer;
   L.Training = true;
 }
 
@@ -471,7 +351,9 @@ void ProgramIndex::markTraining(const Stmt *Loop, const FunctionDecl *In) {
 void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
   std::set<const FunctionDecl *> Trains;
   for (const BackwardCall &B : Backwards)
-    if (!B.Step)
+    if (B.Step)
+      markTraining(B.Step, B.In, B.Writer);
+    else
       Trains.insert(B.Writer);
   for (bool Changed = true; Changed;) {
     Changed = false;
@@ -482,8 +364,7 @@ void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
   for (const OwnCall &C : Calls)
     if (C.Step && Trains.count(C.To)) {
       InStep.insert(C.To);
-      if (!C.InLambda)
-        markTraining(C.Step, C.From);
+      markTraining(C.Step, C.In, C.From);
     }
   for (bool Changed = true; Changed;) {
     Changed = false;
@@ -591,8 +472,28 @@ const FunctionDecl *accel::migrate::closureOf(const Expr *E) {
   return nullptr;
 }
 
-bool ProgramIndex::calledFromBatches(const FunctionDecl *F) const {
-  return InBatches.count(F) != 0;
+/// Whether `Loc` is in the text of `S`.
+static bool isWithin(SourceLocation Loc, const Stmt *S,
+                     const SourceManager &SM) {
+  Loc = SM.getFileLoc(Loc);
+  const SourceLocation Begin = SM.getFileLoc(S->getBeginLoc());
+  const SourceLocation End = SM.getFileLoc(S->getEndLoc());
+  return !SM.isBeforeInTranslationUnit(Loc, Begin) &&
+         !SM.isBeforeInTranslationUnit(End, Loc);
+}
+
+bool ProgramIndex::isInStep(SourceLocation Loc, const FunctionDecl *F) const {
+  if (Steps.count(F))
+    return true;
+  const SourceManager &SM = Context.getSourceManager();
+  for (const auto &[Loop, Facts] : Loops)
+    if (Facts.Training && Facts.In == F && isWithin(Loc, Loop, SM))
+      return true;
+  for (const FunctionDecl *Step : Steps)
+    if (const auto *M = dyn_cast<CXXMethodDecl>(Step);
+        M && M->getParent()->isLambda() && isWithin(Loc, M->getBody(), SM))
+      return true;
+  return false;
 }
 
 bool ProgramIndex::loadsSamples(const FunctionDecl *F) const {
@@ -649,45 +550,4 @@ bool ProgramIndex::runsBatches(const FunctionDecl *F) const {
     return It->second; // Also ends recursion.
   const bool Result = holdsBatches(Definition->getBody());
   return Runs[Definition->getCanonicalDecl()] = Result;
-}
-
-bool ProgramIndex::sharesLoaders() const {
-  return llvm::any_of(Loops,
-                      [](const auto &L) { return L.second.sharesBatches(); });
-}
-
-bool ProgramIndex::stepsAlone(const FunctionDecl *F) const {
-  return llvm::none_of(Loops, [](const auto &L) { return L.second.Training; }) &&
-         llvm::any_of(Backwards, [&](const BackwardCall &B) {
-           return B.Writer == F && !B.Step && !B.InLambda && !InStep.count(F);
-         });
-}
-
-namespace {
-/// Looks for a training loop without a loader, also in what is called.
-class MakerFinder : public AstVisitor {
-public:
-  explicit MakerFinder(const ProgramIndex &Index) : Index(Index) {}
-  bool VisitStmt(Stmt *S) override {
-    if (auto It = Index.Loops.find(S); It != Index.Loops.end())
-      Found |= It->second.Training && !It->second.sharesBatches();
-    const FunctionDecl *Body = nullptr;
-    if (const auto *Call = dyn_cast<CallExpr>(S))
-      if (const FunctionDecl *F = Call->getDirectCallee();
-          F && Index.isOwn(F) && F->hasBody(Body) && Seen.insert(Body).second)
-        TraverseStmt(Body->getBody());
-    return !Found;
-  }
-  bool Found = false;
-
-private:
-  const ProgramIndex &Index;
-  std::set<const FunctionDecl *> Seen;
-};
-} // namespace
-
-bool ProgramIndex::makesBatches(const FunctionDecl *F) const {
-  MakerFinder Finder(*this);
-  Finder.TraverseStmt(F->getBody());
-  return Finder.Found;
 }

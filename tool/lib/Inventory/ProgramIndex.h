@@ -1,7 +1,7 @@
-//===- ProgramIndex.h - What the unit has, before it is interpreted -*- C++ -*-===//
+//===- ProgramIndex.h - Functions, loops and steps of the unit --*- C++ -*-===//
 //
 // One walk over the person's declarations: functions as they are really
-// instantiated, the loops over batches in them, and how modules are made.
+// instantiated, the loops over loaders in them, and which loops train.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,55 +34,43 @@ const clang::Stmt *bodyOf(const clang::Stmt *Loop);
 /// `for (auto it = loader->begin(); it != loader->end(); ++it)`; or null.
 const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);
 
-/// Whether a loader is a local variable that is read through `begin()` and
-/// `end()` and nothing else, and no loop goes over it: `*loader->begin()`. Such
-/// a loader stays LibTorch's, and gives every process the whole batch.
-bool isOnlyLookedInto(const clang::ValueDecl *Loader);
+/// torch::data::Example<Tensor, …>: a batch whose tensors are distributed.
+bool isExample(clang::QualType T);
 
-/// Whether the loader of a loop gives batches whose samples are stacked along
-/// dimension 0: the last transform of its data set is Stack<>.
-bool givesRows(const clang::Stmt *Loop);
+/// Whether `E` reads a batch from a loader: what a loop over it declares, `*it`
+/// and `it->` of its iterators.
+bool readsBatch(const clang::Expr *E);
 
-/// A loop over batches.
+/// A loop over a loader, or one that trains.
 struct BatchLoop {
   const clang::Stmt *Loop = nullptr;
   const clang::FunctionDecl *In = nullptr;
+  /// The function, or the lambda's operator(), whose body it is written in.
+  const clang::FunctionDecl *Writer = nullptr;
   bool HasLoader = false;
   bool Training = false; ///< Its passes run a backward.
-  bool InLambda = false;
-  /// Its loader gives something else than a batch with its samples in dimension
-  /// 0, so that it stays LibTorch's: every process reads all of it.
-  bool Unsplit = false;
-
-  /// Whether each process is handed its part of the batches.
-  bool sharesBatches() const { return HasLoader && !Unsplit; }
 };
 
 /// A call of Tensor::backward.
 struct BackwardCall {
   const clang::CXXMemberCallExpr *Call = nullptr;
   const clang::FunctionDecl *In = nullptr;
-  /// The function, or the lambda's operator(), whose body it is written in.
-  const clang::FunctionDecl *Writer = nullptr;
+  const clang::FunctionDecl *Writer = nullptr; ///< As BatchLoop::Writer.
   /// The loop around it whose passes are training steps: the innermost over a
   /// loader, else the innermost. Null: none in its function.
   const clang::Stmt *Step = nullptr;
-  bool InLambda = false;
 };
 
 /// A call of one of the person's own functions, or of a closure.
 struct OwnCall {
+  const clang::FunctionDecl *In = nullptr;
   const clang::FunctionDecl *From = nullptr; ///< As BackwardCall::Writer.
   const clang::FunctionDecl *To = nullptr;
   const clang::Stmt *Step = nullptr; ///< As BackwardCall::Step.
-  bool InLambda = false;
 };
 
 struct ProgramIndex {
-  using LoaderClasses = std::set<const clang::CXXRecordDecl *>;
-
-  /// `Unsplit`: classes of loaders that are to stay LibTorch's, too.
-  ProgramIndex(clang::ASTContext &Context, const LoaderClasses &Unsplit);
+  explicit ProgramIndex(clang::ASTContext &Context);
 
   clang::ASTContext &Context;
 
@@ -103,30 +91,6 @@ struct ProgramIndex {
   /// Functions with a backward in no loop of theirs that a loop calls.
   std::set<const clang::FunctionDecl *> InStep;
 
-  /// Constructions of LibTorch's modules, by the name of the Impl class.
-  std::map<std::string, std::vector<const clang::CXXConstructExpr *>> Modules;
-  /// Classes of LibTorch's modules that are also made where their options are
-  /// not followed.
-  std::set<std::string> UnseenModules;
-  /// What every AnyModule of the program holds; null where there are several
-  /// classes, or where one is not seen.
-  const clang::CXXRecordDecl *anyModule() const {
-    return AnyModules.size() == 1 ? *AnyModules.begin() : nullptr;
-  }
-  /// The classes of modules that AnyModules are made from. A null pointer where
-  /// others may be, in what is made and kept by containers.
-  std::set<const clang::CXXRecordDecl *> AnyModules;
-
-  /// Modules that are put into containers.
-  std::set<const clang::CXXRecordDecl *> Contained;
-
-  /// The classes of the loaders that make_data_loader makes.
-  LoaderClasses LoadersMade;
-  /// Those of them that stay LibTorch's (`BatchLoop::Unsplit`).
-  LoaderClasses Unsplit;
-  /// Whether any loop shares batches of a loader.
-  bool sharesLoaders() const;
-
   /// Functions that do nothing with two of their parameters but to give them to
   /// fopen, as the path and the mode; where their names are used in calls only.
   struct Opener {
@@ -144,22 +108,18 @@ struct ProgramIndex {
   /// Functions that a global variable's initialiser calls, before main begins.
   std::set<const clang::FunctionDecl *> BeforeMain;
 
-  void markTraining(const clang::Stmt *Loop, const clang::FunctionDecl *In);
   /// Whether the program may come to `F`, as far as is seen.
   bool isReached(const clang::FunctionDecl *F) const;
-  /// Whether `F` runs a training step outside of any loop, in a program that has
-  /// no loop over batches that trains.
-  bool stepsAlone(const clang::FunctionDecl *F) const;
   /// Whether calling `F` runs a loop over batches, of whatever depth.
   bool runsBatches(const clang::FunctionDecl *F) const;
-  /// Whether calling `F` runs a training loop that makes its own batches.
-  bool makesBatches(const clang::FunctionDecl *F) const;
   /// Whether a training loop stands in `F` itself.
   bool trainsDirectly(const clang::FunctionDecl *F) const;
   /// Whether `S` has a loop over batches in it, or runs one.
   bool holdsBatches(const clang::Stmt *S) const;
-  /// Whether a loop over batches calls `F`, directly or not.
-  bool calledFromBatches(const clang::FunctionDecl *F) const;
+  /// Whether what stands at `Loc`, in the body of `F`, is part of a training
+  /// step.
+  bool isInStep(clang::SourceLocation Loc,
+                const clang::FunctionDecl *F) const;
   /// Whether a data set calls `F` for its samples: perhaps in a thread, and
   /// only for those of this process.
   bool loadsSamples(const clang::FunctionDecl *F) const;
@@ -169,13 +129,17 @@ struct ProgramIndex {
   bool isOwn(const clang::FunctionDecl *D) const;
 
 private:
+  void markTraining(const clang::Stmt *Loop, const clang::FunctionDecl *In,
+                    const clang::FunctionDecl *Writer);
   void markSteps(llvm::ArrayRef<OwnCall> Calls);
   void findOpeners();
   void findReached();
 
   std::set<const clang::FunctionDecl *> Own, Reached;
   mutable std::map<const clang::FunctionDecl *, bool> Runs;
-  std::set<const clang::FunctionDecl *> InBatches, InSamples;
+  /// What training steps call, directly or not; with the operator() of lambdas.
+  std::set<const clang::FunctionDecl *> Steps;
+  std::set<const clang::FunctionDecl *> InSamples;
   std::set<const clang::LambdaExpr *> SampleLambdas;
 };
 

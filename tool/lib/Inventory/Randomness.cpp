@@ -66,19 +66,13 @@ void FactFinder::hostDraw(const CallExpr *E) {
     return;
   const bool Loads = inSamples();
   (Loads ? DatasetDraws : OtherDraws).push_back({generatorOf(E), E});
-  if (Loads && Index.sharesLoaders())
+  if (Loads)
     return refuse(
         "ACL0153", E->getExprLoc(),
         "the data set draws random numbers that are not LibTorch's: each "
         "process draws for its own samples, so that they are distributed "
         "as before but are not the same numbers",
         "Draw with torch::rand where the numbers must be the same.");
-  if (Loads)
-    refuse("ACL0153", E->getExprLoc(),
-           "the data set draws random numbers that are not LibTorch's: each "
-           "process makes all batches, which are the same only while the loader "
-           "has no workers; where they are not the training stops with an error",
-           "Draw with torch::rand, and without workers.");
   // distribution(device), std::shuffle(first, last, device)
   for (const Expr *Arg : E->arguments())
     if (isRandomDevice(recordOf(plain(Arg)->getType())) &&
@@ -95,14 +89,14 @@ void FactFinder::seed(const Expr *Whole, const Expr *Seed) {
   const SourceLocation Loc = Whole->getExprLoc();
   if (!Text.mayEdit(Loc) || !Differs.in(Seed))
     return;
-  if (inSamples() && Index.Unsplit.empty())
+  if (inSamples())
     return refuse("ACL0153", Loc,
                   "the data set seeds a generator with something that differs "
                   "between processes: its numbers are distributed as before "
                   "but are not the same on each run",
                   "Seed it with a constant, in the constructor.");
   if (!plain(Seed)->getType()->isArithmeticType() ||
-      Index.BeforeMain.count(Function) || swallowed())
+      Index.BeforeMain.count(Function))
     return refuse("ACL0136", Loc, DifferentSeed, SeedRemedy);
   if (std::optional<TextRange> R = editable(plain(Seed)->getSourceRange()))
     Program.Broadcasts.push_back({here(), BroadcastFact::Seed, *R});

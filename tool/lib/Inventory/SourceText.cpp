@@ -176,6 +176,28 @@ std::optional<LinePoint> SourceText::topOf(const CompoundStmt *Block) {
   return P;
 }
 
+std::optional<BodyPoint> SourceText::bodyTop(const Stmt *Body) {
+  BodyPoint Result;
+  if (const auto *Block = dyn_cast<CompoundStmt>(Body)) {
+    std::optional<LinePoint> Top = topOf(Block);
+    if (!Top)
+      return std::nullopt;
+    Result.Top = std::move(*Top);
+    return Result;
+  }
+  // One statement: braces around it, on its own lines.
+  const auto End = endOf(Body);
+  if (!End || Body->getBeginLoc().isMacroID() || isa<NullStmt>(Body))
+    return std::nullopt;
+  const auto [Id, Offset] = SM.getDecomposedLoc(Body->getBeginLoc());
+  const FileText &F = file(Id);
+  if (!F.MayEdit || Id != End->first)
+    return std::nullopt;
+  Result.Top = LinePoint{{F.RealPath, Offset, 0}, "{ ", " "};
+  Result.Close = TextRange{F.RealPath, End->second, 0};
+  return Result;
+}
+
 std::optional<LinePoint> SourceText::before(const Stmt *S) {
   const SourceLocation Begin = SM.getFileLoc(S->getBeginLoc());
   const auto [Id, Offset] = SM.getDecomposedLoc(Begin);

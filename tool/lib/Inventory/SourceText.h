@@ -49,6 +49,8 @@ public:
 
   /// Lines of their own: the first in a block, before and after a statement.
   std::optional<LinePoint> topOf(const clang::CompoundStmt *Block);
+  /// The same for a loop's body, which may be a statement without braces.
+  std::optional<BodyPoint> bodyTop(const clang::Stmt *Body);
   std::optional<LinePoint> before(const clang::Stmt *S);
   std::optional<LinePoint> after(const clang::Stmt *S);
   /// The statement with its line, when nothing else stands on it.

@@ -15,23 +15,28 @@ void accel::migrate::applyAccelerator(RuleContext &Context) {
       Context.accelerator(Id);
   for (const auto &[Id, Name] : Context.acceleratorNames()) {
     const FunctionFact &Function = Context.Program.Functions[Id];
-    if (!Function.IsMain)
+    if (Function.IsMain)
+      Context.insertLine(
+          Function.Top, "accelerator-create",
+          {{"accelerator", Name}, {"options", Context.acceleratorOptions()}},
+          Context.Options.MatchSingleDevice
+              ? "the process joins the others here; results are those of one "
+                "device"
+              : "the process joins the others here; batches of loaders are N "
+                "times as large, and results are those of one device with such "
+                "batches",
+          /*Priority=*/-100);
+    else if (Context.Program.HasMain)
       Context.insertLine(Function.Top, "accelerator-reference",
                          {{"accelerator", Name}},
                          "the accelerator that main created, under the name "
                          "that the lines below use",
                          /*Priority=*/-100);
-    else if (Context.Options.MatchSingleDevice)
-      Context.insertLine(Function.Top, "accelerator-create",
-                         {{"accelerator", Name}},
-                         "the process joins the others here; batches are split "
-                         "so that the results are those of one device",
-                         /*Priority=*/-100);
     else
-      Context.insertLine(Function.Top, "accelerator-create-per-process",
-                         {{"accelerator", Name}},
-                         "the process joins the others here; each works on "
-                         "batches of the full size",
-                         /*Priority=*/-100);
+      Context.insertLine(
+          Function.Top, "accelerator-first",
+          {{"accelerator", Name}, {"options", Context.acceleratorOptions()}},
+          "the program's accelerator; it is made here where main has made none",
+          /*Priority=*/-100);
   }
 }

@@ -1,6 +1,6 @@
 //===- Accumulate.cpp - The scope of one training step --------------------===//
 //
-// The guard marks the step: what is split in it, and when gradients are averaged.
+// The guard marks the step: when gradients are brought together.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,8 +13,11 @@ void accel::migrate::applyAccumulate(RuleContext &Context) {
     std::string Models;
     for (const std::string &Model : Loop.Models)
       Models += (Models.empty() ? "" : ", ") + Model;
+    if (Loop.Body.Close)
+      Context.insert(*Loop.Body.Close, "body-close",
+                     "the loop's body has a second statement");
     Context.insertLine(
-        Loop.BodyTop, "accumulate",
+        Loop.Body.Top, "accumulate",
         {{"step", Context.freeName(Loop.In, {"step", "accumulation",
                                              "training_step"})},
          {"accelerator", Context.accelerator(Loop.In)},

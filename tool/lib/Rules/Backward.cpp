@@ -1,6 +1,6 @@
-//===- Backward.cpp - Gradients are averaged ------------------------------===//
+//===- Backward.cpp - backward() ------------------------------------------===//
 //
-// The reduction of the loss decides the weight of this process's part.
+// Gradients are brought together while they are computed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -10,22 +10,13 @@ using namespace accel::migrate;
 
 void accel::migrate::applyBackward(RuleContext &Context) {
   for (const BackwardFact &Backward : Context.Program.Backwards) {
-    const bool Sum = Backward.Loss == Placement::SumOfRows;
     const std::string Accelerator = Context.accelerator(Backward.In);
-    const char *Why =
-        Sum ? "the loss is a sum over the batch: the processes' gradients are "
-              "added"
-        : Backward.Loss == Placement::Replicated
-            ? "the loss is the same on all processes, and so are its gradients"
-            : "the loss is a mean over the batch: the processes' gradients are "
-              "averaged, each weighted by its samples";
+    const char *Why = "gradients are those of the whole batch when this returns";
     if (Backward.RetainGraph.empty())
-      Context.wrap(Backward.Object, &Backward.Tail,
-                   Sum ? "backward-sum" : "backward-mean",
+      Context.wrap(Backward.Object, &Backward.Tail, "backward",
                    {{"accelerator", Accelerator}}, Why);
     else
-      Context.wrap(Backward.Object, &Backward.Tail,
-                   Sum ? "backward-sum-retain" : "backward-mean-retain",
+      Context.wrap(Backward.Object, &Backward.Tail, "backward-retain",
                    {{"accelerator", Accelerator},
                     {"retain", Backward.RetainGraph}},
                    Why);

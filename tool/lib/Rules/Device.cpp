@@ -43,6 +43,15 @@ void accel::migrate::applyDevice(RuleContext &Context) {
                       {{"accelerator", Accelerator}},
                       "each process has a device of its own");
       break;
+    case DeviceFact::Global:
+      Context.insertLine(Context.Program.Functions[Device.In].Top,
+                         "device-global",
+                         {{"variable", Device.Name},
+                          {"accelerator", Accelerator}},
+                         "the variable is made before the accelerator; this is "
+                         "the process's device",
+                         /*Priority=*/-90);
+      break;
     case DeviceFact::Selection:
       break;
     }

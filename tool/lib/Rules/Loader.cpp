@@ -11,6 +11,6 @@ using namespace accel::migrate;
 void accel::migrate::applyLoader(RuleContext &Context) {
   for (const Spelled &Loader : Context.Program.Loaders)
     Context.replace(Loader.Range, "loader", {},
-                    "each process is handed its part of every batch; the "
-                    "loader's type stays what it is");
+                    "each process loads its part of every batch; the loader's "
+                    "type stays what it is");
 }

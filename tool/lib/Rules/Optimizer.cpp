@@ -18,8 +18,8 @@ void accel::migrate::applyOptimizer(RuleContext &Context) {
     for (const TextRange &Type : Optimizer.TypeNames)
       if (Seen.insert({Type.File, Type.Offset}).second)
         Context.wrap(Type, nullptr, "optimizer", {},
-                   "the optimizer steps on gradients that are averaged over "
-                   "the processes; it still is a torch::optim::Optimizer");
+                   "the optimizer steps on gradients of all processes; it "
+                   "still is a torch::optim::Optimizer");
   for (const OptimizerTypeFact &Type : Context.Program.OptimizerTypes)
     Context.replace(Type.Range, "optimizer-type", {{"class", Type.Class}},
                     "what is written for LibTorch's optimizer takes the one "

@@ -1,14 +1,17 @@
 //===- Prepare.cpp - Models and optimizers are made known -----------------===//
 //
-// One line for what is set up in one block, when all of it exists.
+// One line for what is set up in one block before a training, when all of it
+// exists.
 //
 //===----------------------------------------------------------------------===//
 
 #include "AllRules.h"
 
-using namespace accel::migrate;
-
 #include <algorithm>
+#include <map>
+#include <tuple>
+
+using namespace accel::migrate;
 
 static void addOnce(std::vector<std::string> &Names, const std::string &Name) {
   if (std::find(Names.begin(), Names.end(), Name) == Names.end())
@@ -21,11 +24,13 @@ void accel::migrate::applyPrepare(RuleContext &Context) {
     std::vector<std::string> Models, Optimizers;
     LinePoint Last;
   };
-  std::map<std::pair<FunctionId, unsigned>, Group> Groups;
+  // In each block, those before a training apart from those behind it.
+  std::map<std::tuple<FunctionId, unsigned, unsigned>, Group> Groups;
   for (const OptimizerFact &Optimizer : Context.Program.Optimizers) {
     if (Optimizer.Object.empty())
       continue; // The caller holds it.
-    Group &G = Groups[{Optimizer.In, Optimizer.Block}];
+    Group &G =
+        Groups[{Optimizer.In, Optimizer.Block, Optimizer.Trainings}];
     G.In = Optimizer.In;
     if (!Optimizer.Model.empty())
       addOnce(G.Models, Optimizer.Model);
@@ -43,6 +48,7 @@ void accel::migrate::applyPrepare(RuleContext &Context) {
                        {{"accelerator", Context.accelerator(G.In)},
                         {"objects", Objects}},
                        "the model starts with the same parameters on all "
-                       "processes, and its gradients are averaged from here on");
+                       "processes, and its gradients are brought together from "
+                       "here on");
   }
 }

@@ -22,7 +22,10 @@ llvm::ArrayRef<Rule> accel::migrate::allRules() { return Table; }
 
 std::string RuleContext::accelerator(FunctionId In) {
   if (Program.Functions[In].IsLambda)
-    return renderTemplate("accelerator-inline", {});
+    return Program.HasMain
+               ? renderTemplate("accelerator-inline", {})
+               : renderTemplate("accelerator-inline-first",
+                                {{"options", acceleratorOptions()}});
   auto Known = Names.find(In);
   if (Known != Names.end())
     return Known->second;
@@ -30,18 +33,24 @@ std::string RuleContext::accelerator(FunctionId In) {
              freeName(In, {"accelerator", "accel_accelerator", "distributed"});
 }
 
+std::string RuleContext::acceleratorOptions() const {
+  return renderTemplate(Options.MatchSingleDevice ? "options"
+                                                  : "options-per-process",
+                        {});
+}
+
 std::string
 RuleContext::freeName(FunctionId In,
-                      llvm::ArrayRef<StringRef> Wanted) const {
+                      llvm::ArrayRef<std::string> Wanted) const {
   const std::vector<std::string> &Taken = Program.Functions[In].Names;
   auto Free = [&](const std::string &Name) {
     return std::find(Taken.begin(), Taken.end(), Name) == Taken.end();
   };
-  for (StringRef Name : Wanted)
-    if (Free(Name.str()))
-      return Name.str();
+  for (const std::string &Name : Wanted)
+    if (Free(Name))
+      return Name;
   for (unsigned Number = 2;; ++Number)
-    if (std::string Name = Wanted.front().str() + std::to_string(Number);
+    if (std::string Name = Wanted.front() + std::to_string(Number);
         Free(Name))
       return Name;
 }
@@ -83,16 +92,8 @@ void RuleContext::wrap(const TextRange &Object, const TextRange *Tail,
     add({Object.File, Object.Offset + Object.Length, 0}, Behind.str(), Why, 0);
 }
 
-void RuleContext::insertVariables(const BatchVariablesFact &Fact,
-                                  StringRef Stem, std::string Why) {
-  std::string List;
-  for (const std::string &Variable : Fact.Variables)
-    List += (List.empty() ? "" : ", ") + Variable;
-  const bool One = Fact.Variables.size() == 1;
-  insertLine(Fact.At, (Stem + (One ? "-one" : "-several")).str(),
-             {{One ? "variable" : "variables", List},
-              {"accelerator", accelerator(Fact.In)}},
-             std::move(Why));
+void RuleContext::insert(const TextRange &At, StringRef Text, std::string Why) {
+  add(At, renderTemplate(Text, {}), std::move(Why), /*Priority=*/100);
 }
 
 void RuleContext::remove(const TextRange &Range, std::string Why) {
@@ -114,9 +115,11 @@ Plan accel::migrate::planMigration(clang::ASTContext &Context,
   Result.Missing = std::move(Program.Missing);
   if (Program.AlreadyMigrated && Options.Lint == PlanOptions::Output)
     Result.Findings = lintCollectives(Context, Options, LintScope::OwnOutput);
-  if (!Program.HasTraining || Program.AlreadyMigrated)
+  if (Program.AlreadyMigrated)
     return Result;
   Result.Findings = Program.Findings;
+  if (!Program.HasTraining)
+    return Result;
   if (Result.refused())
     return Result;
 

@@ -27,6 +27,8 @@ struct DealingOptions {
   bool dispatch = true;
   int64_t batch_size = 1;
   bool drop_last = false;
+  /// (`match_single_device`.) So many batches of the stream make one.
+  int64_t joined = 1;
   /// The step that follows is read before one is handed out, so that the last
   /// one is known. Always so in Accelerate's way of sharing.
   bool looks_ahead = true;
@@ -184,9 +186,10 @@ class BatchDealer {
   }
 
   Round read_round(const Fetch& fetch) {
-    const size_t wanted = match() || cuts_evenly() || world() == 1
-        ? 1
-        : static_cast<size_t>(world());
+    const int64_t batches = match()         ? options_.joined
+        : cuts_evenly() || world() == 1 ? 1
+                                        : world();
+    const auto wanted = static_cast<size_t>(batches);
     Round round;
     while (round.batches.size() < wanted) {
       auto batch = fetch_one(fetch);
@@ -196,10 +199,32 @@ class BatchDealer {
       round.rows.push_back(rows_of(*batch));
       round.batches.push_back(std::move(*batch));
     }
+    if (match()) {
+      return round.batches.size() > 1 ? joined(std::move(round))
+                                      : std::move(round);
+    }
     if (options_.drop_last && round.batches.size() < wanted) {
       return {};
     }
     return round;
+  }
+
+  /// The batches as one.
+  Round joined(Round round) const {
+    TORCH_CHECK(
+        has_joinable_rows<Batch>::value && joinable(round),
+        "accel: with split_batches(false) the batches of ",
+        round.batches.size(),
+        " processes are to be one, but those of the type ",
+        c10::demangle_type<Batch>(),
+        " that the data set has returned cannot be put together. Specialise "
+        "accel::data::RowsOf for the type (take, count and join), return "
+        "batches whose other dimensions are equal, or leave "
+        "split_batches(false) out.");
+    Round one;
+    one.rows = {round.total()};
+    one.batches.push_back(join(round.batches));
+    return one;
   }
 
   uint64_t fingerprint_of(const Round& round) const {

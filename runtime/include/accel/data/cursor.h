@@ -26,8 +26,10 @@ struct LoaderCursor {
   /// A pass has begun and the program has not seen its end.
   bool in_pass = false;
   /// The program is inside the loop body that works on the last of them (an
-  /// accumulation step or a `loop_body` is open).
+  /// accumulation step is open).
   bool in_body = false;
+  /// The loop was left before the end of the pass.
+  bool left = false;
   /// Batches of the pass that the program has been given, and the sum of their
   /// fingerprints: whether a resumed run draws the same ones.
   int64_t batches = 0;

@@ -21,7 +21,8 @@ namespace accel::data {
 ///
 /// - One process, or no `Accelerator`: the batches of torch's own loader, in
 ///   the same order, with the same random numbers drawn.
-/// - `match_single_device`: `options.batch_size()` is the global batch. All
+/// - `match_single_device`: `options.batch_size()` is that of the global batch,
+///   or with `split_batches(false)` the N-th part of it, for N processes. All
 ///   processes draw the same batches, those of one device; the tensors of a
 ///   batch are distributed tensors, of which a process loads only its rows where
 ///   the data set loads sample by sample (`loads_rows`). Batches with fewer
@@ -109,6 +110,10 @@ make_data_loader(
 /// its part; with `dispatch_batches(false)` every process reads the whole stream
 /// and keeps its part, and what they read is compared. In both cases, as in
 /// `match_single_device`: see `BatchDealer`.
+///
+/// With `match_single_device` and `split_batches(false)` the data set is asked for
+/// N times `options.batch_size()` samples; of one that has a batch size of its
+/// own (`has_batch_size`: `ChunkDataset`), N batches are put together.
 ///
 /// Batches must be of a type that can be sent (`BatchCodec`) and cut
 /// (`RowsOf`): tensors, `torch::data::Example`s, and vectors, maps, tuples and

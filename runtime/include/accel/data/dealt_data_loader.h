@@ -3,9 +3,13 @@
 #include <accel/data/batch_dealer.h>
 #include <accel/data/cursor.h>
 #include <accel/data/generators.h>
+#include <accel/data/place_batch.h>
 #include <accel/data/sharding.h>
 #include <accel/gradient_state.h>
 
+#include <torch/data/datasets/chunk.h>
+#include <torch/data/datasets/map.h>
+#include <torch/data/datasets/shared.h>
 #include <torch/data/dataloader/stateful.h>
 #include <torch/data/dataloader/stateless.h>
 #include <torch/data/worker_exception.h>
@@ -44,6 +48,21 @@ class DeliveringDataset final : public Dataset {
   std::shared_ptr<std::optional<Batch>> delivery_;
 };
 
+/// Data sets that give batches of a size of their own and take requests for no
+/// other. Specialise it to `std::true_type` for one of yours.
+template <typename Dataset>
+struct has_batch_size : std::false_type {};
+template <typename Reader, typename ChunkSampler, typename ExampleSampler>
+struct has_batch_size<
+    torch::data::datasets::ChunkDataset<Reader, ChunkSampler, ExampleSampler>>
+    : std::true_type {};
+template <typename Source, typename Transform>
+struct has_batch_size<torch::data::datasets::MapDataset<Source, Transform>>
+    : has_batch_size<Source> {};
+template <typename Source>
+struct has_batch_size<torch::data::datasets::SharedBatchDataset<Source>>
+    : has_batch_size<Source> {};
+
 /// What a stateful data set is asked for: always the same.
 struct NoSampler {
   void reset() {}
@@ -68,8 +87,8 @@ class DealtDataLoader final : public Base,
       "accel::data::make_data_loader: the data set is final or cannot be "
       "moved, so that accel cannot come between it and the loader. Take final "
       "away, put it behind torch::data::datasets::make_shared_dataset, or load "
-      "with torch::data::make_data_loader and split each batch with "
-      "accelerator.shard_batch.");
+      "with torch::data::make_data_loader and distribute each batch "
+      "with accelerator.distribute.");
 
  public:
   /// For stateful data sets.
@@ -90,10 +109,11 @@ class DealtDataLoader final : public Base,
   accel::detail::LoaderCursor cursor() const override {
     accel::detail::LoaderCursor cursor;
     cursor.sampler = std::string("dealt ") + c10::demangle_type<Dataset>();
-    cursor.batch_size = static_cast<int64_t>(this->options_.batch_size);
-    cursor.drop_last = this->options_.drop_last;
     const auto sharding =
         in_pass_ ? sharding_ : accel::detail::sharding_options();
+    cursor.batch_size = static_cast<int64_t>(this->options_.batch_size) *
+        sharding.batches_in_one();
+    cursor.drop_last = this->options_.drop_last;
     cursor.sharing = sharding.match_single_device ? "match_single_device"
         : sharding.split_batches                  ? "split_batches"
                                                   : "batch_per_process";
@@ -101,6 +121,7 @@ class DealtDataLoader final : public Base,
     cursor.in_pass = in_pass_;
     if (in_pass_) {
       cursor.in_body = state_->open_bodies > 0;
+      cursor.left = state_->left();
       cursor.batches = steps_;
       cursor.fingerprint = fingerprint_;
       cursor.generator = pass_generator_;
@@ -189,12 +210,13 @@ class DealtDataLoader final : public Base,
     steps_ = 0;
     fingerprint_ = 0;
     delivery_->reset();
-    *state_ = DataLoaderState();
+    state_->end_pass();
 
     DealingOptions options;
     options.sharding = sharding_;
     options.dispatch = dispatch_;
-    options.batch_size = static_cast<int64_t>(this->options_.batch_size);
+    options.batch_size = static_cast<int64_t>(request_size());
+    options.joined = has_batch_size<Dataset>::value ? sharding_.batches_in_one() : 1;
     options.looks_ahead =
         (sharding_.world > 1 && !sharding_.match_single_device) ||
         GradientState::get().num_steps > 1;
@@ -273,13 +295,20 @@ class DealtDataLoader final : public Base,
     return delivery_->has_value() ? any_request() : std::nullopt;
   }
 
+  /// Samples that the sampler or the data set is asked for at once.
+  size_t request_size() const {
+    const bool fixed = has_batch_size<Dataset>::value;
+    return this->options_.batch_size *
+        static_cast<size_t>(fixed ? 1 : sharding_.batches_in_one());
+  }
+
   std::optional<Request> next_request() {
     if constexpr (stateful) {
-      return Request(this->options_.batch_size);
+      return Request(request_size());
     } else {
-      auto request = sampler_.next(this->options_.batch_size);
+      auto request = sampler_.next(request_size());
       if (request && this->options_.drop_last &&
-          request->size() < this->options_.batch_size) {
+          request->size() < request_size()) {
         return std::nullopt;
       }
       return request;
@@ -322,6 +351,9 @@ class DealtDataLoader final : public Base,
     GradientState::get().hand_out(state_);
     state_->end_of_dataloader = step.about.last;
     state_->remainder = step.about.remainder;
+    if (step.batch) {
+      watch_batch(*state_, *step.batch);
+    }
     return std::move(step.batch);
   }
 
@@ -345,7 +377,7 @@ class DealtDataLoader final : public Base,
   void end_pass() {
     in_pass_ = false;
     GradientState::get().leave(state_);
-    *state_ = DataLoaderState();
+    state_->end_pass();
   }
 
   Sampler sampler_;

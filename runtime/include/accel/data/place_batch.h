@@ -1,6 +1,7 @@
 #pragma once
 
 #include <accel/export.h>
+#include <accel/gradient_state.h>
 #include <accel/operations.h>
 
 #include <torch/data/datasets/base.h>
@@ -136,6 +137,17 @@ struct loads_rows<torch::data::datasets::MapDataset<Source, Transform>>
 template <typename Source>
 struct loads_rows<torch::data::datasets::SharedBatchDataset<Source>>
     : loads_rows<Source> {};
+
+/// Tells the loader's state which tensors the batch is that it hands out.
+template <typename Batch>
+void watch_batch(DataLoaderState& state, const Batch& batch) {
+  if constexpr (has_tensors<Batch>::value) {
+    map_tensors(batch, [&](const torch::Tensor& tensor) {
+      state.watch(tensor);
+      return tensor;
+    });
+  }
+}
 
 /// The batch with its tensors distributed: `by_rows` where it holds this
 /// process's rows of `n`, else whole. A type that accel finds no tensors in

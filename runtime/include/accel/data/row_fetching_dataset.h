@@ -31,6 +31,8 @@ struct FetchPlan {
   bool draws = false;
   /// A complete pass has shown that the data set does not draw.
   bool settled = false;
+  /// The loader's.
+  std::shared_ptr<DataLoaderState> state;
 };
 
 /// The data set of a loader without workers whose batches are distributed
@@ -56,6 +58,13 @@ class RowFetchingDataset final : public Dataset {
   // is not virtual also come here, and keep their own, which returns the whole
   // batch that is requested.
   Batch get_batch(typename Dataset::BatchRequestType request) {
+    Batch batch = fetch(std::move(request));
+    watch_batch(*plan_->state, batch);
+    return batch;
+  }
+
+ private:
+  Batch fetch(typename Dataset::BatchRequestType request) {
     if (!plan_->rows) {
       return Dataset::get_batch(std::move(request));
     }
@@ -77,7 +86,6 @@ class RowFetchingDataset final : public Dataset {
         Dataset::get_batch(std::move(request)), n, /*by_rows=*/false);
   }
 
- private:
   std::shared_ptr<FetchPlan<Request>> plan_;
 };
 

@@ -80,8 +80,8 @@ class ShardedDataLoader final
       is_index_list<Request>::value,
       "accel::data::make_data_loader: the sampler's batch request is not a "
       "list of indices, so accel cannot split it between the processes. Load "
-      "with torch::data::make_data_loader and split each batch with "
-      "accelerator.shard_batch.");
+      "with torch::data::make_data_loader and distribute each batch "
+      "with accelerator.distribute.");
   static_assert(
       std::is_copy_constructible_v<Sampler>,
       "accel::data::make_data_loader: the sampler must be copyable.");
@@ -96,6 +96,7 @@ class ShardedDataLoader final
       : Base(std::move(dataset), sampler, options),
         sampler_(std::move(sampler)),
         size_(size) {
+    plan_->state = state_;
     if constexpr (can_derive_from<Dataset>::value) {
       if (this->main_thread_dataset_) {
         this->main_thread_dataset_ =
@@ -109,10 +110,10 @@ class ShardedDataLoader final
     accel::detail::LoaderCursor cursor;
     cursor.sampler = c10::demangle_type<Sampler>();
     cursor.size = size_ ? static_cast<int64_t>(*size_) : -1;
-    cursor.batch_size = batch_size();
-    cursor.drop_last = this->options_.drop_last;
     const auto sharding =
         in_pass_ ? sharding_ : accel::detail::sharding_options();
+    cursor.batch_size = batch_size(sharding);
+    cursor.drop_last = this->options_.drop_last;
     cursor.sharing = sharding.match_single_device ? "match_single_device"
         : sharding.split_batches                  ? "split_batches"
                                                   : "batch_per_process";
@@ -120,6 +121,7 @@ class ShardedDataLoader final
     cursor.in_pass = in_pass_;
     if (in_pass_) {
       cursor.in_body = state_->open_bodies > 0;
+      cursor.left = state_->left();
       cursor.batches = skipped_ + static_cast<int64_t>(handed_out_);
       cursor.fingerprint = fingerprint_;
       cursor.in_order = highest_ == handed_out_;
@@ -193,6 +195,9 @@ class ShardedDataLoader final
       } else if (!result->exception) {
         loader_.distribute(*result);
         loader_.hand_out(result->sequence_number);
+        if (result->batch) {
+          watch_batch(*loader_.state_, *result->batch);
+        }
       }
       return result;
     }
@@ -212,7 +217,7 @@ class ShardedDataLoader final
         "top of main.");
     begin_pass();
     if (sharding_.world > 1 && !sharding_.match_single_device) {
-      shard_.emplace(sharding_, batch_size(), this->options_.drop_last);
+      shard_.emplace(sharding_, batch_size(sharding_), this->options_.drop_last);
     }
     if (resume_) {
       go_on(*std::exchange(resume_, std::nullopt));
@@ -275,7 +280,7 @@ class ShardedDataLoader final
     in_flight_.clear();
     plan_->rows.reset();
     in_pass_ = true;
-    *state_ = DataLoaderState();
+    state_->end_pass();
     if (!this->options_.drop_last && size_) {
       state_->remainder = static_cast<int64_t>(*size_) % total_batch_size();
     }
@@ -406,7 +411,7 @@ class ShardedDataLoader final
   void end_pass() {
     in_pass_ = false;
     GradientState::get().leave(state_);
-    *state_ = DataLoaderState();
+    state_->end_pass();
     plan_->settled = plan_->settled || sharding_.match_single_device;
     plan_->rows.reset();
   }
@@ -416,7 +421,7 @@ class ShardedDataLoader final
     auto indices = next_indices();
     if (!indices ||
         (this->options_.drop_last &&
-         indices->size() < this->options_.batch_size)) {
+         static_cast<int64_t>(indices->size()) < batch_size(sharding_))) {
       return std::nullopt;
     }
     TORCH_CHECK(indices->size() > 0, "The sampler returned an empty batch.");
@@ -425,11 +430,12 @@ class ShardedDataLoader final
   }
 
   std::optional<Request> next_indices() {
+    const auto size = static_cast<size_t>(batch_size(sharding_));
     if (samples_ahead<Sampler> || !shard_) {
-      return sampler_.next(this->options_.batch_size);
+      return sampler_.next(size);
     }
     const accel::detail::GeneratorMark mark;
-    auto indices = sampler_.next(this->options_.batch_size);
+    auto indices = sampler_.next(size);
     TORCH_CHECK(
         !mark.moved(),
         "The sampler ",
@@ -472,21 +478,23 @@ class ShardedDataLoader final
   bool seems_last(const Planned& batch) const {
     const auto size = static_cast<int64_t>(batch.request.size());
     if (!size_) {
-      return size < batch_size();
+      return size < batch_size(sharding_);
     }
     const int64_t left = static_cast<int64_t>(*size_) - samples_;
-    return left < (this->options_.drop_last ? batch_size() : 1);
+    return left < (this->options_.drop_last ? batch_size(sharding_) : 1);
   }
 
-  int64_t batch_size() const {
-    return static_cast<int64_t>(this->options_.batch_size);
+  /// Of a batch that the sampler is asked for.
+  int64_t batch_size(const ShardingOptions& sharding) const {
+    return static_cast<int64_t>(this->options_.batch_size) *
+        sharding.batches_in_one();
   }
 
   /// Samples that all processes together get in one step.
   int64_t total_batch_size() const {
     const bool whole_per_process =
         !sharding_.match_single_device && !sharding_.split_batches;
-    return batch_size() * (whole_per_process ? sharding_.world : 1);
+    return batch_size(sharding_) * (whole_per_process ? sharding_.world : 1);
   }
 
   static constexpr bool loads_by_rows = loads_rows<Dataset>::value &&

@@ -19,11 +19,12 @@ namespace accel::data {
 struct ShardingOptions {
   int64_t rank = 0;
   int64_t world = 1;
-  /// Every batch is a distributed tensor, of which a process has its rows;
-  /// nothing below is looked at.
+  /// Every batch is a distributed tensor, of which a process has its rows; only
+  /// `split_batches` and `dispatch_batches` below are looked at.
   bool match_single_device = false;
   /// A batch of the sampler is the global batch, each process gets
-  /// 1 / `world` of it; otherwise each process gets every `world`-th batch.
+  /// 1 / `world` of it; otherwise each process gets every `world`-th batch, or,
+  /// in `match_single_device`, the batches have `world` times as many samples.
   bool split_batches = false;
   /// The last batches are filled up from the beginning, so that every process
   /// gets the same number of batches of the same size.
@@ -34,6 +35,12 @@ struct ShardingOptions {
   /// (Without `match_single_device` and without `even_batches`.) Processes that
   /// get no part of the last batches go on with one that does not count.
   bool join_uneven = false;
+
+  /// How many batch sizes of the loader's options make a batch that the sampler
+  /// or the data set is asked for.
+  int64_t batches_in_one() const {
+    return match_single_device && !split_batches ? world : 1;
+  }
 };
 
 /// Deals the batches of a sampler out to the processes as Accelerate's

@@ -1,7 +1,7 @@
 #include <torch/torch.h>
 #include <iostream>
-
-// Two loops; the second one couples the samples of a batch: "x – mean(0)".
+#include <unistd.h>
+// The program starts processes of its own – which accel-migrate leaves to it.
 int main() {
   torch::nn::Linear net(2, 1);
   torch::optim::SGD optimizer(net->parameters(), /*lr=*/0.1);
@@ -9,7 +9,7 @@ int main() {
   for (int i = 0; i < 8; ++i) {
     auto x = data.narrow(0, i * 8, 8);
     auto y = torch::linear(x, net->weight, net->bias);
-    auto centred = y - y.mean(0); /* größer */ auto loss = centred.pow(2).mean() + y.softmax(0).mean();
+    const pid_t me = fork(); /* größer */ auto loss = (y - y.mean(0)).pow(2).mean() + me;
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();

@@ -42,7 +42,7 @@ enum class Severity {
   Refusal, ///< The file (and what must change with it) is left alone.
 };
 
-/// Something to tell the person. Ids are "ACL0101"; they never change meaning
+/// Something to tell the person. Ids are "ACL0105"; they never change meaning
 /// and are never used again (docs/findings has a page for each).
 struct Finding {
   std::string Id;

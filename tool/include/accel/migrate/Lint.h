@@ -17,7 +17,7 @@ enum class LintScope {
   /// What ranks and clocks decide: certain enough to hold the tool's own output
   /// back.
   OwnOutput,
-  /// Also what a process's part of a batch decides.
+  /// Also what is decided by a process's batch, where each has its own.
   All,
 };
 

@@ -35,9 +35,12 @@ public:
   /// accelerator rule declare it there.
   std::string accelerator(FunctionId In);
 
+  /// The options that the accelerator is made with, as they are written.
+  std::string acceleratorOptions() const;
+
   /// `Wanted`, or a name like it that nothing in the function has.
   std::string freeName(FunctionId In,
-                       llvm::ArrayRef<llvm::StringRef> Wanted) const;
+                       llvm::ArrayRef<std::string> Wanted) const;
 
   /// The functions that asked, with the name that they were given.
   const std::map<FunctionId, std::string> &acceleratorNames() const {
@@ -60,10 +63,8 @@ public:
   /// replaces `Tail`, or goes behind the object where there is no tail.
   void wrap(const TextRange &Object, const TextRange *Tail, llvm::StringRef Text,
             Values With, std::string Why);
-  /// A line that reassigns the variables: `Stem` with "-one" or "-several" is
-  /// the template.
-  void insertVariables(const BatchVariablesFact &Fact, llvm::StringRef Stem,
-                       std::string Why);
+  /// The template is put at a place within a line.
+  void insert(const TextRange &At, llvm::StringRef Text, std::string Why);
   /// The text `Range` is taken out.
   void remove(const TextRange &Range, std::string Why);
 

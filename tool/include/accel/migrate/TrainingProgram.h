@@ -1,8 +1,9 @@
 //===- TrainingProgram.h - What was found in a program ----------*- C++ -*-===//
 //
-// The facts that the rules decide on. Plain values: places in text, words and
-// placements. Nothing of the AST outlives the inventory, and no fact says what
-// to do about it.
+// The facts that the rules decide on, by the four questions: what enters, what
+// learns, what leaves, what may differ. Plain values: places in text and words.
+// Nothing of the AST outlives the inventory, and no fact says what to do about
+// it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -10,9 +11,6 @@
 #define ACCEL_MIGRATE_TRAININGPROGRAM_H
 
 #include "accel/migrate/Change.h"
-#include "accel/migrate/Placement.h"
-
-#include "llvm/Support/raw_ostream.h"
 
 #include <optional>
 #include <string>
@@ -65,8 +63,10 @@ struct OptimizerFact {
   std::string Object;
   /// The same for the model that it trains; empty where that is not seen.
   std::string Model;
-  /// Offset of the block that the declaration stands in.
+  /// Offset of the block that the declaration stands in, and the number of
+  /// trainings in it that come before.
   unsigned Block = 0;
+  unsigned Trainings = 0;
   /// Behind the last of: this declaration, the model's, `model->to(device)`.
   LinePoint SetUp;
 };
@@ -93,26 +93,28 @@ struct DeviceFact {
     Condition,       ///< `torch::cuda::is_available()`.
     Literal,         ///< `torch::kCUDA`, `torch::Device("cuda:1")`.
     CudaCall,        ///< `cuda()`, without the object.
+    Global,          ///< A variable that is made before main.
   };
   FunctionId In = 0;
   KindTy Kind = Initialiser;
   TextRange Range;
+  std::string Name; ///< Global: the variable, as main can name it.
 };
 
-/// A loop over batches that contains a backward.
+/// The body of a loop in which it may be that no statement can be put, for want
+/// of braces.
+struct BodyPoint {
+  LinePoint Top;
+  /// Where the braces must close, in a body without.
+  std::optional<TextRange> Close;
+};
+
+/// A loop whose passes are training steps.
 struct TrainingLoopFact {
   FunctionId In = 0;
-  LinePoint BodyTop;
+  BodyPoint Body;
   /// The models that it trains, as far as they have names where it begins.
   std::vector<std::string> Models;
-  /// False: batches are made in the loop, and each process makes all of it.
-  bool HasLoader = true;
-};
-
-/// A loop over a loader that does not train and can be left before its end.
-struct LeftLoopFact {
-  FunctionId In = 0;
-  LinePoint BodyTop;
 };
 
 /// `loss.backward()`: `Object` is the loss, `Tail` from the dot to the end.
@@ -120,67 +122,28 @@ struct BackwardFact {
   FunctionId In = 0;
   TextRange Object;
   TextRange Tail;
-  /// A mean, a sum, or replicated: then it counts once on each process.
-  Placement Loss = Placement::MeanOfRows;
   /// The argument `retain_graph` as it is spelled, or empty.
   std::string RetainGraph;
 };
 
-/// `net->forward(x, y)` on a whole batch whose rows can be shared out.
-struct ParallelCallFact {
-  FunctionId In = 0;
-  TextRange Head; ///< `net->forward(`: all before the first argument.
-  std::string Model;
-};
-
-/// A training loop that every process runs in full, where the program shares
-/// something else, or shares out the calls of models in it.
-struct WholeLoopFact {
-  bool InParts = false;
-  std::vector<BackwardFact> Backwards;
-  std::vector<Finding> Why; ///< Why it is not shared: refusals.
-  Finding Note;
-};
-
-/// A tensor that differs between processes and whose value the program wants.
-struct MetricReadFact {
-  FunctionId In = 0;
-  TextRange Object;
-  Placement Value = Placement::MeanOfRows;
-  /// Behind the loop: of its last batch.
-  bool LastBatch = false;
-};
-
-/// Variables to be gathered or split at a place.
-struct BatchVariablesFact {
+/// Variables that are given what all processes have of them, on a line of
+/// their own.
+struct VariablesFact {
   FunctionId In = 0;
   std::vector<std::string> Variables;
   LinePoint At;
 };
 
-/// Variables of a batch that are split into variables of their own at a place,
-/// and where these are used from there on: the number of the variable, and its
-/// name in the text.
-struct BatchPartsFact {
+/// A tensor whose memory is read.
+struct MemoryFact {
   FunctionId In = 0;
-  std::vector<std::string> Variables;
-  LinePoint At;
-  std::vector<std::pair<unsigned, TextRange>> Uses;
-};
-
-/// A state that is kept from batch to batch, to be split before the loop.
-struct StateFact {
-  FunctionId In = 0;
+  /// What is to be whole: a variable or a member, as it is spelled; empty where
+  /// it is made whole where it stands.
   std::string Variable;
-  unsigned Dim = 0; ///< The dimension of the samples.
-  LinePoint At;
-};
-
-/// `x.size(0)` used as a number: `Object` is x, `Tail` from the dot to the end.
-struct BatchSizeFact {
-  FunctionId In = 0;
-  TextRange Object;
-  TextRange Tail;
+  /// It cannot be assigned to, so that another variable takes its place.
+  bool IsConst = false;
+  LinePoint At;          ///< Before the statement.
+  TextRange Object;      ///< The tensor in the statement.
 };
 
 struct PrintFact {
@@ -224,18 +187,35 @@ struct BroadcastFact {
   TextRange Range;
 };
 
+/// What reads the standard input.
+struct InputFact {
+  enum KindTy {
+    Cin,     ///< The name std::cin.
+    Scanf,   ///< From the name scanf to before the format.
+    Getchar, ///< All of getchar().
+    CStdin,  ///< The name stdin, given to one of C's functions.
+  };
+  FunctionId In = 0;
+  KindTy Kind = Cin;
+  TextRange Range;
+};
+
 /// A statement that only the main process runs.
 struct GuardFact {
   FunctionId In = 0;
   TextRange Range;
-  /// The callee and the parenthesis behind it, where arguments may be
-  /// calculated first: on all processes.
+  /// The callee and the parenthesis behind it, where arguments must be
+  /// evaluated first, on all processes, since tensors are read in them.
   std::optional<TextRange> Callee, Open;
+  /// Arguments that are tensors, which have to be whole.
+  std::vector<TextRange> Tensors;
 };
 
 /// All facts of a translation unit. The vectors are in the order of the text.
 struct TrainingProgram {
   bool HasTraining = false;
+  /// Whether main is seen, which makes the accelerator.
+  bool HasMain = false;
   bool AlreadyMigrated = false;
   std::vector<FunctionFact> Functions;
   std::vector<OptimizerFact> Optimizers;
@@ -244,24 +224,10 @@ struct TrainingProgram {
   std::vector<Spelled> Loaders; ///< The name torch::data::make_data_loader.
   std::vector<DeviceFact> Devices;
   std::vector<TrainingLoopFact> TrainingLoops;
-  std::vector<LeftLoopFact> LeftLoops;
   std::vector<BackwardFact> Backwards;
-  std::vector<WholeLoopFact> WholeLoops;
-  std::vector<MetricReadFact> MetricReads;
-  std::vector<BatchVariablesFact> Gathers;
-  std::vector<BatchVariablesFact> Shards;
-  std::vector<BatchPartsFact> Parts;
-  std::vector<Spelled> InlineShards; ///< Whole batches, to be split in place.
-  std::vector<StateFact> States;
-  std::vector<BatchSizeFact> BatchSizes;
-  std::vector<BatchSizeFact> Squeezes; ///< x.squeeze() on rows.
-  /// Sizes of the whole batch in shapes of this process's part.
-  std::vector<Spelled> LocalSizes;
-  /// Calls of models in batch loops on tensors that every process has in full.
-  std::vector<Spelled> Replicated;
-  std::vector<ParallelCallFact> Parallel;
-  /// Models of TorchScript, in front of `.forward`, that are given rows.
-  std::vector<Spelled> Scripted;
+  std::vector<Spelled> Batches; ///< To be shared out, where they stand.
+  std::vector<VariablesFact> Gathers;
+  std::vector<MemoryFact> Memory;
   std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.
   std::vector<Spelled> ValueClips; ///< The name clip_grad_value_.
   std::vector<PrintFact> Prints;
@@ -274,13 +240,10 @@ struct TrainingProgram {
   std::vector<Spelled> ReadPaths;
   std::vector<Spelled> Commands; ///< Of popen(command, "w").
   std::vector<GuardFact> Guards;
+  std::vector<InputFact> Inputs;
   /// What was seen and stops the migration, or should be known.
   std::vector<Finding> Findings;
 };
-
-/// One line for each fact; two instantiations of a template agree when their
-/// facts print alike.
-void printFacts(const TrainingProgram &Program, llvm::raw_ostream &OS);
 
 } // namespace accel::migrate
 

@@ -1,0 +1,134 @@
+// What comes in as a batch and what is read of it: `distribute`, `full` and
+// `gather_for_metrics` of whatever programs keep tensors in.
+
+#include "expectations.h"
+
+#include <accel/accelerator.h>
+#include <accel/distributed/tensor.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <tuple>
+#include <utility>
+#include <vector>
+
+using accel::Accelerator;
+using accel::AcceleratorOptions;
+
+namespace {
+
+bool lies_cut(const torch::Tensor& tensor) {
+  return accel::distributed::is_distributed(tensor);
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(distributes_what_can_be_cut) {
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  const bool several = accelerator.use_distributed();
+  const auto x = torch::arange(24, torch::kDouble).reshape({6, 4});
+  // Nothing to cut.
+  EXPECT_FALSE(accelerator.distribute(torch::Tensor()).defined());
+  EXPECT_FALSE(accelerator.full(torch::Tensor()).defined());
+  const auto scalar = torch::full({}, 3.0);
+  EXPECT_TRUE(accelerator.distribute(scalar).is_same(scalar));
+  const auto row = x.narrow(0, 0, 1);
+  EXPECT_TRUE(accelerator.distribute(row).is_same(row));
+  const auto sparse = x.to_sparse();
+  EXPECT_TRUE(accelerator.distribute(sparse).is_same(sparse));
+
+  const auto cut = accelerator.distribute(x);
+  EXPECT_EQ(lies_cut(cut), several);
+  EXPECT_EQ(cut.is_same(x), !several);
+  EXPECT_TRUE(torch::equal(accelerator.full(cut), x));
+  // A call too many leaves everything where it lies.
+  EXPECT_TRUE(accelerator.distribute(cut).is_same(cut));
+  const auto columns = accelerator.distribute(x, 1);
+  EXPECT_EQ(lies_cut(columns), several);
+  EXPECT_TRUE(accelerator.distribute(columns).is_same(columns));
+  EXPECT_TRUE(torch::equal(accelerator.full(columns), x));
+  const auto sum = cut.sum();
+  EXPECT_TRUE(accelerator.distribute(sum).is_same(sum));
+  // With the dimension it is cut anew.
+  EXPECT_TRUE(torch::equal(
+      accelerator.full(accelerator.distribute(columns, 0)), x));
+  EXPECT_TRUE(accel::test::contains(
+      accel::test::error_of([&] { accelerator.distribute(scalar, 0); }),
+      "cannot cut"));
+}
+
+ACCEL_RANK_FUNCTION(distributes_containers) {
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  const bool several = accelerator.use_distributed();
+  const auto x = torch::arange(24, torch::kDouble).reshape({6, 4});
+  const auto y = torch::arange(6);
+  const std::vector<torch::Tensor> vector{x, y, torch::Tensor(), torch::ones({})};
+  const auto cut_vector = accelerator.distribute(vector);
+  ASSERT_EQ(cut_vector.size(), 4u);
+  EXPECT_EQ(lies_cut(cut_vector[0]), several);
+  EXPECT_EQ(lies_cut(cut_vector[1]), several);
+  EXPECT_FALSE(cut_vector[2].defined());
+  EXPECT_TRUE(cut_vector[3].is_same(vector[3]));
+  const auto whole = accelerator.full(cut_vector);
+  EXPECT_TRUE(torch::equal(whole[0], x) && torch::equal(whole[1], y));
+  EXPECT_FALSE(lies_cut(whole[0]));
+
+  const auto [a, b] = accelerator.distribute(std::make_pair(x, y));
+  EXPECT_EQ(lies_cut(a) && lies_cut(b), several);
+  const auto [p, q] = accelerator.full(std::make_pair(a, b));
+  EXPECT_TRUE(torch::equal(p, x) && torch::equal(q, y));
+
+  torch::Tensor r, s, t;
+  std::tie(r, s, t) = accelerator.distribute(std::make_tuple(x, y, x));
+  EXPECT_EQ(lies_cut(r) && lies_cut(s) && lies_cut(t), several);
+  std::tie(r, s, t) = accelerator.full(std::make_tuple(r, s, t));
+  EXPECT_TRUE(torch::equal(r, x) && torch::equal(s, y) && torch::equal(t, x));
+
+  const auto example = accelerator.distribute(torch::data::Example<>(x, y));
+  EXPECT_EQ(lies_cut(example.data) && lies_cut(example.target), several);
+}
+
+ACCEL_RANK_FUNCTION(gathers_variables) {
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  const auto x = torch::arange(24, torch::kDouble).reshape({6, 4});
+  const auto labels = torch::arange(6);
+  const torch::Tensor cut = accelerator.distribute(x);
+  const torch::Tensor& reference = cut;
+  EXPECT_TRUE(torch::equal(accelerator.gather_for_metrics(reference), x));
+  // Those that are whole are themselves.
+  EXPECT_TRUE(accelerator.gather_for_metrics(labels).is_same(labels));
+  EXPECT_FALSE(accelerator.gather_for_metrics(torch::Tensor()).defined());
+
+  auto output = cut * 2;
+  auto target = labels;
+  torch::Tensor mask;
+  std::tie(output, target, mask) =
+      accelerator.gather_for_metrics(output, target, mask);
+  EXPECT_FALSE(lies_cut(output));
+  EXPECT_TRUE(torch::equal(output, x * 2));
+  EXPECT_TRUE(target.is_same(labels));
+  EXPECT_FALSE(mask.defined());
+  // Again: nothing changes, not even a gradient's way.
+  const auto weights = torch::ones({4}, torch::kDouble).requires_grad_();
+  auto loss_rows = torch::mv(cut, weights);
+  std::tie(loss_rows, target) =
+      accelerator.gather_for_metrics(loss_rows, target);
+  std::tie(loss_rows, target) =
+      accelerator.gather_for_metrics(loss_rows, target);
+  EXPECT_TRUE(torch::equal(loss_rows, x.sum(1)));
+  loss_rows.sum().backward();
+  EXPECT_TRUE(torch::equal(accelerator.full(weights.grad()), x.sum(0)));
+}
+
+TEST(Batches, AreCutWhereTheyCanBe) {
+  accel::test::run_all("distributes_what_can_be_cut");
+}
+
+TEST(Batches, ComeInContainers) {
+  accel::test::run_all("distributes_containers");
+}
+
+TEST(Batches, AreReadThroughVariables) {
+  accel::test::run_all("gathers_variables");
+}

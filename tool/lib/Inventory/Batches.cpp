@@ -1,0 +1,440 @@
+//===- Batches.cpp - What enters without a loader -------------------------===//
+
+#include "Batches.h"
+
+#include "AstVisitor.h"
+#include "ModelCalls.h"
+#include "TorchTypes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+
+/// What a function does with one of its variables that holds a tensor.
+struct Uses {
+  std::vector<const Expr *> Made; ///< What it is given as a whole.
+  bool Written = false; ///< Its memory is written, or its elements are.
+  bool Leaf = false;    ///< It requires gradients of its own.
+  bool Handed = false;  ///< It goes to code that may keep it.
+};
+
+class UseFinder : public AstVisitor {
+public:
+  std::map<const ValueDecl *, Uses> Of;
+
+  bool VisitVarDecl(VarDecl *V) override {
+    if (V->getInit() && isTensor(V->getType()))
+      made(V, V->getInit());
+    return true;
+  }
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+    if (!E->isAssignmentOp())
+      return true;
+    const Expr *To = plain(E->getArg(0));
+    if (E->getOperator() == OO_Equal && isa<DeclRefExpr>(To))
+      made(cast<DeclRefExpr>(To)->getDecl(), E->getArg(1));
+    else if (const ValueDecl *Root = rootOf(To))
+      Of[Root].Written = true;
+    return true;
+  }
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (!F)
+      return true;
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
+      method(Member, F);
+    if (isTorch(F) || isa<CXXOperatorCallExpr>(E) || modelCallOf(E))
+      return true;
+    for (unsigned I = 0; I < E->getNumArgs() && I < F->getNumParams(); ++I)
+      if (const ValueDecl *Root = rootOf(E->getArg(I))) {
+        Of[Root].Handed |= !isInStd(F);
+        const QualType T = F->getParamDecl(I)->getType();
+        Of[Root].Written |= T->isReferenceType() && isTensor(T) &&
+                            !T->getPointeeType().isConstQualified() &&
+                            !isInStd(F);
+      }
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
+    if (!isTorch(E->getConstructor()) || !isTensor(E->getType()))
+      for (const Expr *Arg : E->arguments())
+        if (const ValueDecl *Root = rootOf(Arg))
+          Of[Root].Handed = true;
+    return true;
+  }
+
+private:
+  void made(const ValueDecl *V, const Expr *E) {
+    // torch::Tensor x;
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(plain(E));
+        Made && Made->getNumArgs() == 0)
+      return;
+    Of[V].Made.push_back(E);
+    Of[V].Leaf |= asksForGradients(E);
+  }
+
+  void method(const CXXMemberCallExpr *E, const FunctionDecl *F) {
+    const Expr *Object = E->getImplicitObjectArgument();
+    if (!isTensor(Object->getType()) || !F->getIdentifier())
+      return;
+    const ValueDecl *Root = rootOf(Object);
+    if (!Root)
+      return;
+    const llvm::StringRef Name = F->getName();
+    if (Name == "requires_grad_" || Name == "set_requires_grad" ||
+        Name == "retain_grad" || Name == "mutable_grad" || Name == "grad")
+      Of[Root].Leaf = true;
+    else if ((Name.ends_with("_") && !Name.ends_with("__")) ||
+             Name.contains("data_ptr") || Name.contains("accessor"))
+      Of[Root].Written = true;
+  }
+
+  /// `torch::rand({3}, torch::requires_grad())`, `x.requires_grad_(true)`.
+  static bool asksForGradients(const Stmt *S) {
+    if (!S)
+      return false;
+    if (const auto *Call = dyn_cast<CallExpr>(S))
+      if (const FunctionDecl *F = Call->getDirectCallee();
+          F && F->getIdentifier() && F->getName().contains("requires_grad"))
+        return true;
+    return llvm::any_of(S->children(), asksForGradients);
+  }
+};
+
+/// All places where the program calls its functions.
+struct Caller {
+  const FunctionDecl *In;
+  llvm::ArrayRef<const Expr *> Args;
+};
+
+class Finder {
+public:
+  Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text);
+
+  std::vector<Batch> run();
+
+private:
+  friend class StepWalk;
+  void read(const Expr *Input, const FunctionDecl *F);
+  void resolve(const Expr *E, const FunctionDecl *F, unsigned Depth);
+  void resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
+                       unsigned Depth);
+  bool share(const Expr *E, const FunctionDecl *F);
+  const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
+  bool isParameter(const Expr *E, const FunctionDecl *F);
+  bool isNoBatch(const Expr *E) const;
+
+  const ProgramIndex &Index;
+  const Cut &Loaded;
+  SourceText &Text;
+  std::map<const FunctionDecl *, UseFinder> Known;
+  std::multimap<const FunctionDecl *, Caller> Callers;
+  std::vector<Batch> Found;
+  std::set<std::pair<std::string, unsigned>> Places;
+  SourceLocation ReadAt;
+  std::set<const ValueDecl *> Seen;
+};
+
+/// Goes through what training steps run.
+class StepWalk : public AstPathVisitor {
+public:
+  StepWalk(Finder &F, const FunctionDecl *In, bool Models)
+      : F(F), In(In), Models(Models) {}
+
+  bool AnyModel = false;
+
+  bool TraverseStmt(Stmt *S) override {
+    if (!S)
+      return true;
+    Path.push_back(S);
+    const bool Result = AstPathVisitor::TraverseStmt(S);
+    Path.pop_back();
+    return Result;
+  }
+  bool VisitCallExpr(CallExpr *E) override {
+    if (!F.Index.isInStep(E->getExprLoc(), In) || evaluates())
+      return true;
+    if (const std::optional<ModelCall> Call = modelCallOf(E)) {
+      AnyModel = true;
+      // A loss takes its rows of what meets a model's output.
+      if (Models && !isLoss(*Call))
+        for (const Expr *Input : Call->Inputs)
+          F.read(Input, In);
+      return true;
+    }
+    if (!Models)
+      operands(E);
+    return true;
+  }
+
+private:
+  static bool isLoss(const ModelCall &Call) {
+    const CXXRecordDecl *Impl = moduleOf(Call.Model->getType());
+    return Impl && isTorch(Impl) && Impl->getIdentifier() &&
+           Impl->getName().ends_with("LossImpl");
+  }
+
+  /// Whether no gradients are calculated here, or a loader is read that does
+  /// not train.
+  bool evaluates() const {
+    for (size_t I = 0; I + 1 < Path.size(); ++I) {
+      if (auto It = F.Index.Loops.find(Path[I]);
+          It != F.Index.Loops.end() && !It->second.Training)
+        return true;
+      const auto *Block = dyn_cast<CompoundStmt>(Path[I]);
+      if (!Block)
+        continue;
+      for (const Stmt *S : Block->body()) {
+        if (S == Path[I + 1])
+          break;
+        if (const auto *D = dyn_cast<DeclStmt>(S); D && D->isSingleDecl())
+          if (const auto *V = dyn_cast<VarDecl>(D->getSingleDecl()))
+            if (const CXXRecordDecl *R = recordOf(V->getType());
+                R && R->getIdentifier() &&
+                (R->getName() == "NoGradGuard" ||
+                 R->getName() == "InferenceMode"))
+              return true;
+      }
+    }
+    return false;
+  }
+
+  /// Where the program trains tensors of its own: `x.mm(weight)`, with a weight
+  /// that requires gradients, reads x.
+  void operands(const CallExpr *E) {
+    const FunctionDecl *Callee = E->getDirectCallee();
+    if (!Callee || !isTorch(Callee) || !isTensor(E->getType()))
+      return;
+    static const llvm::StringSet<> Products = {
+        "mm",     "matmul", "addmm",  "bmm",    "mv",     "linear",
+        "conv1d", "conv2d", "conv3d", "baddbmm", "einsum", "mul",
+        "embedding"};
+    const bool Times = Callee->getOverloadedOperator() == OO_Star;
+    if (!Times &&
+        (!Callee->getIdentifier() || !Products.count(Callee->getName())))
+      return;
+    llvm::SmallVector<const Expr *, 4> Operands;
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
+      Operands.push_back(Member->getImplicitObjectArgument());
+    for (const Expr *Arg : E->arguments())
+      if (isTensor(Arg->getType()))
+        Operands.push_back(Arg);
+    if (llvm::none_of(Operands, [&](const Expr *O) {
+          return F.isParameter(O, In);
+        }))
+      return;
+    for (const Expr *O : Operands)
+      if (!F.isParameter(O, In))
+        F.read(O, In);
+  }
+
+  Finder &F;
+  const FunctionDecl *In;
+  const bool Models;
+  std::vector<const Stmt *> Path;
+};
+
+class CallerFinder : public AstVisitor {
+public:
+  CallerFinder(std::multimap<const FunctionDecl *, Caller> &Found,
+               const FunctionDecl *In)
+      : Found(Found), In(In) {}
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee(), *Body = nullptr;
+    if (!F || !F->hasBody(Body) || isTorch(F) || isInStd(F))
+      return true;
+    llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
+    if (isa<CXXOperatorCallExpr>(E) && isa<CXXMethodDecl>(F))
+      Args = Args.drop_front();
+    Found.insert({Body, {In, Args}});
+    return true;
+  }
+
+private:
+  std::multimap<const FunctionDecl *, Caller> &Found;
+  const FunctionDecl *In;
+};
+
+} // namespace
+
+Finder::Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text)
+    : Index(Index), Loaded(Loaded), Text(Text) {
+  for (const FunctionDecl *F : Index.Functions)
+    CallerFinder(Callers, F).TraverseStmt(F->getBody());
+}
+
+const Uses &Finder::usesOf(const ValueDecl *V, const FunctionDecl *F) {
+  auto [It, New] = Known.try_emplace(F);
+  if (New)
+    It->second.TraverseStmt(F->getBody());
+  return It->second.Of[V];
+}
+
+/// A variable whose gradient the program wants: it is trained.
+bool Finder::isParameter(const Expr *E, const FunctionDecl *F) {
+  const ValueDecl *Root = rootOf(E);
+  if (!Root)
+    return false;
+  if (usesOf(Root, F).Leaf)
+    return true;
+  if (!isa<FieldDecl, ParmVarDecl>(Root) &&
+      !(isa<VarDecl>(Root) && cast<VarDecl>(Root)->hasGlobalStorage()))
+    return false;
+  for (const FunctionDecl *Other : Index.Functions)
+    if (usesOf(Root, Other).Leaf)
+      return true;
+  return false;
+}
+
+bool Finder::share(const Expr *E, const FunctionDecl *F) {
+  E = plain(E);
+  const std::optional<TextRange> R = Text.range(E->getSourceRange());
+  if (!R)
+    return false;
+  if (Places.insert({R->File, R->Offset}).second)
+    Found.push_back({F, E, ReadAt});
+  return true;
+}
+
+/// Constants, states, masks and single samples, `data[i]`: nothing is gained by
+/// sharing them out.
+bool Finder::isNoBatch(const Expr *E) const {
+  static const llvm::StringSet<> Names = {
+      "zeros", "ones", "full", "eye",  "empty",      "zeros_like",
+      "ones_like", "full_like", "triu", "tril", "scalar_tensor"};
+  for (unsigned Depth = 0; E && Depth < 32; ++Depth) {
+    E = plain(E);
+    const FunctionDecl *F = calleeOf(E);
+    if (F && F->getIdentifier() && isTorch(F) && Names.count(F->getName()))
+      return true;
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+        O && O->getOperator() == OO_Subscript && isTensor(O->getType()) &&
+        isTensor(O->getArg(0)->getType()) &&
+        O->getArg(1)->getType()->isIntegerType())
+      return true;
+    E = leadingOperand(E);
+  }
+  return false;
+}
+
+/// A model reads `Input` in a step.
+void Finder::read(const Expr *Input, const FunctionDecl *F) {
+  ReadAt = Input->getExprLoc();
+  Seen.clear();
+  if (isTensor(plain(Input)->getType()))
+    return resolve(Input, F, 0);
+  // forward({x}) of TorchScript's models.
+  const CXXRecordDecl *D = recordOf(Input->getType());
+  if (!D || !D->getIdentifier() || D->getName() != "vector")
+    return;
+  std::vector<const Stmt *> Work = {Input};
+  while (!Work.empty()) {
+    const Stmt *S = Work.back();
+    Work.pop_back();
+    if (const auto *E = dyn_cast_or_null<Expr>(S);
+        E && isTensor(E->getType()))
+      resolve(E, F, 0);
+    else if (S)
+      Work.insert(Work.end(), S->child_begin(), S->child_end());
+  }
+}
+
+void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
+  E = plain(E);
+  if (!E || Depth > 6 || !isTensor(E->getType()) || Loaded.in(E) ||
+      callsModel(E) || isNoBatch(E))
+    return;
+  if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
+    return resolveVariable(Ref, F, Depth);
+  // x.view({-1, 784}): x is the batch, where it is made in the step.
+  if (const Expr *Operand = leadingOperand(E)) {
+    const auto *Ref = dyn_cast<DeclRefExpr>(plain(Operand));
+    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (V && V->hasLocalStorage() && Index.isInStep(V->getLocation(), F) &&
+        !usesOf(V, F).Leaf)
+      return resolveVariable(Ref, F, Depth);
+    if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
+        callsModel(Operand))
+      return;
+  }
+  if (!isParameter(E, F))
+    share(E, F);
+}
+
+void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
+                             unsigned Depth) {
+  const auto *V = dyn_cast<VarDecl>(E->getDecl());
+  const auto AtUse = [&] { share(E, F); };
+  if (!V || !Seen.insert(V).second)
+    return V ? void() : AtUse();
+  const Uses &U = usesOf(V, F);
+  if (const auto *P = dyn_cast<ParmVarDecl>(V)) {
+    auto [From, To] = Callers.equal_range(F);
+    const unsigned I = P->getFunctionScopeIndex();
+    if (From == To || P->getDeclContext() != F || !U.Made.empty())
+      return AtUse();
+    for (auto It = From; It != To; ++It)
+      if (I < It->second.Args.size())
+        resolve(It->second.Args[I], It->second.In, Depth + 1);
+    return;
+  }
+  if (isParameter(E, F)) {
+    // Points at which derivatives are taken: they stay leaves.
+    if (!U.Made.empty() && U.Leaf)
+      AtUse();
+    return;
+  }
+  // Where it is made, or is it kept, changed, or made elsewhere?
+  bool Local = V->hasLocalStorage() && !V->isStaticLocal() &&
+               V->isLocalVarDecl() && !U.Made.empty() && !U.Written &&
+               !isa<DecompositionDecl>(V);
+  if (V->getType()->isReferenceType() &&
+      !V->getType()->getPointeeType().isConstQualified() &&
+      !V->getType()->isRValueReferenceType())
+    Local = false;
+  if (!Index.isInStep(V->getLocation(), F) && U.Handed)
+    Local = false; // A data set may be made of it.
+  if (!Local)
+    return AtUse();
+  for (const Expr *Made : U.Made) {
+    const Expr *M = plain(Made);
+    if (rootOf(M) == V || Loaded.in(M) || callsModel(M) || isNoBatch(M))
+      continue;
+    if (const auto *Other = dyn_cast<DeclRefExpr>(M)) {
+      resolveVariable(Other, F, Depth + 1);
+      continue;
+    }
+    // Made of what was made in the step: that is the batch.
+    const Expr *Operand = leadingOperand(M);
+    const auto *Ref = Operand ? dyn_cast<DeclRefExpr>(plain(Operand)) : nullptr;
+    const auto *Before = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (Before && Before->hasLocalStorage() && !isa<ParmVarDecl>(Before) &&
+        Index.isInStep(Before->getLocation(), F) && isTensor(Before->getType())) {
+      resolveVariable(Ref, F, Depth + 1);
+      continue;
+    }
+    if (!share(M, F))
+      AtUse();
+  }
+}
+
+std::vector<Batch> Finder::run() {
+  for (const FunctionDecl *F : Index.Functions) {
+    if ((isPartOfModel(F) && !Index.trainsDirectly(F)) || Index.loadsSamples(F))
+      continue;
+    StepWalk Models(*this, F, /*Models=*/true);
+    Models.TraverseStmt(F->getBody());
+    if (!Models.AnyModel)
+      StepWalk(*this, F, /*Models=*/false).TraverseStmt(F->getBody());
+  }
+  return std::move(Found);
+}
+
+std::vector<Batch> accel::migrate::findBatches(const ProgramIndex &Index,
+                                               const Cut &Loaded,
+                                               SourceText &Text) {
+  return Finder(Index, Loaded, Text).run();
+}

@@ -1,0 +1,101 @@
+//===- ModelCalls.cpp - Calls of models -----------------------------------===//
+
+#include "ModelCalls.h"
+
+#include "TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+static bool isModel(QualType T) {
+  if (moduleOf(T) || isAnyModule(T))
+    return true;
+  // TorchScript's.
+  const CXXRecordDecl *D = recordOf(T);
+  return D && D->getIdentifier() && D->getName() == "Module" && isTorch(D) &&
+         llvm::StringRef(qualifiedName(D)).contains("jit");
+}
+
+std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
+  const auto *Call = dyn_cast_or_null<CallExpr>(E);
+  if (!Call)
+    return std::nullopt;
+  ModelCall Result;
+  Result.Call = Call;
+  unsigned First = 0;
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call)) {
+    if (O->getOperator() != OO_Call || !isModel(O->getArg(0)->getType()))
+      return std::nullopt;
+    Result.Model = O->getArg(0);
+    First = 1;
+  } else if (const auto *Member = dyn_cast<CXXMemberCallExpr>(Call)) {
+    const CXXMethodDecl *M = Member->getMethodDecl();
+    const Expr *Object = Member->getImplicitObjectArgument();
+    if (!M || !M->getIdentifier() || !isModel(Object->getType()) ||
+        (M->getName() != "forward" && (isTorch(M) || isInStd(M))))
+      return std::nullopt;
+    Result.Model = Object;
+  } else {
+    return std::nullopt;
+  }
+  if (!holdsTensors(Call->getType()) && !recordOf(Call->getType()))
+    return std::nullopt;
+  for (unsigned I = First; I < Call->getNumArgs(); ++I)
+    if (!isa<CXXDefaultArgExpr>(Call->getArg(I)))
+      Result.Inputs.push_back(Call->getArg(I));
+  return Result;
+}
+
+bool accel::migrate::callsModel(const Stmt *S) {
+  if (!S || isa<LambdaExpr>(S))
+    return false;
+  if (const auto *E = dyn_cast<Expr>(S); E && modelCallOf(E))
+    return true;
+  for (const Stmt *Child : S->children())
+    if (callsModel(Child))
+      return true;
+  return false;
+}
+
+bool accel::migrate::isPartOfModel(const FunctionDecl *F) {
+  const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
+  return M && isOrDerives(M->getParent(), "torch::nn::Module");
+}
+
+const Expr *accel::migrate::leadingOperand(const Expr *E) {
+  E = plain(E);
+  if (!E)
+    return nullptr;
+  if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
+    const Expr *Object = Member->getImplicitObjectArgument();
+    return isTensor(Object->getType()) ? Object : nullptr;
+  }
+  if (const auto *Call = dyn_cast<CallExpr>(E)) {
+    const FunctionDecl *F = Call->getDirectCallee();
+    if (!F || (!isTorch(F) && !isInStd(F)))
+      return nullptr;
+    for (const Expr *Arg : Call->arguments())
+      if (isTensor(Arg->getType()))
+        return Arg;
+    return nullptr;
+  }
+  return nullptr;
+}
+
+const ValueDecl *accel::migrate::rootOf(const Expr *E) {
+  for (unsigned Depth = 0; E && Depth < 64; ++Depth) {
+    E = plain(E);
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
+      return Ref->getDecl();
+    if (const auto *M = dyn_cast<MemberExpr>(E))
+      return isa<FieldDecl>(M->getMemberDecl()) ? M->getMemberDecl() : nullptr;
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+        O && (O->getOperator() == OO_Subscript ||
+              O->getOperator() == OO_Star)) {
+      E = O->getArg(0);
+      continue;
+    }
+    E = leadingOperand(E);
+  }
+  return nullptr;
+}
