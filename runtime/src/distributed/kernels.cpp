@@ -12,16 +12,45 @@
 namespace accel::distributed {
 namespace {
 
+template <typename Op>
+const c10::OperatorHandle& handle_of() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+  return op;
+}
+
 /// The operator as the table of rules does it.
 template <typename Op, typename... Args>
 at::Tensor by_table(const Args&... args) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+  const auto& op = handle_of<Op>();
   torch::jit::Stack stack;
   stack.reserve(sizeof...(args));
   torch::jit::push(stack, args...);
   handle(op, &stack);
   return std::move(stack.back()).toTensor();
+}
+
+/// The keys that every tensor that is nothing but dense has, and those that do
+/// not matter here.
+const uint64_t kDense =
+    c10::DispatchKeySet(c10::DispatchKey::Dense).raw_repr();
+const uint64_t kWhatever = c10::full_backend_mask |
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView.raw_repr() |
+    c10::autocast_dispatch_keyset.raw_repr();
+
+/// A tensor that is nothing but dense: not distributed, not sparse, quantised,
+/// conjugated, named … What is left of an operator's keys below `kKey` is right
+/// for such tensors, so that the kernel can be called with these at once.
+bool is_plain(const at::Tensor& tensor) {
+  // The undefined tensor has no keys.
+  return (tensor.unsafeGetTensorImpl()->key_set().raw_repr() & ~kWhatever) ==
+      kDense;
+}
+
+/// The keys below `kKey` of an operator on plain tensors that was called on
+/// distributed ones.
+c10::DispatchKeySet below(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
 
 /// The part of a tensor that a kernel here may work on: cut, or a part of a
@@ -32,16 +61,10 @@ Part* part_for_kernel(const at::Tensor& tensor) {
   Part* part = part_of(tensor);
   if (part == nullptr || watched.any ||
       !(part->placement.is_shard() || part->placement.is_sum()) ||
-      part->local.unsafeGetTensorImpl()->key_set().has(kKey) ||
-      !part->axis->is_own_thread()) {
+      !is_plain(part->local) || !part->axis->is_own_thread()) {
     return nullptr;
   }
   return part;
-}
-
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.layout() == at::kStrided &&
-      !tensor.unsafeGetTensorImpl()->key_set().has(kKey);
 }
 
 /// A result; `like` is what gives the plain one its order in memory.
@@ -102,17 +125,19 @@ bool meets(
   return true;
 }
 
-at::Tensor relu(const at::Tensor& self) {
+at::Tensor relu(c10::DispatchKeySet keys, const at::Tensor& self) {
   const Part* part = part_for_kernel(self);
   if (part == nullptr || !part->placement.is_shard()) {
     return by_table<at::_ops::relu>(self);
   }
   const InsideGuard inside;
   return placed(
-      *part, at::relu(part->local), part->placement, self.sizes(), self);
+      *part, at::_ops::relu::redispatch(below(keys), part->local),
+      part->placement, self.sizes(), self);
 }
 
 at::Tensor threshold_backward(
+    c10::DispatchKeySet keys,
     const at::Tensor& grad,
     const at::Tensor& self,
     const at::Scalar& threshold) {
@@ -124,11 +149,14 @@ at::Tensor threshold_backward(
   }
   const InsideGuard inside;
   return placed(
-      *part, at::threshold_backward(part->local, *other, threshold),
+      *part,
+      at::_ops::threshold_backward::redispatch(
+          below(keys), part->local, *other, threshold),
       part->placement, grad.sizes(), grad);
 }
 
 at::Tensor add(
+    c10::DispatchKeySet keys,
     const at::Tensor& self,
     const at::Tensor& other,
     const at::Scalar& alpha) {
@@ -138,13 +166,15 @@ at::Tensor add(
     return by_table<at::_ops::add_Tensor>(self, other, alpha);
   }
   const InsideGuard inside;
-  auto sum = at::add(part->local, *local, alpha);
+  auto sum = at::_ops::add_Tensor::redispatch(
+      below(keys), part->local, *local, alpha);
   return part->placement.is_shard()
       ? placed(*part, std::move(sum), part->placement, self.sizes(), self)
       : placed(*part, std::move(sum), part->placement, self.sizes());
 }
 
 at::Tensor& add_(
+    c10::DispatchKeySet keys,
     at::Tensor& self,
     const at::Tensor& other,
     const at::Scalar& alpha) {
@@ -157,11 +187,14 @@ at::Tensor& add_(
     return self;
   }
   const InsideGuard inside;
-  part->local.add_(*local, alpha);
+  at::_ops::add__Tensor::redispatch(below(keys), part->local, *local, alpha);
   return self;
 }
 
-at::Tensor mul(const at::Tensor& self, const at::Tensor& other) {
+at::Tensor mul(
+    c10::DispatchKeySet keys,
+    const at::Tensor& self,
+    const at::Tensor& other) {
   const Part* part = part_for_kernel(self);
   const at::Tensor* local = nullptr;
   if (part == nullptr || !part->placement.is_shard() ||
@@ -170,33 +203,42 @@ at::Tensor mul(const at::Tensor& self, const at::Tensor& other) {
   }
   const InsideGuard inside;
   return placed(
-      *part, at::mul(part->local, *local), part->placement, self.sizes(), self);
+      *part, at::_ops::mul_Tensor::redispatch(below(keys), part->local, *local),
+      part->placement, self.sizes(), self);
 }
 
 // ---- Products.
 
 /// Rows of the left factor times all of the right one; or columns of the left
 /// one times the rows of the right one that belong to them, a part of a sum.
-at::Tensor mm(const at::Tensor& self, const at::Tensor& other) {
+at::Tensor mm(
+    c10::DispatchKeySet keys,
+    const at::Tensor& self,
+    const at::Tensor& other) {
   const Part* part = part_for_kernel(self);
   if (part != nullptr && part->placement.is_shard()) {
     const Sizes sizes{self.size(0), other.size(1)};
     if (part->placement.dim() == 0 && is_plain(other)) {
       const InsideGuard inside;
-      return placed(*part, at::mm(part->local, other), part->placement, sizes);
+      return placed(
+          *part, at::_ops::mm::redispatch(below(keys), part->local, other),
+          part->placement, sizes);
     }
     const Part* its = part_for_kernel(other);
     if (part->placement.dim() == 1 && its != nullptr &&
         its->axis == part->axis &&
         its->placement == part->placement.with_dim(0)) {
       const InsideGuard inside;
-      return placed(*part, at::mm(part->local, its->local), Partial(), sizes);
+      return placed(
+          *part, at::_ops::mm::redispatch(below(keys), part->local, its->local),
+          Partial(), sizes);
     }
   }
   return by_table<at::_ops::mm>(self, other);
 }
 
 at::Tensor addmm(
+    c10::DispatchKeySet keys,
     const at::Tensor& self,
     const at::Tensor& left,
     const at::Tensor& right,
@@ -209,13 +251,16 @@ at::Tensor addmm(
   }
   const InsideGuard inside;
   return placed(
-      *part, at::addmm(self, part->local, right, beta, alpha),
+      *part,
+      at::_ops::addmm::redispatch(
+          below(keys), self, part->local, right, beta, alpha),
       part->placement, Sizes{left.size(0), right.size(1)});
 }
 
 // ---- Sums.
 
 at::Tensor sum(
+    c10::DispatchKeySet keys,
     const at::Tensor& self,
     at::OptionalIntArrayRef dims,
     bool keepdim,
@@ -243,30 +288,14 @@ at::Tensor sum(
     place = place.with_dim(place.dim() - 1);
   }
   const InsideGuard inside;
-  return placed(*part, at::sum(part->local, dim, keepdim, dtype), place, sizes);
+  return placed(
+      *part,
+      at::_ops::sum_dim_IntList::redispatch(
+          below(keys), part->local, dims, keepdim, dtype),
+      place, sizes);
 }
 
 // ---- Views.
-
-/// A view of `self`, of which `local` is a view of the part, made by an operator
-/// that has no arguments but this list of integers, or none.
-template <typename Op>
-at::Tensor viewed(
-    const at::Tensor& self,
-    Part* part,
-    const at::Tensor& local,
-    const Placement& placement,
-    c10::IntArrayRef sizes,
-    c10::IntArrayRef strides,
-    std::optional<Sizes> integers = {}) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-  auto view = c10::make_intrusive<ViewOf>(PartPtr::reclaim_copy(part), op);
-  view->integers = std::move(integers);
-  return make_view(
-      *part->axis, local, placement, sizes, strides, self.storage_offset(),
-      std::move(view));
-}
 
 at::Tensor detach(const at::Tensor& self) {
   return part_for_kernel(self) != nullptr ? share_part(self)
@@ -279,11 +308,10 @@ at::Tensor t(const at::Tensor& self) {
     return by_table<at::_ops::t>(self);
   }
   const auto& place = part->placement;
-  const InsideGuard inside;
-  return viewed<at::_ops::t>(
-      self, part, at::t(part->local),
+  return view_transposed(
+      self, part,
       place.is_shard() ? place.with_dim(1 - place.dim()) : place,
-      Sizes{self.size(1), self.size(0)}, Sizes{self.stride(1), self.stride(0)});
+      handle_of<at::_ops::t>());
 }
 
 /// Where the dimensions up to the one that is cut stay as they are.
@@ -293,30 +321,31 @@ at::Tensor view(const at::Tensor& self, c10::IntArrayRef asked) {
     return by_table<at::_ops::view>(self, asked);
   }
   const auto& place = part->placement;
-  const int64_t leading = place.is_shard() ? place.dim() + 1 : 0;
-  Sizes sizes(asked.begin(), asked.end());
-  const auto open = std::find(sizes.begin(), sizes.end(), -1);
-  if (open != sizes.end()) {
-    const auto inferred = at::infer_size(asked, self.numel());
-    sizes.assign(inferred.begin(), inferred.end());
+  const size_t leading = place.is_shard() ? place.dim() + 1 : 0;
+  Sizes sizes;
+  int64_t count = 1;
+  bool open = false;
+  assign(sizes, asked);
+  for (const int64_t n : asked) {
+    open = open || n < 0;
+    count *= n;
   }
-  if (static_cast<int64_t>(sizes.size()) < leading ||
+  if (open || count != self.numel()) {
+    // Throws where it does not fit.
+    const auto inferred = at::infer_size(asked, self.numel());
+    assign(sizes, inferred);
+  }
+  if (sizes.size() < leading ||
       !std::equal(sizes.begin(), sizes.begin() + leading, self.sizes().begin())) {
     return by_table<at::_ops::view>(self, asked);
   }
-  Sizes strides(sizes.size());
-  int64_t step = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    strides[d] = step;
-    step *= std::max<int64_t>(sizes[d], 1);
-  }
-  Sizes own = sizes;
+  Sizes own;
+  assign(own, sizes);
   if (place.is_shard()) {
     own[place.dim()] = part->local.size(place.dim());
   }
-  const InsideGuard inside;
-  return viewed<at::_ops::view>(
-      self, part, part->local.view(own), place, sizes, strides, sizes);
+  return view_contiguous(
+      self, part, own, place, sizes, handle_of<at::_ops::view>());
 }
 
 } // namespace

@@ -19,17 +19,7 @@ const char* const kRawMemory =
     "processes: accelerator.full(tensor), or "
     "accel::distributed::full_tensor(tensor).";
 
-/// A storage without memory that says what to do instead, one for each device.
-const c10::Storage& no_storage(c10::Device device) {
-  thread_local std::vector<c10::Storage> storages;
-  if (!storages.empty() && storages.front().device() == device) {
-    return storages.front();
-  }
-  for (const auto& storage : storages) {
-    if (storage.device() == device) {
-      return storage;
-    }
-  }
+c10::Storage make_no_storage(c10::Device device) {
   auto impl = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(),
       0,
@@ -38,48 +28,144 @@ const c10::Storage& no_storage(c10::Device device) {
       /*resizable=*/false);
   impl->release_data_and_set_meta_custom_data_ptr_error_msg_(
       std::string(kRawMemory));
-  storages.emplace_back(std::move(impl));
+  return c10::Storage(std::move(impl));
+}
+
+/// A storage without memory that says what to do instead, one for each device.
+const c10::Storage& no_storage(c10::Device device) {
+  if (device.is_cpu()) {
+    static const auto& of_host = *new c10::Storage(make_no_storage(at::kCPU));
+    return of_host;
+  }
+  thread_local std::vector<c10::Storage> storages;
+  for (const auto& storage : storages) {
+    if (storage.device() == device) {
+      return storage;
+    }
+  }
+  storages.push_back(make_no_storage(device));
   return storages.back();
 }
 
 /// A TensorImpl as any other, made quickly: every operator makes one.
 class Impl final : public c10::TensorImpl, public Pooled<Impl> {
  public:
-  using TensorImpl::TensorImpl;
   using Pooled<Impl>::operator new;
   using Pooled<Impl>::operator delete;
 
+  /// With these keys, autograd's among them, and this version counter.
+  Impl(
+      const c10::Storage& storage,
+      c10::DispatchKeySet keys,
+      caffe2::TypeMeta dtype,
+      c10::VariableVersion version)
+      // TensorImpl makes a version counter where there are keys of autograd.
+      : TensorImpl(VIEW, c10::Storage(storage), {}, dtype) {
+    key_set_ = keys;
+    version_counter_ = std::move(version);
+  }
+
+  ~Impl() override {
+    auto& extra = extra_meta_;
+    if (extra != nullptr && extra->symbolic_shape_meta_ == nullptr &&
+        extra->named_tensor_meta_ == nullptr &&
+        !extra->custom_data_ptr_error_msg_ &&
+        !extra->custom_storage_error_msg_) {
+      extra->backend_meta_.reset();
+      if (Spares<c10::ExtraMeta>::keep(extra.get())) {
+        (void)extra.release();
+      }
+    }
+  }
+
+  void hold(PartPtr part) {
+    extra_meta_.reset(Spares<c10::ExtraMeta>::take());
+    extra_meta_->backend_meta_ = std::move(part);
+  }
+
   /// `set_sizes_contiguous`, which finds out again that the tensor is
   /// contiguous.
-  void become_contiguous(c10::IntArrayRef sizes) {
+  void become_contiguous(c10::IntArrayRef sizes, int64_t offset = 0) {
+    storage_offset_ = offset;
     if (sizes.size() > 3) {
       set_sizes_contiguous(sizes); // channels-last is looked for
       return;
     }
-    sizes_and_strides_.set_sizes(sizes);
+    // Copying all is quicker than making room.
+    sizes_and_strides_ = of_dims[sizes.size()];
     int64_t step = 1;
     bool empty = false;
     for (size_t d = sizes.size(); d-- > 0;) {
+      const int64_t n = sizes[d];
+      sizes_and_strides_.size_at_unchecked(d) = n;
       sizes_and_strides_.stride_at_unchecked(d) = step;
-      step *= std::max<int64_t>(sizes[d], 1);
-      empty = empty || sizes[d] == 0;
+      step *= n > 1 ? n : 1;
+      empty = empty || n == 0;
     }
     numel_ = empty ? 0 : step;
     is_contiguous_ = true;
     is_non_overlapping_and_dense_ = true;
   }
+
+  /// `base`, which has two dimensions, transposed.
+  void become_transposed(const c10::TensorImpl& base) {
+    const int64_t rows = base.size(1);
+    const int64_t columns = base.size(0);
+    const int64_t row = base.stride(1);
+    const int64_t column = base.stride(0);
+    sizes_and_strides_ = of_dims[2];
+    sizes_and_strides_.size_at_unchecked(0) = rows;
+    sizes_and_strides_.size_at_unchecked(1) = columns;
+    sizes_and_strides_.stride_at_unchecked(0) = row;
+    sizes_and_strides_.stride_at_unchecked(1) = column;
+    storage_offset_ = base.storage_offset();
+    numel_ = rows * columns;
+    is_contiguous_ = numel_ == 0 ||
+        ((columns == 1 || column == 1) && (rows == 1 || row == columns));
+    is_non_overlapping_and_dense_ = base.is_non_overlapping_and_dense();
+  }
+
+ private:
+  static c10::impl::SizesAndStrides room_for(size_t dims) {
+    c10::impl::SizesAndStrides room;
+    room.resize(dims);
+    return room;
+  }
+  static inline const c10::impl::SizesAndStrides of_dims[] = {
+      room_for(0), room_for(1), room_for(2), room_for(3)};
 };
 
-at::Tensor new_tensor(PartPtr part, const at::Tensor& local) {
-  static const auto backend =
-      c10::DispatchKeySet(c10::DispatchKeySet::RAW, c10::full_backend_mask) |
-      c10::DispatchKeySet(c10::DispatchKey::Dense);
-  auto tensor = at::detail::make_tensor<Impl>(
-      c10::Storage(no_storage(local.device())),
-      (local.key_set() & backend) | c10::DispatchKeySet(kKey),
-      local.dtype());
-  tensor.unsafeGetTensorImpl()->set_backend_meta(std::move(part));
-  return tensor;
+/// What a distributed tensor's keys have in common with its local tensor's.
+const uint64_t kKept = c10::full_backend_mask |
+    c10::DispatchKeySet(c10::DispatchKey::Dense).raw_repr() |
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView.raw_repr() |
+    c10::autocast_dispatch_keyset.raw_repr();
+
+/// The tensor of a part, still without sizes. `version`: its version counter; a
+/// new one where that is disabled. As LibTorch makes views, it is an inference
+/// tensor where the local tensor is one.
+at::Tensor new_tensor(PartPtr part, c10::VariableVersion version) {
+  auto& local = *part->local.unsafeGetTensorImpl();
+  if (!version.enabled() && !local.is_inference()) {
+    version = c10::VariableVersion(0);
+  }
+  const c10::DispatchKeySet kept(
+      c10::DispatchKeySet::RAW, local.key_set().raw_repr() & kKept);
+  auto impl = c10::make_intrusive<Impl>(
+      no_storage(local.device()), kept | c10::DispatchKeySet(kKey),
+      local.dtype(), std::move(version));
+  impl->hold(std::move(part));
+  return at::Tensor(std::move(impl));
+}
+
+/// The version counter of a local tensor that nobody else holds. Nothing
+/// counts it: operators on local tensors run below what does. So the tensor
+/// whose part it is may have it, and makes none of its own.
+c10::VariableVersion version_of_fresh(const at::Tensor& local) {
+  const auto& version = local.unsafeGetTensorImpl()->version_counter();
+  return local.use_count() == 1 && version.unique()
+      ? version
+      : c10::VariableVersion();
 }
 
 /// Strides of a dense tensor whose memory is ordered as `order` says, the
@@ -199,7 +285,7 @@ at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
 at::Tensor make_tensor(
     Axis& axis,
     at::Tensor local,
-    Placement placement,
+    const Placement& placement,
     c10::IntArrayRef sizes,
     c10::IntArrayRef like) {
   Sizes of_copy;
@@ -224,17 +310,18 @@ at::Tensor make_tensor(
     if (!local.is_contiguous()) {
       local = local.clone(at::MemoryFormat::Contiguous);
     }
-    return make_contiguous(axis, std::move(local), std::move(placement), sizes);
+    return make_contiguous(axis, std::move(local), placement, sizes);
   }
   const auto order = order_of(
       by_like ? sizes : local.sizes(), by_like ? like : local.strides());
   if (!is_dense_as(local, order)) {
     local = copy_in_order(local, order);
   }
-  auto part =
-      c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
+  auto version = version_of_fresh(local);
+  auto part = c10::make_intrusive<Part>(
+      axis, std::move(local), placement, sizes);
   dense_strides(sizes, order, part->strides);
-  auto tensor = new_tensor(part, local);
+  auto tensor = new_tensor(part, std::move(version));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, part->strides);
   return tensor;
 }
@@ -242,50 +329,106 @@ at::Tensor make_tensor(
 at::Tensor make_contiguous(
     Axis& axis,
     at::Tensor local,
-    Placement placement,
+    const Placement& placement,
     c10::IntArrayRef sizes) {
-  auto part =
-      c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
-  auto* made = part.get();
-  auto tensor = new_tensor(std::move(part), local);
-  auto* impl = static_cast<Impl*>(tensor.unsafeGetTensorImpl());
-  impl->become_contiguous(sizes);
-  const auto strides = impl->strides();
-  made->strides.assign(strides.begin(), strides.end());
+  auto version = version_of_fresh(local);
+  auto tensor = new_tensor(
+      c10::make_intrusive<Part>(axis, std::move(local), placement, sizes),
+      std::move(version));
+  static_cast<Impl*>(tensor.unsafeGetTensorImpl())->become_contiguous(sizes);
   return tensor;
 }
 
 at::Tensor make_local_view(
     Axis& axis,
     const at::Tensor& local,
-    Placement placement,
+    const Placement& placement,
     c10::IntArrayRef sizes) {
   auto tensor = new_tensor(
-      c10::make_intrusive<Part>(axis, local, std::move(placement), sizes),
-      local);
+      c10::make_intrusive<Part>(axis, at::Tensor(local), placement, sizes), {});
   static_cast<Impl*>(tensor.unsafeGetTensorImpl())->become_contiguous(sizes);
   return tensor;
 }
 
+namespace {
+
+at::Tensor new_view(
+    Axis& axis,
+    at::Tensor local,
+    const Placement& placement,
+    c10::IntArrayRef sizes,
+    c10::intrusive_ptr<ViewOf> view) {
+  auto part = c10::make_intrusive<Part>(axis, std::move(local), placement, sizes);
+  part->settled = root_of(view->parent.get())->settled;
+  part->view = std::move(view);
+  // LibTorch gives a view its base's version counter, for which it copies the
+  // tensor where the counter that it has is somebody else's, too.
+  return new_tensor(std::move(part), {});
+}
+
+/// A view of a local tensor that is nothing but dense, still without sizes.
+at::Tensor local_view(const at::Tensor& local) {
+  const auto& impl = *local.unsafeGetTensorImpl();
+  return at::Tensor(c10::make_intrusive<Impl>(
+      local.storage(), impl.key_set(), impl.dtype(), impl.version_counter()));
+}
+
+Impl* impl_of(const at::Tensor& made) {
+  return static_cast<Impl*>(made.unsafeGetTensorImpl());
+}
+
+} // namespace
+
 at::Tensor make_view(
     Axis& axis,
     at::Tensor local,
-    Placement placement,
+    const Placement& placement,
     c10::IntArrayRef sizes,
     c10::IntArrayRef strides,
     int64_t offset,
     c10::intrusive_ptr<ViewOf> view) {
-  auto part = c10::make_intrusive<Part>(axis, local, std::move(placement), sizes);
-  part->settled = root_of(view->parent.get())->settled;
-  part->view = std::move(view);
-  auto tensor = new_tensor(std::move(part), local);
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  auto tensor =
+      new_view(axis, std::move(local), placement, sizes, std::move(view));
+  impl_of(tensor)->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
+}
+
+at::Tensor view_transposed(
+    const at::Tensor& base,
+    Part* part,
+    const Placement& placement,
+    const c10::OperatorHandle& op) {
+  auto local = local_view(part->local);
+  impl_of(local)->become_transposed(*part->local.unsafeGetTensorImpl());
+  const int64_t sizes[] = {base.size(1), base.size(0)};
+  auto tensor = new_view(
+      *part->axis, std::move(local), placement, sizes,
+      c10::make_intrusive<ViewOf>(PartPtr::reclaim_copy(part), op));
+  impl_of(tensor)->become_transposed(*base.unsafeGetTensorImpl());
+  return tensor;
+}
+
+at::Tensor view_contiguous(
+    const at::Tensor& base,
+    Part* part,
+    c10::IntArrayRef local_sizes,
+    const Placement& placement,
+    c10::IntArrayRef sizes,
+    const c10::OperatorHandle& op) {
+  auto local = local_view(part->local);
+  impl_of(local)->become_contiguous(
+      local_sizes, part->local.storage_offset());
+  auto view = c10::make_intrusive<ViewOf>(PartPtr::reclaim_copy(part), op);
+  assign(view->integers.emplace(), sizes);
+  auto tensor = new_view(
+      *part->axis, std::move(local), placement, sizes, std::move(view));
+  impl_of(tensor)->become_contiguous(sizes, base.storage_offset());
   return tensor;
 }
 
 at::Tensor share_part(const at::Tensor& tensor) {
   Part* part = part_of(tensor);
-  auto copy = new_tensor(PartPtr::reclaim_copy(part), part->local);
+  auto copy = new_tensor(PartPtr::reclaim_copy(part), {});
   auto* impl = static_cast<Impl*>(copy.unsafeGetTensorImpl());
   if (tensor.is_contiguous() && tensor.storage_offset() == 0) {
     impl->become_contiguous(tensor.sizes());
@@ -308,12 +451,6 @@ at::Tensor ViewOf::of(const at::Tensor& tensor) const {
                                  : stack.back().toTensorVector()[output];
 }
 
-void replace_part(const at::Tensor& tensor, PartPtr part) {
-  auto* impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(part->sizes, part->strides);
-  impl->set_backend_meta(std::move(part));
-}
-
 at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides) {
   if (whole.strides() == strides) {
     return whole;
@@ -323,13 +460,25 @@ at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides) {
   return own;
 }
 
+Sizes strides_of(const Part& root) {
+  Sizes strides = root.strides;
+  if (strides.empty()) {
+    Sizes order;
+    for (size_t d = 0; d < root.sizes.size(); ++d) {
+      order.push_back(static_cast<int64_t>(d));
+    }
+    dense_strides(root.sizes, order, strides);
+  }
+  return strides;
+}
+
 const at::Tensor& whole_of(Part* part) {
   if (part->view == nullptr) {
     if (!part->whole.defined()) {
       const auto whole = gather(
           *part->axis, part->local, part->placement, part->sizes, "a view");
       // Views of it have the strides that views of a whole tensor would have.
-      part->whole = with_strides(whole, part->strides);
+      part->whole = with_strides(whole, strides_of(*part));
     }
     return part->whole;
   }
