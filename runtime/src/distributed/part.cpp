@@ -6,6 +6,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
 
@@ -66,16 +67,28 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
   }
 
   ~Impl() override {
-    auto& extra = extra_meta_;
-    if (extra != nullptr && extra->symbolic_shape_meta_ == nullptr &&
-        extra->named_tensor_meta_ == nullptr &&
-        !extra->custom_data_ptr_error_msg_ &&
-        !extra->custom_storage_error_msg_) {
-      extra->backend_meta_.reset();
-      if (Spares<c10::ExtraMeta>::keep(extra.get())) {
-        (void)extra.release();
+    if (extra_meta_ != nullptr && holds_a_part_only()) {
+      extra_meta_->backend_meta_.reset();
+      if (Spares<c10::ExtraMeta>::keep(extra_meta_.get())) {
+        (void)extra_meta_.release();
       }
     }
+  }
+
+  /// What autograd saves of a result is a copy.
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
+      const c10::VariableVersion& version,
+      bool allow_change) const override {
+    return can_be_copied()
+        ? copy(c10::VariableVersion(version), allow_change)
+        : TensorImpl::shallow_copy_and_detach(version, allow_change);
+  }
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
+      c10::VariableVersion&& version,
+      bool allow_change) const override {
+    return can_be_copied()
+        ? copy(std::move(version), allow_change)
+        : TensorImpl::shallow_copy_and_detach(std::move(version), allow_change);
   }
 
   void hold(PartPtr part) {
@@ -93,31 +106,35 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
     }
     // Copying all is quicker than making room.
     sizes_and_strides_ = of_dims[sizes.size()];
+    int64_t* const own = sizes_and_strides_.sizes_data();
+    int64_t* const strides = sizes_and_strides_.strides_data();
     int64_t step = 1;
-    bool empty = false;
+    int64_t count = 1;
     for (size_t d = sizes.size(); d-- > 0;) {
       const int64_t n = sizes[d];
-      sizes_and_strides_.size_at_unchecked(d) = n;
-      sizes_and_strides_.stride_at_unchecked(d) = step;
+      own[d] = n;
+      strides[d] = step;
       step *= n > 1 ? n : 1;
-      empty = empty || n == 0;
+      count *= n;
     }
-    numel_ = empty ? 0 : step;
+    numel_ = count;
     is_contiguous_ = true;
     is_non_overlapping_and_dense_ = true;
   }
 
   /// `base`, which has two dimensions, transposed.
   void become_transposed(const c10::TensorImpl& base) {
-    const int64_t rows = base.size(1);
-    const int64_t columns = base.size(0);
-    const int64_t row = base.stride(1);
-    const int64_t column = base.stride(0);
+    const int64_t rows = base.sizes()[1];
+    const int64_t columns = base.sizes()[0];
+    const int64_t row = base.strides()[1];
+    const int64_t column = base.strides()[0];
     sizes_and_strides_ = of_dims[2];
-    sizes_and_strides_.size_at_unchecked(0) = rows;
-    sizes_and_strides_.size_at_unchecked(1) = columns;
-    sizes_and_strides_.stride_at_unchecked(0) = row;
-    sizes_and_strides_.stride_at_unchecked(1) = column;
+    int64_t* const sizes = sizes_and_strides_.sizes_data();
+    int64_t* const strides = sizes_and_strides_.strides_data();
+    sizes[0] = rows;
+    sizes[1] = columns;
+    strides[0] = row;
+    strides[1] = column;
     storage_offset_ = base.storage_offset();
     numel_ = rows * columns;
     is_contiguous_ = numel_ == 0 ||
@@ -126,6 +143,46 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
   }
 
  private:
+  bool holds_a_part_only() const {
+    return extra_meta_->symbolic_shape_meta_ == nullptr &&
+        extra_meta_->named_tensor_meta_ == nullptr &&
+        !extra_meta_->custom_data_ptr_error_msg_ &&
+        !extra_meta_->custom_storage_error_msg_;
+  }
+
+  /// Whether it is as it was made, and no mode of Python looks on.
+  bool can_be_copied() const {
+    return extra_meta_ != nullptr && holds_a_part_only() &&
+        sizes_strides_policy_ == 0 && !device_policy_ && !layout_policy_ &&
+        !storage_access_should_throw_ && !key_set_.has_any(c10::python_ks) &&
+        c10::impl::TorchDispatchModeTLS::stack_len() == 0;
+  }
+
+  /// What TensorImpl does, with metadata that is kept.
+  c10::intrusive_ptr<TensorImpl> copy(
+      c10::VariableVersion version,
+      bool allow_change) const {
+    auto impl = c10::make_intrusive<Impl>(
+        storage_, key_set_, data_type_,
+        key_set_.has_any(c10::inplace_or_view_ks) ? std::move(version)
+                                                  : c10::VariableVersion());
+    impl->extra_meta_.reset(Spares<c10::ExtraMeta>::take());
+    impl->extra_meta_->backend_meta_ = extra_meta_->backend_meta_;
+    impl->sizes_and_strides_ = sizes_and_strides_;
+    impl->storage_offset_ = storage_offset_;
+    impl->numel_ = numel_;
+    impl->is_contiguous_ = is_contiguous_;
+    impl->is_channels_last_ = is_channels_last_;
+    impl->is_channels_last_contiguous_ = is_channels_last_contiguous_;
+    impl->is_channels_last_3d_ = is_channels_last_3d_;
+    impl->is_channels_last_3d_contiguous_ = is_channels_last_3d_contiguous_;
+    impl->is_non_overlapping_and_dense_ = is_non_overlapping_and_dense_;
+    impl->is_wrapped_number_ = is_wrapped_number_;
+    impl->allow_tensor_metadata_change_ = allow_change;
+    impl->reserved_ = reserved_;
+    return impl;
+  }
+
   static c10::impl::SizesAndStrides room_for(size_t dims) {
     c10::impl::SizesAndStrides room;
     room.resize(dims);
