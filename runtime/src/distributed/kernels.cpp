@@ -5,9 +5,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/InferSize.h>
+#include <ATen/Operators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <type_traits>
 
 namespace accel::distributed {
 namespace {
@@ -45,6 +50,10 @@ bool is_plain(const at::Tensor& tensor) {
   // The undefined tensor has no keys.
   return (tensor.unsafeGetTensorImpl()->key_set().raw_repr() & ~kWhatever) ==
       kDense;
+}
+
+bool has_part(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->key_set().has(kKey);
 }
 
 /// The keys below `kKey` of an operator on plain tensors that was called on
@@ -125,35 +134,58 @@ bool meets(
   return true;
 }
 
-at::Tensor relu(c10::DispatchKeySet keys, const at::Tensor& self) {
-  const Part* part = part_for_kernel(self);
-  if (part == nullptr || !part->placement.is_shard()) {
-    return by_table<at::_ops::relu>(self);
-  }
-  const InsideGuard inside;
-  return placed(
-      *part, at::_ops::relu::redispatch(below(keys), part->local),
-      part->placement, self.sizes(), self);
-}
+/// Any operator whose result has at each place what its arguments have there,
+/// and depends on nothing else: on parts of one tensor's sizes and place, and on
+/// what all processes have.
+template <typename Op, typename Schema = typename Op::schema>
+struct Pointwise;
 
-at::Tensor threshold_backward(
-    c10::DispatchKeySet keys,
-    const at::Tensor& grad,
-    const at::Tensor& self,
-    const at::Scalar& threshold) {
-  const Part* part = part_for_kernel(grad);
-  const at::Tensor* other = nullptr;
-  if (part == nullptr || !part->placement.is_shard() ||
-      !meets(grad, *part, self, other)) {
-    return by_table<at::_ops::threshold_backward>(grad, self, threshold);
+template <typename Op, typename... Args>
+struct Pointwise<Op, at::Tensor(Args...)> {
+  static at::Tensor call(c10::DispatchKeySet keys, Args... args) {
+    const at::Tensor* first = nullptr;
+    const Part* part = nullptr;
+    (find(args, first, part), ...);
+    if (part == nullptr || !part->placement.is_shard() ||
+        !(fits(args, *first, *part) && ...)) {
+      return by_table<Op>(args...);
+    }
+    const InsideGuard inside;
+    return placed(
+        *part, Op::redispatch(below(keys), local(args)...), part->placement,
+        first->sizes(), *first);
   }
-  const InsideGuard inside;
-  return placed(
-      *part,
-      at::_ops::threshold_backward::redispatch(
-          below(keys), part->local, *other, threshold),
-      part->placement, grad.sizes(), grad);
-}
+
+ private:
+  template <typename T>
+  static void find(const T& value, const at::Tensor*& first, const Part*& part) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      if (first == nullptr && has_part(value)) {
+        first = &value;
+        part = part_for_kernel(value);
+      }
+    }
+  }
+  template <typename T>
+  static bool fits(const T& value, const at::Tensor& first, const Part& part) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      const at::Tensor* its = nullptr;
+      // The order of the result's memory is that of the first of its sizes.
+      return &value == &first ||
+          (meets(first, part, value, its) &&
+           (its != &value || value.sizes() != first.sizes()));
+    }
+    return true;
+  }
+  template <typename T>
+  static const auto& local(const T& value) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      return has_part(value) ? part_of(value)->local : value;
+    } else {
+      return value;
+    }
+  }
+};
 
 at::Tensor add(
     c10::DispatchKeySet keys,
@@ -189,22 +221,6 @@ at::Tensor& add_(
   const InsideGuard inside;
   at::_ops::add__Tensor::redispatch(below(keys), part->local, *local, alpha);
   return self;
-}
-
-at::Tensor mul(
-    c10::DispatchKeySet keys,
-    const at::Tensor& self,
-    const at::Tensor& other) {
-  const Part* part = part_for_kernel(self);
-  const at::Tensor* local = nullptr;
-  if (part == nullptr || !part->placement.is_shard() ||
-      !meets(self, *part, other, local)) {
-    return by_table<at::_ops::mul_Tensor>(self, other);
-  }
-  const InsideGuard inside;
-  return placed(
-      *part, at::_ops::mul_Tensor::redispatch(below(keys), part->local, *local),
-      part->placement, self.sizes(), self);
 }
 
 // ---- Products.
@@ -314,6 +330,119 @@ at::Tensor t(const at::Tensor& self) {
       handle_of<at::_ops::t>());
 }
 
+/// The view that `change` makes of the sizes, strides and offset of a tensor; of
+/// the local tensor likewise.
+template <typename Op, typename Change>
+at::Tensor viewed(
+    const at::Tensor& self,
+    Part* part,
+    const Placement& placement,
+    std::initializer_list<c10::IValue> arguments,
+    const Change& change) {
+  auto whole = geometry_of(self);
+  auto local = geometry_of(part->local);
+  change(whole);
+  change(local);
+  auto view = c10::make_intrusive<ViewOf>(
+      PartPtr::reclaim_copy(part), handle_of<Op>());
+  view->arguments.append(arguments.begin(), arguments.end());
+  return view_strided(part, local, placement, whole, std::move(view));
+}
+
+at::Tensor transpose(const at::Tensor& self, int64_t a, int64_t b) {
+  Part* part = part_for_kernel(self);
+  if (part == nullptr) {
+    return by_table<at::_ops::transpose_int>(self, a, b);
+  }
+  const int64_t dims = self.dim();
+  const int64_t one = c10::maybe_wrap_dim(a, dims);
+  const int64_t other = c10::maybe_wrap_dim(b, dims);
+  if (dims == 0) {
+    return by_table<at::_ops::transpose_int>(self, a, b);
+  }
+  const auto& place = part->placement;
+  const bool goes = place.is_shard(one) || place.is_shard(other);
+  return viewed<at::_ops::transpose_int>(
+      self, part,
+      goes ? place.with_dim(place.is_shard(one) ? other : one) : place, {a, b},
+      [&](Geometry& shape) {
+        std::swap(shape.sizes[one], shape.sizes[other]);
+        std::swap(shape.strides[one], shape.strides[other]);
+      });
+}
+
+/// Beside the dimension that is cut.
+at::Tensor slice(
+    const at::Tensor& self,
+    int64_t dim,
+    std::optional<int64_t> start,
+    std::optional<int64_t> end,
+    int64_t step) {
+  Part* part = part_for_kernel(self);
+  const int64_t dims = self.dim();
+  const int64_t along = dim < 0 ? dim + dims : dim;
+  if (part == nullptr || along < 0 || along >= dims || step <= 0 ||
+      part->placement.is_shard(along)) {
+    return by_table<at::_ops::slice_Tensor>(self, dim, start, end, step);
+  }
+  const int64_t n = self.sizes()[along];
+  const auto row = [n](int64_t i) {
+    return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n);
+  };
+  const int64_t first = row(start.value_or(0));
+  const int64_t rows = std::max<int64_t>(row(end.value_or(n)) - first, 0);
+  return viewed<at::_ops::slice_Tensor>(
+      self, part, part->placement, {dim, start, end, step},
+      [&](Geometry& shape) {
+        shape.offset += first * shape.strides[along];
+        shape.sizes[along] = (rows + step - 1) / step;
+        shape.strides[along] *= step;
+      });
+}
+
+/// Beside the dimension that is cut.
+at::Tensor select(const at::Tensor& self, int64_t dim, int64_t index) {
+  Part* part = part_for_kernel(self);
+  const int64_t dims = self.dim();
+  const int64_t along = dim < 0 ? dim + dims : dim;
+  if (part == nullptr || along < 0 || along >= dims ||
+      index < -self.sizes()[along] || index >= self.sizes()[along] ||
+      part->placement.is_shard(along)) {
+    return by_table<at::_ops::select_int>(self, dim, index);
+  }
+  const int64_t row = index < 0 ? index + self.sizes()[along] : index;
+  const auto& place = part->placement;
+  return viewed<at::_ops::select_int>(
+      self, part,
+      place.is_shard() && place.dim() > along ? place.with_dim(place.dim() - 1)
+                                              : place,
+      {dim, index}, [&](Geometry& shape) {
+        shape.offset += row * shape.strides[along];
+        shape.sizes.erase(shape.sizes.begin() + along);
+        shape.strides.erase(shape.strides.begin() + along);
+      });
+}
+
+at::Tensor unsqueeze(const at::Tensor& self, int64_t dim) {
+  Part* part = part_for_kernel(self);
+  const int64_t dims = self.dim();
+  const int64_t along = dim < 0 ? dim + dims + 1 : dim;
+  if (part == nullptr || along < 0 || along > dims) {
+    return by_table<at::_ops::unsqueeze>(self, dim);
+  }
+  const auto& place = part->placement;
+  return viewed<at::_ops::unsqueeze>(
+      self, part,
+      place.is_shard() && place.dim() >= along ? place.with_dim(place.dim() + 1)
+                                               : place,
+      {dim}, [&](Geometry& shape) {
+        const int64_t step =
+            along == dims ? 1 : shape.sizes[along] * shape.strides[along];
+        shape.sizes.insert(shape.sizes.begin() + along, 1);
+        shape.strides.insert(shape.strides.begin() + along, step);
+      });
+}
+
 /// Where the dimensions up to the one that is cut stay as they are.
 at::Tensor view(const at::Tensor& self, c10::IntArrayRef asked) {
   Part* part = part_for_kernel(self);
@@ -350,18 +479,82 @@ at::Tensor view(const at::Tensor& self, c10::IntArrayRef asked) {
 
 } // namespace
 
+template <typename... Ops>
+void install_pointwise(torch::Library& library) {
+  const auto name = [](const char* op, const char* overload) {
+    return *overload == 0 ? std::string(op) : std::string(op) + "." + overload;
+  };
+  (library.impl(
+       name(Ops::name, Ops::overload_name).c_str(),
+       c10::CompileTimeFunctionPointer<
+           decltype(Pointwise<Ops>::call), &Pointwise<Ops>::call>()),
+   ...);
+}
+
 void install_kernels(torch::Library& library) {
-  library.impl("relu", TORCH_FN(relu));
-  library.impl("threshold_backward", TORCH_FN(threshold_backward));
+  install_pointwise<
+      at::_ops::neg,
+      at::_ops::abs,
+      at::_ops::exp,
+      at::_ops::log,
+      at::_ops::log1p,
+      at::_ops::expm1,
+      at::_ops::sqrt,
+      at::_ops::rsqrt,
+      at::_ops::sin,
+      at::_ops::cos,
+      at::_ops::erf,
+      at::_ops::reciprocal,
+      at::_ops::tanh,
+      at::_ops::sigmoid,
+      at::_ops::relu,
+      at::_ops::silu,
+      at::_ops::gelu,
+      at::_ops::elu,
+      at::_ops::leaky_relu,
+      at::_ops::softplus,
+      at::_ops::hardtanh,
+      at::_ops::sub_Tensor,
+      at::_ops::mul_Tensor,
+      at::_ops::div_Tensor,
+      at::_ops::maximum,
+      at::_ops::minimum,
+      at::_ops::add_Scalar,
+      at::_ops::sub_Scalar,
+      at::_ops::mul_Scalar,
+      at::_ops::div_Scalar,
+      at::_ops::pow_Tensor_Scalar,
+      at::_ops::clamp,
+      at::_ops::clamp_min,
+      at::_ops::eq_Scalar,
+      at::_ops::ne_Scalar,
+      at::_ops::lt_Scalar,
+      at::_ops::le_Scalar,
+      at::_ops::gt_Scalar,
+      at::_ops::ge_Scalar,
+      at::_ops::eq_Tensor,
+      at::_ops::where_self,
+      at::_ops::addcmul,
+      at::_ops::addcdiv,
+      at::_ops::threshold_backward,
+      at::_ops::tanh_backward,
+      at::_ops::sigmoid_backward,
+      at::_ops::silu_backward,
+      at::_ops::gelu_backward,
+      at::_ops::elu_backward,
+      at::_ops::leaky_relu_backward>(library);
   library.impl("add.Tensor", TORCH_FN(add));
   library.impl("add_.Tensor", TORCH_FN(add_));
-  library.impl("mul.Tensor", TORCH_FN(mul));
   library.impl("mm", TORCH_FN(mm));
   library.impl("addmm", TORCH_FN(addmm));
   library.impl("sum.dim_IntList", TORCH_FN(sum));
   library.impl("detach", TORCH_FN(detach));
   library.impl("t", TORCH_FN(t));
   library.impl("view", TORCH_FN(view));
+  library.impl("transpose.int", TORCH_FN(transpose));
+  library.impl("slice.Tensor", TORCH_FN(slice));
+  library.impl("select.int", TORCH_FN(select));
+  library.impl("unsqueeze", TORCH_FN(unsqueeze));
 }
 
 } // namespace accel::distributed

@@ -483,6 +483,28 @@ at::Tensor view_contiguous(
   return tensor;
 }
 
+Geometry geometry_of(const at::Tensor& tensor) {
+  Geometry geometry;
+  assign(geometry.sizes, tensor.sizes());
+  assign(geometry.strides, tensor.strides());
+  geometry.offset = tensor.storage_offset();
+  return geometry;
+}
+
+at::Tensor view_strided(
+    Part* part,
+    const Geometry& local,
+    const Placement& placement,
+    const Geometry& whole,
+    c10::intrusive_ptr<ViewOf> view) {
+  auto own = local_view(part->local);
+  impl_of(own)->set_sizes_and_strides(
+      local.sizes, local.strides, local.offset);
+  return make_view(
+      *part->axis, std::move(own), placement, whole.sizes, whole.strides,
+      whole.offset, std::move(view));
+}
+
 at::Tensor share_part(const at::Tensor& tensor) {
   Part* part = part_of(tensor);
   auto copy = new_tensor(PartPtr::reclaim_copy(part), {});

@@ -194,6 +194,23 @@ at::Tensor view_contiguous(
     c10::IntArrayRef sizes,
     const c10::OperatorHandle& op);
 
+/// How a strided tensor lies in its memory.
+struct Geometry {
+  Sizes sizes;
+  Sizes strides;
+  int64_t offset = 0;
+};
+Geometry geometry_of(const at::Tensor& tensor);
+
+/// The same of any view: `local` is what it makes of the local tensor, `whole`
+/// of the distributed one.
+at::Tensor view_strided(
+    Part* part,
+    const Geometry& local,
+    const Placement& placement,
+    const Geometry& whole,
+    c10::intrusive_ptr<ViewOf> view);
+
 /// Another tensor that has the same part, sizes and strides, as shallow copies
 /// have.
 at::Tensor share_part(const at::Tensor& tensor);
