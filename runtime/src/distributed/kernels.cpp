@@ -35,31 +35,8 @@ at::Tensor by_table(const Args&... args) {
   return std::move(stack.back()).toTensor();
 }
 
-/// The keys that every tensor that is nothing but dense has, and those that do
-/// not matter here.
-const uint64_t kDense =
-    c10::DispatchKeySet(c10::DispatchKey::Dense).raw_repr();
-const uint64_t kWhatever = c10::full_backend_mask |
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView.raw_repr() |
-    c10::autocast_dispatch_keyset.raw_repr();
-
-/// A tensor that is nothing but dense: not distributed, not sparse, quantised,
-/// conjugated, named … What is left of an operator's keys below `kKey` is right
-/// for such tensors, so that the kernel can be called with these at once.
-bool is_plain(const at::Tensor& tensor) {
-  // The undefined tensor has no keys.
-  return (tensor.unsafeGetTensorImpl()->key_set().raw_repr() & ~kWhatever) ==
-      kDense;
-}
-
 bool has_part(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->key_set().has(kKey);
-}
-
-/// The keys below `kKey` of an operator on plain tensors that was called on
-/// distributed ones.
-c10::DispatchKeySet below(c10::DispatchKeySet keys) {
-  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
 
 /// The part of a tensor that a kernel here may work on: cut, or a part of a

@@ -32,11 +32,39 @@ c10::Storage make_no_storage(c10::Device device) {
   return c10::Storage(std::move(impl));
 }
 
+/// References to the storage without memory that all tensors on the host share:
+/// a thread keeps those that its tensors had, which spares it counting them.
+class HostStorage {
+ public:
+  static c10::Storage take() {
+    if (kept_ > 0) {
+      --kept_;
+      return c10::Storage(
+          c10::intrusive_ptr<c10::StorageImpl>::reclaim(shared()));
+    }
+    return c10::Storage(
+        c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(shared()));
+  }
+  static void give(c10::Storage& storage) {
+    if (storage.unsafeGetStorageImpl() == shared() && kept_ < kMostKept) {
+      (void)storage.unsafeReleaseStorageImpl();
+      ++kept_;
+    }
+  }
+
+ private:
+  static c10::StorageImpl* shared() {
+    static c10::StorageImpl* const impl =
+        make_no_storage(at::kCPU).unsafeReleaseStorageImpl();
+    return impl;
+  }
+  static inline ACCEL_QUICK_THREAD_LOCAL int kept_ = 0;
+};
+
 /// A storage without memory that says what to do instead, one for each device.
-const c10::Storage& no_storage(c10::Device device) {
+c10::Storage no_storage(c10::Device device) {
   if (device.is_cpu()) {
-    static const auto& of_host = *new c10::Storage(make_no_storage(at::kCPU));
-    return of_host;
+    return HostStorage::take();
   }
   thread_local std::vector<c10::Storage> storages;
   for (const auto& storage : storages) {
@@ -55,18 +83,19 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
   using Pooled<Impl>::operator delete;
 
   /// With these keys, autograd's among them, and this version counter.
-  Impl(
-      const c10::Storage& storage,
+  C10_ALWAYS_INLINE Impl(
+      c10::Storage&& storage,
       c10::DispatchKeySet keys,
       caffe2::TypeMeta dtype,
       c10::VariableVersion version)
       // TensorImpl makes a version counter where there are keys of autograd.
-      : TensorImpl(VIEW, c10::Storage(storage), {}, dtype) {
+      : TensorImpl(VIEW, std::move(storage), {}, dtype) {
     key_set_ = keys;
     version_counter_ = std::move(version);
   }
 
   ~Impl() override {
+    HostStorage::give(storage_);
     if (extra_meta_ != nullptr && holds_a_part_only()) {
       extra_meta_->backend_meta_.reset();
       if (Spares<c10::ExtraMeta>::keep(extra_meta_.get())) {
@@ -163,7 +192,7 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
       c10::VariableVersion version,
       bool allow_change) const {
     auto impl = c10::make_intrusive<Impl>(
-        storage_, key_set_, data_type_,
+        c10::Storage(storage_), key_set_, data_type_,
         key_set_.has_any(c10::inplace_or_view_ks) ? std::move(version)
                                                   : c10::VariableVersion());
     impl->extra_meta_.reset(Spares<c10::ExtraMeta>::take());
@@ -201,7 +230,9 @@ const uint64_t kKept = c10::full_backend_mask |
 /// The tensor of a part, still without sizes. `version`: its version counter; a
 /// new one where that is disabled. As LibTorch makes views, it is an inference
 /// tensor where the local tensor is one.
-at::Tensor new_tensor(PartPtr part, c10::VariableVersion version) {
+C10_ALWAYS_INLINE at::Tensor new_tensor(
+    PartPtr part,
+    c10::VariableVersion version) {
   auto& local = *part->local.unsafeGetTensorImpl();
   if (!version.enabled() && !local.is_inference()) {
     version = c10::VariableVersion(0);
@@ -427,7 +458,7 @@ at::Tensor new_view(
 at::Tensor local_view(const at::Tensor& local) {
   const auto& impl = *local.unsafeGetTensorImpl();
   return at::Tensor(c10::make_intrusive<Impl>(
-      local.storage(), impl.key_set(), impl.dtype(), impl.version_counter()));
+      c10::Storage(local.storage()), impl.key_set(), impl.dtype(), impl.version_counter()));
 }
 
 Impl* impl_of(const at::Tensor& made) {

@@ -16,7 +16,7 @@ namespace accel::distributed {
 using Sizes = c10::SmallVector<int64_t, 5>;
 
 /// `sizes = list`, quickly where these are few.
-inline void assign(Sizes& sizes, c10::IntArrayRef list) {
+C10_ALWAYS_INLINE void assign(Sizes& sizes, c10::IntArrayRef list) {
   sizes.resize_for_overwrite(list.size());
   auto* to = sizes.data();
   for (const int64_t n : list) {
@@ -60,7 +60,11 @@ struct ViewOf : c10::intrusive_ptr_target, Pooled<ViewOf> {
 /// before a write the root becomes replicated, its local tensor is `whole`, and
 /// every view is made of it again when it is next used (`follow`).
 struct Part : c10::BackendMeta, Pooled<Part> {
-  Part(Axis& a, at::Tensor&& l, const Placement& p, c10::IntArrayRef s)
+  C10_ALWAYS_INLINE Part(
+      Axis& a,
+      at::Tensor&& l,
+      const Placement& p,
+      c10::IntArrayRef s)
       : axis(&a), local(std::move(l)), placement(p) {
     assign(sizes, s);
   }
@@ -109,6 +113,29 @@ inline void before_write(Part* part) {
   if (root->whole.defined() && !root->settled) {
     settle(part);
   }
+}
+
+/// The keys that every tensor that is nothing but dense has, and those that do
+/// not matter to that.
+const uint64_t kDense =
+    c10::DispatchKeySet(c10::DispatchKey::Dense).raw_repr();
+const uint64_t kWhatever = c10::full_backend_mask |
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView.raw_repr() |
+    c10::autocast_dispatch_keyset.raw_repr();
+
+/// A tensor that is nothing but dense: not distributed, not sparse, quantised,
+/// conjugated, named … What is left of an operator's keys below `kKey` is right
+/// for such tensors, so that the kernel can be called with these at once.
+inline bool is_plain(const at::Tensor& tensor) {
+  // The undefined tensor has no keys.
+  return (tensor.unsafeGetTensorImpl()->key_set().raw_repr() & ~kWhatever) ==
+      kDense;
+}
+
+/// The keys below `kKey` of an operator on plain tensors that was called on
+/// distributed ones.
+inline c10::DispatchKeySet below(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
 
 /// The part of a distributed tensor, null for any other.
