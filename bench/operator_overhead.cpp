@@ -155,10 +155,11 @@ int main(int argc, char** argv) {
   };
   // Gradients of a distributed batch are parts of sums; plain again, as
   // accelerator.backward leaves them, before the optimizer reads them.
+  auto parameters = net->parameters();
   const auto distributed_step = [&, batch = cut(input)] {
     optimizer.zero_grad();
     net->forward(batch).pow(2).mean().backward();
-    for (auto& parameter : net->parameters()) {
+    for (auto& parameter : parameters) {
       parameter.mutable_grad() = dist::to_local(parameter.grad());
     }
     optimizer.step();

@@ -3,8 +3,12 @@
 // medians are compared. On one process nothing is exchanged, so the ratio is
 // pure overhead; on N processes it contains the averaging of gradients.
 //
-//   step_overhead [--model small|mlp] [--rounds N] [--steps N]
+//   step_overhead [--model small|mlp] [--mode accelerate|single] [--rounds N] [--steps N]
 //   accel launch -n 2 --output main -- ./step_overhead
+//
+// Mode `accelerate` (the default): each process has a batch of 8 of its own.
+// `single`: with `match_single_device`, one batch, of which each process has 8
+// rows; plain LibTorch does 8 rows.
 
 #include "models.h"
 
@@ -44,12 +48,15 @@ double microseconds_per_step(int steps, Step step) {
 
 int main(int argc, char** argv) {
   std::string model = "small";
+  std::string mode = "accelerate";
   int rounds = 7;
   int steps = 40;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string arg = argv[i];
     if (arg == "--model") {
       model = argv[i + 1];
+    } else if (arg == "--mode") {
+      mode = argv[i + 1];
     } else if (arg == "--rounds") {
       rounds = std::max(1, std::atoi(argv[i + 1]));
     } else if (arg == "--steps") {
@@ -63,12 +70,22 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "step_overhead: no model '%s'\n", model.c_str());
     return 2;
   }
+  if (mode != "accelerate" && mode != "single") {
+    std::fprintf(stderr, "step_overhead: no mode '%s'\n", mode.c_str());
+    return 2;
+  }
 
-  accel::Accelerator accelerator;
+  accel::Accelerator accelerator(
+      accel::AcceleratorOptions().match_single_device(mode == "single"));
   torch::manual_seed(0);
   auto plain_net = model == "small" ? small_layers() : mlp();
   auto accel_net = model == "small" ? small_layers() : mlp();
-  auto input = torch::randn({8, model == "small" ? 16 : 1024});
+  const int64_t features = model == "small" ? 16 : 1024;
+  auto input = torch::randn({8, features});
+  auto batch = mode == "single"
+      ? accelerator.distribute(
+            torch::randn({8 * accelerator.num_processes(), features}))
+      : input;
   torch::optim::SGD plain_optimizer(plain_net->parameters(), 1e-3);
   accel::AcceleratedOptimizer<torch::optim::SGD> accel_optimizer(
       accel_net->parameters(), 1e-3);
@@ -82,7 +99,7 @@ int main(int argc, char** argv) {
   };
   const auto accelerated = [&] {
     auto step = accelerator.accumulate(accel_net);
-    auto loss = accel_net->forward(input).pow(2).mean();
+    auto loss = accel_net->forward(batch).pow(2).mean();
     accel_optimizer.zero_grad();
     accelerator.backward(loss);
     accel_optimizer.step();

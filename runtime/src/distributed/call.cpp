@@ -55,10 +55,10 @@ void Call::place_result(
   auto& value = result(k);
   if (!placement.is_replicate() && value.isTensor() &&
       value.toTensor().defined()) {
-    const at::Tensor local = std::move(value).toTensor();
+    at::Tensor local = std::move(value).toTensor();
     value = info_.is_view
         ? make_local_view(axis_, local, placement, sizes)
-        : make_tensor(axis_, local, placement, sizes, like);
+        : make_tensor(axis_, std::move(local), placement, sizes, like);
   }
 }
 

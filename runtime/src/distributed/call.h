@@ -55,12 +55,14 @@ class Call {
       const c10::OperatorHandle& op,
       const OperatorInfo& info,
       torch::jit::Stack& stack,
-      Axis& axis)
+      Axis& axis,
+      c10::DispatchKeySet keys = {})
       : op_(op),
         info_(info),
         stack_(stack),
         base_(stack.size() - info.arguments),
-        axis_(axis) {}
+        axis_(axis),
+        keys_(below(keys)) {}
 
   // ---- What is asked.
 
@@ -182,7 +184,11 @@ class Call {
   }
   /// Runs the operator; its results take the place of the arguments.
   void run() {
-    op_.callBoxed(stack_);
+    if (can_redispatch()) {
+      op_.redispatchBoxed(keys_, &stack_);
+    } else {
+      op_.callBoxed(stack_);
+    }
   }
   /// Leaves results without running the operator.
   void finish(std::initializer_list<c10::IValue> results);
@@ -218,11 +224,28 @@ class Call {
   }
 
  private:
+  /// Whether the dispatcher need not look at the arguments again.
+  bool can_redispatch() const {
+    if ((keys_.raw_repr() & ~c10::full_backend_mask) != kDense) {
+      return false;
+    }
+    for (const auto i : info_.tensors) {
+      const auto& value = at(i);
+      if (!value.isNone() && !(value.isTensor() && is_plain(value.toTensor()))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   const c10::OperatorHandle& op_;
   const OperatorInfo& info_;
   torch::jit::Stack& stack_;
   size_t base_;
   Axis& axis_;
+  /// Those that the operator was called with, as far as they are below `kKey`;
+  /// none where they are not known.
+  c10::DispatchKeySet keys_;
 };
 
 /// The rule, flags and arguments of an operator, looked up once per thread.
@@ -236,7 +259,11 @@ ACCEL_API Axis* axis_of(
     const torch::jit::Stack& stack);
 
 /// Does one operator: the fallback for `kKey`, and what kernels call that know
-/// no better.
-ACCEL_API void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+/// no better. `keys`: what the dispatcher called it with; none where that is not
+/// known.
+ACCEL_API void handle(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack,
+    c10::DispatchKeySet keys = {});
 
 } // namespace accel::distributed

@@ -5,6 +5,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <optional>
+
 namespace accel::distributed {
 
 /// While it lives, operators of this thread are those of the library itself:
@@ -12,9 +14,16 @@ namespace accel::distributed {
 /// the fallback (random placements send all tensors through it).
 class InsideGuard {
  public:
-  InsideGuard() : included_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  InsideGuard() {
+    const auto state = c10::impl::tls_local_dispatch_key_set();
+    included_ = state.included_.has(kKey);
     if (C10_UNLIKELY(included_)) {
       c10::impl::tls_set_dispatch_key_included(kKey, false);
+    }
+    // Whatever comes through autograd is below it already.
+    if (!state.excluded_.has_all(
+            c10::autograd_dispatch_keyset_with_ADInplaceOrView)) {
+      below_autograd_.emplace();
     }
   }
   ~InsideGuard() {
@@ -26,8 +35,8 @@ class InsideGuard {
   InsideGuard& operator=(const InsideGuard&) = delete;
 
  private:
-  at::AutoDispatchBelowADInplaceOrView below_autograd_;
-  bool included_;
+  std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd_;
+  bool included_ = false;
 };
 
 /// The whole tensor out of the processes' parts: `local` itself where it is

@@ -266,8 +266,11 @@ void run_whole(
   }
 }
 
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  handle(op, stack);
+void fallback(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  handle(op, stack, keys);
 }
 
 } // namespace
@@ -290,7 +293,10 @@ const OperatorInfo& info_of(const c10::OperatorHandle& op) {
   return *info;
 }
 
-void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void handle(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack,
+    c10::DispatchKeySet keys) {
   const InsideGuard inside;
   const auto& info = info_of(op);
   bool strided = true;
@@ -322,7 +328,7 @@ void handle(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(watch().any)) {
     watched.emplace(op, info, *stack, *axis);
   }
-  Call call(op, info, *stack, *axis);
+  Call call(op, info, *stack, *axis, keys);
   // Rules cut dimensions of strided tensors.
   if (info.rule != nullptr && strided && info.rule(call)) {
     if (pending.view) {

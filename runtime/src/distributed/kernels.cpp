@@ -5,23 +5,38 @@
 
 #include <ATen/ATen.h>
 #include <ATen/InferSize.h>
+#include <ATen/Operators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <type_traits>
 
 namespace accel::distributed {
 namespace {
 
+template <typename Op>
+const c10::OperatorHandle& handle_of() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+  return op;
+}
+
 /// The operator as the table of rules does it.
 template <typename Op, typename... Args>
 at::Tensor by_table(const Args&... args) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+  const auto& op = handle_of<Op>();
   torch::jit::Stack stack;
   stack.reserve(sizeof...(args));
   torch::jit::push(stack, args...);
   handle(op, &stack);
   return std::move(stack.back()).toTensor();
+}
+
+bool has_part(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->key_set().has(kKey);
 }
 
 /// The part of a tensor that a kernel here may work on: cut, or a part of a
@@ -32,16 +47,10 @@ Part* part_for_kernel(const at::Tensor& tensor) {
   Part* part = part_of(tensor);
   if (part == nullptr || watched.any ||
       !(part->placement.is_shard() || part->placement.is_sum()) ||
-      part->local.unsafeGetTensorImpl()->key_set().has(kKey) ||
-      !part->axis->is_own_thread()) {
+      !is_plain(part->local) || !part->axis->is_own_thread()) {
     return nullptr;
   }
   return part;
-}
-
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.layout() == at::kStrided &&
-      !tensor.unsafeGetTensorImpl()->key_set().has(kKey);
 }
 
 /// A result; `like` is what gives the plain one its order in memory.
@@ -102,33 +111,61 @@ bool meets(
   return true;
 }
 
-at::Tensor relu(const at::Tensor& self) {
-  const Part* part = part_for_kernel(self);
-  if (part == nullptr || !part->placement.is_shard()) {
-    return by_table<at::_ops::relu>(self);
-  }
-  const InsideGuard inside;
-  return placed(
-      *part, at::relu(part->local), part->placement, self.sizes(), self);
-}
+/// Any operator whose result has at each place what its arguments have there,
+/// and depends on nothing else: on parts of one tensor's sizes and place, and on
+/// what all processes have.
+template <typename Op, typename Schema = typename Op::schema>
+struct Pointwise;
 
-at::Tensor threshold_backward(
-    const at::Tensor& grad,
-    const at::Tensor& self,
-    const at::Scalar& threshold) {
-  const Part* part = part_for_kernel(grad);
-  const at::Tensor* other = nullptr;
-  if (part == nullptr || !part->placement.is_shard() ||
-      !meets(grad, *part, self, other)) {
-    return by_table<at::_ops::threshold_backward>(grad, self, threshold);
+template <typename Op, typename... Args>
+struct Pointwise<Op, at::Tensor(Args...)> {
+  static at::Tensor call(c10::DispatchKeySet keys, Args... args) {
+    const at::Tensor* first = nullptr;
+    const Part* part = nullptr;
+    (find(args, first, part), ...);
+    if (part == nullptr || !part->placement.is_shard() ||
+        !(fits(args, *first, *part) && ...)) {
+      return by_table<Op>(args...);
+    }
+    const InsideGuard inside;
+    return placed(
+        *part, Op::redispatch(below(keys), local(args)...), part->placement,
+        first->sizes(), *first);
   }
-  const InsideGuard inside;
-  return placed(
-      *part, at::threshold_backward(part->local, *other, threshold),
-      part->placement, grad.sizes(), grad);
-}
+
+ private:
+  template <typename T>
+  static void find(const T& value, const at::Tensor*& first, const Part*& part) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      if (first == nullptr && has_part(value)) {
+        first = &value;
+        part = part_for_kernel(value);
+      }
+    }
+  }
+  template <typename T>
+  static bool fits(const T& value, const at::Tensor& first, const Part& part) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      const at::Tensor* its = nullptr;
+      // The order of the result's memory is that of the first of its sizes.
+      return &value == &first ||
+          (meets(first, part, value, its) &&
+           (its != &value || value.sizes() != first.sizes()));
+    }
+    return true;
+  }
+  template <typename T>
+  static const auto& local(const T& value) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      return has_part(value) ? part_of(value)->local : value;
+    } else {
+      return value;
+    }
+  }
+};
 
 at::Tensor add(
+    c10::DispatchKeySet keys,
     const at::Tensor& self,
     const at::Tensor& other,
     const at::Scalar& alpha) {
@@ -138,13 +175,15 @@ at::Tensor add(
     return by_table<at::_ops::add_Tensor>(self, other, alpha);
   }
   const InsideGuard inside;
-  auto sum = at::add(part->local, *local, alpha);
+  auto sum = at::_ops::add_Tensor::redispatch(
+      below(keys), part->local, *local, alpha);
   return part->placement.is_shard()
       ? placed(*part, std::move(sum), part->placement, self.sizes(), self)
       : placed(*part, std::move(sum), part->placement, self.sizes());
 }
 
 at::Tensor& add_(
+    c10::DispatchKeySet keys,
     at::Tensor& self,
     const at::Tensor& other,
     const at::Scalar& alpha) {
@@ -157,46 +196,42 @@ at::Tensor& add_(
     return self;
   }
   const InsideGuard inside;
-  part->local.add_(*local, alpha);
+  at::_ops::add__Tensor::redispatch(below(keys), part->local, *local, alpha);
   return self;
-}
-
-at::Tensor mul(const at::Tensor& self, const at::Tensor& other) {
-  const Part* part = part_for_kernel(self);
-  const at::Tensor* local = nullptr;
-  if (part == nullptr || !part->placement.is_shard() ||
-      !meets(self, *part, other, local)) {
-    return by_table<at::_ops::mul_Tensor>(self, other);
-  }
-  const InsideGuard inside;
-  return placed(
-      *part, at::mul(part->local, *local), part->placement, self.sizes(), self);
 }
 
 // ---- Products.
 
 /// Rows of the left factor times all of the right one; or columns of the left
 /// one times the rows of the right one that belong to them, a part of a sum.
-at::Tensor mm(const at::Tensor& self, const at::Tensor& other) {
+at::Tensor mm(
+    c10::DispatchKeySet keys,
+    const at::Tensor& self,
+    const at::Tensor& other) {
   const Part* part = part_for_kernel(self);
   if (part != nullptr && part->placement.is_shard()) {
     const Sizes sizes{self.size(0), other.size(1)};
     if (part->placement.dim() == 0 && is_plain(other)) {
       const InsideGuard inside;
-      return placed(*part, at::mm(part->local, other), part->placement, sizes);
+      return placed(
+          *part, at::_ops::mm::redispatch(below(keys), part->local, other),
+          part->placement, sizes);
     }
     const Part* its = part_for_kernel(other);
     if (part->placement.dim() == 1 && its != nullptr &&
         its->axis == part->axis &&
         its->placement == part->placement.with_dim(0)) {
       const InsideGuard inside;
-      return placed(*part, at::mm(part->local, its->local), Partial(), sizes);
+      return placed(
+          *part, at::_ops::mm::redispatch(below(keys), part->local, its->local),
+          Partial(), sizes);
     }
   }
   return by_table<at::_ops::mm>(self, other);
 }
 
 at::Tensor addmm(
+    c10::DispatchKeySet keys,
     const at::Tensor& self,
     const at::Tensor& left,
     const at::Tensor& right,
@@ -209,13 +244,16 @@ at::Tensor addmm(
   }
   const InsideGuard inside;
   return placed(
-      *part, at::addmm(self, part->local, right, beta, alpha),
+      *part,
+      at::_ops::addmm::redispatch(
+          below(keys), self, part->local, right, beta, alpha),
       part->placement, Sizes{left.size(0), right.size(1)});
 }
 
 // ---- Sums.
 
 at::Tensor sum(
+    c10::DispatchKeySet keys,
     const at::Tensor& self,
     at::OptionalIntArrayRef dims,
     bool keepdim,
@@ -243,30 +281,14 @@ at::Tensor sum(
     place = place.with_dim(place.dim() - 1);
   }
   const InsideGuard inside;
-  return placed(*part, at::sum(part->local, dim, keepdim, dtype), place, sizes);
+  return placed(
+      *part,
+      at::_ops::sum_dim_IntList::redispatch(
+          below(keys), part->local, dims, keepdim, dtype),
+      place, sizes);
 }
 
 // ---- Views.
-
-/// A view of `self`, of which `local` is a view of the part, made by an operator
-/// that has no arguments but this list of integers, or none.
-template <typename Op>
-at::Tensor viewed(
-    const at::Tensor& self,
-    Part* part,
-    const at::Tensor& local,
-    const Placement& placement,
-    c10::IntArrayRef sizes,
-    c10::IntArrayRef strides,
-    std::optional<Sizes> integers = {}) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-  auto view = c10::make_intrusive<ViewOf>(PartPtr::reclaim_copy(part), op);
-  view->integers = std::move(integers);
-  return make_view(
-      *part->axis, local, placement, sizes, strides, self.storage_offset(),
-      std::move(view));
-}
 
 at::Tensor detach(const at::Tensor& self) {
   return part_for_kernel(self) != nullptr ? share_part(self)
@@ -279,11 +301,123 @@ at::Tensor t(const at::Tensor& self) {
     return by_table<at::_ops::t>(self);
   }
   const auto& place = part->placement;
-  const InsideGuard inside;
-  return viewed<at::_ops::t>(
-      self, part, at::t(part->local),
+  return view_transposed(
+      self, part,
       place.is_shard() ? place.with_dim(1 - place.dim()) : place,
-      Sizes{self.size(1), self.size(0)}, Sizes{self.stride(1), self.stride(0)});
+      handle_of<at::_ops::t>());
+}
+
+/// The view that `change` makes of the sizes, strides and offset of a tensor; of
+/// the local tensor likewise.
+template <typename Op, typename Change>
+at::Tensor viewed(
+    const at::Tensor& self,
+    Part* part,
+    const Placement& placement,
+    std::initializer_list<c10::IValue> arguments,
+    const Change& change) {
+  auto whole = geometry_of(self);
+  auto local = geometry_of(part->local);
+  change(whole);
+  change(local);
+  auto view = c10::make_intrusive<ViewOf>(
+      PartPtr::reclaim_copy(part), handle_of<Op>());
+  view->arguments.append(arguments.begin(), arguments.end());
+  return view_strided(part, local, placement, whole, std::move(view));
+}
+
+at::Tensor transpose(const at::Tensor& self, int64_t a, int64_t b) {
+  Part* part = part_for_kernel(self);
+  if (part == nullptr) {
+    return by_table<at::_ops::transpose_int>(self, a, b);
+  }
+  const int64_t dims = self.dim();
+  const int64_t one = c10::maybe_wrap_dim(a, dims);
+  const int64_t other = c10::maybe_wrap_dim(b, dims);
+  if (dims == 0) {
+    return by_table<at::_ops::transpose_int>(self, a, b);
+  }
+  const auto& place = part->placement;
+  const bool goes = place.is_shard(one) || place.is_shard(other);
+  return viewed<at::_ops::transpose_int>(
+      self, part,
+      goes ? place.with_dim(place.is_shard(one) ? other : one) : place, {a, b},
+      [&](Geometry& shape) {
+        std::swap(shape.sizes[one], shape.sizes[other]);
+        std::swap(shape.strides[one], shape.strides[other]);
+      });
+}
+
+/// Beside the dimension that is cut.
+at::Tensor slice(
+    const at::Tensor& self,
+    int64_t dim,
+    std::optional<int64_t> start,
+    std::optional<int64_t> end,
+    int64_t step) {
+  Part* part = part_for_kernel(self);
+  const int64_t dims = self.dim();
+  const int64_t along = dim < 0 ? dim + dims : dim;
+  if (part == nullptr || along < 0 || along >= dims || step <= 0 ||
+      part->placement.is_shard(along)) {
+    return by_table<at::_ops::slice_Tensor>(self, dim, start, end, step);
+  }
+  const int64_t n = self.sizes()[along];
+  const auto row = [n](int64_t i) {
+    return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n);
+  };
+  const int64_t first = row(start.value_or(0));
+  const int64_t rows = std::max<int64_t>(row(end.value_or(n)) - first, 0);
+  return viewed<at::_ops::slice_Tensor>(
+      self, part, part->placement, {dim, start, end, step},
+      [&](Geometry& shape) {
+        shape.offset += first * shape.strides[along];
+        shape.sizes[along] = (rows + step - 1) / step;
+        shape.strides[along] *= step;
+      });
+}
+
+/// Beside the dimension that is cut.
+at::Tensor select(const at::Tensor& self, int64_t dim, int64_t index) {
+  Part* part = part_for_kernel(self);
+  const int64_t dims = self.dim();
+  const int64_t along = dim < 0 ? dim + dims : dim;
+  if (part == nullptr || along < 0 || along >= dims ||
+      index < -self.sizes()[along] || index >= self.sizes()[along] ||
+      part->placement.is_shard(along)) {
+    return by_table<at::_ops::select_int>(self, dim, index);
+  }
+  const int64_t row = index < 0 ? index + self.sizes()[along] : index;
+  const auto& place = part->placement;
+  return viewed<at::_ops::select_int>(
+      self, part,
+      place.is_shard() && place.dim() > along ? place.with_dim(place.dim() - 1)
+                                              : place,
+      {dim, index}, [&](Geometry& shape) {
+        shape.offset += row * shape.strides[along];
+        shape.sizes.erase(shape.sizes.begin() + along);
+        shape.strides.erase(shape.strides.begin() + along);
+      });
+}
+
+at::Tensor unsqueeze(const at::Tensor& self, int64_t dim) {
+  Part* part = part_for_kernel(self);
+  const int64_t dims = self.dim();
+  const int64_t along = dim < 0 ? dim + dims + 1 : dim;
+  if (part == nullptr || along < 0 || along > dims) {
+    return by_table<at::_ops::unsqueeze>(self, dim);
+  }
+  const auto& place = part->placement;
+  return viewed<at::_ops::unsqueeze>(
+      self, part,
+      place.is_shard() && place.dim() >= along ? place.with_dim(place.dim() + 1)
+                                               : place,
+      {dim}, [&](Geometry& shape) {
+        const int64_t step =
+            along == dims ? 1 : shape.sizes[along] * shape.strides[along];
+        shape.sizes.insert(shape.sizes.begin() + along, 1);
+        shape.strides.insert(shape.strides.begin() + along, step);
+      });
 }
 
 /// Where the dimensions up to the one that is cut stay as they are.
@@ -293,46 +427,111 @@ at::Tensor view(const at::Tensor& self, c10::IntArrayRef asked) {
     return by_table<at::_ops::view>(self, asked);
   }
   const auto& place = part->placement;
-  const int64_t leading = place.is_shard() ? place.dim() + 1 : 0;
-  Sizes sizes(asked.begin(), asked.end());
-  const auto open = std::find(sizes.begin(), sizes.end(), -1);
-  if (open != sizes.end()) {
-    const auto inferred = at::infer_size(asked, self.numel());
-    sizes.assign(inferred.begin(), inferred.end());
+  const size_t leading = place.is_shard() ? place.dim() + 1 : 0;
+  Sizes sizes;
+  int64_t count = 1;
+  bool open = false;
+  assign(sizes, asked);
+  for (const int64_t n : asked) {
+    open = open || n < 0;
+    count *= n;
   }
-  if (static_cast<int64_t>(sizes.size()) < leading ||
+  if (open || count != self.numel()) {
+    // Throws where it does not fit.
+    const auto inferred = at::infer_size(asked, self.numel());
+    assign(sizes, inferred);
+  }
+  if (sizes.size() < leading ||
       !std::equal(sizes.begin(), sizes.begin() + leading, self.sizes().begin())) {
     return by_table<at::_ops::view>(self, asked);
   }
-  Sizes strides(sizes.size());
-  int64_t step = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    strides[d] = step;
-    step *= std::max<int64_t>(sizes[d], 1);
-  }
-  Sizes own = sizes;
+  Sizes own;
+  assign(own, sizes);
   if (place.is_shard()) {
     own[place.dim()] = part->local.size(place.dim());
   }
-  const InsideGuard inside;
-  return viewed<at::_ops::view>(
-      self, part, part->local.view(own), place, sizes, strides, sizes);
+  return view_contiguous(
+      self, part, own, place, sizes, handle_of<at::_ops::view>());
 }
 
 } // namespace
 
+template <typename... Ops>
+void install_pointwise(torch::Library& library) {
+  const auto name = [](const char* op, const char* overload) {
+    return *overload == 0 ? std::string(op) : std::string(op) + "." + overload;
+  };
+  (library.impl(
+       name(Ops::name, Ops::overload_name).c_str(),
+       c10::CompileTimeFunctionPointer<
+           decltype(Pointwise<Ops>::call), &Pointwise<Ops>::call>()),
+   ...);
+}
+
 void install_kernels(torch::Library& library) {
-  library.impl("relu", TORCH_FN(relu));
-  library.impl("threshold_backward", TORCH_FN(threshold_backward));
+  install_pointwise<
+      at::_ops::neg,
+      at::_ops::abs,
+      at::_ops::exp,
+      at::_ops::log,
+      at::_ops::log1p,
+      at::_ops::expm1,
+      at::_ops::sqrt,
+      at::_ops::rsqrt,
+      at::_ops::sin,
+      at::_ops::cos,
+      at::_ops::erf,
+      at::_ops::reciprocal,
+      at::_ops::tanh,
+      at::_ops::sigmoid,
+      at::_ops::relu,
+      at::_ops::silu,
+      at::_ops::gelu,
+      at::_ops::elu,
+      at::_ops::leaky_relu,
+      at::_ops::softplus,
+      at::_ops::hardtanh,
+      at::_ops::sub_Tensor,
+      at::_ops::mul_Tensor,
+      at::_ops::div_Tensor,
+      at::_ops::maximum,
+      at::_ops::minimum,
+      at::_ops::add_Scalar,
+      at::_ops::sub_Scalar,
+      at::_ops::mul_Scalar,
+      at::_ops::div_Scalar,
+      at::_ops::pow_Tensor_Scalar,
+      at::_ops::clamp,
+      at::_ops::clamp_min,
+      at::_ops::eq_Scalar,
+      at::_ops::ne_Scalar,
+      at::_ops::lt_Scalar,
+      at::_ops::le_Scalar,
+      at::_ops::gt_Scalar,
+      at::_ops::ge_Scalar,
+      at::_ops::eq_Tensor,
+      at::_ops::where_self,
+      at::_ops::addcmul,
+      at::_ops::addcdiv,
+      at::_ops::threshold_backward,
+      at::_ops::tanh_backward,
+      at::_ops::sigmoid_backward,
+      at::_ops::silu_backward,
+      at::_ops::gelu_backward,
+      at::_ops::elu_backward,
+      at::_ops::leaky_relu_backward>(library);
   library.impl("add.Tensor", TORCH_FN(add));
   library.impl("add_.Tensor", TORCH_FN(add_));
-  library.impl("mul.Tensor", TORCH_FN(mul));
   library.impl("mm", TORCH_FN(mm));
   library.impl("addmm", TORCH_FN(addmm));
   library.impl("sum.dim_IntList", TORCH_FN(sum));
   library.impl("detach", TORCH_FN(detach));
   library.impl("t", TORCH_FN(t));
   library.impl("view", TORCH_FN(view));
+  library.impl("transpose.int", TORCH_FN(transpose));
+  library.impl("slice.Tensor", TORCH_FN(slice));
+  library.impl("select.int", TORCH_FN(select));
+  library.impl("unsqueeze", TORCH_FN(unsqueeze));
 }
 
 } // namespace accel::distributed

@@ -15,6 +15,15 @@ namespace accel::distributed {
 
 using Sizes = c10::SmallVector<int64_t, 5>;
 
+/// `sizes = list`, quickly where these are few.
+C10_ALWAYS_INLINE void assign(Sizes& sizes, c10::IntArrayRef list) {
+  sizes.resize_for_overwrite(list.size());
+  auto* to = sizes.data();
+  for (const int64_t n : list) {
+    *to++ = n;
+  }
+}
+
 /// The dispatch key that distributed tensors have beside their backend's: below
 /// autograd, and used by nothing else in C++ programs.
 constexpr auto kKey = c10::DispatchKey::Fake;
@@ -51,11 +60,14 @@ struct ViewOf : c10::intrusive_ptr_target, Pooled<ViewOf> {
 /// before a write the root becomes replicated, its local tensor is `whole`, and
 /// every view is made of it again when it is next used (`follow`).
 struct Part : c10::BackendMeta, Pooled<Part> {
-  Part(Axis& a, at::Tensor l, Placement p, c10::IntArrayRef s)
-      : axis(&a),
-        local(std::move(l)),
-        placement(std::move(p)),
-        sizes(s.begin(), s.end()) {}
+  C10_ALWAYS_INLINE Part(
+      Axis& a,
+      at::Tensor&& l,
+      const Placement& p,
+      c10::IntArrayRef s)
+      : axis(&a), local(std::move(l)), placement(p) {
+    assign(sizes, s);
+  }
 
   Axis* axis;
   /// This process's part: a plain tensor, or one that is distributed along the
@@ -65,6 +77,7 @@ struct Part : c10::BackendMeta, Pooled<Part> {
   /// Of the whole tensor.
   Sizes sizes;
   /// The order of the whole tensor's memory, of a root: its strides are dense.
+  /// Empty where the order is that of the dimensions.
   Sizes strides;
   /// Null for a root.
   c10::intrusive_ptr<ViewOf> view;
@@ -102,6 +115,29 @@ inline void before_write(Part* part) {
   }
 }
 
+/// The keys that every tensor that is nothing but dense has, and those that do
+/// not matter to that.
+const uint64_t kDense =
+    c10::DispatchKeySet(c10::DispatchKey::Dense).raw_repr();
+const uint64_t kWhatever = c10::full_backend_mask |
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView.raw_repr() |
+    c10::autocast_dispatch_keyset.raw_repr();
+
+/// A tensor that is nothing but dense: not distributed, not sparse, quantised,
+/// conjugated, named … What is left of an operator's keys below `kKey` is right
+/// for such tensors, so that the kernel can be called with these at once.
+inline bool is_plain(const at::Tensor& tensor) {
+  // The undefined tensor has no keys.
+  return (tensor.unsafeGetTensorImpl()->key_set().raw_repr() & ~kWhatever) ==
+      kDense;
+}
+
+/// The keys below `kKey` of an operator on plain tensors that was called on
+/// distributed ones.
+inline c10::DispatchKeySet below(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+}
+
 /// The part of a distributed tensor, null for any other.
 inline Part* part_of(const at::Tensor& tensor) {
   auto* impl = tensor.unsafeGetTensorImpl();
@@ -126,7 +162,7 @@ inline Part* part_of(const at::Tensor& tensor) {
 ACCEL_API at::Tensor make_tensor(
     Axis& axis,
     at::Tensor local,
-    Placement placement,
+    const Placement& placement,
     c10::IntArrayRef sizes,
     c10::IntArrayRef like = {});
 
@@ -135,7 +171,7 @@ ACCEL_API at::Tensor make_tensor(
 at::Tensor make_contiguous(
     Axis& axis,
     at::Tensor local,
-    Placement placement,
+    const Placement& placement,
     c10::IntArrayRef sizes);
 
 /// `tensor` in the order of memory that `like` has, or a copy of `like` where that
@@ -152,7 +188,7 @@ at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides);
 at::Tensor make_local_view(
     Axis& axis,
     const at::Tensor& local,
-    Placement placement,
+    const Placement& placement,
     c10::IntArrayRef sizes);
 
 /// A view: shares memory with its parent's local tensor; strides and offset are
@@ -160,15 +196,47 @@ at::Tensor make_local_view(
 ACCEL_API at::Tensor make_view(
     Axis& axis,
     at::Tensor local,
-    Placement placement,
+    const Placement& placement,
     c10::IntArrayRef sizes,
     c10::IntArrayRef strides,
     int64_t offset,
     c10::intrusive_ptr<ViewOf> view);
 
-/// Gives a tensor another part and its sizes, for operators that change the
-/// shape in place.
-ACCEL_API void replace_part(const at::Tensor& tensor, PartPtr part);
+/// The view that `t` makes of a tensor of two dimensions, whose local tensor is
+/// nothing but dense. `op`: "aten::t". Makes both views itself, LibTorch's
+/// operator takes longer.
+at::Tensor view_transposed(
+    const at::Tensor& base,
+    Part* part,
+    const Placement& placement,
+    const c10::OperatorHandle& op);
+
+/// The same of a view whose only arguments are its sizes, where all four tensors
+/// are contiguous.
+at::Tensor view_contiguous(
+    const at::Tensor& base,
+    Part* part,
+    c10::IntArrayRef local_sizes,
+    const Placement& placement,
+    c10::IntArrayRef sizes,
+    const c10::OperatorHandle& op);
+
+/// How a strided tensor lies in its memory.
+struct Geometry {
+  Sizes sizes;
+  Sizes strides;
+  int64_t offset = 0;
+};
+Geometry geometry_of(const at::Tensor& tensor);
+
+/// The same of any view: `local` is what it makes of the local tensor, `whole`
+/// of the distributed one.
+at::Tensor view_strided(
+    Part* part,
+    const Geometry& local,
+    const Placement& placement,
+    const Geometry& whole,
+    c10::intrusive_ptr<ViewOf> view);
 
 /// Another tensor that has the same part, sizes and strides, as shallow copies
 /// have.

@@ -5,10 +5,29 @@
 
 namespace accel::distributed {
 
+// What every operator looks at is found without a call, as in a program's own
+// variables: the library is there from the start, and it is few bytes.
+#define ACCEL_QUICK_THREAD_LOCAL \
+  thread_local __attribute__((tls_model("initial-exec")))
+
+/// How many freed objects of a kind a thread keeps: as many as a forward pass of
+/// a thousand operators holds on to. Sanitizers want to see all that are freed.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kMostKept = 0;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr int kMostKept = 0;
+#else
+constexpr int kMostKept = 4096;
+#endif
+#else
+constexpr int kMostKept = 4096;
+#endif
+
 /// Memory for objects of one size that every operator makes and frees: blocks
 /// that were freed on this thread are taken again first, at half of what
-/// `malloc` and `free` cost. Some hundred blocks are kept for each thread, to
-/// the program's end. A block may be freed on another thread than it was taken.
+/// `malloc` and `free` cost. As many as a thread has used at a time are kept for
+/// it, up to a limit, to the program's end. A block may be freed on another thread than it was taken.
 template <size_t Size>
 class Pool {
  public:
@@ -21,7 +40,7 @@ class Pool {
     return ::operator new(Size);
   }
   static void give(void* memory) {
-    if (kept_ == kMost) {
+    if (kept_ == kMostKept) {
       ::operator delete(memory);
       return;
     }
@@ -34,20 +53,34 @@ class Pool {
     Block* next;
   };
   static_assert(Size >= sizeof(Block));
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  static constexpr int kMost = 0;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  static constexpr int kMost = 0;
-#else
-  static constexpr int kMost = 256;
-#endif
-#else
-  static constexpr int kMost = 256;
-#endif
   // Neither has a destructor: tensors are freed until the very end of a thread.
-  static inline thread_local Block* free_ = nullptr;
-  static inline thread_local int kept_ = 0;
+  static inline ACCEL_QUICK_THREAD_LOCAL Block* free_ = nullptr;
+  static inline ACCEL_QUICK_THREAD_LOCAL int kept_ = 0;
+};
+
+/// Objects without content that are kept instead of being freed, for a thread:
+/// of a class of LibTorch's, which has no pool.
+template <typename T>
+class Spares {
+ public:
+  static T* take() {
+    return kept_ > 0 ? all_[--kept_] : new T();
+  }
+  /// Takes the object over. False where there are enough.
+  static bool keep(T* object) {
+    if (kept_ == kMostKept) {
+      return false;
+    }
+    if (all_ == nullptr) {
+      all_ = new T*[kMostKept];
+    }
+    all_[kept_++] = object;
+    return true;
+  }
+
+ private:
+  static inline ACCEL_QUICK_THREAD_LOCAL T** all_ = nullptr;
+  static inline ACCEL_QUICK_THREAD_LOCAL int kept_ = 0;
 };
 
 /// A base for classes whose objects come from a pool.

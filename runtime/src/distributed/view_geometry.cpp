@@ -11,11 +11,6 @@
 namespace accel::distributed {
 namespace {
 
-struct Geometry {
-  Sizes strides;
-  int64_t offset = 0;
-};
-
 /// Computes what a view has; false where it knows no formula.
 using Formula = bool (*)(
     const at::Tensor& base,
