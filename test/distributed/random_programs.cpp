@@ -80,6 +80,9 @@ std::string describe(const Tensor& tensor) {
       out << placement;
     }
   }
+  if (!tensor.is_contiguous()) {
+    out << " strides " << tensor.strides();
+  }
   out << (tensor.requires_grad() ? " grad" : "") << " sum="
       << full_tensor(tensor.detach()).sum().item<double>();
   return out.str();
@@ -451,8 +454,11 @@ void branch(Machine& m, const Instruction& i) {
 void place(Machine& m, const Instruction& i) {
   auto& x = m.value(i.a);
   if (x.requires_grad() || x.dim() == 0) {
+    // With its graph. A value of its own: others may be views of the old one.
+    if (x.dim() > 0) {
+      x = x.clone();
+    }
     if (m.mesh != nullptr && x.dim() > 0) {
-      // With its graph.
       std::mt19937_64 random(i.seed);
       std::vector<Placement> to;
       for (int64_t k = 0; k < m.mesh->ndim(); ++k) {

@@ -60,7 +60,9 @@ class Call {
         info_(info),
         stack_(stack),
         base_(stack.size() - info.arguments),
-        axis_(axis) {}
+        axis_(axis) {
+    keep_unordered();
+  }
 
   // ---- What is asked.
 
@@ -197,7 +199,8 @@ class Call {
   }
   /// Result k is this process's part of a tensor of these sizes. An undefined
   /// one stays undefined; `Replicate` stays a plain tensor.
-  /// `like`: strides of an argument that the plain result's would follow; empty
+  /// Its memory is in the plain result's order: what is a view there is one here.
+  /// `like`: strides that this order follows where LibTorch does not tell it; empty
   /// where that is not known.
   void place_result(
       size_t k,
@@ -218,11 +221,30 @@ class Call {
   }
 
  private:
+  /// Keeps the arguments where one does not lie in memory in the order of its
+  /// dimensions: results may follow it, and so may the views that are made of them.
+  void keep_unordered();
+  at::Tensor made(
+      size_t k,
+      const at::Tensor& local,
+      const Placement& placement,
+      c10::IntArrayRef sizes,
+      c10::IntArrayRef like) const;
+  /// The strides of the plain result k, by the operator on tensors without memory;
+  /// empty where LibTorch cannot say.
+  Sizes plain_strides(size_t k) const;
+
   const c10::OperatorHandle& op_;
   const OperatorInfo& info_;
   torch::jit::Stack& stack_;
   size_t base_;
   Axis& axis_;
+  /// The program's arguments, with the whole tensors' sizes and strides; empty
+  /// where all are in the order of their dimensions.
+  std::vector<c10::IValue> unordered_;
+  /// Arguments were brought to other places, and into the order of the dimensions;
+  /// or the results are those of other operators.
+  mutable bool moved_ = false;
 };
 
 /// The rule, flags and arguments of an operator, looked up once per thread.

@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 // Each element of the result depends on the elements at its own place, as
 // broadcasting pairs them: what is cut stays cut, the others are cut alike.
@@ -60,16 +62,76 @@ Operands operands_of(const Call& call) {
   return all;
 }
 
-/// Strides whose order the plain result has: of the first operand that has its
-/// sizes.
-Sizes order_of_result(const Call& call, c10::IntArrayRef sizes) {
-  for (const auto i : call.info().tensors) {
-    if (call.has(i) && call.tensor(i).sizes() == sizes) {
-      const auto strides = call.tensor(i).strides();
-      return {strides.begin(), strides.end()};
+/// Of two dimensions of a result, which lies further in, as LibTorch's
+/// TensorIterator decides it: the first operand that is repeated along neither
+/// says. Greater than 0 where it is `b`, smaller where it is `a`; 0: nobody says.
+int inner_of(
+    const std::vector<Sizes>& strides,
+    c10::IntArrayRef sizes,
+    int64_t a,
+    int64_t b) {
+  for (const auto& of_one : strides) {
+    if (of_one[a] == 0 || of_one[b] == 0) {
+      continue;
+    }
+    if (of_one[a] != of_one[b]) {
+      return of_one[a] < of_one[b] ? -1 : 1;
+    }
+    if (sizes[a] > sizes[b]) {
+      return 1;
     }
   }
-  return {};
+  return 0;
+}
+
+/// The strides of the plain result; empty where all operands lie in the order of
+/// their dimensions, and so does the result.
+Sizes order_of_result(const Call& call, c10::IntArrayRef sizes) {
+  const auto dims = static_cast<int64_t>(sizes.size());
+  std::vector<Sizes> strides;
+  bool ordered = true;
+  for (const auto i : call.info().tensors) {
+    if (!call.has(i)) {
+      continue;
+    }
+    const auto& tensor = call.tensor(i);
+    ordered = ordered && tensor.is_contiguous();
+    const int64_t offset = dims - tensor.dim();
+    strides.emplace_back(dims, 0);
+    for (int64_t d = 0; d < tensor.dim(); ++d) {
+      const bool repeated = tensor.size(d) == 1 && sizes[offset + d] != 1;
+      strides.back()[offset + d] = repeated ? 0 : tensor.stride(d);
+    }
+  }
+  if (ordered) {
+    return {};
+  }
+  // From the innermost dimension outwards.
+  Sizes order;
+  for (int64_t d = dims; d-- > 0;) {
+    order.push_back(d);
+  }
+  // An insertion sort: the comparison is no order, and its outcome depends on how
+  // one sorts.
+  for (int64_t i = 1; i < dims; ++i) {
+    int64_t place = i;
+    for (int64_t j = i; j-- > 0;) {
+      const int inner = inner_of(strides, sizes, order[j], order[place]);
+      if (inner > 0) {
+        std::swap(order[j], order[place]);
+        place = j;
+      } else if (inner < 0) {
+        break;
+      }
+    }
+  }
+  Sizes result(dims, 1);
+  int64_t step = 1;
+  for (const int64_t d : order) {
+    result[d] = step;
+    step *= std::max<int64_t>(sizes[d], 1);
+  }
+  return result;
 }
 
 /// Operators that are linear in one tensor, or in two, as far as parts of sums
