@@ -87,7 +87,9 @@ void Call::keep_unordered() {
     return;
   }
   for (const auto i : info_.tensors) {
-    if (has(i) && !tensor(i).is_contiguous()) {
+    // Other layouts have no order.
+    if (has(i) && tensor(i).layout() == at::kStrided &&
+        !tensor(i).is_contiguous()) {
       unordered_.assign(stack_.begin() + base_, stack_.end());
       return;
     }

@@ -8,6 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace accel::distributed {
 namespace {
@@ -37,6 +38,11 @@ Part* part_for_kernel(const at::Tensor& tensor) {
     return nullptr;
   }
   return part;
+}
+
+/// Parts of a sum times infinity are no parts of the sum times infinity.
+bool is_finite(const at::Scalar& number) {
+  return !number.isFloatingPoint() || std::isfinite(number.toDouble());
 }
 
 bool is_plain(const at::Tensor& tensor) {
@@ -134,7 +140,8 @@ at::Tensor add(
     const at::Scalar& alpha) {
   const Part* part = part_for_kernel(self);
   const at::Tensor* local = nullptr;
-  if (part == nullptr || !meets(self, *part, other, local)) {
+  if (part == nullptr || !meets(self, *part, other, local) ||
+      (part->placement.is_sum() && !is_finite(alpha))) {
     return by_table<at::_ops::add_Tensor>(self, other, alpha);
   }
   const InsideGuard inside;
@@ -152,7 +159,8 @@ at::Tensor& add_(
   const at::Tensor* local = nullptr;
   // Views of the gathered value have to see the write.
   if (part == nullptr || root_of(part)->whole.defined() ||
-      !meets(self, *part, other, local)) {
+      !meets(self, *part, other, local) ||
+      (part->placement.is_sum() && !is_finite(alpha))) {
     by_table<at::_ops::add__Tensor>(self, other, alpha);
     return self;
   }

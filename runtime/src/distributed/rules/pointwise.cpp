@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -134,6 +135,36 @@ Sizes order_of_result(const Call& call, c10::IntArrayRef sizes) {
   return result;
 }
 
+bool is_finite(const c10::Scalar& number) {
+  if (number.isComplex()) {
+    const auto value = number.toComplexDouble();
+    return std::isfinite(value.real()) && std::isfinite(value.imag());
+  }
+  return !number.isFloatingPoint() || std::isfinite(number.toDouble());
+}
+
+/// Whether parts of a sum may be multiplied or divided by argument `i`: by a number
+/// that all processes know and that is finite, and no zero to divide by. 1 / 0 and
+/// -1 / 0 add up to nothing that their sum / 0 is; of a larger tensor that would
+/// have to be looked up for each element.
+bool is_factor(const Call& call, size_t i, bool divides) {
+  const auto& value = call.at(i);
+  c10::Scalar number;
+  if (value.isTensor()) {
+    const auto& tensor = value.toTensor();
+    if (!tensor.defined() || tensor.numel() != 1 || !tensor.is_cpu() ||
+        part_of(tensor) != nullptr) {
+      return false;
+    }
+    number = tensor.item();
+  } else if (value.isScalar()) {
+    number = value.toScalar();
+  } else {
+    return false;
+  }
+  return is_finite(number) && !(divides && number.equal(0));
+}
+
 /// Operators that are linear in one tensor, or in two, as far as parts of sums
 /// go.
 bool keeps_sums(const Call& call, const Operands& operands) {
@@ -145,16 +176,18 @@ bool keeps_sums(const Call& call, const Operands& operands) {
   }
   const auto& name = call.name();
   if (of_all.count(name) != 0) {
-    return operands.partial == 2;
+    return operands.partial == 2 && is_factor(call, 2, false);
   }
   if (operands.partial != 1 || of_one.count(name) == 0) {
     return false;
   }
   if (name == "aten::mul") {
-    return true;
+    return is_factor(call, call.place(0).is_sum() ? 1 : 0, false);
   }
   // a / sum is not a sum, and rounding a quotient is not linear.
-  return call.place(0).is_sum() && call.overload().find("mode") == std::string::npos;
+  return call.place(0).is_sum() &&
+      call.overload().find("mode") == std::string::npos &&
+      (name != "aten::div" || is_factor(call, 1, true));
 }
 
 /// The dimensions of arguments that are cut like the result.
@@ -194,9 +227,11 @@ bool in_place(Call& call) {
   // a part of a sum in a place that says otherwise.
   const bool by_numbers = linear.count(call.name()) != 0 &&
       place.is_sum() && operands.partial == 1 &&
-      call.overload().find("mode") == std::string::npos;
+      call.overload().find("mode") == std::string::npos &&
+      (call.name() == "aten::neg_" ||
+       is_factor(call, 1, call.name() == "aten::div_"));
   const bool of_sums = sums.count(call.name()) != 0 && operands.partial == 2 &&
-      operands.others == 0;
+      operands.others == 0 && is_factor(call, 2, false);
   // A replicated tensor must stay one: all have to write the same into it.
   if (!place.is_sum() || operands.sums != operands.partial ||
       c10::IntArrayRef(operands.sizes) != self.sizes() ||
