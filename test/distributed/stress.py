@@ -3,11 +3,12 @@
     stress.py --library LIB --seeds 1-20 --processes 2 [--check] [--double] -- PROGRAM ARGUMENT...
     stress.py --library LIB --seeds 1-20 --processes 2 [--check] --zoo ACCEL_ZOO [--only MODEL,...]
 
-LIB is libaccel_stress_placements.so. The program is not changed and need not know accel. It runs twice as it is; it
-qualifies when both runs print the same, times aside: numbers that differ between them are left out, and counted. Then
+LIB is libaccel_stress_placements.so, which also seeds LibTorch's random numbers. The program is not changed and need
+not know accel. It runs twice without placements; it qualifies when both runs print the same, times aside: numbers that differ between them are left out, and counted. Then
 it runs for each seed as so many processes with the library preloaded, each in a copy of the working directory. Each
 process must print what the plain program printed: words alike, integers exactly, other numbers to --tolerance
-(relative to what is greater than 1).
+(relative to what is greater than 1). With --limit a run that is longer is ended, and what all runs have printed by then
+is compared.
 
 With --zoo the program is the zoo of test/e2e: everything that its models note is compared to 1e-9, and a model that
 ends the run is named and the run goes on behind it.
@@ -21,13 +22,16 @@ makes the exit status 1. Exit status 2: the program does not qualify.
 import argparse
 import math
 import os
+import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import tty
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e", "zoo"))
 import zoo
@@ -47,7 +51,7 @@ def pieces_of(text):
     """What was printed as a list of words and numbers, where a number is (text, value)."""
     pieces = []
     # A progress line that is printed over and over is as many lines.
-    for line in text.replace("\r", "\n").split("\n"):
+    for line in text.replace("\r", "\n").rstrip("\n").split("\n"):
         end = 0
         for found in NUMBER.finditer(line):
             pieces.append(line[end:found.start()].split())
@@ -100,21 +104,51 @@ def is_refusal(text):
     return any(refusal in text for refusal in REFUSALS)
 
 
+class Reader(threading.Thread):
+    """Reads what a process writes to a terminal: there programs write line by line, also those that are ended."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.terminal, self.end = pty.openpty()
+        tty.setraw(self.end)
+        self.bytes = b""
+
+    def run(self):
+        while True:
+            try:
+                read = os.read(self.terminal, 65536)
+            except OSError:  # nobody writes any more
+                return
+            if not read:
+                return
+            self.bytes += read
+
+    def text(self):
+        os.close(self.end)
+        self.join(timeout=5)
+        os.close(self.terminal)
+        return self.bytes.decode(errors="replace")
+
+
 class Run:
     """The processes of one run: what each printed, and how it ended."""
 
-    def __init__(self, command, folders, environments, timeout):
+    def __init__(self, command, folders, environments, timeout, limit=None):
         processes = []
         for folder, environment in zip(folders, environments):
-            # Into files: a program that prints much must not wait for a reader.
-            out = open(os.path.join(folder, ".stress.out"), "w+")
+            reader = Reader()
             err = open(os.path.join(folder, ".stress.err"), "w+")
             processes.append((subprocess.Popen(
-                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                start_new_session=True), out, err))
-        self.timed_out = False
-        deadline = time.monotonic() + timeout
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=reader.end, stderr=err,
+                start_new_session=True), reader, err))
+            reader.start()
+        self.timed_out = self.limited = False
+        started = time.monotonic()
+        deadline = started + timeout
         while any(process.poll() is None for process, _, _ in processes):
+            if limit and time.monotonic() > started + limit:
+                self.limited = not any(process.poll() for process, _, _ in processes)
+                break
             if time.monotonic() > deadline:
                 self.timed_out = not any(process.poll() for process, _, _ in processes)
                 break
@@ -123,15 +157,18 @@ class Run:
                 deadline = min(deadline, time.monotonic() + 3)
             time.sleep(0.01)
         self.codes, self.outputs, self.errors = [], [], []
-        for process, out, err in processes:
+        for process, reader, err in processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            for file, texts in ((out, self.outputs), (err, self.errors)):
-                file.seek(0)
-                texts.append(file.buffer.read().decode(errors="replace"))
-                file.close()
-            self.codes.append(process.returncode)
+            text = reader.text()
+            if self.limited:
+                text = text[:text.rfind("\n") + 1]
+            self.outputs.append(text)
+            err.seek(0)
+            self.errors.append(err.buffer.read().decode(errors="replace"))
+            err.close()
+            self.codes.append(0 if self.limited else process.returncode)
 
     def stopped(self):
         """Why a process has not ended as it should have, or None."""
@@ -164,8 +201,7 @@ class Run:
 def environment_of(options, rank, seed, store):
     environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     environment.update(RANK=str(rank), WORLD_SIZE=str(options.processes if seed is not None else 1))
-    if seed is not None or options.double:
-        environment["LD_PRELOAD"] = os.path.abspath(options.library)
+    environment["LD_PRELOAD"] = os.path.abspath(options.library)
     environment["ACCEL_STRESS_DOUBLE"] = "1" if options.double else "0"
     environment.pop("ACCEL_STRESS_PLACEMENTS", None)
     environment.pop("ACCEL_CHECK_PLACEMENTS", None)
@@ -190,7 +226,7 @@ def start(options, command, seed, folder, working_directory=None):
             os.makedirs(own)
         folders.append(own)
     environments = [environment_of(options, rank, seed, os.path.join(folder, "store")) for rank in range(ranks)]
-    return Run(command, folders, environments, options.timeout), folders
+    return Run(command, folders, environments, options.timeout, options.limit), folders
 
 
 def run_program(options):
@@ -204,6 +240,9 @@ def run_program(options):
                 print(f"does not qualify: the plain program {run.stopped()}: {run.said()}")
                 return None
             plain.append(pieces_of(run.outputs[0]))
+        if options.limit:
+            shorter = min(len(pieces) for pieces in plain)
+            plain = [pieces[:shorter] for pieces in plain]
         moving = moving_pieces(*plain)
         numbers = sum(isinstance(piece, tuple) for piece in plain[0])
         if moving is None:
@@ -219,8 +258,15 @@ def run_program(options):
             run, _ = start(options, options.command, seed, own, options.working_directory)
             shutil.rmtree(own)
             found = None
-            for rank, output in enumerate(run.outputs):
-                found = found or difference(pieces_of(output), plain[0], moving, options.tolerance)
+            compared = []
+            for output in run.outputs:
+                pieces, expected = pieces_of(output), plain[0]
+                if options.limit:
+                    # As far as both have come.
+                    shorter = min(len(pieces), len(expected))
+                    pieces, expected = pieces[:shorter], expected[:shorter]
+                found = found or difference(pieces, expected, moving, options.tolerance)
+                compared.append(sum(isinstance(piece, tuple) for piece in pieces))
             if run.refused():
                 outcomes[seed] = ("refused", run.said())
             elif run.stopped():
@@ -230,10 +276,10 @@ def run_program(options):
             else:
                 outcomes[seed] = ("equal", "")
             operators, placed = run.placed()
-            print(f"seed {seed}: {outcomes[seed][0]} ({operators} operators, {placed} placed) {outcomes[seed][1]}",
-                  flush=True)
-            if outcomes[seed][0] == "equal" and placed == 0:
-                outcomes[seed] = ("stopped", "nothing was placed: is the library preloaded?")
+            if outcomes[seed][0] == "equal" and (min(compared) == 0 or not (placed or run.limited)):
+                outcomes[seed] = ("stopped", "nothing was printed, or nothing placed")
+            print(f"seed {seed}: {outcomes[seed][0]} ({min(compared)} numbers, {operators} operators, {placed} placed) "
+                  f"{outcomes[seed][1]}", flush=True)
         return outcomes
 
 
@@ -304,6 +350,7 @@ def main():
     parser.add_argument("--double", action="store_true", help="both runs with the default dtype float64")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="of printed numbers that are not integers")
     parser.add_argument("--timeout", type=float, default=300, help="seconds of one run")
+    parser.add_argument("--limit", type=float, help="seconds after which a run is ended: what was printed counts")
     parser.add_argument("--working-directory", help="what the program starts in; each process gets a copy")
     parser.add_argument("--zoo", help="accel_zoo instead of a program")
     parser.add_argument("--only", default="", help="models of the zoo")

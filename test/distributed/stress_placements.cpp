@@ -10,7 +10,9 @@
 // prints may change. What reads the raw memory of a tensor gets the library's
 // error; operators of threads that the program starts itself stay plain.
 //
-//   ACCEL_STRESS_PLACEMENTS=seed   the placements; without it nothing happens
+//   ACCEL_STRESS_PLACEMENTS=seed   the placements; without it nothing is placed
+//   ACCEL_STRESS_RANDOM=0          the seed of LibTorch's random numbers, where the
+//                                  program gives none (also without placements)
 //   ACCEL_STRESS_SHARE=0.3         how many results are placed
 //   ACCEL_STRESS_DOUBLE=1          the default dtype is float64, so that rounding
 //                                  does not hide or imitate a difference
@@ -143,6 +145,8 @@ void start() {
     at::globalContext();
     c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
   }
+  // LibTorch seeds itself by the time; processes must draw the same.
+  at::manual_seed(std::stoull(environment("ACCEL_STRESS_RANDOM", "0")));
   const auto seed = environment("ACCEL_STRESS_PLACEMENTS", "");
   if (seed.empty()) {
     return;
