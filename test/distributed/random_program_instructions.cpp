@@ -65,11 +65,13 @@ int64_t dim_of(const Tensor& x, uint64_t n) {
   return static_cast<int64_t>(n % static_cast<uint64_t>(x.dim()));
 }
 
-/// Distinct numbers, so that equal values do not change places by rounding.
-Tensor apart(const Tensor& x) {
+/// Distinct numbers, so that equal values do not change places by rounding. Each
+/// operator has a step of its own: what one has sorted backwards, another one must
+/// not make equal again.
+Tensor apart(const Tensor& x, double step = 0.013717) {
   return x +
       torch::arange(x.numel(), x.options().requires_grad(false))
-          .mul(0.013717)
+          .mul(step)
           .view(x.sizes());
 }
 
@@ -196,22 +198,22 @@ void reduction(Machine& m, const Instruction& i) {
     case 2: return m.push(x.sum());
     case 3: return m.push(x.mean());
     case 4: return m.push(x.var(d, x.size(d) > 1, keep));
-    case 5: return m.push(apart(x).amax(d, keep));
+    case 5: return m.push(apart(x, 0.0371).amax(d, keep));
     case 6: return m.push((x * x + 0.1).norm(2, d, keep));
     case 7: return m.push(x.softmax(d));
     case 8: return m.push(x.log_softmax(d));
     case 9: return m.push(x.logsumexp(d, keep));
     case 10: return m.push(x.cumsum(d));
     case 11: return m.push(std::get<0>(apart(x).sort(d, keep)));
-    case 12: return m.push(std::get<0>(apart(x).topk(1 + (x.size(d) - 1) / 2, d)));
-    case 13: return m.push(apart(x).argmax(d).to(at::kDouble) * 0.1);
-    case 14: return m.push(std::get<0>(apart(x).max(d, keep)));
+    case 12: return m.push(std::get<0>(apart(x, 0.0171).topk(1 + (x.size(d) - 1) / 2, d)));
+    case 13: return m.push(apart(x, 0.0231).argmax(d).to(at::kDouble) * 0.1);
+    case 14: return m.push(std::get<0>(apart(x, 0.0293).max(d, keep)));
     case 15: return m.push((x * 0.3 + 1.1).prod(d, keep));
     case 16: return m.push((x > 0.0713).sum(d, keep).to(at::kDouble) * 0.1);
     case 17: return m.push((x > 0.0713).any(d, keep).to(at::kDouble) + x.mean());
-    case 18: return m.push(std::get<0>(apart(x).median(d, keep)));
+    case 18: return m.push(std::get<0>(apart(x, 0.0337).median(d, keep)));
     // Of equal numbers the gradient would be rounding over rounding.
-    default: return m.push(apart(x).std(d, x.size(d) > 1, keep) + 0.1);
+    default: return m.push(apart(x, 0.0419).std(d, x.size(d) > 1, keep) + 0.1);
   }
 }
 
@@ -300,7 +302,7 @@ void layer(Machine& m, const Instruction& i) {
       return m.push(torch::conv1d(batch, kernel, {}, 1, 1));
     }
     case 8: {
-      const auto batch = apart(x.reshape({-1, 1, x.size(-1)}));
+      const auto batch = apart(x.reshape({-1, 1, x.size(-1)}), 0.0411);
       return m.push(torch::max_pool1d(batch, 2, 1, 1));
     }
     case 9: return m.push(torch::avg_pool1d(x.reshape({-1, 1, x.size(-1)}), 2, 1, 1));
