@@ -2,7 +2,7 @@
 // with its tensors placed at random on meshes of 2, 3 and 2 x 2 ranks: results,
 // written arguments and writes through views are those of plain tensors.
 //
-// Also a command: recorded_calls --filter=aten::cat --seed=7 (see kUsage).
+// Also a command: recorded_calls --filter=aten::cat --seed=7 (--help).
 
 #include "compare.h"
 #include "distributed/call.h"
@@ -11,6 +11,7 @@
 #include "golden_calls.h"
 #include "placing.h"
 #include "process_ranks.h"
+#include "test_options.h"
 #include "thread_ranks.h"
 
 #include <ATen/ATen.h>
@@ -32,20 +33,6 @@
 
 namespace accel::distributed::test {
 namespace {
-
-const char* const kUsage =
-    "recorded_calls [--filter=TEXT] [--seed=N] [--trials=N] [--world=2|3|2x2]\n"
-    "               [--line=N] [--golden=DIR] [--all] [--operators]\n"
-    "  --filter     operators whose name contains TEXT (several: --filter=a,b;\n"
-    "               a name that ends with '$' must be the operator's own:\n"
-    "               aten::add$ takes all overloads of add)\n"
-    "  --seed       of the placements (1)\n"
-    "  --trials     placements of each call on each mesh (3)\n"
-    "  --world      only this mesh\n"
-    "  --line       only the call on this line of calls.jsonl\n"
-    "  --golden     the folder with calls.jsonl and tensors.safetensors\n"
-    "  --all        prints every failure, not the first of each operator\n"
-    "  --operators  prints for every operator how often it gathered nothing\n";
 
 struct Options {
   std::vector<std::string> filter;
@@ -73,15 +60,7 @@ bool asked_for(const GoldenCall& call) {
   if (all.line != 0) {
     return call.line == all.line;
   }
-  if (all.filter.empty()) {
-    return true;
-  }
-  return std::any_of(
-      all.filter.begin(), all.filter.end(), [&](const std::string& text) {
-        return !text.empty() && text.back() == '$'
-            ? call.op.schema().name() == text.substr(0, text.size() - 1)
-            : call.name.find(text) != std::string::npos;
-      });
+  return is_asked_for(all.filter, call.name, call.op.schema().name());
 }
 
 bool draws(const GoldenCall& call) {
@@ -435,48 +414,32 @@ TEST(RecordedCalls, MeshOfTwoByTwo) {
   test_on({"2x2", {2, 2}});
 }
 
-bool take(const std::string& argument, const char* name, std::string& value) {
-  const auto prefix = std::string("--") + name + "=";
-  if (argument.rfind(prefix, 0) != 0) {
-    return false;
-  }
-  value = argument.substr(prefix.size());
-  return true;
-}
-
 } // namespace
 } // namespace accel::distributed::test
 
 int main(int argc, char** argv) {
   using namespace accel::distributed::test;
-  ::testing::InitGoogleTest(&argc, argv);
   auto& all = options();
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    std::string value;
-    if (take(argument, "filter", value)) {
-      std::istringstream parts(value);
-      for (std::string part; std::getline(parts, part, ',');) {
-        all.filter.push_back(part);
-      }
-    } else if (take(argument, "seed", value)) {
-      all.seed = std::stoull(value);
-    } else if (take(argument, "trials", value)) {
-      all.trials = std::stoll(value);
-    } else if (take(argument, "world", value)) {
-      all.world = value;
-    } else if (take(argument, "line", value)) {
-      all.line = std::stoll(value);
-    } else if (take(argument, "golden", value)) {
-      all.golden = value;
-    } else if (argument == "--all") {
-      all.all = true;
-    } else if (argument == "--operators") {
-      all.operators = true;
-    } else {
-      std::fputs(kUsage, argument == "--help" ? stdout : stderr);
-      return argument == "--help" ? 0 : 2;
-    }
-  }
-  return RUN_ALL_TESTS();
+  CLI::App app(
+      "Calls the operators that PyTorch's own tests call, with their arguments "
+      "placed in many ways, and compares with the plain call");
+  add_filter(app, all.filter);
+  app.add_option("--seed", all.seed, "Of the placements")->capture_default_str();
+  app.add_option("--trials", all.trials, "Placements of each call on each mesh")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  add_world(app, all.world);
+  app.add_option("--line", all.line, "Only the call on this line of calls.jsonl")
+      ->check(CLI::PositiveNumber);
+  app.add_option(
+         "--golden", all.golden,
+         "The folder with calls.jsonl and tensors.safetensors")
+      ->check(CLI::ExistingDirectory);
+  app.add_flag(
+      "--all", all.all, "Prints every failure, not the first of each operator");
+  app.add_flag(
+      "--operators", all.operators,
+      "Prints for every operator how often it gathered nothing");
+  int status = 0;
+  return parse_options(app, argc, argv, status) ? RUN_ALL_TESTS() : status;
 }

@@ -3,12 +3,13 @@
 // ranks: results, what is written, gradients and second gradients are those of
 // plain tensors.
 //
-// Also a command: accel_sample_calls --filter=aten::cat --seed=7 (see kUsage).
+// Also a command: accel_sample_calls --filter=aten::cat --seed=7 (--help).
 
 #include "distributed/part.h"
 #include "operators_page.h"
 #include "process_ranks.h"
 #include "sample_runs.h"
+#include "test_options.h"
 #include "thread_ranks.h"
 
 #include <ATen/ATen.h>
@@ -24,19 +25,6 @@
 
 namespace accel::distributed::test {
 namespace {
-
-const char* const kUsage =
-    "accel_sample_calls [--filter=TEXT] [--seed=N] [--placements=N] [--world=2|3|2x2]\n"
-    "                   [--all] [--samples]\n"
-    "  --filter      operators whose name contains TEXT (several: --filter=a,b;\n"
-    "                aten::add$ is all overloads of just add)\n"
-    "  --seed        of the placements (1)\n"
-    "  --placements  of each call and number of ranks: all of them where there are\n"
-    "                no more, else as many at random (4; of forms and other\n"
-    "                dtypes two fifths of that)\n"
-    "  --world       only this mesh\n"
-    "  --all         prints every failure, not the first of each operator\n"
-    "  --samples     prints the samples\n";
 
 struct Options {
   std::vector<std::string> filter;
@@ -63,13 +51,7 @@ const SampleCalls& samples() {
 }
 
 bool asked_for(const SampleCall& call) {
-  const auto& filter = options().filter;
-  return filter.empty() ||
-      std::any_of(filter.begin(), filter.end(), [&](const std::string& text) {
-        return !text.empty() && text.back() == '$'
-            ? call.op.schema().name() == text.substr(0, text.size() - 1)
-            : call.name.find(text) != std::string::npos;
-      });
+  return is_asked_for(options().filter, call.name, call.op.schema().name());
 }
 
 /// Forms and other dtypes go the way of what they are made of: a few placements.
@@ -374,44 +356,30 @@ class MeshOfTwoByTwo : public ::testing::Test {
   }
 };
 
-bool take(const std::string& argument, const char* name, std::string& value) {
-  const auto prefix = std::string("--") + name + "=";
-  if (argument.rfind(prefix, 0) != 0) {
-    return false;
-  }
-  value = argument.substr(prefix.size());
-  return true;
-}
-
 } // namespace
 } // namespace accel::distributed::test
 
 int main(int argc, char** argv) {
   using namespace accel::distributed::test;
-  ::testing::InitGoogleTest(&argc, argv);
   auto& all = options();
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    std::string value;
-    if (take(argument, "filter", value)) {
-      std::istringstream parts(value);
-      for (std::string part; std::getline(parts, part, ',');) {
-        all.filter.push_back(part);
-      }
-    } else if (take(argument, "seed", value)) {
-      all.seed = std::stoull(value);
-    } else if (take(argument, "placements", value)) {
-      all.placements = std::stoll(value);
-    } else if (take(argument, "world", value)) {
-      all.world = value;
-    } else if (argument == "--all") {
-      all.all = true;
-    } else if (argument == "--samples") {
-      all.samples = true;
-    } else {
-      std::fputs(kUsage, argument == "--help" ? stdout : stderr);
-      return argument == "--help" ? 0 : 2;
-    }
+  CLI::App app(
+      "Calls samples of every operator that has a rule, with their tensors placed "
+      "in many ways, and compares with plain tensors");
+  add_filter(app, all.filter);
+  app.add_option("--seed", all.seed, "Of the placements")->capture_default_str();
+  app.add_option(
+         "--placements", all.placements,
+         "Of each call and mesh: all of them where there are no more, else as many "
+         "at random (of forms and other dtypes two fifths of that)")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  add_world(app, all.world);
+  app.add_flag(
+      "--all", all.all, "Prints every failure, not the first of each operator");
+  app.add_flag("--samples", all.samples, "Prints the samples");
+  int status = 0;
+  if (!parse_options(app, argc, argv, status)) {
+    return status;
   }
   if (all.samples) {
     for (const auto& call : samples().calls) {

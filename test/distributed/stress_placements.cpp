@@ -1,17 +1,19 @@
 // Random placements on any LibTorch program, unmodified: a library to preload.
 //
-//     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 \
+//     RANK=0 WORLD_SIZE=2 ACCEL_STRESS_STORE=FILE \
 //       ACCEL_STRESS_PLACEMENTS=7 LD_PRELOAD=libaccel_stress_placements.so ./program
 //
-// started once for each rank. Every operator of the main thread, and of backward,
+// started once for each rank; stress.py does it. FILE is where the processes meet:
+// one that is not there before the run. Every operator of the main thread, and of backward,
 // goes through the library, and results are placed at random: cut in any
 // dimension at any points, parts of sums, replicated. No number that the program
 // prints may change. What reads the raw memory of a tensor gets the library's
 // error; operators of threads that the program starts itself stay plain.
 //
-//   ACCEL_STRESS_PLACEMENTS=seed   the placements; without it nothing happens
+//   ACCEL_STRESS_PLACEMENTS=seed   the placements; without it nothing is placed
+//   ACCEL_STRESS_RANDOM=0          the seed of LibTorch's random numbers, where the
+//                                  program gives none (also without placements)
 //   ACCEL_STRESS_SHARE=0.3         how many results are placed
-//   ACCEL_STRESS_STORE=FILE        processes meet by a file instead of a port
 //   ACCEL_STRESS_DOUBLE=1          the default dtype is float64, so that rounding
 //                                  does not hide or imitate a difference
 //   ACCEL_CHECK_PLACEMENTS=1       names the operator that gives another number
@@ -20,14 +22,14 @@
 #include "distributed/part.h"
 #include "distributed/watch.h"
 #include "placing.h"
-
-#include <accel/detail/communicator.h>
+#include "shared_memory_ranks.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -43,95 +45,44 @@ std::string environment(const char* name, const char* otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-class Gloo final : public accel::detail::Communicator {
- public:
-  Gloo(int64_t rank, int64_t size) : rank_(rank), size_(size) {
-    auto options = c10d::ProcessGroupGloo::Options::create();
-    options->devices.push_back(
-        c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        store(rank, size), static_cast<int>(rank), static_cast<int>(size),
-        options);
-  }
+/// The memory that the processes share: a file's, which is made where it is not
+/// there yet. It must be a new one for each run.
+SharedRanks& shared_memory(const std::string& file) {
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT, 0600);
+  TORCH_CHECK(
+      descriptor >= 0 && ::ftruncate(descriptor, sizeof(SharedRanks)) == 0,
+      "accel: ACCEL_STRESS_STORE: the file '", file, "' cannot be made");
+  void* memory = ::mmap(
+      nullptr, sizeof(SharedRanks), PROT_READ | PROT_WRITE, MAP_SHARED,
+      descriptor, 0);
+  TORCH_CHECK(
+      memory != MAP_FAILED, "accel: no memory for the file '", file, "'");
+  ::close(descriptor);
+  return *static_cast<SharedRanks*>(memory);
+}
 
-  int64_t rank() const override {
-    return rank_;
-  }
-  int64_t size() const override {
-    return size_;
-  }
-  void all_reduce(at::Tensor& tensor) override {
-    auto parts = all_gather(tensor);
-    auto sum = parts[0].clone();
-    for (size_t r = 1; r < parts.size(); ++r) {
-      sum.add_(parts[r]);
-    }
-    tensor.copy_(sum);
-  }
-  Waiter all_reduce_async(at::Tensor& tensor) override {
-    all_reduce(tensor);
-    return [] {};
-  }
-  std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override {
-    // As bytes: Gloo does not move every dtype.
-    const auto own = tensor.contiguous();
-    std::vector<at::Tensor> all;
-    std::vector<at::Tensor> bytes;
-    for (int64_t r = 0; r < size_; ++r) {
-      all.push_back(at::empty_like(own));
-      bytes.push_back(bytes_of(all.back()));
-    }
-    if (own.numel() > 0) {
-      std::vector<at::Tensor> inputs{bytes_of(own)};
-      std::vector<std::vector<at::Tensor>> outputs{bytes};
-      group_->allgather(outputs, inputs)->wait();
-    }
-    return all;
-  }
-  void broadcast(at::Tensor& tensor, int64_t source) override {
-    tensor.copy_(all_gather(tensor)[source]);
-  }
-  void barrier() override {
-    group_->barrier()->wait();
-  }
-
- private:
-  static at::Tensor bytes_of(const at::Tensor& tensor) {
-    return at::from_blob(
-        const_cast<void*>(tensor.const_data_ptr()),
-        {static_cast<int64_t>(tensor.nbytes())}, at::kByte);
-  }
-
-  static c10::intrusive_ptr<c10d::Store> store(int64_t rank, int64_t size) {
-    const auto file = environment("ACCEL_STRESS_STORE", "");
-    if (!file.empty()) {
-      return c10::make_intrusive<c10d::FileStore>(file, static_cast<int>(size));
-    }
-    c10d::TCPStoreOptions options;
-    options.port = static_cast<uint16_t>(
-        std::stoi(environment("MASTER_PORT", "29400")));
-    options.isServer = rank == 0 &&
-        environment("TORCHELASTIC_USE_AGENT_STORE", "") != "True";
-    options.numWorkers = static_cast<size_t>(size);
-    return c10::make_intrusive<c10d::TCPStore>(
-        environment("MASTER_ADDR", "127.0.0.1"), options);
-  }
-
-  int64_t rank_;
-  int64_t size_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
-};
+int64_t checked_size(int64_t size) {
+  TORCH_CHECK(
+      size >= 1 && size <= SharedRanks::kRanks, "accel: WORLD_SIZE is ", size,
+      ", random placements take 1 to ", SharedRanks::kRanks, " processes");
+  return size;
+}
 
 /// Never destroyed: tensors may live until the program's last destructor.
 struct Stress {
   explicit Stress(uint64_t seed)
-      : gloo(std::stoll(environment("RANK", "0")),
-             std::stoll(environment("WORLD_SIZE", "1"))),
-        axis(new Axis(&gloo, /*mesh=*/1, /*index=*/0, "stress")),
+      : shared(shared_memory(
+            environment("ACCEL_STRESS_STORE", "accel_stress_placements"))),
+        processes(
+            shared,
+            std::stoll(environment("RANK", "0")),
+            checked_size(std::stoll(environment("WORLD_SIZE", "1")))),
+        axis(new Axis(&processes, /*mesh=*/1, /*index=*/0, "stress")),
         mesh({axis}),
         random(seed * 2654435761u + 1),
         share(std::stod(environment("ACCEL_STRESS_SHARE", "0.3"))) {}
-  Gloo gloo;
+  SharedRanks& shared;
+  SharedMemoryCommunicator processes;
   Axis* axis;
   DeviceMesh mesh;
   std::mt19937_64 random;
@@ -189,20 +140,24 @@ void place(
 }
 
 void start() {
+  // Without placements, too: the plain run beside it computes alike.
+  if (environment("ACCEL_STRESS_DOUBLE", "0") == "1") {
+    at::globalContext();
+    c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
+  }
+  // LibTorch seeds itself by the time; processes must draw the same.
+  at::manual_seed(std::stoull(environment("ACCEL_STRESS_RANDOM", "0")));
   const auto seed = environment("ACCEL_STRESS_PLACEMENTS", "");
   if (seed.empty()) {
     return;
   }
   at::set_num_threads(1);
-  if (environment("ACCEL_STRESS_DOUBLE", "0") == "1") {
-    at::globalContext();
-    c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
-  }
   stress = new Stress(std::stoull(seed));
   watch().place = place;
   watch().any = true;
   install();
   std::atexit([] {
+    stress->shared.stopped = true;
     std::fprintf(
         stderr,
         "accel: random placements: process %lld saw %lld operators on plain "

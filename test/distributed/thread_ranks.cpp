@@ -1,6 +1,6 @@
 #include "thread_ranks.h"
 
-#include <accel/detail/communicator.h>
+#include "gathering_communicator.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -78,31 +78,13 @@ class Meeting {
   bool left_ = false;
 };
 
-class ThreadCommunicator final : public accel::detail::Communicator {
+class ThreadCommunicator final : public GatheringCommunicator {
  public:
   ThreadCommunicator(std::shared_ptr<Meeting> meeting, int64_t rank, int64_t size)
-      : meeting_(std::move(meeting)), rank_(rank), size_(size) {}
+      : GatheringCommunicator(rank, size), meeting_(std::move(meeting)) {}
 
-  int64_t rank() const override {
-    return rank_;
-  }
-  int64_t size() const override {
-    return size_;
-  }
-  void all_reduce(at::Tensor& tensor) override {
-    auto all = all_gather(tensor);
-    auto sum = all[0];
-    for (size_t i = 1; i < all.size(); ++i) {
-      sum = sum + all[i];
-    }
-    tensor.copy_(sum);
-  }
-  Waiter all_reduce_async(at::Tensor& tensor) override {
-    all_reduce(tensor);
-    return [] {};
-  }
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override {
-    auto all = meeting_->exchange(rank_, tensor.clone());
+    auto all = meeting_->exchange(rank(), tensor.clone());
     for (auto& other : all) {
       TORCH_CHECK(
           other.sizes() == tensor.sizes() &&
@@ -112,11 +94,8 @@ class ThreadCommunicator final : public accel::detail::Communicator {
     }
     return all;
   }
-  void broadcast(at::Tensor& tensor, int64_t source) override {
-    tensor.copy_(all_gather(tensor)[source]);
-  }
   void barrier() override {
-    meeting_->exchange(rank_, {});
+    meeting_->exchange(rank(), {});
   }
   void leave() {
     meeting_->leave();
@@ -124,8 +103,6 @@ class ThreadCommunicator final : public accel::detail::Communicator {
 
  private:
   std::shared_ptr<Meeting> meeting_;
-  int64_t rank_;
-  int64_t size_;
 };
 
 } // namespace

@@ -31,6 +31,7 @@ using accel::distributed::from_local;
 using accel::distributed::Partial;
 using accel::distributed::Replicate;
 using accel::distributed::Shard;
+using accel::test::both_ways;
 using accel::test::contains;
 using accel::test::error_of;
 using accel::test::run;
@@ -70,11 +71,6 @@ RunOptions with(
   RunOptions options;
   options.environment = std::move(environment);
   return options;
-}
-
-/// Both ways that tensors take between processes of one host.
-std::vector<RunOptions> both_ways() {
-  return {RunOptions(), with({{"ACCEL_SHARED_MEMORY", "0"}})};
 }
 
 /// All processes have failed, each with all of these in its error output.

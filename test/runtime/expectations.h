@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <string>
+#include <vector>
 
 /// What several files of these tests ask for.
 namespace accel::test {
@@ -22,6 +23,14 @@ std::string error_of(F&& f) {
     return error.what_without_backtrace();
   }
   return "no error";
+}
+
+/// Both ways that tensors take between processes of one host: through memory that
+/// they share, and over Gloo.
+inline std::vector<RunOptions> both_ways() {
+  RunOptions over_gloo;
+  over_gloo.environment["ACCEL_SHARED_MEMORY"] = "0";
+  return {RunOptions(), over_gloo};
 }
 
 /// Runs `function` as one, two and three processes.

@@ -174,7 +174,7 @@ void GlooCommunicator::throw_out_of_step(const Operation& operation) {
     operations.emplace_back(
         reinterpret_cast<const char*>(one.const_data_ptr<uint8_t>()));
   }
-  throw OutOfStep(describe_out_of_step(operations));
+  throw OutOfStep(describe_out_of_step(operations, operation.group));
 }
 
 void GlooCommunicator::share_memory(
@@ -189,8 +189,9 @@ void GlooCommunicator::share_memory(
       memory = std::make_unique<SharedMemory>(
           which, rank(), size(), bytes, timeout);
       memory->on_long_wait(
-          [log = operations_.log, channel = operations_.channel] {
-            log->add_site(channel, CallSite::here());
+          [log = operations_.log, channel = operations_.channel,
+           group = operations_.group] {
+            log->add_site(channel, group, CallSite::here());
           });
     } catch (const c10::Error&) {
       // Containers often have little of it. Gloo does without.

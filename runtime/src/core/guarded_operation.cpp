@@ -28,7 +28,14 @@ Operation GuardedOperations::begin(
         region,
         ". Call it outside, on all processes, and use the result there.");
   }
-  return log->begin(channel, name, tensor);
+  return log->begin(channel, group, name, tensor);
+}
+
+std::string GuardedOperations::process() const {
+  const int64_t number =
+      group == nullptr ? rank : group->processes[static_cast<size_t>(rank)];
+  return "process " + std::to_string(number) + " of " +
+      std::to_string(world_size);
 }
 
 void GuardedOperations::run(
@@ -46,10 +53,8 @@ void GuardedOperations::run(
           false,
           "accel: ",
           operation.describe(),
-          " failed on process ",
-          rank,
-          " of ",
-          size,
+          " failed on ",
+          process(),
           ": ",
           why);
     }
@@ -63,10 +68,8 @@ void GuardedOperations::run(
         false,
         "accel: ",
         operation.describe(),
-        " failed on process ",
-        rank,
-        " of ",
-        size,
+        " failed on ",
+        process(),
         site.empty() ? "" : ", called at " + site,
         ": ",
         news.empty() ? "another process has probably ended, or has called "

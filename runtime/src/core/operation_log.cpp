@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 #include <utility>
@@ -75,17 +76,25 @@ std::string Operation::describe() const {
   if (*purpose != '\0') {
     text << " for " << purpose;
   }
+  if (group != nullptr) {
+    text << " along " << group->name;
+  }
   return text.str();
 }
 
-std::string describe_out_of_step(const std::vector<std::string>& operations) {
+std::string describe_out_of_step(
+    const std::vector<std::string>& operations,
+    const OperationGroupPtr& group) {
   std::string text =
       "the processes are out of step: not all of them call the same operations "
       "in the same order, with equal sizes. Perhaps one is under a condition "
       "that differs between them (is_main_process(), the time, a file that only "
       "one of them sees), or one has more batches than another.";
   for (size_t rank = 0; rank < operations.size(); ++rank) {
-    text += "\n  process " + std::to_string(rank) + " is in " + operations[rank];
+    const auto process =
+        group == nullptr ? static_cast<int64_t>(rank) : group->processes[rank];
+    text +=
+        "\n  process " + std::to_string(process) + " is in " + operations[rank];
   }
   return text;
 }
@@ -101,11 +110,13 @@ std::string ProcessStatus::to_text() const {
   return nlohmann::json{
       {"kind", static_cast<int>(kind)},
       {"channel", channel},
+      {"group", group},
       {"number", number},
       {"operation", operation},
       {"site", site},
       {"seconds", seconds},
-      {"begun", begun}}
+      {"begun", begun},
+      {"begun_in_groups", begun_in_groups}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -114,11 +125,13 @@ ProcessStatus ProcessStatus::from_text(const std::string& text) {
   try {
     const auto json = nlohmann::json::parse(text);
     json.at("channel").get_to(status.channel);
+    json.at("group").get_to(status.group);
     json.at("number").get_to(status.number);
     json.at("operation").get_to(status.operation);
     json.at("site").get_to(status.site);
     json.at("seconds").get_to(status.seconds);
     json.at("begun").get_to(status.begun);
+    json.at("begun_in_groups").get_to(status.begun_in_groups);
     status.kind = static_cast<Kind>(json.at("kind").get<int>());
     if (status.channel < 0 || status.channel > 2) {
       return {};
@@ -129,12 +142,32 @@ ProcessStatus ProcessStatus::from_text(const std::string& text) {
   return status;
 }
 
+void OperationLog::add_group(const OperationGroupPtr& group) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  slots_.emplace_back();
+  slots_.back().group = group;
+}
+
+size_t OperationLog::slot_of(
+    Channel channel, const OperationGroupPtr& group) const {
+  if (group == nullptr) {
+    return static_cast<size_t>(channel);
+  }
+  size_t slot = 3;
+  while (slots_[slot].group != group) {
+    ++slot;
+  }
+  return slot;
+}
+
 Operation OperationLog::begin(
     Channel channel,
+    const OperationGroupPtr& group,
     const char* name,
     const at::Tensor& tensor) {
   Operation operation;
   operation.channel = channel;
+  operation.group = group;
   operation.name = name;
   uint64_t detail = 0;
   if (tensor.defined()) {
@@ -157,13 +190,14 @@ Operation OperationLog::begin(
     operation.site = CallSite::here();
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  operation.number = ++slots_[static_cast<size_t>(channel)].begun;
+  operation.number = ++slots_[slot_of(channel, group)].begun;
   return operation;
 }
 
 OperationLog::Waiting::Waiting(OperationLog& log, const Operation& operation)
-    : log_(log), slot_(static_cast<size_t>(operation.channel)) {
+    : log_(log) {
   const std::lock_guard<std::mutex> lock(log_.mutex_);
+  slot_ = log_.slot_of(operation.channel, operation.group);
   auto& slot = log_.slots_[slot_];
   slot.operation = operation;
   slot.waiting = true;
@@ -178,9 +212,10 @@ OperationLog::Waiting::~Waiting() {
   slot.since = Clock::now();
 }
 
-void OperationLog::add_site(Channel channel, const CallSite& site) {
+void OperationLog::add_site(
+    Channel channel, const OperationGroupPtr& group, const CallSite& site) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& slot = slots_[static_cast<size_t>(channel)];
+  auto& slot = slots_[slot_of(channel, group)];
   if (slot.waiting && slot.operation.site == CallSite()) {
     slot.operation.site = site;
   }
@@ -222,10 +257,15 @@ ProcessStatus OperationLog::status() const {
       slot = &slots_[last_];
     }
     for (size_t i = 0; i < slots_.size(); ++i) {
-      status.begun[i] = slots_[i].begun;
+      if (i < status.begun.size()) {
+        status.begun[i] = slots_[i].begun;
+      } else {
+        status.begun_in_groups[slots_[i].group->key] = slots_[i].begun;
+      }
     }
     if (slot->operation.number > 0) {
       status.channel = static_cast<int64_t>(slot->operation.channel);
+      status.group = slot->group == nullptr ? "" : slot->group->key;
       status.number = slot->operation.number;
       status.operation = slot->operation.describe();
       status.seconds =
@@ -272,6 +312,27 @@ std::string describe(const std::vector<ProcessStatus>& processes) {
   return text.str();
 }
 
+namespace {
+
+/// Whether a process takes part in the operation that another one waits in.
+bool takes_part(const ProcessStatus& process, const ProcessStatus& waiting) {
+  return waiting.group.empty() ||
+      process.begun_in_groups.count(waiting.group) != 0;
+}
+
+uint64_t begun_there(const ProcessStatus& process, const ProcessStatus& waiting) {
+  return waiting.group.empty()
+      ? process.begun[static_cast<size_t>(waiting.channel)]
+      : process.begun_in_groups.at(waiting.group);
+}
+
+bool same_place(const ProcessStatus& one, const ProcessStatus& other) {
+  return one.channel == other.channel && one.group == other.group &&
+      one.number == other.number;
+}
+
+} // namespace
+
 bool out_of_step(const std::vector<ProcessStatus>& processes, double stuck) {
   std::vector<const ProcessStatus*> waiting;
   for (const auto& status : processes) {
@@ -279,8 +340,8 @@ bool out_of_step(const std::vector<ProcessStatus>& processes, double stuck) {
       continue;
     }
     for (const auto& other : processes) {
-      if (other.kind == Kind::kLeft &&
-          other.begun[static_cast<size_t>(status.channel)] < status.number) {
+      if (other.kind == Kind::kLeft && takes_part(other, status) &&
+          begun_there(other, status) < status.number) {
         return true;
       }
     }
@@ -288,17 +349,24 @@ bool out_of_step(const std::vector<ProcessStatus>& processes, double stuck) {
       waiting.push_back(&status);
     }
   }
-  const bool all_wait = waiting.size() == processes.size();
   for (const auto* one : waiting) {
     for (const auto* other : waiting) {
-      const bool same_place =
-          other->channel == one->channel && other->number == one->number;
-      if (same_place ? other->operation != one->operation : all_wait) {
+      if (same_place(*one, *other) && other->operation != one->operation) {
         return true;
       }
     }
   }
-  return false;
+  if (waiting.size() != processes.size()) {
+    return false;
+  }
+  // Where all that belong to an operation are in it, it goes on.
+  return std::none_of(
+      waiting.begin(), waiting.end(), [&](const ProcessStatus* one) {
+        return std::all_of(
+            waiting.begin(), waiting.end(), [&](const ProcessStatus* other) {
+              return !takes_part(*other, *one) || same_place(*one, *other);
+            });
+      });
 }
 
 } // namespace accel::detail

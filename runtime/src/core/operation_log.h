@@ -10,6 +10,8 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,10 +61,24 @@ class EncloseGuard {
   EncloseGuard& operator=(const EncloseGuard&) = delete;
 };
 
+/// Some of the program's processes, which do what the others do not: one line of
+/// them along an axis of a mesh.
+struct OperationGroup {
+  /// Equal on its processes, and another one for every other group.
+  std::string key;
+  /// What messages call it: "axis 'tp' of accel::DeviceMesh(dp=2, tp=2)".
+  std::string name;
+  /// Their ranks in the program, by their rank in the group.
+  std::vector<int64_t> processes;
+};
+using OperationGroupPtr = std::shared_ptr<const OperationGroup>;
+
 /// One collective operation as this process sees it.
 struct Operation {
   Channel channel = Channel::kMain;
-  /// From 1, in its channel: the processes' operations of equal number belong
+  /// Null for operations of all processes.
+  OperationGroupPtr group;
+  /// From 1, in its channel or group: the processes' operations of equal number belong
   /// together.
   uint64_t number = 0;
   const char* name = "";
@@ -91,8 +107,10 @@ struct OutOfStep : std::runtime_error {
 };
 
 /// The message of `OutOfStep`: `operations` are what the processes were in, by
-/// rank, with the places in the source.
-std::string describe_out_of_step(const std::vector<std::string>& operations);
+/// rank in the group (null: of all processes), with the places in the source.
+std::string describe_out_of_step(
+    const std::vector<std::string>& operations,
+    const OperationGroupPtr& group);
 /// One of these: the operation and where the program has called it. Takes some
 /// time; to be called by the thread that is in the operation.
 std::string describe_with_place(const Operation& operation);
@@ -110,6 +128,8 @@ struct ProcessStatus {
   };
   Kind kind = Kind::kSilent;
   int64_t channel = 0;
+  /// The group's key; empty for operations of all processes.
+  std::string group;
   uint64_t number = 0;
   /// Of the operation that it waits in, else of its last one.
   std::string operation;
@@ -118,6 +138,8 @@ struct ProcessStatus {
   double seconds = 0;
   /// How many operations it has begun, by channel.
   std::array<uint64_t, 3> begun{};
+  /// The same of the groups that it belongs to, by their keys.
+  std::map<std::string, uint64_t> begun_in_groups;
 
   std::string to_text() const;
   static ProcessStatus from_text(const std::string& text);
@@ -128,8 +150,15 @@ class OperationLog {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Counts an operation. `tensor` may be undefined.
-  Operation begin(Channel channel, const char* name, const at::Tensor& tensor);
+  /// This process belongs to a group, whose operations are counted from now on.
+  void add_group(const OperationGroupPtr& group);
+
+  /// Counts an operation. `tensor` may be undefined; `group` is null, or was added.
+  Operation begin(
+      Channel channel,
+      const OperationGroupPtr& group,
+      const char* name,
+      const at::Tensor& tensor);
 
   /// While it lives, this process waits in the operation.
   class Waiting {
@@ -144,9 +173,10 @@ class OperationLog {
     size_t slot_;
   };
 
-  /// The operation that waits in a channel was called from `site`: for those
-  /// that turn out to wait long.
-  void add_site(Channel channel, const CallSite& site);
+  /// The operation that waits in a channel or a group was called from `site`: for
+  /// those that turn out to wait long.
+  void add_site(
+      Channel channel, const OperationGroupPtr& group, const CallSite& site);
 
   /// No more operations will come.
   void leave();
@@ -159,6 +189,7 @@ class OperationLog {
 
  private:
   struct Slot {
+    OperationGroupPtr group;
     uint64_t begun = 0;
     bool waiting = false;
     Operation operation;
@@ -166,9 +197,12 @@ class OperationLog {
   };
 
   const Slot* longest() const;
+  /// To be called with the mutex held.
+  size_t slot_of(Channel channel, const OperationGroupPtr& group) const;
 
   mutable std::mutex mutex_;
-  std::array<Slot, 3> slots_;
+  /// The channels', then the groups'.
+  std::deque<Slot> slots_ = std::deque<Slot>(3);
   size_t last_ = 0;
   bool left_ = false;
 };
@@ -178,8 +212,8 @@ std::string describe(const std::vector<ProcessStatus>& processes);
 
 /// True where the processes wait in operations that can never meet: one has
 /// ended without having come to the operation that another one waits in, two
-/// are in different operations of the same number, or all wait, but not in the
-/// same. For the last two a process counts as waiting when it has done so for
+/// are in different operations of the same number, or all wait, but in none are
+/// all that belong to it. For the last two a process counts as waiting when it has done so for
 /// `stuck` seconds: that they were asked at different moments does not confuse
 /// it.
 bool out_of_step(const std::vector<ProcessStatus>& processes, double stuck);

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <functional>
 #include <future>
+#include <mutex>
 #include <thread>
 
 namespace accel::detail {
@@ -154,6 +155,36 @@ class ProcessWorld : public World {
     return *communicator;
   }
 
+  Communicator& connect_group(const OperationGroupPtr& group) override {
+    auto connected = std::make_unique<ConnectedGroup>();
+    if (group->processes.size() == 1) {
+      connected->communicator = make_single_process_communicator();
+    } else {
+      const auto before = Connections::open_now();
+      try {
+        connect(*connected, group);
+      } catch (const std::exception& error) {
+        const std::string reason = message_of(error);
+        note_lost_peer("connecting " + group->name + ": " + reason);
+        const std::string news = failure_news();
+        TORCH_CHECK(
+            false,
+            "accel: process ", environment_.rank, " of ",
+            environment_.world_size, " could not connect to the others of ",
+            group->name, ": ", news.empty() ? "" : news + ". It was noticed here by: ",
+            reason, ". Look at the output of the other processes.");
+      }
+      connected->connections = before.newer();
+      if (!environment_.single_host()) {
+        connected->connections.keep_alive();
+      }
+    }
+    auto& communicator = *connected->communicator;
+    const std::lock_guard<std::mutex> lock(groups_mutex_);
+    groups_.push_back(std::move(connected));
+    return communicator;
+  }
+
   bool carries_enclosed() const override {
     const auto gradients = static_cast<size_t>(Channel::kGradients);
     return hosts_[gradients] != nullptr &&
@@ -240,6 +271,15 @@ class ProcessWorld : public World {
           device->shutdown();
         }
       }
+      for (const auto& group : groups_) {
+        if (group->device != nullptr) {
+          group->device->shutdown();
+        }
+      }
+      {
+        const std::lock_guard<std::mutex> lock(groups_mutex_);
+        groups_.clear();
+      }
       devices_ = {};
       hosts_ = {};
       communicators_ = {};
@@ -265,6 +305,30 @@ class ProcessWorld : public World {
   }
 
  private:
+  /// What `connect_group` has made.
+  struct ConnectedGroup {
+    /// Null where one process is alone.
+    GlooCommunicator* host = nullptr;
+    /// Null without a device backend.
+    DeviceCommunicator* device = nullptr;
+    std::unique_ptr<Communicator> communicator;
+    Connections connections;
+  };
+
+  /// Ends what anybody waits in along an axis of a mesh. From any thread.
+  void give_up_groups() noexcept {
+    const std::lock_guard<std::mutex> lock(groups_mutex_);
+    for (const auto& group : groups_) {
+      group->connections.shut_down();
+      if (group->host != nullptr) {
+        group->host->leave_memory();
+      }
+      if (group->device != nullptr) {
+        group->device->abort();
+      }
+    }
+  }
+
   void close() noexcept {
     watchdog_.reset();
     // The others hear of it from Gloo at once; ending NCCL can take a while.
@@ -278,7 +342,22 @@ class ProcessWorld : public World {
       }
       host = nullptr;
     }
+    for (const auto& group : groups_) {
+      try {
+        if (group->host != nullptr) {
+          group->host->cut();
+        }
+      } catch (...) {
+        // The same.
+      }
+    }
     abort_devices();
+    for (const auto& group : groups_) {
+      if (group->device != nullptr) {
+        group->device->abort();
+      }
+    }
+    groups_.clear(); // nobody else is there: the watchdog has ended
     devices_ = {};
     communicators_ = {};
     store_.reset();
@@ -291,9 +370,96 @@ class ProcessWorld : public World {
   }
 
   GuardedOperations operations_of(Channel channel) {
-    return {environment_.rank, environment_.world_size, channel, log_, [this] {
-              return watchdog_ ? watchdog_->verdict() : std::string();
-            }};
+    GuardedOperations operations;
+    operations.rank = environment_.rank;
+    operations.size = environment_.world_size;
+    operations.world_size = environment_.world_size;
+    operations.channel = channel;
+    operations.log = log_;
+    operations.verdict = [this] {
+      return watchdog_ ? watchdog_->verdict() : std::string();
+    };
+    return operations;
+  }
+
+  GuardedOperations operations_of(const OperationGroupPtr& group) {
+    auto operations = operations_of(Channel::kOperators);
+    const auto& processes = group->processes;
+    operations.rank =
+        std::find(processes.begin(), processes.end(), environment_.rank) -
+        processes.begin();
+    operations.size = static_cast<int64_t>(processes.size());
+    operations.group = group;
+    return operations;
+  }
+
+  /// Gloo, and the device backend in front of it, between a group's processes.
+  void connect(ConnectedGroup& connected, const OperationGroupPtr& group) {
+    log_->add_group(group);
+    const auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
+    options->devices.push_back(device());
+    auto host = std::make_unique<GlooCommunicator>(
+        c10::make_intrusive<c10d::PrefixStore>(group->key, store_),
+        options,
+        operations_of(group));
+    if (environment_.single_host()) {
+      host->share_memory(
+          get_environment_flag("ACCEL_SHARED_MEMORY").value_or(true),
+          kSmallChunk, timeout_);
+    }
+    connected.host = host.get();
+    if (placement_.staged) {
+      connected.communicator = std::make_unique<StagedCommunicator>(
+          std::move(host), placement_.staged);
+      return;
+    }
+    connected.communicator = std::move(host);
+    if (placement_.backend != nullptr) {
+      auto routed = make_device_communicator(
+          std::move(connected.communicator), *connected.host,
+          operations_of(group), "device/" + group->key);
+      connected.device = routed.get();
+      connected.communicator = std::move(routed);
+    }
+  }
+
+  /// The device backend's group in front of a host's communicator.
+  std::unique_ptr<DeviceCommunicator> make_device_communicator(
+      std::unique_ptr<Communicator> communicator,
+      GlooCommunicator& host,
+      GuardedOperations operations,
+      const std::string& name) {
+    DeviceGroupRequest request;
+    request.store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
+    request.rank = operations.rank;
+    request.size = operations.size;
+    request.device = placement_.choice.device;
+    request.timeout = timeout_;
+    request.name = "accel_" + name;
+    c10::intrusive_ptr<c10d::Backend> group;
+    try {
+      group = placement_.backend->make(request);
+    } catch (const std::exception& error) {
+      TORCH_CHECK(
+          false,
+          "accel: ",
+          operations.process(),
+          " could not connect its device ",
+          request.device.str(),
+          " with the others: ",
+          message_of(error),
+          ". Look at the output of the other processes; NCCL_DEBUG=INFO "
+          "says more, and NCCL_SOCKET_IFNAME names the network interface to "
+          "use.");
+    }
+    // Over Gloo it would cost more than the operation itself.
+    std::function<void(const Operation&)> compare;
+    if (operations.channel == Channel::kOperators && host.shares_memory()) {
+      compare = [&host](const Operation& operation) { host.compare(operation); };
+    }
+    return std::make_unique<DeviceCommunicator>(
+        std::move(communicator), std::move(group), *placement_.backend,
+        request.device, std::move(operations), std::move(compare));
   }
 
   std::unique_ptr<Communicator> connect_hosts(
@@ -322,51 +488,13 @@ class ProcessWorld : public World {
     if (placement_.backend == nullptr) {
       return;
     }
-    const auto& backend = *placement_.backend;
-    const auto device = placement_.choice.device;
-    check_devices_differ(gather_texts(backend.identity(device)));
+    check_devices_differ(gather_texts(
+        placement_.backend->identity(placement_.choice.device)));
     for (size_t i = 0; i < communicators_.size(); ++i) {
       const auto channel = static_cast<Channel>(i);
-      DeviceGroupRequest request;
-      request.store = c10::make_intrusive<c10d::PrefixStore>(
-          "device/" + name_of(channel), store_);
-      request.rank = environment_.rank;
-      request.size = environment_.world_size;
-      request.device = device;
-      request.timeout = timeout_;
-      request.name = "accel_" + name_of(channel);
-      c10::intrusive_ptr<c10d::Backend> group;
-      try {
-        group = backend.make(request);
-      } catch (const std::exception& error) {
-        TORCH_CHECK(
-            false,
-            "accel: process ",
-            environment_.rank,
-            " of ",
-            environment_.world_size,
-            " could not connect its device ",
-            device.str(),
-            " with the others: ",
-            message_of(error),
-            ". Look at the output of the other processes; NCCL_DEBUG=INFO "
-            "says more, and NCCL_SOCKET_IFNAME names the network interface to "
-            "use.");
-      }
-      // Over Gloo it would cost more than the operation itself.
-      std::function<void(const Operation&)> compare;
-      if (channel == Channel::kOperators && hosts_[i]->shares_memory()) {
-        compare = [host = hosts_[i]](const Operation& operation) {
-          host->compare(operation);
-        };
-      }
-      auto routed = std::make_unique<DeviceCommunicator>(
-          std::move(communicators_[i]),
-          std::move(group),
-          backend,
-          device,
-          operations_of(channel),
-          std::move(compare));
+      auto routed = make_device_communicator(
+          std::move(communicators_[i]), *hosts_[i], operations_of(channel),
+          "device/" + name_of(channel));
       devices_[i] = routed.get();
       communicators_[i] = std::move(routed);
     }
@@ -444,6 +572,7 @@ class ProcessWorld : public World {
         log_,
         [this] {
           connections_.shut_down();
+          give_up_groups();
           for (auto* host : hosts_) {
             if (host != nullptr) {
               host->leave_memory();
@@ -545,6 +674,9 @@ class ProcessWorld : public World {
   std::array<DeviceCommunicator*, 3> devices_{};
   /// Theirs.
   Connections connections_;
+  /// Of the axes of meshes. Changed by the program's thread; the watchdog's looks.
+  std::mutex groups_mutex_;
+  std::vector<std::unique_ptr<ConnectedGroup>> groups_;
   std::unique_ptr<Watchdog> watchdog_;
 };
 

@@ -3,6 +3,7 @@
 #include <accel/data/generators.h>
 #include <accel/data/place_batch.h>
 
+#include "core/device_mesh.h"
 #include "core/environment.h"
 #include "core/read_values.h"
 #include "core/stop_signals.h"
@@ -42,15 +43,6 @@ detail::DeviceChoice choose_own_device(
   situation.local_world_size = environment.local_world_size;
   situation.world_size = environment.world_size;
   return detail::choose_device(situation);
-}
-
-/// An axis of a mesh of its own. Tensors that outlive the Accelerator point to it:
-/// it stays to the end of the program.
-distributed::Axis& new_axis(detail::Communicator& processes) {
-  static auto* const axes = new std::vector<std::unique_ptr<distributed::Axis>>();
-  axes->push_back(std::make_unique<distributed::Axis>(
-      &processes, static_cast<int64_t>(axes->size()), /*index=*/0, ""));
-  return *axes->back();
 }
 
 PartialState make_process_state(
@@ -118,7 +110,8 @@ Runtime::Runtime(const ResolvedOptions& options) {
   use_device(choice.device);
   world_ = World::connect(environment, make_placement(choice), options.timeout);
   check_options_agree();
-  axis_ = &new_axis(communicator(Channel::kOperators));
+  axis_ = new_axis(
+      communicator(Channel::kOperators), next_mesh(), /*index=*/0, "");
   if (distributed::watch().report && state_->is_main_process()) {
     distributed::PlacementReport::instance().expect(state_->num_processes());
   }
@@ -239,6 +232,11 @@ void Runtime::end(bool orderly) noexcept {
   background_save.reset();
   reducer_.reset();
   axis_->close();
+  for (const auto& mesh : meshes_) {
+    for (auto* axis : mesh->axes) {
+      axis->close();
+    }
+  }
   give_stop_signals_back();
   if (orderly) {
     leave();

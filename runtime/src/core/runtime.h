@@ -59,6 +59,12 @@ class Runtime {
   distributed::Axis& axis() {
     return *axis_;
   }
+  /// The axes of a mesh of these sizes and names, made where there is none yet.
+  /// Every process must call it with the same. Throws on all processes where the
+  /// sizes do not make the number of processes.
+  const std::vector<distributed::Axis*>& mesh(
+      const std::vector<int64_t>& sizes,
+      const std::vector<std::string>& names);
 
   /// Registers tensors for averaging and gives the new ones, and `buffers`,
   /// process 0's values. Distributed tensors are left out: they and their
@@ -141,6 +147,13 @@ class Runtime {
   std::unique_ptr<World> world_;
   /// Never destroyed: tensors may outlive the Accelerator.
   distributed::Axis* axis_ = nullptr;
+  struct Mesh {
+    std::vector<int64_t> sizes;
+    std::vector<std::string> names;
+    /// The same.
+    std::vector<distributed::Axis*> axes;
+  };
+  std::vector<std::unique_ptr<Mesh>> meshes_;
   std::unique_ptr<AcceleratorState> state_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<GradScaler> scaler_;

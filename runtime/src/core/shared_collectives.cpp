@@ -188,7 +188,7 @@ void SharedCollectives::throw_out_of_step(const Operation& operation) {
         slot(rank), ::strnlen(slot(rank), static_cast<size_t>(chunk_)));
   }
   ++turn_;
-  throw OutOfStep(describe_out_of_step(operations));
+  throw OutOfStep(describe_out_of_step(operations, operation.group));
 }
 
 void SharedCollectives::add_slots(at::Tensor& out, int64_t first, int64_t count) const {

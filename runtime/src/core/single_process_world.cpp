@@ -35,6 +35,9 @@ class SingleProcessWorld : public World {
   Communicator& communicator(Channel) override {
     return communicator_;
   }
+  Communicator& connect_group(const OperationGroupPtr&) override {
+    return communicator_;
+  }
   std::vector<std::string> exchange_beside(
       const std::string&,
       const std::string& text,
@@ -54,6 +57,10 @@ class SingleProcessWorld : public World {
 
 std::unique_ptr<World> make_single_process_world() {
   return std::make_unique<SingleProcessWorld>();
+}
+
+std::unique_ptr<Communicator> make_single_process_communicator() {
+  return std::make_unique<SingleProcessCommunicator>();
 }
 
 std::unique_ptr<World> World::connect(

@@ -5,6 +5,7 @@
 #include "core/device_backend.h"
 #include "core/device_choice.h"
 #include "core/environment.h"
+#include "core/operation_log.h"
 
 #include <atomic>
 #include <chrono>
@@ -42,6 +43,13 @@ class World {
   virtual ~World() = default;
 
   virtual Communicator& communicator(Channel channel) = 0;
+  /// Connects the processes of a group, in which this process is, for operators on
+  /// distributed tensors. Every process of the program must call it, in the same
+  /// order, each with its own group; the groups of one call have no process in
+  /// common. The world keeps it, and ends it with the others. Throws `c10::Error`
+  /// where that fails within the start's timeout.
+  virtual Communicator& connect_group(const OperationGroupPtr& group) = 0;
+
   /// Whether sums of gradients carry what is `Enclosed`.
   virtual bool carries_enclosed() const {
     return false;
@@ -71,6 +79,8 @@ class World {
 };
 
 std::unique_ptr<World> make_single_process_world();
+/// Answers every call itself.
+std::unique_ptr<Communicator> make_single_process_communicator();
 /// Exported for test/runtime/device.
 ACCEL_API std::unique_ptr<World> make_process_world(
     const Environment& environment,

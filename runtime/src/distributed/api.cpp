@@ -124,6 +124,41 @@ std::vector<Level> levels_of(const at::Tensor& tensor) {
   return levels;
 }
 
+/// The axes and placements that are asked for, and those of the tensor that the
+/// asked mesh does not have, in the mesh's order.
+struct Asked {
+  std::vector<Axis*> axes;
+  std::vector<Placement> placements;
+};
+
+Asked with_others_kept(
+    const at::Tensor& tensor,
+    const std::vector<Axis*>& axes,
+    const std::vector<Placement>& placements) {
+  Asked asked{axes, placements};
+  for (const auto& level : levels_of(tensor)) {
+    TORCH_CHECK(
+        level.axis->mesh() == axes.front()->mesh(),
+        "accel: a tensor of one mesh was to be placed on another. Take "
+        "accel::distributed::full_tensor(tensor) first.");
+    size_t place = 0;
+    while (place < asked.axes.size() &&
+           asked.axes[place]->index() < level.axis->index()) {
+      ++place;
+    }
+    if (place == asked.axes.size() || asked.axes[place] != level.axis) {
+      // A cut of its own is one of the rows that were there.
+      const auto offset = static_cast<std::ptrdiff_t>(place);
+      asked.axes.insert(asked.axes.begin() + offset, level.axis);
+      asked.placements.insert(
+          asked.placements.begin() + offset,
+          level.placement.is_shard() ? Shard(level.placement.dim())
+                                     : level.placement);
+    }
+  }
+  return asked;
+}
+
 at::Tensor leaf_of(const at::Tensor& tensor) {
   at::Tensor inner = tensor;
   while (Part* part = part_of(inner)) {
@@ -239,7 +274,15 @@ at::Tensor distribute_tensor(
       tensor.layout() == at::kStrided,
       "accel: only dense tensors can be distributed, this one's layout is ",
       tensor.layout(), ". Use tensor.to_dense() first.");
-  return placed(tensor, &mesh.axes(), &placements);
+  const auto asked = with_others_kept(tensor, mesh.axes(), placements);
+  return placed(tensor, &asked.axes, &asked.placements);
+}
+
+at::Tensor redistribute(
+    const at::Tensor& tensor,
+    const DeviceMesh& mesh,
+    const std::vector<Placement>& placements) {
+  return distribute_tensor(tensor, mesh, placements);
 }
 
 at::Tensor redistribute(

@@ -12,11 +12,13 @@ Axis::Axis(
     int64_t mesh,
     int64_t index,
     std::string name,
-    int64_t further)
+    int64_t further,
+    int64_t line)
     : communicator_(communicator),
       mesh_(mesh),
       index_(index),
       further_(further),
+      line_(line),
       name_(std::move(name)),
       rank_(communicator->rank()),
       size_(communicator->size()),

@@ -21,12 +21,15 @@ class ACCEL_API Axis {
   /// `mesh` tells meshes apart; `index` is the place of the axis among the
   /// mesh's. Where tensors of two axes of one mesh meet, the one of the lower
   /// index is looked at first. `further`: how many axes the mesh has behind it.
+  /// `line`: processes that stand elsewhere on the other axes have an axis of
+  /// their own beside this one; of these lines this is the one of that number.
   Axis(
       accel::detail::Communicator* communicator,
       int64_t mesh,
       int64_t index,
       std::string name,
-      int64_t further = 0);
+      int64_t further = 0,
+      int64_t line = 0);
 
   int64_t rank() const {
     return rank_;
@@ -42,6 +45,9 @@ class ACCEL_API Axis {
   }
   int64_t further() const {
     return further_;
+  }
+  int64_t line() const {
+    return line_;
   }
   const std::string& name() const {
     return name_;
@@ -100,6 +106,7 @@ class ACCEL_API Axis {
   int64_t mesh_;
   int64_t index_;
   int64_t further_;
+  int64_t line_;
   std::string name_;
   int64_t rank_;
   int64_t size_;

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace accel::distributed {
 
 int Call::index(std::string_view name) const {
@@ -38,11 +40,13 @@ at::Tensor Call::local_as(const at::Tensor& tensor, const Placement& to) const {
   if (p->placement == to) {
     return p->local;
   }
+  moved_ = true;
   return redistribute_local(
       axis_, p->local, p->placement, to, p->sizes, name().c_str());
 }
 
 void Call::finish(std::initializer_list<c10::IValue> results) {
+  moved_ = true; // their order is that of the rule's own operators
   stack_.resize(base_);
   stack_.insert(stack_.end(), results.begin(), results.end());
 }
@@ -58,15 +62,100 @@ void Call::place_result(
     at::Tensor local = std::move(value).toTensor();
     value = info_.is_view
         ? make_local_view(axis_, local, placement, sizes)
-        : make_tensor(axis_, std::move(local), placement, sizes, like);
+        : made(k, local, placement, sizes, like);
   }
 }
 
 void Call::place_result(size_t k, const Placement& placement, int64_t n) {
   auto& value = result(k);
   if (value.isTensor()) {
-    value = placed(value.toTensor(), placement, n);
+    const at::Tensor local = value.toTensor();
+    if (!local.defined() || placement.is_replicate() || info_.is_view) {
+      value = placed(local, placement, n);
+      return;
+    }
+    Sizes sizes(local.sizes().begin(), local.sizes().end());
+    if (placement.is_shard()) {
+      sizes[placement.dim()] = n;
+    }
+    value = made(k, local, placement, sizes, {});
   }
+}
+
+void Call::keep_unordered() {
+  if (info_.is_view || info_.is_in_place) {
+    return;
+  }
+  for (const auto i : info_.tensors) {
+    // Other layouts have no order.
+    if (has(i) && tensor(i).layout() == at::kStrided &&
+        !tensor(i).is_contiguous()) {
+      unordered_.assign(stack_.begin() + base_, stack_.end());
+      return;
+    }
+  }
+}
+
+at::Tensor Call::made(
+    size_t k,
+    const at::Tensor& local,
+    const Placement& placement,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef like) const {
+  if (!unordered_.empty() &&
+      (moved_ || has_single_rows(axis_, placement, sizes))) {
+    const auto strides = plain_strides(k);
+    const bool told = strides.size() == sizes.size();
+    return make_tensor(
+        axis_, local, placement, sizes,
+        told ? c10::IntArrayRef(strides) : like, /*exact=*/true);
+  }
+  return make_tensor(axis_, local, placement, sizes, like);
+}
+
+Sizes Call::plain_strides(size_t k) const {
+  static const auto without_memory = [](const at::Tensor& tensor) {
+    return tensor.defined()
+        ? at::empty_strided(
+              tensor.sizes(), tensor.strides(),
+              tensor.options().device(at::kMeta))
+        : tensor;
+  };
+  // A generator must not be asked for numbers that nobody gets; some operators
+  // know memory only.
+  if (op_.hasTag(at::Tag::nondeterministic_seeded) ||
+      (!op_.hasKernelForDispatchKey(c10::DispatchKey::Meta) &&
+       !op_.hasKernelForDispatchKey(
+           c10::DispatchKey::CompositeExplicitAutograd) &&
+       !op_.hasKernelForDispatchKey(
+           c10::DispatchKey::CompositeExplicitAutogradNonFunctional))) {
+    return {};
+  }
+  torch::jit::Stack stack;
+  for (const auto& value : unordered_) {
+    if (value.isTensor()) {
+      stack.emplace_back(without_memory(value.toTensor()));
+    } else if (value.isTensorList()) {
+      auto list = value.toTensorVector();
+      std::transform(list.begin(), list.end(), list.begin(), without_memory);
+      stack.emplace_back(std::move(list));
+    } else if (value.isOptionalTensorList()) {
+      return {}; // indices: what they give depends on their values
+    } else {
+      stack.push_back(value);
+    }
+  }
+  try {
+    op_.callBoxed(stack);
+  } catch (const c10::Error&) {
+    return {}; // made of operators that do
+  }
+  const auto& value = stack[stack.size() - info_.results + k];
+  if (!value.isTensor() || !value.toTensor().defined()) {
+    return {};
+  }
+  const auto strides = value.toTensor().strides();
+  return {strides.begin(), strides.end()};
 }
 
 at::Tensor Call::placed(

@@ -62,7 +62,9 @@ class Call {
         stack_(stack),
         base_(stack.size() - info.arguments),
         axis_(axis),
-        keys_(below(keys)) {}
+        keys_(below(keys)) {
+    keep_unordered();
+  }
 
   // ---- What is asked.
 
@@ -203,7 +205,8 @@ class Call {
   }
   /// Result k is this process's part of a tensor of these sizes. An undefined
   /// one stays undefined; `Replicate` stays a plain tensor.
-  /// `like`: strides of an argument that the plain result's would follow; empty
+  /// Its memory is in the plain result's order: what is a view there is one here.
+  /// `like`: strides that this order follows where LibTorch does not tell it; empty
   /// where that is not known.
   void place_result(
       size_t k,
@@ -237,6 +240,18 @@ class Call {
     }
     return true;
   }
+  /// Keeps the arguments where one does not lie in memory in the order of its
+  /// dimensions: results may follow it, and so may the views that are made of them.
+  void keep_unordered();
+  at::Tensor made(
+      size_t k,
+      const at::Tensor& local,
+      const Placement& placement,
+      c10::IntArrayRef sizes,
+      c10::IntArrayRef like) const;
+  /// The strides of the plain result k, by the operator on tensors without memory;
+  /// empty where LibTorch cannot say.
+  Sizes plain_strides(size_t k) const;
 
   const c10::OperatorHandle& op_;
   const OperatorInfo& info_;
@@ -246,6 +261,12 @@ class Call {
   /// Those that the operator was called with, as far as they are below `kKey`;
   /// none where they are not known.
   c10::DispatchKeySet keys_;
+  /// The program's arguments, with the whole tensors' sizes and strides; empty
+  /// where all are in the order of their dimensions.
+  std::vector<c10::IValue> unordered_;
+  /// Arguments were brought to other places, and into the order of the dimensions;
+  /// or the results are those of other operators.
+  mutable bool moved_ = false;
 };
 
 /// The rule, flags and arguments of an operator, looked up once per thread.

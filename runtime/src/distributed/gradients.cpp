@@ -14,22 +14,23 @@ at::Tensor part_of_sum(const at::Tensor& tensor) {
   const InsideGuard inside;
   const auto local = full_tensor(part->local);
   const auto& placement = part->placement;
+  const bool first = part->axis->line() == 0;
   if (placement.is_sum()) {
-    return local;
+    return first ? local : at::zeros_like(local);
   }
   if (placement.is_shard()) {
+    if (!first) {
+      return at::zeros(part->sizes, local.options());
+    }
     auto padded = at::zeros(part->sizes, local.options());
     const auto [begin, end] = part->axis->range(
         part->sizes[placement.dim()], placement.cut());
     padded.narrow(placement.dim(), begin, end - begin).copy_(local);
     return padded;
   }
-  return redistribute_local(
+  const auto sum = redistribute_local(
       *part->axis, local, placement, Partial(), part->sizes, "backward");
-}
-
-int64_t axis_size_of(const at::Tensor& tensor) {
-  return part_of(tensor)->axis->size();
+  return first ? sum : at::zeros_like(sum);
 }
 
 } // namespace accel::distributed

@@ -8,11 +8,10 @@ namespace accel::distributed {
 
 /// A plain tensor of the whole size whose sum over the processes is `tensor`:
 /// the local tensor of a part of a sum, a shard among zeros. Undefined for a
-/// tensor that is not distributed. Nothing is communicated. For tensors of one
-/// mesh axis; of further axes the sum is taken first, which is collective.
+/// tensor that is not distributed. Nothing is communicated for tensors of one
+/// mesh axis. On a mesh of several the sum along further axes is taken first,
+/// which is collective, and only one line of processes along the outermost axis
+/// has it: the others have zeros, for they hold the same once more.
 at::Tensor part_of_sum(const at::Tensor& tensor);
-
-/// Processes on the outermost axis of a distributed tensor.
-int64_t axis_size_of(const at::Tensor& tensor);
 
 } // namespace accel::distributed

@@ -9,6 +9,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -51,6 +52,11 @@ Part* part_for_kernel(const at::Tensor& tensor) {
     return nullptr;
   }
   return part;
+}
+
+/// Parts of a sum times infinity are no parts of the sum times infinity.
+bool is_finite(const at::Scalar& number) {
+  return !number.isFloatingPoint() || std::isfinite(number.toDouble());
 }
 
 /// A result; `like` is what gives the plain one its order in memory.
@@ -171,7 +177,8 @@ at::Tensor add(
     const at::Scalar& alpha) {
   const Part* part = part_for_kernel(self);
   const at::Tensor* local = nullptr;
-  if (part == nullptr || !meets(self, *part, other, local)) {
+  if (part == nullptr || !meets(self, *part, other, local) ||
+      (part->placement.is_sum() && !is_finite(alpha))) {
     return by_table<at::_ops::add_Tensor>(self, other, alpha);
   }
   const InsideGuard inside;
@@ -191,7 +198,8 @@ at::Tensor& add_(
   const at::Tensor* local = nullptr;
   // Views of the gathered value have to see the write.
   if (part == nullptr || root_of(part)->whole.defined() ||
-      !meets(self, *part, other, local)) {
+      !meets(self, *part, other, local) ||
+      (part->placement.is_sum() && !is_finite(alpha))) {
     by_table<at::_ops::add__Tensor>(self, other, alpha);
     return self;
   }

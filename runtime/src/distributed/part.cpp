@@ -293,27 +293,6 @@ Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   return order;
 }
 
-/// Whether some process has a single row, whose stride says nothing.
-bool has_single_rows(
-    const Axis& axis,
-    const Placement& placement,
-    c10::IntArrayRef sizes) {
-  if (!placement.is_shard() || sizes[placement.dim()] < 2) {
-    return false;
-  }
-  const int64_t n = sizes[placement.dim()];
-  if (!placement.cut()) {
-    return n < 2 * axis.size();
-  }
-  const auto& points = placement.cut()->points;
-  for (size_t rank = 1; rank < points.size(); ++rank) {
-    if (points[rank] - points[rank - 1] < 2) {
-      return true;
-    }
-  }
-  return false;
-}
-
 /// Strides of a tensor that is repeated, which say nothing about an order.
 bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -360,6 +339,26 @@ bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
 
 } // namespace
 
+bool has_single_rows(
+    const Axis& axis,
+    const Placement& placement,
+    c10::IntArrayRef sizes) {
+  if (!placement.is_shard() || sizes[placement.dim()] < 2) {
+    return false;
+  }
+  const int64_t n = sizes[placement.dim()];
+  if (!placement.cut()) {
+    return n < 2 * axis.size();
+  }
+  const auto& points = placement.cut()->points;
+  for (size_t rank = 1; rank < points.size(); ++rank) {
+    if (points[rank] - points[rank - 1] < 2) {
+      return true;
+    }
+  }
+  return false;
+}
+
 at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
   if (like.is_contiguous()) {
     return tensor;
@@ -375,7 +374,8 @@ at::Tensor make_tensor(
     at::Tensor local,
     const Placement& placement,
     c10::IntArrayRef sizes,
-    c10::IntArrayRef like) {
+    c10::IntArrayRef like,
+    bool exact) {
   Sizes of_copy;
   if (like.size() == sizes.size() && is_repeated(sizes, like)) {
     of_copy = strides_of_copy(sizes, like);
@@ -391,7 +391,8 @@ at::Tensor make_tensor(
   }
   const bool dense = local.is_non_overlapping_and_dense();
   // Parts with gaps (of a transposed tensor) are copied: in whatever order.
-  const bool by_like = (single || !dense) && like.size() == sizes.size();
+  const bool by_like =
+      (exact || single || !dense) && like.size() == sizes.size();
   const bool natural =
       !by_like && (single || !dense || local.is_contiguous());
   if (natural) {

@@ -158,13 +158,22 @@ inline Part* part_of(const at::Tensor& tensor) {
 /// memory. Where that cannot be told from the parts (some process has a single
 /// row), it is the order of `like`, strides of another whole tensor, or that of
 /// the dimensions. All processes find the same order. A local tensor with gaps,
-/// or in another order, is copied.
+/// or in another order, is copied. `exact`: `like` are the strides that the plain
+/// result has, whatever the parts' are.
 ACCEL_API at::Tensor make_tensor(
     Axis& axis,
     at::Tensor local,
     const Placement& placement,
     c10::IntArrayRef sizes,
-    c10::IntArrayRef like = {});
+    c10::IntArrayRef like = {},
+    bool exact = false);
+
+/// Whether some process has a single row of a tensor that is placed so: the
+/// stride of what is cut says nothing there.
+bool has_single_rows(
+    const Axis& axis,
+    const Placement& placement,
+    c10::IntArrayRef sizes);
 
 /// The same of a local tensor that is contiguous, where the whole one is, too:
 /// looks at nothing.

@@ -108,7 +108,7 @@ void Bucket::put(size_t index, const at::Tensor& gradient, int64_t rank) {
   }
 }
 
-bool Bucket::receive(size_t index, int64_t rank) {
+bool Bucket::receive(size_t index, int64_t rank, int64_t processes) {
   auto& parameter = *parameters_[index];
   TORCH_CHECK(
       !launched_,
@@ -127,8 +127,7 @@ bool Bucket::receive(size_t index, int64_t rank) {
   } else if (!attached(index)) {
     const auto part = distributed::part_of_sum(grad);
     // Divided again with what is averaged.
-    views_[index].copy_(
-        part.defined() ? part.mul(distributed::axis_size_of(grad)) : grad);
+    views_[index].copy_(part.defined() ? part.mul(processes) : grad);
     grad = views_[index];
   }
   return !parameter.fired && --pending_ == 0;

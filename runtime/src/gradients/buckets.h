@@ -40,7 +40,7 @@ class Bucket {
 
   /// The backward has reached the parameter: its gradient goes into the
   /// buffer, unless it is sparse. Returns true when it was the last that was missing.
-  bool receive(size_t index, int64_t rank);
+  bool receive(size_t index, int64_t rank, int64_t processes);
 
   bool complete() const {
     return pending_ == 0;

@@ -190,7 +190,8 @@ void Reducer::on_gradient(const Slot& slot) {
     }
   }
   const bool complete = armed_ && slot.bucket != Slot::kNoBucket &&
-      buckets_[slot.bucket].receive(slot.index, gradients_.rank());
+      buckets_[slot.bucket].receive(
+          slot.index, gradients_.rank(), gradients_.size());
   parameter.fired = true;
   if (complete) {
     launch_complete();

@@ -343,7 +343,10 @@ ZOO_MODEL(centers_and_angles) {
 
 // Lists are ranked: by pairs, by the whole list, and what a user would see first.
 ZOO_MODEL(learning_to_rank) {
-  nn::Sequential net(nn::Linear(6, 8), nn::SELU(), nn::Linear(8, 1));
+  // No offset of all scores: pairs and lists do not see it, and Adam would make a
+  // step of what rounding leaves of its gradient.
+  nn::Sequential net(
+      nn::Linear(6, 8), nn::SELU(), nn::Linear(nn::LinearOptions(8, 1).bias(false)));
   auto optimizer = run.optimizer<optim::Adam>(net->parameters(), optim::AdamOptions(1e-2));
   run.prepare(net, *optimizer);
   auto loader = run.loader(classes(), 8);

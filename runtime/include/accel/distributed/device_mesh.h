@@ -65,4 +65,26 @@ class ACCEL_API DeviceMesh {
   std::vector<Axis*> axes_;
 };
 
+/// The processes as a grid of these sizes, PyTorch's `init_device_mesh`: process r
+/// of `{2, 3}` stands at row r / 3 and column r % 3. `names`, one for each axis or
+/// none, are what `mesh["name"]` and errors call the axes.
+///
+///     auto mesh = accel::distributed::init_device_mesh({2, 4}, {"dp", "tp"});
+///     auto w = distribute_tensor(weight, mesh, {Replicate(), Shard(0)});
+///     auto x = distribute_tensor(batch, mesh["dp"], {Shard(0)});
+///
+/// Every process must call it, in the same order and with the same arguments; it
+/// connects them along each axis. Asked for again, it is the same mesh, and
+/// tensors of both can meet. Tensors of different meshes cannot: bring them to
+/// one with `full_tensor` and `distribute_tensor`.
+///
+/// Throws `c10::Error`, on all processes alike, where no Accelerator exists, where
+/// the product of the sizes is not the number of processes, where a name is empty
+/// or there twice, where there are more or fewer names than axes, and where the
+/// processes ask for different meshes. With a process that has died it throws
+/// naming it, after the start's timeout at the latest.
+ACCEL_API DeviceMesh init_device_mesh(
+    const std::vector<int64_t>& sizes,
+    const std::vector<std::string>& names = {});
+
 } // namespace accel::distributed

@@ -29,14 +29,24 @@ ACCEL_API bool is_distributed(const at::Tensor& tensor);
 /// dimension with fewer entries than an axis has processes stays replicated.
 /// Nothing is communicated: that all processes have the same tensor is taken for
 /// granted (PyTorch's broadcasts rank 0's; use `accelerator.broadcast` where
-/// they may differ). A tensor that is distributed already is redistributed.
-/// Throws `c10::Error` where a placement does not fit the tensor.
+/// they may differ). A tensor that is distributed already is redistributed, which
+/// is collective; along axes of its mesh that `mesh`, a sub-mesh, does not have it
+/// stays as it is. Throws `c10::Error` where a placement does not fit the tensor,
+/// and where the tensor is on another mesh.
 ACCEL_API at::Tensor distribute_tensor(
     const at::Tensor& tensor,
     const DeviceMesh& mesh,
     const std::vector<Placement>& placements);
 
-/// The same tensor in other placements. Differentiable. Collective.
+/// The same tensor in other placements: one for each axis of `mesh`, whatever the
+/// tensor's were, a plain one included. Differentiable. Collective.
+ACCEL_API at::Tensor redistribute(
+    const at::Tensor& tensor,
+    const DeviceMesh& mesh,
+    const std::vector<Placement>& placements);
+
+/// The same along the axes that the tensor is distributed along (`mesh(tensor)`):
+/// those along which it is replicated are not among them.
 ACCEL_API at::Tensor redistribute(
     const at::Tensor& tensor,
     const std::vector<Placement>& placements);

@@ -46,15 +46,15 @@ void max_pool1d(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->pop_back(); // the indices
 }
 
-/// Operators that read their arguments from `First` on, which are lengths or
+/// Operators that read their arguments `First` to `Last`, which are lengths or
 /// positions.
-template <size_t First>
+template <size_t First, size_t Last>
 void reads(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t arguments = op.schema().arguments().size();
   if (any_distributed(*stack, arguments)) {
     const size_t base = stack->size() - arguments;
-    for (size_t i = base + First; i < stack->size(); ++i) {
-      if ((*stack)[i].isTensor()) {
+    for (size_t i = base + First; i <= base + Last; ++i) {
+      if ((*stack)[i].isTensor() && (*stack)[i].toTensor().defined()) {
         (*stack)[i] = full_tensor((*stack)[i].toTensor());
       }
     }
@@ -98,8 +98,14 @@ void install_composites() {
     auto* made = new torch::Library(
         torch::Library::IMPL, "aten", std::nullopt, __FILE__, __LINE__);
     add<max_pool1d>(*made, "max_pool1d");
-    add<reads<1>>(*made, "tensor_split.tensor_indices_or_sections");
-    add<reads<2>>(*made, "ctc_loss.Tensor");
+    add<reads<1, 1>>(*made, "tensor_split.tensor_indices_or_sections");
+    add<reads<2, 3>>(*made, "ctc_loss.Tensor");
+    // The rows of each step of a packed sequence.
+    add<reads<1, 1>>(*made, "_pad_packed_sequence");
+    add<reads<1, 1>>(*made, "lstm.data");
+    add<reads<1, 1>>(*made, "gru.data");
+    add<reads<1, 1>>(*made, "rnn_tanh.data");
+    add<reads<1, 1>>(*made, "rnn_relu.data");
     add<kron_out>(*made, "kron.out");
     return made;
   }();

@@ -26,6 +26,12 @@ bool convolution(Call& call) {
   if (call.tensor(0).dim() != call.tensor(1).dim()) {
     return false;
   }
+  const at::Tensor& filters = call.tensor(1);
+  if (!filters.is_contiguous(filters.suggest_memory_format())) {
+    // Kernels take the result's order in memory from a weight that lies otherwise,
+    // and of a part of it they would take another.
+    return false;
+  }
   c10::SmallVector<Strategy, 5> ways{
       {{0, kWhole, kWhole}, {0}},
       {{kSum, kWhole, kSum}, {kSum}},

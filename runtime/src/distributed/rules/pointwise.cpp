@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 // Each element of the result depends on the elements at its own place, as
 // broadcasting pairs them: what is cut stays cut, the others are cut alike.
@@ -60,16 +63,106 @@ Operands operands_of(const Call& call) {
   return all;
 }
 
-/// Strides whose order the plain result has: of the first operand that has its
-/// sizes.
-Sizes order_of_result(const Call& call, c10::IntArrayRef sizes) {
-  for (const auto i : call.info().tensors) {
-    if (call.has(i) && call.tensor(i).sizes() == sizes) {
-      const auto strides = call.tensor(i).strides();
-      return {strides.begin(), strides.end()};
+/// Of two dimensions of a result, which lies further in, as LibTorch's
+/// TensorIterator decides it: the first operand that is repeated along neither
+/// says. Greater than 0 where it is `b`, smaller where it is `a`; 0: nobody says.
+int inner_of(
+    const std::vector<Sizes>& strides,
+    c10::IntArrayRef sizes,
+    int64_t a,
+    int64_t b) {
+  for (const auto& of_one : strides) {
+    if (of_one[a] == 0 || of_one[b] == 0) {
+      continue;
+    }
+    if (of_one[a] != of_one[b]) {
+      return of_one[a] < of_one[b] ? -1 : 1;
+    }
+    if (sizes[a] > sizes[b]) {
+      return 1;
     }
   }
-  return {};
+  return 0;
+}
+
+/// The strides of the plain result; empty where all operands lie in the order of
+/// their dimensions, and so does the result.
+Sizes order_of_result(const Call& call, c10::IntArrayRef sizes) {
+  const auto dims = static_cast<int64_t>(sizes.size());
+  std::vector<Sizes> strides;
+  bool ordered = true;
+  for (const auto i : call.info().tensors) {
+    if (!call.has(i)) {
+      continue;
+    }
+    const auto& tensor = call.tensor(i);
+    ordered = ordered && tensor.is_contiguous();
+    const int64_t offset = dims - tensor.dim();
+    strides.emplace_back(dims, 0);
+    for (int64_t d = 0; d < tensor.dim(); ++d) {
+      const bool repeated = tensor.size(d) == 1 && sizes[offset + d] != 1;
+      strides.back()[offset + d] = repeated ? 0 : tensor.stride(d);
+    }
+  }
+  if (ordered) {
+    return {};
+  }
+  // From the innermost dimension outwards.
+  Sizes order;
+  for (int64_t d = dims; d-- > 0;) {
+    order.push_back(d);
+  }
+  // An insertion sort: the comparison is no order, and its outcome depends on how
+  // one sorts.
+  for (int64_t i = 1; i < dims; ++i) {
+    int64_t place = i;
+    for (int64_t j = i; j-- > 0;) {
+      const int inner = inner_of(strides, sizes, order[j], order[place]);
+      if (inner > 0) {
+        std::swap(order[j], order[place]);
+        place = j;
+      } else if (inner < 0) {
+        break;
+      }
+    }
+  }
+  Sizes result(dims, 1);
+  int64_t step = 1;
+  for (const int64_t d : order) {
+    result[d] = step;
+    step *= std::max<int64_t>(sizes[d], 1);
+  }
+  return result;
+}
+
+bool is_finite(const c10::Scalar& number) {
+  if (number.isComplex()) {
+    const auto value = number.toComplexDouble();
+    return std::isfinite(value.real()) && std::isfinite(value.imag());
+  }
+  return !number.isFloatingPoint() || std::isfinite(number.toDouble());
+}
+
+/// Whether parts of a sum may be multiplied or divided by argument `i`: by a number
+/// that all processes know and that is finite, and no zero to divide by. 1 / 0 and
+/// -1 / 0 add up to nothing that their sum / 0 is; of a larger tensor that would
+/// have to be looked up for each element.
+bool is_factor(const Call& call, size_t i, bool divides) {
+  const auto& value = call.at(i);
+  c10::Scalar number;
+  if (value.isTensor()) {
+    const auto& tensor = value.toTensor();
+    if (!tensor.defined() || tensor.numel() != 1 || !tensor.is_cpu() ||
+        part_of(tensor) != nullptr) {
+      return false;
+    }
+    number = tensor.item();
+  } else if (value.isScalar()) {
+    number = value.toScalar();
+  } else {
+    return false;
+  }
+  return is_finite(number) && !(divides && number.equal(0));
 }
 
 /// Operators that are linear in one tensor, or in two, as far as parts of sums
@@ -83,16 +176,18 @@ bool keeps_sums(const Call& call, const Operands& operands) {
   }
   const auto& name = call.name();
   if (of_all.count(name) != 0) {
-    return operands.partial == 2;
+    return operands.partial == 2 && is_factor(call, 2, false);
   }
   if (operands.partial != 1 || of_one.count(name) == 0) {
     return false;
   }
   if (name == "aten::mul") {
-    return true;
+    return is_factor(call, call.place(0).is_sum() ? 1 : 0, false);
   }
   // a / sum is not a sum, and rounding a quotient is not linear.
-  return call.place(0).is_sum() && call.overload().find("mode") == std::string::npos;
+  return call.place(0).is_sum() &&
+      call.overload().find("mode") == std::string::npos &&
+      (name != "aten::div" || is_factor(call, 1, true));
 }
 
 /// The dimensions of arguments that are cut like the result.
@@ -132,9 +227,11 @@ bool in_place(Call& call) {
   // a part of a sum in a place that says otherwise.
   const bool by_numbers = linear.count(call.name()) != 0 &&
       place.is_sum() && operands.partial == 1 &&
-      call.overload().find("mode") == std::string::npos;
+      call.overload().find("mode") == std::string::npos &&
+      (call.name() == "aten::neg_" ||
+       is_factor(call, 1, call.name() == "aten::div_"));
   const bool of_sums = sums.count(call.name()) != 0 && operands.partial == 2 &&
-      operands.others == 0;
+      operands.others == 0 && is_factor(call, 2, false);
   // A replicated tensor must stay one: all have to write the same into it.
   if (!place.is_sum() || operands.sums != operands.partial ||
       c10::IntArrayRef(operands.sizes) != self.sizes() ||

@@ -52,8 +52,22 @@ bool repeat(Call& call) {
       run_beside(call, place.with_dim(offset + place.dim()));
 }
 
-/// flip, rot90: argument `i` names the dimensions in which rows change their
-/// places.
+/// Rows change their places in some dimensions; the result lies in memory as the
+/// tensor does.
+bool flip(Call& call) {
+  const auto place = call.place(0);
+  if (!linear_in_parts(call) ||
+      (place.is_shard() && has_dim(call, call.integers(1), place.dim()))) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  call.use_local(0);
+  call.run();
+  call.place_result(0, place, self.sizes(), self.strides());
+  return true;
+}
+
+/// The same for argument `i`.
 template <size_t i>
 bool beside_dims(Call& call) {
   if (!linear_in_parts(call)) {
@@ -195,7 +209,7 @@ const Family& family() {
       "dimensions that keep their rows; P";
   static const Family rows{
       {"aten::repeat", repeat, beside, none},
-      {"aten::flip", beside_dims<1>, beside, none},
+      {"aten::flip", flip, beside, none},
       {"aten::rot90", beside_dims<2>, beside, none},
       {"aten::roll", roll, beside, none},
       {"aten::constant_pad_nd", constant_pad, "dimensions that are not padded; P where the value is 0", none},

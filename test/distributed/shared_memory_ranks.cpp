@@ -1,0 +1,82 @@
+#include "shared_memory_ranks.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace accel::distributed::test {
+
+void SharedRanks::note_failure(int kind, const char* what) {
+  int none = 0;
+  if (failure.compare_exchange_strong(none, 1)) {
+    std::strncpy(message, what, sizeof message - 1);
+    failure = kind;
+  }
+}
+
+std::vector<at::Tensor> SharedMemoryCommunicator::all_gather(
+    const at::Tensor& tensor) {
+  const auto source = tensor.contiguous();
+  auto& own = shared_.slots[rank()];
+  TORCH_CHECK(
+      source.dim() <= 16, "too many dimensions for the test's communicator: ",
+      source.sizes());
+  own.bytes = static_cast<int64_t>(source.nbytes());
+  own.dtype = static_cast<int32_t>(source.scalar_type());
+  own.dims = static_cast<int32_t>(source.dim());
+  std::copy(source.sizes().begin(), source.sizes().end(), own.sizes);
+  std::vector<at::Tensor> all;
+  for (int64_t r = 0; r < size(); ++r) {
+    all.push_back(at::empty(source.sizes(), source.options()));
+  }
+  const auto* from = static_cast<const char*>(source.const_data_ptr());
+  int64_t begin = 0;
+  do {
+    const int64_t piece = std::min(own.bytes - begin, SharedRanks::kSlot);
+    if (piece > 0) {
+      std::memcpy(own.data, from + begin, piece);
+    }
+    meet();
+    for (int64_t r = 0; r < size(); ++r) {
+      const auto& slot = shared_.slots[r];
+      TORCH_CHECK(
+          slot.dtype == own.dtype &&
+              c10::IntArrayRef(slot.sizes, slot.dims) == source.sizes(),
+          "ranks met with tensors of different sizes or dtypes");
+      if (piece > 0) {
+        std::memcpy(
+            static_cast<char*>(all[r].mutable_data_ptr()) + begin, slot.data,
+            piece);
+      }
+    }
+    meet();
+    begin += piece;
+  } while (begin < own.bytes);
+  return all;
+}
+
+void SharedMemoryCommunicator::meet() {
+  const int64_t round = shared_.round;
+  if (++shared_.arrived == size()) {
+    shared_.arrived = 0;
+    ++shared_.round;
+    return;
+  }
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (shared_.round == round) {
+    // A rank that ends has completed this round before, if it took part.
+    TORCH_CHECK(
+        !shared_.stopped || shared_.round != round,
+        "another rank has ended, and this one still communicates");
+    TORCH_CHECK(
+        std::chrono::steady_clock::now() < deadline,
+        "ranks wait for each other in different places");
+    std::this_thread::yield();
+  }
+}
+
+} // namespace accel::distributed::test
