@@ -7,8 +7,8 @@
 // one that is not there before the run. Every operator of the main thread, and of backward,
 // goes through the library, and results are placed at random: cut in any
 // dimension at any points, parts of sums, replicated. No number that the program
-// prints may change. What reads the raw memory of a tensor gets the library's
-// error; operators of threads that the program starts itself stay plain.
+// prints may change. `std::cout << tensor` prints the whole tensor; whatever else
+// reads the raw memory of a tensor gets the library's error; operators of threads that the program starts itself stay plain.
 //
 //   ACCEL_STRESS_PLACEMENTS=seed   the placements; without it nothing is placed
 //   ACCEL_STRESS_RANDOM=0          the seed of LibTorch's random numbers, where the
@@ -24,9 +24,13 @@
 #include "placing.h"
 #include "shared_memory_ranks.h"
 
+#include <accel/distributed/tensor.h>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -175,3 +179,28 @@ void start() {
 
 } // namespace
 } // namespace accel::distributed::test
+
+namespace at {
+
+/// In place of LibTorch's, which reads the memory: `std::cout << tensor`.
+__attribute__((visibility("default"))) std::ostream& print(
+    std::ostream& stream,
+    const Tensor& tensor,
+    int64_t width) {
+  using Print = std::ostream& (*)(std::ostream&, const Tensor&, int64_t);
+  static const auto print_plain = reinterpret_cast<Print>(
+      ::dlsym(RTLD_NEXT, "_ZN2at5printERSoRKNS_6TensorEl"));
+  TORCH_CHECK(print_plain != nullptr, "accel: LibTorch has no at::print");
+  // Printing is made of operators, whose results would be placed again.
+  const bool included =
+      c10::impl::tls_is_dispatch_key_included(accel::distributed::kKey);
+  const auto whole = tensor.defined()
+      ? accel::distributed::full_tensor(tensor.detach())
+      : tensor;
+  c10::impl::tls_set_dispatch_key_included(accel::distributed::kKey, false);
+  print_plain(stream, whole, width);
+  c10::impl::tls_set_dispatch_key_included(accel::distributed::kKey, included);
+  return stream;
+}
+
+} // namespace at
