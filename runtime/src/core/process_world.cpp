@@ -417,7 +417,7 @@ class ProcessWorld : public World {
     if (placement_.backend != nullptr) {
       auto routed = make_device_communicator(
           std::move(connected.communicator), *connected.host,
-          operations_of(group), "device/" + group->key);
+          operations_of(group), group->key);
       connected.device = routed.get();
       connected.communicator = std::move(routed);
     }
@@ -430,7 +430,8 @@ class ProcessWorld : public World {
       GuardedOperations operations,
       const std::string& name) {
     DeviceGroupRequest request;
-    request.store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
+    request.store =
+        c10::make_intrusive<c10d::PrefixStore>("device/" + name, store_);
     request.rank = operations.rank;
     request.size = operations.size;
     request.device = placement_.choice.device;
@@ -494,7 +495,7 @@ class ProcessWorld : public World {
       const auto channel = static_cast<Channel>(i);
       auto routed = make_device_communicator(
           std::move(communicators_[i]), *hosts_[i], operations_of(channel),
-          "device/" + name_of(channel));
+          name_of(channel));
       devices_[i] = routed.get();
       communicators_[i] = std::move(routed);
     }

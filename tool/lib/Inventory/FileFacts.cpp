@@ -86,6 +86,16 @@ bool accel::migrate::isFileStream(const CXXRecordDecl *D) {
           D->getName() == "basic_ifstream");
 }
 
+/// Whether what is visited is all of a branch or of a loop's body.
+static bool isBodyOfItsOwn(llvm::ArrayRef<const Stmt *> Path) {
+  for (const Stmt *S : llvm::reverse(Path.drop_back())) {
+    if (isa<ExprWithCleanups>(S))
+      continue;
+    return isa<IfStmt, ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S);
+  }
+  return false;
+}
+
 void FactFinder::save(const CallExpr *E) {
   if (E->getNumArgs() < 2)
     return;
@@ -116,13 +126,18 @@ void FactFinder::save(const CallExpr *E) {
     if (const auto *S = dyn_cast_or_null<Expr>(Statement);
         S && plain(S) == E)
       After = Text.after(S);
-    if (!After)
+    // if (better) torch::save(net, path);
+    if (!After && isBodyOfItsOwn(Path))
+      if (std::optional<TextRange> R = editable(E->getSourceRange()))
+        Fact.BehindCall = TextRange{R->File, R->Offset + R->Length, 0};
+    if (!After && !Fact.BehindCall)
       return refuse("ACL0137", E->getExprLoc(),
                     "the file that is saved here is read again, and there is "
                     "no place behind it where the processes could wait",
                     "Make the call of torch::save a statement of its own, in "
                     "braces.");
-    Fact.After = *After;
+    if (After)
+      Fact.After = *After;
   }
   Program.Saves.push_back(std::move(Fact));
 }

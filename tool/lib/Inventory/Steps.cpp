@@ -94,16 +94,26 @@ public:
     if (Call)
       for (const Expr *Input : Call->Inputs)
         TraverseStmt(const_cast<Expr *>(Input));
-    if (!Call || isAnyModule(Call->Model->getType()) ||
-        !moduleOf(Call->Model->getType()))
-      return true;
-    if (isa<CXXThisExpr>(plain(Call->Model))) {
-      add("*this");
-      return true;
-    }
-    const ValueDecl *Model = placeOf(Call->Model);
+    if (Call)
+      model(Call->Model);
+    else if (const FunctionDecl *F = E->getDirectCallee();
+             F && !isTorch(F) && !isInStd(F))
+      // train_step(net, batch)
+      for (const Expr *Arg : E->arguments())
+        model(Arg);
+    return true;
+  }
+  std::vector<std::string> Found;
+
+private:
+  void model(const Expr *E) {
+    if (isAnyModule(E->getType()) || !moduleOf(E->getType()))
+      return;
+    if (isa<CXXThisExpr>(plain(E)))
+      return add("*this");
+    const ValueDecl *Model = placeOf(E);
     if (!Model || !Model->getIdentifier())
-      return true;
+      return;
     const auto *Field = dyn_cast<FieldDecl>(Model);
     const auto *Variable = dyn_cast<VarDecl>(Model);
     const bool Named =
@@ -114,11 +124,7 @@ public:
                                  Loop.Loop->getBeginLoc()));
     if (Named && hasParameters(moduleOf(Model->getType())))
       add(objectOf(Model, Loop.In));
-    return true;
   }
-  std::vector<std::string> Found;
-
-private:
   void add(std::string Name) {
     if (!llvm::is_contained(Found, Name))
       Found.push_back(std::move(Name));

@@ -14,7 +14,7 @@ void accel::migrate::applyAccumulate(RuleContext &Context) {
     for (const std::string &Model : Loop.Models)
       Models += (Models.empty() ? "" : ", ") + Model;
     if (Loop.Body.Close)
-      Context.insert(*Loop.Body.Close, "body-close",
+      Context.insert(*Loop.Body.Close, "body-close", {},
                      "the loop's body has a second statement");
     Context.insertLine(
         Loop.Body.Top, "accumulate",

@@ -92,8 +92,9 @@ void RuleContext::wrap(const TextRange &Object, const TextRange *Tail,
     add({Object.File, Object.Offset + Object.Length, 0}, Behind.str(), Why, 0);
 }
 
-void RuleContext::insert(const TextRange &At, StringRef Text, std::string Why) {
-  add(At, renderTemplate(Text, {}), std::move(Why), /*Priority=*/100);
+void RuleContext::insert(const TextRange &At, StringRef Text, Values With,
+                         std::string Why) {
+  add(At, renderTemplate(Text, With), std::move(Why), /*Priority=*/100);
 }
 
 void RuleContext::remove(const TextRange &Range, std::string Why) {

@@ -13,7 +13,12 @@ void accel::migrate::applySave(RuleContext &Context) {
     const std::string Accelerator = Context.accelerator(Save.In);
     Context.replace(Save.Callee, "save", {{"accelerator", Accelerator}},
                     "the main process writes the file");
-    if (Save.ReadLater)
+    if (Save.BehindCall)
+      Context.insert(*Save.BehindCall, "save-wait-inline",
+                     {{"accelerator", Accelerator}},
+                     "the program reads files again: nobody goes on before "
+                     "this one is written");
+    else if (Save.ReadLater)
       Context.insertLine(Save.After, "save-wait",
                          {{"accelerator", Accelerator}},
                          "the program reads files again: nobody goes on before "

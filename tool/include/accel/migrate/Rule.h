@@ -64,7 +64,8 @@ public:
   void wrap(const TextRange &Object, const TextRange *Tail, llvm::StringRef Text,
             Values With, std::string Why);
   /// The template is put at a place within a line.
-  void insert(const TextRange &At, llvm::StringRef Text, std::string Why);
+  void insert(const TextRange &At, llvm::StringRef Text, Values With,
+              std::string Why);
   /// The text `Range` is taken out.
   void remove(const TextRange &Range, std::string Why);
 

@@ -168,8 +168,10 @@ struct PrintFact {
 struct SaveFact {
   FunctionId In = 0;
   TextRange Callee;
-  /// Behind the statement.
+  /// Behind the statement; where there is no line for another one, behind the
+  /// call.
   LinePoint After;
+  std::optional<TextRange> BehindCall;
   /// Whether the program reads a file again.
   bool ReadLater = false;
 };
