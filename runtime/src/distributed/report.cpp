@@ -1,5 +1,7 @@
 #include "distributed/report.h"
 
+#include <accel/export.h>
+
 #include "distributed/watch.h"
 
 #include <nlohmann/json.hpp>
@@ -398,3 +400,8 @@ void PlacementReport::finish() {
 }
 
 } // namespace accel::distributed
+
+/// For `accel verify --max-steps`, which ends a process past `atexit`.
+extern "C" ACCEL_API void accel_finish_placement_report() {
+  accel::distributed::PlacementReport::instance().finish();
+}

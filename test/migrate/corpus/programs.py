@@ -174,7 +174,7 @@ def from_list(list_file, folder):
     programs, missing, repositories = [], [], {}
     with open(list_file, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
-            name = row["repository"]
+            name = row.get("repository") or row["repo"]
             for candidate in (name, name.replace("/", "+"), name.split("/")[-1]):
                 root = os.path.join(folder, candidate)
                 if os.path.isfile(os.path.join(root, row["path"])):

@@ -118,7 +118,7 @@ public:
 
 private:
   friend class StepWalk;
-  void read(const Expr *Input, const FunctionDecl *F);
+  void read(const Expr *Input, const FunctionDecl *F, bool Variable = false);
   void resolve(const Expr *E, const FunctionDecl *F, unsigned Depth);
   void resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
                        unsigned Depth);
@@ -135,6 +135,7 @@ private:
   std::vector<Batch> Found;
   std::set<std::pair<std::string, unsigned>> Places;
   SourceLocation ReadAt;
+  const Expr *Variable = nullptr; ///< What is read has to stay a variable.
   std::set<const ValueDecl *> Seen;
 };
 
@@ -161,8 +162,8 @@ public:
       AnyModel = true;
       // A loss takes its rows of what meets a model's output.
       if (Models && !isLoss(*Call))
-        for (const Expr *Input : Call->Inputs)
-          F.read(Input, In);
+        for (unsigned I = 0; I < Call->Inputs.size(); ++I)
+          F.read(Call->Inputs[I], In, takesVariable(*Call, I));
       return true;
     }
     if (!Models)
@@ -291,6 +292,8 @@ bool Finder::isParameter(const Expr *E, const FunctionDecl *F) {
 
 bool Finder::share(const Expr *E, const FunctionDecl *F) {
   E = plain(E);
+  if (E == Variable)
+    return false;
   const std::optional<TextRange> R = Text.range(E->getSourceRange());
   if (!R)
     return false;
@@ -321,8 +324,9 @@ bool Finder::isNoBatch(const Expr *E) const {
 }
 
 /// A model reads `Input` in a step.
-void Finder::read(const Expr *Input, const FunctionDecl *F) {
+void Finder::read(const Expr *Input, const FunctionDecl *F, bool IsVariable) {
   ReadAt = Input->getExprLoc();
+  Variable = IsVariable ? plain(Input) : nullptr;
   Seen.clear();
   if (isTensor(plain(Input)->getType()))
     return resolve(Input, F, 0);

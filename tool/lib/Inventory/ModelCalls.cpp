@@ -46,6 +46,24 @@ std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
   return Result;
 }
 
+bool accel::migrate::takesVariable(const ModelCall &Call, unsigned I) {
+  const auto Takes = [I](const FunctionDecl *F) {
+    if (I >= F->getNumParams())
+      return false;
+    const QualType T = F->getParamDecl(I)->getType();
+    return T->isLValueReferenceType() &&
+           !T->getPointeeType().isConstQualified();
+  };
+  const FunctionDecl *F = Call.Call->getDirectCallee();
+  if (F && !isTorch(F))
+    return Takes(F);
+  // The holder's operator() and forward pass on what they are given.
+  const CXXRecordDecl *Impl = moduleOf(Call.Model->getType());
+  return Impl && llvm::any_of(Impl->methods(), [&](const CXXMethodDecl *M) {
+           return M->getIdentifier() && M->getName() == "forward" && Takes(M);
+         });
+}
+
 bool accel::migrate::callsModel(const Stmt *S) {
   if (!S || isa<LambdaExpr>(S))
     return false;

@@ -19,6 +19,10 @@ struct ModelCall {
 };
 std::optional<ModelCall> modelCallOf(const clang::Expr *E);
 
+/// Whether the model takes input `I` as `torch::Tensor &`, which no temporary
+/// can be given for.
+bool takesVariable(const ModelCall &Call, unsigned I);
+
 /// Whether a model is called somewhere in `S`.
 bool callsModel(const clang::Stmt *S);
 

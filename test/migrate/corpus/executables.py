@@ -1,0 +1,150 @@
+"""Which sources make up one executable: read from CMakeLists.txt, and from which
+headers a source includes.
+
+Only text is read; no CMake runs. What is not found here is found missing by the
+linker, and such a program counts as not built.
+"""
+
+import glob
+import os
+import re
+from dataclasses import dataclass, field
+
+from programs import SOURCES, without_comments
+
+_MAIN = re.compile(r"\b(?:int|auto)\s+main\s*\(")
+_COMMAND = re.compile(r"\b(set|add_executable|add_library|cuda_add_executable|file|project|list)\s*\(([^()]*)\)", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+@dataclass
+class Executable:
+    """A program that can be built: its sources are migrated in one run."""
+
+    root: str  # the repository, absolute
+    main: str  # relative to the root
+    sources: list  # relative to the root, `main` first
+    flags: list = field(default_factory=list)
+    folder: str = ""  # of the CMakeLists.txt that names it, else of the main
+    shape: str = ""
+    listed: list = field(default_factory=list)  # the paths of a list that it stands for
+
+    @property
+    def name(self):
+        return f"{os.path.basename(self.root)}/{self.main}"
+
+
+class CMakeFile:
+    """The variables and targets of one CMakeLists.txt, as far as text shows them."""
+
+    def __init__(self, root, path):
+        self.root = root
+        self.folder = os.path.dirname(path)
+        self.variables = {"CMAKE_SOURCE_DIR": self.folder, "CMAKE_CURRENT_SOURCE_DIR": self.folder,
+                          "CMAKE_CURRENT_LIST_DIR": self.folder, "PROJECT_SOURCE_DIR": self.folder}
+        self.targets = []  # lists of sources
+        with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
+            text = re.sub(r"#[^\n]*", "", file.read())
+        for command, arguments in _COMMAND.findall(text):
+            words = [self.expand(word) for word in re.findall(r'"[^"]*"|\S+', arguments)]
+            words = [part for word in words for part in word.strip('"').split(";") if part]
+            command = command.lower()
+            if command == "set" and words:
+                self.variables[words[0]] = ";".join(word for word in words[1:] if word != "PARENT_SCOPE")
+            elif command == "project" and words:
+                self.variables["PROJECT_NAME"] = words[0]
+            elif command == "list" and len(words) > 2 and words[0].upper() == "APPEND":
+                self.variables[words[1]] = ";".join([self.variables.get(words[1], ""), *words[2:]])
+            elif command == "file" and words and words[0].upper() in ("GLOB", "GLOB_RECURSE"):
+                self.variables[words[1]] = ";".join(path for word in words[2:]
+                                                    for path in self.glob(word, words[0].upper() == "GLOB_RECURSE"))
+            elif command in ("add_executable", "add_library", "cuda_add_executable") and len(words) > 1:
+                self.targets.append([path for path in map(self.path, words[1:]) if path])
+
+        # A list of sources that another file makes a target of.
+        for value in list(self.variables.values()):
+            listed = [path for path in map(self.path, value.split(";")) if path]
+            if len(listed) > 1 and not any(set(listed) <= set(target) for target in self.targets):
+                self.targets.append(listed)
+
+    def expand(self, word):
+        for _ in range(5):
+            word = _VARIABLE.sub(lambda match: self.variables.get(match.group(1), ""), word)
+        return word
+
+    def glob(self, pattern, recursive):
+        place = os.path.join(self.root, pattern if pattern.startswith(self.folder) else os.path.join(self.folder, pattern))
+        if recursive:
+            place = os.path.join(os.path.dirname(place), "**", os.path.basename(place))
+        return [os.path.relpath(path, self.root) for path in sorted(glob.glob(place, recursive=recursive))]
+
+    def path(self, word):
+        """A source's path relative to the root, or None."""
+        if not word.endswith(SOURCES):
+            return None
+        for candidate in (word, os.path.join(self.folder, word)):
+            candidate = os.path.normpath(candidate.lstrip("/"))
+            if os.path.isfile(os.path.join(self.root, candidate)):
+                return candidate
+        return None
+
+
+class Executables:
+    """The executables of a repository (`programs.Repository`)."""
+
+    def __init__(self, repository):
+        self.repository = repository
+        self.cmake = []
+        for path in repository.files:
+            if os.path.basename(path) == "CMakeLists.txt":
+                self.cmake.append(CMakeFile(repository.root, path))
+        self.mains = [path for path in repository.files if path.endswith(SOURCES) and _MAIN.search(repository.text(path))]
+
+    def sources_of(self, main):
+        """The sources beside `main`, and the folder of the CMakeLists.txt."""
+        found, folder = [main], os.path.dirname(main)
+        for cmake in sorted(self.cmake, key=lambda file: -len(file.folder)):
+            target = next((target for target in cmake.targets if main in target), None)
+            if target:
+                found += [path for path in target if path not in found]
+                folder = cmake.folder
+                # Libraries beside it: what they hold is found by headers below.
+                break
+        todo = list(found)
+        while todo:
+            reached, _ = self.repository.reach(todo.pop())
+            for header in reached:
+                stem, _ = os.path.splitext(os.path.basename(header))
+                for ending in SOURCES:
+                    candidates = [path for path in self.repository._by_name.get(stem + ending, ())
+                                  if path not in self.mains and path not in found]
+                    if candidates and not any(os.path.basename(path).startswith(stem + ".") and path.endswith(SOURCES)
+                                              for path in found):
+                        best = max(candidates, key=lambda path: len(os.path.commonprefix([path, header])))
+                        found.append(best)
+                        todo.append(best)
+        return [path for path in found if path == main or path not in self.mains], folder
+
+    def executable(self, main):
+        sources, folder = self.sources_of(main)
+        program = self.repository.program(main)
+        flags = list(program.flags)
+        for path in sources[1:]:
+            flags += [flag for flag in self.repository.program(path).flags if flag not in flags and flag.startswith("-I")]
+        return Executable(self.repository.root, main, sources, flags, folder, program.shape)
+
+    def all(self, wanted=None):
+        """Every executable that trains, or that one of the `wanted` paths is part of."""
+        result = []
+        training = {program.path for program in self.repository.programs()} if wanted is None else None
+        for main in self.mains:
+            executable = self.executable(main)
+            reached = set().union(*(self.repository.reach(path)[0] for path in executable.sources))
+            if wanted is None:
+                if training & (reached | set(executable.sources)):
+                    result.append(executable)
+            else:
+                executable.listed = sorted(set(wanted) & (reached | set(executable.sources)))
+                if executable.listed:
+                    result.append(executable)
+        return result

@@ -1,0 +1,299 @@
+"""Builds an executable as it is and as it was migrated, runs both under `accel
+verify` as 1, 2 and 3 processes, and says how much work was shared out.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+
+from check import CRASH, HANG, NO_PARSE, NOTHING, REFUSED, UNCOMPILABLE, diff_of, last_line, read_sources
+from fixtures import provide
+from programs import COPIED, LARGEST_FILE
+
+# Results of a run, beside those of check.py.
+EQUAL, DIFFERENT, STOPPED, SLOW = "equal", "DIFFERENT", "STOPPED", "too slow"
+NOT_RUN, NOT_BUILT, UNMIGRATED_ERRORS = "not runnable", "not linked", "does not compile"
+FAILURES = (CRASH, HANG, UNCOMPILABLE, DIFFERENT, STOPPED)
+ORDER = (EQUAL, SLOW, NOT_RUN, NOT_BUILT, NOTHING, REFUSED, NO_PARSE, UNMIGRATED_ERRORS) + FAILURES
+
+_ID = re.compile(r"\[(ACL\d{4})\]")
+_LIBRARIES = (  # a pattern of #include, and what to link
+    (r"opencv2/", ["-lopencv_core", "-lopencv_imgproc", "-lopencv_imgcodecs", "-lopencv_highgui", "-lopencv_videoio",
+                   "-lopencv_dnn", "-lopencv_objdetect", "-lopencv_video", "-lopencv_calib3d", "-lopencv_features2d"]),
+    (r"boost/program_options", ["-lboost_program_options"]),
+    (r"boost/filesystem", ["-lboost_filesystem", "-lboost_system"]),
+    (r"png\.h|png\+\+/", ["-lpng"]),
+    (r"json/json\.h", ["-ljsoncpp"]),
+    (r"omp\.h", ["-fopenmp"]),
+    (r"curl/curl\.h", ["-lcurl"]),
+    (r"spdlog/", ["-lspdlog", "-lfmt"]),
+    (r"fmt/", ["-lfmt"]),
+)
+
+
+@dataclass
+class Outcome:
+    """What became of one executable. Has what print_table of migrate-corpus reads."""
+
+    program: object
+    state: str
+    ids: list = field(default_factory=list)
+    detail: str = ""
+    seconds: float = 0.0
+    talk: str = ""
+    diff: str = ""
+    shared: float = None  # share of operator time, percent
+
+
+class Runner:
+    def __init__(self, tool, launcher, library, libtorch, work, store, compiler, extra_flags, max_steps, limit, recipes):
+        self.tool, self.launcher, self.library = tool, launcher, library
+        self.libtorch, self.work, self.store = libtorch, work, store
+        self.compiler, self.extra_flags = compiler, list(extra_flags)
+        self.max_steps, self.limit, self.recipes = max_steps, limit, recipes
+        self._headers = {}
+
+    # -- building ----------------------------------------------------------
+
+    def _run(self, command, cwd, limit, **more):
+        """Ends the whole process group at the limit; then returns None."""
+        process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   stdin=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True, **more)
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return None
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def _base_flags(self):
+        include = os.path.join(self.libtorch, "include")
+        return ["-w", "-O0", "-DNDEBUG", "-fPIE", "-fclang-abi-compat=17", "-isystem", include,
+                "-isystem", os.path.join(include, "torch", "csrc", "api", "include")]
+
+    def _precompiled(self, standard):
+        """torch.h precompiled for a standard."""
+        if standard not in self._headers:
+            path = os.path.join(self.store.folder, f"torch-{standard}.pch")
+            made = subprocess.CompletedProcess([], 0) if os.path.exists(path) else self._run([self.compiler, *self._base_flags(), f"-std={standard}", "-x", "c++-header", "-Xclang",
+                              "-fpch-instantiate-templates", "-o", path,
+                              os.path.join(self.libtorch, "include", "torch", "csrc", "api", "include", "torch", "torch.h")],
+                             self.work, 300)
+            self._headers[standard] = path if made is not None and made.returncode == 0 else None
+        return self._headers[standard]
+
+    def _build(self, executable, copy, target):
+        """Returns (state, error text) or (None, '')."""
+        standard = next((flag[5:] for flag in reversed(executable.flags) if flag.startswith("-std=")), "c++17")
+        flags = [f"-I{os.path.normpath(os.path.join(copy, flag[2:]))}" if flag.startswith("-I") else flag
+                 for flag in executable.flags if not flag.startswith("-std=")] + self.extra_flags
+        header = self._precompiled(standard)
+        objects, text = [], ""
+        for number, source in enumerate(executable.sources):
+            path = os.path.join(copy, source)
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text += file.read()
+            # A precompiled header comes before the source's macros.
+            early = re.search(r"^\s*#\s*define", text, re.MULTILINE) and not re.search(r"torch/", text)
+            command = [self.compiler, *self._base_flags(), f"-std={standard}", "-I", self.library["include"], *flags]
+            if header and not early:
+                command += ["-include-pch", header]
+            objects.append(f"{target}.{number}.o")
+            built = self._run([*command, "-c", path, "-o", objects[-1]], os.path.dirname(path), 300)
+            if built is None or built.returncode != 0:
+                errors = [] if built is None else [line for line in built.stderr.splitlines() if "error:" in line]
+                return UNCOMPILABLE, errors[0] if errors else "the compiler did not end well"
+        for path in self._headers_of(copy, executable):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text += file.read()
+        includes = "\n".join(re.findall(r"#\s*include\s*[<\"][^>\"]*", text))
+        libraries = [name for pattern, names in _LIBRARIES if re.search(pattern, includes) for name in names]
+        library = os.path.join(self.libtorch, "lib")
+        linked = self._run([self.compiler, *objects, "-o", target, "-Wl,--allow-shlib-undefined",
+                            f"-Wl,-rpath,{library}", f"-Wl,-rpath,{self.library['lib']}",
+                            os.path.join(self.library["lib"], "libaccel.so"), os.path.join(library, "libtorch_cpu.so"),
+                            os.path.join(library, "libc10.so"), *libraries,
+                            "-lpthread", "-lstdc++fs"], copy, 300)
+        for path in objects:
+            os.remove(path)
+        if linked is None or linked.returncode != 0:
+            errors = [] if linked is None else [line for line in linked.stderr.splitlines() if "undefined" in line or "error" in line]
+            return NOT_BUILT, errors[0] if errors else "the linker did not end well"
+        return None, ""
+
+    def _headers_of(self, copy, executable):
+        for folder, folders, names in os.walk(os.path.join(copy, executable.folder)):
+            for name in names:
+                if name.endswith((".h", ".hpp", ".hh")):
+                    yield os.path.join(folder, name)
+
+    # -- running -----------------------------------------------------------
+
+    def _places(self, executable, copy):
+        """Folders that a person would start it in."""
+        cmake = os.path.join(copy, executable.folder)
+        places = [os.path.join(cmake, "build"), cmake, os.path.join(copy, "build"), copy,
+                  os.path.dirname(os.path.join(copy, executable.main))]
+        return [place for index, place in enumerate(places) if place not in places[:index]]
+
+    def _try(self, program, arguments, place, copy):
+        """Runs the original for a while; returns None where it works, else why not."""
+        os.makedirs(place, exist_ok=True)
+        environment = dict(os.environ, OMP_NUM_THREADS="1", DISPLAY="", MPLBACKEND="agg")
+        for _ in range(4):
+            done = self._run([program, *arguments], place, 8, env=environment)
+            if done is None or done.returncode == 0:
+                return None
+            said = done.stdout[-4000:] + done.stderr
+            if not provide(self.store, said, place, copy):
+                interesting = [line for line in said.splitlines() if "what()" in line] or \
+                    [line for line in said.splitlines() if re.search(r"[Ee]rror|not |[Cc]ould", line)]
+                return f"exit code {done.returncode}: {(interesting or [last_line(said)])[0]}"
+        return "it goes on missing files"
+
+    def _recipe(self, executable):
+        for pattern, recipe in self.recipes.items():
+            if re.search(pattern, executable.name):
+                return recipe
+        return {}
+
+    def check(self, executable):
+        started = time.monotonic()
+        folder = os.path.join(self.work, re.sub(r"\W+", "_", executable.name)[-120:])
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            outcome = self._check(executable, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        outcome.seconds = time.monotonic() - started
+        return outcome
+
+    def _check(self, executable, folder):
+        copy = os.path.join(folder, "o", "p")
+        migrated = os.path.join(folder, "m", "p")
+        for place in (copy, migrated):
+            shutil.copytree(executable.root, place, symlinks=True, ignore_dangling_symlinks=True,
+                            ignore=shutil.ignore_patterns(".git", ".accel"))
+            # The tool changes nothing outside of the project, which is this copy.
+            os.makedirs(os.path.join(place, ".git"))
+        original = os.path.join(folder, "original")
+        state, why = self._build(executable, copy, original)
+        if state is not None:
+            return Outcome(executable, UNMIGRATED_ERRORS if state == UNCOMPILABLE else state, detail=why)
+
+        flags = [f"-I{os.path.normpath(os.path.join(migrated, flag[2:]))}" if flag.startswith("-I") else flag
+                 for flag in executable.flags]
+        include = os.path.join(self.libtorch, "include")
+        torch = ["-isystem", include, "-isystem", os.path.join(include, "torch", "csrc", "api", "include")]
+        texts = [path for path in relative_files(migrated) if path.endswith(COPIED)
+                 and os.path.getsize(os.path.join(migrated, path)) <= LARGEST_FILE]
+        before = read_sources(migrated, texts)
+        done = self._run([self.tool, "--write", *executable.sources, "--", *flags, *torch, *self.extra_flags], migrated, self.limit)
+        if done is None:
+            return Outcome(executable, HANG, detail="accel-migrate does not end")
+        outcome = Outcome(executable, REFUSED, talk=done.stderr)
+        outcome.ids = sorted(set(_ID.findall(done.stderr)))
+        if done.returncode not in (0, 1, 3) or "ACL0004" in done.stderr:
+            outcome.state, outcome.detail = CRASH, f"exit code {done.returncode}: {last_line(done.stderr)}"
+            return outcome
+        if done.returncode in (1, 3):
+            refusals = [line for line in done.stderr.splitlines() if ": refused: " in line]
+            outcome.state = NO_PARSE if done.returncode == 3 else REFUSED
+            outcome.ids = sorted(set(_ID.findall("\n".join(refusals))))
+            outcome.detail = refusals[0] if refusals else last_line(done.stderr)
+            return outcome
+        after = read_sources(migrated, before)
+        changed = sorted(path for path in before if after.get(path) != before[path])
+        outcome.diff = diff_of(before, after, changed)
+        if not changed:
+            outcome.state, outcome.detail = NOTHING, last_line(done.stderr)
+            return outcome
+
+        result = os.path.join(folder, "migrated")
+        state, why = self._build(executable, migrated, result)
+        if state is not None:
+            outcome.state, outcome.detail = UNCOMPILABLE, why
+            return outcome
+        self._compare(outcome, executable, copy, folder, original, result)
+        return outcome
+
+    def _compare(self, outcome, executable, copy, folder, original, result):
+        recipe = self._recipe(executable)
+        arguments = recipe.get("arguments", [])
+        if "prepare" in recipe:
+            made = self._run(["bash", "-ec", recipe["prepare"]], os.path.join(copy, executable.folder), 120)
+            if made is None or made.returncode != 0:
+                outcome.state, outcome.detail = NOT_RUN, "the recipe's preparation failed: " + (last_line(made.stderr) if made else "too slow")
+                return
+        reasons = []
+        for place in [os.path.join(copy, executable.folder, recipe["cwd"])] if "cwd" in recipe else self._places(executable, copy):
+            why = self._try(original, arguments, place, copy)
+            if why is None:
+                break
+            reasons.append(why)
+        else:
+            outcome.state, outcome.detail = NOT_RUN, reasons[0]
+            return
+        report = os.path.join(folder, "placement.json")
+        environment = dict(os.environ, OMP_NUM_THREADS="1", DISPLAY="", ACCEL_PLACEMENT_REPORT=report)
+        command = [self.launcher, "verify", "--original", original, "--migrated", result, "-n", "1,2,3",
+                   "--max-steps", str(recipe.get("max_steps", self.max_steps)), "--timeout", str(self.limit), "--jobs", "1",
+                   "--double", "--", *arguments]
+        for _ in range(2):
+            done = self._run(command, place, 8 * self.limit, env=environment)
+            if done is None:
+                outcome.state, outcome.detail = SLOW, "accel verify does not end"
+                return
+            said = done.stdout + done.stderr
+            outcome.talk += "\n" + shlex.join(command) + "\n" + said
+            # Some programs mix float64 with the float32 that they name.
+            if done.returncode != 2 or "the original failed" not in said or "--double" not in command:
+                break
+            command.remove("--double")
+        if done.returncode == 0:
+            outcome.state = EQUAL
+        elif done.returncode == 1:
+            outcome.state = DIFFERENT
+        elif re.search(r"no end within|timed? ?out|longer than", said):
+            outcome.state = SLOW
+        elif re.search(r"the original", said) and not re.search(r"the migrated program", said):
+            outcome.state = NOT_RUN
+        else:
+            outcome.state = STOPPED
+        if outcome.state != EQUAL:
+            lines = [line for line in said.splitlines() if re.search(r"differ|error|stopp|ended|exit|what", line)]
+            outcome.detail = (lines or [last_line(said)])[0].strip()
+        try:
+            with open(report, encoding="utf-8") as file:
+                placement = json.load(file)
+            outcome.shared = share_of(placement)
+            outcome.talk += "\n" + json.dumps({way: entries[:6] for way, entries in placement["operators"].items()}, indent=1)
+        except (OSError, ValueError):
+            pass
+        if outcome.shared is not None:
+            outcome.detail = f"{outcome.shared:.0f} % shared  {outcome.detail}"
+
+
+def share_of(report):
+    """Percent of the operators' time that was shared out, of a report of
+    ACCEL_PLACEMENT_REPORT; None where it is of one process."""
+    times = {way: sums["milliseconds"] for way, sums in report["totals"].items()}
+    if report["processes"] < 2 or not sum(times.values()):
+        return None
+    return 100 * (times["in_parts"] + times["in_parts_communicating"]) / sum(times.values())
+
+
+def relative_files(root):
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name != ".git")
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                yield os.path.relpath(path, root)
