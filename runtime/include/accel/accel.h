@@ -6,6 +6,7 @@
 #include <accel/distributed/tensor.h>
 #include <accel/data/data_loader.h>
 #include <accel/data/iterable_dataset_shard.h>
+#include <accel/detail/print.h>
 #include <accel/gradient_state.h>
 #include <accel/grad_scaler.h>
 #include <accel/optim/optimizer.h>

@@ -15,7 +15,7 @@ namespace {
 
 const char* const kRawMemory =
     "accel: the memory of a distributed tensor was asked for (data_ptr, "
-    "accessor, storage, printing or saving the tensor itself), but this "
+    "accessor, storage, or saving the tensor itself), but this "
     "process holds only its part. Take the whole tensor first, on all "
     "processes: accelerator.full(tensor), or "
     "accel::distributed::full_tensor(tensor).";

@@ -70,7 +70,7 @@ def provide(store, said, cwd, root):
         folder = os.path.join(cwd, match.group(1).strip("'\"`") or ".")
         if _put(folder, root, {name: store.mnist(name) for name in MNIST}):
             return True
-    for match in re.finditer(r"(\S*?)((?:data_batch_\d|test_batch)\.bin)", said):
+    for match in re.finditer(r"(?:\bat(?=\.))?(\S*?)((?:data_batch_\d|test_batch)\.bin)", said):
         folder = os.path.join(cwd, match.group(1).strip("'\"`") or ".")
         if _put(folder, root, {name: store.cifar(name) for name in CIFAR}):
             return True

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 
@@ -140,10 +141,12 @@ class Runner:
         """Folders that a person would start it in."""
         cmake = os.path.join(copy, executable.folder)
         places = [os.path.join(cmake, "build"), cmake, os.path.join(copy, "build"), copy,
+                  os.path.join(copy, os.path.dirname(executable.main), "build"),
                   os.path.dirname(os.path.join(copy, executable.main))]
+        places = [os.path.normpath(place) for place in places]
         return [place for index, place in enumerate(places) if place not in places[:index]]
 
-    def _try(self, program, arguments, place, copy):
+    def _try(self, program, arguments, place, root):
         """Runs the original for a while; returns None where it works, else why not."""
         os.makedirs(place, exist_ok=True)
         environment = dict(os.environ, OMP_NUM_THREADS="1", DISPLAY="", MPLBACKEND="agg")
@@ -152,7 +155,7 @@ class Runner:
             if done is None or done.returncode == 0:
                 return None
             said = done.stdout[-4000:] + done.stderr
-            if not provide(self.store, said, place, copy):
+            if not provide(self.store, said, place, root):
                 interesting = [line for line in said.splitlines() if "what()" in line] or \
                     [line for line in said.splitlines() if re.search(r"[Ee]rror|not |[Cc]ould", line)]
                 return f"exit code {done.returncode}: {(interesting or [last_line(said)])[0]}"
@@ -227,14 +230,17 @@ class Runner:
     def _compare(self, outcome, executable, copy, folder, original, result):
         recipe = self._recipe(executable)
         arguments = recipe.get("arguments", [])
+        if "script" in recipe:
+            arguments = arguments_of(os.path.join(copy, executable.folder, recipe["script"]), recipe.get("instead", {}))
         if "prepare" in recipe:
-            made = self._run(["bash", "-ec", recipe["prepare"]], os.path.join(copy, executable.folder), 120)
+            made = self._run([sys.executable, os.path.join(os.path.dirname(__file__), "recipes", recipe["prepare"]), *arguments],
+                             os.path.join(copy, executable.folder), 120)
             if made is None or made.returncode != 0:
                 outcome.state, outcome.detail = NOT_RUN, "the recipe's preparation failed: " + (last_line(made.stderr) if made else "too slow")
                 return
         reasons = []
         for place in [os.path.join(copy, executable.folder, recipe["cwd"])] if "cwd" in recipe else self._places(executable, copy):
-            why = self._try(original, arguments, place, copy)
+            why = self._try(original, arguments, place, folder)
             if why is None:
                 break
             reasons.append(why)
@@ -244,10 +250,10 @@ class Runner:
         report = os.path.join(folder, "placement.json")
         environment = dict(os.environ, OMP_NUM_THREADS="1", DISPLAY="", ACCEL_PLACEMENT_REPORT=report)
         command = [self.launcher, "verify", "--original", original, "--migrated", result, "-n", "1,2,3",
-                   "--max-steps", str(recipe.get("max_steps", self.max_steps)), "--timeout", str(self.limit), "--jobs", "1",
+                   "--max-steps", str(recipe.get("max_steps", self.max_steps)), "--timeout", str(self.limit // 2), "--jobs", "1",
                    "--double", "--", *arguments]
         for _ in range(2):
-            done = self._run(command, place, 8 * self.limit, env=environment)
+            done = self._run(command, place, 6 * self.limit, env=environment)
             if done is None:
                 outcome.state, outcome.detail = SLOW, "accel verify does not end"
                 return
@@ -279,6 +285,20 @@ class Runner:
             pass
         if outcome.shared is not None:
             outcome.detail = f"{outcome.shared:.0f} % shared  {outcome.detail}"
+
+
+def arguments_of(script, instead):
+    """The options that a shell script starts a program with; those that are in
+    `instead`, too, have its values."""
+    with open(script, encoding="utf-8") as file:
+        text = file.read().replace("\\\n", " ")
+    variables = dict(re.findall(r"^(\w+)=['\"]?([^'\"\n]*)", text, re.MULTILINE))
+    command = next(line for line in text.splitlines() if line.startswith("./"))
+    words = shlex.split(re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match.group(1), ""), command))[1:]
+    for option, value in instead.items():
+        if option in words:
+            words[words.index(option) + 1] = value
+    return words
 
 
 def share_of(report):

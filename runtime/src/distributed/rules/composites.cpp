@@ -14,6 +14,7 @@
 // passed them. Those that read their memory are registered anew for the keys of
 // autograd: for plain tensors they are LibTorch's own, for distributed ones they
 // are made of operators that do not, or the tensor that is read is made whole.
+// So are those that fold dimensions in a way that would gather a cut tensor.
 
 namespace accel::distributed {
 namespace {
@@ -81,6 +82,49 @@ void kron_out(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(out);
 }
 
+/// The dimension along which `tensor` is cut, where that is neither the first
+/// nor the last one, and no other is cut; else 0. Rows of a sequence-first
+/// layout, `[time, batch, features]`, are cut so.
+int64_t inner_cut(const at::Tensor& tensor) {
+  int64_t cut = 0;
+  at::Tensor local = tensor;
+  while (const Part* part = part_of(local)) {
+    if (part->placement.is_shard()) {
+      const int64_t dim = part->placement.dim();
+      if ((cut != 0 && cut != dim) || dim == 0 || dim + 1 == tensor.dim()) {
+        return 0;
+      }
+      cut = dim;
+    }
+    local = part->local;
+  }
+  return cut;
+}
+
+/// LibTorch folds all dimensions but the last one into rows, and a cut that is
+/// not along the first of them would be lost. So that one comes first.
+/// `linear(input, weight, bias)` and `matmul(input, matrix)`.
+void rows_times_matrix(
+    const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t arguments = op.schema().arguments().size();
+  const size_t base = stack->size() - arguments;
+  const at::Tensor& input = (*stack)[base].toTensor();
+  const at::Tensor& matrix = (*stack)[base + 1].toTensor();
+  const int64_t cut =
+      input.dim() > 2 && matrix.dim() <= 2 && part_of(input) != nullptr
+      ? inner_cut(input)
+      : 0;
+  if (cut == 0) {
+    composite(op, stack);
+    return;
+  }
+  (*stack)[base] = input.transpose(0, cut);
+  composite(op, stack);
+  // The last dimension is gone where the matrix is a vector.
+  const at::Tensor result = torch::jit::pop(*stack).toTensor();
+  stack->emplace_back(result.transpose(0, cut).contiguous());
+}
+
 template <void (*kernel)(const c10::OperatorHandle&, torch::jit::Stack*)>
 void add(torch::Library& library, const char* op) {
   for (const auto key :
@@ -107,6 +151,8 @@ void install_composites() {
     add<reads<1, 1>>(*made, "rnn_tanh.data");
     add<reads<1, 1>>(*made, "rnn_relu.data");
     add<kron_out>(*made, "kron.out");
+    add<rows_times_matrix>(*made, "linear");
+    add<rows_times_matrix>(*made, "matmul");
     return made;
   }();
   (void)library;
