@@ -71,10 +71,9 @@ torch::Tensor sample_ring(int64_t count, torch::Device device) {
 // How far the norm of the critic's gradient is from 1, at points between real
 // and generated ones.
 torch::Tensor gradient_penalty(Critic& critic, const torch::Tensor& real, const torch::Tensor& fake) {
-  auto& accelerator = accel::accelerator();
   auto mix = torch::rand({real.size(0), 1}, real.options());
   auto points = (mix * real + (1 - mix) * fake).detach().requires_grad_(true);
-  auto scores = critic(accelerator.distribute(points));
+  auto scores = critic(points);
   auto gradient = torch::autograd::grad(
       {scores},
       {points},
@@ -134,7 +133,7 @@ int main(int argc, char** argv) {
     double critic_loss = 0;
     double penalty = 0;
     for (int i = 0; i < kCriticSteps; ++i) {
-      auto accumulation = accelerator.accumulate(generator, critic);
+      auto inner_step = accelerator.accumulate(generator, critic);
       auto real = accelerator.distribute(sample_ring(kBatchSize, device));
       auto fake = generator(accelerator.distribute(torch::randn({kBatchSize, kNoiseSize}, device))).detach();
       auto gp = gradient_penalty(critic, real, fake);

@@ -203,7 +203,7 @@ class Agent {
         auto entropy = -(log_probabilities.exp() * log_probabilities).sum(1).mean();
 
         optimizer_.zero_grad();
-        accelerator.backward((policy_loss + 0.5 * value_loss - 0.01 * entropy));
+        accelerator.backward(policy_loss + 0.5 * value_loss - 0.01 * entropy);
         accelerator.clip_grad_norm_(model_->parameters(), 0.5);
         optimizer_.step();
 

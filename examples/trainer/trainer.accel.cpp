@@ -81,7 +81,7 @@ Metrics Trainer::evaluate() {
     auto images = batch.data.to(device_);
     auto labels = batch.target.to(device_);
     auto scores = model_->forward(images);
-    std::tie(scores, images, labels) = accelerator.gather_for_metrics(scores, images, labels);
+    std::tie(scores, labels) = accelerator.gather_for_metrics(scores, labels);
     sum.loss += torch::nn::functional::cross_entropy(scores, labels).item<double>() * images.size(0);
     sum.accuracy += scores.argmax(1).eq(labels).sum().item<double>();
     samples += images.size(0);
