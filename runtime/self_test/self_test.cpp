@@ -121,13 +121,14 @@ std::vector<double> train_together(
     const auto [begin, end] = rows_of(step);
     auto data = x.slice(0, begin, end);
     auto target = y.slice(0, begin, end);
-    std::tie(data, target) = accelerator.shard_batch(data, target);
+    data = accelerator.distribute(data);
+    target = accelerator.distribute(target);
     const auto loss =
         torch::mse_loss(net->forward(data).to(target.scalar_type()), target);
     optimizer.zero_grad();
     accelerator.backward(loss);
     optimizer.step();
-    losses.push_back(accelerator.reduce_for_metrics(loss).item<double>());
+    losses.push_back(loss.item<double>());
   }
   for (const auto& parameter : net->parameters()) {
     const auto first = accelerator.broadcast(parameter.detach().clone());

@@ -1,6 +1,7 @@
 """Runs an example as it was written and as it was migrated, and compares.
 
-    equivalence.py --original EXE --migrated EXE --launcher ACCEL --example NAME --processes N [--double] [--cpu-threads T]
+    equivalence.py --original EXE --migrated EXE --launcher ACCEL --example NAME --processes N [--double]
+                   [--cpu-threads T] [-- ARGUMENT...]
 
 Promise P1 (one process): the same bytes, and the same saved model.
 Promise P2 (several): every printed number within 1e-9 relative in float64; in
@@ -21,14 +22,12 @@ FLOAT32_RELATIVE = 1e-4
 
 
 class Example:
-    """How to run one example, and what of its output belongs to which test."""
+    """What an example writes, and what of its output belongs to which test."""
 
-    def __init__(self, arguments, saved, early, accuracy=None, samples=None, double_flag=True):
-        self.arguments = arguments
+    def __init__(self, saved, early=None, accuracy=None, double_flag=True):
         self.saved = saved  # the file that it writes, or None
         self.early = early  # picks the lines of the first 20 steps
         self.accuracy = accuracy  # last line's accuracy as a count of samples
-        self.samples = samples
         self.double_flag = double_flag  # whether it has an option --double
 
 
@@ -45,25 +44,23 @@ def first_lines(prefix, count):
     return pick
 
 
-EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "examples")
-
-
 def example(name):
     if name == "digits":
         # Lines come after steps 1, 6, 11, 16, 21, …; 23 steps an epoch.
-        data = os.path.abspath(os.path.join(EXAMPLES, "digits", "digits.csv"))
-        return Example(["--data", data], "digits.pt", first_lines("Train Epoch:  1", 4),
+        return Example("digits.pt", first_lines("Train Epoch:  1", 4),
                        accuracy=lambda line: numbers_of(line.split("Accuracy:")[1].split("/")[0])[0])
     if name == "regression":
         # One line after each epoch of 13 steps.
-        return Example([], "regression.pt", first_lines("epoch 0", 1))
+        return Example("regression.pt", first_lines("epoch 0", 1))
     if name == "spirals":
         # One line after 5 epochs of 15 steps: nothing within 20 steps.
-        return Example([], "spirals.pt", lambda line: False,
+        return Example("spirals.pt", lambda line: False,
                        accuracy=lambda line: round(numbers_of(line)[2] * 399))
+    if name in ("gan", "ppo", "raw_sgd", "seq2seq", "trainer"):
+        return Example(f"{name}.pt")
     if name in ("steps", "values", "objects", "parallel", "alone", "erased"):
         # Always in float64, and nothing is saved.
-        return Example([], None, None, double_flag=name == "steps")
+        return Example(None, double_flag=name == "steps")
     raise SystemExit(f"unknown example '{name}'")
 
 
@@ -85,10 +82,11 @@ def main():
     parser.add_argument("--processes", type=int, required=True)
     parser.add_argument("--double", action="store_true")
     parser.add_argument("--cpu-threads", type=int, default=1)
+    parser.add_argument("arguments", nargs="*")
     options = parser.parse_args()
 
     what = example(options.example)
-    arguments = what.arguments + (["--double"] if options.double and what.double_flag else [])
+    arguments = options.arguments + (["--double"] if options.double and what.double_flag else [])
     with tempfile.TemporaryDirectory() as left, tempfile.TemporaryDirectory() as right:
         original = run([options.original] + arguments, left, options.cpu_threads)
         command = [options.migrated] + arguments

@@ -43,7 +43,7 @@ static void train(int64_t rank, int64_t step_of_death, const std::string& how) {
     if (accelerator.process_index() == rank && i == step_of_death) {
       die(how);
     }
-    auto x = accelerator.shard_batch(torch::ones({8, 4}));
+    auto x = accelerator.distribute(torch::ones({8, 4}));
     auto loss = net->forward(x).pow(2).mean();
     optimizer.zero_grad();
     accelerator.backward(loss);

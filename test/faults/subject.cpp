@@ -110,12 +110,12 @@ int train(
     {
       auto guard = accelerator.accumulate(net);
       auto x = torch::randn({6, 8});
-      x = accelerator.shard_batch(x);
+      x = accelerator.distribute(x);
       const auto loss = net->forward(x).pow(2).mean();
       optimizer.zero_grad();
       accelerator.backward(loss);
       optimizer.step();
-      sum += accelerator.reduce_for_metrics(loss).item<double>();
+      sum += loss.item<double>();
     }
     ++step;
     if (kills > 0 && accelerator.is_main_process()) {

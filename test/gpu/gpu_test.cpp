@@ -105,13 +105,14 @@ std::vector<double> train_together(
         host.slice(0, begin, end).clone(),
         /*non_blocking=*/true);
     auto target = data.pow(2).sum(1, true);
-    std::tie(data, target) = accelerator.shard_batch(data, target);
+    data = accelerator.distribute(data);
+    target = accelerator.distribute(target);
     const auto loss = torch::mse_loss(net->forward(data).to(dtype), target);
     optimizer.zero_grad();
     accelerator.backward(loss);
     accelerator.clip_grad_norm_(net->parameters(), 1e6);
     optimizer.step();
-    losses.push_back(accelerator.reduce_for_metrics(loss).item<double>());
+    losses.push_back(loss.item<double>());
     if (scales != nullptr) {
       scales->push_back(accelerator.scaler()->get_scale());
     }

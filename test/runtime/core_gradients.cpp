@@ -24,7 +24,7 @@ ACCEL_RANK_FUNCTION(parts_of_any_size) {
     const auto what = std::to_string(size) + " rows";
     {
       auto step = accelerator.accumulate(net);
-      accelerator.backward(mean_loss(net, accelerator.shard_batch(batch)));
+      accelerator.backward(mean_loss(net, accelerator.distribute(batch)));
     }
     mean_loss(reference, batch).backward();
     expect_same_gradients(*net, *reference, what + ", mean");
@@ -32,8 +32,8 @@ ACCEL_RANK_FUNCTION(parts_of_any_size) {
     reference->zero_grad();
     {
       auto step = accelerator.accumulate(net);
-      auto part = accelerator.shard_batch(batch);
-      accelerator.backward(net->forward(part).pow(2).sum(), torch::kSum);
+      auto part = accelerator.distribute(batch);
+      accelerator.backward(net->forward(part).pow(2).sum());
     }
     reference->forward(batch).pow(2).sum().backward();
     expect_same_gradients(*net, *reference, what + ", sum");
@@ -99,7 +99,7 @@ ACCEL_RANK_FUNCTION(weighted_by_units) {
     return (model->forward(x).pow(2) * m).sum() / m.sum().clamp_min(1);
   };
   auto step = accelerator.accumulate(net);
-  const auto [x, m] = accelerator.shard_batch(batch, mask);
+  const auto [x, m] = accelerator.distribute(std::tuple(batch, mask));
   accelerator.backward(masked(net, x, m), m.sum().template item<double>());
   masked(reference, batch, mask).backward();
   expect_same_gradients(*net, *reference, "masked mean");
@@ -109,19 +109,16 @@ TEST(Gradients, WeightedByUnits) {
   run_all("weighted_by_units");
 }
 
-// What earlier versions of accel-migrate wrote around sizes.
 ACCEL_RANK_FUNCTION(sizes_in_shapes) {
   Accelerator accelerator(kMatch);
   const auto batch = rows(12);
   auto step = accelerator.accumulate();
-  const auto part = accelerator.shard_batch(batch);
+  const auto part = accelerator.distribute(batch);
   EXPECT_EQ(part.size(0), 12);
-  EXPECT_EQ(accelerator.local_batch_size(12), 12);
-  EXPECT_EQ(accelerator.global_batch_size(part), 12);
-  const auto viewed = part.view({accelerator.local_batch_size(4), -1});
+  const auto viewed = part.view({part.size(0) / 3, -1});
   EXPECT_TRUE(torch::equal(accelerator.full(viewed), batch.view({4, -1})));
   // A second batch of the step may have any size.
-  EXPECT_EQ(accelerator.shard_batch(rows(9)).size(0), 9);
+  EXPECT_EQ(accelerator.distribute(rows(9)).size(0), 9);
 }
 
 // A state that is kept over the batches is cut where its samples are.
@@ -131,7 +128,7 @@ ACCEL_RANK_FUNCTION(kept_states) {
   for (int64_t samples = 1; samples < 10; ++samples) {
     const auto state = torch::rand({2, samples, 3});
     for (const int64_t dim : {1, -2}) {
-      const auto kept = accelerator.shard_state(state, dim);
+      const auto kept = accelerator.distribute(state, dim);
       EXPECT_EQ(kept.sizes(), state.sizes()) << samples;
       EXPECT_TRUE(torch::equal(accelerator.full(kept), state)) << samples;
       const auto own = accel::distributed::to_local(kept);
@@ -141,7 +138,7 @@ ACCEL_RANK_FUNCTION(kept_states) {
           << samples;
     }
   }
-  const auto error = error_of([&] { accelerator.shard_state(torch::rand({4}), 1); });
+  const auto error = error_of([&] { accelerator.distribute(torch::rand({4}), 1); });
   EXPECT_TRUE(contains(error, "dimension 1")) << error;
 }
 
@@ -156,7 +153,7 @@ ACCEL_RANK_FUNCTION(squeezed_rows) {
   const auto batch = rows(2 * world).view({2 * world, 1, -1});
   for (const int64_t count : {2 * world, world, int64_t{1}}) {
     const auto whole = batch.slice(0, 0, count);
-    const auto squeezed = accelerator.squeeze(accelerator.shard_batch(whole));
+    const auto squeezed = accelerator.distribute(whole).squeeze();
     EXPECT_EQ(squeezed.sizes(), whole.squeeze().sizes()) << count;
     EXPECT_TRUE(torch::equal(accelerator.full(squeezed), whole.squeeze()))
         << count;
@@ -212,7 +209,7 @@ ACCEL_RANK_FUNCTION(clearing_gradients) {
     auto step = accelerator.accumulate(net);
     clear(net, base);
     clear(reference, plain);
-    accelerator.backward(mean_loss(net, accelerator.shard_batch(batch)));
+    accelerator.backward(mean_loss(net, accelerator.distribute(batch)));
     mean_loss(reference, batch).backward();
     const auto what = "step " + std::to_string(i);
     expect_same_gradients(*net, *reference, what);
@@ -240,7 +237,7 @@ ACCEL_RANK_FUNCTION(several_backwards) {
   accelerator.prepare(net);
   const auto batch = rows(5);
   auto step = accelerator.accumulate(net);
-  const auto part = accelerator.shard_batch(batch);
+  const auto part = accelerator.distribute(batch);
   auto output = net->forward(part);
   accelerator.backward(
       output.pow(2).mean(), accel::BackwardOptions().retain_graph(true));
@@ -267,7 +264,7 @@ ACCEL_RANK_FUNCTION(other_batches) {
   const bool checked = std::getenv("ACCEL_CHECK_BATCHES") == nullptr;
   for (const auto& batch : {turned, changed}) {
     auto step = accelerator.accumulate(net);
-    const auto loss = mean_loss(net, accelerator.shard_batch(batch));
+    const auto loss = mean_loss(net, accelerator.distribute(batch));
     const auto error = error_of([&] { accelerator.backward(loss); });
     if (checked && accelerator.use_distributed()) {
       EXPECT_TRUE(contains(error, "have made different batches")) << error;
@@ -283,7 +280,7 @@ ACCEL_RANK_FUNCTION(other_batches) {
   }
   // What comes behind is not concerned.
   auto step = accelerator.accumulate(net);
-  const auto loss = mean_loss(net, accelerator.shard_batch(rows(12)));
+  const auto loss = mean_loss(net, accelerator.distribute(rows(12)));
   EXPECT_EQ(error_of([&] { accelerator.backward(loss); }), "no error");
 }
 

@@ -112,7 +112,7 @@ ACCEL_RANK_FUNCTION(two_models) {
           critic,
           g_optimizer,
           d_optimizer,
-          accelerator.shard_batch(noise),
+          accelerator.distribute(noise),
           /*freeze=*/i % 2 == 1,
           [&](const torch::Tensor& loss) { accelerator.backward(loss); });
     }
@@ -156,7 +156,7 @@ ACCEL_RANK_FUNCTION(accumulates) {
         if (clear_first) {
           base.zero_grad();
         }
-        accelerator.backward(mean_loss(net, accelerator.shard_batch(batch)));
+        accelerator.backward(mean_loss(net, accelerator.distribute(batch)));
         if (!micro.last) {
           // Out of the reach of whatever the loop does.
           EXPECT_FALSE(net->parameters()[0].grad().defined());
@@ -264,7 +264,7 @@ ACCEL_RANK_FUNCTION(lbfgs) {
   for (int64_t i = 0; i < 3; ++i) {
     const auto batch = rows(5, 3, 1.0 + i);
     auto step = accelerator.accumulate(net);
-    const auto part = accelerator.shard_batch(batch);
+    const auto part = accelerator.distribute(batch);
     optimizer.step([&] {
       optimizer.zero_grad();
       auto loss = mean_loss(net, part);
@@ -287,6 +287,48 @@ ACCEL_RANK_FUNCTION(lbfgs) {
 
 TEST(Gradients, ClosuresOfLbfgs) {
   run_all("lbfgs");
+}
+
+// Accelerate's way: each process has a batch, and the optimizer sees the mean of
+// their losses, by which LBFGS decides how far it goes.
+ACCEL_RANK_FUNCTION(lbfgs_with_a_batch_each) {
+  Accelerator accelerator;
+  const auto world = accelerator.num_processes();
+  const auto rank = accelerator.process_index();
+  auto net = make_net();
+  auto reference = make_net();
+  const auto options = torch::optim::LBFGSOptions(0.5).max_iter(4);
+  accel::AcceleratedOptimizer<torch::optim::LBFGS> optimizer(
+      net->parameters(), options);
+  torch::optim::LBFGS plain(reference->parameters(), options);
+  accelerator.prepare(net, optimizer);
+  for (int64_t i = 0; i < 3; ++i) {
+    const auto all = rows(4 * world, 3, 1.0 + i);
+    const auto own = all.slice(0, 4 * rank, 4 * rank + 4);
+    auto step = accelerator.accumulate(net);
+    const auto seen = optimizer.step([&] {
+      optimizer.zero_grad();
+      auto loss = mean_loss(net, own);
+      accelerator.backward(loss);
+      return loss;
+    });
+    const auto expected = plain.step([&] {
+      plain.zero_grad();
+      auto loss = mean_loss(reference, all);
+      loss.backward();
+      return loss;
+    });
+    expect_same(seen.detach(), expected.detach(), "the loss");
+    const auto actual = net->named_parameters();
+    for (const auto& item : reference->named_parameters()) {
+      EXPECT_TRUE(
+          torch::allclose(actual[item.key()], item.value(), 1e-9, 1e-11));
+    }
+  }
+}
+
+TEST(Gradients, ClosuresOfLbfgsWithABatchForEachProcess) {
+  run_all("lbfgs_with_a_batch_each");
 }
 
 ACCEL_RANK_FUNCTION(mistakes) {

@@ -76,7 +76,7 @@ void follows_one_process(Table kind, const Options& options) {
     {
       auto step = accelerator.accumulate(net);
       base.zero_grad(/*set_to_none=*/i % 2 == 0);
-      accelerator.backward(mean_loss(net, accelerator.shard_batch(batch)));
+      accelerator.backward(mean_loss(net, accelerator.distribute(batch)));
       EXPECT_TRUE(net->weight.grad().is_sparse()) << what;
       optimizer.step();
     }
@@ -137,7 +137,7 @@ ACCEL_RANK_FUNCTION(sparse_windows) {
       {
         auto step = accelerator.accumulate(net);
         base.zero_grad();
-        const auto [x, u] = accelerator.shard_batch(batch, units);
+        const auto [x, u] = accelerator.distribute(std::tuple(batch, units));
         accelerator.backward(
             weighted(net, x, u), u.sum().template item<double>());
         if (micro.last || each_batch) {
@@ -413,7 +413,7 @@ ACCEL_RANK_FUNCTION(sparse_clipping) {
     std::string error;
     {
       auto step = accelerator.accumulate(net);
-      accelerator.backward(mean_loss(net, accelerator.shard_batch(batch)));
+      accelerator.backward(mean_loss(net, accelerator.distribute(batch)));
       error = error_of([&] {
         actual = accelerator.clip_grad_norm_(net->parameters(), 0.01, norm_type);
       });

@@ -72,7 +72,7 @@ void follows_one_process(Accelerator& accelerator, Net net, Net reference) {
     {
       auto step = accelerator.accumulate(net);
       optimizer.zero_grad();
-      accelerator.backward(mean_loss(net, accelerator.shard_batch(batch)));
+      accelerator.backward(mean_loss(net, accelerator.distribute(batch)));
       optimizer.step();
     }
     plain.zero_grad();
@@ -172,7 +172,7 @@ ACCEL_RANK_FUNCTION(scaled_by_counts) {
       net->zero_grad();
       reference->zero_grad();
       auto step = accelerator.accumulate(net);
-      accelerator.backward(mean_loss(net, accelerator.shard_batch(words)));
+      accelerator.backward(mean_loss(net, accelerator.distribute(words)));
       mean_loss(reference, words).backward();
       expect_same_gradients(*net, *reference, std::to_string(size) + " texts");
     }

@@ -160,8 +160,8 @@ ACCEL_RANK_FUNCTION(gathers_for_metrics) {
   for (const int64_t size : {7, 3, 2, 1}) {
     auto step = accelerator.accumulate();
     const auto ids = torch::arange(size);
-    const auto x = accelerator.shard_batch(ids);
-    EXPECT_EQ(accelerator.global_batch_size(x), size);
+    const auto x = accelerator.distribute(ids);
+    EXPECT_EQ(x.size(0), size);
     for (const auto dtype :
          {torch::kLong, torch::kInt, torch::kBool, torch::kBFloat16,
           torch::kHalf, torch::kFloat, torch::kDouble, torch::kByte}) {
@@ -183,31 +183,31 @@ ACCEL_RANK_FUNCTION(gathers_for_metrics) {
     for (const auto& tensor : {flat, square}) {
       EXPECT_FALSE(accel::distributed::is_distributed(tensor));
     }
-    EXPECT_EQ(accelerator.global_batch_size(pairs.reshape({-1})), 2 * size);
-
-    // Numbers: a mean, a sum, and what has not the batch's rows.
-    const auto values = x.to(torch::kFloat);
-    const auto mean = accelerator.reduce_for_metrics(values.mean());
-    EXPECT_EQ(mean.scalar_type(), torch::kFloat);
-    EXPECT_EQ(mean.dim(), 0);
-    EXPECT_FLOAT_EQ(mean.item<float>(), (size - 1) / 2.0F);
-    const auto count = accelerator.reduce_for_metrics(
-        x.ge(1).sum(), torch::kSum);
-    EXPECT_EQ(count.item<int64_t>(), size - 1);
-    // Brought together twice: the same number, the same rows.
-    EXPECT_EQ(accelerator.reduce_for_metrics(count).item<int64_t>(), size - 1);
+    // Brought together twice: the same rows.
     EXPECT_TRUE(torch::equal(accelerator.gather_for_metrics(flat), flat));
-    EXPECT_FLOAT_EQ(
-        accelerator.reduce_for_metrics(values.mean().detach(), torch::kSum)
-            .item<float>(),
-        (size - 1) / 2.0F)
-        << "the sum over the batch is what was computed from it";
+
+    // Numbers are those of the whole batch, also where Accelerate's calls are
+    // kept, which do not count them once for each process.
+    const auto mean = x.to(torch::kFloat).mean();
+    EXPECT_FLOAT_EQ(mean.item<float>(), (size - 1) / 2.0F);
+    EXPECT_EQ(x.ge(1).sum().item<int64_t>(), size - 1);
+    for (const char* reduction : {"mean", "max", "min"}) {
+      const auto reduced = accelerator.reduce(mean, reduction);
+      EXPECT_EQ(reduced.scalar_type(), torch::kFloat);
+      EXPECT_EQ(reduced.dim(), 0);
+      EXPECT_FLOAT_EQ(reduced.item<float>(), (size - 1) / 2.0F) << reduction;
+      EXPECT_FALSE(accel::distributed::is_distributed(reduced));
+    }
+    if (accel::distributed::is_distributed(x)) {
+      EXPECT_TRUE(contains(
+          error_of([&] { accelerator.reduce(mean); }), "use item() or full"));
+      EXPECT_TRUE(contains(
+          error_of([&] { accelerator.gather(x); }), "use gather_for_metrics"));
+    }
   }
   // What everybody has in full stays as it is.
   const auto whole = torch::full({2}, rank);
   EXPECT_TRUE(accelerator.gather_for_metrics(whole).is_same(whole));
-  EXPECT_TRUE(accelerator.reduce_for_metrics(whole).is_same(whole));
-  EXPECT_EQ(accelerator.global_batch_size(whole), 2);
 }
 
 TEST(Metrics, AreThoseOfTheGlobalBatch) {
@@ -259,9 +259,6 @@ ACCEL_RANK_FUNCTION(plain_collectives) {
   EXPECT_EQ(accelerator.gather_for_metrics(torch::ones({2})).size(0), 4);
   loader->end_of_dataloader = true;
   EXPECT_EQ(accelerator.gather_for_metrics(torch::ones({2})).size(0), 3);
-  EXPECT_EQ(
-      accelerator.reduce_for_metrics(torch::tensor(rank + 1.0)).item<double>(),
-      1.5);
   EXPECT_TRUE(contains(
       error_of([&] { accelerator.gather(ragged); }), "on process 1"));
 }

@@ -161,7 +161,7 @@ std::vector<double> losses_of_all(Accelerator& accelerator, Loader& loader) {
       accelerator.backward(loss);
       optimizer.step();
       losses.push_back(
-          accelerator.reduce_for_metrics(loss).template item<double>());
+          accelerator.reduce(loss, "mean").template item<double>());
     }
   }
   return losses;
@@ -555,8 +555,9 @@ ACCEL_RANK_FUNCTION(joins_uneven_inputs) {
       EXPECT_EQ(GradientState::get().ghost(), ghost);
       // A mean over the processes that have something.
       counting += accelerator
-                      .reduce_for_metrics(torch::full(
-                          {}, ghost ? 1e9 : 1.0, torch::kDouble))
+                      .gather_for_metrics(torch::full(
+                          {1}, ghost ? 1e9 : 1.0, torch::kDouble))
+                      .mean()
                       .item<double>();
     }
   }

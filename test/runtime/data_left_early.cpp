@@ -216,9 +216,7 @@ ACCEL_RANK_FUNCTION(behind_the_guard) {
     EXPECT_TRUE(torch::allclose(
         accelerator.gather_for_metrics(rows), expected, 1e-12, 1e-14));
     EXPECT_NEAR(
-        accelerator.reduce_for_metrics(rows.mean()).item<double>(),
-        expected.mean().item<double>(),
-        1e-12);
+        rows.mean().item<double>(), expected.mean().item<double>(), 1e-12);
     EXPECT_EQ(rows.size(0), size);
     model->zero_grad();
     reference->zero_grad();
@@ -286,27 +284,21 @@ TEST(LeftEarly, AnOpenWindowGoesOnInTheNextLoop) {
 // What the last batch has left is read behind its loop.
 ACCEL_RANK_FUNCTION(reads_of_the_last_batch) {
   Accelerator accelerator(kMatch);
-  const auto before = torch::ones({2});
-  EXPECT_TRUE(accelerator.last_batch().gather_for_metrics(before).is_same(before));
   torch::nn::Linear net(1, 1);
   accelerator.prepare(net);
   // Three batches of rows of two numbers, the last one with two of them: fewer
   // than some processes.
   auto loader = numbers_loader(10, 4);
-  torch::Tensor rows, mean, sum;
+  torch::Tensor rows, mean;
   for (auto& batch : *loader) {
     auto step = accelerator.accumulate(net);
     rows = batch.data;
     mean = batch.data.to(torch::kDouble).mean();
-    sum = batch.data.to(torch::kDouble).sum();
   }
-  auto last = accelerator.last_batch();
   EXPECT_TRUE(torch::equal(
-      last.gather_for_metrics(rows).select(1, 0).to(torch::kLong),
+      accelerator.gather_for_metrics(rows).select(1, 0).to(torch::kLong),
       torch::tensor({8, 9}, torch::kLong)));
-  EXPECT_DOUBLE_EQ(last.reduce_for_metrics(mean).item<double>(), 8.5);
-  EXPECT_DOUBLE_EQ(
-      last.reduce_for_metrics(sum, torch::kSum).item<double>(), 34);
+  EXPECT_DOUBLE_EQ(mean.item<double>(), 8.5);
   // Reading does not make it the batch that is worked on.
   EXPECT_FALSE(GradientState::get().in_dataloader());
   // A loop that was left, and a batch that no loader made.
@@ -315,39 +307,19 @@ ACCEL_RANK_FUNCTION(reads_of_the_last_batch) {
     mean = batch.data.to(torch::kDouble).mean();
     break;
   }
-  EXPECT_DOUBLE_EQ(
-      accelerator.last_batch().reduce_for_metrics(mean).item<double>(), 1.5);
+  EXPECT_DOUBLE_EQ(mean.item<double>(), 1.5);
   {
     auto step = accelerator.accumulate(net);
     rows = accelerator.distribute(torch::arange(5));
   }
-  EXPECT_TRUE(torch::equal(
-      accelerator.last_batch().gather_for_metrics(rows), torch::arange(5)));
+  EXPECT_TRUE(
+      torch::equal(accelerator.gather_for_metrics(rows), torch::arange(5)));
 }
 
-TEST(LastBatch, IsReadBehindItsLoop) {
+TEST(LeftEarly, TheLastBatchIsReadBehindItsLoop) {
   for (const int processes : {1, 2, 3}) {
     accel::test::run_and_expect_success("reads_of_the_last_batch", processes);
   }
-}
-
-ACCEL_RANK_FUNCTION(last_batch_without_matching) {
-  Accelerator accelerator;
-  std::string error;
-  try {
-    accelerator.last_batch().reduce_for_metrics(torch::ones({}));
-  } catch (const c10::Error& caught) {
-    error = caught.what();
-  }
-  EXPECT_EQ(
-      error.find("needs match_single_device") != std::string::npos,
-      accelerator.use_distributed())
-      << error;
-}
-
-TEST(LastBatch, NeedsToKnowTheParts) {
-  accel::test::run_and_expect_success("last_batch_without_matching", 1);
-  accel::test::run_and_expect_success("last_batch_without_matching", 2);
 }
 
 // Accumulation windows end with the pass of the loop that trains, whatever other

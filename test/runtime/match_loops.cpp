@@ -71,11 +71,8 @@ ACCEL_RANK_FUNCTION(match_evaluation) {
       const auto scores = net->forward(batch.data);
       const auto predicted = scores.argmax(1);
       correct += predicted.eq(batch.target).sum().template item<int64_t>();
-      sum += accelerator
-                 .reduce_for_metrics(
-                     F::cross_entropy(scores, batch.target) *
-                     static_cast<double>(batch.data.size(0)))
-                 .template item<double>();
+      sum += F::cross_entropy(scores, batch.target).template item<double>() *
+          static_cast<double>(batch.data.size(0));
       const auto rows = accelerator.gather_for_metrics(predicted);
       EXPECT_LT(rows.template data_ptr<int64_t>()[0], kClasses);
       predictions.push_back(rows);

@@ -208,7 +208,8 @@ void evaluate(Net& net, const Data& data, int64_t& correct) {
   for (int64_t begin = 0; begin < kRows; begin += kBatch) {
     auto x = data.inputs.slice(0, begin, begin + kBatch);
     auto y = data.targets.slice(0, begin, begin + kBatch);
-    std::tie(x, y) = accelerator.shard_batch(x, y);
+    x = accelerator.distribute(x);
+    y = accelerator.distribute(y);
     auto output = net.forward(x);
     if (has("missing-gather")) {
       output = accel::distributed::to_local(output);
@@ -272,7 +273,8 @@ void train(
       if (has("float-data")) {
         x = x.to(torch::kFloat).to(x.dtype());
       }
-      std::tie(x, y) = accelerator.shard_batch(x, y);
+      x = accelerator.distribute(x);
+      y = accelerator.distribute(y);
       if (has("share-order")) {
         x = x.flip(0);
         y = y.flip(0);
@@ -312,13 +314,13 @@ void train(
       }
       follow(average, net, rank);
       const auto local_mean = accel::distributed::to_local(x).mean(0);
-      const auto mean = accelerator.reduce_for_metrics(x.mean(0));
+      const auto mean = accelerator.full(x.mean(0));
       net.update_mean(
           has("local-buffer") || (has("rank-buffer") && rank == 1) ? local_mean
                                                                    : mean);
       const auto metric = has("local-metric")
           ? loss_of(accel::distributed::to_local(output), own_rows)
-          : accelerator.reduce_for_metrics(loss);
+          : loss;
       running += metric.item<double>();
       running_tensor += metric.detach();
       if (has("backward-twice") && step_number == 9) {

@@ -16,7 +16,6 @@
 #include <accel/output.h>
 #include <accel/process_first.h>
 #include <accel/profile.h>
-#include <accel/rewriter_names.h>
 #include <accel/state.h>
 #include <accel/stop.h>
 #include <accel/version.h>
@@ -63,15 +62,13 @@ inline Accelerator& accelerator(const AcceleratorOptions& options);
 /// or changed. Counterpart of Hugging Face Accelerate's class of this name
 /// (docs/parity.md).
 ///
-/// What it derives from has the members of four subjects: `gather`, `reduce`,
+/// What it derives from has the members of three subjects: `gather`, `reduce`,
 /// `broadcast` and what else brings values of all processes together
 /// (accel/collectives.h); standard input (accel/input.h); `print`, `cout`, `save`
-/// and what else process 0 does alone (accel/output.h); names that only
-/// accel-migrate writes (accel/rewriter_names.h).
+/// and what else process 0 does alone (accel/output.h).
 class ACCEL_API Accelerator : public detail::Collectives,
                               public detail::SharedInput,
-                              public detail::MainProcessOutput,
-                              public detail::RewriterNames<Accelerator> {
+                              public detail::MainProcessOutput {
  public:
   /// Meets the other processes, as torchrun's environment says. Collective.
   /// Throws `c10::Error` where the environment is incomplete, the others cannot
@@ -175,14 +172,10 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// In `match_single_device`, and wherever it is a distributed tensor, it is
   /// the loss of the whole batch, and gradients are summed from what each
   /// process has computed of them. Elsewhere it is the mean over this process's
-  /// batch, and gradients are averaged. `reduction` is not looked at. The loss
-  /// counts 1 / `gradient_accumulation_steps`; in `match_single_device`, 1 /
-  /// the real length of the window, also for a last one that is shorter.
-  void backward(
-      const torch::Tensor& loss,
-      Reduction reduction = torch::kMean,
-      BackwardOptions options = {});
-  void backward(const torch::Tensor& loss, BackwardOptions options);
+  /// batch, and gradients are averaged. The loss counts 1 /
+  /// `gradient_accumulation_steps`; in `match_single_device`, 1 / the real length
+  /// of the window, also for a last one that is shorter.
+  void backward(const torch::Tensor& loss, BackwardOptions options = {});
 
   /// For a mean over something other than samples, such as the tokens that
   /// count: `weight` is how many this process has. The gradient is that of the

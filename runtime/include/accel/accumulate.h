@@ -12,10 +12,9 @@ namespace accel {
 /// those that have more would wait for ever for those that have run out. In
 /// loops that begin while the guard lives, a process that has run out goes on
 /// with two samples that do not count (`backward` adds nothing for them, and
-/// `gather_for_metrics` and `reduce_for_metrics` leave them out; `gather` and
-/// `reduce` do not), so that optimizers and schedulers stay alike; gradients
-/// are divided by the number of all processes, as torch's `Join` does. Keep the
-/// body's guard (`accumulate`).
+/// `gather_for_metrics` leaves them out; `gather` and `reduce` do not), so that
+/// optimizers and schedulers stay alike; gradients are divided by the number of
+/// all processes, as torch's `Join` does. Keep the body's guard (`accumulate`).
 ///
 ///     auto join = accelerator.join_uneven_inputs(/*even_batches=*/false);
 ///

@@ -21,7 +21,8 @@ class ACCEL_API Collectives {
  public:
   /// The rows of all processes, in rank order: tensors of equal shape,
   /// concatenated on dimension 0 (a scalar becomes a vector with an element for
-  /// each process). Throws `c10::Error` where shapes or types differ.
+  /// each process). Throws `c10::Error` where shapes or types differ, and for a
+  /// distributed tensor, which is not one of each process (`gather_for_metrics`).
   torch::Tensor gather(const torch::Tensor& tensor);
 
   /// The rows that one device would have: what metrics are computed from. In
@@ -40,8 +41,9 @@ class ACCEL_API Collectives {
       const Tensors&... rest);
 
   /// "sum", "mean", "max" or "min" over the processes, elementwise; same shape
-  /// and dtype. Throws for other names, for means of integers, and where shapes
-  /// or types differ.
+  /// and dtype. A distributed tensor has the value of all processes already: the
+  /// mean, maximum and minimum are `Accelerator::full`, "sum" throws. Throws for
+  /// other names, for means of integers, and where shapes or types differ.
   torch::Tensor reduce(
       const torch::Tensor& tensor,
       const std::string& reduction = "sum");

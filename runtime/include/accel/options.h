@@ -45,11 +45,11 @@ ACCEL_API const char* to_string(CommHook hook);
 ///         accel::AcceleratorOptions().match_single_device(true));
 class AcceleratorOptions {
  public:
-  /// Several processes compute what one device would have computed: every
-  /// batch is split between them, gradients are weighted by samples, batch
-  /// norm, dropout and metrics see the global batch. With `false`, work is
-  /// shared as Accelerate does it: a batch per process. The environment
-  /// variable `ACCEL_MATCH_SINGLE_DEVICE` overrides it.
+  /// Several processes compute what one device would have computed: batches are
+  /// distributed tensors (accel/distributed/tensor.h), of which each process has
+  /// its rows, and losses, batch norm, dropout and metrics are those of the whole
+  /// batch. With `false`, work is shared as Accelerate does it: a batch per
+  /// process. The environment variable `ACCEL_MATCH_SINGLE_DEVICE` overrides it.
   TORCH_ARG(bool, match_single_device) = false;
 
   /// Empty: the environment variable `ACCELERATE_MIXED_PRECISION`, or none.

@@ -57,15 +57,8 @@ bool Accelerator::sync_gradients() const {
 
 void Accelerator::backward(
     const torch::Tensor& loss,
-    Reduction /*reduction*/,
     BackwardOptions options) {
   runtime_->backward(loss, 1, GradientState::get().ghost(), options);
-}
-
-void Accelerator::backward(
-    const torch::Tensor& loss,
-    BackwardOptions options) {
-  backward(loss, Reduction(torch::kMean), options);
 }
 
 void Accelerator::backward(

@@ -12,7 +12,7 @@
 namespace accel::detail {
 
 /// Whether all processes have made the same whole batch, of which each then
-/// takes its part (`shard_batch`, `data_parallel`): where they have not, through a
+/// takes its part (`Accelerator::distribute`): where they have not, through a
 /// seed from the clock or a file that another process sees differently, the
 /// parts do not make one batch, and nothing else would tell.
 ///

@@ -49,6 +49,12 @@ torch::Tensor Collectives::gather(const torch::Tensor& tensor) {
   if (!runtime.state().use_distributed()) {
     return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
   }
+  TORCH_CHECK(
+      !distributed::is_distributed(tensor),
+      "accel: gather was given a distributed tensor of sizes ",
+      tensor.sizes(),
+      ". It has the rows of all processes already: use gather_for_metrics or "
+      "full.");
   check_alike("gather", runtime.communicator(), {tensor}, 0);
   return gather_equal(runtime.communicator(), tensor);
 }
@@ -112,6 +118,15 @@ torch::Tensor Collectives::reduce(
       "accel: reduce cannot give the mean of ",
       tensor.scalar_type(),
       " values. Convert the tensor to floating point first.");
+  if (distributed::is_distributed(tensor)) {
+    TORCH_CHECK(
+        reduction != "sum",
+        "accel: reduce was given a distributed tensor to sum. Its value is that "
+        "of all processes already, and a batch with fewer rows than processes, "
+        "which is not distributed, would be counted by each: use item() or "
+        "full.");
+    return distributed::full_tensor(tensor.detach());
+  }
   auto result = tensor.detach().clone(at::MemoryFormat::Contiguous);
   if (!runtime.state().use_distributed()) {
     return result;

@@ -78,8 +78,7 @@ at::Tensor OptimizerControl::run_step(
       const auto loss = closure();
       runtime->reducer().check_averaged(parameters_of(optimizer));
       // What the optimizer decides by the loss, all processes must decide.
-      return loss.defined() ? runtime->reduce_for_metrics(loss, torch::kMean)
-                            : loss;
+      return loss.defined() ? runtime->whole_loss(loss) : loss;
     });
   } else {
     runtime->average_accumulated();

@@ -102,9 +102,9 @@ class Runtime {
   /// synchronises has run no backward of its own.
   void average_accumulated();
 
-  /// The global value of a number computed from the local batch
-  /// (`Accelerator::reduce_for_metrics`).
-  at::Tensor reduce_for_metrics(const at::Tensor& tensor, Reduction reduction);
+  /// The loss of the whole batch, of one element, plain and the same on all
+  /// processes; `loss` is this process's. Every process must call it.
+  at::Tensor whole_loss(const at::Tensor& loss);
 
   /// Rows of the batch that was distributed last; 0 before the first.
   int64_t batch_rows = 0;

@@ -134,6 +134,21 @@ void Runtime::backward(
   traced.end(/*averaged=*/state.sync_gradients);
 }
 
+at::Tensor Runtime::whole_loss(const at::Tensor& loss) {
+  finish_batch_check();
+  if (!state_->use_distributed() || state_->match_single_device() ||
+      distributed::is_distributed(loss)) {
+    return distributed::full_tensor(loss);
+  }
+  // The mean over the processes whose samples count.
+  const bool counts = !GradientState::get().ghost();
+  auto sums = at::tensor(
+      {counts ? loss.item<double>() : 0.0, counts ? 1.0 : 0.0},
+      at::dtype(at::kDouble).device(state_->device()));
+  communicator().all_reduce(sums);
+  return sums[0].div(sums[1]).to(loss.scalar_type()).view(loss.sizes());
+}
+
 void Runtime::average_accumulated() {
   if (reducer_->holding()) {
     run_backward([] {}, /*ghost=*/false);

@@ -113,7 +113,7 @@ void train() {
           "%d %d %a %a\n",
           static_cast<int>(epoch),
           static_cast<int>(batches),
-          accelerator.reduce_for_metrics(loss).item<double>(),
+          accelerator.reduce(loss, "mean").item<double>(),
           optimizer.param_groups()[0].options().get_lr());
       // A loop that is left leaves nothing that a checkpoint would stumble over.
       for (auto& sample : *evaluation) {

@@ -92,15 +92,33 @@ private:
       Of[Root].Written = true;
   }
 
-  /// `torch::rand({3}, torch::requires_grad())`, `x.requires_grad_(true)`.
-  static bool asksForGradients(const Stmt *S) {
+  /// `torch::rand({3}, torch::requires_grad())`, `x.requires_grad_(true)`, and a
+  /// function of the program that returns such a tensor.
+  static bool asksForGradients(const Stmt *S, unsigned Depth = 0) {
     if (!S)
       return false;
     if (const auto *Call = dyn_cast<CallExpr>(S))
-      if (const FunctionDecl *F = Call->getDirectCallee();
-          F && F->getIdentifier() && F->getName().contains("requires_grad"))
-        return true;
-    return llvm::any_of(S->children(), asksForGradients);
+      if (const FunctionDecl *F = Call->getDirectCallee(), *Body = nullptr;
+          F && F->getIdentifier()) {
+        if (F->getName().contains("requires_grad"))
+          return true;
+        if (Depth < 4 && isTensor(Call->getType()) && !isTorch(F) &&
+            !isInStd(F) && F->hasBody(Body) &&
+            returnsLeaf(Body->getBody(), Depth + 1))
+          return true;
+      }
+    return llvm::any_of(S->children(), [&](const Stmt *Child) {
+      return asksForGradients(Child, Depth);
+    });
+  }
+  static bool returnsLeaf(const Stmt *S, unsigned Depth) {
+    if (!S || isa<LambdaExpr>(S))
+      return false;
+    if (const auto *Return = dyn_cast<ReturnStmt>(S))
+      return asksForGradients(Return->getRetValue(), Depth);
+    return llvm::any_of(S->children(), [&](const Stmt *Child) {
+      return returnsLeaf(Child, Depth);
+    });
   }
 };
 
@@ -122,9 +140,10 @@ private:
   void resolve(const Expr *E, const FunctionDecl *F, unsigned Depth);
   void resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
                        unsigned Depth);
-  bool share(const Expr *E, const FunctionDecl *F);
+  bool share(const Expr *E, const FunctionDecl *F, bool Points = false);
   const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
   bool isParameter(const Expr *E, const FunctionDecl *F);
+  bool readsParameter(const Stmt *S, const FunctionDecl *F);
   bool isNoBatch(const Expr *E) const;
 
   const ProgramIndex &Index;
@@ -137,6 +156,8 @@ private:
   SourceLocation ReadAt;
   const Expr *Variable = nullptr; ///< What is read has to stay a variable.
   std::set<const ValueDecl *> Seen;
+  /// What is read now is multiplied with a tensor that the program trains.
+  bool OwnTensors = false;
 };
 
 /// Goes through what training steps run.
@@ -228,7 +249,7 @@ private:
         }))
       return;
     for (const Expr *O : Operands)
-      if (!F.isParameter(O, In))
+      if (!F.readsParameter(O, In))
         F.read(O, In);
   }
 
@@ -290,7 +311,21 @@ bool Finder::isParameter(const Expr *E, const FunctionDecl *F) {
   return false;
 }
 
-bool Finder::share(const Expr *E, const FunctionDecl *F) {
+/// Whether a trained tensor is part of what is calculated: no batch, but what
+/// is made of one.
+bool Finder::readsParameter(const Stmt *S, const FunctionDecl *F) {
+  if (!S)
+    return false;
+  if (const auto *E = dyn_cast<Expr>(S);
+      E && isa<DeclRefExpr, MemberExpr>(E) && isTensor(E->getType()) &&
+      isParameter(E, F))
+    return true;
+  return llvm::any_of(S->children(), [&](const Stmt *Child) {
+    return readsParameter(Child, F);
+  });
+}
+
+bool Finder::share(const Expr *E, const FunctionDecl *F, bool Points) {
   E = plain(E);
   if (E == Variable)
     return false;
@@ -298,7 +333,7 @@ bool Finder::share(const Expr *E, const FunctionDecl *F) {
   if (!R)
     return false;
   if (Places.insert({R->File, R->Offset}).second)
-    Found.push_back({F, E, ReadAt});
+    Found.push_back({F, E, ReadAt, Points});
   return true;
 }
 
@@ -376,9 +411,11 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     return V ? void() : AtUse();
   const Uses &U = usesOf(V, F);
   if (const auto *P = dyn_cast<ParmVarDecl>(V)) {
-    auto [From, To] = Callers.equal_range(F);
+    // Of this function, or of a lambda in it.
+    const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
+    auto [From, To] = Callers.equal_range(Of);
     const unsigned I = P->getFunctionScopeIndex();
-    if (From == To || P->getDeclContext() != F || !U.Made.empty())
+    if (From == To || !U.Made.empty())
       return AtUse();
     for (auto It = From; It != To; ++It)
       if (I < It->second.Args.size())
@@ -388,7 +425,7 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
   if (isParameter(E, F)) {
     // Points at which derivatives are taken: they stay leaves.
     if (!U.Made.empty() && U.Leaf)
-      AtUse();
+      share(E, F, /*Points=*/true);
     return;
   }
   // Where it is made, or is it kept, changed, or made elsewhere?
@@ -405,7 +442,8 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     return AtUse();
   for (const Expr *Made : U.Made) {
     const Expr *M = plain(Made);
-    if (rootOf(M) == V || Loaded.in(M) || callsModel(M) || isNoBatch(M))
+    if (rootOf(M) == V || Loaded.in(M) || callsModel(M) || isNoBatch(M) ||
+        (OwnTensors && readsParameter(M, F)))
       continue;
     if (const auto *Other = dyn_cast<DeclRefExpr>(M)) {
       resolveVariable(Other, F, Depth + 1);
@@ -431,8 +469,11 @@ std::vector<Batch> Finder::run() {
       continue;
     StepWalk Models(*this, F, /*Models=*/true);
     Models.TraverseStmt(F->getBody());
-    if (!Models.AnyModel)
+    if (!Models.AnyModel) {
+      OwnTensors = true;
       StepWalk(*this, F, /*Models=*/false).TraverseStmt(F->getBody());
+      OwnTensors = false;
+    }
   }
   return std::move(Found);
 }

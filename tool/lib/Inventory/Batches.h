@@ -21,6 +21,9 @@ struct Batch {
   const clang::Expr *E = nullptr;
   /// The place in a step where a model reads it.
   clang::SourceLocation ReadAt;
+  /// A variable that holds points at which derivatives are taken. It may be made
+  /// of a batch.
+  bool Points = false;
 };
 
 /// Those of the whole unit, each expression once.

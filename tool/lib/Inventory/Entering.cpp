@@ -9,28 +9,35 @@ using namespace clang;
 
 void Taker::addBatches() {
   const std::vector<Batch> Batches = findBatches(Index, Cuts, Text);
-  std::set<const Expr *> Shared;
-  for (const Batch &B : Batches) {
-    const std::optional<TextRange> R = editable(B.E->getSourceRange());
-    if (!R)
-      continue;
-    Shared.insert(B.E);
-    Program.Batches.push_back({Functions.at(B.E->getExprLoc(), B.In), *R});
+  // Points that are made of a batch are shared out with it.
+  for (const bool Points : {false, true}) {
+    std::set<const Expr *> Shared;
+    for (const Batch &B : Batches) {
+      const std::optional<TextRange> R = editable(B.E->getSourceRange());
+      if (!R || B.Points != Points || (Points && Cuts.in(B.E)))
+        continue;
+      Shared.insert(B.E);
+      Program.Batches.push_back({Functions.at(B.E->getExprLoc(), B.In), *R});
+    }
+    Cuts.add(Shared);
   }
-  Cuts.add(Shared);
   noteWholeLoops(Batches);
 }
 
 /// Says of each training what is shared out in it; of one in which nothing is
 /// found, that all processes do all of it.
 void Taker::noteWholeLoops(llvm::ArrayRef<Batch> Batches) {
+  auto IsIn = [&](const Stmt *Loop, SourceLocation At) {
+    At = Text.SM.getFileLoc(At);
+    return !Text.SM.isBeforeInTranslationUnit(
+               At, Text.SM.getFileLoc(Loop->getBeginLoc())) &&
+           !Text.SM.isBeforeInTranslationUnit(
+               Text.SM.getFileLoc(Loop->getEndLoc()), At);
+  };
+  // A lambda before the loop may read what the loop makes.
   auto Reads = [&](const Stmt *Loop) {
     return llvm::any_of(Batches, [&](const Batch &B) {
-      const SourceLocation At = Text.SM.getFileLoc(B.ReadAt);
-      return !Text.SM.isBeforeInTranslationUnit(
-                 At, Text.SM.getFileLoc(Loop->getBeginLoc())) &&
-             !Text.SM.isBeforeInTranslationUnit(
-                 Text.SM.getFileLoc(Loop->getEndLoc()), At);
+      return IsIn(Loop, B.ReadAt) || IsIn(Loop, B.E->getExprLoc());
     });
   };
   for (const auto &[Loop, Facts] : Index.Loops) {

@@ -15,7 +15,8 @@ using namespace accel::migrate;
 using namespace clang;
 
 namespace {
-/// The tensors that statements set and name.
+/// The tensors that statements set, and those of which they read more than the
+/// sizes.
 class Names : public AstVisitor {
 public:
   bool VisitVarDecl(VarDecl *V) override {
@@ -29,11 +30,28 @@ public:
         Set.insert(Ref->getDecl());
     return true;
   }
+  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
+    const CXXMethodDecl *M = E->getMethodDecl();
+    if (M && M->getIdentifier() &&
+        llvm::is_contained(KnownInPart, M->getName()))
+      if (const auto *Ref =
+              dyn_cast<DeclRefExpr>(plain(E->getImplicitObjectArgument())))
+        Unread.insert(Ref);
+    return true;
+  }
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    Named.insert(E->getDecl());
+    if (!Unread.count(E))
+      Named.insert(E->getDecl());
     return true;
   }
   std::set<const ValueDecl *> Set, Named;
+
+private:
+  /// What a distributed tensor says as the whole one does.
+  static constexpr llvm::StringLiteral KnownInPart[] = {
+      "size",  "sizes",       "numel",   "dim",    "defined",
+      "dtype", "scalar_type", "options", "device", "is_cuda"};
+  std::set<const DeclRefExpr *> Unread;
 };
 } // namespace
 

@@ -28,6 +28,15 @@ static bool saysNothing(const Expr *E) {
   return D && D->getIdentifier() && D->getName() == "nullopt_t";
 }
 
+/// Whether the expression would be several arguments.
+static bool hasComma(const Expr *E) {
+  E = plain(E);
+  if (const auto *Binary = dyn_cast<BinaryOperator>(E))
+    return Binary->getOpcode() == BO_Comma;
+  const auto *Call = dyn_cast<CXXOperatorCallExpr>(E);
+  return Call && Call->getOperator() == OO_Comma;
+}
+
 void Taker::addBackward(const BackwardCall &B) {
   if (!Text.mayEdit(B.Call->getExprLoc()))
     return;
@@ -55,10 +64,19 @@ void Taker::addBackward(const BackwardCall &B) {
   }
   const Expr *Object = B.Call->getImplicitObjectArgument();
   const std::optional<TextRange> All = editable(B.Call->getSourceRange());
-  const std::optional<TextRange> Part =
+  std::optional<TextRange> Part =
       All ? editable(Object->getSourceRange()) : std::nullopt;
   if (!Part)
     return;
+  // (a + b).backward(): the call has parentheses of its own.
+  if (const auto *Paren = dyn_cast<ParenExpr>(Object->IgnoreImplicit());
+      Paren && !hasComma(Paren->getSubExpr()))
+    if (const std::optional<TextRange> Inner =
+            editable(Paren->getSubExpr()->getSourceRange());
+        Inner && Inner->File == Part->File && Inner->Offset > Part->Offset) {
+      Fact.Open = {Part->File, Part->Offset, Inner->Offset - Part->Offset};
+      Part = Inner;
+    }
   const unsigned End = Part->Offset + Part->Length;
   if (Part->File != All->File || Part->Offset < All->Offset ||
       End > All->Offset + All->Length)
@@ -166,6 +184,16 @@ void Taker::addTrainingLoop(const BatchLoop &Loop) {
   ModelFinder Models(Loop, Text.SM);
   Models.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
   Fact.Models = std::move(Models.Found);
+  const SourceLocation At = Text.SM.getFileLoc(Loop.Loop->getBeginLoc());
+  Fact.Inner = llvm::any_of(Index.Loops, [&](const auto &Other) {
+    const Stmt *Around = Other.first;
+    return Around != Loop.Loop && Other.second.Training &&
+           Other.second.In == Loop.In &&
+           Text.SM.isBeforeInTranslationUnit(
+               Text.SM.getFileLoc(Around->getBeginLoc()), At) &&
+           Text.SM.isBeforeInTranslationUnit(
+               At, Text.SM.getFileLoc(Around->getEndLoc()));
+  });
   Program.TrainingLoops.push_back(std::move(Fact));
 }
 

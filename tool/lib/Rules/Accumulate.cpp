@@ -16,10 +16,14 @@ void accel::migrate::applyAccumulate(RuleContext &Context) {
     if (Loop.Body.Close)
       Context.insert(*Loop.Body.Close, "body-close", {},
                      "the loop's body has a second statement");
+    const std::string Step =
+        Loop.Inner
+            ? Context.freeName(Loop.In, {"inner_step", "inner_accumulation"})
+            : Context.freeName(Loop.In,
+                               {"step", "accumulation", "training_step"});
     Context.insertLine(
         Loop.Body.Top, "accumulate",
-        {{"step", Context.freeName(Loop.In, {"step", "accumulation",
-                                             "training_step"})},
+        {{"step", Step},
          {"accelerator", Context.accelerator(Loop.In)},
          {"models", Models}},
         Loop.Models.empty() ? "the body of this loop is one training step"

@@ -12,6 +12,8 @@ void accel::migrate::applyBackward(RuleContext &Context) {
   for (const BackwardFact &Backward : Context.Program.Backwards) {
     const std::string Accelerator = Context.accelerator(Backward.In);
     const char *Why = "gradients are those of the whole batch when this returns";
+    if (Backward.Open.Length)
+      Context.remove(Backward.Open, Why);
     if (Backward.RetainGraph.empty())
       Context.wrap(Backward.Object, &Backward.Tail, "backward",
                    {{"accelerator", Accelerator}}, Why);

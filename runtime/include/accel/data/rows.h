@@ -130,8 +130,8 @@ struct RowsOf<torch::Tensor> {
         "tensor of shape ",
         batch.sizes(),
         ". Return batches whose first dimension counts the samples, or load "
-        "with torch::data::make_data_loader and split with "
-        "accelerator.shard_batch.");
+        "with torch::data::make_data_loader and cut with "
+        "accelerator.distribute.");
     return batch.narrow(0, offset, rows);
   }
 };
@@ -161,8 +161,8 @@ struct RowsOf<std::vector<Element>> {
         " samples was expected, but the data set returned ",
         batch.size(),
         ". Return one element per index, or load with "
-        "torch::data::make_data_loader and split with "
-        "accelerator.shard_batch.");
+        "torch::data::make_data_loader and cut with "
+        "accelerator.distribute.");
     return {batch.begin() + offset, batch.begin() + offset + rows};
   }
 };

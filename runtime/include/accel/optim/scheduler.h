@@ -54,7 +54,7 @@ class AcceleratedScheduler : public torch::optim::LRScheduler,
       "AcceleratedScheduler wraps what derives from "
       "torch::optim::LRScheduler. A ReduceLROnPlateauScheduler needs no "
       "wrapper: give its step the value for the global batch "
-      "(accelerator.reduce_for_metrics), which is equal on all processes.");
+      "(accelerator.reduce), which is equal on all processes.");
 
   template <typename... Args>
   explicit AcceleratedScheduler(

@@ -115,6 +115,8 @@ struct TrainingLoopFact {
   BodyPoint Body;
   /// The models that it trains, as far as they have names where it begins.
   std::vector<std::string> Models;
+  /// It stands in another one.
+  bool Inner = false;
 };
 
 /// `loss.backward()`: `Object` is the loss, `Tail` from the dot to the end.
@@ -122,6 +124,9 @@ struct BackwardFact {
   FunctionId In = 0;
   TextRange Object;
   TextRange Tail;
+  /// The parenthesis in front of the object, which then ends in Tail; empty where
+  /// there is none.
+  TextRange Open;
   /// The argument `retain_graph` as it is spelled, or empty.
   std::string RetainGraph;
 };

@@ -1,0 +1,90 @@
+#include "trainer.h"
+
+#include <iostream>
+#include <utility>
+#include <accel/accel.h>
+
+using torch::data::samplers::RandomSampler;
+using torch::data::samplers::SequentialSampler;
+
+Trainer::Trainer(BarNet model, Bars train, Bars validation, TrainerOptions options, torch::Device device)
+    : options_(std::move(options)), device_(device), model_(std::move(model)), log_(accel::accelerator().main_process_path(options_.log_path)) {
+  auto& accelerator = accel::accelerator();
+  model_->to(device_);
+  optimizer_ = std::make_unique<accel::AcceleratedOptimizer<torch::optim::AdamW>>(
+      model_->parameters(), torch::optim::AdamWOptions(options_.learning_rate));
+  accelerator.prepare(model_, *optimizer_);
+  scheduler_ = std::make_unique<torch::optim::StepLR>(*optimizer_, 3, 0.5);
+  train_loader_ = accel::data::make_data_loader<RandomSampler>(
+      std::move(train).map(torch::data::transforms::Stack<>()), options_.batch_size);
+  validation_loader_ = accel::data::make_data_loader<SequentialSampler>(
+      std::move(validation).map(torch::data::transforms::Stack<>()), options_.batch_size);
+  log_ << "epoch,train_loss,train_accuracy,loss,accuracy\n";
+}
+
+Metrics Trainer::fit() {
+  auto& accelerator = accel::accelerator();
+  Metrics best;
+  int bad_epochs = 0;
+  for (int epoch = 1; epoch <= options_.epochs; ++epoch) {
+    const auto train = train_epoch();
+    const auto validation = evaluate();
+    scheduler_->step();
+    log_ << epoch << ',' << train.loss << ',' << train.accuracy << ',' << validation.loss << ','
+         << validation.accuracy << '\n';
+    accelerator.cout() << "epoch " << epoch << ": train " << train.loss << " (" << 100 * train.accuracy
+              << "%), validation " << validation.loss << " (" << 100 * validation.accuracy << "%)"
+              << std::endl;
+    if (epoch == 1 || validation.loss < best.loss) {
+      best = validation;
+      bad_epochs = 0;
+      accelerator.save(model_, options_.model_path);
+      accelerator.wait_for_everyone();
+    } else if (++bad_epochs == options_.patience) {
+      accelerator.cout() << "no improvement in " << options_.patience << " epochs" << std::endl;
+      break;
+    }
+  }
+  torch::load(model_, accelerator.readable_path(options_.model_path));
+  return best;
+}
+
+Metrics Trainer::train_epoch() {
+  auto& accelerator = accel::accelerator();
+  model_->train();
+  Metrics sum;
+  int64_t samples = 0;
+  for (auto& batch : *train_loader_) {
+    auto step = accelerator.accumulate(model_);
+    auto images = batch.data.to(device_);
+    auto labels = batch.target.to(device_);
+    optimizer_->zero_grad();
+    auto scores = model_->forward(images);
+    auto loss = torch::nn::functional::cross_entropy(scores, labels);
+    accelerator.backward(loss);
+    accelerator.clip_grad_norm_(model_->parameters(), options_.max_norm);
+    optimizer_->step();
+    sum.loss += loss.item<double>() * images.size(0);
+    sum.accuracy += scores.argmax(1).eq(labels).sum().item<double>();
+    samples += images.size(0);
+  }
+  return {sum.loss / samples, sum.accuracy / samples};
+}
+
+Metrics Trainer::evaluate() {
+  auto& accelerator = accel::accelerator();
+  torch::NoGradGuard no_grad;
+  model_->eval();
+  Metrics sum;
+  int64_t samples = 0;
+  for (auto& batch : *validation_loader_) {
+    auto images = batch.data.to(device_);
+    auto labels = batch.target.to(device_);
+    auto scores = model_->forward(images);
+    std::tie(scores, labels) = accelerator.gather_for_metrics(scores, labels);
+    sum.loss += torch::nn::functional::cross_entropy(scores, labels).item<double>() * images.size(0);
+    sum.accuracy += scores.argmax(1).eq(labels).sum().item<double>();
+    samples += images.size(0);
+  }
+  return {sum.loss / samples, sum.accuracy / samples};
+}

@@ -1,0 +1,254 @@
+"""Migrates, compiles and runs one generated program, and compares its runs."""
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+
+from compare_runs import NUMBER, Different, numbers_of  # noqa: E402
+
+# Outcomes. All but the first three are failures.
+EQUAL, NOT_SHARED, MEANT = "equal", "equal, nothing shared out", "refused as meant"
+REFUSED, UNCOMPILABLE, DIFFERENT, CRASHED, HANG = "refused", "does not compile", "different", "crashed", "hang"
+UNCHANGED, TOOL_FAILED, INVALID = "nothing changed", "tool failed", "original invalid"
+GOOD = (EQUAL, NOT_SHARED, MEANT)
+ORDER = GOOD + (REFUSED, UNCHANGED, UNCOMPILABLE, DIFFERENT, CRASHED, HANG, TOOL_FAILED, INVALID)
+
+RELATIVE = 1e-9
+# Numbers that are nearly zero are differences of larger ones: their rounding is that of those.
+ABSOLUTE = 1e-11
+PROCESSES = (2, 3)
+
+
+class Failure(Exception):
+    def __init__(self, outcome, detail):
+        super().__init__(f"{outcome}: {detail}")
+        self.outcome, self.detail = outcome, detail
+
+
+@dataclass
+class Result:
+    seed: int
+    outcome: str
+    detail: str = ""
+    ids: list = field(default_factory=list)
+    notes: list = field(default_factory=list)
+    seconds: float = 0.0
+    shared: float = 0.0  # calls in parts, of those on distributed tensors
+    numbers: int = 0
+
+
+class Settings:
+    """What CMake knows of the build: the compiler, flags, the precompiled header."""
+
+    def __init__(self, build):
+        self.build = os.path.abspath(build)
+        path = os.path.join(self.build, "test", "generate", "settings.json")
+        if not os.path.isfile(path):
+            raise SystemExit(f"error: {path} is not there; configure the build folder with its tests")
+        with open(path, encoding="utf-8") as file:
+            known = json.load(file)
+        self.compiler, self.flags, self.link = known["compiler"], known["flags"], known["link"]
+        self.header = known["header"]  # flags that include a precompiled <torch/torch.h>; empty: one is made
+        self.tool = os.path.join(self.build, "bin", "accel-migrate")
+        self.launcher = os.path.join(self.build, "bin", "accel")
+        for program in (self.tool, self.launcher):
+            if not os.path.isfile(program):
+                raise SystemExit(f"error: {program} is not built")
+
+    def precompile(self, folder):
+        """Where the build has no precompiled header of LibTorch: one of our own."""
+        if self.header:
+            return
+        header = os.path.join(folder, "precompiled.h")
+        with open(header, "w", encoding="utf-8") as file:
+            file.write("#include <torch/torch.h>\n")
+        subprocess.run([self.compiler, *self.flags, "-x", "c++-header", header, "-o", header + ".gch"], check=True)
+        self.header = ["-include", header]
+
+
+def outcome_of(returncode):
+    return HANG if returncode is None else CRASHED
+
+
+class Checker:
+    def __init__(self, settings, work, timeout=60):
+        self.settings, self.work, self.timeout = settings, work, timeout
+
+    def run(self, command, cwd, environment=None, timeout=None):
+        """Exit code (None: it hung), standard output, standard error."""
+        variables = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        variables.update({"OMP_NUM_THREADS": "1"}, **(environment or {}))
+        process = subprocess.Popen(command, cwd=cwd, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
+        try:
+            out, err = process.communicate(timeout=timeout or self.timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)  # the launcher passes it on
+            try:
+                out, err = process.communicate(timeout=15)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                out, err = process.communicate()
+            return None, out, err
+        return process.returncode, out, err
+
+    def check(self, seed, program):
+        start = time.monotonic()
+        folder = os.path.join(self.work, str(seed))
+        shutil.rmtree(folder, ignore_errors=True)
+        result = Result(seed, EQUAL)
+        try:
+            self._check(program, folder, result)
+        except Failure as failure:
+            result.outcome, result.detail = failure.outcome, failure.detail
+        except Different as different:
+            result.outcome, result.detail = DIFFERENT, str(different)
+        result.seconds = time.monotonic() - start
+        return result
+
+    def _check(self, program, folder, result):
+        plain, migrated = os.path.join(folder, "plain"), os.path.join(folder, "migrated")
+        os.makedirs(migrated)
+        write_program(program, plain)
+        self._migrate(program, plain, migrated, result)
+        self._compile(program, plain, INVALID)
+        original = self._run_alone(plain, INVALID)
+        self._compile(program, migrated, UNCOMPILABLE)
+        alone = self._run_alone(migrated, CRASHED)
+        for name, left, right in zip(("standard output", "standard error"), original[:2], alone[:2]):
+            if left != right:
+                raise Failure(DIFFERENT, f"1 process: other bytes in the {name}: {first_difference(left, right)}")
+        if original[2] != alone[2]:
+            names = sorted(name for name in {*original[2], *alone[2]} if original[2].get(name) != alone[2].get(name))
+            raise Failure(DIFFERENT, f"1 process: other files: {', '.join(names)}")
+        for processes in PROCESSES:
+            self._run_several(migrated, processes, original, result)
+        if not result.shared:
+            result.outcome = NOT_SHARED
+
+    def _migrate(self, program, plain, migrated, result):
+        command = [self.settings.tool, "--out-root", migrated, *program.sources]
+        code, _, err = self.run(command, plain, timeout=120)
+        with open(os.path.join(os.path.dirname(plain), "migrate.txt"), "w", encoding="utf-8") as file:
+            file.write(err)
+        result.notes = sorted(set(re.findall(r"\[(ACL\d{4})\]", err)))
+        if code == 1:
+            refusals = [line for line in err.splitlines() if ": refused: " in line]
+            result.ids = sorted(set(re.findall(r"\[(ACL\d{4})\]", "\n".join(refusals))))
+            outcome = MEANT if result.ids and set(result.ids) <= program.may_refuse else REFUSED
+            raise Failure(outcome, f"{' '.join(result.ids)} {refusals[0] if refusals else err.strip()[-300:]}")
+        if code != 0:
+            # An original that does not compile is the generator's fault.
+            self._compile(program, plain, INVALID)
+            raise Failure(HANG if code is None else TOOL_FAILED, f"accel-migrate: exit code {code}: {err.strip()[-300:]}")
+        changed = os.listdir(migrated)
+        for name in program.files:
+            if name not in changed:
+                shutil.copyfile(os.path.join(plain, name), os.path.join(migrated, name))
+        if not changed:
+            raise Failure(UNCHANGED, err.strip()[-300:])
+
+    def _compile(self, program, folder, outcome):
+        settings = self.settings
+        if os.path.exists(os.path.join(folder, "program")):
+            return
+        objects = []
+        for source in program.sources:
+            objects.append(source.replace(".cpp", ".o"))
+            code, _, err = self.run([settings.compiler, *settings.flags, *settings.header, "-c", source, "-o", objects[-1]], folder, timeout=300)
+            if code != 0:
+                errors = [line for line in err.splitlines() if "error" in line]
+                raise Failure(outcome, f"{os.path.basename(folder)}: " + (errors[0] if errors else err[-300:]))
+        code, _, err = self.run([settings.compiler, *objects, "-o", "program", *settings.link], folder, timeout=300)
+        if code != 0:
+            raise Failure(outcome, f"{os.path.basename(folder)}: the linker: {err.strip()[-300:]}")
+
+    def _run_alone(self, folder, outcome):
+        """What the program prints, and the files that it writes."""
+        run = os.path.join(folder, "alone")
+        os.makedirs(run)
+        code, out, err = self.run(["../program"], run)
+        if code != 0:
+            raise Failure(outcome if outcome == INVALID else outcome_of(code), f"1 process: exit code {code}: {last_line(err)}")
+        return out, err, files_of(run)
+
+    def _run_several(self, folder, processes, original, result):
+        run = os.path.join(folder, f"of{processes}")
+        os.makedirs(run)
+        report = os.path.join(folder, f"placement{processes}.json")
+        environment = {"ACCEL_PLACEMENT_REPORT": report} if processes == PROCESSES[0] else {}
+        command = [self.settings.launcher, "launch", "--config-file", "/dev/null", "--num-processes", str(processes), "--output", "main", "--",
+                   "../program"]
+        code, out, err = self.run(command, run, environment)
+        if code != 0:
+            told = [line for line in err.splitlines() if "what()" in line or "accel:" in line or "error" in line.lower()]
+            raise Failure(outcome_of(code), f"{processes} processes: exit code {code}: {told[0] if told else last_line(err)}")
+        expected_out, expected_err, expected_files = original
+        result.numbers += compare(expected_out, out, f"{processes} processes, standard output")
+        compare(expected_err, err, f"{processes} processes, standard error")
+        files = files_of(run)
+        if sorted(files) != sorted(expected_files):
+            raise Failure(DIFFERENT, f"{processes} processes: files {sorted(files)} instead of {sorted(expected_files)}")
+        for name, content in expected_files.items():
+            if not name.endswith(".pt"):
+                compare(content.decode(), files[name].decode(), f"{processes} processes, {name}")
+        if environment:
+            with open(report, encoding="utf-8") as file:
+                totals = json.load(file)["totals"]
+            calls = {key: sums["calls"] for key, sums in totals.items()}
+            result.shared = calls.get("in_parts", 0) / max(1, sum(calls.values()))
+
+
+def write_program(program, folder):
+    os.makedirs(folder, exist_ok=True)
+    for name, text in program.files.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def files_of(folder):
+    contents = {}
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), "rb") as file:
+            contents[name] = file.read()
+    return contents
+
+
+def compare(original, migrated, what):
+    """Equal texts, and equal numbers within rounding; how many these were."""
+    expected, actual = original.splitlines(), migrated.splitlines()
+    count = 0
+    for number, (left, right) in enumerate(zip(expected, actual), 1):
+        if NUMBER.sub("#", left) != NUMBER.sub("#", right):
+            raise Different(f"{what}, line {number}: the texts differ: '{left}' / '{right}'")
+        for a, b in zip(numbers_of(left), numbers_of(right)):
+            count += 1
+            if math.isfinite(a) and math.isfinite(b):
+                if abs(a - b) > max(ABSOLUTE, RELATIVE * max(abs(a), abs(b))):
+                    raise Different(f"{what}, line {number}: '{left}' / '{right}'")
+            elif repr(a) != repr(b):
+                raise Different(f"{what}, line {number}: {a} / {b}")
+    if len(expected) != len(actual):
+        raise Different(f"{what}: {len(expected)} lines in the original, {len(actual)} in the migrated run")
+    return count
+
+
+def first_difference(left, right):
+    for a, b in zip(left.splitlines(), right.splitlines()):
+        if a != b:
+            return f"'{a}' / '{b}'"
+    return f"{len(left.splitlines())} lines / {len(right.splitlines())} lines"
+
+
+def last_line(text):
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
