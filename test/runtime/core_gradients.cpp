@@ -160,6 +160,60 @@ ACCEL_RANK_FUNCTION(squeezed_rows) {
   }
 }
 
+// Tensors that no model and no optimizer has: they are updated by hand, and
+// need no prepare.
+ACCEL_RANK_FUNCTION(raw_tensors) {
+  Accelerator accelerator(kMatch);
+  struct Layer {
+    torch::Tensor weight = torch::sin(torch::arange(6, torch::kDouble))
+                               .view({3, 2})
+                               .requires_grad_();
+    torch::Tensor bias =
+        torch::zeros({2}, torch::dtype(torch::kDouble).requires_grad(true));
+    torch::Tensor loss(const torch::Tensor& x) const {
+      // The second term does not come from the batch.
+      return (x.mm(weight) + bias).pow(2).sum(1).mean() +
+          0.1 * weight.pow(2).sum();
+    }
+    void update() {
+      const torch::NoGradGuard no_grad;
+      for (auto* tensor : {&weight, &bias}) {
+        tensor->sub_(0.1 * tensor->grad());
+        tensor->mutable_grad().zero_();
+      }
+    }
+  };
+  Layer ours;
+  Layer reference;
+  for (const int64_t size : {12, 7, 1, 5}) {
+    const auto batch = rows(size, 3, 1.0 + size);
+    {
+      auto step = accelerator.accumulate();
+      accelerator.backward(ours.loss(accelerator.distribute(batch)));
+      const double norm =
+          accelerator.clip_grad_norm_({ours.weight, ours.bias}, 0.5);
+      accelerator.clip_grad_value_({ours.weight, ours.bias}, 0.3);
+      reference.loss(batch).backward();
+      EXPECT_NEAR(
+          norm,
+          torch::nn::utils::clip_grad_norm_(
+              {reference.weight, reference.bias}, 0.5),
+          1e-12);
+      torch::nn::utils::clip_grad_value_(
+          {reference.weight, reference.bias}, 0.3);
+    }
+    ours.update();
+    reference.update();
+    const auto what = std::to_string(size) + " rows";
+    expect_same(accelerator.full(ours.weight), reference.weight, what);
+    expect_same(accelerator.full(ours.bias), reference.bias, what);
+  }
+}
+
+TEST(Gradients, RawTensorsNeedNoPrepare) {
+  run_all("raw_tensors");
+}
+
 TEST(Gradients, SqueezedRows) {
   run_all("squeezed_rows");
 }

@@ -203,6 +203,9 @@ ACCEL_RANK_FUNCTION(gathers_for_metrics) {
           error_of([&] { accelerator.reduce(mean); }), "use item() or full"));
       EXPECT_TRUE(contains(
           error_of([&] { accelerator.gather(x); }), "use gather_for_metrics"));
+      EXPECT_TRUE(contains(
+          error_of([&] { accelerator.split_between_processes(x); }),
+          "Give it full(tensor)"));
     }
   }
   // What everybody has in full stays as it is.

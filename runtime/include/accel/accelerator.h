@@ -190,7 +190,9 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// `torch::nn::utils::clip_grad_norm_` for gradients that were brought
   /// together; returns the total norm before clipping. On other micro-steps it
   /// clips nothing and returns the norm of what this process has accumulated.
-  /// One tensor, several in braces, or a vector. Collective.
+  /// One tensor, several in braces, or a vector. Collective. Throws where a
+  /// gradient was not brought together: without `match_single_device`, of a
+  /// tensor that was not prepared.
   double clip_grad_norm_(
       at::TensorList parameters,
       double max_norm,
@@ -198,7 +200,7 @@ class ACCEL_API Accelerator : public detail::Collectives,
       bool error_if_nonfinite = false);
 
   /// `torch::nn::utils::clip_grad_value_`; nothing on micro-steps that do not
-  /// synchronise. Collective.
+  /// synchronise. Collective; throws as `clip_grad_norm_` does.
   void clip_grad_value_(at::TensorList parameters, double clip_value);
 
   /// Divides gradients by the scale of fp16's gradient scaler; once per step,

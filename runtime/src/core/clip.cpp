@@ -25,6 +25,19 @@ std::vector<torch::Tensor> stand_ins(
   return result;
 }
 
+/// Makes the gradients those of all processes; throws where some are not. In
+/// `match_single_device` a tensor that no optimizer has, and that the program
+/// updates itself, need not be prepared: its gradient is a distributed tensor,
+/// or the same on all processes.
+void gradients_are_whole(
+    detail::Runtime& runtime,
+    const std::vector<torch::Tensor>& parameters) {
+  runtime.average_accumulated();
+  if (!runtime.state().match_single_device()) {
+    runtime.reducer().check_averaged(parameters);
+  }
+}
+
 } // namespace
 
 GradScaler* Accelerator::scaler() const {
@@ -58,8 +71,7 @@ double Accelerator::clip_grad_norm_(
     return torch::nn::utils::clip_grad_norm_(
         stand_ins(runtime_->reducer(), all), max_norm, norm_type);
   }
-  runtime_->average_accumulated();
-  runtime_->reducer().check_averaged(all);
+  gradients_are_whole(*runtime_, all);
   unscale_gradients();
   return torch::nn::utils::clip_grad_norm_(
       all, max_norm, norm_type, error_if_nonfinite);
@@ -70,8 +82,7 @@ void Accelerator::clip_grad_value_(
     double clip_value) {
   if (sync_gradients()) {
     const auto all = parameters.vec();
-    runtime_->average_accumulated();
-    runtime_->reducer().check_averaged(all);
+    gradients_are_whole(*runtime_, all);
     unscale_gradients();
     torch::nn::utils::clip_grad_value_(all, clip_value);
   }

@@ -1,5 +1,7 @@
 #include <accel/utils/split.h>
 
+#include <accel/distributed/tensor.h>
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -45,6 +47,12 @@ at::Tensor split_between_processes(
   TORCH_CHECK(
       inputs.dim() > 0,
       "split_between_processes: a scalar tensor has no rows to split.");
+  TORCH_CHECK(
+      !distributed::is_distributed(inputs),
+      "split_between_processes was given a distributed tensor of sizes ",
+      inputs.sizes(),
+      ", which the processes share already. Give it full(tensor), which each "
+      "process has.");
   const int64_t length = inputs.size(0);
   const auto [begin, end] = split_range(length, rank, world);
   const auto part = inputs.slice(0, begin, end);

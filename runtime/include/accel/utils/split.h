@@ -53,6 +53,7 @@ std::vector<T, Allocator> split_between_processes(
 }
 
 /// The same for the rows of a tensor (dimension 0); a view unless it is padded.
+/// Throws for a distributed tensor.
 ACCEL_API at::Tensor split_between_processes(
     const at::Tensor& inputs,
     int64_t rank,
