@@ -4,7 +4,7 @@ F = "torch::nn::functional"
 
 
 def class_losses(outputs, real):
-    weights = ", ".join(f"{0.5 + 0.25 * i:g}" for i in range(outputs))
+    weights = ", ".join(f"{0.5 + 0.25 * i:.2f}" for i in range(outputs))
     return [
         ("cross_entropy", [], f"{F}::cross_entropy({{o}}, {{y}})"),
         ("nll_of_log_softmax", [], "torch::nll_loss(torch::log_softmax({o}, 1), {y})"),

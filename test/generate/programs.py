@@ -2,7 +2,8 @@
 
 from choices import Choices
 from outputs import Outputs
-from structure import Composer
+from specials import make_special
+from structure import Composer, SpecialComposer
 from text import Var
 from training import Training
 
@@ -22,6 +23,9 @@ def make_program(seed, plain=()):
     choices = Choices(seed, plain)
     real = choices.pick("precision", ["", ", torch::kDouble"], [3, 2])
     outputs = Outputs(choices)
+    if choices.flag("special", 0.35):
+        special = make_special(choices.within("special"), outputs, real)
+        return SpecialComposer(choices, special, outputs).compose(), choices
     device = make_device(choices)
     training = Training(choices, outputs, real, device)
     composer = Composer(choices, training, outputs, device)

@@ -15,6 +15,7 @@ class Task:
     outputs: int  # classes or values
     shape: str  # vector, image, sequence, tokens, autoencoder
     model_sizes: tuple = ()
+    dataset: str = "ToyDataset"  # the name of its data set class
 
 
 def make_task(choices, real):
@@ -111,7 +112,7 @@ def loader_options(choices, sizes, batch_text, training):
 def loader_source(choices, task, real, sizes, x, y, device, purpose, training=True):
     """A data set and make_data_loader, in the forms of their loops."""
     collate = choices.pick("collate", ["Stack", "examples"], [5, 1])
-    data_type = choices.pick("dataset_name", ["ToyDataset", "CustomDataset", "SyntheticData"])
+    data_type = task.dataset
     sampler = choices.pick("sampler", ["Random", "Sequential", "default"]) if training else "Sequential"
     variable = "train_loader" if training else "test_loader"
     dataset = "train_dataset" if training else "test_dataset"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from text import Reach, Var, formatted
 
 FORMS = ["main", "functions", "class", "lambdas", "globals", "split", "two_sources", "experiment", "step_function"]
-HEADERS = ["algorithm", "cmath", "cstdint", "cstdio", "fstream", "iomanip", "iostream", "limits", "memory", "numeric", "random",
+HEADERS = ["algorithm", "cmath", "cstdint", "cstdio", "deque", "fstream", "functional", "iomanip", "iostream", "limits", "memory", "numeric", "random",
            "sstream", "string", "tuple", "utility", "vector"]
 
 
@@ -148,13 +148,20 @@ class Composer:
         width = self.choices.pick("indentation", [2, 4])
         sections = [formatted(["#include <torch/torch.h>", ""] + list(includes), width)] if includes else []
         sections += [formatted(part, width) for part in parts if part]
-        return "\n".join(list(top) + sections)
+        text = "\n".join(list(top) + sections)
+        names = self._constant_form()[1]
+        for name, _ in self.training.constants():
+            text = re.sub(rf"(?<![.>])\b{name}\b", names(name), text)
+        return text
+
+    def _constant_form(self):
+        """How a constant is declared, and how its name is spelled."""
+        camel = lambda name: "k" + "".join(word.capitalize() for word in name.split("_"))
+        return self.choices.pick("constants", [("const int64_t {} = {};", str), ("constexpr int64_t {} = {};", camel), ("#define {} {}", str.upper),
+                                               ("static int64_t {} = {};", str), ("const int {} = {};", str.upper)], [3, 3, 1, 1, 1])
 
     def _constants(self):
-        form = self.choices.pick("constants", ["const", "constexpr", "define", "static"], [3, 3, 1, 1])
-        declared = {"const": "const int64_t {} = {};", "constexpr": "constexpr int64_t {} = {};", "define": "#define {} {}",
-                    "static": "static int64_t {} = {};"}[form]
-        return [declared.format(name, value) for name, value in self.training.constants()]
+        return [self._constant_form()[0].format(name, value) for name, value in self.training.constants()]
 
     def _prelude(self):
         return [self._constants(), *self.training.types(), self.outputs.types]
@@ -332,6 +339,32 @@ class Composer:
                  "training.cpp": "#include \"training.h\"\n\n" + self.text([], texts),
                  "main.cpp": "#include \"training.h\"\n\n" + self.text([], [self.main([self.setup(), self.loop(reach, epoch, evaluation)])])}
         return Program(files, ["main.cpp", "training.cpp"])
+
+
+class SpecialComposer(Composer):
+    """The structures of special trainings: all statements in one place."""
+
+    def __init__(self, choices, special, outputs):
+        self.choices, self.training, self.outputs = choices, special, outputs
+        self.form = choices.pick("structure", ["main", "function", "class", "lambda", "namespace", "twice"], [5, 2, 2, 1, 1, 1])
+
+    def compose(self):
+        special, choose = self.training, self.choices
+        prelude = [self._constants(), *special.types, self.outputs.types]
+        body = [special.setup, special.loop]
+        if self.form == "main":
+            return self._one_file(prelude + [self.main(body)])
+        if self.form == "lambda":
+            return self._one_file(prelude + [self.main(["auto run = [&]() {", body, "};", "run();"])])
+        if self.form == "class":
+            name = choose.pick("trainer", ["Trainer", "App", "Learner"])
+            return self._one_file(prelude + [[f"class {name} {{", "public:", "void run() {", body, "}", "};"], self.main([f"{name} it;", "it.run();"])])
+        calls = ["train();", "train();"] if self.form == "twice" else ["train();"]
+        head = choose.pick("static", ["void train() {", "static void train() {", "int train() {"])
+        text = [head, body, *(["return 0;"] if head.startswith("int") else []), "}"]
+        if self.form == "namespace":
+            text = ["namespace {", *text, "}"]
+        return self._one_file(prelude + [text, self.main(calls)])
 
 
 def flat(lines):

@@ -12,6 +12,7 @@ class Training:
     def __init__(self, choices, outputs, real, device):
         self.choices, self.outputs, self.real, self.device = choices, outputs, real, device
         self.task = make_task(choices, real)
+        self.task.dataset = choices.pick("dataset_name", ["ToyDataset", "CustomDataset", "SyntheticData"])
         grammar = Grammar(choices.within("model"), real)
         getattr(grammar, self.task.shape)(*self.task.model_sizes)
         self.model = make_model(choices.within("model"), grammar, choices.pick("model_type", ["Net", "Model", "Classifier", "MyModel"]))

@@ -86,10 +86,11 @@ FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,
 }
 
 FunctionId FunctionTable::of(const FunctionDecl *F) {
-  if (const auto *M = dyn_cast<CXXMethodDecl>(F); M && M->getParent()->isLambda())
-    return add(F->getBody(), "lambda", false, true);
+  const auto *M = dyn_cast<CXXMethodDecl>(F);
+  const bool IsLambda = M && M->getParent()->isLambda();
   const FunctionId Id =
-      add(F->getBody(), F->getNameAsString(), F->isMain(), false);
+      add(F->getBody(), IsLambda ? "lambda" : F->getNameAsString(),
+          !IsLambda && F->isMain(), IsLambda);
   std::vector<std::string> &Names = Functions[Id].Names;
   if (Names.empty()) {
     NameFinder Finder(Names);
@@ -107,5 +108,5 @@ FunctionId FunctionTable::ofInitialiser(const Expr *Init) {
 }
 
 FunctionId FunctionTable::of(const LambdaExpr *L) {
-  return add(L->getBody(), "lambda", false, true);
+  return of(L->getCallOperator());
 }
