@@ -127,11 +127,10 @@ class Executables:
 
     def executable(self, main):
         sources, folder = self.sources_of(main)
-        program = self.repository.program(main)
-        flags = list(program.flags)
+        flags = list(self.repository.flags(main))
         for path in sources[1:]:
-            flags += [flag for flag in self.repository.program(path).flags if flag not in flags and flag.startswith("-I")]
-        return Executable(self.repository.root, main, sources, flags, folder, program.shape)
+            flags += [flag for flag in self.repository.flags(path) if flag not in flags and flag.startswith("-I")]
+        return Executable(self.repository.root, main, sources, flags, folder)
 
     def all(self, wanted=None):
         """Every executable that trains, or that one of the `wanted` paths is part of."""

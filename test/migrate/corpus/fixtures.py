@@ -62,6 +62,39 @@ class Store:
 
         return self._once(name, make)
 
+    def text(self, name):
+        def make(file, rng):
+            words = ["".join(rng.choice("abcdefghij") for _ in range(rng.randrange(2, 7))) for _ in range(200)]
+            for _ in range(2000):
+                file.write((" ".join(rng.choice(words) for _ in range(12)) + "\n").encode())
+
+        return self._once(name, make)
+
+
+_ABSOLUTE = re.compile(r'"(/(?:home|Users|scratch|root|media|mnt|data|workspace|opt)/[^"\n]*|[A-Z]:(?:/|\\\\)[^"\n]*)"')
+
+
+def localise(root, endings):
+    """Turns absolute paths of an author's machine, in string literals of the
+    sources below `root`, into paths below the working directory."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in names:
+            path = os.path.join(folder, name)
+            if not name.endswith(endings) or not os.path.isfile(path):
+                continue
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                text = file.read()
+            local = _ABSOLUTE.sub(lambda match: f'"{_local(match.group(1))}"', text)
+            if local != text:
+                with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+                    file.write(local)
+
+
+def _local(path):
+    name = re.split(r"[/\\]+", path.rstrip("/\\"))[-1]
+    return "./" + name + ("/" if path.endswith(("/", "\\")) else "")
+
 
 def provide(store, said, cwd, root):
     """Puts what the error text `said` misses where it is looked for from `cwd`,
@@ -74,6 +107,10 @@ def provide(store, said, cwd, root):
         folder = os.path.join(cwd, match.group(1).strip("'\"`") or ".")
         if _put(folder, root, {name: store.cifar(name) for name in CIFAR}):
             return True
+    # Text to learn a language from.
+    for match in re.finditer(r"(?:path|file|open)\W+(\S+?\.txt)\b", said):
+        if _put(cwd, root, {match.group(1): store.text("words.txt")}):
+            return True
     return False
 
 
@@ -85,7 +122,10 @@ def _put(folder, root, files):
     try:
         os.makedirs(folder, exist_ok=True)
         for name, path in files.items():
-            target = os.path.join(folder, name)
+            target = os.path.normpath(os.path.join(folder, name))
+            if not (target + os.sep).startswith(root + os.sep):
+                return False
+            os.makedirs(os.path.dirname(target), exist_ok=True)
             if not os.path.exists(target):
                 os.symlink(path, target)
                 put = True

@@ -49,6 +49,7 @@ class Repository:
         self.database = None  # compile_commands.json, relative to the root
         self._texts = {}
         self._by_name = {}
+        self._reached = {}
         for folder, folders, names in os.walk(self.root):
             found = os.path.join(folder, "compile_commands.json")
             if os.path.isfile(found) and self.database is None:
@@ -76,6 +77,8 @@ class Repository:
     def reach(self, path):
         """The files of the repository that `path` includes, itself among them,
         and the folders that a compiler must be told of to find them."""
+        if path in self._reached:
+            return self._reached[path]
         seen, folders, todo = {path}, [], [path]
         while todo:
             includer = todo.pop()
@@ -90,7 +93,8 @@ class Repository:
                 if found not in seen:
                     seen.add(found)
                     todo.append(found)
-        return seen, sorted(folders)
+        self._reached[path] = seen, sorted(folders)
+        return self._reached[path]
 
     def _search(self, path, name):
         """A file whose path ends with `name`, the one nearest to `path`."""
@@ -121,12 +125,16 @@ class Repository:
                 return None
             folder = os.path.dirname(folder)
 
-    def program(self, path):
-        reached, folders = self.reach(path)
-        flags = [f"-I{folder}" for folder in folders]
+    def flags(self, path):
+        flags = [f"-I{folder}" for folder in self.reach(path)[1]]
         standard = self.standard(path)
         if standard is not None:
             flags.append(f"-std=c++{standard}")
+        return flags
+
+    def program(self, path):
+        reached, _ = self.reach(path)
+        flags = self.flags(path)
         text = "\n".join(self.text(file) for file in sorted(reached))
         return Program(self.root, path, flags, shape_of(text), self.database is not None)
 

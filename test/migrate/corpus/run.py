@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 
 from check import CRASH, HANG, NO_PARSE, NOTHING, REFUSED, UNCOMPILABLE, diff_of, last_line, read_sources
-from fixtures import provide
+from fixtures import localise, provide
 from programs import COPIED, LARGEST_FILE
 
 # Results of a run, beside those of check.py.
@@ -186,6 +186,7 @@ class Runner:
                             ignore=shutil.ignore_patterns(".git", ".accel"))
             # The tool changes nothing outside of the project, which is this copy.
             os.makedirs(os.path.join(place, ".git"))
+            localise(place, COPIED)
         original = os.path.join(folder, "original")
         state, why = self._build(executable, copy, original)
         if state is not None:

@@ -4,6 +4,8 @@
 
 #include "TorchTypes.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -21,12 +23,20 @@ void Taker::addBatches() {
     }
     Cuts.add(Shared);
   }
-  noteWholeLoops(Batches);
+  noteLoops(Batches);
+}
+
+/// At most this much of an expression is shown.
+static std::string shortened(llvm::StringRef Text) {
+  constexpr size_t Most = 40;
+  Text = Text.substr(0, Text.find('\n')).rtrim();
+  return Text.size() <= Most ? Text.str()
+                             : Text.take_front(Most).rtrim().str() + " ...";
 }
 
 /// Says of each training what is shared out in it; of one in which nothing is
 /// found, that all processes do all of it.
-void Taker::noteWholeLoops(llvm::ArrayRef<Batch> Batches) {
+void Taker::noteLoops(llvm::ArrayRef<Batch> Batches) {
   auto IsIn = [&](const Stmt *Loop, SourceLocation At) {
     At = Text.SM.getFileLoc(At);
     return !Text.SM.isBeforeInTranslationUnit(
@@ -34,18 +44,34 @@ void Taker::noteWholeLoops(llvm::ArrayRef<Batch> Batches) {
            !Text.SM.isBeforeInTranslationUnit(
                Text.SM.getFileLoc(Loop->getEndLoc()), At);
   };
-  // A lambda before the loop may read what the loop makes.
-  auto Reads = [&](const Stmt *Loop) {
-    return llvm::any_of(Batches, [&](const Batch &B) {
-      return IsIn(Loop, B.ReadAt) || IsIn(Loop, B.E->getExprLoc());
-    });
-  };
   for (const auto &[Loop, Facts] : Index.Loops) {
-    if (!Facts.Training || !Text.mayEdit(Loop->getBeginLoc()) ||
-        Facts.HasLoader || Reads(Loop))
+    if (!Facts.Training || !Text.mayEdit(Loop->getBeginLoc()))
       continue;
+    std::vector<std::string> Shared;
+    const auto Share = [&](SourceRange Range) {
+      const std::string What = "'" + shortened(Text.text(Range)) + "'";
+      if (!llvm::is_contained(Shared, What))
+        Shared.push_back(What);
+    };
+    if (const Expr *Loader = loaderOfLoop(Loop))
+      Share(Loader->getSourceRange());
+    // A lambda before the loop may read what the loop makes.
+    for (const Batch &B : Batches)
+      if (IsIn(Loop, B.ReadAt) || IsIn(Loop, B.E->getExprLoc()))
+        Share(B.E->getSourceRange());
+    if (!Shared.empty()) {
+      constexpr size_t Most = 3;
+      const size_t More = Shared.size() > Most ? Shared.size() - Most : 0;
+      Shared.resize(Shared.size() - More);
+      say("ACL0174", Loop->getBeginLoc(),
+          "the processes share out this training loop, by the rows of " +
+              llvm::join(Shared, ", ") +
+              (More ? " and " + std::to_string(More) + " more" : ""));
+      continue;
+    }
     // What a function that it calls reads is shared out there.
-    if (llvm::any_of(Batches, [&](const Batch &B) { return B.In != Facts.In; }))
+    if (Facts.HasLoader ||
+        llvm::any_of(Batches, [&](const Batch &B) { return B.In != Facts.In; }))
       continue;
     say("ACL0175", Loop->getBeginLoc(),
         "every process runs this training loop in full: no batch is seen that "

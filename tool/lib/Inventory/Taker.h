@@ -39,7 +39,7 @@ private:
 
   // Entering.cpp: what enters.
   void addBatches();
-  void noteWholeLoops(llvm::ArrayRef<Batch> Batches);
+  void noteLoops(llvm::ArrayRef<Batch> Batches);
 
   // Evaluation.cpp, Memory.cpp: what leaves.
   void addGathers(const BatchLoop &Loop);
