@@ -124,6 +124,8 @@ class Checker:
         original = self._run_alone(plain, INVALID)
         self._compile(program, migrated, UNCOMPILABLE)
         alone = self._run_alone(migrated, CRASHED)
+        if original != alone and self._run_alone(plain, INVALID) != original:
+            raise Failure(INVALID, "the original prints something else each time")
         for name, left, right in zip(("standard output", "standard error"), original[:2], alone[:2]):
             if left != right:
                 raise Failure(DIFFERENT, f"1 process: other bytes in the {name}: {first_difference(left, right)}")
@@ -175,6 +177,7 @@ class Checker:
     def _run_alone(self, folder, outcome):
         """What the program prints, and the files that it writes."""
         run = os.path.join(folder, "alone")
+        shutil.rmtree(run, ignore_errors=True)
         os.makedirs(run)
         code, out, err = self.run(["../program"], run)
         if code != 0:

@@ -13,6 +13,7 @@ class Layer:
     args: str = ""
     call: str = "x = {n}->forward(x);"  # lines of forward
     sequential: str = ""  # the element of nn::Sequential; empty: cannot be one
+    declared: str = ""  # a member that is no module
 
 
 @dataclass
@@ -80,7 +81,10 @@ class Grammar:
     def hidden(self, key, inputs, outputs):
         """Linear, perhaps a norm, an activation, perhaps dropout."""
         norm = self.choices.pick(f"norm{key}", ["", "BatchNorm1d", "LayerNorm"], [6, 2, 1])
-        # No bias in front of a norm over the batch: its gradient is rounding, of which Adam makes steps.
+        # No bias anywhere in front of a norm over the batch: its gradient can be rounding, of
+        # which Adam makes steps. So such a norm is behind the first layer only.
+        if norm == "BatchNorm1d" and self.layers:
+            norm = ""
         if norm == "BatchNorm1d":
             self.module("fc", "Linear", f"torch::nn::LinearOptions({inputs}, {outputs}).bias(false)")
         else:
@@ -93,6 +97,17 @@ class Grammar:
         self.activation(key)
         self.dropout(key)
 
+    def own_tensor(self, width):
+        """A parameter or buffer of the model's own, over the last dimension."""
+        kind = self.choices.pick("own_tensor", ["", "scale", "shift", "running"], [8, 1, 1, 1])
+        made = f"torch::{'ones' if kind == 'scale' else 'zeros'}({{{width}}}{self.real})"
+        if kind in ("scale", "shift"):
+            self.add(declared=f'torch::Tensor {kind} = register_parameter("{kind}", {made});', call=f"x = x {'*' if kind == 'scale' else '+'} {kind};")
+        elif kind == "running":
+            # A mean over the batch that is kept, as norms do.
+            self.add(declared=f'torch::Tensor running = register_buffer("running", {made});',
+                     call="if (is_training()) {\ntorch::NoGradGuard no_grad;\nrunning.mul_(0.9).add_(x.mean(0), 0.1);\n}\nx = x - 0.1 * running;")
+
     def vector(self, inputs, outputs):
         width = self.choices.integer("width", 5, 12)
         at = inputs
@@ -103,6 +118,7 @@ class Grammar:
                 continue
             self.hidden(key, at, width)
             at = width
+        self.own_tensor(at)
         self.module("out", "Linear", f"{at}, {outputs}")
 
     def image(self, channels, side, outputs):
@@ -279,6 +295,7 @@ def module_text(name, base, layers, choices, forward_end):
     for layer in members:
         value = {"initialiser_list": "", "constructor": "{nullptr}", "default_member": f"{{{made[layer.name]}}}"}[style]
         lines.append(f"torch::nn::{layer.type} {layer.name}{value};")
+    lines += [layer.declared for layer in layers if layer.declared]
     lines.append("};")
     return lines
 

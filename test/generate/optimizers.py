@@ -36,19 +36,32 @@ class Optimizer:
             args = f"{parameters}, {options_text}"
         name = choices.pick("optimizer_name", ["optimizer", "opt", "optim"])
         type_ = f"torch::optim::{kind}"
-        form = choices.pick("optimizer_form", ["direct", "auto", "unique", "shared"], [6, 3, 1, 1])
+        form = choices.pick("optimizer_form", ["direct", "auto", "unique", "shared", "new", "by_name"], [6, 3, 1, 1, 1, 1])
+        if form == "by_name" and groups:
+            form = "unique"
         base = choices.flag("optimizer_base", 0.5)
         parameter_type = "torch::optim::Optimizer" if base else type_
-        pointer = form in ("unique", "shared")
+        pointer = form in ("unique", "shared", "new", "by_name")
         if form == "direct":
             local = f"{type_} {name}({args});"
         elif form == "auto":
             local = f"auto {name} = {type_}({args});"
+        elif form == "new":
+            local = choices.pick("new", [f"auto* {name} = new {type_}({args});", f"torch::optim::Optimizer* {name} = new {type_}({args});",
+                                         f"std::unique_ptr<torch::optim::Optimizer> {name}(new {type_}({args}));"])
+        elif form == "by_name":
+            parameter_type = "torch::optim::Optimizer"
+            local = (f'const std::string optimizer_type = "{kind.lower()}";\nstd::unique_ptr<torch::optim::Optimizer> {name};\n'
+                     f'if (optimizer_type == "plain") {{\n{name} = std::make_unique<torch::optim::SGD>({parameters}, 0.1);\n}} else {{\n'
+                     f'{name} = std::make_unique<{type_}>({args});\n}}')
         else:
             local = f"auto {name} = std::make_{form}<{type_}>({args});"
+        if "Optimizer" in local.split(name)[0]:
+            parameter_type = "torch::optim::Optimizer"
+        self.form = form
         joined = "\n".join(before + [local])
         self.groups = groups
-        self.var = Var(name, type_ if not pointer else f"std::{form}_ptr<{type_}>", args, pointer=pointer,
+        self.var = Var(name, type_ if not pointer else f"std::{'shared' if form == 'shared' else 'unique'}_ptr<{type_}>", args, pointer=pointer,
                        parameter=f"{parameter_type}& {name}", parameter_is_pointer=False,
                        passed=f"*{name}" if pointer else name, local=joined,
                        deferred=f"std::unique_ptr<{type_}> {name};" if form != "shared" else f"std::shared_ptr<{type_}> {name};",

@@ -137,7 +137,9 @@ def loader_source(choices, task, real, sizes, x, y, device, purpose, training=Tr
               deferred=f"std::unique_ptr<{loader_type}> {variable};" if spelled else "",
               assignment="\n".join(lines[:-1] + [lines[-1].replace(f"auto {variable}", variable)]))
 
-    form = choices.pick("loop", ["range", "const_range", "copy_range", "iterator", "while_iterator"], [6, 2, 1, 1, 1])
+    form = choices.pick("loop", ["range", "const_range", "copy_range", "iterator", "while_iterator", "example_range"] + (["one_batch"] if training else []), [6, 2, 1, 1, 1, 1] + ([1] if training else []))
+    if form == "example_range" and collate == "examples":
+        form = "range"
     batch_name = choices.pick("batch_name", ["batch", "example", "b"])
 
     def head(reach):
@@ -147,10 +149,15 @@ def loader_source(choices, task, real, sizes, x, y, device, purpose, training=Tr
             return f"for (auto it = {begin}; it != {end}; ++it)"
         if form == "while_iterator":
             return f"while (it != {end})"
-        how = {"range": "auto&", "const_range": "const auto&", "copy_range": "auto"}[form]
+        if form == "one_batch":
+            return "for (int step = 0; step < 3; ++step)"
+        how = {"range": "auto&", "example_range": "torch::data::Example<>&", "const_range": "const auto&",
+               "copy_range": "auto"}[form]
         return f"for ({how} {batch_name} : {reach.object(variable)})"
 
     def before(reach):
+        if form == "one_batch":
+            return [f"auto {batch_name} = *{reach.dot(variable)}begin();"]
         return [f"auto it = {reach.dot(variable)}begin();"] if form == "while_iterator" else []
 
     source_is_pointer = "iterator" in form
@@ -161,9 +168,9 @@ def loader_source(choices, task, real, sizes, x, y, device, purpose, training=Tr
     def fetch(reach):
         if collate == "examples":
             whole = "*it" if source_is_pointer else batch_name
-            result = ["std::vector<torch::Tensor> rows, labels;", f"for (auto& e : {whole}) {{" if form != "const_range" else
-                      f"for (const auto& e : {whole}) {{", "rows.push_back(e.data);", "labels.push_back(e.target);", "}",
-                      f"{declared} {x} = torch::stack(rows){to_device};", f"{declared} {y} = torch::stack(labels){to_device};"]
+            result = ["std::vector<torch::Tensor> data_rows, target_rows;", f"for (auto& e : {whole}) {{" if form != "const_range" else
+                      f"for (const auto& e : {whole}) {{", "data_rows.push_back(e.data);", "target_rows.push_back(e.target);", "}",
+                      f"{declared} {x} = torch::stack(data_rows){to_device};", f"{declared} {y} = torch::stack(target_rows){to_device};"]
         else:
             result = [f"{declared} {x} = {item}data{to_device};", f"{declared} {y} = {item}target{to_device};"]
         return result + (["++it;"] if form == "while_iterator" else [])

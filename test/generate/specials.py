@@ -20,7 +20,7 @@ class Special:
         """A network of vectors; what calls it."""
         choices = self.choices.within(variable)
         if not norms:
-            choices.plain = choices.plain | {f"{variable}.norm{i}" for i in range(3)}
+            choices.plain = choices.plain | {f"{choices.scope}norm{key}" for key in range(3)}
         grammar = Grammar(choices, self.real)
         grammar.vector(inputs, outputs)
         if end == "sigmoid":
@@ -91,7 +91,7 @@ def gan(s):
     size, noise = s.choices.integer("features", 2, 4), s.choices.integer("noise_size", 2, 4)
     wasserstein = s.choices.pick("gan", ["bce", "bce_sigmoid", "clamped", "penalty", "least_squares"])
     generator = s.model("generator", "Generator", noise, size)
-    critic = s.model("discriminator", "Discriminator", size, 1, "sigmoid" if wasserstein == "bce_sigmoid" else "x", wasserstein != "penalty")
+    critic = s.model("discriminator", "Discriminator", size, 1, "sigmoid" if wasserstein == "bce_sigmoid" else "x", False)
     s.optimizer("g_optimizer", generator)
     s.optimizer("d_optimizer", critic)
     s.batches(size, 1, "copies")
@@ -354,8 +354,8 @@ def variational(s):
 def stages(s):
     size = s.choices.integer("features", 3, 6)
     encoder = s.model("encoder", "Encoder", size, 4)
-    decoder = s.model("decoder", "Decoder", 4, size)
-    head = s.model("classifier", "Head", 4, 3)
+    decoder = s.model("decoder", "Decoder", 4, size, norms=False)
+    head = s.model("classifier", "Head", 4, 3, norms=False)
     s.batches(size, 3, "classes")
     both = s.choices.pick("joined", [["std::vector<torch::Tensor> joined = " + f"{s.dot(encoder)}parameters();",
                                       f"auto more = {s.dot(decoder)}parameters();", "joined.insert(joined.end(), more.begin(), more.end());"],
@@ -384,8 +384,8 @@ def stages(s):
 def two_losses(s):
     size = s.choices.integer("features", 3, 6)
     trunk = s.model("trunk", "Trunk", size, 5)
-    left = s.model("left", "LeftHead", 5, 2)
-    right = s.model("right", "RightHead", 5, 1)
+    left = s.model("left", "LeftHead", 5, 2, norms=False)
+    right = s.model("right", "RightHead", 5, 1, norms=False)
     one = s.choices.flag("one_optimizer", 0.3)
     if one:
         s.setup += ["std::vector<torch::Tensor> all_parameters;", *[line for m in (trunk, left, right) for line in

@@ -92,6 +92,8 @@ class Composer:
             lines += [f'torch::save({training.net}, "model.pt");']
             if choose.flag("load", 0.6):
                 lines += [f'torch::load({training.net}, "model.pt");']
+            if choose.flag("save_optimizer", 0.3) and hasattr(training, "optimizer"):
+                lines += [f'torch::save({reach.object(training.optimizer.var.name)}, "optimizer.pt");']
         lines += ["double weights_sum = 0;", f"for (const auto& p : {reach.dot(training.net)}parameters()) {{",
                   "weights_sum += p.abs().sum().item<double>();", "}"]
         return lines + self.outputs.say(["weights ", ("number", "weights_sum")])
@@ -152,7 +154,25 @@ class Composer:
         names = self._constant_form()[1]
         for name, _ in self.training.constants():
             text = re.sub(rf"(?<![.>])\b{name}\b", names(name), text)
-        return text
+        return self.with_names(text, bool(includes))
+
+    def with_names(self, text, first):
+        """Shorter names, as people declare them behind the includes."""
+        form = self.choices.pick("names", ["", "F", "nn", "std"], [6, 1, 1, 1])
+        if not form:
+            return text
+        declared = {"F": ["namespace F = torch::nn::functional;"], "nn": ["namespace nn = torch::nn;", "namespace optim = torch::optim;"],
+                    "std": ["using namespace std;"]}[form]
+        if form == "F":
+            text = text.replace("torch::nn::functional::", "F::")
+        elif form == "nn":
+            text = text.replace("torch::nn::", "nn::").replace("torch::optim::", "optim::")
+        else:
+            text = re.sub(r"std::(cout|cerr|endl|vector|string|pair|setprecision|fixed|shared_ptr|make_shared|unique_ptr|make_unique|ofstream)\b", r"\1", text)
+        if not first:
+            return text
+        last = max(match.end() for match in re.finditer(r"^#include .*\n", text, re.MULTILINE))
+        return text[:last] + "\n" + "\n".join(declared) + "\n" + text[last:]
 
     def _constant_form(self):
         """How a constant is declared, and how its name is spelled."""
@@ -169,7 +189,11 @@ class Composer:
     def _main(self):
         reach = reach_of(self.all_variables(), "pointer")
         epoch, evaluation = self.inline_parts(reach)
-        return self._one_file(self._prelude() + [self.main([self.setup(), self.loop(reach, epoch, evaluation)])])
+        loop = self.loop(reach, epoch, evaluation)
+        if self.choices.flag("try", 0.1):
+            loop = ["try {", loop, "} catch (const std::exception& e) {", *self.choices.pick("caught", [
+                ["std::cerr << e.what() << std::endl;", "return 1;"], ["std::cout << \"error: \" << e.what() << std::endl;", "return -1;"]]), "}"]
+        return self._one_file(self._prelude() + [self.main([self.setup(), loop])])
 
     def _functions(self):
         reach = reach_of(self.all_variables(), "pointer")
@@ -214,8 +238,9 @@ class Composer:
     def _globals(self):
         """Model, optimizer and tensors outside of main; loaders are passed."""
         training = self.training
-        passed = [var for var in training.source.variables + training.test if not var.deferred]
-        kept = [var for var in self.all_variables() if var.deferred]
+        # What is made in front of main draws from a generator that nobody has seeded yet.
+        passed = [var for var in self.all_variables() if not var.assignment]
+        kept = [var for var in self.all_variables() if var.assignment]
         declared = [var.deferred for var in kept]
         if self.device:
             declared.insert(0, "torch::Device device(torch::kCPU);")
@@ -226,18 +251,18 @@ class Composer:
             return given, lambda inner: Reach({v.name for v in kept if v.deferred_pointer} | inner.pointers)
 
         texts = []
-        given, within = inside(training.source.variables)
+        given, within = inside([training.model.var, *training.source.variables])
         text, call = function("train_epoch", given, [("int", "epoch")], lambda inner: training.epoch(within(inner)), "epoch_loss")
         texts.append(text)
         evaluation = []
         if training.test:
-            given, within = inside(training.test)
+            given, within = inside([training.model.var, *training.test])
             text, test_call = function("evaluate", given, [], lambda inner: training.evaluation(within(inner)), "test_loss")
             texts.append(text)
             evaluation = [f"{test_call};"]
         statements = []
         for var in [training.model.var, *training.source.variables, *training.test, training.optimizer.var]:
-            statements.append(var.assignment if var.deferred else var.declaration())
+            statements.append(var.assignment if var in kept else var.declaration())
             if var is training.model.var:
                 statements.append(training.model_statements(reach))
         loop = self.loop(reach, [f"double epoch_loss = {call};"], evaluation)

@@ -87,6 +87,20 @@ class Training:
             kinds += ["error", "data_ptr", "error_rows"]
         kind = self.choices.pick("metric", kinds)
         y = self.y
+        if self.task.kind == "classes":
+            n = self.task.outputs
+            confusion = {
+                "matrix_tensor": ([f"auto matrix = torch::zeros({{{n}, {n}}}, torch::kLong);"],
+                                  ["auto chosen = output.argmax(1);", f"for (int64_t i = 0; i < chosen.size(0); ++i) {{",
+                                   f"matrix[{y}[i].item<int64_t>()][chosen[i].item<int64_t>()] += 1;", "}"], ("count", "matrix.trace().item<int64_t>()")),
+                "matrix_vector": ([f"std::vector<std::vector<int>> matrix({n}, std::vector<int>({n}, 0));"],
+                                  ["auto chosen = std::get<1>(torch::max(output, 1));", f"for (int64_t i = 0; i < {y}.size(0); ++i) {{",
+                                   f"matrix[{y}[i].item<int64_t>()][chosen[i].item<int64_t>()]++;", "}"], ("count", "matrix[0][0] + 10 * matrix[1][1]")),
+                "topk": (["double top = 0;"], ["auto two = std::get<1>(output.topk(2, 1));", f"top += two.eq({y}.unsqueeze(1)).any(1).to(torch::kDouble).mean().item<double>();"],
+                         ("number", "top"))}
+            more = self.choices.pick("class_metric", ["", *confusion], [6, 1, 1, 1])
+            if more:
+                return confusion[more]
         result = {
             "none": ([], [], None),
             "item": (["double magnitude = 0;"], ["magnitude += output.abs().sum().item<double>();"], ("number", "magnitude")),
@@ -139,6 +153,8 @@ class Training:
         zero = f"{reach.dot(model)}zero_grad();" if zero_at == "model" else f"{reach.dot(opt)}zero_grad({'true' if zero_at == 'set_to_none' else ''});"
         if not every and zero_at in ("before_forward", "model", "set_to_none"):
             body.append(zero)
+        if choose.flag("augment", 0.08) and self.task.kind in ("classes", "values") and not self.bound_names():
+            body += ["if (torch::rand({1}).item<double>() < 0.5) {", f"{x} = {x}.flip({{-1}});", "}"]
         if choose.flag("noise", 0.12) and self.task.kind != "tokens":
             if reach is not None and self.bound_names():
                 body += [f"auto noisy = {x} + 0.05 * torch::randn_like({x});", self.forward(reach).replace(f"({x})", "(noisy)")]
@@ -186,9 +202,21 @@ class Training:
                 body += self.outputs.say(message)
             else:
                 body += [f"if (batch_index % {said} == 0) {{", *self.outputs.say(message), "}"]
+        shown = choose.pick("show_tensor", ["", "loss", "item", "sizes", "row", "learning_rate"], [12, 1, 1, 1, 1, 1])
+        if shown:
+            text = {"loss": 'std::cout << "loss: " << loss << std::endl;', "item": 'std::cout << "loss: " << loss.item() << std::endl;',
+                    "sizes": f"std::cout << {x}.sizes() << ' ' << output.sizes() << std::endl;",
+                    "row": f"std::cout << output[0] << '\\n';",
+                    "learning_rate": f"std::cout << \"rate \" << {reach.dot(opt)}param_groups()[0].options().get_lr() << std::endl;"}[shown]
+            body.append(text)
+        progress = choose.flag("progress", 0.12)
+        if progress:
+            body.append('std::cout << "\\rbatch " << batch_index << " of the epoch" << std::flush;')
         body.append("++batch_index;")
+        if choose.flag("at_most", 0.08):
+            body += ["if (batch_index >= 3) {", "break;", "}"]
 
-        after = []
+        after = ["std::cout << std::endl;"] if progress else []
         if every and choose.flag("rest_step", 0.6):
             after += [f"if (batch_index % {every} != 0) {{", f"{reach.dot(opt)}step();", "}"]
         divided = choose.pick("divided", ["batches", "rows"])

@@ -34,11 +34,17 @@ public:
     if (!E->isAssignmentOp())
       return true;
     const Expr *To = plain(E->getArg(0));
-    if (E->getOperator() == OO_Equal && isa<DeclRefExpr>(To))
+    if (E->getOperator() == OO_Equal && isa<DeclRefExpr>(To)) {
       made(cast<DeclRefExpr>(To)->getDecl(), E->getArg(1));
-    else if (const ValueDecl *Root = rootOf(To))
+    } else if (const ValueDecl *Root = rootOf(To)) {
       Of[Root].Written = true;
+      Of[Root].Leaf |= isa<MemberExpr>(To) && asksForGradients(E->getArg(1));
+    }
     return true;
+  }
+  void initialiser(const CXXCtorInitializer *Init) {
+    if (Init->isAnyMemberInitializer() && Init->getInit())
+      Of[Init->getAnyMember()].Leaf |= asksForGradients(plain(Init->getInit()));
   }
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
@@ -114,10 +120,28 @@ private:
   static bool returnsLeaf(const Stmt *S, unsigned Depth) {
     if (!S || isa<LambdaExpr>(S))
       return false;
+    if (const auto *Block = dyn_cast<CompoundStmt>(S))
+      if (const auto *Return = dyn_cast_or_null<ReturnStmt>(Block->body_back()))
+        if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(
+                plain(Return->getRetValue())))
+          return isMadeLeaf(Block, Ref->getDecl());
     if (const auto *Return = dyn_cast<ReturnStmt>(S))
       return asksForGradients(Return->getRetValue(), Depth);
     return llvm::any_of(S->children(), [&](const Stmt *Child) {
       return returnsLeaf(Child, Depth);
+    });
+  }
+  /// w.set_requires_grad(true);
+  static bool isMadeLeaf(const Stmt *S, const ValueDecl *V) {
+    if (!S)
+      return false;
+    if (const auto *Call = dyn_cast<CXXMemberCallExpr>(S))
+      if (const CXXMethodDecl *M = Call->getMethodDecl();
+          M && M->getIdentifier() && M->getName().contains("requires_grad"))
+        if (rootOf(Call->getImplicitObjectArgument()) == V)
+          return true;
+    return llvm::any_of(S->children(), [&](const Stmt *Child) {
+      return isMadeLeaf(Child, V);
     });
   }
 };
@@ -290,8 +314,12 @@ Finder::Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text)
 
 const Uses &Finder::usesOf(const ValueDecl *V, const FunctionDecl *F) {
   auto [It, New] = Known.try_emplace(F);
-  if (New)
+  if (New) {
     It->second.TraverseStmt(F->getBody());
+    if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
+      for (const CXXCtorInitializer *Init : Ctor->inits())
+        It->second.initialiser(Init);
+  }
   return It->second.Of[V];
 }
 
