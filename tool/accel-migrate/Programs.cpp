@@ -11,6 +11,8 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Path.h"
 
+#include <set>
+
 using namespace llvm;
 
 namespace accel::migrate {
@@ -51,6 +53,7 @@ ParsedUnit Programs::parse(const UnitPlan &Unit,
 bool Programs::read(UnitPlan &Unit, const std::vector<std::string> &Sources,
                     ParsedUnit &Parsed) {
   PlanOptions OfUnit = Options;
+  OfUnit.MainElsewhere = Unit.MainElsewhere;
   OfUnit.MayEdit = [&](const std::string &Path) {
     return TheFrontend.mayEdit(Path, Unit.MainFile);
   };
@@ -176,9 +179,10 @@ void Programs::widen(UnitPlan &Unit) {
         "compile by themselves."));
 }
 
-UnitPlan Programs::planProgram(const std::string &Main) {
+UnitPlan Programs::planProgram(const std::string &Main, bool MainElsewhere) {
   UnitPlan Unit;
   Unit.MainFile = Main;
+  Unit.MainElsewhere = MainElsewhere;
   ParsedUnit Parsed;
   const bool Good = read(Unit, {Main}, Parsed);
   setState(Unit, Parsed.State);
@@ -193,6 +197,22 @@ UnitPlan Programs::planProgram(const std::string &Main) {
     Unit.Files = std::move(Parsed.UserFiles);
   }
   return Unit;
+}
+
+/// A source that no main is seen to use. Where it changes what a program with a
+/// main changes, too, it is linked to that: the text must be the same for both.
+UnitPlan Programs::planAlone(const std::string &File,
+                             ArrayRef<UnitPlan> Others) {
+  UnitPlan Unit = planProgram(File);
+  std::set<std::string> Changed;
+  for (const Change &C : Unit.ThePlan.Changes)
+    Changed.insert(C.Range.File);
+  const bool Shares = any_of(Others, [&](const UnitPlan &Other) {
+    return any_of(Other.ThePlan.Changes, [&](const Change &C) {
+      return Changed.count(C.Range.File) != 0;
+    });
+  });
+  return Shares ? planProgram(File, /*MainElsewhere=*/true) : std::move(Unit);
 }
 
 std::vector<UnitPlan> Programs::plan(const std::vector<std::string> &Named,
@@ -220,7 +240,7 @@ std::vector<UnitPlan> Programs::plan(const std::vector<std::string> &Named,
         Units.push_back(std::move(Unit));
     }
     if (none_of(Units, HasFile))
-      Units.push_back(planProgram(File));
+      Units.push_back(planAlone(File, Units));
   }
   return Units;
 }

@@ -54,7 +54,8 @@ public:
                                       llvm::ArrayRef<UnitPlan> Units);
 
 private:
-  UnitPlan planProgram(const std::string &Main);
+  UnitPlan planProgram(const std::string &Main, bool MainElsewhere = false);
+  UnitPlan planAlone(const std::string &File, llvm::ArrayRef<UnitPlan> Others);
   bool read(UnitPlan &Unit, const std::vector<std::string> &Sources,
             ParsedUnit &Parsed);
   void widen(UnitPlan &Unit);

@@ -136,7 +136,7 @@ void Taker::takeMissing() {
 
 TrainingProgram Taker::take() {
   takeMissing();
-  Program.HasMain = Index.Main != nullptr;
+  Program.HasMain = Index.Main || MainElsewhere;
   Program.AlreadyMigrated = migratedAlready();
   if (Program.AlreadyMigrated) {
     Program.HasTraining = true;

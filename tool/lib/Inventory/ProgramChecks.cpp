@@ -10,7 +10,7 @@ using namespace accel::migrate;
 using namespace clang;
 
 void Taker::checkProgram() {
-  if (!Index.Main)
+  if (!Program.HasMain)
     say("ACL0162", SourceLocation(),
         "no main() is seen: the code that is migrated here makes the "
         "Accelerator where it first needs one",

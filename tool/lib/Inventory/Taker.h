@@ -18,7 +18,8 @@ namespace accel::migrate {
 class Taker {
 public:
   Taker(clang::ASTContext &Context, const PlanOptions &Options)
-      : Text(Context, Options), Index(Context),
+      : MainElsewhere(Options.MainElsewhere), Text(Context, Options),
+        Index(Context),
         Differs(Index, Differing::Clock, /*Decides=*/true), Cuts(Index),
         Functions(Text, Program.Functions) {
     Index.OfMainProcess = outputFunctions(Index);
@@ -58,6 +59,7 @@ private:
         Text.finding(Id, Loc, std::move(Message), std::move(Remedy)));
   }
 
+  const bool MainElsewhere;
   TrainingProgram Program;
   SourceText Text;
   ProgramIndex Index;

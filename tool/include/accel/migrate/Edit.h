@@ -25,6 +25,8 @@ namespace accel::migrate {
 /// What one unit asks for. Paths are real paths.
 struct UnitPlan {
   std::string MainFile;
+  /// See PlanOptions.
+  bool MainElsewhere = false;
   /// The sources that were read together; `MainFile` is one of them.
   std::vector<std::string> Sources;
   Plan ThePlan;

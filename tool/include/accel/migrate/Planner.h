@@ -33,6 +33,9 @@ struct PlanOptions {
   /// Write `match_single_device(true)` (promise P2). False: Accelerate's own
   /// way to share the work, one batch of the given size per process.
   bool MatchSingleDevice = true;
+  /// The unit has no main of its own, and belongs to a program whose main makes
+  /// the accelerator.
+  bool MainElsewhere = false;
   /// Whether a file (by real path) may be changed; others are only read.
   std::function<bool(const std::string &RealPath)> MayEdit;
 };
