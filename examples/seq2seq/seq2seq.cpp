@@ -25,9 +25,9 @@ constexpr int64_t kPad = 12;
 constexpr int64_t kVocabulary = 13;
 constexpr int64_t kMaxLength = 8;
 
-constexpr int64_t kTrainSize = 2000;
+constexpr int64_t kTrainSize = 1920;
 constexpr int64_t kTestSize = 200;
-constexpr int64_t kBatchSize = 50;
+constexpr int64_t kBatchSize = 64;
 
 struct Pairs {
   std::vector<std::vector<int64_t>> sources, targets;
@@ -163,7 +163,7 @@ double evaluate(Seq2Seq& model, const Pairs& pairs, torch::Device device) {
 }
 
 int main(int argc, char** argv) {
-  int epochs = 6;
+  int epochs = 8;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     if (arg == "--double") {
@@ -186,8 +186,8 @@ int main(int argc, char** argv) {
   const auto test = make_pairs(kTestSize, random);
   Seq2Seq model(48);
   model->to(device);
-  torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(4e-3));
-  torch::optim::StepLR scheduler(optimizer, /*step_size=*/2, /*gamma=*/0.6);
+  torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(5e-3));
+  torch::optim::StepLR scheduler(optimizer, /*step_size=*/3, /*gamma=*/0.6);
 
   std::vector<int64_t> order(kTrainSize);
   std::iota(order.begin(), order.end(), 0);

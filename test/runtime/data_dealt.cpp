@@ -515,17 +515,22 @@ ACCEL_RANK_FUNCTION(joins_uneven_inputs) {
         .repeat({1, 2});
   };
   const int64_t size = world == 1 ? 11 : 4 * (2 * world - 1) - 1;
+  std::vector<double> expected_losses;
   for (int64_t first = 0; first < size; first += 4 * world) {
     torch::Tensor loss = torch::zeros({}, torch::kDouble);
+    int64_t batches = 0;
     for (int64_t r = 0; r < world; ++r) {
       const int64_t begin = first + 4 * r;
       if (begin < size) {
+        ++batches;
         loss = loss +
             expected->forward(data(begin, std::min(begin + 4, size)))
                 .pow(2)
                 .mean();
       }
     }
+    expected_losses.push_back(
+        loss.item<double>() / static_cast<double>(batches));
     expected_optimizer.zero_grad();
     (loss / world).backward();
     expected_optimizer.step();
@@ -536,16 +541,21 @@ ACCEL_RANK_FUNCTION(joins_uneven_inputs) {
       accel::test::stacked(accel::test::Numbers(static_cast<size_t>(size))),
       4);
   Ids seen;
+  std::vector<double> losses;
   int64_t batches = 0;
   double counting = 0;
   {
     auto join = accelerator.join_uneven_inputs(/*even_batches=*/false);
     for (auto& batch : *loader) {
       auto step = accelerator.accumulate(net);
-      const auto loss = net->forward(batch.data).pow(2).mean();
-      optimizer.zero_grad();
-      accelerator.backward(loss);
-      optimizer.step();
+      // The optimizer sees the mean of the losses that count.
+      const auto whole = optimizer.step([&] {
+        optimizer.zero_grad();
+        const auto loss = net->forward(batch.data).pow(2).mean();
+        accelerator.backward(loss);
+        return loss;
+      });
+      losses.push_back(whole.item<double>());
       ++batches;
       const auto all = accelerator.gather_for_metrics(batch.target);
       const auto* first = all.data_ptr<int64_t>();
@@ -563,6 +573,7 @@ ACCEL_RANK_FUNCTION(joins_uneven_inputs) {
   }
   const int64_t steps = (size + 4 * world - 1) / (4 * world);
   EXPECT_EQ(batches, steps);
+  expect_same_losses(losses, expected_losses, "losses of the steps");
   EXPECT_DOUBLE_EQ(counting, static_cast<double>(steps));
   Ids all(static_cast<size_t>(size));
   std::iota(all.begin(), all.end(), 0);

@@ -443,6 +443,11 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
     auto [From, To] = Callers.equal_range(Of);
     const unsigned I = P->getFunctionScopeIndex();
+    // A state that is calculated anew is no batch either.
+    if (OwnTensors && llvm::any_of(U.Made, [&](const Expr *Made) {
+          return readsParameter(Made, F);
+        }))
+      return;
     if (From == To || !U.Made.empty())
       return AtUse();
     for (auto It = From; It != To; ++It)
