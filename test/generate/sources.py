@@ -135,7 +135,7 @@ def loader_source(choices, task, real, sizes, x, y, device, purpose, training=Tr
               parameter=f"{'DataLoader' if training else 'Loader'}& {variable}", parameter_is_pointer=False, passed=f"*{variable}",
               template="DataLoader" if training else "Loader", local="\n".join(lines),
               deferred=f"std::unique_ptr<{loader_type}> {variable};" if spelled else "",
-              assignment="\n".join(lines[:-1] + [lines[-1].replace(f"auto {variable}", variable)]))
+              assignment="\n".join(lines[:-1] + [lines[-1].replace(f"auto {variable}", variable)]) if spelled else "")
 
     form = choices.pick("loop", ["range", "const_range", "copy_range", "iterator", "while_iterator", "example_range"] + (["one_batch"] if training else []), [6, 2, 1, 1, 1, 1] + ([1] if training else []))
     if form == "example_range" and collate == "examples":
