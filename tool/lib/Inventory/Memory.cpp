@@ -39,17 +39,7 @@ public:
   }
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    if (!F)
-      return true;
-    // Printing a tensor reads all of it: it is made whole where it stands.
-    if (isTorch(F) && (F->getOverloadedOperator() == OO_LessLess ||
-                       (F->getIdentifier() && F->getName() == "print"))) {
-      for (const Expr *Arg : E->arguments())
-        if (isTensor(Arg->getType()))
-          All.push_back({Arg, nullptr});
-      return true;
-    }
-    if (!F->getIdentifier())
+    if (!F || !F->getIdentifier())
       return true;
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
       static const llvm::StringSet<> Readers = {
