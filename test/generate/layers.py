@@ -22,6 +22,7 @@ class Model:
     var: Var
     is_sequential: bool = False
     needs_two_rows: bool = False  # a norm over the batch: one row has no variance
+    has_key_bias: bool = False  # of LibTorch's attention: its gradient is nothing but rounding
     includes: List[str] = field(default_factory=list)
 
     def call(self, reach, arguments, style="forward"):
@@ -49,6 +50,7 @@ class Grammar:
         self.real = real  # ", torch::kDouble" where the default type is float
         self.layers = []
         self.needs_two_rows = False
+        self.has_key_bias = False
         self.count = 0
 
     def add(self, **fields):
@@ -193,6 +195,7 @@ class Grammar:
     def attention(self, width, causal):
         """Attention by hand, or LibTorch's encoder layer."""
         form = self.choices.pick("attention", ["by_hand", "encoder_layer", "multihead", "scaled_dot_product"])
+        self.has_key_bias = form in ("encoder_layer", "multihead")
         if form == "encoder_layer":
             call = ["x = x.transpose(0, 1);"]
             mask = ""
@@ -309,7 +312,7 @@ def make_model(choices, grammar, name="Net", variable=None, forward_end="x"):
         forms += ["sequential"]
     form = choices.pick("model_form", forms)
     variable = variable or choices.pick("model_name", ["model", "net", "network"])
-    common = {"needs_two_rows": grammar.needs_two_rows}
+    common = {"needs_two_rows": grammar.needs_two_rows, "has_key_bias": grammar.has_key_bias}
     if form == "sequential":
         elements = list(layers) + ([Layer(sequential=end_sequential)] if end_sequential else [])
         args = "\n".join(sequential_text(elements))

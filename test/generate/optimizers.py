@@ -14,9 +14,10 @@ KINDS = [
 
 
 class Optimizer:
-    def __init__(self, choices, model):
-        """`model` is the Var of what is trained."""
-        kind, rate, options = choices.pick("optimizer", KINDS, [4, 5, 2, 1, 1])
+    def __init__(self, choices, model, only_sgd=False):
+        """`model` is the Var of what is trained. The others divide by the size of a gradient,
+        and so make steps of one that is only rounding."""
+        kind, rate, options = KINDS[0] if only_sgd else choices.pick("optimizer", KINDS, [4, 5, 2, 1, 1])
         self.kind = kind
         use = "->" if model.pointer else "."
         self.model_use = use

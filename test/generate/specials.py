@@ -474,7 +474,94 @@ def memory(s):
         s.setup.append("std::mt19937 engine(5);")
 
 
-SUBJECTS = [gan, by_hand, closure, policy, target_network, contrastive, variational, stages, two_losses, slopes, cells, memory]
+def carried(s):
+    """A recurrent state that goes on over the batches of an epoch."""
+    size, width, rows, part = (s.choices.integer(name, low, high) for name, low, high in
+                               (("features", 2, 3), ("width", 4, 6), ("streams", 2, 7), ("part", 3, 4)))
+    gru = s.choices.flag("gru")
+    kind = "GRU" if gru else "LSTM"
+    s.setup += [f"torch::nn::{kind} rnn(torch::nn::{kind}Options({size}, {width}).batch_first(true));", f"torch::nn::Linear head({width}, 1);",
+                "rnn->to(torch::kDouble);", "head->to(torch::kDouble);", "auto parameters = rnn->parameters();",
+                "for (auto& p : head->parameters()) {", "parameters.push_back(p);", "}", "torch::optim::Adam optimizer(parameters, 1e-2);",
+                f"auto text = torch::randn({{{rows}, {4 * part + 1}, {size}}}, torch::kDouble);"]
+    zeros = f"torch::zeros({{1, {rows}, {width}}}, torch::kDouble)"
+    detach = s.choices.pick("detach", [["h = h.detach();", "c = c.detach();"], ["h.detach_();", "c.detach_();"]])
+    if gru:
+        call = s.choices.pick("gru_call", [["torch::Tensor out;", "std::tie(out, h) = rnn->forward(x, h);"],
+                                           ["auto result = rnn(x, h);", "auto out = std::get<0>(result);", "h = std::get<1>(result);"]])
+    else:
+        call = s.choices.pick("lstm_call", [["auto [out, state] = rnn->forward(x, std::make_tuple(h, c));", "std::tie(h, c) = state;"],
+                                            ["torch::Tensor out;", "std::forward_as_tuple(out, std::tie(h, c)) = rnn->forward(x, std::make_tuple(h, c));"]])
+    s.loop = ["for (int epoch = 0; epoch < 2; ++epoch) {", f"torch::Tensor h = {zeros};", *([] if gru else [f"torch::Tensor c = {zeros};"]),
+              f"for (int64_t at = 0; at + {part} < text.size(1); at += {part}) {{", f"auto x = text.slice(1, at, at + {part});",
+              f"auto y = text.slice(1, at + 1, at + {part} + 1).sum(2, true);", *(detach[:1] if gru else detach), *call,
+              "auto loss = torch::mse_loss(head->forward(out), y);", "optimizer.zero_grad();", "loss.backward();", "optimizer.step();",
+              *s.say("loss ", number("loss.item<double>()")), "}",
+              *s.say("state ", number("h.abs().sum().item<double>()")), "}"]
+
+
+def ensemble(s):
+    """Several models in a vector, each with an optimizer of its own."""
+    size = s.choices.integer("features", 2, 5)
+    many = s.choices.integer("many", 2, 3)
+    net = s.model("member", "Member", size, 1, norms=False)
+    if net.is_sequential:
+        return by_hand(s)
+    s.models.clear()
+    at = s.setup.index(net.var.local)
+    del s.setup[at:]
+    if not net.var.pointer:
+        element, made = "std::shared_ptr<Member>", "std::make_shared<Member>()"
+    elif net.callable:
+        element, made = "Member", "Member()"
+    else:
+        element, made = "std::shared_ptr<Member>", "std::make_shared<Member>()"
+    s.setup += [f"std::vector<{element}> members;", "std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers;", f"for (int i = 0; i < {many}; ++i) {{",
+                *s.choices.pick("push", [[f"members.push_back({made});"], [f"members.emplace_back({made});"]]),
+                *(["members.back()->to(torch::kDouble);"]),
+                "optimizers.push_back(std::make_unique<torch::optim::Adam>(members[i]->parameters(), 1e-2));", "}"]
+    s.batches(size, 1, "values")
+    loop = s.choices.pick("members_loop", ["index", "range"])
+    if loop == "index":
+        body = ["double together = 0;", "for (size_t m = 0; m < members.size(); ++m) {", "optimizers[m]->zero_grad();",
+                "auto loss = torch::mse_loss(members[m]->forward(x), y);", "loss.backward();", "optimizers[m]->step();", "together += loss.item<double>();", "}"]
+    else:
+        body = ["double together = 0;", "size_t m = 0;", "for (auto& member : members) {", "auto& optimizer = *optimizers[m++];",
+                "auto loss = torch::mse_loss(member->forward(x), y);", "optimizer.zero_grad();", "loss.backward();", "optimizer.step();",
+                "together += loss.item<double>();", "}"]
+    s.epochs(body + s.say("together ", number("together")))
+
+
+def folds(s):
+    """A new model and optimizer for each fold; what is tested is cut out of one set."""
+    size = s.choices.integer("features", 3, 5)
+    rows, parts = s.choices.integer("rows", 12, 20), s.choices.integer("folds", 2, 3)
+    net = s.model("model", "Net", size, 3, norms=False)
+    made = list(s.setup)
+    s.setup = [f"auto x_all = torch::randn({{{rows}, {size}}}, torch::kDouble);", "auto y_all = (x_all.sum(1) > 0).to(torch::kLong) + (x_all.select(1, 0) > 1).to(torch::kLong);",
+               f"const int64_t fold_size = {rows} / {parts};"]
+    if s.choices.flag("scores"):
+        s.setup.append("std::vector<double> scores;")
+        keep, end = ["scores.push_back(accuracy);"], s.say("mean accuracy ", number("std::accumulate(scores.begin(), scores.end(), 0.0) / scores.size()"))
+    else:
+        s.setup.append("double scores = 0;")
+        keep, end = ["scores += accuracy;"], s.say("mean accuracy ", number(f"scores / {parts}.0"))
+    cut = s.choices.pick("cut", [
+        [f"auto x_train = torch::cat({{x_all.slice(0, 0, first), x_all.slice(0, last, {rows})}});", f"auto y_train = torch::cat({{y_all.slice(0, 0, first), y_all.slice(0, last, {rows})}});"],
+        [f"auto kept = torch::cat({{torch::arange(0, first), torch::arange(last, {rows})}}).to(torch::kLong);", "auto x_train = x_all.index_select(0, kept);",
+         "auto y_train = y_all.index({kept});"]])
+    # The model is made within the fold: its statements move there.
+    s.loop = [f"for (int64_t fold = 0; fold < {parts}; ++fold) {{", "const int64_t first = fold * fold_size, last = first + fold_size;", *cut,
+              "auto x_test = x_all.slice(0, first, last);", "auto y_test = y_all.slice(0, first, last);", *made, f"{s.dot(net)}to(torch::kDouble);",
+              f"torch::optim::Adam optimizer({s.dot(net)}parameters(), 2e-2);", "for (int step = 0; step < 4; ++step) {",
+              f"auto loss = torch::nn::functional::cross_entropy({s.call(net, 'x_train')}, y_train);", "optimizer.zero_grad();", "loss.backward();", "optimizer.step();",
+              *s.say("fold ", ("count", "fold"), " loss ", number("loss.item<double>()")), "}", "torch::NoGradGuard no_grad;", f"{s.dot(net)}eval();",
+              f"double accuracy = {s.call(net, 'x_test')}.argmax(1).eq(y_test).to(torch::kDouble).mean().item<double>();",
+              *s.say("accuracy ", number("accuracy")), *keep, "}", *end, "// weights_sum"]
+    s.models.clear()
+
+
+SUBJECTS = [carried, ensemble, folds, gan, by_hand, closure, policy, target_network, contrastive, variational, stages, two_losses, slopes, cells, memory]
 
 
 def make_special(choices, outputs, real):

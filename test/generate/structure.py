@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from text import Reach, Var, formatted
 
-FORMS = ["main", "functions", "class", "lambdas", "globals", "split", "two_sources", "experiment", "step_function"]
+FORMS = ["main", "functions", "class", "lambdas", "globals", "split", "two_sources", "experiment", "step_function", "module"]
 HEADERS = ["algorithm", "cmath", "cstdint", "cstdio", "deque", "fstream", "functional", "iomanip", "iostream", "limits", "memory", "numeric", "random",
            "sstream", "string", "tuple", "utility", "vector"]
 
@@ -44,7 +44,7 @@ class Composer:
     def __init__(self, choices, training, outputs, device):
         self.choices, self.training, self.outputs, self.device = choices, training, outputs, device
         self.devices = [device] if device else []
-        self.form = choices.pick("structure", FORMS, [5, 4, 3, 2, 2, 1, 1, 2, 2])
+        self.form = choices.pick("structure", FORMS, [5, 4, 3, 2, 2, 1, 1, 2, 2, 1])
 
     # The loop over epochs.
 
@@ -222,6 +222,32 @@ class Composer:
                  "double epoch_loss = running_loss / train_rows + batch_index;"]
         _, evaluation = self.inline_parts(reach)
         return self._one_file(self._prelude() + [text, self.main([self.setup(), self.loop(reach, epoch, evaluation)])])
+
+    def _module(self):
+        """A model that trains itself: the step is a method of it."""
+        training = self.training
+        at = next((i for i, line in enumerate(training.model.types) if line.startswith("torch::Tensor forward(")), None)
+        if at is None:
+            return self._functions()
+
+        class Inside:
+            pointers = ()
+
+            @staticmethod
+            def dot(name):
+                return ""
+
+        x, y = training.x, training.y
+        method = [f"double train_step(torch::Tensor {x}, torch::Tensor {y}, torch::optim::Optimizer& optimizer) {{",
+                  self.choices.pick("own_zero", ["optimizer.zero_grad();", "zero_grad();"]), f"auto output = forward({x});", *training.loss.declared,
+                  *training.loss.lines("output", y, training.net, Inside), "loss.backward();", "optimizer.step();", "return loss.item<double>();", "}"]
+        training.model.types[at:at] = method
+        reach = reach_of(self.all_variables(), "pointer")
+        epoch = ["double epoch_loss = 0;", *training.source.before(reach), training.source.head(reach) + " {", *training.source.fetch(reach),
+                 f"double step_loss = {reach.dot(training.net)}train_step({x}, {y}, {training.optimizer.var.passed});",
+                 *self.outputs.say(["step ", ("number", "step_loss")]), "epoch_loss += step_loss;", "}"]
+        _, evaluation = self.inline_parts(reach)
+        return self._one_file(self._prelude() + [self.main([self.setup(), self.loop(reach, epoch, evaluation)])])
 
     def _lambdas(self):
         training = self.training

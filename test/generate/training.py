@@ -22,7 +22,7 @@ class Training:
         device_name = "device" if device else ""
         self.source = make_source(choices.within("data"), self.task, real, self.sizes, self.x, self.y, device_name)
         self.loss = Loss(choices, self.task, real)
-        self.optimizer = Optimizer(choices, self.model.var)
+        self.optimizer = Optimizer(choices, self.model.var, self.model.has_key_bias)
         self.schedule = Schedule(choices, self.optimizer)
         self.epochs = choices.integer("epochs", 2, 3)
         self.call_style = choices.pick("call", ["forward", "call"])
@@ -217,6 +217,13 @@ class Training:
             body += ["if (batch_index >= 3) {", "break;", "}"]
 
         after = ["std::cout << std::endl;"] if progress else []
+        if not every and choose.flag("backward_at_end", 0.06):
+            # One step an epoch, on the sum of the batches' losses.
+            steps = [zero, "loss.backward();", f"{reach.dot(opt)}step();"]
+            body = [line for line in body if line not in steps and line not in clipping]
+            body.insert(body.index("++batch_index;"), "total_loss = total_loss + loss;")
+            before.append("torch::Tensor total_loss = torch::zeros({}, torch::kDouble);")
+            after += [zero, "total_loss.backward();", f"{reach.dot(opt)}step();"]
         if every and choose.flag("rest_step", 0.6):
             after += [f"if (batch_index % {every} != 0) {{", f"{reach.dot(opt)}step();", "}"]
         divided = choose.pick("divided", ["batches", "rows"])
@@ -225,6 +232,9 @@ class Training:
         after.append(f"double epoch_loss = {total} / {by};")
         if metric:
             after += self.outputs.say(["train metric ", metric])
+        if choose.flag("csv", 0.08):
+            after += ['std::ofstream file("losses.csv", std::ios::app);',
+                      'file << std::setprecision(12) << epoch << "," << epoch_loss << std::endl;']
         for name in ("gradient_norm", "norms"):
             if f"double {name} = 0;" in before:
                 after += self.outputs.say([f"{name} ", ("number", name)])
