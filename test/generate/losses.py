@@ -88,7 +88,7 @@ class Loss:
         if self.extra == "spread":
             return [f"loss = loss + 0.05 * ({output} - {output}.mean(0, true)).pow(2).mean();"]
         if self.extra == "entropy":
-            return [f"auto p = torch::softmax({output}, -1);", "loss = loss + 0.01 * (p * torch::log(p + 1e-9)).sum(-1).mean();"]
+            return [f"auto probs = torch::softmax({output}, -1);", "loss = loss + 0.01 * (probs * torch::log(probs + 1e-9)).sum(-1).mean();"]
         if self.extra == "nearby":
             return [f"auto flat = {output}.reshape({{{output}.size(0), -1}});",
                     "loss = loss + 0.01 * torch::exp(-torch::matmul(flat, flat.t())).clamp_max(5.0).mean();"]

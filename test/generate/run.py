@@ -128,6 +128,7 @@ def main():
 
 
 def table(results, seconds):
+    """Counts by outcome; the exit code."""
     counts = collections.Counter(result.outcome for result in results)
     print(f"\nseeds {results[0].seed} to {results[-1].seed}: {len(results)} programs in {seconds:.0f} s, "
           f"{sum(result.seconds for result in results) / len(results):.1f} s each, {sum(result.numbers for result in results)} numbers compared")

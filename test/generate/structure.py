@@ -161,12 +161,12 @@ class Composer:
         form = self.choices.pick("names", ["", "F", "nn", "std"], [6, 1, 1, 1])
         if not form:
             return text
-        declared = {"F": ["namespace F = torch::nn::functional;"], "nn": ["namespace nn = torch::nn;", "namespace optim = torch::optim;"],
+        declared = {"F": ["namespace F = torch::nn::functional;"], "nn": ["namespace nn = torch::nn;", "namespace opts = torch::optim;"],
                     "std": ["using namespace std;"]}[form]
         if form == "F":
             text = text.replace("torch::nn::functional::", "F::")
         elif form == "nn":
-            text = text.replace("torch::nn::", "nn::").replace("torch::optim::", "optim::")
+            text = text.replace("torch::nn::", "nn::").replace("torch::optim::", "opts::")
         else:
             text = re.sub(r"std::(cout|cerr|endl|vector|string|pair|setprecision|fixed|shared_ptr|make_shared|unique_ptr|make_unique|ofstream)\b", r"\1", text)
         if not first:
