@@ -113,11 +113,6 @@ ACCEL_RANK_FUNCTION(asks_for_memory) {
       {"storage", [&] { x.storage().data(); }},
       {"mutable storage", [&] { x.storage().mutable_data(); }},
       {"of a sum", [&] { x.sum().data_ptr<double>(); }},
-      {"printing",
-       [&] {
-         std::ostringstream out;
-         out << x;
-       }},
       {"saving",
        [&] {
          std::ostringstream out;

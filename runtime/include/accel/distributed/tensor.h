@@ -16,7 +16,7 @@
 /// fast that is and nothing else. `item()`, `equal` and whatever else returns a
 /// value instead of a tensor gives the whole tensor's, on all processes.
 ///
-/// Its memory cannot be read (`data_ptr`, `accessor`, `<<`): take `full_tensor`
+/// Its memory cannot be read (`data_ptr`, `accessor`): take `full_tensor`
 /// first. *Collective* below means: every process of the mesh must call it, in
 /// the same order; so are operators, whose order must be the same everywhere.
 namespace accel::distributed {

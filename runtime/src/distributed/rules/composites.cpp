@@ -10,6 +10,9 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
+#include <utility>
+#include <vector>
+
 // Composite operators run above the fallback, on the tensors as the program
 // passed them. Those that read their memory are registered anew for the keys of
 // autograd: for plain tensors they are LibTorch's own, for distributed ones they
@@ -125,6 +128,44 @@ void rows_times_matrix(
   stack->emplace_back(result.transpose(0, cut).contiguous());
 }
 
+/// A state that is plain, `[layers, batch, features]`, cut as the samples of
+/// `input` are.
+at::Tensor cut_as_samples(
+    const at::Tensor& state, const at::Tensor& input, int64_t samples) {
+  if (!state.defined() || part_of(state) != nullptr || state.dim() != 3 ||
+      state.size(1) != input.size(samples)) {
+    return state;
+  }
+  std::vector<Placement> places = placements(input);
+  for (auto& place : places) {
+    place = place.is_shard(samples) ? Shard(1) : Replicate();
+  }
+  return distribute_tensor(state, mesh(input), places);
+}
+
+/// Recurrent layers, `(input, states, ..., batch_first)`. LibTorch adds to the
+/// first state's product in place; where the states were whole and the samples
+/// are cut, the layer would go on with whole tensors.
+void recurrent_layer(
+    const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t base = stack->size() - op.schema().arguments().size();
+  const at::Tensor input = (*stack)[base].toTensor();
+  if (part_of(input) != nullptr && input.dim() == 3) {
+    const int64_t samples = stack->back().toBool() ? 0 : 1;
+    auto& states = (*stack)[base + 1];
+    if (states.isTensor()) {
+      states = cut_as_samples(states.toTensor(), input, samples);
+    } else {
+      c10::List<at::Tensor> cut;
+      for (const at::Tensor& state : states.toTensorVector()) {
+        cut.push_back(cut_as_samples(state, input, samples));
+      }
+      states = std::move(cut);
+    }
+  }
+  composite(op, stack);
+}
+
 template <void (*kernel)(const c10::OperatorHandle&, torch::jit::Stack*)>
 void add(torch::Library& library, const char* op) {
   for (const auto key :
@@ -151,6 +192,10 @@ void install_composites() {
     add<reads<1, 1>>(*made, "rnn_tanh.data");
     add<reads<1, 1>>(*made, "rnn_relu.data");
     add<kron_out>(*made, "kron.out");
+    add<recurrent_layer>(*made, "lstm.input");
+    add<recurrent_layer>(*made, "gru.input");
+    add<recurrent_layer>(*made, "rnn_tanh.input");
+    add<recurrent_layer>(*made, "rnn_relu.input");
     add<rows_times_matrix>(*made, "linear");
     add<rows_times_matrix>(*made, "matmul");
     return made;
