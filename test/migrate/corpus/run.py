@@ -268,10 +268,10 @@ class Runner:
             outcome.state = EQUAL
         elif done.returncode == 1:
             outcome.state = DIFFERENT
+        elif re.search(r"^NOT COMPARED  the original", said, re.MULTILINE):
+            outcome.state = NOT_RUN
         elif re.search(r"no end within|timed? ?out|longer than", said):
             outcome.state = SLOW
-        elif re.search(r"the original", said) and not re.search(r"the migrated program", said):
-            outcome.state = NOT_RUN
         else:
             outcome.state = STOPPED
         if outcome.state != EQUAL:
