@@ -2,6 +2,10 @@
 
 #include <ATen/core/Reduction.h>
 
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
 // Losses. Each process does its rows; a sum or a mean over them is a part of a
 // sum. Gradients of a mean are divided by the whole number of elements.
 
@@ -59,6 +63,38 @@ bool pointwise_loss_backward(Call& call) {
   }
   use_sum(call, call.index("reduction"), self.numel());
   return pointwise(call);
+}
+
+/// LibTorch's binary_cross_entropy leaves out dimensions of size one of self and
+/// of the target before it compares their sizes: `[N, 1, 1]` and `[N]` go
+/// together, and do not broadcast. Gives the target self's sizes; false where
+/// that is not what they are.
+bool fit_target(Call& call, size_t self, size_t target) {
+  const at::Tensor of = call.tensor(self);
+  const at::Tensor by = call.tensor(target);
+  if (of.sizes() == by.sizes()) {
+    return true;
+  }
+  const auto longer_than_one = [](c10::IntArrayRef sizes) {
+    std::vector<int64_t> result;
+    std::copy_if(
+        sizes.begin(), sizes.end(), std::back_inserter(result),
+        [](int64_t size) { return size != 1; });
+    return result;
+  };
+  if (longer_than_one(of.sizes()) != longer_than_one(by.sizes())) {
+    return false;
+  }
+  call.set(static_cast<int>(target), by.reshape(of.sizes()));
+  return true;
+}
+
+bool binary_cross_entropy(Call& call) {
+  return fit_target(call, 0, 1) && pointwise_loss(call);
+}
+
+bool binary_cross_entropy_backward(Call& call) {
+  return fit_target(call, 1, 2) && pointwise_loss_backward(call);
 }
 
 /// A row of classes and a target for each row, or `[N, C, H, W]` and `[N, H, W]`.
@@ -239,13 +275,14 @@ const Family& family() {
       {"aten::smooth_l1_loss", pointwise_loss, "S", part},
       {"aten::huber_loss", pointwise_loss, "S", part},
       {"aten::soft_margin_loss", pointwise_loss, "S", part},
-      {"aten::binary_cross_entropy", pointwise_loss, "S", part},
+      {"aten::binary_cross_entropy", binary_cross_entropy, "S", part},
       {"aten::binary_cross_entropy_with_logits", pointwise_loss, "S", part},
       {"aten::mse_loss_backward", pointwise_loss_backward, "S", "nothing"},
       {"aten::smooth_l1_loss_backward", pointwise_loss_backward, "S", "nothing"},
       {"aten::huber_loss_backward", pointwise_loss_backward, "S", "nothing"},
       {"aten::soft_margin_loss_backward", pointwise_loss_backward, "S", "nothing"},
-      {"aten::binary_cross_entropy_backward", pointwise_loss_backward, "S", "nothing"},
+      {"aten::binary_cross_entropy_backward", binary_cross_entropy_backward, "S",
+       "nothing"},
       {"aten::nll_loss_forward", nll_loss, rows_of_classes, "the total weight"},
       {"aten::nll_loss2d_forward", nll_loss, rows_of_classes, "the total weight"},
       {"aten::nll_loss_backward", nll_loss_backward, rows_of_classes, "nothing"},
