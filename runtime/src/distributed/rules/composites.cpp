@@ -8,8 +8,12 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/linear_native.h>
+#include <ATen/ops/matmul_native.h>
 #include <torch/library.h>
 
+#include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +25,9 @@
 
 namespace accel::distributed {
 namespace {
+
+constexpr std::array<c10::DispatchKey, 2> kAutograd{
+    c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA};
 
 bool any_distributed(const torch::jit::Stack& stack, size_t arguments) {
   for (size_t i = stack.size() - arguments; i < stack.size(); ++i) {
@@ -105,27 +112,34 @@ int64_t inner_cut(const at::Tensor& tensor) {
 }
 
 /// LibTorch folds all dimensions but the last one into rows, and a cut that is
-/// not along the first of them would be lost. So that one comes first.
-/// `linear(input, weight, bias)` and `matmul(input, matrix)`.
-void rows_times_matrix(
-    const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const size_t arguments = op.schema().arguments().size();
-  const size_t base = stack->size() - arguments;
-  const at::Tensor& input = (*stack)[base].toTensor();
-  const at::Tensor& matrix = (*stack)[base + 1].toTensor();
+/// not along the first of them would be lost. So that one comes first, in what
+/// `product` is given. Called for every product of a program, plain ones too:
+/// not boxed, and nothing is done unless the input is cut so.
+template <typename Product>
+at::Tensor rows_times_matrix(
+    const at::Tensor& input, const at::Tensor& matrix, const Product& product) {
   const int64_t cut =
       input.dim() > 2 && matrix.dim() <= 2 && part_of(input) != nullptr
       ? inner_cut(input)
       : 0;
-  if (cut == 0) {
-    composite(op, stack);
-    return;
-  }
-  (*stack)[base] = input.transpose(0, cut);
-  composite(op, stack);
-  // The last dimension is gone where the matrix is a vector.
-  const at::Tensor result = torch::jit::pop(*stack).toTensor();
-  stack->emplace_back(result.transpose(0, cut).contiguous());
+  return cut == 0
+      ? product(input)
+      : product(input.transpose(0, cut)).transpose(0, cut).contiguous();
+}
+
+at::Tensor linear(
+    const at::Tensor& input,
+    const at::Tensor& weight,
+    const std::optional<at::Tensor>& bias) {
+  return rows_times_matrix(input, weight, [&](const at::Tensor& rows) {
+    return at::native::linear(rows, weight, bias);
+  });
+}
+
+at::Tensor matmul(const at::Tensor& input, const at::Tensor& other) {
+  return rows_times_matrix(input, other, [&](const at::Tensor& rows) {
+    return at::native::matmul(rows, other);
+  });
 }
 
 /// A state that is plain, `[layers, batch, features]`, cut as the samples of
@@ -168,8 +182,7 @@ void recurrent_layer(
 
 template <void (*kernel)(const c10::OperatorHandle&, torch::jit::Stack*)>
 void add(torch::Library& library, const char* op) {
-  for (const auto key :
-       {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
+  for (const auto key : kAutograd) {
     library.impl(
         op,
         torch::dispatch(key, torch::CppFunction::makeFromBoxedFunction<kernel>()));
@@ -196,8 +209,10 @@ void install_composites() {
     add<recurrent_layer>(*made, "gru.input");
     add<recurrent_layer>(*made, "rnn_tanh.input");
     add<recurrent_layer>(*made, "rnn_relu.input");
-    add<rows_times_matrix>(*made, "linear");
-    add<rows_times_matrix>(*made, "matmul");
+    for (const auto key : kAutograd) {
+      made->impl("linear", torch::dispatch(key, TORCH_FN(linear)));
+      made->impl("matmul", torch::dispatch(key, TORCH_FN(matmul)));
+    }
     return made;
   }();
   (void)library;
