@@ -37,13 +37,6 @@ static std::string shortened(llvm::StringRef Text) {
 /// Says of each training what is shared out in it; of one in which nothing is
 /// found, that all processes do all of it.
 void Taker::noteLoops(llvm::ArrayRef<Batch> Batches) {
-  auto IsIn = [&](const Stmt *Loop, SourceLocation At) {
-    At = Text.SM.getFileLoc(At);
-    return !Text.SM.isBeforeInTranslationUnit(
-               At, Text.SM.getFileLoc(Loop->getBeginLoc())) &&
-           !Text.SM.isBeforeInTranslationUnit(
-               Text.SM.getFileLoc(Loop->getEndLoc()), At);
-  };
   for (const auto &[Loop, Facts] : Index.Loops) {
     if (!Facts.Training || !Text.mayEdit(Loop->getBeginLoc()))
       continue;
@@ -57,7 +50,8 @@ void Taker::noteLoops(llvm::ArrayRef<Batch> Batches) {
       Share(Loader->getSourceRange());
     // A lambda before the loop may read what the loop makes.
     for (const Batch &B : Batches)
-      if (IsIn(Loop, B.ReadAt) || IsIn(Loop, B.E->getExprLoc()))
+      if (isWithin(B.ReadAt, Loop, Text.SM) ||
+          isWithin(B.E->getExprLoc(), Loop, Text.SM))
         Share(B.E->getSourceRange());
     if (!Shared.empty()) {
       constexpr size_t Most = 3;

@@ -3,6 +3,7 @@
 #include "FunctionTable.h"
 
 #include "AstVisitor.h"
+#include "ProgramIndex.h"
 
 
 #include <algorithm>
@@ -44,13 +45,10 @@ namespace {
 class LambdaFinder : public AstVisitor {
 public:
   LambdaFinder(SourceLocation Loc, const SourceManager &SM)
-      : Loc(SM.getFileLoc(Loc)), SM(SM) {}
+      : Loc(Loc), SM(SM) {}
   bool VisitExpr(Expr *E) override {
     if (const auto *L = dyn_cast<LambdaExpr>(E);
-        L && !SM.isBeforeInTranslationUnit(
-                 Loc, SM.getFileLoc(L->getBody()->getBeginLoc())) &&
-        !SM.isBeforeInTranslationUnit(
-            SM.getFileLoc(L->getBody()->getEndLoc()), Loc))
+        L && isWithin(Loc, L->getBody(), SM))
       Found = L;
     return true;
   }

@@ -472,9 +472,8 @@ const FunctionDecl *accel::migrate::closureOf(const Expr *E) {
   return nullptr;
 }
 
-/// Whether `Loc` is in the text of `S`.
-static bool isWithin(SourceLocation Loc, const Stmt *S,
-                     const SourceManager &SM) {
+bool accel::migrate::isWithin(SourceLocation Loc, const Stmt *S,
+                              const SourceManager &SM) {
   Loc = SM.getFileLoc(Loc);
   const SourceLocation Begin = SM.getFileLoc(S->getBeginLoc());
   const SourceLocation End = SM.getFileLoc(S->getEndLoc());

@@ -27,6 +27,10 @@ const clang::FunctionDecl *closureOf(const clang::Expr *E);
 /// Whether a local variable is given another value after its initialiser.
 bool isReassigned(const clang::VarDecl *V);
 
+/// Whether `Loc` is in the text of `S`.
+bool isWithin(clang::SourceLocation Loc, const clang::Stmt *S,
+              const clang::SourceManager &SM);
+
 /// The body of a `for`, `while`, `do` or range-`for`.
 const clang::Stmt *bodyOf(const clang::Stmt *Loop);
 

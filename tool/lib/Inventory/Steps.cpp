@@ -184,15 +184,10 @@ void Taker::addTrainingLoop(const BatchLoop &Loop) {
   ModelFinder Models(Loop, Text.SM);
   Models.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
   Fact.Models = std::move(Models.Found);
-  const SourceLocation At = Text.SM.getFileLoc(Loop.Loop->getBeginLoc());
   Fact.Inner = llvm::any_of(Index.Loops, [&](const auto &Other) {
-    const Stmt *Around = Other.first;
-    return Around != Loop.Loop && Other.second.Training &&
+    return Other.first != Loop.Loop && Other.second.Training &&
            Other.second.In == Loop.In &&
-           Text.SM.isBeforeInTranslationUnit(
-               Text.SM.getFileLoc(Around->getBeginLoc()), At) &&
-           Text.SM.isBeforeInTranslationUnit(
-               At, Text.SM.getFileLoc(Around->getEndLoc()));
+           isWithin(Loop.Loop->getBeginLoc(), Other.first, Text.SM);
   });
   Program.TrainingLoops.push_back(std::move(Fact));
 }
