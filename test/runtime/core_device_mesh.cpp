@@ -35,6 +35,7 @@ using accel::distributed::Shard;
 using accel::test::both_ways;
 using accel::test::contains;
 using accel::test::error_of;
+using accel::test::expect_all_fail;
 using accel::test::run;
 using accel::test::run_and_expect_success;
 using accel::test::RunOptions;
@@ -56,20 +57,6 @@ std::vector<int64_t> sizes_for(const Accelerator& accelerator) {
 Tensor values(std::vector<int64_t> sizes) {
   return torch::sin(torch::arange(c10::multiply_integers(sizes), torch::kDouble))
       .view(sizes);
-}
-
-void expect_all_say(
-    const std::vector<accel::test::RankResult>& results,
-    const std::vector<std::string>& parts) {
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    EXPECT_FALSE(results[rank].timed_out) << "process " << rank;
-    EXPECT_NE(results[rank].exit_code, 0) << "process " << rank;
-    for (const auto& part : parts) {
-      EXPECT_TRUE(contains(results[rank].error, part))
-          << part << "\nis not what process " << rank
-          << " says:\n" << results[rank].error;
-    }
-  }
 }
 
 } // namespace
@@ -397,7 +384,7 @@ TEST(DeviceMeshErrors, OperatorsThatDifferAlongAnAxisAreNamed) {
             << results[rank].error;
       }
     }
-    expect_all_say(results, {});
+    expect_all_fail(results, {});
   }
 }
 
@@ -415,7 +402,7 @@ ACCEL_RANK_FUNCTION(waits_along_an_axis) {
 TEST(DeviceMeshErrors, WhoWaitsAlongAnAxisIsNamed) {
   for (auto way : both_ways()) {
     way.environment["ACCEL_STALL_TIMEOUT"] = "2";
-    expect_all_say(
+    expect_all_fail(
         run("waits_along_an_axis", 4, way),
         {"the processes are out of step",
          "process 1 has waited",

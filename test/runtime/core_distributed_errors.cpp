@@ -34,6 +34,7 @@ using accel::distributed::Shard;
 using accel::test::both_ways;
 using accel::test::contains;
 using accel::test::error_of;
+using accel::test::expect_all_fail;
 using accel::test::run;
 using accel::test::run_and_expect_success;
 using accel::test::RunOptions;
@@ -71,22 +72,6 @@ RunOptions with(
   RunOptions options;
   options.environment = std::move(environment);
   return options;
-}
-
-/// All processes have failed, each with all of these in its error output.
-void expect_all_fail(
-    const std::vector<accel::test::RankResult>& results,
-    const std::vector<std::string>& parts) {
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    EXPECT_EQ(results[rank].exit_code, 1) << "process " << rank;
-    EXPECT_FALSE(results[rank].timed_out) << "process " << rank;
-    EXPECT_LT(results[rank].elapsed.count(), 30000);
-    for (const auto& part : parts) {
-      EXPECT_TRUE(contains(results[rank].error, part))
-          << part << "\nis not what process " << rank
-          << " says:\n" << results[rank].error;
-    }
-  }
 }
 
 } // namespace

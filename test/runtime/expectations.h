@@ -4,6 +4,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
 
@@ -23,6 +25,22 @@ std::string error_of(F&& f) {
     return error.what_without_backtrace();
   }
   return "no error";
+}
+
+/// All processes have failed, each with all of these in its error output.
+inline void expect_all_fail(
+    const std::vector<RankResult>& results,
+    const std::vector<std::string>& parts) {
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    EXPECT_EQ(results[rank].exit_code, 1) << "process " << rank;
+    EXPECT_FALSE(results[rank].timed_out) << "process " << rank;
+    EXPECT_LT(results[rank].elapsed.count(), 30000);
+    for (const auto& part : parts) {
+      EXPECT_TRUE(contains(results[rank].error, part))
+          << part << "\nis not what process " << rank
+          << " says:\n" << results[rank].error;
+    }
+  }
 }
 
 /// Both ways that tensors take between processes of one host: through memory that
