@@ -30,8 +30,10 @@ def numbers_of(line):
     return [float(text) for text in NUMBER.findall(line)]
 
 
-def compare(original, migrated, lines=None):
+def compare(original, migrated, lines=None, floor=0.0):
     """Compares two outputs; `lines` is a predicate that picks lines by their text.
+    A difference of at most `floor` is none relatively: numbers that are nearly
+    zero are differences of larger ones, and have their rounding.
 
     Raises Different when the texts differ, when one run printed more lines, or
     when a number is NaN or infinite in one run only.
@@ -54,7 +56,7 @@ def compare(original, migrated, lines=None):
             difference = abs(a - b)
             result.absolute = max(result.absolute, difference)
             scale = max(abs(a), abs(b))
-            if scale and difference / scale > result.relative:
+            if difference > floor and difference / scale > result.relative:
                 result.relative = difference / scale
                 result.where = f"line {number}: {left}"
     return result

@@ -32,6 +32,11 @@ class CompareRuns(unittest.TestCase):
             compare("loss 1.0", "loss nan")
         self.assertEqual(compare("loss nan", "loss nan").absolute, 0)
 
+    def test_floor(self):
+        self.assertGreater(compare("a 1e-12", "a 2e-12").relative, 0.4)
+        self.assertEqual(compare("a 1e-12", "a 2e-12", floor=1e-11).relative, 0)
+        self.assertEqual(compare("a 2.0", "a 2.5", floor=1e-11).relative, 0.2)
+
     def test_chosen_lines(self):
         self.assertEqual(compare("a 1\nb 2", "a 9\nb 2", lambda line: line.startswith("b")).absolute, 0)
 

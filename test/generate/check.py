@@ -1,19 +1,16 @@
 """Migrates, compiles and runs one generated program, and compares its runs."""
 
 import json
-import math
 import os
-import re
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
 
-from compare_runs import NUMBER, Different, numbers_of  # noqa: E402
+from built_programs import Build, ids_of, last_line, refusals_of, run_limited  # noqa: E402
+from compare_runs import Different, compare  # noqa: E402
 
 # Outcomes. All but the first three are failures.
 EQUAL, NOT_SHARED, MEANT = "equal", "equal, nothing shared out", "refused as meant"
@@ -46,35 +43,6 @@ class Result:
     numbers: int = 0
 
 
-class Settings:
-    """What CMake knows of the build: the compiler, flags, the precompiled header."""
-
-    def __init__(self, build):
-        self.build = os.path.abspath(build)
-        path = os.path.join(self.build, "test", "generate", "settings.json")
-        if not os.path.isfile(path):
-            raise SystemExit(f"error: {path} is not there; configure the build folder with its tests")
-        with open(path, encoding="utf-8") as file:
-            known = json.load(file)
-        self.compiler, self.flags, self.link = known["compiler"], known["flags"], known["link"]
-        self.header = known["header"]  # flags that include a precompiled <torch/torch.h>; empty: one is made
-        self.tool = os.path.join(self.build, "bin", "accel-migrate")
-        self.launcher = os.path.join(self.build, "bin", "accel")
-        for program in (self.tool, self.launcher):
-            if not os.path.isfile(program):
-                raise SystemExit(f"error: {program} is not built")
-
-    def precompile(self, folder):
-        """Where the build has no precompiled header of LibTorch: one of our own."""
-        if self.header:
-            return
-        header = os.path.join(folder, "precompiled.h")
-        with open(header, "w", encoding="utf-8") as file:
-            file.write("#include <torch/torch.h>\n")
-        subprocess.run([self.compiler, *self.flags, "-x", "c++-header", header, "-o", header + ".gch"], check=True)
-        self.header = ["-include", header]
-
-
 def outcome_of(returncode):
     return HANG if returncode is None else CRASHED
 
@@ -87,19 +55,8 @@ class Checker:
         """Exit code (None: it hung), standard output, standard error."""
         variables = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         variables.update({"OMP_NUM_THREADS": "1"}, **(environment or {}))
-        process = subprocess.Popen(command, cwd=cwd, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
-        try:
-            out, err = process.communicate(timeout=timeout or self.timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)  # the launcher passes it on
-            try:
-                out, err = process.communicate(timeout=15)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                out, err = process.communicate()
-            return None, out, err
-        return process.returncode, out, err
+        done = run_limited(command, cwd, timeout or self.timeout, variables)
+        return done.returncode, done.stdout, done.stderr
 
     def check(self, seed, program):
         start = time.monotonic()
@@ -142,10 +99,10 @@ class Checker:
         code, _, err = self.run(command, plain, timeout=120)
         with open(os.path.join(os.path.dirname(plain), "migrate.txt"), "w", encoding="utf-8") as file:
             file.write(err)
-        result.notes = sorted(set(re.findall(r"\[(ACL\d{4})\]", err)))
+        result.notes = ids_of(err)
         if code == 1:
-            refusals = [line for line in err.splitlines() if ": refused: " in line]
-            result.ids = sorted(set(re.findall(r"\[(ACL\d{4})\]", "\n".join(refusals))))
+            refusals = refusals_of(err)
+            result.ids = ids_of("\n".join(refusals))
             outcome = MEANT if result.ids and set(result.ids) <= program.may_refuse else REFUSED
             raise Failure(outcome, f"{' '.join(result.ids)} {refusals[0] if refusals else err.strip()[-300:]}")
         if code != 0:
@@ -196,14 +153,14 @@ class Checker:
             told = [line for line in err.splitlines() if "what()" in line or "accel:" in line or "error" in line.lower()]
             raise Failure(outcome_of(code), f"{processes} processes: exit code {code}: {told[0] if told else last_line(err)}")
         expected_out, expected_err, expected_files = original
-        result.numbers += compare(expected_out, out, f"{processes} processes, standard output")
-        compare(expected_err, err, f"{processes} processes, standard error")
+        result.numbers += compare_within(expected_out, out, f"{processes} processes, standard output")
+        compare_within(expected_err, err, f"{processes} processes, standard error")
         files = files_of(run)
         if sorted(files) != sorted(expected_files):
             raise Failure(DIFFERENT, f"{processes} processes: files {sorted(files)} instead of {sorted(expected_files)}")
         for name, content in expected_files.items():
             if not name.endswith(".pt"):
-                compare(content.decode(), files[name].decode(), f"{processes} processes, {name}")
+                compare_within(content.decode(), files[name].decode(), f"{processes} processes, {name}")
         if environment:
             with open(report, encoding="utf-8") as file:
                 totals = json.load(file)["totals"]
@@ -227,23 +184,15 @@ def files_of(folder):
     return contents
 
 
-def compare(original, migrated, what):
+def compare_within(original, migrated, what):
     """Equal texts, and equal numbers within rounding; how many these were."""
-    expected, actual = original.splitlines(), migrated.splitlines()
-    count = 0
-    for number, (left, right) in enumerate(zip(expected, actual), 1):
-        if NUMBER.sub("#", left) != NUMBER.sub("#", right):
-            raise Different(f"{what}, line {number}: the texts differ: '{left}' / '{right}'")
-        for a, b in zip(numbers_of(left), numbers_of(right)):
-            count += 1
-            if math.isfinite(a) and math.isfinite(b):
-                if abs(a - b) > max(ABSOLUTE, RELATIVE * max(abs(a), abs(b))):
-                    raise Different(f"{what}, line {number}: '{left}' / '{right}'")
-            elif repr(a) != repr(b):
-                raise Different(f"{what}, line {number}: {a} / {b}")
-    if len(expected) != len(actual):
-        raise Different(f"{what}: {len(expected)} lines in the original, {len(actual)} in the migrated run")
-    return count
+    try:
+        result = compare(original, migrated, floor=ABSOLUTE)
+    except Different as different:
+        raise Different(f"{what}: {different}") from None
+    if result.relative > RELATIVE:
+        raise Different(f"{what}, {result.where}: a number differs by {result.relative:.2g} relative")
+    return result.numbers
 
 
 def first_difference(left, right):
@@ -251,8 +200,3 @@ def first_difference(left, right):
         if a != b:
             return f"'{a}' / '{b}'"
     return f"{len(left.splitlines())} lines / {len(right.splitlines())} lines"
-
-
-def last_line(text):
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else ""

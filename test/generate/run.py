@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-from check import EQUAL, GOOD, NOT_SHARED, ORDER, Checker, Settings, write_program
+from check import EQUAL, GOOD, NOT_SHARED, ORDER, Build, Checker
 from programs import make_program
 
 
@@ -95,7 +95,7 @@ def main():
                     print(f"{name} = {index}: {text}")
         return 0
 
-    settings = Settings(arguments.build)
+    settings = Build(arguments.build)
     work = os.path.realpath(tempfile.mkdtemp(prefix="accel-generate-"))
     start = time.monotonic()
     try:

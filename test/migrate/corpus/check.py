@@ -4,18 +4,19 @@ migrated again, compiled, and taken back."""
 import os
 import re
 import shutil
-import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 
-from programs import COPIED, LARGEST_FILE, SKIPPED_FOLDERS
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "e2e"))
+
+from built_programs import ids_of, last_line, refusals_of, run_limited  # noqa: E402
+from programs import COPIED, LARGEST_FILE, SKIPPED_FOLDERS  # noqa: E402
 
 # Results, in the order of the totals. The last five are failures of the tool.
 MIGRATED, NOTHING, REFUSED, NO_PARSE = "migrated", "nothing", "refused", "does not parse"
 CRASH, HANG, UNCOMPILABLE, UNSTABLE, NOT_UNDONE = "CRASH", "HANG", "UNCOMPILABLE", "CHANGES AGAIN", "NOT UNDONE"
 FAILURES = (CRASH, HANG, UNCOMPILABLE, UNSTABLE, NOT_UNDONE)
-
-_ID = re.compile(r"\[(ACL\d{4})\]")
 
 
 @dataclass
@@ -29,6 +30,35 @@ class Result:
     diff: str = ""
 
 
+def flags_in(copy, flags):
+    """The flags with the repository's include folders in a copy of it."""
+    return [f"-I{os.path.normpath(os.path.join(copy, flag[2:]))}" if flag.startswith("-I") else flag for flag in flags]
+
+
+def judge(result, done, limit):
+    """What `accel-migrate --write` made of a program, as far as its exit code and
+    words tell. Whether it did what it was asked for."""
+    result.talk = done.stderr
+    if done.returncode is None:
+        result.state = HANG
+        result.detail = f"no end within {limit} s"
+    elif done.returncode not in (0, 1, 2, 3) or "ACL0004" in done.stderr:
+        result.state = CRASH
+        result.detail = f"exit code {done.returncode}: {last_line(done.stderr)}"
+    elif done.returncode == 2:
+        result.state = CRASH
+        result.detail = f"the command was not understood: {last_line(done.stderr)}"
+    elif done.returncode in (1, 3):
+        result.state = NO_PARSE if done.returncode == 3 else REFUSED
+        refusals = refusals_of(done.stderr)
+        result.ids = ids_of("\n".join(refusals))
+        result.detail = refusals[0] if refusals else last_line(done.stderr)
+    else:
+        result.ids = ids_of(done.stderr)
+        return True
+    return False
+
+
 class Checker:
     def __init__(self, tool, work, timeout, compile_command=None, extra_flags=()):
         self.tool = tool
@@ -38,17 +68,7 @@ class Checker:
         self.extra_flags = list(extra_flags)
 
     def _run(self, command, cwd):
-        try:
-            return subprocess.run(command, cwd=cwd, capture_output=True, text=True, errors="replace",
-                                  stdin=subprocess.DEVNULL, timeout=self.timeout)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def _flags(self, program, copy):
-        """The program's flags with the folders of the copy."""
-        flags = [f"-I{os.path.normpath(os.path.join(copy, flag[2:]))}" if flag.startswith("-I") else flag
-                 for flag in program.flags]
-        return flags + self.extra_flags
+        return run_limited(command, cwd, self.timeout)
 
     def check(self, program):
         copy = os.path.join(self.work, re.sub(r"\W+", "_", f"{program.root}_{program.path}")[-150:])
@@ -60,60 +80,47 @@ class Checker:
             shutil.rmtree(copy, ignore_errors=True)
 
     def _check_copy(self, program, copy, before):
-        flags = self._flags(program, copy)
+        flags = flags_in(copy, program.flags) + self.extra_flags
         behind = [] if program.listed_in_database else ["--", *flags]
         start = time.monotonic()
         first = self._run([self.tool, "--write", program.path, *behind], copy)
-        result = Result(program, HANG, seconds=time.monotonic() - start)
-        if first is None:
-            result.detail = f"no end within {self.timeout} s"
+        result = Result(program, MIGRATED, seconds=time.monotonic() - start)
+        good = judge(result, first, self.timeout)
+        if result.state == HANG:
             return result
-        result.talk = first.stderr
         after = read_sources(copy, before)
         changed = sorted(path for path in before if after.get(path) != before[path])
-
-        if first.returncode not in (0, 1, 2, 3) or "ACL0004" in first.stderr:
-            result.state = CRASH
-            result.detail = f"exit code {first.returncode}: {last_line(first.stderr)}"
-        elif first.returncode == 2:
-            result.state = CRASH
-            result.detail = f"the command was not understood: {last_line(first.stderr)}"
-        elif first.returncode in (1, 3):
-            result.state = NO_PARSE if first.returncode == 3 else REFUSED
-            refusals = [line for line in first.stderr.splitlines() if ": refused: " in line]
-            result.ids = sorted(set(_ID.findall("\n".join(refusals))))
-            result.detail = refusals[0] if refusals else last_line(first.stderr)
-            if changed:
+        if not good:
+            if changed and result.state in (REFUSED, NO_PARSE):
                 result.state = NOT_UNDONE
                 result.detail = "refused, but changed: " + ", ".join(changed)
         elif not changed:
             result.state = NOTHING
+            result.ids = []
             result.detail = last_line(first.stderr)
         else:
             self._check_migrated(result, program, copy, before, after, changed, flags, behind)
         return result
 
     def _check_migrated(self, result, program, copy, before, after, changed, flags, behind):
-        result.state = MIGRATED
-        result.ids = sorted(set(_ID.findall(result.talk)))
         result.detail = f"{len(changed)} changed" if len(changed) > 1 else ""
         result.diff = diff_of(before, after, changed)
         # The name of the state is the worst that happened; all is in the detail.
         troubles = []
         if self.compile_command:
             compiled = self._run([*self.compile_command, *flags, program.path], copy)
-            if compiled is None or compiled.returncode != 0:
-                errors = [] if compiled is None else [l for l in compiled.stderr.splitlines() if "error:" in l]
+            if compiled.returncode != 0:
+                errors = [l for l in compiled.stderr.splitlines() if "error:" in l]
                 troubles.append((UNCOMPILABLE, errors[0] if errors else "the compiler did not end well"))
         second = self._run([self.tool, "--check", program.path, *behind], copy)
-        if second is None:
+        if second.returncode is None:
             troubles.append((HANG, "the second run does not end"))
         elif second.returncode != 0 or second.stdout:
             troubles.append((UNSTABLE, f"second run: exit code {second.returncode}, {last_line(second.stderr)}"))
         # The manifest lies in the deepest folder that holds what was changed.
         undone = self._run([self.tool, "undo"], os.path.join(copy, os.path.commonpath([os.path.dirname(path) for path in changed])))
-        if undone is None or undone.returncode != 0:
-            troubles.append((NOT_UNDONE, "undo: " + ("does not end" if undone is None else last_line(undone.stderr))))
+        if undone.returncode != 0:
+            troubles.append((NOT_UNDONE, "undo: " + ("does not end" if undone.returncode is None else last_line(undone.stderr))))
         elif read_sources(copy, before) != before:
             troubles.append((NOT_UNDONE, "undo left other bytes"))
         if troubles:
@@ -164,8 +171,3 @@ def diff_of(before, after, changed):
         old, new = (text.get(path, b"").decode("utf-8", "replace").splitlines(keepends=True) for text in (before, after))
         lines += difflib.unified_diff(old, new, path, path)
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
-
-
-def last_line(text):
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else ""

@@ -30,6 +30,11 @@ class Executable:
     listed: list = field(default_factory=list)  # the paths of a list that it stands for
 
     @property
+    def path(self):
+        """As `programs.Program` calls it."""
+        return self.main
+
+    @property
     def name(self):
         return f"{os.path.basename(self.root)}/{self.main}"
 

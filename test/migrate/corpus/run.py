@@ -7,15 +7,15 @@ import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from check import CRASH, HANG, NO_PARSE, NOTHING, REFUSED, UNCOMPILABLE, diff_of, last_line, read_sources
+from check import (CRASH, HANG, MIGRATED, NO_PARSE, NOTHING, REFUSED, UNCOMPILABLE, Result, diff_of, flags_in, judge,
+                   read_sources)
+from built_programs import last_line, run_limited
 from fixtures import localise, provide
-from programs import COPIED, LARGEST_FILE
+from programs import COPIED, HEADERS, LARGEST_FILE
 
 # Results of a run, beside those of check.py.
 EQUAL, DIFFERENT, STOPPED, SLOW = "equal", "DIFFERENT", "STOPPED", "too slow"
@@ -23,7 +23,6 @@ NOT_RUN, NOT_BUILT, UNMIGRATED_ERRORS = "not runnable", "not linked", "does not 
 FAILURES = (CRASH, HANG, UNCOMPILABLE, DIFFERENT, STOPPED)
 ORDER = (EQUAL, SLOW, NOT_RUN, NOT_BUILT, NOTHING, REFUSED, NO_PARSE, UNMIGRATED_ERRORS) + FAILURES
 
-_ID = re.compile(r"\[(ACL\d{4})\]")
 _LIBRARIES = (  # a pattern of #include, and what to link
     (r"opencv2/", ["-lopencv_core", "-lopencv_imgproc", "-lopencv_imgcodecs", "-lopencv_highgui", "-lopencv_videoio",
                    "-lopencv_dnn", "-lopencv_objdetect", "-lopencv_video", "-lopencv_calib3d", "-lopencv_features2d"]),
@@ -39,100 +38,55 @@ _LIBRARIES = (  # a pattern of #include, and what to link
 
 
 @dataclass
-class Outcome:
-    """What became of one executable. Has what print_table of migrate-corpus reads."""
-
-    program: object
-    state: str
-    ids: list = field(default_factory=list)
-    detail: str = ""
-    seconds: float = 0.0
-    talk: str = ""
-    diff: str = ""
+class Outcome(Result):
     shared: float = None  # share of operator time, percent
 
 
 class Runner:
-    def __init__(self, tool, launcher, library, libtorch, work, store, compiler, extra_flags, max_steps, limit, recipes):
-        self.tool, self.launcher, self.library = tool, launcher, library
-        self.libtorch, self.work, self.store = libtorch, work, store
-        self.compiler, self.extra_flags = compiler, list(extra_flags)
+    """`build` is a built_programs.Build; its precompiled header serves programs of
+    the build's C++ standard."""
+
+    def __init__(self, build, work, store, extra_flags, max_steps, limit, recipes):
+        self.build, self.work, self.store = build, work, store
+        self.extra_flags = list(extra_flags)
         self.max_steps, self.limit, self.recipes = max_steps, limit, recipes
-        self._headers = {}
 
     # -- building ----------------------------------------------------------
 
-    def _run(self, command, cwd, limit, **more):
-        """Ends the whole process group at the limit; then returns None."""
-        process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   stdin=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True, **more)
-        try:
-            out, err = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            return None
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
-
-    def _base_flags(self):
-        include = os.path.join(self.libtorch, "include")
-        return ["-w", "-O0", "-DNDEBUG", "-fPIE", "-fclang-abi-compat=17", "-isystem", include,
-                "-isystem", os.path.join(include, "torch", "csrc", "api", "include")]
-
-    def _precompiled(self, standard):
-        """torch.h precompiled for a standard."""
-        if standard not in self._headers:
-            path = os.path.join(self.store.folder, f"torch-{standard}.pch")
-            made = subprocess.CompletedProcess([], 0) if os.path.exists(path) else self._run([self.compiler, *self._base_flags(), f"-std={standard}", "-x", "c++-header", "-Xclang",
-                              "-fpch-instantiate-templates", "-o", path,
-                              os.path.join(self.libtorch, "include", "torch", "csrc", "api", "include", "torch", "torch.h")],
-                             self.work, 300)
-            self._headers[standard] = path if made is not None and made.returncode == 0 else None
-        return self._headers[standard]
-
     def _build(self, executable, copy, target):
         """Returns (state, error text) or (None, '')."""
-        standard = next((flag[5:] for flag in reversed(executable.flags) if flag.startswith("-std=")), "c++17")
-        flags = [f"-I{os.path.normpath(os.path.join(copy, flag[2:]))}" if flag.startswith("-I") else flag
-                 for flag in executable.flags if not flag.startswith("-std=")] + self.extra_flags
-        header = self._precompiled(standard)
+        build = self.build
+        flags = [*build.flags, *flags_in(copy, executable.flags), *self.extra_flags]
+        standards = {flag for flag in flags if flag.startswith("-std=")}
+        if len(standards) == 1:
+            flags += build.header
         objects, text = [], ""
         for number, source in enumerate(executable.sources):
             path = os.path.join(copy, source)
             with open(path, encoding="utf-8", errors="replace") as file:
                 text += file.read()
-            # A precompiled header comes before the source's macros.
-            early = re.search(r"^\s*#\s*define", text, re.MULTILINE) and not re.search(r"torch/", text)
-            command = [self.compiler, *self._base_flags(), f"-std={standard}", "-I", self.library["include"], *flags]
-            if header and not early:
-                command += ["-include-pch", header]
             objects.append(f"{target}.{number}.o")
-            built = self._run([*command, "-c", path, "-o", objects[-1]], os.path.dirname(path), 300)
-            if built is None or built.returncode != 0:
-                errors = [] if built is None else [line for line in built.stderr.splitlines() if "error:" in line]
+            built = run_limited([build.compiler, *flags, "-c", path, "-o", objects[-1]], os.path.dirname(path), 300)
+            if built.returncode != 0:
+                errors = [line for line in built.stderr.splitlines() if "error:" in line]
                 return UNCOMPILABLE, errors[0] if errors else "the compiler did not end well"
         for path in self._headers_of(copy, executable):
             with open(path, encoding="utf-8", errors="replace") as file:
                 text += file.read()
         includes = "\n".join(re.findall(r"#\s*include\s*[<\"][^>\"]*", text))
         libraries = [name for pattern, names in _LIBRARIES if re.search(pattern, includes) for name in names]
-        library = os.path.join(self.libtorch, "lib")
-        linked = self._run([self.compiler, *objects, "-o", target, "-Wl,--allow-shlib-undefined",
-                            f"-Wl,-rpath,{library}", f"-Wl,-rpath,{self.library['lib']}",
-                            os.path.join(self.library["lib"], "libaccel.so"), os.path.join(library, "libtorch_cpu.so"),
-                            os.path.join(library, "libc10.so"), *libraries,
-                            "-lpthread", "-lstdc++fs"], copy, 300)
+        linked = run_limited([build.compiler, *objects, "-o", target, *build.link, *libraries, "-lpthread"], copy, 300)
         for path in objects:
             os.remove(path)
-        if linked is None or linked.returncode != 0:
-            errors = [] if linked is None else [line for line in linked.stderr.splitlines() if "undefined" in line or "error" in line]
+        if linked.returncode != 0:
+            errors = [line for line in linked.stderr.splitlines() if "undefined" in line or "error" in line]
             return NOT_BUILT, errors[0] if errors else "the linker did not end well"
         return None, ""
 
     def _headers_of(self, copy, executable):
         for folder, folders, names in os.walk(os.path.join(copy, executable.folder)):
             for name in names:
-                if name.endswith((".h", ".hpp", ".hh")):
+                if name.endswith(HEADERS):
                     yield os.path.join(folder, name)
 
     # -- running -----------------------------------------------------------
@@ -151,8 +105,8 @@ class Runner:
         os.makedirs(place, exist_ok=True)
         environment = dict(os.environ, OMP_NUM_THREADS="1", DISPLAY="", MPLBACKEND="agg")
         for _ in range(4):
-            done = self._run([program, *arguments], place, 8, env=environment)
-            if done is None or done.returncode == 0:
+            done = run_limited([program, *arguments], place, 8, environment)
+            if done.returncode in (None, 0):
                 return None
             said = done.stdout[-4000:] + done.stderr
             if not provide(self.store, said, place, root):
@@ -192,26 +146,15 @@ class Runner:
         if state is not None:
             return Outcome(executable, UNMIGRATED_ERRORS if state == UNCOMPILABLE else state, detail=why)
 
-        flags = [f"-I{os.path.normpath(os.path.join(migrated, flag[2:]))}" if flag.startswith("-I") else flag
-                 for flag in executable.flags]
-        include = os.path.join(self.libtorch, "include")
-        torch = ["-isystem", include, "-isystem", os.path.join(include, "torch", "csrc", "api", "include")]
+        # LibTorch's folders, and the standard.
+        told = [flag for flag in self.build.flags if not flag.startswith(("-O", "-D", "-w", "-f", "-I"))]
         texts = [path for path in relative_files(migrated) if path.endswith(COPIED)
                  and os.path.getsize(os.path.join(migrated, path)) <= LARGEST_FILE]
         before = read_sources(migrated, texts)
-        done = self._run([self.tool, "--write", *executable.sources, "--", *flags, *torch, *self.extra_flags], migrated, self.limit)
-        if done is None:
-            return Outcome(executable, HANG, detail="accel-migrate does not end")
-        outcome = Outcome(executable, REFUSED, talk=done.stderr)
-        outcome.ids = sorted(set(_ID.findall(done.stderr)))
-        if done.returncode not in (0, 1, 3) or "ACL0004" in done.stderr:
-            outcome.state, outcome.detail = CRASH, f"exit code {done.returncode}: {last_line(done.stderr)}"
-            return outcome
-        if done.returncode in (1, 3):
-            refusals = [line for line in done.stderr.splitlines() if ": refused: " in line]
-            outcome.state = NO_PARSE if done.returncode == 3 else REFUSED
-            outcome.ids = sorted(set(_ID.findall("\n".join(refusals))))
-            outcome.detail = refusals[0] if refusals else last_line(done.stderr)
+        done = run_limited([self.build.tool, "--write", *executable.sources, "--", *told, *flags_in(migrated, executable.flags),
+                            *self.extra_flags], migrated, self.limit)
+        outcome = Outcome(executable, MIGRATED)
+        if not judge(outcome, done, self.limit):
             return outcome
         after = read_sources(migrated, before)
         changed = sorted(path for path in before if after.get(path) != before[path])
@@ -234,10 +177,10 @@ class Runner:
         if "script" in recipe:
             arguments = arguments_of(os.path.join(copy, executable.folder, recipe["script"]), recipe.get("instead", {}))
         if "prepare" in recipe:
-            made = self._run([sys.executable, os.path.join(os.path.dirname(__file__), "recipes", recipe["prepare"]), *arguments],
-                             os.path.join(copy, executable.folder), 120)
-            if made is None or made.returncode != 0:
-                outcome.state, outcome.detail = NOT_RUN, "the recipe's preparation failed: " + (last_line(made.stderr) if made else "too slow")
+            made = run_limited([sys.executable, os.path.join(os.path.dirname(__file__), "recipes", recipe["prepare"]), *arguments],
+                               os.path.join(copy, executable.folder), 120)
+            if made.returncode != 0:
+                outcome.state, outcome.detail = NOT_RUN, "the recipe's preparation failed: " + last_line(made.stderr)
                 return
         reasons = []
         for place in [os.path.join(copy, executable.folder, recipe["cwd"])] if "cwd" in recipe else self._places(executable, copy):
@@ -250,12 +193,12 @@ class Runner:
             return
         report = os.path.join(folder, "placement.json")
         environment = dict(os.environ, OMP_NUM_THREADS="1", DISPLAY="", ACCEL_PLACEMENT_REPORT=report)
-        command = [self.launcher, "verify", "--original", original, "--migrated", result, "-n", "1,2,3",
+        command = [self.build.launcher, "verify", "--original", original, "--migrated", result, "-n", "1,2,3",
                    "--max-steps", str(recipe.get("max_steps", self.max_steps)), "--timeout", str(self.limit // 2), "--jobs", "1",
                    "--double", "--", *arguments]
         for _ in range(2):
-            done = self._run(command, place, 6 * self.limit, env=environment)
-            if done is None:
+            done = run_limited(command, place, 6 * self.limit, environment)
+            if done.returncode is None:
                 outcome.state, outcome.detail = SLOW, "accel verify does not end"
                 return
             said = done.stdout + done.stderr
