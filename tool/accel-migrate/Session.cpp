@@ -231,7 +231,7 @@ bool Session::verifySources(EditGroup &Group, const UnitPlan &Unit,
                             const TextOverlay &NewTexts, UnitCallback OnUnit) {
   ParsedUnit Parsed =
       TheFrontend->parse(Unit.MainFile, Sources, NewTexts,
-                         Thoroughness::Complete, OnUnit);
+                         Thoroughness::Result, OnUnit);
   count(Verification, Parsed);
   if (Parsed.State == ParsedUnit::Status::Crashed) {
     raise(ExitInternal);

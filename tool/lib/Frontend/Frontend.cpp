@@ -49,6 +49,7 @@ double secondsSince(std::chrono::steady_clock::time_point Start) {
 
 /// What was asked for.
 struct Request {
+  StringRef Main;
   StringRef File;
   /// Those of a program, `File` among them; empty: the file by itself.
   ArrayRef<std::string> Sources;
@@ -68,6 +69,9 @@ struct Way {
   Thoroughness Depth = Thoroughness::Complete;
   /// What need not be instantiated with this prefix.
   ProvenTemplates *Proven = nullptr;
+  /// What the program itself asks for: noted by an analysis, not instantiated
+  /// in a result.
+  DenseSet<uint64_t> *OfOriginal = nullptr;
 };
 
 /// What one attempt found out.
@@ -163,7 +167,8 @@ public:
                  Attempt &Result, const Way &How, UnitCallback OnUnit)
       : Compiler(Compiler), User(User), Result(Result),
         NeedsFit(!How.Prefix.empty()), OnUnit(OnUnit),
-        Queue(User, Compiler.getSourceManager(), How.Depth, How.Proven) {}
+        Queue(User, Compiler.getSourceManager(), How.Depth, How.Proven,
+              How.OfOriginal) {}
 
   void InitializeSema(Sema &S) override { TheSema = &S; }
   void ForgetSema() override { TheSema = nullptr; }
@@ -299,6 +304,8 @@ private:
   std::map<std::string, UserScope> Scopes; ///< By main file.
   std::map<std::string, std::unique_ptr<ProjectSources>> Projects; ///< By folder.
   std::map<std::string, std::vector<FirstError>> Repaired;
+  /// What analyses noted, by main file.
+  std::map<std::string, DenseSet<uint64_t>> OfOriginals;
 };
 
 Error Frontend::Impl::prepare() {
@@ -514,7 +521,7 @@ void Frontend::Impl::parseUnprotected(const Request &Asked,
     for (const std::string &Source : Sources)
       Text += "#include \"" + Source + "\"\n";
   }
-  const Request Whole{File, Sources,
+  const Request Whole{Asked.Main, File, Sources,
                       Sources.size() > 1 ? Together : Asked.Overlay,
                       Asked.Depth, Asked.OnUnit};
 
@@ -554,7 +561,13 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef Text,
                                      ParsedUnit &Result) {
   const StringRef File = Asked.File;
   const UserScope &Scope = scopeOf(File, Command);
+  DenseSet<uint64_t> OfOriginal;
+  if (Asked.Depth == Thoroughness::Result) {
+    std::lock_guard<std::mutex> Guard(Mutex);
+    OfOriginal = OfOriginals[realPath(Asked.Main)];
+  }
   auto Run = [&](Way How) {
+    How.OfOriginal = &OfOriginal;
     auto Start = std::chrono::steady_clock::now();
     Attempt A = attempt(How, Text, Asked, Command, Scope);
     Result.Times.Parse += secondsSince(Start) - A.CallbackSeconds;
@@ -563,6 +576,11 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef Text,
     Result.Unseen = A.Unseen.ranges();
     if (Asked.Sources.size() > 1)
       Result.UserFiles.erase(Text.str());
+    if (A.CallbackRan && Asked.Depth == Thoroughness::Analysis) {
+      std::lock_guard<std::mutex> Guard(Mutex);
+      OfOriginals[realPath(Asked.Main)].insert(OfOriginal.begin(),
+                                               OfOriginal.end());
+    }
     if (A.CallbackRan)
       Result.State = ParsedUnit::Status::Parsed;
     else if (!A.LeakedMacro.empty())
@@ -647,8 +665,8 @@ ParsedUnit Frontend::parse(StringRef Main, ArrayRef<std::string> Sources,
                            const TextOverlay &Overlay, Thoroughness How,
                            UnitCallback OnUnit) {
   if (Sources.size() == 1)
-    return TheImpl->parse({Sources.front(), {}, Overlay, How, OnUnit});
-  return TheImpl->parse({Main, Sources, Overlay, How, OnUnit});
+    return TheImpl->parse({Main, Sources.front(), {}, Overlay, How, OnUnit});
+  return TheImpl->parse({Main, Main, Sources, Overlay, How, OnUnit});
 }
 
 std::pair<std::string, bool> Frontend::projectOf(StringRef RealPath) {

@@ -58,7 +58,7 @@ void Instantiations::drop(Sema &S, DeclGroupRef Group) {
     S.PendingInstantiations.insert(S.PendingInstantiations.end(),
                                    Skipped.begin(), Skipped.end());
   }
-  if (How == Thoroughness::Complete && !Proven)
+  if (How != Thoroughness::Analysis && !Proven)
     return;
   if (!Names)
     Names.emplace(S.getASTContext());
@@ -73,15 +73,18 @@ void Instantiations::drop(Sema &S, DeclGroupRef Group) {
       return false;
     }
     Dropped.insert(D);
-    if (How == Thoroughness::Complete)
+    if (How != Thoroughness::Analysis)
       Skipped.push_back(P);
     return true;
   });
-  // Clang misses the body of what has no linkage.
-  if (!Dropped.empty())
+  // Clang misses the body of what has no linkage. The list is long, and this
+  // function is called for every declaration.
+  if (!Dropped.empty() && S.UndefinedButUsed.size() != KnownUndefined) {
     S.UndefinedButUsed.remove_if([&](const auto &Used) {
       return Dropped.contains(Used.first->getCanonicalDecl());
     });
+    KnownUndefined = S.UndefinedButUsed.size();
+  }
 }
 
 void Instantiations::remember() {
@@ -89,24 +92,63 @@ void Instantiations::remember() {
     Proven->add(Seen);
 }
 
-bool Instantiations::isNeeded(const Decl *D) {
-  if (How == Thoroughness::Analysis)
-    return isOfUser(MayInstantiate, D);
+std::optional<uint64_t> Instantiations::keyOf(const Decl *D) {
   // Names of what cannot be seen elsewhere need not be unique.
   const auto *F = dyn_cast<FunctionDecl>(D);
-  if (!F || !F->isExternallyVisible() || isOfUser(Mentions, D))
-    return true;
-  const uint64_t Key = ProvenTemplates::keyOf(Names->getName(F));
-  if (Proven->contains(Key))
+  if (!F || !F->isExternallyVisible())
+    return std::nullopt;
+  return ProvenTemplates::keyOf(Names->getName(F));
+}
+
+bool Instantiations::isNeeded(const Decl *D) {
+  if (How == Thoroughness::Analysis) {
+    if (isOfUser(MayInstantiate, D))
+      return true;
+    if (std::optional<uint64_t> Key = keyOf(D))
+      OfOriginal.insert(*Key);
     return false;
-  Seen.push_back(Key);
+  }
+  const bool IsOwn = isOfUser(Mentions, D);
+  if (IsOwn && How == Thoroughness::Complete)
+    return true;
+  std::optional<uint64_t> Key = keyOf(D);
+  if (!Key)
+    return true;
+  // Such as LibTorch's own data loader, which accel's stands on, with a dataset
+  // of the user's.
+  if (IsOwn)
+    return isOfUser(MayInstantiate, D) ||
+           (isOfUser(MentionsAccel, D) && !OfOriginal.contains(*Key));
+  if (Proven->contains(*Key))
+    return false;
+  Seen.push_back(*Key);
   return true;
+}
+
+static bool isInAccel(const Decl *D) {
+  const NamespaceDecl *Outermost = nullptr;
+  for (const DeclContext *C = D->getDeclContext(); C; C = C->getParent())
+    if (const auto *N = dyn_cast<NamespaceDecl>(C))
+      Outermost = N;
+  return Outermost && Outermost->getIdentifier() &&
+         Outermost->getName() == "accel";
+}
+
+bool Instantiations::answers(Question Q, const Decl *D) {
+  switch (Q) {
+  case Mentions:
+    return !SM.isLoadedSourceLocation(D->getLocation());
+  case MentionsAccel:
+    return isInAccel(D);
+  case MayInstantiate:
+    return User.contains(D->getLocation(), SM);
+  }
+  llvm_unreachable("a question more");
 }
 
 /// For what is to be instantiated, and for parts of its arguments.
 bool Instantiations::isOfUser(Question Q, const Decl *D) {
-  if (Q == Mentions ? !SM.isLoadedSourceLocation(D->getLocation())
-                    : User.contains(D->getLocation(), SM))
+  if (answers(Q, D))
     return true;
   for (; D; D = cast_or_null<Decl>(D->getDeclContext())) {
     if (const auto *F = dyn_cast<FunctionDecl>(D)) {
@@ -173,10 +215,10 @@ bool Instantiations::isMadeOfUser(Question Q, QualType Type) {
   if (Type->isBuiltinType())
     return false;
   if (const auto *Record = dyn_cast<RecordType>(Type))
-    return Q == Mentions ? isOfUser(Q, Record->getDecl())
-                         : hasTemplates(Record->getDecl());
+    return Q == MayInstantiate ? hasTemplates(Record->getDecl())
+                               : isOfUser(Q, Record->getDecl());
   if (const auto *Enum = dyn_cast<EnumType>(Type))
-    return Q == Mentions && isOfUser(Q, Enum->getDecl());
+    return Q != MayInstantiate && isOfUser(Q, Enum->getDecl());
   if (Type->isPointerType() || Type->isReferenceType())
     return isOfUser(Q, Type->getPointeeType());
   if (const auto *Array = dyn_cast<clang::ArrayType>(Type))

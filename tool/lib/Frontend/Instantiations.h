@@ -32,10 +32,13 @@ namespace accel::migrate {
 /// One per unit.
 class Instantiations {
 public:
-  /// `Proven` is of the precompiled header that is used, or null.
+  /// `Proven` is of the precompiled header that is used, or null. `OfOriginal`
+  /// has the keys of what the program itself asks for: an analysis adds to it,
+  /// in a result that is not instantiated.
   Instantiations(UserLocations &User, const clang::SourceManager &SM,
-                 Thoroughness How, ProvenTemplates *Proven)
-      : User(User), SM(SM), How(How), Proven(Proven) {}
+                 Thoroughness How, ProvenTemplates *Proven,
+                 llvm::DenseSet<uint64_t> *OfOriginal)
+      : User(User), SM(SM), How(How), Proven(Proven), OfOriginal(*OfOriginal) {}
 
   /// To be called with every declaration that the parser finishes, those that
   /// it instantiates among them.
@@ -50,9 +53,12 @@ private:
   enum Question {
     /// Is anything part of it that is not in the precompiled header?
     Mentions,
+    /// Is anything part of it that accel's headers declare?
+    MentionsAccel,
     /// May using it ask for an instantiation of a template of the user's?
     MayInstantiate,
   };
+  bool answers(Question Q, const clang::Decl *D);
   bool isOfUser(Question Q, const clang::Decl *D);
   bool isOfUser(Question Q, clang::QualType Type);
   bool isMadeOfUser(Question Q, clang::QualType Type);
@@ -60,18 +66,22 @@ private:
   bool isOfUser(Question Q, const clang::TemplateArgumentList *Arguments);
   bool hasTemplates(const clang::RecordDecl *Class);
   bool isNeeded(const clang::Decl *D);
+  /// The key of what has one name in all units; none for the rest.
+  std::optional<uint64_t> keyOf(const clang::Decl *D);
   bool changesForeign(const clang::Decl *D) const;
 
   UserLocations &User;
   const clang::SourceManager &SM;
   Thoroughness How;
   ProvenTemplates *Proven;
+  llvm::DenseSet<uint64_t> &OfOriginal;
   std::optional<clang::ASTNameGenerator> Names;
   bool DroppedPrecompiled = false;
+  size_t KnownUndefined = 0; ///< Entries of UndefinedButUsed that were looked at.
   llvm::DenseSet<const clang::Decl *> Kept, Dropped; ///< Canonical.
   std::vector<Pending> Skipped; ///< What of the proven was dropped.
   std::vector<uint64_t> Seen;   ///< Keys of what is proven by this unit.
-  llvm::DenseMap<const clang::Type *, bool> Known[2]; ///< Canonical types.
+  llvm::DenseMap<const clang::Type *, bool> Known[3]; ///< Canonical types.
 };
 
 } // namespace accel::migrate

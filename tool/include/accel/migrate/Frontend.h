@@ -99,6 +99,10 @@ enum class Thoroughness {
   Analysis,
   /// These bodies, too, as a compiler does; what is known to compile excepted.
   Complete,
+  /// The same for what a program was made into: of what is made of the user's
+  /// types only what accel's headers have a part in, and what the program did
+  /// not ask for before. The rest is taken to compile as it did.
+  Result,
 };
 
 /// One object may parse in several threads at a time.
