@@ -115,6 +115,8 @@ std::string ProcessStatus::to_text() const {
       {"operation", operation},
       {"site", site},
       {"seconds", seconds},
+      {"wait", wait},
+      {"question", question},
       {"begun", begun},
       {"begun_in_groups", begun_in_groups}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -130,6 +132,8 @@ ProcessStatus ProcessStatus::from_text(const std::string& text) {
     json.at("operation").get_to(status.operation);
     json.at("site").get_to(status.site);
     json.at("seconds").get_to(status.seconds);
+    json.at("wait").get_to(status.wait);
+    json.at("question").get_to(status.question);
     json.at("begun").get_to(status.begun);
     json.at("begun_in_groups").get_to(status.begun_in_groups);
     status.kind = static_cast<Kind>(json.at("kind").get<int>());
@@ -202,6 +206,7 @@ OperationLog::Waiting::Waiting(OperationLog& log, const Operation& operation)
   slot.operation = operation;
   slot.waiting = true;
   slot.since = Clock::now();
+  slot.wait = ++log_.waits_;
   log_.last_ = slot_;
 }
 
@@ -270,13 +275,20 @@ ProcessStatus OperationLog::status() const {
       status.operation = slot->operation.describe();
       status.seconds =
           std::chrono::duration<double>(Clock::now() - slot->since).count();
+      status.wait = slot->wait;
       site = slot->operation.site;
+      if (site == CallSite()) {
+        status.site = "forward or backward";
+      } else if (site == described_site_) {
+        status.site = description_;
+      }
     }
   }
-  if (status.number > 0 && !(site == CallSite())) {
+  if (status.number > 0 && status.site.empty()) {
     status.site = site.describe();
-  } else if (status.number > 0) {
-    status.site = "forward or backward";
+    const std::lock_guard<std::mutex> lock(mutex_);
+    described_site_ = site;
+    description_ = status.site;
   }
   return status;
 }

@@ -136,6 +136,11 @@ struct ProcessStatus {
   std::string site;
   /// For how long.
   double seconds = 0;
+  /// Which of its waits this is: where it is the same at two moments, the process
+  /// has waited all the time between them.
+  uint64_t wait = 0;
+  /// The newest question of the watchdogs that it had heard when it said this.
+  int64_t question = 0;
   /// How many operations it has begun, by channel.
   std::array<uint64_t, 3> begun{};
   /// The same of the groups that it belongs to, by their keys.
@@ -194,6 +199,7 @@ class OperationLog {
     bool waiting = false;
     Operation operation;
     Clock::time_point since;
+    uint64_t wait = 0;
   };
 
   const Slot* longest() const;
@@ -204,7 +210,11 @@ class OperationLog {
   /// The channels', then the groups'.
   std::deque<Slot> slots_ = std::deque<Slot>(3);
   size_t last_ = 0;
+  uint64_t waits_ = 0;
   bool left_ = false;
+  /// The place that was looked up last, which takes a process of its own.
+  mutable CallSite described_site_;
+  mutable std::string description_;
 };
 
 /// What the processes' statuses say, a line for each.

@@ -641,7 +641,7 @@ class ProcessWorld : public World {
     // Others may be in an operation that will not come any more here.
     auto look = steady_clock::now() + std::chrono::seconds(2);
     while (count < goal && steady_clock::now() < deadline &&
-           (!watchdog_ || watchdog_->verdict().empty())) {
+           !(watchdog_ && watchdog_->has_verdict())) {
       if (steady_clock::now() > look) {
         store_->add(
             kWatchdogStore + (std::string("/") + kWatchdogQuestions), 1);
