@@ -56,6 +56,8 @@ class Build:
             known = json.load(file)
         self.compiler, self.flags, self.link = known["compiler"], known["flags"], known["link"]
         self.header = known["header"]  # flags that include a precompiled <torch/torch.h>; empty: one is made
+        self.result_header = known.get("result_header", [])  # the same, with <accel/accel.h>
+        self.runner = known.get("runner")  # test/generate/runner.cpp
         self.tool = os.path.join(self.folder, "bin", "accel-migrate")
         self.launcher = os.path.join(self.folder, "bin", "accel")
         for program in (self.tool, self.launcher):

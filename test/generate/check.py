@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -47,9 +49,53 @@ def outcome_of(returncode):
     return HANG if returncode is None else CRASHED
 
 
+class Runner:
+    """The program that forks for each run (runner.cpp)."""
+
+    def __init__(self, program):
+        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        environment["OMP_NUM_THREADS"] = "1"
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def run(self, processes, library, folder, timeout, environment):
+        """Exit code (None: it hung), standard output of process 0, standard error of all."""
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        self.process.stdin.write("\t".join([str(processes), str(timeout), library, folder, *variables]) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        if not answer:
+            raise RuntimeError(f"{self.process.args[0]} has ended with exit code {self.process.wait()}")
+        said = []
+        for rank in range(processes):
+            with open(f"{folder}.{rank}.err", encoding="utf-8", errors="replace") as file:
+                said.append(file.read())
+        with open(f"{folder}.0.out", encoding="utf-8", errors="replace") as file:
+            out = file.read()
+        # Of the others only what explains a failure is of interest.
+        return None if answer == "timeout" else int(answer), out, said[0] if answer == "0" else "".join(said)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
 class Checker:
-    def __init__(self, settings, work, timeout=60):
-        self.settings, self.work, self.timeout = settings, work, timeout
+    """`launched`: processes are started by `accel launch`, from executables; otherwise
+    they are forked from a process that has loaded LibTorch, which is quicker."""
+
+    def __init__(self, settings, work, timeout=60, launched=False):
+        self.settings, self.work, self.timeout, self.launched = settings, work, timeout, launched or not settings.runner
+        self._runners, self._of_thread = [], threading.local()
+
+    def close(self):
+        for runner in self._runners:
+            runner.close()
+
+    def _runner(self):
+        if not hasattr(self._of_thread, "runner"):
+            self._of_thread.runner = Runner(self.settings.runner)
+            self._runners.append(self._of_thread.runner)
+        return self._of_thread.runner
 
     def run(self, command, cwd, environment=None, timeout=None):
         """Exit code (None: it hung), standard output, standard error."""
@@ -57,6 +103,16 @@ class Checker:
         variables.update({"OMP_NUM_THREADS": "1"}, **(environment or {}))
         done = run_limited(command, cwd, timeout or self.timeout, variables)
         return done.returncode, done.stdout, done.stderr
+
+    def _run_program(self, folder, run, processes, environment):
+        """Runs the program of `folder` in the folder `run`."""
+        if not self.launched:
+            return self._runner().run(processes, os.path.join(folder, "program.so"), run, self.timeout, environment)
+        command = ["../program"]
+        if processes > 1:
+            command = [self.settings.launcher, "launch", "--config-file", "/dev/null", "--num-processes", str(processes), "--output", "main",
+                       "--", *command]
+        return self.run(command, run, environment)
 
     def check(self, seed, program):
         start = time.monotonic()
@@ -118,16 +174,21 @@ class Checker:
 
     def _compile(self, program, folder, outcome):
         settings = self.settings
-        if os.path.exists(os.path.join(folder, "program")):
+        name = "program" if self.launched else "program.so"
+        if os.path.exists(os.path.join(folder, name)):
             return
+        header = settings.result_header if os.path.basename(folder) == "migrated" and settings.result_header else settings.header
+        flags = [*settings.flags, *([] if self.launched else ["-fPIC"])]
         objects = []
         for source in program.sources:
             objects.append(source.replace(".cpp", ".o"))
-            code, _, err = self.run([settings.compiler, *settings.flags, *settings.header, "-c", source, "-o", objects[-1]], folder, timeout=300)
+            code, _, err = self.run([settings.compiler, *flags, *header, "-c", source, "-o", objects[-1]], folder, timeout=300)
             if code != 0:
                 errors = [line for line in err.splitlines() if "error" in line]
                 raise Failure(outcome, f"{os.path.basename(folder)}: " + (errors[0] if errors else err[-300:]))
-        code, _, err = self.run([settings.compiler, *objects, "-o", "program", *settings.link], folder, timeout=300)
+        # What a library misses is found in the process that loads it, or named there.
+        link = settings.link if self.launched else ["-shared", *(flag for flag in settings.link if flag.startswith("-fuse-ld"))]
+        code, _, err = self.run([settings.compiler, *objects, "-o", name, *link], folder, timeout=300)
         if code != 0:
             raise Failure(outcome, f"{os.path.basename(folder)}: the linker: {err.strip()[-300:]}")
 
@@ -136,7 +197,7 @@ class Checker:
         run = os.path.join(folder, "alone")
         shutil.rmtree(run, ignore_errors=True)
         os.makedirs(run)
-        code, out, err = self.run(["../program"], run)
+        code, out, err = self._run_program(folder, run, 1, {})
         if code != 0:
             raise Failure(outcome if outcome == INVALID else outcome_of(code), f"1 process: exit code {code}: {last_line(err)}")
         return out, err, files_of(run)
@@ -146,9 +207,7 @@ class Checker:
         os.makedirs(run)
         report = os.path.join(folder, f"placement{processes}.json")
         environment = {"ACCEL_PLACEMENT_REPORT": report} if processes == PROCESSES[0] else {}
-        command = [self.settings.launcher, "launch", "--config-file", "/dev/null", "--num-processes", str(processes), "--output", "main", "--",
-                   "../program"]
-        code, out, err = self.run(command, run, environment)
+        code, out, err = self._run_program(folder, run, processes, environment)
         if code != 0:
             told = [line for line in err.splitlines() if "what()" in line or "accel:" in line or "error" in line.lower()]
             raise Failure(outcome_of(code), f"{processes} processes: exit code {code}: {told[0] if told else last_line(err)}")

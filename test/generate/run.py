@@ -7,10 +7,12 @@
     test/generate/run.py --build build/quick --seed 17 --shrink     # choices that the failure needs
 
 A seed is a random but plain LibTorch program as people write them. It is migrated; the original and the
-result are compiled and run: the result as one process, which must print the same bytes, and as 2 and 3 processes
-under `accel launch`, whose numbers must be equal to 1e-9 relative (all is trained in float64) and whose other text must
+result are compiled and run: the result as one process, which must print the same bytes, and as 2 and 3 processes, whose numbers must be equal to 1e-9 relative (all is trained in float64) and whose other text must
 be equal. Plain programs that are refused are failures, too. Equal programs whose processes
 shared nothing out are counted apart.
+
+Programs are shared libraries, and their processes are forked from one that has loaded LibTorch; with --launch
+they are executables under `accel launch`.
 
 One line is printed for each failure, with the command that repeats it, and a table at the end. The exit code is 1 after a failure.
 """
@@ -42,6 +44,8 @@ def parse_arguments():
     parser.add_argument("--choices", action="store_true", help="print what the seed has chosen and do nothing else")
     parser.add_argument("--shrink", action="store_true", help="with --seed: take choices back while the failure stays")
     parser.add_argument("--timeout", type=int, default=60, metavar="SECONDS", help="a run that takes longer hangs (default 60)")
+    parser.add_argument("--minutes", type=float, metavar="N", help="begin with no further program after N minutes")
+    parser.add_argument("--launch", action="store_true", help="executables under accel launch; slower")
     return parser.parse_args()
 
 
@@ -98,13 +102,16 @@ def main():
     settings = Build(arguments.build)
     work = os.path.realpath(tempfile.mkdtemp(prefix="accel-generate-"))
     start = time.monotonic()
+    checker = None
     try:
         settings.precompile(work)
-        checker = Checker(settings, work, arguments.timeout)
+        checker = Checker(settings, work, arguments.timeout, arguments.launch)
         if arguments.shrink:
             return 0 if shrink(seeds[0], plain, checker).outcome in GOOD else 1
 
         def check(seed):
+            if arguments.minutes and time.monotonic() - start > 60 * arguments.minutes:
+                return None
             program, _ = make_program(seed, plain)
             result = checker.check(seed, program)
             folder = os.path.join(work, str(seed))
@@ -118,11 +125,15 @@ def main():
         results = []
         with concurrent.futures.ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
             for result in pool.map(check, seeds):
+                if result is None:
+                    break
                 results.append(result)
                 if result.outcome != EQUAL:
                     again = f"test/generate/run.py --build {arguments.build} --seed {result.seed}"
                     print(f"seed {result.seed}: {result.outcome}: {result.detail}" + ("" if result.outcome in GOOD else f"  [{again} --keep DIR]"), flush=True)
     finally:
+        if checker:
+            checker.close()
         shutil.rmtree(work, ignore_errors=True)
     return table(results, time.monotonic() - start)
 

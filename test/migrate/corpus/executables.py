@@ -78,6 +78,8 @@ class CMakeFile:
         return word
 
     def glob(self, pattern, recursive):
+        # With a variable that is not known here it may begin with '/', and would be looked for on the whole disk.
+        pattern = pattern.lstrip("/")
         place = os.path.join(self.root, pattern if pattern.startswith(self.folder) else os.path.join(self.folder, pattern))
         if recursive:
             place = os.path.join(os.path.dirname(place), "**", os.path.basename(place))

@@ -100,11 +100,11 @@ def provide(store, said, cwd, root):
     """Puts what the error text `said` misses where it is looked for from `cwd`,
     never outside of `root`. Returns whether something was put."""
     for match in re.finditer(r"(\S*?)(train-(?:images|labels)-idx\d-ubyte|t10k-(?:images|labels)-idx\d-ubyte)", said):
-        folder = os.path.join(cwd, match.group(1).strip("'\"`") or ".")
+        folder = os.path.join(cwd, match.group(1).strip("'\"`:") or ".")
         if _put(folder, root, {name: store.mnist(name) for name in MNIST}):
             return True
     for match in re.finditer(r"(?:\bat(?=\.))?(\S*?)((?:data_batch_\d|test_batch)\.bin)", said):
-        folder = os.path.join(cwd, match.group(1).strip("'\"`") or ".")
+        folder = os.path.join(cwd, match.group(1).strip("'\"`:") or ".")
         if _put(folder, root, {name: store.cifar(name) for name in CIFAR}):
             return True
     # Text to learn a language from.

@@ -23,6 +23,9 @@ NOT_RUN, NOT_BUILT, UNMIGRATED_ERRORS = "not runnable", "not linked", "does not 
 FAILURES = (CRASH, HANG, UNCOMPILABLE, DIFFERENT, STOPPED)
 ORDER = (EQUAL, SLOW, NOT_RUN, NOT_BUILT, NOTHING, REFUSED, NO_PARSE, UNMIGRATED_ERRORS) + FAILURES
 
+# Where Debian puts headers that are included without their folder.
+_FOLDERS = [folder for folder in ("/usr/include/opencv4", "/usr/include/jsoncpp") if os.path.isdir(folder)]
+
 _LIBRARIES = (  # a pattern of #include, and what to link
     (r"opencv2/", ["-lopencv_core", "-lopencv_imgproc", "-lopencv_imgcodecs", "-lopencv_highgui", "-lopencv_videoio",
                    "-lopencv_dnn", "-lopencv_objdetect", "-lopencv_video", "-lopencv_calib3d", "-lopencv_features2d"]),
@@ -48,7 +51,7 @@ class Runner:
 
     def __init__(self, build, work, store, extra_flags, max_steps, limit, recipes):
         self.build, self.work, self.store = build, work, store
-        self.extra_flags = list(extra_flags)
+        self.extra_flags = [*extra_flags, *(flag for folder in _FOLDERS for flag in ("-isystem", folder))]
         self.max_steps, self.limit, self.recipes = max_steps, limit, recipes
 
     # -- building ----------------------------------------------------------
