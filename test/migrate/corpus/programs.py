@@ -22,7 +22,7 @@ EXEMPT = SHAPES[2:]
 _COMMENTS = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.DOTALL)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 _TRAINING = re.compile(r"(?:\.|->)\s*backward\s*\(|\bautograd::(?:grad|backward)\s*\(")
-_MAIN = re.compile(r"\bint\s+main\s*\(")
+_MAIN = re.compile(r"\b(?:int|auto)\s+main\s*\(")
 
 
 @dataclass
