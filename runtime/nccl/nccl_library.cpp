@@ -2,7 +2,7 @@
 // decided is decided in libaccel, over c10d's interface of a backend, where it
 // is tested without a GPU.
 
-#include "core/nccl_library.h"
+#include "device/backend_library.h"
 
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/util/Exception.h>
@@ -15,13 +15,13 @@
 
 using accel::detail::DeviceGroupRequest;
 
-ACCEL_NCCL_EXPORT int accel_nccl_version() {
-  return accel::detail::kNcclLibraryVersion;
+ACCEL_NCCL_EXPORT int accel_backend_version() {
+  return accel::detail::kBackendLibraryVersion;
 }
 
 /// c10d's class contains a struct of NCCL's that grows from one minor version
 /// to the next, so that another one's headers mean another layout.
-ACCEL_NCCL_EXPORT void accel_nccl_check(std::string& problem) {
+ACCEL_NCCL_EXPORT void accel_backend_check(std::string& problem) {
   const uint64_t torch = torch::cuda::nccl::version();
   const auto torch_major = static_cast<unsigned>(torch >> 32);
   const auto torch_minor = static_cast<unsigned>((torch >> 16) & 0xffff);
@@ -36,7 +36,7 @@ ACCEL_NCCL_EXPORT void accel_nccl_check(std::string& problem) {
   }
 }
 
-ACCEL_NCCL_EXPORT void accel_nccl_make(
+ACCEL_NCCL_EXPORT void accel_backend_make(
     const DeviceGroupRequest& request,
     c10::intrusive_ptr<c10d::Backend>& group) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
@@ -55,7 +55,7 @@ ACCEL_NCCL_EXPORT void accel_nccl_make(
 }
 
 /// Unique in the world; "GPU-" and the hexadecimal UUID, as nvidia-smi -L says.
-ACCEL_NCCL_EXPORT void accel_nccl_identity(
+ACCEL_NCCL_EXPORT void accel_backend_identity(
     c10::Device device, std::string& identity) {
   const auto& uuid = at::cuda::getDeviceProperties(device.index())->uuid;
   identity = "GPU-";
@@ -70,13 +70,13 @@ ACCEL_NCCL_EXPORT void accel_nccl_identity(
 
 // What libaccel calls is what is defined here.
 static_assert(std::is_same_v<
-              accel::detail::NcclLibraryVersion,
-              decltype(&accel_nccl_version)>);
+              accel::detail::BackendLibraryVersion,
+              decltype(&accel_backend_version)>);
 static_assert(std::is_same_v<
-              accel::detail::NcclLibraryCheck,
-              decltype(&accel_nccl_check)>);
+              accel::detail::BackendLibraryCheck,
+              decltype(&accel_backend_check)>);
 static_assert(
-    std::is_same_v<accel::detail::NcclMake, decltype(&accel_nccl_make)>);
+    std::is_same_v<accel::detail::BackendMake, decltype(&accel_backend_make)>);
 static_assert(std::is_same_v<
-              accel::detail::NcclIdentity,
-              decltype(&accel_nccl_identity)>);
+              accel::detail::BackendIdentity,
+              decltype(&accel_backend_identity)>);

@@ -135,7 +135,7 @@ void ProcessTemplate::make() {
 
 bool ProcessTemplate::serves(const std::vector<std::string>& changed) {
   const auto is_read_late = [](const std::string& name) {
-    return name.rfind("ACCEL", 0) == 0 || name.rfind("MASTER_", 0) == 0 ||
+    return (name.rfind("ACCEL", 0) == 0 && name.rfind("ACCEL_SIM_", 0) != 0) || name.rfind("MASTER_", 0) == 0 ||
         name.rfind("TORCHELASTIC_", 0) == 0 || name == "RANK" || name == "WORLD_SIZE" ||
         name == "LOCAL_RANK" || name == "LOCAL_WORLD_SIZE";
   };

@@ -195,7 +195,7 @@ T Accelerator::send_to_device(const T& value, std::optional<bool> non_blocking)
   return map_tensors(value, [&](const torch::Tensor& t) {
     // Without pinned memory "non-blocking" blocks. LibTorch keeps the pinned
     // copy until the device has read it.
-    const bool pin = ahead && device().is_cuda() && t.defined() && t.is_cpu() &&
+    const bool pin = ahead && !device().is_cpu() && t.defined() && t.is_cpu() &&
         t.layout() == torch::kStrided && !t.is_pinned();
     return (pin ? t.pin_memory() : t).to(device(), ahead);
   });

@@ -1,6 +1,7 @@
 #include <accel/checkpoint/random_state.h>
 
 #include "checkpoint/files.h"
+#include "device/accelerator.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -23,11 +24,14 @@ struct NamedGenerator {
 std::vector<NamedGenerator> default_generators() {
   std::vector<NamedGenerator> result{
       {kCpu, at::detail::getDefaultCPUGenerator()}};
-  for (size_t i = 0; i < at::getNumGPUs(); ++i) {
-    result.push_back(
-        {"torch_cuda_" + std::to_string(i),
-         at::globalContext().defaultGenerator(
-             at::Device(at::kCUDA, static_cast<at::DeviceIndex>(i)))});
+  if (const auto type = detail::accelerator_type()) {
+    const auto kind = c10::DeviceTypeName(*type, /*lower_case=*/true);
+    for (int64_t i = 0; i < detail::count_devices(*type); ++i) {
+      result.push_back(
+          {"torch_" + kind + "_" + std::to_string(i),
+           detail::default_generator(
+               {*type, static_cast<c10::DeviceIndex>(i)})});
+    }
   }
   return result;
 }

@@ -2,7 +2,7 @@
 
 #include <accel/detail/communicator.h>
 
-#include "core/device_backend.h"
+#include "device/backend.h"
 #include "core/guarded_operation.h"
 
 #include <atomic>

@@ -686,8 +686,8 @@ class ProcessWorld : public World {
 Placement make_placement(const DeviceChoice& choice) {
   Placement placement;
   placement.choice = choice;
-  if (choice.transport == Transport::kNccl) {
-    placement.backend = &nccl_backend();
+  if (choice.transport == Transport::kDevice) {
+    placement.backend = &backend_for(choice.device.type());
   } else if (!choice.device.is_cpu()) {
     placement.staged = [](const at::Tensor& tensor) {
       return !tensor.is_cpu();

@@ -7,11 +7,10 @@
 #include "core/environment.h"
 #include "core/read_values.h"
 #include "core/stop_signals.h"
+#include "device/accelerator.h"
 #include "dispatch/install.h"
 #include "distributed/report.h"
 #include "distributed/watch.h"
-
-#include <torch/cuda.h>
 
 #include <atomic>
 #include <cmath>
@@ -32,10 +31,11 @@ detail::DeviceChoice choose_own_device(
   detail::DeviceSituation situation;
   situation.cpu = options.cpu;
   situation.backend = detail::get_environment("ACCEL_BACKEND");
-  if (!options.cpu && torch::cuda::is_available()) {
-    situation.visible = static_cast<int64_t>(torch::cuda::device_count());
+  if (const auto type = options.cpu ? std::nullopt : detail::accelerator_type()) {
+    situation.type = *type;
+    situation.visible = detail::count_devices(*type);
     if (environment.distributed() && situation.backend != "gloo") {
-      situation.without_nccl = detail::why_not_nccl();
+      situation.without_backend = detail::why_no_backend(*type);
     }
   }
   situation.visible_devices = detail::get_environment("CUDA_VISIBLE_DEVICES");
@@ -106,7 +106,8 @@ Runtime::Runtime(const ResolvedOptions& options) {
   const DeviceChoice choice = choose_own_device(environment, options);
   state_ = std::make_unique<AcceleratorState>(
       make_process_state(environment, options, choice.device), options);
-  // Before anything is put on a GPU, and before groups over GPUs are made.
+  // Before anything is put on a device, and before groups over devices are
+  // made.
   use_device(choice.device);
   world_ = World::connect(environment, make_placement(choice), options.timeout);
   check_options_agree();

@@ -2,8 +2,8 @@
 
 #include <accel/detail/communicator.h>
 
-#include "core/device_backend.h"
-#include "core/device_choice.h"
+#include "device/backend.h"
+#include "device/choice.h"
 #include "core/environment.h"
 #include "core/operation_log.h"
 

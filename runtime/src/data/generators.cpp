@@ -1,6 +1,8 @@
 #include <accel/data/generators.h>
 #include <accel/detail/communicator.h>
 
+#include "device/accelerator.h"
+
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -52,7 +54,7 @@ void adopt_main_process_generators(
   };
   adopt(at::detail::getDefaultCPUGenerator());
   if (!device.is_cpu()) {
-    adopt(at::globalContext().defaultGenerator(device));
+    adopt(default_generator(device));
   }
 }
 

@@ -8,9 +8,10 @@
 
 #include <accel/detail/communicator.h>
 
+#include "device/accelerator.h"
+
 #include <ATen/ATen.h>
 #include <ATen/CPUFunctions.h>
-#include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
@@ -42,7 +43,7 @@ Tensor& embedding_renorm_cpu(
 }
 
 /// Above autograd, where LibTorch's own kernel cannot be named.
-Tensor& embedding_renorm_cuda(
+Tensor& embedding_renorm_on_device(
     Tensor& self,
     const Tensor& indices,
     double max_norm,
@@ -74,9 +75,9 @@ bool install() {
   const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   open(c10::DispatchKey::CPU)
       .impl("embedding_renorm_", TORCH_FN(embedding_renorm_cpu));
-  if (at::hasCUDA()) {
-    open(c10::DispatchKey::AutogradCUDA)
-        .impl("embedding_renorm_", TORCH_FN(embedding_renorm_cuda));
+  if (const auto type = accelerator_type()) {
+    open(autograd_key(*type))
+        .impl("embedding_renorm_", TORCH_FN(embedding_renorm_on_device));
   }
   return true;
 }

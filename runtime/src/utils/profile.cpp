@@ -2,10 +2,11 @@
 
 #include <accel/detail/communicator.h>
 
+#include "device/accelerator.h"
+
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
-#include <torch/cuda.h>
 
 #include <exception>
 #include <filesystem>
@@ -83,7 +84,8 @@ struct Profile::Recording {
     const auto& wanted = options.activities();
     if (wanted.empty()) {
       activities = {ActivityType::CPU};
-      if (torch::cuda::is_available()) {
+      // LibTorch's profiler has an activity of its own for CUDA only.
+      if (detail::accelerator_type() == c10::kCUDA) {
         activities.insert(ActivityType::CUDA);
       }
     }

@@ -37,7 +37,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     set_current_device(device.index());
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
-    set_current_device(device.index());
+    restore_current_device(device.index());
   }
   c10::Stream getStream(c10::Device device) const override {
     return current_stream(device.index());

@@ -91,6 +91,10 @@ void set_current_device(c10::DeviceIndex index) {
   own_device = index;
 }
 
+void restore_current_device(c10::DeviceIndex index) noexcept {
+  own_device = index;
+}
+
 c10::Stream default_stream(c10::DeviceIndex index) {
   return stream_of(index < 0 ? own_device : index, 0);
 }
@@ -136,6 +140,11 @@ Queue& queue(c10::Stream stream) {
 
 uint64_t work_given(c10::Stream stream) {
   return queue(stream).given();
+}
+
+void give(c10::Stream stream, const char* name, std::function<void()> work) {
+  check_device(stream.device_index());
+  queue(stream).push(name, std::move(work));
 }
 
 Queue::Queue(c10::DeviceIndex device, bool late)

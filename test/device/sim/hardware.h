@@ -14,7 +14,9 @@ namespace accel::sim {
 
 c10::DeviceIndex device_count();
 c10::DeviceIndex current_device();
+/// Throws where there is no such device.
 void set_current_device(c10::DeviceIndex index);
+void restore_current_device(c10::DeviceIndex index) noexcept;
 /// The calling thread's current one; `index` -1 is the current device.
 c10::Stream current_stream(c10::DeviceIndex index = -1);
 void set_current_stream(c10::Stream stream);

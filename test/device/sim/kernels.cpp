@@ -1,7 +1,5 @@
 // Operators on devices: the CPU's kernels, later.
 
-#include "kernels.h"
-
 #include "allocator.h"
 #include "generator.h"
 

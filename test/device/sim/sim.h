@@ -19,11 +19,13 @@
 // Environment: ACCEL_SIM_DEVICES (2), ACCEL_SIM_MEMORY_MB per device (4096),
 // ACCEL_SIM_LATENCY_US (200).
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #define ACCEL_SIM_API __attribute__((visibility("default")))
@@ -50,5 +52,13 @@ ACCEL_SIM_API void repair(c10::DeviceIndex device);
 ACCEL_SIM_API uint64_t work_given(c10::Stream stream);
 /// Calls of an operator whose result's sizes the host had to wait for.
 ACCEL_SIM_API uint64_t calls_that_waited();
+
+/// Work of one's own for a stream; `name` for messages.
+ACCEL_SIM_API void give(
+    c10::Stream stream, const char* name, std::function<void()> work);
+
+/// A tensor of the host over the memory of a device, as kernels see it. It does
+/// not own the memory: it may be used by what a stream does, in its order.
+ACCEL_SIM_API at::Tensor kernel_view(const at::Tensor& tensor);
 
 } // namespace accel::sim

@@ -2,7 +2,7 @@
 
 #include "../expectations.h"
 
-#include "core/device_choice.h"
+#include "device/choice.h"
 
 #include <c10/util/Exception.h>
 
@@ -53,7 +53,7 @@ TEST(DeviceChoice, GivesEachLocalRankItsGpu) {
     EXPECT_EQ(
         choice.device,
         c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(rank)));
-    EXPECT_EQ(choice.transport, Transport::kNccl);
+    EXPECT_EQ(choice.transport, Transport::kDevice);
   }
 }
 
@@ -62,13 +62,13 @@ TEST(DeviceChoice, TakesTheOnlyGpuThatABatchSystemShows) {
   situation.visible = 1;
   const auto choice = choose_device(situation);
   EXPECT_EQ(choice.device, c10::Device(c10::kCUDA, 0));
-  EXPECT_EQ(choice.transport, Transport::kNccl);
+  EXPECT_EQ(choice.transport, Transport::kDevice);
 }
 
 TEST(DeviceChoice, StaysOnTheCpuWhereItMustOrShall) {
   auto situation = two_of_two();
   situation.visible = 0;
-  situation.without_nccl = "not there";
+  situation.without_backend = "not there";
   EXPECT_EQ(choose_device(situation).device, c10::Device(c10::kCPU));
   EXPECT_EQ(choose_device(situation).transport, Transport::kGloo);
   situation.visible = 2;
@@ -80,7 +80,7 @@ TEST(DeviceChoice, OneProcessNeedsNoNccl) {
   auto situation = two_of_two();
   situation.world_size = situation.local_world_size = 1;
   situation.local_rank = 0;
-  situation.without_nccl = "not there";
+  situation.without_backend = "not there";
   EXPECT_EQ(choose_device(situation).device, c10::Device(c10::kCUDA, 0));
   EXPECT_EQ(choose_device(situation).transport, Transport::kGloo);
 }
@@ -90,7 +90,7 @@ TEST(DeviceChoice, GlooSharesGpusWhereItIsAskedFor) {
   situation.visible = 2;
   situation.local_world_size = situation.world_size = 5;
   situation.local_rank = 3;
-  situation.without_nccl = "not there";
+  situation.without_backend = "not there";
   situation.backend = "gloo";
   EXPECT_EQ(choose_device(situation).device, c10::Device(c10::kCUDA, 1));
   EXPECT_EQ(choose_device(situation).transport, Transport::kGloo);
@@ -115,7 +115,7 @@ TEST(DeviceChoice, MoreProcessesThanGpusIsAnError) {
 
 TEST(DeviceChoice, SaysWhyThereIsNoNccl) {
   auto situation = two_of_two();
-  situation.without_nccl = "libaccel_nccl.so is not there";
+  situation.without_backend = "libaccel_nccl.so is not there";
   expect_refused(
       situation,
       {"2 processes on GPUs need NCCL",

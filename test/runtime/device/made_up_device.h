@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/device_backend.h"
+#include "device/backend.h"
 
 #include <string>
 #include <vector>

@@ -172,7 +172,7 @@ ACCEL_RANK_FUNCTION(two_processes_have_one_device) {
   Placement placement;
   placement.backend = &backend;
   const auto error = error_of([&] { connect(placement); });
-  EXPECT_TRUE(contains(error, "processes 0 and 1 compute on the same GPU"))
+  EXPECT_TRUE(contains(error, "processes 0 and 1 compute on the same device"))
       << error;
   EXPECT_TRUE(contains(error, "GPU-1234")) << error;
   EXPECT_EQ(device.count("make accel_main"), 0);

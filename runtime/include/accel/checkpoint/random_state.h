@@ -8,12 +8,13 @@
 namespace accel::checkpoint {
 
 /// The states of LibTorch's default generators: "torch_cpu", and "torch_cuda_0"
-/// … for every GPU that this process sees. Bytes, as `Generator::get_state`
+/// … (of other devices: "torch_xpu_0" …) for every device that this process
+/// sees. Bytes, as `Generator::get_state`
 /// returns them; the CPU's are those of Python's `torch.get_rng_state()`.
 ACCEL_API StateDict random_state();
 
-/// Puts the states back. GPUs that `state` does not know keep theirs; states of
-/// GPUs that are not here are ignored, since they belong to no generator.
+/// Puts the states back. devices that `state` does not know keep theirs; states of
+/// devices that are not here are ignored, since they belong to no generator.
 /// Throws where the CPU's is missing or a state has another size.
 ACCEL_API void load_random_state(const StateDict& state);
 

@@ -26,8 +26,9 @@
 namespace accel::distributed {
 namespace {
 
-constexpr std::array<c10::DispatchKey, 2> kAutograd{
-    c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA};
+constexpr std::array<c10::DispatchKey, 4> kAutograd{
+    c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA,
+    c10::DispatchKey::AutogradXPU, c10::DispatchKey::AutogradPrivateUse1};
 
 bool any_distributed(const torch::jit::Stack& stack, size_t arguments) {
   for (size_t i = stack.size() - arguments; i < stack.size(); ++i) {

@@ -1,4 +1,6 @@
-#include "core/device_choice.h"
+#include "device/choice.h"
+
+#include "device/accelerator.h"
 
 #include <c10/util/Exception.h>
 
@@ -9,15 +11,20 @@ namespace {
 
 /// "2 GPUs (CUDA_VISIBLE_DEVICES=0,1)".
 std::string describe_visible(const DeviceSituation& situation) {
-  return std::to_string(situation.visible) +
-         (situation.visible == 1 ? " GPU" : " GPUs") +
-         (situation.visible_devices
+  return std::to_string(situation.visible) + " " +
+         device_noun(situation.type) + (situation.visible == 1 ? "" : "s") +
+         (situation.visible_devices && situation.type == c10::kCUDA
               ? " (CUDA_VISIBLE_DEVICES=" + *situation.visible_devices + ")"
               : "");
 }
 
-c10::Device gpu(int64_t index) {
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
+c10::Device device_of(const DeviceSituation& situation, int64_t index) {
+  return {situation.type, static_cast<c10::DeviceIndex>(index)};
+}
+
+/// What carries the tensors of such devices.
+std::string backend_noun(c10::DeviceType type) {
+  return type == c10::kCUDA ? "NCCL" : "a backend of their own";
 }
 
 } // namespace
@@ -43,12 +50,18 @@ DeviceChoice choose_device(const DeviceSituation& situation) {
                   "linked with (docs/gpu.md), or unset ACCEL_BACKEND.");
     return {};
   }
+  TORCH_CHECK(
+      backend != "nccl" || situation.type == c10::kCUDA,
+      "accel: ACCEL_BACKEND is nccl, which is for GPUs, but this process "
+      "computes on one of ",
+      describe_visible(situation),
+      ". Unset ACCEL_BACKEND.");
   if (situation.world_size == 1) {
     // Alone, but perhaps one of several that know nothing of each other.
-    return {gpu(situation.local_rank % situation.visible), Transport::kGloo};
+    return {device_of(situation, situation.local_rank % situation.visible), Transport::kGloo};
   }
   if (backend == "gloo") {
-    return {gpu(situation.local_rank % situation.visible), Transport::kGloo};
+    return {device_of(situation, situation.local_rank % situation.visible), Transport::kGloo};
   }
   TORCH_CHECK(
       situation.local_world_size <= situation.visible || situation.visible == 1,
@@ -56,23 +69,30 @@ DeviceChoice choose_device(const DeviceSituation& situation) {
       situation.local_world_size,
       " processes on this host, but ",
       describe_visible(situation),
-      "; with NCCL each process needs one of its own. Start ",
+      "; with ",
+      backend_noun(situation.type),
+      " each process needs one. Start ",
       situation.visible,
       " on each host (accel launch -n ",
       situation.visible,
       "), let them see more, set ACCELERATE_USE_CPU=1 to train on the CPU, or "
-      "ACCEL_BACKEND=gloo to share GPUs, which is slow.");
+      "ACCEL_BACKEND=gloo to share them, which is slow.");
   TORCH_CHECK(
-      situation.without_nccl.empty(),
+      situation.without_backend.empty(),
       "accel: ",
       situation.world_size,
-      " processes on GPUs need NCCL, which cannot be used: ",
-      situation.without_nccl,
+      " processes on ",
+      device_noun(situation.type),
+      "s need ",
+      backend_noun(situation.type),
+      ", which cannot be used: ",
+      situation.without_backend,
       ". Set ACCELERATE_USE_CPU=1 to train on the CPU, run one process, or set "
       "ACCEL_BACKEND=gloo, which carries everything through the host's memory "
       "and is slow.");
   return {
-      gpu(situation.visible == 1 ? 0 : situation.local_rank), Transport::kNccl};
+      device_of(situation, situation.visible == 1 ? 0 : situation.local_rank),
+      Transport::kDevice};
 }
 
 void check_devices_differ(const std::vector<std::string>& identities) {
@@ -85,11 +105,11 @@ void check_devices_differ(const std::vector<std::string>& identities) {
         owner->second,
         " and ",
         rank,
-        " compute on the same GPU (",
+        " compute on the same device (",
         identities[rank],
-        "); with NCCL each process needs one of its own. Start fewer "
+        "); each process needs one of its own. Start fewer "
         "processes, let each see another one (CUDA_VISIBLE_DEVICES), or set "
-        "ACCEL_BACKEND=gloo to share GPUs, which is slow.");
+        "ACCEL_BACKEND=gloo to share them, which is slow.");
   }
 }
 

@@ -12,7 +12,7 @@
 
 namespace accel::detail {
 
-/// One group over the GPUs of all processes, to be made.
+/// One group over the devices of all processes, to be made.
 struct DeviceGroupRequest {
   /// Its keys are this group's only.
   c10::intrusive_ptr<c10d::Store> store;
@@ -26,8 +26,8 @@ struct DeviceGroupRequest {
   std::string name;
 };
 
-/// What carries the collectives of tensors that the host cannot reach. On GPUs
-/// it is libaccel_nccl; tests give another one.
+/// What carries the collectives of tensors that the host cannot reach: for CUDA
+/// libaccel_nccl; tests give others.
 struct DeviceBackend {
   /// Every process must call it; returns when it is connected.
   std::function<c10::intrusive_ptr<c10d::Backend>(const DeviceGroupRequest&)>
@@ -40,18 +40,12 @@ struct DeviceBackend {
   std::function<bool(const at::Tensor&)> takes;
 };
 
-/// Makes `device` the calling thread's current one; nothing for the CPU.
-/// LibTorch keeps a current device for each thread; its CUDA library must be
-/// there.
-void use_device(c10::Device device);
-/// Returns when the device has done what this thread has given to it; at once
-/// for the CPU.
-void wait_for_device(c10::Device device);
-
-/// NCCL, from libaccel_nccl, the library that lies beside libaccel where it was
-/// built against a LibTorch with CUDA. `why_not_nccl`: empty where it can be
-/// used, else the reason. `nccl_backend` throws with it.
-const std::string& why_not_nccl();
-const DeviceBackend& nccl_backend();
+/// Carries the tensors of a kind of devices: for CUDA NCCL, from libaccel_nccl,
+/// the library that lies beside libaccel where it was built against a LibTorch
+/// with CUDA; for others the library that ACCEL_DEVICE_BACKEND names.
+/// `why_no_backend`: empty where it can be used, else the reason.
+/// `backend_for` throws with it.
+const std::string& why_no_backend(c10::DeviceType type);
+const DeviceBackend& backend_for(c10::DeviceType type);
 
 } // namespace accel::detail

@@ -13,18 +13,21 @@ namespace accel::detail {
 
 /// What carries the collectives.
 enum class Transport {
-  /// Gloo: tensors in the host's memory. Those of a GPU are copied there and
+  /// Gloo: tensors in the host's memory. Those of a device are copied there and
   /// back, so that several processes may share one; slow.
   kGloo,
-  /// NCCL for the GPU's tensors, Gloo beside it for the host's.
-  kNccl,
+  /// NCCL for a GPU's tensors, for those of other devices the library that
+  /// ACCEL_DEVICE_BACKEND names; Gloo beside it for the host's.
+  kDevice,
 };
 
 /// All that the choice of a process's device depends on.
 struct DeviceSituation {
   /// The CPU is asked for.
   bool cpu = false;
-  /// GPUs that this process may use (`torch::cuda::device_count()`).
+  /// The kind of devices that there may be (`accelerator_type`).
+  c10::DeviceType type = c10::kCUDA;
+  /// How many of them this process may use.
   int64_t visible = 0;
   /// CUDA_VISIBLE_DEVICES, where it is set; for messages.
   std::optional<std::string> visible_devices;
@@ -33,22 +36,23 @@ struct DeviceSituation {
   int64_t world_size = 1;
   /// ACCEL_BACKEND, where it is set.
   std::optional<std::string> backend;
-  /// Why NCCL cannot be used; empty where it can. Looked at last.
-  std::string without_nccl;
+  /// Why the devices' own backend cannot be used; empty where it can. Looked at
+  /// last.
+  std::string without_backend;
 };
 
 struct DeviceChoice {
-  /// With an index where it is a GPU.
+  /// With an index where it is not the CPU.
   c10::Device device{c10::kCPU};
   /// kGloo where there is one process.
   Transport transport = Transport::kGloo;
 };
 
-/// The device of this process: with NCCL the GPU of its local rank, or the only
-/// one that it sees (as where a batch system gives each process its own; that
+/// The device of this process: the one of its local rank, or the only one that it
+/// sees (as where a batch system gives each process its own; that
 /// they differ is checked when the processes meet). Throws `c10::Error` that
-/// names the numbers and the remedy where there are more processes than GPUs,
-/// where NCCL is needed and not there, and where ACCEL_BACKEND makes no sense.
+/// names the numbers and the remedy where there are more processes than devices,
+/// where NCCL (or another backend) is needed and not there, and where ACCEL_BACKEND makes no sense.
 /// Decides without looking at any device.
 ACCEL_API DeviceChoice choose_device(const DeviceSituation& situation);
 

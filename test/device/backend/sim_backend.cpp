@@ -1,0 +1,207 @@
+// Collectives of the simulated device, as NCCL does them: work is ordered on a
+// stream of the group's, `wait` makes the current stream wait and not the host,
+// and an operation whose other end is gone waits until the group is ended. Gloo
+// carries the memory.
+
+#include "device/backend_library.h"
+#include "sim/sim.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+using accel::detail::DeviceGroupRequest;
+namespace sim = accel::sim;
+
+namespace {
+
+class ClosableGloo : public c10d::ProcessGroupGloo {
+ public:
+  using c10d::ProcessGroupGloo::ProcessGroupGloo;
+  void close() {
+    for (const auto& context : contexts_) {
+      context->closeConnections();
+    }
+  }
+};
+
+/// Of one operation: what has to be done when the stream is there.
+class StreamWork : public c10d::Work {
+ public:
+  explicit StreamWork(const c10::Stream& stream)
+      : device_(stream.device()), done_(sim::kSim) {
+    done_.record(stream);
+  }
+  bool isCompleted() override {
+    return done_.query();
+  }
+  bool isSuccess() const override {
+    return done_.query();
+  }
+  bool wait(std::chrono::milliseconds /*timeout*/) override {
+    synchronize();
+    return true;
+  }
+  /// Of the host nobody waits.
+  void synchronize() override {
+    done_.block(c10::impl::VirtualGuardImpl(sim::kSim).getStream(device_));
+  }
+
+ private:
+  c10::Device device_;
+  c10::Event done_;
+};
+
+class Group : public c10d::Backend {
+ public:
+  explicit Group(const DeviceGroupRequest& request)
+      : c10d::Backend(
+            static_cast<int>(request.rank), static_cast<int>(request.size)),
+        device_(request.device),
+        timeout_(request.timeout),
+        stream_(c10::impl::VirtualGuardImpl(sim::kSim).getNewStream(device_)) {
+    const auto options = c10d::ProcessGroupGloo::Options::create(request.timeout);
+    options->devices.push_back(
+        c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+    gloo_ = c10::make_intrusive<ClosableGloo>(
+        request.store, getRank(), getSize(), options);
+  }
+
+  const std::string getBackendName() const override {
+    return "sim";
+  }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(
+      std::vector<at::Tensor>& tensors,
+      const c10d::AllreduceOptions& options) override {
+    return run("allreduce", tensors, [=](ClosableGloo& gloo) {
+      auto views = views_of(tensors);
+      return gloo.allreduce(views, options);
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> allgather(
+      std::vector<std::vector<at::Tensor>>& outputs,
+      std::vector<at::Tensor>& inputs,
+      const c10d::AllgatherOptions& options) override {
+    auto all = inputs;
+    std::vector<std::vector<at::Tensor>> output_views;
+    for (const auto& list : outputs) {
+      output_views.push_back(views_of(list));
+      all.insert(all.end(), list.begin(), list.end());
+    }
+    const auto input_views = views_of(inputs);
+    return run("allgather", all, [=](ClosableGloo& gloo) {
+      auto out = output_views;
+      auto in = input_views;
+      return gloo.allgather(out, in, options);
+    });
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(
+      std::vector<at::Tensor>& tensors,
+      const c10d::BroadcastOptions& options) override {
+    return run("broadcast", tensors, [=](ClosableGloo& gloo) {
+      auto views = views_of(tensors);
+      return gloo.broadcast(views, options);
+    });
+  }
+
+  void abort() override {
+    *aborted_ = true;
+    gloo_->close();
+  }
+  void shutdown() override {
+    c10::impl::VirtualGuardImpl(sim::kSim).synchronizeStream(stream_);
+  }
+
+ private:
+  static std::vector<at::Tensor> views_of(const std::vector<at::Tensor>& tensors) {
+    std::vector<at::Tensor> views;
+    for (const auto& tensor : tensors) {
+      views.push_back(sim::kernel_view(tensor));
+    }
+    return views;
+  }
+
+  /// After what the current stream was given, on the group's.
+  template <typename Operation>
+  c10::intrusive_ptr<c10d::Work> run(
+      const char* name,
+      const std::vector<at::Tensor>& tensors,
+      Operation operation) {
+    const c10::DeviceGuard guard(device_);
+    for (const auto& tensor : tensors) {
+      TORCH_CHECK(
+          tensor.device() == device_,
+          "sim: ",
+          name,
+          " of a group on ",
+          device_,
+          " was given a tensor on ",
+          tensor.device());
+    }
+    c10::Event ready(sim::kSim);
+    ready.record(c10::impl::VirtualGuardImpl(sim::kSim).getStream(device_));
+    ready.block(stream_);
+    sim::give(
+        stream_,
+        name,
+        [gloo = gloo_, operation, aborted = aborted_, timeout = timeout_] {
+          if (*aborted) {
+            return;
+          }
+          try {
+            const auto work = operation(*gloo);
+            work->wait();
+          } catch (const std::exception&) {
+            // A kernel does not notice that the others are gone.
+            const auto end = std::chrono::steady_clock::now() + timeout;
+            while (!*aborted) {
+              if (std::chrono::steady_clock::now() > end) {
+                throw;
+              }
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+          }
+        });
+    for (const auto& tensor : tensors) {
+      tensor.record_stream(stream_);
+    }
+    return c10::make_intrusive<StreamWork>(stream_);
+  }
+
+  c10::Device device_;
+  std::chrono::milliseconds timeout_;
+  c10::Stream stream_;
+  c10::intrusive_ptr<ClosableGloo> gloo_;
+  std::shared_ptr<std::atomic<bool>> aborted_ =
+      std::make_shared<std::atomic<bool>>(false);
+};
+
+} // namespace
+
+#define ACCEL_SIM_EXPORT extern "C" __attribute__((visibility("default")))
+
+ACCEL_SIM_EXPORT int accel_backend_version() {
+  return accel::detail::kBackendLibraryVersion;
+}
+
+ACCEL_SIM_EXPORT void accel_backend_check(std::string& /*problem*/) {}
+
+ACCEL_SIM_EXPORT void accel_backend_make(
+    const DeviceGroupRequest& request,
+    c10::intrusive_ptr<c10d::Backend>& group) {
+  group = c10::make_intrusive<Group>(request);
+}
+
+/// The processes of a host see the same devices.
+ACCEL_SIM_EXPORT void accel_backend_identity(
+    c10::Device device, std::string& identity) {
+  identity = device.str();
+}

@@ -1,0 +1,67 @@
+"""Runs a migrated example on simulated devices and compares what it prints.
+
+    examples.py --program EXE --sim LIB --backend LIB --launcher ACCEL --processes N --reference cpu|device [-- ARGUMENT...]
+
+The reference is the program on the CPU, one process; with `device` it is the program on one simulated device, for
+programs that draw random numbers there. In float64 every printed number is the reference's to 1e-9; with one process
+on one device and the CPU as the reference, too, since the kernels are the CPU's.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+from compare_runs import Different, compare  # noqa: E402
+
+LIMIT = 1e-9
+
+
+def run(command, **variables):
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    environment.update(OMP_NUM_THREADS="1", **variables)
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=250)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--sim", required=True)
+    parser.add_argument("--backend", required=True)
+    parser.add_argument("--launcher", required=True)
+    parser.add_argument("--processes", type=int, required=True)
+    parser.add_argument("--reference", choices=("cpu", "device"), required=True)
+    parser.add_argument("arguments", nargs="*")
+    options = parser.parse_args()
+
+    # The launcher itself uses no LibTorch: only the program is given the device.
+    program = ["env", f"LD_PRELOAD={options.sim}", options.program] + options.arguments
+    variables = {"ACCEL_DEVICE_TYPE": "sim", "ACCEL_DEVICE_BACKEND": options.backend,
+                 "ACCEL_SIM_DEVICES": str(max(2, options.processes))}
+    command = program
+    if options.processes > 1:
+        command = [options.launcher, "launch", "--num-processes", str(options.processes), "--output", "main", "--"] + program
+    if options.reference == "cpu":
+        expected = run([options.program] + options.arguments)
+    else:
+        expected = run(program, **variables)
+    actual = run(command, **variables)
+    try:
+        result = compare(expected, actual)
+    except Different as difference:
+        raise SystemExit(f"not as the reference: {difference}")
+    print(f"{result.numbers} numbers, greatest difference {result.relative:.3g} relative ({result.where})")
+    if result.numbers == 0:
+        raise SystemExit("nothing was compared")
+    if result.relative > LIMIT:
+        raise SystemExit(f"{result.relative:.3g} relative is more than {LIMIT:g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
