@@ -69,6 +69,7 @@ class Source:
     before: Callable = None  # reach -> statements in front of the loop
     single: bool = False  # one batch an epoch: no loop
     step_ends: List[str] = field(default_factory=list)
+    whole: bool = False  # each epoch must read it to its end
 
 
 def dataset_type(task, real, name, choices):
@@ -140,6 +141,10 @@ def loader_source(choices, task, real, sizes, x, y, device, purpose, training=Tr
     form = choices.pick("loop", ["range", "const_range", "copy_range", "iterator", "while_iterator", "example_range"] + (["one_batch"] if training else []), [6, 2, 1, 1, 1, 1] + ([1] if training else []))
     if form == "example_range" and collate == "examples":
         form = "range"
+    # Batches that workers have begun must all be read before LibTorch begins another epoch.
+    whole = any(f".workers({number})" in options for number in (1, 2))
+    if form == "one_batch" and whole:
+        form = "range"
     batch_name = choices.pick("batch_name", ["batch", "example", "b"])
 
     def head(reach):
@@ -175,7 +180,7 @@ def loader_source(choices, task, real, sizes, x, y, device, purpose, training=Tr
             result = [f"{declared} {x} = {item}data{to_device};", f"{declared} {y} = {item}target{to_device};"]
         return result + (["++it;"] if form == "while_iterator" else [])
 
-    return Source(dataset_type(task, real, data_type, choices), [var], [], head, fetch, True, before=before)
+    return Source(dataset_type(task, real, data_type, choices), [var], [], head, fetch, True, before=before, whole=whole)
 
 
 def tensors(task, real, sizes, choices):

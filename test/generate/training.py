@@ -213,7 +213,7 @@ class Training:
         if progress:
             body.append('std::cout << "\\rbatch " << batch_index << " of the epoch" << std::flush;')
         body.append("++batch_index;")
-        if choose.flag("at_most", 0.08):
+        if choose.flag("at_most", 0.08) and not self.source.whole:
             body += ["if (batch_index >= 3) {", "break;", "}"]
 
         after = ["std::cout << std::endl;"] if progress else []

@@ -248,11 +248,19 @@ def arguments_of(script, instead):
     return words
 
 
+# Reading a number computes nothing: its time is that of the sum of one number,
+# and of waiting for the slowest process, which on a busy machine is most of a step.
+_READING = "aten::_local_scalar_dense"
+
+
 def share_of(report):
     """Percent of the operators' time that was shared out, of a report of
-    ACCEL_PLACEMENT_REPORT; None where it is of one process."""
+    ACCEL_PLACEMENT_REPORT, without the time in which processes wait for numbers
+    that the program reads; None where it is of one process."""
     times = {way: sums["milliseconds"] for way, sums in report["totals"].items()}
-    if report["processes"] < 2 or not sum(times.values()):
+    for way, entries in report["operators"].items():
+        times[way] -= sum(entry["milliseconds"] for entry in entries if entry["operator"] == _READING)
+    if report["processes"] < 2 or sum(times.values()) <= 0:
         return None
     return 100 * (times["in_parts"] + times["in_parts_communicating"]) / sum(times.values())
 
