@@ -27,16 +27,18 @@ static StringRef includedName(StringRef Line) {
   return "";
 }
 
-/// The text of a file; `Buffer` keeps it alive.
+/// The text of a file, without a byte order mark; `Buffer` keeps it alive.
 static StringRef textOf(const std::string &RealPath, const TextOverlay &Overlay,
                         std::unique_ptr<MemoryBuffer> &Buffer) {
-  if (auto Entry = Overlay.find(RealPath); Entry != Overlay.end())
-    return Entry->second;
-  auto Read = MemoryBuffer::getFile(RealPath);
-  if (!Read)
-    return "";
-  Buffer = std::move(*Read);
-  return Buffer->getBuffer();
+  StringRef Text;
+  if (auto Entry = Overlay.find(RealPath); Entry != Overlay.end()) {
+    Text = Entry->second;
+  } else if (auto Read = MemoryBuffer::getFile(RealPath)) {
+    Buffer = std::move(*Read);
+    Text = Buffer->getBuffer();
+  }
+  Text.consume_front("\xef\xbb\xbf");
+  return Text;
 }
 
 bool beginsWithAccel(StringRef File, const TextOverlay &Overlay) {
@@ -62,7 +64,8 @@ bool mentionsTorch(StringRef File, const UnitCommand &Command,
                    const TextOverlay &Overlay) {
   std::vector<std::string> Dirs;
   for (size_t I = 0; I + 1 < Command.Arguments.size(); ++I)
-    if ((Command.Arguments[I] == "-I" || Command.Arguments[I] == "-iquote") &&
+    if ((Command.Arguments[I] == "-I" || Command.Arguments[I] == "-iquote" ||
+         Command.Arguments[I] == "-idirafter") &&
         !is_contained(Command.TorchDirs, realPath(Command.Arguments[I + 1])))
       Dirs.push_back(Command.Arguments[I + 1]);
 
