@@ -1,5 +1,6 @@
 //===- Main.cpp - The command accel-migrate -------------------------------===//
 
+#include "Heap.h"
 #include "Session.h"
 
 #include "accel/migrate/Config.h"
@@ -313,5 +314,6 @@ int main(int argc, char **argv) {
   Options.Frontend.UseCache = !Line.NoCache;
   Options.Frontend.Executable =
       sys::fs::getMainExecutable(argv[0], reinterpret_cast<void *>(&explain));
+  prepareHeap();
   return runSession(std::move(Options));
 }
