@@ -2,27 +2,51 @@
 
 #include "accel/migrate/Inventory.h"
 
-#include "Taker.h"
+#include "FactFinder.h"
+
+#include "Code/TorchTypes.h"
 
 #include <algorithm>
 
 using namespace accel::migrate;
 using namespace clang;
 
-std::optional<TextRange> Taker::editable(SourceRange Range) {
-  std::optional<TextRange> R = Text.range(Range);
-  if (!R)
-    say(Text.problem().Id, Range.getBegin(), Text.problem().Message,
-        Text.problem().Remedy);
-  return R;
-}
+namespace {
+/// Takes the inventory of one unit. Most facts are found function by function;
+/// what needs all functions comes before and behind.
+class Taker {
+public:
+  Taker(ASTContext &Context, const PlanOptions &Options)
+      : MainElsewhere(Options.MainElsewhere), Text(Context, Options),
+        Index(Context), Differs(Index, Differing::Clock, /*Decides=*/true),
+        Cuts(Index), Functions(Text, Program.Functions) {
+    Index.OfMainProcess = outputFunctions(Index);
+  }
+
+  TrainingProgram take();
+
+private:
+  bool migratedAlready() const;
+  void takeMissing();
+  void takeFunction(const FunctionDecl *F, TrainingProgram &Into);
+  void takeInitialisers();
+  void merge(TrainingProgram &&Part);
+  void checkProgram();
+
+  const bool MainElsewhere;
+  TrainingProgram Program;
+  SourceText Text;
+  ProgramIndex Index;
+  Differing Differs;
+  Cut Cuts;
+  FunctionTable Functions;
+  const Unit Here{Text, Index, Functions, Program};
+  UnitFacts Found{Differs, Cuts, {}, {}};
+};
+} // namespace
 
 void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
-  FactFinder Finder(Text, Index, Differs, Cuts, Functions, Into);
-  Finder.run(F);
-  llvm::append_range(DatasetDraws, Finder.DatasetDraws);
-  llvm::append_range(OtherDraws, Finder.OtherDraws);
-  llvm::append_range(Files, Finder.Files);
+  FactFinder({Text, Index, Functions, Into}, Found).run(F);
   if (!Index.BeforeMain.count(F))
     return;
   if (!Into.Prints.empty())
@@ -134,6 +158,46 @@ void Taker::takeMissing() {
   }
 }
 
+/// What globals and fields are made from, perhaps before main.
+void Taker::takeInitialisers() {
+  FactFinder Finder(Here, Found);
+  std::set<const CXXRecordDecl *> Early;
+  for (const VarDecl *V : Index.Globals) {
+    if (Text.mayEdit(V->getLocation()))
+      Finder.global(V);
+    if (const CXXRecordDecl *D = recordOf(V->getType()))
+      Early.insert(D);
+  }
+  for (const FunctionDecl *F : Index.BeforeMain)
+    if (const auto *M = dyn_cast<CXXMethodDecl>(F))
+      Early.insert(M->getParent());
+  for (const FieldDecl *F : Index.Fields) {
+    const auto *Owner = dyn_cast<CXXRecordDecl>(F->getParent());
+    Finder.field(F, Owner, Early.count(Owner) != 0);
+  }
+}
+
+/// What can only be said of the unit as a whole.
+void Taker::checkProgram() {
+  if (!Program.HasMain)
+    Here.say("ACL0162", SourceLocation(),
+        "no main() is seen: the code that is migrated here makes the "
+        "Accelerator where it first needs one",
+        "Where a main creates one, that is used. To create it there: "
+        "`accel::Accelerator accelerator(accel::AcceleratorOptions()"
+        ".match_single_device(true));`.");
+  addGlobalDevices(Here);
+  takeInitialisers();
+  Found.Draws.check(Here);
+  addReadBacks(Here, Found.Files);
+  if (Program.Devices.empty() && !Program.Optimizers.empty())
+    Here.say("ACL0151", Index.Main ? Index.Main->getLocation() : SourceLocation(),
+        "the program chooses no device: it trains where its tensors are, on "
+        "the CPU",
+        "To train on GPUs, move the model and each batch with "
+        ".to(accelerator.device()).");
+}
+
 TrainingProgram Taker::take() {
   takeMissing();
   Program.HasMain = Index.Main || MainElsewhere;
@@ -145,23 +209,17 @@ TrainingProgram Taker::take() {
   // It makes the accelerator, also where nothing else in it has to change.
   if (Index.Main && Text.mayEdit(Index.Main->getLocation()))
     Functions.of(Index.Main);
-  addBatches();
+  Entering(Here, Cuts).addBatches();
   for (const FunctionDecl *F : Index.Functions) {
     if (!Text.mayEdit(F->getLocation()))
       continue;
     TrainingProgram Part;
     takeFunction(F, Part);
     merge(std::move(Part));
-    addMemory(F);
+    Memory(Here, Cuts).add(F);
   }
-  for (const BackwardCall &B : Index.Backwards)
-    addBackward(B);
-  for (const auto &[Loop, Facts] : Index.Loops) {
-    if (Facts.Training)
-      addTrainingLoop(Facts);
-    addGathers(Facts);
-  }
-  checkTemplates();
+  Steps(Here).add();
+  Evaluation(Here, Cuts).add();
   Program.HasTraining =
       !Index.Backwards.empty() || !Program.Optimizers.empty();
   if (!Program.HasTraining) {

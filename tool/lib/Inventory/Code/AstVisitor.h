@@ -1,0 +1,94 @@
+//===- AstVisitor.h - Walks over a function's code -----------*- C++ -*-===//
+//
+// clang::RecursiveASTVisitor is a template that costs two to ten seconds to
+// compile for each class that derives from it. These two classes are compiled
+// once (AstVisitor.cpp): what derives from them overrides virtual functions.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_CODE_ASTVISITOR_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_CODE_ASTVISITOR_H
+
+#include "clang/AST/DeclCXX.h"
+#include "clang/AST/ExprCXX.h"
+#include "clang/AST/StmtCXX.h"
+#include "clang/AST/TypeLoc.h"
+
+namespace accel::migrate {
+
+/// The nodes that a visitor may look at; a kind of node that is looked at for
+/// the first time is added here.
+#define ACCEL_VISITED_NODES(NODE)                                              \
+  NODE(Stmt)                                                                   \
+  NODE(Expr)                                                                   \
+  NODE(BinaryOperator)                                                         \
+  NODE(CallExpr)                                                               \
+  NODE(ConditionalOperator)                                                    \
+  NODE(CXXConstructExpr)                                                       \
+  NODE(CXXForRangeStmt)                                                        \
+  NODE(CXXMemberCallExpr)                                                      \
+  NODE(CXXNewExpr)                                                             \
+  NODE(CXXOperatorCallExpr)                                                    \
+  NODE(CXXTryStmt)                                                             \
+  NODE(DeclRefExpr)                                                            \
+  NODE(DoStmt)                                                                 \
+  NODE(ForStmt)                                                                \
+  NODE(IfStmt)                                                                 \
+  NODE(MemberExpr)                                                             \
+  NODE(OverloadExpr)                                                           \
+  NODE(ReturnStmt)                                                             \
+  NODE(SwitchStmt)                                                             \
+  NODE(UnaryOperator)                                                          \
+  NODE(WhileStmt)                                                              \
+  NODE(BindingDecl)                                                            \
+  NODE(FieldDecl)                                                              \
+  NODE(FunctionDecl)                                                           \
+  NODE(NamedDecl)                                                              \
+  NODE(VarDecl)
+
+/// What both visitors have in common. A function that returns false ends the
+/// whole walk, as in clang::RecursiveASTVisitor; the bodies of lambdas are part
+/// of it.
+class AstNodes {
+public:
+  virtual ~AstNodes();
+
+  virtual bool shouldVisitTemplateInstantiations() const { return false; }
+  virtual bool shouldVisitImplicitCode() const { return false; }
+
+#define NODE(Class)                                                            \
+  virtual bool Visit##Class(clang::Class *) { return true; }
+  ACCEL_VISITED_NODES(NODE)
+#undef NODE
+  virtual bool
+  VisitTemplateSpecializationTypeLoc(clang::TemplateSpecializationTypeLoc) {
+    return true;
+  }
+};
+
+/// Looks at nodes, in the order in which they are written.
+class AstVisitor : public AstNodes {
+public:
+  bool TraverseStmt(clang::Stmt *S);
+  bool TraverseDecl(clang::Decl *D);
+};
+
+/// Looks at nodes, and knows what it is in: what overrides a Traverse function
+/// does something before and behind the call of the function that it
+/// overrides, or does not call it, which leaves the node out.
+class AstPathVisitor : public AstNodes {
+public:
+  virtual bool TraverseStmt(clang::Stmt *S);
+  virtual bool TraverseDecl(clang::Decl *D);
+  virtual bool TraverseLambdaExpr(clang::LambdaExpr *E);
+  virtual bool TraverseIfStmt(clang::IfStmt *S);
+  virtual bool TraverseSwitchStmt(clang::SwitchStmt *S);
+  virtual bool TraverseWhileStmt(clang::WhileStmt *S);
+  virtual bool TraverseDoStmt(clang::DoStmt *S);
+  virtual bool TraverseForStmt(clang::ForStmt *S);
+  virtual bool TraverseCXXForRangeStmt(clang::CXXForRangeStmt *S);
+};
+
+} // namespace accel::migrate
+
+#endif

@@ -1,0 +1,91 @@
+//===- Openers.cpp - Functions that open files as fopen does --------------===//
+//
+// `FILE *open_file(const char *path, const char *mode)`: what is opened, and
+// how, is seen where it is called.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AstVisitor.h"
+#include "ProgramIndex.h"
+
+#include "TorchTypes.h"
+
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+/// How often the parameters of a function are named, and by which fopen.
+class OpenFinder : public AstVisitor {
+public:
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (F && F->getIdentifier() && F->getName() == "fopen" && F->isExternC() &&
+        E->getNumArgs() == 2) {
+      Opens = E;
+      ++Calls;
+    }
+    return true;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    ++Named[E->getDecl()];
+    return true;
+  }
+  const CallExpr *Opens = nullptr;
+  unsigned Calls = 0;
+  std::map<const ValueDecl *, unsigned> Named;
+};
+
+/// Functions whose names stand for something else than a call.
+class UseOfNames : public AstVisitor {
+public:
+  bool VisitCallExpr(CallExpr *E) override {
+    if (const FunctionDecl *F = E->getDirectCallee())
+      --Named[F->getCanonicalDecl()];
+    return true;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl()))
+      ++Named[F->getCanonicalDecl()];
+    return true;
+  }
+  std::map<const FunctionDecl *, int> Named;
+};
+} // namespace
+
+void ProgramIndex::findOpeners() {
+  for (const FunctionDecl *F : Functions) {
+    if (isa<CXXMethodDecl>(F) || F->getNumParams() < 2)
+      continue;
+    OpenFinder Finder;
+    Finder.TraverseStmt(F->getBody());
+    if (Finder.Calls != 1)
+      continue;
+    auto Parameter = [&](unsigned Arg) {
+      const auto *P = dyn_cast_or_null<ParmVarDecl>(
+          variableOf(Finder.Opens->getArg(Arg)));
+      return P && P->getDeclContext() == F && Finder.Named[P] == 1 ? P : nullptr;
+    };
+    const ParmVarDecl *Path = Parameter(0), *Mode = Parameter(1);
+    if (Path && Mode)
+      Openers[F->getCanonicalDecl()] = {Path->getFunctionScopeIndex(),
+                                        Mode->getFunctionScopeIndex(),
+                                        Finder.Opens};
+  }
+  if (Openers.empty())
+    return;
+  UseOfNames Names;
+  for (const FunctionDecl *F : Functions)
+    Names.TraverseStmt(F->getBody());
+  for (auto It = Openers.begin(); It != Openers.end();)
+    It = Names.Named[It->first] > 0 ? Openers.erase(It) : std::next(It);
+}
+
+const ProgramIndex::Opener *ProgramIndex::openerOf(const CallExpr *Call) const {
+  const FunctionDecl *F = Call->getDirectCallee();
+  const auto It = F ? Openers.find(F->getCanonicalDecl()) : Openers.end();
+  return It != Openers.end() && It->second.Mode < Call->getNumArgs() &&
+                 It->second.Path < Call->getNumArgs()
+             ? &It->second
+             : nullptr;
+}

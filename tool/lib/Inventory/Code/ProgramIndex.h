@@ -1,0 +1,152 @@
+//===- ProgramIndex.h - Functions, loops and steps of the unit --*- C++ -*-===//
+//
+// One walk over the person's declarations: functions as they are really
+// instantiated, the loops over loaders in them, and which loops train.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_CODE_PROGRAMINDEX_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_CODE_PROGRAMINDEX_H
+
+#include "clang/AST/ASTContext.h"
+#include "clang/AST/DeclCXX.h"
+#include "clang/AST/ExprCXX.h"
+#include "clang/AST/StmtCXX.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace accel::migrate {
+
+/// The lambda's operator() that a call through `E` runs: a lambda, a variable
+/// that was made from one, a std::function made from one; or null.
+const clang::FunctionDecl *closureOf(const clang::Expr *E);
+
+/// Whether a local variable is given another value after its initialiser.
+bool isReassigned(const clang::VarDecl *V);
+
+/// Whether `Loc` is in the text of `S`.
+bool isWithin(clang::SourceLocation Loc, const clang::Stmt *S,
+              const clang::SourceManager &SM);
+
+/// The body of a `for`, `while`, `do` or range-`for`.
+const clang::Stmt *bodyOf(const clang::Stmt *Loop);
+
+/// The loader that a loop goes over, by `for (… : *loader)` or by its iterators,
+/// `for (auto it = loader->begin(); it != loader->end(); ++it)`; or null.
+const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);
+
+/// torch::data::Example<Tensor, …>: a batch whose tensors are distributed.
+bool isExample(clang::QualType T);
+
+/// Whether `E` reads a batch from a loader: what a loop over it declares, `*it`
+/// and `it->` of its iterators.
+bool readsBatch(const clang::Expr *E);
+
+/// A loop over a loader, or one that trains.
+struct BatchLoop {
+  const clang::Stmt *Loop = nullptr;
+  const clang::FunctionDecl *In = nullptr;
+  /// The function, or the lambda's operator(), whose body it is written in.
+  const clang::FunctionDecl *Writer = nullptr;
+  bool HasLoader = false;
+  bool Training = false; ///< Its passes run a backward.
+};
+
+/// A call of Tensor::backward.
+struct BackwardCall {
+  const clang::CXXMemberCallExpr *Call = nullptr;
+  const clang::FunctionDecl *In = nullptr;
+  const clang::FunctionDecl *Writer = nullptr; ///< As BatchLoop::Writer.
+  /// The loop around it whose passes are training steps: the innermost over a
+  /// loader, else the innermost. Null: none in its function.
+  const clang::Stmt *Step = nullptr;
+};
+
+/// A call of one of the person's own functions, or of a closure.
+struct OwnCall {
+  const clang::FunctionDecl *In = nullptr;
+  const clang::FunctionDecl *From = nullptr; ///< As BackwardCall::Writer.
+  const clang::FunctionDecl *To = nullptr;
+  const clang::Stmt *Step = nullptr; ///< As BackwardCall::Step.
+};
+
+struct ProgramIndex {
+  explicit ProgramIndex(clang::ASTContext &Context);
+
+  clang::ASTContext &Context;
+
+  /// Functions with bodies, without patterns of templates; in the order of
+  /// the text.
+  std::vector<const clang::FunctionDecl *> Functions;
+  const clang::FunctionDecl *Main = nullptr;
+  /// Functions of the person's own that only the main process is to call
+  /// (OutputFunctions.cpp); canonical declarations.
+  std::set<const clang::FunctionDecl *> OfMainProcess;
+  /// Templates with a body that nobody instantiates.
+  std::vector<const clang::FunctionDecl *> NeverInstantiated;
+  std::vector<const clang::VarDecl *> Globals;
+  std::vector<const clang::FieldDecl *> Fields;
+
+  std::map<const clang::Stmt *, BatchLoop> Loops;
+  std::vector<BackwardCall> Backwards;
+  /// Functions with a backward in no loop of theirs that a loop calls.
+  std::set<const clang::FunctionDecl *> InStep;
+
+  /// Functions that do nothing with two of their parameters but to give them to
+  /// fopen, as the path and the mode; where their names are used in calls only.
+  struct Opener {
+    unsigned Path = 0, Mode = 0;
+    const clang::CallExpr *Opens = nullptr;
+  };
+  std::map<const clang::FunctionDecl *, Opener> Openers;
+  /// What a call opens as fopen does: the place of its path and of its mode in
+  /// the arguments; or null.
+  const Opener *openerOf(const clang::CallExpr *Call) const;
+
+  /// Functions of the person's that are used and have no body here.
+  std::vector<const clang::FunctionDecl *> Missing;
+
+  /// Functions that a global variable's initialiser calls, before main begins.
+  std::set<const clang::FunctionDecl *> BeforeMain;
+
+  /// Whether the program may come to `F`, as far as is seen.
+  bool isReached(const clang::FunctionDecl *F) const;
+  /// Whether calling `F` runs a loop over batches, of whatever depth.
+  bool runsBatches(const clang::FunctionDecl *F) const;
+  /// Whether a training loop stands in `F` itself.
+  bool trainsDirectly(const clang::FunctionDecl *F) const;
+  /// Whether `S` has a loop over batches in it, or runs one.
+  bool holdsBatches(const clang::Stmt *S) const;
+  /// Whether what stands at `Loc`, in the body of `F`, is part of a training
+  /// step.
+  bool isInStep(clang::SourceLocation Loc,
+                const clang::FunctionDecl *F) const;
+  /// Whether a data set calls `F` for its samples: perhaps in a thread, and
+  /// only for those of this process.
+  bool loadsSamples(const clang::FunctionDecl *F) const;
+  /// The same for a lambda that is made into a transform.
+  bool loadsSamples(const clang::LambdaExpr *L) const;
+  /// Whether `D` is one of the person's own functions, with a visible body.
+  bool isOwn(const clang::FunctionDecl *D) const;
+
+private:
+  void markTraining(const clang::Stmt *Loop, const clang::FunctionDecl *In,
+                    const clang::FunctionDecl *Writer);
+  void markSteps(llvm::ArrayRef<OwnCall> Calls);
+  void findOpeners();
+  void findReached();
+
+  std::set<const clang::FunctionDecl *> Own, Reached;
+  mutable std::map<const clang::FunctionDecl *, bool> Runs;
+  /// What training steps call, directly or not; with the operator() of lambdas.
+  std::set<const clang::FunctionDecl *> Steps;
+  std::set<const clang::FunctionDecl *> InSamples;
+  std::set<const clang::LambdaExpr *> SampleLambdas;
+};
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_CODE_PROGRAMINDEX_H

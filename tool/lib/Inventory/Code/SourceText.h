@@ -1,0 +1,90 @@
+//===- SourceText.h - From the AST to places in text ------------*- C++ -*-===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_CODE_SOURCETEXT_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_CODE_SOURCETEXT_H
+
+#include "accel/migrate/Planner.h"
+#include "accel/migrate/TrainingProgram.h"
+
+#include "clang/AST/ASTContext.h"
+#include "clang/AST/Stmt.h"
+
+#include <map>
+#include <optional>
+
+namespace accel::migrate {
+
+/// Maps locations to places in files that may be edited, and to the words that
+/// stand there.
+class SourceText {
+public:
+  SourceText(clang::ASTContext &Context, const PlanOptions &Options)
+      : Context(Context), SM(Context.getSourceManager()), Options(Options) {}
+
+  /// The text of `Range` (token range) as one piece of one file. Nothing when
+  /// it does not stand in a file as it is: `problem` then says why.
+  std::optional<TextRange> range(clang::SourceRange Range);
+  std::optional<TextRange> charRange(clang::CharSourceRange Range);
+
+  /// From `Begin` up to but without the token at `End`.
+  std::optional<TextRange> upTo(clang::SourceLocation Begin,
+                                clang::SourceLocation End);
+
+  /// Why the last range could not be had: a finding id and a message.
+  struct Problem {
+    const char *Id;
+    std::string Message;
+    std::string Remedy;
+  };
+  const Problem &problem() const { return LastProblem; }
+
+  llvm::StringRef text(const TextRange &Range) const;
+  /// The text as it is spelled, for messages and generated code; "" when it is
+  /// spread over macros.
+  std::string text(clang::SourceRange Range);
+
+  /// A finding at `Loc` (where a macro is expanded, for code out of macros).
+  Finding finding(llvm::StringRef Id, clang::SourceLocation Loc,
+                  std::string Message, std::string Remedy = "");
+
+  /// Lines of their own: the first in a block, before and after a statement.
+  std::optional<LinePoint> topOf(const clang::CompoundStmt *Block);
+  /// The same for a loop's body, which may be a statement without braces.
+  std::optional<BodyPoint> bodyTop(const clang::Stmt *Body);
+  std::optional<LinePoint> before(const clang::Stmt *S);
+  std::optional<LinePoint> after(const clang::Stmt *S);
+  /// The statement with its line, when nothing else stands on it.
+  std::optional<TextRange> wholeLines(const clang::Stmt *S);
+
+  /// The real path of the file that `Loc` is in.
+  std::string fileOf(clang::SourceLocation Loc) {
+    return Loc.isValid() ? file(SM.getFileID(SM.getFileLoc(Loc))).RealPath : "";
+  }
+
+  /// Whether the file that `Loc` is in may be changed.
+  bool mayEdit(clang::SourceLocation Loc);
+
+  clang::ASTContext &Context;
+  const clang::SourceManager &SM;
+
+private:
+  struct FileText {
+    std::string RealPath;
+    llvm::StringRef Buffer;
+    bool MayEdit = false;
+    std::string Eol;
+  };
+  const FileText &file(clang::FileID Id);
+  std::optional<LinePoint> lineAt(clang::FileID Id, unsigned Offset,
+                                  unsigned IndentFrom);
+  std::optional<std::pair<clang::FileID, unsigned>>
+  endOf(const clang::Stmt *S);
+
+  const PlanOptions &Options;
+  std::map<clang::FileID, FileText> Files;
+  Problem LastProblem{"", "", ""};
+};
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_CODE_SOURCETEXT_H

@@ -1,0 +1,103 @@
+//===- Subject.cpp - What all who find facts have in common ---------------===//
+
+#include "Subject.h"
+
+#include "TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+void Unit::say(llvm::StringRef Id, SourceLocation Loc, std::string Message,
+               std::string Remedy) const {
+  Program.Findings.push_back(
+      Text.finding(Id, Loc, std::move(Message), std::move(Remedy)));
+}
+
+void Unit::problem(SourceLocation Loc) const {
+  const SourceText::Problem &P = Text.problem();
+  say(P.Id, Loc, P.Message, P.Remedy);
+}
+
+std::optional<TextRange> Unit::editable(SourceRange Range) const {
+  std::optional<TextRange> R = Text.range(Range);
+  if (!R)
+    problem(Range.getBegin());
+  return R;
+}
+
+Subject::~Subject() = default;
+
+FunctionId Subject::here() {
+  if (!Lambdas.empty())
+    return Functions.of(Lambdas.back());
+  return Initialiser ? Functions.ofInitialiser(Initialiser)
+                     : Functions.of(Function);
+}
+
+bool Subject::inSamples() const {
+  for (const LambdaExpr *L : Lambdas)
+    if (Index.loadsSamples(L))
+      return true;
+  return Index.loadsSamples(Function);
+}
+
+bool Subject::inLoop() const {
+  for (const Stmt *S : Path)
+    if (isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S))
+      return true;
+  return false;
+}
+
+const CompoundStmt *Subject::block(const Stmt **Child) const {
+  for (size_t I = Path.size(); I-- > 0;)
+    if (const auto *Block = dyn_cast<CompoundStmt>(Path[I])) {
+      if (Child)
+        *Child = I + 1 < Path.size() ? Path[I + 1] : nullptr;
+      return Block;
+    }
+  return nullptr;
+}
+
+const Stmt *Subject::statementOf(const CallExpr *E) const {
+  const Stmt *Statement = nullptr;
+  const CompoundStmt *Block = block(&Statement);
+  // case A: show(x);
+  while (Statement && isa<SwitchCase>(Statement))
+    Statement = cast<SwitchCase>(Statement)->getSubStmt();
+  const auto *S = dyn_cast_or_null<Expr>(Statement);
+  if (!Block || !S)
+    return nullptr;
+  const Expr *P = plain(S);
+  if (const auto *Cast = dyn_cast<ExplicitCastExpr>(P);
+      Cast && Cast->getType()->isVoidType())
+    P = plain(Cast->getSubExpr());
+  return P == E ? S : nullptr;
+}
+
+std::optional<TextRange> Subject::nameOf(const Expr *Callee) {
+  const auto *Ref = dyn_cast<DeclRefExpr>(Callee->IgnoreParenImpCasts());
+  if (!Ref)
+    return std::nullopt; // Called through a pointer.
+  return editable({Ref->getBeginLoc(), Ref->getLocation()});
+}
+
+std::optional<TextRange> Subject::expansion(const Expr *E) {
+  std::optional<TextRange> R =
+      Text.charRange(Text.SM.getExpansionRange(E->getSourceRange()));
+  if (!R)
+    problem(E->getExprLoc());
+  return R;
+}
+
+bool accel::migrate::waitsForKey(const CallExpr *E) {
+  const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
+  const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
+  if (!M || !M->getIdentifier() ||
+      !(M->getName() == "ignore" ||
+        (M->getName() == "get" && Call->getNumArgs() == 0)))
+    return false;
+  const auto *Ref =
+      dyn_cast<DeclRefExpr>(plain(Call->getImplicitObjectArgument()));
+  return Ref && isInStd(Ref->getDecl()) && Ref->getDecl()->getIdentifier() &&
+         Ref->getDecl()->getName() == "cin";
+}

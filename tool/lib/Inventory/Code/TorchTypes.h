@@ -1,0 +1,73 @@
+//===- TorchTypes.h - What LibTorch's types mean ----------------*- C++ -*-===//
+//
+// Types are recognised by the class they are or derive from, through typedefs,
+// references, pointers, smart pointers and module holders.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_CODE_TORCHTYPES_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_CODE_TORCHTYPES_H
+
+#include "clang/AST/DeclCXX.h"
+#include "clang/AST/Expr.h"
+#include "clang/AST/Type.h"
+
+#include <optional>
+#include <string>
+
+namespace accel::migrate {
+
+/// "torch::nn::Module", without inline namespaces and template arguments.
+std::string qualifiedName(const clang::NamedDecl *D);
+
+/// The class of `T` or of what it refers to; null for what is no class.
+const clang::CXXRecordDecl *recordOf(clang::QualType T);
+
+/// Whether `D` is or derives from the class with this qualified name.
+bool isOrDerives(const clang::CXXRecordDecl *D, llvm::StringRef Base);
+
+/// at::Tensor (or a reference to it).
+bool isTensor(clang::QualType T);
+/// A type that has tensors in it: Tensor, optional, tuple, vector, Example …
+bool holdsTensors(clang::QualType T);
+/// A number, a string, an enumeration, or at::Scalar.
+bool isHostNumber(clang::QualType T);
+
+/// torch::nn::AnyModule.
+bool isAnyModule(clang::QualType T);
+
+/// The nn::Module that `T` is, points to, or holds; null for others. Looks
+/// through pointers, shared_ptr, unique_ptr and ModuleHolder.
+const clang::CXXRecordDecl *moduleOf(clang::QualType T);
+/// The same for torch::optim::Optimizer and LRScheduler.
+const clang::CXXRecordDecl *optimizerOf(clang::QualType T);
+const clang::CXXRecordDecl *schedulerOf(clang::QualType T);
+/// The loader that `T` is, or points to.
+const clang::CXXRecordDecl *loaderOf(clang::QualType T);
+
+/// Whether `D` is LibTorch's: declared in at::, c10:: or torch::, and in a
+/// header of LibTorch.
+bool isTorch(const clang::Decl *D);
+bool isInStd(const clang::Decl *D);
+
+/// Looks through everything that does not change a value: parentheses, casts,
+/// temporaries, and constructions of ArrayRef, optional, Scalar from it.
+const clang::Expr *bare(const clang::Expr *E);
+/// Looks through what is not spelled, but keeps constructions.
+const clang::Expr *plain(const clang::Expr *E);
+/// The variable, or the member of `this`, that `E` names, through `*x`, `x->`,
+/// `x.get()`.
+const clang::ValueDecl *placeOf(const clang::Expr *E);
+/// The same, for variables alone.
+const clang::VarDecl *variableOf(const clang::Expr *E);
+
+/// The value of an integer constant.
+std::optional<int64_t> constantOf(const clang::Expr *E,
+                                  const clang::ASTContext &Context);
+
+/// The callee's declaration, for calls of all kinds.
+const clang::FunctionDecl *calleeOf(const clang::Expr *E);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_CODE_TORCHTYPES_H

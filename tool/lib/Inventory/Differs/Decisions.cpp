@@ -1,0 +1,95 @@
+//===- Decisions.cpp - What depends on clocks and the like ----------------===//
+//
+// A condition that differs between processes may choose what is printed. Where
+// it chooses what is trained, it becomes process 0's.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Differs.h"
+#include "Code/TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// Whether a condition will be the same everywhere because its parts will.
+static bool isSettled(const Expr *E, const Differing &Differs,
+                      const FunctionDecl *In) {
+  E = plain(E);
+  if (!Differs.in(E))
+    return true;
+  if (const auto *U = dyn_cast<UnaryOperator>(E))
+    return isSettled(U->getSubExpr(), Differs, In);
+  const auto *B = dyn_cast<BinaryOperator>(E);
+  if (!B || !B->isLogicalOp())
+    return false;
+  // The left side becomes process 0's where the right side must run alike.
+  return (isSettled(B->getLHS(), Differs, In) ||
+          Differs.mustAgree(B->getLHS(), B->getRHS(), In)) &&
+         isSettled(B->getRHS(), Differs, In);
+}
+
+void Decisions::decision(const Stmt *S, const Expr *Condition) {
+  if (!Condition || !Text.mayEdit(Condition->getExprLoc()) ||
+      !Differs.mustAgree(Condition, S, Function) ||
+      isSettled(Condition, Differs, Function))
+    return;
+  auto Refuse = [&](std::string Why) {
+    say("ACL0127", Condition->getExprLoc(),
+           "a condition differs between processes and decides what is trained" +
+               std::move(Why),
+           "Decide on one process and broadcast the decision, or on a value "
+           "that is the same on all.");
+  };
+  const Expr *E = plain(Condition);
+  const QualType T = Condition->getType();
+  if (!T->isArithmeticType() && !T->isEnumeralType())
+    return Refuse("");
+  if (const auto *B = dyn_cast<BinaryOperator>(E); B && B->isCommaOp())
+    return Refuse("");
+  if (const auto *If = dyn_cast<IfStmt>(S);
+      If && If->hasVarStorage())
+    return Refuse(", and is declared in it");
+  if (inSamples())
+    return Refuse(", in a function that a data set calls");
+  if (Index.BeforeMain.count(Function))
+    return Refuse(", before main begins");
+  if (std::optional<TextRange> R = editable(E->getSourceRange())) {
+    const bool Converts = !E->getType()->isArithmeticType() ||
+                          isa_and_nonnull<CXXConversionDecl>(calleeOf(E));
+    Program.Broadcasts.push_back({here(),
+                                  Converts ? BroadcastFact::Truth
+                                           : BroadcastFact::Decision,
+                                  *R});
+  }
+}
+
+void Decisions::range(const CXXForRangeStmt *S) {
+  if (Differs.mustAgree(S->getRangeInit(), S, Function))
+    say("ACL0127", S->getRangeInit()->getExprLoc(),
+           "the loop goes over something that differs between processes",
+           "Go over something that is the same on all processes.");
+}
+
+void Decisions::call(const CallExpr *E, const FunctionDecl *F) {
+  differingArgument(E, F, {E->getArgs(), E->getNumArgs()});
+}
+
+void Decisions::construct(const CXXConstructExpr *E) {
+  if (!E->getConstructor()->isCopyOrMoveConstructor())
+    differingArgument(E, E->getConstructor(), {E->getArgs(), E->getNumArgs()});
+}
+
+/// What differs must not come into the training.
+void Decisions::differingArgument(const Expr *E, const FunctionDecl *F,
+                                   llvm::ArrayRef<const Expr *> Args) {
+  if (!isTorch(F) || seeds(F) || !Text.mayEdit(E->getExprLoc()) ||
+      (F->getIdentifier() && F->getName() == "save"))
+    return;
+  for (const Expr *Arg : Args)
+    if (Differs.in(Arg))
+      return say("ACL0127", Arg->getExprLoc(),
+                    "a value that differs between processes is given to '" +
+                        F->getNameAsString() + "'",
+                    "Use a value that is the same on all processes, as "
+                    "accelerator.broadcast_object(value) returns.");
+}

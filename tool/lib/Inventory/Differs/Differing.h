@@ -1,0 +1,74 @@
+//===- Differing.h - What can differ between processes ----------*- C++ -*-===//
+//
+// Clocks, random devices, process ids, a process's rank: values that processes
+// running the same program on the same data do not share. They are followed
+// through variables, fields and functions without regard to the order of
+// statements, so that the answer "the same" can be relied on.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_DIFFERS_DIFFERING_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_DIFFERS_DIFFERING_H
+
+#include "Code/ProgramIndex.h"
+#include "Code/Quiet.h"
+
+#include "llvm/ADT/DenseMap.h"
+
+namespace accel::migrate {
+
+/// A call whose result differs between processes, whatever the data: clocks,
+/// process ids, random devices.
+bool isPerProcess(const clang::FunctionDecl *F);
+
+/// `ftell(file)` of a file that the function also reads: all processes read the
+/// same. In one that is written, only the main process gets on.
+bool tellsOfInput(const clang::CallExpr *E, const clang::FunctionDecl *F);
+
+/// A method of accel::Accelerator or accel::AcceleratorState.
+bool isAcceleratorMethod(const clang::FunctionDecl *F);
+
+class Differing {
+public:
+  enum Source : unsigned {
+    Clock = 1, ///< Clocks, process ids, random devices.
+    Rank = 2,  ///< What the accelerator says of this process.
+    Part = 4,  ///< This process's batch, where each has its own.
+  };
+
+  /// `Decides`: where a condition that differs matters (`mustAgree`) it will be
+  /// made to agree, so that what follows from it does not differ.
+  Differing(const ProgramIndex &Index, unsigned Sources, bool Decides = false);
+
+  /// Whether the value of an expression can differ.
+  bool in(const clang::Stmt *S) const { return in(S, /*ThroughCalls=*/true); }
+  /// Whether a variable, parameter or field can hold something that differs.
+  bool in(const clang::ValueDecl *D) const { return Given.count(D) != 0; }
+  /// The same, without what callers pass to a function's parameters.
+  bool byItself(const clang::ValueDecl *D) const { return Own.count(D) != 0; }
+  bool byItself(const clang::Stmt *S) const { return in(S, false); }
+
+  /// Whether processes that take different ways at `Condition` come apart:
+  /// because of what it controls, or what is left out by leaving.
+  bool mustAgree(const clang::Expr *Condition, const clang::Stmt *Controls,
+                 const clang::FunctionDecl *In) const;
+
+private:
+  friend class DifferingWalk;
+  bool in(const clang::Stmt *S, bool ThroughCalls) const;
+  bool isSource(const clang::Expr *E) const;
+
+  const ProgramIndex &Index;
+  unsigned Sources;
+  bool Decides;
+  Quiet Silent;
+  std::set<const clang::ValueDecl *> Own, Given;
+  /// What gather and the like return into: the same everywhere.
+  std::set<const clang::ValueDecl *> Shared;
+  std::set<const clang::FunctionDecl *> Returning;
+  std::set<const clang::ValueDecl *> Batches;
+};
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_DIFFERS_DIFFERING_H

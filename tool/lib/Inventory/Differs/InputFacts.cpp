@@ -1,0 +1,66 @@
+//===- InputFacts.cpp - What may differ: the standard input ---------------===//
+//
+// Only process 0 has it. All read what it has read.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Differs.h"
+#include "Code/TorchTypes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// The name std::cin. Waiting for a key is the main process's (OutputFacts.cpp).
+void InputFacts::name(const DeclRefExpr *E) {
+  const auto *V = dyn_cast<VarDecl>(E->getDecl());
+  if (!V || !V->hasGlobalStorage() || !isInStd(V) || !V->getIdentifier() ||
+      V->getName() != "cin" || !Text.mayEdit(E->getLocation()))
+    return;
+  for (const Stmt *S : Path)
+    if (const auto *Call = dyn_cast<CallExpr>(S);
+        Call && waitsForKey(Call) && statementOf(Call))
+      return;
+  if (inSamples())
+    return say("ACL0220", E->getLocation(),
+               "the standard input is read where a data set loads samples, "
+               "perhaps in another thread",
+               "Read it before the training.");
+  if (std::optional<TextRange> R = editable(E->getSourceRange()))
+    Program.Inputs.push_back({here(), InputFact::Cin, *R});
+}
+
+/// C's functions.
+void InputFacts::call(const CallExpr *E, const FunctionDecl *F,
+                      llvm::StringRef Name) {
+  if ((!F->isExternC() && !isInStd(F)) ||
+      isa<CXXMethodDecl>(F) || !Text.mayEdit(E->getExprLoc()))
+    return;
+  std::optional<TextRange> R;
+  InputFact::KindTy Kind = InputFact::CStdin;
+  if (Name == "scanf" && E->getNumArgs() > 0) {
+    Kind = InputFact::Scanf;
+    R = Text.upTo(E->getBeginLoc(), E->getArg(0)->getBeginLoc());
+  } else if (Name == "getchar") {
+    // A key that only ends a wait is the main process's (OutputFacts.cpp).
+    if (statementOf(E))
+      return;
+    Kind = InputFact::Getchar;
+    R = Text.range(E->getSourceRange());
+  } else {
+    static const llvm::StringSet<> Readers = {
+        "fgets", "fscanf", "fgetc", "getc", "fread", "getline", "getdelim",
+        "vfscanf", "feof", "ferror"};
+    if (!Readers.count(Name))
+      return;
+    for (const Expr *Arg : E->arguments())
+      if (Text.text(Arg->getSourceRange()) == "stdin")
+        if (std::optional<TextRange> File = expansion(Arg))
+          Program.Inputs.push_back({here(), InputFact::CStdin, *File});
+    return;
+  }
+  if (!R)
+    return problem(E->getExprLoc());
+  Program.Inputs.push_back({here(), Kind, *R});
+}

@@ -1,0 +1,176 @@
+//===- Randomness.cpp - Random numbers of the host, and seeds -------------===//
+//
+// The host's generators are not LibTorch's: each process has its own, and they
+// stay equal as long as they are seeded alike and all processes draw alike.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Differs.h"
+#include "Code/Quiet.h"
+#include "Code/TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+static constexpr char DifferentSeed[] =
+    "the seed differs between processes, which would then draw different "
+    "batches";
+static constexpr char SeedRemedy[] =
+    "Seed with a constant, or with a value that is read from the command "
+    "line.";
+
+/// Whether code reads a clock or a random device.
+static bool drawsPerProcess(const Stmt *S) {
+  if (!S)
+    return false;
+  if (const auto *C = dyn_cast<CallExpr>(S))
+    if (const FunctionDecl *F = C->getDirectCallee(); F && isPerProcess(F))
+      return true;
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(S))
+    if (isRandomDevice(Made->getConstructor()->getParent()))
+      return true;
+  for (const Stmt *Child : S->children())
+    if (drawsPerProcess(Child))
+      return true;
+  return false;
+}
+
+/// The variable or field that an expression names; null where it is neither.
+static const ValueDecl *entityOf(const Expr *E) {
+  E = plain(E);
+  if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
+    return Ref->getDecl();
+  if (const auto *M = dyn_cast<MemberExpr>(E))
+    return M->getMemberDecl();
+  return nullptr;
+}
+
+/// The generator that a call draws from: its variable, or the function that
+/// has it for itself (`rand`). Null where it is not known.
+static const ValueDecl *generatorOf(const CallExpr *E) {
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E)) {
+    const auto *M = cast<CXXMethodDecl>(O->getDirectCallee());
+    if (isEngine(M->getParent()))
+      return entityOf(O->getArg(0));
+    return O->getNumArgs() > 1 ? entityOf(O->getArg(1)) : nullptr;
+  }
+  const FunctionDecl *F = E->getDirectCallee();
+  if (F->isExternC() || F->getName() == "rand")
+    return F->getCanonicalDecl();
+  if (const auto *M = dyn_cast<CXXMemberCallExpr>(E))
+    return entityOf(M->getImplicitObjectArgument());
+  return E->getNumArgs() ? entityOf(E->getArg(E->getNumArgs() - 1)) : nullptr;
+}
+
+void Randomness::call(const CallExpr *E, const FunctionDecl *F) {
+  if (drawsOnHost(E))
+    hostDraw(E);
+  else if (seeds(F) && E->getNumArgs() >= 1)
+    seed(E, E->getArg(0));
+}
+
+void Randomness::hostDraw(const CallExpr *E) {
+  if (!Text.mayEdit(E->getExprLoc()))
+    return;
+  const bool Loads = inSamples();
+  (Loads ? Draws.InDatasets : Draws.Elsewhere).push_back({generatorOf(E), E});
+  if (Loads)
+    return say(
+        "ACL0153", E->getExprLoc(),
+        "the data set draws random numbers that are not LibTorch's: each "
+        "process draws for its own samples, so that they are distributed "
+        "as before but are not the same numbers",
+        "Draw with torch::rand where the numbers must be the same.");
+  // distribution(device), std::shuffle(first, last, device)
+  for (const Expr *Arg : E->arguments())
+    if (isRandomDevice(recordOf(plain(Arg)->getType())) &&
+        !isa<CXXOperatorCallExpr>(plain(Arg)))
+      return say("ACL0136", E->getExprLoc(),
+                    "what is drawn from a random device differs between "
+                    "processes",
+                    "Draw from a std::mt19937, seeded with a constant or from "
+                    "the random device.");
+}
+
+/// Something that differs becomes process 0's where it seeds a generator.
+void Randomness::seed(const Expr *Whole, const Expr *Seed) {
+  const SourceLocation Loc = Whole->getExprLoc();
+  if (!Text.mayEdit(Loc) || !Differs.in(Seed))
+    return;
+  if (inSamples())
+    return say("ACL0153", Loc,
+                  "the data set seeds a generator with something that differs "
+                  "between processes: its numbers are distributed as before "
+                  "but are not the same on each run",
+                  "Seed it with a constant, in the constructor.");
+  if (!plain(Seed)->getType()->isArithmeticType() ||
+      Index.BeforeMain.count(Function))
+    return say("ACL0136", Loc, DifferentSeed, SeedRemedy);
+  if (std::optional<TextRange> R = editable(plain(Seed)->getSourceRange()))
+    Program.Broadcasts.push_back({here(), BroadcastFact::Seed, *R});
+}
+
+void Randomness::construct(const CXXConstructExpr *E) {
+  const CXXRecordDecl *D = E->getConstructor()->getParent();
+  if (!isEngine(D) || E->getConstructor()->isCopyOrMoveConstructor())
+    return;
+  for (const Expr *Arg : E->arguments())
+    if (!isa<CXXDefaultArgExpr>(Arg))
+      seed(E, Arg);
+}
+
+void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
+                       bool Early) {
+  const Expr *Init = F->getInClassInitializer();
+  if (!Init || !drawsPerProcess(Init) || !Text.mayEdit(F->getLocation()))
+    return;
+  if (isOrDerives(Owner, "torch::data::datasets::BatchDataset"))
+    return say("ACL0153", F->getLocation(),
+                  "'" + F->getNameAsString() +
+                      "' is seeded with something that differs between "
+                      "processes",
+                  "Seed it with a constant.");
+  // An engine made from one number.
+  const auto *Made = dyn_cast<CXXConstructExpr>(plain(Init));
+  if (const auto *List = dyn_cast<InitListExpr>(plain(Init));
+      List && List->getNumInits() == 1)
+    Made = dyn_cast<CXXConstructExpr>(plain(List->getInit(0)));
+  if (Early || !Made || !isEngine(Made->getConstructor()->getParent()) ||
+      Made->getNumArgs() < 1 ||
+      !plain(Made->getArg(0))->getType()->isArithmeticType()) {
+    // A device or a time that is only kept is judged where it is used.
+    const CXXRecordDecl *D = recordOf(F->getType());
+    if (D && isEngine(D))
+      say("ACL0136", F->getLocation(),
+             "'" + F->getNameAsString() +
+                 "' is seeded with something that differs between processes",
+             "Seed it with a constant.");
+    return;
+  }
+  Initialiser = plain(Made->getArg(0));
+  if (std::optional<TextRange> R = editable(Initialiser->getSourceRange()))
+    Program.Broadcasts.push_back({here(), BroadcastFact::Seed, *R});
+  Initialiser = nullptr;
+}
+
+void Randomness::global(const VarDecl *V) {
+  const CXXRecordDecl *D = recordOf(V->getType());
+  if (D && isEngine(D) && drawsPerProcess(V->getInit()))
+    say("ACL0136", V->getLocation(),
+        "'" + V->getNameAsString() +
+            "' is seeded with something that differs between processes",
+        "Seed it with a constant.");
+}
+
+void HostDraws::check(const Unit &U) const {
+  for (const Draw &Loads : InDatasets)
+    for (const Draw &Other : Elsewhere)
+      if (!Loads.Generator || !Other.Generator ||
+          Loads.Generator == Other.Generator)
+        U.say("ACL0136", Other.Call->getExprLoc(),
+              "the data set and other code both draw random numbers of the "
+              "host: each process loads other samples, so that the numbers "
+              "drawn here would come to differ",
+              "Give the data set a generator of its own, or draw with "
+              "torch::rand.");
+}

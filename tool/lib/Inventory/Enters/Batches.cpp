@@ -1,0 +1,518 @@
+//===- Batches.cpp - What enters without a loader -------------------------===//
+
+#include "Batches.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+
+/// What a function does with one of its variables that holds a tensor.
+struct Uses {
+  std::vector<const Expr *> Made; ///< What it is given as a whole.
+  bool Written = false; ///< Its memory is written, or its elements are.
+  bool Leaf = false;    ///< It requires gradients of its own.
+  bool Handed = false;  ///< It goes to code that may keep it.
+};
+
+class UseFinder : public AstVisitor {
+public:
+  std::map<const ValueDecl *, Uses> Of;
+
+  bool VisitVarDecl(VarDecl *V) override {
+    if (V->getInit() && isTensor(V->getType()))
+      made(V, V->getInit());
+    return true;
+  }
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+    if (!E->isAssignmentOp())
+      return true;
+    const Expr *To = plain(E->getArg(0));
+    if (E->getOperator() == OO_Equal && isa<DeclRefExpr>(To)) {
+      made(cast<DeclRefExpr>(To)->getDecl(), E->getArg(1));
+    } else if (const ValueDecl *Root = rootOf(To)) {
+      Of[Root].Written = true;
+      Of[Root].Leaf |= isa<MemberExpr>(To) && asksForGradients(E->getArg(1));
+    }
+    return true;
+  }
+  void initialiser(const CXXCtorInitializer *Init) {
+    if (Init->isAnyMemberInitializer() && Init->getInit())
+      Of[Init->getAnyMember()].Leaf |= asksForGradients(plain(Init->getInit()));
+  }
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (!F)
+      return true;
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
+      method(Member, F);
+    if (isTorch(F) || isa<CXXOperatorCallExpr>(E) || modelCallOf(E))
+      return true;
+    for (unsigned I = 0; I < E->getNumArgs() && I < F->getNumParams(); ++I)
+      if (const ValueDecl *Root = rootOf(E->getArg(I))) {
+        Of[Root].Handed |= !isInStd(F);
+        const QualType T = F->getParamDecl(I)->getType();
+        Of[Root].Written |= T->isReferenceType() && isTensor(T) &&
+                            !T->getPointeeType().isConstQualified() &&
+                            !isInStd(F);
+      }
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
+    if (!isTorch(E->getConstructor()) || !isTensor(E->getType()))
+      for (const Expr *Arg : E->arguments())
+        if (const ValueDecl *Root = rootOf(Arg))
+          Of[Root].Handed = true;
+    return true;
+  }
+
+private:
+  void made(const ValueDecl *V, const Expr *E) {
+    // torch::Tensor x;
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(plain(E));
+        Made && Made->getNumArgs() == 0)
+      return;
+    Of[V].Made.push_back(E);
+    Of[V].Leaf |= asksForGradients(E);
+  }
+
+  void method(const CXXMemberCallExpr *E, const FunctionDecl *F) {
+    const Expr *Object = E->getImplicitObjectArgument();
+    if (!isTensor(Object->getType()) || !F->getIdentifier())
+      return;
+    const ValueDecl *Root = rootOf(Object);
+    if (!Root)
+      return;
+    const llvm::StringRef Name = F->getName();
+    if (Name == "requires_grad_" || Name == "set_requires_grad" ||
+        Name == "retain_grad" || Name == "mutable_grad" || Name == "grad")
+      Of[Root].Leaf = true;
+    else if ((Name.ends_with("_") && !Name.ends_with("__")) ||
+             Name.contains("data_ptr") || Name.contains("accessor"))
+      Of[Root].Written = true;
+  }
+
+  /// `torch::rand({3}, torch::requires_grad())`, `x.requires_grad_(true)`, and a
+  /// function of the program that returns such a tensor.
+  static bool asksForGradients(const Stmt *S, unsigned Depth = 0) {
+    if (!S)
+      return false;
+    if (const auto *Call = dyn_cast<CallExpr>(S))
+      if (const FunctionDecl *F = Call->getDirectCallee(), *Body = nullptr;
+          F && F->getIdentifier()) {
+        if (F->getName().contains("requires_grad"))
+          return true;
+        if (Depth < 4 && isTensor(Call->getType()) && !isTorch(F) &&
+            !isInStd(F) && F->hasBody(Body) &&
+            returnsLeaf(Body->getBody(), Depth + 1))
+          return true;
+      }
+    return llvm::any_of(S->children(), [&](const Stmt *Child) {
+      return asksForGradients(Child, Depth);
+    });
+  }
+  static bool returnsLeaf(const Stmt *S, unsigned Depth) {
+    if (!S || isa<LambdaExpr>(S))
+      return false;
+    if (const auto *Block = dyn_cast<CompoundStmt>(S))
+      if (const auto *Return = dyn_cast_or_null<ReturnStmt>(Block->body_back()))
+        if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(
+                plain(Return->getRetValue())))
+          return isMadeLeaf(Block, Ref->getDecl());
+    if (const auto *Return = dyn_cast<ReturnStmt>(S))
+      return asksForGradients(Return->getRetValue(), Depth);
+    return llvm::any_of(S->children(), [&](const Stmt *Child) {
+      return returnsLeaf(Child, Depth);
+    });
+  }
+  /// w.set_requires_grad(true);
+  static bool isMadeLeaf(const Stmt *S, const ValueDecl *V) {
+    if (!S)
+      return false;
+    if (const auto *Call = dyn_cast<CXXMemberCallExpr>(S))
+      if (const CXXMethodDecl *M = Call->getMethodDecl();
+          M && M->getIdentifier() && M->getName().contains("requires_grad"))
+        if (rootOf(Call->getImplicitObjectArgument()) == V)
+          return true;
+    return llvm::any_of(S->children(), [&](const Stmt *Child) {
+      return isMadeLeaf(Child, V);
+    });
+  }
+};
+
+/// All places where the program calls its functions.
+struct Caller {
+  const FunctionDecl *In;
+  llvm::ArrayRef<const Expr *> Args;
+};
+
+class Finder {
+public:
+  Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text);
+
+  std::vector<Batch> run();
+
+private:
+  friend class StepWalk;
+  void read(const Expr *Input, const FunctionDecl *F, bool Variable = false);
+  void resolve(const Expr *E, const FunctionDecl *F, unsigned Depth);
+  void resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
+                       unsigned Depth);
+  bool share(const Expr *E, const FunctionDecl *F, bool Points = false);
+  const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
+  bool isParameter(const Expr *E, const FunctionDecl *F);
+  bool readsParameter(const Stmt *S, const FunctionDecl *F);
+  bool isNoBatch(const Expr *E) const;
+
+  const ProgramIndex &Index;
+  const Cut &Loaded;
+  SourceText &Text;
+  std::map<const FunctionDecl *, UseFinder> Known;
+  std::multimap<const FunctionDecl *, Caller> Callers;
+  std::vector<Batch> Found;
+  std::set<std::pair<std::string, unsigned>> Places;
+  SourceLocation ReadAt;
+  const Expr *Variable = nullptr; ///< What is read has to stay a variable.
+  std::set<const ValueDecl *> Seen;
+  /// What is read now is multiplied with a tensor that the program trains.
+  bool OwnTensors = false;
+};
+
+/// Goes through what training steps run.
+class StepWalk : public AstPathVisitor {
+public:
+  StepWalk(Finder &F, const FunctionDecl *In, bool Models)
+      : F(F), In(In), Models(Models) {}
+
+  bool AnyModel = false;
+
+  bool TraverseStmt(Stmt *S) override {
+    if (!S)
+      return true;
+    Path.push_back(S);
+    const bool Result = AstPathVisitor::TraverseStmt(S);
+    Path.pop_back();
+    return Result;
+  }
+  bool VisitCallExpr(CallExpr *E) override {
+    if (!F.Index.isInStep(E->getExprLoc(), In) || evaluates())
+      return true;
+    if (const std::optional<ModelCall> Call = modelCallOf(E)) {
+      AnyModel = true;
+      // A loss takes its rows of what meets a model's output.
+      if (Models && !isLoss(*Call))
+        for (unsigned I = 0; I < Call->Inputs.size(); ++I)
+          F.read(Call->Inputs[I], In, takesVariable(*Call, I));
+      return true;
+    }
+    if (!Models)
+      operands(E);
+    return true;
+  }
+
+private:
+  static bool isLoss(const ModelCall &Call) {
+    const CXXRecordDecl *Impl = moduleOf(Call.Model->getType());
+    return Impl && isTorch(Impl) && Impl->getIdentifier() &&
+           Impl->getName().ends_with("LossImpl");
+  }
+
+  /// Whether no gradients are calculated here, or a loader is read that does
+  /// not train.
+  bool evaluates() const {
+    for (size_t I = 0; I + 1 < Path.size(); ++I) {
+      if (auto It = F.Index.Loops.find(Path[I]);
+          It != F.Index.Loops.end() && !It->second.Training)
+        return true;
+      const auto *Block = dyn_cast<CompoundStmt>(Path[I]);
+      if (!Block)
+        continue;
+      for (const Stmt *S : Block->body()) {
+        if (S == Path[I + 1])
+          break;
+        if (const auto *D = dyn_cast<DeclStmt>(S); D && D->isSingleDecl())
+          if (const auto *V = dyn_cast<VarDecl>(D->getSingleDecl()))
+            if (const CXXRecordDecl *R = recordOf(V->getType());
+                R && R->getIdentifier() &&
+                (R->getName() == "NoGradGuard" ||
+                 R->getName() == "InferenceMode"))
+              return true;
+      }
+    }
+    return false;
+  }
+
+  /// Where the program trains tensors of its own: `x.mm(weight)`, with a weight
+  /// that requires gradients, reads x.
+  void operands(const CallExpr *E) {
+    const FunctionDecl *Callee = E->getDirectCallee();
+    if (!Callee || !isTorch(Callee) || !isTensor(E->getType()))
+      return;
+    static const llvm::StringSet<> Products = {
+        "mm",     "matmul", "addmm",  "bmm",    "mv",     "linear",
+        "conv1d", "conv2d", "conv3d", "baddbmm", "einsum", "mul",
+        "embedding"};
+    const bool Times = Callee->getOverloadedOperator() == OO_Star;
+    if (!Times &&
+        (!Callee->getIdentifier() || !Products.count(Callee->getName())))
+      return;
+    llvm::SmallVector<const Expr *, 4> Operands;
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
+      Operands.push_back(Member->getImplicitObjectArgument());
+    for (const Expr *Arg : E->arguments())
+      if (isTensor(Arg->getType()))
+        Operands.push_back(Arg);
+    if (llvm::none_of(Operands, [&](const Expr *O) {
+          return F.isParameter(O, In);
+        }))
+      return;
+    for (const Expr *O : Operands)
+      if (!F.readsParameter(O, In))
+        F.read(O, In);
+  }
+
+  Finder &F;
+  const FunctionDecl *In;
+  const bool Models;
+  std::vector<const Stmt *> Path;
+};
+
+class CallerFinder : public AstVisitor {
+public:
+  CallerFinder(std::multimap<const FunctionDecl *, Caller> &Found,
+               const FunctionDecl *In)
+      : Found(Found), In(In) {}
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee(), *Body = nullptr;
+    if (!F || !F->hasBody(Body) || isTorch(F) || isInStd(F))
+      return true;
+    llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
+    if (isa<CXXOperatorCallExpr>(E) && isa<CXXMethodDecl>(F))
+      Args = Args.drop_front();
+    Found.insert({Body, {In, Args}});
+    return true;
+  }
+
+private:
+  std::multimap<const FunctionDecl *, Caller> &Found;
+  const FunctionDecl *In;
+};
+
+} // namespace
+
+Finder::Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text)
+    : Index(Index), Loaded(Loaded), Text(Text) {
+  for (const FunctionDecl *F : Index.Functions)
+    CallerFinder(Callers, F).TraverseStmt(F->getBody());
+}
+
+const Uses &Finder::usesOf(const ValueDecl *V, const FunctionDecl *F) {
+  auto [It, New] = Known.try_emplace(F);
+  if (New) {
+    It->second.TraverseStmt(F->getBody());
+    if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
+      for (const CXXCtorInitializer *Init : Ctor->inits())
+        It->second.initialiser(Init);
+  }
+  return It->second.Of[V];
+}
+
+/// A variable whose gradient the program wants: it is trained.
+bool Finder::isParameter(const Expr *E, const FunctionDecl *F) {
+  const ValueDecl *Root = rootOf(E);
+  if (!Root)
+    return false;
+  if (usesOf(Root, F).Leaf)
+    return true;
+  if (!isa<FieldDecl, ParmVarDecl>(Root) &&
+      !(isa<VarDecl>(Root) && cast<VarDecl>(Root)->hasGlobalStorage()))
+    return false;
+  for (const FunctionDecl *Other : Index.Functions)
+    if (usesOf(Root, Other).Leaf)
+      return true;
+  return false;
+}
+
+/// Whether a trained tensor is part of what is calculated: no batch, but what
+/// is made of one.
+bool Finder::readsParameter(const Stmt *S, const FunctionDecl *F) {
+  if (!S)
+    return false;
+  if (const auto *E = dyn_cast<Expr>(S);
+      E && isa<DeclRefExpr, MemberExpr>(E) && isTensor(E->getType()) &&
+      isParameter(E, F))
+    return true;
+  return llvm::any_of(S->children(), [&](const Stmt *Child) {
+    return readsParameter(Child, F);
+  });
+}
+
+bool Finder::share(const Expr *E, const FunctionDecl *F, bool Points) {
+  E = plain(E);
+  if (E == Variable)
+    return false;
+  const std::optional<TextRange> R = Text.range(E->getSourceRange());
+  if (!R)
+    return false;
+  if (Places.insert({R->File, R->Offset}).second)
+    Found.push_back({F, E, ReadAt, Points});
+  return true;
+}
+
+/// Constants, states, masks and single samples, `data[i]`: nothing is gained by
+/// sharing them out.
+bool Finder::isNoBatch(const Expr *E) const {
+  static const llvm::StringSet<> Names = {
+      "zeros", "ones", "full", "eye",  "empty",      "zeros_like",
+      "ones_like", "full_like", "triu", "tril", "scalar_tensor"};
+  for (unsigned Depth = 0; E && Depth < 32; ++Depth) {
+    E = plain(E);
+    const FunctionDecl *F = calleeOf(E);
+    if (F && F->getIdentifier() && isTorch(F) && Names.count(F->getName()))
+      return true;
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+        O && O->getOperator() == OO_Subscript && isTensor(O->getType()) &&
+        isTensor(O->getArg(0)->getType()) &&
+        O->getArg(1)->getType()->isIntegerType())
+      return true;
+    E = leadingOperand(E);
+  }
+  return false;
+}
+
+/// A model reads `Input` in a step.
+void Finder::read(const Expr *Input, const FunctionDecl *F, bool IsVariable) {
+  ReadAt = Input->getExprLoc();
+  Variable = IsVariable ? plain(Input) : nullptr;
+  Seen.clear();
+  if (isTensor(plain(Input)->getType()))
+    return resolve(Input, F, 0);
+  // forward({x}) of TorchScript's models.
+  const CXXRecordDecl *D = recordOf(Input->getType());
+  if (!D || !D->getIdentifier() || D->getName() != "vector")
+    return;
+  std::vector<const Stmt *> Work = {Input};
+  while (!Work.empty()) {
+    const Stmt *S = Work.back();
+    Work.pop_back();
+    if (const auto *E = dyn_cast_or_null<Expr>(S);
+        E && isTensor(E->getType()))
+      resolve(E, F, 0);
+    else if (S)
+      Work.insert(Work.end(), S->child_begin(), S->child_end());
+  }
+}
+
+void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
+  E = plain(E);
+  if (!E || Depth > 6 || !isTensor(E->getType()) || Loaded.in(E) ||
+      callsModel(E) || isNoBatch(E))
+    return;
+  if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
+    return resolveVariable(Ref, F, Depth);
+  // x.view({-1, 784}): x is the batch, where it is made in the step.
+  if (const Expr *Operand = leadingOperand(E)) {
+    const auto *Ref = dyn_cast<DeclRefExpr>(plain(Operand));
+    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (V && V->hasLocalStorage() && Index.isInStep(V->getLocation(), F) &&
+        !usesOf(V, F).Leaf)
+      return resolveVariable(Ref, F, Depth);
+    if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
+        callsModel(Operand))
+      return;
+  }
+  if (!isParameter(E, F))
+    share(E, F);
+}
+
+void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
+                             unsigned Depth) {
+  const auto *V = dyn_cast<VarDecl>(E->getDecl());
+  const auto AtUse = [&] { share(E, F); };
+  if (!V || !Seen.insert(V).second)
+    return V ? void() : AtUse();
+  const Uses &U = usesOf(V, F);
+  if (const auto *P = dyn_cast<ParmVarDecl>(V)) {
+    // Of this function, or of a lambda in it.
+    const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
+    auto [From, To] = Callers.equal_range(Of);
+    const unsigned I = P->getFunctionScopeIndex();
+    // A state that is calculated anew is no batch either.
+    if (OwnTensors && llvm::any_of(U.Made, [&](const Expr *Made) {
+          return readsParameter(Made, F);
+        }))
+      return;
+    if (From == To || !U.Made.empty())
+      return AtUse();
+    for (auto It = From; It != To; ++It)
+      if (I < It->second.Args.size())
+        resolve(It->second.Args[I], It->second.In, Depth + 1);
+    return;
+  }
+  if (isParameter(E, F)) {
+    // Points at which derivatives are taken: they stay leaves.
+    if (!U.Made.empty() && U.Leaf)
+      share(E, F, /*Points=*/true);
+    return;
+  }
+  // Where it is made, or is it kept, changed, or made elsewhere?
+  bool Local = V->hasLocalStorage() && !V->isStaticLocal() &&
+               V->isLocalVarDecl() && !U.Made.empty() && !U.Written &&
+               !isa<DecompositionDecl>(V);
+  if (V->getType()->isReferenceType() &&
+      !V->getType()->getPointeeType().isConstQualified() &&
+      !V->getType()->isRValueReferenceType())
+    Local = false;
+  if (!Index.isInStep(V->getLocation(), F) && U.Handed)
+    Local = false; // A data set may be made of it.
+  if (!Local)
+    return AtUse();
+  for (const Expr *Made : U.Made) {
+    const Expr *M = plain(Made);
+    if (rootOf(M) == V || Loaded.in(M) || callsModel(M) || isNoBatch(M) ||
+        (OwnTensors && readsParameter(M, F)))
+      continue;
+    if (const auto *Other = dyn_cast<DeclRefExpr>(M)) {
+      resolveVariable(Other, F, Depth + 1);
+      continue;
+    }
+    // Made of what was made in the step: that is the batch.
+    const Expr *Operand = leadingOperand(M);
+    const auto *Ref = Operand ? dyn_cast<DeclRefExpr>(plain(Operand)) : nullptr;
+    const auto *Before = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (Before && Before->hasLocalStorage() && !isa<ParmVarDecl>(Before) &&
+        Index.isInStep(Before->getLocation(), F) && isTensor(Before->getType())) {
+      resolveVariable(Ref, F, Depth + 1);
+      continue;
+    }
+    if (!share(M, F))
+      AtUse();
+  }
+}
+
+std::vector<Batch> Finder::run() {
+  for (const FunctionDecl *F : Index.Functions) {
+    if ((isPartOfModel(F) && !Index.trainsDirectly(F)) || Index.loadsSamples(F))
+      continue;
+    StepWalk Models(*this, F, /*Models=*/true);
+    Models.TraverseStmt(F->getBody());
+    if (!Models.AnyModel) {
+      OwnTensors = true;
+      StepWalk(*this, F, /*Models=*/false).TraverseStmt(F->getBody());
+      OwnTensors = false;
+    }
+  }
+  return std::move(Found);
+}
+
+std::vector<Batch> accel::migrate::findBatches(const ProgramIndex &Index,
+                                               const Cut &Loaded,
+                                               SourceText &Text) {
+  return Finder(Index, Loaded, Text).run();
+}

@@ -1,0 +1,35 @@
+//===- Batches.h - What enters without a loader -----------------*- C++ -*-===//
+//
+// In a training step the models read tensors that no loader gave: batches that
+// are made by hand, noise, data that is read whole. Every process makes them in
+// full; they are shared out where they are complete. A wrong guess costs speed
+// and never a result.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_BATCHES_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_BATCHES_H
+
+#include "Cut.h"
+#include "Code/SourceText.h"
+
+namespace accel::migrate {
+
+/// A tensor's expression, to be shared out where it stands.
+struct Batch {
+  const clang::FunctionDecl *In = nullptr; ///< The function around it.
+  const clang::Expr *E = nullptr;
+  /// The place in a step where a model reads it.
+  clang::SourceLocation ReadAt;
+  /// A variable that holds points at which derivatives are taken. It may be made
+  /// of a batch.
+  bool Points = false;
+};
+
+/// Those of the whole unit, each expression once.
+std::vector<Batch> findBatches(const ProgramIndex &Index, const Cut &Loaded,
+                               SourceText &Text);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_BATCHES_H

@@ -1,0 +1,241 @@
+//===- Cut.cpp - Which tensors may be distributed -------------------------===//
+
+#include "Cut.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// Whether values of the type can have tensors in them: tensors, and any object
+/// that is no number.
+static bool mayHold(QualType T) {
+  if (T.isNull())
+    return false;
+  if (holdsTensors(T))
+    return true;
+  if (isHostNumber(T) && !recordOf(T))
+    return false;
+  const CXXRecordDecl *D = recordOf(T);
+  if (!D || !D->getIdentifier())
+    return D != nullptr;
+  // Models and optimizers hold parameters.
+  if (moduleOf(T) || optimizerOf(T) || loaderOf(T) || schedulerOf(T))
+    return false;
+  return !isInStd(D) && D->getName() != "Scalar" &&
+         D->getName() != "ArrayRef" && D->getName() != "TensorOptions" &&
+         D->getName() != "Device";
+}
+
+bool Cut::in(const Expr *E) const {
+  E = plain(E);
+  if (!E || isa<LambdaExpr>(E) || !mayHold(E->getType()))
+    return false;
+  if (Shared.count(E) || readsBatch(E))
+    return true;
+  if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
+    return Values.count(Ref->getDecl()) != 0;
+  if (const auto *M = dyn_cast<MemberExpr>(E))
+    return Values.count(M->getMemberDecl()) != 0 || in(M->getBase());
+  if (const auto *Call = dyn_cast<CallExpr>(E)) {
+    const FunctionDecl *F = Call->getDirectCallee();
+    const FunctionDecl *Body = nullptr;
+    if (F && Index.isOwn(F) && F->hasBody(Body)) {
+      if (Returning.count(Body->getCanonicalDecl()))
+        return true;
+      if (const auto *M = dyn_cast<CXXMethodDecl>(F); !M || !M->isVirtual())
+        return false;
+    }
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
+        Member && in(Member->getImplicitObjectArgument()))
+      return true;
+  }
+  for (const Stmt *Child : E->children())
+    if (const auto *Inner = dyn_cast_or_null<Expr>(Child); Inner && in(Inner))
+      return true;
+  return false;
+}
+
+bool Cut::isReadIn(const Stmt *S) const {
+  if (!S || isa<LambdaExpr>(S))
+    return false;
+  if (const auto *E = dyn_cast<Expr>(S);
+      E && (holdsTensors(E->getType()) || isExample(E->getType())) && in(E))
+    return true;
+  for (const Stmt *Child : S->children())
+    if (isReadIn(Child))
+      return true;
+  return false;
+}
+
+namespace accel::migrate {
+
+/// One pass over a function; repeated until nothing is added.
+class CutWalk : public AstPathVisitor {
+public:
+  CutWalk(Cut &C, const FunctionDecl *F) : C(C), Function(F) {}
+
+  bool Changed = false;
+
+  bool TraverseLambdaExpr(LambdaExpr *L) override {
+    const FunctionDecl *Outside = Function;
+    Function = L->getCallOperator();
+    const bool Result = AstPathVisitor::TraverseLambdaExpr(L);
+    Function = Outside;
+    return Result;
+  }
+
+  bool VisitVarDecl(VarDecl *V) override {
+    if (V->getInit() && mayHold(V->getType()) && C.in(V->getInit()))
+      add(V);
+    return true;
+  }
+  bool VisitCXXForRangeStmt(CXXForRangeStmt *S) override {
+    const VarDecl *V = S->getLoopVariable();
+    const Expr *Range = S->getRangeInit();
+    if ((loaderOf(Range->getType()) && isExample(V->getType())) || C.in(Range))
+      add(V);
+    return true;
+  }
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+    if (E->isAssignmentOp() && C.in(E->getArg(1)))
+      assign(E->getArg(0));
+    return true;
+  }
+  bool VisitReturnStmt(ReturnStmt *S) override {
+    if (S->getRetValue() && C.in(S->getRetValue()))
+      Changed |= C.Returning.insert(Function->getCanonicalDecl()).second;
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
+    give(E->getConstructor(), {E->getArgs(), E->getNumArgs()});
+    return true;
+  }
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (!F)
+      return true;
+    llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E)) {
+      // Of a lambda: its object comes first.
+      if (O->getOperator() == OO_Call && isa<CXXMethodDecl>(F))
+        Args = Args.drop_front();
+      else
+        return true;
+    }
+    give(F, Args);
+    // list.push_back(x)
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+        Member && !C.Index.isOwn(F))
+      if (const CXXMethodDecl *M = Member->getMethodDecl();
+          M && !M->isConst() && !moduleOf(Member->getObjectType()) &&
+          llvm::any_of(Args, [&](const Expr *Arg) { return C.in(Arg); }))
+        assign(Member->getImplicitObjectArgument());
+    return true;
+  }
+
+  void initialiser(const CXXCtorInitializer *Init) {
+    if (Init->isAnyMemberInitializer() && Init->getInit() &&
+        mayHold(Init->getAnyMember()->getType()) && C.in(Init->getInit()))
+      add(Init->getAnyMember());
+  }
+
+private:
+  void add(const ValueDecl *V) {
+    if (!V || isa<FunctionDecl>(V))
+      return;
+    Changed |= C.Values.insert(V).second;
+    if (const auto *Parts = dyn_cast<DecompositionDecl>(V))
+      for (const BindingDecl *B : Parts->bindings()) {
+        Changed |= C.Values.insert(B).second;
+        if (const VarDecl *Holder = B->getHoldingVar())
+          Changed |= C.Values.insert(Holder).second;
+      }
+  }
+
+  void assign(const Expr *To) {
+    To = plain(To);
+    if (const FunctionDecl *F = calleeOf(To);
+        F && F->getIdentifier() && isInStd(F) && F->getName() == "tie") {
+      for (const Expr *Arg : cast<CallExpr>(To)->arguments())
+        assign(Arg);
+      return;
+    }
+    add(rootOf(To));
+  }
+
+  void give(const FunctionDecl *F, llvm::ArrayRef<const Expr *> Args) {
+    const FunctionDecl *Body = nullptr;
+    if (isTorch(F) || isInStd(F) || !C.Index.isOwn(F))
+      return;
+    if (!F->hasBody(Body))
+      Body = F;
+    giveTo(Body, Args);
+    if (const auto *M = dyn_cast<CXXMethodDecl>(F)) {
+      auto [From, To] = C.Overriders.equal_range(M->getCanonicalDecl());
+      for (auto It = From; It != To; ++It)
+        giveTo(It->second, Args);
+    }
+  }
+  void giveTo(const FunctionDecl *F, llvm::ArrayRef<const Expr *> Args) {
+    for (unsigned I = 0; I < F->getNumParams() && I < Args.size(); ++I) {
+      const ParmVarDecl *P = F->getParamDecl(I);
+      if (!mayHold(P->getType()))
+        continue;
+      if (C.in(Args[I]))
+        add(P);
+      const QualType T = P->getType();
+      if (C.Values.count(P) && T->isReferenceType() &&
+          !T->getPointeeType().isConstQualified())
+        assign(Args[I]);
+    }
+  }
+
+  Cut &C;
+  const FunctionDecl *Function;
+};
+
+} // namespace accel::migrate
+
+Cut::Cut(const ProgramIndex &Index) : Index(Index) {
+  for (const FunctionDecl *F : Index.Functions) {
+    const auto *M = dyn_cast<CXXMethodDecl>(F);
+    if (!M)
+      continue;
+    for (const CXXMethodDecl *Base : M->overridden_methods())
+      Overriders.insert({Base->getCanonicalDecl(), M});
+    // Whoever calls it: containers of modules, TorchScript, the program.
+    if (isPartOfModel(M) && M->getIdentifier() && M->getName() == "forward")
+      for (const ParmVarDecl *P : M->parameters())
+        if (mayHold(P->getType()))
+          Values.insert(P);
+  }
+  follow();
+}
+
+void Cut::add(const std::set<const Expr *> &Batches) {
+  for (const Expr *E : Batches)
+    Shared.insert(plain(E));
+  follow();
+}
+
+void Cut::follow() {
+  for (bool Changed = true; Changed;) {
+    Changed = false;
+    for (const FunctionDecl *F : Index.Functions) {
+      if (Index.loadsSamples(F))
+        continue;
+      CutWalk Walk(*this, F);
+      if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
+        for (const CXXCtorInitializer *Init : Ctor->inits()) {
+          Walk.initialiser(Init);
+          if (Init->getInit())
+            Walk.TraverseStmt(Init->getInit());
+        }
+      Walk.TraverseStmt(F->getBody());
+      Changed |= Walk.Changed;
+    }
+  }
+}

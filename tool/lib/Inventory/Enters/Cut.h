@@ -1,0 +1,44 @@
+//===- Cut.h - Which tensors may be distributed -----------------*- C++ -*-===//
+//
+// Batches of loaders, what is shared out by hand, and what is calculated from
+// them: followed through variables, fields and functions without regard to the
+// order of statements. "No" can be relied on where all of the program is seen;
+// "yes" costs speed at most, so that it need not be certain.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_CUT_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_CUT_H
+
+#include "Code/ProgramIndex.h"
+
+namespace accel::migrate {
+
+class Cut {
+public:
+  explicit Cut(const ProgramIndex &Index);
+
+  /// Whether the value of an expression may have distributed tensors in it.
+  bool in(const clang::Expr *E) const;
+  /// Whether somewhere in `S` such a value is used, for whatever.
+  bool isReadIn(const clang::Stmt *S) const;
+
+  /// Takes up expressions that are shared out where they stand.
+  void add(const std::set<const clang::Expr *> &Batches);
+
+private:
+  friend class CutWalk;
+  void follow();
+
+  const ProgramIndex &Index;
+  std::set<const clang::ValueDecl *> Values;
+  std::set<const clang::FunctionDecl *> Returning; ///< Canonical.
+  std::set<const clang::Expr *> Shared;
+  /// What may run where a virtual method is called; canonical.
+  std::multimap<const clang::CXXMethodDecl *, const clang::CXXMethodDecl *>
+      Overriders;
+};
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_CUT_H

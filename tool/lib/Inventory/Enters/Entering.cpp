@@ -1,0 +1,84 @@
+//===- Entering.cpp - What enters: the batches of each training loop ------===//
+
+#include "Enters.h"
+
+#include "Code/TorchTypes.h"
+
+#include "llvm/ADT/StringExtras.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+void LoaderFacts::call(const CallExpr *E, const FunctionDecl *F,
+                       llvm::StringRef Name) {
+  if (Name == "make_data_loader" && isTorch(F))
+    if (std::optional<TextRange> R = nameOf(E->getCallee()))
+      Program.Loaders.push_back({here(), *R});
+}
+
+void Entering::addBatches() {
+  const std::vector<Batch> Batches = findBatches(Index, Cuts, Text);
+  // Points that are made of a batch are shared out with it.
+  for (const bool Points : {false, true}) {
+    std::set<const Expr *> Shared;
+    for (const Batch &B : Batches) {
+      const std::optional<TextRange> R = editable(B.E->getSourceRange());
+      if (!R || B.Points != Points || (Points && Cuts.in(B.E)))
+        continue;
+      Shared.insert(B.E);
+      Program.Batches.push_back({Functions.at(B.E->getExprLoc(), B.In), *R});
+    }
+    Cuts.add(Shared);
+  }
+  noteLoops(Batches);
+}
+
+/// At most this much of an expression is shown.
+static std::string shortened(llvm::StringRef Text) {
+  constexpr size_t Most = 40;
+  Text = Text.substr(0, Text.find('\n')).rtrim();
+  return Text.size() <= Most ? Text.str()
+                             : Text.take_front(Most).rtrim().str() + " ...";
+}
+
+/// Says of each training what is shared out in it; of one in which nothing is
+/// found, that all processes do all of it.
+void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
+  for (const auto &[Loop, Facts] : Index.Loops) {
+    if (!Facts.Training || !Text.mayEdit(Loop->getBeginLoc()))
+      continue;
+    std::vector<std::string> Shared;
+    const auto Share = [&](SourceRange Range) {
+      const std::string What = "'" + shortened(Text.text(Range)) + "'";
+      if (!llvm::is_contained(Shared, What))
+        Shared.push_back(What);
+    };
+    if (const Expr *Loader = loaderOfLoop(Loop))
+      Share(Loader->getSourceRange());
+    // A lambda before the loop may read what the loop makes.
+    for (const Batch &B : Batches)
+      if (isWithin(B.ReadAt, Loop, Text.SM) ||
+          isWithin(B.E->getExprLoc(), Loop, Text.SM))
+        Share(B.E->getSourceRange());
+    if (!Shared.empty()) {
+      constexpr size_t Most = 3;
+      const size_t More = Shared.size() > Most ? Shared.size() - Most : 0;
+      Shared.resize(Shared.size() - More);
+      say("ACL0174", Loop->getBeginLoc(),
+          "the processes share out this training loop, by the rows of " +
+              llvm::join(Shared, ", ") +
+              (More ? " and " + std::to_string(More) + " more" : ""));
+      continue;
+    }
+    // What a function that it calls reads is shared out there.
+    if (Facts.HasLoader ||
+        llvm::any_of(Batches, [&](const Batch &B) { return B.In != Facts.In; }))
+      continue;
+    say("ACL0175", Loop->getBeginLoc(),
+        "every process runs this training loop in full: no batch is seen that "
+        "a model reads in it",
+        "Nothing has to be done: the results are those of one device, and it "
+        "takes as long. To share the work, give the model "
+        "`accelerator.distribute(batch)`.");
+  }
+}

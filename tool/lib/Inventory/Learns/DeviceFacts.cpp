@@ -1,0 +1,286 @@
+//===- DeviceFacts.cpp - How the device is chosen -------------------------===//
+
+#include "Learns.h"
+#include "Code/TorchTypes.h"
+
+#include "clang/Lex/Lexer.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+enum class DeviceLiteral { None, Cpu, Cuda };
+
+static bool isDevice(QualType T) {
+  const CXXRecordDecl *D =
+      T.getNonReferenceType()->getAsCXXRecordDecl();
+  return D && D->getIdentifier() && D->getName() == "Device" && isTorch(D);
+}
+
+static bool isDeviceType(QualType T) {
+  const auto *E = T.getNonReferenceType()->getAs<EnumType>();
+  return E && E->getDecl()->getName() == "DeviceType" && isTorch(E->getDecl());
+}
+
+/// A call of torch::cuda::is_available().
+static bool asksForCuda(const Expr *E) {
+  const FunctionDecl *F = calleeOf(E);
+  if (!F || !F->getIdentifier() || !isTorch(F))
+    return false;
+  if (F->getName() == "hasCUDA")
+    return true;
+  return F->getName() == "is_available" &&
+         qualifiedName(F).find("::cuda::") != std::string::npos;
+}
+
+/// `torch::kCUDA`, `torch::Device(torch::kCUDA, 1)`, `"cuda:0"`.
+static DeviceLiteral deviceLiteral(const Expr *E) {
+  E = bare(E);
+  if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(E)) {
+    const llvm::StringRef Name =
+        Ref->getDecl()->getIdentifier() ? Ref->getDecl()->getName() : "";
+    if (!isDeviceType(Ref->getType()))
+      return DeviceLiteral::None;
+    if (Name == "kCUDA" || Name == "CUDA")
+      return DeviceLiteral::Cuda;
+    if (Name == "kCPU" || Name == "CPU")
+      return DeviceLiteral::Cpu;
+    return DeviceLiteral::None;
+  }
+  const auto *Made = dyn_cast_or_null<CXXConstructExpr>(E);
+  if (!Made || Made->getNumArgs() == 0)
+    return DeviceLiteral::None;
+  const CXXRecordDecl *D = Made->getConstructor()->getParent();
+  const bool Holds = isDevice(Made->getType()) || isInStd(D) || isTorch(D);
+  if (!Holds)
+    return DeviceLiteral::None;
+  if (const auto *Text = dyn_cast<StringLiteral>(bare(Made->getArg(0)))) {
+    if (Text->getString().starts_with("cuda"))
+      return DeviceLiteral::Cuda;
+    return Text->getString() == "cpu" ? DeviceLiteral::Cpu
+                                      : DeviceLiteral::None;
+  }
+  return deviceLiteral(Made->getArg(0));
+}
+
+/// `device = torch::kCUDA;` and nothing else.
+static const VarDecl *onlyAssigns(const Stmt *S) {
+  if (const auto *Block = dyn_cast_or_null<CompoundStmt>(S))
+    return Block->size() == 1 ? onlyAssigns(Block->body_front()) : nullptr;
+  const auto *E = dyn_cast_or_null<Expr>(S);
+  const Expr *P = E ? plain(E) : nullptr;
+  if (const auto *Call = dyn_cast_or_null<CXXOperatorCallExpr>(P)) {
+    if (Call->getOperator() == OO_Equal && Call->getNumArgs() == 2 &&
+        deviceLiteral(Call->getArg(1)) != DeviceLiteral::None)
+      return variableOf(Call->getArg(0));
+  } else if (const auto *Assign = dyn_cast_or_null<BinaryOperator>(P)) {
+    if (Assign->getOpcode() == BO_Assign &&
+        deviceLiteral(Assign->getRHS()) != DeviceLiteral::None)
+      return variableOf(Assign->getLHS());
+  }
+  return nullptr;
+}
+
+/// The `if` in the same block that does nothing but choose `V`.
+const IfStmt *DeviceFacts::selectionOf(const VarDecl *V) {
+  const CompoundStmt *Block = block();
+  if (!Block)
+    return nullptr;
+  for (const Stmt *S : Block->body()) {
+    const auto *If = dyn_cast<IfStmt>(S);
+    if (!If || If->getInit() || !asksForCuda(plain(If->getCond())))
+      continue;
+    if (onlyAssigns(If->getThen()) != V)
+      continue;
+    if (If->getElse() && onlyAssigns(If->getElse()) != V)
+      continue;
+    return If;
+  }
+  return nullptr;
+}
+
+void DeviceFacts::variable(const VarDecl *V) {
+  const bool Device = isDevice(V->getType());
+  if ((!Device && !isDeviceType(V->getType())) || !V->getInit() ||
+      V->getType()->isReferenceType())
+    return;
+  const Stmt *Statement = nullptr;
+  block(&Statement);
+  const auto *Declaration = dyn_cast_or_null<DeclStmt>(Statement);
+  // The condition's answer, both ways, is a device.
+  bool Choice = false;
+  const Expr *Bare = bare(V->getInit());
+  while (const auto *Made = dyn_cast<CXXConstructExpr>(Bare)) {
+    if (Made->getNumArgs() == 0)
+      break;
+    Bare = bare(Made->getArg(0));
+  }
+  if (const auto *C = dyn_cast<ConditionalOperator>(Bare))
+    Choice = asksForCuda(plain(C->getCond())) &&
+             deviceLiteral(C->getTrueExpr()) != DeviceLiteral::None &&
+             deviceLiteral(C->getFalseExpr()) != DeviceLiteral::None;
+  const DeviceLiteral Literal =
+      Choice ? DeviceLiteral::None : deviceLiteral(V->getInit());
+  const IfStmt *Selection =
+      Literal != DeviceLiteral::None ? selectionOf(V) : nullptr;
+  if (!Choice && !Selection && !(Device && Literal == DeviceLiteral::Cuda))
+    return;
+  if (!Declaration || !Declaration->isSingleDecl() ||
+      Declaration->getSingleDecl() != V)
+    return; // torch::kCUDA is each process's own device, too.
+  const SourceLocation NameEnd = Lexer::getLocForEndOfToken(
+      V->getLocation(), 0, Text.SM, Context.getLangOpts());
+  const std::optional<TextRange> Range =
+      Text.upTo(NameEnd, Declaration->getEndLoc());
+  if (!Range)
+    return problem(V->getLocation());
+  Program.Devices.push_back(
+      {here(), Device ? DeviceFact::Initialiser : DeviceFact::TypeInitialiser,
+       *Range});
+  Consumed.insert(V->getInit());
+  if (!Selection)
+    return;
+  const std::optional<TextRange> Lines = Text.wholeLines(Selection);
+  if (!Lines) {
+    say("ACL0102", Selection->getBeginLoc(),
+           "the choice of the device is written by a macro",
+           "Write it out.");
+    return;
+  }
+  Program.Devices.push_back({here(), DeviceFact::Selection, *Lines});
+  Consumed.insert(Selection);
+}
+
+void DeviceFacts::call(const CallExpr *E, const FunctionDecl *) {
+  if (asksForCuda(E)) {
+    // What is only printed is not a choice.
+    for (const Stmt *S : Path)
+      if (const auto *O = dyn_cast<CXXOperatorCallExpr>(S))
+        if (O->getOperator() == OO_LessLess)
+          return;
+    if (std::optional<TextRange> R = editable(E->getSourceRange()))
+      Program.Devices.push_back({here(), DeviceFact::Condition, *R});
+    return;
+  }
+  const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+  const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
+  if (!M || !M->getIdentifier() || !isTorch(M))
+    return;
+  const Expr *Object = Member->getImplicitObjectArgument();
+  const CXXRecordDecl *Class = recordOf(Object->getType());
+  const QualType Type = Object->getType()->isPointerType()
+                            ? Object->getType()->getPointeeType()
+                            : Object->getType();
+  const bool TensorOrModel = isTensor(Type) || moduleOf(Type);
+  if (M->getName() == "cuda" && TensorOrModel) {
+    const auto *Callee = cast<MemberExpr>(Member->getCallee()->IgnoreParens());
+    if (std::optional<TextRange> R =
+            editable({Callee->getMemberLoc(), E->getEndLoc()}))
+      Program.Devices.push_back({here(), DeviceFact::CudaCall, *R});
+    return;
+  }
+  const bool Options = Class && Class->getIdentifier() &&
+                       Class->getName() == "TensorOptions" &&
+                       M->getName() == "device";
+  if ((M->getName() == "to" && TensorOrModel) || Options)
+    for (const Expr *Arg : Member->arguments())
+      if (!isa<CXXDefaultArgExpr>(Arg) &&
+          deviceLiteral(Arg) == DeviceLiteral::Cuda) {
+        const Expr *Spelled = bare(Arg);
+        for (const Stmt *S : Consumed)
+          if (S == Spelled)
+            return;
+        if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
+          Program.Devices.push_back({here(), DeviceFact::Literal, *R});
+          Consumed.insert(Arg);
+          Consumed.insert(Spelled);
+        }
+      }
+}
+
+/// Whether what `Path` leads to, `E` included, is an argument that the program
+/// gives to a function of its own.
+static bool isOwnArgument(const std::vector<const Stmt *> &Path,
+                          const Expr *E) {
+  for (size_t I = Path.size(); I-- > 0;) {
+    const Stmt *S = Path[I];
+    if (S == E || isa<ImplicitCastExpr, MaterializeTemporaryExpr,
+                      CXXBindTemporaryExpr, CXXFunctionalCastExpr>(S))
+      continue;
+    const FunctionDecl *F = nullptr;
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(S)) {
+      if (Made->getConstructor()->isCopyOrMoveConstructor())
+        continue;
+      F = Made->getConstructor();
+    } else if (!isa<CXXOperatorCallExpr>(S)) {
+      F = calleeOf(dyn_cast<Expr>(S));
+    }
+    return F && !isTorch(F) && !isInStd(F);
+  }
+  return false;
+}
+
+/// `torch::Device(torch::kCUDA, 1)` in an expression.
+void DeviceFacts::construct(const CXXConstructExpr *Made) {
+  const Expr *E = Made;
+  if (!isDevice(E->getType()) ||
+      Made->getConstructor()->isCopyOrMoveConstructor())
+    return;
+  // With an index, as text, or as the choice that a function of the program is
+  // given. Elsewhere torch::kCUDA alone is the current device.
+  const bool Index =
+      Made->getNumArgs() == 2 && !isa<CXXDefaultArgExpr>(Made->getArg(1));
+  const bool Text = Made->getNumArgs() >= 1 &&
+                    isa<StringLiteral>(bare(Made->getArg(0)));
+  if (deviceLiteral(E) != DeviceLiteral::Cuda ||
+      (!Index && !Text && !isOwnArgument(Path, E)))
+    return;
+  for (const Stmt *S : Path)
+    if (Consumed.count(S))
+      return;
+  SourceRange Range = E->getSourceRange();
+  // The cast that spells `torch::Device(…)`.
+  for (size_t I = Path.size(); I-- > 0;) {
+    if (const auto *Cast = dyn_cast<CXXFunctionalCastExpr>(Path[I])) {
+      Range = Cast->getSourceRange();
+      break;
+    }
+    if (Path[I] != E && !isa<MaterializeTemporaryExpr, CXXBindTemporaryExpr,
+                             ImplicitCastExpr>(Path[I]))
+      break;
+  }
+  if (std::optional<TextRange> R = editable(Range))
+    Program.Devices.push_back({here(), DeviceFact::Literal, *R});
+}
+
+void accel::migrate::addGlobalDevices(const Unit &U) {
+  const ProgramIndex &Index = U.Index;
+  SourceText &Text = U.Text;
+  for (const VarDecl *V : Index.Globals) {
+    const CXXRecordDecl *D = recordOf(V->getType());
+    if (!D || !D->getIdentifier() || !isTorch(D) || D->getName() != "Device" ||
+        !Text.mayEdit(V->getLocation()) ||
+        (V->getInit() && deviceLiteral(V->getInit()) == DeviceLiteral::Cpu))
+      continue;
+    const bool Seen =
+        Index.Main && !V->getType().isConstQualified() &&
+        !V->getDeclContext()->isRecord() &&
+        Text.SM.isBeforeInTranslationUnit(V->getLocation(),
+                                          Index.Main->getLocation());
+    if (!Seen) {
+      U.say("ACL0139", V->getLocation(),
+          "the device '" + V->getNameAsString() +
+              "' is chosen before main begins and stays as it is",
+          "A torch::kCUDA without a number is each process's own device; "
+          "another choice has to be made in main.");
+      continue;
+    }
+    const std::optional<TextRange> R =
+        Text.range({V->getLocation(), V->getLocation()});
+    if (!R)
+      continue;
+    DeviceFact Fact{U.Functions.of(Index.Main), DeviceFact::Global, *R, ""};
+    Fact.Name = V->isInAnonymousNamespace() ? V->getNameAsString()
+                                            : qualifiedName(V);
+    U.Program.Devices.push_back(std::move(Fact));
+  }
+}

@@ -1,0 +1,85 @@
+//===- Learns.h - What learns -----------------------------------*- C++ -*-===//
+//
+// Optimizers, schedulers, devices, clipping; backwards and the loops around
+// them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_LEARNS_LEARNS_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_LEARNS_LEARNS_H
+
+#include "Code/Subject.h"
+
+namespace accel::migrate {
+
+/// Optimizers, schedulers, their models, clipping.
+class OptimizerFacts : public Subject {
+public:
+  using Subject::Subject;
+  using Subject::call;
+  void variable(const clang::VarDecl *V) override;
+  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
+            llvm::StringRef Name) override;
+  void construct(const clang::CXXConstructExpr *E) override;
+  void newObject(const clang::CXXNewExpr *E) override;
+  void assigned(const clang::Expr *To, const clang::Expr *Made) override;
+  void returned(const clang::ReturnStmt *S) override;
+  void templateNamed(const clang::TemplateSpecializationTypeLoc &Loc) override;
+  void memberInitialiser(const clang::CXXCtorInitializer *Init) override;
+  void end() override;
+
+private:
+  struct Making;
+  Making makingOf(const clang::DeclaratorDecl *V, const clang::Expr *Init);
+  void optimizerVariable(const clang::VarDecl *V);
+  void optimizerMade(const clang::ValueDecl *Holder,
+                     const clang::DeclaratorDecl *Declared,
+                     const clang::Expr *Init);
+  void optimizerOfDefault(const clang::FieldDecl *Member);
+  void schedulerVariable(const clang::VarDecl *V);
+  void schedulerMade(const clang::DeclaratorDecl *V, const clang::Expr *Init);
+  void strayOptimizer(const clang::Expr *E);
+  void addedGroup(const clang::CallExpr *E);
+  std::string modelOf(const clang::Expr *Parameters,
+                      const clang::ValueDecl *&Model);
+  std::optional<LinePoint> setUpPoint(const clang::ValueDecl *Optimizer,
+                                      const clang::ValueDecl *Model);
+  const clang::CompoundStmt *setUpBlock(const clang::Stmt **Child) const;
+};
+
+/// How the device is chosen.
+class DeviceFacts : public Subject {
+public:
+  using Subject::Subject;
+  void variable(const clang::VarDecl *V) override;
+  void call(const clang::CallExpr *E, const clang::FunctionDecl *F) override;
+  void construct(const clang::CXXConstructExpr *E) override;
+
+private:
+  const clang::IfStmt *selectionOf(const clang::VarDecl *V);
+};
+
+/// Devices that are chosen before main, when there is no accelerator, are chosen
+/// again in main.
+void addGlobalDevices(const Unit &U);
+
+/// Backwards, training loops, and templates that nobody uses.
+class Steps : private Unit {
+public:
+  explicit Steps(const Unit &U) : Unit(U) {}
+  void add();
+
+private:
+  void addBackward(const BackwardCall &B);
+  void addTrainingLoop(const BatchLoop &Loop);
+  void checkTemplates();
+};
+
+/// How code of `In` names what `Place` holds where a reference, a holder or a
+/// shared_ptr is taken.
+std::string objectOf(const clang::ValueDecl *Place,
+                     const clang::FunctionDecl *In);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_LEARNS_LEARNS_H

@@ -1,0 +1,554 @@
+//===- OptimizerFacts.cpp - Optimizers, schedulers and their models -------===//
+
+#include "Learns.h"
+#include "Code/TorchTypes.h"
+
+#include "clang/AST/TypeLoc.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+static constexpr char PrepareByHand[] =
+    "Nothing has to be done for the results. For gradient accumulation and fp16, "
+    "write `accel::AcceleratedOptimizer<…>` in place of the optimizer's type and "
+    "call accelerator.prepare(model, optimizer) behind it.";
+
+/// Where a type is spelled, without `const` and the like.
+static std::optional<SourceRange> spellingOf(const TypeSourceInfo *Info) {
+  if (!Info)
+    return std::nullopt;
+  const TypeLoc Loc = Info->getTypeLoc().getUnqualifiedLoc();
+  if (Loc.getAs<AutoTypeLoc>())
+    return std::nullopt;
+  return Loc.getSourceRange();
+}
+
+/// What is seen of how an optimizer or a scheduler is made.
+struct OptimizerFacts::Making {
+  /// The places where its type is spelled.
+  std::vector<TextRange> TypeNames;
+  /// The first argument of its constructor.
+  const Expr *First = nullptr;
+  const CXXRecordDecl *Class = nullptr;
+  bool Understood = true;
+};
+
+/// `V` is what holds it, where its type is spelled, too; may be null.
+OptimizerFacts::Making OptimizerFacts::makingOf(const DeclaratorDecl *V,
+                                        const Expr *Init) {
+  Making Result;
+  auto Add = [&](SourceRange Range) {
+    if (std::optional<TextRange> R = Text.range(Range))
+      Result.TypeNames.push_back(*R);
+    else
+      Result.Understood = false;
+  };
+  Init = Init ? plain(Init) : nullptr;
+  // make_unique's result in a unique_ptr of the base class, and the like.
+  while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init)) {
+    if (Made->getNumArgs() != 1 || isTorch(Made->getConstructor()->getParent()))
+      break;
+    Init = plain(Made->getArg(0));
+  }
+  const bool ByValue = V && recordOf(V->getType()) &&
+                       isTorch(recordOf(V->getType())) &&
+                       !V->getType()->isPointerType();
+  if (ByValue)
+    if (const auto Spelled = spellingOf(V->getTypeSourceInfo()))
+      Add(*Spelled);
+  if (const auto *List = dyn_cast_or_null<InitListExpr>(Init);
+      List && List->getNumInits() == 1)
+    Init = plain(List->getInit(0));
+  if (const auto *Cast = dyn_cast_or_null<CXXFunctionalCastExpr>(Init)) {
+    if (const auto Spelled = spellingOf(Cast->getTypeInfoAsWritten()))
+      Add(*Spelled);
+    Init = plain(Cast->getSubExpr());
+  } else if (const auto *Made =
+                 dyn_cast_or_null<CXXTemporaryObjectExpr>(Init)) {
+    if (const auto Spelled = spellingOf(Made->getTypeSourceInfo()))
+      Add(*Spelled);
+  }
+  if (const auto *New = dyn_cast_or_null<CXXNewExpr>(Init)) {
+    Consumed.insert(New);
+    if (const auto Spelled = spellingOf(New->getAllocatedTypeSourceInfo()))
+      Add(*Spelled);
+    Init = New->getConstructExpr();
+  }
+  if (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init)) {
+    Consumed.insert(Made);
+    Result.Class = Made->getConstructor()->getParent();
+    if (Made->getNumArgs() > 0)
+      Result.First = Made->getArg(0);
+  } else if (const auto *Call = dyn_cast_or_null<CallExpr>(Init)) {
+    const FunctionDecl *F = Call->getDirectCallee();
+    const auto *Ref =
+        dyn_cast<DeclRefExpr>(Call->getCallee()->IgnoreParenImpCasts());
+    if (F && F->getIdentifier() && isInStd(F) && Ref &&
+        (F->getName() == "make_unique" || F->getName() == "make_shared") &&
+        Ref->getNumTemplateArgs() == 1) {
+      Consumed.insert(Call);
+      Add(Ref->getTemplateArgs()[0].getSourceRange());
+      Result.Class = recordOf(Ref->getTemplateArgs()[0].getArgument().getAsType());
+      if (Call->getNumArgs() > 0)
+        Result.First = Call->getArg(0);
+    } else {
+      Result.Understood = false;
+    }
+  } else {
+    Result.Understood = false;
+  }
+  if (Result.TypeNames.empty())
+    Result.Understood = false;
+  return Result;
+}
+
+std::string accel::migrate::objectOf(const ValueDecl *Place,
+                                     const FunctionDecl *In) {
+  if (isa<FunctionDecl>(Place))
+    return "*this";
+  std::string Name = Place->getNameAsString();
+  if (isa<FieldDecl>(Place))
+    for (const ParmVarDecl *P : In->parameters())
+      if (P->getName() == Name) {
+        Name = "this->" + Name;
+        break;
+      }
+  const CXXRecordDecl *D = recordOf(Place->getType());
+  const bool Pointer =
+      Place->getType().getNonReferenceType()->isPointerType() ||
+      (D && D->getIdentifier() && D->getName() == "unique_ptr" && isInStd(D));
+  return (Pointer ? "*" : "") + Name;
+}
+
+/// The block that an optimizer is made in, and the statement in it; for a
+/// constructor's initialiser its body.
+const CompoundStmt *OptimizerFacts::setUpBlock(const Stmt **Child) const {
+  if (!Initialiser)
+    return block(Child);
+  *Child = nullptr;
+  return dyn_cast_or_null<CompoundStmt>(Function->getBody());
+}
+
+/// Behind the last statement of the optimizer's block that creates one of the
+/// two or moves the model.
+std::optional<LinePoint> OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
+                                                const ValueDecl *Model) {
+  const Stmt *Child = nullptr;
+  const CompoundStmt *Block = setUpBlock(&Child);
+  if (!Block)
+    return std::nullopt;
+  const Stmt *Last = Child;
+  bool Behind = Child == nullptr;
+  for (const Stmt *S : Block->body()) {
+    if (Behind && Index.holdsBatches(S))
+      break; // Whatever comes behind comes too late.
+    Behind |= S == Child;
+    if (!Behind)
+      continue;
+    if (const auto *D = dyn_cast<DeclStmt>(S))
+      for (const Decl *Declared : D->decls())
+        if (Declared == Model)
+          Last = S;
+    const auto *E = dyn_cast<Expr>(S);
+    if (!E)
+      continue;
+    E = plain(E);
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+        Model && O && O->getOperator() == OO_Equal &&
+        placeOf(O->getArg(0)) == Model)
+      Last = S;
+    if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
+      if (const CXXMethodDecl *M = Call->getMethodDecl();
+          M && M->getIdentifier() &&
+          ((Model && (M->getName() == "to" || M->getName() == "reset") &&
+            placeOf(Call->getImplicitObjectArgument()) == Model) ||
+           (M->getName() == "add_param_group" &&
+            placeOf(Call->getImplicitObjectArgument()) == Optimizer)))
+        Last = S;
+  }
+  return Last ? Text.after(Last) : Text.topOf(Block);
+}
+
+/// The model of `model->parameters()`, as it is named here; empty where it is
+/// something else.
+std::string OptimizerFacts::modelOf(const Expr *Parameters,
+                                const ValueDecl *&Model) {
+  const auto *Call =
+      Parameters ? dyn_cast<CXXMemberCallExpr>(bare(Parameters)) : nullptr;
+  const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
+  if (!M || !M->getIdentifier() || M->getName() != "parameters")
+    return "";
+  const Expr *Object = Call->getImplicitObjectArgument();
+  if (!moduleOf(Object->getType()))
+    return "";
+  if (isa<CXXThisExpr>(plain(Object)))
+    return "*this";
+  Model = placeOf(Object);
+  if (!Model)
+    return "";
+  // Trainer(Net net) : net_(std::move(net)): the member has it now.
+  if (const auto *Given = dyn_cast<ParmVarDecl>(Model);
+      Given && Initialiser && !Given->getType()->isReferenceType())
+    for (const CXXCtorInitializer *Init :
+         cast<CXXConstructorDecl>(Function)->inits())
+      if (Init->isMemberInitializer() && Init->isWritten() &&
+          variableOf(Init->getInit()) == Given)
+        Model = Init->getMember();
+  return objectOf(Model, Function);
+}
+
+/// The optimizers of LibTorch that do nothing but step on gradients. Behind a
+/// pointer to the base class stands what is constructed.
+static bool isKnown(const CXXRecordDecl *Class) {
+  static const std::set<std::string> Names = {
+      "SGD",     "Adam",  "AdamW",    "RMSprop",
+      "Adagrad", "LBFGS", "Optimizer"};
+  return Names.count(Class->getNameAsString()) != 0;
+}
+
+static bool isByValue(QualType T) {
+  return isOrDerives(recordOf(T), "torch::optim::Optimizer") &&
+         !T->isPointerType() && !T->isReferenceType();
+}
+
+/// Whether `Init` only names an optimizer that is made elsewhere, or none.
+static bool namesAnother(const Expr *Init) {
+  Init = plain(Init);
+  while (true) {
+    if (const auto *List = dyn_cast<InitListExpr>(Init)) {
+      if (List->getNumInits() == 0)
+        return true;
+      if (List->getNumInits() > 1)
+        return false;
+      Init = plain(List->getInit(0));
+      continue;
+    }
+    const auto *Made = dyn_cast<CXXConstructExpr>(Init);
+    if (!Made || isTorch(Made->getConstructor()->getParent()))
+      break;
+    if (Made->getNumArgs() == 0)
+      return true;
+    if (Made->getNumArgs() > 1)
+      return false;
+    Init = plain(Made->getArg(0));
+  }
+  // unique_ptr's and shared_ptr's own type in a type of the base class.
+  return isa<CXXNullPtrLiteralExpr, GNUNullExpr>(Init) ||
+         (Init->getType()->isPointerType() && isa<IntegerLiteral>(Init)) ||
+         placeOf(Init) != nullptr;
+}
+
+/// Whether `Init` calls a function of the program that returns a pointer to an
+/// optimizer; what that makes is found there.
+static bool callsFactory(const Expr *Init, const ProgramIndex &Index) {
+  Init = plain(Init);
+  while (const auto *Made = dyn_cast<CXXConstructExpr>(Init)) {
+    if (Made->getNumArgs() != 1)
+      return false;
+    Init = plain(Made->getArg(0));
+  }
+  const FunctionDecl *F = calleeOf(Init);
+  return F && Index.isOwn(F) && F->hasBody() &&
+         !isOrDerives(recordOf(F->getReturnType()), "torch::optim::Optimizer");
+}
+
+/// `Holder` is given what `Init` makes; `Declared` is where its type is
+/// spelled, when that is what makes it.
+void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
+                               const DeclaratorDecl *Declared,
+                               const Expr *Init) {
+  const std::string Name = "'" + Holder->getNameAsString() + "'";
+  const SourceLocation Loc = Init->getExprLoc();
+  OptimizerFact Fact;
+  const ValueDecl *Model = nullptr;
+  if (!callsFactory(Init, Index)) {
+    const Making Made = makingOf(Declared, Init);
+    const CXXRecordDecl *Class =
+        Made.Class ? Made.Class : optimizerOf(Holder->getType());
+    if (!isTorch(Class) || (Made.Understood && !isKnown(Class)))
+      return say("ACL0182", Loc,
+                    "the optimizer " + Name + " is of the class '" +
+                        Class->getNameAsString() + "' and stays that",
+                    PrepareByHand);
+    if (!Made.Understood)
+      return say("ACL0182", Loc,
+                    "the type of the optimizer " + Name +
+                        " is not spelled where it is made, so that it stays "
+                        "LibTorch's",
+                    PrepareByHand);
+    Fact.TypeNames = Made.TypeNames;
+    // Where no model is seen, the optimizer knows the parameters.
+    Fact.Model = modelOf(Made.First, Model);
+  }
+  const auto *Variable = dyn_cast<VarDecl>(Holder);
+  const bool BeforeMain = Variable && Variable == Declared &&
+                          Variable->hasGlobalStorage();
+  if (BeforeMain || !Lambdas.empty())
+    return say("ACL0182", Loc,
+                  "the optimizer " + Name +
+                      " is not made in a function's own block, and stays "
+                      "LibTorch's",
+                  PrepareByHand);
+  Fact.In = Functions.of(Function); // Also for a constructor's initialiser.
+  Fact.Object = objectOf(Holder, Function);
+  const std::optional<LinePoint> Point = setUpPoint(Holder, Model);
+  const Stmt *Child = nullptr;
+  const CompoundStmt *Block = setUpBlock(&Child);
+  if (!Point || !Block)
+    return say("ACL0182", Loc,
+                  "there is no line behind the optimizer " + Name +
+                      " on which it could be prepared, so that it stays "
+                      "LibTorch's",
+                  PrepareByHand);
+  Fact.SetUp = *Point;
+  Fact.Block = Text.SM.getFileOffset(Text.SM.getFileLoc(Block->getBeginLoc()));
+  for (const Stmt *S : Block->body()) {
+    if (S == Child)
+      break;
+    Fact.Trainings += Index.holdsBatches(S);
+  }
+  Program.Optimizers.push_back(std::move(Fact));
+}
+
+void OptimizerFacts::variable(const VarDecl *V) {
+  if (V->isCXXForRangeDecl() && !V->getType()->isReferenceType())
+    if (const CXXRecordDecl *D = recordOf(V->getType());
+        D && isTorch(D) && D->getIdentifier() &&
+        D->getName() == "OptimizerParamGroup")
+      say("ACL0176", V->getLocation(),
+          "the loop goes over copies of the optimizer's parameter groups, so "
+          "that what it sets has no effect; it is left so",
+          "Write `auto&` if the options are to change.");
+  if (optimizerOf(V->getType()))
+    optimizerVariable(V);
+  else if (schedulerOf(V->getType()))
+    schedulerVariable(V);
+}
+
+void OptimizerFacts::construct(const CXXConstructExpr *E) {
+  if (isOrDerives(E->getConstructor()->getParent(), "torch::optim::Optimizer"))
+    strayOptimizer(E);
+}
+
+void OptimizerFacts::newObject(const CXXNewExpr *E) {
+  if (optimizerOf(E->getAllocatedType()))
+    strayOptimizer(E);
+}
+
+void OptimizerFacts::call(const CallExpr *E, const FunctionDecl *F,
+                          llvm::StringRef Name) {
+  const auto Clip = [&](std::vector<Spelled> &Clips) {
+    if (std::optional<TextRange> R = nameOf(E->getCallee()))
+      Clips.push_back({here(), *R});
+  };
+  if (isInStd(F) && (Name == "make_unique" || Name == "make_shared") &&
+      optimizerOf(F->getReturnType()))
+    strayOptimizer(E);
+  else if (!isTorch(F))
+    return;
+  else if (Name == "add_param_group")
+    addedGroup(E);
+  else if (Name == "clip_grad_norm_")
+    Clip(Program.NormClips);
+  else if (Name == "clip_grad_value_")
+    Clip(Program.ValueClips);
+}
+
+/// What a class makes without a constructor of its own is prepared where it
+/// trains.
+void OptimizerFacts::end() {
+  const auto *Method = dyn_cast<CXXMethodDecl>(Function);
+  if (Method && Index.trainsDirectly(Function) &&
+      !isa<CXXConstructorDecl>(Function))
+    for (const FieldDecl *Member : Method->getParent()->fields())
+      optimizerOfDefault(Member);
+}
+
+void OptimizerFacts::optimizerVariable(const VarDecl *V) {
+  if (V->getType()->isReferenceType())
+    return;
+  if (!V->getInit() || namesAnother(V->getInit())) {
+    // A pointer is filled later, or names what another one holds.
+    if (isByValue(V->getType()) && V->hasLocalStorage())
+      say("ACL0182", V->getLocation(),
+             "the optimizer '" + V->getNameAsString() +
+                 "' is not made where it is declared, and stays LibTorch's",
+             PrepareByHand);
+    return;
+  }
+  optimizerMade(V, V, V->getInit());
+}
+
+void OptimizerFacts::memberInitialiser(const CXXCtorInitializer *Init) {
+  const FieldDecl *Member = Init->getMember();
+  if (!Member || !Init->getInit())
+    return;
+  const Expr *Given = Init->getInit();
+  if (const auto *Default = dyn_cast<CXXDefaultInitExpr>(Given))
+    Given = Default->getExpr();
+  if (schedulerOf(Member->getType()) && Init->isWritten())
+    schedulerMade(Member, Given);
+  if (!optimizerOf(Member->getType()) || Member->getType()->isReferenceType())
+    return;
+  if (!namesAnother(Given))
+    return optimizerMade(Member, Member, Given);
+  if (isByValue(Member->getType()))
+    say("ACL0182", Init->getSourceLocation(),
+           "the optimizer '" + Member->getNameAsString() +
+               "' is copied from another one, and stays LibTorch's",
+           PrepareByHand);
+}
+
+/// A member that is made where it is declared, in a class that has no
+/// constructor in which it could be prepared.
+void OptimizerFacts::optimizerOfDefault(const FieldDecl *Member) {
+  const auto *Class = cast<CXXRecordDecl>(Member->getParent());
+  if (!optimizerOf(Member->getType()) || !Member->hasInClassInitializer() ||
+      Class->hasUserDeclaredConstructor() ||
+      !Member->getInClassInitializer() ||
+      namesAnother(Member->getInClassInitializer()))
+    return;
+  const Expr *Outside = Initialiser;
+  Initialiser = Member->getInClassInitializer(); // At the top of the body.
+  optimizerMade(Member, Member, Member->getInClassInitializer());
+  Initialiser = Outside;
+}
+
+/// `optimizer = std::make_unique<…>(…)`, `optimizer.reset(new …)`.
+void OptimizerFacts::assigned(const Expr *To, const Expr *Made) {
+  To = plain(To); // reset() is a method of shared_ptr's base.
+  if (schedulerOf(To->getType()) || !optimizerOf(To->getType()) ||
+      namesAnother(Made))
+    return;
+  const ValueDecl *Holder = placeOf(To);
+  if (!Holder)
+    return say("ACL0182", To->getExprLoc(),
+                  "the optimizer that is made here is not held by a variable "
+                  "or a member of this object, and stays LibTorch's",
+                  PrepareByHand);
+  optimizerMade(Holder, nullptr, Made);
+}
+
+/// A function that makes an optimizer for its caller, who prepares it.
+void OptimizerFacts::returned(const ReturnStmt *S) {
+  const Expr *E = S->getRetValue();
+  if (!E || !optimizerOf(E->getType()) || !Lambdas.empty() ||
+      isOrDerives(recordOf(Function->getReturnType()),
+                  "torch::optim::Optimizer") ||
+      namesAnother(E) || callsFactory(E, Index))
+    return;
+  const Making Made = makingOf(nullptr, E);
+  if (!Made.Understood || !Made.Class || !isTorch(Made.Class) ||
+      !isKnown(Made.Class))
+    return say("ACL0182", S->getBeginLoc(),
+                  "the type of the optimizer that is returned is not spelled "
+                  "here, so that it stays LibTorch's",
+                  PrepareByHand);
+  OptimizerFact Fact;
+  Fact.In = here();
+  Fact.TypeNames = Made.TypeNames;
+  Program.Optimizers.push_back(std::move(Fact));
+}
+
+/// Whether objects of the class have an optimizer of their own.
+static bool holdsOptimizer(const CXXRecordDecl *D) {
+  D = D->getDefinition();
+  if (!D)
+    return true;
+  return llvm::any_of(D->fields(), [](const FieldDecl *F) {
+           return isByValue(F->getType());
+         }) ||
+         llvm::any_of(D->bases(), [](const CXXBaseSpecifier &B) {
+           const CXXRecordDecl *Base = B.getType()->getAsCXXRecordDecl();
+           return !Base || holdsOptimizer(Base);
+         });
+}
+
+/// Templates of the program may be specialised for LibTorch's optimizers, and
+/// the one that takes its place is one: they are given the class as before.
+void OptimizerFacts::templateNamed(const TemplateSpecializationTypeLoc &Loc) {
+  const CXXRecordDecl *Made = Loc.getType()->getAsCXXRecordDecl();
+  if (!Made || isTorch(Made) || isInStd(Made) || holdsOptimizer(Made))
+    return;
+  for (unsigned I = 0; I < Loc.getNumArgs(); ++I) {
+    const TemplateArgumentLoc Arg = Loc.getArgLoc(I);
+    if (Arg.getArgument().getKind() != TemplateArgument::Type)
+      continue;
+    const auto Type =
+        Arg.getTypeSourceInfo()->getTypeLoc().getAs<DecltypeTypeLoc>();
+    const CXXRecordDecl *Class =
+        Type && isByValue(Type.getType()) ? recordOf(Type.getType()) : nullptr;
+    if (Class && isTorch(Class))
+      if (std::optional<TextRange> R = editable(Type.getSourceRange()))
+        Program.OptimizerTypes.push_back({here(), *R, qualifiedName(Class)});
+  }
+}
+
+void OptimizerFacts::schedulerVariable(const VarDecl *V) {
+  if (V->getType()->isReferenceType())
+    return;
+  schedulerMade(V, V->getInit());
+}
+
+void OptimizerFacts::schedulerMade(const DeclaratorDecl *V, const Expr *Init) {
+  const Making Made = makingOf(V, Init);
+  const CXXRecordDecl *Class = schedulerOf(V->getType());
+  if (!isTorch(Class))
+    return say("ACL0178", V->getLocation(),
+                  "the scheduler '" + V->getNameAsString() +
+                      "' is of a class of the program and stays as it is: each "
+                      "call is one step, also while gradients accumulate",
+                  "Nothing has to be done without gradient accumulation.");
+  if (!Init || !Made.Understood)
+    return say("ACL0178", V->getLocation(),
+                  "the type of the scheduler '" + V->getNameAsString() +
+                      "' is not spelled where it is made, so that it stays "
+                      "LibTorch's: each call is one step, also while gradients "
+                      "accumulate",
+                  "Nothing has to be done without gradient accumulation.");
+  SchedulerFact Fact;
+  Fact.In = here();
+  Fact.TypeNames = Made.TypeNames;
+  Program.Schedulers.push_back(std::move(Fact));
+}
+
+/// An optimizer that is made elsewhere than in a variable's declaration.
+void OptimizerFacts::strayOptimizer(const Expr *E) {
+  for (const Stmt *S : Path)
+    if (Consumed.count(S))
+      return;
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(E))
+    if (Made->getConstructor()->isCopyOrMoveConstructor())
+      return;
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
+      Made && isa<CXXConstructorDecl>(Function) &&
+      isOrDerives(cast<CXXConstructorDecl>(Function)->getParent(),
+                  "torch::optim::Optimizer"))
+    return;
+  Consumed.insert(E);
+  say("ACL0182", E->getExprLoc(),
+         "an optimizer is made here that is not a variable of the function, "
+         "and stays LibTorch's",
+         PrepareByHand);
+}
+
+/// Parameters that come later must come before prepare does.
+void OptimizerFacts::addedGroup(const CallExpr *E) {
+  const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
+  const ValueDecl *Optimizer =
+      Call ? placeOf(Call->getImplicitObjectArgument()) : nullptr;
+  const Stmt *Child = nullptr;
+  bool Here = false;
+  if (const CompoundStmt *Block = block(&Child);
+      Block && Child && isa<Expr>(Child) && plain(cast<Expr>(Child)) == E)
+    for (const Stmt *S : Block->body())
+      if (const auto *D = dyn_cast<DeclStmt>(S))
+        for (const Decl *Declared : D->decls())
+          Here |= Declared == Optimizer;
+  if (!Here)
+    say("ACL0182", E->getExprLoc(),
+           "parameters are added to an optimizer at another place than the one "
+           "that makes it: their gradients are summed one by one",
+           "Nothing has to be done for the results. To have them summed with "
+           "the others, call accelerator.prepare(optimizer) behind this.");
+}

@@ -1,0 +1,225 @@
+//===- Steps.cpp - What learns: backward and the loops around it ----------===//
+//
+// Gradients that a backward has computed are those of the whole batch, however
+// often and on whatever it is called. So a step needs no shape of its own: any
+// number of backwards, models and optimizers, in any order.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Learns.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// An argument that says no more than leaving it out does.
+static bool saysNothing(const Expr *E) {
+  if (isa<CXXDefaultArgExpr>(E))
+    return true;
+  E = bare(E);
+  if (const auto *List = dyn_cast<InitListExpr>(E))
+    return List->getNumInits() == 0;
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(E))
+    return Made->getNumArgs() == 0;
+  const CXXRecordDecl *D = recordOf(E->getType());
+  return D && D->getIdentifier() && D->getName() == "nullopt_t";
+}
+
+/// Whether the expression would be several arguments.
+static bool hasComma(const Expr *E) {
+  E = plain(E);
+  if (const auto *Binary = dyn_cast<BinaryOperator>(E))
+    return Binary->getOpcode() == BO_Comma;
+  const auto *Call = dyn_cast<CXXOperatorCallExpr>(E);
+  return Call && Call->getOperator() == OO_Comma;
+}
+
+void Steps::add() {
+  for (const BackwardCall &B : Index.Backwards)
+    addBackward(B);
+  for (const auto &[Loop, Facts] : Index.Loops)
+    if (Facts.Training)
+      addTrainingLoop(Facts);
+  checkTemplates();
+}
+
+void Steps::addBackward(const BackwardCall &B) {
+  if (!Text.mayEdit(B.Call->getExprLoc()))
+    return;
+  BackwardFact Fact;
+  for (unsigned I = 0; I < B.Call->getNumArgs(); ++I) {
+    const Expr *Arg = B.Call->getArg(I);
+    const llvm::StringRef Name =
+        B.Call->getMethodDecl()->getParamDecl(I)->getName();
+    if (saysNothing(Arg) ||
+        (Name == "create_graph" && constantOf(Arg, Index.Context) == 0))
+      continue;
+    if (Name != "retain_graph") {
+      // Right as it is: its gradients know that they are parts of sums.
+      say("ACL0109", B.Call->getExprLoc(),
+          "backward() is called with the argument '" + Name.str() +
+              "' and stays as it is",
+          "Nothing has to be done. Gradient accumulation of `accel launch` "
+          "does not see this call.");
+      return;
+    }
+    const std::optional<TextRange> R = editable(Arg->getSourceRange());
+    if (!R)
+      return;
+    Fact.RetainGraph = Text.text(*R).str();
+  }
+  const Expr *Object = B.Call->getImplicitObjectArgument();
+  const std::optional<TextRange> All = editable(B.Call->getSourceRange());
+  std::optional<TextRange> Part =
+      All ? editable(Object->getSourceRange()) : std::nullopt;
+  if (!Part)
+    return;
+  // (a + b).backward(): the call has parentheses of its own.
+  if (const auto *Paren = dyn_cast<ParenExpr>(Object->IgnoreImplicit());
+      Paren && !hasComma(Paren->getSubExpr()))
+    if (const std::optional<TextRange> Inner =
+            editable(Paren->getSubExpr()->getSourceRange());
+        Inner && Inner->File == Part->File && Inner->Offset > Part->Offset) {
+      Fact.Open = {Part->File, Part->Offset, Inner->Offset - Part->Offset};
+      Part = Inner;
+    }
+  const unsigned End = Part->Offset + Part->Length;
+  if (Part->File != All->File || Part->Offset < All->Offset ||
+      End > All->Offset + All->Length)
+    return say("ACL0102", B.Call->getExprLoc(),
+               "what must change here is put together by macros",
+               "Write it out.");
+  Fact.In = Functions.at(B.Call->getExprLoc(), B.In);
+  Fact.Object = *Part;
+  Fact.Tail = {All->File, End, All->Offset + All->Length - End};
+  Program.Backwards.push_back(std::move(Fact));
+}
+
+/// Whether `F` is a method of an object that has the member `V`.
+static bool isMemberOf(const FieldDecl *Member, const FunctionDecl *F) {
+  const auto *Method = dyn_cast<CXXMethodDecl>(F);
+  const auto *Class = dyn_cast<CXXRecordDecl>(Member->getParent());
+  return Method && Class &&
+         (Method->getParent()->getCanonicalDecl() ==
+              Class->getCanonicalDecl() ||
+          Method->getParent()->isDerivedFrom(Class));
+}
+
+namespace {
+/// The models that a loop calls, in order, that have a name before it.
+class ModelFinder : public AstVisitor {
+public:
+  ModelFinder(const BatchLoop &Loop, const SourceManager &SM)
+      : Loop(Loop), SM(SM) {}
+
+  bool VisitCallExpr(CallExpr *E) override {
+    const std::optional<ModelCall> Call = modelCallOf(E);
+    // head(net(x)): net comes first.
+    if (Call)
+      for (const Expr *Input : Call->Inputs)
+        TraverseStmt(const_cast<Expr *>(Input));
+    if (Call)
+      model(Call->Model);
+    else if (const FunctionDecl *F = E->getDirectCallee();
+             F && !isTorch(F) && !isInStd(F))
+      // train_step(net, batch)
+      for (const Expr *Arg : E->arguments())
+        model(Arg);
+    return true;
+  }
+  std::vector<std::string> Found;
+
+private:
+  void model(const Expr *E) {
+    if (isAnyModule(E->getType()) || !moduleOf(E->getType()))
+      return;
+    if (isa<CXXThisExpr>(plain(E)))
+      return add("*this");
+    const ValueDecl *Model = placeOf(E);
+    if (!Model || !Model->getIdentifier())
+      return;
+    const auto *Field = dyn_cast<FieldDecl>(Model);
+    const auto *Variable = dyn_cast<VarDecl>(Model);
+    const bool Named =
+        Field ? isMemberOf(Field, Loop.In)
+              : Variable && (Variable->hasGlobalStorage() ||
+                             SM.isBeforeInTranslationUnit(
+                                 Model->getLocation(),
+                                 Loop.Loop->getBeginLoc()));
+    if (Named && hasParameters(moduleOf(Model->getType())))
+      add(objectOf(Model, Loop.In));
+  }
+  void add(std::string Name) {
+    if (!llvm::is_contained(Found, Name))
+      Found.push_back(std::move(Name));
+  }
+  /// Losses and activations of LibTorch have none.
+  static bool hasParameters(const CXXRecordDecl *Impl) {
+    if (!isTorch(Impl))
+      return true;
+    static constexpr llvm::StringLiteral With[] = {
+        "Linear", "Conv",  "Embedding", "Norm",        "Sequential",  "LSTM",
+        "GRU",    "RNN",   "PReLU",     "Bilinear",    "Transformer", "Attention",
+        "ModuleList", "AdaptiveLogSoftmax"};
+    const std::string Name = Impl->getNameAsString();
+    return llvm::any_of(With, [&](llvm::StringRef W) {
+      return llvm::StringRef(Name).contains(W);
+    });
+  }
+
+  const BatchLoop &Loop;
+  const SourceManager &SM;
+};
+} // namespace
+
+void Steps::addTrainingLoop(const BatchLoop &Loop) {
+  if (!Text.mayEdit(Loop.Loop->getBeginLoc()))
+    return say("ACL0014", Loop.Loop->getBeginLoc(),
+               "the training loop stands in a file that may not be changed",
+               "Name the file on the command line, or make the folder it is in "
+               "part of the project.");
+  const std::optional<BodyPoint> Body = Text.bodyTop(bodyOf(Loop.Loop));
+  if (!Body)
+    return say("ACL0102", Loop.Loop->getBeginLoc(),
+               "the training loop is written by a macro, so that no statement "
+               "can be put into it",
+               "Write the loop out.");
+  TrainingLoopFact Fact;
+  Fact.In = Functions.at(bodyOf(Loop.Loop)->getBeginLoc(), Loop.In);
+  Fact.Body = *Body;
+  ModelFinder Models(Loop, Text.SM);
+  Models.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
+  Fact.Models = std::move(Models.Found);
+  Fact.Inner = llvm::any_of(Index.Loops, [&](const auto &Other) {
+    return Other.first != Loop.Loop && Other.second.Training &&
+           Other.second.In == Loop.In &&
+           isWithin(Loop.Loop->getBeginLoc(), Other.first, Text.SM);
+  });
+  Program.TrainingLoops.push_back(std::move(Fact));
+}
+
+/// Whether the text calls a function of this name.
+static bool callsFunction(llvm::StringRef Text, llvm::StringRef Name) {
+  for (size_t At = Text.find(Name); At != llvm::StringRef::npos;
+       At = Text.find(Name, At + 1)) {
+    const llvm::StringRef Behind = Text.substr(At + Name.size()).ltrim();
+    if (Behind.starts_with("(") && At > 0 && !isalnum(Text[At - 1]) &&
+        Text[At - 1] != '_')
+      return true;
+  }
+  return false;
+}
+
+/// What is used nowhere runs nowhere: it is left as it is.
+void Steps::checkTemplates() {
+  for (const FunctionDecl *F : Index.NeverInstantiated)
+    if (Text.mayEdit(F->getLocation()) &&
+        callsFunction(Text.text(F->getSourceRange()), "backward"))
+      say("ACL0103", F->getLocation(),
+          "the template '" + F->getNameAsString() +
+              "' is used nowhere in what was read, and stays as it is",
+          "Name a file on the command line that uses it.");
+}

@@ -1,0 +1,317 @@
+//===- FileFacts.cpp - What is written to files ---------------------------===//
+
+#include "Code/AstVisitor.h"
+#include "Leaves.h"
+#include "Code/Quiet.h"
+#include "Code/TorchTypes.h"
+
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+class LoadFinder : public AstVisitor {
+public:
+  bool VisitCallExpr(CallExpr *E) override {
+    if (const FunctionDecl *F = E->getDirectCallee())
+      if (F->getIdentifier() && F->getName() == "load" && isTorch(F))
+        Loads.push_back(E);
+    return true;
+  }
+  std::vector<const CallExpr *> Loads;
+};
+
+/// What a function is given for one of its parameters, in all of the program.
+class ArgumentFinder : public AstVisitor {
+public:
+  ArgumentFinder(const FunctionDecl *F, unsigned Index)
+      : F(F->getCanonicalDecl()), Index(Index) {}
+  bool VisitCallExpr(CallExpr *E) override {
+    if (const FunctionDecl *Callee = E->getDirectCallee();
+        Callee && Callee->getCanonicalDecl() == F && Index < E->getNumArgs()) {
+      Given.push_back(E->getArg(Index));
+      ++Calls;
+    }
+    return true;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    if (const auto *Named = dyn_cast<FunctionDecl>(E->getDecl()))
+      Names += Named->getCanonicalDecl() == F;
+    return true;
+  }
+  /// Whether it is named for nothing but calls.
+  bool isOnlyCalled() const { return Names == Calls; }
+
+  std::vector<const Expr *> Given;
+
+private:
+  const FunctionDecl *F;
+  unsigned Index, Names = 0, Calls = 0;
+};
+} // namespace
+
+/// How a file is opened: the literal, or where a function is given the mode
+/// ("rb" for all files that it reads), the one that all its callers give.
+std::string FileFacts::openMode(const Expr *Mode) const {
+  if (const auto *Literal = dyn_cast<StringLiteral>(bare(Mode)))
+    return Literal->getString().str();
+  const auto *Parameter = dyn_cast_or_null<ParmVarDecl>(variableOf(Mode));
+  if (!Parameter || Parameter->getDeclContext() != Function)
+    return "";
+  ArgumentFinder Finder(Function, Parameter->getFunctionScopeIndex());
+  for (const FunctionDecl *F : Index.Functions)
+    Finder.TraverseStmt(F->getBody());
+  std::string Result;
+  for (const Expr *Given : Finder.Given) {
+    const auto *Literal = dyn_cast<StringLiteral>(bare(Given));
+    if (!Literal || (!Result.empty() && Result != Literal->getString()))
+      return "";
+    Result = Literal->getString().str();
+  }
+  return Finder.isOnlyCalled() ? Result : "";
+}
+
+static bool isPath(QualType T) {
+  T = T.getNonReferenceType();
+  const CXXRecordDecl *D = T->getAsCXXRecordDecl();
+  if (D)
+    return D->getIdentifier() && isInStd(D) &&
+           (D->getName() == "basic_string" || D->getName() == "path");
+  return T->isPointerType() || T->isArrayType();
+}
+
+bool accel::migrate::isFileStream(const CXXRecordDecl *D) {
+  return D && D->getIdentifier() && isInStd(D) &&
+         (D->getName() == "basic_ofstream" || D->getName() == "basic_fstream" ||
+          D->getName() == "basic_ifstream");
+}
+
+/// Whether what is visited is all of a branch or of a loop's body.
+static bool isBodyOfItsOwn(llvm::ArrayRef<const Stmt *> Path) {
+  for (const Stmt *S : llvm::reverse(Path.drop_back())) {
+    if (isa<ExprWithCleanups>(S))
+      continue;
+    return isa<IfStmt, ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S);
+  }
+  return false;
+}
+
+void FileFacts::save(const CallExpr *E) {
+  if (E->getNumArgs() < 2)
+    return;
+  // A stream is a file's of its own (judged where it is opened), or memory.
+  if (!isPath(plain(E->getArg(1))->getType()))
+    return;
+  const std::optional<TextRange> Callee = nameOf(E->getCallee());
+  if (!Callee)
+    return;
+  SaveFact Fact;
+  Fact.In = here();
+  Fact.Callee = *Callee;
+  // A load later on, in the text of this function or in another one, which may
+  // be called later.
+  const SourceManager &SM = Text.SM;
+  for (const FunctionDecl *F : Index.Functions) {
+    LoadFinder Finder;
+    Finder.TraverseStmt(F->getBody());
+    for (const CallExpr *Load : Finder.Loads)
+      Fact.ReadLater |=
+          F != Function || inLoop() ||
+          SM.isBeforeInTranslationUnit(E->getExprLoc(), Load->getExprLoc());
+  }
+  if (Fact.ReadLater) {
+    const Stmt *Statement = nullptr;
+    block(&Statement);
+    std::optional<LinePoint> After;
+    if (const auto *S = dyn_cast_or_null<Expr>(Statement);
+        S && plain(S) == E)
+      After = Text.after(S);
+    // if (better) torch::save(net, path);
+    if (!After && isBodyOfItsOwn(Path))
+      if (std::optional<TextRange> R = editable(E->getSourceRange()))
+        Fact.BehindCall = TextRange{R->File, R->Offset + R->Length, 0};
+    if (!After && !Fact.BehindCall)
+      return say("ACL0137", E->getExprLoc(),
+                    "the file that is saved here is read again, and there is "
+                    "no place behind it where the processes could wait",
+                    "Make the call of torch::save a statement of its own, in "
+                    "braces.");
+    if (After)
+      Fact.After = *After;
+  }
+  Program.Saves.push_back(std::move(Fact));
+}
+
+void accel::migrate::modeOf(const Expr *Mode, const ASTContext &Context,
+                            bool &Reads, bool &Writes) {
+  Reads = Writes = true;
+  if (!Mode)
+    return;
+  // libstdc++'s and libc++'s values.
+  if (const std::optional<int64_t> Value = constantOf(Mode, Context)) {
+    Reads = *Value & 8;
+    Writes = (*Value & 16) || (*Value & 1);
+  }
+}
+
+/// A stream is opened: `Path` becomes one that only the main process writes.
+void FileFacts::openStream(const Expr *E, const CXXRecordDecl *D,
+                            llvm::ArrayRef<const Expr *> Args) {
+  if (Args.empty() || isa<CXXDefaultArgExpr>(Args[0]) ||
+      !isPath(plain(Args[0])->getType()) || !Text.mayEdit(E->getExprLoc()))
+    return;
+  bool Reads = D->getName() != "basic_ofstream";
+  bool Writes = D->getName() != "basic_ifstream";
+  if (Reads && Writes) {
+    const Expr *Mode = Args.size() > 1 ? Args[1] : nullptr;
+    modeOf(Mode, Context, Reads, Writes);
+    if (Reads && Writes)
+      return say("ACL0137", E->getExprLoc(),
+                    "the program opens a file to read and to write it, and "
+                    "every process would write it",
+                    "Open it for one of both: with std::ofstream or "
+                    "std::ifstream.");
+  }
+  file(E, Args[0], Writes);
+}
+
+/// `path` becomes `accelerator.main_process_path(path)`.
+void FileFacts::mainPath(const Expr *Use, const Expr *Path) {
+  if (!Text.mayEdit(Use->getExprLoc()))
+    return;
+  if (Index.BeforeMain.count(Function))
+    return say("ACL0137", Use->getExprLoc(),
+                  "the program opens a file to write it before main begins, "
+                  "when no accelerator exists",
+                  "Open it in main.");
+  if (std::optional<TextRange> R = editable(written(Path)))
+    Program.Paths.push_back({here(), *R});
+}
+
+/// A file is opened, at `Path`.
+void FileFacts::file(const Expr *Use, const Expr *Path, bool Writes) {
+  FileUse F{Function, Use, Path, Writes, std::nullopt};
+  if (Writes) {
+    mainPath(Use, Path);
+  } else if (Text.mayEdit(Use->getExprLoc()) &&
+             !Index.BeforeMain.count(Function)) {
+    // Where it turns out that the program may have written it.
+    if (std::optional<TextRange> R = Text.range(written(Path)))
+      F.Argument = Spelled{here(), *R};
+  }
+  Files.push_back(std::move(F));
+}
+
+/// `popen(command, "w")`: the others talk to nobody.
+void FileFacts::command(const CallExpr *E) {
+  const auto *Mode = E->getNumArgs() > 1
+                         ? dyn_cast<StringLiteral>(bare(E->getArg(1)))
+                         : nullptr;
+  if (!Mode || !Mode->getString().starts_with("w"))
+    return say("ACL0137", E->getExprLoc(),
+                  "the program runs a command and reads what it prints, and "
+                  "every process would run it",
+                  "Run it before the training, or on the main process, and "
+                  "give what it printed to all with "
+                  "accelerator.broadcast_object(x).");
+  if (Index.BeforeMain.count(Function))
+    return say("ACL0137", E->getExprLoc(),
+                  "the program runs a command before main begins, when no "
+                  "accelerator exists",
+                  "Run it in main.");
+  if (std::optional<TextRange> R = editable(written(E->getArg(0))))
+    Program.Commands.push_back({here(), *R});
+}
+
+/// An argument as it is written, without the conversion to the parameter.
+SourceRange FileFacts::written(const Expr *E) { return plain(E)->getSourceRange(); }
+
+void FileFacts::construct(const CXXConstructExpr *E) {
+  const CXXRecordDecl *D = E->getConstructor()->getParent();
+  if (isInStd(D) && isFileStream(D))
+    openStream(E, D, {E->getArgs(), E->getNumArgs()});
+}
+
+void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
+                     llvm::StringRef Name) {
+  if (Name == "save" && isTorch(F))
+    save(E);
+  if (!Text.mayEdit(E->getExprLoc()))
+    return;
+  const bool C = F->isExternC() || isInStd(F);
+  auto Writes = [&](std::string What) {
+    say("ACL0137", E->getExprLoc(),
+           std::move(What) + ", and every process would do it",
+           "Guard it with `if (accelerator.is_main_process())`; read what it "
+           "needs of the batch before, on all processes.");
+  };
+  auto Opens = [&](const Expr *Path, const Expr *How) {
+    const std::string Mode = openMode(How);
+    if (Mode.empty() || Mode.find('+') != std::string::npos)
+      return Writes("the program opens a file to write it");
+    file(E, Path, Mode.find_first_of("wa") != std::string::npos);
+  };
+  if (const ProgramIndex::Opener *Opener = Index.openerOf(E))
+    return Opens(E->getArg(Opener->Path), E->getArg(Opener->Mode));
+  if (C && (Name == "fopen" || Name == "freopen") && E->getNumArgs() >= 2) {
+    // Where its own function is called, the path and the mode are known.
+    if (auto It = Index.Openers.find(Function->getCanonicalDecl());
+        It == Index.Openers.end() || It->second.Opens != E)
+      Opens(E->getArg(0), E->getArg(1));
+    return;
+  }
+  if (C && Name == "popen")
+    return command(E);
+  // std::make_unique<std::ofstream>("log.csv")
+  if (isInStd(F) && (Name == "make_unique" || Name == "make_shared"))
+    if (const TemplateArgumentList *T = F->getTemplateSpecializationArgs();
+        T && T->size() && T->get(0).getKind() == TemplateArgument::Type)
+      if (const CXXRecordDecl *D = T->get(0).getAsType()->getAsCXXRecordDecl();
+          D && isFileStream(D))
+        openStream(E, D, {E->getArgs(), E->getNumArgs()});
+  if (const auto *M = dyn_cast<CXXMethodDecl>(F)) {
+    const CXXRecordDecl *D = M->getParent();
+    if (Name == "open" && isFileStream(D))
+      openStream(E, D, {E->getArgs(), E->getNumArgs()});
+    // archive.save_to(path), script_module.save(path)
+    const bool Archive = Name == "save_to" && D->getIdentifier() &&
+                         D->getName() == "OutputArchive" && isTorch(D);
+    const bool Script = Name == "save" && D->getIdentifier() &&
+                        D->getName() == "Module" && isTorch(D) &&
+                        llvm::StringRef(qualifiedName(D)).contains("jit");
+    if ((Archive || Script) && E->getNumArgs() >= 1 &&
+        isPath(plain(E->getArg(0))->getType())) {
+      file(E, E->getArg(0), true);
+    }
+    if (Name == "load_from" && D->getIdentifier() &&
+        D->getName() == "InputArchive" && isTorch(D) && E->getNumArgs() >= 1)
+      file(E, E->getArg(0), false);
+    return;
+  }
+  if (Name == "load" && isTorch(F))
+    for (const Expr *Arg : E->arguments())
+      if (isPath(plain(Arg)->getType()))
+        file(E, Arg, false);
+  const bool InFiles =
+      llvm::StringRef(qualifiedName(F)).contains("filesystem::");
+  // Whether it is there already matters where more than output depends on it.
+  if (((InFiles && (Name == "exists" || Name == "is_regular_file" ||
+                    Name == "file_size")) ||
+       (C && (Name == "access" || Name == "stat"))) &&
+      E->getNumArgs() >= 1) {
+    const IfStmt *If = nullptr;
+    for (const Stmt *S : Path)
+      if (const auto *Around = dyn_cast<IfStmt>(S))
+        If = Around;
+    if (!If || !Quiet(Index).is(If))
+      file(E, E->getArg(0), false);
+    return;
+  }
+  if ((InFiles &&
+       (Name == "create_directories" || Name == "create_directory")) ||
+      (C && Name == "mkdir"))
+    // All processes may try. Who looks at the answer is told different things,
+    // which is followed as any other value that differs.
+    say("ACL0155", E->getExprLoc(),
+           "the folder is made by whichever process comes first");
+}

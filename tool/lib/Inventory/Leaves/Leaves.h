@@ -1,0 +1,120 @@
+//===- Leaves.h - What leaves -----------------------------------*- C++ -*-===//
+//
+// Prints, files, windows and commands, which one process makes; metrics of an
+// evaluation and memory that is read, which need whole tensors.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_LEAVES_LEAVES_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_LEAVES_LEAVES_H
+
+#include "Code/Subject.h"
+#include "Enters/Cut.h"
+#include "FileOrder.h"
+
+namespace accel::migrate {
+
+class PrintFacts : public Subject {
+public:
+  using Subject::Subject;
+  using Subject::call;
+  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
+            llvm::StringRef Name) override;
+  void name(const clang::DeclRefExpr *E) override;
+
+private:
+  void printToFile(const clang::CallExpr *E, const clang::FunctionDecl *F);
+  bool isFarewell() const;
+};
+
+/// Files that are opened, and commands that are talked to.
+class FileFacts : public Subject {
+public:
+  FileFacts(const Unit &U, Walk &W, std::vector<FileUse> &Files)
+      : Subject(U, W), Files(Files) {}
+  using Subject::call;
+  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
+            llvm::StringRef Name) override;
+  void construct(const clang::CXXConstructExpr *E) override;
+
+private:
+  void save(const clang::CallExpr *E);
+  std::string openMode(const clang::Expr *Mode) const;
+  void openStream(const clang::Expr *E, const clang::CXXRecordDecl *D,
+                  llvm::ArrayRef<const clang::Expr *> Args);
+  void file(const clang::Expr *Use, const clang::Expr *Path, bool Writes);
+  void command(const clang::CallExpr *E);
+  void mainPath(const clang::Expr *Use, const clang::Expr *Path);
+  clang::SourceRange written(const clang::Expr *E);
+
+  std::vector<FileUse> &Files;
+};
+
+/// Windows, images, plots.
+class OutputFacts : public Subject {
+public:
+  OutputFacts(const Unit &U, Walk &W, const Cut &Cuts)
+      : Subject(U, W), Cuts(Cuts) {}
+  using Subject::call;
+  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
+            llvm::StringRef Name) override;
+
+private:
+  bool guard(const clang::CallExpr *E, const std::string &What);
+
+  const Cut &Cuts;
+};
+
+/// Metrics of evaluation loops.
+class Evaluation : private Unit {
+public:
+  Evaluation(const Unit &U, const Cut &Cuts) : Unit(U), Cuts(Cuts) {}
+  void add() {
+    for (const auto &[Loop, Facts] : Index.Loops)
+      addGathers(Facts);
+  }
+
+private:
+  void addGathers(const BatchLoop &Loop);
+
+  const Cut &Cuts;
+};
+
+/// Memory of tensors that is read.
+class Memory : private Unit {
+public:
+  Memory(const Unit &U, const Cut &Cuts) : Unit(U), Cuts(Cuts) {}
+  void add(const clang::FunctionDecl *F);
+
+private:
+  const Cut &Cuts;
+};
+
+/// Files that are read where the program may not have written them yet.
+void addReadBacks(const Unit &U, llvm::ArrayRef<FileUse> Files);
+
+/// Whether an expression, or a function's body (`InFunction`), may be evaluated
+/// on one process alone: it changes nothing that the program sees, but files,
+/// and draws nothing.
+bool leavesNoTrace(const clang::Stmt *S, const ProgramIndex &Index,
+                   std::set<const clang::FunctionDecl *> &Seen,
+                   bool InFunction);
+
+/// Whether a stream's mode reads, or writes; both where it is not known.
+void modeOf(const clang::Expr *Mode, const clang::ASTContext &Context,
+            bool &Reads, bool &Writes);
+
+/// Files that a function opens to read and to write them.
+std::vector<FileUse> updatedFiles(const clang::FunctionDecl *F,
+                                  const clang::ASTContext &Context);
+/// The functions of the person's own that do so and nothing else that the
+/// program sees: canonical declarations.
+std::set<const clang::FunctionDecl *>
+outputFunctions(const ProgramIndex &Index);
+
+/// std::ofstream, std::ifstream, std::fstream.
+bool isFileStream(const clang::CXXRecordDecl *D);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_LEAVES_LEAVES_H

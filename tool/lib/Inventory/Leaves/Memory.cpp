@@ -1,0 +1,157 @@
+//===- Memory.cpp - What leaves: the memory of tensors --------------------===//
+//
+// A distributed tensor has no memory that could be read as a whole. What reads
+// it is given a whole tensor, under the same name where that can be, so that
+// two pointers into one tensor stay that.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Leaves.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+
+/// Where memory is read, and the statements around it.
+class MemoryFinder : public AstPathVisitor {
+public:
+  struct Found {
+    const Expr *Tensor;
+    const Stmt *Statement; ///< Of the innermost block; may be null.
+  };
+  explicit MemoryFinder(const ProgramIndex &Index) : Index(Index) {}
+  std::vector<Found> All;
+
+  bool TraverseStmt(Stmt *S) override {
+    if (!S)
+      return true;
+    Path.push_back(S);
+    const bool Result = AstPathVisitor::TraverseStmt(S);
+    Path.pop_back();
+    return Result;
+  }
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (!F || !F->getIdentifier())
+      return true;
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
+      static const llvm::StringSet<> Readers = {
+          "data_ptr", "const_data_ptr", "mutable_data_ptr", "accessor",
+          "packed_accessor32", "packed_accessor64", "packed_accessor",
+          "storage", "unsafeGetTensorImpl"};
+      const Expr *Object = Member->getImplicitObjectArgument();
+      if (isTensor(Object->getType()) && Readers.count(F->getName()))
+        add(Object);
+      return true;
+    }
+    // A function of somebody else's that takes a tensor.
+    if (isTorch(F) || isInStd(F) || F->hasBody() || isa<CXXMethodDecl>(F))
+      return true;
+    for (const Expr *Arg : E->arguments())
+      if (isTensor(Arg->getType()))
+        add(Arg);
+    return true;
+  }
+
+private:
+  void add(const Expr *Tensor) {
+    const Stmt *Statement = nullptr;
+    for (size_t I = Path.size(); I-- > 0;)
+      if (isa<CompoundStmt>(Path[I])) {
+        Statement = I + 1 < Path.size() ? Path[I + 1] : nullptr;
+        break;
+      } else if (isa<LambdaExpr>(Path[I])) {
+        break;
+      }
+    All.push_back({Tensor, Statement});
+  }
+  const ProgramIndex &Index;
+  std::vector<const Stmt *> Path;
+};
+
+/// The variable or member that a chain of methods begins with, as it is spelled.
+const Expr *baseOf(const Expr *E) {
+  for (unsigned Depth = 0; E && Depth < 64; ++Depth) {
+    E = plain(E);
+    if (isa<DeclRefExpr, MemberExpr>(E))
+      return E;
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+    if (!Member)
+      return nullptr;
+    E = Member->getImplicitObjectArgument();
+    if (!isTensor(E->getType()))
+      return nullptr;
+  }
+  return nullptr;
+}
+
+/// Whether the base can be given another tensor.
+bool isAssignable(const Expr *Base) {
+  return !Base->getType().isConstQualified() && Base->isLValue() &&
+         !(isa<DeclRefExpr>(Base) &&
+           isa<BindingDecl>(cast<DeclRefExpr>(Base)->getDecl()) &&
+           Base->getType().isConstQualified());
+}
+
+} // namespace
+
+void Memory::add(const FunctionDecl *F) {
+  if (!Text.mayEdit(F->getLocation()) || Index.loadsSamples(F) ||
+      Index.BeforeMain.count(F))
+    return;
+  MemoryFinder Finder(Index);
+  Finder.TraverseStmt(F->getBody());
+  std::set<std::pair<const Stmt *, std::string>> Made;
+  auto IsGuarded = [&](const Expr *E) {
+    const auto [File, Offset] =
+        Text.SM.getDecomposedLoc(Text.SM.getFileLoc(E->getExprLoc()));
+    const std::string Path = Text.fileOf(E->getExprLoc());
+    return llvm::any_of(Program.Guards, [&, At = Offset](const GuardFact &G) {
+      return G.Range.File == Path && G.Range.Offset <= At &&
+             At < G.Range.Offset + G.Range.Length;
+    });
+  };
+  for (const auto &[Tensor, Statement] : Finder.All) {
+    // The main process's statements are given whole tensors.
+    if (!Cuts.in(Tensor) || IsGuarded(Tensor))
+      continue;
+    const FunctionId In = Functions.at(Tensor->getExprLoc(), F);
+    const Expr *Base = baseOf(Tensor);
+    const std::optional<LinePoint> At =
+        Base && Statement ? Text.before(Statement) : std::nullopt;
+    // Declared in the statement itself: a condition's, a loop's.
+    const bool Before =
+        At && !(isa<DeclRefExpr>(Base) &&
+                Text.SM.isBeforeInTranslationUnit(
+                    Text.SM.getFileLoc(Statement->getBeginLoc()),
+                    Text.SM.getFileLoc(
+                        cast<DeclRefExpr>(Base)->getDecl()->getLocation())));
+    MemoryFact Fact;
+    Fact.In = In;
+    if (!Before) {
+      const std::optional<TextRange> R = editable(Tensor->getSourceRange());
+      if (!R)
+        continue;
+      Fact.Object = *R;
+      Program.Memory.push_back(std::move(Fact));
+      continue;
+    }
+    const std::optional<TextRange> R = editable(Base->getSourceRange());
+    if (!R)
+      continue;
+    Fact.Object = *R;
+    Fact.Variable = Text.text(*R).str();
+    Fact.IsConst = !isAssignable(Base);
+    Fact.At = *At;
+    if (!Fact.IsConst && !Made.insert({Statement, Fact.Variable}).second)
+      continue;
+    Program.Memory.push_back(std::move(Fact));
+  }
+}

@@ -1,0 +1,239 @@
+//===- OutputFacts.cpp - Windows, images, plots, commands -----------------===//
+//
+// Calls whose only purpose is outside of the program: the main process makes
+// them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Leaves.h"
+#include "Code/Quiet.h"
+#include "Code/TorchTypes.h"
+
+#include "clang/Lex/Lexer.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// A library's function that shows, plots or writes something. One whose body
+/// is seen and may be changed is changed there.
+static bool isOutput(const FunctionDecl *F, const ProgramIndex &Index,
+                     SourceText &Text) {
+  if (!F->getIdentifier() || isTorch(F))
+    return false;
+  if (Index.OfMainProcess.count(F->getCanonicalDecl()))
+    return true;
+  const FunctionDecl *Body = nullptr;
+  if (Index.isOwn(F) &&
+      (!F->hasBody(Body) || Text.mayEdit(Body->getLocation())))
+    return false;
+  const llvm::StringRef Name = F->getName();
+  const std::string Qualified = qualifiedName(F);
+  const llvm::StringRef Full(Qualified);
+  static const llvm::StringSet<> Cv = {
+      "imwrite",      "imwritemulti",      "imshow",       "namedWindow",
+      "waitKey",      "waitKeyEx",         "pollKey",      "destroyAllWindows",
+      "destroyWindow", "moveWindow",       "resizeWindow", "setWindowTitle",
+      "startWindowThread"};
+  if (Full.starts_with("cv::") && Cv.count(Name))
+    return true;
+  if (Full.starts_with("matplotlibcpp::"))
+    return true;
+  static const llvm::StringSet<> Files = {
+      "remove",  "remove_all",   "rename",        "copy",
+      "copy_file", "resize_file", "create_symlink", "permissions"};
+  if (Full.contains("filesystem::") && Files.count(Name))
+    return true;
+  if (F->isExternC() || isInStd(F)) {
+    static const llvm::StringSet<> C = {"system", "remove", "rename", "unlink",
+                                        "rmdir", "getchar"};
+    if (C.count(Name) && !isa<CXXMethodDecl>(F))
+      return !isInStd(F) || F->isExternC() || F->getNumParams() < 3;
+    if (isInStd(F))
+      return false;
+  }
+  // save_image("x.png", …), stbi_write_png(…): told by its name and a path.
+  if (isa<CXXMethodDecl>(F))
+    return false;
+  const std::string Lower = Name.lower();
+  for (const llvm::StringRef Word : {"save", "write", "export", "dump"})
+    if (llvm::StringRef(Lower).contains(Word))
+      for (const ParmVarDecl *P : F->parameters()) {
+        const QualType T = P->getType().getNonReferenceType();
+        const CXXRecordDecl *D = T->getAsCXXRecordDecl();
+        if ((T->isPointerType() && T->getPointeeType()->isCharType()) ||
+            (D && D->getIdentifier() && isInStd(D) &&
+             (D->getName() == "basic_string" || D->getName() == "path" ||
+              D->getName() == "basic_string_view")))
+          return true;
+      }
+  return false;
+}
+
+bool accel::migrate::leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
+                                   std::set<const FunctionDecl *> &Seen,
+                                   bool InFunction) {
+  if (!S)
+    return true;
+  auto Enters = [&](const FunctionDecl *F) {
+    const FunctionDecl *Body = nullptr;
+    if (!F || !Index.isOwn(F) || !F->hasBody(Body))
+      return true;
+    return !Seen.insert(Body).second ||
+           leavesNoTrace(Body->getBody(), Index, Seen, true);
+  };
+  auto Local = [&](const Expr *E) {
+    E = plain(E);
+    while (true) {
+      if (const auto *M = dyn_cast<MemberExpr>(E))
+        E = plain(M->getBase());
+      else if (const auto *A = dyn_cast<ArraySubscriptExpr>(E))
+        E = plain(A->getBase());
+      else if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E))
+        E = plain(O->getArg(0));
+      else
+        break;
+    }
+    const auto *Ref = dyn_cast<DeclRefExpr>(E);
+    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    return InFunction && V && V->hasLocalStorage() &&
+           !V->getType()->isReferenceType();
+  };
+  if (const auto *B = dyn_cast<BinaryOperator>(S);
+      B && B->isAssignmentOp() && !Local(B->getLHS()))
+    return false;
+  if (const auto *U = dyn_cast<UnaryOperator>(S);
+      U && U->isIncrementDecrementOp() && !Local(U->getSubExpr()))
+    return false;
+  if (isa<LambdaExpr>(S))
+    return false;
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(S);
+      Made && !Enters(Made->getConstructor()))
+    return false;
+  if (const auto *Call = dyn_cast<CallExpr>(S)) {
+    const FunctionDecl *F = Call->getDirectCallee();
+    if (!F || drawsOnHost(Call) || seeds(F))
+      return false;
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call)) {
+      if (O->isAssignmentOp() && !Local(O->getArg(0)))
+        return false;
+      if (O->getOperator() == OO_Call && moduleOf(O->getArg(0)->getType()))
+        return false;
+    }
+    if (const auto *M = dyn_cast<CXXMemberCallExpr>(Call)) {
+      const QualType T = M->getImplicitObjectArgument()->getType();
+      if (moduleOf(T) || optimizerOf(T) || schedulerOf(T) || loaderOf(T))
+        return false;
+      const CXXMethodDecl *Method = M->getMethodDecl();
+      if (Method && !Method->isConst() && !isTensor(T) && !Index.isOwn(Method) &&
+          !Local(M->getImplicitObjectArgument()) &&
+          !M->getImplicitObjectArgument()->isPRValue())
+        return false;
+    }
+    if (isTorch(F) && F->getIdentifier()) {
+      const llvm::StringRef Name = F->getName();
+      static const llvm::StringSet<> Random = {
+          "rand",     "randn",     "randint",   "randperm", "rand_like",
+          "randn_like", "randint_like", "normal", "bernoulli", "multinomial",
+          "dropout",  "poisson",   "backward"};
+      if (Random.count(Name) || (Name.ends_with("_") && !Name.ends_with("__")))
+        return false;
+    }
+    if (!Enters(F))
+      return false;
+  }
+  for (const Stmt *Child : S->children())
+    if (!leavesNoTrace(Child, Index, Seen, InFunction))
+      return false;
+  return true;
+}
+
+/// The statement is made by the main process only.
+bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
+  if (!Text.mayEdit(E->getExprLoc()))
+    return true;
+  const Stmt *Statement = statementOf(E);
+  if (!Statement) {
+    say("ACL0224", E->getExprLoc(),
+           What + ", which the main process alone should do, and its result is "
+                  "used (or it stands where no condition can be put before it)",
+           "Make the call a statement of its own, in braces, under `if "
+           "(accelerator.is_main_process())`.");
+    return false;
+  }
+  std::set<const FunctionDecl *> Seen;
+  for (const Expr *Arg : E->arguments())
+    if (!leavesNoTrace(Arg, Index, Seen, /*InFunction=*/false)) {
+      say("ACL0225", Arg->getExprLoc(),
+             What + ", which the main process alone should do, and an argument "
+                    "does more than to be read",
+             "Calculate the argument in a statement before.");
+      return false;
+    }
+  const std::optional<TextRange> R = editable(Statement->getSourceRange());
+  if (!R)
+    return false;
+  GuardFact Fact{here(), *R, std::nullopt, std::nullopt, {}};
+  const bool Meets = llvm::any_of(
+      E->arguments(), [&](const Expr *Arg) { return Cuts.isReadIn(Arg); });
+  const bool Deducible = llvm::none_of(E->arguments(), [](const Expr *Arg) {
+    return isa<InitListExpr, CXXStdInitializerListExpr>(
+        plain(Arg));
+  });
+  if (Meets && Deducible && Statement->getBeginLoc() == E->getBeginLoc()) {
+    const SourceRange Callee = E->getCallee()->getSourceRange();
+    const SourceLocation Behind =
+        Lexer::getLocForEndOfToken(Callee.getEnd(), 0, Text.SM, Context.getLangOpts());
+    Token Next;
+    if (Behind.isValid() &&
+        !Lexer::getRawToken(Behind, Next, Text.SM, Context.getLangOpts(),
+                            /*IgnoreWhiteSpace=*/true) &&
+        Next.is(tok::l_paren)) {
+      Fact.Callee = Text.range(Callee);
+      Fact.Open = Text.range({Next.getLocation(), Next.getLocation()});
+    }
+  }
+  if (Meets && (!Fact.Callee || !Fact.Open)) {
+    say("ACL0225", E->getExprLoc(),
+           What + ", which the main process alone should do, and an argument "
+                  "is calculated from a batch, for which all are needed",
+           "Calculate the argument in a statement before.");
+    return false;
+  }
+  if (Meets)
+    for (const Expr *Arg : E->arguments())
+      if (isTensor(Arg->getType()) && Cuts.in(Arg))
+        if (std::optional<TextRange> Tensor =
+                editable(plain(Arg)->getSourceRange()))
+          Fact.Tensors.push_back(*Tensor);
+  Program.Guards.push_back(std::move(Fact));
+  return true;
+}
+
+void OutputFacts::call(const CallExpr *E, const FunctionDecl *F,
+                       llvm::StringRef Called) {
+  if (waitsForKey(E) && statementOf(E)) {
+    guard(E, "a key is waited for");
+    return;
+  }
+  if (!isOutput(F, Index, Text))
+    return;
+  const std::string Name = Called.str();
+  if (Name == "getchar" && !statementOf(E))
+    return; // Read for all (InputFacts.cpp).
+  // if (cv::waitKey(1) == 27) break;
+  if (llvm::StringRef(Name).starts_with("waitKey") && !statementOf(E)) {
+    if (!Text.mayEdit(E->getExprLoc()))
+      return;
+    if (inSamples())
+      return say("ACL0224", E->getExprLoc(),
+                    "'" + Name + "' is called where the other processes cannot "
+                                 "be told what it returned",
+                    "Call it in the training loop.");
+    if (std::optional<TextRange> R = editable(E->getSourceRange()))
+      Program.Broadcasts.push_back({here(), BroadcastFact::Key, *R});
+    return;
+  }
+  guard(E, "'" + Name + "' is called");
+}

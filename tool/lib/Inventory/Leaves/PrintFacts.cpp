@@ -1,0 +1,160 @@
+//===- PrintFacts.cpp - What is printed -----------------------------------===//
+
+#include "Leaves.h"
+#include "Code/TorchTypes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+#include <functional>
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// Whether what is visited is the last word of a function that gives up:
+/// followed, in its block, by exit, abort, throw or return; or in a handler.
+bool PrintFacts::isFarewell() const {
+  const Stmt *Child = nullptr;
+  const CompoundStmt *Block = nullptr;
+  for (size_t I = Path.size(); I-- > 0;) {
+    if (isa<CXXCatchStmt>(Path[I]))
+      return true;
+    if (!Block)
+      if ((Block = dyn_cast<CompoundStmt>(Path[I])) && I + 1 < Path.size())
+        Child = Path[I + 1];
+  }
+  if (!Block || !Child || !Function)
+    return false;
+  // The body of main ends too, but not because of an error.
+  if (Block == Function->getBody())
+    return false;
+  bool Behind = false;
+  for (const Stmt *S : Block->body()) {
+    if (Behind) {
+      if (isa<ReturnStmt>(S))
+        return true;
+      if (const auto *E = dyn_cast<Expr>(S)) {
+        if (isa<CXXThrowExpr>(plain(E)))
+          return true;
+        if (const FunctionDecl *F = calleeOf(plain(E)); F && F->isNoReturn())
+          return true;
+      }
+    }
+    Behind |= S == Child;
+  }
+  return false;
+}
+
+void PrintFacts::name(const DeclRefExpr *E) {
+  const auto *V = dyn_cast<VarDecl>(E->getDecl());
+  if (!V || !V->hasGlobalStorage() || !isInStd(V) || !V->getIdentifier())
+    return;
+  const llvm::StringRef Name = V->getName();
+  const bool Out = Name == "cout" || Name == "wcout";
+  const bool Err = Name == "cerr" || Name == "clog";
+  if (!Out && !Err)
+    return;
+  if (!Text.mayEdit(E->getLocation()))
+    return; // Somebody else's code prints as it likes.
+  if (Name == "wcout")
+    return say("ACL0154", E->getLocation(),
+                  "wide characters are printed, by every process", "");
+  if (Err && isFarewell())
+    return;
+  if (std::optional<TextRange> R = editable(E->getSourceRange()))
+    Program.Prints.push_back(
+        {here(), Out ? PrintFact::Cout : PrintFact::Cerr, *R});
+}
+
+/// fmt::print, std::print and their kin take a FILE* first.
+void PrintFacts::printToFile(const CallExpr *E, const FunctionDecl *F) {
+  if (!Text.mayEdit(E->getExprLoc()))
+    return;
+  if (E->getNumArgs() == 0 || isa<CXXDefaultArgExpr>(E->getArg(0)))
+    return say("ACL0154", E->getExprLoc(),
+                  "'" + qualifiedName(F) + "' prints on every process",
+                  "Put `if (accelerator.is_main_process())` before it.");
+  const Expr *First = plain(E->getArg(0));
+  if (const CXXRecordDecl *D = recordOf(First->getType());
+      D && isOrDerives(D, "std::basic_ios"))
+    return; // std::cout is changed where it stands.
+  if (First->getType()->isPointerType() && recordOf(First->getType())) {
+    if (Text.text(E->getArg(0)->getSourceRange()) == "stdout")
+      if (std::optional<TextRange> R = expansion(E->getArg(0)))
+        Program.Prints.push_back({here(), PrintFact::CStdout, *R});
+    return;
+  }
+  const std::optional<TextRange> R =
+      Text.upTo(E->getArg(0)->getBeginLoc(), E->getArg(0)->getBeginLoc());
+  if (!R)
+    return problem(E->getExprLoc());
+  Program.Prints.push_back({here(), PrintFact::FmtPrint, *R});
+}
+
+void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
+                      llvm::StringRef Name) {
+  const bool Global = F->isExternC() || isInStd(F);
+  PrintFact::KindTy Kind;
+  if (!Global && !F->getDeclContext()->isNamespace() &&
+      !F->getDeclContext()->isTranslationUnit())
+    return;
+  if (Global && Name == "printf")
+    Kind = PrintFact::Printf;
+  else if (Global && Name == "puts")
+    Kind = PrintFact::Puts;
+  else if (Global && Name == "putchar")
+    Kind = PrintFact::Putchar;
+  else if (Global && Name == "fprintf")
+    Kind = PrintFact::FprintfStdout;
+  else if ((Name == "print" || Name == "println") &&
+           (llvm::StringRef(qualifiedName(F)).starts_with("fmt::") ||
+            isInStd(F))) {
+    return printToFile(E, F);
+  } else if (Global && Name == "vprintf") {
+    Kind = PrintFact::Vprintf;
+  } else if (Global && (Name == "fputs" || Name == "fputc" || Name == "putc" ||
+                        Name == "fwrite" || Name == "vfprintf")) {
+    const Expr *To = E->getArg(Name == "vfprintf" ? 0 : E->getNumArgs() - 1);
+    if (Text.mayEdit(E->getExprLoc()) &&
+        Text.text(To->getSourceRange()) == "stdout")
+      if (std::optional<TextRange> R = expansion(To))
+        Program.Prints.push_back({here(), PrintFact::CStdout, *R});
+    return;
+  } else if (llvm::StringRef(qualifiedName(F)).starts_with("spdlog::")) {
+    static const llvm::StringSet<> Levels = {"trace", "debug", "info", "warn",
+                                             "error", "critical", "log"};
+    if (Levels.count(Name) && Text.mayEdit(E->getExprLoc()))
+      say("ACL0154", E->getExprLoc(),
+             "'" + qualifiedName(F) + "' logs on every process",
+             "Behind the line that makes the accelerator: `if "
+             "(!accelerator.is_main_process()) "
+             "spdlog::set_level(spdlog::level::off);`.");
+    return;
+  } else {
+    return;
+  }
+  if (!Text.mayEdit(E->getExprLoc()))
+    return;
+  if (Kind == PrintFact::FprintfStdout) {
+    // stdout is a macro; what it expands to differs.
+    const std::string To = Text.text(E->getArg(0)->getSourceRange());
+    if (To == "stderr")
+      return;
+    if (To != "stdout")
+      return; // A file; how it was opened is looked at elsewhere.
+    if (E->getNumArgs() < 2)
+      return;
+  }
+  const std::optional<TextRange> Callee = nameOf(E->getCallee());
+  if (!Callee)
+    return;
+  TextRange Range = *Callee;
+  if (Kind != PrintFact::Printf) {
+    const Expr *First = E->getArg(Kind == PrintFact::FprintfStdout ? 1 : 0);
+    const std::optional<TextRange> R =
+        Text.upTo(E->getBeginLoc(), First->getBeginLoc());
+    if (!R)
+      return problem(E->getExprLoc());
+    Range = *R;
+  }
+  Program.Prints.push_back({here(), Kind, Range});
+}
