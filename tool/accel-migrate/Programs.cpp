@@ -162,7 +162,7 @@ void Programs::widen(UnitPlan &Unit) {
   });
   if (!Trains.empty())
     Unit.ThePlan.Findings.push_back(makeFinding(
-        "ACL0165", {Unit.MainFile, 0, 0},
+        "ACL0015", {Unit.MainFile, 0, 0},
         "the program also uses " + Names(Trains) +
             ", where backward() is called, and which could not be read "
             "together with the rest: " + Why,

@@ -286,7 +286,7 @@ bool Session::verifyUnit(EditGroup &Group, const UnitPlan &Unit,
     const Finding &First = Second.Findings.front();
     auto Text = NewTexts.find(First.Range.File);
     Group.Problems.push_back(makeFinding(
-        "ACL0214", {Unit.MainFile, 0, 0},
+        "ACL0016", {Unit.MainFile, 0, 0},
         "the migrated text would leave processes apart (" + First.Id + "): " +
             First.Message +
             (Text != NewTexts.end() && First.Line
@@ -299,7 +299,7 @@ bool Session::verifyUnit(EditGroup &Group, const UnitPlan &Unit,
     std::string Rule = Second.Changes.empty() ? Second.Findings.front().Message
                                               : Second.Changes.front().Rule;
     Group.Problems.push_back(makeFinding(
-        "ACL0013", {Unit.MainFile, 0, 0},
+        "ACL0016", {Unit.MainFile, 0, 0},
         "a second run would not leave the migrated text alone (" + Rule + ")",
         "The file is left alone. Please report it, with the file if you can."));
     return false;

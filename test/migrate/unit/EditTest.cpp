@@ -150,7 +150,7 @@ TEST(Merge, RefusesAllThatMustChangeTogether) {
 TEST(Merge, RefusesConflicts) {
   auto Overlap = merge({unit("/p/a.cpp", {{"/p/a.cpp", "x\nabcd"}},
                              {change(2, 2, "x"), change(3, 2, "y")})});
-  EXPECT_EQ(idsOf(Overlap[0]), "ACL0010 ");
+  EXPECT_EQ(idsOf(Overlap[0]), "ACL0016 ");
   EXPECT_EQ(Overlap[0].Problems[0].Line, 2u);
   EXPECT_EQ(Overlap[0].Problems[0].Column, 2u);
 
@@ -160,7 +160,7 @@ TEST(Merge, RefusesConflicts) {
     auto Disagree =
         merge({unit("/p/a.cpp", A, {change(0, Length, "g", 0, "/p/h.h")}),
                unit("/p/b.cpp", B, {change(0, Length, "h", 0, "/p/h.h")})});
-    EXPECT_EQ(idsOf(Disagree[0]), "ACL0011 ") << Length;
+    EXPECT_EQ(idsOf(Disagree[0]), "ACL0016 ") << Length;
     EXPECT_TRUE(Disagree[0].Refused);
     EXPECT_TRUE(Disagree[0].Files.empty());
   }

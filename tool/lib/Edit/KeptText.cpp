@@ -74,7 +74,7 @@ private:
   }
 
   void complain(unsigned Offset, unsigned Line, std::string What) {
-    Finding F = makeFinding("ACL0034", {File.str(), Offset, 0}, std::move(What),
+    Finding F = makeFinding("ACL0033", {File.str(), Offset, 0}, std::move(What),
                             "Write // accel-migrate: off, on or keep.");
     F.Line = Line;
     F.Column = 1;
@@ -155,9 +155,6 @@ void reportUnseen(UnitPlan &Unit) {
   Plan &P = Unit.ThePlan;
   if (P.AlreadyMigrated || !P.HasTraining)
     return;
-  static const Regex Training(
-      "(\\.|->)[ \t]*(backward|step|zero_grad)[ \t]*\\(|make_data_loader|"
-      "optim::|clip_grad|autograd::|ProcessGroup|MPI_[A-Z]");
   std::map<std::string, std::string> Lines;
   for (const TextRange &Range : Unit.Unseen) {
     auto File = Unit.Files.find(Range.File);
@@ -171,19 +168,6 @@ void reportUnseen(UnitPlan &Unit) {
     // The line break behind the last directive may belong to the part.
     unsigned End = Range.Offset + std::max(Range.Length, 1u) - 1;
     unsigned Last = lineAndColumn(Text, End).first;
-    if (Training.match(Code)) {
-      Finding F = makeFinding(
-          "ACL0031", Range,
-          "the preprocessor leaves out lines " + std::to_string(First) + "–" +
-              std::to_string(Last) +
-              ", which have training code that would stay as it is",
-          "Migrate with the flags that the program is built with (-D behind "
-          "--), and take out of the file what is not built.");
-      F.Line = First;
-      F.Column = 1;
-      P.Findings.push_back(std::move(F));
-      continue;
-    }
     std::string &All = Lines[Range.File];
     All += (All.empty() ? "" : ", ") + std::to_string(First) + "–" +
            std::to_string(Last);
@@ -195,7 +179,10 @@ void reportUnseen(UnitPlan &Unit) {
       P.Findings.push_back(makeFinding(
           "ACL0032", {File, 0, 0},
           "the preprocessor leaves out lines " + Which +
-              " with these flags; they were not looked at and stay as they are"));
+              " with these flags; they were not looked at and stay as they are",
+          "Nothing has to be done for the results. A build that compiles them "
+          "prints and saves there on every process; to change them, too, migrate "
+          "with its flags (-D behind --)."));
 }
 
 } // namespace accel::migrate

@@ -173,7 +173,7 @@ private:
       std::vector<Change> Changes = changesIn(Unit.ThePlan, File);
       if (IsKnown)
         if (const Change *C = findDisagreement(Edit.Changes, Changes)) {
-          problem("ACL0011", *C, Text->second,
+          problem("ACL0016", *C, Text->second,
                   "'" + Unit.MainFile +
                       "' and another file want different changes here (" +
                       C->Rule + ")",
@@ -206,7 +206,7 @@ private:
     Expected<std::string> After =
         applyChanges(Edit.Before, Edit.Changes, Culprit);
     if (!After) {
-      problem("ACL0010", Culprit, Edit.Before,
+      problem("ACL0016", Culprit, Edit.Before,
               "the rule '" + Culprit.Rule + "' cannot be followed here: " +
                   toString(After.takeError()),
               "Split the statement into simpler ones.");

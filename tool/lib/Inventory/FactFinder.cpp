@@ -186,7 +186,7 @@ void FactFinder::initialiser(const ValueDecl *D, const Expr *Init,
             "' is made before main begins, when no accelerator exists: what "
             "goes to it every process prints");
   if (!Found.Paths.empty())
-    say("ACL0137", D->getLocation(),
+    say("ACL0184", D->getLocation(),
         "'" + D->getNameAsString() +
             "' opens a file to write it before main begins, when no "
             "accelerator exists",

@@ -58,7 +58,7 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
   Into.Prints.clear();
   if (!Into.Devices.empty() || !Into.Optimizers.empty() ||
       !Into.Loaders.empty() || !Into.Saves.empty() ||
-      !Into.Broadcasts.empty() || !Into.Guards.empty() ||
+      !Into.Seeds.empty() || !Into.Broadcasts.empty() || !Into.Guards.empty() ||
       !Into.Paths.empty() || !Into.Commands.empty() || !Into.Inputs.empty())
     Into.Findings.push_back(
         Text.finding("ACL0184", F->getLocation(),
@@ -127,6 +127,7 @@ void Taker::merge(TrainingProgram &&Part) {
   addNew(Program.ValueClips, Part.ValueClips);
   addNew(Program.Prints, Part.Prints);
   addNew(Program.Saves, Part.Saves);
+  addNew(Program.Seeds, Part.Seeds);
   addNew(Program.Broadcasts, Part.Broadcasts);
   addNew(Program.Paths, Part.Paths);
   addNew(Program.Commands, Part.Commands);

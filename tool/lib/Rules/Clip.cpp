@@ -1,4 +1,4 @@
-//===- Clip.cpp - Clipping sees the averaged gradients --------------------===//
+//===- Clip.cpp - Clipping sees the whole batch's gradients ----------------===//
 //
 // Only the name changes: the arguments and the result are the same.
 //

@@ -118,7 +118,7 @@ def by_macro(text, line):
 
 
 # The file that is read before it is written.
-INSTEAD = {"readable-path": "ACL0222"}
+INSTEAD = {"readable-path": "ACL0226"}
 # What stays LibTorch's where it is written by a macro, with a note.
 STAYS = {"optimizer": "ACL0182", "scheduler": "ACL0178", "distribute": ""}
 

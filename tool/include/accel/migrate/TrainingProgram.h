@@ -184,13 +184,12 @@ struct SaveFact {
 /// Something that differs between processes and must not.
 struct BroadcastFact {
   enum KindTy {
-    Seed,     ///< A number that seeds a generator.
     Decision, ///< A condition that is a number.
     Truth,    ///< A condition that is something else.
     Key,      ///< A call that waits for a key.
   };
   FunctionId In = 0;
-  KindTy Kind = Seed;
+  KindTy Kind = Decision;
   TextRange Range;
 };
 
@@ -241,6 +240,7 @@ struct TrainingProgram {
   std::vector<SaveFact> Saves;
   /// Functions of the person's that are used and have no body here.
   std::vector<MissingFunction> Missing;
+  std::vector<Spelled> Seeds; ///< Numbers that differ and seed a generator.
   std::vector<BroadcastFact> Broadcasts;
   std::vector<Spelled> Paths; ///< Paths of files that are opened to be written.
   /// Paths of files that are read, and that the program may have written.

@@ -9,6 +9,10 @@
 using namespace accel::migrate;
 using namespace clang;
 
+bool accel::migrate::isSeedSequence(const CXXRecordDecl *D) {
+  return D && D->getIdentifier() && isInStd(D) && D->getName() == "seed_seq";
+}
+
 bool accel::migrate::isRandomDevice(const CXXRecordDecl *D) {
   return D && D->getIdentifier() && D->getName() == "random_device" &&
          isInStd(D);

@@ -7,9 +7,10 @@
 
 namespace accel::migrate {
 
-/// std::mt19937 and the like; std::random_device.
+/// std::mt19937 and the like; std::random_device; std::seed_seq.
 bool isEngine(const clang::CXXRecordDecl *D);
 bool isRandomDevice(const clang::CXXRecordDecl *D);
+bool isSeedSequence(const clang::CXXRecordDecl *D);
 /// Draws from a generator of the host: `rand()`, `distribution(engine)`,
 /// `engine()`, `std::shuffle`.
 bool drawsOnHost(const clang::CallExpr *E);

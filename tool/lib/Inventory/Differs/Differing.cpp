@@ -64,7 +64,7 @@ static bool keepsEqual(QualType T) {
     return true;
   const CXXRecordDecl *D = recordOf(T);
   return D && D->getIdentifier() &&
-         (D->getName() == "Accelerator" || isEngine(D) ||
+         (D->getName() == "Accelerator" || isEngine(D) || isSeedSequence(D) ||
           isOrDerives(D, "std::basic_ios"));
 }
 
@@ -168,6 +168,89 @@ bool accel::migrate::tellsOfInput(const CallExpr *E, const FunctionDecl *F) {
   Finder.TraverseStmt(In->getBody());
   return Finder.Found;
 }
+
+const FunctionDecl *accel::migrate::signalHandler(const Stmt *S,
+                                                 const ProgramIndex &Index) {
+  const Expr *Handler = nullptr;
+  if (const auto *Call = dyn_cast<CallExpr>(S)) {
+    const FunctionDecl *F = Call->getDirectCallee();
+    if (F && F->getIdentifier() && F->getName() == "signal" &&
+        (F->isExternC() || isInStd(F)) && Call->getNumArgs() == 2)
+      Handler = Call->getArg(1);
+  } else if (const auto *Assign = dyn_cast<BinaryOperator>(S);
+             Assign && Assign->getOpcode() == BO_Assign) {
+    const auto *To = dyn_cast<MemberExpr>(plain(Assign->getLHS()));
+    if (To && To->getMemberDecl()->getIdentifier() &&
+        (To->getMemberDecl()->getName() == "sa_handler" ||
+         To->getMemberDecl()->getName() == "sa_sigaction"))
+      Handler = Assign->getRHS();
+  }
+  // A lambda is converted to a pointer.
+  for (const Stmt *Part = Handler; Part;
+       Part = Part->children().empty() ? nullptr : *Part->child_begin()) {
+    const FunctionDecl *F = nullptr, *Body = nullptr;
+    if (const auto *L = dyn_cast<LambdaExpr>(Part))
+      F = L->getCallOperator();
+    else if (const auto *Ref = dyn_cast<DeclRefExpr>(Part))
+      F = dyn_cast<FunctionDecl>(Ref->getDecl());
+    if (F)
+      return Index.isOwn(F) && F->hasBody(Body) ? Body : nullptr;
+    if (isa<DeclRefExpr>(Part))
+      return nullptr;
+  }
+  return nullptr;
+}
+
+namespace {
+/// What handlers of signals set: at another moment on each process.
+class SignalFinder : public AstVisitor {
+public:
+  SignalFinder(const ProgramIndex &Index, std::set<const ValueDecl *> &Found)
+      : Index(Index), Found(Found) {}
+  bool VisitCallExpr(CallExpr *E) override {
+    if (InHandler) {
+      const FunctionDecl *F = E->getDirectCallee();
+      if (isa<CXXOperatorCallExpr>(E) && E->getNumArgs() == 2 &&
+          cast<CXXOperatorCallExpr>(E)->isAssignmentOp())
+        set(E->getArg(0));
+      else if (const auto *M = dyn_cast<CXXMemberCallExpr>(E);
+               M && F && !cast<CXXMethodDecl>(F)->isConst())
+        set(M->getImplicitObjectArgument());
+    }
+    handler(E);
+    return true;
+  }
+  bool VisitBinaryOperator(BinaryOperator *E) override {
+    if (InHandler && E->isAssignmentOp())
+      set(E->getLHS());
+    handler(E);
+    return true;
+  }
+  bool VisitUnaryOperator(UnaryOperator *E) override {
+    if (InHandler && E->isIncrementDecrementOp())
+      set(E->getSubExpr());
+    return true;
+  }
+
+private:
+  void handler(const Stmt *S) {
+    const FunctionDecl *Handler =
+        InHandler ? nullptr : signalHandler(S, Index);
+    if (!Handler)
+      return;
+    InHandler = true;
+    TraverseStmt(Handler->getBody());
+    InHandler = false;
+  }
+  void set(const Expr *E) {
+    if (const ValueDecl *V = writtenIn(E))
+      Found.insert(V);
+  }
+  const ProgramIndex &Index;
+  std::set<const ValueDecl *> &Found;
+  bool InHandler = false;
+};
+} // namespace
 
 bool Differing::isSource(const Expr *E) const {
   if (const auto *Call = dyn_cast<CallExpr>(E)) {
@@ -467,6 +550,12 @@ bool Differing::mustAgree(const Expr *Condition, const Stmt *Controls,
 
 Differing::Differing(const ProgramIndex &Index, unsigned Sources, bool Decides)
     : Index(Index), Sources(Sources), Decides(Decides), Silent(Index) {
+  if (Sources & Clock) {
+    SignalFinder Signals(Index, Own);
+    for (const FunctionDecl *F : Index.Functions)
+      Signals.TraverseStmt(F->getBody());
+    Given.insert(Own.begin(), Own.end());
+  }
   for (const bool ThroughCalls : {false, true})
     for (bool Changed = true; Changed;) {
       Changed = false;

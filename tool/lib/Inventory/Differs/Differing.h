@@ -28,6 +28,11 @@ bool tellsOfInput(const clang::CallExpr *E, const clang::FunctionDecl *F);
 /// A method of accel::Accelerator or accel::AcceleratorState.
 bool isAcceleratorMethod(const clang::FunctionDecl *F);
 
+/// The function of the program that `S` makes the handler of a signal,
+/// `signal(SIGINT, f)`, `action.sa_handler = f`; or null.
+const clang::FunctionDecl *signalHandler(const clang::Stmt *S,
+                                         const ProgramIndex &Index);
+
 class Differing {
 public:
   enum Source : unsigned {

@@ -85,8 +85,10 @@ public:
   void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
             llvm::StringRef Name) override;
   void construct(const clang::CXXConstructExpr *E) override;
+  void assigned(const clang::Expr *To, const clang::Expr *Made) override;
 
 private:
+  void handles(clang::SourceLocation Loc, const clang::FunctionDecl *Handler);
   void threadStarts(const clang::Expr *E,
                     llvm::ArrayRef<const clang::Expr *> Args);
 };

@@ -18,7 +18,8 @@ public:
     if (!F)
       return true;
     if (F->getIdentifier() && isTorch(F) &&
-        (F->getName() == "backward" || F->getName() == "step"))
+        (F->getName() == "backward" || F->getName() == "step" ||
+         F->getName() == "save"))
       Found = true;
     Found |= modelCallOf(E).has_value();
     if (Index.isOwn(F) && F->hasBody(Body) && Seen.insert(Body).second)
@@ -58,6 +59,27 @@ void Hazards::threadStarts(const Expr *E,
            "Train in the thread that runs main.");
 }
 
+void Hazards::assigned(const Expr *To, const Expr *Made) {
+  // action.sa_handler = f;
+  if (!Path.empty())
+    if (const FunctionDecl *Handler = signalHandler(Path.back(), Index))
+      handles(To->getExprLoc(), Handler);
+}
+
+/// What it sets differs from then on (Differing.cpp). More than that it cannot
+/// do on all processes at the same point of the training.
+void Hazards::handles(SourceLocation Loc, const FunctionDecl *Handler) {
+  if (!Text.mayEdit(Loc))
+    return;
+  TrainingFinder Finder(Index);
+  Finder.TraverseStmt(Handler->getBody());
+  if (Finder.Found)
+    say("ACL0127", Loc,
+        "a signal is handled by code that trains, or saves a model, and runs at "
+        "another moment on each process",
+        "Set a variable in the handler, and look at it in the training loop.");
+}
+
 void Hazards::construct(const CXXConstructExpr *E) {
   const CXXRecordDecl *D = E->getConstructor()->getParent();
   if (D->getIdentifier() && isInStd(D) &&
@@ -69,18 +91,8 @@ void Hazards::construct(const CXXConstructExpr *E) {
 void Hazards::call(const CallExpr *E, const FunctionDecl *F,
                    llvm::StringRef Name) {
   const SourceLocation Loc = E->getExprLoc();
-  // A handler that sets a flag does so at another moment on each process.
-  if ((Name == "signal" || Name == "sigaction") && Text.mayEdit(Loc) &&
-      (F->isExternC() || isInStd(F)) && E->getNumArgs() >= 2) {
-    if (const auto *Handler = dyn_cast<DeclRefExpr>(bare(E->getArg(1))))
-      if (const auto *H = dyn_cast<FunctionDecl>(Handler->getDecl());
-          H && Index.isOwn(H))
-        say("ACL0221", Loc,
-               "a signal is handled by '" + H->getNameAsString() +
-                   "', which runs at another moment on each process",
-               "Let the signal end the process; the launcher ends the others.");
-    return;
-  }
+  if (const FunctionDecl *Handler = signalHandler(E, Index))
+    return handles(Loc, Handler);
   if ((F->isExternC() || F->getDeclContext()->isTranslationUnit()) &&
       (Name == "fork" || Name.starts_with("MPI_") || Name.starts_with("nccl")))
     return say("ACL0105", Loc,

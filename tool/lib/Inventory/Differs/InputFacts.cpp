@@ -23,7 +23,7 @@ void InputFacts::name(const DeclRefExpr *E) {
         Call && waitsForKey(Call) && statementOf(Call))
       return;
   if (inSamples())
-    return say("ACL0220", E->getLocation(),
+    return say("ACL0127", E->getLocation(),
                "the standard input is read where a data set loads samples, "
                "perhaps in another thread",
                "Read it before the training.");
@@ -37,6 +37,15 @@ void InputFacts::call(const CallExpr *E, const FunctionDecl *F,
   if ((!F->isExternC() && !isInStd(F)) ||
       isa<CXXMethodDecl>(F) || !Text.mayEdit(E->getExprLoc()))
     return;
+  if ((Name == "read" || Name == "fdopen") && E->getNumArgs() > 1 &&
+      (constantOf(E->getArg(0), Context) == 0 ||
+       llvm::StringRef(Text.text(E->getArg(0)->getSourceRange()))
+           .contains("stdin")))
+    return say("ACL0127", E->getExprLoc(),
+               "the standard input is read by its descriptor, which process 0 "
+               "alone has something in",
+               "Read it with std::cin or with C's functions, which give all "
+               "what process 0 has read.");
   std::optional<TextRange> R;
   InputFact::KindTy Kind = InputFact::CStdin;
   if (Name == "scanf" && E->getNumArgs() > 0) {

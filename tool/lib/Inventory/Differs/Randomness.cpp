@@ -12,12 +12,9 @@
 using namespace accel::migrate;
 using namespace clang;
 
-static constexpr char DifferentSeed[] =
-    "the seed differs between processes, which would then draw different "
-    "batches";
-static constexpr char SeedRemedy[] =
-    "Seed with a constant, or with a value that is read from the command "
-    "line.";
+static constexpr char Early[] =
+    "a generator is seeded before main begins, when no accelerator exists, with "
+    "something that differs between processes";
 
 /// Whether code reads a clock or a random device.
 static bool drawsPerProcess(const Stmt *S) {
@@ -85,7 +82,7 @@ void Randomness::hostDraw(const CallExpr *E) {
   for (const Expr *Arg : E->arguments())
     if (isRandomDevice(recordOf(plain(Arg)->getType())) &&
         !isa<CXXOperatorCallExpr>(plain(Arg)))
-      return say("ACL0136", E->getExprLoc(),
+      return say("ACL0127", E->getExprLoc(),
                     "what is drawn from a random device differs between "
                     "processes",
                     "Draw from a std::mt19937, seeded with a constant or from "
@@ -103,16 +100,44 @@ void Randomness::seed(const Expr *Whole, const Expr *Seed) {
                   "between processes: its numbers are distributed as before "
                   "but are not the same on each run",
                   "Seed it with a constant, in the constructor.");
-  if (!plain(Seed)->getType()->isArithmeticType() ||
-      Index.BeforeMain.count(Function))
-    return say("ACL0136", Loc, DifferentSeed, SeedRemedy);
+  if (Index.BeforeMain.count(Function))
+    return say("ACL0184", Loc, Early, "Seed it in main.");
+  if (!plain(Seed)->getType()->isArithmeticType())
+    return say("ACL0127", Loc,
+               "the seed differs between processes, which would then draw "
+               "different batches",
+               "Seed with a constant, or with a value that is read from the "
+               "command line.");
   if (std::optional<TextRange> R = editable(plain(Seed)->getSourceRange()))
-    Program.Broadcasts.push_back({here(), BroadcastFact::Seed, *R});
+    Program.Seeds.push_back({here(), *R});
+}
+
+/// What a std::seed_seq is made of: `{device(), device()}`.
+template <typename Visit>
+static void forEachWord(const Stmt *S, const Visit &Each) {
+  for (const Stmt *Child : S->children()) {
+    const auto *E = dyn_cast_or_null<Expr>(Child);
+    if (!E)
+      continue;
+    if (isa<InitListExpr, CXXStdInitializerListExpr, MaterializeTemporaryExpr,
+            ImplicitCastExpr>(E) &&
+        !E->getType()->isArithmeticType())
+      forEachWord(E, Each);
+    else
+      Each(E);
+  }
 }
 
 void Randomness::construct(const CXXConstructExpr *E) {
   const CXXRecordDecl *D = E->getConstructor()->getParent();
-  if (!isEngine(D) || E->getConstructor()->isCopyOrMoveConstructor())
+  if (E->getConstructor()->isCopyOrMoveConstructor())
+    return;
+  if (isSeedSequence(D)) {
+    // Each word that differs is process 0's.
+    forEachWord(E, [&](const Expr *Word) { seed(E, Word); });
+    return;
+  }
+  if (!isEngine(D))
     return;
   for (const Expr *Arg : E->arguments())
     if (!isa<CXXDefaultArgExpr>(Arg))
@@ -141,25 +166,23 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
     // A device or a time that is only kept is judged where it is used.
     const CXXRecordDecl *D = recordOf(F->getType());
     if (D && isEngine(D))
-      say("ACL0136", F->getLocation(),
-             "'" + F->getNameAsString() +
-                 "' is seeded with something that differs between processes",
-             "Seed it with a constant.");
+      say(Early ? "ACL0184" : "ACL0127", F->getLocation(),
+          "'" + F->getNameAsString() +
+              "' is seeded with something that differs between processes" +
+              (Early ? ", perhaps before main begins" : ""),
+          "Seed it with a constant.");
     return;
   }
   Initialiser = plain(Made->getArg(0));
   if (std::optional<TextRange> R = editable(Initialiser->getSourceRange()))
-    Program.Broadcasts.push_back({here(), BroadcastFact::Seed, *R});
+    Program.Seeds.push_back({here(), *R});
   Initialiser = nullptr;
 }
 
 void Randomness::global(const VarDecl *V) {
   const CXXRecordDecl *D = recordOf(V->getType());
   if (D && isEngine(D) && drawsPerProcess(V->getInit()))
-    say("ACL0136", V->getLocation(),
-        "'" + V->getNameAsString() +
-            "' is seeded with something that differs between processes",
-        "Seed it with a constant.");
+    say("ACL0184", V->getLocation(), Early, "Seed it in main.");
 }
 
 void HostDraws::check(const Unit &U) const {
@@ -167,7 +190,7 @@ void HostDraws::check(const Unit &U) const {
     for (const Draw &Other : Elsewhere)
       if (!Loads.Generator || !Other.Generator ||
           Loads.Generator == Other.Generator)
-        U.say("ACL0136", Other.Call->getExprLoc(),
+        U.say("ACL0127", Other.Call->getExprLoc(),
               "the data set and other code both draw random numbers of the "
               "host: each process loads other samples, so that the numbers "
               "drawn here would come to differ",

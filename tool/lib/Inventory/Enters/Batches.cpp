@@ -52,15 +52,20 @@ public:
       return true;
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
       method(Member, F);
-    if (isTorch(F) || isa<CXXOperatorCallExpr>(E) || modelCallOf(E))
+    // next(x, y), where next is a lambda or a std::function.
+    const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
+    if (isTorch(F) || (Operator && Operator->getOperator() != OO_Call) ||
+        modelCallOf(E))
       return true;
-    for (unsigned I = 0; I < E->getNumArgs() && I < F->getNumParams(); ++I)
-      if (const ValueDecl *Root = rootOf(E->getArg(I))) {
+    const unsigned Skip = Operator ? 1 : 0;
+    for (unsigned I = 0; I + Skip < E->getNumArgs() && I < F->getNumParams();
+         ++I)
+      if (const ValueDecl *Root = rootOf(E->getArg(I + Skip))) {
         Of[Root].Handed |= !isInStd(F);
         const QualType T = F->getParamDecl(I)->getType();
         Of[Root].Written |= T->isReferenceType() && isTensor(T) &&
                             !T->getPointeeType().isConstQualified() &&
-                            !isInStd(F);
+                            (!isInStd(F) || Operator);
       }
     return true;
   }
@@ -472,6 +477,11 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
   if (!Index.isInStep(V->getLocation(), F) && U.Handed)
     Local = false; // A data set may be made of it.
   if (!Local)
+    return AtUse();
+  // x = x.to(device): where it comes from is not seen.
+  if (llvm::all_of(U.Made, [&](const Expr *Made) {
+        return rootOf(plain(Made)) == V;
+      }))
     return AtUse();
   for (const Expr *Made : U.Made) {
     const Expr *M = plain(Made);

@@ -131,7 +131,7 @@ void FileFacts::save(const CallExpr *E) {
       if (std::optional<TextRange> R = editable(E->getSourceRange()))
         Fact.BehindCall = TextRange{R->File, R->Offset + R->Length, 0};
     if (!After && !Fact.BehindCall)
-      return say("ACL0137", E->getExprLoc(),
+      return say("ACL0226", E->getExprLoc(),
                     "the file that is saved here is read again, and there is "
                     "no place behind it where the processes could wait",
                     "Make the call of torch::save a statement of its own, in "
@@ -166,7 +166,7 @@ void FileFacts::openStream(const Expr *E, const CXXRecordDecl *D,
     const Expr *Mode = Args.size() > 1 ? Args[1] : nullptr;
     modeOf(Mode, Context, Reads, Writes);
     if (Reads && Writes)
-      return say("ACL0137", E->getExprLoc(),
+      return say("ACL0226", E->getExprLoc(),
                     "the program opens a file to read and to write it, and "
                     "every process would write it",
                     "Open it for one of both: with std::ofstream or "
@@ -180,7 +180,7 @@ void FileFacts::mainPath(const Expr *Use, const Expr *Path) {
   if (!Text.mayEdit(Use->getExprLoc()))
     return;
   if (Index.BeforeMain.count(Function))
-    return say("ACL0137", Use->getExprLoc(),
+    return say("ACL0184", Use->getExprLoc(),
                   "the program opens a file to write it before main begins, "
                   "when no accelerator exists",
                   "Open it in main.");
@@ -207,15 +207,20 @@ void FileFacts::command(const CallExpr *E) {
   const auto *Mode = E->getNumArgs() > 1
                          ? dyn_cast<StringLiteral>(bare(E->getArg(1)))
                          : nullptr;
-  if (!Mode || !Mode->getString().starts_with("w"))
-    return say("ACL0137", E->getExprLoc(),
-                  "the program runs a command and reads what it prints, and "
-                  "every process would run it",
-                  "Run it before the training, or on the main process, and "
-                  "give what it printed to all with "
-                  "accelerator.broadcast_object(x).");
+  if (Mode && Mode->getString().starts_with("r"))
+    return say("ACL0227", E->getExprLoc(),
+               "the program runs a command and reads what it prints: every "
+               "process runs it, and reads what its own has printed",
+               "Where it prints something else each time, or changes something, "
+               "run it on the main process and give what it printed to all with "
+               "accelerator.broadcast_object(text).");
+  if (!Mode)
+    return say("ACL0226", E->getExprLoc(),
+               "the program runs a command, and it is not written here whether "
+               "it reads from it or writes to it",
+               "Give popen the mode as a literal.");
   if (Index.BeforeMain.count(Function))
-    return say("ACL0137", E->getExprLoc(),
+    return say("ACL0184", E->getExprLoc(),
                   "the program runs a command before main begins, when no "
                   "accelerator exists",
                   "Run it in main.");
@@ -240,7 +245,7 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
     return;
   const bool C = F->isExternC() || isInStd(F);
   auto Writes = [&](std::string What) {
-    say("ACL0137", E->getExprLoc(),
+    say("ACL0226", E->getExprLoc(),
            std::move(What) + ", and every process would do it",
            "Guard it with `if (accelerator.is_main_process())`; read what it "
            "needs of the batch before, on all processes.");

@@ -254,7 +254,7 @@ void accel::migrate::addReadBacks(const Unit &U, llvm::ArrayRef<FileUse> Files) 
         U.Program.ReadPaths.push_back(*Path);
       continue;
     }
-    U.say("ACL0222", Found.Read->Use->getExprLoc(),
+    U.say("ACL0226", Found.Read->Use->getExprLoc(),
            "this may read a file that the main process writes in line " +
                std::to_string(U.Text.SM.getExpansionLineNumber(
                    Found.Write->Use->getExprLoc())) +

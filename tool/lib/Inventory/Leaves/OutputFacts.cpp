@@ -155,7 +155,7 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
     return true;
   const Stmt *Statement = statementOf(E);
   if (!Statement) {
-    say("ACL0224", E->getExprLoc(),
+    say("ACL0226", E->getExprLoc(),
            What + ", which the main process alone should do, and its result is "
                   "used (or it stands where no condition can be put before it)",
            "Make the call a statement of its own, in braces, under `if "
@@ -165,7 +165,7 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   std::set<const FunctionDecl *> Seen;
   for (const Expr *Arg : E->arguments())
     if (!leavesNoTrace(Arg, Index, Seen, /*InFunction=*/false)) {
-      say("ACL0225", Arg->getExprLoc(),
+      say("ACL0226", Arg->getExprLoc(),
              What + ", which the main process alone should do, and an argument "
                     "does more than to be read",
              "Calculate the argument in a statement before.");
@@ -195,7 +195,7 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
     }
   }
   if (Meets && (!Fact.Callee || !Fact.Open)) {
-    say("ACL0225", E->getExprLoc(),
+    say("ACL0226", E->getExprLoc(),
            What + ", which the main process alone should do, and an argument "
                   "is calculated from a batch, for which all are needed",
            "Calculate the argument in a statement before.");
@@ -227,7 +227,7 @@ void OutputFacts::call(const CallExpr *E, const FunctionDecl *F,
     if (!Text.mayEdit(E->getExprLoc()))
       return;
     if (inSamples())
-      return say("ACL0224", E->getExprLoc(),
+      return say("ACL0226", E->getExprLoc(),
                     "'" + Name + "' is called where the other processes cannot "
                                  "be told what it returned",
                     "Call it in the training loop.");

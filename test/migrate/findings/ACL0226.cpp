@@ -31,9 +31,9 @@ int main() {
     loss.backward();
     optimizer.step();
   }
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0224]
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
   const bool written = images::save_image("x.png", 1);
   if (net->options.bias())
-    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0224]
+    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
     images::save_image("y.png", 2);
 }

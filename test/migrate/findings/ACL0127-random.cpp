@@ -1,4 +1,4 @@
-// A file that one process alone cannot write.
+// Random numbers that differ between processes.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -6,8 +6,9 @@
 
 #include <torch/torch.h>
 
-#include <cstdio>
-#include <fstream>
+#include <algorithm>
+#include <random>
+#include <vector>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
@@ -16,10 +17,14 @@ struct Points : torch::data::datasets::Dataset<Points> {
   torch::optional<size_t> size() const override { return 100; }
 };
 
-// CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0137]
-static std::ofstream early("early.txt");
+// CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0184]
+static std::mt19937 early(std::random_device{}());
 
 int main() {
+  std::random_device device;
+  std::vector<int> order = {1, 2, 3};
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0127]
+  std::shuffle(order.begin(), order.end(), device);
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(
@@ -31,11 +36,4 @@ int main() {
     loss.backward();
     optimizer.step();
   }
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0137]
-  std::fstream both("both.txt");
-  const char* mode = "w";
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0137]
-  std::FILE* file = std::fopen("x.txt", mode);
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0137]
-  std::FILE* pipe = popen("ls", "r");
 }

@@ -5,7 +5,7 @@
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
 // RUN: cmp %s %t/train.cpp
 //
-// CHECK: train.cpp: refused: the migrated text would leave processes apart (ACL0210): {{.*}} in 'accelerator.wait_for_everyone();' [ACL0214]
+// CHECK: train.cpp: refused: the migrated text would leave processes apart (ACL0210): {{.*}} in 'accelerator.wait_for_everyone();' [ACL0016]
 
 #include <torch/torch.h>
 

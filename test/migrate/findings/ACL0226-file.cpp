@@ -1,4 +1,4 @@
-// An argument of an output does more than to be read.
+// A file that one process alone cannot write.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -6,7 +6,8 @@
 
 #include <torch/torch.h>
 
-#include <string>
+#include <cstdio>
+#include <fstream>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
@@ -15,9 +16,8 @@ struct Points : torch::data::datasets::Dataset<Points> {
   torch::optional<size_t> size() const override { return 100; }
 };
 
-namespace images {
-bool save_image(const std::string& path, torch::Tensor pixels);
-}
+// CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0184]
+static std::ofstream early("early.txt");
 
 int main() {
   torch::nn::Linear net(4, 1);
@@ -31,10 +31,13 @@ int main() {
     loss.backward();
     optimizer.step();
   }
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0225]
-  images::save_image("x.png", torch::randn({4, 4}));
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0225]
-  images::save_image("x.png", net->forward(torch::ones({4, 4})));
-  auto picture = torch::ones({4, 4});
-  images::save_image("x.png", picture);
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
+  std::fstream both("both.txt");
+  const char* mode = "w";
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
+  std::FILE* file = std::fopen("x.txt", mode);
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
+  std::FILE* pipe = popen("ls", mode);
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: warning: {{.*}} [ACL0227]
+  std::FILE* reads = popen("ls", "r");
 }

@@ -1,4 +1,4 @@
-// Random numbers that differ between processes.
+// The standard input is read where samples are loaded.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -6,28 +6,25 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
-#include <random>
-#include <vector>
+#include <unistd.h>
+
+#include <iostream>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
-    return {torch::rand({4}), torch::rand({1})};
+    double x = 0;
+    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0127]
+    std::cin >> x;
+    return {torch::full({4}, x), torch::rand({1})};
   }
   torch::optional<size_t> size() const override { return 100; }
 };
 
-// CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0136]
-static std::mt19937 early(std::random_device{}());
-
 int main() {
-  std::random_device device;
-  std::vector<int> order = {1, 2, 3};
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0136]
-  std::shuffle(order.begin(), order.end(), device);
-  std::seed_seq words{device(), device()};
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0136]
-  std::mt19937 generator(words);
+  char key = 0;
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} descriptor{{.*}} [ACL0127]
+  if (read(STDIN_FILENO, &key, 1) != 1)
+    return 1;
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(

@@ -1,4 +1,4 @@
-// The standard input is read where samples are loaded.
+// An argument of an output does more than to be read.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -6,17 +6,18 @@
 
 #include <torch/torch.h>
 
-#include <iostream>
+#include <string>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
-    double x = 0;
-    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0220]
-    std::cin >> x;
-    return {torch::full({4}, x), torch::rand({1})};
+    return {torch::rand({4}), torch::rand({1})};
   }
   torch::optional<size_t> size() const override { return 100; }
 };
+
+namespace images {
+bool save_image(const std::string& path, torch::Tensor pixels);
+}
 
 int main() {
   torch::nn::Linear net(4, 1);
@@ -30,4 +31,10 @@ int main() {
     loss.backward();
     optimizer.step();
   }
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
+  images::save_image("x.png", torch::randn({4, 4}));
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
+  images::save_image("x.png", net->forward(torch::ones({4, 4})));
+  auto picture = torch::ones({4, 4});
+  images::save_image("x.png", picture);
 }

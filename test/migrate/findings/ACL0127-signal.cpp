@@ -1,4 +1,4 @@
-// A file may be read before it is written, where the processes cannot wait.
+// A signal is handled by code that trains or saves.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -6,9 +6,7 @@
 
 #include <torch/torch.h>
 
-#include <fstream>
-#include <iostream>
-#include <string>
+#include <csignal>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
@@ -17,25 +15,13 @@ struct Points : torch::data::datasets::Dataset<Points> {
   torch::optional<size_t> size() const override { return 100; }
 };
 
-static void write(const std::string& path) {
-  std::ofstream out(path);
-  out << "x";
-}
-// The text of the path is a macro's, so that the runtime cannot be asked to wait.
-#define WORDS "words.txt"
-#define OPEN(stream) std::ifstream stream(WORDS)
-static std::string read() {
-  std::string word;
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0222]
-  OPEN(in);
-  in >> word;
-  return word;
-}
+static torch::nn::Linear net(4, 1);
+static void on_interrupt(int) { torch::save(net, "net.pt"); }
 
 int main() {
-  write("words.txt");
-  std::cout << read();
-  torch::nn::Linear net(4, 1);
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0127]
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGPIPE, SIG_IGN);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(
       Points().map(torch::data::transforms::Stack<>()), 10);

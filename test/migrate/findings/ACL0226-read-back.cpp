@@ -1,4 +1,4 @@
-// A signal changes what the program does.
+// A file may be read before it is written, where the processes cannot wait.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -6,7 +6,9 @@
 
 #include <torch/torch.h>
 
-#include <csignal>
+#include <fstream>
+#include <iostream>
+#include <string>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
@@ -15,13 +17,24 @@ struct Points : torch::data::datasets::Dataset<Points> {
   torch::optional<size_t> size() const override { return 100; }
 };
 
-static volatile std::sig_atomic_t stop = 0;
-static void on_interrupt(int) { stop = 1; }
+static void write(const std::string& path) {
+  std::ofstream out(path);
+  out << "x";
+}
+// The text of the path is a macro's, so that the runtime cannot be asked to wait.
+#define WORDS "words.txt"
+#define OPEN(stream) std::ifstream stream(WORDS)
+static std::string read() {
+  std::string word;
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
+  OPEN(in);
+  in >> word;
+  return word;
+}
 
 int main() {
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0221]
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGPIPE, SIG_IGN);
+  write("words.txt");
+  std::cout << read();
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(
@@ -32,6 +45,5 @@ int main() {
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
-    if (stop) break;
   }
 }

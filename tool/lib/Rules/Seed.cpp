@@ -1,0 +1,16 @@
+//===- Seed.cpp - A seed that differs becomes process 0's -----------------===//
+//
+// From then on the generators of all processes draw the same numbers.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AllRules.h"
+
+using namespace accel::migrate;
+
+void accel::migrate::applySeed(RuleContext &Context) {
+  for (const Spelled &Seed : Context.Program.Seeds)
+    Context.wrap(Seed.Range, nullptr, "broadcast",
+                 {{"accelerator", Context.accelerator(Seed.In)}},
+                 "all processes use the number that process 0 has here");
+}
