@@ -2,6 +2,7 @@
 
 #include "compare.h"
 #include "distributed/axis.h"
+#include "distributed/part.h"
 #include "shared_memory_ranks.h"
 
 #include <ATen/ATen.h>
@@ -52,6 +53,9 @@ void as_processes(
       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   TORCH_CHECK(memory != MAP_FAILED, "no memory to share with the processes");
   auto& shared = *static_cast<SharedRanks*>(memory);
+  // What the first distributed tensor of a process enters into LibTorch's tables, of
+  // all operators: each of the many processes would do it again, in copies of them.
+  install();
   std::vector<pid_t> children;
   for (int64_t rank = 0; rank < world; ++rank) {
     const pid_t pid = ::fork();
