@@ -27,6 +27,17 @@ std::vector<int64_t> random_points(
   return points;
 }
 
+/// The fewest blocks, more than one, of which each has enough rows; 1 where there
+/// are none.
+int64_t blocks_of(int64_t n, int64_t parts) {
+  for (int64_t blocks = 2; n / blocks > parts; ++blocks) {
+    if (n % blocks == 0) {
+      return blocks;
+    }
+  }
+  return 1;
+}
+
 /// For every element the rank that has it.
 at::Tensor random_owners(
     c10::IntArrayRef sizes,
@@ -107,13 +118,14 @@ Chosen lay(
   if (way.kind == Way::kShard) {
     Cut cut;
     if (way.odd) {
-      cut = axis.cut_at(random_points(value.size(way.dim), axis.size(), random));
+      cut = axis.cut_at(
+          random_points(
+              value.size(way.dim) / way.blocks, axis.size(), random),
+          way.blocks);
       random();
     }
-    const auto [begin, end] = axis.range(value.size(way.dim), cut);
-    return {
-        Shard(way.dim, cut),
-        value.narrow(way.dim, begin, end - begin).clone()};
+    const auto place = Shard(way.dim, cut);
+    return {place, own_rows(axis, value, place).clone()};
   }
   if (way.kind == Way::kPartial) {
     // A stream of its own: how much is drawn depends on local sizes.
@@ -145,13 +157,18 @@ Chosen choose(
   }
   if (kind >= 7 && !dims.empty()) {
     const int64_t dim = dims[random() % dims.size()];
-    const bool odd = random() % 3 == 0;
-    auto chosen = lay(axis, value, {Way::kShard, dim, odd}, random);
+    const auto way = random();
+    const bool odd = way % 3 == 0;
+    // Along further axes it depends on the process how many rows there are.
+    const int64_t blocks = odd && way / 3 % 3 == 0 && axis.index() == 0
+        ? blocks_of(value.size(dim), axis.size())
+        : 1;
+    auto chosen = lay(
+        axis, value, {Way::kShard, dim, odd, ReduceOp::kSum, blocks}, random);
     const auto& cut = chosen.placement.cut();
     int64_t least = value.size(dim);
     for (int64_t rank = 0; rank < axis.size(); ++rank) {
-      const auto [from, to] = axis.range(value.size(dim), cut, rank);
-      least = std::min(least, to - from);
+      least = std::min(least, axis.rows(value.size(dim), cut, rank));
     }
     // Other lines of the axis may have cut fewer rows at other points.
     smallest[dim] = cut ? 1 : std::min(least, smallest[dim] / axis.size());
@@ -219,6 +236,10 @@ std::vector<Way> ways(const at::Tensor& tensor, int64_t world) {
       all.push_back({Way::kShard, d});
       if (tensor.size(d) > world) {
         all.push_back({Way::kShard, d, /*odd=*/true});
+        const int64_t blocks = blocks_of(tensor.size(d), world);
+        if (blocks != 1) {
+          all.push_back({Way::kShard, d, true, ReduceOp::kSum, blocks});
+        }
       }
     }
   }

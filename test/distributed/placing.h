@@ -13,7 +13,7 @@
 namespace accel::distributed::test {
 
 /// Places a plain tensor, which all ranks have alike, at random on a mesh:
-/// replicated, cut in any dimension (as usual or at odd points), and
+/// replicated, cut in any dimension (as usual, at odd points or in blocks), and
 /// as parts of a sum, a maximum, a minimum or a product. Equal states of `random`
 /// give the same places on every rank. Copies the values; tensors that are not
 /// strided stay as they are.
@@ -36,11 +36,13 @@ struct Way {
   bool odd = false;
   /// Of a partial tensor.
   ReduceOp op = ReduceOp::kSum;
+  /// Of a shard: more than one, each of which is cut at the same random points.
+  int64_t blocks = 1;
 };
 
 /// All ways in which a tensor can lie on `world` ranks: plain, replicated, cut in
-/// every dimension that has enough entries, as usual and at odd points, and as
-/// parts of a sum and of a maximum.
+/// every dimension that has enough entries, as usual, at odd points and in blocks,
+/// and as parts of a sum and of a maximum.
 std::vector<Way> ways(const at::Tensor& tensor, int64_t world);
 
 /// A plain tensor, which all ranks have alike, in one of its `ways`. Equal states

@@ -102,3 +102,115 @@ TEST(InnerCuts, LayersKeepThem) {
   run_and_expect_success("inner_cuts", 2);
   run_and_expect_success("inner_cuts", 3);
 }
+
+// A sequence model's loss is one of rows: [time, batch, classes] becomes
+// [time * batch, classes]. Its rows are cut in blocks, one for each time, and no
+// operator makes them whole.
+ACCEL_RANK_FUNCTION(rows_of_sequences) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const auto options = torch::dtype(torch::kDouble);
+  torch::nn::LSTM lstm(torch::nn::LSTMOptions(4, 3));
+  torch::nn::Linear classes(3, 6);
+  lstm->to(torch::kDouble);
+  classes->to(torch::kDouble);
+  std::vector<Tensor> trained = lstm->parameters();
+  for (const auto& parameter : classes->parameters()) {
+    trained.push_back(parameter);
+  }
+  const Tensor plain = torch::randn({5, 7, 4}, options);
+  const Tensor plain_target = torch::randint(6, {5, 7});
+  const auto in_blocks = [](const Tensor& tensor) {
+    return accel::distributed::is_distributed(tensor) &&
+        placements(tensor).at(0).is_shard(0) &&
+        placements(tensor).at(0).in_blocks();
+  };
+  std::vector<std::vector<Tensor>> results;
+  for (const bool cut : {false, true}) {
+    const Tensor x = cut ? accelerator.distribute(plain, 1) : plain;
+    const Tensor target = cut ? accelerator.distribute(plain_target, 1) : plain_target;
+    for (auto& parameter : trained) {
+      parameter.mutable_grad() = Tensor();
+    }
+    const Tensor states = std::get<0>(lstm->forward(x));
+    const Tensor rows = states.reshape({-1, 3});
+    Tensor logits = classes->forward(rows);
+    const Tensor loss =
+        torch::nn::functional::cross_entropy(logits, target.reshape(-1));
+    const Tensor right = logits.argmax(1).eq(target.view(-1)).sum();
+    Tensor of_logits;
+    Tensor of_states;
+    logits.register_hook([&](const Tensor& gradient) { of_logits = gradient; });
+    states.register_hook([&](const Tensor& gradient) { of_states = gradient; });
+    loss.backward();
+    if (cut) {
+      EXPECT_TRUE(in_blocks(rows) && in_blocks(logits) && in_blocks(of_logits));
+      EXPECT_TRUE(
+          accel::distributed::is_distributed(of_states) &&
+          placements(of_states).at(0) == Shard(1));
+      // Back to where each row's time and sample are told apart.
+      EXPECT_TRUE(placements(logits.view({5, 7, 6})).at(0) == Shard(1));
+      // What does not know blocks gets ranges, and gives the same.
+      EXPECT_TRUE(torch::allclose(
+          accelerator.full(logits.cumsum(0)), accelerator.full(logits).cumsum(0),
+          1e-12, 1e-12));
+    }
+    std::vector<Tensor> found{
+        accelerator.full(loss).detach(), accelerator.full(right),
+        accelerator.full(logits).detach()};
+    for (const auto& parameter : trained) {
+      found.push_back(accelerator.full(parameter.grad()).clone());
+    }
+    // A write through the rows is seen in the sequence.
+    {
+      const torch::NoGradGuard no_grad;
+      Tensor sequence = x.clone();
+      Tensor flat = sequence.view({-1, 4});
+      flat.mul_(2);
+      flat.slice(0, 3, 20).add_(1);
+      found.push_back(accelerator.full(sequence));
+    }
+    results.push_back(found);
+  }
+  ASSERT_EQ(results[0].size(), results[1].size());
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    EXPECT_TRUE(torch::allclose(
+        results[0][i].to(torch::kDouble), results[1][i].to(torch::kDouble), 1e-12, 1e-12))
+        << "result " << i;
+  }
+}
+
+TEST(InnerCuts, RowsOfSequencesStayInParts) {
+  run_and_expect_success("rows_of_sequences", 2);
+  run_and_expect_success("rows_of_sequences", 3);
+}
+
+// From every placement to every other: parts of parts travel, or of sums.
+ACCEL_RANK_FUNCTION(redistributed) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor whole = torch::randn({7, 5, 6}, torch::kDouble);
+  const Tensor x = accelerator.distribute(whole);
+  const auto mesh = accel::distributed::mesh(x);
+  using accel::distributed::Partial;
+  using accel::distributed::Placement;
+  using accel::distributed::Replicate;
+  const std::vector<Placement> places{
+      Replicate(), Shard(0), Shard(1), Shard(2), Partial()};
+  for (const auto& from : places) {
+    for (const auto& to : places) {
+      const auto y = accel::distributed::redistribute(
+          accel::distributed::distribute_tensor(whole, mesh, {from}), mesh, {to});
+      EXPECT_TRUE(torch::equal(accelerator.full(y), whole)) << from << to;
+      EXPECT_TRUE(to == Replicate() || placements(y).at(0) == to) << from << to;
+    }
+  }
+}
+
+TEST(InnerCuts, BecomeAllOthers) {
+  for (const int processes : {2, 3}) {
+    run_and_expect_success("redistributed", processes);
+  }
+}

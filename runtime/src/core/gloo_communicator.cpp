@@ -265,6 +265,56 @@ std::vector<at::Tensor> GlooCommunicator::all_gather(const at::Tensor& tensor) {
   return outputs;
 }
 
+std::vector<at::Tensor> GlooCommunicator::all_to_all(const Exchange& exchange) {
+  const auto& message = exchange.message;
+  if (!message.is_cpu()) {
+    return Communicator::all_to_all(exchange);
+  }
+  const auto width = static_cast<int64_t>(message.element_size());
+  std::vector<at::Tensor> outputs;
+  std::vector<int64_t> begins;
+  for (size_t rank = 0; rank < exchange.counts.size(); ++rank) {
+    outputs.push_back(at::empty({exchange.counts[rank]}, message.options()));
+    begins.push_back(exchange.begins[rank] * width);
+  }
+  // Messages are not equally long; the longest is the same everywhere.
+  const auto operation = begin(
+      "all_to_all",
+      at::empty({1}, message.options()).expand({exchange.longest}));
+  if (shared_ != nullptr) {
+    const int64_t longest = exchange.longest * width;
+    start(operation, [this, message, begins, outputs, longest, operation] {
+      shared_->exchange(message, begins, outputs, longest, operation);
+    })();
+    return outputs;
+  }
+  std::vector<int64_t> sends;
+  std::vector<int64_t> counts;
+  int64_t received = 0;
+  for (size_t rank = 0; rank < exchange.counts.size(); ++rank) {
+    sends.push_back(exchange.sends[rank] * width);
+    counts.push_back(exchange.counts[rank] * width);
+    received += exchange.counts[rank];
+  }
+  auto joined = at::empty({received}, message.options());
+  operations_.run(operation, [&] {
+    if (compares_over_gloo()) {
+      compare_over_gloo(operation, at::Tensor());
+    }
+    if (exchange.longest > 0) {
+      auto to = bytes_of(joined);
+      auto from = bytes_of(message);
+      group_->alltoall_base(to, from, counts, sends)->wait();
+    }
+  });
+  int64_t at = 0;
+  for (auto& output : outputs) {
+    output.copy_(joined.narrow(0, at, output.numel()));
+    at += output.numel();
+  }
+  return outputs;
+}
+
 void GlooCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
   check_source(source, size());
   auto contiguous = tensor.detach().contiguous();

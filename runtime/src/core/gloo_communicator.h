@@ -41,6 +41,7 @@ class GlooCommunicator : public Communicator {
   void all_reduce(at::Tensor& tensor) override;
   Waiter all_reduce_async(at::Tensor& tensor) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
+  std::vector<at::Tensor> all_to_all(const Exchange& exchange) override;
   void broadcast(at::Tensor& tensor, int64_t source) override;
   void barrier() override;
 

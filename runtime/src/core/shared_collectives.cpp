@@ -144,6 +144,42 @@ void SharedCollectives::gather(
   }
 }
 
+void SharedCollectives::exchange(
+    const at::Tensor& message,
+    const std::vector<int64_t>& begins,
+    const std::vector<at::Tensor>& outputs,
+    int64_t longest,
+    const Operation& operation) {
+  if (longest == 0) {
+    compare(operation);
+    return;
+  }
+  const auto* mine = static_cast<const char*>(message.const_data_ptr());
+  const auto bytes = static_cast<int64_t>(message.nbytes());
+  for (int64_t begin = 0; begin < longest; begin += chunk_) {
+    const int64_t end = begin + chunk_;
+    if (begin < bytes) {
+      std::memcpy(
+          slot(rank_), mine + begin,
+          static_cast<size_t>(std::min(end, bytes) - begin));
+    }
+    meet_for(operation);
+    for (int64_t rank = 0; rank < size_; ++rank) {
+      const auto& output = outputs[static_cast<size_t>(rank)];
+      const int64_t first = begins[static_cast<size_t>(rank)];
+      const int64_t from = std::max(first, begin);
+      const int64_t to =
+          std::min(first + static_cast<int64_t>(output.nbytes()), end);
+      if (from < to) {
+        std::memcpy(
+            static_cast<char*>(output.mutable_data_ptr()) + (from - first),
+            slot(rank) + (from - begin), static_cast<size_t>(to - from));
+      }
+    }
+    ++turn_;
+  }
+}
+
 void SharedCollectives::compare(const Operation& operation) {
   meet_for(operation);
   ++turn_;

@@ -51,6 +51,16 @@ class SharedCollectives {
       const std::vector<at::Tensor>& outputs,
       const Operation& operation);
 
+  /// `outputs[rank]` becomes what the message of process `rank` has from byte
+  /// `begins[rank]` on. Messages are contiguous, the longest has `longest` bytes.
+  /// Otherwise as `sum`.
+  void exchange(
+      const at::Tensor& message,
+      const std::vector<int64_t>& begins,
+      const std::vector<at::Tensor>& outputs,
+      int64_t longest,
+      const Operation& operation);
+
   /// Compares the operations only. Otherwise as `sum`.
   void compare(const Operation& operation);
 

@@ -35,7 +35,8 @@ Placement fitting(
     const auto& points = asked.cut()->points;
     TORCH_CHECK(
         static_cast<int64_t>(points.size()) == axis.size() + 1 &&
-            points.front() == 0 && points.back() == n,
+            points.front() == 0 &&
+            points.back() * asked.cut()->blocks == n,
         "accel: the cut of ", asked, " does not fit ", n, " rows and ",
         axis.size(), " processes.");
     return asked;

@@ -24,12 +24,12 @@ Axis::Axis(
       size_(communicator->size()),
       thread_(std::this_thread::get_id()) {}
 
-Cut Axis::cut_at(std::vector<int64_t> points) const {
-  bool usual = true;
+Cut Axis::cut_at(std::vector<int64_t> points, int64_t blocks) const {
+  bool usual = blocks == 1;
   for (int64_t rank = 0; rank < size_; ++rank) {
     usual = usual && range(points.back(), {}, rank).first == points[rank];
   }
-  return usual ? Cut() : c10::make_intrusive<CutPoints>(std::move(points));
+  return usual ? Cut() : c10::make_intrusive<CutPoints>(std::move(points), blocks);
 }
 
 accel::detail::Communicator& Axis::communicator(const char* operation) const {

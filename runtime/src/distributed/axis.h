@@ -3,6 +3,8 @@
 #include <accel/detail/communicator.h>
 #include <accel/distributed/placement.h>
 
+#include <c10/util/Exception.h>
+
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -53,10 +55,13 @@ class ACCEL_API Axis {
     return name_;
   }
 
-  /// The first row and the end of a process's part of `n` rows.
+  /// The first row and the end of a process's part of `n` rows, of a cut that has
+  /// no blocks.
   std::pair<int64_t, int64_t> range(int64_t n, const Cut& cut, int64_t rank)
       const {
     if (cut) {
+      TORCH_INTERNAL_ASSERT(
+          cut->blocks == 1, "a rule took rows in blocks for a range");
       return {cut->points[rank], cut->points[rank + 1]};
     }
     const int64_t quotient = n / size_;
@@ -68,13 +73,20 @@ class ACCEL_API Axis {
   std::pair<int64_t, int64_t> range(int64_t n, const Cut& cut) const {
     return range(n, cut, rank_);
   }
-  /// The rows of this process.
-  int64_t rows(int64_t n, const Cut& cut) const {
-    const auto [begin, end] = range(n, cut);
+  /// How many rows a process has, of any cut.
+  int64_t rows(int64_t n, const Cut& cut, int64_t rank) const {
+    if (cut) {
+      return (cut->points[rank + 1] - cut->points[rank]) * cut->blocks;
+    }
+    const auto [begin, end] = range(n, cut, rank);
     return end - begin;
   }
+  /// The rows of this process.
+  int64_t rows(int64_t n, const Cut& cut) const {
+    return rows(n, cut, rank_);
+  }
   /// The cut with these points, null where it is the usual one.
-  Cut cut_at(std::vector<int64_t> points) const;
+  Cut cut_at(std::vector<int64_t> points, int64_t blocks = 1) const;
 
   /// What carries tensors. Throws where the Accelerator has ended, on another
   /// thread than the axis' (backward's threads may), and where not all processes

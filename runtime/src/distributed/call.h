@@ -44,6 +44,8 @@ struct OperatorInfo {
   /// Returns a number or a bool that was computed from values: the program may
   /// go on as it says, so that it must be the same on all processes.
   bool reads_value = false;
+  /// Its rule takes tensors whose rows are cut in blocks (`CutPoints`).
+  bool takes_blocks = false;
 };
 
 /// One call of an operator as a rule sees it. Arguments are named by their

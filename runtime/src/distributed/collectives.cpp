@@ -22,8 +22,34 @@ uint64_t detail_of(int64_t dim, const Cut& cut) {
     for (const int64_t point : cut->points) {
       detail = detail * 1099511628211ULL + static_cast<uint64_t>(point);
     }
+    detail = detail * 1099511628211ULL + static_cast<uint64_t>(cut->blocks - 1);
   }
   return detail;
+}
+
+/// The rows of process `rank` in dimension `dim` of a tensor of all rows: a view,
+/// which has one dimension more, the blocks, where the rows are cut in blocks.
+at::Tensor rows_of(
+    const Axis& axis,
+    const at::Tensor& whole,
+    int64_t dim,
+    const Cut& cut,
+    int64_t rank) {
+  const int64_t n = whole.size(dim);
+  if (!cut || cut->blocks == 1) {
+    const auto [begin, end] = axis.range(n, cut, rank);
+    return whole.narrow(dim, begin, end - begin);
+  }
+  const int64_t begin = cut->points[rank];
+  return whole.unflatten(dim, {cut->blocks, n / cut->blocks})
+      .narrow(dim + 1, begin, cut->points[rank + 1] - begin);
+}
+
+/// A process's part with the same dimensions.
+at::Tensor like_rows(const at::Tensor& part, int64_t dim, const Cut& cut) {
+  return !cut || cut->blocks == 1
+      ? part
+      : part.unflatten(dim, {cut->blocks, part.size(dim) / cut->blocks});
 }
 
 /// c10d sums no others.
@@ -54,8 +80,7 @@ at::Tensor gather_plain(
   auto& processes = axis.communicator(operation);
   int64_t most = 0;
   for (int64_t rank = 0; rank < axis.size(); ++rank) {
-    const auto [begin, end] = axis.range(n, cut, rank);
-    most = std::max(most, end - begin);
+    most = std::max(most, axis.rows(n, cut, rank));
   }
   auto message = plain(local).movedim(dim, 0).contiguous();
   if (message.size(0) != most) {
@@ -78,9 +103,9 @@ at::Tensor gather_plain(
   sizes[dim] = n;
   auto whole = at::empty(sizes, message.options());
   for (int64_t rank = 0; rank < axis.size(); ++rank) {
-    const auto [begin, end] = axis.range(n, cut, rank);
-    whole.narrow(dim, begin, end - begin)
-        .copy_(parts[rank].narrow(0, 0, end - begin).movedim(0, dim));
+    const auto part =
+        parts[rank].narrow(0, 0, axis.rows(n, cut, rank)).movedim(0, dim);
+    rows_of(axis, whole, dim, cut, rank).copy_(like_rows(part, dim, cut));
   }
   return whole;
 }
@@ -111,25 +136,9 @@ at::Tensor gather_shards(
       sizes);
 }
 
-at::Tensor reduce_plain(
-    Axis& axis,
-    const at::Tensor& local,
-    ReduceOp op,
-    const char* operation) {
-  auto& processes = axis.communicator(operation);
-  ++traffic().reductions;
-  traffic().bytes += static_cast<int64_t>(local.nbytes());
-  const accel::detail::PurposeGuard purpose(
-      operation, local.sizes(), static_cast<uint64_t>(op) << 32);
-  const auto real = local.is_complex() ? c10::toRealValueType(local.scalar_type())
-                                       : local.scalar_type();
-  if (op == ReduceOp::kSum && can_be_summed(real)) {
-    auto sum = plain(local).clone(at::MemoryFormat::Contiguous);
-    auto numbers = local.is_complex() ? at::view_as_real(sum) : sum;
-    processes.all_reduce(numbers);
-    return sum;
-  }
-  const auto parts = processes.all_gather(plain(local).contiguous());
+/// The processes' tensors, added or the like in the order of the ranks: the same
+/// bits everywhere.
+at::Tensor combined(const std::vector<at::Tensor>& parts, ReduceOp op) {
   auto result = parts[0].clone();
   for (size_t rank = 1; rank < parts.size(); ++rank) {
     switch (op) {
@@ -152,6 +161,27 @@ at::Tensor reduce_plain(
   return result;
 }
 
+at::Tensor reduce_plain(
+    Axis& axis,
+    const at::Tensor& local,
+    ReduceOp op,
+    const char* operation) {
+  auto& processes = axis.communicator(operation);
+  ++traffic().reductions;
+  traffic().bytes += static_cast<int64_t>(local.nbytes());
+  const accel::detail::PurposeGuard purpose(
+      operation, local.sizes(), static_cast<uint64_t>(op) << 32);
+  const auto real = local.is_complex() ? c10::toRealValueType(local.scalar_type())
+                                       : local.scalar_type();
+  if (op == ReduceOp::kSum && can_be_summed(real)) {
+    auto sum = plain(local).clone(at::MemoryFormat::Contiguous);
+    auto numbers = local.is_complex() ? at::view_as_real(sum) : sum;
+    processes.all_reduce(numbers);
+    return sum;
+  }
+  return combined(processes.all_gather(plain(local).contiguous()), op);
+}
+
 /// Where a local tensor lies along further axes, as numbers of which all
 /// processes have as many.
 at::Tensor further_places(const at::Tensor& local, int64_t axes) {
@@ -170,6 +200,8 @@ at::Tensor further_places(const at::Tensor& local, int64_t axes) {
       for (const int64_t point : placement.cut()->points) {
         row[3] = static_cast<int64_t>(c10::hash_combine(row[3], point));
       }
+      row[3] = static_cast<int64_t>(
+          c10::hash_combine(row[3], placement.cut()->blocks));
     }
     part = part_of(part->local);
   }
@@ -325,10 +357,152 @@ at::Tensor own_rows(
     const Axis& axis,
     const at::Tensor& whole,
     const Placement& placement) {
-  const auto [begin, end] =
-      axis.range(whole.size(placement.dim()), placement.cut());
-  return without_cut(whole, placement.dim()).slice(placement.dim(), begin, end);
+  const int64_t dim = placement.dim();
+  const auto uncut = without_cut(whole, dim);
+  if (placement.in_blocks()) {
+    // A copy, in the order of memory that a range would have.
+    const auto rows = rows_of(axis, uncut, dim, placement.cut(), axis.rank());
+    return in_order_of(rows.flatten(dim, dim + 1), uncut);
+  }
+  const auto [begin, end] = axis.range(whole.size(dim), placement.cut());
+  return uncut.slice(dim, begin, end);
 }
+
+void set_own_rows(
+    const Axis& axis,
+    const at::Tensor& whole,
+    const Placement& placement,
+    const at::Tensor& rows) {
+  rows_of(axis, whole, placement.dim(), placement.cut(), axis.rank())
+      .copy_(like_rows(rows, placement.dim(), placement.cut()));
+}
+
+namespace {
+
+/// Every process sends each other one what that is to have of its tensor, and
+/// nothing more. Collective.
+std::vector<at::Tensor> exchange(
+    Axis& axis,
+    const accel::detail::Exchange& parts,
+    const Placement& from,
+    const Placement& to,
+    c10::IntArrayRef sizes,
+    const char* operation) {
+  ++traffic().exchanges;
+  traffic().bytes += static_cast<int64_t>(parts.message.nbytes());
+  const uint64_t of_from = from.is_shard()
+      ? detail_of(from.dim(), from.cut())
+      : static_cast<uint64_t>(from.reduce_op()) << 32;
+  const accel::detail::PurposeGuard purpose(
+      operation, sizes, of_from * 31 + detail_of(to.dim(), to.cut()));
+  return axis.communicator(operation).all_to_all(parts);
+}
+
+/// Rows of dimension `from.dim()` become rows of `to.dim()`, or of the same one
+/// cut at other points; both are ranges.
+at::Tensor shards_to_shards(
+    Axis& axis,
+    const at::Tensor& local,
+    const Placement& from,
+    const Placement& to,
+    c10::IntArrayRef sizes,
+    const char* operation) {
+  const int64_t i = from.dim();
+  const int64_t j = to.dim();
+  const int64_t me = axis.rank();
+  const auto has = [&](int64_t rank) {
+    return axis.range(sizes[i], from.cut(), rank);
+  };
+  const auto gets = [&](int64_t rank) {
+    return axis.range(sizes[j], to.cut(), rank);
+  };
+  // What process `a` sends to process `b`: the rows of dimension j, as a range of
+  // its own part.
+  const auto sent = [&](int64_t a, int64_t b) -> std::pair<int64_t, int64_t> {
+    const auto [begin, end] = gets(b);
+    if (i != j) {
+      return {begin, end - begin};
+    }
+    const auto [own_begin, own_end] = has(a);
+    const int64_t first = std::clamp(begin, own_begin, own_end);
+    return {
+        first - own_begin, std::clamp(end, own_begin, own_end) - first};
+  };
+  int64_t others = 1;
+  for (int64_t d = 0; d < local.dim(); ++d) {
+    others *= d == i || d == j ? 1 : local.size(d);
+  }
+  // Elements of a row of dimension j in the part of a process.
+  const auto row = [&](int64_t rank) {
+    return i == j ? others : others * (has(rank).second - has(rank).first);
+  };
+  accel::detail::Exchange parts;
+  const auto mine = plain(local);
+  std::vector<at::Tensor> pieces;
+  for (int64_t rank = 0; rank < axis.size(); ++rank) {
+    const auto [begin, count] = sent(me, rank);
+    pieces.push_back(mine.narrow(j, begin, count).reshape({-1}));
+    parts.sends.push_back(count * row(me));
+    const auto [its_begin, its_count] = sent(rank, me);
+    parts.begins.push_back(its_begin * row(rank));
+    parts.counts.push_back(its_count * row(rank));
+    parts.longest = std::max(
+        parts.longest,
+        i == j ? (has(rank).second - has(rank).first) * others
+               : sizes[j] * row(rank));
+  }
+  parts.message = at::cat(pieces);
+  const auto received =
+      exchange(axis, parts, from, to, sizes, operation);
+  auto own_sizes = local.sizes().vec();
+  own_sizes[i] = sizes[i];
+  own_sizes[j] = gets(me).second - gets(me).first;
+  auto result = at::empty(own_sizes, mine.options());
+  int64_t at = 0;
+  for (int64_t rank = 0; rank < axis.size(); ++rank) {
+    auto piece_sizes = own_sizes;
+    piece_sizes[i] = i == j ? sent(rank, me).second
+                            : has(rank).second - has(rank).first;
+    result.narrow(i, at, piece_sizes[i])
+        .copy_(received[rank].view(piece_sizes));
+    at += piece_sizes[i];
+  }
+  return result;
+}
+
+/// Each process puts its own rows of a sum (a maximum …) together: half of the
+/// work of the whole sum, and what it does not need is not sent to it.
+at::Tensor partial_to_shards(
+    Axis& axis,
+    const at::Tensor& local,
+    const Placement& from,
+    const Placement& to,
+    c10::IntArrayRef sizes,
+    const char* operation) {
+  const int64_t dim = to.dim();
+  const int64_t n = sizes[dim];
+  const auto rows_first = plain(local).movedim(dim, 0).contiguous();
+  const int64_t others = n == 0 ? 0 : rows_first.numel() / n;
+  const auto [begin, end] = axis.range(n, to.cut());
+  accel::detail::Exchange parts;
+  parts.message = rows_first.view({-1});
+  parts.longest = rows_first.numel();
+  for (int64_t rank = 0; rank < axis.size(); ++rank) {
+    parts.sends.push_back(axis.rows(n, to.cut(), rank) * others);
+    parts.begins.push_back(begin * others);
+    parts.counts.push_back((end - begin) * others);
+  }
+  const auto received =
+      exchange(axis, parts, from, to, sizes, operation);
+  auto own_sizes = rows_first.sizes().vec();
+  own_sizes[0] = end - begin;
+  return combined(received, from.reduce_op())
+      .view(own_sizes)
+      .movedim(0, dim)
+      .contiguous();
+}
+
+} // namespace
 
 at::Tensor redistribute_local(
     Axis& axis,
@@ -339,6 +513,15 @@ at::Tensor redistribute_local(
     const char* operation) {
   if (from == to) {
     return local;
+  }
+  if (!from.is_replicate() && to.is_shard() && !from.in_blocks() &&
+      !to.in_blocks()) {
+    const auto same = agreed(axis, local, operation);
+    if (part_of(same) == nullptr) {
+      return from.is_shard()
+          ? shards_to_shards(axis, same, from, to, sizes, operation)
+          : partial_to_shards(axis, same, from, to, sizes, operation);
+    }
   }
   const auto whole = gather(axis, local, from, sizes, operation);
   if (to.is_shard()) {

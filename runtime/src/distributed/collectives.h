@@ -71,14 +71,21 @@ ACCEL_API at::Tensor redistribute_local(
     c10::IntArrayRef sizes,
     const char* operation);
 
-/// This process's rows of a whole tensor that it holds: a view of it. What is
-/// cut in the same dimension along a further axis is gathered there first, for
-/// how many rows were left there would depend on the process; the result is no
-/// view then. Collective along further axes.
+/// This process's rows of a whole tensor that it holds: a view of it where they
+/// are a range. What is cut in the same dimension along a further axis is gathered
+/// there first, for how many rows were left there would depend on the process; the
+/// result is no view then. Collective along further axes.
 ACCEL_API at::Tensor own_rows(
     const Axis& axis,
     const at::Tensor& whole,
     const Placement& placement);
+
+/// Copies `rows` to this process's rows of a plain tensor.
+ACCEL_API void set_own_rows(
+    const Axis& axis,
+    const at::Tensor& whole,
+    const Placement& placement,
+    const at::Tensor& rows);
 
 /// Whether on any process of the axis the local tensor is cut in dimension `dim`
 /// along a further axis, too. Collective where the mesh has further axes; the
@@ -93,6 +100,8 @@ ACCEL_API bool any_cut_further(
 struct Traffic {
   int64_t gathers = 0;
   int64_t reductions = 0;
+  /// From parts to parts cut otherwise.
+  int64_t exchanges = 0;
   int64_t bytes = 0;
 };
 ACCEL_API Traffic& traffic();

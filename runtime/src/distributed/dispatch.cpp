@@ -14,21 +14,30 @@
 namespace accel::distributed {
 namespace {
 
-/// The axis of lowest index among those of the tensors that are looked at.
-/// `strided` becomes false where one has another layout (sparse, nested).
+/// What the tensors of a call have in common.
+struct Seen {
+  /// The one of lowest index.
+  Axis* axis = nullptr;
+  /// None has another layout (sparse, nested).
+  bool strided = true;
+  /// One is cut in blocks.
+  bool blocks = false;
+};
+
 void look_at(
     const c10::OperatorHandle& op,
     const at::Tensor& tensor,
-    Axis*& axis,
-    bool& strided) {
+    Seen& seen) {
+  auto& axis = seen.axis;
   if (!tensor.defined()) {
     return;
   }
   const Part* part = part_of(tensor);
   if (part == nullptr) {
-    strided = strided && tensor.layout() == at::kStrided;
+    seen.strided = seen.strided && tensor.layout() == at::kStrided;
     return;
   }
+  seen.blocks = seen.blocks || part->placement.in_blocks();
   if (axis == nullptr) {
     axis = part->axis;
     return;
@@ -151,19 +160,69 @@ void link_local_views(
   }
 }
 
-Axis* look_at_all(
+Seen look_at_all(
     const c10::OperatorHandle& op,
     const OperatorInfo& info,
-    const torch::jit::Stack& stack,
-    bool& strided) {
-  Axis* axis = nullptr;
+    const torch::jit::Stack& stack) {
+  Seen seen;
   const size_t base = stack.size() - info.arguments;
   for (const auto i : info.tensors) {
     each_tensor(stack[base + i], [&](const at::Tensor& tensor) {
-      look_at(op, tensor, axis, strided);
+      look_at(op, tensor, seen);
     });
   }
-  return axis;
+  return seen;
+}
+
+/// Replaces every tensor of an argument by what `f` makes of it.
+template <typename F>
+void replace_tensors(c10::IValue& value, const F& f) {
+  if (value.isTensor()) {
+    value = f(value.toTensor());
+  } else if (value.isTensorList()) {
+    auto list = value.toTensorVector();
+    for (auto& tensor : list) {
+      tensor = f(tensor);
+    }
+    value = std::move(list);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor :
+         value.toOptionalTensorList().vec()) {
+      list.push_back(tensor ? std::optional<at::Tensor>(f(*tensor)) : tensor);
+    }
+    value = std::move(list);
+  }
+}
+
+/// For a rule that knows no blocks: what is cut in blocks is cut in ranges.
+/// Collective. False where that would be another tensor than the one that is
+/// viewed or written.
+bool use_ranges(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    torch::jit::Stack& stack,
+    Axis& axis) {
+  if (info.is_view || !info.writes.empty()) {
+    return false;
+  }
+  const size_t base = stack.size() - info.arguments;
+  for (const auto i : info.tensors) {
+    replace_tensors(stack[base + i], [&](const at::Tensor& tensor) {
+      const Part* part = tensor.defined() ? part_of(tensor) : nullptr;
+      if (part == nullptr || part->axis != &axis ||
+          !part->placement.in_blocks()) {
+        return tensor;
+      }
+      const auto to = Shard(part->placement.dim());
+      auto local = redistribute_local(
+          axis, part->local, part->placement, to, part->sizes,
+          op.schema().name().c_str());
+      return make_tensor(
+          axis, in_order_of(local, tensor), to, part->sizes, tensor.strides());
+    });
+  }
+  return true;
 }
 
 /// The operator on whole tensors: right for every operator. Collective where an
@@ -213,26 +272,7 @@ void run_whole(
       ? stack[base].toTensor()
       : at::Tensor();
   for (const auto i : info.tensors) {
-    auto& value = stack[base + i];
-    if (value.isTensor()) {
-      if (part(value.toTensor()) != nullptr) {
-        value = whole(value.toTensor());
-      }
-    } else if (value.isTensorList()) {
-      auto list = value.toTensorVector();
-      for (auto& tensor : list) {
-        tensor = whole(tensor);
-      }
-      value = std::move(list);
-    } else if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& tensor :
-           value.toOptionalTensorList().vec()) {
-        list.push_back(
-            tensor ? std::optional<at::Tensor>(whole(*tensor)) : tensor);
-      }
-      value = std::move(list);
-    }
+    replace_tensors(stack[base + i], whole);
   }
   op.callBoxed(stack);
   // In-place operators may change the shape.
@@ -279,8 +319,7 @@ Axis* axis_of(
     const c10::OperatorHandle& op,
     const OperatorInfo& info,
     const torch::jit::Stack& stack) {
-  bool strided = true;
-  return look_at_all(op, info, stack, strided);
+  return look_at_all(op, info, stack).axis;
 }
 
 const OperatorInfo& info_of(const c10::OperatorHandle& op) {
@@ -299,8 +338,8 @@ void handle(
     c10::DispatchKeySet keys) {
   const InsideGuard inside;
   const auto& info = info_of(op);
-  bool strided = true;
-  Axis* axis = look_at_all(op, info, *stack, strided);
+  const Seen seen = look_at_all(op, info, *stack);
+  Axis* const axis = seen.axis;
   if (C10_UNLIKELY(axis == nullptr)) {
     if (C10_UNLIKELY(watch().any)) {
       run_plain(op, info, *stack);
@@ -328,9 +367,12 @@ void handle(
   if (C10_UNLIKELY(watch().any)) {
     watched.emplace(op, info, *stack, *axis);
   }
-  Call call(op, info, *stack, *axis, keys);
   // Rules cut dimensions of strided tensors.
-  if (info.rule != nullptr && strided && info.rule(call)) {
+  const bool has_rule = info.rule != nullptr && seen.strided &&
+      (!seen.blocks || info.takes_blocks ||
+       use_ranges(op, info, *stack, *axis));
+  Call call(op, info, *stack, *axis, keys);
+  if (has_rule && info.rule(call)) {
     if (pending.view) {
       link_local_views(pending, (*stack)[stack->size() - info.results]);
     }

@@ -23,9 +23,7 @@ at::Tensor part_of_sum(const at::Tensor& tensor) {
       return at::zeros(part->sizes, local.options());
     }
     auto padded = at::zeros(part->sizes, local.options());
-    const auto [begin, end] = part->axis->range(
-        part->sizes[placement.dim()], placement.cut());
-    padded.narrow(placement.dim(), begin, end - begin).copy_(local);
+    set_own_rows(*part->axis, padded, placement, local);
     return padded;
   }
   const auto sum = redistribute_local(

@@ -428,6 +428,39 @@ at::Tensor unsqueeze(const at::Tensor& self, int64_t dim) {
       });
 }
 
+at::Tensor permute(const at::Tensor& self, c10::IntArrayRef order) {
+  Part* part = part_for_kernel(self);
+  const int64_t dims = self.dim();
+  uint64_t seen = 0;
+  Sizes from;
+  for (const int64_t dim : order) {
+    const int64_t along = dim < 0 ? dim + dims : dim;
+    if (along < 0 || along >= dims) {
+      break;
+    }
+    seen |= uint64_t{1} << (along % 64);
+    from.push_back(along);
+  }
+  if (part == nullptr || dims == 0 || dims >= 64 ||
+      static_cast<int64_t>(from.size()) != dims ||
+      seen + 1 != uint64_t{1} << dims) {
+    return by_table<at::_ops::permute>(self, order);
+  }
+  auto place = part->placement;
+  if (place.is_shard()) {
+    place = place.with_dim(
+        std::find(from.begin(), from.end(), place.dim()) - from.begin());
+  }
+  return viewed<at::_ops::permute>(
+      self, part, place, {order}, [&](Geometry& shape) {
+        const Geometry old = shape;
+        for (int64_t d = 0; d < dims; ++d) {
+          shape.sizes[d] = old.sizes[from[d]];
+          shape.strides[d] = old.strides[from[d]];
+        }
+      });
+}
+
 /// Where the dimensions up to the one that is cut stay as they are.
 at::Tensor view(const at::Tensor& self, c10::IntArrayRef asked) {
   Part* part = part_for_kernel(self);
@@ -537,6 +570,7 @@ void install_kernels(torch::Library& library) {
   library.impl("t", TORCH_FN(t));
   library.impl("view", TORCH_FN(view));
   library.impl("transpose.int", TORCH_FN(transpose));
+  library.impl("permute", TORCH_FN(permute));
   library.impl("slice.Tensor", TORCH_FN(slice));
   library.impl("select.int", TORCH_FN(select));
   library.impl("unsqueeze", TORCH_FN(unsqueeze));

@@ -1,6 +1,7 @@
 #include "distributed/part.h"
 
 #include "distributed/collectives.h"
+#include "distributed/memory_order.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
@@ -256,87 +257,6 @@ c10::VariableVersion version_of_fresh(const at::Tensor& local) {
       : c10::VariableVersion();
 }
 
-/// Strides of a dense tensor whose memory is ordered as `order` says, the
-/// innermost dimension last.
-void dense_strides(
-    c10::IntArrayRef sizes,
-    c10::IntArrayRef order,
-    Sizes& strides) {
-  strides.resize(sizes.size());
-  int64_t step = 1;
-  for (size_t i = order.size(); i-- > 0;) {
-    strides[order[i]] = step;
-    step *= std::max<int64_t>(sizes[order[i]], 1);
-  }
-}
-
-/// The dimensions, the outermost in memory first. Strides do not tell where a
-/// dimension of one row lies: it goes in front of those behind it.
-Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  const auto dims = static_cast<int64_t>(sizes.size());
-  Sizes order;
-  for (int64_t d = 0; d < dims; ++d) {
-    if (sizes[d] != 1) {
-      order.push_back(d);
-    }
-  }
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return strides[a] != strides[b] ? strides[a] > strides[b] : a < b;
-  });
-  for (int64_t d = 0; d < dims; ++d) {
-    if (sizes[d] == 1) {
-      const auto* behind = std::find_if(
-          order.begin(), order.end(), [&](int64_t o) { return o > d; });
-      order.insert(order.begin() + (behind - order.begin()), d);
-    }
-  }
-  return order;
-}
-
-/// Strides of a tensor that is repeated, which say nothing about an order.
-bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] > 1 && strides[i] == 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
-/// The strides of a copy of a tensor that is repeated or has gaps, as LibTorch
-/// makes them: dense, in the order that its strides say.
-Sizes strides_of_copy(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  const auto dense = at::infer_dense_strides(sizes, strides);
-  return {dense.begin(), dense.end()};
-}
-
-/// A copy whose memory is ordered as `order` says. Through views, which tensors
-/// that are distributed along further axes have, too.
-at::Tensor copy_in_order(const at::Tensor& local, c10::IntArrayRef order) {
-  if (std::is_sorted(order.begin(), order.end())) {
-    return local.clone(at::MemoryFormat::Contiguous);
-  }
-  Sizes back(order.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    back[order[i]] = static_cast<int64_t>(i);
-  }
-  return local.permute(order)
-      .clone(at::MemoryFormat::Contiguous)
-      .permute(back);
-}
-
-bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
-  int64_t step = 1;
-  for (size_t i = order.size(); i-- > 0;) {
-    const int64_t n = local.size(order[i]);
-    if (n != 1 && local.stride(order[i]) != step) {
-      return false;
-    }
-    step *= std::max<int64_t>(n, 1);
-  }
-  return true;
-}
-
 } // namespace
 
 bool has_single_rows(
@@ -352,21 +272,11 @@ bool has_single_rows(
   }
   const auto& points = placement.cut()->points;
   for (size_t rank = 1; rank < points.size(); ++rank) {
-    if (points[rank] - points[rank - 1] < 2) {
+    if ((points[rank] - points[rank - 1]) * placement.cut()->blocks < 2) {
       return true;
     }
   }
   return false;
-}
-
-at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
-  if (like.is_contiguous()) {
-    return tensor;
-  }
-  const auto order = like.is_non_overlapping_and_dense()
-      ? order_of(like.sizes(), like.strides())
-      : order_of(like.sizes(), strides_of_copy(like.sizes(), like.strides()));
-  return is_dense_as(tensor, order) ? tensor : copy_in_order(tensor, order);
 }
 
 at::Tensor make_tensor(
@@ -548,74 +458,6 @@ at::Tensor share_part(const at::Tensor& tensor) {
         tensor.sizes(), tensor.strides(), tensor.storage_offset());
   }
   return copy;
-}
-
-at::Tensor ViewOf::of(const at::Tensor& tensor) const {
-  torch::jit::Stack stack{tensor};
-  if (integers) {
-    stack.emplace_back(c10::IntArrayRef(*integers));
-  } else {
-    stack.insert(stack.end(), arguments.begin(), arguments.end());
-  }
-  op.callBoxed(stack);
-  return stack.back().isTensor() ? stack.back().toTensor()
-                                 : stack.back().toTensorVector()[output];
-}
-
-at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides) {
-  if (whole.strides() == strides) {
-    return whole;
-  }
-  auto own = at::empty_strided(whole.sizes(), strides, whole.options());
-  own.copy_(whole);
-  return own;
-}
-
-Sizes strides_of(const Part& root) {
-  Sizes strides = root.strides;
-  if (strides.empty()) {
-    Sizes order;
-    for (size_t d = 0; d < root.sizes.size(); ++d) {
-      order.push_back(static_cast<int64_t>(d));
-    }
-    dense_strides(root.sizes, order, strides);
-  }
-  return strides;
-}
-
-const at::Tensor& whole_of(Part* part) {
-  if (part->view == nullptr) {
-    if (!part->whole.defined()) {
-      const auto whole = gather(
-          *part->axis, part->local, part->placement, part->sizes, "a view");
-      // Views of it have the strides that views of a whole tensor would have.
-      part->whole = with_strides(whole, strides_of(*part));
-    }
-    return part->whole;
-  }
-  if (!part->whole.defined()) {
-    part->whole = part->view->of(whole_of(part->view->parent.get()));
-  }
-  return part->whole;
-}
-
-void follow(Part* part) {
-  const InsideGuard inside;
-  part->local = whole_of(part);
-  part->placement = Replicate();
-  part->settled = true;
-}
-
-void settle(Part* part) {
-  Part* root = root_of(part);
-  if (!root->settled) {
-    root->local = whole_of(root);
-    root->placement = Replicate();
-    root->settled = true;
-  }
-  if (part != root && !part->settled) {
-    follow(part);
-  }
 }
 
 } // namespace accel::distributed

@@ -9,7 +9,8 @@ std::string Placement::str() const {
     case Kind::kReplicate:
       return "R";
     case Kind::kShard:
-      return "S(" + std::to_string(dim_) + ")" + (cut_ ? "*" : "");
+      return "S(" + std::to_string(dim_) + ")" + (cut_ ? "*" : "") +
+          (in_blocks() ? std::to_string(cut_->blocks) : "");
     case Kind::kPartial:
       switch (op_) {
         case ReduceOp::kSum:

@@ -13,6 +13,20 @@
 
 namespace accel::detail {
 
+/// What each process sends to each of a group, in elements of one dtype.
+struct Exchange {
+  /// One dimension, contiguous: what process 0 gets, then what process 1 gets, …
+  at::Tensor message;
+  /// How many elements each process gets of it, by rank.
+  std::vector<int64_t> sends;
+  /// Where in each process's message that begins which is for this one, and how
+  /// many elements it has, by rank.
+  std::vector<int64_t> begins;
+  std::vector<int64_t> counts;
+  /// Elements of the longest message; the same on all processes.
+  int64_t longest = 0;
+};
+
 /// The collectives that the runtime is built on, over one group of processes.
 ///
 /// World size one is not special: the single-process communicator answers
@@ -42,6 +56,11 @@ class ACCEL_API Communicator {
 
   /// Every process's tensor, by rank. Same shape and dtype everywhere.
   virtual std::vector<at::Tensor> all_gather(const at::Tensor& tensor) = 0;
+
+  /// What each process has sent to this one, by rank: one dimension each. Of the
+  /// tensors only the dtype must be the same everywhere. Here all messages are
+  /// gathered; a communicator that can sends less.
+  virtual std::vector<at::Tensor> all_to_all(const Exchange& exchange);
 
   /// Overwrites `tensor` with process `source`'s.
   virtual void broadcast(at::Tensor& tensor, int64_t source) = 0;

@@ -17,9 +17,16 @@ enum class ReduceOp : uint8_t { kSum, kMax, kMin, kProduct };
 
 /// The rows at which a dimension is cut: one point more than there are
 /// processes on the axis, from 0 to the size, never falling.
+///
+/// Or the dimension is made of several blocks of equal size, and each of them is
+/// cut at these points: the rows of `[time, batch, features]`, cut along the
+/// batch, in a view of sizes `[time * batch, features]`. Only views make such
+/// cuts; an operator whose rule does not know them gets contiguous rows.
 struct CutPoints : c10::intrusive_ptr_target {
-  explicit CutPoints(std::vector<int64_t> p) : points(std::move(p)) {}
+  explicit CutPoints(std::vector<int64_t> p, int64_t n = 1)
+      : points(std::move(p)), blocks(n) {}
   const std::vector<int64_t> points;
+  const int64_t blocks;
 };
 /// Null for the usual cut: parts of equal size, the first ones one row larger.
 using Cut = c10::intrusive_ptr<CutPoints>;
@@ -60,6 +67,11 @@ class ACCEL_API Placement {
   const Cut& cut() const {
     return cut_;
   }
+  /// Whether the rows of a process are no contiguous range: a shard whose blocks
+  /// are cut.
+  bool in_blocks() const {
+    return cut_ && cut_->blocks != 1;
+  }
 
   /// The same cut of another dimension.
   Placement with_dim(int64_t dim) const {
@@ -76,7 +88,8 @@ class ACCEL_API Placement {
     return !(*this == other);
   }
 
-  /// "R", "S(0)", "S(0)*" with a cut of its own, "P", "P(max)".
+  /// "R", "S(0)", "S(0)*" with a cut of its own, "S(0)*5" where 5 blocks are cut,
+  /// "P", "P(max)".
   std::string str() const;
 
  private:
@@ -86,7 +99,8 @@ class ACCEL_API Placement {
   enum class Kind : uint8_t { kReplicate, kShard, kPartial };
 
   bool same_points(const Placement& other) const {
-    return cut_ && other.cut_ && cut_->points == other.cut_->points;
+    return cut_ && other.cut_ && cut_->points == other.cut_->points &&
+        cut_->blocks == other.cut_->blocks;
   }
 
   Kind kind_ = Kind::kReplicate;
@@ -101,7 +115,7 @@ inline Placement Replicate() {
 }
 
 /// Every process holds a contiguous range of dimension `dim` (not negative),
-/// in the order of their ranks.
+/// in the order of their ranks; of each block where the cut has several.
 inline Placement Shard(int64_t dim, Cut cut = {}) {
   Placement p;
   p.kind_ = Placement::Kind::kShard;

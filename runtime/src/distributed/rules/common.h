@@ -207,6 +207,15 @@ inline bool is_out_form(const Call& call) {
   return call.op().schema().arguments().back().is_out();
 }
 
+/// The result of an operator on argument 0, which may be in place.
+inline void leave_self(Call& call, const at::Tensor& self, const Placement& place) {
+  if (call.info().is_in_place) {
+    call.return_self(self);
+  } else {
+    call.place_result(0, place, self.sizes());
+  }
+}
+
 /// Replaces the list of tensors at argument i.
 inline void use_list(Call& call, size_t i, const Placement& to) {
   auto list = call.tensors(i);

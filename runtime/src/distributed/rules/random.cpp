@@ -34,7 +34,7 @@ at::Tensor padded(
     const at::Tensor& tensor,
     const Placement& place) {
   auto whole = blank(call, tensor).fill_(1);
-  own_rows(call.axis(), whole, place).copy_(call.local_as(tensor, place));
+  set_own_rows(call.axis(), whole, place, call.local_as(tensor, place));
   return whole;
 }
 
@@ -76,7 +76,9 @@ bool bernoulli_by_tensor(Call& call) {
   auto local = call.local(0);
   auto whole = blank(call, self);
   auto whole_p = at::ones(self.sizes(), p.options());
-  own_rows(call.axis(), whole_p, place).copy_(call.local_as(p, of_p));
+  // Probabilities are broadcast to the rows.
+  auto local_p = call.local_as(p, of_p).expand(local.sizes());
+  set_own_rows(call.axis(), whole_p, place, local_p);
   call.set(0, whole);
   call.set(1, whole_p);
   call.run();

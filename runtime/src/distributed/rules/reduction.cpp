@@ -147,6 +147,9 @@ bool max(Call& call) {
   }
   const auto place = call.place(0);
   const auto out = reduced(call);
+  if (place.in_blocks() && out.dim_of[place.dim()] < 0) {
+    return false; // indices tell where the rows are
+  }
   const int64_t n = call.tensor(0).size(place.dim());
   if (!run_kept(call, place, out)) {
     const int64_t begin = call.axis().range(n, place.cut()).first;
@@ -187,6 +190,9 @@ bool argmax(Call& call) {
   const bool flat = call.at(1).isNone();
   const int64_t dim = flat ? 0 : call.dim(1, self.dim());
   const bool keepdim = call.boolean(2);
+  if (place.in_blocks() && out.dim_of[place.dim()] < 0) {
+    return false; // indices tell where the rows are
+  }
   if (run_kept(call, place, out)) {
     return true;
   }

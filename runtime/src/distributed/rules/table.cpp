@@ -64,6 +64,9 @@ const std::vector<NamedFamily>& families() {
       {"Slicing", slicing_rules::family},
       {"Backward of views, and writes into copies", view_backward_rules::family},
       {"Indexing", indexing_rules::family},
+      {"Rows named by an index", index_rows_rules::family},
+      {"Masks", mask_rules::family},
+      {"Embeddings", embedding_rules::family},
       {"Joining", joining_rules::family},
       {"Copies of other shapes", shapes_rules::family},
       {"Factories and conversions", factories_rules::family},
@@ -107,6 +110,7 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   OperatorInfo info;
   info.rule = rule_of(op);
+  info.takes_blocks = takes_blocks(op, info.rule);
   info.is_composite = info.rule == nullptr &&
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   info.arguments = schema.arguments().size();

@@ -50,6 +50,15 @@ const Family& family();
 namespace indexing_rules {
 const Family& family();
 }
+namespace index_rows_rules {
+const Family& family();
+}
+namespace mask_rules {
+const Family& family();
+}
+namespace embedding_rules {
+const Family& family();
+}
 namespace joining_rules {
 const Family& family();
 }
@@ -111,6 +120,10 @@ ACCEL_API const std::vector<NamedFamily>& families();
 
 /// The rule of an operator, null where there is none.
 ACCEL_API Rule rule_of(const c10::OperatorHandle& op);
+
+/// Whether an operator's rule may be given tensors whose rows are cut in blocks:
+/// it never asks which rows a process has, and gives the same for whatever rows.
+bool takes_blocks(const c10::OperatorHandle& op, Rule rule);
 
 /// All that never changes about an operator.
 ACCEL_API OperatorInfo describe(const c10::OperatorHandle& op);

@@ -73,20 +73,26 @@ bool leave_view(
 
 namespace {
 
-/// Where a cut goes when dimensions are merged and split: `[7, T, C]` cut at 4
-/// becomes `[7 * T, C]` cut at 4 * T. Nothing where the parts of the result
-/// would not be contiguous ranges of one dimension.
-std::optional<Placement> through_view(
-    const Axis& axis,
+/// A group of dimensions that a view takes to another group of as many elements.
+struct Group {
+  c10::IntArrayRef in;
+  c10::IntArrayRef out;
+  /// The first dimension of each.
+  int64_t in_dim = 0;
+  int64_t out_dim = 0;
+};
+
+/// The smallest group that dimension `dim` belongs to; nothing where sizes do not
+/// fit.
+std::optional<Group> group_of(
     c10::IntArrayRef in,
     c10::IntArrayRef out,
-    const Placement& place) {
+    int64_t dim) {
   const int64_t n_in = in.size();
   const int64_t n_out = out.size();
   int64_t i = 0;
   int64_t o = 0;
   while (i < n_in || o < n_out) {
-    // The smallest groups of dimensions that have the same number of elements.
     const int64_t i0 = i;
     const int64_t o0 = o;
     int64_t of_in = i < n_in ? in[i] : 1;
@@ -106,45 +112,82 @@ std::optional<Placement> through_view(
         of_out *= out[o++];
       }
     }
-    if (place.dim() < i0 || place.dim() >= i) {
-      continue;
+    if (dim >= i0 && dim < i) {
+      return Group{in.slice(i0, i - i0), out.slice(o0, o - o0), i0, o0};
     }
-    for (int64_t k = i0; k < place.dim(); ++k) {
-      if (in[k] != 1) {
-        return {}; // cut inside of an outer dimension
-      }
-    }
-    int64_t inner = 1;
-    for (int64_t k = place.dim() + 1; k < i; ++k) {
-      inner *= in[k];
-    }
-    int64_t dim = o0;
-    while (dim < o && out[dim] == 1) {
-      ++dim;
-    }
-    if (dim == o) {
-      return {};
-    }
-    int64_t inner_out = 1;
-    for (int64_t k = dim + 1; k < o; ++k) {
-      inner_out *= out[k];
-    }
-    if (inner == inner_out) {
-      return place.with_dim(dim);
-    }
-    std::vector<int64_t> points;
-    for (int64_t rank = 0; rank < axis.size(); ++rank) {
-      const int64_t begin =
-          axis.range(in[place.dim()], place.cut(), rank).first * inner;
-      if (begin % inner_out != 0) {
-        return {};
-      }
-      points.push_back(begin / inner_out);
-    }
-    points.push_back(out[dim]);
-    return Shard(dim, axis.cut_at(std::move(points)));
   }
   return {};
+}
+
+/// Where a cut goes when dimensions are merged and split: `[7, T, C]` cut at 4
+/// becomes `[7 * T, C]` cut at 4 * T, and `[T, 7, C]` becomes `[T * 7, C]`, each of
+/// whose T blocks of 7 rows is cut at 4. Nothing where a process would not have
+/// whole rows of one dimension of the result, or where the parts may have gaps
+/// that the whole tensor has not.
+std::optional<Placement> through_view(
+    const Axis& axis,
+    const at::Tensor& self,
+    c10::IntArrayRef out,
+    const Placement& place) {
+  const auto in = self.sizes();
+  const auto group = group_of(in, out, place.dim());
+  if (!group) {
+    return {};
+  }
+  // Of the group's elements each of `blocks` blocks of `block` is cut, at
+  // `inner` times the points.
+  int64_t blocks = place.in_blocks() ? place.cut()->blocks : 1;
+  int64_t inner = 1;
+  int64_t block = in[place.dim()] / blocks;
+  for (size_t k = 0; k < group->in.size(); ++k) {
+    const int64_t d = group->in_dim + static_cast<int64_t>(k);
+    if (d < place.dim()) {
+      blocks *= in[d];
+      // Every second one of rows that are cut at odd ones.
+      if (in[d] != 1 && part_of(self)->view && !self.is_contiguous()) {
+        return {};
+      }
+    } else if (d > place.dim()) {
+      inner *= in[d];
+    }
+  }
+  block *= inner;
+  // The dimensions of the result in front of the one that is cut are blocks.
+  int64_t dim = -1;
+  int64_t in_front = 1;
+  int64_t elements = blocks * block;
+  int64_t of_row = 1;
+  int64_t left = blocks;
+  for (size_t k = 0; k < group->out.size(); ++k) {
+    elements /= group->out[k];
+    if (group->out[k] != 1) {
+      dim = group->out_dim + static_cast<int64_t>(k);
+      of_row = elements;
+      left = blocks / in_front;
+    }
+    in_front *= group->out[k];
+    if (blocks % in_front != 0) {
+      break;
+    }
+  }
+  if (dim < 0 || block % of_row != 0) {
+    return {};
+  }
+  if (!place.in_blocks() && left == 1 && inner == of_row) {
+    return place.with_dim(dim);
+  }
+  std::vector<int64_t> points;
+  for (int64_t rank = 0; rank < axis.size(); ++rank) {
+    const int64_t first = place.in_blocks()
+        ? place.cut()->points[rank]
+        : axis.range(in[place.dim()], place.cut(), rank).first;
+    if (first * inner % of_row != 0) {
+      return {};
+    }
+    points.push_back(first * inner / of_row);
+  }
+  points.push_back(block / of_row);
+  return Shard(dim, axis.cut_at(std::move(points), left));
 }
 
 /// view, _unsafe_view, _reshape_alias.
@@ -159,7 +202,7 @@ bool view(Call& call) {
   const Sizes sizes(inferred.begin(), inferred.end());
   Placement result = place;
   if (place.is_shard()) {
-    const auto found = through_view(call.axis(), self.sizes(), sizes, place);
+    const auto found = through_view(call.axis(), self, sizes, place);
     if (!found) {
       return false;
     }
@@ -448,7 +491,7 @@ bool as_strided_(Call& call) {
 const Family& family() {
   static const char* const none = "nothing";
   static const char* const outermost =
-      "a dimension that stays outermost where it is merged or split; P";
+      "a dimension of which processes have whole rows, or rows of each of equal blocks, of one dimension of the view; P";
   static const Family rows{
       {"aten::view", view, outermost, none},
       {"aten::view.dtype", view_dtype, "any but P, and the last dimension where elements change their size", none},

@@ -1,0 +1,79 @@
+#include "distributed/collectives.h"
+#include "distributed/memory_order.h"
+
+#include <ATen/ATen.h>
+
+// Families of views: the gathered value that all members share, and how a family
+// becomes replicated before a write that not every part could do by itself.
+
+namespace accel::distributed {
+
+at::Tensor ViewOf::of(const at::Tensor& tensor) const {
+  torch::jit::Stack stack{tensor};
+  if (integers) {
+    stack.emplace_back(c10::IntArrayRef(*integers));
+  } else {
+    stack.insert(stack.end(), arguments.begin(), arguments.end());
+  }
+  op.callBoxed(stack);
+  return stack.back().isTensor() ? stack.back().toTensor()
+                                 : stack.back().toTensorVector()[output];
+}
+
+at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides) {
+  if (whole.strides() == strides) {
+    return whole;
+  }
+  auto own = at::empty_strided(whole.sizes(), strides, whole.options());
+  own.copy_(whole);
+  return own;
+}
+
+Sizes strides_of(const Part& root) {
+  Sizes strides = root.strides;
+  if (strides.empty()) {
+    Sizes order;
+    for (size_t d = 0; d < root.sizes.size(); ++d) {
+      order.push_back(static_cast<int64_t>(d));
+    }
+    dense_strides(root.sizes, order, strides);
+  }
+  return strides;
+}
+
+const at::Tensor& whole_of(Part* part) {
+  if (part->view == nullptr) {
+    if (!part->whole.defined()) {
+      const auto whole = gather(
+          *part->axis, part->local, part->placement, part->sizes, "a view");
+      // Views of it have the strides that views of a whole tensor would have.
+      part->whole = with_strides(whole, strides_of(*part));
+    }
+    return part->whole;
+  }
+  if (!part->whole.defined()) {
+    part->whole = part->view->of(whole_of(part->view->parent.get()));
+  }
+  return part->whole;
+}
+
+void follow(Part* part) {
+  const InsideGuard inside;
+  part->local = whole_of(part);
+  part->placement = Replicate();
+  part->settled = true;
+}
+
+void settle(Part* part) {
+  Part* root = root_of(part);
+  if (!root->settled) {
+    root->local = whole_of(root);
+    root->placement = Replicate();
+    root->settled = true;
+  }
+  if (part != root && !part->settled) {
+    follow(part);
+  }
+}
+
+} // namespace accel::distributed

@@ -1,0 +1,92 @@
+#include "distributed/memory_order.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+
+#include <algorithm>
+
+namespace accel::distributed {
+
+void dense_strides(
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef order,
+    Sizes& strides) {
+  strides.resize(sizes.size());
+  int64_t step = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = step;
+    step *= std::max<int64_t>(sizes[order[i]], 1);
+  }
+}
+
+Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  const auto dims = static_cast<int64_t>(sizes.size());
+  Sizes order;
+  for (int64_t d = 0; d < dims; ++d) {
+    if (sizes[d] != 1) {
+      order.push_back(d);
+    }
+  }
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return strides[a] != strides[b] ? strides[a] > strides[b] : a < b;
+  });
+  for (int64_t d = 0; d < dims; ++d) {
+    if (sizes[d] == 1) {
+      const auto* behind = std::find_if(
+          order.begin(), order.end(), [&](int64_t o) { return o > d; });
+      order.insert(order.begin() + (behind - order.begin()), d);
+    }
+  }
+  return order;
+}
+
+bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && strides[i] == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Sizes strides_of_copy(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  const auto dense = at::infer_dense_strides(sizes, strides);
+  return {dense.begin(), dense.end()};
+}
+
+at::Tensor copy_in_order(const at::Tensor& local, c10::IntArrayRef order) {
+  if (std::is_sorted(order.begin(), order.end())) {
+    return local.clone(at::MemoryFormat::Contiguous);
+  }
+  Sizes back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    back[order[i]] = static_cast<int64_t>(i);
+  }
+  return local.permute(order)
+      .clone(at::MemoryFormat::Contiguous)
+      .permute(back);
+}
+
+bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
+  int64_t step = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    const int64_t n = local.size(order[i]);
+    if (n != 1 && local.stride(order[i]) != step) {
+      return false;
+    }
+    step *= std::max<int64_t>(n, 1);
+  }
+  return true;
+}
+
+at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
+  if (like.is_contiguous()) {
+    return tensor;
+  }
+  const auto order = like.is_non_overlapping_and_dense()
+      ? order_of(like.sizes(), like.strides())
+      : order_of(like.sizes(), strides_of_copy(like.sizes(), like.strides()));
+  return is_dense_as(tensor, order) ? tensor : copy_in_order(tensor, order);
+}
+
+} // namespace accel::distributed
