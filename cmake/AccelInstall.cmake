@@ -9,10 +9,10 @@ configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/accelConfig.cmake.in"
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/cmake/accelConfigVersion.cmake"
   COMPATIBILITY SameMinorVersion)
 
-install(EXPORT accelTargets NAMESPACE accel:: DESTINATION "${_package}")
+install(EXPORT accelTargets NAMESPACE accel:: DESTINATION "${_package}" COMPONENT runtime)
 install(FILES
   "${PROJECT_BINARY_DIR}/cmake/accelConfig.cmake"
   "${PROJECT_BINARY_DIR}/cmake/accelConfigVersion.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/AccelCuda.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/AccelLibTorch.cmake"
-  DESTINATION "${_package}")
+  DESTINATION "${_package}" COMPONENT runtime)

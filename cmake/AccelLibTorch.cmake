@@ -106,8 +106,10 @@ if(NOT TARGET accel::libtorch)
   # path at run time; the linker need not see them.
   target_link_libraries(accel::libtorch INTERFACE
     "${ACCEL_TORCH_LIBRARY_DIR}/libtorch_cpu.so" "${ACCEL_TORCH_LIBRARY_DIR}/libc10.so")
-  target_link_options(accel::libtorch INTERFACE
-    "LINKER:--allow-shlib-undefined" "LINKER:-rpath,${ACCEL_TORCH_LIBRARY_DIR}")
+  target_link_options(accel::libtorch INTERFACE "LINKER:--allow-shlib-undefined")
+  if(NOT ACCEL_RELOCATABLE)
+    target_link_options(accel::libtorch INTERFACE "LINKER:-rpath,${ACCEL_TORCH_LIBRARY_DIR}")
+  endif()
   if(ACCEL_TORCH_HAS_CUDA)
     # No program calls these by name: LibTorch's CUDA half makes itself known
     # when it is loaded.

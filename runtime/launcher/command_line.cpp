@@ -6,6 +6,8 @@
 #include <sstream>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "error.h"
 #include "suggestion.h"
 
@@ -52,6 +54,10 @@ class Help : public CLI::Formatter {
     return wrap(option->get_description());
   }
 
+  const std::string& usage() const {
+    return usage_;
+  }
+
  private:
   std::string usage_;
 };
@@ -83,9 +89,41 @@ void set_help(
     CLI::App& command, const std::string& usage, const std::string& footer) {
   command.formatter(std::make_shared<Help>(usage));
   command.footer(footer);
+  // Not in the help: for what makes the man pages and completions.
+  command.add_flag("--help-table")->group("");
 }
 
 namespace {
+
+/// What the help says, as data (packaging/pages).
+std::string help_table(const CLI::App& command) {
+  const auto* help =
+      dynamic_cast<const Help*>(command.get_formatter().get());
+  nlohmann::ordered_json table;
+  table["name"] = "accel " + command.get_name();
+  table["description"] = command.get_description();
+  table["usage"] = help ? help->usage() : "";
+  table["footer"] = command.get_footer();
+  table["options"] = nlohmann::ordered_json::array();
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_group().empty() || option->get_positional()) {
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const std::string& name : option->get_snames()) {
+      names.push_back("-" + name);
+    }
+    for (const std::string& name : option->get_lnames()) {
+      names.push_back("--" + name);
+    }
+    const bool takes_value = option->get_items_expected_min() > 0;
+    table["options"].push_back(
+        {{"names", names},
+         {"value", takes_value ? option->get_type_name() : ""},
+         {"description", option->get_description()}});
+  }
+  return table.dump(2) + "\n";
+}
 
 /// Takes the option at `i`, and its value where it stands apart, to the end
 /// of `options`; returns the index behind them.
@@ -156,6 +194,10 @@ bool parse_arguments(
 }
 
 bool parse_options(CLI::App& command, std::vector<std::string> options) {
+  if (options == std::vector<std::string>{"--help-table"}) {
+    std::cout << help_table(command);
+    return false;
+  }
   std::reverse(options.begin(), options.end());
   try {
     command.parse(options);

@@ -7,7 +7,8 @@
 
 namespace accel::launcher {
 
-/// Sets what `accel COMMAND --help` prints before and after the options.
+/// Sets what `accel COMMAND --help` prints before and after the options, and
+/// makes `accel COMMAND --help-table` print all of it as JSON.
 void set_help(
     CLI::App& command, const std::string& usage, const std::string& footer);
 

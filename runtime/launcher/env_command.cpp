@@ -89,7 +89,10 @@ int env_command(const std::vector<std::string>& arguments) {
   };
   line("accel", kVersion);
   line("command", executable);
-  line("LibTorch", std::string(kTorchVersion) + ", " + kTorchRoot);
+  line(
+      "LibTorch",
+      std::string(kTorchVersion) + ", " +
+          (*kTorchRoot ? kTorchRoot : "of a package: ACCEL_LIBTORCH names it"));
   line("compiler", __VERSION__);
   line("system", look_up("/etc/os-release", "PRETTY_NAME", '='));
   line(

@@ -54,6 +54,13 @@ std::string major_minor(const std::string& version) {
 /// The folder with include/ and lib/, by the rules of AccelLibTorch.cmake.
 fs::path find_torch(const std::string& named) {
   const fs::path start = named.empty() ? fs::path(kTorchRoot) : fs::path(named);
+  if (start.empty()) { // a package: it holds no folder of its builder's
+    throw Error(
+        kLauncherFailed,
+        std::string("which LibTorch is to be used? Set ACCEL_LIBTORCH to the "
+                    "folder with its include/ and lib/ (LibTorch ") +
+            major_minor(kTorchVersion) + ")");
+  }
   for (const char* below : {"", "torch", "../.."}) {
     std::error_code none;
     const fs::path root = fs::canonical(start / below, none);
@@ -94,6 +101,10 @@ void print(const std::vector<std::string>& flags) {
 }
 
 } // namespace
+
+std::string find_torch_folder(const std::string& libtorch) {
+  return find_torch(libtorch).string();
+}
 
 BuildFlags find_build_flags(
     const std::string& executable, const std::string& libtorch) {

@@ -27,6 +27,10 @@ struct BuildFlags {
 BuildFlags find_build_flags(
     const std::string& executable, const std::string& libtorch);
 
+/// The folder of LibTorch that `find_build_flags` would use. Throws likewise,
+/// but does not look at its version.
+std::string find_torch_folder(const std::string& libtorch);
+
 /// Runs `accel flags`. Returns the exit code, or throws `Error`.
 int flags(const std::vector<std::string>& arguments);
 

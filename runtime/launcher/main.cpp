@@ -20,19 +20,41 @@ namespace {
 
 using namespace accel::launcher;
 
-constexpr const char* kHelp = R"(Usage: accel COMMAND [OPTIONS]
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const std::vector<std::string>& arguments);
+};
 
-Commands:
-  launch           start a program as several processes on this host
-  config           write what launch does if not told otherwise
-  env              print what a bug report needs
-  test             see whether programs can run as several processes here
-  estimate-memory  say how much memory a model's training needs
-  merge-weights    make one file of a model that lies in several
-  flags            print what a compiler needs to build a program that uses accel
-  verify           say whether a migrated program computes what the original
-                   computes
+int launch_command(const std::vector<std::string>& arguments) {
+  const auto options = parse_launch(arguments);
+  return options ? launch(*options) : 0;
+}
 
+constexpr Command kCommands[] = {
+    {"launch",
+     "start a program as several processes on this host",
+     launch_command},
+    {"config", "write what launch does if not told otherwise", config_command},
+    {"env", "print what a bug report needs", env_command},
+    {"test",
+     "see whether programs can run as several processes here",
+     test_command},
+    {"estimate-memory",
+     "say how much memory a model's training needs",
+     estimate_memory_command},
+    {"merge-weights",
+     "make one file of a model that lies in several",
+     merge_weights_command},
+    {"flags",
+     "print what a compiler needs to build a program that uses accel",
+     flags},
+    {"verify",
+     "say whether a migrated program computes what the original computes",
+     accel::verify::verify_command},
+};
+
+constexpr const char* kHelpFooter = R"(
 Options:
   -h, --help
   --version
@@ -44,6 +66,28 @@ Examples:
 accel COMMAND --help says more. The rewriter is a command of its own:
 accel-migrate --help.
 )";
+
+std::string help() {
+  std::string text = "Usage: accel COMMAND [OPTIONS]\n\nCommands:\n";
+  for (const Command& command : kCommands) {
+    std::string name = command.name;
+    name.resize(15, ' ');
+    text += "  " + name + "  " + command.summary + "\n";
+  }
+  return text + kHelpFooter;
+}
+
+/// The names and summaries of the commands, for what makes the man pages and
+/// completions; accel COMMAND --help-table has the options.
+void print_command_table() {
+  const char* separator = "[";
+  for (const Command& command : kCommands) {
+    std::cout << separator << "[\"" << command.name << "\", \""
+              << command.summary << "\"]";
+    separator = ",\n ";
+  }
+  std::cout << "]\n";
+}
 
 /// Descriptors 0 to 2 must be taken before anything else is opened.
 void open_standard_descriptors() {
@@ -60,61 +104,36 @@ void open_standard_descriptors() {
 
 int run(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
-    std::cerr << kHelp;
+    std::cerr << help();
     return kUsage;
   }
   const std::string& command = arguments.front();
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-  if (command == "launch") {
-    const auto options = parse_launch(rest);
-    return options ? launch(*options) : 0;
+  for (const Command& known : kCommands) {
+    if (command == known.name) {
+      return known.run(rest);
+    }
   }
-  if (command == "flags") {
-    return flags(rest);
-  }
-  if (command == "config") {
-    return config_command(rest);
-  }
-  if (command == "env") {
-    return env_command(rest);
-  }
-  if (command == "test") {
-    return test_command(rest);
-  }
-  if (command == "estimate-memory") {
-    return estimate_memory_command(rest);
-  }
-  if (command == "merge-weights") {
-    return merge_weights_command(rest);
-  }
-  if (command == "verify") {
-    return accel::verify::verify_command(rest);
+  if (command == "--help-table") {
+    print_command_table();
+    return 0;
   }
   if (command == "-h" || command == "--help" || command == "help") {
-    std::cout << kHelp;
+    std::cout << help();
     return 0;
   }
   if (command == "--version" || command == "version") {
     std::cout << "accel " << kVersion << "\n";
     return 0;
   }
+  std::vector<std::string> words{"help", "version", "--help", "--version"};
+  for (const Command& known : kCommands) {
+    words.push_back(known.name);
+  }
   throw Error(
       kUsage,
       (command[0] == '-' ? "unknown option " : "unknown command ") + command +
-          suggest(
-              command,
-              {"launch",
-               "config",
-               "env",
-               "test",
-               "estimate-memory",
-               "merge-weights",
-               "flags",
-               "verify",
-               "help",
-               "version",
-               "--help",
-               "--version"}) +
+          suggest(command, words) +
           "\nRun accel --help for the commands. A program is started with: "
           "accel launch -- PROGRAM");
 }

@@ -12,7 +12,11 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
 #include "llvm/Support/Process.h"
+
+#include <map>
 
 using namespace llvm;
 using namespace accel::migrate;
@@ -161,6 +165,10 @@ struct CommandLine {
       "accel-include", cl::value_desc("DIR"), cl::cat(Category),
       cl::desc("Folder that holds accel/accel.h (default: looked for beside "
                "the executable)")};
+  cl::opt<bool> HelpTable{
+      "help-table", cl::cat(Category), cl::ReallyHidden,
+      cl::desc("Print the options as JSON, for what makes the man page and "
+               "completions")};
   cl::list<std::string> UndoFiles{
       cl::Positional, cl::desc("[FILE...]"), cl::cat(Category),
       cl::sub(UndoCommand)};
@@ -173,6 +181,52 @@ static void printVersion(raw_ostream &OS) {
   OS << "accel-migrate " ACCEL_VERSION "\n"
      << "clang " CLANG_VERSION_STRING ", configured with LibTorch "
      << ACCEL_CONFIGURED_TORCH_VERSION "\n";
+}
+
+/// What `--help` says, as data (packaging/pages).
+static void printHelpTable(CommandLine &Line) {
+  auto ValuesOf = [](const cl::generic_parser_base &Parser) {
+    json::Array Values;
+    for (unsigned I = 0; I != Parser.getNumOptions(); ++I)
+      Values.push_back(
+          json::Array{Parser.getOption(I), Parser.getDescription(I)});
+    return Values;
+  };
+  auto Spelled = [](StringRef Name) {
+    return ((Name.size() == 1 ? "-" : "--") + Name).str();
+  };
+  json::Array Options;
+  std::map<StringRef, const cl::Option *> Sorted;
+  for (const auto &Entry : cl::getRegisteredOptions())
+    if (is_contained(Entry.second->Categories, &Category) &&
+        Entry.second->getOptionHiddenFlag() == cl::NotHidden)
+      Sorted[Entry.first()] = Entry.second;
+  for (const auto &[Name, O] : Sorted) {
+    json::Object Option{{"names", json::Array{Spelled(Name)}},
+                        {"value", O->ValueStr},
+                        {"description", O->HelpStr}};
+    if (O == &Line.Format)
+      Option["values"] = ValuesOf(Line.Format.getParser());
+    if (O == &Line.Color)
+      Option["values"] = ValuesOf(Line.Color.getParser());
+    Options.push_back(std::move(Option));
+  }
+  Options.push_back(json::Object{{"names", json::Array{"-h", "--help"}},
+                                 {"value", ""},
+                                 {"description", "Print this help and exit"}});
+  Options.push_back(json::Object{{"names", json::Array{"--version"}},
+                                 {"value", ""},
+                                 {"description", "Print the version and exit"}});
+  json::Array Commands; // A list with one list in braces would be that list.
+  Commands.push_back(json::Array{"undo", UndoCommand.getDescription()});
+  outs() << formatv("{0:2}\n",
+                    json::Value(json::Object{
+                        {"name", "accel-migrate"},
+                        {"description", Overview},
+                        {"usage", "[OPTIONS] FILE|DIR... [-- FLAGS]"},
+                        {"commands", std::move(Commands)},
+                        {"footer", StringRef(Examples).trim()},
+                        {"options", std::move(Options)}}));
 }
 
 static bool wantsColor(ColorMode Mode, raw_fd_ostream &OS) {
@@ -259,6 +313,10 @@ int main(int argc, char **argv) {
     return ExitUsage;
   }
 
+  if (Line.HelpTable) {
+    printHelpTable(Line);
+    return ExitDone;
+  }
   Options.ColorOut = wantsColor(Line.Color, outs());
   Options.ColorErr = wantsColor(Line.Color, errs());
   if (UndoCommand)

@@ -216,14 +216,17 @@ UnitPlan Programs::planAlone(const std::string &File,
 }
 
 std::vector<UnitPlan> Programs::plan(const std::vector<std::string> &Named,
-                                     unsigned Jobs) {
+                                     unsigned Jobs, Progress &Shown) {
   std::vector<std::string> Mains;
   copy_if(Named, std::back_inserter(Mains), [&](const std::string &File) {
     return ask(File, [&](ProjectSources &P) { return P.hasMain(File); });
   });
   std::vector<UnitPlan> Units(Mains.size());
-  inParallel(Mains.size(), Jobs,
-             [&](size_t I) { Units[I] = planProgram(Mains[I]); });
+  Shown.begin("reading program", Mains.size());
+  inParallel(Mains.size(), Jobs, [&](size_t I) {
+    Units[I] = planProgram(Mains[I]);
+    Shown.advance();
+  });
   for (const std::string &File : Named) {
     auto HasFile = [&](const UnitPlan &Unit) {
       return Unit.MainFile == File || Unit.Files.count(File);

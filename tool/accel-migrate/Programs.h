@@ -9,6 +9,8 @@
 #ifndef ACCEL_MIGRATE_TOOL_PROGRAMS_H
 #define ACCEL_MIGRATE_TOOL_PROGRAMS_H
 
+#include "Progress.h"
+
 #include "accel/migrate/Edit.h"
 #include "accel/migrate/Frontend.h"
 #include "accel/migrate/Planner.h"
@@ -31,8 +33,9 @@ public:
   /// Plans the programs that the named files belong to, each once; reads `Jobs`
   /// of them at a time (0: as many as there are cores). A file that is part of
   /// no program stands for itself.
+  /// `Shown` says how many of the programs with a `main` have been read.
   std::vector<UnitPlan> plan(const std::vector<std::string> &Named,
-                             unsigned Jobs);
+                             unsigned Jobs, Progress &Shown);
 
   /// How a unit was read.
   ParsedUnit::Status stateOf(const UnitPlan &Unit) const;

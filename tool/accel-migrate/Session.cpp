@@ -31,7 +31,8 @@ namespace {
 
 class Session {
 public:
-  explicit Session(SessionOptions O) : Options(std::move(O)) {}
+  explicit Session(SessionOptions O)
+      : Options(std::move(O)), Shown(Options.Quiet) {}
 
   int run();
 
@@ -83,6 +84,7 @@ private:
   }
 
   SessionOptions Options;
+  Progress Shown;
   std::chrono::steady_clock::time_point Start =
       std::chrono::steady_clock::now();
   std::unique_ptr<Frontend> TheFrontend;
@@ -209,7 +211,7 @@ void Session::analyse() {
   ThePrograms = std::make_unique<Programs>(
       *TheFrontend, planOptions(), Originals,
       [this](const ParsedUnit &Parsed) { count(Analysis, Parsed); });
-  Units = ThePrograms->plan(Options.Files, Options.Jobs);
+  Units = ThePrograms->plan(Options.Files, Options.Jobs, Shown);
   for (const UnitPlan &Unit : Units) {
     const ParsedUnit::Status State = ThePrograms->stateOf(Unit);
     if (State != ParsedUnit::Status::Parsed)
@@ -604,6 +606,7 @@ int Session::run() {
   if (Options.ExplainLine && !prepareExplanation())
     return ExitUsage;
   Options.Frontend.OnPrecompile = [this] {
+    Shown.clear();
     talk() << "precompiling LibTorch's headers for these flags; this is done "
               "once...\n";
   };
@@ -625,8 +628,11 @@ int Session::run() {
   std::vector<EditGroup> Groups = mergePlans(
       Units, [&](StringRef Path) { return TheFrontend->mayEdit(Path); });
 
-  inParallel(Groups.size(), Options.Jobs,
-             [&](size_t I) { verify(Groups[I]); });
+  Shown.begin("checking program", Groups.size());
+  inParallel(Groups.size(), Options.Jobs, [&](size_t I) {
+    verify(Groups[I]);
+    Shown.advance();
+  });
   makeRecord(std::move(Groups));
   if (Options.ExplainLine) {
     printExplanation(outs(), Record, Options.ExplainFile, Options.ExplainLine,

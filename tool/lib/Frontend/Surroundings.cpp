@@ -70,6 +70,20 @@ std::optional<LibTorch> libTorchAt(StringRef Dir) {
   return std::nullopt;
 }
 
+/// The torch package of the Python environment that the tool was installed into
+/// with pip.
+static std::optional<LibTorch> libTorchOfPython(StringRef ExecutableDir) {
+  std::error_code Code;
+  for (sys::fs::directory_iterator It(inFolder(ExecutableDir, "../lib"), Code),
+       End;
+       It != End && !Code; It.increment(Code))
+    if (sys::path::filename(It->path()).starts_with("python3"))
+      for (StringRef Packages : {"site-packages", "dist-packages"})
+        if (auto Torch = libTorchAt(inFolder(It->path(), Packages)))
+          return Torch;
+  return std::nullopt;
+}
+
 static Expected<std::string> findResourceDir(const FrontendOptions &Options) {
   auto IsOne = [](StringRef Dir) {
     return !Dir.empty() && sys::fs::exists(inFolder(Dir, "include/stddef.h"));
@@ -84,10 +98,13 @@ static Expected<std::string> findResourceDir(const FrontendOptions &Options) {
         "'" + Named +
         "' is not a Clang resource folder (it has no include/stddef.h)");
   }
+  StringRef ExecutableDir = sys::path::parent_path(Options.Executable);
+  std::string Own =
+      inFolder(ExecutableDir, ACCEL_INSTALLED_OWN_DIR
+               "/clang/" CLANG_VERSION_MAJOR_STRING);
   std::string Beside =
-      inFolder(sys::path::parent_path(Options.Executable),
-           "../lib/clang/" + Twine(CLANG_VERSION_MAJOR));
-  for (StringRef Dir : {StringRef(Beside),
+      inFolder(ExecutableDir, "../lib/clang/" CLANG_VERSION_MAJOR_STRING);
+  for (StringRef Dir : {StringRef(Own), StringRef(Beside),
                         StringRef(ACCEL_CONFIGURED_RESOURCE_DIR)})
     if (IsOne(Dir))
       return realPath(Dir);
@@ -108,6 +125,7 @@ Expected<Surroundings> Surroundings::find(const FrontendOptions &Options) {
   StringRef ExecutableDir = sys::path::parent_path(Options.Executable);
   for (const std::string &Dir :
        {Options.AccelIncludeDir, inFolder(ExecutableDir, ACCEL_INSTALLED_INCLUDE_DIR),
+        inFolder(ExecutableDir, ACCEL_INSTALLED_OWN_DIR "/include"),
         std::string(ACCEL_CONFIGURED_INCLUDE_DIR)})
     if (Found.AccelIncludeDir.empty() && !Dir.empty() &&
         sys::fs::exists(inFolder(Dir, "accel/accel.h")))
@@ -128,8 +146,10 @@ Expected<Surroundings> Surroundings::find(const FrontendOptions &Options) {
        {inFolder(ExecutableDir, "../libtorch"), inFolder(ExecutableDir, "../lib/libtorch"),
         inFolder(ExecutableDir, "../share/libtorch"),
         std::string(ACCEL_CONFIGURED_TORCH_ROOT)})
-    if (!Found.Torch)
+    if (!Found.Torch && !Dir.empty())
       Found.Torch = libTorchAt(Dir);
+  if (!Found.Torch)
+    Found.Torch = libTorchOfPython(ExecutableDir);
   return Found;
 }
 
