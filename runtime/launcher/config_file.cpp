@@ -17,6 +17,8 @@
 
 #include "error.h"
 #include "file_descriptor.h"
+#include "parallel/fsdp_settings.h"
+#include "settings.h"
 #include "suggestion.h"
 
 namespace accel::launcher {
@@ -28,6 +30,7 @@ const std::set<std::string>& known_keys() {
   static const std::set<std::string> keys{
       "compute_environment",
       "distributed_type",
+      "fsdp_config",
       "enable_cpu_affinity",
       "gpu_ids",
       "gradient_accumulation_steps",
@@ -65,7 +68,6 @@ const std::set<std::string>& foreign_keys() {
       "downcast_bf16",
       "dynamo_config",
       "fp8_config",
-      "fsdp_config",
       "megatron_lm_config",
       "mpirun_config",
       "parallelism_config",
@@ -139,6 +141,52 @@ bool is_text(const std::string& value) {
   refuse(path, "unknown key " + key + suggest(key, candidates));
 }
 
+/// Accelerate's `fsdp_config`: a list of `fsdp_…: value`. The strategy is kept;
+/// of the others those that say what accel does anyway may be there.
+void read_fsdp(ConfigFile& config, const YAML::Node& list) {
+  if (says_nothing(list)) {
+    return;
+  }
+  if (!list.IsMap()) {
+    refuse(config.path, "fsdp_config must be a list of \"fsdp_...: value\"");
+  }
+  const std::string prefix = "fsdp_";
+  for (const auto& entry : list) {
+    const std::string key =
+        entry.first.IsScalar() ? entry.first.Scalar() : "(not a word)";
+    if (entry.second.IsNull()) {
+      continue;
+    }
+    if (!entry.second.IsScalar()) {
+      refuse(config.path, key + " must be one value");
+    }
+    const std::string& value = entry.second.Scalar();
+    std::string why;
+    if (key == "fsdp_sharding_strategy") {
+      if (parallel::fsdp_strategy_name(value).empty()) {
+        why = parallel::no_fsdp_strategy(value);
+      }
+      config.values[key] = value;
+    } else if (key == "fsdp_reshard_after_forward") {
+      // Version 2's word for the strategy, and version 1's.
+      const auto again = read_flag(value);
+      const std::string strategy = again
+          ? (*again ? "FULL_SHARD" : "SHARD_GRAD_OP")
+          : parallel::fsdp_strategy_name(value);
+      if (strategy.empty()) {
+        why = parallel::no_fsdp_strategy(value);
+      }
+      config.values.emplace("fsdp_sharding_strategy", strategy);
+    } else {
+      why = parallel::refuse_fsdp_setting(
+          key.rfind(prefix, 0) == 0 ? key.substr(prefix.size()) : key, value);
+    }
+    if (!why.empty()) {
+      refuse(config.path, "fsdp_config: " + key + ": " + value + ": " + why);
+    }
+  }
+}
+
 void check(const ConfigFile& config) {
   const auto environment = config.find("compute_environment");
   if (environment && *environment != "LOCAL_MACHINE") {
@@ -152,12 +200,12 @@ void check(const ConfigFile& config) {
   if (!type) {
     return;
   }
-  const std::vector<std::string> types{"NO", "MULTI_CPU", "MULTI_GPU"};
+  const std::vector<std::string> types{"NO", "MULTI_CPU", "MULTI_GPU", "FSDP"};
   if (std::find(types.begin(), types.end(), *type) == types.end()) {
     refuse(
         config.path,
         "distributed_type is " + *type +
-            "; accel has NO, MULTI_CPU and MULTI_GPU" + suggest(*type, types));
+            "; accel has NO, MULTI_CPU, MULTI_GPU and FSDP" + suggest(*type, types));
   }
   if (*type == "NO" && count && *count != "1") {
     refuse(
@@ -237,6 +285,10 @@ ConfigFile read_config(const std::string& path) {
     if (value.IsNull()) {
       continue;
     }
+    if (key == "fsdp_config") {
+      read_fsdp(config, value);
+      continue;
+    }
     if (!value.IsScalar()) {
       refuse(path, key + " must be one value");
     }
@@ -251,6 +303,17 @@ ConfigFile read_config(const std::string& path) {
     }
   }
   check(config);
+  const bool divided = config.find("distributed_type") == "FSDP";
+  if (!divided && config.values.count("fsdp_sharding_strategy") != 0) {
+    refuse(
+        path,
+        "fsdp_config says how parameters are divided, but distributed_type is " +
+            config.find("distributed_type").value_or("not given") +
+            "; write distributed_type: FSDP, or remove fsdp_config");
+  }
+  if (divided) {
+    config.values["use_fsdp"] = "true";
+  }
   return config;
 }
 

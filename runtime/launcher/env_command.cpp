@@ -47,7 +47,7 @@ std::string memory() {
 /// Prefixes of the variables that change what a launch or a program does.
 bool matters(const std::string& entry) {
   for (const char* prefix :
-       {"ACCEL",        "CUDA_",   "GLOO_",        "LD_LIBRARY_PATH=",
+       {"ACCEL",        "CUDA_",   "FSDP_",        "GLOO_",        "LD_LIBRARY_PATH=",
         "LD_PRELOAD=",  "LOCAL_",  "MASTER_",      "NCCL_",
         "OMPI_COMM_",   "OMP_",    "MKL_",         "PMI_",
         "RANK=",        "SLURM_",  "TORCH",        "WORLD_SIZE="}) {

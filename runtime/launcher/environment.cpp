@@ -130,6 +130,12 @@ std::vector<std::string> process_environment(
     variables["ACCEL_MATCH_SINGLE_DEVICE"] =
         *options.match_single_device ? "1" : "0";
   }
+  if (options.use_fsdp) {
+    variables["ACCELERATE_USE_FSDP"] = *options.use_fsdp ? "true" : "false";
+  }
+  if (options.fsdp_sharding_strategy) {
+    variables["FSDP_SHARDING_STRATEGY"] = *options.fsdp_sharding_strategy;
+  }
   if (options.split_batches) {
     variables["ACCEL_SPLIT_BATCHES"] = *options.split_batches ? "1" : "0";
   }

@@ -10,6 +10,7 @@
 #include "environment.h"
 #include "error.h"
 #include "launch_settings.h"
+#include "parallel/fsdp_settings.h"
 #include "settings.h"
 
 namespace accel::launcher {
@@ -24,6 +25,7 @@ shows which it was.
 Examples:
   accel launch --num-processes 2 -- ./train --epochs 3
   accel launch -n 4 --mixed-precision bf16 ./train data/
+  accel launch -n 4 --fsdp FULL_SHARD ./train         parameters are divided
   accel launch -n 2 --output main -- ./train > log    only what process 0 prints
   accel launch -n 2 --output logs/ -- ./train         one file per process
   accel launch -n 4 --max-restarts 3 --resume auto -- ./train
@@ -138,6 +140,40 @@ void resolve_sharing(Resolver& resolver, LaunchOptions& options) {
   resolver.plan("match single device", match, "as the program says");
   if (whole) {
     resolver.plan("split batches", Choice{"false", whole->source}, "");
+  }
+}
+
+/// Whether parameters are divided, and how.
+void resolve_fsdp(Resolver& resolver, LaunchOptions& options) {
+  const auto both = resolver.find("--fsdp");
+  auto use = resolver.find("--use-fsdp");
+  auto strategy = resolver.find("--fsdp-sharding-strategy");
+  if (both) {
+    if (strategy && strategy->source[0] == '-') {
+      throw Error(
+          kUsage,
+          "--fsdp " + both->value + " names a strategy, and so does "
+              "--fsdp-sharding-strategy " + strategy->value +
+              "; give one of them");
+    }
+    use = Choice{"true", both->source};
+    strategy = both;
+  }
+  options.use_fsdp = use ? read_flag(use->value) : std::nullopt;
+  if (strategy && strategy->source[0] == '-' &&
+      !options.use_fsdp.value_or(false)) {
+    throw Error(
+        kUsage,
+        "--fsdp-sharding-strategy " + strategy->value +
+            " is for --use-fsdp; give that, too, or --fsdp " + strategy->value);
+  }
+  if (strategy) {
+    strategy->value = parallel::fsdp_strategy_name(strategy->value);
+    options.fsdp_sharding_strategy = strategy->value;
+  }
+  resolver.plan("parameters divided", use, "as the program says");
+  if (options.use_fsdp.value_or(false)) {
+    resolver.plan("sharding strategy", strategy, "FULL_SHARD");
   }
 }
 
@@ -268,6 +304,7 @@ void resolve(Resolver& resolver, LaunchOptions& options) {
   }
   resolver.plan("GPUs", gpus, "all");
   resolve_sharing(resolver, options);
+  resolve_fsdp(resolver, options);
   const auto port = resolver.find("--main-process-port");
   const char* what =
       options.num_machines > 1 ? "launchers meet at port" : "store's port";

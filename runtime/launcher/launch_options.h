@@ -33,6 +33,9 @@ struct LaunchOptions {
   bool cpu = false;
   std::optional<bool> match_single_device;
   std::optional<bool> split_batches;
+  /// ACCELERATE_USE_FSDP and FSDP_SHARDING_STRATEGY.
+  std::optional<bool> use_fsdp;
+  std::optional<std::string> fsdp_sharding_strategy;
   /// Where process 0 hosts the store, or, with several hosts, where the
   /// launchers meet. Empty or 0: a free one is chosen.
   std::optional<int> main_process_port;

@@ -1,5 +1,6 @@
 #include "launch_settings.h"
 
+#include "parallel/fsdp_settings.h"
 #include "suggestion.h"
 
 namespace accel::launcher {
@@ -13,6 +14,12 @@ std::string check_output(const std::string& value) {
   return value + " is none of all, main, prefix, plain" +
          suggest(value, {"all", "main", "prefix", "plain"}) +
          "; a folder is written with a slash: " + value + "/";
+}
+
+std::string check_strategy(const std::string& value) {
+  return parallel::fsdp_strategy_name(value).empty()
+             ? parallel::no_fsdp_strategy(value)
+             : "";
 }
 
 std::string check_folder(const std::string& value) {
@@ -103,6 +110,29 @@ void add_launch_settings(Settings& settings) {
        "Batch sizes are per process, as in Accelerate, so that the global batch "
        "of N processes is N times as large; overrides the program",
        nullptr,
+       "",
+       ""});
+  settings.add(
+      {"--use-fsdp",
+       "",
+       "Divide parameters, gradients and optimizer states between the "
+       "processes; overrides nothing that the program says "
+       "(docs/parallelism.md)",
+       nullptr,
+       "use_fsdp",
+       "ACCELERATE_USE_FSDP"});
+  settings.add(
+      {"--fsdp-sharding-strategy",
+       "STRATEGY",
+       "For --use-fsdp: FULL_SHARD (if not given), SHARD_GRAD_OP or NO_SHARD",
+       check_strategy,
+       "fsdp_sharding_strategy",
+       "FSDP_SHARDING_STRATEGY"});
+  settings.add(
+      {"--fsdp",
+       "STRATEGY",
+       "--use-fsdp and --fsdp-sharding-strategy in one",
+       check_strategy,
        "",
        ""});
   settings.add(

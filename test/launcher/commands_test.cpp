@@ -217,7 +217,15 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says("num_processes: 2\nnum_processes: 3\n", "num_processes is there twice");
   says("mixed_precision: fp61\n", "fp61 is none of no, fp16, bf16 and fp8 (did you mean fp16?)");
   says("use_cpu: perhaps\n", "use_cpu: perhaps is neither yes nor no");
-  says("distributed_type: FSDP\n", "distributed_type is FSDP");
+  says("distributed_type: DEEPSPEED\n", "distributed_type is DEEPSPEED");
+  const std::string fsdp = "distributed_type: FSDP\nfsdp_config:\n  fsdp_";
+  says(fsdp + "offload_params: true\n", "fsdp_offload_params: true: accel does not move");
+  says(fsdp + "sharding_strategy: HYBRID_SHARD\n", "HYBRID_SHARD is a strategy that accel does not have");
+  says(fsdp + "state_dict_type: SHARDED_STATE_DICT\n", "FULL_STATE_DICT");
+  says(fsdp + "nothing: 1\n", "fsdp_nothing: 1: accel has no such option");
+  says(
+      "distributed_type: MULTI_CPU\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n",
+      "distributed_type is MULTI_CPU");
   says("distributed_type: NO\nnum_processes: 2\n", "distributed_type is NO");
   says("distributed_type: MULTI_GPU\nuse_cpu: true\n", "use_cpu is true");
   says("compute_environment: AMAZON_SAGEMAKER\n", "LOCAL_MACHINE only");
@@ -229,6 +237,46 @@ TEST(Config, RefusesWhatItCannotHonour) {
       {"launch", "--config-file", "none.yaml", "/bin/true"}, in(folder));
   EXPECT_EQ(missing.status, 125);
   expect_part(missing.err, "none.yaml");
+}
+
+TEST(Fsdp, IsAskedForByOptionsAndFiles) {
+  const Folder folder;
+  const std::vector<std::string> variables{"env", "ACCELERATE_USE_FSDP"};
+  const auto seen = [&](const std::vector<std::string>& options) {
+    std::string all;
+    for (const char* name : {"ACCELERATE_USE_FSDP", "FSDP_SHARDING_STRATEGY"}) {
+      const Result result =
+          accel(launch_probe(options, {"env", name}), in(folder));
+      EXPECT_EQ(result.status, 0) << result.err;
+      all += result.out;
+    }
+    return all;
+  };
+  EXPECT_EQ(
+      seen({"--fsdp", "shard_grad_op"}),
+      "ACCELERATE_USE_FSDP=true\nFSDP_SHARDING_STRATEGY=SHARD_GRAD_OP\n");
+  EXPECT_EQ(
+      seen({"--use_fsdp", "--fsdp_sharding_strategy", "1"}),
+      "ACCELERATE_USE_FSDP=true\nFSDP_SHARDING_STRATEGY=FULL_SHARD\n");
+  write(
+      folder / "fsdp.yaml",
+      "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
+      "  fsdp_reshard_after_forward: false\n  fsdp_offload_params: false\n");
+  EXPECT_EQ(
+      seen({"--config-file", "fsdp.yaml"}),
+      "ACCELERATE_USE_FSDP=true\nFSDP_SHARDING_STRATEGY=SHARD_GRAD_OP\n");
+  const auto says = [&](const std::vector<std::string>& options,
+                        const std::string& part) {
+    const Result result = accel(launch_probe(options, variables), in(folder));
+    EXPECT_EQ(result.status, 2);
+    expect_part(result.err, part);
+  };
+  says({"--fsdp", "FULL"}, "FULL is none of FULL_SHARD");
+  says({"--fsdp", "HYBRID_SHARD"}, "accel does not have");
+  says({"--fsdp-sharding-strategy", "NO_SHARD"}, "is for --use-fsdp");
+  says(
+      {"--fsdp", "NO_SHARD", "--fsdp-sharding-strategy", "FULL_SHARD"},
+      "give one of them");
 }
 
 TEST(Plan, NamesTheSourceOfEveryValue) {

@@ -218,7 +218,7 @@ void Accelerator::save_model(
 
 template <typename Model>
 checkpoint::StateDict Accelerator::get_state_dict(const Model& model) const {
-  return checkpoint::state_dict(detail::module_of(model));
+  return whole_state_dict(detail::module_of(model));
 }
 
 template <typename Model>

@@ -342,7 +342,9 @@ class ACCEL_API Accelerator : public detail::Collectives,
       const std::string& directory,
       const std::string& max_shard_size = "10GB");
 
-  /// The parameters and buffers with Python's names, not copied.
+  /// The parameters and buffers with Python's names, not copied, unless they are
+  /// divided between the processes (`fsdp_plugin`): then they are put together,
+  /// which is collective.
   template <typename Model>
   checkpoint::StateDict get_state_dict(const Model& model) const;
 
@@ -411,6 +413,7 @@ class ACCEL_API Accelerator : public detail::Collectives,
   void prepare_scheduler(torch::optim::LRScheduler* scheduler);
   AccumulateGuard begin_micro_step();
   void add_for_checkpointing(checkpoint::CustomObject object);
+  checkpoint::StateDict whole_state_dict(const torch::nn::Module& model) const;
   void save_module(
       const torch::nn::Module& model,
       const std::string& directory,

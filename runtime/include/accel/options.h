@@ -3,6 +3,7 @@
 #include <accel/autocast.h>
 #include <accel/export.h>
 #include <accel/grad_scaler.h>
+#include <accel/parallel/fully_sharded.h>
 #include <accel/tracking/tracker_set.h>
 
 #include <torch/arg.h>
@@ -76,6 +77,12 @@ class AcceleratorOptions {
   /// (Without `match_single_device`.) Buffers, such as running means, become
   /// process 0's after each step that averages gradients.
   TORCH_ARG(bool, broadcast_buffers) = true;
+
+  /// Sharded data parallelism: parameters, gradients and optimizer states are
+  /// divided between the processes. Needs `match_single_device`. Empty: the
+  /// environment variable `ACCELERATE_USE_FSDP`, or none.
+  TORCH_ARG(std::optional<FullyShardedDataParallelPlugin>, fsdp_plugin) =
+      std::nullopt;
 
   /// Stay on the CPU even where there is a GPU; also `ACCELERATE_USE_CPU`.
   TORCH_ARG(bool, cpu) = false;
@@ -157,6 +164,8 @@ struct ResolvedOptions {
   CommHook comm_hook = CommHook::kNo;
   double bucket_cap_mb = 25;
   bool broadcast_buffers = true;
+  /// Empty without sharded data parallelism.
+  std::optional<ShardingStrategy> fsdp;
   bool cpu = false;
   bool device_placement = true;
   bool split_batches = false;

@@ -1,14 +1,18 @@
 #pragma once
 
+#include <accel/detail/preparable.h>
 #include <accel/export.h>
 
 #include <torch/serialize.h>
 
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <ostream>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace accel::detail {
 
@@ -41,9 +45,30 @@ class ACCEL_API MainProcessOutput {
   std::FILE* c_stdout() const;
 
   /// `torch::save` on process 0, or on the first process of each host (option
-  /// `save_on_each_node`). The others do not wait.
+  /// `save_on_each_node`). The others do not wait. A model, an optimizer or
+  /// tensors that are divided between the processes are put together first, which
+  /// is collective.
   template <typename Value, typename... Args>
   void save(const Value& value, Args&&... args) {
+    if constexpr (
+        std::is_same_v<Value, at::Tensor> ||
+        std::is_same_v<Value, std::vector<at::Tensor>>) {
+      const auto whole = whole_tensors(value);
+      if (saves()) {
+        torch::save(whole, std::forward<Args>(args)...);
+      }
+      return;
+    }
+    std::shared_ptr<void> whole;
+    if constexpr (is_model_or_optimizer<Value>()) {
+      visit_preparable(
+          value,
+          [&](const torch::nn::Module* m) { whole = make_whole(m, nullptr); },
+          [&](const torch::optim::Optimizer* o) {
+            whole = make_whole(nullptr, o);
+          },
+          [](const torch::optim::LRScheduler*) {});
+    }
     if (saves()) {
       torch::save(value, std::forward<Args>(args)...);
     }
@@ -82,6 +107,13 @@ class ACCEL_API MainProcessOutput {
  private:
   /// Whether this process saves.
   static bool saves();
+  static at::Tensor whole_tensors(const at::Tensor& tensor);
+  static std::vector<at::Tensor> whole_tensors(
+      const std::vector<at::Tensor>& tensors);
+  /// While what it returns lives, a model or an optimizer is whole here.
+  static std::shared_ptr<void> make_whole(
+      const torch::nn::Module* model,
+      const torch::optim::Optimizer* optimizer);
 };
 
 } // namespace accel::detail

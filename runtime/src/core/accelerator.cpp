@@ -235,6 +235,12 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
   }
   runtime_->add_tensors(
       named(module->named_parameters()), named(module->named_buffers()), sparse);
+  if (auto* sharded = runtime_->sharded()) {
+    sharded->add(*module, sparse);
+    for (auto* control : detail::prepared_optimizers()) {
+      sharded->add(dynamic_cast<torch::optim::Optimizer&>(*control));
+    }
+  }
   runtime_->registry().add(*module);
 }
 
@@ -266,6 +272,9 @@ void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
         parameter);
   }
   runtime_->add_tensors(tensors, {}, {});
+  if (auto* sharded = runtime_->sharded()) {
+    sharded->add(*optimizer);
+  }
 }
 
 void Accelerator::prepare_scheduler(torch::optim::LRScheduler* scheduler) {

@@ -5,6 +5,7 @@
 #include <accel/checkpoint/processes.h>
 #include <accel/checkpoint/state.h>
 #include <accel/data/generators.h>
+#include <accel/distributed/tensor.h>
 #include <accel/grad_scaler.h>
 #include <accel/gradient_state.h>
 #include <accel/optim/scheduler.h>
@@ -174,6 +175,11 @@ checkpoint::Processes checkpoint_processes(const AcceleratorState& state) {
   return processes;
 }
 
+std::vector<const torch::nn::Module*> all_of(
+    const std::vector<torch::nn::Module*>& models) {
+  return {models.begin(), models.end()};
+}
+
 std::string automatic_root(const std::string& project_dir) {
   return (std::filesystem::path(project_dir) / "checkpoints").string();
 }
@@ -308,6 +314,10 @@ std::string Accelerator::save_state(
       registry.run_save_hooks(state.models, temporary);
     };
   });
+  // Files are whole. Hooks see on all processes what the writing one sees.
+  const auto whole = runtime_->whole(
+      all_of(state.models), state.optimizers,
+      processes.writer() || runtime_->registry().has_save_hooks());
   const bool automatic = own_->automatic_naming;
   const auto limit = own_->total_limit;
   const auto root = automatic ? automatic_root(own_->project_dir) : "";
@@ -383,6 +393,8 @@ void Accelerator::load_state(
     state.optimizers = runtime_->registry().optimizers();
     parts = parts_of(*runtime_);
   });
+  auto whole =
+      runtime_->whole(all_of(state.models), state.optimizers, /*here=*/true);
   std::function<void()> move_loaders;
   state.before_load = [&](const std::string& real) {
     runtime_->registry().run_load_hooks(state.models, real);
@@ -398,6 +410,7 @@ void Accelerator::load_state(
       processes,
       options.verify_checksums() ? checkpoint::Verify::kChecksums
                                  : checkpoint::Verify::kSizes);
+  whole.divide();
   checkpoint::run_together(processes, "load_state", [&] {
     move_loaders();
     for (const auto& part : parts) {
@@ -417,11 +430,21 @@ void Accelerator::save_module(
     const std::string& directory,
     const std::string& max_shard_size) {
   const auto processes = checkpoint_processes(state());
+  const auto whole = runtime_->whole({&model}, {}, processes.writer());
   checkpoint::run_together(processes, "save_model", [&] {
     if (processes.writer()) {
       checkpoint::save_model(model, directory, max_shard_size);
     }
   });
+}
+
+checkpoint::StateDict Accelerator::whole_state_dict(
+    const torch::nn::Module& model) const {
+  checkpoint::StateDict whole;
+  for (const auto& item : checkpoint::state_dict(model)) {
+    whole.insert(item.key(), distributed::full_tensor(item.value()));
+  }
+  return whole;
 }
 
 void Accelerator::clear() {

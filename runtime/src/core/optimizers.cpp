@@ -91,6 +91,9 @@ at::Tensor OptimizerControl::run_step(
       result = inner(nullptr);
     }
   }
+  if (auto* sharded = runtime->sharded()) {
+    sharded->settle();
+  }
   if (runtime->state().mixed_precision() != MixedPrecision::kNo) {
     // Autocast keeps copies of the weights, which are stale now.
     at::autocast::clear_cache();

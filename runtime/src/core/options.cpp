@@ -1,6 +1,7 @@
 #include <accel/options.h>
 
 #include "core/environment.h"
+#include "parallel/fsdp_options.h"
 
 #include <c10/util/Exception.h>
 
@@ -40,6 +41,7 @@ auto tie(const ResolvedOptions& options) {
       options.comm_hook,
       options.bucket_cap_mb,
       options.broadcast_buffers,
+      options.fsdp,
       options.cpu,
       options.device_placement,
       options.split_batches,
@@ -95,7 +97,8 @@ std::string to_string(const ResolvedOptions& options) {
       << options.gradient_accumulation_steps
       << ", comm_hook=" << to_string(options.comm_hook)
       << ", bucket_cap_mb=" << options.bucket_cap_mb
-      << ", broadcast_buffers=" << options.broadcast_buffers << ", cpu=" << options.cpu
+      << ", broadcast_buffers=" << options.broadcast_buffers
+      << ", fsdp=" << (options.fsdp ? to_string(*options.fsdp) : "no") << ", cpu=" << options.cpu
       << ", device_placement=" << options.device_placement
       << ", split_batches=" << options.split_batches
       << ", even_batches=" << options.even_batches
@@ -137,6 +140,7 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   resolved.comm_hook = options.comm_hook();
   resolved.bucket_cap_mb = options.bucket_cap_mb();
   resolved.broadcast_buffers = options.broadcast_buffers();
+  resolved.fsdp = parallel::resolve_sharding(options.fsdp_plugin());
   resolved.cpu = options.cpu() ||
       detail::get_environment_flag("ACCELERATE_USE_CPU").value_or(false);
   resolved.device_placement = options.device_placement();
@@ -189,6 +193,13 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
       to_string(resolved.comm_hook),
       " and match_single_device is true, but gradients that are rounded on "
       "their way are not those of one device. Leave one of the two out.");
+  TORCH_CHECK(
+      !resolved.fsdp || resolved.match_single_device,
+      "accel: sharded data parallelism is asked for (fsdp_plugin or "
+      "ACCELERATE_USE_FSDP), and match_single_device is false. Parameters are "
+      "divided only where the processes compute what one device computes: use "
+      "AcceleratorOptions().match_single_device(true) or accel launch "
+      "--match-single-device.");
   TORCH_CHECK(
       std::isfinite(resolved.bucket_cap_mb) && resolved.bucket_cap_mb > 0 &&
           resolved.bucket_cap_mb <= 1 << 20,

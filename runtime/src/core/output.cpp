@@ -1,3 +1,4 @@
+#include <accel/distributed/tensor.h>
 #include <accel/output.h>
 
 #include "core/runtime.h"
@@ -43,6 +44,38 @@ bool MainProcessOutput::saves() {
   return process().options().save_on_each_node
       ? process().is_local_main_process()
       : process().is_main_process();
+}
+
+at::Tensor MainProcessOutput::whole_tensors(const at::Tensor& tensor) {
+  return distributed::full_tensor(tensor);
+}
+
+std::vector<at::Tensor> MainProcessOutput::whole_tensors(
+    const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> whole;
+  for (const auto& tensor : tensors) {
+    whole.push_back(distributed::full_tensor(tensor));
+  }
+  return whole;
+}
+
+std::shared_ptr<void> MainProcessOutput::make_whole(
+    const torch::nn::Module* model,
+    const torch::optim::Optimizer* optimizer) {
+  auto& runtime = Runtime::require();
+  if (runtime.sharded() == nullptr) {
+    return nullptr;
+  }
+  std::vector<const torch::nn::Module*> models;
+  std::vector<torch::optim::Optimizer*> optimizers;
+  if (model != nullptr) {
+    models.push_back(model);
+  }
+  if (optimizer != nullptr) {
+    optimizers.push_back(const_cast<torch::optim::Optimizer*>(optimizer));
+  }
+  return std::make_shared<parallel::ShardedParameters::Whole>(
+      runtime.whole(models, optimizers, saves()));
 }
 
 std::ostream& MainProcessOutput::cout() {

@@ -130,6 +130,12 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
   ACCEL_PLAN(bucket_cap_mb);
   ACCEL_PLAN(broadcast_buffers);
   plan.add(
+      "fsdp_plugin",
+      options.fsdp ? to_string(*options.fsdp) : "no",
+      [](const AcceleratorOptions& o) { return o.fsdp_plugin().has_value(); },
+      "ACCELERATE_USE_FSDP",
+      false);
+  plan.add(
       "cpu", text(options.cpu), ACCEL_GET(cpu), "ACCELERATE_USE_CPU", false);
   ACCEL_PLAN(device_placement);
   plan.add(

@@ -45,6 +45,9 @@ class Registry {
   int64_t add_save_hook(CheckpointHook hook);
   int64_t add_load_hook(CheckpointHook hook);
   void remove_hook(int64_t id);
+  bool has_save_hooks() const {
+    return !save_hooks_.empty();
+  }
   /// Calls them in the order in which they were added.
   void run_save_hooks(
       std::vector<torch::nn::Module*>& models,

@@ -135,6 +135,11 @@ Runtime::Runtime(const ResolvedOptions& options) {
       communicator(Channel::kMain),
       communicator(Channel::kGradients),
       reducer);
+  if (options.fsdp && *options.fsdp != ShardingStrategy::kNoShard &&
+      environment.distributed()) {
+    sharded_ =
+        std::make_unique<parallel::ShardedParameters>(*axis_, *options.fsdp);
+  }
   if (options.mixed_precision == MixedPrecision::kFP16) {
     scaler_ = std::make_unique<GradScaler>(options.grad_scaler);
   }
@@ -167,6 +172,7 @@ void Runtime::check_options_agree() {
        static_cast<int64_t>(options.comm_hook),
        static_cast<int64_t>(std::ceil(options.bucket_cap_mb * 1024)),
        static_cast<int64_t>(options.broadcast_buffers),
+       options.fsdp ? static_cast<int64_t>(*options.fsdp) : int64_t{-1},
        static_cast<int64_t>(options.save_on_each_node),
        static_cast<int64_t>(state_->device().type())},
       at::kLong);

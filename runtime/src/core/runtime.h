@@ -12,6 +12,7 @@
 #include "core/world.h"
 #include "distributed/axis.h"
 #include "gradients/reducer.h"
+#include "parallel/sharded_parameters.h"
 
 #include <memory>
 #include <optional>
@@ -55,6 +56,18 @@ class Runtime {
     return scaler_.get();
   }
   Registry& registry();
+  /// Null unless parameters are divided between the processes.
+  parallel::ShardedParameters* sharded() {
+    return sharded_.get();
+  }
+  /// `ShardedParameters::whole`; nothing where they are whole anyway.
+  [[nodiscard]] parallel::ShardedParameters::Whole whole(
+      const std::vector<const torch::nn::Module*>& models,
+      const std::vector<torch::optim::Optimizer*>& optimizers,
+      bool here) {
+    return sharded_ ? sharded_->whole(models, optimizers, here)
+                    : parallel::ShardedParameters::Whole();
+  }
   /// The axis of all processes, which distributed tensors lie along.
   distributed::Axis& axis() {
     return *axis_;
@@ -157,6 +170,7 @@ class Runtime {
   std::unique_ptr<AcceleratorState> state_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<GradScaler> scaler_;
+  std::unique_ptr<parallel::ShardedParameters> sharded_;
   Registry registry_;
   std::vector<at::Tensor> buffers_;
   BatchCheck batch_check_;

@@ -131,6 +131,9 @@ void Runtime::backward(
             .backward(seed, retain_graph, options.create_graph());
       },
       ghost);
+  if (sharded_ && !retain_graph) {
+    sharded_->settle();
+  }
   traced.end(/*averaged=*/state.sync_gradients);
 }
 

@@ -41,6 +41,9 @@ at::Tensor Call::local_as(const at::Tensor& tensor, const Placement& to) const {
     return p->local;
   }
   moved_ = true;
+  if (C10_UNLIKELY(to.is_replicate() && root_of(p)->keeps_whole)) {
+    return kept_whole(p, name().c_str());
+  }
   return redistribute_local(
       axis_, p->local, p->placement, to, p->sizes, name().c_str());
 }

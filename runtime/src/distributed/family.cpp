@@ -57,6 +57,19 @@ const at::Tensor& whole_of(Part* part) {
   return part->whole;
 }
 
+at::Tensor kept_whole(Part* part, const char* operation) {
+  if (part->view != nullptr) {
+    return part->view->of(kept_whole(part->view->parent.get(), operation));
+  }
+  if (!part->kept.defined()) {
+    part->kept = with_strides(
+        gather(
+            *part->axis, part->local, part->placement, part->sizes, operation),
+        strides_of(*part));
+  }
+  return part->kept;
+}
+
 void follow(Part* part) {
   const InsideGuard inside;
   part->local = whole_of(part);

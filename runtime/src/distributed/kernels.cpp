@@ -198,7 +198,7 @@ at::Tensor& add_(
   const at::Tensor* local = nullptr;
   // Views of the gathered value have to see the write.
   if (part == nullptr || root_of(part)->whole.defined() ||
-      !meets(self, *part, other, local) ||
+      root_of(part)->kept.defined() || !meets(self, *part, other, local) ||
       (part->placement.is_sum() && !is_finite(alpha))) {
     by_table<at::_ops::add__Tensor>(self, other, alpha);
     return self;

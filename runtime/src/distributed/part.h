@@ -83,6 +83,11 @@ struct Part : c10::BackendMeta, Pooled<Part> {
   c10::intrusive_ptr<ViewOf> view;
   /// The gathered value; undefined while nobody needed it.
   at::Tensor whole;
+  /// Of a root: the gathered value is kept where it has been needed, as `kept`,
+  /// until somebody writes or drops it (a weight between forward and backward).
+  /// Nothing is a view of it.
+  bool keeps_whole = false;
+  at::Tensor kept;
   /// The root: has become replicated, with `whole` as its local tensor. A view:
   /// has been made of that again.
   bool settled = false;
@@ -107,9 +112,14 @@ ACCEL_API void follow(Part* part);
 /// that views of the gathered value have to see. Collective.
 ACCEL_API void settle(Part* part);
 
+/// The gathered value of a part whose root keeps it, for reading. Collective when
+/// it is not there yet.
+ACCEL_API at::Tensor kept_whole(Part* part, const char* operation);
+
 /// Before a write to a part in place: views of the gathered value exist?
 inline void before_write(Part* part) {
   Part* root = root_of(part);
+  root->kept.reset();
   if (root->whole.defined() && !root->settled) {
     settle(part);
   }

@@ -83,15 +83,17 @@ bool Parameters::holding() const {
 
 void Parameters::set_aside() {
   for (const auto& parameter : parameters_) {
-    parameter->before =
-        std::exchange(parameter->tensor.mutable_grad(), at::Tensor());
+    if (!parameter->sharded) {
+      parameter->before =
+          std::exchange(parameter->tensor.mutable_grad(), at::Tensor());
+    }
   }
 }
 
 void Parameters::bring_back() {
   for (const auto& parameter : parameters_) {
     auto before = std::exchange(parameter->before, at::Tensor());
-    if (!parameter->fired) {
+    if (!parameter->fired && !parameter->sharded) {
       parameter->tensor.mutable_grad() = std::move(before);
     }
   }

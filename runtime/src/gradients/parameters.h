@@ -25,6 +25,9 @@ struct Parameter {
   bool bucketed = false;
   /// The running backward has reached it.
   bool fired = false;
+  /// It is a distributed tensor of which each process has a part: so is its
+  /// gradient, and it has no place in a bucket.
+  bool sharded = false;
   /// Its gradients are sparse on all processes, as all of them know: it has no
   /// place in a bucket.
   bool sparse = false;

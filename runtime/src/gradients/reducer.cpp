@@ -118,6 +118,9 @@ void Reducer::backward(
 
 void Reducer::begin(const BackwardPlan& plan) {
   reject_foreign();
+  for (const auto& parameter : parameters_.all()) {
+    parameter->sharded = accel::distributed::is_distributed(parameter->tensor);
+  }
   if (!up_to_date()) {
     rebuild();
   }
@@ -271,7 +274,7 @@ bool Reducer::up_to_date() const {
   size_t trainable = 0;
   for (const auto& slot : slots_) {
     const auto& tensor = slot->parameter->tensor;
-    if (slot->options.dtype() != tensor.dtype() ||
+    if (slot->parameter->sharded || slot->options.dtype() != tensor.dtype() ||
         slot->options.device() != tensor.device() ||
         hook_of(tensor).get() != slot->hook) {
       return false;
@@ -279,7 +282,8 @@ bool Reducer::up_to_date() const {
     trainable += tensor.requires_grad() ? 1 : 0;
   }
   for (const auto& parameter : parameters_.all()) {
-    trainable -= parameter->tensor.requires_grad() ? 1 : 0;
+    trainable -=
+        parameter->tensor.requires_grad() && !parameter->sharded ? 1 : 0;
   }
   return trainable == 0;
 }
@@ -290,7 +294,8 @@ void Reducer::rebuild() {
   std::vector<Parameter*> parameters;
   sparse_.clear();
   for (const auto& parameter : parameters_.all()) {
-    if (parameter->tensor.requires_grad() || parameter->bucketed) {
+    if (!parameter->sharded &&
+        (parameter->tensor.requires_grad() || parameter->bucketed)) {
       TORCH_CHECK(
           parameter->tensor.is_floating_point(),
           "accel: the parameter '",

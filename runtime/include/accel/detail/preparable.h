@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 namespace accel::detail {
 
@@ -21,6 +22,21 @@ struct is_owner<T*> : std::true_type {};
 
 template <typename T>
 inline constexpr bool always_false = false;
+
+/// Whether it is a module or an optimizer, holds one or points to one.
+template <typename T>
+constexpr bool is_model_or_optimizer() {
+  using Type = std::remove_cv_t<T>;
+  if constexpr (is_owner<Type>::value) {
+    return is_model_or_optimizer<
+        std::remove_reference_t<decltype(*std::declval<Type>())>>();
+  } else {
+    return std::is_base_of_v<torch::nn::Module, Type> ||
+        std::is_base_of_v<torch::optim::Optimizer, Type> ||
+        torch::detail::is_module_holder<Type>::value ||
+        std::is_same_v<Type, torch::nn::AnyModule>;
+  }
+}
 
 /// The module or optimizer that `object` is, holds or points to; calls
 /// `on_module`, `on_optimizer` or `on_scheduler`. Empty holders and pointers

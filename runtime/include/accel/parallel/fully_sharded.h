@@ -1,0 +1,53 @@
+#pragma once
+
+#include <accel/export.h>
+
+#include <torch/arg.h>
+
+#include <optional>
+#include <string>
+
+namespace accel {
+
+/// What of a training's state is divided between the processes instead of being
+/// on all of them; docs/parallelism.md.
+enum class ShardingStrategy {
+  /// Parameters, gradients and optimizer states (ZeRO-3). An operator gathers the
+  /// weight that it reads, in forward and again in backward.
+  kFullShard,
+  /// The same, but a weight that has been gathered in forward stays so until the
+  /// backward is done (ZeRO-2): more memory, half the gathering.
+  kShardGradOp,
+  /// Nothing: plain data parallelism.
+  kNoShard,
+};
+
+/// "FULL_SHARD", "SHARD_GRAD_OP" or "NO_SHARD".
+ACCEL_API const char* to_string(ShardingStrategy strategy);
+
+/// Sharded data parallelism, Accelerate's class of this name: after `prepare` each
+/// process holds a part of each parameter of the models, of its gradient, and of
+/// what the optimizer keeps for it, and they compute what one device computes.
+/// Nothing else in the program changes: parameters keep their names, sizes and
+/// types, and are distributed tensors (accel/distributed/tensor.h).
+///
+///     accel::Accelerator accelerator(
+///         accel::AcceleratorOptions()
+///             .match_single_device(true)
+///             .fsdp_plugin(accel::FullyShardedDataParallelPlugin()));
+///
+/// A parameter is cut between its rows (dimension 0). One with fewer rows than
+/// there are processes, one with sparse gradients, and one whose memory other
+/// tensors share stays whole on every process.
+///
+/// Needs `match_single_device`. Without an argument the environment decides, with
+/// Accelerate's variables: `ACCELERATE_USE_FSDP` whether, and
+/// `FSDP_SHARDING_STRATEGY` how. Other variables of Accelerate's that ask for
+/// something that accel does not do (`FSDP_OFFLOAD_PARAMS=true`) are errors.
+class FullyShardedDataParallelPlugin {
+ public:
+  /// Empty: `FSDP_SHARDING_STRATEGY`, or FULL_SHARD.
+  TORCH_ARG(std::optional<ShardingStrategy>, sharding_strategy) = std::nullopt;
+};
+
+} // namespace accel

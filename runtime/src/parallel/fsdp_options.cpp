@@ -1,0 +1,108 @@
+#include "parallel/fsdp_options.h"
+
+#include "core/environment.h"
+#include "parallel/fsdp_settings.h"
+
+#include <c10/util/Exception.h>
+
+namespace accel {
+
+const char* to_string(ShardingStrategy strategy) {
+  switch (strategy) {
+    case ShardingStrategy::kFullShard:
+      return "FULL_SHARD";
+    case ShardingStrategy::kShardGradOp:
+      return "SHARD_GRAD_OP";
+    case ShardingStrategy::kNoShard:
+      return "NO_SHARD";
+  }
+  return "unknown";
+}
+
+namespace parallel {
+namespace {
+
+using accel::detail::get_environment;
+
+ShardingStrategy parse_strategy(
+    const std::string& variable,
+    const std::string& text) {
+  const auto name = fsdp_strategy_name(text);
+  for (const auto strategy :
+       {ShardingStrategy::kFullShard,
+        ShardingStrategy::kShardGradOp,
+        ShardingStrategy::kNoShard}) {
+    if (name == to_string(strategy)) {
+      return strategy;
+    }
+  }
+  TORCH_CHECK(
+      false,
+      "accel: the environment variable ",
+      variable,
+      ": ",
+      no_fsdp_strategy(text),
+      ".");
+}
+
+void check_settings() {
+  for (const auto& setting : fsdp_settings()) {
+    std::string variable = "FSDP_";
+    for (const char* c = setting.name; *c != '\0'; ++c) {
+      variable += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
+    }
+    const auto value = get_environment(variable.c_str());
+    if (!value) {
+      continue;
+    }
+    const auto why = refuse_fsdp_setting(setting.name, *value);
+    TORCH_CHECK(
+        why.empty(),
+        "accel: the environment variable ",
+        variable,
+        " is '",
+        *value,
+        "': ",
+        why,
+        ".");
+  }
+}
+
+/// FSDP_RESHARD_AFTER_FORWARD says it in version 2: whether weights are gathered
+/// once more in backward.
+std::optional<ShardingStrategy> strategy_of_environment() {
+  constexpr auto kReshard = "FSDP_RESHARD_AFTER_FORWARD";
+  const auto version = get_environment("FSDP_VERSION");
+  const auto reshard = get_environment(kReshard);
+  if (version && *version == "2" && reshard) {
+    return accel::detail::get_environment_flag(kReshard).value_or(true)
+        ? ShardingStrategy::kFullShard
+        : ShardingStrategy::kShardGradOp;
+  }
+  for (const auto* variable : {"FSDP_SHARDING_STRATEGY", kReshard}) {
+    if (const auto text = get_environment(variable)) {
+      return parse_strategy(variable, *text);
+    }
+  }
+  return std::nullopt;
+}
+
+} // namespace
+
+std::optional<ShardingStrategy> resolve_sharding(
+    const std::optional<FullyShardedDataParallelPlugin>& given) {
+  const bool wanted = given.has_value() ||
+      accel::detail::get_environment_flag("ACCELERATE_USE_FSDP")
+          .value_or(false);
+  if (!wanted) {
+    return std::nullopt;
+  }
+  check_settings();
+  if (given && given->sharding_strategy()) {
+    return given->sharding_strategy();
+  }
+  return strategy_of_environment().value_or(ShardingStrategy::kFullShard);
+}
+
+} // namespace parallel
+} // namespace accel

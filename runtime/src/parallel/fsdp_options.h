@@ -1,0 +1,14 @@
+#pragma once
+
+#include <accel/parallel/fully_sharded.h>
+
+#include <optional>
+
+namespace accel::parallel {
+
+/// What the argument and the environment ask for; nothing where neither does.
+/// Throws `c10::Error` where a variable has a value that cannot be honoured.
+std::optional<ShardingStrategy> resolve_sharding(
+    const std::optional<FullyShardedDataParallelPlugin>& given);
+
+} // namespace accel::parallel

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <vector>
+
+// Shared with the launcher, which has no LibTorch.
+
+namespace accel::parallel {
+
+/// One of Accelerate's settings of sharded data parallelism: `fsdp_…` in a
+/// configuration file, `FSDP_…` in the environment.
+struct FsdpSetting {
+  /// "offload_params".
+  const char* name;
+  /// The values that say what accel does anyway, in lower case; any other is
+  /// refused. Empty: every value is.
+  std::vector<std::string> accepted;
+  /// What is said about the others.
+  const char* instead;
+};
+
+/// All but the strategy, which is decided elsewhere.
+inline const std::vector<FsdpSetting>& fsdp_settings() {
+  static const std::vector<std::string> yes{"true", "1", "yes", "on"};
+  static const std::vector<std::string> no{"false", "0", "no", "off"};
+  static const std::vector<FsdpSetting> all{
+      {"version", {"1", "2"}, "accel knows 1 and 2, which differ in the names of options only"},
+      {"offload_params", no, "accel does not move parameters to host memory"},
+      {"auto_wrap_policy", {"no_wrap"}, "accel gathers each weight where it is read and has no units; leave it out or say NO_WRAP"},
+      {"transformer_cls_to_wrap", {}, "accel gathers each weight where it is read and has no units"},
+      {"transformer_layer_cls_to_wrap", {}, "accel gathers each weight where it is read and has no units"},
+      {"min_num_params", {"0"}, "accel gathers each weight where it is read and has no units"},
+      {"backward_prefetch", {"no_prefetch"}, "accel gathers nothing ahead; leave it out or say NO_PREFETCH"},
+      {"backward_prefetch_policy", {"no_prefetch"}, "accel gathers nothing ahead; leave it out or say NO_PREFETCH"},
+      {"forward_prefetch", no, "accel gathers nothing ahead"},
+      {"state_dict_type", {"full_state_dict"}, "accel's files are whole: FULL_STATE_DICT"},
+      {"use_orig_params", yes, "parameters keep their names and sizes in accel"},
+      {"sync_module_states", yes, "all processes begin with process 0's parameters in accel"},
+      {"cpu_ram_efficient_loading", no, "every process makes the whole model in accel before it is divided"},
+      {"activation_checkpointing", no, "accel does not compute activations again"},
+      {"activation_cpu_offload", no, "accel does not move activations to host memory"},
+  };
+  return all;
+}
+
+/// Empty where accel does what the setting says; otherwise why it does not.
+inline std::string refuse_fsdp_setting(
+    const std::string& name, std::string value) {
+  std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  for (const auto& setting : fsdp_settings()) {
+    if (name == setting.name) {
+      const bool known =
+          std::find(setting.accepted.begin(), setting.accepted.end(), value) !=
+          setting.accepted.end();
+      return known ? "" : setting.instead;
+    }
+  }
+  return "accel has no such option";
+}
+
+/// The name of a strategy that is written in any case or as Accelerate's number;
+/// empty for one that accel does not have.
+inline std::string fsdp_strategy_name(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return static_cast<char>(std::toupper(c));
+  });
+  const std::vector<std::string> names{"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"};
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (text == names[i] || text == std::to_string(i + 1)) {
+      return names[i];
+    }
+  }
+  return "";
+}
+
+/// What is said of a text that is none.
+inline std::string no_fsdp_strategy(const std::string& text) {
+  const bool hybrid = text == "4" || text == "5" ||
+      text.rfind("HYBRID_SHARD", 0) == 0 || text.rfind("hybrid_shard", 0) == 0;
+  return text +
+      (hybrid ? " is a strategy that accel does not have; it has FULL_SHARD, "
+                "SHARD_GRAD_OP and NO_SHARD"
+              : " is none of FULL_SHARD, SHARD_GRAD_OP and NO_SHARD");
+}
+
+} // namespace accel::parallel

@@ -1,0 +1,239 @@
+#include "parallel/sharded_parameters.h"
+
+#include "distributed/collectives.h"
+#include "distributed/part.h"
+#include "parallel/optimizer_tensors.h"
+
+#include <accel/distributed/tensor.h>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+
+namespace accel::parallel {
+namespace {
+
+using distributed::Axis;
+using distributed::DeviceMesh;
+using distributed::Part;
+using distributed::part_of;
+using distributed::Shard;
+
+bool has(const std::vector<at::Tensor>& all, const at::Tensor& tensor) {
+  return std::any_of(all.begin(), all.end(), [&](const at::Tensor& other) {
+    return other.is_same(tensor);
+  });
+}
+
+/// A tensor of this process's rows; a copy, so that the whole one can go.
+at::Tensor own_part(Axis& axis, const at::Tensor& whole) {
+  distributed::install();
+  const distributed::InsideGuard inside;
+  const auto [begin, end] = axis.range(whole.size(0), /*cut=*/{});
+  return distributed::make_tensor(
+      axis, whole.detach().slice(0, begin, end).clone(), Shard(0),
+      whole.sizes(), whole.strides(), /*exact=*/true);
+}
+
+bool is_cut(const at::Tensor& tensor) {
+  const Part* part = part_of(tensor);
+  return part != nullptr && part->placement.is_shard(0);
+}
+
+/// A gradient where its parameter is: nothing where that has become whole.
+at::Tensor beside_parameter(
+    const at::Tensor& gradient,
+    const c10::weak_intrusive_ptr<at::TensorImpl>& parameter,
+    Axis& axis) {
+  const auto impl = parameter.lock();
+  if (!impl || !gradient.defined() || gradient.layout() != at::kStrided ||
+      !is_cut(at::Tensor(impl))) {
+    return gradient;
+  }
+  auto rows =
+      distributed::redistribute(gradient, DeviceMesh({&axis}), {Shard(0)});
+  Part* part = part_of(rows);
+  if (rows.requires_grad() || part == nullptr ||
+      part_of(part->local) != nullptr ||
+      part->local.storage().nbytes() == part->local.nbytes()) {
+    return rows;
+  }
+  // Rows of the sum over the processes, which can go now.
+  const distributed::InsideGuard inside;
+  return distributed::make_tensor(
+      axis, part->local.clone(), part->placement, rows.sizes(),
+      rows.strides(), /*exact=*/true);
+}
+
+} // namespace
+
+bool ShardedParameters::can_be_cut(
+    const at::Tensor& parameter,
+    int64_t processes) {
+  if (parameter.dim() == 0 || parameter.size(0) < processes ||
+      parameter.layout() != at::kStrided || !parameter.is_leaf()) {
+    return false;
+  }
+  if (Part* part = part_of(parameter)) {
+    // A tensor within a tensor, or one with views that somebody holds.
+    return part->placement.is_replicate() && part->view == nullptr &&
+        part_of(part->local) == nullptr &&
+        distributed::PartPtr::reclaim_copy(part).use_count() == 2;
+  }
+  return parameter.is_non_overlapping_and_dense() && parameter.has_storage() &&
+      parameter.storage().use_count() == 1 && !parameter.is_view();
+}
+
+void ShardedParameters::cut(const at::Tensor& parameter) {
+  const at::NoGradGuard no_grad;
+  at::Tensor whole = parameter.detach();
+  if (Part* part = part_of(whole)) {
+    whole = part->local;
+  }
+  auto part = own_part(axis_, whole);
+  if (strategy_ == ShardingStrategy::kShardGradOp) {
+    part_of(part)->keeps_whole = true;
+  }
+  at::Tensor(parameter).set_data(part);
+}
+
+void ShardedParameters::add(
+    const torch::nn::Module& module,
+    const std::vector<at::Tensor>& but) {
+  for (const auto& parameter : module.parameters()) {
+    if (has(but, parameter) || distributed::is_distributed(parameter) ||
+        !parameter.is_floating_point() ||
+        !can_be_cut(parameter, axis_.size())) {
+      continue;
+    }
+    cut(parameter);
+    parameters_.push_back({Weak(parameter.getIntrusivePtr()), false});
+    follow_gradient(parameters_.back(), parameter);
+  }
+}
+
+void ShardedParameters::follow_gradient(
+    Known& known,
+    const at::Tensor& parameter) {
+  if (!known.followed && parameter.requires_grad()) {
+    parameter.register_hook(
+        [weak = known.parameter, axis = &axis_](const at::Tensor& gradient) {
+          return beside_parameter(gradient, weak, *axis);
+        });
+    known.followed = true;
+  }
+}
+
+void ShardedParameters::add(torch::optim::Optimizer& optimizer) {
+  const at::NoGradGuard no_grad;
+  each_state_tensor(
+      optimizer, [&](at::Tensor& tensor, const at::Tensor& parameter) {
+        if (is_cut(parameter) && !distributed::is_distributed(tensor) &&
+            tensor.sizes() == parameter.sizes()) {
+          tensor = own_part(axis_, tensor);
+        }
+      });
+}
+
+void ShardedParameters::settle() {
+  parameters_.erase(
+      std::remove_if(
+          parameters_.begin(), parameters_.end(),
+          [](const Known& known) { return known.parameter.expired(); }),
+      parameters_.end());
+  for (auto& known : parameters_) {
+    auto impl = known.parameter.lock();
+    if (!impl) {
+      continue;
+    }
+    const at::Tensor parameter(std::move(impl));
+    follow_gradient(known, parameter);
+    Part* part = part_of(parameter);
+    if (part != nullptr && part->placement.is_shard()) {
+      distributed::root_of(part)->kept.reset();
+    } else if (can_be_cut(parameter, axis_.size())) {
+      cut(parameter);
+    }
+  }
+}
+
+ShardedParameters::Whole ShardedParameters::whole(
+    const std::vector<const torch::nn::Module*>& models,
+    const std::vector<torch::optim::Optimizer*>& optimizers,
+    bool here) {
+  const at::NoGradGuard no_grad;
+  // The parameter and what it was.
+  auto parts =
+      std::make_shared<std::vector<std::pair<at::Tensor, at::Tensor>>>();
+  for (const auto* model : models) {
+    for (const auto& parameter : model->parameters()) {
+      if (distributed::is_distributed(parameter)) {
+        auto all = distributed::full_tensor(parameter.detach());
+        if (here) {
+          parts->emplace_back(parameter, parameter.detach());
+          at::Tensor(parameter).set_data(all);
+        }
+      }
+    }
+  }
+  struct State {
+    torch::optim::Optimizer* optimizer;
+    std::vector<at::Tensor> before;
+  };
+  auto states = std::make_shared<std::vector<State>>();
+  for (auto* optimizer : optimizers) {
+    State state{optimizer, {}};
+    each_state_tensor(*optimizer, [&](at::Tensor& tensor, const at::Tensor&) {
+      auto all = distributed::full_tensor(tensor);
+      if (here) {
+        state.before.push_back(tensor);
+        tensor = std::move(all);
+      }
+    });
+    if (here) {
+      states->push_back(std::move(state));
+    }
+  }
+  Whole whole;
+  whole.give_back_ = [this, parts, states](bool anew) {
+    const at::NoGradGuard inner;
+    for (auto& [parameter, part] : *parts) {
+      if (anew) {
+        cut(parameter);
+      } else {
+        parameter.set_data(part);
+      }
+    }
+    for (auto& state : *states) {
+      if (anew) {
+        add(*state.optimizer);
+        continue;
+      }
+      size_t i = 0;
+      each_state_tensor(
+          *state.optimizer, [&](at::Tensor& tensor, const at::Tensor&) {
+            if (i < state.before.size()) {
+              tensor = state.before[i++];
+            }
+          });
+    }
+  };
+  return whole;
+}
+
+ShardedParameters::Whole::~Whole() {
+  if (give_back_) {
+    give_back_(/*anew=*/false);
+  }
+}
+
+void ShardedParameters::Whole::divide() {
+  if (const auto give_back = std::exchange(give_back_, nullptr)) {
+    give_back(/*anew=*/true);
+  }
+}
+
+} // namespace accel::parallel

@@ -1,0 +1,96 @@
+#pragma once
+
+#include "distributed/axis.h"
+
+#include <accel/parallel/fully_sharded.h>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace accel::parallel {
+
+/// The parameters of which each process holds its rows: sharded data parallelism
+/// by placements. A parameter becomes a distributed tensor of the placement
+/// `Shard(0)`, in place, so that whoever holds it (the module, optimizers) goes on
+/// with it. All that follows is what operators do with distributed tensors: one
+/// that reads a weight beside a cut batch gathers it, the weight's gradient is a
+/// part of a sum, an optimizer's state is made like its parameter.
+///
+/// What is added here: gradients are brought to their parameter's rows as soon as
+/// backward has computed them; weights may stay gathered until backward is done
+/// (SHARD_GRAD_OP); a parameter that a program has made whole (`torch::load`, a
+/// write into a row) is cut again.
+class ShardedParameters {
+ public:
+  ShardedParameters(distributed::Axis& axis, ShardingStrategy strategy)
+      : axis_(axis), strategy_(strategy) {}
+
+  /// Divides the parameters of a model, which all processes have alike, but for
+  /// those in `but`. Nothing is communicated.
+  void add(const torch::nn::Module& module, const std::vector<at::Tensor>& but);
+
+  /// Divides what an optimizer keeps for them already.
+  void add(torch::optim::Optimizer& optimizer);
+
+  /// Between two steps: weights that were kept are dropped, and parameters that
+  /// have become whole are cut again, where no view of them is left.
+  void settle();
+
+  /// While it lives the parameters and states are whole, plain tensors, for what
+  /// reads and writes their memory: checkpoints. Collective to make.
+  class Whole {
+   public:
+    Whole() = default;
+    Whole(Whole&& other) noexcept
+        : give_back_(std::exchange(other.give_back_, nullptr)) {}
+    Whole(const Whole&) = delete;
+    Whole& operator=(const Whole&) = delete;
+    Whole& operator=(Whole&&) = delete;
+    /// Puts the parts back that were there.
+    ~Whole();
+
+    /// Divides what is there now instead: after loading.
+    void divide();
+
+   private:
+    friend class ShardedParameters;
+    std::function<void(bool anew)> give_back_;
+  };
+
+  /// `here`: whether this process needs them; where not, it only takes part.
+  [[nodiscard]] Whole whole(
+      const std::vector<const torch::nn::Module*>& models,
+      const std::vector<torch::optim::Optimizer*>& optimizers,
+      bool here);
+
+ private:
+  using Weak = c10::weak_intrusive_ptr<at::TensorImpl>;
+  struct Known {
+    Weak parameter;
+    /// Its gradients are brought to its rows; not while it needs none.
+    bool followed;
+  };
+
+  void follow_gradient(Known& known, const at::Tensor& parameter);
+  /// Cuts a parameter that this process has in full.
+  void cut(const at::Tensor& parameter);
+  /// Whether nobody would miss the memory that it has now.
+  static bool can_be_cut(const at::Tensor& parameter, int64_t processes);
+
+  distributed::Axis& axis_;
+  ShardingStrategy strategy_;
+  std::vector<Known> parameters_;
+};
+
+} // namespace accel::parallel

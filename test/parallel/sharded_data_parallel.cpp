@@ -1,0 +1,535 @@
+// Sharded data parallelism: parameters in parts, against LibTorch alone.
+
+#include "multiprocess.h"
+
+#include <accel/accel.h>
+
+#include <gtest/gtest.h>
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace accel::test {
+namespace {
+
+using torch::Tensor;
+namespace nn = torch::nn;
+namespace optim = torch::optim;
+namespace ad = accel::distributed;
+
+AcceleratorOptions sharded(
+    std::optional<ShardingStrategy> strategy = std::nullopt) {
+  return AcceleratorOptions().match_single_device(true).fsdp_plugin(
+      FullyShardedDataParallelPlugin().sharding_strategy(strategy));
+}
+
+/// A table that is used twice, a layer that is frozen, one that is not used, and a
+/// layer whose output has one row.
+struct Net : nn::Module {
+  Net() {
+    torch::manual_seed(5);
+    table = register_module("table", nn::Embedding(7, 6));
+    first = register_module("first", nn::Linear(6, 6));
+    frozen = register_module("frozen", nn::Linear(6, 6));
+    unused = register_module("unused", nn::Linear(6, 6));
+    norm = register_module("norm", nn::BatchNorm1d(6));
+    last = register_module("last", nn::Linear(7, 1));
+    to(torch::kDouble);
+    for (auto& parameter : frozen->parameters()) {
+      parameter.set_requires_grad(false);
+    }
+  }
+  Tensor forward(const Tensor& words) {
+    const auto x = table->forward(words);
+    const auto y = torch::tanh(first->forward(x) + frozen->forward(x));
+    const auto scores = torch::linear(norm->forward(y), table->weight);
+    return last->forward(torch::relu(scores)).squeeze(1);
+  }
+  nn::Embedding table = nullptr;
+  nn::Linear first = nullptr, frozen = nullptr, unused = nullptr, last = nullptr;
+  nn::BatchNorm1d norm = nullptr;
+};
+
+/// 10 words a batch; the last batch is shorter.
+Tensor words(int64_t step) {
+  const int64_t n = step % 3 == 2 ? 4 : 10;
+  return (torch::arange(n) * (step + 3) + step).remainder(7);
+}
+Tensor target(const Tensor& words) {
+  return torch::sin(words.to(torch::kDouble));
+}
+
+/// One step; `run` is null in the plain program. Returns the loss.
+double step(
+    Accelerator* run,
+    const std::shared_ptr<Net>& net,
+    optim::Optimizer& optimizer,
+    int64_t i) {
+  auto x = words(i);
+  auto y = target(x);
+  if (run != nullptr) {
+    x = run->distribute(x);
+    y = run->distribute(y);
+  }
+  optimizer.zero_grad();
+  const auto loss = torch::mse_loss(net->forward(x), y);
+  if (run != nullptr) {
+    run->backward(loss);
+    run->clip_grad_norm_(net->parameters(), 0.5);
+  } else {
+    loss.backward();
+    nn::utils::clip_grad_norm_(net->parameters(), 0.5);
+  }
+  optimizer.step();
+  return loss.item<double>();
+}
+
+void expect_equal(const nn::Module& actual, const nn::Module& expected, double tolerance) {
+  const auto a = actual.named_parameters();
+  for (const auto& item : expected.named_parameters()) {
+    const auto whole = ad::full_tensor(a[item.key()].detach());
+    EXPECT_TRUE(
+        tolerance == 0 ? torch::equal(whole, item.value())
+                       : torch::allclose(whole, item.value(), tolerance, tolerance))
+        << item.key() << ": " << whole << item.value();
+  }
+  const auto b = actual.named_buffers();
+  for (const auto& item : expected.named_buffers()) {
+    EXPECT_TRUE(torch::allclose(
+        ad::full_tensor(b[item.key()]).to(torch::kDouble),
+        item.value().to(torch::kDouble), tolerance, tolerance))
+        << item.key();
+  }
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+template <typename Optimizer, typename Options>
+void trains_like_one_device(const Options& options, ShardingStrategy strategy) {
+  Accelerator accelerator(sharded(strategy));
+  const auto plain = std::make_shared<Net>();
+  Optimizer plain_optimizer(plain->parameters(), options);
+  const auto net = std::make_shared<Net>();
+  AcceleratedOptimizer<Optimizer> optimizer(net->parameters(), options);
+  accelerator.prepare(net, optimizer);
+  expect_equal(*net, *plain, 0); // bit for bit
+  for (int64_t i = 0; i < 6; ++i) {
+    const double expected = step(nullptr, plain, plain_optimizer, i);
+    EXPECT_NEAR(step(&accelerator, net, optimizer, i), expected, 1e-12);
+  }
+  expect_equal(*net, *plain, 1e-12);
+}
+
+ACCEL_RANK_FUNCTION(sharded_trains_like_one_device) {
+  for (const auto strategy :
+       {ShardingStrategy::kFullShard,
+        ShardingStrategy::kShardGradOp,
+        ShardingStrategy::kNoShard}) {
+    trains_like_one_device<optim::Adam>(
+        optim::AdamOptions(0.01).weight_decay(0.1).amsgrad(true), strategy);
+    trains_like_one_device<optim::AdamW>(optim::AdamWOptions(0.01), strategy);
+    trains_like_one_device<optim::SGD>(
+        optim::SGDOptions(0.1).momentum(0.9).nesterov(true), strategy);
+    trains_like_one_device<optim::RMSprop>(
+        optim::RMSpropOptions(0.01).centered(true).momentum(0.5), strategy);
+    trains_like_one_device<optim::Adagrad>(optim::AdagradOptions(0.01), strategy);
+  }
+}
+
+TEST(ShardedDataParallel, EveryOptimizerTrainsLikeOneDevice) {
+  for (const int processes : {1, 2, 3}) {
+    run_and_expect_success("sharded_trains_like_one_device", processes);
+  }
+}
+
+/// What each process has.
+ACCEL_RANK_FUNCTION(sharded_holds_parts) {
+  Accelerator accelerator(sharded());
+  const int64_t n = accelerator.num_processes();
+  const auto net = std::make_shared<Net>();
+  AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  step(&accelerator, net, optimizer, 0);
+  int64_t divided = 0;
+  for (const auto& item : net->named_parameters()) {
+    const auto& parameter = item.value();
+    if (parameter.size(0) < n) {
+      EXPECT_FALSE(ad::is_distributed(parameter)) << item.key();
+      continue;
+    }
+    ++divided;
+    ASSERT_TRUE(ad::is_distributed(parameter)) << item.key();
+    const int64_t rows = parameter.size(0) / n +
+        (accelerator.process_index() < parameter.size(0) % n ? 1 : 0);
+    const auto expect_part = [&](const Tensor& tensor, const char* what) {
+      ASSERT_TRUE(ad::is_distributed(tensor)) << item.key() << what;
+      EXPECT_EQ(ad::placements(tensor)[0], ad::Shard(0)) << item.key() << what;
+      const auto local = ad::to_local(tensor);
+      EXPECT_EQ(local.size(0), rows) << item.key() << what;
+      // No more memory than that is held.
+      EXPECT_EQ(local.storage().nbytes(), local.nbytes()) << item.key() << what;
+    };
+    expect_part(parameter.detach(), "");
+    if (parameter.grad().defined()) {
+      expect_part(parameter.grad(), "'s gradient");
+      auto& state = static_cast<optim::AdamParamState&>(
+          *optimizer.state().at(parameter.unsafeGetTensorImpl()));
+      expect_part(state.exp_avg(), "'s exp_avg");
+      expect_part(state.exp_avg_sq(), "'s exp_avg_sq");
+    }
+  }
+  EXPECT_EQ(divided, 9);
+  EXPECT_FALSE(net->unused->weight.grad().defined());
+}
+
+TEST(ShardedDataParallel, EachProcessHoldsItsRows) {
+  for (const int processes : {2, 3}) {
+    run_and_expect_success("sharded_holds_parts", processes);
+  }
+}
+
+/// Parameters that the program reads and writes itself.
+ACCEL_RANK_FUNCTION(sharded_by_hand) {
+  Accelerator accelerator(sharded());
+  const auto train = [&](Accelerator* run) {
+    const auto net = std::make_shared<Net>();
+    std::unique_ptr<optim::SGD> optimizer;
+    if (run != nullptr) {
+      optimizer = std::make_unique<AcceleratedOptimizer<optim::SGD>>(
+          net->parameters(), 0.1);
+      run->prepare(net, *optimizer);
+    } else {
+      optimizer = std::make_unique<optim::SGD>(net->parameters(), 0.1);
+    }
+    std::vector<double> seen;
+    std::vector<Tensor> average;
+    std::stringstream file;
+    const auto row = net->first->weight.detach()[2]; // sees what is written later
+    for (int64_t i = 0; i < 6; ++i) {
+      seen.push_back(step(run, net, *optimizer, i));
+      torch::NoGradGuard no_grad;
+      for (auto& parameter : net->parameters()) {
+        parameter.mul_(0.99); // weight decay
+        seen.push_back(parameter.abs().sum().item<double>());
+      }
+      const auto all = net->parameters();
+      for (size_t k = 0; k < all.size(); ++k) {
+        if (i == 0) {
+          average.push_back(all[k].detach().clone());
+        } else {
+          average[k].mul_(0.9).add_(all[k], 0.1);
+        }
+        seen.push_back(average[k].sum().item<double>());
+      }
+      net->last->weight[0][3] = 0.5;
+      if (i < 5) { // whole until the next step
+        net->table->weight[1] = net->table->weight[4] * 2;
+      }
+      seen.push_back(row.sum().item<double>());
+      if (i == 2) {
+        nn::init::zeros_(net->first->bias);
+        net->norm->weight.data() = net->norm->weight.data() + 1;
+      }
+      std::ostringstream printed;
+      printed << net->table->weight;
+      seen.push_back(static_cast<double>(std::hash<std::string>()(printed.str()) % 97));
+    }
+    for (const auto& parameter : net->parameters()) {
+      seen.push_back(parameter.pow(2).sum().item<double>());
+    }
+    if (run != nullptr) {
+      // The views of `first` have made it whole; the table is in parts again.
+      EXPECT_TRUE(ad::placements(net->table->weight.detach())[0].is_shard(0));
+    }
+    return seen;
+  };
+  const auto expected = train(nullptr);
+  const auto actual = train(&accelerator);
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_NEAR(actual[i], expected[i], 1e-9) << i;
+  }
+}
+
+TEST(ShardedDataParallel, ProgramsReadAndWriteParameters) {
+  for (const int processes : {2, 3}) {
+    run_and_expect_success("sharded_by_hand", processes);
+  }
+}
+
+/// torch::load makes parameters whole; they are cut again and go on.
+ACCEL_RANK_FUNCTION(sharded_loads_files) {
+  const std::string path = std::getenv("SHARDED_FOLDER") + std::string("/net.pt");
+  Accelerator accelerator(sharded());
+  const auto net = std::make_shared<Net>();
+  AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  step(&accelerator, net, optimizer, 0);
+  accelerator.save(net, path);
+  accelerator.wait_for_everyone();
+  const auto plain = std::make_shared<Net>();
+  torch::load(plain, path);
+  expect_equal(*net, *plain, 0);
+  step(&accelerator, net, optimizer, 1);
+  torch::load(net, path);
+  expect_equal(*net, *plain, 0);
+  optim::SGD plain_sgd(plain->parameters(), 0.1);
+  AcceleratedOptimizer<optim::SGD> sgd(net->parameters(), 0.1);
+  accelerator.prepare(sgd);
+  for (int64_t i = 0; i < 3; ++i) {
+    const double expected = step(nullptr, plain, plain_sgd, i);
+    EXPECT_NEAR(step(&accelerator, net, sgd, i), expected, 1e-12);
+  }
+  expect_equal(*net, *plain, 1e-12);
+  EXPECT_TRUE(ad::placements(net->table->weight.detach())[0].is_shard(0));
+}
+
+struct Folder {
+  Folder() {
+    char name[] = "/tmp/accel_sharded_XXXXXX";
+    path = ::mkdtemp(name);
+  }
+  ~Folder() {
+    std::filesystem::remove_all(path);
+  }
+  RunOptions options(std::map<std::string, std::optional<std::string>> more = {}) const {
+    RunOptions run;
+    run.environment = std::move(more);
+    run.environment["SHARDED_FOLDER"] = path;
+    return run;
+  }
+  std::string path;
+};
+
+TEST(ShardedDataParallel, GoesOnBehindTorchLoad) {
+  const Folder folder;
+  for (const int processes : {2, 3}) {
+    run_and_expect_success("sharded_loads_files", processes, folder.options());
+  }
+}
+
+/// Loads SHARDED_FROM where it is given, trains SHARDED_STEPS from step
+/// SHARDED_BEGIN, saves to SHARDED_TO.
+ACCEL_RANK_FUNCTION(sharded_checkpoint) {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const auto folder = variable("SHARDED_FOLDER") + "/";
+  const bool cut = variable("SHARDED_HOW") == "sharded";
+  Accelerator accelerator(
+      cut ? sharded() : AcceleratorOptions().match_single_device(true));
+  const auto net = std::make_shared<Net>();
+  AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  if (!variable("SHARDED_FROM").empty()) {
+    accelerator.load_state(folder + variable("SHARDED_FROM"));
+  }
+  EXPECT_EQ(
+      ad::is_distributed(net->table->weight),
+      cut && accelerator.num_processes() > 1);
+  const int64_t begin = std::stol(variable("SHARDED_BEGIN"));
+  for (int64_t i = begin; i < begin + std::stol(variable("SHARDED_STEPS")); ++i) {
+    const double loss = step(&accelerator, net, optimizer, i);
+    if (accelerator.is_main_process()) {
+      char text[40];
+      std::snprintf(text, sizeof text, "%.12f\n", loss);
+      std::cout << text;
+    }
+  }
+  SaveStateOptions options;
+  options.asynchronous(variable("SHARDED_ASYNCHRONOUS") == "1");
+  accelerator.save_state(folder + variable("SHARDED_TO"), options);
+  accelerator.wait_for_checkpoint();
+  const auto to = folder + variable("SHARDED_TO") + "_files";
+  accelerator.save_model(net, to);
+  const auto state = accelerator.get_state_dict(net);
+  for (const auto& item : state) {
+    EXPECT_FALSE(ad::is_distributed(item.value())) << item.key();
+  }
+  accelerator.save(optimizer, to + "/optimizer.pt");
+  accelerator.wait_for_everyone();
+  if (cut && accelerator.num_processes() > 1) {
+    EXPECT_TRUE(ad::is_distributed(net->table->weight)); // and is so again
+  }
+}
+
+TEST(ShardedCheckpoints, AreWholeAndFitAnyNumberOfProcesses) {
+  const Folder folder;
+  const auto go = [&](const char* how, int processes, const char* from,
+                      const char* to, int begin, int steps, const char* async = "0") {
+    return run_and_expect_success(
+               "sharded_checkpoint", processes,
+               folder.options({{"SHARDED_HOW", how}, {"SHARDED_FROM", from},
+                               {"SHARDED_TO", to},
+                               {"SHARDED_BEGIN", std::to_string(begin)},
+                               {"SHARDED_STEPS", std::to_string(steps)},
+                               {"SHARDED_ASYNCHRONOUS", async}}))
+        .at(0)
+        .output;
+  };
+  const auto same_files = [&](const std::string& a, const std::string& b) {
+    for (const char* file :
+         {"/model.safetensors", "/optimizer.safetensors", "/optimizer.json"}) {
+      EXPECT_EQ(bytes_of(folder.path + "/" + a + file),
+                bytes_of(folder.path + "/" + b + file)) << a << b << file;
+    }
+    for (const char* file : {"_files/model.safetensors", "_files/optimizer.pt"}) {
+      EXPECT_EQ(bytes_of(folder.path + "/" + a + file).size(),
+                bytes_of(folder.path + "/" + b + file).size()) << file;
+    }
+    EXPECT_EQ(bytes_of(folder.path + "/" + a + "_files/model.safetensors"),
+              bytes_of(folder.path + "/" + b + "_files/model.safetensors"));
+  };
+  const auto all = go("plain", 1, "", "all", 0, 6);
+  const auto first = go("sharded", 3, "", "three", 0, 3);
+  EXPECT_EQ(all.substr(0, first.size()), first);
+  const auto rest = all.substr(first.size());
+  // Onto one process, as plain data parallelism, and back: the same files.
+  go("plain", 1, "three", "one", 3, 0);
+  same_files("three", "one");
+  go("sharded", 2, "one", "two", 3, 0, "1");
+  same_files("three", "two");
+  go("plain", 2, "two", "plain2", 3, 0);
+  same_files("three", "plain2");
+  // And whoever loads them goes on as one device does.
+  EXPECT_EQ(go("sharded", 2, "plain2", "a", 3, 3), rest);
+  EXPECT_EQ(go("sharded", 4, "three", "b", 3, 3), rest);
+  EXPECT_EQ(go("plain", 3, "two", "c", 3, 3), rest);
+}
+
+double megabytes(const char* key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key, 0) == 0) {
+      return std::atof(line.c_str() + std::string(key).size()) / 1024;
+    }
+  }
+  return 0;
+}
+
+/// The peak of a training with Adam beyond what the process had before the model:
+/// 12 layers of 4 MiB; with gradients and states 192 MiB.
+ACCEL_RANK_FUNCTION(sharded_memory) {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 16);
+  const std::string how = std::getenv("SHARDED_HOW");
+  Accelerator accelerator(
+      how == "NO_SHARD"          ? sharded(ShardingStrategy::kNoShard)
+          : how == "FULL_SHARD" ? sharded(ShardingStrategy::kFullShard)
+                                : sharded(ShardingStrategy::kShardGradOp));
+  torch::set_num_threads(1);
+  nn::Linear small(4, 4);
+  torch::mse_loss(small->forward(accelerator.distribute(torch::ones({8, 4}))),
+                  accelerator.distribute(torch::ones({8, 4})));
+  const double before = megabytes("VmRSS:");
+  nn::Sequential net;
+  for (int i = 0; i < 12; ++i) {
+    net->push_back(nn::Linear(nn::LinearOptions(1024, 1024).bias(false)));
+    net->push_back(nn::Tanh());
+  }
+  AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 1e-4);
+  accelerator.prepare(net, optimizer);
+  std::ofstream("/proc/self/clear_refs") << 5;
+  const auto x = torch::randn({16, 1024});
+  for (int i = 0; i < 2; ++i) {
+    optimizer.zero_grad();
+    const auto loss = net->forward(accelerator.distribute(x)).pow(2).mean();
+    accelerator.backward(loss);
+    optimizer.step();
+  }
+  std::cout << megabytes("VmHWM:") - before << std::endl;
+}
+
+TEST(ShardedMemory, IsDivided) {
+  const auto peak = [](const char* how, int processes) {
+    RunOptions options;
+    options.environment["SHARDED_HOW"] = how;
+    double most = 0;
+    for (const auto& result :
+         run_and_expect_success("sharded_memory", processes, options)) {
+      most = std::max(most, std::atof(result.output.c_str()));
+    }
+    std::cout << how << " as " << processes << ": " << most << " MB\n";
+    return most;
+  };
+  // Parameters, gradients and two states of 48 MiB, divided, and a few layers of
+  // 4 MiB that are whole at a time, with their messages.
+  EXPECT_GT(peak("NO_SHARD", 2), 190);
+  EXPECT_LT(peak("FULL_SHARD", 2), 192 / 2 + 40);
+  EXPECT_LT(peak("FULL_SHARD", 4), 192 / 4 + 40);
+  EXPECT_LT(peak("SHARD_GRAD_OP", 4), 192 / 4 + 48 + 40);
+}
+
+// ---- What is asked for.
+
+TEST(ShardedDataParallel, RefusesWhatItCannotDo) {
+  const auto says = [](const AcceleratorOptions& options, const std::string& part) {
+    try {
+      (void)resolve(options);
+      ADD_FAILURE() << "no error: " << part;
+    } catch (const c10::Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << error.what();
+    }
+  };
+  const auto with = [&](const char* name, const char* value, const std::string& part) {
+    ::setenv(name, value, 1);
+    says(sharded(), part);
+    ::unsetenv(name);
+  };
+  says(AcceleratorOptions().fsdp_plugin(FullyShardedDataParallelPlugin()),
+       "match_single_device is false");
+  with("FSDP_SHARDING_STRATEGY", "HYBRID_SHARD", "HYBRID_SHARD is a strategy that accel does not have");
+  with("FSDP_SHARDING_STRATEGY", "FULL", "FULL is none of FULL_SHARD");
+  with("FSDP_OFFLOAD_PARAMS", "true", "FSDP_OFFLOAD_PARAMS is 'true': accel does not move");
+  with("FSDP_ACTIVATION_CHECKPOINTING", "true", "does not compute activations again");
+  with("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP", "has no units");
+  with("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT", "FULL_STATE_DICT");
+  with("FSDP_VERSION", "3", "FSDP_VERSION is '3'");
+}
+
+TEST(ShardedDataParallel, ReadsAcceleratesVariables) {
+  const auto match = AcceleratorOptions().match_single_device(true);
+  EXPECT_FALSE(resolve(match).fsdp.has_value());
+  EXPECT_EQ(resolve(sharded()).fsdp, ShardingStrategy::kFullShard);
+  ::setenv("FSDP_SHARDING_STRATEGY", "shard_grad_op", 1);
+  EXPECT_FALSE(resolve(match).fsdp.has_value());
+  ::setenv("ACCELERATE_USE_FSDP", "true", 1);
+  EXPECT_EQ(resolve(match).fsdp, ShardingStrategy::kShardGradOp);
+  // What the program says counts.
+  EXPECT_EQ(
+      resolve(sharded(ShardingStrategy::kNoShard)).fsdp, ShardingStrategy::kNoShard);
+  ::setenv("FSDP_SHARDING_STRATEGY", "3", 1);
+  EXPECT_EQ(resolve(match).fsdp, ShardingStrategy::kNoShard);
+  ::setenv("FSDP_VERSION", "2", 1);
+  ::setenv("FSDP_RESHARD_AFTER_FORWARD", "false", 1);
+  ::setenv("FSDP_OFFLOAD_PARAMS", "false", 1);
+  EXPECT_EQ(resolve(match).fsdp, ShardingStrategy::kShardGradOp);
+  for (const char* name :
+       {"FSDP_SHARDING_STRATEGY", "ACCELERATE_USE_FSDP", "FSDP_VERSION",
+        "FSDP_RESHARD_AFTER_FORWARD", "FSDP_OFFLOAD_PARAMS"}) {
+    ::unsetenv(name);
+  }
+}
+
+} // namespace
+} // namespace accel::test
