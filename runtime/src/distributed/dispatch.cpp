@@ -258,10 +258,9 @@ void run_whole(
     if (p->placement.is_replicate()) {
       return p->local; // itself: it may be what is written
     }
-    return in_order_of(
-        gather(
-            axis, p->local, p->placement, p->sizes, op.schema().name().c_str()),
-        tensor);
+    const auto gathered = gather(
+        axis, p->local, p->placement, p->sizes, op.schema().name().c_str());
+    return repeated_as(in_order_of(gathered, tensor), tensor);
   };
   const bool is_view =
       pending.view && pending.view->parent->axis == &axis;

@@ -89,4 +89,17 @@ at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
   return is_dense_as(tensor, order) ? tensor : copy_in_order(tensor, order);
 }
 
+at::Tensor repeated_as(const at::Tensor& tensor, const at::Tensor& like) {
+  if (!is_repeated(like.sizes(), like.strides())) {
+    return tensor;
+  }
+  auto result = tensor;
+  for (int64_t d = 0; d < like.dim(); ++d) {
+    if (like.size(d) > 1 && like.stride(d) == 0) {
+      result = result.narrow(d, 0, 1);
+    }
+  }
+  return result.expand(like.sizes());
+}
+
 } // namespace accel::distributed

@@ -198,6 +198,11 @@ at::Tensor make_contiguous(
 /// again is viewed and copied as if it had not been.
 at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like);
 
+/// `tensor`, of which one entry is kept and repeated along the dimensions in which
+/// `like` repeats its own (`expand`): a view. A repeated operand does not decide
+/// the order of memory of a result, a dense one does.
+at::Tensor repeated_as(const at::Tensor& tensor, const at::Tensor& like);
+
 /// `whole` with these strides, of a tensor without gaps: a copy, unless it has
 /// them.
 at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides);
