@@ -61,7 +61,8 @@ public:
     for (unsigned I = 0; I + Skip < E->getNumArgs() && I < F->getNumParams();
          ++I)
       if (const ValueDecl *Root = rootOf(E->getArg(I + Skip))) {
-        Of[Root].Handed |= !isInStd(F);
+        // A lambda of the function is its own code, which keeps nothing.
+        Of[Root].Handed |= !isInStd(F) && !Operator;
         const QualType T = F->getParamDecl(I)->getType();
         Of[Root].Written |= T->isReferenceType() && isTensor(T) &&
                             !T->getPointeeType().isConstQualified() &&
