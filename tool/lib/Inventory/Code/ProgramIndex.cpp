@@ -5,6 +5,8 @@
 #include "AstVisitor.h"
 #include "TorchTypes.h"
 
+#include "clang/Basic/SourceManager.h"
+
 
 #include <algorithm>
 

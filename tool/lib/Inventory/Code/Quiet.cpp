@@ -4,6 +4,8 @@
 
 #include "TorchTypes.h"
 
+#include "clang/Basic/SourceManager.h"
+
 #include "llvm/ADT/StringSet.h"
 
 using namespace accel::migrate;

@@ -11,6 +11,8 @@
 
 #include "TorchTypes.h"
 
+#include "clang/AST/Attr.h"
+
 #include "llvm/ADT/StringSet.h"
 
 using namespace accel::migrate;

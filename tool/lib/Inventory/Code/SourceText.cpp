@@ -4,6 +4,7 @@
 
 #include "accel/migrate/Findings.h"
 
+#include "clang/AST/Expr.h"
 #include "clang/Basic/SourceManager.h"
 #include "clang/Lex/Lexer.h"
 
