@@ -175,40 +175,18 @@ class Call {
 
   /// What a CPU kernel is given: tensors over the memory, values of the host's.
   Stack for_kernel(bool with_generator = true) {
-    Stack result;
     const auto convert = [](const Tensor& tensor) {
       return !tensor.defined()   ? tensor
           : on_device(tensor) ? kernel_view(tensor)
                               : tensor.clone();
     };
-    for (size_t i = 0; i < arguments_.size(); ++i) {
-      const auto& value = argument(i);
-      if (value.isTensor()) {
-        result.emplace_back(convert(value.toTensor()));
-      } else if (value.isTensorList()) {
-        c10::List<Tensor> list;
-        for (const Tensor& tensor : value.toTensorVector()) {
-          list.push_back(convert(tensor));
-        }
-        result.emplace_back(std::move(list));
-      } else if (value.isOptionalTensorList()) {
-        c10::List<std::optional<Tensor>> list;
-        for (const std::optional<Tensor>& tensor : value.toOptionalTensorVector()) {
-          list.push_back(
-              tensor ? std::optional<Tensor>(convert(*tensor)) : std::nullopt);
-        }
-        result.emplace_back(std::move(list));
-      } else if (value.isDevice()) {
-        result.emplace_back(c10::Device(c10::kCPU));
-      } else if (with_generator && draws(i)) {
-        result.emplace_back(draw(
-            value.isGenerator() ? value.toGenerator()
-                                : default_generator(device_.index())));
-      } else {
-        result.push_back(value);
-      }
-    }
-    return result;
+    return converted(c10::kCPU, convert, [&](const c10::IValue& value) {
+      return !with_generator ? value
+                             : c10::IValue(draw(
+                                   value.isGenerator()
+                                       ? value.toGenerator()
+                                       : default_generator(device_.index())));
+    });
   }
 
   bool draws(size_t i) const {
@@ -220,31 +198,43 @@ class Call {
   }
 
   Stack for_shapes() const {
+    return converted(
+        c10::kMeta,
+        [](const Tensor& tensor) {
+          return tensor.defined() ? like(tensor, c10::kMeta) : tensor;
+        },
+        [](const c10::IValue&) { return c10::IValue(); });
+  }
+
+  /// The arguments with `tensor(t)` for each tensor, a list's too, this device for
+  /// every device, and `generator(value)` where a generator is asked for.
+  template <typename OfTensor, typename OfGenerator>
+  Stack converted(
+      c10::DeviceType device,
+      const OfTensor& tensor,
+      const OfGenerator& generator) const {
     Stack result;
-    const auto convert = [](const Tensor& tensor) {
-      return tensor.defined() ? like(tensor, c10::kMeta) : tensor;
-    };
     for (size_t i = 0; i < arguments_.size(); ++i) {
       const auto& value = argument(i);
       if (value.isTensor()) {
-        result.emplace_back(convert(value.toTensor()));
+        result.emplace_back(tensor(value.toTensor()));
       } else if (value.isTensorList()) {
         c10::List<Tensor> list;
-        for (const Tensor& tensor : value.toTensorVector()) {
-          list.push_back(convert(tensor));
+        for (const Tensor& one : value.toTensorVector()) {
+          list.push_back(tensor(one));
         }
         result.emplace_back(std::move(list));
       } else if (value.isOptionalTensorList()) {
         c10::List<std::optional<Tensor>> list;
-        for (const std::optional<Tensor>& tensor : value.toOptionalTensorVector()) {
+        for (const std::optional<Tensor>& one : value.toOptionalTensorVector()) {
           list.push_back(
-              tensor ? std::optional<Tensor>(convert(*tensor)) : std::nullopt);
+              one ? std::optional<Tensor>(tensor(*one)) : std::nullopt);
         }
         result.emplace_back(std::move(list));
       } else if (value.isDevice()) {
-        result.emplace_back(c10::Device(c10::kMeta));
+        result.emplace_back(c10::Device(device));
       } else if (draws(i)) {
-        result.emplace_back();
+        result.push_back(generator(value));
       } else {
         result.push_back(value);
       }
