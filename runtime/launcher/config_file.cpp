@@ -18,6 +18,7 @@
 #include "error.h"
 #include "file_descriptor.h"
 #include "parallel/fsdp_settings.h"
+#include "parallel/parallelism_settings.h"
 #include "settings.h"
 #include "suggestion.h"
 
@@ -46,6 +47,7 @@ const std::set<std::string>& known_keys() {
       "num_processes",
       "num_threads_per_process",
       "output",
+      "parallelism_config",
       "placement_report",
       "resume",
       "use_cpu",
@@ -70,7 +72,6 @@ const std::set<std::string>& foreign_keys() {
       "fp8_config",
       "megatron_lm_config",
       "mpirun_config",
-      "parallelism_config",
       "tpu_commands",
       "tpu_command_file",
       "tpu_env",
@@ -187,6 +188,56 @@ void read_fsdp(ConfigFile& config, const YAML::Node& list) {
   }
 }
 
+/// Accelerate's `parallelism_config`: the sizes of the mesh.
+void read_parallelism(ConfigFile& config, const YAML::Node& list) {
+  if (says_nothing(list)) {
+    return;
+  }
+  if (!list.IsMap()) {
+    refuse(
+        config.path,
+        "parallelism_config must be a list of \"parallelism_config_..._size: "
+        "number\"");
+  }
+  const std::string prefix = "parallelism_config_";
+  for (const auto& entry : list) {
+    const std::string key =
+        entry.first.IsScalar() ? entry.first.Scalar() : "(not a word)";
+    if (entry.second.IsNull()) {
+      continue;
+    }
+    const std::string value =
+        entry.second.IsScalar() ? entry.second.Scalar() : "(no number)";
+    const std::string name =
+        key.rfind(prefix, 0) == 0 ? key.substr(prefix.size()) : key;
+    std::vector<std::string> names;
+    const parallel::ParallelismSetting* found = nullptr;
+    for (const auto& setting : parallel::parallelism_settings()) {
+      names.push_back(prefix + setting.name + "_size");
+      found = name == setting.name + std::string("_size") ? &setting : found;
+    }
+    // Which implementation of cp and sp, which are not built: of no effect.
+    const bool idle = (name.rfind("cp_", 0) == 0 || name.rfind("sp_", 0) == 0) &&
+        found == nullptr;
+    if (idle) {
+      continue;
+    }
+    std::string why;
+    if (found == nullptr) {
+      why = "accel has no such option" + suggest(prefix + name, names);
+    } else {
+      why = whole_number(1, 4096)(value);
+      why = why.empty() ? parallel::refuse_parallelism(
+                              *found, std::atol(value.c_str()))
+                        : why;
+    }
+    if (!why.empty()) {
+      refuse(config.path, "parallelism_config: " + key + ": " + why);
+    }
+    config.values[prefix + name] = value;
+  }
+}
+
 void check(const ConfigFile& config) {
   const auto environment = config.find("compute_environment");
   if (environment && *environment != "LOCAL_MACHINE") {
@@ -287,6 +338,10 @@ ConfigFile read_config(const std::string& path) {
     }
     if (key == "fsdp_config") {
       read_fsdp(config, value);
+      continue;
+    }
+    if (key == "parallelism_config") {
+      read_parallelism(config, value);
       continue;
     }
     if (!value.IsScalar()) {

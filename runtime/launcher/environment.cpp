@@ -136,6 +136,13 @@ std::vector<std::string> process_environment(
   if (options.fsdp_sharding_strategy) {
     variables["FSDP_SHARDING_STRATEGY"] = *options.fsdp_sharding_strategy;
   }
+  if (options.use_parallelism_config) {
+    variables["ACCELERATE_USE_PARALLELISM_CONFIG"] =
+        *options.use_parallelism_config ? "true" : "false";
+  }
+  for (const auto& [name, value] : options.parallelism_sizes) {
+    variables[name] = value;
+  }
   if (options.split_batches) {
     variables["ACCEL_SPLIT_BATCHES"] = *options.split_batches ? "1" : "0";
   }

@@ -11,6 +11,7 @@
 #include "error.h"
 #include "launch_settings.h"
 #include "parallel/fsdp_settings.h"
+#include "parallel/parallelism_settings.h"
 #include "settings.h"
 
 namespace accel::launcher {
@@ -26,6 +27,7 @@ Examples:
   accel launch --num-processes 2 -- ./train --epochs 3
   accel launch -n 4 --mixed-precision bf16 ./train data/
   accel launch -n 4 --fsdp FULL_SHARD ./train         parameters are divided
+  accel launch -n 4 --dp-replicate 2 --dp-shard 2 ./train
   accel launch -n 2 --output main -- ./train > log    only what process 0 prints
   accel launch -n 2 --output logs/ -- ./train         one file per process
   accel launch -n 4 --max-restarts 3 --resume auto -- ./train
@@ -177,6 +179,53 @@ void resolve_fsdp(Resolver& resolver, LaunchOptions& options) {
   }
 }
 
+/// What the processes are used for; how many there are is known.
+void resolve_parallelism(Resolver& resolver, LaunchOptions& options) {
+  const auto use = resolver.find("--use-parallelism-config");
+  options.use_parallelism_config = use ? read_flag(use->value) : std::nullopt;
+  long product = 1;
+  std::string text;
+  std::vector<std::pair<std::string, Choice>> sizes;
+  for (const auto& setting : parallel::parallelism_settings()) {
+    const std::string names = setting.options;
+    const auto size = resolver.find(names.substr(0, names.find(',')));
+    if (!size) {
+      continue;
+    }
+    product *= std::atol(size->value.c_str());
+    text += (text.empty() ? "" : ", ") + (size->source + " ") + size->value;
+    options.parallelism_sizes[setting.variable] = size->value;
+    sizes.emplace_back(setting.name, *size);
+    // Variables of an outer environment alone ask for nothing.
+    if (size->source.rfind("environment", 0) != 0) {
+      options.use_parallelism_config = options.use_parallelism_config.value_or(true);
+    }
+  }
+  if (!options.use_parallelism_config.value_or(false)) {
+    options.parallelism_sizes.clear();
+    return;
+  }
+  if (product != options.world_size) {
+    throw Error(
+        kUsage,
+        (text.empty() ? "no sizes" : text) + " make a mesh of " +
+            std::to_string(product) + " processes, but --num-processes is " +
+            std::to_string(options.world_size) +
+            "; the product of the sizes must be the number of processes");
+  }
+  if (const auto fewer = resolver.find("--min-processes");
+      fewer && as_int(fewer) != options.world_size) {
+    throw Error(
+        kUsage,
+        fewer->source + " " + fewer->value + ": a mesh of " +
+            std::to_string(product) +
+            " processes cannot go on with fewer; leave it out");
+  }
+  for (const auto& [name, size] : sizes) {
+    resolver.plan("mesh: " + name, size, "1");
+  }
+}
+
 /// How many processes run here, and which of all they are.
 void resolve_processes(Resolver& resolver, LaunchOptions& options) {
   const auto total = resolver.find("--num-processes");
@@ -305,6 +354,7 @@ void resolve(Resolver& resolver, LaunchOptions& options) {
   resolver.plan("GPUs", gpus, "all");
   resolve_sharing(resolver, options);
   resolve_fsdp(resolver, options);
+  resolve_parallelism(resolver, options);
   const auto port = resolver.find("--main-process-port");
   const char* what =
       options.num_machines > 1 ? "launchers meet at port" : "store's port";

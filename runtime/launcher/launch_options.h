@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ struct LaunchOptions {
   /// ACCELERATE_USE_FSDP and FSDP_SHARDING_STRATEGY.
   std::optional<bool> use_fsdp;
   std::optional<std::string> fsdp_sharding_strategy;
+  /// ACCELERATE_USE_PARALLELISM_CONFIG, and PARALLELISM_CONFIG_…_SIZE by name.
+  std::optional<bool> use_parallelism_config;
+  std::map<std::string, std::string> parallelism_sizes;
   /// Where process 0 hosts the store, or, with several hosts, where the
   /// launchers meet. Empty or 0: a free one is chosen.
   std::optional<int> main_process_port;

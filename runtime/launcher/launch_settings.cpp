@@ -1,6 +1,7 @@
 #include "launch_settings.h"
 
 #include "parallel/fsdp_settings.h"
+#include "parallel/parallelism_settings.h"
 #include "suggestion.h"
 
 namespace accel::launcher {
@@ -124,7 +125,8 @@ void add_launch_settings(Settings& settings) {
   settings.add(
       {"--fsdp-sharding-strategy",
        "STRATEGY",
-       "For --use-fsdp: FULL_SHARD (if not given), SHARD_GRAD_OP or NO_SHARD",
+       "For --use-fsdp: FULL_SHARD (if not given), SHARD_GRAD_OP, NO_SHARD, "
+       "HYBRID_SHARD or HYBRID_SHARD_ZERO2",
        check_strategy,
        "fsdp_sharding_strategy",
        "FSDP_SHARDING_STRATEGY"});
@@ -135,6 +137,27 @@ void add_launch_settings(Settings& settings) {
        check_strategy,
        "",
        ""});
+  settings.add(
+      {"--use-parallelism-config",
+       "",
+       "Use the processes as the sizes below say; any of them says so, too",
+       nullptr,
+       "use_parallelism_config",
+       "ACCELERATE_USE_PARALLELISM_CONFIG"});
+  for (const auto& setting : parallel::parallelism_settings()) {
+    settings.add(
+        {setting.options,
+         "N",
+         setting.help,
+         [&setting](const std::string& value) {
+           const auto wrong = whole_number(1, 4096)(value);
+           return wrong.empty() ? parallel::refuse_parallelism(
+                                      setting, std::atol(value.c_str()))
+                                : wrong;
+         },
+         "parallelism_config_" + std::string(setting.name) + "_size",
+         setting.variable});
+  }
   settings.add(
       {"--main-process-port,--master-port",
        "P",

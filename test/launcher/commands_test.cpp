@@ -220,7 +220,12 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says("distributed_type: DEEPSPEED\n", "distributed_type is DEEPSPEED");
   const std::string fsdp = "distributed_type: FSDP\nfsdp_config:\n  fsdp_";
   says(fsdp + "offload_params: true\n", "fsdp_offload_params: true: accel does not move");
-  says(fsdp + "sharding_strategy: HYBRID_SHARD\n", "HYBRID_SHARD is a strategy that accel does not have");
+  says(fsdp + "sharding_strategy: HYBRID\n", "HYBRID is none of FULL_SHARD");
+  const std::string mesh = "parallelism_config:\n  parallelism_config_";
+  says(mesh + "cp_size: 2\n", "parallelism_config_cp_size: 2: context parallelism is not built");
+  says(mesh + "dp_shard_size: none\n", "none is not a whole number");
+  says(mesh + "dp_shards_size: 2\n", "did you mean parallelism_config_dp_shard_size?");
+  says("num_processes: 3\n" + mesh + "dp_shard_size: 2\n", "2 make a mesh of 2 processes, but --num-processes is 3");
   says(fsdp + "state_dict_type: SHARDED_STATE_DICT\n", "FULL_STATE_DICT");
   says(fsdp + "nothing: 1\n", "fsdp_nothing: 1: accel has no such option");
   says(
@@ -272,11 +277,58 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
     expect_part(result.err, part);
   };
   says({"--fsdp", "FULL"}, "FULL is none of FULL_SHARD");
-  says({"--fsdp", "HYBRID_SHARD"}, "accel does not have");
   says({"--fsdp-sharding-strategy", "NO_SHARD"}, "is for --use-fsdp");
   says(
       {"--fsdp", "NO_SHARD", "--fsdp-sharding-strategy", "FULL_SHARD"},
       "give one of them");
+}
+
+TEST(Parallelism, IsAskedForByOptionsAndFiles) {
+  const Folder folder;
+  const auto seen = [&](std::vector<std::string> options) {
+    std::string all;
+    options.insert(options.end(), {"--output", "main"});
+    for (const char* name :
+         {"ACCELERATE_USE_PARALLELISM_CONFIG",
+          "PARALLELISM_CONFIG_DP_REPLICATE_SIZE",
+          "PARALLELISM_CONFIG_DP_SHARD_SIZE"}) {
+      const Result result =
+          accel(launch_probe(options, {"env", name}), in(folder));
+      EXPECT_EQ(result.status, 0) << result.err;
+      all += result.out;
+    }
+    return all;
+  };
+  const std::string expected =
+      "ACCELERATE_USE_PARALLELISM_CONFIG=true\n"
+      "PARALLELISM_CONFIG_DP_REPLICATE_SIZE=2\n"
+      "PARALLELISM_CONFIG_DP_SHARD_SIZE=1\n";
+  EXPECT_EQ(seen({"-n", "2", "--dp-replicate", "2", "--dp-shard", "1"}), expected);
+  EXPECT_EQ(
+      seen({"-n", "2", "--use_parallelism_config",
+            "--parallelism_config_dp_replicate_size", "2",
+            "--parallelism_config_dp_shard_size", "1"}),
+      expected);
+  write(
+      folder / "mesh.yaml",
+      "num_processes: 2\nparallelism_config:\n"
+      "  parallelism_config_dp_replicate_size: 2\n"
+      "  parallelism_config_dp_shard_size: 1\n"
+      "  parallelism_config_cp_size: 1\n  parallelism_config_cp_backend: torch\n");
+  EXPECT_EQ(seen({"--config-file", "mesh.yaml"}), expected);
+  const auto says = [&](const std::vector<std::string>& options,
+                        const std::string& part) {
+    const Result result = accel(launch_probe(options, {"env", "RANK"}), in(folder));
+    EXPECT_EQ(result.status, 2);
+    expect_part(result.err, part);
+  };
+  says({"-n", "4", "--dp-shard", "2"},
+       "--dp-shard 2 make a mesh of 2 processes, but --num-processes is 4");
+  says({"-n", "2", "--use-parallelism-config"}, "no sizes make a mesh of 1");
+  says({"-n", "2", "--parallelism-config-cp-size", "2"},
+       "context parallelism is not built");
+  says({"-n", "2", "--dp-shard", "2", "--min-processes", "1"},
+       "cannot go on with fewer");
 }
 
 TEST(Plan, NamesTheSourceOfEveryValue) {

@@ -1,127 +1,22 @@
 // Sharded data parallelism: parameters in parts, against LibTorch alone.
 
-#include "multiprocess.h"
-
-#include <accel/accel.h>
-
-#include <gtest/gtest.h>
+#include "training.h"
 
 #include <malloc.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 namespace accel::test {
 namespace {
-
-using torch::Tensor;
-namespace nn = torch::nn;
-namespace optim = torch::optim;
-namespace ad = accel::distributed;
-
-AcceleratorOptions sharded(
-    std::optional<ShardingStrategy> strategy = std::nullopt) {
-  return AcceleratorOptions().match_single_device(true).fsdp_plugin(
-      FullyShardedDataParallelPlugin().sharding_strategy(strategy));
-}
-
-/// A table that is used twice, a layer that is frozen, one that is not used, and a
-/// layer whose output has one row.
-struct Net : nn::Module {
-  Net() {
-    torch::manual_seed(5);
-    table = register_module("table", nn::Embedding(7, 6));
-    first = register_module("first", nn::Linear(6, 6));
-    frozen = register_module("frozen", nn::Linear(6, 6));
-    unused = register_module("unused", nn::Linear(6, 6));
-    norm = register_module("norm", nn::BatchNorm1d(6));
-    last = register_module("last", nn::Linear(7, 1));
-    to(torch::kDouble);
-    for (auto& parameter : frozen->parameters()) {
-      parameter.set_requires_grad(false);
-    }
-  }
-  Tensor forward(const Tensor& words) {
-    const auto x = table->forward(words);
-    const auto y = torch::tanh(first->forward(x) + frozen->forward(x));
-    const auto scores = torch::linear(norm->forward(y), table->weight);
-    return last->forward(torch::relu(scores)).squeeze(1);
-  }
-  nn::Embedding table = nullptr;
-  nn::Linear first = nullptr, frozen = nullptr, unused = nullptr, last = nullptr;
-  nn::BatchNorm1d norm = nullptr;
-};
-
-/// 10 words a batch; the last batch is shorter.
-Tensor words(int64_t step) {
-  const int64_t n = step % 3 == 2 ? 4 : 10;
-  return (torch::arange(n) * (step + 3) + step).remainder(7);
-}
-Tensor target(const Tensor& words) {
-  return torch::sin(words.to(torch::kDouble));
-}
-
-/// One step; `run` is null in the plain program. Returns the loss.
-double step(
-    Accelerator* run,
-    const std::shared_ptr<Net>& net,
-    optim::Optimizer& optimizer,
-    int64_t i) {
-  auto x = words(i);
-  auto y = target(x);
-  if (run != nullptr) {
-    x = run->distribute(x);
-    y = run->distribute(y);
-  }
-  optimizer.zero_grad();
-  const auto loss = torch::mse_loss(net->forward(x), y);
-  if (run != nullptr) {
-    run->backward(loss);
-    run->clip_grad_norm_(net->parameters(), 0.5);
-  } else {
-    loss.backward();
-    nn::utils::clip_grad_norm_(net->parameters(), 0.5);
-  }
-  optimizer.step();
-  return loss.item<double>();
-}
-
-void expect_equal(const nn::Module& actual, const nn::Module& expected, double tolerance) {
-  const auto a = actual.named_parameters();
-  for (const auto& item : expected.named_parameters()) {
-    const auto whole = ad::full_tensor(a[item.key()].detach());
-    EXPECT_TRUE(
-        tolerance == 0 ? torch::equal(whole, item.value())
-                       : torch::allclose(whole, item.value(), tolerance, tolerance))
-        << item.key() << ": " << whole << item.value();
-  }
-  const auto b = actual.named_buffers();
-  for (const auto& item : expected.named_buffers()) {
-    EXPECT_TRUE(torch::allclose(
-        ad::full_tensor(b[item.key()]).to(torch::kDouble),
-        item.value().to(torch::kDouble), tolerance, tolerance))
-        << item.key();
-  }
-}
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 template <typename Optimizer, typename Options>
 void trains_like_one_device(const Options& options, ShardingStrategy strategy) {
@@ -303,23 +198,6 @@ ACCEL_RANK_FUNCTION(sharded_loads_files) {
   EXPECT_TRUE(ad::placements(net->table->weight.detach())[0].is_shard(0));
 }
 
-struct Folder {
-  Folder() {
-    char name[] = "/tmp/accel_sharded_XXXXXX";
-    path = ::mkdtemp(name);
-  }
-  ~Folder() {
-    std::filesystem::remove_all(path);
-  }
-  RunOptions options(std::map<std::string, std::optional<std::string>> more = {}) const {
-    RunOptions run;
-    run.environment = std::move(more);
-    run.environment["SHARDED_FOLDER"] = path;
-    return run;
-  }
-  std::string path;
-};
-
 TEST(ShardedDataParallel, GoesOnBehindTorchLoad) {
   const Folder folder;
   for (const int processes : {2, 3}) {
@@ -498,7 +376,7 @@ TEST(ShardedDataParallel, RefusesWhatItCannotDo) {
   };
   says(AcceleratorOptions().fsdp_plugin(FullyShardedDataParallelPlugin()),
        "match_single_device is false");
-  with("FSDP_SHARDING_STRATEGY", "HYBRID_SHARD", "HYBRID_SHARD is a strategy that accel does not have");
+  with("FSDP_SHARDING_STRATEGY", "HYBRID", "HYBRID is none of FULL_SHARD");
   with("FSDP_SHARDING_STRATEGY", "FULL", "FULL is none of FULL_SHARD");
   with("FSDP_OFFLOAD_PARAMS", "true", "FSDP_OFFLOAD_PARAMS is 'true': accel does not move");
   with("FSDP_ACTIVATION_CHECKPOINTING", "true", "does not compute activations again");

@@ -10,6 +10,7 @@
 #include <accel/checkpoint/state_dict.h>
 #include <accel/collectives.h>
 #include <accel/detail/preparable.h>
+#include <accel/distributed/device_mesh.h>
 #include <accel/export.h>
 #include <accel/input.h>
 #include <accel/options.h>
@@ -97,6 +98,14 @@ class ACCEL_API Accelerator : public detail::Collectives,
   bool is_local_main_process() const; ///< the first of this machine
   bool is_last_process() const;
   bool use_distributed() const; ///< several processes
+
+  /// The processes as `parallelism_config` says, or as `fsdp_plugin` needs them:
+  /// the axes of more than one process, by their names in Accelerate ("dp_shard");
+  /// one axis of all processes where there is no such.
+  distributed::DeviceMesh device_mesh() const;
+  int64_t data_parallel_rank() const; ///< along dp_replicate
+  int64_t data_parallel_shard_rank() const; ///< along dp_shard
+  int64_t tensor_parallel_rank() const; ///< along tp
   MixedPrecision mixed_precision() const;
 
   /// For people: the processes, and each option with its value and who has said

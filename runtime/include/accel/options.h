@@ -4,6 +4,7 @@
 #include <accel/export.h>
 #include <accel/grad_scaler.h>
 #include <accel/parallel/fully_sharded.h>
+#include <accel/parallel/parallelism_config.h>
 #include <accel/tracking/tracker_set.h>
 
 #include <torch/arg.h>
@@ -83,6 +84,11 @@ class AcceleratorOptions {
   /// environment variable `ACCELERATE_USE_FSDP`, or none.
   TORCH_ARG(std::optional<FullyShardedDataParallelPlugin>, fsdp_plugin) =
       std::nullopt;
+
+  /// What the processes are used for: how many groups of them hold the training
+  /// state, and between how many it is divided. Empty: the environment variable
+  /// `ACCELERATE_USE_PARALLELISM_CONFIG`, or as `fsdp_plugin` says.
+  TORCH_ARG(std::optional<ParallelismConfig>, parallelism_config) = std::nullopt;
 
   /// Stay on the CPU even where there is a GPU; also `ACCELERATE_USE_CPU`.
   TORCH_ARG(bool, cpu) = false;
@@ -166,6 +172,8 @@ struct ResolvedOptions {
   bool broadcast_buffers = true;
   /// Empty without sharded data parallelism.
   std::optional<ShardingStrategy> fsdp;
+  /// Empty where nobody has said so.
+  std::optional<ParallelSizes> parallelism;
   bool cpu = false;
   bool device_placement = true;
   bool split_batches = false;

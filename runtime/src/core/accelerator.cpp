@@ -204,6 +204,22 @@ const AcceleratorState& Accelerator::state() const {
   return runtime_->state();
 }
 
+distributed::DeviceMesh Accelerator::device_mesh() const {
+  const auto& axes = runtime_->parallel_axes();
+  return axes.empty() ? distributed::DeviceMesh()
+                      : distributed::DeviceMesh(axes);
+}
+
+int64_t Accelerator::data_parallel_rank() const {
+  return runtime_->rank_along("dp_replicate");
+}
+int64_t Accelerator::data_parallel_shard_rank() const {
+  return runtime_->rank_along("dp_shard");
+}
+int64_t Accelerator::tensor_parallel_rank() const {
+  return runtime_->rank_along("tp");
+}
+
 void Accelerator::wait_for_everyone() const {
   state().wait_for_everyone();
 }

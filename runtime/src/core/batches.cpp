@@ -30,10 +30,14 @@ torch::Tensor Accelerator::distribute(
     runtime_->check_same_batch("distribute", {tensor});
     runtime_->batch_rows = tensor.size(dim);
   }
-  return distributed::distribute_tensor(
-      tensor,
-      distributed::DeviceMesh({&runtime_->axis()}),
-      {distributed::Shard(dim < 0 ? dim + tensor.dim() : dim)});
+  const auto& axes = runtime_->batch_axes();
+  return axes.empty()
+      ? tensor
+      : distributed::distribute_tensor(
+            tensor, distributed::DeviceMesh(axes),
+            std::vector<distributed::Placement>(
+                axes.size(),
+                distributed::Shard(dim < 0 ? dim + tensor.dim() : dim)));
 }
 
 torch::Tensor Accelerator::full(const torch::Tensor& tensor) const {

@@ -2,6 +2,7 @@
 
 #include "core/environment.h"
 #include "parallel/fsdp_options.h"
+#include "parallel/parallelism.h"
 
 #include <c10/util/Exception.h>
 
@@ -42,6 +43,7 @@ auto tie(const ResolvedOptions& options) {
       options.bucket_cap_mb,
       options.broadcast_buffers,
       options.fsdp,
+      options.parallelism,
       options.cpu,
       options.device_placement,
       options.split_batches,
@@ -98,7 +100,10 @@ std::string to_string(const ResolvedOptions& options) {
       << ", comm_hook=" << to_string(options.comm_hook)
       << ", bucket_cap_mb=" << options.bucket_cap_mb
       << ", broadcast_buffers=" << options.broadcast_buffers
-      << ", fsdp=" << (options.fsdp ? to_string(*options.fsdp) : "no") << ", cpu=" << options.cpu
+      << ", fsdp=" << (options.fsdp ? to_string(*options.fsdp) : "no")
+      << ", parallelism="
+      << (options.parallelism ? to_string(*options.parallelism) : "no")
+      << ", cpu=" << options.cpu
       << ", device_placement=" << options.device_placement
       << ", split_batches=" << options.split_batches
       << ", even_batches=" << options.even_batches
@@ -140,7 +145,10 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   resolved.comm_hook = options.comm_hook();
   resolved.bucket_cap_mb = options.bucket_cap_mb();
   resolved.broadcast_buffers = options.broadcast_buffers();
-  resolved.fsdp = parallel::resolve_sharding(options.fsdp_plugin());
+  resolved.parallelism =
+      parallel::resolve_parallelism(options.parallelism_config());
+  resolved.fsdp = parallel::strategy_with(
+      resolved.parallelism, parallel::resolve_sharding(options.fsdp_plugin()));
   resolved.cpu = options.cpu() ||
       detail::get_environment_flag("ACCELERATE_USE_CPU").value_or(false);
   resolved.device_placement = options.device_placement();
@@ -195,8 +203,9 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
       "their way are not those of one device. Leave one of the two out.");
   TORCH_CHECK(
       !resolved.fsdp || resolved.match_single_device,
-      "accel: sharded data parallelism is asked for (fsdp_plugin or "
-      "ACCELERATE_USE_FSDP), and match_single_device is false. Parameters are "
+      "accel: sharded data parallelism is asked for (fsdp_plugin, "
+      "ACCELERATE_USE_FSDP, or dp_shard_size of parallelism_config), and "
+      "match_single_device is false. Parameters are "
       "divided only where the processes compute what one device computes: use "
       "AcceleratorOptions().match_single_device(true) or accel launch "
       "--match-single-device.");

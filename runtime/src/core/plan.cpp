@@ -136,6 +136,14 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       "ACCELERATE_USE_FSDP",
       false);
   plan.add(
+      "parallelism_config",
+      options.parallelism ? to_string(*options.parallelism) : "no",
+      [](const AcceleratorOptions& o) {
+        return o.parallelism_config().has_value();
+      },
+      "ACCELERATE_USE_PARALLELISM_CONFIG",
+      false);
+  plan.add(
       "cpu", text(options.cpu), ACCEL_GET(cpu), "ACCELERATE_USE_CPU", false);
   ACCEL_PLAN(device_placement);
   plan.add(

@@ -103,6 +103,9 @@ namespace detail {
 
 Runtime::Runtime(const ResolvedOptions& options) {
   const Environment environment = read_environment();
+  sizes_ = parallel::sizes_of_launch(
+      options.parallelism, options.fsdp, environment);
+  named_axes_ = parallel::axes_of(sizes_);
   const DeviceChoice choice = choose_own_device(environment, options);
   state_ = std::make_unique<AcceleratorState>(
       make_process_state(environment, options, choice.device), options);
@@ -112,7 +115,8 @@ Runtime::Runtime(const ResolvedOptions& options) {
   world_ = World::connect(environment, make_placement(choice), options.timeout);
   check_options_agree();
   axis_ = new_axis(
-      communicator(Channel::kOperators), next_mesh(), /*index=*/0, "");
+      communicator(Channel::kOperators), next_mesh(), /*index=*/0,
+      options.parallelism && named_axes_.size() == 1 ? named_axes_[0].name : "");
   if (distributed::watch().report && state_->is_main_process()) {
     distributed::PlacementReport::instance().expect(state_->num_processes());
   }
@@ -135,11 +139,6 @@ Runtime::Runtime(const ResolvedOptions& options) {
       communicator(Channel::kMain),
       communicator(Channel::kGradients),
       reducer);
-  if (options.fsdp && *options.fsdp != ShardingStrategy::kNoShard &&
-      environment.distributed()) {
-    sharded_ =
-        std::make_unique<parallel::ShardedParameters>(*axis_, *options.fsdp);
-  }
   if (options.mixed_precision == MixedPrecision::kFP16) {
     scaler_ = std::make_unique<GradScaler>(options.grad_scaler);
   }
@@ -173,6 +172,11 @@ void Runtime::check_options_agree() {
        static_cast<int64_t>(std::ceil(options.bucket_cap_mb * 1024)),
        static_cast<int64_t>(options.broadcast_buffers),
        options.fsdp ? static_cast<int64_t>(*options.fsdp) : int64_t{-1},
+       sizes_.dp_replicate,
+       sizes_.dp_shard,
+       sizes_.cp,
+       sizes_.sp,
+       sizes_.tp,
        static_cast<int64_t>(options.save_on_each_node),
        static_cast<int64_t>(state_->device().type())},
       at::kLong);
@@ -219,7 +223,41 @@ std::shared_ptr<Runtime> Runtime::share(const ResolvedOptions& options) {
   auto made = std::make_shared<Runtime>(options);
   shared = made;
   current.store(made.get(), std::memory_order_release);
+  made->connect_axes();
   return made;
+}
+
+int64_t Runtime::rank_along(const char* name) const {
+  for (size_t i = 0; i < named_axes_.size(); ++i) {
+    if (named_axes_[i].name == name) {
+      return parallel_axes_[i]->rank();
+    }
+  }
+  return 0;
+}
+
+void Runtime::connect_axes() {
+  if (named_axes_.size() == 1) {
+    parallel_axes_ = {axis_};
+  } else if (!named_axes_.empty()) {
+    std::vector<int64_t> sizes;
+    std::vector<std::string> names;
+    for (const auto& named : named_axes_) {
+      sizes.push_back(named.size);
+      names.push_back(named.name);
+    }
+    parallel_axes_ = mesh(sizes, names);
+  }
+  for (size_t i = 0; i < named_axes_.size(); ++i) {
+    if (named_axes_[i].of_data) {
+      batch_axes_.push_back(parallel_axes_[i]);
+    }
+  }
+  const auto& strategy = state_->options().fsdp;
+  if (sizes_.dp_shard > 1 && strategy) {
+    sharded_ = std::make_unique<parallel::ShardedParameters>(
+        named_axes_, parallel_axes_, *strategy);
+  }
 }
 
 void Runtime::end(bool orderly) noexcept {

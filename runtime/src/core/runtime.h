@@ -12,6 +12,7 @@
 #include "core/world.h"
 #include "distributed/axis.h"
 #include "gradients/reducer.h"
+#include "parallel/parallelism.h"
 #include "parallel/sharded_parameters.h"
 
 #include <memory>
@@ -72,6 +73,21 @@ class Runtime {
   distributed::Axis& axis() {
     return *axis_;
   }
+  /// The axes of more than one process of `ParallelismConfig`'s mesh, in its order.
+  const std::vector<parallel::NamedSize>& named_axes() const {
+    return named_axes_;
+  }
+  /// The same, as tensors lie along them. Where it is one it is `axis()`.
+  const std::vector<distributed::Axis*>& parallel_axes() const {
+    return parallel_axes_;
+  }
+  /// Those along which batches are cut.
+  const std::vector<distributed::Axis*>& batch_axes() const {
+    return batch_axes_;
+  }
+  /// Where this process stands along an axis of Accelerate's name; 0 where that has
+  /// one process.
+  int64_t rank_along(const char* name) const;
   /// The axes of a mesh of these sizes and names, made where there is none yet.
   /// Every process must call it with the same. Throws on all processes where the
   /// sizes do not make the number of processes.
@@ -149,6 +165,8 @@ class Runtime {
 
  private:
   void check_options_agree();
+  /// Connects the processes along the axes. Collective.
+  void connect_axes();
   /// Whether `ReadValues` are those of the other processes.
   bool compares_values() const;
   void leave() noexcept;
@@ -160,6 +178,10 @@ class Runtime {
   std::unique_ptr<World> world_;
   /// Never destroyed: tensors may outlive the Accelerator.
   distributed::Axis* axis_ = nullptr;
+  ParallelSizes sizes_;
+  std::vector<parallel::NamedSize> named_axes_;
+  std::vector<distributed::Axis*> parallel_axes_;
+  std::vector<distributed::Axis*> batch_axes_;
   struct Mesh {
     std::vector<int64_t> sizes;
     std::vector<std::string> names;

@@ -9,11 +9,35 @@
 
 namespace accel::detail {
 
+namespace {
+
+/// The tensor of `n` rows, of which `own` are this process's, along the axes from
+/// `axis` on.
+torch::Tensor along(
+    const std::vector<distributed::Axis*>& axes,
+    size_t axis,
+    const torch::Tensor& own,
+    int64_t n) {
+  if (axis == axes.size()) {
+    return own;
+  }
+  if (n < axes[axis]->size()) {
+    return along(axes, axis + 1, own, n);
+  }
+  auto sizes = own.sizes().vec();
+  sizes[0] = n;
+  return distributed::make_tensor(
+      *axes[axis], along(axes, axis + 1, own, axes[axis]->rows(n, {})),
+      distributed::Shard(0), sizes);
+}
+
+} // namespace
+
 torch::Tensor place_own_rows(const torch::Tensor& own, int64_t n) {
   auto& runtime = Runtime::require();
-  auto& axis = runtime.axis();
   runtime.batch_rows = n;
-  const auto range = RowRange::of(n, axis.rank(), axis.size());
+  const auto range =
+      sharding_options().rows(n, runtime.state().process_index());
   TORCH_CHECK(
       own.dim() > 0 && own.size(0) == range.rows,
       "accel: the data set was asked for ",
@@ -26,20 +50,19 @@ torch::Tensor place_own_rows(const torch::Tensor& own, int64_t n) {
       "accel::data::loads_rows to std::false_type for it.");
   distributed::install();
   const distributed::InsideGuard inside;
-  auto sizes = own.sizes().vec();
-  sizes[0] = n;
-  return distributed::make_tensor(axis, own, distributed::Shard(0), sizes);
+  return along(runtime.batch_axes(), 0, own, n);
 }
 
 torch::Tensor place_whole(const torch::Tensor& whole, int64_t n) {
-  auto& axis = Runtime::require().axis();
   if (!whole.defined() || whole.dim() == 0 || whole.size(0) != n ||
-      n < axis.size() || axis.size() == 1 ||
       whole.layout() != at::kStrided) {
     return whole;
   }
-  const auto range = RowRange::of(n, axis.rank(), axis.size());
-  return place_own_rows(whole.narrow(0, range.offset, range.rows), n);
+  const auto range =
+      sharding_options().rows(n, Runtime::require().state().process_index());
+  return range.rows == n
+      ? whole
+      : place_own_rows(whole.narrow(0, range.offset, range.rows), n);
 }
 
 } // namespace accel::detail

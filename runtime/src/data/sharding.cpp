@@ -14,6 +14,11 @@ data::ShardingOptions sharding_options() {
     const auto& state = runtime->state();
     sharding.rank = state.process_index();
     sharding.world = state.num_processes();
+    if (sharding.world > 1) {
+      for (const auto& axis : runtime->named_axes()) {
+        sharding.mesh.push_back({axis.size, axis.of_data});
+      }
+    }
     sharding.match_single_device = state.match_single_device();
     sharding.split_batches = state.options().split_batches;
     sharding.even_batches = state.options().even_batches;

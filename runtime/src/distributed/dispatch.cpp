@@ -305,6 +305,23 @@ void run_whole(
   }
 }
 
+/// Operators that return a number and are running in this thread. What one of them
+/// asks of parts along a further axis (whether these are equal) is no value that the
+/// program reads, and need not be the same on all processes.
+thread_local int reading = 0;
+
+struct Reading {
+  explicit Reading(bool reads) : reads(reads) {
+    reading += reads ? 1 : 0;
+  }
+  ~Reading() {
+    reading -= reads ? 1 : 0;
+  }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+  const bool reads;
+};
+
 void fallback(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
@@ -362,6 +379,7 @@ void handle(
     });
   }
   const auto pending = pending_view(op, info, *stack);
+  const Reading read(info.reads_value);
   std::optional<Watched> watched;
   if (C10_UNLIKELY(watch().any)) {
     watched.emplace(op, info, *stack, *axis);
@@ -384,7 +402,7 @@ void handle(
       watched->done(*stack, /*by_rule=*/false);
     }
   }
-  if (C10_UNLIKELY(info.reads_value)) {
+  if (C10_UNLIKELY(info.reads_value && reading == 1)) {
     accel::detail::ReadValues::get().add_read(
         op.schema().name().c_str(), stack->back());
   }

@@ -15,6 +15,10 @@ const char* to_string(ShardingStrategy strategy) {
       return "SHARD_GRAD_OP";
     case ShardingStrategy::kNoShard:
       return "NO_SHARD";
+    case ShardingStrategy::kHybridShard:
+      return "HYBRID_SHARD";
+    case ShardingStrategy::kHybridShardZero2:
+      return "HYBRID_SHARD_ZERO2";
   }
   return "unknown";
 }
@@ -31,7 +35,9 @@ ShardingStrategy parse_strategy(
   for (const auto strategy :
        {ShardingStrategy::kFullShard,
         ShardingStrategy::kShardGradOp,
-        ShardingStrategy::kNoShard}) {
+        ShardingStrategy::kNoShard,
+        ShardingStrategy::kHybridShard,
+        ShardingStrategy::kHybridShardZero2}) {
     if (name == to_string(strategy)) {
       return strategy;
     }

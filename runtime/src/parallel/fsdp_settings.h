@@ -68,7 +68,10 @@ inline std::string fsdp_strategy_name(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
     return static_cast<char>(std::toupper(c));
   });
-  const std::vector<std::string> names{"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"};
+  // In the order of their numbers.
+  const std::vector<std::string> names{
+      "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
+      "HYBRID_SHARD_ZERO2"};
   for (size_t i = 0; i < names.size(); ++i) {
     if (text == names[i] || text == std::to_string(i + 1)) {
       return names[i];
@@ -79,12 +82,9 @@ inline std::string fsdp_strategy_name(std::string text) {
 
 /// What is said of a text that is none.
 inline std::string no_fsdp_strategy(const std::string& text) {
-  const bool hybrid = text == "4" || text == "5" ||
-      text.rfind("HYBRID_SHARD", 0) == 0 || text.rfind("hybrid_shard", 0) == 0;
   return text +
-      (hybrid ? " is a strategy that accel does not have; it has FULL_SHARD, "
-                "SHARD_GRAD_OP and NO_SHARD"
-              : " is none of FULL_SHARD, SHARD_GRAD_OP and NO_SHARD");
+      " is none of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD and "
+      "HYBRID_SHARD_ZERO2";
 }
 
 } // namespace accel::parallel

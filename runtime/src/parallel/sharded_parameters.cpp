@@ -20,6 +20,7 @@ using distributed::Axis;
 using distributed::DeviceMesh;
 using distributed::Part;
 using distributed::part_of;
+using distributed::Placement;
 using distributed::Shard;
 
 bool has(const std::vector<at::Tensor>& all, const at::Tensor& tensor) {
@@ -28,33 +29,87 @@ bool has(const std::vector<at::Tensor>& all, const at::Tensor& tensor) {
   });
 }
 
-/// A tensor of this process's rows; a copy, so that the whole one can go.
-at::Tensor own_part(Axis& axis, const at::Tensor& whole) {
+/// A tensor of this process's part, of these places along the axes; a copy, so that
+/// the whole one can go.
+at::Tensor own_part(
+    const std::vector<Axis*>& axes,
+    const std::vector<Placement>& places,
+    const at::Tensor& whole) {
   distributed::install();
   const distributed::InsideGuard inside;
-  const auto [begin, end] = axis.range(whole.size(0), /*cut=*/{});
-  return distributed::make_tensor(
-      axis, whole.detach().slice(0, begin, end).clone(), Shard(0),
-      whole.sizes(), whole.strides(), /*exact=*/true);
+  struct Level {
+    size_t axis;
+    std::vector<int64_t> sizes;
+  };
+  std::vector<Level> levels;
+  at::Tensor rows = whole.detach();
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (places[i].is_shard()) {
+      const int64_t dim = places[i].dim();
+      levels.push_back({i, rows.sizes().vec()});
+      const auto [begin, end] = axes[i]->range(rows.size(dim), {});
+      rows = rows.slice(dim, begin, end);
+    }
+  }
+  rows = rows.clone();
+  for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
+    rows = distributed::make_tensor(
+        *axes[level->axis], rows, places[level->axis], level->sizes,
+        whole.strides(), /*exact=*/true);
+  }
+  return rows;
 }
 
-bool is_cut(const at::Tensor& tensor) {
-  const Part* part = part_of(tensor);
-  return part != nullptr && part->placement.is_shard(0);
+/// Where a tensor lies along each of the axes; empty for one of another mesh.
+std::vector<Placement> places_of(
+    const std::vector<Axis*>& axes,
+    const at::Tensor& tensor) {
+  std::vector<Placement> places(axes.size());
+  at::Tensor inner = tensor;
+  while (const Part* part = part_of(inner)) {
+    const auto axis = std::find(axes.begin(), axes.end(), part->axis);
+    if (axis == axes.end()) {
+      return {};
+    }
+    places[axis - axes.begin()] = part->placement;
+    inner = part->local;
+  }
+  return places;
+}
+
+bool any_cut(const std::vector<Placement>& places) {
+  return std::any_of(places.begin(), places.end(), [](const Placement& place) {
+    return place.is_shard();
+  });
 }
 
 /// A gradient where its parameter is: nothing where that has become whole.
 at::Tensor beside_parameter(
     const at::Tensor& gradient,
     const c10::weak_intrusive_ptr<at::TensorImpl>& parameter,
-    Axis& axis) {
+    const std::vector<Axis*>& axes) {
   const auto impl = parameter.lock();
-  if (!impl || !gradient.defined() || gradient.layout() != at::kStrided ||
-      !is_cut(at::Tensor(impl))) {
+  if (!impl || !gradient.defined() || gradient.layout() != at::kStrided) {
     return gradient;
   }
-  auto rows =
-      distributed::redistribute(gradient, DeviceMesh({&axis}), {Shard(0)});
+  const auto places = places_of(axes, at::Tensor(impl));
+  auto before = places_of(axes, gradient);
+  if (!any_cut(places) || before.empty()) {
+    return gradient;
+  }
+  // First each process's rows, then their sum over those that have the same rows:
+  // less is sent than the other way round.
+  bool twice = false;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const bool later = places[i].is_replicate() && before[i].is_sum();
+    before[i] = later ? before[i] : places[i];
+    twice = twice || later;
+  }
+  const DeviceMesh mesh(axes);
+  auto rows = distributed::redistribute(gradient, mesh, before);
+  if (twice) {
+    rows = distributed::redistribute(rows, mesh, places);
+  }
   Part* part = part_of(rows);
   if (rows.requires_grad() || part == nullptr ||
       part_of(part->local) != nullptr ||
@@ -64,17 +119,35 @@ at::Tensor beside_parameter(
   // Rows of the sum over the processes, which can go now.
   const distributed::InsideGuard inside;
   return distributed::make_tensor(
-      axis, part->local.clone(), part->placement, rows.sizes(),
+      *part->axis, part->local.clone(), part->placement, rows.sizes(),
       rows.strides(), /*exact=*/true);
 }
 
 } // namespace
 
-bool ShardedParameters::can_be_cut(
-    const at::Tensor& parameter,
-    int64_t processes) {
-  if (parameter.dim() == 0 || parameter.size(0) < processes ||
-      parameter.layout() != at::kStrided || !parameter.is_leaf()) {
+ShardedParameters::ShardedParameters(
+    const std::vector<NamedSize>& names,
+    std::vector<Axis*> axes,
+    ShardingStrategy strategy)
+    : axes_(std::move(axes)), strategy_(strategy) {
+  const auto shard = std::find_if(
+      names.begin(), names.end(),
+      [](const NamedSize& axis) { return axis.name == "dp_shard"; });
+  TORCH_INTERNAL_ASSERT(shard != names.end());
+  shard_ = shard - names.begin();
+}
+
+std::vector<Placement> ShardedParameters::places_for(
+    c10::IntArrayRef sizes) const {
+  std::vector<Placement> places(axes_.size());
+  if (!sizes.empty() && sizes[0] >= axes_[shard_]->size()) {
+    places[shard_] = Shard(0);
+  }
+  return places;
+}
+
+bool ShardedParameters::can_be_cut(const at::Tensor& parameter) {
+  if (parameter.layout() != at::kStrided || !parameter.is_leaf()) {
     return false;
   }
   if (Part* part = part_of(parameter)) {
@@ -87,31 +160,34 @@ bool ShardedParameters::can_be_cut(
       parameter.storage().use_count() == 1 && !parameter.is_view();
 }
 
-void ShardedParameters::cut(const at::Tensor& parameter) {
+bool ShardedParameters::cut(const at::Tensor& parameter) {
+  const auto places = places_for(parameter.sizes());
+  if (!any_cut(places) || !can_be_cut(parameter)) {
+    return false;
+  }
   const at::NoGradGuard no_grad;
   at::Tensor whole = parameter.detach();
   if (Part* part = part_of(whole)) {
     whole = part->local;
   }
-  auto part = own_part(axis_, whole);
-  if (strategy_ == ShardingStrategy::kShardGradOp) {
+  auto part = own_part(axes_, places, whole);
+  if (strategy_ == ShardingStrategy::kShardGradOp ||
+      strategy_ == ShardingStrategy::kHybridShardZero2) {
     part_of(part)->keeps_whole = true;
   }
   at::Tensor(parameter).set_data(part);
+  return true;
 }
 
 void ShardedParameters::add(
     const torch::nn::Module& module,
     const std::vector<at::Tensor>& but) {
   for (const auto& parameter : module.parameters()) {
-    if (has(but, parameter) || distributed::is_distributed(parameter) ||
-        !parameter.is_floating_point() ||
-        !can_be_cut(parameter, axis_.size())) {
-      continue;
+    if (!has(but, parameter) && !distributed::is_distributed(parameter) &&
+        parameter.is_floating_point() && cut(parameter)) {
+      parameters_.push_back({Weak(parameter.getIntrusivePtr()), false});
+      follow_gradient(parameters_.back(), parameter);
     }
-    cut(parameter);
-    parameters_.push_back({Weak(parameter.getIntrusivePtr()), false});
-    follow_gradient(parameters_.back(), parameter);
   }
 }
 
@@ -120,8 +196,8 @@ void ShardedParameters::follow_gradient(
     const at::Tensor& parameter) {
   if (!known.followed && parameter.requires_grad()) {
     parameter.register_hook(
-        [weak = known.parameter, axis = &axis_](const at::Tensor& gradient) {
-          return beside_parameter(gradient, weak, *axis);
+        [weak = known.parameter, axes = axes_](const at::Tensor& gradient) {
+          return beside_parameter(gradient, weak, axes);
         });
     known.followed = true;
   }
@@ -131,9 +207,10 @@ void ShardedParameters::add(torch::optim::Optimizer& optimizer) {
   const at::NoGradGuard no_grad;
   each_state_tensor(
       optimizer, [&](at::Tensor& tensor, const at::Tensor& parameter) {
-        if (is_cut(parameter) && !distributed::is_distributed(tensor) &&
+        const auto places = places_of(axes_, parameter);
+        if (any_cut(places) && !distributed::is_distributed(tensor) &&
             tensor.sizes() == parameter.sizes()) {
-          tensor = own_part(axis_, tensor);
+          tensor = own_part(axes_, places, tensor);
         }
       });
 }
@@ -154,7 +231,7 @@ void ShardedParameters::settle() {
     Part* part = part_of(parameter);
     if (part != nullptr && part->placement.is_shard()) {
       distributed::root_of(part)->kept.reset();
-    } else if (can_be_cut(parameter, axis_.size())) {
+    } else {
       cut(parameter);
     }
   }

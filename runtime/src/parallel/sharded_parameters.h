@@ -1,6 +1,7 @@
 #pragma once
 
 #include "distributed/axis.h"
+#include "parallel/parallelism.h"
 
 #include <accel/parallel/fully_sharded.h>
 
@@ -22,8 +23,8 @@ namespace accel::parallel {
 
 /// The parameters of which each process holds its rows: sharded data parallelism
 /// by placements. A parameter becomes a distributed tensor of the placement
-/// `Shard(0)`, in place, so that whoever holds it (the module, optimizers) goes on
-/// with it. All that follows is what operators do with distributed tensors: one
+/// `Shard(0)` along the axis dp_shard, in place, so that whoever holds it (the
+/// module, optimizers) goes on with it; along dp_replicate all hold the same. All that follows is what operators do with distributed tensors: one
 /// that reads a weight beside a cut batch gathers it, the weight's gradient is a
 /// part of a sum, an optimizer's state is made like its parameter.
 ///
@@ -33,8 +34,11 @@ namespace accel::parallel {
 /// write into a row) is cut again.
 class ShardedParameters {
  public:
-  ShardedParameters(distributed::Axis& axis, ShardingStrategy strategy)
-      : axis_(axis), strategy_(strategy) {}
+  /// `axes`: of the whole mesh; `names` say which one is dp_shard.
+  ShardedParameters(
+      const std::vector<NamedSize>& names,
+      std::vector<distributed::Axis*> axes,
+      ShardingStrategy strategy);
 
   /// Divides the parameters of a model, which all processes have alike, but for
   /// those in `but`. Nothing is communicated.
@@ -83,12 +87,17 @@ class ShardedParameters {
   };
 
   void follow_gradient(Known& known, const at::Tensor& parameter);
-  /// Cuts a parameter that this process has in full.
-  void cut(const at::Tensor& parameter);
+  /// A place along each axis for a parameter of these sizes; none where it is to
+  /// stay whole.
+  std::vector<distributed::Placement> places_for(c10::IntArrayRef sizes) const;
+  /// Cuts a parameter that this process has in full, where it can be cut.
+  bool cut(const at::Tensor& parameter);
   /// Whether nobody would miss the memory that it has now.
-  static bool can_be_cut(const at::Tensor& parameter, int64_t processes);
+  static bool can_be_cut(const at::Tensor& parameter);
 
-  distributed::Axis& axis_;
+  std::vector<distributed::Axis*> axes_;
+  /// The number of dp_shard among them.
+  size_t shard_ = 0;
   ShardingStrategy strategy_;
   std::vector<Known> parameters_;
 };

@@ -273,8 +273,8 @@ class BatchDealer {
 
   /// Whether a batch of so many rows becomes a distributed one.
   bool distributes(int64_t rows) const {
-    return match() && has_tensor_rows<Batch>::value && rows >= world() &&
-        world() > 1;
+    return match() && has_tensor_rows<Batch>::value && rows > 0 &&
+        options_.sharding.rows(rows, 0).rows < rows;
   }
 
   /// This process's part of a batch of `rows` rows, distributed where it is one.
@@ -337,7 +337,7 @@ class BatchDealer {
           continue;
         }
         const auto range =
-            accel::detail::RowRange::of(round.rows[0], rank, world());
+            options_.sharding.rows(round.rows[0], rank);
         parts.push_back(take(
             round.batches[0], range.offset, range.rows, round.rows[0]));
       }

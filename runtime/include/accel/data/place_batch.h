@@ -1,5 +1,6 @@
 #pragma once
 
+#include <accel/data/sharding.h>
 #include <accel/export.h>
 #include <accel/gradient_state.h>
 #include <accel/operations.h>
@@ -23,21 +24,6 @@
 #include <vector>
 
 namespace accel::detail {
-
-/// Which of `n` rows a process holds, as distributed tensors are cut: contiguous
-/// parts in rank order, the first ones one row larger.
-struct RowRange {
-  int64_t offset;
-  int64_t rows;
-
-  static RowRange of(int64_t n, int64_t rank, int64_t world) {
-    const int64_t quotient = n / world;
-    const int64_t extra = n % world;
-    return {
-        rank * quotient + (rank < extra ? rank : extra),
-        quotient + (rank < extra ? 1 : 0)};
-  }
-};
 
 /// The distributed tensor of `n` rows of which this process has loaded its own.
 /// Throws where `own` does not have as many rows.

@@ -462,12 +462,10 @@ class ShardedDataLoader final
       return std::nullopt;
     }
     const auto n = static_cast<int64_t>(whole->size());
-    if (sharding_.world == 1 || !sharding_.match_single_device ||
-        n < sharding_.world) {
+    const auto range = sharding_.rows(n, sharding_.rank);
+    if (!sharding_.match_single_device || range.rows == n) {
       return Planned{std::move(*whole), std::nullopt};
     }
-    const auto range =
-        accel::detail::RowRange::of(n, sharding_.rank, sharding_.world);
     const auto first = whole->begin() + range.offset;
     Request rows(first, first + range.rows);
     return Planned{std::move(*whole), std::move(rows)};

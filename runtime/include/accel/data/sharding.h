@@ -12,6 +12,25 @@
 #include <utility>
 #include <vector>
 
+namespace accel::detail {
+
+/// Which of `n` rows a process holds, as distributed tensors are cut: contiguous
+/// parts in rank order, the first ones one row larger.
+struct RowRange {
+  int64_t offset;
+  int64_t rows;
+
+  static RowRange of(int64_t n, int64_t rank, int64_t world) {
+    const int64_t quotient = n / world;
+    const int64_t extra = n % world;
+    return {
+        rank * quotient + (rank < extra ? rank : extra),
+        quotient + (rank < extra ? 1 : 0)};
+  }
+};
+
+} // namespace accel::detail
+
 namespace accel::data {
 
 /// How a pass over a data set is shared between the processes. The same on
@@ -24,7 +43,8 @@ struct ShardingOptions {
   bool match_single_device = false;
   /// A batch of the sampler is the global batch, each process gets
   /// 1 / `world` of it; otherwise each process gets every `world`-th batch, or,
-  /// in `match_single_device`, the batches have `world` times as many samples.
+  /// in `match_single_device`, the batches have `data_groups()` times as many
+  /// samples.
   bool split_batches = false;
   /// The last batches are filled up from the beginning, so that every process
   /// gets the same number of batches of the same size.
@@ -35,11 +55,50 @@ struct ShardingOptions {
   /// (Without `match_single_device` and without `even_batches`.) Processes that
   /// get no part of the last batches go on with one that does not count.
   bool join_uneven = false;
+  /// (With `match_single_device`.) An axis of the processes' mesh
+  /// (`ParallelismConfig`).
+  struct Axis {
+    int64_t size = 1;
+    /// Each process along it has rows of its own; otherwise all have the same.
+    bool of_data = true;
+  };
+  /// Its axes, whose sizes multiply to `world`; empty: one of data.
+  std::vector<Axis> mesh;
+
+  /// Groups of processes that have rows of their own.
+  int64_t data_groups() const {
+    int64_t groups = mesh.empty() ? world : 1;
+    for (const Axis& axis : mesh) {
+      groups *= axis.of_data ? axis.size : 1;
+    }
+    return groups;
+  }
+
+  /// The rows that process `process` holds of a batch of `n`, as distributed
+  /// tensors are cut: along one axis after the other, but for those that have more
+  /// processes than there are rows. All rows where nothing is cut.
+  accel::detail::RowRange rows(int64_t n, int64_t process) const {
+    if (mesh.empty()) {
+      return n < world ? accel::detail::RowRange{0, n}
+                       : accel::detail::RowRange::of(n, process, world);
+    }
+    accel::detail::RowRange range{0, n};
+    int64_t behind = world;
+    for (const Axis& axis : mesh) {
+      behind /= axis.size;
+      if (axis.of_data && range.rows >= axis.size) {
+        const auto inner = accel::detail::RowRange::of(
+            range.rows, process / behind % axis.size, axis.size);
+        range = {range.offset + inner.offset, inner.rows};
+      }
+    }
+    return range;
+  }
 
   /// How many batch sizes of the loader's options make a batch that the sampler
   /// or the data set is asked for.
   int64_t batches_in_one() const {
-    return match_single_device && !split_batches ? world : 1;
+    return match_single_device && !split_batches ? data_groups() : 1;
   }
 };
 

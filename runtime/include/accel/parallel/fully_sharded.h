@@ -20,9 +20,16 @@ enum class ShardingStrategy {
   kShardGradOp,
   /// Nothing: plain data parallelism.
   kNoShard,
+  /// FULL_SHARD between the processes of each host, of which every one so has the
+  /// whole training state; gradients are summed over the hosts. Other groups than
+  /// hosts: `ParallelismConfig`.
+  kHybridShard,
+  /// SHARD_GRAD_OP likewise.
+  kHybridShardZero2,
 };
 
-/// "FULL_SHARD", "SHARD_GRAD_OP" or "NO_SHARD".
+/// "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD" or
+/// "HYBRID_SHARD_ZERO2".
 ACCEL_API const char* to_string(ShardingStrategy strategy);
 
 /// Sharded data parallelism, Accelerate's class of this name: after `prepare` each

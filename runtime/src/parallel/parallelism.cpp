@@ -1,0 +1,143 @@
+#include "parallel/parallelism.h"
+
+#include "core/environment.h"
+#include "parallel/parallelism_settings.h"
+
+#include <c10/util/Exception.h>
+
+#include <limits>
+
+namespace accel {
+
+std::string to_string(const ParallelSizes& sizes) {
+  std::string text;
+  for (const auto& axis : parallel::axes_of(sizes)) {
+    text += (text.empty() ? "" : ", ") + axis.name + " " +
+        std::to_string(axis.size);
+  }
+  return text.empty() ? "1" : text;
+}
+
+namespace parallel {
+namespace {
+
+/// The argument, or the variable, or 1.
+int64_t size_of(
+    const std::optional<int64_t>& given,
+    const ParallelismSetting& setting) {
+  constexpr int64_t kMost = std::numeric_limits<int16_t>::max();
+  const int64_t size = given.value_or(
+      accel::detail::get_environment_integer(setting.variable, 1, kMost)
+          .value_or(1));
+  TORCH_CHECK(
+      size >= 1 && size <= kMost, "accel: parallelism_config: ", setting.name,
+      "_size is ", size, ", but an axis of the mesh has 1 to ", kMost,
+      " processes. Leave it out for 1.");
+  const auto why = refuse_parallelism(setting, size);
+  TORCH_CHECK(
+      why.empty(), "accel: parallelism_config: ", setting.name, "_size is ", why,
+      ".");
+  return size;
+}
+
+bool divides(const std::optional<ShardingStrategy>& strategy) {
+  return strategy && *strategy != ShardingStrategy::kNoShard;
+}
+
+} // namespace
+
+std::optional<ParallelSizes> resolve_parallelism(
+    const std::optional<ParallelismConfig>& given) {
+  const bool wanted = given ||
+      accel::detail::get_environment_flag("ACCELERATE_USE_PARALLELISM_CONFIG")
+          .value_or(false);
+  if (!wanted) {
+    return std::nullopt;
+  }
+  const ParallelismConfig config = given.value_or(ParallelismConfig());
+  const auto& settings = parallelism_settings();
+  ParallelSizes sizes;
+  sizes.dp_replicate = size_of(config.dp_replicate_size(), settings[0]);
+  sizes.dp_shard = size_of(config.dp_shard_size(), settings[1]);
+  sizes.cp = size_of(config.cp_size(), settings[2]);
+  sizes.sp = size_of(config.sp_size(), settings[3]);
+  sizes.tp = size_of(config.tp_size(), settings[4]);
+  return sizes;
+}
+
+std::optional<ShardingStrategy> strategy_with(
+    const std::optional<ParallelSizes>& sizes,
+    const std::optional<ShardingStrategy>& strategy) {
+  if (!sizes) {
+    return strategy;
+  }
+  if (!strategy) {
+    return sizes->dp_shard > 1
+        ? std::optional<ShardingStrategy>(ShardingStrategy::kFullShard)
+        : std::nullopt;
+  }
+  TORCH_CHECK(
+      divides(strategy) == (sizes->dp_shard > 1) || sizes->product() == 1,
+      "accel: fsdp_plugin says ", to_string(*strategy),
+      ", and dp_shard_size of parallelism_config is ", sizes->dp_shard, ": ",
+      divides(strategy)
+          ? "nothing would be divided. Give the number of processes between "
+            "which parameters are divided as dp_shard_size (--dp-shard), or leave "
+            "the strategy out."
+          : "nothing is divided. Leave dp_shard_size at 1 and give "
+            "dp_replicate_size, or choose another strategy.");
+  return strategy;
+}
+
+ParallelSizes sizes_of_launch(
+    const std::optional<ParallelSizes>& given,
+    const std::optional<ShardingStrategy>& strategy,
+    const accel::detail::Environment& environment) {
+  const int64_t processes = environment.world_size;
+  if (given) {
+    TORCH_CHECK(
+        given->product() == processes, "accel: parallelism_config asks for ",
+        given->product(), " processes (", to_string(*given),
+        "), but there are ", processes,
+        ". The product of the sizes must be the number of processes: change "
+        "them, or start as many processes (accel launch --num-processes).");
+    return *given;
+  }
+  ParallelSizes sizes;
+  if (!divides(strategy)) {
+    sizes.dp_replicate = processes;
+  } else if (
+      *strategy == ShardingStrategy::kFullShard ||
+      *strategy == ShardingStrategy::kShardGradOp) {
+    sizes.dp_shard = processes;
+  } else {
+    const int64_t here = environment.local_world_size;
+    TORCH_CHECK(
+        processes % here == 0, "accel: ", to_string(*strategy),
+        " divides parameters between the processes of a host, but this host "
+        "has ", here, " of the ", processes, " processes. Start as many on each "
+        "host, or give dp_replicate_size and dp_shard_size "
+        "(parallelism_config).");
+    sizes.dp_shard = here;
+    sizes.dp_replicate = processes / here;
+  }
+  return sizes;
+}
+
+std::vector<NamedSize> axes_of(const ParallelSizes& sizes) {
+  std::vector<NamedSize> axes;
+  for (const NamedSize& axis :
+       {NamedSize{"dp_replicate", sizes.dp_replicate, true},
+        NamedSize{"dp_shard", sizes.dp_shard, true},
+        NamedSize{"cp", sizes.cp, false},
+        NamedSize{"sp", sizes.sp, false},
+        NamedSize{"tp", sizes.tp, false}}) {
+    if (axis.size > 1) {
+      axes.push_back(axis);
+    }
+  }
+  return axes;
+}
+
+} // namespace parallel
+} // namespace accel

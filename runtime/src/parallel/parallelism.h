@@ -1,0 +1,46 @@
+#pragma once
+
+#include <accel/parallel/fully_sharded.h>
+#include <accel/parallel/parallelism_config.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace accel::detail {
+struct Environment;
+} // namespace accel::detail
+
+namespace accel::parallel {
+
+/// What the argument and the environment ask for; nothing where neither does.
+/// Throws `c10::Error` for a size below 1 and for what is not built.
+std::optional<ParallelSizes> resolve_parallelism(
+    const std::optional<ParallelismConfig>& given);
+
+/// The strategy of parameters behind both: FULL_SHARD where only sizes were
+/// given. Throws where the two contradict each other.
+std::optional<ShardingStrategy> strategy_with(
+    const std::optional<ParallelSizes>& sizes,
+    const std::optional<ShardingStrategy>& strategy);
+
+/// The sizes of all processes of this launch: those that were given, or what the
+/// strategy makes of the hosts. Throws where they do not make the number of
+/// processes.
+ParallelSizes sizes_of_launch(
+    const std::optional<ParallelSizes>& given,
+    const std::optional<ShardingStrategy>& strategy,
+    const detail::Environment& environment);
+
+/// One axis of the mesh: its name in Accelerate and its processes.
+struct NamedSize {
+  std::string name;
+  int64_t size;
+  /// Samples are shared out along it.
+  bool of_data;
+};
+
+/// The axes of more than one process, in the mesh's order.
+std::vector<NamedSize> axes_of(const ParallelSizes& sizes);
+
+} // namespace accel::parallel

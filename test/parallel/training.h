@@ -1,0 +1,136 @@
+#pragma once
+
+// A model and its training, in plain LibTorch and with its parameters in parts.
+
+#include "multiprocess.h"
+
+#include <accel/accel.h>
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+
+namespace accel::test {
+using torch::Tensor;
+namespace nn = torch::nn;
+namespace optim = torch::optim;
+namespace ad = accel::distributed;
+
+inline AcceleratorOptions sharded(
+    std::optional<ShardingStrategy> strategy = std::nullopt) {
+  return AcceleratorOptions().match_single_device(true).fsdp_plugin(
+      FullyShardedDataParallelPlugin().sharding_strategy(strategy));
+}
+
+/// A table that is used twice, a layer that is frozen, one that is not used, and a
+/// layer whose output has one row.
+struct Net : nn::Module {
+  Net() {
+    torch::manual_seed(5);
+    table = register_module("table", nn::Embedding(7, 6));
+    first = register_module("first", nn::Linear(6, 6));
+    frozen = register_module("frozen", nn::Linear(6, 6));
+    unused = register_module("unused", nn::Linear(6, 6));
+    norm = register_module("norm", nn::BatchNorm1d(6));
+    last = register_module("last", nn::Linear(7, 1));
+    to(torch::kDouble);
+    for (auto& parameter : frozen->parameters()) {
+      parameter.set_requires_grad(false);
+    }
+  }
+  Tensor forward(const Tensor& words) {
+    const auto x = table->forward(words);
+    const auto y = torch::tanh(first->forward(x) + frozen->forward(x));
+    const auto scores = torch::linear(norm->forward(y), table->weight);
+    return last->forward(torch::relu(scores)).squeeze(1);
+  }
+  nn::Embedding table = nullptr;
+  nn::Linear first = nullptr, frozen = nullptr, unused = nullptr, last = nullptr;
+  nn::BatchNorm1d norm = nullptr;
+};
+
+/// 10 words a batch; the last batch is shorter.
+inline Tensor words(int64_t step) {
+  const int64_t n = step % 3 == 2 ? 4 : 10;
+  return (torch::arange(n) * (step + 3) + step).remainder(7);
+}
+inline Tensor target(const Tensor& words) {
+  return torch::sin(words.to(torch::kDouble));
+}
+
+/// One step; `run` is null in the plain program. Returns the loss.
+inline double step(
+    Accelerator* run,
+    const std::shared_ptr<Net>& net,
+    optim::Optimizer& optimizer,
+    int64_t i) {
+  auto x = words(i);
+  auto y = target(x);
+  if (run != nullptr) {
+    x = run->distribute(x);
+    y = run->distribute(y);
+  }
+  optimizer.zero_grad();
+  const auto loss = torch::mse_loss(net->forward(x), y);
+  if (run != nullptr) {
+    run->backward(loss);
+    run->clip_grad_norm_(net->parameters(), 0.5);
+  } else {
+    loss.backward();
+    nn::utils::clip_grad_norm_(net->parameters(), 0.5);
+  }
+  optimizer.step();
+  return loss.item<double>();
+}
+
+inline void expect_equal(const nn::Module& actual, const nn::Module& expected, double tolerance) {
+  const auto a = actual.named_parameters();
+  for (const auto& item : expected.named_parameters()) {
+    const auto whole = ad::full_tensor(a[item.key()].detach());
+    EXPECT_TRUE(
+        tolerance == 0 ? torch::equal(whole, item.value())
+                       : torch::allclose(whole, item.value(), tolerance, tolerance))
+        << item.key() << ": " << whole << item.value();
+  }
+  const auto b = actual.named_buffers();
+  for (const auto& item : expected.named_buffers()) {
+    EXPECT_TRUE(torch::allclose(
+        ad::full_tensor(b[item.key()]).to(torch::kDouble),
+        item.value().to(torch::kDouble), tolerance, tolerance))
+        << item.key();
+  }
+}
+
+inline std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+struct Folder {
+  Folder() {
+    char name[] = "/tmp/accel_sharded_XXXXXX";
+    path = ::mkdtemp(name);
+  }
+  ~Folder() {
+    std::filesystem::remove_all(path);
+  }
+  RunOptions options(std::map<std::string, std::optional<std::string>> more = {}) const {
+    RunOptions run;
+    run.environment = std::move(more);
+    run.environment["SHARDED_FOLDER"] = path;
+    return run;
+  }
+  std::string path;
+};
+
+} // namespace accel::test
