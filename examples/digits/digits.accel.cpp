@@ -191,15 +191,12 @@ int main(int argc, char** argv) {
 
   torch::manual_seed(1);
 
-  torch::DeviceType device_type;
   if (accelerator.device().is_cuda()) {
     accelerator.cout() << "CUDA available! Training on GPU." << std::endl;
-    device_type = torch::kCUDA;
   } else {
     accelerator.cout() << "Training on CPU." << std::endl;
-    device_type = torch::kCPU;
   }
-  torch::Device device(device_type);
+  torch::Device device = accelerator.device();
 
   Net model;
   model->to(device);

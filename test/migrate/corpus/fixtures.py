@@ -97,8 +97,8 @@ def _local(path):
 
 
 def provide(store, said, cwd, root):
-    """Puts what the error text `said` misses where it is looked for from `cwd`,
-    never outside of `root`. Returns whether something was put."""
+    """Puts the files and folders that the error text `said` misses where they are
+    looked for from `cwd`, never outside of `root`. Returns whether something was put."""
     for match in re.finditer(r"(\S*?)(train-(?:images|labels)-idx\d-ubyte|t10k-(?:images|labels)-idx\d-ubyte)", said):
         folder = os.path.join(cwd, match.group(1).strip("'\"`:") or ".")
         if _put(folder, root, {name: store.mnist(name) for name in MNIST}):
@@ -106,6 +106,12 @@ def provide(store, said, cwd, root):
     for match in re.finditer(r"(?:\bat(?=\.))?(\S*?)((?:data_batch_\d|test_batch)\.bin)", said):
         folder = os.path.join(cwd, match.group(1).strip("'\"`:") or ".")
         if _put(folder, root, {name: store.cifar(name) for name in CIFAR}):
+            return True
+    # Folders that its author had.
+    for match in re.finditer(r"[Pp]arent directory (\S+) does not exist", said):
+        folder = os.path.normpath(os.path.join(cwd, match.group(1)))
+        if (folder + os.sep).startswith(root + os.sep) and not os.path.exists(folder):
+            os.makedirs(folder)
             return True
     # Text to learn a language from.
     for match in re.finditer(r"(?:path|file|open)\W+(\S+?\.txt)\b", said):

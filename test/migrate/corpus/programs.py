@@ -40,6 +40,12 @@ def without_comments(text):
     return _COMMENTS.sub(lambda match: match.group(1) or " ", text)
 
 
+def is_libtorch(folder):
+    """Whether the folder holds LibTorch, or its headers, that a repository brings along."""
+    return any(os.path.isdir(os.path.join(folder, *inner, "c10", "core")) and os.path.isdir(os.path.join(folder, *inner, "torch"))
+               for inner in ((), ("include",)))
+
+
 class Repository:
     """The source files below a folder, and what they include of each other."""
 
@@ -55,7 +61,7 @@ class Repository:
             if os.path.isfile(found) and self.database is None:
                 self.database = os.path.relpath(found, self.root)
             # A database is looked for in build/, sources are not.
-            folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
+            folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS and not is_libtorch(os.path.join(folder, name)))
             built = os.path.join(folder, "build", "compile_commands.json")
             if self.database is None and os.path.isfile(built):
                 self.database = os.path.relpath(built, self.root)

@@ -89,7 +89,7 @@ struct DeviceFact {
   enum KindTy {
     Initialiser,     ///< All of a torch::Device variable's initialiser.
     TypeInitialiser, ///< The same of a DeviceType variable.
-    Selection,       ///< An `if` that only chooses; to be taken out.
+    Selection,       ///< A statement that only chooses; to be taken out.
     Condition,       ///< `torch::cuda::is_available()`.
     Literal,         ///< `torch::kCUDA`, `torch::Device("cuda:1")`.
     CudaCall,        ///< `cuda()`, without the object.

@@ -1,7 +1,8 @@
 //===- DeviceFacts.cpp - How the device is chosen -------------------------===//
 
-#include "Learns.h"
+#include "Code/AstVisitor.h"
 #include "Code/TorchTypes.h"
+#include "Learns.h"
 
 #include "clang/Lex/Lexer.h"
 
@@ -30,6 +31,16 @@ static bool asksForCuda(const Expr *E) {
     return true;
   return F->getName() == "is_available" &&
          qualifiedName(F).find("::cuda::") != std::string::npos;
+}
+
+/// The same, or a variable that has its answer.
+static bool isCudaQuestion(const Expr *E) {
+  if (asksForCuda(E))
+    return true;
+  const VarDecl *V = variableOf(E);
+  return V && V->isLocalVarDecl() && V->getInit() &&
+         V->getType().getNonReferenceType()->isBooleanType() &&
+         asksForCuda(plain(V->getInit()));
 }
 
 /// `torch::kCUDA`, `torch::Device(torch::kCUDA, 1)`, `"cuda:0"`.
@@ -87,7 +98,7 @@ const IfStmt *DeviceFacts::selectionOf(const VarDecl *V) {
     return nullptr;
   for (const Stmt *S : Block->body()) {
     const auto *If = dyn_cast<IfStmt>(S);
-    if (!If || If->getInit() || !asksForCuda(plain(If->getCond())))
+    if (!If || If->getInit() || !isCudaQuestion(plain(If->getCond())))
       continue;
     if (onlyAssigns(If->getThen()) != V)
       continue;
@@ -96,6 +107,66 @@ const IfStmt *DeviceFacts::selectionOf(const VarDecl *V) {
     return If;
   }
   return nullptr;
+}
+
+namespace {
+/// What is done with a variable that holds the kind of device.
+class KindUses : public AstVisitor {
+public:
+  explicit KindUses(const VarDecl *V) : V(V) {}
+
+  bool VisitStmt(Stmt *S) override {
+    // Not `if (cuda) kind = torch::kCUDA;`: something must stand there.
+    if (const auto *Block = dyn_cast<CompoundStmt>(S))
+      for (const Stmt *Child : Block->body())
+        if (isa<Expr>(Child) && onlyAssigns(Child) == V)
+          Choices.push_back(Child);
+    return true;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    Uses += E->getDecl() == V;
+    return true;
+  }
+
+  std::vector<const Stmt *> Choices; ///< Statements `kind = torch::kCUDA;`.
+  size_t Uses = 0;
+
+private:
+  const VarDecl *V;
+};
+} // namespace
+
+/// `torch::Device device(kind);`, where an `if` that asks for CUDA has chosen the
+/// kind, besides what it prints. The statements that chose it, its declaration
+/// first; empty where it is something else.
+std::vector<const Stmt *> DeviceFacts::choicesOf(const Expr *Init) {
+  const CompoundStmt *Block = block();
+  const VarDecl *Kind = variableOf(bare(Init));
+  std::vector<const Stmt *> Result;
+  if (!Block || !Kind || !isDeviceType(Kind->getType()) ||
+      Kind->getType()->isReferenceType() ||
+      (Kind->getInit() && deviceLiteral(Kind->getInit()) != DeviceLiteral::Cpu))
+    return Result;
+  KindUses Uses(Kind);
+  size_t InQuestion = 0;
+  for (const Stmt *S : Block->body()) {
+    const auto *Declared = dyn_cast<DeclStmt>(S);
+    if (Declared && Declared->isSingleDecl() && Declared->getSingleDecl() == Kind)
+      Result.push_back(S);
+    const size_t Before = Uses.Choices.size();
+    Uses.TraverseStmt(const_cast<Stmt *>(S));
+    if (onlyAssigns(S) == Kind && isa<Expr>(S))
+      Uses.Choices.push_back(S);
+    const auto *If = dyn_cast<IfStmt>(S);
+    if (If && !If->getInit() && isCudaQuestion(plain(If->getCond())))
+      InQuestion += Uses.Choices.size() - Before;
+  }
+  // Each use is one of those choices, but for the one that is asked about.
+  if (Result.size() != 1 || InQuestion == 0 ||
+      InQuestion != Uses.Choices.size() || Uses.Uses != InQuestion + 1)
+    return {};
+  llvm::append_range(Result, Uses.Choices);
+  return Result;
 }
 
 void DeviceFacts::variable(const VarDecl *V) {
@@ -115,14 +186,23 @@ void DeviceFacts::variable(const VarDecl *V) {
     Bare = bare(Made->getArg(0));
   }
   if (const auto *C = dyn_cast<ConditionalOperator>(Bare))
-    Choice = asksForCuda(plain(C->getCond())) &&
+    Choice = isCudaQuestion(plain(C->getCond())) &&
              deviceLiteral(C->getTrueExpr()) != DeviceLiteral::None &&
              deviceLiteral(C->getFalseExpr()) != DeviceLiteral::None;
   const DeviceLiteral Literal =
       Choice ? DeviceLiteral::None : deviceLiteral(V->getInit());
   const IfStmt *Selection =
       Literal != DeviceLiteral::None ? selectionOf(V) : nullptr;
-  if (!Choice && !Selection && !(Device && Literal == DeviceLiteral::Cuda))
+  std::vector<TextRange> Choices;
+  if (Device && Literal == DeviceLiteral::None && !Choice)
+    for (const Stmt *S : choicesOf(Bare)) {
+      const std::optional<TextRange> Lines = Text.wholeLines(S);
+      if (!Lines)
+        return; // By a macro: as it is, it is right, too.
+      Choices.push_back(*Lines);
+    }
+  if (!Choice && !Selection && Choices.empty() &&
+      !(Device && Literal == DeviceLiteral::Cuda))
     return;
   if (!Declaration || !Declaration->isSingleDecl() ||
       Declaration->getSingleDecl() != V)
@@ -135,8 +215,10 @@ void DeviceFacts::variable(const VarDecl *V) {
     return problem(V->getLocation());
   Program.Devices.push_back(
       {here(), Device ? DeviceFact::Initialiser : DeviceFact::TypeInitialiser,
-       *Range});
+       *Range, ""});
   Consumed.insert(V->getInit());
+  for (const TextRange &Lines : Choices)
+    Program.Devices.push_back({here(), DeviceFact::Selection, Lines, ""});
   if (!Selection)
     return;
   const std::optional<TextRange> Lines = Text.wholeLines(Selection);

@@ -57,6 +57,7 @@ public:
 
 private:
   const clang::IfStmt *selectionOf(const clang::VarDecl *V);
+  std::vector<const clang::Stmt *> choicesOf(const clang::Expr *Init);
 };
 
 /// Devices that are chosen before main, when there is no accelerator, are chosen

@@ -40,6 +40,10 @@ static bool isOutput(const FunctionDecl *F, const ProgramIndex &Index,
     return true;
   if (Full.starts_with("matplotlibcpp::"))
     return true;
+  // Matplot++: what has no result that the next call needs.
+  static const llvm::StringSet<> Plots = {"show", "save", "draw", "wait"};
+  if (Full.starts_with("matplot::") && Plots.count(Name))
+    return true;
   static const llvm::StringSet<> Files = {
       "remove",  "remove_all",   "rename",        "copy",
       "copy_file", "resize_file", "create_symlink", "permissions"};
