@@ -42,6 +42,16 @@ const std::set<std::string> kRemoved = {
     kTraceSeed,
     kTraceMaxSteps};
 
+/// Where a run's placement report goes: runs would write over each other's file.
+std::string report_of(const RunPlan& plan, const std::string& report) {
+  const fs::path file(report);
+  if (!file.has_extension()) {
+    return report; // 1
+  }
+  return (file.parent_path() / file.stem()).string() + "." +
+      std::to_string(plan.processes) + file.extension().string();
+}
+
 std::vector<std::string> environment_for(
     const RunPlan& plan,
     const Installation& installation,
@@ -53,6 +63,8 @@ std::vector<std::string> environment_for(
     const std::string name = text.substr(0, text.find('='));
     if (name == "LD_PRELOAD") {
       preload += ":" + text.substr(name.size() + 1);
+    } else if (name == "ACCEL_PLACEMENT_REPORT") {
+      result.push_back(name + "=" + report_of(plan, text.substr(name.size() + 1)));
     } else if (kRemoved.count(name) == 0) {
       result.push_back(text);
     }
@@ -87,6 +99,16 @@ std::string read_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {
       std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// What a run printed; its program's own path, which is another in each run, is
+/// called the same.
+std::string read_output(const fs::path& path, const std::string& program) {
+  std::string text = read_text(path);
+  for (size_t at = 0; (at = text.find(program, at)) != std::string::npos;) {
+    text.replace(at, program.size(), "PROGRAM");
+  }
+  return text;
 }
 
 /// Starts the command in a process group of its own.
@@ -217,8 +239,11 @@ Run run(const RunPlan& plan, const Installation& installation) {
         fs::exists(trace) ? std::optional<Trace>(read_trace(trace.string()))
                           : std::nullopt);
     const std::string prefix = plan.processes > 0 ? base + "." : "";
-    result.output.push_back(read_text(printed / (prefix + "stdout.log")));
-    result.errors.push_back(read_text(printed / (prefix + "stderr.log")));
+    const std::string& program = plan.program.at(0);
+    result.output.push_back(
+        read_output(printed / (prefix + "stdout.log"), program));
+    result.errors.push_back(
+        read_output(printed / (prefix + "stderr.log"), program));
   }
   if (plan.processes > 0) {
     result.errors.push_back(read_text(printed / "stderr.log")); // the launcher's

@@ -123,6 +123,20 @@ TEST_F(Verify, HarmlessNamesPrintsAndFiles) {
   expect_equal("threads,names,iostream,stderr,rename,sleep,extra-tensors");
 }
 
+TEST_F(Verify, HarmlessNameOfTheProgram) {
+  expect_equal("", "--double -n 2 --no-repeat -- --name");
+}
+
+TEST_F(Verify, PlacementReportsOfRunsAreFilesOfTheirOwn) {
+  const std::string report = (folder_ / "placement.json").string();
+  ASSERT_EQ(::setenv("ACCEL_PLACEMENT_REPORT", report.c_str(), 1), 0);
+  const auto outcome = verify("--double -n 2,3 --no-repeat");
+  ::unsetenv("ACCEL_PLACEMENT_REPORT");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_NE(read("placement.2.json").find("\"processes\": 2"), std::string::npos);
+  EXPECT_NE(read("placement.3.json").find("\"processes\": 3"), std::string::npos);
+}
+
 TEST_F(Verify, HarmlessArithmetic) {
   expect_equal(
       "zero-in-place,loss-by-hand,not-contiguous,two-groups,clip-by-hand,"

@@ -404,6 +404,9 @@ int main(int argc, char** argv) {
   } else if (flags.count("--no-seed") == 0) {
     torch::manual_seed(has("other-seed") ? 12 : 11);
   }
+  if (flags.count("--name") != 0) {
+    accelerator.cout() << "this is " << argv[0] << std::endl;
+  }
   const double dropout = dropout_of(flags);
   Net net(dropout);
   // Another name; in what is saved it would be a difference.

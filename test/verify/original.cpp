@@ -21,6 +21,9 @@ int main(int argc, char** argv) {
   } else if (flags.count("--no-seed") == 0) {
     torch::manual_seed(11);
   }
+  if (flags.count("--name") != 0) {
+    std::cout << "this is " << argv[0] << std::endl;
+  }
   Net net(dropout_of(flags));
   Average average(net.hidden);
   Data data(flags);

@@ -25,7 +25,7 @@ FAILURES = (CRASH, HANG, UNCOMPILABLE, DIFFERENT, STOPPED)
 ORDER = (EQUAL, SLOW, NOT_RUN, NOT_BUILT, NOTHING, REFUSED, NO_PARSE, UNMIGRATED_ERRORS) + FAILURES
 
 # Where Debian puts headers that are included without their folder.
-_FOLDERS = [folder for folder in ("/usr/include/opencv4", "/usr/include/jsoncpp") if os.path.isdir(folder)]
+_FOLDERS = [folder for folder in ("/usr/include/opencv4", "/usr/include/jsoncpp", "/usr/include/stb", "/usr/include/eigen3") if os.path.isdir(folder)]
 
 _LIBRARIES = (  # a pattern of #include, and what to link
     (r"opencv2/", ["-lopencv_core", "-lopencv_imgproc", "-lopencv_imgcodecs", "-lopencv_highgui", "-lopencv_videoio",
@@ -227,7 +227,7 @@ class Runner:
             lines = [line for line in said.splitlines() if re.search(r"differ|error|stopp|ended|exit|what", line)]
             outcome.detail = (lines or [last_line(said)])[0].strip()
         try:
-            with open(report, encoding="utf-8") as file:
+            with open(report.replace(".json", ".2.json"), encoding="utf-8") as file:
                 placement = json.load(file)
             outcome.shared = share_of(placement)
             outcome.talk += "\n" + json.dumps({way: entries[:6] for way, entries in placement["operators"].items()}, indent=1)
