@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from built_programs import Build, ids_of, last_line, refusals_of, run_limited  # noqa: E402
 from compare_runs import Different, compare  # noqa: E402
+from structure import HEADERS  # noqa: E402
 
 # Outcomes. All but the first three are failures.
 EQUAL, NOT_SHARED, MEANT = "equal", "equal, nothing shared out", "refused as meant"
@@ -79,6 +81,14 @@ class Runner:
         self.process.wait()
 
 
+# What a source of several programs begins with: each is read in a namespace of its
+# own, where no header may be read for the first time.
+TOGETHER = "".join(f"#include <{name}>\n" for name in ("torch/torch.h", *HEADERS)) + """
+int call(int (*main)(), int, char**) { return main(); }
+template <typename V> int call(int (*main)(int, V), int count, char** values) { return main(count, const_cast<V>(values)); }
+"""
+
+
 class Checker:
     """`launched`: processes are started by `accel launch`, from executables; otherwise
     they are forked from a process that has loaded LibTorch, which is quicker."""
@@ -86,6 +96,7 @@ class Checker:
     def __init__(self, settings, work, timeout=60, launched=False):
         self.settings, self.work, self.timeout, self.launched = settings, work, timeout, launched or not settings.runner
         self._runners, self._of_thread = [], threading.local()
+        self._together = {}  # folder of a program -> the library and function that it is
 
     def close(self):
         for runner in self._runners:
@@ -107,7 +118,8 @@ class Checker:
     def _run_program(self, folder, run, processes, environment):
         """Runs the program of `folder` in the folder `run`."""
         if not self.launched:
-            return self._runner().run(processes, os.path.join(folder, "program.so"), run, self.timeout, environment)
+            library = self._together.get(folder) or os.path.join(folder, "program.so") + "#main"
+            return self._runner().run(processes, library, run, self.timeout, environment)
         command = ["../program"]
         if processes > 1:
             command = [self.settings.launcher, "launch", "--config-file", "/dev/null", "--num-processes", str(processes), "--output", "main",
@@ -128,11 +140,71 @@ class Checker:
         result.seconds = time.monotonic() - start
         return result
 
-    def _check(self, program, folder, result):
+    def check_together(self, programs):
+        """Results of (seed, program) pairs, which are compiled together: LibTorch's templates, which most
+        of a compilation is spent on, are instantiated once. What fails so is checked by itself."""
+        started, results, ready = time.monotonic(), {}, []
+        for seed, program in programs:
+            folder = os.path.join(self.work, str(seed))
+            shutil.rmtree(folder, ignore_errors=True)
+            results[seed] = result = Result(seed, EQUAL)
+            try:
+                self._prepare(program, folder, result)
+                ready.append((seed, program, folder))
+            except Failure as failure:
+                result.outcome, result.detail = failure.outcome, failure.detail
+        alone = set()
+        if self.launched or len(ready) < 2 or not self._compile_together(ready):
+            alone = {seed for seed, _, _ in ready}
+        for seed, program, folder in ready:
+            if seed not in alone:
+                try:
+                    self._compare(program, folder, results[seed])
+                except (Failure, Different):
+                    alone.add(seed)
+            for way in ("plain", "migrated"):
+                self._together.pop(os.path.join(folder, way), None)
+        for result in results.values():
+            result.seconds = (time.monotonic() - started) / len(programs)
+        for seed, program, _ in ready:
+            if seed in alone:
+                results[seed] = self.check(seed, program)
+        return list(results.values())
+
+    def _compile_together(self, ready):
+        """Two libraries, of the originals and of the results. Whether they compiled."""
+        settings, first = self.settings, ready[0][0]
+        for way, header in (("plain", settings.header), ("migrated", settings.result_header or settings.header)):
+            path = os.path.join(self.work, f"{way}{first}")
+            with open(path + ".cpp", "w", encoding="utf-8") as file:
+                file.write(TOGETHER + ("" if way == "plain" else "#include <accel/accel.h>\n"))
+                for seed, program, folder in ready:
+                    end_main(os.path.join(folder, way, "main.cpp"), os.path.join(folder, way, "together.cpp"))
+                    file.write(f"namespace program{seed} {{\n")
+                    for source in program.sources:
+                        name = "together.cpp" if source == "main.cpp" else source
+                        file.write(f'#include "{os.path.join(folder, way, name)}"\n')
+                    file.write(f"}}\nextern \"C\" int main{seed}(int count, char** values) {{ return call(program{seed}::main, count, values); }}\n")
+            flags = [*settings.flags, "-fPIC", *header, "-shared", *(flag for flag in settings.link if flag.startswith("-fuse-ld"))]
+            code, _, _ = self.run([settings.compiler, *flags, path + ".cpp", "-o", path + ".so"], self.work, timeout=600)
+            if code != 0:
+                return False
+            for seed, _, folder in ready:
+                self._together[os.path.join(folder, way)] = f"{path}.so#main{seed}"
+        return True
+
+    def _prepare(self, program, folder, result):
         plain, migrated = os.path.join(folder, "plain"), os.path.join(folder, "migrated")
         os.makedirs(migrated)
         write_program(program, plain)
         self._migrate(program, plain, migrated, result)
+
+    def _check(self, program, folder, result):
+        self._prepare(program, folder, result)
+        self._compare(program, folder, result)
+
+    def _compare(self, program, folder, result):
+        plain, migrated = os.path.join(folder, "plain"), os.path.join(folder, "migrated")
         self._compile(program, plain, INVALID)
         original = self._run_alone(plain, INVALID)
         self._compile(program, migrated, UNCOMPILABLE)
@@ -175,7 +247,7 @@ class Checker:
     def _compile(self, program, folder, outcome):
         settings = self.settings
         name = "program" if self.launched else "program.so"
-        if os.path.exists(os.path.join(folder, name)):
+        if folder in self._together or os.path.exists(os.path.join(folder, name)):
             return
         header = settings.result_header if os.path.basename(folder) == "migrated" and settings.result_header else settings.header
         flags = [*settings.flags, *([] if self.launched else ["-fPIC"])]
@@ -232,6 +304,14 @@ def write_program(program, folder):
     for name, text in program.files.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
+
+
+def end_main(path, copy):
+    """Copies a source and gives its main a return at the end, which only a main outside of namespaces has by itself."""
+    with open(path, encoding="utf-8") as file:
+        before, main, behind = re.split(r"(^int main\(.*\n)", file.read(), flags=re.MULTILINE)
+    with open(copy, "w", encoding="utf-8") as file:
+        file.write(before + main + re.sub(r"^}", "return 0;\n}", behind, count=1, flags=re.MULTILINE))
 
 
 def files_of(folder):

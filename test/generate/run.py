@@ -11,8 +11,8 @@ result are compiled and run: the result as one process, which must print the sam
 be equal. Plain programs that are refused are failures, too. Equal programs whose processes
 shared nothing out are counted apart.
 
-Programs are shared libraries, and their processes are forked from one that has loaded LibTorch; with --launch
-they are executables under `accel launch`.
+Programs are shared libraries, eight in one, and their processes are forked from one that has loaded LibTorch; what fails
+is tried again by itself. With --launch programs are executables under `accel launch`.
 
 One line is printed for each failure, with the command that repeats it, and a table at the end. The exit code is 1 after a failure.
 """
@@ -37,6 +37,7 @@ def parse_arguments():
     seeds.add_argument("--seeds", metavar="A-B", help="first and last seed; also a list: 3,7,20-30")
     seeds.add_argument("--seed", metavar="N", help="one seed")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="programs at a time (default 2)")
+    parser.add_argument("--together", type=int, default=8, metavar="N", help="programs that are compiled together (default 8)")
     parser.add_argument("--keep", metavar="DIR", help="keep the folders of failed programs there; with --seed in any case")
     parser.add_argument("--keep-all", action="store_true", help="with --keep: those of all programs")
     parser.add_argument("--plain", default="", metavar="NAME,NAME", help="choices that take their plainest option")
@@ -109,28 +110,32 @@ def main():
         if arguments.shrink:
             return 0 if shrink(seeds[0], plain, checker).outcome in GOOD else 1
 
-        def check(seed):
+        def check(seeds):
             if arguments.minutes and time.monotonic() - start > 60 * arguments.minutes:
-                return None
-            program, _ = make_program(seed, plain)
-            result = checker.check(seed, program)
-            folder = os.path.join(work, str(seed))
-            if arguments.keep and (arguments.keep_all or arguments.seed or result.outcome not in GOOD or result.outcome == NOT_SHARED):
-                kept = os.path.join(arguments.keep, str(seed))
-                shutil.rmtree(kept, ignore_errors=True)
-                shutil.copytree(folder, kept)
-            shutil.rmtree(folder, ignore_errors=True)
-            return result
+                return []
+            programs = [(seed, make_program(seed, plain)[0]) for seed in seeds]
+            found = checker.check_together(programs) if len(programs) > 1 else [checker.check(*programs[0])]
+            for result in found:
+                folder = os.path.join(work, str(result.seed))
+                if arguments.keep and (arguments.keep_all or arguments.seed or result.outcome not in GOOD or result.outcome == NOT_SHARED):
+                    kept = os.path.join(arguments.keep, str(result.seed))
+                    shutil.rmtree(kept, ignore_errors=True)
+                    shutil.copytree(folder, kept)
+                shutil.rmtree(folder, ignore_errors=True)
+            return found
 
         results = []
+        size = max(1, arguments.together)
         with concurrent.futures.ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
-            for result in pool.map(check, seeds):
-                if result is None:
-                    break
-                results.append(result)
-                if result.outcome != EQUAL:
-                    again = f"test/generate/run.py --build {arguments.build} --seed {result.seed}"
-                    print(f"seed {result.seed}: {result.outcome}: {result.detail}" + ("" if result.outcome in GOOD else f"  [{again} --keep DIR]"), flush=True)
+            for found in pool.map(check, [seeds[first:first + size] for first in range(0, len(seeds), size)]):
+                results += found
+                if len(results) // 100 != (len(results) - len(found)) // 100:
+                    print(f"{len(results)} programs, {sum(result.outcome not in GOOD for result in results)} failures", file=sys.stderr, flush=True)
+                for result in found:
+                    if result.outcome != EQUAL:
+                        again = f"test/generate/run.py --build {arguments.build} --seed {result.seed}"
+                        print(f"seed {result.seed}: {result.outcome}: {result.detail}" +
+                              ("" if result.outcome in GOOD else f"  [{again} --keep DIR]"), flush=True)
     finally:
         if checker:
             checker.close()

@@ -6,9 +6,9 @@
 //
 // reads a line for each run from standard input, with its fields separated by tabs:
 //
-//     PROCESSES  SECONDS  LIBRARY  FOLDER  [NAME=VALUE]...
+//     PROCESSES  SECONDS  LIBRARY#FUNCTION  FOLDER  [NAME=VALUE]...
 //
-// FOLDER is the working folder. What process N prints is in FOLDER.N.out and
+// FUNCTION is what main is called in the library. FOLDER is the working folder. What process N prints is in FOLDER.N.out and
 // FOLDER.N.err. With 2 and more processes they find each other by the environment
 // of torchrun, with process 0 as the host of the store. The answer is a line with
 // the exit code, 0 if all processes ended so; of a process that a signal has ended
@@ -40,6 +40,7 @@ struct Run {
   int processes = 1;
   double seconds = 60;
   std::string library;
+  std::string function; // its main
   std::string folder;
   std::vector<std::string> variables;
 };
@@ -109,7 +110,7 @@ int free_port() {
     std::fprintf(stderr, "%s\n", dlerror());
     std::_Exit(127);
   }
-  const auto program = reinterpret_cast<int (*)(int, char**)>(dlsym(library, "main"));
+  const auto program = reinterpret_cast<int (*)(int, char**)>(dlsym(library, run.function.c_str()));
   if (!program) {
     std::fprintf(stderr, "%s\n", dlerror());
     std::_Exit(127);
@@ -186,7 +187,13 @@ int main() {
       std::cerr << "error: a run has at least 4 fields, this one has " << fields.size() << ": '" << line << "'\n";
       return 2;
     }
-    Run run{std::atoi(fields[0].c_str()), std::atof(fields[1].c_str()), fields[2], fields[3], {fields.begin() + 4, fields.end()}};
+    const size_t function = fields[2].rfind('#');
+    if (function == std::string::npos) {
+      std::cerr << "error: a run has LIBRARY#FUNCTION in its third field, this one has '" << fields[2] << "'\n";
+      return 2;
+    }
+    Run run{std::atoi(fields[0].c_str()), std::atof(fields[1].c_str()), fields[2].substr(0, function), fields[2].substr(function + 1),
+            fields[3], {fields.begin() + 4, fields.end()}};
     std::cout << carry_out(run) << std::endl;
   }
 }
