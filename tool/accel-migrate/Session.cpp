@@ -2,6 +2,7 @@
 
 #include "Session.h"
 
+#include "Inputs.h"
 #include "Parallel.h"
 #include "Programs.h"
 
@@ -15,7 +16,6 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
 #include <chrono>
@@ -37,8 +37,6 @@ public:
   int run();
 
 private:
-  bool resolveFiles();
-  bool prepareExplanation();
   Error checkOutputs() const;
   void analyse();
   void verify(EditGroup &Group);
@@ -103,69 +101,6 @@ private:
 
 } // namespace
 
-static bool isSource(StringRef Path) {
-  StringRef Extension = sys::path::extension(Path);
-  return Extension == ".cpp" || Extension == ".cc" || Extension == ".cxx";
-}
-
-/// The sources below a folder, in the order of their names; hidden folders,
-/// build folders and links to folders are left out.
-static void sourcesBelow(StringRef Dir, std::vector<std::string> &Sources) {
-  std::vector<std::string> Files, Folders;
-  std::error_code Code;
-  for (sys::fs::directory_iterator It(Dir, Code, /*follow_symlinks=*/false), End;
-       It != End && !Code; It.increment(Code)) {
-    StringRef Name = sys::path::filename(It->path());
-    if (Name.starts_with("."))
-      continue;
-    if (It->type() == sys::fs::file_type::directory_file) {
-      if (!sys::fs::exists(It->path() + "/CMakeCache.txt"))
-        Folders.push_back(It->path());
-    } else if (isSource(Name)) {
-      Files.push_back(It->path());
-    }
-  }
-  sort(Files);
-  sort(Folders);
-  append_range(Sources, Files);
-  for (const std::string &Folder : Folders)
-    sourcesBelow(Folder, Sources);
-}
-
-/// Replaces names by real paths, each once, and folders by the sources in them.
-/// Says what is neither.
-bool Session::resolveFiles() {
-  std::vector<std::string> Real;
-  bool Good = true;
-  auto Complain = [&](StringRef Name, StringRef What) {
-    errs() << "accel-migrate: error: '" << Name << "': " << What << '\n';
-    Good = false;
-  };
-  auto Add = [&](StringRef Name) {
-    std::string Path = realPath(Name);
-    if (!is_contained(Real, Path))
-      Real.push_back(std::move(Path));
-  };
-  for (const std::string &Name : Options.Files) {
-    sys::fs::file_status Status;
-    if (std::error_code Code = sys::fs::status(Name, Status)) {
-      Complain(Name, Code.message());
-    } else if (sys::fs::is_directory(Status)) {
-      std::vector<std::string> Sources;
-      sourcesBelow(Name, Sources);
-      if (Sources.empty())
-        Complain(Name, "no sources (.cpp, .cc, .cxx) in this folder");
-      for_each(Sources, Add);
-    } else if (!sys::fs::is_regular_file(Status)) {
-      Complain(Name, "not a file");
-    } else {
-      Add(Name);
-    }
-  }
-  Options.Files = std::move(Real);
-  return Good;
-}
-
 Error Session::checkOutputs() const {
   if (!Options.ReportFile.empty())
     if (Error E = checkOutput(Options.ReportFile))
@@ -177,25 +112,6 @@ Error Session::checkOutputs() const {
   std::error_code Code = std::make_error_code(std::errc::not_a_directory);
   return createStringError(Code,
                            "'" + Options.OutRoot + "': " + Code.message());
-}
-
-/// Finds out which text the line to be explained is in. Says what is wrong.
-bool Session::prepareExplanation() {
-  Originals = originalsOf(Options.ExplainFile, Options.StateDir);
-  auto Buffer = MemoryBuffer::getFile(Options.ExplainFile);
-  if (!Buffer) {
-    errs() << "accel-migrate: error: '" << Options.ExplainFile
-           << "': " << Buffer.getError().message() << '\n';
-    return false;
-  }
-  StringRef Text = (*Buffer)->getBuffer();
-  size_t Lines = Text.count('\n') + (!Text.empty() && Text.back() != '\n');
-  if (Options.ExplainLine <= Lines)
-    return true;
-  errs() << "accel-migrate: error: '" << displayPath(Options.ExplainFile)
-         << "' has " << Lines << " lines, there is no line "
-         << Options.ExplainLine << '\n';
-  return false;
 }
 
 void Session::count(ParseTimes &Sum, const ParsedUnit &Unit) {
@@ -601,10 +517,13 @@ void Session::printStats() {
 }
 
 int Session::run() {
-  if (!resolveFiles())
+  if (!resolveFiles(Options.Files))
     return ExitUsage;
-  if (Options.ExplainLine && !prepareExplanation())
-    return ExitUsage;
+  if (Options.ExplainLine) {
+    Originals = originalsOf(Options.ExplainFile, Options.StateDir);
+    if (!hasLine(Options.ExplainFile, Options.ExplainLine))
+      return ExitUsage;
+  }
   Options.Frontend.OnPrecompile = [this] {
     Shown.clear();
     talk() << "precompiling LibTorch's headers for these flags; this is done "

@@ -8,6 +8,7 @@
 #include "Instantiations.h"
 #include "MacroLeaks.h"
 #include "PrefixCache.h"
+#include "PrefixWatch.h"
 #include "Remedies.h"
 #include "UnguardedHeaders.h"
 #include "UnseenCode.h"
@@ -93,73 +94,6 @@ std::string programFile(StringRef Main) {
   return (sys::path::parent_path(Main) + "/.accel-migrate-program.cpp").str();
 }
 
-/// Watches what stands before the first include of what is precompiled.
-class PrefixWatch : public PPCallbacks {
-public:
-  PrefixWatch(Attempt &Result, const SourceManager &SM, UserLocations &User,
-              const Way &How, ArrayRef<std::string> Sources)
-      : Result(Result), SM(SM), User(User), HasAccel(How.HasAccel),
-        Sources(Sources) {}
-
-  void InclusionDirective(SourceLocation, const Token &, StringRef Name, bool,
-                          CharSourceRange, OptionalFileEntryRef, StringRef,
-                          StringRef, const clang::Module *, bool,
-                          SrcMgr::CharacteristicKind) override {
-    if (HasAccel ? Name == "accel/accel.h"
-                 : Name == "torch/torch.h" || Name == "torch/all.h")
-      decide(true);
-  }
-
-  // accel's headers are not written as defensively as LibTorch's: what a header
-  // of the user's declares before them may matter.
-  void LexedFileChanged(FileID File, LexedFileChangeReason,
-                        SrcMgr::CharacteristicKind, FileID,
-                        SourceLocation) override {
-    if (!HasAccel || Decided || File == SM.getMainFileID() ||
-        !User.contains(File, SM))
-      return;
-    OptionalFileEntryRef Entry = SM.getFileEntryRefForID(File);
-    if (!Entry || !is_contained(Sources, realPath(Entry->getName())))
-      decide(false);
-  }
-
-  // A macro of the user's may be meant for LibTorch's headers.
-  void MacroDefined(const Token &Name, const MacroDirective *MD) override {
-    if (!Decided && User.contains(Name.getLocation(), SM) &&
-        !isHeaderGuard(Name, *MD->getMacroInfo()))
-      decide(false);
-  }
-
-  void MacroUndefined(const Token &Name, const MacroDefinition &,
-                      const MacroDirective *) override {
-    if (!Decided && User.contains(Name.getLocation(), SM))
-      decide(false);
-  }
-
-private:
-  void decide(bool Fits) {
-    if (!Decided)
-      Result.PrefixFits = Fits;
-    Decided = true;
-  }
-
-  /// Clang only knows at the end of a header what its guard is.
-  bool isHeaderGuard(const Token &Name, const MacroInfo &Macro) const {
-    auto [File, Offset] = SM.getDecomposedLoc(Name.getLocation());
-    StringRef Before = SM.getBufferData(File).take_front(Offset);
-    return File != SM.getMainFileID() && Macro.getNumTokens() == 0 &&
-           Before.contains(
-               ("#ifndef " + Name.getIdentifierInfo()->getName()).str());
-  }
-
-  Attempt &Result;
-  const SourceManager &SM;
-  UserLocations &User;
-  const bool HasAccel;
-  ArrayRef<std::string> Sources;
-  bool Decided = false;
-};
-
 /// Collects the user's declarations and hands the finished unit on.
 class ScopedConsumer : public SemaConsumer {
 public:
@@ -233,8 +167,8 @@ public:
   std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance &Compiler,
                                                  StringRef) override {
     Preprocessor &PP = Compiler.getPreprocessor();
-    PP.addPPCallbacks(std::make_unique<PrefixWatch>(
-        Result, Compiler.getSourceManager(), User, How, Sources));
+    PP.addPPCallbacks(watchPrefix(Compiler.getSourceManager(), User,
+                                  How.HasAccel, Sources, Result.PrefixFits));
     PP.addPPCallbacks(Result.Unseen.watch(Compiler.getSourceManager(), User));
     if (Sources.size() > 1) {
       const SourceManager &SM = Compiler.getSourceManager();
@@ -401,37 +335,6 @@ Attempt Frontend::Impl::attempt(const Way &How, StringRef Text,
   ScopedAction Action(User, Result, How, Asked.Sources, Asked.OnUnit);
   Compiler.ExecuteAction(Action);
   return Result;
-}
-
-static Finding problemOf(const FirstError &Error, StringRef File,
-                         const Surroundings &Found) {
-  if (Error.IsCommandLine)
-    return makeFinding("ACL0003", {realPath(File), 0, 0},
-                       Error.Message.empty()
-                           ? "Clang makes nothing of the compile command"
-                           : "Clang rejects the compile command: " +
-                                 Error.Message,
-                       "Give the flags that matter (-I, -D, -std) behind --.");
-  Finding Problem;
-  if (Error.missesHeaderOf("torch/") || Error.missesHeaderOf("ATen/") ||
-      Error.missesHeaderOf("c10/")) {
-    Problem = makeFinding("ACL0002", Error.Place, Error.Message);
-    if (!Found.TorchProblem.empty())
-      Problem.Remedy = Found.TorchProblem;
-    else if (!Found.Torch)
-      Problem.Remedy =
-          "set ACCEL_LIBTORCH to the folder of the unpacked LibTorch, name the "
-          "build folder with -p, or give its include folders behind --";
-    else
-      Problem.Remedy = "the LibTorch at " + Found.Torch->Root +
-                       " does not have this header; name the right one with "
-                       "ACCEL_LIBTORCH, -p or behind --";
-  } else {
-    Problem = makeFinding("ACL0001", Error.Place, Error.Message, remedyFor(Error));
-  }
-  Problem.Line = Error.Line;
-  Problem.Column = Error.Column;
-  return Problem;
 }
 
 std::string Frontend::Impl::folderInProject(const FirstError &Error,

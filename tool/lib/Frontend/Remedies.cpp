@@ -2,6 +2,9 @@
 
 #include "Remedies.h"
 
+#include "accel/migrate/Findings.h"
+#include "accel/migrate/Frontend.h"
+
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
@@ -179,6 +182,37 @@ std::optional<Repair> repairFor(const FirstError &Error,
   Result.Command.Arguments.push_back(Standard.str());
   Result.What = (Standard + ", because of the error: " + Error.Message).str();
   return Result;
+}
+
+Finding problemOf(const FirstError &Error, StringRef File,
+                         const Surroundings &Found) {
+  if (Error.IsCommandLine)
+    return makeFinding("ACL0003", {realPath(File), 0, 0},
+                       Error.Message.empty()
+                           ? "Clang makes nothing of the compile command"
+                           : "Clang rejects the compile command: " +
+                                 Error.Message,
+                       "Give the flags that matter (-I, -D, -std) behind --.");
+  Finding Problem;
+  if (Error.missesHeaderOf("torch/") || Error.missesHeaderOf("ATen/") ||
+      Error.missesHeaderOf("c10/")) {
+    Problem = makeFinding("ACL0002", Error.Place, Error.Message);
+    if (!Found.TorchProblem.empty())
+      Problem.Remedy = Found.TorchProblem;
+    else if (!Found.Torch)
+      Problem.Remedy =
+          "set ACCEL_LIBTORCH to the folder of the unpacked LibTorch, name the "
+          "build folder with -p, or give its include folders behind --";
+    else
+      Problem.Remedy = "the LibTorch at " + Found.Torch->Root +
+                       " does not have this header; name the right one with "
+                       "ACCEL_LIBTORCH, -p or behind --";
+  } else {
+    Problem = makeFinding("ACL0001", Error.Place, Error.Message, remedyFor(Error));
+  }
+  Problem.Line = Error.Line;
+  Problem.Column = Error.Column;
+  return Problem;
 }
 
 } // namespace accel::migrate

@@ -8,6 +8,10 @@
 
 namespace accel::migrate {
 
+/// What is said of a file that could not be read.
+Finding problemOf(const FirstError &Error, llvm::StringRef File,
+                  const Surroundings &Found);
+
 /// What often helps against such an error, as sentences; or nothing.
 std::string remedyFor(const FirstError &Error);
 

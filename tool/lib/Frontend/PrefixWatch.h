@@ -1,0 +1,24 @@
+//===- PrefixWatch.h - Whether a precompiled prefix means the same -*- C++ -*-//
+
+#ifndef ACCEL_MIGRATE_LIB_FRONTEND_PREFIXWATCH_H
+#define ACCEL_MIGRATE_LIB_FRONTEND_PREFIXWATCH_H
+
+#include "clang/Lex/PPCallbacks.h"
+
+#include <memory>
+#include <string>
+
+namespace accel::migrate {
+
+class UserLocations;
+
+/// Watches what stands before the first include of what is precompiled:
+/// LibTorch, or accel where the prefix `HasAccel`. `Fits` becomes true there,
+/// unless something before it could change what the prefix means.
+std::unique_ptr<clang::PPCallbacks>
+watchPrefix(const clang::SourceManager &SM, UserLocations &User, bool HasAccel,
+            llvm::ArrayRef<std::string> Sources, bool &Fits);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_FRONTEND_PREFIXWATCH_H
