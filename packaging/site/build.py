@@ -17,7 +17,7 @@ import reference
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def table_of(folder, introduction, title_of):
+def table_of(folder, introduction, heading, title_of):
     rows = []
     for name in sorted(os.listdir(folder)):
         if not name.endswith(".md") or name in ("index.md", "retired.md"):
@@ -25,7 +25,7 @@ def table_of(folder, introduction, title_of):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             text = file.read()
         rows.append(title_of(name, text))
-    return introduction + "\n\n| | |\n|---|---|\n" + "\n".join(f"| [{left}]({name}) | {right} |" for name, left, right in rows) + "\n"
+    return introduction + f"\n\n| {heading} | |\n|---|---|\n" + "\n".join(f"| [{left}]({name}) | {right} |" for name, left, right in rows) + "\n"
 
 
 def finding(name, text):
@@ -54,34 +54,40 @@ def main():
                     file.write(outside.sub(r"\1", text))
     with open(f"{src}/findings/index.md", "w", encoding="utf-8") as file:
         file.write(table_of(f"{src}/findings", "# Findings\n\nWhat `accel-migrate` says of a program, by number. "
-                            "`accel-migrate --explain ACL0105` prints a page; [retired](retired.md) numbers are not used again.", finding))
+                            "`accel-migrate --explain ACL0105` prints a page; [retired](retired.md) numbers are not used again.",
+                            "finding", finding))
     with open(f"{src}/rules/index.md", "w", encoding="utf-8") as file:
         file.write(table_of(f"{src}/rules", "# Rules\n\nEach kind of change has a name, which stands behind it in diffs "
-                            "and reports. `accel-migrate --explain backward` prints a page.", rule))
+                            "and reports. `accel-migrate --explain backward` prints a page.", "rule", rule))
     os.makedirs(f"{src}/assets")
     shutil.copy(os.path.join(ROOT, "packaging/site/site.css"), f"{src}/assets/site.css")
-    pages, undocumented = reference.write_reference(os.path.join(ROOT, "runtime/include"), work, f"{src}/reference")
+    shutil.rmtree(f"{src}/reference", ignore_errors=True)  # the examples, which have pages of their own
+    pages, problems = reference.write_reference(os.path.join(ROOT, "runtime/include"), os.path.join(ROOT, "docs/reference"),
+                                                work, f"{src}/reference")
     with open(os.path.join(ROOT, "packaging/site/mkdocs.yml"), encoding="utf-8") as file:
         configuration = file.read()
-    # The classes stand in the navigation by namespace.
-    lines = []
-    for name, page in sorted(pages, key=lambda entry: entry[0].lower()):
-        lines.append(f"      - \"{name.replace('accel::', '', 1)}\": reference/{page}")
-    configuration = configuration.replace("      - reference/index.md\n", "      - reference/index.md\n" + "\n".join(lines) + "\n")
-    if os.path.exists(f"{src}/parallelism.md"):
-        configuration = configuration.replace("      - Checkpoints: ", "      - Parallelism: parallelism.md\n      - Checkpoints: ")
-    if os.path.exists(f"{src}/contributing.md"):
-        configuration = configuration.replace("      - Testing: ", "      - Contributing: contributing.md\n      - Testing: ")
+    lines = ["      - reference/index.md"]
+    for group, names in pages:
+        lines.append(f"      - \"{group}\":")
+        for name, page in names:
+            short = "functions and types" if name == group else name.removeprefix(f"{group}::").removeprefix("accel::")
+            lines.append(f"          - \"{short}\": reference/{page}")
+    configuration = configuration.replace("      - reference/index.md\n", "\n".join(lines) + "\n")
+    # Tables need the room.
+    for page in ("operators", "parity"):
+        with open(f"{src}/{page}.md", encoding="utf-8") as file:
+            text = file.read()
+        with open(f"{src}/{page}.md", "w", encoding="utf-8") as file:
+            file.write("---\nhide:\n  - toc\n---\n\n" + text)
     with open(f"{work}/mkdocs.yml", "w", encoding="utf-8") as file:
         file.write(configuration)
-    with open(f"{work}/undocumented.txt", "w", encoding="utf-8") as file:
-        file.write("".join(name + "\n" for name in sorted(undocumented)))
     subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet", "--clean", "-f", f"{work}/mkdocs.yml"], check=True,
                    env=dict(os.environ, NO_MKDOCS_2_WARNING="1"))
-    problems = check_links.check(f"{work}/site")
+    problems += check_links.check(f"{work}/site")
     for problem in problems:
         print(problem, file=sys.stderr)
-    print(f"{len(pages)} pages of the reference, {len(undocumented)} public names without a comment ({work}/undocumented.txt)")
+    print(f"{sum(len(names) for _, names in pages)} pages of the reference, each name with a comment and an example"
+          if not problems else f"{len(problems)} faults")
     sys.exit(1 if problems else 0)
 
 

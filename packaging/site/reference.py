@@ -1,7 +1,8 @@
 """The reference of the public headers: Doxygen's XML to Markdown pages.
 
-Every class has a page, and every namespace one with its functions; each entry has its declaration, its comment and a
-link to its line in the header, which is a page of the site, too.
+Every class has a page, and every namespace one with its functions; each entry has its declaration, its comment, a link to
+its line in the header, which is a page of the site, too, and a link to a line of an example (docs/reference/*.cpp, which
+the tests compile). A public name without a comment or without an example is a fault.
 """
 
 import os
@@ -23,7 +24,7 @@ def run_doxygen(headers, xml):
         RECURSIVE = YES
         EXCLUDE = {headers}/accel/detail
         EXCLUDE_PATTERNS = *-inl.h
-        EXCLUDE_SYMBOLS = *detail* *::Impl std*
+        EXCLUDE_SYMBOLS = *::Impl std*
         STRIP_FROM_PATH = {headers}
         OUTPUT_DIRECTORY = {os.path.dirname(xml)}
         XML_OUTPUT = {os.path.basename(xml)}
@@ -37,9 +38,10 @@ def run_doxygen(headers, xml):
         EXTRACT_ALL = YES
         MACRO_EXPANSION = YES
         EXPAND_ONLY_PREDEF = YES
-        PREDEFINED = ACCEL_API=
+        PREDEFINED = ACCEL_API= "TORCH_ARG(T, name)=T name"
         QUIET = YES
-        WARNINGS = NO
+        WARN_IF_UNDOCUMENTED = NO
+        WARN_AS_ERROR = FAIL_ON_WARNINGS
         """
     subprocess.run(["doxygen", "-"], input=textwrap.dedent(configuration), text=True, check=True,
                    stdout=subprocess.DEVNULL)
@@ -199,23 +201,214 @@ def slug(name):
     return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")
 
 
-def source_link(location):
+def place(location):
+    """The header and line of a declaration; None for what is not in a public header."""
     if location is None:
         return None
     file, line = location.get("declfile") or location.get("file"), location.get("declline") or location.get("line")
-    if not file or not file.startswith("accel/"):
+    return (file, int(line)) if file and file.startswith("accel/") else None
+
+
+def source_link(location):
+    at = place(location)
+    return f"[{at[0]}:{at[1]}](source/{slug(at[0])}.md#__codelineno-0-{at[1]})" if at else None
+
+
+class Headers:
+    """The text of the headers, for what Doxygen does not keep."""
+
+    def __init__(self, folder):
+        self.folder, self.read = folder, {}
+
+    def lines(self, file):
+        if file not in self.read:
+            with open(os.path.join(self.folder, file), encoding="utf-8") as content:
+                self.read[file] = content.read().split("\n")
+        return self.read[file]
+
+    def heading(self, at, begin):
+        """The `// ==== Subject (headers)` that the line stands under: the subject, and what follows it."""
+        lines = self.lines(at[0])
+        for i in range(at[1] - 1, begin, -1):
+            if lines[i].strip().startswith("// ===="):
+                first = i
+                while lines[first - 1].strip().startswith("// ===="):
+                    first -= 1
+                text = " ".join(line.strip().removeprefix("// ====").strip() for line in lines[first:i + 1])
+                title, bracket, rest = text.partition(" (")
+                return title, (bracket + rest).strip()
         return None
-    return f"[{file}:{line}](source/{slug(file)}.md#__codelineno-0-{line})"
+
+    def option(self, at):
+        """Whether it is a TORCH_ARG: set by calling it with a value, read by calling it without."""
+        return "TORCH_ARG(" in self.lines(at[0])[at[1] - 1]
 
 
-def write_reference(headers, work, out):
-    """Makes the pages in the folder `out`; returns [(title, file)] and the names without a comment."""
+class Examples:
+    """The regions of docs/reference/*.cpp: each begins with `// @example` and the names that it is an example of."""
+
+    def __init__(self, folder):
+        self.files, self.regions = {}, {}
+        for name in sorted(os.listdir(folder)):
+            if not name.endswith(".cpp"):
+                continue
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                lines = file.read().rstrip("\n").split("\n")
+            self.files[name] = lines
+            begin, names = None, []
+            for i, line in enumerate(lines + ["// @example"]):
+                if line.startswith("// @example"):
+                    for known in names:
+                        self.regions.setdefault(known, []).append((name, begin, i))
+                    begin, names = i + 1, line.split()[2:]
+
+    def code(self, region):
+        name, begin, end = region
+        return "\n".join(self.files[name][begin:end]).strip("\n")
+
+    def link(self, page, short):
+        """The first line in the page's regions that uses the name."""
+        for name, begin, end in self.regions.get(page, []) + self.regions.get(f"{page}::{short}", []):
+            for i in range(begin, end):
+                if re.search(rf"(?<!\w){re.escape(short)}(?!\w)", self.files[name][i].split("//")[0]):
+                    return f"[example](examples/{slug(name)}.md#__codelineno-0-{i + 1})"
+        return None
+
+
+LIBRARY = "For the library itself"
+OWN = "The library's own"
+# What the bases of the Accelerator are about.
+SUBJECTS = {"accel/collectives.h": "Values of all processes", "accel/input.h": "Standard input",
+            "accel/output.h": "What process 0 prints and saves"}
+# Bases in `detail` that hold members for programs.
+BASES = {"Collectives", "SharedInput", "MainProcessOutput", "OptimizerControl"}
+
+
+def members_of(node, xml, is_namespace):
+    """The public members, those of bases in `detail` included, as programs call them through the class."""
+    for section in node.findall("sectiondef"):
+        if section.get("kind") not in KINDS or section.get("kind") == "protected-func":
+            continue
+        for member in section.findall("memberdef"):
+            if member.get("prot") != "public" or member.get("kind") == "friend" or (
+                    member.findtext("argsstring") or "").endswith("=delete") or not place(member.find("location")):
+                continue
+            yield section, member
+    if is_namespace:
+        return
+    for base in node.findall("basecompoundref"):
+        if base.get("prot") == "public" and base.get("refid") and (base.text or "").split("::")[-1] in BASES:
+            parent = ElementTree.parse(os.path.join(xml, base.get("refid") + ".xml")).getroot().find("compounddef")
+            for section, member in members_of(parent, xml, False):
+                if not (member.findtext("name") or "").startswith(("operator", "~")) and (
+                        member.findtext("name") != parent.findtext("compoundname").split("::")[-1]):
+                    yield section, member
+
+
+def write_page(node, name, xml, headers, examples, out, library):
+    """Makes the page of a class or namespace; returns its title and faults, or None where there is nothing to say."""
+    is_namespace = node.get("kind") == "namespace"
+    location, about = node.find("location"), description(node)
+    members, seen = [], set()
+    for section, member in members_of(node, xml, is_namespace):
+        if member.get("id") not in seen:
+            seen.add(member.get("id"))
+            members.append((section, member))
+    if is_namespace and not members:
+        return None
+    faults = []
+    own = place(location)[0] if place(location) else None
+    if not is_namespace:
+        # In the order of the header, those of bases behind them.
+        members.sort(key=lambda entry: (place(entry[1].find("location"))[0] != own, place(entry[1].find("location"))))
+    text = [f"# {'Namespace ' if is_namespace else ''}`{name}`"]
+    if not is_namespace:
+        link = source_link(location)
+        text.append(f"`#include <{location.get('file')}>`" + (f" · {link}" if link else ""))
+        if not about:
+            faults.append(f"{name}: no comment")
+    if about:
+        text.append(about)
+    library = library or LIBRARY in about
+    options = [m for _, m in members if m.get("kind") == "variable" and headers.option(place(m.find("location")))]
+    if options:
+        text.append(f"Call an option with a value to set it, without one to read it: "
+                    f"`options.{options[0].findtext('name')}(…)`.")
+    regions = examples.regions.get(name, [])
+    if not is_namespace and not library and not regions:
+        faults.append(f"{name}: no example in docs/reference")
+    shown = [examples.code(region) for region in regions if region[2] - region[1] <= 40]
+    if shown and not is_namespace:
+        text.append("## Example")
+        text += [f"```cpp\n{code}\n```" for code in shown[:2]]
+    last, previous, anchors = None, None, set()
+    class_line = place(location)[1] if place(location) else 0
+    for section, member in members:
+        at, short = place(member.find("location")), member.findtext("name")
+        heading = None if is_namespace else headers.heading(at, class_line if at[0] == own else 0)
+        if not is_namespace and at[0] != own:
+            heading = (SUBJECTS.get(at[0], f"From {at[0]}"), f"({at[0]})")
+        heading = heading or (section.findtext("header") or KINDS[section.get("kind")], "")
+        about = description(member)
+        special = short.startswith(("operator", "~")) or short == name.split("::")[-1]
+        shared = False
+        if not about and previous and not special:
+            # One comment may serve overloads, and the declarations below it that it names.
+            shared = previous[0] == short or f"`{short}`" in previous[1]
+            if not shared:
+                faults.append(f"{name}::{short}: no comment ({at[0]}:{at[1]})")
+        elif not about and not special:
+            faults.append(f"{name}::{short}: no comment ({at[0]}:{at[1]})")
+        example = examples.link(name, short)
+        if not special and not example and not library and LIBRARY not in about and LIBRARY not in (previous or ("", ""))[1]:
+            faults.append(f"{name}::{short}: no example in docs/reference")
+        if heading != last:
+            text.append(f"## {heading[0]}")
+            if heading[1]:
+                text.append(f"<small>{heading[1].strip('()')}</small>" if heading[1].endswith(")") and "(" not in heading[1][1:]
+                            else heading[1])
+            last, previous = heading, previous if shared else None
+        if not (previous and previous[0] == short):
+            anchor = slug(short)
+            text.append(f"### `{short}`" + (f" {{ #{anchor} }}" if anchor and anchor not in anchors else ""))
+            anchors.add(anchor)
+        if member.get("kind") == "variable" and headers.option(at):
+            kind = "".join(member.find("type").itertext())
+            default = (member.findtext("initializer") or "").lstrip("= ").strip()
+            text.append(f"```cpp\n{short}({tidy(kind)})" + (f"  // default: {default}" if default else "") + "\n```")
+        else:
+            text.append(f"```cpp\n{declaration(member)}\n```")
+        if about:
+            text.append(about)
+        elif shared and previous[0] != short:
+            text.append(previous[1])
+        for value in member.findall("enumvalue"):
+            value_about = description(value)
+            if value_about:
+                text.append(f"`{value.findtext('name')}`: {value_about}")
+        links = [link for link in (source_link(member.find("location")), example) if link]
+        text.append(f"<small>{' · '.join(links)}</small>")
+        if about or not shared:
+            previous = (short, about)
+    file = slug(name) + ".md"
+    with open(os.path.join(out, file), "w", encoding="utf-8") as page:
+        page.write("\n\n".join(text) + "\n")
+    first = re.split(r"(?<=\.)\s|\n\n", description(node))[0].rstrip(":") if not is_namespace else "Functions and types"
+    first = "" if first.startswith("```") else " ".join(first.split())
+    return (name, file, first.replace("|", "\\|")), faults, library
+
+
+def write_reference(folder, example_folder, work, out):
+    """Makes the pages in the folder `out`; returns [(group, [(title, file)])] and what is wrong with the comments."""
     xml = os.path.join(work, "xml")
-    run_doxygen(headers, xml)
+    run_doxygen(folder, xml)
     os.makedirs(os.path.join(out, "source"), exist_ok=True)
-    pages, undocumented, table = [], [], []
+    os.makedirs(os.path.join(out, "examples"), exist_ok=True)
+    headers, examples = Headers(folder), Examples(example_folder)
+    table, faults, inside = [], [], set()
     index = ElementTree.parse(os.path.join(xml, "index.xml")).getroot()
-    for compound in index.findall("compound"):
+    # Classes before those that are declared in them.
+    for compound in sorted(index.findall("compound"), key=lambda found: found.findtext("name")):
         if compound.get("kind") not in ("class", "struct", "namespace"):
             continue
         node = ElementTree.parse(os.path.join(xml, compound.get("refid") + ".xml")).getroot().find("compounddef")
@@ -223,70 +416,48 @@ def write_reference(headers, work, out):
         # Of others' namespaces there are specialisations only.
         if not name.startswith("accel") or "detail" in name or "<" in name or node.get("prot") in ("private", "protected"):
             continue
-        location = node.find("location")
-        is_namespace = node.get("kind") == "namespace"
-        text = [f"# {'Namespace ' if is_namespace else ''}`{name}`"]
-        if not is_namespace:
-            include = location.get("file")
-            text.append(f"`#include <{include}>`" + (f" · {source_link(location)}" if source_link(location) else ""))
-        about = description(node)
-        if about:
-            text.append(about)
-        elif not is_namespace:
-            undocumented.append(name)
-        members = []
-        for section in node.findall("sectiondef"):
-            if section.get("kind") not in KINDS or section.get("kind") == "protected-func":
-                continue
-            for member in section.findall("memberdef"):
-                if member.get("prot") != "public" or member.get("kind") == "friend" or (
-                        member.findtext("argsstring") or "").endswith("=delete") or (
-                        is_namespace and not (member.find("location").get("file") or "").startswith("accel/")):
-                    continue
-                members.append((section, member))
-        if is_namespace and not members:
+        made = write_page(node, name, xml, headers, examples, out, name.rpartition("::")[0] in inside)
+        if made:
+            table.append(made[0])
+            faults += made[1]
+            if made[2]:
+                inside.add(name)
+    known = {name for name, _, _ in table}
+    for name in examples.regions:
+        if name not in known and not any(f"{page}::" == name[:name.rfind("::") + 2] for page in known):
+            faults.append(f"docs/reference: an example of {name}, which is no public name")
+    for path, _, names in os.walk(os.path.join(folder, "accel")):
+        if os.path.relpath(path, folder).split("/")[1:2] == ["detail"]:
             continue
-        last, documented_run = None, ""
-        for section, member in members:
-            heading = section.findtext("header") or KINDS[section.get("kind")]
-            if heading != last:
-                text.append(f"## {heading}")
-                last = heading
-            short = member.findtext("name")
-            about = description(member)
-            if not about and not short.startswith(("operator", "~")) and short != name.split("::")[-1]:
-                undocumented.append(f"{name}::{short}")
-            text.append(f"### `{short}` {{ #{slug(short)} }}" if not any(f"#{slug(short)} }}" in part for part in text)
-                        else f"### `{short}`")
-            text.append(f"```cpp\n{declaration(member)}\n```")
-            if about:
-                text.append(about)
-            for value in member.findall("enumvalue"):
-                value_about = description(value)
-                if value_about:
-                    text.append(f"`{value.findtext('name')}`: {value_about}")
-            link = source_link(member.find("location"))
-            if link:
-                text.append(f"<small>{link}</small>")
-        file = slug(name) + ".md"
-        with open(os.path.join(out, file), "w", encoding="utf-8") as page:
-            page.write("\n\n".join(text) + "\n")
-        pages.append((name, file))
-        first = re.split(r"(?<=[.:])\s", description(node))[0] if not is_namespace else "Functions and types"
-        first = "" if first.startswith("```") else " ".join(first.split())
-        table.append((name, file, first.replace("|", "\\|")))
-    for folder, folders, names in os.walk(os.path.join(headers, "accel")):
-        folders[:] = [f for f in folders if f != "detail"]
         for name in sorted(names):
-            path = os.path.join(folder, name)
-            header = os.path.relpath(path, headers)
-            with open(path, encoding="utf-8") as file:
-                content = file.read()
-            with open(os.path.join(out, "source", slug(header) + ".md"), "w", encoding="utf-8") as page:
-                page.write(f"---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n\n# {header}\n\n```cpp\n{content}```\n")
+            header = os.path.relpath(os.path.join(path, name), folder)
+            write_source(os.path.join(out, "source", slug(header) + ".md"), header, "\n".join(headers.lines(header)))
+    for name, lines in examples.files.items():
+        write_source(os.path.join(out, "examples", slug(name) + ".md"), name, "\n".join(lines) + "\n")
     with open(os.path.join(out, "index.md"), "w", encoding="utf-8") as page:
         page.write("# Reference\n\nEvery class and function of the public headers, from their comments. "
-                   "Begin with [`accel::Accelerator`](accel-Accelerator.md).\n\n| name | |\n|---|---|\n")
-        for name, file, first in sorted(table, key=lambda row: (row[0].count("::") > 1, row[0].lower())):
-            page.write(f"| [`{name}`]({file}) | {first} |\n")
-    return pages, undocumented
+                   "Begin with [`accel::Accelerator`](accel-Accelerator.md).\n")
+        groups = {}
+        for name, file, first in sorted(table, key=lambda row: row[0].lower()):
+            groups.setdefault(OWN if name in inside else group_of(name), []).append((name, file, first))
+        groups = sorted(groups.items(), key=lambda entry: (entry[0] == OWN, entry[0]))
+        for group, names in groups:
+            page.write(f"\n## {group}\n\n| name | |\n|---|---|\n")
+            for name, file, first in names:
+                page.write(f"| [`{name}`]({file}) | {first} |\n")
+    return [(group, [(name, file) for name, file, _ in names]) for group, names in groups], faults
+
+
+def group_of(name):
+    """The namespace that a name belongs to."""
+    parts = name.split("::")
+    for length in range(len(parts), 0, -1):
+        space = "::".join(parts[:length])
+        if space in ("accel::checkpoint", "accel::data", "accel::distributed", "accel::optim"):
+            return space
+    return "accel"
+
+
+def write_source(path, title, content):
+    with open(path, "w", encoding="utf-8") as page:
+        page.write(f"---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n\n# {title}\n\n```cpp\n{content}```\n")
