@@ -318,6 +318,35 @@ std::string sources_of_options() {
   return text;
 }
 
+// @example accel::ParallelismConfig accel::ParallelSizes accel::TorchTensorParallelPlugin accel::AcceleratorOptions accel
+accel::AcceleratorOptions on_a_mesh() {
+  accel::TorchTensorParallelPlugin::Plan words{{"blocks.*.up", "colwise"}, {"blocks.*.down", "rowwise"}};
+  auto options = accel::AcceleratorOptions()
+      .match_single_device(true)
+      .torch_tp_plugin(accel::TorchTensorParallelPlugin().tp_size(2).plan(words))
+      .parallelism_config(
+          accel::ParallelismConfig()
+              .dp_replicate_size(1)
+              .dp_shard_size(2)
+              .cp_size(1)
+              .sp_size(1)
+              .tp_size(2));
+  const accel::ResolvedOptions resolved = accel::resolve(options);
+  const accel::ParallelSizes sizes = resolved.parallelism.value();
+  TORCH_CHECK(sizes.product() == 4 && sizes.data() == 2 && resolved.tp_plan == words);
+  TORCH_CHECK(sizes.dp_replicate * sizes.dp_shard * sizes.cp * sizes.sp * sizes.tp == 4);
+  std::cerr << accel::to_string(sizes) << '\n'; // dp_shard 2, tp 2
+  return options;
+}
+
+// @example accel::Accelerator
+void on_which_place(accel::Accelerator& accelerator) {
+  const auto mesh = accelerator.device_mesh();
+  std::cerr << mesh.str() << ": " << accelerator.data_parallel_rank() << ", "
+            << accelerator.data_parallel_shard_rank() << ", "
+            << accelerator.tensor_parallel_rank() << '\n';
+}
+
 // @example accel::GradientState
 void last_batch(accel::Accelerator& accelerator) {
   const accel::GradientState& state = accel::GradientState::get();

@@ -50,6 +50,7 @@ const std::set<std::string>& known_keys() {
       "parallelism_config",
       "placement_report",
       "resume",
+      "tp_plan",
       "use_cpu",
   };
   return keys;

@@ -140,6 +140,9 @@ std::vector<std::string> process_environment(
     variables["ACCELERATE_USE_PARALLELISM_CONFIG"] =
         *options.use_parallelism_config ? "true" : "false";
   }
+  if (options.tp_plan) {
+    variables["ACCEL_TP_PLAN"] = *options.tp_plan;
+  }
   for (const auto& [name, value] : options.parallelism_sizes) {
     variables[name] = value;
   }

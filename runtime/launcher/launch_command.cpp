@@ -27,7 +27,7 @@ Examples:
   accel launch --num-processes 2 -- ./train --epochs 3
   accel launch -n 4 --mixed-precision bf16 ./train data/
   accel launch -n 4 --fsdp FULL_SHARD ./train         parameters are divided
-  accel launch -n 4 --dp-replicate 2 --dp-shard 2 ./train
+  accel launch -n 4 --dp-shard 2 --tp 2 ./train       and layers
   accel launch -n 2 --output main -- ./train > log    only what process 0 prints
   accel launch -n 2 --output logs/ -- ./train         one file per process
   accel launch -n 4 --max-restarts 3 --resume auto -- ./train
@@ -201,9 +201,19 @@ void resolve_parallelism(Resolver& resolver, LaunchOptions& options) {
       options.use_parallelism_config = options.use_parallelism_config.value_or(true);
     }
   }
+  const auto plan = resolver.find("--tp-plan");
+  const auto tensor = options.parallelism_sizes.find("PARALLELISM_CONFIG_TP_SIZE");
+  const bool parts = options.use_parallelism_config.value_or(false) &&
+      tensor != options.parallelism_sizes.end() && tensor->second != "1";
+  if (plan && plan->source[0] == '-' && !parts) {
+    throw Error(kUsage, "--tp-plan is for --tp; give that, too");
+  }
   if (!options.use_parallelism_config.value_or(false)) {
     options.parallelism_sizes.clear();
     return;
+  }
+  if (plan && parts) {
+    options.tp_plan = plan->value;
   }
   if (product != options.world_size) {
     throw Error(
@@ -223,6 +233,9 @@ void resolve_parallelism(Resolver& resolver, LaunchOptions& options) {
   }
   for (const auto& [name, size] : sizes) {
     resolver.plan("mesh: " + name, size, "1");
+  }
+  if (parts) {
+    resolver.plan("plan of tensor parallelism", plan, "made from the model");
   }
 }
 

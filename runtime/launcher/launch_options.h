@@ -40,6 +40,8 @@ struct LaunchOptions {
   /// ACCELERATE_USE_PARALLELISM_CONFIG, and PARALLELISM_CONFIG_…_SIZE by name.
   std::optional<bool> use_parallelism_config;
   std::map<std::string, std::string> parallelism_sizes;
+  /// ACCEL_TP_PLAN.
+  std::optional<std::string> tp_plan;
   /// Where process 0 hosts the store, or, with several hosts, where the
   /// launchers meet. Empty or 0: a free one is chosen.
   std::optional<int> main_process_port;

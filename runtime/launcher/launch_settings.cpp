@@ -159,6 +159,14 @@ void add_launch_settings(Settings& settings) {
          setting.variable});
   }
   settings.add(
+      {"--tp-plan",
+       "PLAN",
+       "For --tp: which modules are cut, as NAME=WORD,NAME=WORD with the words "
+       "colwise, rowwise and replicate; if not given it is made from the model",
+       anything(),
+       "tp_plan",
+       "ACCEL_TP_PLAN"});
+  settings.add(
       {"--main-process-port,--master-port",
        "P",
        "TCP port of process 0's store; if not given or 0 a free one is taken. "

@@ -325,6 +325,12 @@ TEST(Parallelism, IsAskedForByOptionsAndFiles) {
   says({"-n", "4", "--dp-shard", "2"},
        "--dp-shard 2 make a mesh of 2 processes, but --num-processes is 4");
   says({"-n", "2", "--use-parallelism-config"}, "no sizes make a mesh of 1");
+  says({"-n", "2", "--tp-plan", "up=colwise"}, "--tp-plan is for --tp");
+  const Result parts = accel(
+      launch_probe({"-n", "2", "--tp", "2", "--tp-plan", "up=colwise", "--output", "main"},
+                   {"env", "ACCEL_TP_PLAN"}),
+      in(folder));
+  EXPECT_EQ(parts.out, "ACCEL_TP_PLAN=up=colwise\n") << parts.err;
   says({"-n", "2", "--parallelism-config-cp-size", "2"},
        "context parallelism is not built");
   says({"-n", "2", "--dp-shard", "2", "--min-processes", "1"},

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -126,6 +127,7 @@ struct Folder {
   }
   RunOptions options(std::map<std::string, std::optional<std::string>> more = {}) const {
     RunOptions run;
+    run.timeout = std::chrono::seconds(240); // a machine with other work
     run.environment = std::move(more);
     run.environment["SHARDED_FOLDER"] = path;
     return run;

@@ -5,6 +5,7 @@
 #include <accel/grad_scaler.h>
 #include <accel/parallel/fully_sharded.h>
 #include <accel/parallel/parallelism_config.h>
+#include <accel/parallel/tensor_parallel.h>
 #include <accel/tracking/tracker_set.h>
 
 #include <torch/arg.h>
@@ -90,6 +91,11 @@ class AcceleratorOptions {
   /// `ACCELERATE_USE_PARALLELISM_CONFIG`, or as `fsdp_plugin` says.
   TORCH_ARG(std::optional<ParallelismConfig>, parallelism_config) = std::nullopt;
 
+  /// Which layers are computed in parts where `tp_size` says so. Empty: a plan made
+  /// from the model, or `ACCEL_TP_PLAN`.
+  TORCH_ARG(std::optional<TorchTensorParallelPlugin>, torch_tp_plugin) =
+      std::nullopt;
+
   /// Stay on the CPU even where there is a GPU; also `ACCELERATE_USE_CPU`.
   TORCH_ARG(bool, cpu) = false;
 
@@ -174,6 +180,8 @@ struct ResolvedOptions {
   std::optional<ShardingStrategy> fsdp;
   /// Empty where nobody has said so.
   std::optional<ParallelSizes> parallelism;
+  /// Empty: made from the model.
+  TorchTensorParallelPlugin::Plan tp_plan;
   bool cpu = false;
   bool device_placement = true;
   bool split_batches = false;

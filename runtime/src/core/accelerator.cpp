@@ -77,6 +77,10 @@ void check_table(const Options& options, const std::string& name) {
       "these are.");
 }
 
+bool prints_plan() {
+  return detail::get_environment_flag("ACCEL_PRINT_PLAN").value_or(false);
+}
+
 std::unique_ptr<TrackerSet> make_trackers(
     const AcceleratorOptions& options,
     bool main_process) {
@@ -154,8 +158,7 @@ Accelerator::Accelerator(
   own_->options_in_force = options_in_force(options);
   own_->exceptions_at_start = std::uncaught_exceptions();
   accelerators.push_back(this);
-  if (is_main_process() &&
-      detail::get_environment_flag("ACCEL_PRINT_PLAN").value_or(false)) {
+  if (is_main_process() && prints_plan()) {
     std::cerr << plan() << std::flush;
   }
 }
@@ -252,7 +255,10 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
   runtime_->add_tensors(
       named(module->named_parameters()), named(module->named_buffers()), sparse);
   if (auto* sharded = runtime_->sharded()) {
-    sharded->add(*module, sparse);
+    const auto plan = sharded->add(*module, sparse);
+    if (is_main_process() && prints_plan()) {
+      std::cerr << plan << std::flush;
+    }
     for (auto* control : detail::prepared_optimizers()) {
       sharded->add(dynamic_cast<torch::optim::Optimizer&>(*control));
     }

@@ -3,6 +3,7 @@
 #include "core/environment.h"
 #include "parallel/fsdp_options.h"
 #include "parallel/parallelism.h"
+#include "parallel/tensor_plan.h"
 
 #include <c10/util/Exception.h>
 
@@ -44,6 +45,7 @@ auto tie(const ResolvedOptions& options) {
       options.broadcast_buffers,
       options.fsdp,
       options.parallelism,
+      options.tp_plan,
       options.cpu,
       options.device_placement,
       options.split_batches,
@@ -103,6 +105,7 @@ std::string to_string(const ResolvedOptions& options) {
       << ", fsdp=" << (options.fsdp ? to_string(*options.fsdp) : "no")
       << ", parallelism="
       << (options.parallelism ? to_string(*options.parallelism) : "no")
+      << ", tp_plan=" << parallel::to_text(options.tp_plan)
       << ", cpu=" << options.cpu
       << ", device_placement=" << options.device_placement
       << ", split_batches=" << options.split_batches
@@ -146,7 +149,9 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   resolved.bucket_cap_mb = options.bucket_cap_mb();
   resolved.broadcast_buffers = options.broadcast_buffers();
   resolved.parallelism =
-      parallel::resolve_parallelism(options.parallelism_config());
+      parallel::resolve_parallelism(
+          options.parallelism_config(), options.torch_tp_plugin());
+  resolved.tp_plan = parallel::resolve_tensor_plan(options.torch_tp_plugin());
   resolved.fsdp = parallel::strategy_with(
       resolved.parallelism, parallel::resolve_sharding(options.fsdp_plugin()));
   resolved.cpu = options.cpu() ||
@@ -207,6 +212,14 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
       "ACCELERATE_USE_FSDP, or dp_shard_size of parallelism_config), and "
       "match_single_device is false. Parameters are "
       "divided only where the processes compute what one device computes: use "
+      "AcceleratorOptions().match_single_device(true) or accel launch "
+      "--match-single-device.");
+  TORCH_CHECK(
+      !resolved.parallelism || resolved.parallelism->tp == 1 ||
+          resolved.match_single_device,
+      "accel: tensor parallelism is asked for (tp_size), and match_single_device "
+      "is false. Layers are computed in parts only where the processes compute "
+      "what one device computes: use "
       "AcceleratorOptions().match_single_device(true) or accel launch "
       "--match-single-device.");
   TORCH_CHECK(

@@ -3,6 +3,7 @@
 
 #include "core/accelerator_own.h"
 #include "core/environment.h"
+#include "parallel/tensor_plan.h"
 
 #include <algorithm>
 #include <iomanip>
@@ -142,6 +143,15 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
         return o.parallelism_config().has_value();
       },
       "ACCELERATE_USE_PARALLELISM_CONFIG",
+      false);
+  plan.add(
+      "torch_tp_plugin",
+      options.tp_plan.empty() ? "plan made from the model"
+                              : parallel::to_text(options.tp_plan),
+      [](const AcceleratorOptions& o) {
+        return o.torch_tp_plugin().has_value();
+      },
+      "ACCEL_TP_PLAN",
       false);
   plan.add(
       "cpu", text(options.cpu), ACCEL_GET(cpu), "ACCELERATE_USE_CPU", false);

@@ -177,6 +177,8 @@ void Runtime::check_options_agree() {
        sizes_.cp,
        sizes_.sp,
        sizes_.tp,
+       static_cast<int64_t>(
+           std::hash<std::string>()(parallel::to_text(options.tp_plan))),
        static_cast<int64_t>(options.save_on_each_node),
        static_cast<int64_t>(state_->device().type())},
       at::kLong);
@@ -253,10 +255,11 @@ void Runtime::connect_axes() {
       batch_axes_.push_back(parallel_axes_[i]);
     }
   }
-  const auto& strategy = state_->options().fsdp;
-  if (sizes_.dp_shard > 1 && strategy) {
+  if (sizes_.dp_shard > 1 || sizes_.tp > 1) {
+    const auto& options = state_->options();
     sharded_ = std::make_unique<parallel::ShardedParameters>(
-        named_axes_, parallel_axes_, *strategy);
+        named_axes_, parallel_axes_,
+        options.fsdp.value_or(ShardingStrategy::kNoShard), options.tp_plan);
   }
 }
 

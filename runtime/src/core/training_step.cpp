@@ -86,6 +86,9 @@ void Runtime::backward(
     bool ghost,
     const BackwardOptions& options) {
   finish_batch_check();
+  if (sharded_) {
+    sharded_->check_plan();
+  }
   auto& state = GradientState::get();
   if (!in_micro_step()) {
     state.note_unguarded_backward();

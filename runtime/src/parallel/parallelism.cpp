@@ -47,8 +47,10 @@ bool divides(const std::optional<ShardingStrategy>& strategy) {
 } // namespace
 
 std::optional<ParallelSizes> resolve_parallelism(
-    const std::optional<ParallelismConfig>& given) {
-  const bool wanted = given ||
+    const std::optional<ParallelismConfig>& given,
+    const std::optional<TorchTensorParallelPlugin>& tensor) {
+  const auto tp = tensor ? tensor->tp_size() : std::nullopt;
+  const bool wanted = given || tp ||
       accel::detail::get_environment_flag("ACCELERATE_USE_PARALLELISM_CONFIG")
           .value_or(false);
   if (!wanted) {
@@ -61,7 +63,11 @@ std::optional<ParallelSizes> resolve_parallelism(
   sizes.dp_shard = size_of(config.dp_shard_size(), settings[1]);
   sizes.cp = size_of(config.cp_size(), settings[2]);
   sizes.sp = size_of(config.sp_size(), settings[3]);
-  sizes.tp = size_of(config.tp_size(), settings[4]);
+  sizes.tp = size_of(config.tp_size() ? config.tp_size() : tp, settings[4]);
+  TORCH_CHECK(
+      !tp || *tp == sizes.tp, "accel: tp_size of torch_tp_plugin is ", *tp,
+      ", and that of parallelism_config ", sizes.tp,
+      ". Leave one of them out.");
   return sizes;
 }
 

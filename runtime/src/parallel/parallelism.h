@@ -2,6 +2,7 @@
 
 #include <accel/parallel/fully_sharded.h>
 #include <accel/parallel/parallelism_config.h>
+#include <accel/parallel/tensor_parallel.h>
 
 #include <optional>
 #include <string>
@@ -13,10 +14,12 @@ struct Environment;
 
 namespace accel::parallel {
 
-/// What the argument and the environment ask for; nothing where neither does.
-/// Throws `c10::Error` for a size below 1 and for what is not built.
+/// What the arguments and the environment ask for; nothing where none does.
+/// Throws `c10::Error` for a size below 1, for what is not built, and where the
+/// arguments contradict each other.
 std::optional<ParallelSizes> resolve_parallelism(
-    const std::optional<ParallelismConfig>& given);
+    const std::optional<ParallelismConfig>& given,
+    const std::optional<TorchTensorParallelPlugin>& tensor);
 
 /// The strategy of parameters behind both: FULL_SHARD where only sizes were
 /// given. Throws where the two contradict each other.

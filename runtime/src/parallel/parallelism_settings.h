@@ -36,8 +36,9 @@ inline const std::vector<ParallelismSetting>& parallelism_settings() {
        "Context parallelism is not built: 1", "context parallelism"},
       {"sp", "PARALLELISM_CONFIG_SP_SIZE", "--parallelism-config-sp-size",
        "Sequence parallelism is not built: 1", "sequence parallelism"},
-      {"tp", "PARALLELISM_CONFIG_TP_SIZE", "--parallelism-config-tp-size",
-       "Tensor parallelism is not built: 1", "tensor parallelism"},
+      {"tp", "PARALLELISM_CONFIG_TP_SIZE", "--tp,--parallelism-config-tp-size",
+       "Processes that compute parts of each layer (--tp-plan); 1 if not given",
+       nullptr},
   };
   return all;
 }

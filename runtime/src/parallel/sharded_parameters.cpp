@@ -12,6 +12,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <sstream>
 
 namespace accel::parallel {
 namespace {
@@ -128,20 +129,38 @@ at::Tensor beside_parameter(
 ShardedParameters::ShardedParameters(
     const std::vector<NamedSize>& names,
     std::vector<Axis*> axes,
-    ShardingStrategy strategy)
-    : axes_(std::move(axes)), strategy_(strategy) {
-  const auto shard = std::find_if(
-      names.begin(), names.end(),
-      [](const NamedSize& axis) { return axis.name == "dp_shard"; });
-  TORCH_INTERNAL_ASSERT(shard != names.end());
-  shard_ = shard - names.begin();
+    ShardingStrategy strategy,
+    PlanEntries plan)
+    : axes_(std::move(axes)),
+      strategy_(strategy),
+      plan_(std::move(plan)),
+      matched_(plan_.size()) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].name == "dp_shard") {
+      shard_ = i;
+    } else if (names[i].name == "tp") {
+      tensor_ = i;
+    }
+  }
 }
 
 std::vector<Placement> ShardedParameters::places_for(
-    c10::IntArrayRef sizes) const {
+    c10::IntArrayRef sizes,
+    const Placement& of_tensor) const {
+  const auto dims = static_cast<int64_t>(sizes.size());
   std::vector<Placement> places(axes_.size());
-  if (!sizes.empty() && sizes[0] >= axes_[shard_]->size()) {
-    places[shard_] = Shard(0);
+  if (tensor_ && of_tensor.is_shard() && of_tensor.dim() < dims &&
+      sizes[of_tensor.dim()] >= axes_[*tensor_]->size()) {
+    places[*tensor_] = of_tensor;
+  }
+  if (shard_) {
+    // Of another dimension than along tp: each axis then gathers by itself. Where
+    // tp has the rows, what is left is the columns.
+    const bool rows = tensor_ && places[*tensor_].is_shard(0);
+    const int64_t dim = rows ? 1 : 0;
+    if (dim < dims && sizes[dim] >= axes_[*shard_]->size()) {
+      places[*shard_] = Shard(dim);
+    }
   }
   return places;
 }
@@ -151,43 +170,85 @@ bool ShardedParameters::can_be_cut(const at::Tensor& parameter) {
     return false;
   }
   if (Part* part = part_of(parameter)) {
-    // A tensor within a tensor, or one with views that somebody holds.
+    // One with views that somebody holds stays as it is.
     return part->placement.is_replicate() && part->view == nullptr &&
-        part_of(part->local) == nullptr &&
         distributed::PartPtr::reclaim_copy(part).use_count() == 2;
   }
   return parameter.is_non_overlapping_and_dense() && parameter.has_storage() &&
       parameter.storage().use_count() == 1 && !parameter.is_view();
 }
 
-bool ShardedParameters::cut(const at::Tensor& parameter) {
-  const auto places = places_for(parameter.sizes());
+bool ShardedParameters::cut(
+    const at::Tensor& parameter,
+    const Placement& of_tensor) {
+  const auto places = places_for(parameter.sizes(), of_tensor);
   if (!any_cut(places) || !can_be_cut(parameter)) {
     return false;
   }
   const at::NoGradGuard no_grad;
   at::Tensor whole = parameter.detach();
-  if (Part* part = part_of(whole)) {
-    whole = part->local;
+  if (part_of(whole) != nullptr) {
+    const distributed::InsideGuard inside;
+    whole = distributed::gather_all(whole, "a parameter");
   }
   auto part = own_part(axes_, places, whole);
   if (strategy_ == ShardingStrategy::kShardGradOp ||
       strategy_ == ShardingStrategy::kHybridShardZero2) {
-    part_of(part)->keeps_whole = true;
+    Part* outer = part_of(part);
+    outer->keeps_whole = shard_ && outer->axis == axes_[*shard_];
   }
   at::Tensor(parameter).set_data(part);
   return true;
 }
 
-void ShardedParameters::add(
+std::string ShardedParameters::add(
     const torch::nn::Module& module,
     const std::vector<at::Tensor>& but) {
+  std::vector<PlannedParameter> plan;
+  if (tensor_) {
+    plan = tensor_plan(module, plan_, axes_[*tensor_]->size(), matched_);
+  }
   for (const auto& parameter : module.parameters()) {
-    if (!has(but, parameter) && !distributed::is_distributed(parameter) &&
-        parameter.is_floating_point() && cut(parameter)) {
-      parameters_.push_back({Weak(parameter.getIntrusivePtr()), false});
+    if (has(but, parameter) || distributed::is_distributed(parameter) ||
+        !parameter.is_floating_point()) {
+      continue;
+    }
+    Placement of_tensor;
+    for (const auto& planned : plan) {
+      of_tensor = planned.tensor.is_same(parameter) ? planned.place : of_tensor;
+    }
+    if (cut(parameter, of_tensor)) {
+      parameters_.push_back(
+          {Weak(parameter.getIntrusivePtr()), false, of_tensor});
       follow_gradient(parameters_.back(), parameter);
     }
+  }
+  if (!tensor_) {
+    return "";
+  }
+  std::ostringstream text;
+  text << "accel: tensor parallelism on " << axes_[*tensor_]->size()
+       << " processes (" << (plan_.empty() ? "made from the model" : to_text(plan_))
+       << ")\n";
+  for (const auto& planned : plan) {
+    text << "  " << planned.name << ' ' << planned.tensor.sizes() << ' '
+         << planned.place << '\n';
+  }
+  if (plan.empty()) {
+    text << "  nothing of this model is cut\n";
+  }
+  return text.str();
+}
+
+void ShardedParameters::check_plan() {
+  if (std::exchange(checked_, true)) {
+    return;
+  }
+  for (size_t i = 0; i < plan_.size(); ++i) {
+    TORCH_CHECK(
+        matched_[i], "accel: the plan of tensor parallelism names '",
+        plan_[i].first, "', but no module of a prepared model has such a name. "
+        "Names are those of named_modules(), with * for anything without a dot.");
   }
 }
 
@@ -232,7 +293,7 @@ void ShardedParameters::settle() {
     if (part != nullptr && part->placement.is_shard()) {
       distributed::root_of(part)->kept.reset();
     } else {
-      cut(parameter);
+      cut(parameter, known.of_tensor);
     }
   }
 }
@@ -278,10 +339,17 @@ ShardedParameters::Whole ShardedParameters::whole(
   whole.give_back_ = [this, parts, states](bool anew) {
     const at::NoGradGuard inner;
     for (auto& [parameter, part] : *parts) {
-      if (anew) {
-        cut(parameter);
-      } else {
+      if (!anew) {
         parameter.set_data(part);
+        continue;
+      }
+      const auto known = std::find_if(
+          parameters_.begin(), parameters_.end(), [&](const Known& one) {
+            return one.parameter._unsafe_get_target() ==
+                parameter.unsafeGetTensorImpl();
+          });
+      if (known != parameters_.end()) {
+        cut(parameter, known->of_tensor);
       }
     }
     for (auto& state : *states) {

@@ -2,6 +2,7 @@
 
 #include "distributed/axis.h"
 #include "parallel/parallelism.h"
+#include "parallel/tensor_plan.h"
 
 #include <accel/parallel/fully_sharded.h>
 
@@ -9,6 +10,8 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <functional>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,10 +24,11 @@ class Optimizer;
 
 namespace accel::parallel {
 
-/// The parameters of which each process holds its rows: sharded data parallelism
-/// by placements. A parameter becomes a distributed tensor of the placement
-/// `Shard(0)` along the axis dp_shard, in place, so that whoever holds it (the
-/// module, optimizers) goes on with it; along dp_replicate all hold the same. All that follows is what operators do with distributed tensors: one
+/// The parameters of which each process holds a part: sharded data parallelism and
+/// tensor parallelism by placements. A parameter becomes a distributed tensor, in
+/// place, so that whoever holds it (the module, optimizers) goes on with it: of the
+/// placement `Shard(0)` along the axis dp_shard, or `Shard(1)` where the plan of
+/// tensor parallelism cuts its rows along tp; along dp_replicate all hold the same. All that follows is what operators do with distributed tensors: one
 /// that reads a weight beside a cut batch gathers it, the weight's gradient is a
 /// part of a sum, an optimizer's state is made like its parameter.
 ///
@@ -34,18 +38,23 @@ namespace accel::parallel {
 /// write into a row) is cut again.
 class ShardedParameters {
  public:
-  /// `axes`: of the whole mesh; `names` say which one is dp_shard.
+  /// `axes`: of the whole mesh; `names` say which one is dp_shard, and which tp.
   ShardedParameters(
       const std::vector<NamedSize>& names,
       std::vector<distributed::Axis*> axes,
-      ShardingStrategy strategy);
+      ShardingStrategy strategy,
+      PlanEntries plan);
 
   /// Divides the parameters of a model, which all processes have alike, but for
-  /// those in `but`. Nothing is communicated.
-  void add(const torch::nn::Module& module, const std::vector<at::Tensor>& but);
+  /// those in `but`. Nothing is communicated. Throws where the plan of tensor
+  /// parallelism cannot be honoured; returns what that cuts, for people.
+  std::string add(const torch::nn::Module& module, const std::vector<at::Tensor>& but);
 
   /// Divides what an optimizer keeps for them already.
   void add(torch::optim::Optimizer& optimizer);
+
+  /// Throws where the plan names what no model has. Before the first step.
+  void check_plan();
 
   /// Between two steps: weights that were kept are dropped, and parameters that
   /// have become whole are cut again, where no view of them is left.
@@ -84,21 +93,33 @@ class ShardedParameters {
     Weak parameter;
     /// Its gradients are brought to its rows; not while it needs none.
     bool followed;
+    /// Its place along tp.
+    distributed::Placement of_tensor;
   };
 
   void follow_gradient(Known& known, const at::Tensor& parameter);
-  /// A place along each axis for a parameter of these sizes; none where it is to
-  /// stay whole.
-  std::vector<distributed::Placement> places_for(c10::IntArrayRef sizes) const;
-  /// Cuts a parameter that this process has in full, where it can be cut.
-  bool cut(const at::Tensor& parameter);
+  /// A place along each axis for a parameter of these sizes, with its place along
+  /// tp; `Replicate` along all where it is to stay whole.
+  std::vector<distributed::Placement> places_for(
+      c10::IntArrayRef sizes,
+      const distributed::Placement& of_tensor) const;
+  /// Cuts a parameter that this process has in full, where it can be cut. One that
+  /// has become whole along one axis only is put together first: collective.
+  bool cut(
+      const at::Tensor& parameter,
+      const distributed::Placement& of_tensor);
   /// Whether nobody would miss the memory that it has now.
   static bool can_be_cut(const at::Tensor& parameter);
 
   std::vector<distributed::Axis*> axes_;
-  /// The number of dp_shard among them.
-  size_t shard_ = 0;
+  /// The numbers of dp_shard and tp among them, where these have several processes.
+  std::optional<size_t> shard_;
+  std::optional<size_t> tensor_;
   ShardingStrategy strategy_;
+  PlanEntries plan_;
+  /// Which entries have named a module.
+  std::vector<bool> matched_;
+  bool checked_ = false;
   std::vector<Known> parameters_;
 };
 

@@ -36,7 +36,8 @@ class ParallelismConfig {
   /// `PARALLELISM_CONFIG_DP_SHARD_SIZE`.
   TORCH_ARG(std::optional<int64_t>, dp_shard_size) = std::nullopt;
 
-  /// Processes that compute parts of each layer. Not built: 1. Also
+  /// Processes that compute parts of each layer, with the same samples
+  /// (`torch_tp_plugin`). Needs `match_single_device`. Also
   /// `PARALLELISM_CONFIG_TP_SIZE`.
   TORCH_ARG(std::optional<int64_t>, tp_size) = std::nullopt;
 

@@ -1,0 +1,282 @@
+#include "parallel/tensor_plan.h"
+
+#include "core/environment.h"
+
+#include <c10/util/Exception.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/transformerlayer.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace accel::parallel {
+namespace {
+
+namespace nn = torch::nn;
+using distributed::Placement;
+using distributed::Replicate;
+using distributed::Shard;
+
+enum class Word { kColwise, kRowwise, kReplicate };
+
+Word read_word(const std::string& name, const std::string& word) {
+  static const std::map<std::string, Word> known{
+      {"colwise", Word::kColwise},      {"ColwiseParallel", Word::kColwise},
+      {"colwise_rep", Word::kColwise},  {"rowwise", Word::kRowwise},
+      {"RowwiseParallel", Word::kRowwise}, {"rowwise_rep", Word::kRowwise},
+      {"replicate", Word::kReplicate},
+  };
+  const auto found = known.find(word);
+  TORCH_CHECK(
+      found != known.end(), "accel: the plan of tensor parallelism says ", name,
+      ": '", word, "', which is none of colwise, rowwise and replicate",
+      word.find("sequence") != std::string::npos ||
+              word.find("Sequence") != std::string::npos
+          ? "; sequence parallelism is not built."
+          : ".");
+  return found->second;
+}
+
+/// `*` stands for anything without a dot.
+bool matches(const char* pattern, const char* name) {
+  for (; *pattern != '\0'; ++pattern, ++name) {
+    if (*pattern == '*') {
+      for (;; ++name) {
+        if (matches(pattern + 1, name)) {
+          return true;
+        }
+        if (*name == '\0' || *name == '.') {
+          return false;
+        }
+      }
+    }
+    if (*pattern != *name) {
+      return false;
+    }
+  }
+  return *name == '\0';
+}
+
+class Planner {
+ public:
+  explicit Planner(int64_t processes) : processes_(processes) {}
+
+  /// `strict`: throws where the word does not fit the module.
+  void add(
+      const std::string& name,
+      const nn::Module& module,
+      Word word,
+      bool strict) {
+    strict_ = strict;
+    if (word == Word::kReplicate) {
+      for (const auto& item : module.named_parameters(/*recurse=*/true)) {
+        put(name, item.key(), item.value(), Replicate());
+      }
+      return;
+    }
+    const bool columns = word == Word::kColwise;
+    if (const auto* linear = module.as<nn::LinearImpl>()) {
+      put(name, "weight", linear->weight, Shard(columns ? 0 : 1));
+      if (columns) {
+        put(name, "bias", linear->bias, Shard(0));
+      }
+    } else if (const auto* table = module.as<nn::EmbeddingImpl>()) {
+      TORCH_CHECK(
+          !strict || !table->options.sparse(),
+          "accel: the plan of tensor parallelism names '", name,
+          "', an embedding with sparse gradients, which stays whole. Leave it "
+          "out, or make it without sparse(true).");
+      if (!table->options.sparse()) {
+        put(name, "weight", table->weight, Shard(columns ? 1 : 0));
+      }
+    } else if (const auto* attention = module.as<nn::MultiheadAttentionImpl>()) {
+      add_attention(name, *attention, columns);
+    } else {
+      TORCH_CHECK(
+          !strict, "accel: the plan of tensor parallelism names '", name, "', a ",
+          module.name(), "; it can name Linear, Embedding and "
+          "MultiheadAttention.");
+    }
+  }
+
+  std::vector<PlannedParameter> take() {
+    std::vector<PlannedParameter> cut;
+    for (auto& parameter : planned_) {
+      if (parameter.place.is_shard()) {
+        cut.push_back(std::move(parameter));
+      }
+    }
+    return cut;
+  }
+
+ private:
+  void add_attention(
+      const std::string& name,
+      const nn::MultiheadAttentionImpl& attention,
+      bool columns) {
+    const int64_t heads = attention.options.num_heads();
+    TORCH_CHECK(
+        !strict_ || columns, "accel: the plan of tensor parallelism says '", name,
+        "': rowwise, but it is a MultiheadAttention, whose heads are shared out: "
+        "say colwise.");
+    if (heads % processes_ != 0) {
+      TORCH_CHECK(
+          !strict_, "accel: the plan of tensor parallelism names '", name,
+          "', whose ", heads, " heads cannot be shared equally by ", processes_,
+          " processes. Choose a tp_size that divides ", heads, ".");
+      return;
+    }
+    put(name, "in_proj_weight", attention.in_proj_weight, Shard(0));
+    put(name, "q_proj_weight", attention.q_proj_weight, Shard(0));
+    put(name, "k_proj_weight", attention.k_proj_weight, Shard(0));
+    put(name, "v_proj_weight", attention.v_proj_weight, Shard(0));
+    put(name, "in_proj_bias", attention.in_proj_bias, Shard(0));
+    put(name, "out_proj.weight", attention.out_proj->weight, Shard(1));
+  }
+
+  void put(
+      const std::string& module,
+      const std::string& parameter,
+      const at::Tensor& tensor,
+      const Placement& place) {
+    if (!tensor.defined()) {
+      return;
+    }
+    const auto name = module.empty() ? parameter : module + "." + parameter;
+    if (place.is_shard() && tensor.size(place.dim()) < processes_) {
+      TORCH_CHECK(
+          !strict_, "accel: the plan of tensor parallelism cuts ", name,
+          " of sizes ", tensor.sizes(), " in dimension ", place.dim(),
+          ", which has fewer entries than there are processes along tp (",
+          processes_, "). Leave it out of the plan.");
+      return;
+    }
+    for (const auto& other : planned_) {
+      if (other.tensor.is_same(tensor)) {
+        TORCH_CHECK(
+            !strict_ || other.place == place,
+            "accel: the plan of tensor parallelism cuts ", other.name, " and ",
+            name, ", which are one tensor, in different dimensions. Leave one of "
+            "them out.");
+        return;
+      }
+    }
+    planned_.push_back({name, tensor, place});
+  }
+
+  int64_t processes_;
+  bool strict_ = false;
+  std::vector<PlannedParameter> planned_;
+};
+
+/// Everything that has a rule, in the order of the modules.
+void plan_by_order(const nn::Module& model, Planner& planner) {
+  std::set<const nn::Module*> done;
+  const nn::LinearImpl* before = nullptr; // colwise, and nothing behind it yet
+  for (const auto& item : model.named_modules()) {
+    const auto& module = *item.value();
+    const auto& name = item.key();
+    const auto child = [&](const char* which) {
+      return name.empty() ? which : name + "." + which;
+    };
+    if (const auto* attention = module.as<nn::MultiheadAttentionImpl>()) {
+      planner.add(name, module, Word::kColwise, /*strict=*/false);
+      done.insert(attention->out_proj.get());
+      before = nullptr;
+    } else if (module.as<nn::EmbeddingImpl>() != nullptr) {
+      planner.add(name, module, Word::kColwise, /*strict=*/false);
+      before = nullptr;
+    } else if (const auto* linear = module.as<nn::LinearImpl>()) {
+      if (done.count(linear) != 0) {
+        continue;
+      }
+      const bool follows = before != nullptr &&
+          before->options.out_features() == linear->options.in_features();
+      planner.add(
+          name, module, follows ? Word::kRowwise : Word::kColwise,
+          /*strict=*/false);
+      before = follows ? nullptr : linear;
+    } else {
+      const auto pair = [&](const nn::Linear& first, const nn::Linear& second) {
+        planner.add(child("linear1"), *first, Word::kColwise, /*strict=*/false);
+        planner.add(child("linear2"), *second, Word::kRowwise, /*strict=*/false);
+        done.insert({first.get(), second.get()});
+        before = nullptr;
+      };
+      if (const auto* layer = module.as<nn::TransformerEncoderLayerImpl>()) {
+        pair(layer->linear1, layer->linear2);
+      } else if (
+          const auto* other = module.as<nn::TransformerDecoderLayerImpl>()) {
+        pair(other->linear1, other->linear2);
+        // It takes its projection apart where query and key differ, which puts it
+        // together.
+        planner.add(
+            child("multihead_attn"), *other->multihead_attn, Word::kReplicate,
+            /*strict=*/false);
+        done.insert(other->multihead_attn->out_proj.get());
+      }
+    }
+  }
+}
+
+} // namespace
+
+PlanEntries resolve_tensor_plan(
+    const std::optional<TorchTensorParallelPlugin>& given) {
+  PlanEntries plan = given ? given->plan() : PlanEntries();
+  const auto text = accel::detail::get_environment("ACCEL_TP_PLAN");
+  if (plan.empty() && text) {
+    size_t begin = 0;
+    while (begin <= text->size()) {
+      const auto end = std::min(text->find(',', begin), text->size());
+      const auto entry = text->substr(begin, end - begin);
+      const auto equals = entry.find('=');
+      TORCH_CHECK(
+          equals != std::string::npos && equals > 0,
+          "accel: the environment variable ACCEL_TP_PLAN is '", *text,
+          "'; it must be a list of name=word, such as up=colwise,down=rowwise.");
+      plan.emplace_back(entry.substr(0, equals), entry.substr(equals + 1));
+      begin = end + 1;
+    }
+  }
+  for (const auto& [name, word] : plan) {
+    (void)read_word(name, word);
+  }
+  return plan;
+}
+
+std::string to_text(const PlanEntries& plan) {
+  std::string text;
+  for (const auto& [name, word] : plan) {
+    text += (text.empty() ? "" : ",") + name + "=" + word;
+  }
+  return text;
+}
+
+std::vector<PlannedParameter> tensor_plan(
+    const nn::Module& model,
+    const PlanEntries& entries,
+    int64_t processes,
+    std::vector<bool>& matched) {
+  Planner planner(processes);
+  if (entries.empty()) {
+    plan_by_order(model, planner);
+    return planner.take();
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto& [pattern, word] = entries[i];
+    for (const auto& item : model.named_modules()) {
+      if (matches(pattern.c_str(), item.key().c_str())) {
+        matched[i] = true;
+        planner.add(
+            item.key(), *item.value(), read_word(pattern, word), /*strict=*/true);
+      }
+    }
+  }
+  return planner.take();
+}
+
+} // namespace accel::parallel
