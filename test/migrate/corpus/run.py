@@ -57,13 +57,13 @@ class Runner:
 
     # -- building ----------------------------------------------------------
 
-    def _build(self, executable, copy, target):
-        """Returns (state, error text) or (None, '')."""
+    def _build(self, executable, copy, target, header):
+        """Returns (state, error text) or (None, ''). `header` are flags for a precompiled header."""
         build = self.build
         flags = [*build.flags, *flags_in(copy, executable.flags), *self.extra_flags]
         standards = {flag for flag in flags if flag.startswith("-std=")}
         if len(standards) == 1:
-            flags += build.header
+            flags += header
         objects, text = [], ""
         for number, source in enumerate(executable.sources):
             path = os.path.join(copy, source)
@@ -148,7 +148,7 @@ class Runner:
             os.makedirs(os.path.join(place, ".git"))
             localise(place, COPIED)
         original = os.path.join(folder, "original")
-        state, why = self._build(executable, copy, original)
+        state, why = self._build(executable, copy, original, self.build.header)
         if state is not None:
             return Outcome(executable, UNMIGRATED_ERRORS if state == UNCOMPILABLE else state, detail=why)
 
@@ -170,7 +170,7 @@ class Runner:
             return outcome
 
         result = os.path.join(folder, "migrated")
-        state, why = self._build(executable, migrated, result)
+        state, why = self._build(executable, migrated, result, self.build.result_header or self.build.header)
         if state is not None:
             outcome.state, outcome.detail = UNCOMPILABLE, why
             return outcome
