@@ -1,6 +1,7 @@
 // Examples for the reference of the Accelerator and its options.
 
 #include <accel/accel.h>
+#include <accel/activation_checkpoint.h>
 #include <accel/stop.h>
 #include <torch/torch.h>
 
@@ -345,6 +346,15 @@ void on_which_place(accel::Accelerator& accelerator) {
   std::cerr << mesh.str() << ": " << accelerator.data_parallel_rank() << ", "
             << accelerator.data_parallel_shard_rank() << ", "
             << accelerator.tensor_parallel_rank() << '\n';
+}
+
+// @example accel
+torch::Tensor in_less_memory(std::vector<torch::nn::Sequential>& blocks, torch::Tensor x) {
+  for (auto& block : blocks) {
+    x = accel::checkpoint_activations(
+        [block](const torch::Tensor& y) mutable { return block->forward(y); }, x);
+  }
+  return x;
 }
 
 // @example accel::GradientState
