@@ -191,6 +191,22 @@ void evaluate(accel::Accelerator& accelerator, torch::nn::Linear model) {
   accelerator.print("correct:", correct);
 }
 
+// @example accel::Accelerator accel::AcceleratorOptions accel::ParallelismConfig accel::ParallelSizes accel::ResolvedOptions
+void on_a_mesh() {
+  accel::Accelerator accelerator(
+      accel::AcceleratorOptions().match_single_device(true).parallelism_config(
+          accel::ParallelismConfig()
+              .dp_replicate_size(2).dp_shard_size(2)
+              .tp_size(1).cp_size(1).sp_size(1)));
+  accelerator.print(accelerator.device_mesh().str());
+  std::cerr << accelerator.data_parallel_rank() << accelerator.data_parallel_shard_rank()
+            << accelerator.tensor_parallel_rank() << '\n';
+  if (auto sizes = accelerator.state().options().parallelism) {
+    TORCH_CHECK(sizes->product() == sizes->data() * sizes->tp * sizes->cp * sizes->sp);
+    TORCH_CHECK(sizes->dp_replicate * sizes->dp_shard == 4);
+  }
+}
+
 // @example accel::Accelerator accel::AutocastGuard accel::AutocastOptions accel::BackwardOptions
 void precision_and_gradients(accel::Accelerator& accelerator, torch::Tensor loss,
                              std::vector<torch::Tensor> parameters, double tokens) {

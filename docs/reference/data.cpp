@@ -45,7 +45,7 @@ void order_of_a_pass() {
   sampler.load(loaded);
 }
 
-// @example accel::data::BatchSamplerShard accel::data::IterableDatasetShard accel::data::ShardingOptions
+// @example accel::data::BatchSamplerShard accel::data::IterableDatasetShard accel::data::ShardingOptions accel::data::ShardingOptions::Axis
 void shares(int64_t rank) {
   accel::data::ShardingOptions sharding;
   sharding.rank = rank;
@@ -56,6 +56,13 @@ void shares(int64_t rank) {
   sharding.dispatch_batches = false;
   sharding.join_uneven = false;
   TORCH_CHECK(sharding.batches_in_one() == 1);
+
+  accel::data::ShardingOptions::Axis axis;
+  axis.size = 2;
+  axis.of_data = true;
+  sharding.mesh = {axis};
+  TORCH_CHECK(sharding.data_groups() == 2 && sharding.rows(/*n=*/5, /*process=*/0).rows == 3);
+  sharding.mesh.clear();
 
   using Indices = std::vector<size_t>;
   accel::data::BatchSamplerShard<Indices> shard(sharding, /*batch_size=*/4, /*drop_last=*/false);

@@ -88,24 +88,39 @@ class ACCEL_API Accelerator : public detail::Collectives,
 
   // ==== This process among the others (accel/state.h, accel/process_first.h)
 
+  /// This process and the options in force. The functions below read from it.
   const AcceleratorState& state() const;
-  torch::Device device() const; ///< where this process computes
+  /// Where this process computes: its GPU, or the CPU.
+  torch::Device device() const;
+  /// One process, several on CPUs, or several with a GPU each.
   DistributedType distributed_type() const;
+  /// How many processes train, on all machines together.
   int64_t num_processes() const;
-  int64_t process_index() const; ///< the rank, from 0
-  int64_t local_process_index() const; ///< the rank on this machine, from 0
-  bool is_main_process() const; ///< process 0
-  bool is_local_main_process() const; ///< the first of this machine
+  /// The rank of this process among all, from 0.
+  int64_t process_index() const;
+  /// The rank of this process on its machine, from 0.
+  int64_t local_process_index() const;
+  /// Whether this is process 0.
+  bool is_main_process() const;
+  /// Whether this is the first process of its machine.
+  bool is_local_main_process() const;
+  /// Whether this is the process with the highest rank.
   bool is_last_process() const;
-  bool use_distributed() const; ///< several processes
+  /// Whether there is more than one process.
+  bool use_distributed() const;
 
   /// The processes as `parallelism_config` says, or as `fsdp_plugin` needs them:
   /// the axes of more than one process, by their names in Accelerate ("dp_shard");
   /// one axis of all processes where there is no such.
   distributed::DeviceMesh device_mesh() const;
-  int64_t data_parallel_rank() const; ///< along dp_replicate
-  int64_t data_parallel_shard_rank() const; ///< along dp_shard
-  int64_t tensor_parallel_rank() const; ///< along tp
+  /// This process's place along the axis dp_replicate, from 0.
+  int64_t data_parallel_rank() const;
+  /// This process's place along the axis dp_shard, from 0.
+  int64_t data_parallel_shard_rank() const;
+  /// This process's place along the axis tp, from 0.
+  int64_t tensor_parallel_rank() const;
+
+  /// The precision in which models compute: none, bf16 or fp16.
   MixedPrecision mixed_precision() const;
 
   /// For people: the processes, and each option with its value and who has said
@@ -116,11 +131,13 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// Returns when every process has called it. Collective.
   void wait_for_everyone() const;
 
-  /// Calls `f(args...)` on process 0 only; or on the first process of each
-  /// machine, on the last process, on that of an index among all or among those
-  /// of each machine. Returns the result there and an empty optional elsewhere;
-  /// nothing where `f` returns nothing. What needs all processes (collective
-  /// calls, operators that communicate) throws in it.
+  /// Calls `f(args...)` on one process only: process 0. The functions below
+  /// choose another one: `on_local_main_process` the first of each machine,
+  /// `on_last_process` the last, `on_process` that of an index among all,
+  /// `on_local_process` that of an index on each machine. Returns the result
+  /// there and an empty optional elsewhere; nothing where `f` returns nothing.
+  /// Not collective. Collective calls in `f`, and operators that communicate,
+  /// throw `c10::Error`.
   template <typename F, typename... Args>
   auto on_main_process(F&& f, Args&&... args) const;
   template <typename F, typename... Args>
@@ -132,19 +149,19 @@ class ACCEL_API Accelerator : public detail::Collectives,
   template <typename F, typename... Args>
   auto on_local_process(int64_t index, F&& f, Args&&... args) const;
 
-  /// Process 0 (or the first process of each machine) does the rest of the
-  /// scope first, then the others do it: for work whose result stays on disk.
-  /// Collective over all processes in both forms.
+  /// Process 0 does the rest of the scope first, then the others do it: for
+  /// work whose result stays on disk. `local_main_process_first`: the first
+  /// process of each machine. Collective over all processes in both forms.
   ///
   ///     auto first = accelerator.main_process_first();
   ///     download_if_missing();
   [[nodiscard]] ProcessFirstGuard main_process_first() const;
   [[nodiscard]] ProcessFirstGuard local_main_process_first() const;
 
-  /// To stop together when one process has seen a reason to: it raises its
-  /// flag. `check_trigger`: whether a process has since the last check.
-  /// Collective.
+  /// Raises this process's flag, so that all can stop together. Not collective.
   void set_trigger();
+  /// Whether any process has called `set_trigger` since the last check. The
+  /// same answer on every process; lowers the flags. Collective.
   bool check_trigger();
 
   // ==== Models, optimizers, schedulers (accel/optim/)
@@ -266,8 +283,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// Collective where the tensor is distributed.
   torch::Tensor full(const torch::Tensor& tensor) const;
 
-  /// The same for each tensor in a vector, pair, tuple, map, `Example` or struct
-  /// of your own (`TensorsOf`, accel/operations.h).
+  /// `distribute` and `full` for each tensor in a vector, pair, tuple, map,
+  /// `Example` or struct of your own (`TensorsOf`, accel/operations.h).
   ///
   ///     auto [x, y] = accelerator.distribute(next_batch(data));
   template <typename T, if_holds_tensors<T> = 0>
@@ -336,10 +353,11 @@ class ACCEL_API Accelerator : public detail::Collectives,
   template <typename... Objects>
   void register_for_checkpointing(Objects&... objects);
 
-  /// Called on every process by `save_state` before files are written, or by
-  /// `load_state` before anything is compared, with the models and the
-  /// directory; accel/checkpoint/hooks.h. Stays until the handle's `remove`.
+  /// `save_state` calls the hook on every process before files are written,
+  /// with the models and the directory; accel/checkpoint/hooks.h. It stays until
+  /// the handle's `remove`. Call it on every process.
   CheckpointHookHandle register_save_state_pre_hook(CheckpointHook hook);
+  /// The same for `load_state`, before anything is compared.
   CheckpointHookHandle register_load_state_pre_hook(CheckpointHook hook);
 
   /// Writes the model's parameters and buffers into a directory, for inference
@@ -374,7 +392,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   void leave(Loader& loader) const;
 
   /// Forgets what was prepared and registered, and gives unused memory of the
-  /// device back: between two trainings in one program.
+  /// device back: between two trainings in one program. `free_memory` is the
+  /// same under Accelerate's other name. Call it on every process.
   void clear();
   void free_memory();
 

@@ -61,7 +61,8 @@ class ACCEL_API Collectives {
       double pad_index = 0,
       bool pad_first = false);
 
-  /// The same operations for each tensor in a vector, map, tuple, `Example` or
+  /// `gather`, `gather_for_metrics`, `reduce`, `broadcast` and
+  /// `pad_across_processes` for each tensor in a vector, map, tuple, `Example` or
   /// struct of your own (`TensorsOf`, accel/operations.h). Processes must give
   /// values with the same tensors.
   template <typename T, if_holds_tensors<T> = 0>

@@ -12,13 +12,18 @@
 
 namespace accel {
 
+/// Options of `GradScaler`. Counterpart of Accelerate's `GradScalerKwargs`.
 class GradScalerOptions {
  public:
+  /// The scale at the start.
   TORCH_ARG(double, init_scale) = 65536.0;
-  /// The scale is multiplied by this after `growth_interval` good steps …
+  /// The scale is multiplied by this after `growth_interval` steps without an
+  /// infinite or undefined gradient.
   TORCH_ARG(double, growth_factor) = 2.0;
-  /// … and by this after one with an infinite or undefined gradient.
+  /// The scale is multiplied by this after a step with an infinite or undefined
+  /// gradient.
   TORCH_ARG(double, backoff_factor) = 0.5;
+  /// Steps without an infinite or undefined gradient before the scale grows.
   TORCH_ARG(int64_t, growth_interval) = 2000;
 
  public:
@@ -35,11 +40,11 @@ class GradScalerOptions {
 
 /// What `torch.amp.GradScaler.state_dict` holds.
 struct GradScalerState {
-  double scale = 0;
-  double growth_factor = 0;
-  double backoff_factor = 0;
-  int64_t growth_interval = 0;
-  int64_t growth_tracker = 0;
+  double scale = 0; ///< what losses are multiplied by
+  double growth_factor = 0; ///< see `GradScalerOptions`
+  double backoff_factor = 0; ///< see `GradScalerOptions`
+  int64_t growth_interval = 0; ///< see `GradScalerOptions`
+  int64_t growth_tracker = 0; ///< good steps since the scale has changed
 };
 
 /// Keeps float16 gradients from vanishing: losses are multiplied by a scale,
@@ -60,6 +65,7 @@ class ACCEL_API GradScaler {
   /// where that has been done since the last `update`, and for gradients in
   /// float16.
   void unscale_(torch::optim::Optimizer& optimizer);
+  /// Whether `unscale_` was called for it since the last `update`.
   bool unscaled(const torch::optim::Optimizer& optimizer) const;
 
   /// Calls `step` unless a gradient is infinite or undefined; unscales before
@@ -71,7 +77,9 @@ class ACCEL_API GradScaler {
   /// Adapts the scale to what was found since the last `update`.
   void update();
 
+  /// What losses are multiplied by now.
   double get_scale() const;
+  /// Good steps since the scale has changed.
   int64_t growth_tracker() const;
 
   /// Everything that is kept from one `update` to the next.

@@ -14,6 +14,8 @@ namespace accel {
 
 /// Where one data loader stands in its pass. Owned by the loader; the loader
 /// writes it, everybody else reads it through `GradientState`.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 struct ACCEL_API DataLoaderState {
   /// True from the moment on which the last batch of this process is handed
   /// out, that is, inside the loop body of the last batch.
@@ -21,10 +23,10 @@ struct ACCEL_API DataLoaderState {
   /// Samples of the last global batch that are not duplicates; -1 unknown or
   /// nothing to drop, 0 the last batch is full.
   int64_t remainder = -1;
-  /// In the step of that batch the processes have different numbers of samples,
-  /// and those that have run out hold rows that do not count
+  /// In the step of that batch the processes have different numbers of samples
   /// (`join_uneven_inputs` only).
   bool uneven = false;
+  /// This process has run out of samples: its rows do not count.
   bool ghost = false;
   /// Batches that this pass has handed out.
   int64_t batches = 0;
@@ -34,17 +36,17 @@ struct ACCEL_API DataLoaderState {
 
   /// Tensors of the last batch; none where its type is not known.
   std::vector<c10::weak_intrusive_ptr<at::TensorImpl>> batch;
-  /// Guards of loop bodies that work on the last batch and have not ended, and
-  /// whether one has.
+  /// Guards of loop bodies that work on the last batch and have not ended.
   int64_t open_bodies = 0;
+  /// Whether one of them has ended.
   bool body_closed = false;
   /// In this pass `backward` was called outside of any guard.
   bool trains_unguarded = false;
   /// Guards of bodies that have begun, in all passes.
   int64_t bodies = 0;
-  /// When the pass began and when the last batch was asked for; counted up by
-  /// `GradientState`.
+  /// When the pass began, counted up by `GradientState`.
   int64_t begun = 0;
+  /// When the last batch was asked for, counted in the same way.
   int64_t asked = 0;
 
   /// Back to before a pass.
@@ -63,8 +65,13 @@ struct ACCEL_API DataLoaderState {
 /// active, where it stands, and whether gradients are synchronised now.
 /// Counterpart of Accelerate's `GradientState`. One per process, not
 /// thread-safe: used from the thread that runs the training loop.
+///
+/// For the library itself: a program has no need to change it, and only
+/// `sync_gradients`, `end_of_dataloader`, `in_dataloader`, `remainder` and
+/// `num_steps` keep their meaning.
 class ACCEL_API GradientState {
  public:
+  /// That of this process.
   static GradientState& get();
 
   /// Whether the next backward averages gradients and the optimizer steps.
@@ -82,21 +89,26 @@ class ACCEL_API GradientState {
 
   /// What `join_uneven_inputs` has set, while its guard lives.
   struct JoinUneven {
+    /// Overrides the option of that name.
     std::optional<bool> even_batches;
   };
+  /// Empty outside of `join_uneven_inputs`.
   std::optional<JoinUneven> join_uneven;
 
   /// True inside the body of the active loader's last batch; false outside of
   /// any loader. A loop that was left (`break`, `return`, an exception) is over
   /// when no tensor of its batch exists any more.
   bool end_of_dataloader() const;
+  /// Whether a loop over a loader goes on.
   bool in_dataloader() const;
 
   /// Of the loader whose loop has begun last, -1 and false outside of any: what
   /// is to be known of rows that the body gathers. That its batch is gone does
   /// not count, for the body may have put other tensors (on a GPU) in its place.
   int64_t remainder() const;
+  /// The same of `DataLoaderState::uneven`.
   bool uneven() const;
+  /// The same of `DataLoaderState::ghost`.
   bool ghost() const;
   /// `remainder` inside the body of the last batch, else -1.
   int64_t remainder_of_last_batch() const;
@@ -105,6 +117,7 @@ class ACCEL_API GradientState {
   /// the active one. A loader that is destroyed in the middle of its pass
   /// leaves by itself: only weak references are held.
   void enter(const std::shared_ptr<DataLoaderState>& loader);
+  /// A pass ends.
   void leave(const std::shared_ptr<DataLoaderState>& loader);
 
   /// The loader gives its next batch. One whose body had ended is active again.
@@ -130,13 +143,17 @@ class ACCEL_API GradientState {
     /// The loaders whose batches the body works on, the one that was asked last
     /// in front, and which batches they are.
     struct Loader {
+      /// Empty when the loader was destroyed.
       std::weak_ptr<DataLoaderState> state;
+      /// The number of the batch in its pass.
       int64_t batch = 0;
     };
+    /// See `Loader`.
     std::vector<Loader> loaders;
     /// Active loaders outside of the body.
     size_t depth = 0;
   };
+  /// A loop body begins: what it works on.
   Body begin_body();
   /// The guard of the body is gone, whatever `end_body` makes of it.
   void close_body(const Body& body);

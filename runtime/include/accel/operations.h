@@ -33,6 +33,7 @@ namespace accel {
 template <typename T, typename = void>
 struct TensorsOf;
 
+/// Whether there is a `TensorsOf` for `T`.
 template <typename T, typename = void>
 struct has_tensors : std::false_type {};
 template <typename T>

@@ -168,31 +168,51 @@ class AcceleratorOptions {
 
 /// The options that are in force, the same on every process.
 struct ResolvedOptions {
+  /// See `AcceleratorOptions::match_single_device`.
   bool match_single_device = false;
+  /// See `AcceleratorOptions::mixed_precision`.
   MixedPrecision mixed_precision = MixedPrecision::kNo;
+  /// See `AcceleratorOptions::gradient_accumulation_steps`.
   int64_t gradient_accumulation_steps = 1;
+  /// See `AcceleratorOptions::grad_scaler`.
   GradScalerOptions grad_scaler;
+  /// See `AcceleratorOptions::autocast`.
   AutocastOptions autocast;
+  /// See `AcceleratorOptions::comm_hook`.
   CommHook comm_hook = CommHook::kNo;
+  /// See `AcceleratorOptions::bucket_cap_mb`.
   double bucket_cap_mb = 25;
+  /// See `AcceleratorOptions::broadcast_buffers`.
   bool broadcast_buffers = true;
   /// Empty without sharded data parallelism.
   std::optional<ShardingStrategy> fsdp;
-  /// Empty where nobody has said so.
+  /// See `AcceleratorOptions::parallelism_config`; empty where it was not given.
   std::optional<ParallelSizes> parallelism;
   /// Empty: made from the model.
   TorchTensorParallelPlugin::Plan tp_plan;
+  /// See `AcceleratorOptions::cpu`.
   bool cpu = false;
+  /// See `AcceleratorOptions::device_placement`.
   bool device_placement = true;
+  /// See `AcceleratorOptions::split_batches`.
   bool split_batches = false;
+  /// See `AcceleratorOptions::even_batches`.
   bool even_batches = true;
+  /// See `AcceleratorOptions::dispatch_batches`.
   std::optional<bool> dispatch_batches;
+  /// See `AcceleratorOptions::non_blocking`.
   bool non_blocking = false;
+  /// See `AcceleratorOptions::step_scheduler_with_optimizer`.
   bool step_scheduler_with_optimizer = true;
+  /// See `AcceleratorOptions::sync_with_dataloader`.
   bool sync_with_dataloader = true;
+  /// See `AcceleratorOptions::adjust_scheduler`.
   bool adjust_scheduler = false;
+  /// See `AcceleratorOptions::sync_each_batch`.
   bool sync_each_batch = false;
+  /// See `AcceleratorOptions::save_on_each_node`.
   bool save_on_each_node = false;
+  /// See `AcceleratorOptions::timeout`.
   std::chrono::milliseconds timeout{0};
 
   bool operator==(const ResolvedOptions& other) const;
@@ -206,7 +226,9 @@ ACCEL_API std::string to_string(const ResolvedOptions& options);
 
 /// An option, its value, and who has said so.
 struct OptionInForce {
+  /// The option, such as "mixed_precision".
   std::string name;
+  /// Its value as text.
   std::string value;
   /// "default", "argument", or "environment" and the variable.
   std::string source;

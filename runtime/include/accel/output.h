@@ -33,8 +33,8 @@ class ACCEL_API MainProcessOutput {
   /// `std::printf`; returns what it returns on process 0, everywhere.
   int printf(const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-  /// `std::cout` and `std::cerr` on process 0; elsewhere streams that take
-  /// everything, keep manipulators, and write nothing.
+  /// `cout` and `cerr` are those of `std` on process 0; elsewhere streams that
+  /// take everything, keep manipulators, and write nothing.
   std::ostream& cout();
   std::ostream& cerr();
 

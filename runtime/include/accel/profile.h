@@ -13,7 +13,11 @@
 
 namespace accel {
 
-enum class ProfileActivity { kCPU, kCUDA };
+/// What `Accelerator::profile` records.
+enum class ProfileActivity {
+  kCPU, ///< operators on the host
+  kCUDA, ///< kernels and copies on the GPU
+};
 
 /// Which steps are recorded: `skip_first` steps are left out, then cycles of
 /// `wait` steps that are left out, `warmup` that are recorded and thrown away
@@ -21,10 +25,15 @@ enum class ProfileActivity { kCPU, kCUDA };
 /// `repeat` cycles nothing is recorded any more; 0: until the end. Counterpart
 /// of `torch.profiler.schedule`.
 struct ProfileSchedule {
+  /// Steps at the start that are left out.
   TORCH_ARG(int64_t, skip_first) = 0;
+  /// Steps of a cycle that are left out.
   TORCH_ARG(int64_t, wait) = 0;
+  /// Steps of a cycle that are recorded and thrown away.
   TORCH_ARG(int64_t, warmup) = 0;
+  /// Steps of a cycle that are kept.
   TORCH_ARG(int64_t, active) = 1;
+  /// Cycles; 0: until the end.
   TORCH_ARG(int64_t, repeat) = 0;
 };
 

@@ -38,8 +38,10 @@ class ACCEL_API PartialState {
     return device_;
   }
 
+  /// How the processes work together.
   DistributedType distributed_type() const;
 
+  /// How many processes there are, on all machines.
   int64_t num_processes() const {
     return num_processes_;
   }
@@ -59,15 +61,19 @@ class ACCEL_API PartialState {
     return local_num_processes_;
   }
 
+  /// Whether this is process 0.
   bool is_main_process() const {
     return process_index_ == 0;
   }
+  /// Whether this is the first process of its machine.
   bool is_local_main_process() const {
     return local_process_index_ == 0;
   }
+  /// Whether this is the process with the highest rank.
   bool is_last_process() const {
     return process_index_ == num_processes_ - 1;
   }
+  /// Whether there is more than one process.
   bool use_distributed() const {
     return num_processes_ > 1;
   }
@@ -90,12 +96,15 @@ class ACCEL_API AcceleratorState : public PartialState {
   AcceleratorState(PartialState process, ResolvedOptions options)
       : PartialState(process), options_(options) {}
 
+  /// The options that are in force.
   const ResolvedOptions& options() const {
     return options_;
   }
+  /// The option of that name.
   MixedPrecision mixed_precision() const {
     return options_.mixed_precision;
   }
+  /// The option of that name.
   bool match_single_device() const {
     return options_.match_single_device;
   }

@@ -17,6 +17,7 @@ namespace accel::checkpoint {
 
 /// Something of the program's own that goes into a checkpoint, as bytes.
 struct CustomObject {
+  /// Returns the bytes to save.
   std::function<std::string()> save;
   /// Throws for bytes that are not such an object's.
   std::function<void(const std::string&)> load;

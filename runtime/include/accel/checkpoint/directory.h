@@ -14,7 +14,9 @@ namespace accel::checkpoint {
 
 /// The processes that save or load together. As it stands: one process.
 struct Processes {
+  /// This process among them, from 0.
   int64_t rank = 0;
+  /// How many there are.
   int64_t size = 1;
   /// Gives every process the texts of all processes, by rank. Every process
   /// calls it equally often. Called a few times for each save and load.
@@ -27,6 +29,7 @@ struct Processes {
   /// them, on a disk that the others do not see (`save_on_each_node`).
   bool each_node = false;
 
+  /// Whether this is process 0.
   bool main() const {
     return rank == 0;
   }
@@ -48,6 +51,7 @@ ACCEL_API void run_together(
 struct FileRecord {
   /// Relative to the checkpoint, with '/'.
   std::string name;
+  /// Bytes.
   uint64_t size = 0;
   /// XXH64 of the content; `xxhsum -H64` prints the same.
   uint64_t checksum = 0;
@@ -61,6 +65,7 @@ struct FileRecord {
 struct ACCEL_API Manifest {
   /// How many processes have written it.
   int64_t world_size = 1;
+  /// All files of the checkpoint but the manifest itself.
   std::vector<FileRecord> files;
 
   /// Null where there is no such file.
@@ -94,9 +99,13 @@ class ACCEL_API CheckpointFiles {
   const std::string& directory() const {
     return directory_;
   }
+  /// Writes a safetensors file of this name. Throws `c10::Error` where it
+  /// cannot.
   void write_tensors(const std::string& name, const StateDict& tensors);
+  /// Writes a file of this name. Throws `c10::Error` where it cannot.
   void write_bytes(const std::string& name, const std::string& bytes);
 
+  /// What this process has written, with sizes and checksums.
   const std::vector<FileRecord>& written() const {
     return written_;
   }

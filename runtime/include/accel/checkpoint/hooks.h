@@ -23,6 +23,7 @@ class CheckpointHookHandle {
  public:
   explicit CheckpointHookHandle(std::function<void()> remove)
       : remove_(std::move(remove)) {}
+  /// The hook is not called any more.
   void remove() {
     remove_();
   }

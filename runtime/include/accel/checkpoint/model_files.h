@@ -18,7 +18,9 @@ ACCEL_API uint64_t parse_size(const std::string& size);
 
 /// One file of a model and the tensors that go into it.
 struct Shard {
+  /// The name, such as "model-00001-of-00002.safetensors".
   std::string file;
+  /// The names of its tensors.
   std::vector<std::string> names;
   /// Bytes of the tensors.
   uint64_t size = 0;

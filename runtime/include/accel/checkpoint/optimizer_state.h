@@ -18,7 +18,9 @@ namespace accel::checkpoint {
 /// tensors named "state.{parameter}.{field}", with Python's names. Parameters
 /// are numbered through all groups, as Python does it.
 struct OptimizerState {
+  /// Options and counters.
   std::string json;
+  /// Moments and other tensors of the parameters.
   StateDict tensors;
 };
 
@@ -59,6 +61,7 @@ ACCEL_API std::function<void()> prepare_optimizer_state(
 /// `accel::optim` do.
 ACCEL_API std::string scheduler_state(
     const torch::optim::LRScheduler& scheduler);
+/// Sets the step counter from that JSON. Throws `c10::Error` for other JSON.
 ACCEL_API void load_scheduler_state(
     torch::optim::LRScheduler& scheduler, const std::string& json);
 

@@ -21,11 +21,15 @@ using StateDict = torch::OrderedDict<std::string, at::Tensor>;
 
 /// What a safetensors file says about one of its tensors.
 struct TensorInfo {
+  /// The key of the tensor in the file.
   std::string name;
+  /// Its dtype.
   at::ScalarType dtype;
+  /// Its sizes; none for a scalar.
   std::vector<int64_t> shape;
-  /// First byte in the file, and the number of bytes.
+  /// First byte in the file.
   uint64_t offset;
+  /// Number of bytes.
   uint64_t size;
 };
 
@@ -43,6 +47,7 @@ class ACCEL_API SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
 
+  /// The path that it was opened with.
   const std::string& path() const;
   /// The header's "__metadata__"; empty where there is none.
   const std::map<std::string, std::string>& metadata() const;

@@ -39,17 +39,22 @@ enum class RandomOrigin {
 struct LoadedState {
   /// How many processes had saved.
   int64_t world_size = 1;
+  /// `TrainingState::step` of this process; where it has no file, of rank 0.
   int64_t step = 0;
+  /// What was saved as `TrainingState::extras`.
   std::vector<Extra> extras;
   /// Of this process; where it has no file, of rank 0.
   std::string loaders;
+  /// Where the random state of this process comes from.
   RandomOrigin random = RandomOrigin::kOwn;
 };
 
 /// What is saved and loaded. Models and optimizers are the same on every
 /// process and in the same order in every run; nothing is owned.
 struct TrainingState {
+  /// Models whose parameters and buffers are saved.
   std::vector<torch::nn::Module*> models;
+  /// Optimizers whose states are saved.
   std::vector<torch::optim::Optimizer*> optimizers;
   /// Written by the main process. Names are unique; letters, digits, '_', '-'
   /// and '.'.

@@ -31,14 +31,18 @@ class ACCEL_API BatchWriter {
   };
   explicit BatchWriter(Keep keep = Keep::kAll) : keep_(keep) {}
 
+  /// Adds raw bytes.
   void bytes(const void* data, size_t size);
+  /// Adds a number, as eight bytes.
   void number(int64_t value);
   /// Dense tensors only; throws `c10::Error` for others.
   void tensor(const torch::Tensor& value);
 
+  /// The bytes so far; empty with `Keep::kFingerprint`.
   const std::string& text() const {
     return text_;
   }
+  /// A hash of what was added. Equal streams have equal ones.
   uint64_t fingerprint() const {
     return fingerprint_;
   }
@@ -59,9 +63,12 @@ class ACCEL_API BatchReader {
   BatchReader(torch::Tensor bytes, torch::Device device)
       : bytes_(std::move(bytes)), device_(device) {}
 
-  /// All of these throw `c10::Error` where the bytes end early.
+  /// Copies the next `size` bytes to `data`. Throws `c10::Error` where fewer are
+  /// left.
   void bytes(void* data, size_t size);
+  /// The next number. Throws `c10::Error` where the bytes end before it.
   int64_t number();
+  /// The next tensor. Throws `c10::Error` where the bytes end before it.
   torch::Tensor tensor();
 
  private:
@@ -93,6 +100,7 @@ class ACCEL_API BatchReader {
 template <typename T, typename = void>
 struct BatchCodec;
 
+/// Whether there is a `BatchCodec` for `T`.
 template <typename T, typename = void>
 struct has_codec : std::false_type {};
 template <typename T>

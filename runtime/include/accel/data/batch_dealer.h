@@ -21,11 +21,16 @@
 namespace accel::data {
 
 /// How the batches of a stream are dealt.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 struct DealingOptions {
+  /// The processes and how they share.
   ShardingOptions sharding;
   /// Process 0 reads for all; otherwise every process reads the same stream.
   bool dispatch = true;
+  /// Samples of a whole batch; the stream's last one may have fewer.
   int64_t batch_size = 1;
+  /// Whether a last batch with fewer samples is left out.
   bool drop_last = false;
   /// (`match_single_device`.) So many batches of the stream make one.
   int64_t joined = 1;
@@ -52,13 +57,17 @@ struct DealingOptions {
 ///   stay whole; processes for which none is left get the first one again.
 /// - else as Accelerate's `IterableDatasetShard`: the same, but the last parts
 ///   are as large as the others.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Batch>
 class BatchDealer {
  public:
   /// Reads the next batch of the stream.
   using Fetch = std::function<std::optional<Batch>()>;
 
+  /// What `next` returns.
   struct Step {
+    /// Which rows this process has, and whether it is the last step.
     accel::detail::DealtStep about;
     /// Empty at the end, and where it was only to be left out.
     std::optional<Batch> batch;

@@ -27,6 +27,8 @@ namespace accel::data {
 
 /// The data set of a loader without workers: gives what was put down for it,
 /// else what the data set itself gives.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Dataset, typename Batch>
 class DeliveringDataset final : public Dataset {
  public:
@@ -35,7 +37,7 @@ class DeliveringDataset final : public Dataset {
       std::shared_ptr<std::optional<Batch>> delivery)
       : Dataset(std::move(dataset)), delivery_(std::move(delivery)) {}
 
-  // Overrides Dataset::get_batch.
+  /// Overrides `Dataset::get_batch`: the batch that was delivered.
   typename Dataset::BatchType get_batch(
       typename Dataset::BatchRequestType request) {
     if (auto batch = std::exchange(*delivery_, std::nullopt)) {
@@ -64,7 +66,10 @@ struct has_batch_size<torch::data::datasets::SharedBatchDataset<Source>>
     : has_batch_size<Source> {};
 
 /// What a stateful data set is asked for: always the same.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 struct NoSampler {
+  /// Does nothing: a stateful data set resets itself.
   void reset() {}
 };
 
@@ -72,6 +77,8 @@ struct NoSampler {
 /// (`BatchDealer`), where a sampler cannot say beforehand who gets what: for
 /// stateful data sets, streams, and `dispatch_batches`. Made by
 /// `make_data_loader`; seen by the program as `Base`, torch's loader.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Base, typename Dataset, typename Sampler = NoSampler>
 class DealtDataLoader final : public Base,
                               public accel::detail::ResumableLoader {
@@ -106,6 +113,7 @@ class DealtDataLoader final : public Base,
     come_between();
   }
 
+  /// How far this pass is, for a checkpoint.
   accel::detail::LoaderCursor cursor() const override {
     accel::detail::LoaderCursor cursor;
     cursor.sampler = std::string("dealt ") + c10::demangle_type<Dataset>();
@@ -129,6 +137,7 @@ class DealtDataLoader final : public Base,
     return cursor;
   }
 
+  /// The next pass goes on where the cursor was.
   void resume(accel::detail::LoaderCursor cursor) override {
     leave();
     skip_ = 0;
@@ -138,6 +147,8 @@ class DealtDataLoader final : public Base,
     }
   }
 
+  /// The next pass leaves these batches out. Throws `c10::Error` for a negative
+  /// number.
   void skip_first_batches(int64_t batches) override {
     TORCH_CHECK(
         batches >= 0,
@@ -147,6 +158,7 @@ class DealtDataLoader final : public Base,
     skip_ = batches;
   }
 
+  /// Ends the pass.
   void leave() override {
     end_pass();
   }

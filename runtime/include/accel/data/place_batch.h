@@ -43,6 +43,8 @@ namespace accel::data {
 /// Batches whose tensors have a row for each sample, so that the batch of some
 /// samples is those rows of the batch of all: a tensor, and `Example`s, pairs,
 /// tuples and maps of such. (Of a vector of samples every process needs all.)
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Batch>
 struct has_tensor_rows : std::false_type {};
 template <>
@@ -125,6 +127,8 @@ struct loads_rows<torch::data::datasets::SharedBatchDataset<Source>>
     : loads_rows<Source> {};
 
 /// Tells the loader's state which tensors the batch is that it hands out.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Batch>
 void watch_batch(DataLoaderState& state, const Batch& batch) {
   if constexpr (has_tensors<Batch>::value) {
@@ -138,6 +142,8 @@ void watch_batch(DataLoaderState& state, const Batch& batch) {
 /// The batch with its tensors distributed: `by_rows` where it holds this
 /// process's rows of `n`, else whole. A type that accel finds no tensors in
 /// (`TensorsOf`) stays as it is.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Batch>
 Batch place_batch(Batch batch, int64_t n, bool by_rows) {
   if constexpr (has_tensor_rows<Batch>::value) {

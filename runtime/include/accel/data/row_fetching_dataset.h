@@ -13,6 +13,8 @@ namespace accel::data {
 /// Whether a data loader may put a class derived from `Dataset` in its place,
 /// which overrides `get_batch`. Specialise it to `std::false_type` for a data
 /// set that declares its `get_batch` final.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Dataset>
 struct can_derive_from
     : std::bool_constant<
@@ -21,6 +23,8 @@ struct can_derive_from
 
 /// What the loader knows about the batch that it fetches next. Shared by the
 /// loader and its data set; used by the main thread only.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Request>
 struct FetchPlan {
   /// The samples of this process, of the batch that is requested whole. Empty
@@ -44,9 +48,12 @@ struct FetchPlan {
 /// would differ from those of one device. Then the generator is set back and the
 /// complete batch is fetched. Whether any process has drawn is agreed upon for
 /// every batch of the first pass.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Dataset, typename Request>
 class RowFetchingDataset final : public Dataset {
  public:
+  /// The data set's batch.
   using Batch = typename Dataset::BatchType;
 
   RowFetchingDataset(
@@ -54,9 +61,9 @@ class RowFetchingDataset final : public Dataset {
       std::shared_ptr<FetchPlan<Request>> plan)
       : Dataset(std::move(dataset)), plan_(std::move(plan)) {}
 
-  // Overrides Dataset::get_batch; not marked so, for data sets whose get_batch
-  // is not virtual also come here, and keep their own, which returns the whole
-  // batch that is requested.
+  /// This process's part of the batch. Overrides `Dataset::get_batch`; not
+  /// marked so, because data sets whose `get_batch` is not virtual also come
+  /// here, and keep their own, which returns the whole batch.
   Batch get_batch(typename Dataset::BatchRequestType request) {
     Batch batch = fetch(std::move(request));
     watch_batch(*plan_->state, batch);

@@ -39,6 +39,7 @@ namespace accel::data {
 template <typename Batch, typename = void>
 struct RowsOf;
 
+/// Whether there is a `RowsOf` for `Batch`.
 template <typename Batch, typename = void>
 struct has_rows : std::false_type {};
 template <typename Batch>
@@ -51,6 +52,8 @@ struct has_rows<
         int64_t()))>> : std::true_type {};
 
 /// Whether batches can be counted, cut and put together.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Batch, typename = void>
 struct has_joinable_rows : std::false_type {};
 template <typename Batch>
@@ -92,6 +95,8 @@ struct has_joinable<
 
 /// Whether two batches can be put together: not where, say, texts were padded
 /// to another length in each of them.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Batch>
 bool rows_joinable(const Batch& a, const Batch& b) {
   if constexpr (detail::has_joinable<Batch>::value) {

@@ -28,15 +28,20 @@ class ACCEL_API SeedableRandomSampler
 
   /// Begins the pass of number `epoch()`, whose order comes from seed + epoch.
   void reset(std::optional<size_t> new_size = std::nullopt) override;
+  /// The indices of the next `batch_size` samples; fewer at the end of the
+  /// pass, none after it.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
+  /// Saves the seed, the pass and the place in it.
   void save(torch::serialize::OutputArchive& archive) const override;
+  /// Goes on where the saved sampler was.
   void load(torch::serialize::InputArchive& archive) override;
 
   /// The number of the next pass: one more after each complete one.
   int64_t epoch() const {
     return epoch_;
   }
+  /// Sets the number of the next pass.
   void set_epoch(int64_t epoch) {
     epoch_ = epoch;
   }

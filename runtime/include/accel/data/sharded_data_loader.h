@@ -30,6 +30,8 @@
 namespace accel::data {
 
 /// Whether `Request` is a list that can be cut and put together.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Request, typename = void>
 struct is_index_list : std::false_type {};
 template <typename Request>
@@ -44,6 +46,8 @@ struct is_index_list<
 
 /// Samplers that draw nothing from the default generator between two passes,
 /// and so can be asked for a batch earlier than the loader needs it.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Sampler>
 inline constexpr bool samples_ahead =
     std::is_same_v<Sampler, torch::data::samplers::RandomSampler> ||
@@ -56,6 +60,8 @@ inline constexpr bool samples_ahead =
 
 /// Samplers whose passes are made from the default generator and nothing else,
 /// so that a checkpoint needs no more than the generator.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Sampler>
 inline constexpr bool made_from_generator =
     std::is_same_v<Sampler, torch::data::samplers::RandomSampler> ||
@@ -66,6 +72,8 @@ inline constexpr bool made_from_generator =
 ///
 /// The base fetches and prefetches; this class decides what. The base's own
 /// sampler is never used: the one here is.
+///
+/// For the library itself: a program has no need to name it, and it may change.
 template <typename Dataset, typename Sampler>
 class ShardedDataLoader final
     : public torch::data::StatelessDataLoader<Dataset, Sampler>,
@@ -106,6 +114,7 @@ class ShardedDataLoader final
     }
   }
 
+  /// How far this pass is, for a checkpoint.
   accel::detail::LoaderCursor cursor() const override {
     accel::detail::LoaderCursor cursor;
     cursor.sampler = c10::demangle_type<Sampler>();
@@ -134,6 +143,7 @@ class ShardedDataLoader final
     return cursor;
   }
 
+  /// The next pass goes on where the cursor was.
   void resume(accel::detail::LoaderCursor cursor) override {
     if constexpr (!made_from_generator<Sampler>) {
       load_sampler(cursor.sampler_state);
@@ -146,6 +156,8 @@ class ShardedDataLoader final
     }
   }
 
+  /// The next pass leaves these batches out. Throws `c10::Error` for a negative
+  /// number.
   void skip_first_batches(int64_t batches) override {
     TORCH_CHECK(
         batches >= 0,
@@ -155,6 +167,7 @@ class ShardedDataLoader final
     skip_ = batches;
   }
 
+  /// Ends the pass.
   void leave() override {
     end_pass();
   }

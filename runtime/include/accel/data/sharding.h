@@ -36,7 +36,9 @@ namespace accel::data {
 /// How a pass over a data set is shared between the processes. The same on
 /// every process but for `rank`.
 struct ShardingOptions {
+  /// This process, from 0.
   int64_t rank = 0;
+  /// How many processes there are.
   int64_t world = 1;
   /// Every batch is a distributed tensor, of which a process has its rows; only
   /// `split_batches` and `dispatch_batches` below are looked at.
@@ -58,6 +60,7 @@ struct ShardingOptions {
   /// (With `match_single_device`.) An axis of the processes' mesh
   /// (`ParallelismConfig`).
   struct Axis {
+    /// Processes along it.
     int64_t size = 1;
     /// Each process along it has rows of its own; otherwise all have the same.
     bool of_data = true;

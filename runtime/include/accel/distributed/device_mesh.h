@@ -57,6 +57,7 @@ class ACCEL_API DeviceMesh {
 
   /// For the library and its tests: a mesh of these axes.
   explicit DeviceMesh(std::vector<Axis*> axes) : axes_(std::move(axes)) {}
+  /// For the library: the axes, from the outermost.
   const std::vector<Axis*>& axes() const {
     return axes_;
   }

@@ -25,7 +25,9 @@ enum class ReduceOp : uint8_t { kSum, kMax, kMin, kProduct };
 struct CutPoints : c10::intrusive_ptr_target {
   explicit CutPoints(std::vector<int64_t> p, int64_t n = 1)
       : points(std::move(p)), blocks(n) {}
+  /// Where the parts begin; the last one is the size.
   const std::vector<int64_t> points;
+  /// How many blocks are cut like this, one behind the other.
   const int64_t blocks;
 };
 /// Null for the usual cut: parts of equal size, the first ones one row larger.
@@ -38,15 +40,19 @@ class ACCEL_API Placement {
   /// Replicate.
   Placement() = default;
 
+  /// Whether every process has the whole tensor.
   bool is_replicate() const {
     return kind_ == Kind::kReplicate;
   }
+  /// Whether the tensor is cut along some dimension.
   bool is_shard() const {
     return kind_ == Kind::kShard;
   }
+  /// Whether the tensor is cut along `dim`, a dimension from 0.
   bool is_shard(int64_t dim) const {
     return kind_ == Kind::kShard && dim_ == dim;
   }
+  /// Whether each process has a term, which `reduce_op` combines.
   bool is_partial() const {
     return kind_ == Kind::kPartial;
   }

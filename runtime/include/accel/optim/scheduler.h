@@ -73,14 +73,18 @@ class AcceleratedScheduler : public torch::optim::LRScheduler,
   Scheduler& inner() {
     return inner_;
   }
+  /// The same for a constant one.
   const Scheduler& inner() const {
     return inner_;
   }
 
+  /// The name of the wrapped class, which checkpoints keep.
   std::string scheduler_name() const override {
     return c10::demangle_type<Scheduler>();
   }
 
+  /// The state of the wrapped scheduler, for checkpoints. Throws `c10::Error`
+  /// for a class whose state is not known.
   std::string save_scheduler() const override {
     if constexpr (checkpoint::detail::has_archives<Scheduler>::value) {
       return checkpoint::detail::archive_bytes(
@@ -92,6 +96,7 @@ class AcceleratedScheduler : public torch::optim::LRScheduler,
     }
   }
 
+  /// Sets that state. Throws as `save_scheduler` does.
   void load_scheduler(const std::string& state) override {
     if constexpr (checkpoint::detail::has_archives<Scheduler>::value) {
       checkpoint::detail::read_archive(

@@ -50,12 +50,13 @@ class ParallelismConfig {
 
 /// The sizes that are in force.
 struct ParallelSizes {
-  int64_t dp_replicate = 1;
-  int64_t dp_shard = 1;
-  int64_t cp = 1;
-  int64_t sp = 1;
-  int64_t tp = 1;
+  int64_t dp_replicate = 1; ///< see `ParallelismConfig::dp_replicate_size`
+  int64_t dp_shard = 1; ///< see `ParallelismConfig::dp_shard_size`
+  int64_t cp = 1; ///< see `ParallelismConfig::cp_size`
+  int64_t sp = 1; ///< see `ParallelismConfig::sp_size`
+  int64_t tp = 1; ///< see `ParallelismConfig::tp_size`
 
+  /// Processes on all axes together.
   int64_t product() const {
     return dp_replicate * dp_shard * cp * sp * tp;
   }

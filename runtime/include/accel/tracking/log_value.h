@@ -17,6 +17,7 @@ namespace accel {
 /// from all arithmetic types, strings and what `tensor.item()` returns.
 class ACCEL_API LogValue {
  public:
+  /// What a value can be.
   using Variant = std::variant<bool, int64_t, double, std::string>;
 
   template <typename T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
@@ -34,9 +35,11 @@ class ACCEL_API LogValue {
   /// Throws for complex numbers.
   /* implicit */ LogValue(const c10::Scalar& value);
 
+  /// The value.
   const Variant& value() const {
     return value_;
   }
+  /// Whether it is a text.
   bool is_text() const {
     return std::holds_alternative<std::string>(value_);
   }

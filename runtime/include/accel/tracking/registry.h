@@ -27,6 +27,7 @@ struct ACCEL_API TrackerArguments {
       const std::string& tracker, const std::vector<std::string>& known) const;
 };
 
+/// Makes a tracker; called on process 0 by `init_trackers`.
 using TrackerFactory =
     std::function<std::unique_ptr<GeneralTracker>(const TrackerArguments&)>;
 

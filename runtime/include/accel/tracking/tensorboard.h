@@ -31,8 +31,9 @@ class ACCEL_API TensorBoardTracker : public GeneralTracker {
       override;
   void finish() override;
 
+  /// Writes one point of the curve `tag`.
   void add_scalar(const std::string& tag, double value, int64_t step);
-  /// Markdown.
+  /// Writes a text, which TensorBoard shows as Markdown.
   void add_text(const std::string& tag, const std::string& text, int64_t step);
 
   /// The event file.

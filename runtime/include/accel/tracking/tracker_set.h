@@ -25,6 +25,7 @@ class ACCEL_API LogWith {
   const std::string& name() const {
     return name_;
   }
+  /// Null for a tracker that is named.
   const std::shared_ptr<GeneralTracker>& tracker() const {
     return tracker_;
   }
@@ -80,6 +81,8 @@ class ACCEL_API TrackerSet {
   /// are finished even if one throws; the first error is thrown on.
   void end_training();
 
+  /// The trackers that `init_trackers` has made; none on other processes than
+  /// 0.
   const std::vector<std::shared_ptr<GeneralTracker>>& trackers() const {
     return trackers_;
   }

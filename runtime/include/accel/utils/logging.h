@@ -40,12 +40,16 @@ struct LogOptions {
 /// What loggers know about the processes. Without `set_log_processes` they are
 /// those of the Accelerator.
 struct LogProcesses {
+  /// This process, from 0.
   int64_t rank = 0;
+  /// How many processes there are.
   int64_t world = 1;
   /// Returns when every process has called it.
   std::function<void()> barrier;
 };
+/// What loggers shall know, in a program without an Accelerator.
 ACCEL_API void set_log_processes(LogProcesses processes);
+/// Undoes `set_log_processes`.
 ACCEL_API void reset_log_processes();
 
 /// Prints messages as `LEVEL:name:message` lines on standard error. A logger
@@ -55,31 +59,40 @@ class ACCEL_API Logger {
  public:
   explicit Logger(std::string name, LogLevel level = LogLevel::kWarning);
 
+  /// Prints the message where the level is enabled. Not collective unless
+  /// `in_order`.
   void log(
       LogLevel level,
       const std::string& message,
       const LogOptions& options = {});
+  /// `log` with the level of its name.
   void debug(const std::string& message, const LogOptions& options = {}) {
     log(LogLevel::kDebug, message, options);
   }
+  /// `log` with the level of its name.
   void info(const std::string& message, const LogOptions& options = {}) {
     log(LogLevel::kInfo, message, options);
   }
+  /// `log` with the level of its name.
   void warning(const std::string& message, const LogOptions& options = {}) {
     log(LogLevel::kWarning, message, options);
   }
+  /// `log` with the level of its name.
   void error(const std::string& message, const LogOptions& options = {}) {
     log(LogLevel::kError, message, options);
   }
+  /// `log` with the level of its name.
   void critical(const std::string& message, const LogOptions& options = {}) {
     log(LogLevel::kCritical, message, options);
   }
   /// The same warning only the first time.
   void warning_once(const std::string& message, const LogOptions& options = {});
 
+  /// Whether messages of this level are printed.
   bool is_enabled_for(LogLevel level) const {
     return level >= level_;
   }
+  /// The lowest level that is printed.
   void set_level(LogLevel level) {
     level_ = level;
   }

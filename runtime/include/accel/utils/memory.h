@@ -25,6 +25,7 @@ ACCEL_API void clear_device_cache();
 
 /// Options of `find_executable_batch_size`.
 struct FindExecutableBatchSizeOptions {
+  /// The first batch size to try.
   TORCH_ARG(int64_t, starting_batch_size) = 128;
   /// The next batch size to try, smaller than its argument. Default: nine
   /// tenths, rounded down.

@@ -16,10 +16,12 @@ namespace accel {
 
 /// Options of `ProgressBar`.
 struct ProgressBarOptions {
+  /// A stream that outlives the bar.
   using Stream = std::ostream*;
 
   /// Text in front of the bar.
   TORCH_ARG(std::string, desc);
+  /// What is counted, in the rate ("it/s").
   TORCH_ARG(std::string, unit) = "it";
   /// Other processes than the (local) main one print nothing.
   TORCH_ARG(bool, main_process) = true;
@@ -61,6 +63,7 @@ class ACCEL_API ProgressBar {
   /// Prints the last state and ends the line. Later calls do nothing.
   void close();
 
+  /// How many are done.
   int64_t n() const {
     return n_;
   }
@@ -90,6 +93,7 @@ class ProgressRange {
       Range&& range, std::optional<int64_t> total, ProgressBarOptions options)
       : range_(std::forward<Range>(range)), bar_(total, std::move(options)) {}
 
+  /// An iterator of the range that counts.
   template <typename Inner>
   class Iterator {
    public:
@@ -107,6 +111,7 @@ class ProgressRange {
     bool operator!=(const Other& other) const {
       return inner_ != other.inner();
     }
+    /// The range's own iterator.
     const Inner& inner() const {
       return inner_;
     }
@@ -116,14 +121,17 @@ class ProgressRange {
     ProgressBar* bar_;
   };
 
+  /// The first element; moving on counts it.
   auto begin() {
     using std::begin;
     return Iterator<decltype(begin(range_))>(begin(range_), &bar_);
   }
+  /// Behind the last element.
   auto end() {
     using std::end;
     return Iterator<decltype(end(range_))>(end(range_), &bar_);
   }
+  /// The bar, for `set_postfix`.
   ProgressBar& bar() {
     return bar_;
   }

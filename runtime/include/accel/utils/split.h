@@ -79,6 +79,7 @@ Map split_map_between_processes(
   }
   return parts;
 }
+/// The same for each value of a map.
 template <typename Key, typename Value, typename... Rest>
 std::map<Key, Value, Rest...> split_between_processes(
     const std::map<Key, Value, Rest...>& inputs,
@@ -87,6 +88,7 @@ std::map<Key, Value, Rest...> split_between_processes(
     bool apply_padding = false) {
   return split_map_between_processes(inputs, rank, world, apply_padding);
 }
+/// The same for each value of a map.
 template <typename Key, typename Value, typename... Rest>
 std::unordered_map<Key, Value, Rest...> split_between_processes(
     const std::unordered_map<Key, Value, Rest...>& inputs,

@@ -67,6 +67,7 @@ class ACCEL_API LRScheduler : public torch::optim::LRScheduler,
   std::vector<double> get_last_lr() const {
     return get_current_lrs();
   }
+  /// The optimizer whose learning rates it sets.
   const torch::optim::Optimizer& optimizer() const {
     return *optimizer_;
   }
@@ -85,13 +86,16 @@ class ACCEL_API LRScheduler : public torch::optim::LRScheduler,
 
   /// The same for `torch::save` and `torch::load`.
   void save(torch::serialize::OutputArchive& archive) const;
+  /// Reads what `save` has written; throws as `load_state_dict` does.
   void load(torch::serialize::InputArchive& archive);
 
-  /// For `Accelerator::save_state`.
+  /// The name of the class, which checkpoints keep.
   std::string scheduler_name() const override {
     return name();
   }
+  /// The state as JSON.
   std::string save_scheduler() const override;
+  /// Sets the state from that JSON; throws as `load_state_dict` does.
   void load_scheduler(const std::string& state) override;
 
  protected:

@@ -9,7 +9,11 @@ namespace accel::optim {
 /// Options of `OneCycleLR`. `max_lr` and the momentums take one value for all
 /// parameter groups or one per group.
 struct OneCycleLROptions {
-  enum class Anneal { kCos, kLinear };
+  /// How the learning rate moves.
+  enum class Anneal {
+    kCos, ///< along a cosine
+    kLinear, ///< along a straight line
+  };
 
   /* implicit */ OneCycleLROptions(double max_lr) : max_lr_({max_lr}) {}
   explicit OneCycleLROptions(std::vector<double> max_lr)
@@ -20,7 +24,9 @@ struct OneCycleLROptions {
   /// Number of steps of the cycle; 0: the product of `epochs` and
   /// `steps_per_epoch`.
   TORCH_ARG(int64_t, total_steps) = 0;
+  /// Epochs of the training, where `total_steps` is 0.
   TORCH_ARG(int64_t, epochs) = 0;
+  /// Steps of an epoch, where `total_steps` is 0.
   TORCH_ARG(int64_t, steps_per_epoch) = 0;
   /// Part of the cycle in which the learning rate rises, in [0, 1].
   TORCH_ARG(double, pct_start) = 0.3;
@@ -29,11 +35,13 @@ struct OneCycleLROptions {
   /// Whether the momentum (SGD, RMSprop) or beta1 (Adam, AdamW) moves against
   /// the learning rate, between `max_momentum` and `base_momentum`.
   TORCH_ARG(bool, cycle_momentum) = true;
+  /// The lowest momentum, where the learning rate is highest.
   TORCH_ARG(std::vector<double>, base_momentum) = {0.85};
+  /// The highest momentum, at the start and at the end.
   TORCH_ARG(std::vector<double>, max_momentum) = {0.95};
-  /// The first learning rate is max_lr / div_factor,
+  /// The first learning rate is max_lr / div_factor.
   TORCH_ARG(double, div_factor) = 25.0;
-  /// the last is the first one / final_div_factor.
+  /// The last learning rate is the first one / final_div_factor.
   TORCH_ARG(double, final_div_factor) = 1e4;
   /// Whether the fall first mirrors the rise and then goes to the last
   /// learning rate, instead of going there at once.

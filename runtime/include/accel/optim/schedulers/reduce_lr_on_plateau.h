@@ -11,16 +11,25 @@ namespace accel::optim {
 
 /// Options of `ReduceLROnPlateau`.
 struct ReduceLROnPlateauOptions {
-  enum class Mode { kMin, kMax };
-  enum class ThresholdMode { kRel, kAbs };
+  /// Which metrics are better.
+  enum class Mode {
+    kMin, ///< smaller ones
+    kMax, ///< larger ones
+  };
+  /// How `threshold` is meant.
+  enum class ThresholdMode {
+    kRel, ///< relative to the best metric
+    kAbs, ///< as a difference
+  };
   /// Whether the metric is better when it is smaller or when it is larger.
   TORCH_ARG(Mode, mode) = Mode::kMin;
   /// Factor of a reduction, below 1.
   TORCH_ARG(double, factor) = 0.1;
   /// Epochs without improvement that are let pass.
   TORCH_ARG(int64_t, patience) = 10;
-  /// What counts as an improvement, relative to the best or absolute.
+  /// How much better than the best a metric must be to count as an improvement.
   TORCH_ARG(double, threshold) = 1e-4;
+  /// Whether `threshold` is relative or absolute.
   TORCH_ARG(ThresholdMode, threshold_mode) = ThresholdMode::kRel;
   /// Epochs after a reduction in which none are counted.
   TORCH_ARG(int64_t, cooldown) = 0;
@@ -39,6 +48,7 @@ struct ReduceLROnPlateauOptions {
 /// learning rates drift apart.
 class ACCEL_API ReduceLROnPlateau : public accel::detail::SchedulerControl {
  public:
+  /// What the constructor takes.
   using Options = ReduceLROnPlateauOptions;
 
   explicit ReduceLROnPlateau(
@@ -47,22 +57,30 @@ class ACCEL_API ReduceLROnPlateau : public accel::detail::SchedulerControl {
   /// Once per epoch, with the epoch's metric. NaN counts as no improvement.
   void step(double metric);
 
+  /// How many metrics it has got.
   int64_t last_epoch() const {
     return last_epoch_;
   }
+  /// Learning rate that each parameter group has now.
   std::vector<double> get_last_lr() const;
 
   /// See `LRScheduler`.
   SchedulerState state_dict() const;
+  /// Goes on where the saved one was; throws as `LRScheduler::load_state_dict`
+  /// does.
   void load_state_dict(const SchedulerState& state);
+  /// For `torch::save`.
   void save(torch::serialize::OutputArchive& archive) const;
+  /// For `torch::load`.
   void load(torch::serialize::InputArchive& archive);
 
-  /// For `Accelerator::save_state`.
+  /// The name of the class, which checkpoints keep.
   std::string scheduler_name() const override {
     return "ReduceLROnPlateau";
   }
+  /// The state as JSON.
   std::string save_scheduler() const override;
+  /// Sets the state from that JSON.
   void load_scheduler(const std::string& state) override;
 
  private:

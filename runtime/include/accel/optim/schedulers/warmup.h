@@ -13,12 +13,12 @@ namespace accel::optim {
 ///     optimizer, accel::optim::linear_with_warmup(100, 1000));
 /// \endcode
 ///
-/// Then the factor stays 1.
+/// Behind the warm-up the factor stays 1.
 ACCEL_API LRLambda constant_with_warmup(int64_t num_warmup_steps);
-/// Then it falls linearly to 0 at `num_training_steps` and stays there.
+/// Behind the warm-up it falls linearly to 0 at `num_training_steps` and stays there.
 ACCEL_API LRLambda
 linear_with_warmup(int64_t num_warmup_steps, int64_t num_training_steps);
-/// Then it follows `num_cycles` periods of a cosine between 1 and 0 until
+/// Behind the warm-up it follows `num_cycles` periods of a cosine between 1 and 0 until
 /// `num_training_steps`; the default, half a period, falls to 0. Past the end
 /// the cosine goes on, as it does in Python: a factor that rises again means
 /// that `num_training_steps` was too small.
@@ -27,13 +27,16 @@ ACCEL_API LRLambda cosine_with_warmup(
     int64_t num_training_steps,
     double num_cycles = 0.5);
 
-/// The same under the names of the transformers library.
+/// A scheduler over `constant_with_warmup`. This one and the next two have the
+/// names of the transformers library.
 ACCEL_API LambdaLR get_constant_schedule_with_warmup(
     torch::optim::Optimizer& optimizer, int64_t num_warmup_steps);
+/// A scheduler over `linear_with_warmup`.
 ACCEL_API LambdaLR get_linear_schedule_with_warmup(
     torch::optim::Optimizer& optimizer,
     int64_t num_warmup_steps,
     int64_t num_training_steps);
+/// A scheduler over `cosine_with_warmup`.
 ACCEL_API LambdaLR get_cosine_schedule_with_warmup(
     torch::optim::Optimizer& optimizer,
     int64_t num_warmup_steps,
