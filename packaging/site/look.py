@@ -86,7 +86,8 @@ def serve(site):
 
 def lay_out(server, address, pages):
     server.probe = PROBE.replace("PAGES", json.dumps(pages)).replace("WIDTHS", json.dumps(list(WIDTHS.values())))
-    with tempfile.TemporaryDirectory() as profile:
+    # The browser's other processes write there for a moment after its end.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = subprocess.Popen([*BROWSER, f"--user-data-dir={profile}", "--remote-debugging-port=0", f"{address}/probe.html"],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
