@@ -128,7 +128,7 @@ void what_is_in_force(const accel::AcceleratorState& state) {
               << in_force.non_blocking << in_force.save_on_each_node
               << "\nbatches: " << in_force.split_batches << in_force.even_batches
               << in_force.dispatch_batches.value_or(false)
-              << "\nsharded: " << in_force.fsdp.has_value()
+              << "\nsharded: " << in_force.fsdp.has_value() << in_force.tp_plan.size()
               << "\ntimeout: " << in_force.timeout.count() << " ms\n";
   }
 }
