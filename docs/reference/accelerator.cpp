@@ -192,7 +192,7 @@ void evaluate(accel::Accelerator& accelerator, torch::nn::Linear model) {
 }
 
 // @example accel::Accelerator accel::AcceleratorOptions accel::ParallelismConfig accel::ParallelSizes accel::ResolvedOptions
-void on_a_mesh() {
+void places_on_a_mesh() {
   accel::Accelerator accelerator(
       accel::AcceleratorOptions().match_single_device(true).parallelism_config(
           accel::ParallelismConfig()
