@@ -160,6 +160,12 @@ void try_operations() {
           torch::full({3, 2}, count, options)));
     }
   }
+  // A contiguous tensor whose only stride is not 1.
+  const auto one = torch::full({2, 4}, rank, device).select(1, 0).slice(0, 0, 1);
+  EXPECT_EQ(one.stride(0), 4);
+  EXPECT_EQ(
+      accelerator.gather(one).sum().item<int64_t>(), count * (count - 1) / 2);
+  EXPECT_EQ(accelerator.broadcast(one).item<int64_t>(), 0);
   const auto flags = torch::full({2}, rank == 0, device);
   EXPECT_EQ(accelerator.gather(flags).sum().item<int64_t>(), 2);
   EXPECT_EQ(

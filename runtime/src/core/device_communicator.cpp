@@ -12,7 +12,8 @@ namespace {
 /// A contiguous tensor's bytes, over the same storage: no backend has all
 /// dtypes, and the allocator must know who still reads the memory.
 at::Tensor bytes_over(const at::Tensor& tensor) {
-  return tensor.view({-1}).view(at::kByte);
+  // The stride of one element may be any.
+  return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);
 }
 
 /// In the host's memory, always a tensor of its own.

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <iostream>
 #include <memory>
 #include <thread>
 
@@ -152,15 +153,27 @@ class Group : public c10d::Backend {
     sim::give(
         stream_,
         name,
-        [gloo = gloo_, operation, aborted = aborted_, timeout = timeout_] {
+        [gloo = gloo_,
+         name,
+         device = device_,
+         operation,
+         aborted = aborted_,
+         timeout = timeout_] {
           if (*aborted) {
             return;
           }
           try {
             const auto work = operation(*gloo);
             work->wait();
-          } catch (const std::exception&) {
-            // A kernel does not notice that the others are gone.
+          } catch (const std::exception& error) {
+            // A kernel does not notice that the others are gone; the library
+            // says so.
+            const std::string text = error.what();
+            if (!*aborted) {
+              std::cerr << "sim: " + std::string(name) + " on " +
+                      device.str() + " does not end: " +
+                      text.substr(0, text.find('\n')) + "\n";
+            }
             const auto end = std::chrono::steady_clock::now() + timeout;
             while (!*aborted) {
               if (std::chrono::steady_clock::now() > end) {

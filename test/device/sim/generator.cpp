@@ -83,6 +83,11 @@ const at::Generator& default_generator(c10::DeviceIndex index) {
 }
 
 at::Generator draw(at::Generator generator) {
+  TORCH_CHECK(
+      generator.device().type() == kSim,
+      "Expected a 'sim' device type for generator but found '",
+      generator.device().type(),
+      "'");
   const std::lock_guard<std::mutex> lock(generator.mutex());
   auto* impl = generator.unsafeGetGeneratorImpl();
   at::Philox4_32 philox(impl->current_seed(), 0, impl->get_offset());

@@ -3,7 +3,7 @@
 
 #include "zoo.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 
 #include <algorithm>
 #include <numeric>
@@ -162,7 +162,7 @@ ZOO_MODEL(own_generators) {
   auto optimizer = run.optimizer<optim::SGD>(net->parameters(), 0.1);
   run.prepare(net, *optimizer);
   auto loader = run.loader(samples(), 5);
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(12);
+  auto generator = run.generator(12);
   for (int epoch = 0; epoch < 2; ++epoch) {
     for (auto& batch : *loader) {
       auto step = run.accumulate(net);
@@ -182,7 +182,7 @@ ZOO_MODEL(own_generators) {
       if (epoch == 0) {
         // The usual one is set back in the middle, as programs do that want the
         // same noise again.
-        auto usual = at::detail::getDefaultCPUGenerator();
+        auto usual = at::globalContext().defaultGenerator(batch.data.device());
         auto state = usual.get_state();
         auto first = torch::randn_like(batch.data);
         usual.set_state(state);

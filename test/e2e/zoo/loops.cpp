@@ -391,14 +391,21 @@ ZOO_MODEL(early_end) {
   run.finish(net);
 }
 
+/// Data sets draw on the host, whatever the models' device is.
+template <typename Draw>
+Tensor on_host(Draw&& draw) {
+  const NoDefaultDevice as_written;
+  return draw();
+}
+
 // Samples as structs, collated by the program; a data set of batches; a data set
 // whose samples draw random numbers.
 struct Noisy : torch::data::datasets::Dataset<Noisy> {
   explicit Noisy(Tensor x) : x(std::move(x)) {}
   torch::data::Example<> get(size_t index) override {
     const auto i = static_cast<int64_t>(index);
-    auto row = x[i] + 0.1 * torch::randn({6});
-    if (torch::rand({1}).item<double>() < 0.5) {
+    auto row = x[i] + 0.1 * on_host([] { return torch::randn({6}); }).to(x.device());
+    if (on_host([] { return torch::rand({1}); }).item<double>() < 0.5) {
       row = row.flip(0);
     }
     return {row, torch::tensor(i % 3)};
@@ -468,6 +475,7 @@ ZOO_MODEL(checkpoint_and_resume) {
     int64_t epoch = 0, steps = 0;
     run.prepare(net, *optimizer);
     if (auto* accelerator = run.accelerator()) {
+      const NoDefaultDevice as_written;
       accelerator->register_for_checkpointing(epoch, steps, average);
       if (!load.empty()) {
         accelerator->load_state(load);
@@ -483,6 +491,7 @@ ZOO_MODEL(checkpoint_and_resume) {
           average.mul_(0.9).add_(net->parameters()[0], 0.1);
         }
         if (++steps == 7 && !save.empty()) {
+          const NoDefaultDevice as_written;
           run.accelerator()->save_state(save);
           return;
         }

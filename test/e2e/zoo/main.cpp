@@ -1,14 +1,19 @@
 // accel_zoo: trains all models and writes what they note.
 //
-//   accel_zoo --plain --out FOLDER [--only NAME,…] [--after NAME]
+//   accel_zoo --plain --out FOLDER [--only NAME,…] [--without NAME,…] [--every N]
+//     [--after NAME] [--device NAME]
 //   accel launch --num-processes N accel_zoo --out FOLDER …
 //   accel_zoo --list
+//
+// `--device cuda`: what the models make lies on such a device (default_device.h):
+// the first one in the plain program, with accel each process's.
 //
 // Process n writes FOLDER/n.tsv: a line for each thing that is noted (model,
 // name, type and sizes, values), and one at the beginning and the end of each
 // model. A model that throws ends the program with status 3; `--after` goes on
 // behind it.
 
+#include "default_device.h"
 #include "zoo.h"
 
 #include <algorithm>
@@ -39,6 +44,7 @@ bool add(Model model) {
 }
 
 void Run::backward(const Tensor& loss, bool retain_graph) const {
+  const NoDefaultDevice as_written;
   if (accelerator_ == nullptr) {
     loss.backward({}, retain_graph);
   } else {
@@ -50,20 +56,30 @@ void Run::backward(const Tensor& loss, bool retain_graph) const {
 double Run::clip_grad_norm_(
     const std::vector<Tensor>& parameters,
     double max_norm) const {
+  const NoDefaultDevice as_written;
   return accelerator_ == nullptr
       ? torch::nn::utils::clip_grad_norm_(parameters, max_norm)
       : accelerator_->clip_grad_norm_(parameters, max_norm);
 }
 
 Tensor Run::distribute(const Tensor& tensor, int64_t dim) const {
+  const NoDefaultDevice as_written;
   return accelerator_ == nullptr ? tensor
                                  : accelerator_->distribute(tensor, dim);
 }
 
 Tensor Run::full(const Tensor& tensor) const {
+  const NoDefaultDevice as_written;
   // In the plain program, too: there tensors are distributed where somebody runs
   // it with random placements (test/distributed/stress_placements.cpp).
   return accel::distributed::full_tensor(tensor);
+}
+
+at::Generator Run::generator(uint64_t seed) const {
+  const auto device = torch::empty({0}).device();
+  auto generator = at::globalContext().defaultGenerator(device).clone();
+  generator.set_current_seed(seed);
+  return generator;
 }
 
 void Run::update(torch::optim::Optimizer& optimizer, const Tensor& loss) const {
@@ -80,7 +96,8 @@ void Run::note(const std::string& what, double value) const {
 }
 
 void Run::note(const std::string& what, const Tensor& value) const {
-  const auto values = full(value.detach().to(torch::kDouble).contiguous());
+  const auto values =
+      full(value.detach().to(torch::kDouble).contiguous()).cpu();
   out_ << model_ << '\t' << what << '\t' << value.dtype().name() << ' '
        << value.sizes() << '\t';
   const double* data = values.data_ptr<double>();
@@ -108,7 +125,11 @@ struct Options {
   bool list = false;
   std::string out;
   std::vector<std::string> only;
+  std::vector<std::string> without;
+  /// Of those that are left, one of so many.
+  size_t every = 1;
   std::string after;
+  std::optional<torch::Device> device;
 };
 
 Options parse(int argc, char** argv) {
@@ -127,12 +148,17 @@ Options parse(int argc, char** argv) {
       options.list = true;
     } else if (argument == "--out") {
       options.out = value();
+    } else if (argument == "--every") {
+      options.every = std::max<size_t>(1, std::stoul(value()));
     } else if (argument == "--after") {
       options.after = value();
-    } else if (argument == "--only") {
+    } else if (argument == "--device") {
+      options.device = torch::Device(value());
+    } else if (argument == "--only" || argument == "--without") {
+      auto& list = argument == "--only" ? options.only : options.without;
       std::istringstream names(value());
       for (std::string name; std::getline(names, name, ',');) {
-        options.only.push_back(name);
+        list.push_back(name);
       }
     } else {
       throw std::invalid_argument("unknown argument '" + argument + "'");
@@ -141,7 +167,9 @@ Options parse(int argc, char** argv) {
   if (!options.list && options.out.empty()) {
     throw std::invalid_argument("--out FOLDER is missing");
   }
-  for (const auto& name : options.only) {
+  auto named = options.only;
+  named.insert(named.end(), options.without.begin(), options.without.end());
+  for (const auto& name : named) {
     if (std::none_of(models().begin(), models().end(), [&](const Model& m) {
           return m.name == name;
         })) {
@@ -154,11 +182,16 @@ Options parse(int argc, char** argv) {
 /// In the order in which they run.
 std::vector<const Model*> chosen(const Options& options) {
   std::vector<const Model*> result;
+  size_t count = 0;
   bool begun = options.after.empty();
   for (const auto& model : models()) {
     const bool named =
         std::count(options.only.begin(), options.only.end(), model.name) > 0;
-    if (begun && (options.only.empty() ? !model.wrong : named)) {
+    const bool left_out =
+        std::count(
+            options.without.begin(), options.without.end(), model.name) > 0;
+    if (!left_out && (options.only.empty() ? !model.wrong : named) &&
+        count++ % options.every == 0 && begun) {
       result.push_back(&model);
     }
     begun = begun || model.name == options.after;
@@ -169,6 +202,7 @@ std::vector<const Model*> chosen(const Options& options) {
 void train(
     const Model& model,
     accel::Accelerator* accelerator,
+    std::optional<torch::Device> device,
     std::ostream& out,
     const std::string& folder) {
   out << model.name << "\t#begin" << std::endl;
@@ -181,9 +215,15 @@ void train(
   try {
     Run run(model.name, accelerator, out, folder);
     torch::manual_seed(20);
-    model.train(run);
-    // As many random numbers as the plain program has drawn.
-    run.note("next random number", torch::rand({1}).item<double>());
+    {
+      const DefaultDevice there(device);
+      model.train(run);
+      // As many random numbers as the plain program has drawn.
+      run.note("next random number", torch::rand({1}).item<double>());
+    }
+    if (device) {
+      run.note("next of the host", torch::rand({1}).item<double>());
+    }
   } catch (const c10::Error& e) {
     error(e.what_without_backtrace());
     throw;
@@ -217,8 +257,19 @@ int run(const Options& options) {
         throw std::runtime_error("cannot write into " + options.out);
       }
     }
+    auto device = options.device;
+    if (device && accelerator) {
+      TORCH_CHECK(
+          accelerator->device().type() == device->type(),
+          "the accelerator's device is ",
+          accelerator->device(),
+          ", not one of ",
+          *device);
+      device = accelerator->device();
+    }
     train(
-        *model, accelerator ? &*accelerator : nullptr, out, options.out);
+        *model, accelerator ? &*accelerator : nullptr, device, out,
+        options.out);
     if (accelerator) {
       accelerator->clear();
     }

@@ -148,14 +148,14 @@ ZOO_MODEL(packed_sequences) {
       auto step = run.accumulate(lstm, head);
       auto length = batch.target.select(1, 0);
       auto packed = nn::utils::rnn::pack_padded_sequence(
-          batch.data, length, /*batch_first=*/true, /*enforce_sorted=*/false);
+          batch.data, length.cpu(), /*batch_first=*/true, /*enforce_sorted=*/false);
       auto [output, state] = lstm->forward_with_packed_input(packed);
       auto [padded, sizes] =
           nn::utils::rnn::pad_packed_sequence(output, /*batch_first=*/true);
       auto mask = torch::arange(padded.size(1)).unsqueeze(0) <
           length.unsqueeze(1);
       auto mean = (padded * mask.unsqueeze(2)).sum(1) /
-          sizes.to(torch::kDouble).unsqueeze(1);
+          sizes.to(padded.device(), torch::kDouble).unsqueeze(1);
       auto scores = head->forward(
           mean + torch::cat({std::get<0>(state)[0], std::get<0>(state)[1]}, 1));
       auto classes = batch.target.select(1, 1);

@@ -363,7 +363,7 @@ ZOO_MODEL(algorithms_in_memory) {
       auto step = run.accumulate(net);
       auto y = net(batch.data);
       auto far = torch::cdist(y, y.roll(1, 0));
-      auto whole = run.full(far.detach()).contiguous();
+      auto whole = run.full(far.detach()).contiguous().cpu();
       auto cost = whole.accessor<double, 2>();
       const auto n = whole.size(0);
       std::vector<double> best(static_cast<size_t>(n * n));
@@ -376,7 +376,7 @@ ZOO_MODEL(algorithms_in_memory) {
               (i + j == 0 ? 0 : std::min({at(i - 1, j), at(i, j - 1), at(i - 1, j - 1)}));
         }
       }
-      auto table = torch::from_blob(best.data(), {n, n}, torch::kDouble).clone();
+      auto table = torch::from_blob(best.data(), {n, n}, torch::kDouble).clone().to(y.device());
       std::vector<double> labels;
       for (int64_t i = 0; i < n; ++i) {
         labels.push_back(static_cast<double>(batch.target[i].item<int64_t>() % 2));

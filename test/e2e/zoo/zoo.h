@@ -1,5 +1,7 @@
 #pragma once
 
+#include "default_device.h"
+
 #include <accel/accel.h>
 
 #include <torch/torch.h>
@@ -93,6 +95,7 @@ class Run {
 
   template <typename Optimizer, typename... Args>
   std::unique_ptr<Optimizer> optimizer(const Args&... args) const {
+    const NoDefaultDevice as_written;
     if (accelerator_ == nullptr) {
       return std::make_unique<Optimizer>(args...);
     }
@@ -101,6 +104,7 @@ class Run {
 
   template <typename... Objects>
   void prepare(Objects&&... objects) const {
+    const NoDefaultDevice as_written;
     if (accelerator_ != nullptr) {
       accelerator_->prepare(objects...);
     }
@@ -110,6 +114,7 @@ class Run {
   template <typename Sampler, typename Dataset>
   auto loader_of(Dataset data, const torch::data::DataLoaderOptions& options)
       const {
+    const NoDefaultDevice as_written;
     return accelerator_ == nullptr
         ? torch::data::make_data_loader<Sampler>(std::move(data), options)
         : accel::data::make_data_loader<Sampler>(std::move(data), options);
@@ -125,6 +130,7 @@ class Run {
   template <typename... Models>
   [[nodiscard]] std::optional<accel::AccumulateGuard> accumulate(
       const Models&... models) const {
+    const NoDefaultDevice as_written;
     std::optional<accel::AccumulateGuard> guard;
     if (accelerator_ != nullptr) {
       guard.emplace(accelerator_->accumulate(models...));
@@ -143,6 +149,9 @@ class Run {
 
   /// A whole step on a loss, which is noted.
   void update(torch::optim::Optimizer& optimizer, const Tensor& loss) const;
+
+  /// One of its own, of the device that tensors are made on.
+  at::Generator generator(uint64_t seed) const;
 
   /// What the program prints.
   void note(const std::string& what, double value) const;

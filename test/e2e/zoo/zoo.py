@@ -7,7 +7,9 @@ be the plain program's: the same ones in the same order, numbers to 1e-9 (relati
 and truth values exactly; with one process to 1e-15. Each model that differs is named with its first difference. A
 model that fails or hangs ends the run; it is named, and the run goes on behind it.
 
---only takes names of models; --expect-different names of those that must be found to differ, and no others.
+--only takes names of models, --without those that are left out; --every 4 runs one model of four. --expect-different
+takes names of those that must be found to differ, and no others.
+--device NAME: both programs on such devices; --preload LIBRARY: the one that makes them.
 """
 
 import argparse
@@ -92,8 +94,21 @@ def difference_of_models(actual, expected, limit):
     return f"{first}; {count} of {len(expected.notes)} notes differ" if first else None
 
 
+def program(options):
+    """The zoo on the device that was asked for. The launcher itself uses no LibTorch, and is given no library."""
+    command = ["env", f"LD_PRELOAD={options.preload}"] if options.preload else []
+    command += [options.program]
+    if options.device:
+        command += ["--device", options.device]
+    if options.without:
+        command += ["--without", options.without]
+    if options.every > 1:
+        command += ["--every", str(options.every)]
+    return command
+
+
 def run_plain(options, folder):
-    command = [options.program, "--plain", "--out", folder]
+    command = [*program(options), "--plain", "--out", folder]
     if options.only:
         command += ["--only", options.only]
     subprocess.run(command, check=True, timeout=options.timeout)
@@ -114,7 +129,7 @@ def run_processes(options, folder):
     failures = {}
     after = None
     while True:
-        command = [options.launcher, "launch", "--num-processes", str(options.processes), "--", options.program,
+        command = [options.launcher, "launch", "--num-processes", str(options.processes), "--", *program(options),
                    "--out", folder]
         if options.only:
             command += ["--only", options.only]
@@ -146,7 +161,11 @@ def main():
     parser.add_argument("--plain")
     parser.add_argument("--processes", type=int, required=True)
     parser.add_argument("--only", default="")
+    parser.add_argument("--without", default="")
+    parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--expect-different", default="")
+    parser.add_argument("--device")
+    parser.add_argument("--preload")
     parser.add_argument("--timeout", type=float, default=240)
     options = parser.parse_args()
 
@@ -165,7 +184,9 @@ def main():
         ranks = [read(os.path.join(out, f"{rank}.tsv")) for rank in range(options.processes)]
 
     limit = LIMIT if options.processes > 1 else LIMIT_OF_ONE_PROCESS
-    chosen = [name for name in plain if not options.only or name in options.only.split(",")]
+    left_out = options.without.split(",")
+    chosen = [name for name in plain
+              if name not in left_out and (not options.only or name in options.only.split(","))][::options.every]
     different = {}
     for name in chosen:
         if not plain[name].ended:

@@ -1,12 +1,12 @@
-// Operators on devices: the CPU's kernels, later.
+// Any operator on a device: the CPU's kernel, later.
 
 #include "allocator.h"
 #include "generator.h"
+#include "kernels.h"
 
 #include <ATen/ATen.h>
-#include <ATen/EmptyTensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -21,12 +21,11 @@ using torch::jit::Stack;
 
 std::atomic<uint64_t> waited{0};
 
-bool on_device(const Tensor& tensor) {
-  return tensor.defined() && tensor.device().type() == kSim;
-}
+} // namespace
 
-/// The same memory of the host without owning it.
 Tensor borrowed(const Tensor& tensor, void* base) {
+  // Threads of other modes write in it.
+  const c10::InferenceMode as_usual(false);
   auto storage = c10::Storage(
       c10::Storage::use_byte_size_t(),
       tensor.storage().nbytes(),
@@ -48,8 +47,6 @@ Tensor borrowed(const Tensor& tensor, void* base) {
   return result;
 }
 
-} // namespace
-
 Tensor kernel_view(const Tensor& tensor) {
   return borrowed(
       tensor, kernel_address(tensor.storage().unsafeGetStorageImpl()->data()));
@@ -65,12 +62,6 @@ Tensor like(const Tensor& shape, c10::Device device) {
   return at::empty_strided(
       shape.sizes(), shape.strides(), at::TensorOptions(shape.dtype()).device(device));
 }
-
-/// What CPU kernels are called with: no autograd, no other keys.
-struct KernelMode {
-  at::AutoDispatchBelowADInplaceOrView below;
-  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
-};
 
 bool writes(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
@@ -198,12 +189,20 @@ class Call {
   }
 
   Stack for_shapes() const {
-    return converted(
+    auto stack = converted(
         c10::kMeta,
         [](const Tensor& tensor) {
           return tensor.defined() ? like(tensor, c10::kMeta) : tensor;
         },
         [](const c10::IValue&) { return c10::IValue(); });
+    // Results that the caller has made may have any size yet.
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (writes(arguments_[i]) && arguments_[i].kwarg_only() &&
+          argument(i).isTensor()) {
+        stack[i] = at::empty({0}, argument(i).toTensor().options().device(c10::kMeta));
+      }
+    }
+    return stack;
   }
 
   /// The arguments with `tensor(t)` for each tensor, a list's too, this device for
@@ -467,299 +466,23 @@ class Call {
   Queue* stream_ = nullptr;
 };
 
-void fallback(const c10::OperatorHandle& op, Stack* stack) {
+} // namespace
+
+void run_on_device(const c10::OperatorHandle& op, Stack* stack) {
   Call(op, stack).run();
 }
 
-// ==== What has no kernel of the CPU's, or looks at memory
-
-Tensor empty_memory_format(
-    c10::IntArrayRef size,
-    std::optional<c10::ScalarType> dtype,
-    std::optional<c10::Layout> layout,
-    std::optional<c10::Device> device,
-    std::optional<bool> pin_memory,
-    std::optional<c10::MemoryFormat> format) {
-  TORCH_CHECK(
-      c10::layout_or_default(layout) == c10::kStrided &&
-          !c10::pinned_memory_or_default(pin_memory),
-      "sim: only dense tensors lie on devices, and only the CPU's are pinned");
-  const c10::DeviceGuard guard(c10::device_or_default(device));
-  return at::detail::empty_generic(
-      size,
-      &device_allocator(),
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-      c10::dtype_or_default(dtype),
-      format);
-}
-
-Tensor empty_strided(
-    c10::IntArrayRef size,
-    c10::IntArrayRef stride,
-    std::optional<c10::ScalarType> dtype,
-    std::optional<c10::Layout> /*layout*/,
-    std::optional<c10::Device> device,
-    std::optional<bool> /*pin_memory*/) {
-  const c10::DeviceGuard guard(c10::device_or_default(device));
-  return at::detail::empty_strided_generic(
-      size,
-      stride,
-      &device_allocator(),
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-      c10::dtype_or_default(dtype));
-}
-
-const Tensor& resize_(
-    const Tensor& self,
-    c10::IntArrayRef size,
-    std::optional<c10::MemoryFormat> format) {
-  auto* impl = self.unsafeGetTensorImpl();
-  impl->set_sizes_contiguous(size);
-  if (format && *format != c10::MemoryFormat::Preserve) {
-    impl->empty_tensor_restride(*format);
-  }
-  const auto bytes =
-      static_cast<size_t>(self.storage_offset() + self.numel()) * self.itemsize();
-  if (bytes > self.storage().nbytes()) {
-    at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(
-        self.storage(), bytes);
-  }
-  return self;
-}
-
-Tensor& set_storage_offset_(
-    Tensor& self,
-    c10::Storage storage,
-    int64_t offset,
-    c10::IntArrayRef size,
-    c10::IntArrayRef stride) {
-  auto* impl = self.unsafeGetTensorImpl();
-  impl->set_storage_keep_dtype(std::move(storage));
-  std::vector<int64_t> strides = stride.vec();
-  if (strides.empty()) {
-    strides.resize(size.size());
-    int64_t next = 1;
-    for (size_t i = size.size(); i-- > 0;) {
-      strides[i] = next;
-      next *= std::max<int64_t>(size[i], 1);
-    }
-  }
-  impl->set_sizes_and_strides(size, strides, offset);
-  return self;
-}
-
-Tensor& set_storage_(Tensor& self, c10::Storage storage) {
-  const auto size = static_cast<int64_t>(storage.nbytes() / self.itemsize());
-  return set_storage_offset_(self, std::move(storage), 0, {size}, {1});
-}
-
-Tensor& set_tensor_(Tensor& self, const Tensor& source) {
-  return set_storage_offset_(
-      self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
-}
-
-Tensor host_view(const Tensor& tensor) {
-  return borrowed(tensor, tensor.storage().mutable_data());
-}
-
-Tensor copy_from(const Tensor& self, const Tensor& target, bool non_blocking) {
-  const auto copy = [](const Tensor& from, const Tensor& to) {
-    return [from, to]() mutable {
-      const KernelMode mode;
-      to.copy_(from);
-    };
-  };
-  if (on_device(self) && on_device(target)) {
-    auto& from = queue(current_stream(self.device().index()));
-    auto& to = queue(current_stream(target.device().index()));
-    check_device(self.device().index());
-    check_device(target.device().index());
-    order(to, to.given(), from);
-    const auto number =
-        from.push("copy_", copy(kernel_view(self), kernel_view(target)));
-    order(from, number, to);
-  } else if (on_device(target)) {
-    const auto stream = current_stream(target.device().index());
-    check_device(target.device().index());
-    if (non_blocking && self.is_pinned()) {
-      queue(stream).push(
-          "copy_", copy(host_view(self), kernel_view(target)), /*late=*/true);
-      note_use_of_pinned(self.storage().data(), stream);
-    } else {
-      // The driver copies what is not pinned before it returns.
-      queue(stream).push("copy_", copy(self.clone(), kernel_view(target)));
-    }
-  } else {
-    const auto stream = current_stream(self.device().index());
-    check_device(self.device().index());
-    const bool late = non_blocking && target.is_pinned();
-    const auto number = queue(stream).push(
-        "copy_", copy(kernel_view(self), host_view(target)), late);
-    if (late) {
-      note_use_of_pinned(target.storage().data(), stream);
-    } else {
-      queue(stream).wait(number);
-      check_device(self.device().index());
-    }
-  }
-  return target;
-}
-
-Tensor copy_from_and_resize(const Tensor& self, const Tensor& target) {
-  target.resize_(self.sizes());
-  return copy_from(self, target, false);
-}
-
-at::Scalar local_scalar_dense(const Tensor& self) {
-  synchronize(current_stream(self.device().index()));
-  return kernel_view(self).item();
-}
-
-void record_stream(Tensor& self, c10::Stream stream) {
-  device_allocator().recordStream(self.storage().data_ptr(), stream);
-}
-
-std::tuple<Tensor, Tensor> native_dropout(
-    const Tensor& input,
-    double p,
-    std::optional<bool> train) {
-  if (train && !*train) {
-    return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
-  }
-  const auto mask =
-      at::empty_like(input, input.options().dtype(at::kBool)).bernoulli_(1 - p);
-  return {input * mask * (p == 1 ? 0. : 1 / (1 - p)), mask};
-}
-
-Tensor native_dropout_backward(const Tensor& grad, const Tensor& mask, double scale) {
-  return grad * mask * scale;
-}
-
-// The cells of LSTM and GRU, which LibTorch takes for devices.
-
-std::tuple<Tensor, Tensor, Tensor> lstm_cell(
-    const Tensor& input_gates,
-    const Tensor& hidden_gates,
-    const Tensor& cx,
-    const std::optional<Tensor>& input_bias,
-    const std::optional<Tensor>& hidden_bias) {
-  auto gates = input_gates + hidden_gates;
-  if (input_bias && input_bias->defined()) {
-    gates = gates + *input_bias + *hidden_bias;
-  }
-  const auto parts = gates.chunk(4, 1);
-  const auto in = parts[0].sigmoid();
-  const auto forget = parts[1].sigmoid();
-  const auto cell = parts[2].tanh();
-  const auto out = parts[3].sigmoid();
-  const auto cy = forget * cx + in * cell;
-  return {out * cy.tanh(), cy, at::cat({in, forget, cell, out}, 1)};
-}
-
-std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
-    const std::optional<Tensor>& grad_hy,
-    const std::optional<Tensor>& grad_cy,
-    const Tensor& cx,
-    const Tensor& cy,
-    const Tensor& workspace,
-    bool has_bias) {
-  const bool has_hy = grad_hy && grad_hy->defined();
-  const bool has_cy = grad_cy && grad_cy->defined();
-  if (!has_hy && !has_cy) {
-    return {};
-  }
-  const auto parts = workspace.chunk(4, 1);
-  const auto& in = parts[0];
-  const auto& forget = parts[1];
-  const auto& cell = parts[2];
-  const auto& out = parts[3];
-  const auto tanh = cy.tanh();
-  const auto hy = has_hy ? *grad_hy : at::zeros_like(cx);
-  auto state = hy * out * (1 - tanh * tanh);
-  if (has_cy) {
-    state = state + *grad_cy;
-  }
-  const auto gates = at::cat(
-      {state * cell * in * (1 - in),
-       state * cx * forget * (1 - forget),
-       state * in * (1 - cell * cell),
-       hy * tanh * out * (1 - out)},
-      1);
-  return {gates, state * forget, has_bias ? gates.sum(0) : Tensor()};
-}
-
-std::tuple<Tensor, Tensor> gru_cell(
-    const Tensor& input_gates,
-    const Tensor& hidden_gates,
-    const Tensor& hx,
-    const std::optional<Tensor>& input_bias,
-    const std::optional<Tensor>& hidden_bias) {
-  const bool biased = input_bias && input_bias->defined();
-  const auto in = (biased ? input_gates + *input_bias : input_gates).chunk(3, 1);
-  const auto hidden =
-      (biased ? hidden_gates + *hidden_bias : hidden_gates).chunk(3, 1);
-  const auto reset = (in[0] + hidden[0]).sigmoid();
-  const auto keep = (in[1] + hidden[1]).sigmoid();
-  const auto fresh = (in[2] + reset * hidden[2]).tanh();
-  return {
-      fresh + keep * (hx - fresh),
-      at::cat({reset, keep, fresh, hx, hidden[2]}, 1)};
-}
-
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(
-    const Tensor& grad, const Tensor& workspace, bool has_bias) {
-  const auto parts = workspace.chunk(5, 1);
-  const auto& reset = parts[0];
-  const auto& keep = parts[1];
-  const auto& fresh = parts[2];
-  const auto of_fresh = grad * (1 - keep) * (1 - fresh * fresh);
-  const auto of_keep = grad * (parts[3] - fresh) * keep * (1 - keep);
-  const auto of_reset = of_fresh * parts[4] * reset * (1 - reset);
-  const auto in = at::cat({of_reset, of_keep, of_fresh}, 1);
-  const auto hidden = at::cat({of_reset, of_keep, of_fresh * reset}, 1);
-  return {
-      in,
-      hidden,
-      grad * keep,
-      has_bias ? in.sum(0) : Tensor(),
-      has_bias ? hidden.sum(0) : Tensor()};
-}
-
-/// `Module::to` puts a parameter's new tensor into the old one, which LibTorch
-/// allows between the devices that it knows.
-bool has_compatible_type(const Tensor& self, const Tensor& from) {
-  return self.layout() == at::kStrided && from.layout() == at::kStrided;
-}
-
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
-  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_type));
-}
+namespace {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_device>());
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("empty.memory_format", TORCH_FN(empty_memory_format));
-  m.impl("empty_strided", TORCH_FN(empty_strided));
-  m.impl("resize_", TORCH_FN(resize_));
-  m.impl("set_.source_Storage", TORCH_FN(set_storage_));
-  m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage_offset_));
-  m.impl("set_.source_Tensor", TORCH_FN(set_tensor_));
-  m.impl("_copy_from", TORCH_FN(copy_from));
-  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
-  m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
-  m.impl("record_stream", TORCH_FN(record_stream));
-  m.impl("native_dropout", TORCH_FN(native_dropout));
-  m.impl("native_dropout_backward", TORCH_FN(native_dropout_backward));
-  m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
-  m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
-  m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
-  m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
   // Composite operators that ask for the kind of device, and would ask for
   // another kernel than the CPU's.
   for (const char* name : {"convolution", "convolution_backward"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_device>());
   }
 }
 

@@ -1,0 +1,414 @@
+// Training on simulated devices, on which everything is late: accumulation,
+// mixed precision, checkpoints that go from devices to the CPU and back, sharded
+// parameters, meshes, threads, and devices that fail or wait for ever. What is
+// expected is plain LibTorch's, on the CPU in float64, but where a test says so.
+
+#include "../runtime/expectations.h"
+#include "../runtime/multiprocess.h"
+#include "sim/sim.h"
+
+#include <accel/accel.h>
+#include <accel/parallel/fully_sharded.h>
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include <unistd.h>
+
+namespace sim = accel::sim;
+namespace ad = accel::distributed;
+using accel::Accelerator;
+using accel::AcceleratorOptions;
+using accel::MixedPrecision;
+using accel::test::contains;
+using torch::Tensor;
+
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  NetImpl()
+      : first(register_module("first", torch::nn::Linear(6, 8))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(8))),
+        last(register_module("last", torch::nn::Linear(8, 2))) {}
+  Tensor forward(const Tensor& x) {
+    return last->forward(torch::tanh(norm->forward(first->forward(x))));
+  }
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear last;
+};
+TORCH_MODULE(Net);
+
+Net net_of(torch::ScalarType dtype) {
+  torch::manual_seed(3);
+  Net net;
+  net->to(dtype);
+  return net;
+}
+
+/// 10 rows; every third batch has 7.
+Tensor inputs(int64_t step) {
+  const int64_t rows = step % 3 == 2 ? 7 : 10;
+  return torch::arange(rows * 6, torch::kDouble)
+      .add(static_cast<double>(step) * 1.7)
+      .sin()
+      .reshape({rows, 6});
+}
+Tensor targets(const Tensor& x) {
+  return x.slice(1, 0, 2).pow(2);
+}
+
+/// Plain LibTorch on the CPU: the losses of so many micro-steps, of which each
+/// `window` make a step.
+std::vector<double> plain_losses(int64_t steps, int64_t window = 1) {
+  auto net = net_of(torch::kDouble);
+  torch::optim::Adam optimizer(net->parameters(), 0.05);
+  std::vector<double> losses;
+  for (int64_t i = 0; i < steps; ++i) {
+    const auto x = inputs(i);
+    const auto loss = torch::mse_loss(net->forward(x), targets(x));
+    (loss / window).backward();
+    if (i % window == window - 1) {
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
+
+/// The same as accel's training, from micro-step `begin` on.
+struct Training {
+  explicit Training(
+      const AcceleratorOptions& options,
+      torch::ScalarType dtype = torch::kDouble)
+      : accelerator(options),
+        net(net_of(dtype)),
+        optimizer(net->parameters(), torch::optim::AdamOptions(0.05)),
+        dtype(dtype) {
+    accelerator.prepare(net, optimizer);
+  }
+  double step(int64_t i) {
+    auto guard = accelerator.accumulate(net);
+    const auto host = inputs(i).to(dtype);
+    const auto x = accelerator.distribute(
+        accelerator.send_to_device(host, /*non_blocking=*/true));
+    const auto y = accelerator.distribute(targets(host).to(accelerator.device()));
+    const auto loss = torch::mse_loss(net->forward(x), y);
+    accelerator.backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+    return loss.item<double>();
+  }
+  void expect(const std::vector<double>& losses, int64_t begin = 0) {
+    for (size_t i = static_cast<size_t>(begin); i < losses.size(); ++i) {
+      EXPECT_NEAR(step(static_cast<int64_t>(i)), losses[i], 1e-9 * losses[i])
+          << "micro-step " << i << " on " << accelerator.device();
+    }
+  }
+  Accelerator accelerator;
+  Net net;
+  accel::AcceleratedOptimizer<torch::optim::Adam> optimizer;
+  torch::ScalarType dtype;
+};
+
+AcceleratorOptions matching() {
+  return AcceleratorOptions().match_single_device(true).bucket_cap_mb(0.0005);
+}
+
+/// The stream of the process's device that it uses now.
+c10::Stream stream_of(const Accelerator& accelerator) {
+  return c10::impl::VirtualGuardImpl(sim::kSim).getStream(accelerator.device());
+}
+
+std::string folder() {
+  return std::getenv("ACCEL_TEST_FOLDER");
+}
+
+accel::test::RunOptions devices(int count) {
+  accel::test::RunOptions options;
+  options.environment["ACCEL_SIM_DEVICES"] = std::to_string(count);
+  options.environment["ACCEL_SIM_LATENCY_US"] = "1000";
+  return options;
+}
+
+} // namespace
+
+// ---- Steps
+
+ACCEL_RANK_FUNCTION(sim_accumulates) {
+  Training training(matching().gradient_accumulation_steps(3));
+  training.expect(plain_losses(9, 3));
+}
+
+TEST(SimTraining, AccumulatesGradients) {
+  for (const int count : {2, 4}) {
+    accel::test::run_and_expect_success("sim_accumulates", count, devices(count));
+  }
+}
+
+// A program may make another device current, and device 0 is the current one of a
+// new thread, whichever device the process has.
+ACCEL_RANK_FUNCTION(sim_other_device_is_current) {
+  Training training(matching());
+  {
+    const c10::DeviceGuard other(
+        sim::device(1 - training.accelerator.device().index()));
+    training.expect(plain_losses(4));
+  }
+  std::thread([&] {
+    auto& accelerator = training.accelerator;
+    const auto mine =
+        torch::full({2}, accelerator.process_index() + 1, accelerator.device());
+    EXPECT_EQ(accelerator.reduce(mine).device(), accelerator.device());
+    EXPECT_EQ(accelerator.gather(mine).sum().item<int64_t>(), 6);
+    accelerator.wait_for_everyone();
+  }).join();
+}
+
+TEST(SimTraining, WhileAnotherDeviceIsCurrent) {
+  accel::test::run_and_expect_success("sim_other_device_is_current", 2, devices(2));
+}
+
+// Gradients are not there yet when their sum is asked for.
+ACCEL_RANK_FUNCTION(sim_slow_gradients) {
+  Training training(matching());
+  const auto losses = plain_losses(3);
+  for (int64_t i = 0; i < 3; ++i) {
+    training.net->last->weight.register_hook([&](const Tensor& gradient) {
+      sim::give(stream_of(training.accelerator), "a slow kernel", [] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      });
+      return gradient;
+    });
+    EXPECT_NEAR(training.step(i), losses[static_cast<size_t>(i)], 1e-9);
+  }
+  EXPECT_NEAR(training.step(3), plain_losses(4)[3], 1e-9);
+}
+
+TEST(SimTraining, SumsWaitForGradients) {
+  accel::test::run_and_expect_success("sim_slow_gradients", 2, devices(2));
+}
+
+ACCEL_RANK_FUNCTION(sim_waits_for_everyone) {
+  Accelerator accelerator;
+  const auto path = folder() + "/done";
+  if (accelerator.process_index() == 1) {
+    sim::give(stream_of(accelerator), "a slow kernel", [path] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::ofstream(path) << "done";
+    });
+  }
+  accelerator.wait_for_everyone();
+  EXPECT_TRUE(std::filesystem::exists(path));
+}
+
+TEST(SimTraining, WaitsForTheDevicesOfEveryone) {
+  const auto folder = std::filesystem::temp_directory_path() /
+      ("accel-sim-everyone-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  auto options = devices(2);
+  options.environment["ACCEL_TEST_FOLDER"] = folder.string();
+  accel::test::run_and_expect_success("sim_waits_for_everyone", 2, options);
+  std::filesystem::remove_all(folder);
+}
+
+// ---- Mixed precision
+
+// Half precision on a device is no CPU's, so what is expected is what follows from
+// the formats: which operators compute in them, steps that are left out.
+ACCEL_RANK_FUNCTION(sim_half_precision) {
+  for (const auto precision : {MixedPrecision::kBF16, MixedPrecision::kFP16}) {
+    const auto dtype =
+        precision == MixedPrecision::kFP16 ? torch::kHalf : torch::kBFloat16;
+    Training training(
+        matching().mixed_precision(precision).grad_scaler(
+            accel::GradScalerOptions().init_scale(1e30).growth_interval(2)),
+        torch::kFloat);
+    {
+      const auto autocast = training.accelerator.autocast();
+      const auto x = inputs(0).to(training.accelerator.device(), torch::kFloat);
+      EXPECT_EQ(training.net->first->forward(x).scalar_type(), dtype);
+    }
+    const auto loss = plain_losses(1)[0];
+    const auto before = training.net->first->weight.detach().clone();
+    EXPECT_NEAR(training.step(0), loss, 0.02 * loss);
+    const bool left_out = torch::equal(training.net->first->weight, before);
+    EXPECT_EQ(left_out, precision == MixedPrecision::kFP16);
+    if (precision == MixedPrecision::kBF16) {
+      continue;
+    }
+    // 1e30 is infinite in gradients: halved until it is not.
+    auto scale = training.accelerator.scaler()->get_scale();
+    EXPECT_NEAR(scale, 0.5e30, 1e23);
+    int64_t i = 1;
+    while (i < 100 && torch::equal(training.net->first->weight, before)) {
+      training.step(i++);
+    }
+    EXPECT_LT(i, 100);
+    EXPECT_GT(training.accelerator.scaler()->get_scale(), 0);
+    EXPECT_TRUE(training.net->first->weight.isfinite().all().item<bool>());
+    // All processes have left out the same steps.
+    for (const auto count :
+         training.accelerator.gather_object(std::vector<int64_t>{i})) {
+      EXPECT_EQ(count, i);
+    }
+  }
+}
+
+TEST(SimTraining, InHalfPrecision) {
+  accel::test::run_and_expect_success("sim_half_precision", 2, devices(2));
+}
+
+// ---- Checkpoints
+
+ACCEL_RANK_FUNCTION(sim_saves) {
+  Training training(matching());
+  const auto losses = plain_losses(3);
+  training.expect(losses);
+  training.accelerator.save_state(
+      folder() + "/first", accel::SaveStateOptions().asynchronous(true));
+  // Goes on while it is written.
+  training.step(3);
+  training.accelerator.wait_for_everyone();
+}
+
+ACCEL_RANK_FUNCTION(sim_loads_and_saves) {
+  Training training(matching());
+  EXPECT_TRUE(training.accelerator.device().is_cpu());
+  training.accelerator.load_state(folder() + "/first");
+  training.expect(plain_losses(6), 3);
+  training.accelerator.save_state(folder() + "/second");
+}
+
+ACCEL_RANK_FUNCTION(sim_loads) {
+  Training training(matching());
+  EXPECT_FALSE(training.accelerator.device().is_cpu());
+  training.accelerator.load_state(folder() + "/second");
+  training.expect(plain_losses(9), 6);
+}
+
+TEST(SimTraining, CheckpointsGoFromDevicesToTheCpuAndBack) {
+  const auto folder = std::filesystem::temp_directory_path() /
+      ("accel-sim-checkpoint-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  auto options = devices(2);
+  options.environment["ACCEL_TEST_FOLDER"] = folder.string();
+  accel::test::run_and_expect_success("sim_saves", 2, options);
+  auto on_cpu = options;
+  on_cpu.environment["ACCELERATE_USE_CPU"] = "1";
+  accel::test::run_and_expect_success("sim_loads_and_saves", 1, on_cpu);
+  accel::test::run_and_expect_success("sim_loads", 2, options);
+  std::filesystem::remove_all(folder);
+}
+
+// ---- Parameters and tensors in parts
+
+ACCEL_RANK_FUNCTION(sim_sharded) {
+  for (const auto strategy :
+       {accel::ShardingStrategy::kFullShard, accel::ShardingStrategy::kShardGradOp}) {
+    Training training(matching().fsdp_plugin(
+        accel::FullyShardedDataParallelPlugin().sharding_strategy(strategy)));
+    EXPECT_TRUE(ad::is_distributed(training.net->first->weight));
+    training.expect(plain_losses(5));
+  }
+}
+
+TEST(SimTraining, WithParametersInParts) {
+  for (const int count : {2, 4}) {
+    accel::test::run_and_expect_success("sim_sharded", count, devices(count));
+  }
+}
+
+ACCEL_RANK_FUNCTION(sim_mesh) {
+  Accelerator accelerator(matching());
+  const auto device = accelerator.device();
+  const auto mesh = ad::init_device_mesh({2, 2}, {"dp", "tp"});
+  const auto x = inputs(0).slice(0, 0, 8);
+  const auto up = inputs(1).slice(0, 0, 6);
+  const auto down = inputs(2).slice(0, 0, 6);
+  // Columns, then rows, of two layers: the sum is that over "tp".
+  auto x_there = ad::distribute_tensor(
+      x.to(device), mesh, {ad::Shard(0), ad::Replicate()});
+  auto up_there = ad::distribute_tensor(
+                      up.to(device), mesh, {ad::Replicate(), ad::Shard(1)})
+                      .requires_grad_();
+  auto down_there = ad::distribute_tensor(
+                        down.to(device), mesh, {ad::Replicate(), ad::Shard(0)})
+                        .requires_grad_();
+  const auto y = torch::tanh(x_there.mm(up_there)).mm(down_there);
+  y.pow(2).mean().backward();
+  auto up_here = up.clone().requires_grad_();
+  auto down_here = down.clone().requires_grad_();
+  const auto expected = torch::tanh(x.mm(up_here)).mm(down_here);
+  expected.pow(2).mean().backward();
+  const auto expect_equal = [&](const Tensor& there, const Tensor& here) {
+    const auto whole = ad::full_tensor(there);
+    EXPECT_EQ(whole.device(), device);
+    EXPECT_TRUE(torch::allclose(whole.cpu(), here, 1e-12, 1e-12)) << whole << here;
+  };
+  expect_equal(y.detach(), expected.detach());
+  expect_equal(up_there.grad(), up_here.grad());
+  expect_equal(down_there.grad(), down_here.grad());
+}
+
+TEST(SimTraining, OnAMeshOfFourDevices) {
+  accel::test::run_and_expect_success("sim_mesh", 4, devices(4));
+}
+
+// ---- What goes wrong
+
+ACCEL_RANK_FUNCTION(sim_device_fails) {
+  Training training(matching());
+  training.step(0);
+  if (training.accelerator.process_index() == 1) {
+    sim::give(stream_of(training.accelerator), "a wrong kernel", [] {
+      throw std::runtime_error("an illegal address");
+    });
+  }
+  training.step(1);
+  training.step(2);
+}
+
+TEST(SimTraining, ADeviceThatFailsIsNamed) {
+  auto options = devices(2);
+  options.environment["ACCEL_STALL_TIMEOUT"] = "2";
+  const auto results = accel::test::run("sim_device_fails", 2, options);
+  for (const auto& result : results) {
+    EXPECT_FALSE(result.timed_out);
+    EXPECT_EQ(result.exit_code, 1) << result.error;
+  }
+  EXPECT_TRUE(contains(results[1].error, "sim:1 has failed"))
+      << results[1].error;
+  EXPECT_TRUE(contains(results[1].error, "an illegal address"))
+      << results[1].error;
+  EXPECT_TRUE(contains(results[0].error, "process 1")) << results[0].error;
+}
+
+// Process 1 does not come; process 0 waits with what its device has.
+ACCEL_RANK_FUNCTION(sim_hangs) {
+  Accelerator accelerator(matching());
+  const auto mine = torch::ones({3}, accelerator.device());
+  accelerator.reduce(mine);
+  if (accelerator.is_main_process()) {
+    accelerator.reduce(mine);
+  }
+  accelerator.wait_for_everyone();
+}
+
+TEST(SimTraining, WhoDoesNotComeIsNamed) {
+  auto options = devices(2);
+  options.environment["ACCEL_STALL_TIMEOUT"] = "2";
+  accel::test::expect_all_fail(
+      accel::test::run("sim_hangs", 2, options),
+      {"the processes are out of step", "process 0 has waited",
+       "process 1 has waited", "in barrier #"});
+}
