@@ -2,15 +2,18 @@
 """Puts faults into the runtime, one at a time, and shows that a test on the simulated device finds each.
 
     test/device/faults.py --build build/quick [NAME...]
+    test/device/faults.py --check
 
 A fault is a patch in test/device/faults; its second line names the program and the test that must fail with it, and
 that passes without. The files that it changes must be as they were committed; they are restored, also where this is
-interrupted. About a minute and a half of building for each: by hand, not part of the tests.
+interrupted. About a minute and a half of building for each: by hand, not part of the tests. `--check` is: it says
+which patches do not apply any more, or name a test that is not there.
 """
 
 import argparse
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -40,20 +43,49 @@ def apply(patch, *how):
     return subprocess.run(["git", "-C", ROOT, "apply", *how, patch], capture_output=True, text=True)
 
 
+def read(path):
+    """The fault's sentence, and the program and the test that find it."""
+    why, test = path.read_text().splitlines()[:2]
+    return (why, *test.removeprefix("Test: ").split())
+
+
+def check(paths):
+    """What is wrong with the patches themselves."""
+    tests = set()
+    for source in [*ROOT.glob("test/device/*.cpp"), *ROOT.glob("test/gpu/*.cpp")]:
+        tests.update(".".join(found) for found in re.findall(r"^TEST(?:_F)?\((\w+), (\w+)\)", source.read_text(), re.M))
+    wrong = []
+    for path in paths:
+        applied = apply(path, "--check")
+        if applied.returncode != 0:
+            wrong.append(f"{path.stem} does not apply any more: {applied.stderr.strip()}")
+        test = read(path)[2]
+        if test not in tests:
+            wrong.append(f"{path.stem}: there is no test {test}")
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
+    all_paths = sorted(FOLDER.glob("*.patch"))
+    if options.check:
+        wrong = check(all_paths)
+        print("\n".join(wrong or [f"{len(all_paths)} faults can be put in"]))
+        return 1 if wrong or not all_paths else 0
+    if options.build is None:
+        parser.error("--build FOLDER or --check is needed")
     folder = options.build.resolve()
-    names = options.names or sorted(path.stem for path in FOLDER.glob("*.patch"))
+    names = options.names or [path.stem for path in all_paths]
     patches = {}
     for name in names:
         patch = FOLDER / f"{name}.patch"
         if not patch.exists():
-            raise SystemExit(f"there is no fault '{name}'; there are {', '.join(sorted(p.stem for p in FOLDER.glob('*.patch')))}")
-        why, test = patch.read_text().splitlines()[:2]
-        patches[name] = (patch, why, *test.removeprefix("Test: ").split())
+            raise SystemExit(f"there is no fault '{name}'; there are {', '.join(p.stem for p in all_paths)}")
+        patches[name] = (patch, *read(patch))
 
     build(folder)
     for _, _, program, test in patches.values():
