@@ -379,9 +379,7 @@ ACCEL_RANK_FUNCTION(sim_device_fails) {
 }
 
 TEST(SimTraining, ADeviceThatFailsIsNamed) {
-  auto options = devices(2);
-  options.environment["ACCEL_STALL_TIMEOUT"] = "2";
-  const auto results = accel::test::run("sim_device_fails", 2, options);
+  const auto results = accel::test::run("sim_device_fails", 2, devices(2));
   for (const auto& result : results) {
     EXPECT_FALSE(result.timed_out);
     EXPECT_EQ(result.exit_code, 1) << result.error;
