@@ -152,7 +152,7 @@ std::string difference(
     }
     if (tolerance.strides && !plain.strides[i].empty() && a.numel() > 0 &&
         at::empty_strided(plain.sizes[i], plain.strides[i], at::device(at::kMeta))
-            .is_contiguous() &&
+            .is_non_overlapping_and_dense() &&
         !same_strides(plain.sizes[i], plain.strides[i], got.strides[i])) {
       return c10::str(
           tensor, "strides ", got.strides[i], " instead of ", plain.strides[i],

@@ -1,10 +1,43 @@
 #include "distributed/call.h"
 
+#include "distributed/memory_order.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
 namespace accel::distributed {
+namespace {
+
+/// Other layouts than strided ones have no order.
+bool is_unordered(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided &&
+      !tensor.is_contiguous();
+}
+
+/// The same of a tensor or of one in a list.
+bool is_unordered(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return is_unordered(value.toTensor());
+  }
+  if (value.isTensorList()) {
+    const auto list = value.toTensorList();
+    return std::any_of(list.begin(), list.end(), [](const at::Tensor& tensor) {
+      return is_unordered(tensor);
+    });
+  }
+  if (value.isOptionalTensorList()) {
+    const auto list = value.toOptionalTensorList();
+    return std::any_of(
+        list.begin(), list.end(),
+        [](const std::optional<at::Tensor>& tensor) {
+          return tensor && is_unordered(*tensor);
+        });
+  }
+  return false;
+}
+
+} // namespace
 
 int Call::index(std::string_view name) const {
   const auto& arguments = op_.schema().arguments();
@@ -44,8 +77,11 @@ at::Tensor Call::local_as(const at::Tensor& tensor, const Placement& to) const {
   if (C10_UNLIKELY(to.is_replicate() && root_of(p)->keeps_whole)) {
     return kept_whole(p, name().c_str());
   }
-  return redistribute_local(
-      axis_, p->local, p->placement, to, p->sizes, name().c_str());
+  // In the order of memory that the whole tensor has: results follow it.
+  return in_order_of(
+      redistribute_local(
+          axis_, p->local, p->placement, to, p->sizes, name().c_str()),
+      tensor);
 }
 
 void Call::finish(std::initializer_list<c10::IValue> results) {
@@ -90,9 +126,7 @@ void Call::keep_unordered() {
     return;
   }
   for (const auto i : info_.tensors) {
-    // Other layouts have no order.
-    if (has(i) && tensor(i).layout() == at::kStrided &&
-        !tensor(i).is_contiguous()) {
+    if (is_unordered(at(i))) {
       unordered_.assign(stack_.begin() + base_, stack_.end());
       return;
     }
@@ -105,15 +139,49 @@ at::Tensor Call::made(
     const Placement& placement,
     c10::IntArrayRef sizes,
     c10::IntArrayRef like) const {
-  if (!unordered_.empty() &&
-      (moved_ || has_single_rows(axis_, placement, sizes))) {
-    const auto strides = plain_strides(k);
-    const bool told = strides.size() == sizes.size();
-    return make_tensor(
-        axis_, local, placement, sizes,
-        told ? c10::IntArrayRef(strides) : like, /*exact=*/true);
+  const bool single = has_single_rows(axis_, placement, sizes);
+  if (!unordered_.empty() && (moved_ || single)) {
+    auto strides = plain_strides(k);
+    if (strides.size() != sizes.size()) {
+      strides.assign(like.begin(), like.end());
+    }
+    if (strides.empty() && single) {
+      strides = channels_last_strides(local, placement.dim(), sizes);
+    }
+    return make_tensor(axis_, local, placement, sizes, strides, /*exact=*/true);
   }
   return make_tensor(axis_, local, placement, sizes, like);
+}
+
+Sizes Call::channels_last_strides(
+    const at::Tensor& local,
+    int64_t cut,
+    c10::IntArrayRef sizes) const {
+  if (sizes.size() != 4 && sizes.size() != 5) {
+    return {};
+  }
+  const auto format = sizes.size() == 4 ? at::MemoryFormat::ChannelsLast
+                                        : at::MemoryFormat::ChannelsLast3d;
+  const bool asked = std::any_of(
+      unordered_.begin(), unordered_.end(), [&](const c10::IValue& value) {
+        return value.isTensor() && value.toTensor().defined() &&
+            value.toTensor().dim() == local.dim() &&
+            value.toTensor().suggest_memory_format() == format;
+      });
+  if (!asked) {
+    return {};
+  }
+  const auto last = sizes.size() == 4
+      ? c10::get_channels_last_strides_2d(sizes)
+      : c10::get_channels_last_strides_3d(sizes);
+  const Sizes strides(last.begin(), last.end());
+  Sizes rows(local.sizes().begin(), local.sizes().end());
+  rows[cut] = 1;
+  auto found = order_of(rows, local.strides());
+  auto wanted = order_of(rows, strides);
+  found.erase(std::find(found.begin(), found.end(), cut));
+  wanted.erase(std::find(wanted.begin(), wanted.end(), cut));
+  return found == wanted ? strides : Sizes();
 }
 
 Sizes Call::plain_strides(size_t k) const {

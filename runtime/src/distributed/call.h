@@ -254,6 +254,13 @@ class Call {
   /// The strides of the plain result k, by the operator on tensors without memory;
   /// empty where LibTorch cannot say.
   Sizes plain_strides(size_t k) const;
+  /// The strides of a result that lies channels-last, where an argument does and
+  /// nothing speaks against it in a local result, whose stride along `cut` says
+  /// nothing; else empty.
+  Sizes channels_last_strides(
+      const at::Tensor& local,
+      int64_t cut,
+      c10::IntArrayRef sizes) const;
 
   const c10::OperatorHandle& op_;
   const OperatorInfo& info_;
@@ -266,8 +273,8 @@ class Call {
   /// The program's arguments, with the whole tensors' sizes and strides; empty
   /// where all are in the order of their dimensions.
   std::vector<c10::IValue> unordered_;
-  /// Arguments were brought to other places, and into the order of the dimensions;
-  /// or the results are those of other operators.
+  /// Arguments were brought to other places; or the results are those of other
+  /// operators.
   mutable bool moved_ = false;
 };
 

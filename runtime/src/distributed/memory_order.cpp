@@ -79,6 +79,61 @@ bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
   return true;
 }
 
+namespace {
+
+/// Of two dimensions of a result, which lies further in, as TensorIterator decides
+/// it: the first operand that is repeated along neither says. Greater than 0 where
+/// it is `b`, smaller where it is `a`; 0: nobody says.
+int inner_of(
+    const std::vector<Sizes>& operands,
+    c10::IntArrayRef sizes,
+    int64_t a,
+    int64_t b) {
+  for (const auto& strides : operands) {
+    if (strides[a] == 0 || strides[b] == 0) {
+      continue;
+    }
+    if (strides[a] != strides[b]) {
+      return strides[a] < strides[b] ? -1 : 1;
+    }
+    if (sizes[a] > sizes[b]) {
+      return 1;
+    }
+  }
+  return 0;
+}
+
+} // namespace
+
+Sizes strides_of_result(
+    const std::vector<Sizes>& operands,
+    c10::IntArrayRef sizes) {
+  const auto dims = static_cast<int64_t>(sizes.size());
+  // From the innermost dimension outwards.
+  Sizes order;
+  for (int64_t d = dims; d-- > 0;) {
+    order.push_back(d);
+  }
+  // An insertion sort: the comparison is no order, and its outcome depends on how
+  // one sorts.
+  for (int64_t i = 1; i < dims; ++i) {
+    int64_t place = i;
+    for (int64_t j = i; j-- > 0;) {
+      const int inner = inner_of(operands, sizes, order[j], order[place]);
+      if (inner > 0) {
+        std::swap(order[j], order[place]);
+        place = j;
+      } else if (inner < 0) {
+        break;
+      }
+    }
+  }
+  std::reverse(order.begin(), order.end());
+  Sizes strides;
+  dense_strides(sizes, order, strides);
+  return strides;
+}
+
 at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
   if (like.is_contiguous()) {
     return tensor;

@@ -2,6 +2,8 @@
 
 #include "distributed/part.h"
 
+#include <vector>
+
 // In which order the dimensions of a tensor lie in memory.
 
 namespace accel::distributed {
@@ -30,5 +32,12 @@ at::Tensor copy_in_order(const at::Tensor& local, c10::IntArrayRef order);
 
 /// Whether a tensor has no gaps, and its memory is ordered as `order` says.
 bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order);
+
+/// The strides of what LibTorch's TensorIterator makes of operands with these
+/// strides, each with all dimensions of the result and 0 where the operand is
+/// repeated along one.
+Sizes strides_of_result(
+    const std::vector<Sizes>& operands,
+    c10::IntArrayRef sizes);
 
 } // namespace accel::distributed

@@ -303,16 +303,27 @@ at::Tensor make_tensor(
   // Parts with gaps (of a transposed tensor) are copied: in whatever order.
   const bool by_like =
       (exact || single || !dense) && like.size() == sizes.size();
-  const bool natural =
-      !by_like && (single || !dense || local.is_contiguous());
+  Sizes order;
+  bool natural = false;
+  if (by_like) {
+    order = order_of(sizes, like);
+  } else if (single) {
+    // On all processes as if they had a single row: they find the same order.
+    Sizes rows(local.sizes().begin(), local.sizes().end());
+    rows[placement.dim()] = 1;
+    order = order_of(rows, local.strides());
+    natural = std::is_sorted(order.begin(), order.end());
+  } else if (!dense || local.is_contiguous()) {
+    natural = true;
+  } else {
+    order = order_of(local.sizes(), local.strides());
+  }
   if (natural) {
     if (!local.is_contiguous()) {
       local = local.clone(at::MemoryFormat::Contiguous);
     }
     return make_contiguous(axis, std::move(local), placement, sizes);
   }
-  const auto order = order_of(
-      by_like ? sizes : local.sizes(), by_like ? like : local.strides());
   if (!is_dense_as(local, order)) {
     local = copy_in_order(local, order);
   }

@@ -166,8 +166,9 @@ inline Part* part_of(const at::Tensor& tensor) {
 /// A distributed tensor out of this process's part. `sizes` are those of the
 /// whole tensor; its strides are dense, in the order in which the parts lie in
 /// memory. Where that cannot be told from the parts (some process has a single
-/// row), it is the order of `like`, strides of another whole tensor, or that of
-/// the dimensions. All processes find the same order. A local tensor with gaps,
+/// row), it is the order of `like`, strides of another whole tensor; or that of
+/// the other dimensions, the cut one in front of those behind it. All processes
+/// find the same order. A local tensor with gaps,
 /// or in another order, is copied. `exact`: `like` are the strides that the plain
 /// result has, whatever the parts' are.
 ACCEL_API at::Tensor make_tensor(

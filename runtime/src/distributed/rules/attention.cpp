@@ -107,6 +107,10 @@ Strategy attention_way(const Call& call, int8_t dim, int8_t statistics, int64_t 
     way.arguments.push_back(role);
   }
   add_results(call, way, dim, statistics, mask);
+  if (call.name() == "aten::_scaled_dot_product_flash_attention_for_cpu") {
+    way.transposed = 1; // logsumexp, of which the heads are innermost
+    way.innermost = 1;
+  }
   return way;
 }
 

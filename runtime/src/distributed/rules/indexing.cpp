@@ -1,3 +1,4 @@
+#include "distributed/memory_order.h"
 #include "distributed/rules/common.h"
 #include "distributed/rules/table.h"
 
@@ -135,6 +136,65 @@ Placement broadcast_cut(
   return dim < 0 || tensor.size(dim) == 1 ? Replicate() : place.with_dim(dim);
 }
 
+/// The strides of the plain result, which TensorIterator makes of the tensor,
+/// repeated along the dimensions of the indices, and of these, repeated along all
+/// others. Empty where all lie in the order of their dimensions, and so does the
+/// result, which the parts show unless some process has a `single` row.
+Sizes strides_of_lookup(
+    const at::Tensor& self,
+    const Lookup& lookup,
+    c10::IntArrayRef sizes,
+    bool single) {
+  const bool ordered = self.is_contiguous() &&
+      std::all_of(lookup.indices.begin(), lookup.indices.end(),
+                  [](const auto& index) {
+                    return !index || index->is_contiguous();
+                  });
+  if (ordered && !single) {
+    return {};
+  }
+  std::vector<Sizes> operands{Sizes(sizes.size(), 0)};
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (lookup.dim_of[d] >= 0) {
+      operands[0][lookup.dim_of[d]] = self.stride(d);
+    }
+  }
+  for (const auto& index : lookup.indices) {
+    if (!index) {
+      continue;
+    }
+    operands.emplace_back(sizes.size(), 0);
+    if (is_mask(*index)) {
+      // Becomes lists of indices: one dimension, the last of the indices'.
+      operands.back()[lookup.first + lookup.count - 1] = 1;
+      continue;
+    }
+    const int64_t first = lookup.first + lookup.count - index->dim();
+    for (int64_t d = 0; d < index->dim(); ++d) {
+      const bool repeated = index->size(d) == 1 && sizes[first + d] != 1;
+      operands.back()[first + d] = repeated ? 0 : index->stride(d);
+    }
+  }
+  return strides_of_result(operands, sizes);
+}
+
+/// Result 0, of which `n` rows are cut, in the order of memory of the plain one.
+void place_looked_up(
+    Call& call,
+    const at::Tensor& self,
+    const Lookup& lookup,
+    const Placement& place,
+    int64_t n = 0) {
+  Sizes sizes = sizes_of(call.local_result());
+  if (place.is_shard()) {
+    sizes[place.dim()] = n;
+  }
+  call.place_result(
+      0, place, sizes,
+      strides_of_lookup(
+          self, lookup, sizes, has_single_rows(call.axis(), place, sizes)));
+}
+
 bool index(Call& call) {
   if (has_out(call)) {
     return false;
@@ -150,15 +210,16 @@ bool index(Call& call) {
     use_whole_indices(call, lookup);
     call.use_local(0);
     call.run();
-    call.place_result(
-        0, place.with_dim(lookup.dim_of[place.dim()]), self.size(place.dim()));
+    place_looked_up(
+        call, self, lookup, place.with_dim(lookup.dim_of[place.dim()]),
+        self.size(place.dim()));
     return true;
   }
   if (place.is_sum() && !cut) {
     use_whole_indices(call, lookup);
     call.use_local(0);
     call.run();
-    call.place_result(0, place);
+    place_looked_up(call, self, lookup, place);
     return true;
   }
   if (!place.is_replicate() || !cut) {
@@ -170,8 +231,9 @@ bool index(Call& call) {
   });
   call.use_whole(0);
   call.run();
-  call.place_result(
-      0, cut->with_dim(lookup.first + cut->dim()), lookup.sizes[cut->dim()]);
+  place_looked_up(
+      call, self, lookup, cut->with_dim(lookup.first + cut->dim()),
+      lookup.sizes[cut->dim()]);
   return true;
 }
 

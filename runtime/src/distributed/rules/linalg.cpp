@@ -98,7 +98,12 @@ bool solve(Call& call) {
   }
   const bool vectors = b.dim() == a.dim() - 1 &&
       b.sizes() == a.sizes().slice(0, a.dim() - 1);
-  return vectors && !throws(call) && matrices_vectors(call);
+  // Vectors come back as the columns of one matrix: where a single one lies its
+  // part does not say.
+  const auto place = first_cut(call, {0, 1});
+  return vectors && !throws(call) &&
+      !has_single_rows(call.axis(), place, a.sizes()) &&
+      matrices_vectors(call);
 }
 
 /// self, b, rcond, driver. Two of the drivers compute residuals only where all
@@ -132,6 +137,10 @@ bool fourier(Call& call) {
     if (place.is_shard(wrapped(dim, self.dim()))) {
       return false;
     }
+  }
+  // Where in memory the transforms put a single row, its part does not say.
+  if (has_single_rows(call.axis(), place, self.sizes())) {
+    return false;
   }
   call.use_local(0);
   call.run();

@@ -1,3 +1,4 @@
+#include "distributed/memory_order.h"
 #include "distributed/rules/table.h"
 
 #include <ATen/ATen.h>
@@ -63,31 +64,10 @@ Operands operands_of(const Call& call) {
   return all;
 }
 
-/// Of two dimensions of a result, which lies further in, as LibTorch's
-/// TensorIterator decides it: the first operand that is repeated along neither
-/// says. Greater than 0 where it is `b`, smaller where it is `a`; 0: nobody says.
-int inner_of(
-    const std::vector<Sizes>& strides,
-    c10::IntArrayRef sizes,
-    int64_t a,
-    int64_t b) {
-  for (const auto& of_one : strides) {
-    if (of_one[a] == 0 || of_one[b] == 0) {
-      continue;
-    }
-    if (of_one[a] != of_one[b]) {
-      return of_one[a] < of_one[b] ? -1 : 1;
-    }
-    if (sizes[a] > sizes[b]) {
-      return 1;
-    }
-  }
-  return 0;
-}
-
 /// The strides of the plain result; empty where all operands lie in the order of
-/// their dimensions, and so does the result.
-Sizes order_of_result(const Call& call, c10::IntArrayRef sizes) {
+/// their dimensions, and so does the result, which the parts show unless some
+/// process has a `single` row.
+Sizes order_of_result(const Call& call, c10::IntArrayRef sizes, bool single) {
   const auto dims = static_cast<int64_t>(sizes.size());
   std::vector<Sizes> strides;
   bool ordered = true;
@@ -104,35 +84,10 @@ Sizes order_of_result(const Call& call, c10::IntArrayRef sizes) {
       strides.back()[offset + d] = repeated ? 0 : tensor.stride(d);
     }
   }
-  if (ordered) {
+  if (ordered && !single) {
     return {};
   }
-  // From the innermost dimension outwards.
-  Sizes order;
-  for (int64_t d = dims; d-- > 0;) {
-    order.push_back(d);
-  }
-  // An insertion sort: the comparison is no order, and its outcome depends on how
-  // one sorts.
-  for (int64_t i = 1; i < dims; ++i) {
-    int64_t place = i;
-    for (int64_t j = i; j-- > 0;) {
-      const int inner = inner_of(strides, sizes, order[j], order[place]);
-      if (inner > 0) {
-        std::swap(order[j], order[place]);
-        place = j;
-      } else if (inner < 0) {
-        break;
-      }
-    }
-  }
-  Sizes result(dims, 1);
-  int64_t step = 1;
-  for (const int64_t d : order) {
-    result[d] = step;
-    step *= std::max<int64_t>(sizes[d], 1);
-  }
-  return result;
+  return strides_of_result(strides, sizes);
 }
 
 bool is_finite(const c10::Scalar& number) {
@@ -274,18 +229,18 @@ bool pointwise(Call& call) {
   }
   const Placement place = call.place(*operands.cut);
   const int64_t back = operands.cut->dim() - place.dim();
-  const Sizes like = order_of_result(call, operands.sizes);
+  const auto of_result =
+      place.with_dim(static_cast<int64_t>(operands.sizes.size()) - back);
+  const Sizes like = order_of_result(
+      call, operands.sizes,
+      has_single_rows(call.axis(), of_result, operands.sizes));
   for (const auto i : call.info().tensors) {
     if (call.has(i)) {
       call.use(i, place_in(call.tensor(i), back, place.cut()));
     }
   }
   call.run();
-  call.place_result(
-      0,
-      place.with_dim(static_cast<int64_t>(operands.sizes.size()) - back),
-      operands.sizes,
-      like);
+  call.place_result(0, of_result, operands.sizes, like);
   return true;
 }
 

@@ -1,5 +1,7 @@
 #include "distributed/rules/strategy.h"
 
+#include "distributed/memory_order.h"
+
 #include <ATen/ATen.h>
 
 namespace accel::distributed {
@@ -82,6 +84,19 @@ void use(Call& call, size_t i, const Placement& to) {
   }
 }
 
+Sizes strides_with_innermost(c10::IntArrayRef sizes, int64_t innermost) {
+  Sizes order;
+  for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
+    if (d != innermost) {
+      order.push_back(d);
+    }
+  }
+  order.push_back(innermost);
+  Sizes strides;
+  dense_strides(sizes, order, strides);
+  return strides;
+}
+
 } // namespace
 
 Chosen choose(const Call& call, c10::ArrayRef<Strategy> ways) {
@@ -111,7 +126,17 @@ void run_strategy(Call& call, const Chosen& chosen) {
     const auto& result = call.result(k);
     if (result.isTensor() && result.toTensor().defined() &&
         result.toTensor().dim() > role) {
-      call.place_result(k, placement(chosen, role), chosen.n);
+      const auto place = placement(chosen, role);
+      Sizes sizes(
+          call.local_result(k).sizes().begin(), call.local_result(k).sizes().end());
+      if (place.is_shard()) {
+        sizes[place.dim()] = chosen.n;
+      }
+      call.place_result(
+          k, place, sizes,
+          static_cast<int>(k) == chosen.strategy->transposed
+              ? strides_with_innermost(sizes, chosen.strategy->innermost)
+              : Sizes());
     }
   }
 }

@@ -20,6 +20,10 @@ struct Strategy {
   /// Of the results, in the schema's order; those that are no tensors and those
   /// of fewer dimensions than the role says are left as they are.
   c10::SmallVector<int8_t, 4> results;
+  /// A result whose memory is not in the order of its dimensions, -1 for none, and
+  /// its innermost dimension. Parts with a single row do not show it.
+  int8_t transposed = -1;
+  int8_t innermost = -1;
 };
 
 /// A way that one of the arguments asks for by its placement.
