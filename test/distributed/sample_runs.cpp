@@ -126,9 +126,11 @@ torch::jit::Stack with_own_lists(torch::jit::Stack values) {
   return values;
 }
 
-/// The last result is memory that only this operator's gradient can read.
+/// The last result is memory that only this operator's gradient can read: all of
+/// it, or what the operator has not written.
 bool leaves_workspace(const SampleCall& sample) {
-  return sample.op.schema().name() == "aten::mkldnn_rnn_layer";
+  const auto& name = sample.op.schema().name();
+  return name == "aten::mkldnn_rnn_layer" || name == "aten::_ctc_loss";
 }
 
 /// The gradient is a composite kernel that reads memory itself: an error that

@@ -61,6 +61,8 @@ class Maker {
         return uniform(sizes).argsort(int64_t{-1}, false);
       case 'a':
         return at::arange(sizes.back()).expand(sizes).contiguous();
+      case 'm':
+        return at::arange(0, bound * sizes.back(), bound).expand(sizes).contiguous();
       case 'o':
         return at::arange(1, sizes.back() + 1, at::kInt).expand(sizes).contiguous();
       case 'd':

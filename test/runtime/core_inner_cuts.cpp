@@ -112,10 +112,15 @@ ACCEL_RANK_FUNCTION(rows_of_sequences) {
   torch::manual_seed(3);
   const auto options = torch::dtype(torch::kDouble);
   torch::nn::LSTM lstm(torch::nn::LSTMOptions(4, 3));
+  torch::nn::LayerNorm norm(torch::nn::LayerNormOptions({3}));
   torch::nn::Linear classes(3, 6);
   lstm->to(torch::kDouble);
+  norm->to(torch::kDouble);
   classes->to(torch::kDouble);
   std::vector<Tensor> trained = lstm->parameters();
+  for (const auto& parameter : norm->parameters()) {
+    trained.push_back(parameter);
+  }
   for (const auto& parameter : classes->parameters()) {
     trained.push_back(parameter);
   }
@@ -135,7 +140,8 @@ ACCEL_RANK_FUNCTION(rows_of_sequences) {
     }
     const Tensor states = std::get<0>(lstm->forward(x));
     const Tensor rows = states.reshape({-1, 3});
-    Tensor logits = classes->forward(rows);
+    const Tensor normed = norm->forward(rows);
+    Tensor logits = classes->forward(normed);
     const Tensor loss =
         torch::nn::functional::cross_entropy(logits, target.reshape(-1));
     const Tensor right = logits.argmax(1).eq(target.view(-1)).sum();
@@ -145,7 +151,8 @@ ACCEL_RANK_FUNCTION(rows_of_sequences) {
     states.register_hook([&](const Tensor& gradient) { of_states = gradient; });
     loss.backward();
     if (cut) {
-      EXPECT_TRUE(in_blocks(rows) && in_blocks(logits) && in_blocks(of_logits));
+      EXPECT_TRUE(in_blocks(rows) && in_blocks(normed) && in_blocks(logits) &&
+                  in_blocks(of_logits));
       EXPECT_TRUE(
           accel::distributed::is_distributed(of_states) &&
           placements(of_states).at(0) == Shard(1));

@@ -25,7 +25,9 @@ bool takes_blocks(const c10::OperatorHandle& op, Rule rule) {
       "aten::logsumexp", "aten::linalg_vector_norm", "aten::equal",
       // Layers and losses.
       "aten::_softmax", "aten::_log_softmax", "aten::_softmax_backward_data",
-      "aten::_log_softmax_backward_data", "aten::nll_loss_forward",
+      "aten::_log_softmax_backward_data", "aten::native_layer_norm",
+      "aten::native_layer_norm_backward", "aten::_fused_rms_norm",
+      "aten::_fused_rms_norm_backward", "aten::nll_loss_forward",
       "aten::nll_loss_backward", "aten::mse_loss", "aten::smooth_l1_loss",
       "aten::huber_loss", "aten::binary_cross_entropy",
       "aten::binary_cross_entropy_with_logits", "aten::mse_loss_backward",

@@ -59,6 +59,9 @@ const Family& family();
 namespace embedding_rules {
 const Family& family();
 }
+namespace embedding_bag_rules {
+const Family& family();
+}
 namespace joining_rules {
 const Family& family();
 }
@@ -89,7 +92,13 @@ const Family& family();
 namespace loss_rules {
 const Family& family();
 }
+namespace ctc_loss_rules {
+const Family& family();
+}
 namespace ordering_rules {
+const Family& family();
+}
+namespace pair_rules {
 const Family& family();
 }
 namespace linalg_rules {

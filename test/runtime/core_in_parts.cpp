@@ -1,0 +1,131 @@
+// Rules that samples of calls do not show to be taken: what they leave is in
+// parts, and as the plain operator leaves it.
+
+#include "multiprocess.h"
+
+#include <accel/accel.h>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <vector>
+
+using accel::Accelerator;
+using accel::AcceleratorOptions;
+using accel::distributed::placements;
+using accel::test::run_and_expect_success;
+using torch::Tensor;
+
+namespace {
+
+/// Whether a tensor is cut in this dimension.
+bool is_cut(const Tensor& tensor, int64_t dim) {
+  return accel::distributed::is_distributed(tensor) &&
+      placements(tensor).at(0).is_shard(dim);
+}
+
+void expect_equal(Accelerator& accelerator, const Tensor& plain, const Tensor& got) {
+  EXPECT_TRUE(torch::allclose(plain, accelerator.full(got), 1e-12, 1e-12));
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(sequences_in_parts) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor scores = torch::randn({6, 7, 5}, torch::kDouble).log_softmax(2);
+  const Tensor targets = torch::randint(1, 5, {7, 3});
+  // The longest target is on the first process.
+  const std::vector<int64_t> inputs{6, 6, 5, 6, 4, 6, 6};
+  const std::vector<int64_t> lengths{3, 1, 2, 1, 2, 1, 1};
+  std::vector<Tensor> gradients;
+  for (const bool row : {false, true}) {
+    Tensor all = targets;
+    if (row) {
+      std::vector<Tensor> each;
+      for (int64_t i = 0; i < 7; ++i) {
+        each.push_back(targets[i].slice(0, 0, lengths[i]));
+      }
+      all = torch::cat(each);
+    }
+    const Tensor plain = scores.clone().requires_grad_();
+    const Tensor of_plain = torch::ctc_loss(plain, all, inputs, lengths, 0, 0);
+    (of_plain * of_plain).sum().backward();
+    const Tensor x = accelerator.distribute(scores, 1).requires_grad_();
+    const Tensor losses = torch::ctc_loss(
+        x, row ? all : accelerator.distribute(all), inputs, lengths, 0, 0);
+    (losses * losses).sum().backward();
+    EXPECT_TRUE(is_cut(losses, 0) && is_cut(x.grad(), 1));
+    expect_equal(accelerator, of_plain, losses);
+    expect_equal(accelerator, plain.grad(), x.grad());
+  }
+}
+
+ACCEL_RANK_FUNCTION(bags_in_parts) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor table = torch::randn({9, 4}, torch::kDouble);
+  const Tensor indices = torch::randint(9, {7, 3});
+  const Tensor counts = torch::rand({7, 3}, torch::kDouble);
+  const Tensor offsets = torch::arange(0, 21, 3);
+  for (const int64_t mode : {0, 1, 2}) {
+    const auto bags = [&](const Tensor& weight, const Tensor& rows, const Tensor& by) {
+      return std::get<0>(torch::embedding_bag(
+          weight, rows.reshape(-1), offsets, false, mode, false,
+          mode == 0 ? by.reshape(-1) : Tensor()));
+    };
+    const Tensor plain = table.clone().requires_grad_();
+    const Tensor by = counts.clone().requires_grad_();
+    const Tensor of_plain = bags(plain, indices, by);
+    (of_plain * of_plain).sum().backward();
+    const Tensor weight = table.clone().requires_grad_();
+    const Tensor cut_by = accelerator.distribute(counts).requires_grad_();
+    const Tensor used = weight * 1;
+    bool partial = false;
+    used.register_hook([&](const Tensor& gradient) {
+      partial = accel::distributed::is_distributed(gradient) &&
+          placements(gradient).at(0).is_partial();
+    });
+    const Tensor got = bags(used, accelerator.distribute(indices), cut_by);
+    (got * got).sum().backward();
+    EXPECT_TRUE(is_cut(got, 0)) << "mode " << mode;
+    EXPECT_TRUE(partial) << "mode " << mode;
+    expect_equal(accelerator, of_plain, got);
+    expect_equal(accelerator, plain.grad(), weight.grad());
+    if (mode == 0) {
+      EXPECT_TRUE(is_cut(cut_by.grad(), 0));
+      expect_equal(accelerator, by.grad(), cut_by.grad());
+    }
+  }
+}
+
+ACCEL_RANK_FUNCTION(pairs_in_parts) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor rows = torch::randn({7, 3}, torch::kDouble);
+  const Tensor plain = rows.clone().requires_grad_();
+  const Tensor of_plain = torch::pdist(plain, 2.5);
+  of_plain.cos().sum().backward();
+  const Tensor x = accelerator.distribute(rows).requires_grad_();
+  const Tensor got = torch::pdist(x, 2.5);
+  got.cos().sum().backward();
+  EXPECT_TRUE(is_cut(got, 0));
+  expect_equal(accelerator, of_plain, got);
+  expect_equal(accelerator, plain.grad(), x.grad());
+}
+
+TEST(InParts, SequencesOfAnyLength) {
+  run_and_expect_success("sequences_in_parts", 2);
+  run_and_expect_success("sequences_in_parts", 3);
+}
+TEST(InParts, BagsOfEmbeddings) {
+  run_and_expect_success("bags_in_parts", 2);
+  run_and_expect_success("bags_in_parts", 3);
+}
+TEST(InParts, PairsOfRows) {
+  run_and_expect_success("pairs_in_parts", 2);
+  run_and_expect_success("pairs_in_parts", 3);
+}
