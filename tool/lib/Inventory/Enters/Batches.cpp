@@ -467,10 +467,11 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
       share(E, F, /*Points=*/true);
     return;
   }
-  // Where it is made, or is it kept, changed, or made elsewhere?
+  // Where it is made, or is it kept, changed, or made elsewhere? The elements of
+  // a range have no text of their own that makes them.
   bool Local = V->hasLocalStorage() && !V->isStaticLocal() &&
                V->isLocalVarDecl() && !U.Made.empty() && !U.Written &&
-               !isa<DecompositionDecl>(V);
+               !isa<DecompositionDecl>(V) && !V->isCXXForRangeDecl();
   if (V->getType()->isReferenceType() &&
       !V->getType()->getPointeeType().isConstQualified() &&
       !V->getType()->isRValueReferenceType())
