@@ -260,6 +260,9 @@ std::string make_report(const Result& result) {
            << "</td><td>" << escape(summary(verdict)) << "</td></tr>\n";
     }
     body << "</tbody></table>\n";
+    if (!result.note.empty()) {
+      body << "<p>" << escape(result.note) << "</p>\n";
+    }
     for (const auto& verdict : result.verdicts) {
       if (verdict.trace) {
         body << "<p class=\"quiet\">Computed in "

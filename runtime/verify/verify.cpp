@@ -171,9 +171,13 @@ std::vector<Run> run_all(
         Run result = run(plan, installation);
         cores.give(needed);
         const auto& trace = result.traces[0];
-        say(plan.name + ": " +
-            std::to_string(trace ? trace->backwards.size() : 0) +
-            " backward calls, " + short_number(result.seconds) + " s");
+        const std::string end = result.timed_out ? "timed out"
+            : result.exit_code != 0
+            ? "failed with exit code " + std::to_string(result.exit_code)
+            : std::to_string(trace ? trace->backwards.size() : 0) +
+                " backward calls";
+        say(plan.name + ": " + end + ", " + short_number(result.seconds) +
+            " s");
         return result;
       } catch (...) {
         cores.give(needed);
@@ -196,9 +200,13 @@ std::vector<Run> run_all(
   return runs;
 }
 
+bool failed(const Run& run) {
+  return run.timed_out || run.exit_code != 0;
+}
+
 /// Whether the original would not do without the float32 that it names.
 bool needs_float(const Run& original) {
-  if (original.timed_out || original.exit_code != 0) {
+  if (failed(original)) {
     return !original.timed_out;
   }
   const auto& trace = original.traces[0];
@@ -206,9 +214,16 @@ bool needs_float(const Run& original) {
       trace->backwards.front().dtype == Dtype::kFloat;
 }
 
+struct Runs {
+  std::vector<Run> all;
+  /// What the reader of the verdict must know of them; may be empty.
+  std::string note;
+};
+
 /// `--double` first leaves float32 that a program names as it is: it may read
-/// the elements as float. Where that cannot be, it widens all.
-std::vector<Run> run_all(
+/// the elements as float. Where that cannot be, it widens all. A program that
+/// can be run neither way is compared in float32, which is said.
+Runs run_all(
     const VerifyOptions& options,
     const Installation& installation,
     const fs::path& folder) {
@@ -217,18 +232,30 @@ std::vector<Run> run_all(
         make_plans(options, widening, runs), installation, options.jobs);
   };
   if (!options.to_double) {
-    return with(Widening::kNone, folder);
+    return {with(Widening::kNone, folder), ""};
   }
-  auto runs = with(Widening::kDefault, folder);
-  if (needs_float(runs[0])) {
-    say("the original mixes float64 with the float32 that it names; once more, "
-        "with that widened, too");
-    auto widened = with(Widening::kAll, folder / "all-double");
-    if (widened[0].exit_code == 0 && !widened[0].timed_out) {
-      return widened;
-    }
+  auto named = with(Widening::kDefault, folder);
+  if (!needs_float(named[0])) {
+    return {std::move(named), ""};
   }
-  return runs;
+  say("the original mixes float64 with the float32 that it names; once more, "
+      "with that widened, too");
+  auto widened = with(Widening::kAll, folder / "all-double");
+  if (!failed(widened[0])) {
+    return {std::move(widened), ""};
+  }
+  if (!failed(named[0])) {
+    return {std::move(named), ""};
+  }
+  say("the original cannot be run in float64; once more, as it is");
+  auto plain = with(Widening::kNone, folder / "as-it-is");
+  if (failed(plain[0])) {
+    return {std::move(named), ""};
+  }
+  return {
+      std::move(plain),
+      "compared in float32, not in float64: the original reads elements as "
+      "float (data_ptr<float>(), accessor<float, N>()) and fails with --double"};
 }
 
 } // namespace
@@ -238,7 +265,8 @@ Result verify(const VerifyOptions& options) {
   result.options = options;
   const auto installation = find_installation();
   const RunsFolder folder(options.keep);
-  const auto runs = run_all(options, installation, folder.path());
+  const auto [runs, note] = run_all(options, installation, folder.path());
+  result.note = note;
   const Run& original = runs[0];
   const Run& repeat = options.repeat ? runs[1] : runs[0];
   result.seconds_original = original.seconds;
@@ -260,6 +288,9 @@ void print(const Result& result) {
   if (!result.obstacle.empty()) {
     std::cout << "NOT COMPARED  " << result.obstacle << std::endl;
     return;
+  }
+  if (!result.note.empty()) {
+    std::cout << "Note: " << result.note << "\n";
   }
   for (const auto& verdict : result.verdicts) {
     if (verdict.trace) {

@@ -15,6 +15,8 @@ struct Result {
   Outcome outcome = Outcome::kNotCompared;
   /// Why nothing could be compared; empty where it could.
   std::string obstacle;
+  /// What the reader must know of the runs; may be empty.
+  std::string note;
   std::vector<Verdict> verdicts;
 };
 

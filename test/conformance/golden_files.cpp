@@ -1,3 +1,4 @@
+#include "build_paths.h"
 #include "golden_files.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ std::filesystem::path folder() {
   const char* other = std::getenv("ACCEL_GOLDEN_DIR");
   return other != nullptr
       ? std::filesystem::path(other)
-      : std::filesystem::path(ACCEL_CONFORMANCE_DIR) / "golden";
+      : std::filesystem::path(build_paths::kConformance) / "golden";
 }
 
 } // namespace
@@ -62,7 +63,7 @@ bool own_golden_files() {
 
 const nlohmann::json& deviation(const std::string& id) {
   static const auto all =
-      read(std::string(ACCEL_CONFORMANCE_DIR) + "/deviations.json");
+      read(std::string(build_paths::kConformance) + "/deviations.json");
   for (const auto& one : all) {
     if (one.at("id") == id) {
       return one;

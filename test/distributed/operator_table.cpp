@@ -4,6 +4,7 @@
 //   operator_table --missing   those that have no rule and could use one
 //   operator_table --page      docs/operators.md
 
+#include "build_paths.h"
 #include "operators_page.h"
 
 #include <cstdio>
@@ -58,7 +59,7 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   if (mode == "--page") {
     const auto page = accel::distributed::test::operators_page(
-        ACCEL_SOURCE_DIR "/test/distributed/samples.txt", ACCEL_GOLDEN_ATEN);
+        std::string(build_paths::kSource) + "/test/distributed/samples.txt", build_paths::kGoldenAten);
     std::fputs(page.c_str(), stdout);
     return 0;
   }

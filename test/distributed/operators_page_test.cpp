@@ -1,3 +1,4 @@
+#include "build_paths.h"
 #include "operators_page.h"
 
 #include <gtest/gtest.h>
@@ -27,12 +28,12 @@ std::string operators_in(const std::string& page) {
 #endif
 
 TEST(OperatorsPage, IsMadeFromTheTable) {
-  std::ifstream file(ACCEL_SOURCE_DIR "/docs/operators.md");
+  std::ifstream file(std::string(build_paths::kSource) + "/docs/operators.md");
   ASSERT_TRUE(file) << "docs/operators.md is not there";
   std::ostringstream text;
   text << file.rdbuf();
   const auto page = operators_page(
-      ACCEL_SOURCE_DIR "/test/distributed/samples.txt", ACCEL_GOLDEN_ATEN);
+      std::string(build_paths::kSource) + "/test/distributed/samples.txt", build_paths::kGoldenAten);
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11
   EXPECT_EQ(text.str(), page)
       << "make it again: accel_operator_table --page > docs/operators.md";

@@ -4,6 +4,7 @@
 //
 // Also a command: recorded_calls --filter=aten::cat --seed=7 (--help).
 
+#include "build_paths.h"
 #include "compare.h"
 #include "distributed/call.h"
 #include "distributed/collectives.h"
@@ -27,10 +28,6 @@
 #include <set>
 #include <sstream>
 
-#ifndef ACCEL_GOLDEN_ATEN
-#define ACCEL_GOLDEN_ATEN "aten"
-#endif
-
 namespace accel::distributed::test {
 namespace {
 
@@ -40,7 +37,7 @@ struct Options {
   int64_t trials = 3;
   std::string world;
   int64_t line = 0;
-  std::string golden = ACCEL_GOLDEN_ATEN;
+  std::string golden = build_paths::kGoldenAten;
   bool all = false;
   bool operators = false;
 };

@@ -5,6 +5,7 @@
 //
 // Also a command: accel_sample_calls --filter=aten::cat --seed=7 (--help).
 
+#include "build_paths.h"
 #include "distributed/part.h"
 #include "operators_page.h"
 #include "process_ranks.h"
@@ -44,8 +45,8 @@ const SampleCalls& samples() {
   static const SampleCalls* const all = [] {
     at::set_num_threads(1);
     return new SampleCalls(sample_calls(
-        ACCEL_SOURCE_DIR "/test/distributed/samples.txt",
-        GoldenCalls(ACCEL_GOLDEN_ATEN)));
+        std::string(build_paths::kSource) + "/test/distributed/samples.txt",
+        GoldenCalls(build_paths::kGoldenAten)));
   }();
   return *all;
 }

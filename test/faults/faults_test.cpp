@@ -20,6 +20,7 @@
 #include <set>
 #include <sstream>
 
+#include "build_paths.h"
 #include "harness.h"
 
 namespace {
@@ -47,7 +48,7 @@ Surroundings in(const Folder& folder) {
 Strings launch(const Strings& options, const Strings& arguments) {
   Strings all{"launch", "-n", "2"};
   all.insert(all.end(), options.begin(), options.end());
-  all.insert(all.end(), {"--", ACCEL_FAULTS_SUBJECT});
+  all.insert(all.end(), {"--", build_paths::kFaultsSubject});
   all.insert(all.end(), arguments.begin(), arguments.end());
   return all;
 }
@@ -262,7 +263,7 @@ TEST(PlacementReport, NamesFunctionsWithoutDebugInformation) {
   const Folder folder;
   const std::string stripped = folder / "train";
   const Result made =
-      Running({ACCEL_OBJCOPY, "--strip-debug", ACCEL_FAULTS_SUBJECT, stripped})
+      Running({ACCEL_OBJCOPY, "--strip-debug", build_paths::kFaultsSubject, stripped})
           .wait();
   ASSERT_EQ(made.status, 0) << made.err;
   Strings arguments{"launch", "-n", "2", "--placement-report", "--", stripped,
@@ -481,7 +482,7 @@ TEST(Elastic, GoesOnWithoutTheProcessThatKeepsDying) {
   const Result result = accel(
       {"launch", "-n", "3", "--output", "main", "--max-restarts", "5",
        "--min-processes", "2", "--resume", "auto", "--match-single-device",
-       "--", ACCEL_FAULTS_SUBJECT, "doomed", "8"},
+       "--", build_paths::kFaultsSubject, "doomed", "8"},
       in(folder));
   EXPECT_EQ(result.status, 0) << result.err;
   expect_part(
@@ -497,7 +498,7 @@ TEST(Elastic, GoesOnWithoutTheProcessThatKeepsDying) {
   // It says the truth: nobody has died, and there is one process.
   const Folder other;
   const Result alone = accel(
-      {"launch", "--output", "main", "--", ACCEL_FAULTS_SUBJECT, "train", "8"},
+      {"launch", "--output", "main", "--", build_paths::kFaultsSubject, "train", "8"},
       in(other));
   const auto found = numbers(result.out, 8);
   const auto expected = numbers(alone.out, 8);
@@ -566,7 +567,7 @@ std::vector<Result> start_directly(
       }
       surroundings.environment[name] = value;
     }
-    Strings all{ACCEL_FAULTS_SUBJECT};
+    Strings all{build_paths::kFaultsSubject};
     all.insert(all.end(), arguments.begin(), arguments.end());
     running.push_back(std::make_unique<Running>(all, surroundings));
   }
@@ -608,7 +609,7 @@ TEST(BatchSystem, ProcessesOfOpenMpiSlurmAndPmiMeet) {
 
 TEST(Torchrun, ProcessesMeetAtItsAgentsStore) {
   const Folder folder;
-  Running agent({ACCEL_FAULTS_SUBJECT, "agent"}, in(folder));
+  Running agent({build_paths::kFaultsSubject, "agent"}, in(folder));
   // The file is made before anything is in it.
   ASSERT_TRUE(eventually(
       [&] {

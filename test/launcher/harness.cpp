@@ -1,3 +1,4 @@
+#include "build_paths.h"
 #include "harness.h"
 
 #include <arpa/inet.h>
@@ -154,11 +155,11 @@ Result Running::wait(double limit) {
 }
 
 std::string accel_path() {
-  return ACCEL_EXECUTABLE;
+  return build_paths::kAccel;
 }
 
 std::string probe_path() {
-  return ACCEL_PROBE;
+  return build_paths::kProbe;
 }
 
 Result accel(

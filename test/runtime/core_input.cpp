@@ -1,5 +1,6 @@
 // Standard input, which process 0 reads for all.
 
+#include "build_paths.h"
 #include "expectations.h"
 
 #include <accel/accelerator.h>
@@ -279,7 +280,7 @@ TEST(Input, TheOthersStopWhereProcessZeroHasDied) {
   accel::test::run_and_expect_success("loses_the_reader", 2);
 }
 
-#ifdef ACCEL_EXECUTABLE
+#ifdef ACCEL_HAS_LAUNCHER
 
 // A menu, as programs have it, launched as its user launches it.
 ACCEL_RANK_FUNCTION(asks) {
@@ -305,7 +306,8 @@ namespace {
 /// The command that launches `asks` as two processes.
 std::string launch_asks() {
   const auto program = std::filesystem::read_symlink("/proc/self/exe").string();
-  return "ACCEL_TEST_FUNCTION=asks " ACCEL_EXECUTABLE " launch -n 2 -- " + program;
+  return "ACCEL_TEST_FUNCTION=asks " + std::string(build_paths::kAccel) +
+      " launch -n 2 -- " + program;
 }
 
 std::string output_of(const std::string& command) {

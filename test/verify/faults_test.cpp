@@ -14,9 +14,12 @@
 #include <iterator>
 #include <string>
 
+#include "build_paths.h"
+
 namespace {
 
 namespace fs = std::filesystem;
+using namespace build_paths;
 
 struct Outcome {
   int status;
@@ -58,9 +61,8 @@ class Verify : public testing::Test {
 
   Outcome verify(const std::string& options, const std::string& change = "") {
     return shell(
-        "ACCEL_TEST_CHANGE=" + change + " " ACCEL_EXECUTABLE
-        " verify --original " ACCEL_ORIGINAL " --migrated " ACCEL_MIGRATED " " +
-        options);
+        "ACCEL_TEST_CHANGE=" + change + " " + kAccel + " verify --original " +
+        kVerifyOriginal + " --migrated " + kVerifyMigrated + " " + options);
   }
 
   /// The fault is reported with `finding` and `cause`, and as a difference.
@@ -476,7 +478,7 @@ TEST_F(Verify, ProgramThatLeavesByExitIsNotCompared) {
 
 TEST_F(Verify, ProgramWithoutLibTorchIsNotCompared) {
   const auto outcome = shell(
-      ACCEL_EXECUTABLE
+      std::string(kAccel) +
       " verify --original /bin/true --migrated /bin/true -n 1");
   EXPECT_EQ(outcome.status, 2) << outcome.text;
   EXPECT_TRUE(outcome.says("process 0 was not recorded")) << outcome.text;
@@ -497,6 +499,19 @@ TEST_F(Verify, Float32ThatIsNamedIsWidenedToo) {
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   EXPECT_TRUE(outcome.says("once more")) << outcome.text;
   EXPECT_TRUE(outcome.says("Allowed difference in float64")) << outcome.text;
+}
+
+TEST_F(Verify, ElementsReadAsFloatAreComparedInFloat32) {
+  const auto outcome = verify(
+      "--double -n 2 --no-repeat --report page.html -- --float --read-float");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("the original: failed with exit code 134"))
+      << outcome.text;
+  EXPECT_TRUE(outcome.says("Note: compared in float32, not in float64"))
+      << outcome.text;
+  EXPECT_TRUE(outcome.says("Allowed difference in float32")) << outcome.text;
+  EXPECT_NE(read("page.html").find("compared in float32, not in float64"),
+            std::string::npos);
 }
 
 TEST_F(Verify, ProgramsThatComputeNaNAreNotCompared) {
@@ -532,10 +547,10 @@ TEST_F(Verify, MaxStepsBeforeTheFaultIsEqual) {
 }
 
 TEST_F(Verify, RecordingChangesNothing) {
-  const auto plain = shell(ACCEL_ORIGINAL);
+  const auto plain = shell(kVerifyOriginal);
   const auto traced = shell(
-      "ACCEL_TRACE_DIRECTORY=. LD_PRELOAD=" ACCEL_TRACE_LIBRARY
-      " " ACCEL_ORIGINAL);
+      std::string("ACCEL_TRACE_DIRECTORY=. LD_PRELOAD=") + kTraceLibrary + " " +
+      kVerifyOriginal);
   EXPECT_EQ(plain.status, 0) << plain.text;
   EXPECT_EQ(traced.status, 0) << traced.text;
   EXPECT_NE(plain.text, "");
@@ -576,9 +591,9 @@ TEST_F(Verify, FindsEverythingFromRelativePaths) {
   for (const char* name : {"bin", "run", "programs"}) {
     fs::create_directory(folder_ / name);
   }
-  fs::create_symlink(ACCEL_EXECUTABLE, folder_ / "bin/accel");
-  fs::create_symlink(ACCEL_ORIGINAL, folder_ / "programs/original");
-  fs::create_symlink(ACCEL_MIGRATED, folder_ / "run/migrated");
+  fs::create_symlink(kAccel, folder_ / "bin/accel");
+  fs::create_symlink(kVerifyOriginal, folder_ / "programs/original");
+  fs::create_symlink(kVerifyMigrated, folder_ / "run/migrated");
   for (const std::string called :
        {"../bin/accel", "PATH=../bin:$PATH accel"}) {
     const auto outcome = shell(
@@ -596,7 +611,7 @@ TEST_F(Verify, FindsEverythingFromRelativePaths) {
 }
 
 TEST_F(Verify, SaysWhatIsMissing) {
-  const auto outcome = shell(ACCEL_EXECUTABLE " verify --original a");
+  const auto outcome = shell(std::string(kAccel) + " verify --original a");
   EXPECT_EQ(outcome.status, 2) << outcome.text;
   EXPECT_TRUE(outcome.says("--migrated is missing")) << outcome.text;
 }

@@ -87,6 +87,10 @@ struct Data {
       inputs = torch::randint(-9, 10, {kRows, 4}, torch::kFloat).div(3);
       targets = torch::sin(inputs.sum(1, /*keepdim=*/true))
                     .to(torch::kFloat32);
+      if (flags.count("--read-float") != 0) { // and whose elements it reads
+        const float* first = inputs.data_ptr<float>();
+        TORCH_CHECK(first[0] == inputs[0][0].item<float>());
+      }
       return;
     }
     // Whole numbers that become float32 by name, as in LibTorch's MNIST.

@@ -12,6 +12,10 @@
 #include <fstream>
 #include <string>
 
+/// The LibTorch of this build; empty where it may be any (built_with.cpp, which
+/// CMake makes).
+extern const char* const kBuiltWithLibTorch;
+
 namespace accel::verify {
 namespace {
 
@@ -144,7 +148,7 @@ std::string libtorch_mismatch() {
   }
   std::error_code none;
   const auto path = std::filesystem::canonical(info.dli_fname, none);
-  if (path.string() == ACCEL_TRACE_LIBTORCH) {
+  if (path.string() == kBuiltWithLibTorch) {
     return "";
   }
   const std::string built = std::to_string(TORCH_VERSION_MAJOR) + "." +

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <string>
 
+#include "build_paths.h"
+
 namespace accel::checkpoint::test {
 
 /// A directory of its own for a test; gone with it.
@@ -51,7 +53,9 @@ inline void write_file(const std::string& path, const std::string& content) {
 /// The folder with the vectors recorded from Accelerate.
 inline std::string golden(const std::string& name) {
   const char* other = std::getenv("ACCEL_GOLDEN_DIR");
-  return std::string(other ? other : ACCEL_GOLDEN_DIR) + "/checkpoint/" + name;
+  return (other ? std::string(other)
+                : std::string(build_paths::kConformance) + "/golden") +
+      "/checkpoint/" + name;
 }
 
 /// The message of the `c10::Error` that `code` throws; empty where it throws

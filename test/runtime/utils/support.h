@@ -13,6 +13,8 @@
 
 #include <unistd.h>
 
+#include "build_paths.h"
+
 /// Passes when `statement` throws an exception whose text contains `text`.
 #define EXPECT_THROWS_WITH(statement, text)                              \
   do {                                                                   \
@@ -35,22 +37,26 @@ inline std::string read_file(const std::filesystem::path& path) {
   return content.str();
 }
 
-/// A file of golden vectors: ours, or those in $ACCEL_GOLDEN_DIR.
+/// The folder of golden vectors: ours, or $ACCEL_GOLDEN_DIR.
+inline std::filesystem::path golden_folder() {
+  const char* other = std::getenv("ACCEL_GOLDEN_DIR");
+  return other ? std::filesystem::path(other)
+               : std::filesystem::path(build_paths::kConformance) / "golden";
+}
+
+/// A file of golden vectors.
 inline nlohmann::json golden(const std::string& name) {
-  const char* dir = std::getenv("ACCEL_GOLDEN_DIR");
-  return nlohmann::json::parse(read_file(
-      std::filesystem::path(dir ? dir : ACCEL_GOLDEN_DIR_DEFAULT) / name));
+  return nlohmann::json::parse(read_file(golden_folder() / name));
 }
 
 /// The files of golden vectors with a number between `stem` and `rest`: one for
 /// each number of processes that was recorded.
 inline std::vector<std::string> golden_files(
     const std::string& stem, const std::string& rest) {
-  const char* dir = std::getenv("ACCEL_GOLDEN_DIR");
   const std::regex pattern(stem + "[0-9]+" + rest);
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           dir ? dir : ACCEL_GOLDEN_DIR_DEFAULT)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(golden_folder())) {
     const auto name = entry.path().filename().string();
     if (std::regex_match(name, pattern)) {
       names.push_back(name);
