@@ -8,8 +8,9 @@ cd "$1"
 export LC_ALL=C.UTF-8 HOME=$1 NO_COLOR=1 OMP_NUM_THREADS=1
 run() { printf '$ %s\n' "$*" | tee -a transcript.txt; bash -c "$*" 2>&1 | tee -a transcript.txt; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
-list() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path "$PWD" -o -path /tmp -o -path /var/lib/dpkg -o -path /var/log \
-  -o -path /var/cache \) -prune -o -print | sort; }
+# Where packages put things: other folders of the system below may change meanwhile.
+list() { find /usr /etc /opt /bin /sbin /lib /var -xdev \( -path /var/lib/dpkg -o -path /var/log -o -path /var/cache -o -path /var/tmp \) \
+  -prune -o -print | sort; }
 
 ! command -v accel accel-migrate || fail "an accel is installed already"
 [ ! -e /usr/lib/llvm-19/lib ] || fail "LLVM is still to be seen"
