@@ -7,10 +7,10 @@
 
 namespace accel::test {
 
-/// A process of this program that has loaded its libraries and done nothing
-/// else, from which others are forked: to load LibTorch takes a third of a
-/// second of a core, which most tests with processes would spend on nothing
-/// else.
+/// A process of this program from which others are forked. It has loaded its
+/// libraries, which takes a third of a second of a core, and has entered what
+/// distributed tensors need into LibTorch's tables: most tests with processes
+/// would spend their time on nothing else.
 class ProcessTemplate {
  public:
   /// Forks it. To be called first thing in `main`; where this process has more
@@ -18,7 +18,7 @@ class ProcessTemplate {
   static void make();
 
   /// Whether processes with these variables can be forked from it: there is one,
-  /// and none of `changed` is read when libraries are loaded.
+  /// and none of `changed` is read before the fork.
   static bool serves(const std::vector<std::string>& changed);
 
   /// A new process, a child of this one, that has `environment` ("NAME=value")
