@@ -5,26 +5,72 @@
 Everything but two groups is registered with CTest under the group's label; the
 rewriter's tests are lit's, "sanitizers" are the programs that the build folder's
 sanitized_tests.txt lists (test/sanitizers).
+
+All groups are in one pool, so that no core is idle at the end of each: CTest
+runs the tests of all its groups in one go. Beside it, with a lower priority, so
+that they get what the others leave of the processors, the rewriter's tests and
+then the sanitized programs run: these wait for nobody, and no clock is looked at
+in them. Tests that have the property RUN_SERIAL come last, with nothing beside.
 """
 
 import concurrent.futures
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 
 LIT = ["/usr/lib/llvm-19/build/utils/lit/lit.py"]
+BESIDE = ("migrate", "sanitizers")  # In this order.
 
-# Tests at a time, for two cores; two where nothing is said. Most of the launcher's
-# wait for processes that wait: a hundred of them take four seconds of a processor;
-# those that compute have the property PROCESSORS 3, so that they are two at a time.
-# A test of the runtime that starts processes which compute has PROCESSORS 2, so that
-# two of these, which only get in each other's way, are never together; one that
-# computes in one process, or waits, runs beside.
-AT_A_TIME = {"launcher": 6, "runtime": 3}
+# What CTest's tests take of the two processors, as PROCESSORS of SLOTS: 1, where
+# nothing is said, is a test that waits; 3 one that computes in one process at a
+# time, or in short-lived ones; 5 one whose processes keep both cores busy. So two
+# of the last, which only get in each other's way, are never together, and what
+# waits always finds a place beside two that compute.
+SLOTS = 8
 
+printing = threading.Lock()
+
+
+def say(text):
+    with printing:
+        print(text, end="" if text.endswith("\n") else "\n", flush=True)
+
+
+class Counts:
+    """What the tests of a group have said, and how long they took, added up."""
+
+    def __init__(self, passed=0, failed=0, skipped=0, seconds=0.0):
+        self.passed, self.failed, self.skipped, self.seconds = passed, failed, skipped, seconds
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.seconds += other.seconds
+
+
+def without(report):
+    """`report`, of which there is none from an earlier run."""
+    if os.path.exists(report):
+        os.remove(report)
+    return report
+
+
+def run_lines(group, command, **options):
+    """Runs a command of those beside; its lines, with the group's name in front."""
+    with subprocess.Popen(["nice", "-n", "3", *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace", **options) as process:
+        for line in process.stdout:
+            say(f"{group}: {line}")
+    return process.returncode
+
+
+# ---- CTest's groups.
 
 def skips(case):
     """Whether the test itself has said that it cannot run here. CTest also calls "not run" what it cannot start: a fault."""
@@ -33,43 +79,71 @@ def skips(case):
             and element.get("message", "").startswith("SKIP_"))
 
 
-def run_ctest(build, group):
-    report = os.path.join(build, f"{group}.junit.xml")
-    if os.path.exists(report):
-        os.remove(report)
-    subprocess.run(["ctest", "--test-dir", build, "-L", f"^{group}$", "-j", str(AT_A_TIME.get(group, 2)),
-                    "--output-on-failure", "--no-tests=error", "--output-junit", report], stdin=subprocess.DEVNULL)
-    if not os.path.exists(report):
-        return 0, 1, 0
-    passed = failed = skipped = 0
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        status = case.get("status")
-        if status == "run":
-            passed += 1
-        elif skips(case):
-            skipped += 1
-        else:
-            failed += 1
-    return passed, failed, skipped
+def tests_of(build, groups):
+    """The tests of these groups: {name: (group, whether it is to run alone)}."""
+    listed = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, text=True)
+    if listed.returncode != 0:
+        sys.exit(f"error: CTest cannot list the tests of {build}; what it says: ctest --test-dir {build} -N")
+    tests = {}
+    for test in json.loads(listed.stdout)["tests"]:
+        properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
+        for group in properties.get("LABELS", []):
+            if group in groups:
+                tests[test["name"]] = (group, bool(properties.get("RUN_SERIAL")))
+    return tests
 
+
+def pattern(names):
+    """CMake's regular expression for exactly these names."""
+    return "^(" + "|".join(re.sub(r"([][()*+?.^$|\\])", r"\\\1", name) for name in names) + ")$"
+
+
+def run_ctest(build, tests, groups, which):
+    """One run of CTest, of the tests of the pool or of those that run alone. Adds to the groups' counts."""
+    alone = sorted(name for name, (_, is_alone) in tests.items() if is_alone)
+    expected = {name: group for name, (group, is_alone) in tests.items() if is_alone == (which == "alone")}
+    if not expected:
+        return
+    chosen = ["-R", pattern(alone)] if which == "alone" else ["-E", pattern(alone)] if alone else []
+    report = without(os.path.join(build, f"{which}.junit.xml"))
+    subprocess.run(["ctest", "--test-dir", build, "-L", f"^({'|'.join(groups)})$", *chosen, "-j", str(SLOTS),
+                    "--output-on-failure", "--no-tests=error", "--output-junit", report], stdin=subprocess.DEVNULL)
+    cases = ElementTree.parse(report).getroot().iter("testcase") if os.path.exists(report) else []
+    for case in cases:
+        group = expected.pop(case.get("name"), None)
+        if group is None:
+            continue
+        counts = Counts(seconds=float(case.get("time") or 0))
+        if case.get("status") == "run":
+            counts.passed = 1
+        elif skips(case):
+            counts.skipped = 1
+        else:
+            counts.failed = 1
+        groups[group].add(counts)
+    for name, group in expected.items():
+        say(f"{name}: CTest says nothing of it")
+        groups[group].add(Counts(failed=1))
+
+
+# ---- What runs beside.
 
 def run_lit(build):
-    report = os.path.join(build, "migrate.lit.json")
-    if os.path.exists(report):
-        os.remove(report)
-    subprocess.run([sys.executable, *LIT, "-v", "--output", report, os.path.join(build, "test", "migrate")],
-                   stdin=subprocess.DEVNULL)
+    report = without(os.path.join(build, "migrate.lit.json"))
+    run_lines("migrate", [sys.executable, *LIT, "-v", "-j", "2", "--output", report, os.path.join(build, "test", "migrate")])
     if not os.path.exists(report):
-        return 0, 1, 0
+        return Counts(failed=1)
     with open(report) as file:
-        codes = [test["code"] for test in json.load(file)["tests"]]
+        tests = json.load(file)["tests"]
+    codes = [test["code"] for test in tests]
     passed = sum(code in ("PASS", "FLAKYPASS") for code in codes)
     skipped = sum(code in ("UNSUPPORTED", "SKIPPED", "EXCLUDED", "XFAIL") for code in codes)
-    return passed, len(codes) - passed - skipped, skipped
+    return Counts(passed, len(codes) - passed - skipped, skipped, sum(test.get("elapsed") or 0 for test in tests))
 
 
-def run_sanitized(build):
-    """Each program once, with all of its tests, two at a time: what a sanitizer finds ends it."""
+def run_sanitized_program(build, line):
+    """One program with all of its tests: what a sanitizer finds ends it."""
     suppressions = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "sanitizers")
     environment = dict(
         os.environ,
@@ -79,61 +153,65 @@ def run_sanitized(build):
         UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1",
         TSAN_OPTIONS=f"suppressions={suppressions}/threads.txt:history_size=4:print_suppressions=0",
     )
-    totals = [0, 0, 0]
+    program, argument = line.split(" ", 1)
+    report = without(os.path.join(build, program + ".xml"))
+    is_replay = program.startswith("accel_fuzz")
+    arguments = [argument] if is_replay else ["--gtest_brief=1", f"--gtest_filter={argument}", f"--gtest_output=xml:{report}"]
+    say(f"sanitizers: {program} {argument}")
+    start = time.monotonic()
+    code = run_lines("sanitizers", [os.path.join(build, "bin", program), *arguments], env=environment)
+    counts = Counts(passed=1)
+    if not is_replay:
+        suites = ElementTree.parse(report).getroot() if os.path.exists(report) else None
+        failed = int(suites.get("failures")) + int(suites.get("errors")) if suites is not None else 0
+        ran = int(suites.get("tests")) - int(suites.get("disabled")) if suites is not None else 0
+        skipped = sum(1 for _ in suites.iter("skipped")) if suites is not None else 0
+        counts = Counts(ran - failed - skipped, failed, skipped)
+    if code != 0 and counts.failed == 0:
+        counts.failed += 1  # a sanitizer's report, or the program has died
+    if counts.passed == 0:
+        counts.failed += 1  # nothing ran: that is not a pass
+    counts.seconds = time.monotonic() - start
+    return counts
+
+
+def run_sanitized(build):
+    """The programs, two at a time."""
     with open(os.path.join(build, "sanitized_tests.txt")) as file:
         lines = file.read().splitlines()
-
-    def run(line):
-        program, argument = line.split(" ", 1)
-        report = os.path.join(build, program + ".xml")
-        if os.path.exists(report):
-            os.remove(report)
-        is_replay = program.startswith("accel_fuzz")
-        arguments = [argument] if is_replay else ["--gtest_brief=1", f"--gtest_filter={argument}",
-                                                  f"--gtest_output=xml:{report}"]
-        result = subprocess.run([os.path.join(build, "bin", program), *arguments], env=environment,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                text=True, errors="replace")
-        print(f"==> {program} {argument}\n{result.stdout}", end="", flush=True)
-        code = result.returncode
-        counts = [1, 0, 0]
-        if not is_replay:
-            suites = ElementTree.parse(report).getroot() if os.path.exists(report) else None
-            failed = int(suites.get("failures")) + int(suites.get("errors")) if suites is not None else 0
-            ran = int(suites.get("tests")) - int(suites.get("disabled")) if suites is not None else 0
-            skipped = sum(1 for _ in suites.iter("skipped")) if suites is not None else 0
-            counts = [ran - failed - skipped, failed, skipped]
-        if code != 0 and counts[1] == 0:
-            counts[1] += 1  # a sanitizer's report, or the program has died
-        if counts[0] == 0:
-            counts[1] += 1  # nothing ran: that is not a pass
-        return counts
-
+    total = Counts()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        for counts in pool.map(run, lines):
-            totals = [total + count for total, count in zip(totals, counts)]
-    return totals
+        for counts in pool.map(lambda line: run_sanitized_program(build, line), lines):
+            total.add(counts)
+    return total
 
 
 def main():
     build = os.path.abspath(sys.argv[1])
-    groups = sys.argv[2:]
+    groups = {group: Counts() for group in sys.argv[2:]}
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    totals, lines = [0, 0, 0], []
-    for group in groups:
-        start = time.monotonic()
-        counts = (run_sanitized(build) if group == "sanitizers"
-                  else run_lit(build) if group == "migrate" else run_ctest(build, group))
-        if counts[0] + counts[1] == 0:
-            # Nothing ran: that is not a pass.
-            counts = (0, 1, counts[2])
-        lines.append(f"{group:<12} {counts[0]:>5} passed {counts[1]:>4} failed {counts[2]:>4} skipped"
-                     f"  {time.monotonic() - start:6.0f} s")
-        totals = [total + count for total, count in zip(totals, counts)]
+    start = time.monotonic()
+    of_ctest = [group for group in groups if group not in BESIDE]
+    tests = tests_of(build, of_ctest) if of_ctest else {}
+    runs = {"migrate": run_lit, "sanitizers": run_sanitized}
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        beside = {group: pool.submit(runs[group], build) for group in BESIDE if group in groups}
+        run_ctest(build, tests, groups, "pool")
+        for group, result in beside.items():
+            groups[group].add(result.result())
+    run_ctest(build, tests, groups, "alone")
+
+    total = Counts()
     print()
-    print("\n".join(lines))
-    print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped", flush=True)
-    return 1 if totals[1] else 0
+    for group, counts in groups.items():
+        if counts.passed + counts.failed == 0:
+            counts.failed = 1  # nothing ran: that is not a pass
+        print(f"{group:<12} {counts.passed:>5} passed {counts.failed:>4} failed {counts.skipped:>4} skipped"
+              f"  {counts.seconds:6.0f} s, added up")
+        total.add(counts)
+    print(f"all of them took {time.monotonic() - start:.0f} s")
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
+    return 1 if total.failed else 0
 
 
 if __name__ == "__main__":

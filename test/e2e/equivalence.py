@@ -1,7 +1,11 @@
 """Runs an example as it was written and as it was migrated, and compares.
 
-    equivalence.py --original EXE --migrated EXE --launcher ACCEL --example NAME --processes N [--double]
+    equivalence.py --original EXE --recorded FOLDER --example NAME [--double] [--cpu-threads T] [-- ARGUMENT...]
+    equivalence.py --recorded FOLDER --migrated EXE --launcher ACCEL --example NAME --processes N [--double]
                    [--cpu-threads T] [-- ARGUMENT...]
+
+The first form runs the original and keeps what it prints and writes in FOLDER, once for all comparisons with it;
+the second runs the migrated program and compares.
 
 Promise P1 (one process): the same bytes, and the same saved model.
 Promise P2 (several): every printed number within 1e-9 relative in float64; in
@@ -11,6 +15,7 @@ sample.
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,13 +78,26 @@ def run(command, cwd, threads):
     return done.stdout
 
 
+def record(options, arguments):
+    """The folder's files are the original's, beside them what it prints."""
+    shutil.rmtree(options.recorded, ignore_errors=True)
+    files = os.path.join(options.recorded, "files")
+    os.makedirs(files)
+    output = run([options.original] + arguments, files, options.cpu_threads)
+    # Last, so that there is none of a run that has failed.
+    with open(os.path.join(options.recorded, "output"), "w", encoding="utf-8", newline="") as file:
+        file.write(output)
+    print(f"{len(output)} bytes, files: {' '.join(sorted(os.listdir(files))) or 'none'}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--original", required=True)
-    parser.add_argument("--migrated", required=True)
-    parser.add_argument("--launcher", required=True)
+    parser.add_argument("--original", help="record this program")
+    parser.add_argument("--recorded", required=True)
+    parser.add_argument("--migrated")
+    parser.add_argument("--launcher")
     parser.add_argument("--example", required=True)
-    parser.add_argument("--processes", type=int, required=True)
+    parser.add_argument("--processes", type=int)
     parser.add_argument("--double", action="store_true")
     parser.add_argument("--cpu-threads", type=int, default=1)
     parser.add_argument("arguments", nargs="*")
@@ -87,8 +105,13 @@ def main():
 
     what = example(options.example)
     arguments = options.arguments + (["--double"] if options.double and what.double_flag else [])
-    with tempfile.TemporaryDirectory() as left, tempfile.TemporaryDirectory() as right:
-        original = run([options.original] + arguments, left, options.cpu_threads)
+    if options.original:
+        record(options, arguments)
+        return
+    left = os.path.join(options.recorded, "files")
+    with open(os.path.join(options.recorded, "output"), encoding="utf-8", newline="") as file:
+        original = file.read()
+    with tempfile.TemporaryDirectory() as right:
         command = [options.migrated] + arguments
         if options.processes > 1:
             command = [options.launcher, "launch", "--num-processes", str(options.processes),

@@ -52,4 +52,4 @@ add_test(NAME launcher.consumer.add_subdirectory
 set_tests_properties(
   launcher.consumer.install launcher.consumer.find_package launcher.consumer.makefile
   launcher.consumer.build_tree launcher.consumer.add_subdirectory
-  PROPERTIES LABELS launcher TIMEOUT 600 ENVIRONMENT "OMP_NUM_THREADS=1")
+  PROPERTIES LABELS launcher TIMEOUT 600 PROCESSORS 3 COST 90 ENVIRONMENT "OMP_NUM_THREADS=1")
