@@ -17,8 +17,8 @@
 
 #include "error.h"
 #include "file_descriptor.h"
+#include "launch_settings.h"
 #include "parallel/fsdp_settings.h"
-#include "parallel/parallelism_settings.h"
 #include "settings.h"
 #include "suggestion.h"
 
@@ -223,15 +223,9 @@ void read_parallelism(ConfigFile& config, const YAML::Node& list) {
     if (idle) {
       continue;
     }
-    std::string why;
-    if (found == nullptr) {
-      why = "accel has no such option" + suggest(prefix + name, names);
-    } else {
-      why = whole_number(1, 4096)(value);
-      why = why.empty() ? parallel::refuse_parallelism(
-                              *found, std::atol(value.c_str()))
-                        : why;
-    }
+    const std::string why = found == nullptr
+        ? "accel has no such option" + suggest(prefix + name, names)
+        : refuse_mesh_size(*found, value);
     if (!why.empty()) {
       refuse(config.path, "parallelism_config: " + key + ": " + why);
     }

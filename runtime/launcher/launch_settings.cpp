@@ -1,7 +1,6 @@
 #include "launch_settings.h"
 
 #include "parallel/fsdp_settings.h"
-#include "parallel/parallelism_settings.h"
 #include "suggestion.h"
 
 namespace accel::launcher {
@@ -30,6 +29,15 @@ std::string check_folder(const std::string& value) {
 }
 
 } // namespace
+
+std::string refuse_mesh_size(
+    const parallel::ParallelismSetting& setting,
+    const std::string& value) {
+  const auto wrong = whole_number(1, 4096)(value);
+  return wrong.empty()
+      ? parallel::refuse_parallelism(setting, std::atol(value.c_str()))
+      : wrong;
+}
 
 void add_launch_settings(Settings& settings) {
   settings.add(
@@ -150,10 +158,7 @@ void add_launch_settings(Settings& settings) {
          "N",
          setting.help,
          [&setting](const std::string& value) {
-           const auto wrong = whole_number(1, 4096)(value);
-           return wrong.empty() ? parallel::refuse_parallelism(
-                                      setting, std::atol(value.c_str()))
-                                : wrong;
+           return refuse_mesh_size(setting, value);
          },
          "parallelism_config_" + std::string(setting.name) + "_size",
          setting.variable});

@@ -1,8 +1,17 @@
 #pragma once
 
+#include "parallel/parallelism_settings.h"
 #include "settings.h"
 
+#include <string>
+
 namespace accel::launcher {
+
+/// Why an axis of the mesh cannot have the size that `value` says; empty where it
+/// can. For options, variables and configuration files.
+std::string refuse_mesh_size(
+    const parallel::ParallelismSetting& setting,
+    const std::string& value);
 
 /// Everything that `accel launch` can be told, with the options' help.
 void add_launch_settings(Settings& settings);

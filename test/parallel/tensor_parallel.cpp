@@ -313,18 +313,9 @@ TEST(TensorParallel, CheckpointsFitAnyMesh) {
 // ---- What cannot be.
 
 ACCEL_RANK_FUNCTION(tensor_parallel_bad_plans) {
-  const auto expect = [](const std::function<void()>& f, const std::string& part) {
-    try {
-      f();
-      ADD_FAILURE() << "no error: " << part;
-    } catch (const c10::Error& error) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-          << error.what();
-    }
-  };
   const auto says = [&](const Plan& plan, const std::string& part) {
     Accelerator accelerator(tensor_parallel(plan)); // ends in order
-    expect(
+    expect_error(
         [&] {
           const auto net = std::make_shared<Words>();
           AcceleratedOptimizer<optim::AdamW> optimizer(net->parameters(), 0.02);
@@ -334,7 +325,7 @@ ACCEL_RANK_FUNCTION(tensor_parallel_bad_plans) {
         part);
   };
   const auto refuses = [&](const Plan& plan, const std::string& part) {
-    expect([&] { (void)resolve(tensor_parallel(plan)); }, part);
+    expect_refused(tensor_parallel(plan), part);
   };
   refuses({{"up", "columnwise"}}, "up: 'columnwise', which is none of colwise");
   refuses({{"norm", "sequence_parallel"}}, "sequence parallelism is not built");
@@ -349,16 +340,7 @@ TEST(TensorParallel, BadPlansAreOneErrorOnEveryProcess) {
 }
 
 TEST(TensorParallel, RefusesContradictions) {
-  const auto says = [](const AcceleratorOptions& options, const std::string& part) {
-    try {
-      (void)resolve(options);
-      ADD_FAILURE() << "no error: " << part;
-    } catch (const c10::Error& error) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-          << error.what();
-    }
-  };
-  says(
+  expect_refused(
       AcceleratorOptions().torch_tp_plugin(TorchTensorParallelPlugin().tp_size(2)),
       "match_single_device is false");
   const auto match = AcceleratorOptions().match_single_device(true).torch_tp_plugin(
@@ -366,9 +348,9 @@ TEST(TensorParallel, RefusesContradictions) {
   EXPECT_EQ(resolve(match).parallelism->tp, 2);
   auto other = match;
   other.parallelism_config(ParallelismConfig().tp_size(3));
-  says(other, "tp_size of torch_tp_plugin is 2, and that of parallelism_config 3");
+  expect_refused(other, "tp_size of torch_tp_plugin is 2, and that of parallelism_config 3");
   ::setenv("ACCEL_TP_PLAN", "up", 1);
-  says(match, "must be a list of name=word");
+  expect_refused(match, "must be a list of name=word");
   ::setenv("ACCEL_TP_PLAN", "up=colwise,down=rowwise", 1);
   EXPECT_EQ(
       resolve(match).tp_plan, (Plan{{"up", "colwise"}, {"down", "rowwise"}}));

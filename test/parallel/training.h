@@ -2,6 +2,7 @@
 
 // A model and its training, in plain LibTorch and with its parameters in parts.
 
+#include "expectations.h"
 #include "multiprocess.h"
 
 #include <accel/accel.h>
@@ -107,6 +108,38 @@ inline void expect_equal(const nn::Module& actual, const nn::Module& expected, d
         item.value().to(torch::kDouble), tolerance, tolerance))
         << item.key();
   }
+}
+
+/// Six steps as `how` says, beside the same in plain LibTorch: equal losses,
+/// parameters and buffers. Collective.
+template <typename Optimizer, typename Options>
+void expect_trains_like_one_device(
+    const AcceleratorOptions& how,
+    const Options& options) {
+  Accelerator accelerator(how);
+  const auto plain = std::make_shared<Net>();
+  Optimizer plain_optimizer(plain->parameters(), options);
+  const auto net = std::make_shared<Net>();
+  AcceleratedOptimizer<Optimizer> optimizer(net->parameters(), options);
+  accelerator.prepare(net, optimizer);
+  expect_equal(*net, *plain, 0); // bit for bit
+  for (int64_t i = 0; i < 6; ++i) {
+    const double expected = step(nullptr, plain, plain_optimizer, i);
+    EXPECT_NEAR(step(&accelerator, net, optimizer, i), expected, 1e-12);
+  }
+  expect_equal(*net, *plain, 1e-12);
+}
+
+/// `f` throws a `c10::Error` that says this.
+template <typename F>
+void expect_error(F&& f, const std::string& part) {
+  const auto error = error_of(std::forward<F>(f));
+  EXPECT_TRUE(contains(error, part)) << part << "\nis not what is said:\n" << error;
+}
+inline void expect_refused(
+    const AcceleratorOptions& options,
+    const std::string& part) {
+  expect_error([&] { (void)resolve(options); }, part);
 }
 
 inline std::string bytes_of(const std::string& path) {

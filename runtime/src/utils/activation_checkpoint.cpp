@@ -2,6 +2,8 @@
 
 #include <accel/autocast.h>
 
+#include "device/accelerator.h"
+
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SequenceNumber.h>
@@ -34,7 +36,7 @@ class Generators {
   explicit Generators(at::Device device)
       : all_{at::detail::getDefaultCPUGenerator()} {
     if (!device.is_cpu() && !device.is_meta()) {
-      all_.push_back(at::globalContext().defaultGenerator(device));
+      all_.push_back(default_generator(device));
     }
     for (auto& generator : all_) {
       states_.push_back(state_of(generator));

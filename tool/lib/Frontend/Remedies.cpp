@@ -185,7 +185,7 @@ std::optional<Repair> repairFor(const FirstError &Error,
 }
 
 Finding problemOf(const FirstError &Error, StringRef File,
-                         const Surroundings &Found) {
+                  const Surroundings &Found) {
   if (Error.IsCommandLine)
     return makeFinding("ACL0003", {realPath(File), 0, 0},
                        Error.Message.empty()
@@ -208,7 +208,8 @@ Finding problemOf(const FirstError &Error, StringRef File,
                        " does not have this header; name the right one with "
                        "ACCEL_LIBTORCH, -p or behind --";
   } else {
-    Problem = makeFinding("ACL0001", Error.Place, Error.Message, remedyFor(Error));
+    Problem =
+        makeFinding("ACL0001", Error.Place, Error.Message, remedyFor(Error));
   }
   Problem.Line = Error.Line;
   Problem.Column = Error.Column;
