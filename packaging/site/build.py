@@ -12,6 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import check_links
+import code_blocks
 import reference
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -51,7 +52,7 @@ def main():
                 with open(path, encoding="utf-8") as file:
                     text = file.read()
                 with open(path, "w", encoding="utf-8") as file:
-                    file.write(outside.sub(r"\1", text))
+                    file.write(code_blocks.fenced(outside.sub(r"\1", text)))
     with open(f"{src}/findings/index.md", "w", encoding="utf-8") as file:
         file.write(table_of(f"{src}/findings", "# Findings\n\nWhat `accel-migrate` says of a program, by number. "
                             "`accel-migrate --explain ACL0105` prints a page; [retired](retired.md) numbers are not used again.",
@@ -73,6 +74,12 @@ def main():
             short = "functions and types" if name == group else name.removeprefix(f"{group}::").removeprefix("accel::")
             lines.append(f"          - \"{short}\": reference/{page}")
     configuration = configuration.replace("      - reference/index.md\n", "\n".join(lines) + "\n")
+    for kind in ("rules", "findings"):
+        # A rule is known by its name; a finding's page has its number and what it says as a title.
+        pages_of = sorted(name for name in os.listdir(f"{src}/{kind}") if name.endswith(".md") and name != "index.md")
+        lines = [f"          - {kind}/index.md"] + [f"          - {name[:-3] + ': ' if kind == 'rules' else ''}{kind}/{name}"
+                                                     for name in pages_of]
+        configuration = configuration.replace(f"          - {kind}/index.md\n", "\n".join(lines) + "\n")
     # Tables need the room.
     for page in ("operators", "parity"):
         with open(f"{src}/{page}.md", encoding="utf-8") as file:

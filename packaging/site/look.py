@@ -77,8 +77,13 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
 
 
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *_):
+        pass  # a browser that has ended
+
+
 def serve(site):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
+    server = Server(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
     server.probe, server.results = "", queue.Queue()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server, f"http://127.0.0.1:{server.server_address[1]}"

@@ -151,6 +151,19 @@ def description(node):
     return "\n\n".join(out)
 
 
+def linked(text, headers):
+    """The text with links to the pages and headers that it names."""
+    def link(found):
+        if found[1]:
+            return f"[{found[1].rpartition('/')[2]}](../{found[1]}.md)"
+        known = os.path.exists(os.path.join(headers.folder, found[2]))
+        return f"[{found[2]}](source/{slug(found[2])}.md)" if known else found[2]
+
+    parts = re.split(r"(```.*?```|`[^`]*`)", text, flags=re.S)
+    parts[::2] = [re.sub(r"(?<![\w/])docs/([\w/-]+)\.md|(?<![\w/<])(accel/[\w/]+\.h)(?!\w)", link, part) for part in parts[::2]]
+    return "".join(parts)
+
+
 def tidy(text):
     """Doxygen's spelling of types in ours."""
     text = re.sub(r" ([&*]+) ?(?=[A-Za-z_(.])", r"\1 ", text)
@@ -317,6 +330,7 @@ def write_page(node, name, xml, headers, examples, out, library):
     if is_namespace and not members:
         return None
     faults = []
+    about = linked(about, headers)
     own = place(location)[0] if place(location) else None
     if not is_namespace:
         # In the order of the header, those of bases behind them.
@@ -349,7 +363,7 @@ def write_page(node, name, xml, headers, examples, out, library):
         if not is_namespace and at[0] != own:
             heading = (SUBJECTS.get(at[0], f"From {at[0]}"), f"({at[0]})")
         heading = heading or (section.findtext("header") or KINDS[section.get("kind")], "")
-        about = description(member)
+        about = linked(description(member), headers)
         special = short.startswith(("operator", "~")) or short == name.split("::")[-1]
         shared = False
         if not about and previous and not special:
@@ -383,7 +397,7 @@ def write_page(node, name, xml, headers, examples, out, library):
         elif shared and previous[0] != short:
             text.append(previous[1])
         for value in member.findall("enumvalue"):
-            value_about = description(value)
+            value_about = linked(description(value), headers)
             if value_about:
                 text.append(f"`{value.findtext('name')}`: {value_about}")
         links = [link for link in (source_link(member.find("location")), example) if link]

@@ -38,9 +38,9 @@ class Runtime;
 class Accelerator;
 inline Accelerator& accelerator(const AcceleratorOptions& options);
 
-/// This process's way to the others of the program. Made at the top of `main`,
-/// it must outlive everything that uses it; elsewhere `accel::accelerator()`
-/// reaches it.
+/// Connects this process with the others of the program. Make it at the top of
+/// `main`: it must outlive everything that uses it. Elsewhere
+/// `accel::accelerator()` returns it.
 ///
 ///     accel::Accelerator accelerator;
 ///     Net model;
@@ -270,7 +270,7 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// tensors, `backward` or what uses values of all before throws (unless
   /// `ACCEL_CHECK_BATCHES=0`).
   ///
-  ///     auto x = accelerator.distribute(data.index({ids}));
+  ///     auto x = accelerator.distribute(points.index({ids}));
   torch::Tensor distribute(const torch::Tensor& tensor) const;
 
   /// The same along dimension `dim`; a distributed tensor is cut anew. Throws
@@ -286,7 +286,7 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// `distribute` and `full` for each tensor in a vector, pair, tuple, map,
   /// `Example` or struct of your own (`TensorsOf`, accel/operations.h).
   ///
-  ///     auto [x, y] = accelerator.distribute(next_batch(data));
+  ///     auto [x, y] = accelerator.distribute(next_batch(points));
   template <typename T, if_holds_tensors<T> = 0>
   T distribute(const T& value) const;
   template <typename T, if_holds_tensors<T> = 0>

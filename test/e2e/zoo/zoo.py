@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Runs the zoo as several processes and compares it with the plain program.
 
     zoo.py --program ACCEL_ZOO --launcher ACCEL --plain FOLDER --processes N

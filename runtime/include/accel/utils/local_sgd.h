@@ -15,7 +15,7 @@ namespace accel {
 ///
 /// \code
 /// accel::LocalSGD local_sgd(model->parameters(), 8);
-/// for (...) {
+/// for (auto& batch : *loader) {
 ///   optimizer.zero_grad();
 ///   loss_of(batch).backward();
 ///   optimizer.step();

@@ -33,10 +33,10 @@ struct FindExecutableBatchSizeOptions {
   /// Tells whether any process ran out of memory when this one did or did not,
   /// so that all end with the same batch size:
   ///
-  ///     [&](bool mine) {
+  ///     options.any_process([&](bool mine) {
   ///       return accelerator.reduce(torch::tensor(mine ? 1. : 0.), "max")
   ///                  .item<double>() > 0;
-  ///     }
+  ///     });
   ///
   /// It can only help where the processes reach the
   /// end of the function independently: one that has run out of memory does not
