@@ -149,27 +149,28 @@ std::string operators_page(
   page <<
       R"(# Operators on distributed tensors
 
-A distributed tensor holds this process's part of a tensor. Every operator takes it and gives what it gives on one device. Operators with a
-rule work on the parts; all others gather their arguments, run on every process, and return a replicated tensor: as right, but not shared
-out. `ACCEL_PLACEMENT_REPORT=1` names the ones that a program met.
+A distributed tensor holds this process's part of a tensor. Every operator takes one and gives the result that it gives on one device.
+Operators in the tables below compute on the parts. All others gather their arguments, run on every process, and return a replicated tensor:
+the result is right, but the work is not shared. `ACCEL_PLACEMENT_REPORT=1` lists those that a program uses.
 
-Made from the table of rules (`runtime/src/distributed/rules`) by `operator_table --page`; a test compares.
+How to read a row:
 
-A name without overload stands for all of them (`add` for `add.Tensor`, `add.Scalar`); functional and in-place forms (`add_`) are operators
-of their own. `out=` forms run on whole tensors. Where an operator has further placements than those in its row, it is gathered.
+- S: a shard, contiguous rows of one dimension. "Samples" and "rows" are dimension 0 unless the row says otherwise.
+- P: a part of a sum; the value is the sum over the processes. P(max), P(min) and P(product) likewise.
+- R: replicated, the same on all processes, as a plain tensor is.
+- A name without overload stands for all overloads (`add` for `add.Tensor`, `add.Scalar`). In-place forms (`add_`) are operators of their
+  own. `out=` forms run on whole tensors.
+- With placements that its row does not name, an operator is gathered.
 
-- S: a shard, contiguous rows of one dimension; "samples" and "rows" are dimension 0 unless said otherwise.
-- P: a part of a sum, the value being the sum over the processes; P(max), P(min) and P(product) likewise.
-- R: replicated, the same on all processes; a plain tensor is that.
+Operators that LibTorch tags as pointwise and that return one tensor need no row: the result is cut as the operands are, and only operands
+that are cut in different ways are communicated. LibTorch splits composite operators (`linear`, `conv2d`, `layer_norm`,
+`cross_entropy_loss`, …) into others first; they need no row either.
 
-Operators that LibTorch tags as pointwise and that return one tensor need no row: what is cut stays cut, the other operands are cut alike,
-and nothing is communicated but what brings operands together that are cut in different ways. Composite operators (`linear`, `conv2d`,
-`layer_norm`, `cross_entropy_loss`, …) are taken apart by LibTorch before and need none either.
+The last column says what the tests compare with plain tensors, in many placements of the arguments, on two and three ranks. They use calls
+recorded from PyTorch's own tests (`test/distributed/golden`) and sample calls (`test/distributed/samples.txt`), of pointwise, composite,
+in-place and `out=` forms, too. "Not here" are kernels of other devices; their rules are those of the CPU's kernels.
 
-The last column says what of an operator is compared with plain tensors, in many placements of its arguments, on two and three ranks: by calls
-that PyTorch's own tests have made (`test/distributed/golden`) and by sample calls (`test/distributed/samples.txt`), among them calls of
-pointwise and composite operators, of forms in place and of `out=` forms. "Not here" are kernels of other devices, whose rules were written
-by the same rules as those of the CPU's kernels.
+This page is made from the table of rules (`runtime/src/distributed/rules`) by `operator_table --page`; a test compares the two.
 )";
   for (const auto& family : families()) {
     if (!family.rows().empty()) {

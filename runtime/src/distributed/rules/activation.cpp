@@ -78,7 +78,7 @@ bool prelu_backward(Call& call) {
   return in_parts(call, strategies);
 }
 
-constexpr auto kAll = "what brings operands together that are cut in different ways";
+constexpr auto kAll = "operands that are cut differently";
 
 } // namespace
 

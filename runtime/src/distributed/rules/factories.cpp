@@ -254,7 +254,7 @@ const Family& family() {
       {"aten::fill_", fill, "any", none},
       {"aten::zero", fill, "any", none},
       {"aten::zero_", fill, "any", none},
-      {"aten::copy_", copy_, "any", "what brings the source to the target's place"},
+      {"aten::copy_", copy_, "any", "a source that is cut differently"},
   };
   return rows;
 }

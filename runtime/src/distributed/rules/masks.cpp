@@ -84,8 +84,8 @@ bool masked_scatter(Call& call) {
 
 const Family& family() {
   static const Family rows{
-      {"aten::masked_fill", pointwise, "any", "what brings the mask to the tensor's place"},
-      {"aten::masked_fill_", pointwise, "any", "what brings the mask to the tensor's place"},
+      {"aten::masked_fill", pointwise, "any", "a mask that is cut differently"},
+      {"aten::masked_fill_", pointwise, "any", "a mask that is cut differently"},
       {"aten::masked_select", masked_select, "S(0) of a mask of the same sizes", "the number of selected entries of each process"},
       {"aten::masked_scatter", masked_scatter, "S(0) of a mask of the same sizes", "the number of selected entries of each process; the source where it is cut otherwise"},
       {"aten::masked_scatter_", masked_scatter, "S(0) of a mask of the same sizes", "the number of selected entries of each process; the source where it is cut otherwise"},

@@ -518,8 +518,8 @@ bool trilinear(Call& call) {
 const Family& family() {
   static const char* const all = "rows, columns, summed dimension, P";
   static const char* const batched = "batch, rows, columns, summed dimension, P";
-  static const char* const in_place = "self's own place, to which factors are brought";
-  static const char* const factors = "factors that lie otherwise";
+  static const char* const in_place = "self's own placement, which the factors get";
+  static const char* const factors = "factors that are cut differently";
   static const Family rows{
       {"aten::mm", mm, all, "nothing"},
       {"aten::_int_mm", int_mm, "rows, more than 16 on each process", "nothing"},

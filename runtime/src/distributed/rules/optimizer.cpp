@@ -323,7 +323,7 @@ bool unscale(Call& call) {
 /// The rows of an operator on lists, with its in-place form.
 void add(Family& rows, const char* name, const char* in_place) {
   constexpr auto kPlaces = "any, place by place";
-  constexpr auto kMoves = "what brings the tensors of one place together";
+  constexpr auto kMoves = "tensors of one place that are cut differently";
   rows.push_back({name, foreach, kPlaces, kMoves});
   rows.push_back({in_place, foreach, kPlaces, kMoves});
 }
@@ -336,9 +336,9 @@ const Family& family() {
         {"aten::_foreach_norm", foreach_reduction, "any, tensor by tensor", "as linalg_vector_norm"},
         {"aten::_foreach_powsum", foreach_reduction, "any, tensor by tensor", "as pow and sum"},
         {"aten::_foreach_max", foreach_reduction, "any, tensor by tensor", "as max"},
-        {"aten::_fused_adam_", fused_optimizer, "any of parameter and states alike", "what brings the gradient there"},
-        {"aten::_fused_adamw_", fused_optimizer, "any of parameter and states alike", "what brings the gradient there"},
-        {"aten::_fused_sgd_", fused_optimizer, "any of parameter and states alike", "what brings the gradient there"},
+        {"aten::_fused_adam_", fused_optimizer, "any of parameter and states alike", "a gradient that is cut differently"},
+        {"aten::_fused_adamw_", fused_optimizer, "any of parameter and states alike", "a gradient that is cut differently"},
+        {"aten::_fused_sgd_", fused_optimizer, "any of parameter and states alike", "a gradient that is cut differently"},
         {"aten::_fused_adagrad_", fused_optimizer, "any of parameter and states alike", "nothing"},
         {"aten::_amp_foreach_non_finite_check_and_unscale_", unscale, "any but P", "all-reduce of found_inf"},
     };
