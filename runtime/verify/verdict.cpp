@@ -246,8 +246,8 @@ Verdict judge(
     if (tensor.undetermined) {
       verdict.notes.push_back(
           tensor.name +
-          " has no gradient but rounding; its value is left to chance and was "
-          "not compared");
+          " has no gradient but rounding, so its value is random; it was not "
+          "compared");
     }
     if (tensor.unused_gradient) {
       verdict.notes.push_back(

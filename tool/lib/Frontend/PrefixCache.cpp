@@ -214,6 +214,12 @@ static bool isLikelyTested(StringRef Macro) {
                               });
 }
 
+/// A folder that every compiler looks into. accel's headers lie there when they
+/// come from a package.
+static bool isOfSystem(StringRef Dir) {
+  return Dir == "/usr/include" || Dir == "/usr/local/include";
+}
+
 /// A command without the include folders and macros that are the project's own.
 struct CommonCommand {
   UnitCommand Command;
@@ -232,7 +238,7 @@ static CommonCommand commonPart(const UnitCommand &Full,
                        Word == "-iquote" || Word == "-idirafter";
     if (TakesFolder && I + 1 != Full.Arguments.size()) {
       const std::string &Dir = Full.Arguments[++I];
-      if (is_contained(Dirs, realPath(Dir))) {
+      if (isOfSystem(realPath(Dir)) || is_contained(Dirs, realPath(Dir))) {
         Kept.push_back(Word.str());
         Kept.push_back(Dir);
       } else {
