@@ -11,6 +11,9 @@ if(ACCEL_RELOCATABLE)
   set(ACCEL_FALLBACK_TORCH_ROOT "")
   set(ACCEL_FALLBACK_SOURCE_DIR "")
   set(ACCEL_FALLBACK_BUILD_DIR "")
+  # A run path that is replaced when a file is installed leaves room as long as the
+  # build folder's name behind.
+  set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
   # Of several maps that fit the compiler takes the last.
   foreach(_flags CMAKE_C_FLAGS CMAKE_CXX_FLAGS)
     string(APPEND ${_flags} " -ffile-prefix-map=${PROJECT_SOURCE_DIR}=accel -ffile-prefix-map=${PROJECT_BINARY_DIR}=build")

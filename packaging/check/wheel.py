@@ -75,6 +75,7 @@ def main():
             return found
 
         before = tree()
+        # The three commands of the documentation.
         run("pip install --disable-pip-version-check --no-index accel_migrate-*.whl")
         report = run("accel-migrate --report digits.html digits.cpp")
         run("accel-migrate --write digits.cpp")

@@ -4,6 +4,7 @@ The folder WORK gets src/, the pages as MkDocs reads them (docs/ with the tables
 site/. What docs/ links outside of itself has no page and is left as text.
 """
 
+import html
 import os
 import re
 import shutil
@@ -26,7 +27,14 @@ def table_of(folder, introduction, heading, title_of):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             text = file.read()
         rows.append(title_of(name, text))
-    return introduction + f"\n\n| {heading} | |\n|---|---|\n" + "\n".join(f"| [{left}]({name}) | {right} |" for name, left, right in rows) + "\n"
+    return introduction + f"\n\n| {heading} |\n|---|---|\n" + "\n".join(f"| [{left}]({name}) | {right} |" for name, left, right in rows) + "\n"
+
+
+def bars_in_code(text):
+    """The tables with | in code as MkDocs wants it; elsewhere it is written \\|."""
+    code = re.compile(r"`([^`]*\\\|[^`]*)`")
+    return "\n".join(code.sub(lambda found: "<code>" + html.escape(found[1]).replace("\\|", "&#124;") + "</code>", line)
+                     if line.startswith("|") else line for line in text.split("\n"))
 
 
 def finding(name, text):
@@ -52,14 +60,14 @@ def main():
                 with open(path, encoding="utf-8") as file:
                     text = file.read()
                 with open(path, "w", encoding="utf-8") as file:
-                    file.write(code_blocks.fenced(outside.sub(r"\1", text)))
+                    file.write(code_blocks.fenced(bars_in_code(outside.sub(r"\1", text))))
     with open(f"{src}/findings/index.md", "w", encoding="utf-8") as file:
         file.write(table_of(f"{src}/findings", "# Findings\n\nWhat `accel-migrate` says of a program, by number. "
                             "`accel-migrate --explain ACL0105` prints a page; [retired](retired.md) numbers are not used again.",
-                            "finding", finding))
+                            "finding | what it says", finding))
     with open(f"{src}/rules/index.md", "w", encoding="utf-8") as file:
         file.write(table_of(f"{src}/rules", "# Rules\n\nEach kind of change has a name, which stands behind it in diffs "
-                            "and reports. `accel-migrate --explain backward` prints a page.", "rule", rule))
+                            "and reports. `accel-migrate --explain backward` prints a page.", "rule | what it does", rule))
     os.makedirs(f"{src}/assets")
     shutil.copy(os.path.join(ROOT, "packaging/site/site.css"), f"{src}/assets/site.css")
     shutil.rmtree(f"{src}/reference", ignore_errors=True)  # the examples, which have pages of their own

@@ -80,6 +80,8 @@ def fenced(text):
     for language, code, line in parts(text):
         if language is None or lines[line - 2:line - 1] and lines[line - 2].startswith("```"):
             continue
-        out += lines[last:line - 1] + [f"```{language}", *code.split("\n"), "```"]
+        # In a console's colours a line without a prompt is what was printed.
+        shown = "bash" if language == "console" and not re.search(r"^\w*\$ ", code, re.M) else language
+        out += lines[last:line - 1] + [f"```{shown}", *code.split("\n"), "```"]
         last = line - 1 + len(code.split("\n"))
     return "\n".join(out + lines[last:])

@@ -456,9 +456,10 @@ def write_reference(folder, example_folder, work, out):
             groups.setdefault(OWN if name in inside else group_of(name), []).append((name, file, first))
         groups = sorted(groups.items(), key=lambda entry: (entry[0] == OWN, entry[0]))
         for group, names in groups:
-            page.write(f"\n## {group}\n\n| name | |\n|---|---|\n")
+            page.write(f"\n## {group}\n\n| name | what it is |\n|---|---|\n")
             for name, file, first in names:
-                page.write(f"| [`{name}`]({file}) | {first} |\n")
+                short = name.removeprefix(f"{group}::").removeprefix("accel::")
+                page.write(f"| [`{short}`]({file}) | {first} |\n")
     return [(group, [(name, file) for name, file, _ in names]) for group, names in groups], faults
 
 
