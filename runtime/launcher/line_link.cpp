@@ -94,7 +94,7 @@ void LineLink::read() {
       return;
     }
     if (count <= 0) {
-      close(count == 0 ? "it has ended without a word" : std::strerror(errno));
+      close(count == 0 ? "it has ended without a message" : std::strerror(errno));
       return;
     }
     in_.append(buffer, static_cast<size_t>(count));

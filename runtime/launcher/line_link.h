@@ -28,7 +28,7 @@ class LineLink {
     return static_cast<bool>(socket_);
   }
 
-  /// Why it is closed: "it has ended without a word" or the system's reason.
+  /// Why it is closed: "it has ended without a message" or the system's reason.
   const std::string& reason() const {
     return reason_;
   }

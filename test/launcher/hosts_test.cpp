@@ -199,7 +199,7 @@ TEST_F(Hosts, ALostOneEndsTheJob) {
   EXPECT_LT(result.seconds, 10);
   expect_part(result.err, "rank 1 on ");
   expect_part(result.err, "failed first: lost with its host");
-  expect_part(result.err, "it has ended without a word");
+  expect_part(result.err, "it has ended without a message");
   expect_part(result.err, "stopped because of that: rank 0");
   EXPECT_TRUE(eventually([&] { return !alive(lost); }, 5));
 }
@@ -214,7 +214,7 @@ TEST_F(Hosts, TheFirstOneLostEndsTheJob) {
   const Result result = second->wait();
   EXPECT_EQ(result.status, 125);
   EXPECT_LT(result.seconds, 10);
-  expect_part(result.err, "(--machine-rank 0) is lost: it has ended without a word");
+  expect_part(result.err, "(--machine-rank 0) is lost: it has ended without a message");
   EXPECT_FALSE(alive(other));
 }
 

@@ -173,7 +173,7 @@ class Scan {
         what_,
         ": byte ",
         place_,
-        " of its pickle speaks of place ",
+        " of its pickle refers to place ",
         place,
         " of the memo, more than its ",
         size_,

@@ -609,7 +609,7 @@ class ProcessWorld : public World {
           environment_.rank,
           " of ",
           environment_.world_size,
-          " could not meet the others at ",
+          " could not connect to the others at ",
           environment_.master_addr,
           ":",
           environment_.master_port,

@@ -78,7 +78,7 @@ HttpClient::HttpClient(
     : address_(address) {
   TORCH_CHECK(
       is_available(),
-      "This accel cannot speak HTTP (",
+      "This accel cannot use HTTP (",
       library().error,
       "): cpp-httplib was not found when it was built, or is not there now. "
       "Install it (Debian: libcpp-httplib-dev) and build again.");
