@@ -13,4 +13,11 @@ void accel::migrate::applySeed(RuleContext &Context) {
     Context.wrap(Seed.Range, nullptr, "broadcast",
                  {{"accelerator", Context.accelerator(Seed.In)}},
                  "all processes use the number that process 0 has here");
+  for (const EarlyEngineFact &Engine : Context.Program.EarlyEngines)
+    Context.insertLine(
+        Context.Program.Functions[Engine.Main].Top, "seed-early",
+        {{"engine", Engine.Name},
+         {"accelerator", Context.accelerator(Engine.Main)}},
+        "the generator was seeded before main began, by each process for "
+        "itself: from here on all draw what process 0's draws");
 }

@@ -53,6 +53,12 @@ struct Spelled {
   TextRange Range;
 };
 
+/// `std::mt19937 generator(std::random_device{}());`, a global variable.
+struct EarlyEngineFact {
+  FunctionId Main = 0;
+  std::string Name; ///< As main spells it.
+};
+
 /// `torch::optim::SGD optimizer(model->parameters(), …)`.
 struct OptimizerFact {
   FunctionId In = 0;
@@ -241,6 +247,7 @@ struct TrainingProgram {
   /// Functions of the person's that are used and have no body here.
   std::vector<MissingFunction> Missing;
   std::vector<Spelled> Seeds; ///< Numbers that differ and seed a generator.
+  std::vector<EarlyEngineFact> EarlyEngines;
   std::vector<BroadcastFact> Broadcasts;
   std::vector<Spelled> Paths; ///< Paths of files that are opened to be written.
   /// Paths of files that are read, and that the program may have written.

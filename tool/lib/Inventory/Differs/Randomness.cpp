@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Differs.h"
+#include "Code/AstVisitor.h"
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 
@@ -179,10 +180,60 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
   Initialiser = nullptr;
 }
 
+namespace {
+/// Whether code names a variable, or declares another one of its name.
+class UseOfVariable : public AstVisitor {
+public:
+  explicit UseOfVariable(const VarDecl *V) : Sought(V->getCanonicalDecl()) {}
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    Named |= E->getDecl()->getCanonicalDecl() == Sought;
+    return true;
+  }
+  bool VisitVarDecl(VarDecl *V) override {
+    Hidden |= V->getDeclName() == Sought->getDeclName();
+    return true;
+  }
+  bool Named = false;
+  bool Hidden = false;
+
+private:
+  const ValueDecl *Sought;
+};
+} // namespace
+
+/// Whether what runs before main may draw from a global generator.
+static bool drawnFromEarly(const VarDecl *V, const ProgramIndex &Index) {
+  UseOfVariable Uses(V);
+  for (const VarDecl *Other : Index.Globals)
+    if (Other != V && Other->getInit())
+      Uses.TraverseStmt(const_cast<Expr *>(Other->getInit()));
+  for (const FunctionDecl *F : Index.BeforeMain)
+    Uses.TraverseDecl(const_cast<FunctionDecl *>(F));
+  return Uses.Named;
+}
+
 void Randomness::global(const VarDecl *V) {
   const CXXRecordDecl *D = recordOf(V->getType());
-  if (D && isEngine(D) && drawsPerProcess(V->getInit()))
-    say("ACL0184", V->getLocation(), Early, "Seed it in main.");
+  if (!D || !isEngine(D) || !drawsPerProcess(V->getInit()))
+    return;
+  // Where nothing has drawn from it, main can seed it once more.
+  const FunctionDecl *Main = Index.Main;
+  const SourceManager &SM = Index.Context.getSourceManager();
+  if (!Main || !Text.mayEdit(Main->getLocation()) || !V->isFileVarDecl() ||
+      V->isStaticDataMember() || V->getTLSKind() != VarDecl::TLS_None ||
+      !SM.isBeforeInTranslationUnit(V->getLocation(), Main->getLocation()) ||
+      drawnFromEarly(V, Index))
+    return say("ACL0184", V->getLocation(), Early, "Seed it in main.");
+  std::string Name;
+  llvm::raw_string_ostream OS(Name);
+  PrintingPolicy Policy = Index.Context.getPrintingPolicy();
+  Policy.SuppressUnwrittenScope = true;
+  V->printQualifiedName(OS, Policy);
+  UseOfVariable InMain(V);
+  InMain.TraverseDecl(const_cast<FunctionDecl *>(Main));
+  if (InMain.Hidden)
+    Name = "::" + Name;
+  Program.EarlyEngines.push_back({Functions.of(Main), Name});
 }
 
 void HostDraws::check(const Unit &U) const {
