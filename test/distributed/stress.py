@@ -207,14 +207,16 @@ def environment_of(options, rank, seed, store):
     return environment
 
 
-def start(options, command, seed, folder, working_directory=None):
-    """One run in `folder`; seed None: the plain program, one process."""
+def start(options, command, seed, folder, working_directory=None, first=0):
+    """One run in `folder`, in folders from number `first` on; seed None: the plain program, one process."""
     ranks = options.processes if seed is not None else 1
     folders = []
     for rank in range(ranks):
-        own = os.path.join(folder, str(rank))
+        own = os.path.join(folder, str(first + rank))
         if working_directory:
-            shutil.copytree(working_directory, own, symlinks=True)
+            copied = options.copy or working_directory
+            shutil.copytree(copied, own, symlinks=True)
+            own = os.path.normpath(os.path.join(own, os.path.relpath(working_directory, copied)))
         else:
             os.makedirs(own)
         folders.append(own)
@@ -229,8 +231,9 @@ def run_program(options):
     with tempfile.TemporaryDirectory() as folder:
         plain = []
         for turn in range(2):
-            run, _ = start(options, options.command, None, os.path.join(folder, f"plain{turn}"),
-                           options.working_directory)
+            # A program that prints where it is: the numbers in the folders' names differ between the two.
+            run, _ = start(options, options.command, None, os.path.join(folder, f"run.{turn}"),
+                           options.working_directory, first=turn)
             if run.stopped():
                 print(f"does not qualify: the plain program {run.stopped()}: {run.said()}")
                 return None
@@ -249,7 +252,7 @@ def run_program(options):
         print(f"plain: {numbers} numbers; {len(moving)} differ from run to run", flush=True)
         outcomes = {}
         for seed in options.seeds:
-            own = os.path.join(folder, str(seed))
+            own = os.path.join(folder, f"run.{2 + seed}")
             run, _ = start(options, options.command, seed, own, options.working_directory)
             shutil.rmtree(own)
             found = None
@@ -347,6 +350,7 @@ def main():
     parser.add_argument("--timeout", type=float, default=300, help="seconds of one run")
     parser.add_argument("--limit", type=float, help="seconds after which a run is ended: what was printed counts")
     parser.add_argument("--working-directory", help="what the program starts in; each process gets a copy")
+    parser.add_argument("--copy", metavar="DIR", help="a folder above it that is copied instead: the program reads ../data")
     parser.add_argument("--zoo", help="accel_zoo instead of a program")
     parser.add_argument("--only", default="", help="models of the zoo")
     parser.add_argument("--may-refuse", nargs="?", const="*", help="may be `refused`")

@@ -40,6 +40,8 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
+#include <typeinfo>
 
 namespace accel::distributed::test {
 namespace {
@@ -143,7 +145,14 @@ void place(
   }
 }
 
+/// Whether this is the thread that has loaded the library.
+bool is_main_thread() {
+  static const auto main = std::this_thread::get_id();
+  return stress != nullptr && std::this_thread::get_id() == main;
+}
+
 void start() {
+  is_main_thread();
   // Without placements, too: the plain run beside it computes alike.
   if (environment("ACCEL_STRESS_DOUBLE", "0") == "1") {
     at::globalContext();
@@ -157,10 +166,16 @@ void start() {
   }
   at::set_num_threads(1);
   stress = new Stress(std::stoull(seed));
+  // What the program starts (a plotting program, a shell) is no process of the run.
+  ::unsetenv("LD_PRELOAD");
   watch().place = place;
   watch().any = true;
   install();
+  static const pid_t started_as = ::getpid();
   std::atexit([] {
+    if (::getpid() != started_as) {
+      return; // a copy that the program made with fork()
+    }
     stress->shared.stopped = true;
     std::fprintf(
         stderr,
@@ -202,5 +217,62 @@ __attribute__((visibility("default"))) std::ostream& print(
   c10::impl::tls_set_dispatch_key_included(accel::distributed::kKey, included);
   return stream;
 }
+
+/// In place of LibTorch's, for programs that read and write the memory of a tensor:
+/// a distributed one becomes replicated, and its memory is the whole tensor's.
+/// Threads that the program starts cannot wait for the other processes: they get
+/// the library's error.
+template <typename Pointer>
+Pointer memory_of(const TensorBase& base, const std::string& symbol) {
+  using Plain = Pointer (*)(const TensorBase&);
+  using namespace accel::distributed;
+  auto* const plain =
+      reinterpret_cast<Plain>(::dlsym(RTLD_NEXT, symbol.c_str()));
+  TORCH_CHECK(plain != nullptr, "accel: LibTorch has no ", symbol);
+  const Tensor tensor(base);
+  if (!tensor.defined() || !test::is_main_thread() ||
+      part_of(tensor) == nullptr) {
+    return plain(base);
+  }
+  const InsideGuard inside;
+  root_of(part_of(tensor))->kept.reset(); // it may be written
+  settle(part_of(tensor));
+  const Tensor whole = part_of(tensor)->local;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    TORCH_CHECK(
+        whole.size(d) == tensor.size(d) &&
+            (tensor.size(d) < 2 || whole.stride(d) == tensor.stride(d)),
+        "random placements: a replicated tensor lies in another order");
+  }
+  return plain(whole);
+}
+
+#define ACCEL_MEMORY_OF(T, scalar)                                        \
+  template <>                                                             \
+  __attribute__((visibility("default"))) T*                               \
+  TensorBase::mutable_data_ptr() const {                                  \
+    return memory_of<T*>(                                                 \
+        *this,                                                            \
+        std::string("_ZNK2at10TensorBase16mutable_data_ptrI") +           \
+            typeid(T).name() + "EEPT_v");                                 \
+  }                                                                       \
+  template <>                                                             \
+  __attribute__((visibility("default"))) T* TensorBase::data_ptr()        \
+      const {                                                             \
+    return memory_of<T*>(                                                 \
+        *this,                                                            \
+        std::string("_ZNK2at10TensorBase8data_ptrI") + typeid(T).name() + \
+            "EEPT_v");                                                    \
+  }                                                                       \
+  template <>                                                             \
+  __attribute__((visibility("default"))) const T*                         \
+  TensorBase::const_data_ptr() const {                                    \
+    return memory_of<const T*>(                                           \
+        *this,                                                            \
+        std::string("_ZNK2at10TensorBase14const_data_ptrI") +             \
+            typeid(T).name() + "Li0EEEPKT_v");                            \
+  }
+AT_FORALL_SCALAR_TYPES_AND3(Bool, Half, BFloat16, ACCEL_MEMORY_OF)
+#undef ACCEL_MEMORY_OF
 
 } // namespace at
