@@ -25,6 +25,7 @@ class Executable:
     main: str  # relative to the root
     sources: list  # relative to the root, `main` first
     flags: list = field(default_factory=list)
+    headers: list = field(default_factory=list)  # of the repository, that the sources include
     folder: str = ""  # of the CMakeLists.txt that names it, else of the main
     shape: str = ""
     listed: list = field(default_factory=list)  # the paths of a list that it stands for
@@ -135,9 +136,10 @@ class Executables:
     def executable(self, main):
         sources, folder = self.sources_of(main)
         flags = list(self.repository.flags(main))
+        reached = set().union(*(self.repository.reach(path)[0] for path in sources))
         for path in sources[1:]:
             flags += [flag for flag in self.repository.flags(path) if flag not in flags and flag.startswith("-I")]
-        return Executable(self.repository.root, main, sources, flags, folder)
+        return Executable(self.repository.root, main, sources, flags, sorted(reached - set(sources)), folder)
 
     def all(self, wanted=None):
         """Every executable that trains, or that one of the `wanted` paths is part of."""

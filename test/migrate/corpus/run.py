@@ -2,6 +2,7 @@
 verify` as 1, 2 and 3 processes, and says how much work was shared out.
 """
 
+import glob
 import json
 import os
 import re
@@ -10,13 +11,15 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from check import (CRASH, HANG, MIGRATED, NO_PARSE, NOTHING, REFUSED, UNCOMPILABLE, Result, diff_of, flags_in, judge,
                    read_sources)
 from built_programs import last_line, run_limited
 from fixtures import localise, provide
-from programs import COPIED, HEADERS, LARGEST_FILE
+from programs import COPIED, LARGEST_FILE
+
+_STRESS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "distributed", "stress.py")
 
 # Results of a run, beside those of check.py.
 EQUAL, DIFFERENT, STOPPED, SLOW = "equal", "DIFFERENT", "STOPPED", "too slow"
@@ -26,6 +29,8 @@ ORDER = (EQUAL, SLOW, NOT_RUN, NOT_BUILT, NOTHING, REFUSED, NO_PARSE, UNMIGRATED
 
 # Where Debian puts headers that are included without their folder.
 _FOLDERS = [folder for folder in ("/usr/include/opencv4", "/usr/include/jsoncpp", "/usr/include/stb", "/usr/include/eigen3") if os.path.isdir(folder)]
+# GCC's omp.h: Clang's own is a package of its own.
+_LAST_FOLDERS = sorted(glob.glob("/usr/lib/gcc/*/*/include"))[-1:]
 
 _LIBRARIES = (  # a pattern of #include, and what to link
     (r"opencv2/", ["-lopencv_core", "-lopencv_imgproc", "-lopencv_imgcodecs", "-lopencv_highgui", "-lopencv_videoio",
@@ -33,8 +38,9 @@ _LIBRARIES = (  # a pattern of #include, and what to link
     (r"boost/program_options", ["-lboost_program_options"]),
     (r"boost/filesystem", ["-lboost_filesystem", "-lboost_system"]),
     (r"png\.h|png\+\+/", ["-lpng"]),
-    (r"json/json\.h", ["-ljsoncpp"]),
-    (r"omp\.h", ["-fopenmp"]),
+    (r"json/\w+\.h", ["-ljsoncpp"]),
+    (r"omp\.h", ["-lgomp"]),
+    (r"matplot/matplot\.h", ["-lmatplot"]),
     (r"curl/curl\.h", ["-lcurl"]),
     (r"spdlog/", ["-lspdlog", "-lfmt"]),
     (r"fmt/", ["-lfmt"]),
@@ -44,15 +50,17 @@ _LIBRARIES = (  # a pattern of #include, and what to link
 @dataclass
 class Outcome(Result):
     shared: float = None  # share of operator time, percent
+    stress: list = field(default_factory=list)  # (seed, outcome, numbers compared, what was said), under random placements
 
 
 class Runner:
     """`build` is a built_programs.Build; its precompiled header serves programs of
     the build's C++ standard."""
 
-    def __init__(self, build, work, store, extra_flags, max_steps, limit, recipes):
-        self.build, self.work, self.store = build, work, store
-        self.extra_flags = [*extra_flags, *(flag for folder in _FOLDERS for flag in ("-isystem", folder))]
+    def __init__(self, build, work, store, extra_flags, max_steps, limit, recipes, stress=None):
+        self.build, self.work, self.store, self.stress = build, work, store, stress
+        self.extra_flags = [*extra_flags, *(flag for folder in _FOLDERS for flag in ("-isystem", folder)),
+                            *(flag for folder in _LAST_FOLDERS for flag in ("-idirafter", folder))]
         self.max_steps, self.limit, self.recipes = max_steps, limit, recipes
 
     # -- building ----------------------------------------------------------
@@ -74,8 +82,8 @@ class Runner:
             if built.returncode != 0:
                 errors = [line for line in built.stderr.splitlines() if "error:" in line]
                 return UNCOMPILABLE, errors[0] if errors else "the compiler did not end well"
-        for path in self._headers_of(copy, executable):
-            with open(path, encoding="utf-8", errors="replace") as file:
+        for header in executable.headers:
+            with open(os.path.join(copy, header), encoding="utf-8", errors="replace") as file:
                 text += file.read()
         includes = "\n".join(re.findall(r"#\s*include\s*[<\"][^>\"]*", text))
         libraries = [name for pattern, names in _LIBRARIES if re.search(pattern, includes) for name in names]
@@ -86,12 +94,6 @@ class Runner:
             errors = [line for line in linked.stderr.splitlines() if "undefined" in line or "error" in line]
             return NOT_BUILT, errors[0] if errors else "the linker did not end well"
         return None, ""
-
-    def _headers_of(self, copy, executable):
-        for folder, folders, names in os.walk(os.path.join(copy, executable.folder)):
-            for name in names:
-                if name.endswith(HEADERS):
-                    yield os.path.join(folder, name)
 
     # -- running -----------------------------------------------------------
 
@@ -197,6 +199,8 @@ class Runner:
         else:
             outcome.state, outcome.detail = NOT_RUN, reasons[0]
             return
+        if self.stress:
+            self._stress(outcome, original, arguments, place, os.path.dirname(copy))
         report = os.path.join(folder, "placement.json")
         environment = dict(os.environ, OMP_NUM_THREADS="1", DISPLAY="", ACCEL_PLACEMENT_REPORT=report)
         command = [self.build.launcher, "verify", "--original", original, "--migrated", result, "-n", "1,2,3",
@@ -235,6 +239,26 @@ class Runner:
             pass
         if outcome.shared is not None:
             outcome.detail = f"{outcome.shared:.0f} % shared  {outcome.detail}"
+
+    def _stress(self, outcome, original, arguments, place, above):
+        """Runs the original under random placements, as 2 processes, with the shadow check.
+        `above` has all that it reads."""
+        command = [sys.executable, _STRESS, "--library", os.path.join(self.build.folder, "lib", "libaccel_stress_placements.so"),
+                   "--seeds", self.stress, "--processes", "2", "--limit", "12", "--may-refuse", "--check", "--double",
+                   "--working-directory", place, "--copy", above, "--", original, *arguments]
+        environment = dict(os.environ, DISPLAY="", MPLBACKEND="agg")
+        for _ in range(2):
+            done = run_limited(command, place, 4 * self.limit, environment)
+            outcome.talk += "\n" + shlex.join(command) + "\n" + done.stdout + done.stderr
+            outcome.stress = re.findall(r"^seed (\d+): (\w+) \((\d+) numbers[^)]*\) ?(.*)$", done.stdout, re.MULTILINE)
+            if outcome.stress:
+                return
+            unfit = re.search(r"does not qualify: (.*)", done.stdout)
+            outcome.stress = [("-", "does not qualify" if unfit else "no outcome", "0", unfit.group(1) if unfit else last_line(done.stderr))]
+            # As below.
+            if "--double" not in command or not unfit or "plain program" not in unfit.group(1):
+                return
+            command.remove("--double")
 
 
 def arguments_of(script, instead):
