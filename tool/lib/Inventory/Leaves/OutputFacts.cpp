@@ -18,8 +18,8 @@ using namespace clang;
 
 /// A library's function that shows, plots or writes something. One whose body
 /// is seen and may be changed is changed there.
-static bool isOutput(const FunctionDecl *F, const ProgramIndex &Index,
-                     SourceText &Text) {
+static bool isOutput(const CallExpr *Call, const FunctionDecl *F,
+                     const ProgramIndex &Index, SourceText &Text) {
   if (!F->getIdentifier() || isTorch(F))
     return false;
   if (Index.OfMainProcess.count(F->getCanonicalDecl()))
@@ -57,21 +57,35 @@ static bool isOutput(const FunctionDecl *F, const ProgramIndex &Index,
     if (isInStd(F))
       return false;
   }
-  // save_image("x.png", …), stbi_write_png(…): told by its name and a path.
+  // save_image("x.png", …), stbi_write_png(…): told by its name and a path. What
+  // a library writes into a file that the program has opened is no matter: the
+  // file is the main process's.
   if (isa<CXXMethodDecl>(F))
     return false;
+  auto MayBePath = [&](const ParmVarDecl *P, unsigned Index) {
+    const QualType T = P->getType().getNonReferenceType();
+    const CXXRecordDecl *D = T->getAsCXXRecordDecl();
+    const auto *Pointee =
+        T->isPointerType() ? T->getPointeeType()->getAs<BuiltinType>() : nullptr;
+    // Rows of pixels are unsigned.
+    const bool IsText = Pointee && (Pointee->getKind() == BuiltinType::Char_S ||
+                                    Pointee->getKind() == BuiltinType::Char_U);
+    if (!IsText &&
+        !(D && D->getIdentifier() && isInStd(D) &&
+          (D->getName() == "basic_string" || D->getName() == "path" ||
+           D->getName() == "basic_string_view")))
+      return false;
+    // PNG_LIBPNG_VER_STRING: a text of the library's own.
+    return Index >= Call->getNumArgs() ||
+           !Text.SM.isInSystemHeader(
+               Text.SM.getSpellingLoc(Call->getArg(Index)->getBeginLoc()));
+  };
   const std::string Lower = Name.lower();
   for (const llvm::StringRef Word : {"save", "write", "export", "dump"})
     if (llvm::StringRef(Lower).contains(Word))
-      for (const ParmVarDecl *P : F->parameters()) {
-        const QualType T = P->getType().getNonReferenceType();
-        const CXXRecordDecl *D = T->getAsCXXRecordDecl();
-        if ((T->isPointerType() && T->getPointeeType()->isCharType()) ||
-            (D && D->getIdentifier() && isInStd(D) &&
-             (D->getName() == "basic_string" || D->getName() == "path" ||
-              D->getName() == "basic_string_view")))
+      for (unsigned I = 0; I < F->getNumParams(); ++I)
+        if (MayBePath(F->getParamDecl(I), I))
           return true;
-      }
   return false;
 }
 
@@ -221,7 +235,7 @@ void OutputFacts::call(const CallExpr *E, const FunctionDecl *F,
     guard(E, "a key is waited for");
     return;
   }
-  if (!isOutput(F, Index, Text))
+  if (!isOutput(E, F, Index, Text))
     return;
   const std::string Name = Called.str();
   if (Name == "getchar" && !statementOf(E))
