@@ -77,7 +77,7 @@ def difference(actual, expected, moving, tolerance):
         if isinstance(a, tuple) and isinstance(b, tuple):
             same_text = a[0].lstrip("+") == b[0].lstrip("+")
             is_integer = re.fullmatch(r"[-+]?\d+", b[0]) and re.fullmatch(r"[-+]?\d+", a[0])
-            near = not is_integer and abs(a[1] - b[1]) <= tolerance * max(1.0, abs(b[1]))
+            near = not is_integer and abs(a[1] - b[1]) <= 1.001 * tolerance * max(1.0, abs(b[1]))
             if same_text or near or (math.isnan(a[1]) and math.isnan(b[1])):
                 continue
             first = first or f"number {i} of {len(expected)}: {a[0]}, not {b[0]}"
