@@ -50,6 +50,8 @@ def seeds_of(text):
 def pieces_of(text):
     """What was printed as a list of words and numbers, where a number is (text, value)."""
     pieces = []
+    if not text.strip():
+        return pieces
     # A progress line that is printed over and over is as many lines.
     for line in text.replace("\r", "\n").rstrip("\n").split("\n"):
         end = 0

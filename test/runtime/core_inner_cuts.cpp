@@ -193,6 +193,35 @@ TEST(InnerCuts, RowsOfSequencesStayInParts) {
   run_and_expect_success("rows_of_sequences", 3);
 }
 
+// Characters and labels become vectors of their classes: cut as they are.
+ACCEL_RANK_FUNCTION(one_hot_vectors) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  const Tensor whole =
+      torch::tensor({{0, 4, 2}, {3, 1, 1}, {2, 2, 0}, {1, 0, 3}}, torch::kLong);
+  for (const int64_t dim : {0, 1}) {
+    for (const int64_t classes : {-1, 5, 9}) {
+      const Tensor expected = torch::one_hot(whole, classes);
+      const Tensor found = torch::one_hot(accelerator.distribute(whole, dim), classes);
+      ASSERT_TRUE(accel::distributed::is_distributed(found));
+      EXPECT_TRUE(placements(found).at(0) == Shard(dim)) << dim;
+      EXPECT_EQ(found.scalar_type(), torch::kLong);
+      EXPECT_TRUE(found.is_contiguous());
+      EXPECT_TRUE(torch::equal(accelerator.full(found), expected))
+          << dim << ", " << classes;
+    }
+    // One process alone has the value that is wrong; all say so.
+    EXPECT_THROW(torch::one_hot(accelerator.distribute(whole, dim), 4), c10::Error);
+    EXPECT_THROW(
+        torch::one_hot(accelerator.distribute(whole - 1, dim), 5), c10::Error);
+  }
+}
+
+TEST(InnerCuts, OneHotVectorsKeepThem) {
+  run_and_expect_success("one_hot_vectors", 2);
+  run_and_expect_success("one_hot_vectors", 3);
+}
+
 // From every placement to every other: parts of parts travel, or of sums.
 ACCEL_RANK_FUNCTION(redistributed) {
   Accelerator accelerator(

@@ -10,6 +10,7 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/matmul_native.h>
+#include <ATen/ops/one_hot_native.h>
 #include <torch/library.h>
 
 #include <array>
@@ -181,6 +182,28 @@ void recurrent_layer(
   composite(op, stack);
 }
 
+/// LibTorch scatters ones into zeros that it makes itself, which are whole: what
+/// comes of a cut tensor would be whole, too, and so would be what follows. The
+/// errors are LibTorch's, and those of all processes.
+at::Tensor one_hot(const at::Tensor& self, int64_t num_classes) {
+  if (part_of(self) == nullptr || self.scalar_type() != at::kLong ||
+      self.numel() == 0) {
+    return at::native::one_hot(self, num_classes);
+  }
+  TORCH_CHECK(
+      self.min().item<int64_t>() >= 0, "Class values must be non-negative.");
+  const auto largest = self.max().item<int64_t>();
+  if (num_classes == -1) {
+    num_classes = largest + 1;
+  }
+  TORCH_CHECK(
+      num_classes > largest,
+      "Class values must be smaller than num_classes.");
+  return self.unsqueeze(-1)
+      .eq(at::arange(num_classes, self.options()))
+      .to(at::kLong);
+}
+
 template <void (*kernel)(const c10::OperatorHandle&, torch::jit::Stack*)>
 void add(torch::Library& library, const char* op) {
   for (const auto key : kAutograd) {
@@ -213,6 +236,7 @@ void install_composites() {
     for (const auto key : kAutograd) {
       made->impl("linear", torch::dispatch(key, TORCH_FN(linear)));
       made->impl("matmul", torch::dispatch(key, TORCH_FN(matmul)));
+      made->impl("one_hot", torch::dispatch(key, TORCH_FN(one_hot)));
     }
     return made;
   }();
