@@ -21,10 +21,16 @@ if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(ACCEL_CCACHE ccache)
   if(ACCEL_CCACHE)
     # The sloppiness is what lets ccache keep objects that use precompiled
-    # headers; the rest lets it find them again from another clone.
+    # headers; the rest lets it find them again from another clone. For that it
+    # makes paths relative, which -ffile-prefix-map would not know again: what is
+    # to be the same bytes with and without a cache keeps its paths.
+    set(_base "${PROJECT_SOURCE_DIR}")
+    if(ACCEL_RELOCATABLE)
+      set(_base "")
+    endif()
     set(CMAKE_CXX_COMPILER_LAUNCHER
         "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-        "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1 "${ACCEL_CCACHE}")
+        "CCACHE_BASEDIR=${_base}" CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1 "${ACCEL_CCACHE}")
   endif()
 endif()
 
