@@ -410,3 +410,23 @@ TEST(SimTraining, WhoDoesNotComeIsNamed) {
       {"the processes are out of step", "process 0 has waited",
        "process 1 has waited", "in barrier #"});
 }
+
+// The gradients of process 1 do not come, and nothing has been compared over Gloo:
+// only the device of process 0 waits, and only the end of its group lets it go.
+ACCEL_RANK_FUNCTION(sim_gradients_do_not_come) {
+  Training training{AcceleratorOptions()};
+  training.step(0);
+  if (training.accelerator.is_main_process()) {
+    training.step(1);
+  }
+  training.accelerator.wait_for_everyone();
+}
+
+TEST(SimTraining, WhatWaitsOnADeviceIsEnded) {
+  auto options = devices(2);
+  options.timeout = std::chrono::seconds(25);
+  options.environment["ACCEL_STALL_TIMEOUT"] = "1";
+  accel::test::expect_all_fail(
+      accel::test::run("sim_gradients_do_not_come", 2, options),
+      {"the processes are out of step", "in all_reduce #", "in barrier #"});
+}
