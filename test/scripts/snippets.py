@@ -164,8 +164,8 @@ class Snippets(unittest.TestCase):
         includes = set()
         for page, line, language, code in blocks():
             pieces = sides(code) if language == "diff" else columns(code) if language == "cpp" else []
-            # Code of the tool itself is compiled with the tool.
-            if page == "docs/contributing.md" and "".join(code.split()) in quoted:
+            # Code of the tool itself, which is quoted with gaps, is compiled with the tool.
+            if page == "docs/contributing.md" and all("".join(part.split()) in quoted for part in re.split(r"….*", code)):
                 continue
             for part in pieces:
                 seen += 1
