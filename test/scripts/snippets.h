@@ -68,6 +68,7 @@ std::tuple<Tensor, Tensor> next_batch(const Tensor& points);
 double elapsed();
 extern double limit;
 void save_image(const char* file, const Tensor& image);
+void save_images(const char* file, const std::vector<Tensor>& images);
 void save_image(const Tensor& image);
 std::string output_of(const char* command);
 

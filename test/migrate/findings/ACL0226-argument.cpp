@@ -1,4 +1,5 @@
-// An argument of an output does more than to be read.
+// An argument of an output does more than to be read, in a call that cannot be
+// given values.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && not %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -7,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <string>
+#include <vector>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
@@ -16,7 +18,7 @@ struct Points : torch::data::datasets::Dataset<Points> {
 };
 
 namespace images {
-bool save_image(const std::string& path, torch::Tensor pixels);
+bool save_images(const std::string& path, std::vector<torch::Tensor> images);
 }
 
 int main() {
@@ -32,9 +34,9 @@ int main() {
     optimizer.step();
   }
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
-  images::save_image("x.png", torch::randn({4, 4}));
+  images::save_images("x.png", {torch::randn({4, 4})});
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
-  images::save_image("x.png", net->forward(torch::ones({4, 4})));
+  images::save_images("x.png", {net->forward(torch::ones({4, 4}))});
   auto picture = torch::ones({4, 4});
-  images::save_image("x.png", picture);
+  images::save_images("x.png", {picture});
 }

@@ -180,25 +180,29 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
            "(accelerator.is_main_process())`.");
     return false;
   }
-  std::set<const FunctionDecl *> Seen;
-  for (const Expr *Arg : E->arguments())
-    if (!leavesNoTrace(Arg, Index, Seen, /*InFunction=*/false)) {
-      say("ACL0226", Arg->getExprLoc(),
-             What + ", which the main process alone should do, and an argument "
-                    "does more than to be read",
-             "Calculate the argument in a statement before.");
-      return false;
-    }
   const std::optional<TextRange> R = editable(Statement->getSourceRange());
   if (!R)
     return false;
   GuardFact Fact{here(), *R, std::nullopt, std::nullopt, {}};
-  const bool Meets = llvm::any_of(
-      E->arguments(), [&](const Expr *Arg) { return Cuts.isReadIn(Arg); });
-  const bool Deducible = llvm::none_of(E->arguments(), [](const Expr *Arg) {
-    return isa<InitListExpr, CXXStdInitializerListExpr>(
-        plain(Arg));
+  // Then all processes calculate the arguments.
+  std::set<const FunctionDecl *> Seen;
+  const auto Does = llvm::find_if(E->arguments(), [&](const Expr *Arg) {
+    return !leavesNoTrace(Arg, Index, Seen, /*InFunction=*/false);
   });
+  const bool DoesMore = Does != E->arguments().end();
+  const bool Meets =
+      DoesMore || llvm::any_of(E->arguments(), [&](const Expr *Arg) {
+        return Cuts.isReadIn(Arg);
+      });
+  // `{…}` has no type of its own.
+  const bool Deducible =
+      llvm::none_of(E->arguments(), [&](const Expr *Arg) {
+        return !isa<CXXDefaultArgExpr>(Arg) &&
+               Lexer::getSourceText(
+                   CharSourceRange::getTokenRange(Arg->getSourceRange()),
+                   Text.SM, Context.getLangOpts())
+                   .starts_with("{");
+      });
   if (Meets && Deducible && Statement->getBeginLoc() == E->getBeginLoc()) {
     const SourceRange Callee = E->getCallee()->getSourceRange();
     const SourceLocation Behind =
@@ -213,10 +217,11 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
     }
   }
   if (Meets && (!Fact.Callee || !Fact.Open)) {
-    say("ACL0226", E->getExprLoc(),
-           What + ", which the main process alone should do, and an argument "
-                  "is calculated from a batch, for which all are needed",
-           "Calculate the argument in a statement before.");
+    say("ACL0226", DoesMore ? (*Does)->getExprLoc() : E->getExprLoc(),
+        What + ", which the main process alone should do, and an argument " +
+            (DoesMore ? "does more than to be read"
+                      : "is calculated from a batch, for which all are needed"),
+        "Calculate the argument in a statement before.");
     return false;
   }
   if (Meets)
