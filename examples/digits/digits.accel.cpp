@@ -191,7 +191,7 @@ int main(int argc, char** argv) {
 
   torch::manual_seed(1);
 
-  if (accelerator.device().is_cuda()) {
+  if (!accelerator.device().is_cpu()) {
     accelerator.cout() << "CUDA available! Training on GPU." << std::endl;
   } else {
     accelerator.cout() << "Training on CPU." << std::endl;

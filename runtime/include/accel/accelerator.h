@@ -131,6 +131,11 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// Returns when every process has called it. Collective.
   void wait_for_everyone() const;
 
+  /// Returns when this process's device has done all that it was given, on all
+  /// its streams; at once on the CPU. What `torch::cuda::synchronize` is for
+  /// CUDA. Not collective.
+  void wait_for_device() const;
+
   /// Calls `f(args...)` on one process only: process 0. The functions below
   /// choose another one: `on_local_main_process` the first of each machine,
   /// `on_last_process` the last, `on_process` that of an index among all,

@@ -13,6 +13,7 @@
 #include "core/optimizers.h"
 #include "core/runtime.h"
 #include "core/stop_signals.h"
+#include "device/accelerator.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
@@ -225,6 +226,10 @@ int64_t Accelerator::tensor_parallel_rank() const {
 
 void Accelerator::wait_for_everyone() const {
   state().wait_for_everyone();
+}
+
+void Accelerator::wait_for_device() const {
+  detail::wait_for_all_streams(device());
 }
 
 void Accelerator::begin_prepare() {

@@ -87,4 +87,10 @@ void wait_for_device(c10::Device device) {
   }
 }
 
+void wait_for_all_streams(c10::Device device) {
+  if (!device.is_cpu()) {
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  }
+}
+
 } // namespace accel::detail

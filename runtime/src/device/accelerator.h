@@ -43,4 +43,7 @@ void use_device(c10::Device device);
 /// current stream; at once for the CPU.
 void wait_for_device(c10::Device device);
 
+/// The same, whatever stream of the device it was given to.
+void wait_for_all_streams(c10::Device device);
+
 } // namespace accel::detail

@@ -74,7 +74,7 @@ private:
   FactFinder &Finder;
 };
 
-/// Streams in an initialiser that stands in no function.
+/// Streams and devices in an initialiser that stands in no function.
 class InitialiserWalk : public AstVisitor {
 public:
   explicit InitialiserWalk(FactFinder &Finder) : Finder(Finder) {}
@@ -85,6 +85,7 @@ public:
   }
   bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     Finder.Files.construct(E);
+    Finder.Devices.construct(E);
     return true;
   }
 
@@ -166,8 +167,8 @@ void FactFinder::global(const VarDecl *V) {
     initialiser(V, V->getInit(), /*Early=*/true);
 }
 
-/// What an initialiser opens and prints to; `Early`: before main, when there is
-/// no accelerator.
+/// What an initialiser opens and prints to, and the device that it names;
+/// `Early`: before main, when there is no accelerator.
 void FactFinder::initialiser(const ValueDecl *D, const Expr *Init,
                              bool Early) {
   TrainingProgram Found;
@@ -178,6 +179,7 @@ void FactFinder::initialiser(const ValueDecl *D, const Expr *Init,
   if (!Early) {
     llvm::append_range(Program.Prints, Found.Prints);
     llvm::append_range(Program.Paths, Found.Paths);
+    llvm::append_range(Program.Devices, Found.Devices);
     return;
   }
   if (!Found.Prints.empty())

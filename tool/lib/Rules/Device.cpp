@@ -38,6 +38,16 @@ void accel::migrate::applyDevice(RuleContext &Context) {
                       {{"accelerator", Accelerator}},
                       "each process has a device of its own");
       break;
+    case DeviceFact::TypeLiteral:
+      Context.replace(Device.Range, "device-type",
+                      {{"accelerator", Accelerator}},
+                      "the kind of device is the accelerator's choice");
+      break;
+    case DeviceFact::Synchronize:
+      Context.replace(Device.Range, "device-synchronize",
+                      {{"accelerator", Accelerator}},
+                      "the process waits for its own device");
+      break;
     case DeviceFact::CudaCall:
       Context.replace(Device.Range, "device-call",
                       {{"accelerator", Accelerator}},

@@ -98,7 +98,9 @@ struct DeviceFact {
     Selection,       ///< A statement that only chooses; to be taken out.
     Condition,       ///< `torch::cuda::is_available()`.
     Literal,         ///< `torch::kCUDA`, `torch::Device("cuda:1")`.
+    TypeLiteral,     ///< `torch::kCUDA` where a DeviceType is assigned.
     CudaCall,        ///< `cuda()`, without the object.
+    Synchronize,     ///< `torch::cuda::synchronize()`.
     Global,          ///< A variable that is made before main.
   };
   FunctionId In = 0;

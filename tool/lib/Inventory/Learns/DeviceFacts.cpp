@@ -22,6 +22,12 @@ static bool isDeviceType(QualType T) {
   return E && E->getDecl()->getName() == "DeviceType" && isTorch(E->getDecl());
 }
 
+static bool isTensorOptions(QualType T) {
+  const CXXRecordDecl *D = T.getNonReferenceType()->getAsCXXRecordDecl();
+  return D && D->getIdentifier() && D->getName() == "TensorOptions" &&
+         isTorch(D);
+}
+
 /// A call of torch::cuda::is_available().
 static bool asksForCuda(const Expr *E) {
   const FunctionDecl *F = calleeOf(E);
@@ -217,8 +223,16 @@ void DeviceFacts::variable(const VarDecl *V) {
       {here(), Device ? DeviceFact::Initialiser : DeviceFact::TypeInitialiser,
        *Range, ""});
   Consumed.insert(V->getInit());
-  for (const TextRange &Lines : Choices)
+  for (const TextRange &Lines : Choices) {
+    // Those before the variable have been seen as assignments.
+    llvm::erase_if(Program.Devices, [&](const DeviceFact &Earlier) {
+      return Earlier.Kind != DeviceFact::Selection &&
+             Earlier.Range.File == Lines.File &&
+             Earlier.Range.Offset >= Lines.Offset &&
+             Earlier.Range.Offset < Lines.Offset + Lines.Length;
+    });
     Program.Devices.push_back({here(), DeviceFact::Selection, Lines, ""});
+  }
   if (!Selection)
     return;
   const std::optional<TextRange> Lines = Text.wholeLines(Selection);
@@ -228,11 +242,44 @@ void DeviceFacts::variable(const VarDecl *V) {
            "Write it out.");
     return;
   }
-  Program.Devices.push_back({here(), DeviceFact::Selection, *Lines});
+  Program.Devices.push_back({here(), DeviceFact::Selection, *Lines, ""});
   Consumed.insert(Selection);
 }
 
-void DeviceFacts::call(const CallExpr *E, const FunctionDecl *) {
+/// Whether the program names something of CUDA's own, which has no other form.
+static bool isCudasOwn(const Decl *D) {
+  const auto *Named = dyn_cast_or_null<NamedDecl>(D);
+  if (!Named || !isTorch(Named))
+    return false;
+  const std::string Name = qualifiedName(Named);
+  return Name.rfind("c10::cuda::", 0) == 0 || Name.rfind("at::cuda::", 0) == 0;
+}
+
+void DeviceFacts::cudasOwn(SourceLocation Loc, const std::string &What) {
+  say("ACL0185", Loc, What,
+      "Nothing has to be done on a machine with CUDA; other devices have no "
+      "such thing.");
+}
+
+void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
+  if (F && F->getIdentifier() && F->getName() == "synchronize" && isTorch(F) &&
+      qualifiedName(F) == "torch::cuda::synchronize") {
+    if (std::optional<TextRange> R = editable(E->getSourceRange()))
+      Program.Devices.push_back({here(), DeviceFact::Synchronize, *R, ""});
+    return;
+  }
+  if (isCudasOwn(F))
+    return cudasOwn(E->getBeginLoc(),
+                    "'" + qualifiedName(F) + "' is CUDA's own and stays");
+  if (F && F->getIdentifier() &&
+      (F->getName() == "setenv" || F->getName() == "putenv") &&
+      E->getNumArgs() > 0)
+    if (const auto *Variable = dyn_cast<StringLiteral>(bare(E->getArg(0))))
+      if (Variable->getString().starts_with("CUDA_VISIBLE_DEVICES"))
+        return cudasOwn(E->getBeginLoc(),
+                        "CUDA_VISIBLE_DEVICES is set when the process has its "
+                        "device already, and so without effect; accel launch "
+                        "--gpu-ids says which GPUs are used");
   if (asksForCuda(E)) {
     // What is only printed is not a choice.
     for (const Stmt *S : Path)
@@ -240,7 +287,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *) {
         if (O->getOperator() == OO_LessLess)
           return;
     if (std::optional<TextRange> R = editable(E->getSourceRange()))
-      Program.Devices.push_back({here(), DeviceFact::Condition, *R});
+      Program.Devices.push_back({here(), DeviceFact::Condition, *R, ""});
     return;
   }
   const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
@@ -248,7 +295,6 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *) {
   if (!M || !M->getIdentifier() || !isTorch(M))
     return;
   const Expr *Object = Member->getImplicitObjectArgument();
-  const CXXRecordDecl *Class = recordOf(Object->getType());
   const QualType Type = Object->getType()->isPointerType()
                             ? Object->getType()->getPointeeType()
                             : Object->getType();
@@ -257,12 +303,11 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *) {
     const auto *Callee = cast<MemberExpr>(Member->getCallee()->IgnoreParens());
     if (std::optional<TextRange> R =
             editable({Callee->getMemberLoc(), E->getEndLoc()}))
-      Program.Devices.push_back({here(), DeviceFact::CudaCall, *R});
+      Program.Devices.push_back({here(), DeviceFact::CudaCall, *R, ""});
     return;
   }
-  const bool Options = Class && Class->getIdentifier() &&
-                       Class->getName() == "TensorOptions" &&
-                       M->getName() == "device";
+  const bool Options =
+      isTensorOptions(Object->getType()) && M->getName() == "device";
   if ((M->getName() == "to" && TensorOrModel) || Options)
     for (const Expr *Arg : Member->arguments())
       if (!isa<CXXDefaultArgExpr>(Arg) &&
@@ -272,16 +317,31 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *) {
           if (S == Spelled)
             return;
         if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
-          Program.Devices.push_back({here(), DeviceFact::Literal, *R});
+          Program.Devices.push_back({here(), DeviceFact::Literal, *R, ""});
           Consumed.insert(Arg);
           Consumed.insert(Spelled);
         }
       }
 }
 
-/// Whether what `Path` leads to, `E` included, is an argument that the program
-/// gives to a function of its own.
-static bool isOwnArgument(const std::vector<const Stmt *> &Path,
+/// `device = torch::kCUDA`, `kind = torch::kCUDA`.
+void DeviceFacts::assigned(const Expr *To, const Expr *Made) {
+  const bool Type = isDeviceType(To->getType());
+  if ((!Type && !isDevice(To->getType())) ||
+      deviceLiteral(Made) != DeviceLiteral::Cuda)
+    return;
+  const Expr *Spelled = bare(Made);
+  if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
+    Program.Devices.push_back(
+        {here(), Type ? DeviceFact::TypeLiteral : DeviceFact::Literal, *R, ""});
+    Consumed.insert(Made);
+    Consumed.insert(Spelled);
+  }
+}
+
+/// Whether what `Path` leads to, `E` included, is an argument that a function
+/// is given; what is compared is none.
+static bool isArgument(const std::vector<const Stmt *> &Path,
                           const Expr *E) {
   for (size_t I = Path.size(); I-- > 0;) {
     const Stmt *S = Path[I];
@@ -296,7 +356,7 @@ static bool isOwnArgument(const std::vector<const Stmt *> &Path,
     } else if (!isa<CXXOperatorCallExpr>(S)) {
       F = calleeOf(dyn_cast<Expr>(S));
     }
-    return F && !isTorch(F) && !isInStd(F);
+    return F && !isInStd(F);
   }
   return false;
 }
@@ -304,17 +364,34 @@ static bool isOwnArgument(const std::vector<const Stmt *> &Path,
 /// `torch::Device(torch::kCUDA, 1)` in an expression.
 void DeviceFacts::construct(const CXXConstructExpr *Made) {
   const Expr *E = Made;
-  if (!isDevice(E->getType()) ||
-      Made->getConstructor()->isCopyOrMoveConstructor())
+  if (isCudasOwn(Made->getConstructor()->getParent()))
+    return cudasOwn(E->getBeginLoc(),
+                    "'" + qualifiedName(Made->getConstructor()->getParent()) +
+                        "' is CUDA's own and stays");
+  if (Made->getConstructor()->isCopyOrMoveConstructor())
     return;
-  // With an index, as text, or as the choice that a function of the program is
-  // given. Elsewhere torch::kCUDA alone is the current device.
+  if (isTensorOptions(E->getType()) && Made->getNumArgs() == 1 &&
+      isDeviceType(bare(Made->getArg(0))->getType()) &&
+      deviceLiteral(Made->getArg(0)) == DeviceLiteral::Cuda) {
+    const Expr *Spelled = bare(Made->getArg(0));
+    if (llvm::any_of(Path, [&](const Stmt *S) { return Consumed.count(S); }) ||
+        Consumed.count(Spelled))
+      return;
+    if (std::optional<TextRange> R = editable(Spelled->getSourceRange()))
+      Program.Devices.push_back({here(), DeviceFact::Literal, *R, ""});
+    return;
+  }
+  if (!isDevice(E->getType()))
+    return;
+  // With an index, as text, as an argument, or as a member's initialiser.
+  // Elsewhere torch::kCUDA alone is compared, or kept.
   const bool Index =
       Made->getNumArgs() == 2 && !isa<CXXDefaultArgExpr>(Made->getArg(1));
   const bool Text = Made->getNumArgs() >= 1 &&
                     isa<StringLiteral>(bare(Made->getArg(0)));
   if (deviceLiteral(E) != DeviceLiteral::Cuda ||
-      (!Index && !Text && !isOwnArgument(Path, E)))
+      (!Index && !Text && !isArgument(Path, E) &&
+       !(Initialiser && bare(Initialiser) == bare(E))))
     return;
   for (const Stmt *S : Path)
     if (Consumed.count(S))
@@ -331,7 +408,7 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
       break;
   }
   if (std::optional<TextRange> R = editable(Range))
-    Program.Devices.push_back({here(), DeviceFact::Literal, *R});
+    Program.Devices.push_back({here(), DeviceFact::Literal, *R, ""});
 }
 
 void accel::migrate::addGlobalDevices(const Unit &U) {

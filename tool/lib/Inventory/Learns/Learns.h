@@ -51,11 +51,14 @@ private:
 class DeviceFacts : public Subject {
 public:
   using Subject::Subject;
+  using Subject::call;
   void variable(const clang::VarDecl *V) override;
   void call(const clang::CallExpr *E, const clang::FunctionDecl *F) override;
   void construct(const clang::CXXConstructExpr *E) override;
+  void assigned(const clang::Expr *To, const clang::Expr *Made) override;
 
 private:
+  void cudasOwn(clang::SourceLocation Loc, const std::string &What);
   const clang::IfStmt *selectionOf(const clang::VarDecl *V);
   std::vector<const clang::Stmt *> choicesOf(const clang::Expr *Init);
 };
