@@ -148,6 +148,7 @@ void one_after_the_other(accel::Accelerator& accelerator) {
   accelerator.on_last_process([] { std::cout << "last process\n"; });
   accelerator.on_process(1, [] { std::cout << "process 1\n"; });
   accelerator.on_local_process(1, [] { std::cout << "second of a machine\n"; });
+  accelerator.wait_for_device(); // as torch::cuda::synchronize
   accelerator.wait_for_everyone();
 }
 

@@ -1,10 +1,11 @@
 """Runs a migrated example on simulated devices and compares what it prints.
 
-    examples.py --program EXE --sim LIB --backend LIB --launcher ACCEL --processes N --reference cpu|device [-- ARGUMENT...]
+    examples.py --program EXE --sim LIB --backend LIB --launcher ACCEL --processes N --reference cpu|device|EXE [-- ARGUMENT...]
 
 The reference is the program on the CPU, one process; with `device` it is the program on one simulated device, for
-programs that draw random numbers there. In float64 every printed number is the reference's to 1e-9; with one process
-on one device and the CPU as the reference, too, since the kernels are the CPU's.
+programs that draw random numbers there, and with a file that program on the CPU. In float64 every printed number is
+the reference's to 1e-9; with one process on one device and the CPU as the reference, too, since the kernels are the
+CPU's.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def main():
     parser.add_argument("--backend", required=True)
     parser.add_argument("--launcher", required=True)
     parser.add_argument("--processes", type=int, required=True)
-    parser.add_argument("--reference", choices=("cpu", "device"), required=True)
+    parser.add_argument("--reference", required=True)
     parser.add_argument("arguments", nargs="*")
     options = parser.parse_args()
 
@@ -49,8 +50,10 @@ def main():
         command = [options.launcher, "launch", "--num-processes", str(options.processes), "--output", "main", "--"] + program
     if options.reference == "cpu":
         expected = run([options.program] + options.arguments)
-    else:
+    elif options.reference == "device":
         expected = run(program, **variables)
+    else:
+        expected = run([options.reference] + options.arguments)
     actual = run(command, **variables)
     try:
         result = compare(expected, actual)

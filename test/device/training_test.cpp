@@ -364,6 +364,44 @@ TEST(SimTraining, OnAMeshOfFourDevices) {
   accel::test::run_and_expect_success("sim_mesh", 4, devices(4));
 }
 
+ACCEL_RANK_FUNCTION(sim_hybrid_sharded) {
+  for (const auto strategy :
+       {accel::ShardingStrategy::kHybridShard,
+        accel::ShardingStrategy::kHybridShardZero2}) {
+    Training training(
+        matching()
+            .parallelism_config(
+                accel::ParallelismConfig().dp_replicate_size(2).dp_shard_size(2))
+            .fsdp_plugin(
+                accel::FullyShardedDataParallelPlugin().sharding_strategy(
+                    strategy)));
+    EXPECT_TRUE(ad::is_distributed(training.net->first->weight));
+    training.expect(plain_losses(5));
+  }
+}
+
+TEST(SimTraining, WithParametersInPartsOfGroups) {
+  accel::test::run_and_expect_success("sim_hybrid_sharded", 4, devices(4));
+}
+
+ACCEL_RANK_FUNCTION(sim_tensor_parallel) {
+  const int64_t replicas = std::stol(std::getenv("WORLD_SIZE")) / 2;
+  Training training(
+      matching()
+          .torch_tp_plugin(accel::TorchTensorParallelPlugin())
+          .parallelism_config(
+              accel::ParallelismConfig().tp_size(2).dp_replicate_size(replicas)));
+  EXPECT_TRUE(ad::is_distributed(training.net->first->weight));
+  training.expect(plain_losses(5));
+}
+
+TEST(SimTraining, WithLayersInParts) {
+  for (const int count : {2, 4}) {
+    accel::test::run_and_expect_success(
+        "sim_tensor_parallel", count, devices(count));
+  }
+}
+
 // ---- What goes wrong
 
 ACCEL_RANK_FUNCTION(sim_device_fails) {
@@ -429,4 +467,46 @@ TEST(SimTraining, WhatWaitsOnADeviceIsEnded) {
   accel::test::expect_all_fail(
       accel::test::run("sim_gradients_do_not_come", 2, options),
       {"the processes are out of step", "in all_reduce #", "in barrier #"});
+}
+
+// What NCCL reports of a collective, and when: in the call, where the host waits
+// for it, or never, until its time is up.
+ACCEL_RANK_FUNCTION(sim_backend_fails) {
+  Training training(matching().timeout(std::chrono::seconds(4)));
+  for (int64_t i = 0; i < 4; ++i) {
+    training.step(i);
+  }
+}
+
+static std::vector<accel::test::RankResult> with_backend_error(
+    const std::string& kind) {
+  auto options = devices(2);
+  options.timeout = std::chrono::seconds(25);
+  options.environment["ACCEL_SIM_ERROR"] = "1 accel_gradients 3 " + kind;
+  return accel::test::run("sim_backend_fails", 2, options);
+}
+
+TEST(SimTraining, ErrorsOfACollectiveAreNamed) {
+  for (const std::string kind : {"call", "work"}) {
+    const auto results = with_backend_error(kind);
+    for (const auto& result : results) {
+      EXPECT_FALSE(result.timed_out) << kind;
+      EXPECT_EQ(result.exit_code, 1) << kind << result.error;
+    }
+    for (const std::string part :
+         {"all_reduce #", "failed on process 1 of 2", "ncclRemoteError"}) {
+      EXPECT_TRUE(contains(results[1].error, part))
+          << kind << ": " << part << "\n" << results[1].error;
+    }
+    EXPECT_TRUE(contains(results[0].error, "all_reduce #"))
+        << kind << results[0].error;
+  }
+}
+
+TEST(SimTraining, ACollectiveThatNeverEndsIsEnded) {
+  for (const auto& result : with_backend_error("time")) {
+    EXPECT_FALSE(result.timed_out);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_TRUE(contains(result.error, "all_reduce #")) << result.error;
+  }
 }

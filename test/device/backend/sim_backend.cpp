@@ -14,11 +14,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <thread>
 
 using accel::detail::DeviceGroupRequest;
+using c10::DistBackendError;
 namespace sim = accel::sim;
 
 namespace {
@@ -33,11 +36,40 @@ class ClosableGloo : public c10d::ProcessGroupGloo {
   }
 };
 
+/// An error that is put in, as NCCL reports them: ACCEL_SIM_ERROR is "RANK GROUP
+/// NUMBER KIND", the operation of a group by its number from 1.
+///   call  the call throws
+///   work  it is found later, by who waits for the operation
+///   time  the operation never begins; it is given up when its time is up
+struct PutInError {
+  int64_t rank = -1;
+  std::string group;
+  int64_t number = 0;
+  std::string kind;
+
+  static PutInError of_environment() {
+    PutInError error;
+    if (const char* text = std::getenv("ACCEL_SIM_ERROR")) {
+      std::istringstream(text) >> error.rank >> error.group >> error.number >>
+          error.kind;
+    }
+    return error;
+  }
+};
+
+[[noreturn]] void throw_remote_error() {
+  TORCH_CHECK_WITH(
+      DistBackendError,
+      false,
+      "NCCL error: remote process exited or there was a network error, "
+      "ncclRemoteError");
+}
+
 /// Of one operation: what has to be done when the stream is there.
 class StreamWork : public c10d::Work {
  public:
-  explicit StreamWork(const c10::Stream& stream)
-      : device_(stream.device()), done_(sim::kSim) {
+  StreamWork(const c10::Stream& stream, bool fails)
+      : device_(stream.device()), done_(sim::kSim), fails_(fails) {
     done_.record(stream);
   }
   bool isCompleted() override {
@@ -47,6 +79,9 @@ class StreamWork : public c10d::Work {
     return done_.query();
   }
   bool wait(std::chrono::milliseconds /*timeout*/) override {
+    if (fails_) {
+      throw_remote_error();
+    }
     synchronize();
     return true;
   }
@@ -58,6 +93,7 @@ class StreamWork : public c10d::Work {
  private:
   c10::Device device_;
   c10::Event done_;
+  bool fails_;
 };
 
 class Group : public c10d::Backend {
@@ -67,6 +103,7 @@ class Group : public c10d::Backend {
             static_cast<int>(request.rank), static_cast<int>(request.size)),
         device_(request.device),
         timeout_(request.timeout),
+        name_(request.name),
         stream_(c10::impl::VirtualGuardImpl(sim::kSim).getNewStream(device_)) {
     const auto options = c10d::ProcessGroupGloo::Options::create(request.timeout);
     options->devices.push_back(
@@ -137,6 +174,11 @@ class Group : public c10d::Backend {
       const std::vector<at::Tensor>& tensors,
       Operation operation) {
     const c10::DeviceGuard guard(device_);
+    const bool fails = ++operations_ == put_in_.number &&
+        put_in_.rank == getRank() && put_in_.group == name_;
+    if (fails && put_in_.kind == "call") {
+      throw_remote_error();
+    }
     for (const auto& tensor : tensors) {
       TORCH_CHECK(
           tensor.device() == device_,
@@ -158,11 +200,13 @@ class Group : public c10d::Backend {
          device = device_,
          operation,
          aborted = aborted_,
+         never = fails && put_in_.kind == "time",
          timeout = timeout_] {
           if (*aborted) {
             return;
           }
           try {
+            TORCH_CHECK(!never, "it has not begun");
             const auto work = operation(*gloo);
             work->wait();
           } catch (const std::exception& error) {
@@ -186,11 +230,15 @@ class Group : public c10d::Backend {
     for (const auto& tensor : tensors) {
       tensor.record_stream(stream_);
     }
-    return c10::make_intrusive<StreamWork>(stream_);
+    return c10::make_intrusive<StreamWork>(
+        stream_, fails && put_in_.kind == "work");
   }
 
   c10::Device device_;
   std::chrono::milliseconds timeout_;
+  std::string name_;
+  const PutInError put_in_ = PutInError::of_environment();
+  int64_t operations_ = 0;
   c10::Stream stream_;
   c10::intrusive_ptr<ClosableGloo> gloo_;
   std::shared_ptr<std::atomic<bool>> aborted_ =
