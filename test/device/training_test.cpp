@@ -449,8 +449,7 @@ TEST(SimTraining, WhoDoesNotComeIsNamed) {
        "process 1 has waited", "in barrier #"});
 }
 
-// The gradients of process 1 do not come, and nothing has been compared over Gloo:
-// only the device of process 0 waits, and only the end of its group lets it go.
+// The gradients of process 1 do not come.
 ACCEL_RANK_FUNCTION(sim_gradients_do_not_come) {
   Training training{AcceleratorOptions()};
   training.step(0);
