@@ -16,6 +16,8 @@
 //
 // Nothing may start a thread in this process: a child would not have it.
 
+#include "../end_quickly.h"
+
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -175,6 +177,7 @@ std::string carry_out(const Run& run) {
 } // namespace
 
 int main() {
+  accel::test::end_quickly();
   signal(SIGPIPE, SIG_DFL);
   std::string line;
   while (std::getline(std::cin, line)) {

@@ -1,4 +1,5 @@
 #include "multiprocess.h"
+#include "../end_quickly.h"
 #include "process_template.h"
 
 #include <gtest/gtest.h>
@@ -270,6 +271,7 @@ int run_rank_function() {
 } // namespace accel::test
 
 int main(int argc, char** argv) {
+  accel::test::end_quickly();
   ::testing::InitGoogleTest(&argc, argv);
   if (std::getenv(accel::test::kFunctionVariable) != nullptr) {
     return accel::test::run_rank_function();

@@ -146,9 +146,14 @@ bool ProcessTemplate::serves(const std::vector<std::string>& changed) {
     if (name == "ACCEL_CHECK_PLACEMENTS" || name == "ACCEL_PLACEMENT_REPORT") {
       return false;
     }
-    return (name.rfind("ACCEL", 0) == 0 && name.rfind("ACCEL_SIM_", 0) != 0) || name.rfind("MASTER_", 0) == 0 ||
-        name.rfind("TORCHELASTIC_", 0) == 0 || name == "RANK" || name == "WORLD_SIZE" ||
-        name == "LOCAL_RANK" || name == "LOCAL_WORLD_SIZE";
+    // What the dynamic linker, OpenMP, MKL, LibTorch and the simulated device
+    // read as they are loaded.
+    for (const char* prefix : {"LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "ATEN_", "C10_", "TORCH_", "PYTORCH_", "ACCEL_SIM_"}) {
+      if (name.rfind(prefix, 0) == 0) {
+        return false;
+      }
+    }
+    return true;
   };
   return connection >= 0 && std::all_of(changed.begin(), changed.end(), is_read_late);
 }

@@ -5,8 +5,7 @@
 
 #include <cmath>
 
-namespace {
-using namespace zoo;
+namespace zoo::attention {
 
 /// 17 texts of 6 words, 0 for what is behind the end; of each the next word.
 Rows padded_texts() {
@@ -353,4 +352,4 @@ ZOO_MODEL(fused_attention) {
   run.finish(query, key, value, head);
 }
 
-} // namespace
+} // namespace zoo::attention

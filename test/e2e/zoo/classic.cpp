@@ -5,8 +5,7 @@
 #include <array>
 #include <map>
 
-namespace {
-using namespace zoo;
+namespace zoo::classic {
 
 Rows clouds(int64_t rows) {
   auto y = torch::arange(rows) * 7 % 3;
@@ -305,4 +304,4 @@ ZOO_MODEL(counting) {
   run.note("repeated", counts);
 }
 
-} // namespace
+} // namespace zoo::classic

@@ -2,8 +2,7 @@
 
 #include "zoo.h"
 
-namespace {
-using namespace zoo;
+namespace zoo::convolution {
 
 Rows images(int64_t rows, int64_t classes) {
   auto x = torch::rand({rows, 3, 8, 8});
@@ -332,4 +331,4 @@ ZOO_MODEL(unfold_and_grid) {
   run.finish(moves, head);
 }
 
-} // namespace
+} // namespace zoo::convolution

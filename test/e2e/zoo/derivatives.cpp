@@ -7,8 +7,7 @@
 #include <cmath>
 #include <sstream>
 
-namespace {
-using namespace zoo;
+namespace zoo::derivatives {
 
 nn::Sequential dense(int64_t from, int64_t to) {
   return nn::Sequential(nn::Linear(from, 8), nn::Tanh(), nn::Linear(8, to));
@@ -470,4 +469,4 @@ ZOO_MODEL(spectra_and_pairs) {
   run.finish(gru, head);
 }
 
-} // namespace
+} // namespace zoo::derivatives

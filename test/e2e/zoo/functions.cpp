@@ -6,8 +6,7 @@
 #include <sstream>
 #include <utility>
 
-namespace {
-using namespace zoo;
+namespace zoo::functions {
 
 ZOO_MODEL(functions_of_all_kinds) {
   auto loader = run.loader<SequentialSampler>(
@@ -254,4 +253,4 @@ ZOO_MODEL(writes_between_places) {
   }
 }
 
-} // namespace
+} // namespace zoo::functions

@@ -5,8 +5,7 @@
 
 #include <cmath>
 
-namespace {
-using namespace zoo;
+namespace zoo::generative {
 
 /// 23 points around two rings.
 Rows rings() {
@@ -354,4 +353,4 @@ ZOO_MODEL(boltzmann_machine) {
   run.note("hidden", hidden);
 }
 
-} // namespace
+} // namespace zoo::generative

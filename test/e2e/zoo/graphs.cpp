@@ -2,8 +2,7 @@
 
 #include "zoo.h"
 
-namespace {
-using namespace zoo;
+namespace zoo::graphs {
 
 /// 17 graphs of 5 nodes: the adjacency matrix, and 3 numbers for each node; what
 /// is asked for is the number of edges, as a class.
@@ -221,7 +220,8 @@ ZOO_MODEL(mixture_of_experts) {
       auto step = run.accumulate(gate, experts);
       const auto n = batch.data.size(0);
       auto chances = gate(batch.data + 0.1 * torch::randn_like(batch.data)).softmax(1);
-      auto [weights, chosen] = chances.topk(2, 1);
+      auto [weights, found] = chances.topk(2, 1);
+      const auto chosen = found;
       weights = weights / weights.sum(1, true);
       auto output = torch::zeros({n, 3});
       auto load = torch::zeros({4});
@@ -249,4 +249,4 @@ ZOO_MODEL(mixture_of_experts) {
   run.finish(gate, experts);
 }
 
-} // namespace
+} // namespace zoo::graphs

@@ -2,8 +2,7 @@
 
 #include "zoo.h"
 
-namespace {
-using namespace zoo;
+namespace zoo::layers {
 
 Rows images() {
   auto x = torch::randn({17, 2, 8, 8});
@@ -203,4 +202,4 @@ ZOO_MODEL(poolings_of_lines_and_volumes) {
   run.finish(line, volume, head);
 }
 
-} // namespace
+} // namespace zoo::layers

@@ -8,8 +8,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace {
-using namespace zoo;
+namespace zoo::leaves {
 
 Rows samples() {
   auto x = torch::randn({17, 6});
@@ -345,4 +344,4 @@ ZOO_MODEL(errors_that_are_caught) {
   }
 }
 
-} // namespace
+} // namespace zoo::leaves

@@ -7,8 +7,7 @@
 #include <cmath>
 #include <sstream>
 
-namespace {
-using namespace zoo;
+namespace zoo::loops {
 
 Rows samples(int64_t rows = 17) {
   auto x = torch::randn({rows, 6});
@@ -511,4 +510,4 @@ ZOO_MODEL(checkpoint_and_resume) {
   train("", folder);
 }
 
-} // namespace
+} // namespace zoo::loops

@@ -2,8 +2,7 @@
 
 #include "zoo.h"
 
-namespace {
-using namespace zoo;
+namespace zoo::losses {
 
 /// 19 rows of 6 numbers; 3 classes of which one is rare, and 9 for none.
 Rows samples() {
@@ -232,4 +231,4 @@ ZOO_MODEL(labels_in_one_row) {
   run.finish(net);
 }
 
-} // namespace
+} // namespace zoo::losses

@@ -5,8 +5,7 @@
 
 #include <cmath>
 
-namespace {
-using namespace zoo;
+namespace zoo::memory {
 
 Rows samples() {
   auto x = torch::randn({17, 6});
@@ -218,4 +217,4 @@ ZOO_MODEL(second_derivatives) {
   run.finish(net, query, key);
 }
 
-} // namespace
+} // namespace zoo::memory

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace {
-using namespace zoo;
+namespace zoo::metric {
 
 Rows classes() {
   auto y = torch::arange(23) * 5 % 4;
@@ -380,4 +379,4 @@ ZOO_MODEL(learning_to_rank) {
   run.finish(net);
 }
 
-} // namespace
+} // namespace zoo::metric

@@ -3,8 +3,7 @@
 
 #include "zoo.h"
 
-namespace {
-using namespace zoo;
+namespace zoo::norms {
 
 Rows points() {
   auto x = torch::randn({17, 12}) * 2 + 1;
@@ -190,4 +189,4 @@ ZOO_MODEL(whitening) {
   run.finish(first, second);
 }
 
-} // namespace
+} // namespace zoo::norms

@@ -5,8 +5,7 @@
 
 #include <cmath>
 
-namespace {
-using namespace zoo;
+namespace zoo::recurrent {
 
 /// 17 sequences of 6 steps of 3 numbers, and a number for each.
 Rows sequences() {
@@ -287,4 +286,4 @@ ZOO_MODEL(written_memory) {
   run.finish(controller, keys, values, erase, head);
 }
 
-} // namespace
+} // namespace zoo::recurrent

@@ -8,8 +8,7 @@
 #include <deque>
 #include <random>
 
-namespace {
-using namespace zoo;
+namespace zoo::reinforcement {
 
 /// A cart on a line that is pushed to the left or to the right; it should stay
 /// near the middle.
@@ -363,4 +362,4 @@ ZOO_MODEL(without_gradients) {
   run.finish(net);
 }
 
-} // namespace
+} // namespace zoo::reinforcement

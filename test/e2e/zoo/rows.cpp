@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace {
-using namespace zoo;
+namespace zoo::rows {
 
 Rows samples() {
   auto x = torch::randn({19, 6});
@@ -426,4 +425,4 @@ ZOO_MODEL(results_in_place) {
   run.note("sum", sum);
 }
 
-} // namespace
+} // namespace zoo::rows

@@ -7,8 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace {
-using namespace zoo;
+namespace zoo::wrong {
 
 Rows samples() {
   auto x = torch::randn({17, 6});
@@ -78,4 +77,4 @@ ZOO_WRONG_MODEL(wrong_hang) {
   }
 }
 
-} // namespace
+} // namespace zoo::wrong
