@@ -100,10 +100,10 @@ std::atomic<bool> failed{false};
 __attribute__((constructor)) void watch_exit() {
   ::on_exit(
       [](int status, void*) {
-        if (failed && status == 0) {
+        if (exit_code_at_end(status) != status) {
           std::cout.flush();
           std::fflush(nullptr);
-          ::_exit(1);
+          ::_exit(exit_code_at_end(status));
         }
       },
       nullptr);
@@ -129,6 +129,10 @@ bool all_equal(const std::vector<int64_t>& numbers) {
 
 void fail_at_exit() {
   failed = true;
+}
+
+int exit_code_at_end(int status) {
+  return failed && status == 0 ? 1 : status;
 }
 
 ReadValues& ReadValues::get() {

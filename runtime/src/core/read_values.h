@@ -134,4 +134,8 @@ class ReadValues {
 /// The program's exit status becomes 1 where it would be 0.
 void fail_at_exit();
 
+/// The exit code of a process that ends with `status`: 1 after fail_at_exit where
+/// that is 0. For who ends a process past the handlers of exit.
+ACCEL_API int exit_code_at_end(int status);
+
 } // namespace accel::detail
