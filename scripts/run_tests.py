@@ -88,7 +88,9 @@ def tests_of(build, groups):
     tests = {}
     for test in json.loads(listed.stdout)["tests"]:
         properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
-        for group in properties.get("LABELS", []):
+        if not properties.get("LABELS"):
+            sys.exit(f"error: the test {test['name']} is in no group: it needs a label")
+        for group in properties["LABELS"]:
             if group in groups:
                 tests[test["name"]] = (group, bool(properties.get("RUN_SERIAL")))
     return tests

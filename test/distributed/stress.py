@@ -1,7 +1,7 @@
 """Runs a LibTorch program under random placements and compares what it prints with the plain program.
 
     stress.py --library LIB --seeds 1-20 --processes 2 [--check] [--double] -- PROGRAM ARGUMENT...
-    stress.py --library LIB --seeds 1-20 --processes 2 [--check] --zoo ACCEL_ZOO [--only MODEL,...]
+    stress.py --library LIB --seeds 1-20 --processes 2 [--check] --zoo ACCEL_ZOO [--only MODEL,...] [--every N]
 
 LIB is libaccel_stress_placements.so, which also seeds LibTorch's random numbers. The program is not changed and need
 not know accel. It runs twice without placements; it qualifies when both runs print the same. What differs between them
@@ -283,15 +283,18 @@ def run_program(options):
         return outcomes
 
 
+def zoo_command(options):
+    return ([options.zoo, "--plain", "--out", "."] + (["--only", options.only] if options.only else []) +
+            (["--every", str(options.every)] if options.every > 1 else []))
+
+
 def run_zoo_seed(options, seed, plain, folder):
     """The models that differ with one seed: name to (outcome, text)."""
     bad = {}
     after = None
     for turn in range(len(plain) + 1):
         own = os.path.join(folder, f"{seed}.{turn}")
-        command = [options.zoo, "--plain", "--out", "."]
-        if options.only:
-            command += ["--only", options.only]
+        command = zoo_command(options)
         if after:
             command += ["--after", after]
         run, folders = start(options, command, seed, own)
@@ -323,8 +326,7 @@ def run_zoo(options):
     outcomes = {}
     may_refuse = {name for name in (options.may_refuse or "").split(",") if name}
     with tempfile.TemporaryDirectory() as folder:
-        run, folders = start(options, [options.zoo, "--plain", "--out", "."] +
-                             (["--only", options.only] if options.only else []), None, os.path.join(folder, "plain"))
+        run, folders = start(options, zoo_command(options), None, os.path.join(folder, "plain"))
         if run.stopped():
             print(f"the plain zoo {run.stopped()}: {run.said()}")
             return None
@@ -355,6 +357,7 @@ def main():
     parser.add_argument("--copy", metavar="DIR", help="a folder above it that is copied instead: the program reads ../data")
     parser.add_argument("--zoo", help="accel_zoo instead of a program")
     parser.add_argument("--only", default="", help="models of the zoo")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="one model of N")
     parser.add_argument("--may-refuse", nargs="?", const="*", help="may be `refused`")
     parser.add_argument("command", nargs="*")
     options = parser.parse_args()
