@@ -52,6 +52,8 @@ def pieces_of(text):
     pieces = []
     if not text.strip():
         return pieces
+    # Where a tensor or a node lies is another address in each run, of which other pieces would be made.
+    text = re.sub(r"\b0x[0-9a-fA-F]+", "ADDRESS", text)
     # A progress line that is printed over and over is as many lines.
     for line in text.replace("\r", "\n").rstrip("\n").split("\n"):
         end = 0
