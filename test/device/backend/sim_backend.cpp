@@ -151,8 +151,11 @@ class Group : public c10d::Backend {
   }
 
   void abort() override {
-    *aborted_ = true;
-    gloo_->close();
+    if (!aborted_->exchange(true)) {
+      gloo_->close();
+      // Never destroyed: its end would wait for what still waits in it.
+      new c10::intrusive_ptr<ClosableGloo>(gloo_);
+    }
   }
   void shutdown() override {
     c10::impl::VirtualGuardImpl(sim::kSim).synchronizeStream(stream_);
@@ -208,7 +211,13 @@ class Group : public c10d::Backend {
           try {
             TORCH_CHECK(!never, "it has not begun");
             const auto work = operation(*gloo);
-            work->wait();
+            // Gloo's own closing wakes only the other end.
+            while (!*aborted && !work->isCompleted()) {
+              std::this_thread::sleep_for(std::chrono::microseconds(50));
+            }
+            if (!*aborted) {
+              work->wait();
+            }
           } catch (const std::exception& error) {
             // A kernel does not notice that the others are gone; the library
             // says so.
