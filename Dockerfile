@@ -8,7 +8,7 @@ FROM debian:12 AS build
 COPY . /accel
 WORKDIR /accel
 ARG SOURCE_DATE_EPOCH=0
-RUN scripts/setup && apt-get install -y --no-install-recommends libzstd-dev zlib1g-dev && \
+RUN scripts/setup && apt-get install -y --no-install-recommends lld-19 libzstd-dev zlib1g-dev && \
     SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH scripts/package --out /packages deb
 
 FROM debian:12

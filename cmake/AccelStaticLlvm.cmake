@@ -16,6 +16,11 @@ function(_accel_archive variable name package)
 endfunction()
 
 function(accel_link_static_llvm target)
+  # As the compiler looks for it.
+  execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-prog-name=ld.lld OUTPUT_VARIABLE lld OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT IS_ABSOLUTE "${lld}")
+    message(FATAL_ERROR "ACCEL_STATIC_LLVM needs the linker lld; as root: apt-get install lld-19")
+  endif()
   _accel_archive(zlib z zlib1g-dev)
   _accel_archive(zstd zstd libzstd-dev)
   # Debian's LLVMSupport wants Z3, for the static analyzer, which is not linked.
