@@ -203,6 +203,18 @@ TORCH_MODULE(Net);
 struct Trainer {};
 Trainer make_trainer();
 
+//// docs/findings/ACL0185.md
+// LibTorch's, whose headers need CUDA's.
+namespace at::cuda {
+struct CUDAStream {};
+CUDAStream getStreamFromPool();
+} // namespace at::cuda
+namespace c10::cuda {
+struct CUDAStreamGuard {
+  explicit CUDAStreamGuard(at::cuda::CUDAStream stream);
+};
+} // namespace c10::cuda
+
 //// runtime/include/accel/accelerator.h
 void download_if_missing();
 
