@@ -74,7 +74,7 @@ clangxx = tool("clang++")
 
 def prefixes():
     """LibTorch's headers, parsed once, and accel's on top of them: a check of a
-    program costs 0.2 s, not 8.
+    program costs 0.5 to 1 s, not 8.
 
     Beside it the tool precompiles its own, in its first run LibTorch's, in its
     second accel's, for which all tests would wait otherwise.

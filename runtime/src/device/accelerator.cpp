@@ -80,7 +80,7 @@ void use_device(c10::Device device) {
   }
 }
 
-void wait_for_device(c10::Device device) {
+void wait_for_current_stream(c10::Device device) {
   if (!device.is_cpu()) {
     const c10::impl::VirtualGuardImpl guard(device.type());
     guard.synchronizeStream(guard.getStream(device));

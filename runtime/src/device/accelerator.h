@@ -41,7 +41,7 @@ void use_device(c10::Device device);
 
 /// Returns when the device has done what this thread has given to it, on the
 /// current stream; at once for the CPU.
-void wait_for_device(c10::Device device);
+void wait_for_current_stream(c10::Device device);
 
 /// The same, whatever stream of the device it was given to.
 void wait_for_all_streams(c10::Device device);

@@ -86,7 +86,7 @@ Library load(c10::DeviceType type) {
     identity(device, text);
     return text;
   };
-  library.backend.wait = wait_for_device;
+  library.backend.wait = wait_for_current_stream;
   library.backend.takes = [type](const at::Tensor& tensor) {
     return tensor.device().type() == type;
   };

@@ -17,41 +17,33 @@ void accel::migrate::applyDevice(RuleContext &Context) {
       continue;
     }
     const std::string Accelerator = Context.accelerator(Device.In);
+    const auto Replace = [&](llvm::StringRef Template, const char *Why) {
+      Context.replace(Device.Range, Template, {{"accelerator", Accelerator}},
+                      Why);
+    };
     switch (Device.Kind) {
     case DeviceFact::Initialiser:
-      Context.replace(Device.Range, "device-initialiser",
-                      {{"accelerator", Accelerator}},
-                      "each process has a device of its own");
+      Replace("device-initialiser", "each process has a device of its own");
       break;
     case DeviceFact::TypeInitialiser:
-      Context.replace(Device.Range, "device-type-initialiser",
-                      {{"accelerator", Accelerator}},
-                      "the kind of device is the accelerator's choice");
+      Replace("device-type-initialiser",
+              "the kind of device is the accelerator's choice");
       break;
     case DeviceFact::Condition:
-      Context.replace(Device.Range, "device-condition",
-                      {{"accelerator", Accelerator}},
-                      "whether a GPU is used is the accelerator's choice");
+      Replace("device-condition",
+              "whether a GPU is used is the accelerator's choice");
       break;
     case DeviceFact::Literal:
-      Context.replace(Device.Range, "device-literal",
-                      {{"accelerator", Accelerator}},
-                      "each process has a device of its own");
+      Replace("device-literal", "each process has a device of its own");
       break;
     case DeviceFact::TypeLiteral:
-      Context.replace(Device.Range, "device-type",
-                      {{"accelerator", Accelerator}},
-                      "the kind of device is the accelerator's choice");
+      Replace("device-type", "the kind of device is the accelerator's choice");
       break;
     case DeviceFact::Synchronize:
-      Context.replace(Device.Range, "device-synchronize",
-                      {{"accelerator", Accelerator}},
-                      "the process waits for its own device");
+      Replace("device-synchronize", "the process waits for its own device");
       break;
     case DeviceFact::CudaCall:
-      Context.replace(Device.Range, "device-call",
-                      {{"accelerator", Accelerator}},
-                      "each process has a device of its own");
+      Replace("device-call", "each process has a device of its own");
       break;
     case DeviceFact::Global:
       Context.insertLine(Context.Program.Functions[Device.In].Top,

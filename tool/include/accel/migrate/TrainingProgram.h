@@ -106,7 +106,7 @@ struct DeviceFact {
   FunctionId In = 0;
   KindTy Kind = Initialiser;
   TextRange Range;
-  std::string Name; ///< Global: the variable, as main can name it.
+  std::string Name = {}; ///< Global: the variable, as main can name it.
 };
 
 /// The body of a loop in which it may be that no statement can be put, for want

@@ -221,7 +221,7 @@ void DeviceFacts::variable(const VarDecl *V) {
     return problem(V->getLocation());
   Program.Devices.push_back(
       {here(), Device ? DeviceFact::Initialiser : DeviceFact::TypeInitialiser,
-       *Range, ""});
+       *Range});
   Consumed.insert(V->getInit());
   for (const TextRange &Lines : Choices) {
     // Those before the variable have been seen as assignments.
@@ -231,7 +231,7 @@ void DeviceFacts::variable(const VarDecl *V) {
              Earlier.Range.Offset >= Lines.Offset &&
              Earlier.Range.Offset < Lines.Offset + Lines.Length;
     });
-    Program.Devices.push_back({here(), DeviceFact::Selection, Lines, ""});
+    Program.Devices.push_back({here(), DeviceFact::Selection, Lines});
   }
   if (!Selection)
     return;
@@ -242,7 +242,7 @@ void DeviceFacts::variable(const VarDecl *V) {
            "Write it out.");
     return;
   }
-  Program.Devices.push_back({here(), DeviceFact::Selection, *Lines, ""});
+  Program.Devices.push_back({here(), DeviceFact::Selection, *Lines});
   Consumed.insert(Selection);
 }
 
@@ -265,7 +265,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
   if (F && F->getIdentifier() && F->getName() == "synchronize" && isTorch(F) &&
       qualifiedName(F) == "torch::cuda::synchronize") {
     if (std::optional<TextRange> R = editable(E->getSourceRange()))
-      Program.Devices.push_back({here(), DeviceFact::Synchronize, *R, ""});
+      Program.Devices.push_back({here(), DeviceFact::Synchronize, *R});
     return;
   }
   if (isCudasOwn(F))
@@ -287,7 +287,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
         if (O->getOperator() == OO_LessLess)
           return;
     if (std::optional<TextRange> R = editable(E->getSourceRange()))
-      Program.Devices.push_back({here(), DeviceFact::Condition, *R, ""});
+      Program.Devices.push_back({here(), DeviceFact::Condition, *R});
     return;
   }
   const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
@@ -303,7 +303,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
     const auto *Callee = cast<MemberExpr>(Member->getCallee()->IgnoreParens());
     if (std::optional<TextRange> R =
             editable({Callee->getMemberLoc(), E->getEndLoc()}))
-      Program.Devices.push_back({here(), DeviceFact::CudaCall, *R, ""});
+      Program.Devices.push_back({here(), DeviceFact::CudaCall, *R});
     return;
   }
   const bool Options =
@@ -317,7 +317,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
           if (S == Spelled)
             return;
         if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
-          Program.Devices.push_back({here(), DeviceFact::Literal, *R, ""});
+          Program.Devices.push_back({here(), DeviceFact::Literal, *R});
           Consumed.insert(Arg);
           Consumed.insert(Spelled);
         }
@@ -333,7 +333,7 @@ void DeviceFacts::assigned(const Expr *To, const Expr *Made) {
   const Expr *Spelled = bare(Made);
   if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
     Program.Devices.push_back(
-        {here(), Type ? DeviceFact::TypeLiteral : DeviceFact::Literal, *R, ""});
+        {here(), Type ? DeviceFact::TypeLiteral : DeviceFact::Literal, *R});
     Consumed.insert(Made);
     Consumed.insert(Spelled);
   }
@@ -341,8 +341,7 @@ void DeviceFacts::assigned(const Expr *To, const Expr *Made) {
 
 /// Whether what `Path` leads to, `E` included, is an argument that a function
 /// is given; what is compared is none.
-static bool isArgument(const std::vector<const Stmt *> &Path,
-                          const Expr *E) {
+static bool isArgument(const std::vector<const Stmt *> &Path, const Expr *E) {
   for (size_t I = Path.size(); I-- > 0;) {
     const Stmt *S = Path[I];
     if (S == E || isa<ImplicitCastExpr, MaterializeTemporaryExpr,
@@ -378,7 +377,7 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
         Consumed.count(Spelled))
       return;
     if (std::optional<TextRange> R = editable(Spelled->getSourceRange()))
-      Program.Devices.push_back({here(), DeviceFact::Literal, *R, ""});
+      Program.Devices.push_back({here(), DeviceFact::Literal, *R});
     return;
   }
   if (!isDevice(E->getType()))
@@ -408,7 +407,7 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
       break;
   }
   if (std::optional<TextRange> R = editable(Range))
-    Program.Devices.push_back({here(), DeviceFact::Literal, *R, ""});
+    Program.Devices.push_back({here(), DeviceFact::Literal, *R});
 }
 
 void accel::migrate::addGlobalDevices(const Unit &U) {
@@ -437,7 +436,7 @@ void accel::migrate::addGlobalDevices(const Unit &U) {
         Text.range({V->getLocation(), V->getLocation()});
     if (!R)
       continue;
-    DeviceFact Fact{U.Functions.of(Index.Main), DeviceFact::Global, *R, ""};
+    DeviceFact Fact{U.Functions.of(Index.Main), DeviceFact::Global, *R};
     Fact.Name = V->isInAnonymousNamespace() ? V->getNameAsString()
                                             : qualifiedName(V);
     U.Program.Devices.push_back(std::move(Fact));
