@@ -70,6 +70,10 @@ c10d::TCPStoreOptions store_options() {
   return options;
 }
 
+bool quantile_reads_memory() {
+  return !ACCEL_LIBTORCH_BEFORE(2, 14);
+}
+
 void empty_device_caches() {
 // The allocators of 2.7 and 2.8 have no common way to empty them.
 #if !ACCEL_LIBTORCH_BEFORE(2, 9)

@@ -231,7 +231,7 @@ class Call {
  private:
   /// Whether the dispatcher need not look at the arguments again.
   bool can_redispatch() const {
-    if ((keys_.raw_repr() & ~c10::full_backend_mask) != kDense) {
+    if ((bits_of(keys_) & ~c10::full_backend_mask) != kDense) {
       return false;
     }
     for (const auto i : info_.tensors) {

@@ -1,5 +1,6 @@
 #include "distributed/part.h"
 
+#include "core/libtorch_releases.h"
 #include "distributed/collectives.h"
 #include "distributed/memory_order.h"
 
@@ -175,7 +176,8 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
  private:
   bool holds_a_part_only() const {
     return extra_meta_->symbolic_shape_meta_ == nullptr &&
-        extra_meta_->named_tensor_meta_ == nullptr &&
+        !accel::detail::has_names(*extra_meta_, 0) &&
+        !accel::detail::is_fake(*extra_meta_, 0) &&
         !extra_meta_->custom_data_ptr_error_msg_ &&
         !extra_meta_->custom_storage_error_msg_;
   }
@@ -224,9 +226,9 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
 
 /// What a distributed tensor's keys have in common with its local tensor's.
 const uint64_t kKept = c10::full_backend_mask |
-    c10::DispatchKeySet(c10::DispatchKey::Dense).raw_repr() |
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView.raw_repr() |
-    c10::autocast_dispatch_keyset.raw_repr();
+    bits_of(c10::DispatchKeySet(c10::DispatchKey::Dense)) |
+    bits_of(c10::autograd_dispatch_keyset_with_ADInplaceOrView) |
+    bits_of(c10::autocast_dispatch_keyset);
 
 /// The tensor of a part, still without sizes. `version`: its version counter; a
 /// new one where that is disabled. As LibTorch makes views, it is an inference
@@ -239,7 +241,7 @@ C10_ALWAYS_INLINE at::Tensor new_tensor(
     version = c10::VariableVersion(0);
   }
   const c10::DispatchKeySet kept(
-      c10::DispatchKeySet::RAW, local.key_set().raw_repr() & kKept);
+      c10::DispatchKeySet::RAW, bits_of(local.key_set()) & kKept);
   auto impl = c10::make_intrusive<Impl>(
       no_storage(local.device()), kept | c10::DispatchKeySet(kKey),
       local.dtype(), std::move(version));

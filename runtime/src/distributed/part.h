@@ -125,20 +125,24 @@ inline void before_write(Part* part) {
   }
 }
 
+/// By value: `raw_repr` is not const in LibTorch 2.7.
+inline uint64_t bits_of(c10::DispatchKeySet keys) {
+  return keys.raw_repr();
+}
+
 /// The keys that every tensor that is nothing but dense has, and those that do
 /// not matter to that.
-const uint64_t kDense =
-    c10::DispatchKeySet(c10::DispatchKey::Dense).raw_repr();
+const uint64_t kDense = bits_of(c10::DispatchKeySet(c10::DispatchKey::Dense));
 const uint64_t kWhatever = c10::full_backend_mask |
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView.raw_repr() |
-    c10::autocast_dispatch_keyset.raw_repr();
+    bits_of(c10::autograd_dispatch_keyset_with_ADInplaceOrView) |
+    bits_of(c10::autocast_dispatch_keyset);
 
 /// A tensor that is nothing but dense: not distributed, not sparse, quantised,
 /// conjugated, named … What is left of an operator's keys below `kKey` is right
 /// for such tensors, so that the kernel can be called with these at once.
 inline bool is_plain(const at::Tensor& tensor) {
   // The undefined tensor has no keys.
-  return (tensor.unsafeGetTensorImpl()->key_set().raw_repr() & ~kWhatever) ==
+  return (bits_of(tensor.unsafeGetTensorImpl()->key_set()) & ~kWhatever) ==
       kDense;
 }
 

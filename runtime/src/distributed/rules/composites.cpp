@@ -1,5 +1,6 @@
 #include "distributed/rules/composites.h"
 
+#include "core/libtorch_releases.h"
 #include "distributed/collectives.h"
 #include "distributed/part.h"
 
@@ -59,8 +60,8 @@ void max_pool1d(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->pop_back(); // the indices
 }
 
-/// Operators that read their arguments `First` to `Last`, which are lengths or
-/// positions.
+/// Operators that read their arguments `First` to `Last`: lengths, positions, or
+/// (quantiles) all that they take.
 template <size_t First, size_t Last>
 void reads(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t arguments = op.schema().arguments().size();
@@ -75,22 +76,24 @@ void reads(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   composite(op, stack);
 }
 
-/// LibTorch writes through a view of `out` that does not say to be one.
-void kron_out(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const size_t arguments = op.schema().arguments().size();
-  if (!any_distributed(*stack, arguments)) {
+/// `out=` forms that write into the memory of `out`, which is the last argument:
+/// `kron` through a view that does not say to be one, `nanmean` with a kernel
+/// that it calls itself (in LibTorch 2.7).
+void computed_then_written(
+    const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (!any_distributed(*stack, op.schema().arguments().size())) {
     composite(op, stack);
     return;
   }
-  const size_t base = stack->size() - arguments;
-  const at::Tensor out = (*stack)[base + 2].toTensor();
-  const auto result =
-      at::kron((*stack)[base].toTensor(), (*stack)[base + 1].toTensor());
+  const at::Tensor out = torch::jit::pop(*stack).toTensor();
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow(op.schema().name().c_str(), "")
+      .callBoxed(*stack);
+  const at::Tensor result = torch::jit::pop(*stack).toTensor();
   if (out.sizes() != result.sizes()) {
     out.resize_(result.sizes());
   }
   out.copy_(result);
-  torch::jit::drop(*stack, arguments);
   stack->emplace_back(out);
 }
 
@@ -228,7 +231,16 @@ void install_composites() {
     add<reads<1, 1>>(*made, "gru.data");
     add<reads<1, 1>>(*made, "rnn_tanh.data");
     add<reads<1, 1>>(*made, "rnn_relu.data");
-    add<kron_out>(*made, "kron.out");
+    if (accel::detail::quantile_reads_memory()) {
+      for (const char* op :
+           {"quantile", "quantile.out", "quantile.scalar", "quantile.scalar_out",
+            "nanquantile", "nanquantile.out", "nanquantile.scalar",
+            "nanquantile.scalar_out"}) {
+        add<reads<0, 1>>(*made, op);
+      }
+    }
+    add<computed_then_written>(*made, "kron.out");
+    add<computed_then_written>(*made, "nanmean.out");
     add<recurrent_layer>(*made, "lstm.input");
     add<recurrent_layer>(*made, "gru.input");
     add<recurrent_layer>(*made, "rnn_tanh.input");
