@@ -29,6 +29,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/jit/serialization/pickler.h>
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -276,3 +277,26 @@ AT_FORALL_SCALAR_TYPES_AND3(Bool, Half, BFloat16, ACCEL_MEMORY_OF)
 #undef ACCEL_MEMORY_OF
 
 } // namespace at
+
+namespace torch::jit {
+
+/// In place of LibTorch's, for programs that save tensors: it takes their storage.
+__attribute__((visibility("default"))) void Pickler::pushTensor(
+    const IValue& ivalue) {
+  using Push = void (*)(Pickler*, const IValue&);
+  static const auto push_plain = reinterpret_cast<Push>(::dlsym(
+      RTLD_NEXT, "_ZN5torch3jit7Pickler10pushTensorERKN3c106IValueE"));
+  TORCH_CHECK(push_plain != nullptr, "accel: LibTorch has no Pickler::pushTensor");
+  const auto& tensor = ivalue.toTensor();
+  using namespace accel::distributed;
+  if (!tensor.defined() || !test::is_main_thread() ||
+      part_of(tensor) == nullptr) {
+    push_plain(this, ivalue);
+    return;
+  }
+  push_plain(
+      this,
+      full_tensor(tensor.detach()).requires_grad_(tensor.requires_grad()));
+}
+
+} // namespace torch::jit
