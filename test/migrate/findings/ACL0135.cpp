@@ -7,7 +7,9 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <memory>
 #include <thread>
+#include <vector>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
@@ -31,8 +33,18 @@ int main() {
   // One that only prints is no matter.
   std::thread prints([] { std::cout << "done\n"; });
   prints.join();
+  std::vector<std::thread> writers;
+  writers.emplace_back([] { std::cout << "once more\n"; });
+  writers.back().join();
   // CHECK-NOT: ACL0135
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0135]
   std::thread trains([&] { net->forward(torch::rand({3, 4})).sum().backward(); });
   trains.join();
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0135]
+  auto held = std::make_unique<std::thread>([&] { net->forward(torch::rand({3, 4})); });
+  held->join();
+  std::vector<std::thread> workers;
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0135]
+  workers.emplace_back([&] { net->forward(torch::rand({3, 4})); });
+  workers.back().join();
 }

@@ -39,6 +39,30 @@ private:
   const ProgramIndex &Index;
   std::set<const FunctionDecl *> Seen;
 };
+
+bool isThread(const CXXRecordDecl *D) {
+  return D && D->getIdentifier() && isInStd(D) &&
+         (D->getName() == "thread" || D->getName() == "jthread");
+}
+
+/// Whether a call makes a thread of its arguments: make_unique<std::thread>(…),
+/// or emplace_back(…) of a vector of threads.
+bool makesThread(const CallExpr *E, const FunctionDecl *F) {
+  if (!isInStd(F) || !F->getIdentifier() || E->getNumArgs() == 0)
+    return false;
+  const TemplateArgumentList *Types = nullptr;
+  if (F->getName().starts_with("make_"))
+    Types = F->getTemplateSpecializationArgs();
+  else if (F->getName().starts_with("emplace"))
+    if (const auto *Container =
+            dyn_cast<ClassTemplateSpecializationDecl>(F->getDeclContext()))
+      Types = &Container->getTemplateArgs();
+  return Types &&
+         llvm::any_of(Types->asArray(), [](const TemplateArgument &Argument) {
+           return Argument.getKind() == TemplateArgument::Type &&
+                  isThread(Argument.getAsType()->getAsCXXRecordDecl());
+         });
+}
 } // namespace
 
 /// A thread that only loads, prints or waits for something is the process's
@@ -81,10 +105,8 @@ void Hazards::handles(SourceLocation Loc, const FunctionDecl *Handler) {
 }
 
 void Hazards::construct(const CXXConstructExpr *E) {
-  const CXXRecordDecl *D = E->getConstructor()->getParent();
-  if (D->getIdentifier() && isInStd(D) &&
-      (D->getName() == "thread" || D->getName() == "jthread") &&
-      E->getNumArgs() > 0 && !E->getConstructor()->isCopyOrMoveConstructor())
+  if (isThread(E->getConstructor()->getParent()) && E->getNumArgs() > 0 &&
+      !E->getConstructor()->isCopyOrMoveConstructor())
     threadStarts(E, {E->getArgs(), E->getNumArgs()});
 }
 
@@ -99,7 +121,8 @@ void Hazards::call(const CallExpr *E, const FunctionDecl *F,
                   "the program is distributed already: it calls " + Name.str(),
                   "Take its own distribution out first.");
   if (!isTorch(F)) {
-    if (Name == "async" && isInStd(F))
+    if ((Name == "async" && isInStd(F)) || Name == "pthread_create" ||
+        makesThread(E, F))
       threadStarts(E, {E->getArgs(), E->getNumArgs()});
     return;
   }
