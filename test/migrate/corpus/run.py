@@ -33,6 +33,7 @@ _LIBRARIES = (  # a pattern of #include, and what to link
     (r"opencv2/", ["-lopencv_core", "-lopencv_imgproc", "-lopencv_imgcodecs", "-lopencv_highgui", "-lopencv_videoio",
                    "-lopencv_dnn", "-lopencv_objdetect", "-lopencv_video", "-lopencv_calib3d", "-lopencv_features2d"]),
     (r"boost/program_options", ["-lboost_program_options"]),
+    (r"experimental/filesystem", ["-lstdc++fs"]),
     (r"boost/filesystem", ["-lboost_filesystem", "-lboost_system"]),
     (r"png\.h|png\+\+/", ["-lpng"]),
     (r"json/\w+\.h", ["-ljsoncpp"]),

@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <chrono>
+#include <vector>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
@@ -32,12 +33,13 @@ int main() {
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
+    // A number could be process 0's; a list cannot.
+    const std::vector<double> times{1, elapsed()};
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0127]
-    optimizer.param_groups()[0].options().set_lr(1 / elapsed());
+    loss = loss * torch::tensor(times);
   }
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0127]
   if (const bool late = elapsed() > 3) {
-    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0127]
-    torch::manual_seed(1), torch::full({1}, elapsed());
+    torch::manual_seed(1);
   }
 }

@@ -18,6 +18,9 @@ void accel::migrate::applyBroadcast(RuleContext &Context) {
     case BroadcastFact::Truth:
       Template = "broadcast-truth";
       break;
+    case BroadcastFact::Number:
+      Why = "all processes calculate with the number that process 0 has here";
+      break;
     case BroadcastFact::Key:
       Template = "broadcast-key";
       Why = "the main process has the window; all are told what it returned";

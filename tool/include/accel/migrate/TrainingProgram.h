@@ -194,6 +194,7 @@ struct BroadcastFact {
   enum KindTy {
     Decision, ///< A condition that is a number.
     Truth,    ///< A condition that is something else.
+    Number,   ///< A number that is given to LibTorch.
     Key,      ///< A call that waits for a key.
   };
   FunctionId In = 0;

@@ -79,17 +79,70 @@ void Decisions::construct(const CXXConstructExpr *E) {
     differingArgument(E, E->getConstructor(), {E->getArgs(), E->getNumArgs()});
 }
 
-/// What differs must not come into the training.
+/// The numbers in `E` that differ, as `{n, 4}` or `2 * n` has them; whether
+/// nothing else in it does.
+static bool numbersIn(const Expr *E, const Differing &Differs,
+                      std::vector<const Expr *> &Numbers) {
+  E = plain(E);
+  if (!Differs.in(E))
+    return true;
+  if (E->getType()->isArithmeticType()) {
+    Numbers.push_back(E);
+    return true;
+  }
+  if (!isa<InitListExpr, CXXConstructExpr, CXXStdInitializerListExpr,
+           CXXBindTemporaryExpr, MaterializeTemporaryExpr>(E))
+    return false;
+  return llvm::all_of(E->children(), [&](const Stmt *Part) {
+    const auto *Element = dyn_cast_or_null<Expr>(Part);
+    return Element && numbersIn(Element, Differs, Numbers);
+  });
+}
+
+/// Whether all processes come here: not beneath a condition that may differ.
+bool Decisions::isReachedByAll() const {
+  return llvm::none_of(Path, [&](const Stmt *S) {
+    const Expr *Condition = nullptr;
+    if (const auto *If = dyn_cast<IfStmt>(S))
+      Condition = If->getCond();
+    else if (const auto *While = dyn_cast<WhileStmt>(S))
+      Condition = While->getCond();
+    else if (const auto *For = dyn_cast<ForStmt>(S))
+      Condition = For->getCond();
+    else if (const auto *Do = dyn_cast<DoStmt>(S))
+      Condition = Do->getCond();
+    else if (const auto *Switch = dyn_cast<SwitchStmt>(S))
+      Condition = Switch->getCond();
+    else if (const auto *Choice = dyn_cast<ConditionalOperator>(S))
+      Condition = Choice->getCond();
+    else if (const auto *B = dyn_cast<BinaryOperator>(S); B && B->isLogicalOp())
+      Condition = B->getLHS();
+    return Condition && Differs.in(Condition) &&
+           !Differs.mustAgree(Condition, S, Function);
+  });
+}
+
+/// What differs must not come into the training: a number becomes process 0's.
 void Decisions::differingArgument(const Expr *E, const FunctionDecl *F,
                                    llvm::ArrayRef<const Expr *> Args) {
   if (!isTorch(F) || seeds(F) || !Text.mayEdit(E->getExprLoc()) ||
       (F->getIdentifier() && F->getName() == "save"))
     return;
-  for (const Expr *Arg : Args)
+  for (const Expr *Arg : Args) {
+    std::vector<const Expr *> Numbers;
+    if (numbersIn(Arg, Differs, Numbers) &&
+        (Numbers.empty() || (!inSamples() && !Index.BeforeMain.count(Function) &&
+                             isReachedByAll()))) {
+      for (const Expr *Number : Numbers)
+        if (std::optional<TextRange> R = editable(Number->getSourceRange()))
+          Program.Broadcasts.push_back({here(), BroadcastFact::Number, *R});
+      continue;
+    }
     if (Differs.in(Arg))
       return say("ACL0127", Arg->getExprLoc(),
                     "a value that differs between processes is given to '" +
                         F->getNameAsString() + "'",
                     "Use a value that is the same on all processes, as "
                     "accelerator.broadcast_object(value) returns.");
+  }
 }

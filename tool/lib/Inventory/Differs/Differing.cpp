@@ -296,7 +296,7 @@ bool Differing::in(const Stmt *S, bool ThroughCalls) const {
       return false;
     if (const auto *Call = dyn_cast<CallExpr>(E))
       if (const FunctionDecl *F = Call->getDirectCallee()) {
-        if (makesEqual(F))
+        if (makesEqual(F) || agreesIn(F))
           return false;
         const FunctionDecl *Body = nullptr;
         if (F->hasBody(Body) && Returning.count(Body->getCanonicalDecl()))
@@ -306,11 +306,19 @@ bool Differing::in(const Stmt *S, bool ThroughCalls) const {
             Pattern && Returning.count(Pattern->getCanonicalDecl()))
           return true;
       }
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(E))
+      if (!Made->getConstructor()->isCopyOrMoveConstructor() &&
+          agreesIn(Made->getConstructor()))
+        return false;
   }
   for (const Stmt *Child : S->children())
     if (in(Child, ThroughCalls))
       return true;
   return false;
+}
+
+bool Differing::agreesIn(const FunctionDecl *F) const {
+  return Decides && isTorch(F);
 }
 
 namespace accel::migrate {
@@ -404,7 +412,8 @@ public:
       return true;
     if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E)) {
       if (O->isAssignmentOp()) {
-        if (Under || D.in(O->getArg(1), ThroughCalls))
+        if (Under ||
+            (!D.agreesIn(F) && D.in(O->getArg(1), ThroughCalls)))
           add(writtenIn(O->getArg(0)), O->getArg(1));
         else if (sharing(O->getArg(1)))
           share(O->getArg(0));
@@ -420,8 +429,9 @@ public:
         if (Arg->getType()->isPointerType())
           add(writtenIn(Arg), nullptr);
     bool Any = Under != 0;
-    for (const Expr *Arg : E->arguments())
-      Any |= D.in(Arg, ThroughCalls);
+    if (!D.agreesIn(F))
+      for (const Expr *Arg : E->arguments())
+        Any |= D.in(Arg, ThroughCalls);
     if (!Any)
       return true;
     const FunctionDecl *Body = nullptr;

@@ -41,8 +41,9 @@ public:
     Part = 4,  ///< This process's batch, where each has its own.
   };
 
-  /// `Decides`: where a condition that differs matters (`mustAgree`) it will be
-  /// made to agree, so that what follows from it does not differ.
+  /// `Decides`: where a condition that differs matters (`mustAgree`), and where
+  /// a number that differs is given to LibTorch (`agreesIn`), it will be made to
+  /// agree, so that what follows from it does not differ.
   Differing(const ProgramIndex &Index, unsigned Sources, bool Decides = false);
 
   /// Whether the value of an expression can differ.
@@ -57,6 +58,9 @@ public:
   /// because of what it controls, or what is left out by leaving.
   bool mustAgree(const clang::Expr *Condition, const clang::Stmt *Controls,
                  const clang::FunctionDecl *In) const;
+
+  /// Whether a function's arguments are made to agree, or else refused.
+  bool agreesIn(const clang::FunctionDecl *F) const;
 
 private:
   friend class DifferingWalk;

@@ -27,6 +27,7 @@ public:
 private:
   void differingArgument(const clang::Expr *E, const clang::FunctionDecl *F,
                          llvm::ArrayRef<const clang::Expr *> Args);
+  bool isReachedByAll() const;
 
   const Differing &Differs;
 };
