@@ -45,6 +45,8 @@ private:
                      const TextOverlay &NewTexts, UnitCallback OnUnit);
   bool verifyUnit(EditGroup &Group, const UnitPlan &Unit,
                   const TextOverlay &NewTexts);
+  bool verifyReaders(EditGroup &Group, const UnitPlan &Unit,
+                     const TextOverlay &NewTexts);
   Outcome outcomeOf(size_t Index, const EditGroup &Group) const;
   void makeRecord(std::vector<EditGroup> Groups);
   void noteOtherReaders(const EditGroup &Group, function_ref<void(Finding)> Add);
@@ -222,14 +224,26 @@ bool Session::verifyUnit(EditGroup &Group, const UnitPlan &Unit,
         "The file is left alone. Please report it, with the file if you can."));
     return false;
   }
-  if (Unit.Sources.size() == 1)
+  return Unit.Sources.size() == 1 || verifyReaders(Group, Unit, NewTexts);
+}
+
+/// Parses each source of a unit that reads something new by itself. What the
+/// first of them lacks is said.
+bool Session::verifyReaders(EditGroup &Group, const UnitPlan &Unit,
+                            const TextOverlay &NewTexts) {
+  const std::vector<std::string> Readers =
+      ThePrograms->readersOf(Unit, NewTexts);
+  std::vector<EditGroup> Results(Readers.size());
+  inParallel(Readers.size(), Options.Jobs, [&](size_t I) {
+    verifySources(Results[I], Unit, {Readers[I]}, NewTexts,
+                  [](clang::ASTContext &, clang::Preprocessor &) {});
+  });
+  const auto Bad = find_if(
+      Results, [](const EditGroup &Result) { return !Result.Problems.empty(); });
+  if (Bad == Results.end())
     return true;
-  return all_of(ThePrograms->readersOf(Unit, NewTexts),
-                [&](const std::string &Source) {
-                  return verifySources(
-                      Group, Unit, {Source}, NewTexts,
-                      [](clang::ASTContext &, clang::Preprocessor &) {});
-                });
+  append_range(Group.Problems, std::move(Bad->Problems));
+  return false;
 }
 
 void Session::verify(EditGroup &Group) {

@@ -148,6 +148,10 @@ class Runner:
             localise(place, COPIED)
         original = os.path.join(folder, "original")
         state, why = self._build(executable, copy, original, self.build.header)
+        # GCC takes `auto` parameters and concepts where an older standard is asked for, or the build file is not CMake's.
+        if state == UNCOMPILABLE and re.search(r"'auto' not allowed in function prototype|type name '(?:concept|requires)'", why):
+            executable.flags = [*(flag for flag in executable.flags if not flag.startswith("-std=")), "-std=c++20"]
+            state, why = self._build(executable, copy, original, self.build.header)
         if state is not None:
             return Outcome(executable, UNMIGRATED_ERRORS if state == UNCOMPILABLE else state, detail=why)
 
