@@ -2,6 +2,7 @@
 verify` as 1, 2 and 3 processes, and says how much work was shared out.
 """
 
+import glob
 import json
 import os
 import re
@@ -29,6 +30,11 @@ ORDER = (EQUAL, SLOW, NOT_RUN, NOT_BUILT, NOTHING, REFUSED, NO_PARSE, UNMIGRATED
 # Where Debian puts headers that are included without their folder.
 _FOLDERS = [folder for folder in ("/usr/include/opencv4", "/usr/include/jsoncpp", "/usr/include/stb", "/usr/include/eigen3") if os.path.isdir(folder)]
 
+# What GCC only warns of, or does not say, and what Clang needs for GCC's omp.h.
+_AS_GCC = ["-Wno-c++11-narrowing", "-Wno-enum-constexpr-conversion"]
+for _OPENMP in sorted(glob.glob("/usr/lib/gcc/*/*/include/omp.h"))[-1:]:
+    _AS_GCC += ["-idirafter", os.path.dirname(_OPENMP), "-D__malloc__(f)="]
+
 _LIBRARIES = (  # a pattern of #include, and what to link
     (r"opencv2/", ["-lopencv_core", "-lopencv_imgproc", "-lopencv_imgcodecs", "-lopencv_highgui", "-lopencv_videoio",
                    "-lopencv_dnn", "-lopencv_objdetect", "-lopencv_video", "-lopencv_calib3d", "-lopencv_features2d"]),
@@ -38,6 +44,7 @@ _LIBRARIES = (  # a pattern of #include, and what to link
     (r"png\.h|png\+\+/", ["-lpng"]),
     (r"json/\w+\.h", ["-ljsoncpp"]),
     (r"omp\.h", ["-lgomp"]),
+    (r"yaml-cpp/", ["-lyaml-cpp"]),
     (r"matplot/matplot\.h", ["-lmatplot"]),
     (r"curl/curl\.h", ["-lcurl"]),
     (r"spdlog/", ["-lspdlog", "-lfmt"]),
@@ -65,7 +72,7 @@ class Runner:
     def _build(self, executable, copy, target, header):
         """Returns (state, error text) or (None, ''). `header` are flags for a precompiled header."""
         build = self.build
-        flags = [*build.flags, *flags_in(copy, executable.flags), *self.extra_flags]
+        flags = [*build.flags, *_AS_GCC, *flags_in(copy, executable.flags), *self.extra_flags]
         standards = {flag for flag in flags if flag.startswith("-std=")}
         if len(standards) == 1:
             flags += header

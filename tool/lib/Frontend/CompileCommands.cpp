@@ -108,7 +108,11 @@ std::vector<std::string> UnitCommand::forFile(StringRef File,
                                               StringRef Language) const {
   std::vector<std::string> Result = {Compiler};
   Result.insert(Result.end(), Arguments.begin(), Arguments.end());
-  for (StringRef Last : {StringRef("-w"), StringRef("-fsyntax-only"),
+  // GCC only warns of both: a size_t among the sizes in braces, and the enums
+  // of Boost before 1.81.
+  for (StringRef Last : {StringRef("-w"), StringRef("-Wno-c++11-narrowing"),
+                         StringRef("-Wno-enum-constexpr-conversion"),
+                         StringRef("-fsyntax-only"),
                          StringRef("-x"), Language, StringRef("--"), File})
     Result.push_back(Last.str());
   return Result;

@@ -165,8 +165,33 @@ std::optional<Repair> repairWithFolder(const FirstError &Error,
   return Result;
 }
 
+/// GCC brings an omp.h along. Clang's is in a package of its own, and Clang reads
+/// GCC's but for arguments that an attribute has there.
+static std::optional<Repair> repairWithOpenMP(const FirstError &Error,
+                                              const UnitCommand &Command) {
+  std::string Newest;
+  std::error_code Code;
+  for (sys::fs::recursive_directory_iterator It("/usr/lib/gcc", Code), End;
+       !Code && It != End; It.increment(Code)) {
+    if (It.level() == 2)
+      It.no_push();
+    const std::string Folder = It->path() + "/include";
+    if (It.level() == 1 && sys::fs::exists(Folder + "/omp.h") &&
+        StringRef(Newest).compare_numeric(Folder) < 0)
+      Newest = Folder;
+  }
+  if (Newest.empty())
+    return std::nullopt;
+  std::optional<Repair> Result = repairWithFolder(Error, Command, Newest);
+  if (Result)
+    Result->Command.Arguments.push_back("-D__malloc__(f)=");
+  return Result;
+}
+
 std::optional<Repair> repairFor(const FirstError &Error,
                                 const UnitCommand &Command) {
+  if (Error.MissingHeader == "omp.h")
+    return repairWithOpenMP(Error, Command);
   if (!Error.MissingHeader.empty()) {
     const Package *P = packageOf(Error.MissingHeader);
     if (!P || P->Folder.empty() ||
