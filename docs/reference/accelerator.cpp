@@ -129,6 +129,7 @@ void what_is_in_force(const accel::AcceleratorState& state) {
               << "\nbatches: " << in_force.split_batches << in_force.even_batches
               << in_force.dispatch_batches.value_or(false)
               << "\nsharded: " << in_force.fsdp.has_value() << in_force.tp_plan.size()
+              << accel::to_string(in_force.state_dict_type)
               << "\ntimeout: " << in_force.timeout.count() << " ms\n";
   }
 }
@@ -324,12 +325,13 @@ void anywhere() {
   TORCH_CHECK(resolved.cpu);
 }
 
-// @example accel::OptionInForce accel::FullyShardedDataParallelPlugin accel::ShardingStrategy
+// @example accel::OptionInForce accel::FullyShardedDataParallelPlugin accel::ShardingStrategy accel::StateDictType
 std::string sources_of_options() {
   std::string text;
   auto options = accel::AcceleratorOptions().fsdp_plugin(
-      accel::FullyShardedDataParallelPlugin().sharding_strategy(
-          accel::ShardingStrategy::kShardGradOp));
+      accel::FullyShardedDataParallelPlugin()
+          .sharding_strategy(accel::ShardingStrategy::kShardGradOp)
+          .state_dict_type(accel::StateDictType::kShardedStateDict));
   for (const accel::OptionInForce& option : accel::options_in_force(options)) {
     text += option.name + "=" + option.value + " (" + option.source + ")\n";
   }

@@ -68,7 +68,7 @@ void generators() {
   change();
 }
 
-// @example accel::checkpoint accel::checkpoint::TrainingState accel::checkpoint::LoadedState accel::checkpoint::Extra accel::checkpoint::CustomObject
+// @example accel::checkpoint accel::checkpoint::TrainingState accel::checkpoint::LoadedState accel::checkpoint::Extra accel::checkpoint::CustomObject accel::checkpoint::PieceOf accel::checkpoint::TensorPiece
 void whole_run(torch::nn::Linear model, torch::optim::SGD& optimizer, int64_t& epoch) {
   checkpoint::CustomObject counter = checkpoint::custom_object(epoch);
   checkpoint::TrainingState state;
@@ -77,6 +77,17 @@ void whole_run(torch::nn::Linear model, torch::optim::SGD& optimizer, int64_t& e
   state.extras = {checkpoint::Extra("epoch", counter.save())};
   state.loaders = "";
   state.step = 0;
+  // Of a tensor of 8 rows this process has four, from the fifth on.
+  checkpoint::PieceOf rows = [half = torch::zeros({4, 2})](const torch::Tensor& tensor) {
+    checkpoint::TensorPiece piece;
+    piece.offset = {4, 0};
+    piece.values = half;
+    piece.writes = true;
+    piece.like = [](torch::Tensor values) { return values; };
+    return tensor.dim() == 2 && tensor.size(0) == 8 ? std::optional(piece) : std::nullopt;
+  };
+  state.piece_of = rows;
+  state.in_pieces = true;
   state.before_save = [](const std::string& directory) { std::cerr << directory << '\n'; };
   state.before_load = state.before_save;
   state.check_loaded = [](const checkpoint::LoadedState& loaded) {

@@ -177,6 +177,12 @@ void resolve_fsdp(Resolver& resolver, LaunchOptions& options) {
   if (options.use_fsdp.value_or(false)) {
     resolver.plan("sharding strategy", strategy, "FULL_SHARD");
   }
+  auto files = resolver.find("--fsdp-state-dict-type");
+  if (files) {
+    files->value = parallel::state_dict_type_name(files->value);
+    options.fsdp_state_dict_type = files->value;
+    resolver.plan("checkpoints", files, "");
+  }
 }
 
 /// What the processes are used for; how many there are is known.

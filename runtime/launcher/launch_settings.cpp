@@ -22,6 +22,12 @@ std::string check_strategy(const std::string& value) {
              : "";
 }
 
+std::string check_state_dict_type(const std::string& value) {
+  return parallel::state_dict_type_name(value).empty()
+             ? parallel::no_state_dict_type(value)
+             : "";
+}
+
 std::string check_folder(const std::string& value) {
   return value.find('/') != std::string::npos
              ? ""
@@ -145,6 +151,14 @@ void add_launch_settings(Settings& settings) {
        check_strategy,
        "",
        ""});
+  settings.add(
+      {"--fsdp-state-dict-type",
+       "TYPE",
+       "What checkpoints of divided parameters are: FULL_STATE_DICT (if not "
+       "given), whole files, or SHARDED_STATE_DICT, a file of each process",
+       check_state_dict_type,
+       "fsdp_state_dict_type",
+       "FSDP_STATE_DICT_TYPE"});
   settings.add(
       {"--use-parallelism-config",
        "",

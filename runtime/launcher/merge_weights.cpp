@@ -16,10 +16,11 @@ int merge_weights_command(const std::vector<std::string>& arguments) {
   set_help(
       command,
       "[OPTIONS] MODEL OUTPUT",
-      R"(MODEL is a folder with model.safetensors.index.json, or that file. OUTPUT is
-a file that ends with .safetensors, or a folder that gets model.safetensors.
+      R"(MODEL is a folder with model.safetensors.index.json, or that file, or a
+checkpoint of which each process has saved its part (--fsdp-state-dict-type
+SHARDED_STATE_DICT). OUTPUT is a file that ends with .safetensors, or a folder that gets model.safetensors.
 The bytes of the tensors are copied, the order is that of Python's
-safetensors. The shards stay.
+safetensors, the result that of a model that is not divided. The shards stay.
 
 Example:
   accel merge-weights checkpoints/checkpoint_7 merged/)");
@@ -50,7 +51,11 @@ Example:
   }
   std::error_code none;
   for (const TensorEntry& entry : files.tensors) {
-    if (fs::equivalent(entry.file, path, none)) {
+    bool merged = fs::equivalent(entry.file, path, none);
+    for (const TensorPiece& piece : entry.pieces) {
+      merged = merged || fs::equivalent(piece.file, path, none);
+    }
+    if (merged) {
       throw Error(
           kUsage, path.string() + " is one of the files that are merged");
     }

@@ -250,13 +250,193 @@ ModelFiles read_index(const std::string& path) {
   return model;
 }
 
+/// What `save_state` writes beside the tensors of a process's file: of which of them
+/// it has a part, as {name: [sizes of the whole tensor, place of the part]}.
+constexpr const char* kBoxes = "accel.pieces";
+
+/// "model.process_3.safetensors", in the order of the processes.
+std::vector<std::string> process_files(const std::string& folder) {
+  std::map<unsigned long, std::string> files;
+  const std::string prefix = "model.process_";
+  const std::string suffix = ".safetensors";
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() <= prefix.size() + suffix.size() ||
+        name.rfind(prefix, 0) != 0 ||
+        name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) {
+      continue;
+    }
+    const std::string rank = name.substr(
+        prefix.size(), name.size() - prefix.size() - suffix.size());
+    if (rank.size() < 10 &&
+        rank.find_first_not_of("0123456789") == std::string::npos) {
+      files.emplace(std::stoul(rank), entry.path().string());
+    }
+  }
+  std::vector<std::string> result;
+  for (const auto& [rank, file] : files) {
+    result.push_back(file);
+  }
+  return result;
+}
+
+uint64_t elements_of(const std::vector<uint64_t>& shape, const std::string& path) {
+  uint64_t elements = 1;
+  for (const uint64_t size : shape) {
+    elements = times(elements, size, path);
+  }
+  return elements;
+}
+
+/// Makes a part of a tensor out of one of a process's file.
+void place_piece(TensorEntry& entry, const Json& boxes) {
+  TensorPiece piece{entry.file, entry.position, entry.shape, {}};
+  const auto box = boxes.find(entry.name);
+  if (box == boxes.end()) {
+    piece.offset.assign(entry.shape.size(), 0);
+  } else {
+    try {
+      entry.shape = box->at(0).get<std::vector<uint64_t>>();
+      piece.offset = box->at(1).get<std::vector<uint64_t>>();
+    } catch (const Json::exception& error) {
+      damaged(entry.file, "the place of " + entry.name + ": " + error.what());
+    }
+  }
+  bool fits = piece.shape.size() == entry.shape.size() &&
+      piece.offset.size() == entry.shape.size();
+  for (size_t i = 0; fits && i < entry.shape.size(); ++i) {
+    fits = piece.shape[i] <= entry.shape[i] &&
+        piece.offset[i] <= entry.shape[i] - piece.shape[i];
+  }
+  if (!fits) {
+    damaged(entry.file, "what it has of " + entry.name + " is no part of it");
+  }
+  entry.elements = elements_of(entry.shape, entry.file);
+  entry.bytes = times(entry.elements, dtype_size(entry.dtype), entry.file);
+  entry.pieces = {std::move(piece)};
+}
+
+bool overlap(const TensorPiece& a, const TensorPiece& b) {
+  for (size_t i = 0; i < a.shape.size(); ++i) {
+    if (std::max(a.offset[i], b.offset[i]) >=
+        std::min(a.offset[i] + a.shape[i], b.offset[i] + b.shape[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The model whose parts are in these files.
+ModelFiles read_process_files(const std::vector<std::string>& paths) {
+  ModelFiles model;
+  std::map<std::string, size_t> by_name;
+  for (const std::string& path : paths) {
+    ModelFiles part = read_file(path);
+    Json boxes = Json::object();
+    if (const auto text = part.metadata.find(kBoxes);
+        text != part.metadata.end()) {
+      boxes = Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
+      if (!boxes.is_object()) {
+        damaged(path, std::string(kBoxes) + " is no JSON object");
+      }
+      part.metadata.erase(text);
+    }
+    model.metadata.insert(part.metadata.begin(), part.metadata.end());
+    for (TensorEntry& entry : part.tensors) {
+      place_piece(entry, boxes);
+      const auto [place, is_new] =
+          by_name.emplace(entry.name, model.tensors.size());
+      if (is_new) {
+        model.tensors.push_back(std::move(entry));
+        continue;
+      }
+      TensorEntry& whole = model.tensors[place->second];
+      if (whole.shape != entry.shape || whole.dtype != entry.dtype) {
+        damaged(path, entry.name + " is of other sizes than in " + whole.file);
+      }
+      for (const TensorPiece& other : whole.pieces) {
+        if (overlap(other, entry.pieces[0])) {
+          damaged(path, "it has a part of " + entry.name + " that " +
+                            other.file + " has, too");
+        }
+      }
+      whole.pieces.push_back(std::move(entry.pieces[0]));
+    }
+  }
+  for (const TensorEntry& entry : model.tensors) {
+    uint64_t elements = 0;
+    for (const TensorPiece& piece : entry.pieces) {
+      elements += elements_of(piece.shape, piece.file);
+    }
+    if (elements != entry.elements) {
+      damaged(
+          paths[0],
+          "the files of the processes have " + std::to_string(elements) +
+              " of the " + std::to_string(entry.elements) + " elements of " +
+              entry.name);
+    }
+  }
+  return model;
+}
+
+/// The part's rows, as far as they lie one behind the other in the whole tensor, too.
+class Runs {
+ public:
+  Runs(const TensorEntry& entry, const TensorPiece& piece)
+      : whole_(entry.shape), piece_(piece), size_(dtype_size(entry.dtype)) {
+    // The last dimension that is cut; behind it everything is there.
+    outer_ = whole_.size();
+    while (outer_ > 0 && piece.shape[outer_ - 1] == whole_[outer_ - 1]) {
+      size_ *= whole_[--outer_];
+    }
+    if (outer_ > 0) {
+      size_ *= piece.shape[--outer_];
+    }
+    for (size_t i = 0; i < outer_; ++i) {
+      count_ *= piece.shape[i];
+    }
+    count_ = size_ == 0 ? 0 : count_;
+  }
+
+  uint64_t count() const {
+    return count_;
+  }
+  /// In bytes.
+  uint64_t size() const {
+    return size_;
+  }
+  /// Where the run begins in the whole tensor, in bytes.
+  uint64_t position(uint64_t run, uint64_t element_size) const {
+    std::vector<uint64_t> index = piece_.offset;
+    for (size_t i = outer_; i-- > 0;) {
+      index[i] += run % piece_.shape[i];
+      run /= piece_.shape[i];
+    }
+    uint64_t element = 0;
+    for (size_t i = 0; i < index.size(); ++i) {
+      element = element * whole_[i] + index[i];
+    }
+    return element * element_size;
+  }
+
+ private:
+  const std::vector<uint64_t>& whole_;
+  const TensorPiece& piece_;
+  size_t outer_ = 0;
+  uint64_t size_;
+  uint64_t count_ = 1;
+};
+
 std::string json_text(const std::string& text) {
   return Json(text).dump();
 }
 
-void write_all(int fd, const char* bytes, size_t size, const std::string& path) {
+void write_at(
+    int fd, const char* bytes, size_t size, uint64_t position, const std::string& path) {
   for (size_t done = 0; done < size;) {
-    const ssize_t count = ::write(fd, bytes + done, size - done);
+    const ssize_t count = ::pwrite(
+        fd, bytes + done, size - done, static_cast<off_t>(position + done));
     if (count < 0 && errno != EINTR) {
       throw_errno("cannot write " + path);
     }
@@ -329,6 +509,16 @@ ModelFiles read_model_files(const std::string& path) {
             " has both model.safetensors and model.safetensors.index.json; "
             "name the one that is meant");
   }
+  const auto processes = process_files(path);
+  if (!processes.empty()) {
+    if (has_whole || has_index) {
+      throw Error(
+          kLauncherFailed,
+          path + " has files of processes (" + processes[0] +
+              ") and a whole model; name the file that is meant");
+    }
+    return read_process_files(processes);
+  }
   if (!has_whole && !has_index) {
     throw Error(
         kLauncherFailed,
@@ -372,28 +562,40 @@ void write_merged(const ModelFiles& model, const std::string& path) {
     for (size_t i = 0; i < 8; ++i) {
       length[i] = static_cast<char>(header.size() >> (8 * i) & 255);
     }
-    write_all(file.get(), length.data(), 8, temporary);
-    write_all(file.get(), header.data(), header.size(), temporary);
+    write_at(file.get(), length.data(), 8, 0, temporary);
+    write_at(file.get(), header.data(), header.size(), 8, temporary);
+    uint64_t begin = 8 + header.size();
     std::map<std::string, FileDescriptor> sources;
     std::vector<char> buffer(size_t{1} << 20);
-    for (const TensorEntry* entry : order) {
-      auto source = sources.find(entry->file);
+    const auto copy = [&](const std::string& from, uint64_t at, uint64_t to,
+                          uint64_t bytes) {
+      auto source = sources.find(from);
       if (source == sources.end()) {
-        source =
-            sources.emplace(entry->file, open_to_read(entry->file)).first;
+        source = sources.emplace(from, open_to_read(from)).first;
       }
-      for (uint64_t done = 0; done < entry->bytes;) {
+      for (uint64_t done = 0; done < bytes;) {
         const size_t count = static_cast<size_t>(
-            std::min<uint64_t>(buffer.size(), entry->bytes - done));
-        read_at(
-            source->second.get(),
-            buffer.data(),
-            count,
-            entry->position + done,
-            entry->file);
-        write_all(file.get(), buffer.data(), count, temporary);
+            std::min<uint64_t>(buffer.size(), bytes - done));
+        read_at(source->second.get(), buffer.data(), count, at + done, from);
+        write_at(file.get(), buffer.data(), count, to + done, temporary);
         done += count;
       }
+    };
+    for (const TensorEntry* entry : order) {
+      if (entry->pieces.empty()) {
+        copy(entry->file, entry->position, begin, entry->bytes);
+      }
+      for (const TensorPiece& piece : entry->pieces) {
+        const Runs runs(*entry, piece);
+        for (uint64_t run = 0; run < runs.count(); ++run) {
+          copy(
+              piece.file,
+              piece.position + run * runs.size(),
+              begin + runs.position(run, dtype_size(entry->dtype)),
+              runs.size());
+        }
+      }
+      begin += entry->bytes;
     }
     if (::fsync(file.get()) != 0 ||
         ::rename(temporary.c_str(), path.c_str()) != 0) {

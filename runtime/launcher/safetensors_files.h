@@ -7,7 +7,15 @@
 
 namespace accel::launcher {
 
-/// One tensor of a safetensors file.
+/// A box of a tensor, in a file.
+struct TensorPiece {
+  std::string file;
+  uint64_t position;
+  std::vector<uint64_t> shape;
+  std::vector<uint64_t> offset;
+};
+
+/// One tensor of a safetensors file, or of several that have parts of it.
 struct TensorEntry {
   std::string name;
   /// The format's name: "F32", "BF16".
@@ -18,17 +26,19 @@ struct TensorEntry {
   /// Where its bytes are: the file, and the first of them.
   std::string file;
   uint64_t position;
+  /// Where processes have saved parts of it: those, and `file` is the first one's.
+  std::vector<TensorPiece> pieces{};
 };
 
-/// The tensors of a model that lies in one safetensors file, or in several
-/// with an index; nothing but headers is read.
+/// The tensors of a model that lies in one safetensors file, in several with an
+/// index, or in those of a checkpoint's processes; nothing but headers is read.
 struct ModelFiles {
   std::vector<TensorEntry> tensors;
   std::map<std::string, std::string> metadata;
 };
 
-/// `path` is a .safetensors file, a .index.json, or a folder that has one or
-/// the other. Throws `Error` (kLauncherFailed) where a file is damaged (a
+/// `path` is a .safetensors file, a .index.json, or a folder that has one of
+/// them, or model.process_0.safetensors and so on. Throws `Error` (kLauncherFailed) where a file is damaged (a
 /// wrong length, offsets that leave holes or overlap, shapes that do not fit)
 /// or does not have what the index says.
 ModelFiles read_model_files(const std::string& path);

@@ -226,7 +226,7 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says(mesh + "dp_shard_size: none\n", "none is not a whole number");
   says(mesh + "dp_shards_size: 2\n", "did you mean parallelism_config_dp_shard_size?");
   says("num_processes: 3\n" + mesh + "dp_shard_size: 2\n", "2 make a mesh of 2 processes, but --num-processes is 3");
-  says(fsdp + "state_dict_type: SHARDED_STATE_DICT\n", "FULL_STATE_DICT");
+  says(fsdp + "state_dict_type: LOCAL_STATE_DICT\n", "LOCAL_STATE_DICT is neither FULL_STATE_DICT nor");
   says(fsdp + "nothing: 1\n", "fsdp_nothing: 1: accel has no such option");
   says(
       "distributed_type: MULTI_CPU\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n",
@@ -270,6 +270,18 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
   EXPECT_EQ(
       seen({"--config-file", "fsdp.yaml"}),
       "ACCELERATE_USE_FSDP=true\nFSDP_SHARDING_STRATEGY=SHARD_GRAD_OP\n");
+  write(
+      folder / "files.yaml",
+      "distributed_type: FSDP\nfsdp_config:\n"
+      "  fsdp_state_dict_type: SHARDED_STATE_DICT\n");
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--config-file", "files.yaml"},
+        {"--fsdp", "FULL_SHARD", "--fsdp_state_dict_type", "sharded_state_dict"},
+        {"--tp", "1", "--fsdp-state-dict-type", "3"}}) {
+    const Result result = accel(
+        launch_probe(options, {"env", "FSDP_STATE_DICT_TYPE"}), in(folder));
+    EXPECT_EQ(result.out, "FSDP_STATE_DICT_TYPE=SHARDED_STATE_DICT\n") << result.err;
+  }
   const auto says = [&](const std::vector<std::string>& options,
                         const std::string& part) {
     const Result result = accel(launch_probe(options, variables), in(folder));
@@ -278,6 +290,7 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
   };
   says({"--fsdp", "FULL"}, "FULL is none of FULL_SHARD");
   says({"--fsdp-sharding-strategy", "NO_SHARD"}, "is for --use-fsdp");
+  says({"--fsdp-state-dict-type", "PARTS"}, "PARTS is neither FULL_STATE_DICT nor");
   says(
       {"--fsdp", "NO_SHARD", "--fsdp-sharding-strategy", "FULL_SHARD"},
       "give one of them");
@@ -524,6 +537,64 @@ TEST(MergeWeights, RefusesDamagedFiles) {
         b.replace(b.find("model-00002"), 11, "../../x0002");
       },
       "no file beside it");
+}
+
+/// What three processes have of a tensor of 3 x 4 bytes: a row, and two rows cut
+/// between the columns; process 0 also has what is not divided.
+void write_processes(const Folder& folder) {
+  const auto file = [&](const char* rank, const std::string& boxes,
+                        const std::string& tensors, const std::string& bytes) {
+    write(
+        folder / (std::string("model.process_") + rank + ".safetensors"),
+        safetensors(
+            R"({"__metadata__":{"accel.pieces":")" + boxes +
+                R"(","format":"pt"},)" + tensors + "}",
+            bytes));
+  };
+  file("0", R"({\"w\":[[3,4],[0,0]]})",
+       R"("steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"w":{"dtype":"U8","shape":[1,4],"data_offsets":[8,12]})",
+       "STEPSTEP0123");
+  file("1", R"({\"w\":[[3,4],[1,0]]})",
+       R"("w":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]})", "456abc");
+  file("10", R"({\"w\":[[3,4],[1,3]]})",
+       R"("w":{"dtype":"U8","shape":[2,1],"data_offsets":[0,2]})", "7d");
+}
+
+TEST(MergeWeights, PutsThePartsOfProcessesTogether) {
+  const Folder folder;
+  write_processes(folder);
+  const Result result = accel({"merge-weights", ".", "out"}, in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(
+      folder.read("out/model.safetensors"),
+      safetensors(
+          R"({"__metadata__":{"format":"pt"},"steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"w":{"dtype":"U8","shape":[3,4],"data_offsets":[8,20]}})",
+          "STEPSTEP01234567abcd"));
+  expect_part(
+      accel({"estimate-memory", "."}, in(folder)).out, "in 2 tensors, 20 B");
+
+  const auto says = [](const std::string& name, const std::string& from,
+                       const std::string& to, const std::string& part) {
+    const Folder other;
+    write_processes(other);
+    std::string bytes = other.read(name);
+    if (from.empty()) {
+      std::filesystem::remove(other / name);
+    } else {
+      write(other / name, bytes.replace(bytes.find(from), from.size(), to));
+    }
+    const Result refused = accel({"merge-weights", ".", "out"}, in(other));
+    EXPECT_EQ(refused.status, 125) << part;
+    expect_part(refused.err, part);
+    EXPECT_FALSE(other.has("out/model.safetensors"));
+  };
+  const std::string last = "model.process_10.safetensors";
+  says(last, "", "", "have 10 of the 12 elements of w");
+  says(last, "[1,3]", "[1,2]", "model.process_1.safetensors has, too");
+  says(last, "[1,3]", "[2,3]", "what it has of w is no part of it");
+  says(last, "[3,4]", "[3,5]", "w is of other sizes than in");
+  says(last, "[[3,4]", "[{},[]", "the place of w");
+  says(last, "{\\\"w", "[\\\"w", "is no JSON object");
 }
 
 TEST(EstimateMemory, CountsParametersAndWhatBelongsToThem) {

@@ -191,106 +191,6 @@ TEST(ShardedDataParallel, GoesOnBehindTorchLoad) {
   }
 }
 
-/// Loads SHARDED_FROM where it is given, trains SHARDED_STEPS from step
-/// SHARDED_BEGIN, saves to SHARDED_TO.
-ACCEL_RANK_FUNCTION(sharded_checkpoint) {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  const auto folder = variable("SHARDED_FOLDER") + "/";
-  const bool cut = variable("SHARDED_HOW") == "sharded";
-  Accelerator accelerator(
-      cut ? sharded() : AcceleratorOptions().match_single_device(true));
-  const auto net = std::make_shared<Net>();
-  AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 0.01);
-  accelerator.prepare(net, optimizer);
-  if (!variable("SHARDED_FROM").empty()) {
-    accelerator.load_state(folder + variable("SHARDED_FROM"));
-  }
-  EXPECT_EQ(
-      ad::is_distributed(net->table->weight),
-      cut && accelerator.num_processes() > 1);
-  const int64_t begin = std::stol(variable("SHARDED_BEGIN"));
-  for (int64_t i = begin; i < begin + std::stol(variable("SHARDED_STEPS")); ++i) {
-    const double loss = step(&accelerator, net, optimizer, i);
-    if (accelerator.is_main_process()) {
-      char text[40];
-      std::snprintf(text, sizeof text, "%.12f\n", loss);
-      std::cout << text;
-    }
-  }
-  SaveStateOptions options;
-  options.asynchronous(variable("SHARDED_ASYNCHRONOUS") == "1");
-  accelerator.save_state(folder + variable("SHARDED_TO"), options);
-  accelerator.wait_for_checkpoint();
-  const auto to = folder + variable("SHARDED_TO") + "_files";
-  accelerator.save_model(net, to);
-  const auto state = accelerator.get_state_dict(net);
-  for (const auto& item : state) {
-    EXPECT_FALSE(ad::is_distributed(item.value())) << item.key();
-  }
-  accelerator.save(optimizer, to + "/optimizer.pt");
-  accelerator.wait_for_everyone();
-  if (cut && accelerator.num_processes() > 1) {
-    EXPECT_TRUE(ad::is_distributed(net->table->weight)); // and is so again
-  }
-}
-
-TEST(ShardedCheckpoints, AreWholeAndFitAnyNumberOfProcesses) {
-  const Folder folder;
-  const auto go = [&](const char* how, int processes, const char* from,
-                      const char* to, int begin, int steps, const char* async = "0") {
-    return run_and_expect_success(
-               "sharded_checkpoint", processes,
-               folder.options({{"SHARDED_HOW", how}, {"SHARDED_FROM", from},
-                               {"SHARDED_TO", to},
-                               {"SHARDED_BEGIN", std::to_string(begin)},
-                               {"SHARDED_STEPS", std::to_string(steps)},
-                               {"SHARDED_ASYNCHRONOUS", async}}))
-        .at(0)
-        .output;
-  };
-  const auto same_files = [&](const std::string& a, const std::string& b) {
-    for (const char* file :
-         {"/model.safetensors", "/optimizer.safetensors", "/optimizer.json"}) {
-      EXPECT_EQ(bytes_of(folder.path + "/" + a + file),
-                bytes_of(folder.path + "/" + b + file)) << a << b << file;
-    }
-    for (const char* file : {"_files/model.safetensors", "_files/optimizer.pt"}) {
-      EXPECT_EQ(bytes_of(folder.path + "/" + a + file).size(),
-                bytes_of(folder.path + "/" + b + file).size()) << file;
-    }
-    EXPECT_EQ(bytes_of(folder.path + "/" + a + "_files/model.safetensors"),
-              bytes_of(folder.path + "/" + b + "_files/model.safetensors"));
-  };
-  const auto all = go("plain", 1, "", "all", 0, 6);
-  const auto first = go("sharded", 3, "", "three", 0, 3);
-  EXPECT_EQ(all.substr(0, first.size()), first);
-  const auto rest = all.substr(first.size());
-  // Onto one process, as plain data parallelism, and back: the same files.
-  go("plain", 1, "three", "one", 3, 0);
-  same_files("three", "one");
-  go("sharded", 2, "one", "two", 3, 0, "1");
-  same_files("three", "two");
-  go("plain", 2, "two", "plain2", 3, 0);
-  same_files("three", "plain2");
-  // And whoever loads them goes on as one device does.
-  EXPECT_EQ(go("sharded", 2, "plain2", "a", 3, 3), rest);
-  EXPECT_EQ(go("sharded", 4, "three", "b", 3, 3), rest);
-  EXPECT_EQ(go("plain", 3, "two", "c", 3, 3), rest);
-}
-
-double megabytes(const char* key) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind(key, 0) == 0) {
-      return std::atof(line.c_str() + std::string(key).size()) / 1024;
-    }
-  }
-  return 0;
-}
-
 /// The peak of a training with Adam beyond what the process had before the model:
 /// 12 layers of 4 MiB; with gradients and states 192 MiB.
 ACCEL_RANK_FUNCTION(sharded_memory) {
@@ -359,7 +259,13 @@ TEST(ShardedDataParallel, RefusesWhatItCannotDo) {
   with("FSDP_OFFLOAD_PARAMS", "true", "FSDP_OFFLOAD_PARAMS is 'true': accel does not move");
   with("FSDP_ACTIVATION_CHECKPOINTING", "true", "does not compute activations again");
   with("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP", "has no units");
-  with("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT", "FULL_STATE_DICT");
+  with("FSDP_STATE_DICT_TYPE", "LOCAL_STATE_DICT",
+       "LOCAL_STATE_DICT is neither FULL_STATE_DICT nor SHARDED_STATE_DICT");
+  auto each_node = sharded();
+  each_node.save_on_each_node(true);
+  ::setenv("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT", 1);
+  expect_refused(each_node, "the parts of its own processes only");
+  ::unsetenv("FSDP_STATE_DICT_TYPE");
   with("FSDP_VERSION", "3", "FSDP_VERSION is '3'");
 }
 
@@ -367,6 +273,15 @@ TEST(ShardedDataParallel, ReadsAcceleratesVariables) {
   const auto match = AcceleratorOptions().match_single_device(true);
   EXPECT_FALSE(resolve(match).fsdp.has_value());
   EXPECT_EQ(resolve(sharded()).fsdp, ShardingStrategy::kFullShard);
+  EXPECT_EQ(resolve(sharded()).state_dict_type, StateDictType::kFullStateDict);
+  ::setenv("FSDP_STATE_DICT_TYPE", "sharded_state_dict", 1);
+  EXPECT_EQ(resolve(match).state_dict_type, StateDictType::kFullStateDict);
+  EXPECT_EQ(resolve(sharded()).state_dict_type, StateDictType::kShardedStateDict);
+  auto whole = sharded();
+  whole.fsdp_plugin(FullyShardedDataParallelPlugin().state_dict_type(
+      StateDictType::kFullStateDict));
+  EXPECT_EQ(resolve(whole).state_dict_type, StateDictType::kFullStateDict);
+  ::unsetenv("FSDP_STATE_DICT_TYPE");
   ::setenv("FSDP_SHARDING_STRATEGY", "shard_grad_op", 1);
   EXPECT_FALSE(resolve(match).fsdp.has_value());
   ::setenv("ACCELERATE_USE_FSDP", "true", 1);

@@ -150,6 +150,17 @@ inline std::string bytes_of(const std::string& path) {
   return text.str();
 }
 
+/// Of this process, from /proc: "VmRSS:", "VmHWM:".
+inline double megabytes(const char* key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key, 0) == 0) {
+      return std::atof(line.c_str() + std::string(key).size()) / 1024;
+    }
+  }
+  return 0;
+}
+
 struct Folder {
   Folder() {
     char name[] = "/tmp/accel_sharded_XXXXXX";

@@ -186,6 +186,8 @@ struct ResolvedOptions {
   bool broadcast_buffers = true;
   /// Empty without sharded data parallelism.
   std::optional<ShardingStrategy> fsdp;
+  /// What `save_state` writes of what is divided.
+  StateDictType state_dict_type = StateDictType::kFullStateDict;
   /// See `AcceleratorOptions::parallelism_config`; empty where it was not given.
   std::optional<ParallelSizes> parallelism;
   /// Empty: made from the model.

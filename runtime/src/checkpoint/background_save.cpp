@@ -26,7 +26,7 @@ BackgroundSave::BackgroundSave(
     }
     files_ = state_files(state, processes, own_files);
     for (auto& file : files_.tensors) {
-      file.second = snapshot(file.second);
+      file.tensors = snapshot(file.tensors);
     }
   });
   processes_.exchange = [this, exchange = std::move(exchange)](
@@ -67,9 +67,9 @@ void BackgroundSave::write() {
           unfinished_.what(),
           " was given up, because the program has ended");
     };
-    for (auto& [name, tensors] : files_.tensors) {
+    for (auto& [name, tensors, metadata] : files_.tensors) {
       check();
-      files.write_tensors(name, tensors);
+      files.write_tensors(name, tensors, metadata);
       tensors.clear(); // The memory is needed no longer.
     }
     for (const auto& [name, text] : files_.texts) {

@@ -400,13 +400,15 @@ CheckpointFiles::CheckpointFiles(std::string directory, Sync sync)
     : directory_(std::move(directory)), sync_(sync) {}
 
 void CheckpointFiles::write_tensors(
-    const std::string& name, const StateDict& tensors) {
+    const std::string& name,
+    const StateDict& tensors,
+    const std::map<std::string, std::string>& metadata) {
   written_.push_back(record(
       name,
       write_safetensors(
           tensors,
           (fs::path(directory_) / name).string(),
-          {{"format", "pt"}},
+          metadata,
           sync_ == Sync::kOnDisk)));
 }
 

@@ -1,5 +1,6 @@
 #include "checkpoint/load_plan.h"
 
+#include "checkpoint/file_pieces.h"
 #include "checkpoint/files.h"
 #include "checkpoint/safetensors_read.h"
 #include "checkpoint/safetensors_write.h"
@@ -57,32 +58,62 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
 struct Group {
   at::Tensor tensor;
   std::vector<std::string> names;
+  std::optional<TensorPiece> piece;
 };
 
-std::vector<Group> group_by_tensor(const StateDict& target) {
+std::vector<Group> group_by_tensor(
+    const StateDict& target,
+    const PieceOf& piece_of) {
   std::vector<Group> groups;
   std::unordered_multimap<const void*, size_t> by_data;
   for (const auto& item : target) {
     const at::Tensor& tensor = item.value();
-    const void* data = tensor.has_storage() && tensor.numel() > 0
+    auto piece = piece_of ? piece_of(tensor) : std::nullopt;
+    const void* data = !piece && tensor.has_storage() && tensor.numel() > 0
                            ? tensor.const_data_ptr()
                            : tensor.unsafeGetTensorImpl();
     const auto [begin, end] = by_data.equal_range(data);
     auto found = begin;
-    while (found != end && !same_tensor(groups[found->second].tensor, tensor)) {
+    while (found != end &&
+           !(piece ? groups[found->second].tensor.is_same(tensor)
+                   : same_tensor(groups[found->second].tensor, tensor))) {
       ++found;
     }
     if (found != end) {
       groups[found->second].names.push_back(item.key());
     } else {
       by_data.emplace(data, groups.size());
-      groups.push_back({tensor, {item.key()}});
+      groups.push_back({tensor, {item.key()}, std::move(piece)});
     }
   }
   return groups;
 }
 
 } // namespace
+
+at::Tensor box_of(
+    const at::Tensor& tensor,
+    at::IntArrayRef offset,
+    at::IntArrayRef sizes) {
+  at::Tensor box = tensor;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    box = box.narrow(static_cast<int64_t>(i), offset[i], sizes[i]);
+  }
+  return box;
+}
+
+void copy_values(at::Tensor& to, const at::Tensor& from) {
+  const at::NoGradGuard no_grad;
+  if (can_be_read_into(to) && can_be_read_into(from) &&
+      to.scalar_type() == from.scalar_type()) {
+    copy_mapped(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+    if (!to.is_inference()) {
+      to.unsafeGetTensorImpl()->bump_version();
+    }
+  } else {
+    to.copy_(from);
+  }
+}
 
 void add_sources(TensorSources& sources, const SafetensorsFile& file) {
   for (const auto& info : file.tensors()) {
@@ -94,6 +125,12 @@ void add_sources(TensorSources& sources, const SafetensorsFile& file) {
             [file, name = info.name] { return file.map(name); },
             [file, name = info.name](at::Tensor& destination) {
               file.read_into(name, destination);
+            },
+            [file, name = info.name](
+                at::Tensor& destination, at::IntArrayRef offset) {
+              copy_values(
+                  destination,
+                  box_of(file.map(name), offset, destination.sizes()));
             },
             /*in_file=*/true});
     TORCH_CHECK(
@@ -117,7 +154,11 @@ void add_sources(TensorSources& sources, const StateDict& tensors) {
             tensor.scalar_type(),
             tensor.sizes().vec(),
             [tensor] { return tensor; },
-            [tensor](at::Tensor& destination) { destination.copy_(tensor); }});
+            [tensor](at::Tensor& destination) { destination.copy_(tensor); },
+            [tensor](at::Tensor& destination, at::IntArrayRef offset) {
+              copy_values(
+                  destination, box_of(tensor, offset, destination.sizes()));
+            }});
   }
 }
 
@@ -125,9 +166,10 @@ LoadPlan::LoadPlan(
     StateDict target,
     TensorSources sources,
     const LoadOptions& options,
-    const std::string& what) {
+    const std::string& what,
+    const PieceOf& piece_of) {
   std::vector<std::string> different;
-  for (auto& group : group_by_tensor(target)) {
+  for (auto& group : group_by_tensor(target, piece_of)) {
     const TensorSource* chosen = nullptr;
     std::string chosen_name;
     std::vector<std::string> absent;
@@ -167,7 +209,7 @@ LoadPlan::LoadPlan(
           incompatible_.missing.end(), absent.begin(), absent.end());
     }
     if (chosen) {
-      copies_.emplace_back(group.tensor, *chosen);
+      copies_.push_back({group.tensor, *chosen, std::move(group.piece)});
     }
   }
   for (const auto& source : sources) {
@@ -201,8 +243,21 @@ void LoadPlan::apply() {
   std::vector<size_t> read;
   uint64_t bytes = 0;
   for (size_t i = 0; i < copies_.size(); ++i) {
-    auto& [tensor, source] = copies_[i];
-    if (source.dtype != tensor.scalar_type()) {
+    auto& [tensor, source, piece] = copies_[i];
+    if (piece) {
+      at::Tensor& values = piece->values;
+      if (source.dtype != values.scalar_type()) {
+        auto other = at::empty(values.sizes(), values.options().dtype(source.dtype));
+        source.copy_box(other, piece->offset);
+        values.copy_(other);
+      } else if (can_be_read_into(values)) {
+        read.push_back(i);
+        bytes += values.nbytes();
+      } else {
+        source.copy_box(values, piece->offset);
+      }
+      tensor.unsafeGetTensorImpl()->bump_version();
+    } else if (source.dtype != tensor.scalar_type()) {
       tensor.copy_(source.get());
     } else if (source.in_file && can_be_read_into(tensor)) {
       read.push_back(i);
@@ -215,8 +270,12 @@ void LoadPlan::apply() {
       read.size(),
       copying_threads(bytes),
       [&](size_t i) {
-        auto& [tensor, source] = copies_[read[i]];
-        source.copy_into(tensor);
+        auto& [tensor, source, piece] = copies_[read[i]];
+        if (piece) {
+          source.copy_box(piece->values, piece->offset);
+        } else {
+          source.copy_into(tensor);
+        }
       });
 }
 

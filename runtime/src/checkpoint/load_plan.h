@@ -1,9 +1,11 @@
 #pragma once
 
+#include <accel/checkpoint/pieces.h>
 #include <accel/checkpoint/state_dict.h>
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +20,8 @@ struct TensorSource {
   std::function<at::Tensor()> get;
   /// Into a tensor of the same shape and dtype.
   std::function<void(at::Tensor&)> copy_into;
+  /// The box at `offset` that has the tensor's sizes, into one of the same dtype.
+  std::function<void(at::Tensor&, at::IntArrayRef offset)> copy_box;
   /// `copy_into` reads a file, and does nothing else where the tensor can be
   /// read into (safetensors_read.h).
   bool in_file = false;
@@ -29,15 +33,27 @@ using TensorSources = std::map<std::string, TensorSource>;
 void add_sources(TensorSources& sources, const SafetensorsFile& file);
 void add_sources(TensorSources& sources, const StateDict& tensors);
 
+/// The box of a tensor that begins at `offset`: a view.
+at::Tensor box_of(
+    const at::Tensor& tensor,
+    at::IntArrayRef offset,
+    at::IntArrayRef sizes);
+
+/// `to.copy_(from)`, for values that may be those of a file's mapping. On any
+/// thread where both are contiguous and in host memory.
+void copy_values(at::Tensor& to, const at::Tensor& from);
+
 /// A comparison that went well: what will be copied where.
 class LoadPlan {
  public:
-  /// `what` names the source in messages.
+  /// `what` names the source in messages. Of tensors that `piece_of` says are
+  /// divided, this process's part is loaded.
   LoadPlan(
       StateDict target,
       TensorSources sources,
       const LoadOptions& options,
-      const std::string& what);
+      const std::string& what,
+      const PieceOf& piece_of = nullptr);
 
   const IncompatibleKeys& incompatible() const {
     return incompatible_;
@@ -45,7 +61,13 @@ class LoadPlan {
   void apply();
 
  private:
-  std::vector<std::pair<at::Tensor, TensorSource>> copies_;
+  struct Copy {
+    at::Tensor tensor;
+    TensorSource source;
+    std::optional<TensorPiece> piece;
+  };
+
+  std::vector<Copy> copies_;
   IncompatibleKeys incompatible_;
 };
 

@@ -1,6 +1,5 @@
 #include "checkpoint/optimizer_family.h"
 
-#include "checkpoint/file_pieces.h"
 #include "checkpoint/files.h"
 #include "checkpoint/optimizer_fields.h"
 #include "checkpoint/safetensors_read.h"
@@ -116,14 +115,29 @@ struct StateWriter {
   }
 };
 
-/// A tensor that is to be overwritten, and with what.
-using Overwrite = std::pair<at::Tensor, at::Tensor>;
+/// A tensor that is to be overwritten, and how.
+struct Overwrite {
+  at::Tensor to;
+  std::function<void(at::Tensor&)> copy;
+};
+
+/// A tensor of an optimizer's state.
+struct OwnTensor {
+  at::Tensor tensor;
+  /// What this process holds of it, where it is divided.
+  std::optional<TensorPiece> piece;
+
+  const at::Tensor& memory() const {
+    return piece ? piece->values : tensor;
+  }
+};
 
 /// Collects the tensors of an optimizer's state that nobody else holds, by name:
 /// memory of hundreds of MB that need not be asked for again.
 struct OwnTensors {
   std::string prefix;
-  std::map<std::string, at::Tensor>& tensors;
+  const PieceOf& piece_of;
+  std::map<std::string, OwnTensor>& tensors;
 
   void operator()(const char* name, const at::Tensor& tensor) {
     add(prefix + name, tensor);
@@ -137,10 +151,14 @@ struct OwnTensors {
   void operator()(const char*, const T&) {}
 
   void add(const std::string& name, const at::Tensor& tensor) {
-    if (tensor.defined() && tensor.use_count() == 1 &&
-        tensor.has_storage() && tensor.storage().use_count() == 1 &&
-        can_be_read_into(tensor) && !tensor.is_inference()) {
-      tensors.emplace(name, tensor);
+    if (!tensor.defined() || tensor.use_count() != 1) {
+      return;
+    }
+    OwnTensor own{tensor, piece_of ? piece_of(tensor) : std::nullopt};
+    const at::Tensor& memory = own.memory();
+    if (memory.has_storage() && memory.storage().use_count() == 1 &&
+        can_be_read_into(memory) && !memory.is_inference()) {
+      tensors.emplace(name, std::move(own));
     }
   }
 };
@@ -149,7 +167,8 @@ struct OwnTensors {
 struct StateReader {
   std::string prefix;
   const Json& json;
-  const StateDict& tensors;
+  const TensorSources& tensors;
+  const PieceOf& piece_of;
   /// The parameter that the state belongs to.
   const at::Tensor& parameter;
   /// Whether state tensors have the parameter's shape (not those of LBFGS,
@@ -158,47 +177,56 @@ struct StateReader {
   const std::string& what;
   std::set<std::string>& used_tensors;
   /// What the optimizer has under these names, and what shall become of it.
-  const std::map<std::string, at::Tensor>& own;
+  const std::map<std::string, OwnTensor>& own;
   std::vector<Overwrite>& overwrites;
   std::set<std::string> used_fields{};
 
   at::Tensor take(const std::string& name) {
-    const at::Tensor* saved = tensors.find(name);
-    if (!saved) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) {
       return {};
     }
+    const TensorSource& saved = found->second;
     used_tensors.insert(name);
     TORCH_CHECK(
-        !like_parameter || saved->sizes() == parameter.sizes(),
+        !like_parameter || at::IntArrayRef(saved.shape) == parameter.sizes(),
         what,
         ": ",
         in_quotes(name),
         " has the shape ",
-        saved->sizes(),
+        at::IntArrayRef(saved.shape),
         ", but the parameter ",
         parameter.sizes());
     TORCH_CHECK(
-        saved->is_floating_point() || saved->is_complex(),
+        at::isFloatingType(saved.dtype) || at::isComplexType(saved.dtype),
         what,
         ": ",
         in_quotes(name),
         " is ",
-        saved->scalar_type());
+        saved.dtype);
+    const auto piece = like_parameter && piece_of ? piece_of(parameter)
+                                                  : std::nullopt;
+    const auto offset =
+        piece ? piece->offset : std::vector<int64_t>(saved.shape.size(), 0);
+    const at::IntArrayRef sizes =
+        piece ? piece->values.sizes() : at::IntArrayRef(saved.shape);
     const auto kept = own.find(name);
-    if (kept != own.end() && kept->second.sizes() == saved->sizes() &&
-        kept->second.scalar_type() == saved->scalar_type() &&
-        can_be_read_into(*saved) && saved->device() == parameter.device()) {
-      overwrites.emplace_back(kept->second, *saved);
-      return kept->second;
+    if (kept != own.end() && kept->second.memory().sizes() == sizes &&
+        kept->second.memory().scalar_type() == saved.dtype &&
+        kept->second.piece.has_value() == piece.has_value() &&
+        (!piece || kept->second.piece->offset == piece->offset)) {
+      overwrites.push_back(
+          {kept->second.memory(), [saved, offset](at::Tensor& to) {
+             saved.copy_box(to, offset);
+           }});
+      return kept->second.tensor;
     }
     // Of its own memory: what was loaded may be a file's mapping, and the
     // optimizer works in place.
-    return saved
-        ->to(
-            saved->options().device(parameter.device()),
-            /*non_blocking=*/false,
-            /*copy=*/true)
-        .contiguous();
+    auto values = at::empty(
+        sizes, at::TensorOptions(saved.dtype).device(parameter.device()));
+    saved.copy_box(values, offset);
+    return piece ? piece->like(std::move(values)) : values;
   }
 
   void operator()(const char* name, at::Tensor& tensor) {
@@ -319,17 +347,14 @@ struct Replacement {
 
 void overwrite(std::vector<Overwrite>& pairs) {
   uint64_t bytes = 0;
-  for (const auto& [to, from] : pairs) {
-    bytes += from.nbytes();
+  for (const auto& pair : pairs) {
+    bytes += pair.to.nbytes();
   }
   on_threads(
       pairs.size(),
       copying_threads(bytes),
       [&](size_t i) {
-        auto& [to, from] = pairs[i];
-        copy_mapped(
-            to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
-        to.unsafeGetTensorImpl()->bump_version();
+        pairs[i].copy(pairs[i].to);
       });
 }
 
@@ -337,7 +362,8 @@ template <typename Options, typename State>
 std::function<void()> prepare(
     optim::Optimizer& optimizer,
     const Json& json,
-    const StateDict& tensors,
+    const TensorSources& tensors,
+    const PieceOf& piece_of,
     const std::string& what) {
   const at::NoGradGuard no_grad;
   auto replacement = std::make_shared<Replacement<Options, State>>();
@@ -386,11 +412,11 @@ std::function<void()> prepare(
         " is about parameter ",
         index,
         " twice");
-    std::map<std::string, at::Tensor> own;
+    std::map<std::string, OwnTensor> own;
     const auto current = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (current != optimizer.state().end()) {
       if (auto* old = dynamic_cast<State*>(current->second.get())) {
-        state_of(*old, OwnTensors{"state." + number + ".", own});
+        state_of(*old, OwnTensors{"state." + number + ".", piece_of, own});
       }
     }
     State state;
@@ -398,6 +424,7 @@ std::function<void()> prepare(
         "state." + number + ".",
         item.value(),
         tensors,
+        piece_of,
         parameter,
         !std::is_same_v<State, optim::LBFGSParamState>,
         what,
@@ -416,10 +443,10 @@ std::function<void()> prepare(
   }
   for (const auto& item : tensors) {
     TORCH_CHECK(
-        used_tensors.count(item.key()),
+        used_tensors.count(item.first),
         what,
         " has the tensor ",
-        in_quotes(item.key()),
+        in_quotes(item.first),
         ", which is not known here");
   }
 

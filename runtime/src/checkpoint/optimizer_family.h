@@ -1,6 +1,7 @@
 #pragma once
 
 #include "checkpoint/json.h"
+#include "checkpoint/load_plan.h"
 
 #include <accel/checkpoint/safetensors.h>
 
@@ -21,11 +22,13 @@ struct OptimizerFamily {
   /// Adds "param_groups" and "state" to `json`, and the tensors.
   void (*write)(
       const torch::optim::Optimizer& optimizer, Json& json, StateDict& tensors);
-  /// Compares; what it returns makes the change.
+  /// Compares; what it returns makes the change. Of parameters that `piece_of` says
+  /// are divided it makes the same part of their state.
   std::function<void()> (*prepare)(
       torch::optim::Optimizer& optimizer,
       const Json& json,
-      const StateDict& tensors,
+      const TensorSources& tensors,
+      const PieceOf& piece_of,
       const std::string& what);
 };
 

@@ -3,6 +3,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/json.h"
 #include "checkpoint/optimizer_family.h"
+#include "checkpoint/optimizer_files.h"
 #include "checkpoint/safetensors_write.h"
 
 #include <ATen/ATen.h>
@@ -92,15 +93,15 @@ at::Tensor archive_bytes(const torch::optim::Optimizer& optimizer) {
 
 std::function<void()> prepare_archive(
     torch::optim::Optimizer& optimizer,
-    const StateDict& tensors,
+    const TensorSources& tensors,
     const std::string& what) {
-  const at::Tensor* bytes = tensors.find(kArchive);
+  const auto bytes = tensors.find(kArchive);
   TORCH_CHECK(
-      bytes && tensors.size() == 1 && bytes->scalar_type() == at::kByte &&
-          bytes->dim() == 1,
+      bytes != tensors.end() && tensors.size() == 1 &&
+          bytes->second.dtype == at::kByte && bytes->second.shape.size() == 1,
       what,
       " has no archive of bytes");
-  const at::Tensor contiguous = bytes->contiguous();
+  const at::Tensor contiguous = bytes->second.get().contiguous();
   auto archive = std::make_shared<torch::serialize::InputArchive>();
   archive->load_from(
       reinterpret_cast<const char*>(contiguous.const_data_ptr<uint8_t>()),
@@ -117,7 +118,7 @@ struct StepCount : torch::optim::LRScheduler {
 
 } // namespace
 
-OptimizerState optimizer_state(
+OptimizerState collect_optimizer_state(
     const torch::optim::Optimizer& optimizer, const ParameterNames& names) {
   OptimizerState result;
   Json json;
@@ -127,13 +128,6 @@ OptimizerState optimizer_state(
   json["parameters"] = parameter_names(optimizer, names);
   if (family) {
     family->write(optimizer, json, result.tensors);
-    // Every state tensor is of its own memory, unless somebody has made it
-    // otherwise: then what is saved is what each one reads.
-    if (find_overlap(result.tensors)) {
-      for (auto& item : result.tensors) {
-        item.value() = item.value().clone();
-      }
-    }
   } else {
     result.tensors.insert(kArchive, archive_bytes(optimizer));
   }
@@ -141,12 +135,38 @@ OptimizerState optimizer_state(
   return result;
 }
 
+void separate(StateDict& tensors) {
+  if (find_overlap(tensors)) {
+    for (auto& item : tensors) {
+      item.value() = item.value().clone();
+    }
+  }
+}
+
+OptimizerState optimizer_state(
+    const torch::optim::Optimizer& optimizer, const ParameterNames& names) {
+  auto result = collect_optimizer_state(optimizer, names);
+  separate(result.tensors);
+  return result;
+}
+
 std::function<void()> prepare_optimizer_state(
     torch::optim::Optimizer& optimizer,
     const OptimizerState& state,
     const ParameterNames& names) {
+  TensorSources sources;
+  add_sources(sources, state.tensors);
+  return prepare_optimizer_state(optimizer, state.json, sources, names, nullptr);
+}
+
+std::function<void()> prepare_optimizer_state(
+    torch::optim::Optimizer& optimizer,
+    const std::string& text,
+    const TensorSources& sources,
+    const ParameterNames& names,
+    const PieceOf& piece_of) {
   const std::string what = "The optimizer's state";
-  const Json json = parse_json(state.json, what);
+  const Json json = parse_json(text, what);
   const int64_t version = member_int(json, "format_version", what);
   TORCH_CHECK(
       version == kOptimizerFormatVersion,
@@ -169,8 +189,8 @@ std::function<void()> prepare_optimizer_state(
       member(json, "parameters", what),
       parameter_names(optimizer, names),
       what);
-  return family ? family->prepare(optimizer, json, state.tensors, what)
-                : prepare_archive(optimizer, state.tensors, what);
+  return family ? family->prepare(optimizer, json, sources, piece_of, what)
+                : prepare_archive(optimizer, sources, what);
 }
 
 void load_optimizer_state(

@@ -5,6 +5,8 @@
 #include "checkpoint/load_plan.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/model_source.h"
+#include "checkpoint/optimizer_files.h"
+#include "checkpoint/piece_files.h"
 #include "checkpoint/state_files.h"
 #include "checkpoint/together.h"
 #include "checkpoint/unfinished.h"
@@ -32,7 +34,9 @@ namespace accel::checkpoint {
 
 namespace {
 
+/// Of files that are whole, and of those with each process's part.
 constexpr int64_t kStateFormatVersion = 1;
+constexpr int64_t kPiecesFormatVersion = 2;
 constexpr const char* kState = "state.json";
 
 /// "model" for the first, then "model_1", …: Accelerate's numbering.
@@ -42,6 +46,10 @@ std::string numbered(const std::string& stem, size_t index) {
 std::string model_file(size_t index) {
   return numbered("model", index) + ".safetensors";
 }
+/// "model.process_3.safetensors".
+std::string piece_file_name(const std::string& stem, int64_t rank) {
+  return stem + ".process_" + std::to_string(rank) + ".safetensors";
+}
 std::string random_file(int64_t rank) {
   return "random_states_" + std::to_string(rank) + ".safetensors";
 }
@@ -50,7 +58,8 @@ std::string process_file(int64_t rank) {
 }
 bool is_state_file(const std::string& name) {
   static const std::regex pattern(
-      "state\\.json|(model|optimizer)(_[0-9]+)?\\.(safetensors|json)|"
+      "state\\.json|(model|optimizer)(_[0-9]+)?"
+      "(\\.process_[0-9]+)?\\.(safetensors|json)|"
       "random_states_[0-9]+\\.safetensors|process_[0-9]+\\.json|"
       "custom_checkpoint_[0-9]+\\.bin");
   return std::regex_match(name, pattern);
@@ -91,20 +100,56 @@ void check_extras(const std::vector<Extra>& extras) {
   }
 }
 
-/// What is the same on all processes; one of them writes it.
-void add_common(StateFiles& files, const TrainingState& state) {
+/// Models and optimizers, whole.
+void add_tensors(StateFiles& files, const TrainingState& state) {
   for (size_t i = 0; i < state.models.size(); ++i) {
-    files.tensors.emplace_back(
-        model_file(i), without_shared(state_dict(*state.models[i])));
+    files.tensors.push_back(
+        {model_file(i), without_shared(state_dict(*state.models[i]))});
   }
   const ParameterNames names = names_of(state.models);
   for (size_t i = 0; i < state.optimizers.size(); ++i) {
     auto saved = optimizer_state(*state.optimizers[i], names);
     const std::string stem = numbered("optimizer", i);
-    files.tensors.emplace_back(
-        stem + ".safetensors", std::move(saved.tensors));
+    files.tensors.push_back({stem + ".safetensors", std::move(saved.tensors)});
     files.texts.emplace_back(stem + ".json", std::move(saved.json));
   }
+}
+
+/// What this process holds of models and optimizers. The main process has a file for
+/// each of them, the others where they have something to write.
+void add_pieces(
+    StateFiles& files, const TrainingState& state, const Processes& processes) {
+  TORCH_CHECK(
+      state.piece_of && !processes.each_node,
+      "Parts of tensors are saved where processes hold such, into one directory");
+  const auto add = [&](const std::string& stem, const Pieces& pieces) {
+    auto file = piece_file(pieces, processes.main());
+    if (processes.main() || !file.tensors.is_empty()) {
+      files.tensors.push_back(
+          {piece_file_name(stem, processes.rank), std::move(file.tensors),
+           std::move(file.metadata)});
+    }
+  };
+  for (size_t i = 0; i < state.models.size(); ++i) {
+    Pieces pieces(state_dict(*state.models[i]), state.piece_of);
+    pieces.values = without_shared(pieces.values);
+    add(numbered("model", i), pieces);
+  }
+  const ParameterNames names = names_of(state.models);
+  for (size_t i = 0; i < state.optimizers.size(); ++i) {
+    auto saved = collect_optimizer_state(*state.optimizers[i], names);
+    const std::string stem = numbered("optimizer", i);
+    Pieces pieces(saved.tensors, state.piece_of);
+    separate(pieces.values);
+    add(stem, pieces);
+    if (processes.main()) {
+      files.texts.emplace_back(stem + ".json", std::move(saved.json));
+    }
+  }
+}
+
+/// The small files that are the same for all processes; one of them writes them.
+void add_common(StateFiles& files, const TrainingState& state) {
   Json extras = Json::array();
   for (size_t i = 0; i < state.extras.size(); ++i) {
     files.texts.emplace_back(extra_file(i), state.extras[i].second);
@@ -113,14 +158,15 @@ void add_common(StateFiles& files, const TrainingState& state) {
   files.texts.emplace_back(
       kState,
       dump_json(
-          {{"format_version", kStateFormatVersion},
+          {{"format_version",
+            state.in_pieces ? kPiecesFormatVersion : kStateFormatVersion},
            {"models", state.models.size()},
            {"optimizers", state.optimizers.size()},
            {"extras", extras}}));
 }
 
 void add_own(StateFiles& files, const TrainingState& state, int64_t rank) {
-  files.tensors.emplace_back(random_file(rank), random_state());
+  files.tensors.push_back({random_file(rank), random_state()});
   files.texts.emplace_back(
       process_file(rank),
       dump_json(
@@ -134,7 +180,7 @@ void add_own(StateFiles& files, const TrainingState& state, int64_t rank) {
 /// Small files as one text, and back; tensors of bytes only.
 std::string packed(const StateFiles& files) {
   Json json{{"texts", files.texts}, {"tensors", Json::object()}};
-  for (const auto& [name, tensors] : files.tensors) {
+  for (const auto& [name, tensors, metadata] : files.tensors) {
     for (const auto& item : tensors) {
       TORCH_CHECK(
           item.value().scalar_type() == at::kByte && item.value().dim() == 1,
@@ -160,7 +206,7 @@ void unpack(const std::string& text, StateFiles& files) {
       std::copy(bytes.begin(), bytes.end(), tensor.mutable_data_ptr<uint8_t>());
       dict.insert(key, std::move(tensor));
     }
-    files.tensors.emplace_back(name, std::move(dict));
+    files.tensors.push_back({name, std::move(dict)});
   }
   for (const auto& entry : json["texts"]) {
     files.texts.emplace_back(entry[0], entry[1]);
@@ -192,12 +238,15 @@ class Loading {
     const Json common = read_json(kState);
     const int64_t version = member_int(common, "format_version", what_);
     TORCH_CHECK(
-        version == kStateFormatVersion,
+        version == kStateFormatVersion || version == kPiecesFormatVersion,
         what_,
         " has format version ",
         version,
-        "; this library reads version ",
-        kStateFormatVersion);
+        "; this library reads versions ",
+        kStateFormatVersion,
+        " and ",
+        kPiecesFormatVersion);
+    in_pieces_ = version == kPiecesFormatVersion;
     if (state.before_load) {
       state.before_load(directory_);
     }
@@ -260,14 +309,30 @@ class Loading {
         count);
   }
 
+  /// Of files in parts, those of all processes that have one.
+  TensorSources sources(const std::string& stem) const {
+    if (!in_pieces_) {
+      return model_sources(path(stem + ".safetensors"));
+    }
+    std::vector<std::string> paths{path(piece_file_name(stem, 0))};
+    for (int64_t rank = 1; rank < manifest_.world_size; ++rank) {
+      const std::string file = piece_file_name(stem, rank);
+      if (manifest_.find(file)) {
+        paths.push_back(path(file));
+      }
+    }
+    return piece_sources(paths);
+  }
+
   void prepare_models(const TrainingState& state) {
     for (size_t i = 0; i < state.models.size(); ++i) {
-      const std::string file = path(model_file(i));
+      const std::string stem = numbered("model", i);
       models_.emplace_back(
           state_dict(*state.models[i]),
-          model_sources(file),
+          sources(stem),
           LoadOptions(),
-          in_quotes(file));
+          in_quotes((fs::path(directory_) / (stem + ".safetensors")).string()),
+          state.piece_of);
     }
   }
 
@@ -276,11 +341,9 @@ class Loading {
     for (size_t i = 0; i < state.optimizers.size(); ++i) {
       const std::string stem = numbered("optimizer", i);
       // Looked at in the file: it is copied once, to where it belongs.
-      const OptimizerState saved{
-          read_text(path(stem + ".json")),
-          load_safetensors(path(stem + ".safetensors"), /*copy=*/false)};
-      changes_.push_back(
-          prepare_optimizer_state(*state.optimizers[i], saved, names));
+      changes_.push_back(prepare_optimizer_state(
+          *state.optimizers[i], read_text(path(stem + ".json")), sources(stem),
+          names, state.piece_of));
     }
   }
 
@@ -354,6 +417,8 @@ class Loading {
   std::string directory_;
   std::string what_;
   Manifest manifest_;
+  /// Each process has saved what it held.
+  bool in_pieces_ = false;
   std::vector<LoadPlan> models_;
   std::vector<std::function<void()>> changes_;
   LoadedState result_;
@@ -380,6 +445,11 @@ StateFiles state_files(
     const std::vector<std::string>& own_files) {
   check_extras(state.extras);
   StateFiles files;
+  if (state.in_pieces) {
+    add_pieces(files, state, processes);
+  } else if (processes.writer()) {
+    add_tensors(files, state);
+  }
   if (processes.writer()) {
     add_common(files, state);
   }
@@ -394,8 +464,8 @@ StateFiles state_files(
 }
 
 void write_files(const StateFiles& state, CheckpointFiles& files) {
-  for (const auto& [name, tensors] : state.tensors) {
-    files.write_tensors(name, tensors);
+  for (const auto& [name, tensors, metadata] : state.tensors) {
+    files.write_tensors(name, tensors, metadata);
   }
   for (const auto& [name, text] : state.texts) {
     files.write_bytes(name, text);

@@ -3,6 +3,7 @@
 #include <accel/checkpoint/directory.h>
 #include <accel/checkpoint/state.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +12,13 @@ namespace accel::checkpoint {
 
 /// The files that one process writes of a state, by name.
 struct StateFiles {
-  std::vector<std::pair<std::string, StateDict>> tensors;
+  struct Tensors {
+    std::string name;
+    StateDict tensors;
+    std::map<std::string, std::string> metadata{{"format", "pt"}};
+  };
+
+  std::vector<Tensors> tensors;
   std::vector<std::pair<std::string, std::string>> texts;
 };
 

@@ -314,10 +314,32 @@ std::string Accelerator::save_state(
       registry.run_save_hooks(state.models, temporary);
     };
   });
-  // Files are whole. Hooks see on all processes what the writing one sees.
-  const auto whole = runtime_->whole(
-      all_of(state.models), state.optimizers,
-      processes.writer() || runtime_->registry().has_save_hooks());
+  auto* sharded = runtime_->sharded();
+  const bool hooks = runtime_->registry().has_save_hooks();
+  parallel::ShardedParameters::Whole whole;
+  if (sharded != nullptr &&
+      this->state().options().state_dict_type ==
+          StateDictType::kShardedStateDict) {
+    state.in_pieces = true;
+    state.piece_of = [sharded](const at::Tensor& tensor) {
+      return sharded->piece(tensor);
+    };
+    if (hooks) {
+      // They get whole models, and that only for as long as they run.
+      state.before_save = [&](const std::string& temporary) {
+        const auto for_hooks =
+            runtime_->whole(all_of(state.models), {}, /*here=*/true);
+        runtime_->registry().run_save_hooks(state.models, temporary);
+      };
+    }
+    whole = runtime_->whole(
+        all_of(state.models), state.optimizers, /*here=*/true,
+        [sharded](const at::Tensor& tensor) { return sharded->is_piece(tensor); });
+  } else {
+    // Files are whole. Hooks see on all processes what the writing one sees.
+    whole = runtime_->whole(
+        all_of(state.models), state.optimizers, processes.writer() || hooks);
+  }
   const bool automatic = own_->automatic_naming;
   const auto limit = own_->total_limit;
   const auto root = automatic ? automatic_root(own_->project_dir) : "";
@@ -393,8 +415,23 @@ void Accelerator::load_state(
     state.optimizers = runtime_->registry().optimizers();
     parts = parts_of(*runtime_);
   });
-  auto whole =
-      runtime_->whole(all_of(state.models), state.optimizers, /*here=*/true);
+  auto* sharded = runtime_->sharded();
+  parallel::ShardedParameters::Whole whole;
+  if (sharded != nullptr && !runtime_->registry().has_load_hooks()) {
+    // Each process reads what it holds; what cannot be written in parts is whole
+    // until it has been loaded. States are made anew.
+    state.piece_of = [sharded](const at::Tensor& tensor) {
+      return sharded->piece(tensor);
+    };
+    whole = runtime_->whole(
+        all_of(state.models), {}, /*here=*/true,
+        [sharded](const at::Tensor& tensor) {
+          return sharded->can_be_written(tensor);
+        });
+  } else {
+    whole =
+        runtime_->whole(all_of(state.models), state.optimizers, /*here=*/true);
+  }
   std::function<void()> move_loaders;
   state.before_load = [&](const std::string& real) {
     runtime_->registry().run_load_hooks(state.models, real);
@@ -411,6 +448,9 @@ void Accelerator::load_state(
       options.verify_checksums() ? checkpoint::Verify::kChecksums
                                  : checkpoint::Verify::kSizes);
   whole.divide();
+  if (sharded != nullptr) {
+    sharded->settle(); // What was gathered of the old values is dropped.
+  }
   checkpoint::run_together(processes, "load_state", [&] {
     move_loaders();
     for (const auto& part : parts) {

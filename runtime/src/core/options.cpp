@@ -44,6 +44,7 @@ auto tie(const ResolvedOptions& options) {
       options.bucket_cap_mb,
       options.broadcast_buffers,
       options.fsdp,
+      options.state_dict_type,
       options.parallelism,
       options.tp_plan,
       options.cpu,
@@ -103,6 +104,7 @@ std::string to_string(const ResolvedOptions& options) {
       << ", bucket_cap_mb=" << options.bucket_cap_mb
       << ", broadcast_buffers=" << options.broadcast_buffers
       << ", fsdp=" << (options.fsdp ? to_string(*options.fsdp) : "no")
+      << ", state_dict_type=" << to_string(options.state_dict_type)
       << ", parallelism="
       << (options.parallelism ? to_string(*options.parallelism) : "no")
       << ", tp_plan=" << parallel::to_text(options.tp_plan)
@@ -154,6 +156,10 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   resolved.tp_plan = parallel::resolve_tensor_plan(options.torch_tp_plugin());
   resolved.fsdp = parallel::strategy_with(
       resolved.parallelism, parallel::resolve_sharding(options.fsdp_plugin()));
+  resolved.state_dict_type =
+      resolved.fsdp || (resolved.parallelism && resolved.parallelism->tp > 1)
+      ? parallel::resolve_state_dict_type(options.fsdp_plugin())
+      : StateDictType::kFullStateDict;
   resolved.cpu = options.cpu() ||
       detail::get_environment_flag("ACCELERATE_USE_CPU").value_or(false);
   resolved.device_placement = options.device_placement();
@@ -206,6 +212,13 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
       to_string(resolved.comm_hook),
       " and match_single_device is true, but gradients that are rounded on "
       "their way are not those of one device. Leave one of the two out.");
+  TORCH_CHECK(
+      resolved.state_dict_type == StateDictType::kFullStateDict ||
+          !resolved.save_on_each_node,
+      "accel: save_on_each_node is true and state_dict_type is "
+      "SHARDED_STATE_DICT: each host would have the parts of its own processes "
+      "only, of which no model can be put together. Use FULL_STATE_DICT, or a "
+      "directory that all hosts see.");
   TORCH_CHECK(
       !resolved.fsdp || resolved.match_single_device,
       "accel: sharded data parallelism is asked for (fsdp_plugin, "

@@ -137,6 +137,14 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       "ACCELERATE_USE_FSDP",
       false);
   plan.add(
+      "state_dict_type",
+      to_string(options.state_dict_type),
+      [](const AcceleratorOptions& o) {
+        return o.fsdp_plugin() && o.fsdp_plugin()->state_dict_type();
+      },
+      "FSDP_STATE_DICT_TYPE",
+      false);
+  plan.add(
       "parallelism_config",
       options.parallelism ? to_string(*options.parallelism) : "no",
       [](const AcceleratorOptions& o) {

@@ -48,6 +48,9 @@ class Registry {
   bool has_save_hooks() const {
     return !save_hooks_.empty();
   }
+  bool has_load_hooks() const {
+    return !load_hooks_.empty();
+  }
   /// Calls them in the order in which they were added.
   void run_save_hooks(
       std::vector<torch::nn::Module*>& models,

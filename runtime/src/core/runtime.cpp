@@ -172,6 +172,7 @@ void Runtime::check_options_agree() {
        static_cast<int64_t>(std::ceil(options.bucket_cap_mb * 1024)),
        static_cast<int64_t>(options.broadcast_buffers),
        options.fsdp ? static_cast<int64_t>(*options.fsdp) : int64_t{-1},
+       static_cast<int64_t>(options.state_dict_type),
        sizes_.dp_replicate,
        sizes_.dp_shard,
        sizes_.cp,

@@ -65,8 +65,9 @@ class Runtime {
   [[nodiscard]] parallel::ShardedParameters::Whole whole(
       const std::vector<const torch::nn::Module*>& models,
       const std::vector<torch::optim::Optimizer*>& optimizers,
-      bool here) {
-    return sharded_ ? sharded_->whole(models, optimizers, here)
+      bool here,
+      const std::function<bool(const at::Tensor&)>& but = nullptr) {
+    return sharded_ ? sharded_->whole(models, optimizers, here, but)
                     : parallel::ShardedParameters::Whole();
   }
   /// The axis of all processes, which distributed tensors lie along.

@@ -23,6 +23,11 @@ const char* to_string(ShardingStrategy strategy) {
   return "unknown";
 }
 
+const char* to_string(StateDictType type) {
+  return type == StateDictType::kShardedStateDict ? "SHARDED_STATE_DICT"
+                                                  : "FULL_STATE_DICT";
+}
+
 namespace parallel {
 namespace {
 
@@ -108,6 +113,21 @@ std::optional<ShardingStrategy> resolve_sharding(
     return given->sharding_strategy();
   }
   return strategy_of_environment().value_or(ShardingStrategy::kFullShard);
+}
+
+StateDictType resolve_state_dict_type(
+    const std::optional<FullyShardedDataParallelPlugin>& given) {
+  if (given && given->state_dict_type()) {
+    return *given->state_dict_type();
+  }
+  constexpr auto kVariable = "FSDP_STATE_DICT_TYPE";
+  const auto text = get_environment(kVariable).value_or("FULL_STATE_DICT");
+  const auto name = state_dict_type_name(text);
+  TORCH_CHECK(
+      !name.empty(), "accel: the environment variable ", kVariable, " is '",
+      text, "': ", no_state_dict_type(text), ".");
+  return name == "SHARDED_STATE_DICT" ? StateDictType::kShardedStateDict
+                                      : StateDictType::kFullStateDict;
 }
 
 } // namespace parallel

@@ -11,4 +11,9 @@ namespace accel::parallel {
 std::optional<ShardingStrategy> resolve_sharding(
     const std::optional<FullyShardedDataParallelPlugin>& given);
 
+/// The same for what is saved; `FSDP_STATE_DICT_TYPE` counts for tensor parallelism
+/// as well.
+StateDictType resolve_state_dict_type(
+    const std::optional<FullyShardedDataParallelPlugin>& given);
+
 } // namespace accel::parallel

@@ -21,7 +21,7 @@ struct FsdpSetting {
   const char* instead;
 };
 
-/// All but the strategy, which is decided elsewhere.
+/// All but the strategy and the files, which are decided elsewhere.
 inline const std::vector<FsdpSetting>& fsdp_settings() {
   static const std::vector<std::string> yes{"true", "1", "yes", "on"};
   static const std::vector<std::string> no{"false", "0", "no", "off"};
@@ -35,7 +35,6 @@ inline const std::vector<FsdpSetting>& fsdp_settings() {
       {"backward_prefetch", {"no_prefetch"}, "accel gathers nothing ahead; leave it out or say NO_PREFETCH"},
       {"backward_prefetch_policy", {"no_prefetch"}, "accel gathers nothing ahead; leave it out or say NO_PREFETCH"},
       {"forward_prefetch", no, "accel gathers nothing ahead"},
-      {"state_dict_type", {"full_state_dict"}, "accel's files are whole: FULL_STATE_DICT"},
       {"use_orig_params", yes, "parameters keep their names and sizes in accel"},
       {"sync_module_states", yes, "all processes begin with process 0's parameters in accel"},
       {"cpu_ram_efficient_loading", no, "every process makes the whole model in accel before it is divided"},
@@ -85,6 +84,22 @@ inline std::string no_fsdp_strategy(const std::string& text) {
   return text +
       " is none of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD and "
       "HYBRID_SHARD_ZERO2";
+}
+
+/// What is saved, in any case or as Accelerate's number; empty for what accel does
+/// not have.
+inline std::string state_dict_type_name(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return static_cast<char>(std::toupper(c));
+  });
+  if (text == "FULL_STATE_DICT" || text == "1") {
+    return "FULL_STATE_DICT";
+  }
+  return text == "SHARDED_STATE_DICT" || text == "3" ? "SHARDED_STATE_DICT" : "";
+}
+
+inline std::string no_state_dict_type(const std::string& text) {
+  return text + " is neither FULL_STATE_DICT nor SHARDED_STATE_DICT";
 }
 
 } // namespace accel::parallel

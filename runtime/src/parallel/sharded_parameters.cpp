@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/strides.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -298,17 +299,71 @@ void ShardedParameters::settle() {
   }
 }
 
+std::optional<checkpoint::TensorPiece> ShardedParameters::piece(
+    const at::Tensor& tensor) const {
+  struct Level {
+    Axis* axis;
+    Placement placement;
+    std::vector<int64_t> sizes;
+  };
+  checkpoint::TensorPiece piece;
+  piece.offset.assign(tensor.dim(), 0);
+  std::vector<Level> levels;
+  std::vector<Axis*> others = axes_;
+  at::Tensor inner = tensor;
+  while (Part* part = part_of(inner)) {
+    const auto axis = std::find(others.begin(), others.end(), part->axis);
+    const auto& place = part->placement;
+    const bool cut = place.is_shard() && !place.cut();
+    if (axis == others.end() || (!cut && !place.is_replicate())) {
+      return std::nullopt;
+    }
+    if (cut) {
+      others.erase(axis);
+      piece.offset[place.dim()] +=
+          part->axis->range(inner.size(place.dim()), {}).first;
+    }
+    levels.push_back({part->axis, place, inner.sizes().vec()});
+    inner = part->local;
+  }
+  if (levels.empty()) {
+    return std::nullopt;
+  }
+  piece.values = inner;
+  piece.writes = std::all_of(others.begin(), others.end(), [](const Axis* axis) {
+    return axis->rank() == 0;
+  });
+  piece.like = [levels](at::Tensor values) {
+    distributed::install();
+    const distributed::InsideGuard inside;
+    for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
+      values = distributed::make_tensor(
+          *level->axis, values, level->placement, level->sizes,
+          c10::contiguous_strides(level->sizes), /*exact=*/true);
+    }
+    return values;
+  };
+  return piece;
+}
+
+bool ShardedParameters::can_be_written(const at::Tensor& tensor) const {
+  const Part* part = part_of(tensor);
+  return is_piece(tensor) && part->placement.is_shard() &&
+      part->view == nullptr && !part->whole.defined();
+}
+
 ShardedParameters::Whole ShardedParameters::whole(
     const std::vector<const torch::nn::Module*>& models,
     const std::vector<torch::optim::Optimizer*>& optimizers,
-    bool here) {
+    bool here,
+    const std::function<bool(const at::Tensor&)>& but) {
   const at::NoGradGuard no_grad;
   // The parameter and what it was.
   auto parts =
       std::make_shared<std::vector<std::pair<at::Tensor, at::Tensor>>>();
   for (const auto* model : models) {
     for (const auto& parameter : model->parameters()) {
-      if (distributed::is_distributed(parameter)) {
+      if (distributed::is_distributed(parameter) && !(but && but(parameter))) {
         auto all = distributed::full_tensor(parameter.detach());
         if (here) {
           parts->emplace_back(parameter, parameter.detach());
@@ -325,7 +380,8 @@ ShardedParameters::Whole ShardedParameters::whole(
   for (auto* optimizer : optimizers) {
     State state{optimizer, {}};
     each_state_tensor(*optimizer, [&](at::Tensor& tensor, const at::Tensor&) {
-      auto all = distributed::full_tensor(tensor);
+      const bool stays = but && but(tensor);
+      auto all = stays ? tensor : distributed::full_tensor(tensor);
       if (here) {
         state.before.push_back(tensor);
         tensor = std::move(all);

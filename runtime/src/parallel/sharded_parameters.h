@@ -4,6 +4,7 @@
 #include "parallel/parallelism.h"
 #include "parallel/tensor_plan.h"
 
+#include <accel/checkpoint/pieces.h>
 #include <accel/parallel/fully_sharded.h>
 
 #include <ATen/core/Tensor.h>
@@ -60,6 +61,19 @@ class ShardedParameters {
   /// have become whole are cut again, where no view of them is left.
   void settle();
 
+  /// What this process holds of a parameter, or of a tensor that an optimizer keeps,
+  /// for files; empty where it holds all of it. Communicates nothing.
+  std::optional<checkpoint::TensorPiece> piece(const at::Tensor& tensor) const;
+
+  /// Whether a tensor is divided, and `piece` can say how.
+  bool is_piece(const at::Tensor& tensor) const {
+    return piece(tensor).has_value();
+  }
+
+  /// Whether values may be written into what `piece` returns: the parameter is cut,
+  /// and nobody has a view of it as a whole.
+  bool can_be_written(const at::Tensor& tensor) const;
+
   /// While it lives the parameters and states are whole, plain tensors, for what
   /// reads and writes their memory: checkpoints. Collective to make.
   class Whole {
@@ -69,7 +83,10 @@ class ShardedParameters {
         : give_back_(std::exchange(other.give_back_, nullptr)) {}
     Whole(const Whole&) = delete;
     Whole& operator=(const Whole&) = delete;
-    Whole& operator=(Whole&&) = delete;
+    Whole& operator=(Whole&& other) noexcept {
+      give_back_.swap(other.give_back_);
+      return *this;
+    }
     /// Puts the parts back that were there.
     ~Whole();
 
@@ -81,11 +98,14 @@ class ShardedParameters {
     std::function<void(bool anew)> give_back_;
   };
 
-  /// `here`: whether this process needs them; where not, it only takes part.
+  /// `here`: whether this process needs them; where not, it only takes part. With
+  /// `but`, tensors for which it is true stay as they are; all processes must say the
+  /// same of a tensor.
   [[nodiscard]] Whole whole(
       const std::vector<const torch::nn::Module*>& models,
       const std::vector<torch::optim::Optimizer*>& optimizers,
-      bool here);
+      bool here,
+      const std::function<bool(const at::Tensor&)>& but = nullptr);
 
  private:
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl>;

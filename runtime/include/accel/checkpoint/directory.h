@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -101,7 +102,10 @@ class ACCEL_API CheckpointFiles {
   }
   /// Writes a safetensors file of this name. Throws `c10::Error` where it
   /// cannot.
-  void write_tensors(const std::string& name, const StateDict& tensors);
+  void write_tensors(
+      const std::string& name,
+      const StateDict& tensors,
+      const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
   /// Writes a file of this name. Throws `c10::Error` where it cannot.
   void write_bytes(const std::string& name, const std::string& bytes);
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <accel/checkpoint/directory.h>
+#include <accel/checkpoint/pieces.h>
 #include <accel/export.h>
 
 #include <cstdint>
@@ -63,6 +64,12 @@ struct TrainingState {
   std::string loaders;
   /// Micro-steps since the last accumulation window ended, on this process.
   int64_t step = 0;
+  /// For parameters, buffers and optimizer states of which each process holds a
+  /// part. Null: there are none.
+  PieceOf piece_of;
+  /// Each process saves the parts that it holds, in a file of its own, instead of the
+  /// main process everything. Divided tensors can be saved in this way only.
+  bool in_pieces = false;
   /// Called on every process with the temporary directory, before our own files
   /// are written; what it writes there becomes part of the checkpoint.
   std::function<void(const std::string&)> before_save;

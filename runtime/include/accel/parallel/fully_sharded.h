@@ -32,6 +32,19 @@ enum class ShardingStrategy {
 /// "HYBRID_SHARD_ZERO2".
 ACCEL_API const char* to_string(ShardingStrategy strategy);
 
+/// What `save_state` writes of parameters and optimizer states that are divided.
+enum class StateDictType {
+  /// Whole tensors: the files of a model that is not divided. Process 0 puts them
+  /// together, all of them.
+  kFullStateDict,
+  /// Each process writes what it holds, and nothing is put together
+  /// (docs/parallelism.md).
+  kShardedStateDict,
+};
+
+/// "FULL_STATE_DICT" or "SHARDED_STATE_DICT".
+ACCEL_API const char* to_string(StateDictType type);
+
 /// Sharded data parallelism, Accelerate's class of this name: after `prepare` each
 /// process holds a part of each parameter of the models, of its gradient, and of
 /// what the optimizer keeps for it, and they compute what one device computes.
@@ -55,6 +68,8 @@ class FullyShardedDataParallelPlugin {
  public:
   /// Empty: `FSDP_SHARDING_STRATEGY`, or FULL_SHARD.
   TORCH_ARG(std::optional<ShardingStrategy>, sharding_strategy) = std::nullopt;
+  /// Empty: `FSDP_STATE_DICT_TYPE`, or FULL_STATE_DICT.
+  TORCH_ARG(std::optional<StateDictType>, state_dict_type) = std::nullopt;
 };
 
 } // namespace accel
