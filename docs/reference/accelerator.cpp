@@ -2,6 +2,7 @@
 
 #include <accel/accel.h>
 #include <accel/activation_checkpoint.h>
+#include <accel/lomo.h>
 #include <accel/stop.h>
 #include <torch/torch.h>
 
@@ -374,6 +375,15 @@ torch::Tensor in_less_memory(std::vector<torch::nn::Sequential>& blocks, torch::
         [block](const torch::Tensor& y) mutable { return block->forward(y); }, x);
   }
   return x;
+}
+
+// @example accel accel::LomoOptions
+void update_in_backward(torch::nn::Linear model, const torch::Tensor& batch, const torch::Tensor& target) {
+  accel::Accelerator accelerator;
+  accelerator.prepare(model);
+  auto loss = torch::mse_loss(model->forward(batch), target);
+  accel::lomo_backward(
+      loss, /*learning_rate=*/1e-3, accel::LomoOptions().clip_grad_value(1).clip_grad_norm(10));
 }
 
 // @example accel::GradientState

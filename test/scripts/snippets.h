@@ -8,6 +8,7 @@
 #include <accel/data/seedable_random_sampler.h>
 #include <accel/distributed/device_mesh.h>
 #include <accel/distributed/tensor.h>
+#include <accel/lomo.h>
 #include <accel/operations.h>
 #include <accel/optim/schedulers.h>
 #include <accel/parallel/fully_sharded.h>
@@ -92,6 +93,7 @@ extern Tensor data, weight, batch;
 
 //// docs/parallelism.md
 extern std::vector<torch::nn::Linear> blocks;
+extern double learning_rate;
 
 //// runtime/include/accel/activation_checkpoint.h
 extern std::vector<torch::nn::Linear> blocks;
