@@ -22,8 +22,11 @@ constexpr const char* kEstimateFooter =
 them; only headers are read. Tensors of floating point are taken for
 parameters, so that the running statistics of batch norm count as such.
 
-Every process of data parallelism has all of it. Activations, what is computed
-in between, and LibTorch itself (some 200 MiB) come on top.
+Every process of data parallelism has all of it. For several processes a second
+table says what each one has where it is divided between them (accel launch
+--fsdp): with SHARD_GRAD_OP all weights are there between forward and backward,
+with FULL_SHARD the one that is being used, and its gradient. Activations, what is
+computed in between, and LibTorch itself (some 200 MiB) come on top.
 
 Examples:
   accel estimate-memory model.safetensors
@@ -75,6 +78,37 @@ std::optional<double> parse_count(const std::string& text) {
            : unit == "T" ? 1e12
                          : 1;
   return std::round(count);
+}
+
+/// What each of several processes has, by how the training is divided.
+/// `largest`: the elements of the largest parameter; 0 where it is not known.
+void print_divided(
+    const Training* rows,
+    size_t number,
+    double count,
+    double other_bytes,
+    double largest,
+    int processes) {
+  std::printf(
+      "\n%-26s %14s %14s %14s\n",
+      ("per process of " + std::to_string(processes)).c_str(),
+      "NO_SHARD",
+      "SHARD_GRAD_OP",
+      "FULL_SHARD");
+  for (size_t i = 0; i < number; ++i) {
+    const Training& row = rows[i];
+    const double all = count * (row.weights + row.gradients + row.state);
+    const double part = all / processes + other_bytes;
+    std::printf(
+        "%-26s %14s %14s %14s\n",
+        row.name,
+        format_bytes(all + other_bytes).c_str(),
+        format_bytes(part + count * row.weights).c_str(),
+        format_bytes(part + largest * (row.weights + row.gradients)).c_str());
+  }
+  if (largest == 0) {
+    std::printf("FULL_SHARD: and the largest weight, twice\n");
+  }
 }
 
 } // namespace
@@ -130,6 +164,7 @@ int estimate_memory_command(const std::vector<std::string>& arguments) {
   double count = 0;
   // Buffers that are whole numbers, as they are.
   double other_bytes = 0;
+  double largest_parameter = 0;
   if (!parameters.empty()) {
     const auto given = parse_count(parameters);
     if (!given) {
@@ -154,6 +189,8 @@ int estimate_memory_command(const std::vector<std::string>& arguments) {
       stored += static_cast<double>(entry.bytes);
       if (is_floating(entry.dtype)) {
         count += static_cast<double>(entry.elements);
+        largest_parameter = std::max(
+            largest_parameter, static_cast<double>(entry.elements));
       } else {
         other_bytes += static_cast<double>(entry.bytes);
       }
@@ -201,6 +238,10 @@ int estimate_memory_command(const std::vector<std::string>& arguments) {
         format_bytes(count * row.state).c_str(),
         format_bytes(total).c_str(),
         format_bytes(total * processes).c_str());
+  }
+  if (processes > 1) {
+    print_divided(
+        rows, std::size(rows), count, other_bytes, largest_parameter, processes);
   }
   std::fflush(stdout);
   return 0;

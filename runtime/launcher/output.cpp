@@ -18,7 +18,7 @@ constexpr size_t kRemembered = 100;
 constexpr size_t kRememberedBytes = 2000;
 /// How long a line waits that somebody may be waiting for: for the rest of a
 /// line that is written in pieces, but not for the end of a progress bar.
-constexpr std::chrono::milliseconds kPatience(500);
+constexpr std::chrono::milliseconds kLinePatience(500);
 
 bool same_file(int one, int other) {
   struct stat a;
@@ -263,7 +263,7 @@ void Output::add_line(Stream& stream, std::string_view text, bool progress) {
   place.line(
       stream.kind,
       line,
-      urgent ? Interleaver::Clock::now() + kPatience
+      urgent ? Interleaver::Clock::now() + kLinePatience
              : Interleaver::Clock::time_point::max());
 }
 

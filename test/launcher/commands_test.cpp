@@ -616,6 +616,17 @@ TEST(EstimateMemory, CountsParametersAndWhatBelongsToThem) {
       plan_line(counted.out, "bfloat16 or float16"),
       "bfloat16 or float16 2.93 KiB 2.93 KiB 2.93 KiB 8.79 KiB 17.58 KiB")
       << counted.err;
+
+  // Divided: what is no parameter (8 B) stays whole, and so does for a time all of
+  // the weights (28 B), or the largest of them (4 numbers) and its gradient.
+  const auto divided = accel({"estimate-memory", ".", "-n", "2"}, in(folder));
+  const auto table = divided.out.find("per process of 2");
+  ASSERT_NE(table, std::string::npos) << divided.out << divided.err;
+  EXPECT_EQ(
+      plan_line(divided.out.substr(table), "float32"),
+      "float32 120 B 92 B 96 B");
+  expect_part(counted.out, "FULL_SHARD: and the largest weight, twice");
+  EXPECT_EQ(result.out.find("FULL_SHARD"), std::string::npos);
 }
 
 TEST(EstimateMemory, RefusesWhatMakesNoSense) {

@@ -126,8 +126,12 @@ void add_sources(TensorSources& sources, const SafetensorsFile& file) {
             [file, name = info.name](at::Tensor& destination) {
               file.read_into(name, destination);
             },
-            [file, name = info.name](
+            [file, name = info.name, shape = info.shape](
                 at::Tensor& destination, at::IntArrayRef offset) {
+              if (destination.sizes() == at::IntArrayRef(shape)) {
+                file.read_into(name, destination);
+                return;
+              }
               copy_values(
                   destination,
                   box_of(file.map(name), offset, destination.sizes()));
