@@ -57,7 +57,7 @@ class Optimizer:
                      f'{name} = std::make_unique<{type_}>({args});\n}}')
         else:
             local = f"auto {name} = std::make_{form}<{type_}>({args});"
-        if "Optimizer" in local.split(name)[0]:
+        if "torch::optim::Optimizer" in local:
             parameter_type = "torch::optim::Optimizer"
         self.form = form
         joined = "\n".join(before + [local])
