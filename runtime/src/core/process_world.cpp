@@ -449,9 +449,8 @@ class ProcessWorld : public World {
           request.device.str(),
           " with the others: ",
           message_of(error),
-          ". Look at the output of the other processes; NCCL_DEBUG=INFO "
-          "says more, and NCCL_SOCKET_IFNAME names the network interface to "
-          "use.");
+          ". Look at the output of the other processes.",
+          placement_.backend->advice);
     }
     // Over Gloo it would cost more than the operation itself.
     std::function<void(const Operation&)> compare;

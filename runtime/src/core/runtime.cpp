@@ -38,7 +38,9 @@ detail::DeviceChoice choose_own_device(
       situation.without_backend = detail::why_no_backend(*type);
     }
   }
-  situation.visible_devices = detail::get_environment("CUDA_VISIBLE_DEVICES");
+  if (const char* variable = detail::visible_devices_variable(situation.type)) {
+    situation.visible_devices = detail::get_environment(variable);
+  }
   situation.local_rank = environment.local_rank;
   situation.local_world_size = environment.local_world_size;
   situation.world_size = environment.world_size;

@@ -47,6 +47,17 @@ int64_t count_devices(c10::DeviceType type) {
       : 0;
 }
 
+const char* visible_devices_variable(c10::DeviceType type) {
+  switch (type) {
+    case c10::kCUDA:
+      return "CUDA_VISIBLE_DEVICES";
+    case c10::kXPU:
+      return "ZE_AFFINITY_MASK";
+    default:
+      return nullptr;
+  }
+}
+
 std::string device_noun(c10::DeviceType type) {
   return type == c10::kCUDA
       ? "GPU"

@@ -26,6 +26,10 @@ ACCEL_API std::optional<c10::DeviceType> accelerator_type();
 /// How many of them this process may use; 0 for the CPU.
 ACCEL_API int64_t count_devices(c10::DeviceType type);
 
+/// The environment variable that says which of them a process sees:
+/// CUDA_VISIBLE_DEVICES for CUDA; null where the kind has none.
+const char* visible_devices_variable(c10::DeviceType type);
+
 /// "GPU" for CUDA, else "cpu", "xpu", …, as messages say it.
 std::string device_noun(c10::DeviceType type);
 

@@ -87,6 +87,11 @@ Library load(c10::DeviceType type) {
     return text;
   };
   library.backend.wait = wait_for_current_stream;
+  if (type == c10::kCUDA) {
+    library.backend.advice =
+        " NCCL_DEBUG=INFO says more, and NCCL_SOCKET_IFNAME names the network "
+        "interface to use.";
+  }
   library.backend.takes = [type](const at::Tensor& tensor) {
     return tensor.device().type() == type;
   };

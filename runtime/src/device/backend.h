@@ -36,6 +36,8 @@ struct DeviceBackend {
   std::function<std::string(c10::Device)> identity;
   /// Returns when the device has done what this thread has given to it.
   std::function<void(c10::Device)> wait;
+  /// What to look at where it does not connect: a sentence of an error, or empty.
+  std::string advice;
   /// Whether it carries this tensor; all others go over Gloo.
   std::function<bool(const at::Tensor&)> takes;
 };

@@ -11,10 +11,11 @@ namespace {
 
 /// "2 GPUs (CUDA_VISIBLE_DEVICES=0,1)".
 std::string describe_visible(const DeviceSituation& situation) {
+  const char* variable = visible_devices_variable(situation.type);
   return std::to_string(situation.visible) + " " +
          device_noun(situation.type) + (situation.visible == 1 ? "" : "s") +
-         (situation.visible_devices && situation.type == c10::kCUDA
-              ? " (CUDA_VISIBLE_DEVICES=" + *situation.visible_devices + ")"
+         (variable != nullptr && situation.visible_devices
+              ? std::string(" (") + variable + "=" + *situation.visible_devices + ")"
               : "");
 }
 

@@ -29,7 +29,7 @@ struct DeviceSituation {
   c10::DeviceType type = c10::kCUDA;
   /// How many of them this process may use.
   int64_t visible = 0;
-  /// CUDA_VISIBLE_DEVICES, where it is set; for messages.
+  /// What `visible_devices_variable` names, where it is set; for messages.
   std::optional<std::string> visible_devices;
   int64_t local_rank = 0;
   int64_t local_world_size = 1;

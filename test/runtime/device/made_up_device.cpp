@@ -173,6 +173,7 @@ detail::DeviceBackend MadeUpDevice::backend(const std::string& identity) const {
   };
   backend.identity = [identity](c10::Device) { return identity; };
   backend.wait = [](c10::Device) { wait_for_stream(); };
+  backend.advice = " The made-up cable is loose.";
   backend.takes = [](const at::Tensor& tensor) {
     return tensor.is_floating_point();
   };

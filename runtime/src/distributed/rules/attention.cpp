@@ -129,15 +129,16 @@ bool attention(Call& call) {
 /// only the sizes, the type and the device are looked at.
 bool choice(Call& call) {
   const auto& query = call.tensor(0);
-  if (!query.is_cpu() && !query.is_cuda()) {
+  const auto kernels = c10::computeDispatchKey(
+      query.scalar_type(), c10::kStrided, query.device());
+  if (!call.op().hasKernelForDispatchKey(kernels)) {
     return false;
   }
   torch::jit::Stack stack;
   for (size_t i = 0; i < call.size(); ++i) {
     stack.push_back(call.at(i));
   }
-  call.op().callBoxedForDispatchKey(
-      query.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU, stack);
+  call.op().callBoxedForDispatchKey(kernels, stack);
   call.finish({stack.back()});
   return true;
 }
