@@ -30,8 +30,9 @@ struct LomoOptions {
 ///     }
 ///
 /// Updates the parameters of all prepared models; other tensors get their gradients
-/// as ever (with `clip_grad_norm` those of both backwards). With several processes the gradients are those that
-/// `Accelerator::backward` gives; divided parameters are updated in their parts.
+/// as ever (with `clip_grad_norm` those of both backwards). With several processes
+/// the gradients are those that `Accelerator::backward` gives; divided parameters
+/// are updated in their parts.
 /// Without `match_single_device` every process must reach the same parameters.
 ///
 /// Throws `c10::Error` with gradient accumulation (there is no gradient to add to),
