@@ -15,7 +15,7 @@ ends the run is named and the run goes on behind it.
 
 The outcome of a seed is `equal`, `different`, `stopped` (an error, a crash or no end within --timeout), or `refused`:
 the program asked for the raw memory of a part, or used one on a thread of its own (a data loader's worker), which are
-errors that say so. `refused` is allowed with --may-refuse (with --zoo: of the models it names); all else but `equal`
+errors that say so; with --from-backward such a worker finds its data plain. `refused` is allowed with --may-refuse (with --zoo: of the models it names); all else but `equal`
 makes the exit status 1. Exit status 2: the program does not qualify.
 """
 
@@ -206,6 +206,8 @@ def environment_of(options, rank, seed, store):
         environment["ACCEL_STRESS_PLACEMENTS"] = str(seed)
         environment["ACCEL_STRESS_STORE"] = store
         environment["ACCEL_STRESS_SHARE"] = str(options.share)
+        if options.from_backward:
+            environment["ACCEL_STRESS_BEGIN"] = "backward"
         if options.check:
             environment["ACCEL_CHECK_PLACEMENTS"] = "1"
     return environment
@@ -350,6 +352,8 @@ def main():
     parser.add_argument("--seeds", required=True, type=seeds_of, help="7 or 1-20")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--share", type=float, default=0.3, help="how many results are placed")
+    parser.add_argument("--from-backward", action="store_true",
+                        help="nothing is placed before the first backward: for programs with data loaders that have workers")
     parser.add_argument("--check", action="store_true", help="with the shadow check (ACCEL_CHECK_PLACEMENTS=1)")
     parser.add_argument("--double", action="store_true", help="both runs with the default dtype float64")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="of printed numbers that are not integers")

@@ -14,6 +14,8 @@
 //   ACCEL_STRESS_RANDOM=0          the seed of LibTorch's random numbers, where the
 //                                  program gives none (also without placements)
 //   ACCEL_STRESS_SHARE=0.3         how many results are placed
+//   ACCEL_STRESS_BEGIN=backward    nothing is placed before the first backward, so that
+//                                  threads of the program can read what was made until then
 //   ACCEL_STRESS_DOUBLE=1          the default dtype is float64, so that rounding
 //                                  does not hide or imitate a difference
 //   ACCEL_CHECK_PLACEMENTS=1       names the operator that gives another number
@@ -29,6 +31,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 
 #include <dlfcn.h>
@@ -87,13 +90,15 @@ struct Stress {
         axis(new Axis(&processes, /*mesh=*/1, /*index=*/0, "stress")),
         mesh({axis}),
         random(seed * 2654435761u + 1),
-        share(std::stod(environment("ACCEL_STRESS_SHARE", "0.3"))) {}
+        share(std::stod(environment("ACCEL_STRESS_SHARE", "0.3"))),
+        begun(environment("ACCEL_STRESS_BEGIN", "") != "backward") {}
   SharedRanks& shared;
   SharedMemoryCommunicator processes;
   Axis* axis;
   DeviceMesh mesh;
   std::mt19937_64 random;
   double share;
+  bool begun;
   int64_t operators = 0;
   int64_t placed = 0;
 };
@@ -114,7 +119,8 @@ void place(
     const OperatorInfo& info,
     torch::jit::Stack& stack) {
   ++stress->operators;
-  if (is_used_by_address(op)) {
+  stress->begun = stress->begun || torch::autograd::get_current_graph_task_id() >= 0;
+  if (!stress->begun || is_used_by_address(op)) {
     return;
   }
   const auto placed = [&](const at::Tensor& tensor) {
