@@ -15,8 +15,9 @@ ends the run is named and the run goes on behind it.
 
 The outcome of a seed is `equal`, `different`, `stopped` (an error, a crash or no end within --timeout), or `refused`:
 the program asked for the raw memory of a part, or used one on a thread of its own (a data loader's worker), which are
-errors that say so; with --from-backward such a worker finds its data plain. `refused` is allowed with --may-refuse (with --zoo: of the models it names); all else but `equal`
-makes the exit status 1. Exit status 2: the program does not qualify.
+errors that say so; with --from-backward such a worker finds its data plain. `refused` is allowed with --may-refuse
+(with --zoo: of the models it names); all else but `equal` makes the exit status 1. Exit status 2: the program does not
+qualify.
 """
 
 import argparse
