@@ -1,6 +1,9 @@
 """Runs the test groups of a build folder and adds up what they say.
 
-    run_tests.py BUILD_DIR GROUP...
+    run_tests.py BUILD_DIR [--built-only] GROUP...
+
+With --built-only test programs that were not built are left out; else they are an
+error.
 
 Everything but two groups is registered with CTest under the group's label; the
 rewriter's tests are lit's, "sanitizers" are the programs that the build folder's
@@ -79,7 +82,10 @@ def skips(case):
             and element.get("message", "").startswith("SKIP_"))
 
 
-def tests_of(build, groups):
+NOT_BUILT = "_NOT_BUILT"  # What GoogleTest's module for CMake calls a program without tests.
+
+
+def tests_of(build, groups, built_only):
     """The tests of these groups: {name: (group, whether it is to run alone)}."""
     listed = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, text=True)
@@ -88,6 +94,10 @@ def tests_of(build, groups):
     tests = {}
     for test in json.loads(listed.stdout)["tests"]:
         properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
+        if test["name"].endswith(NOT_BUILT):
+            if built_only:
+                continue
+            sys.exit(f"error: {test['name'].removesuffix(NOT_BUILT)} is not built")
         if not properties.get("LABELS"):
             sys.exit(f"error: the test {test['name']} is in no group: it needs a label")
         for group in properties["LABELS"]:
@@ -190,11 +200,12 @@ def run_sanitized(build):
 
 def main():
     build = os.path.abspath(sys.argv[1])
-    groups = {group: Counts() for group in sys.argv[2:]}
+    built_only = "--built-only" in sys.argv[2:]
+    groups = {group: Counts() for group in sys.argv[2:] if group != "--built-only"}
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     start = time.monotonic()
     of_ctest = [group for group in groups if group not in BESIDE]
-    tests = tests_of(build, of_ctest) if of_ctest else {}
+    tests = tests_of(build, of_ctest, built_only) if of_ctest else {}
     runs = {"migrate": run_lit, "sanitizers": run_sanitized}
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         beside = {group: pool.submit(runs[group], build) for group in BESIDE if group in groups}
