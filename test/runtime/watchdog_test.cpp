@@ -33,9 +33,11 @@ class Way : public c10d::Store {
  public:
   explicit Way(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 8 // before, stores have none
   c10::intrusive_ptr<c10d::Store> clone() override {
     return c10::make_intrusive<Way>(store_);
   }
+#endif
   void set(const std::string& key, const std::vector<uint8_t>& value) override {
     store_->set(key, value);
   }
