@@ -130,6 +130,22 @@ void expect_trains_like_one_device(
   expect_equal(*net, *plain, 1e-12);
 }
 
+/// Three steps of SGD with `net`, as it is now, and beside it with its like in plain
+/// LibTorch. Collective.
+inline void expect_goes_on_like(
+    Accelerator& accelerator,
+    const std::shared_ptr<Net>& net,
+    const std::shared_ptr<Net>& plain) {
+  optim::SGD plain_sgd(plain->parameters(), 0.1);
+  AcceleratedOptimizer<optim::SGD> sgd(net->parameters(), 0.1);
+  accelerator.prepare(sgd);
+  for (int64_t i = 0; i < 3; ++i) {
+    const double expected = step(nullptr, plain, plain_sgd, i);
+    EXPECT_NEAR(step(&accelerator, net, sgd, i), expected, 1e-12);
+  }
+  expect_equal(*net, *plain, 1e-12);
+}
+
 /// `f` throws a `c10::Error` that says this.
 template <typename F>
 void expect_error(F&& f, const std::string& part) {

@@ -175,6 +175,11 @@ checkpoint::Processes checkpoint_processes(const AcceleratorState& state) {
   return processes;
 }
 
+/// What this process holds of divided tensors.
+checkpoint::PieceOf piece_of(parallel::ShardedParameters* sharded) {
+  return [sharded](const at::Tensor& tensor) { return sharded->piece(tensor); };
+}
+
 std::vector<const torch::nn::Module*> all_of(
     const std::vector<torch::nn::Module*>& models) {
   return {models.begin(), models.end()};
@@ -321,9 +326,7 @@ std::string Accelerator::save_state(
       this->state().options().state_dict_type ==
           StateDictType::kShardedStateDict) {
     state.in_pieces = true;
-    state.piece_of = [sharded](const at::Tensor& tensor) {
-      return sharded->piece(tensor);
-    };
+    state.piece_of = piece_of(sharded);
     if (hooks) {
       // They get whole models, and that only for as long as they run.
       state.before_save = [&](const std::string& temporary) {
@@ -420,9 +423,7 @@ void Accelerator::load_state(
   if (sharded != nullptr && !runtime_->registry().has_load_hooks()) {
     // Each process reads what it holds; what cannot be written in parts is whole
     // until it has been loaded. States are made anew.
-    state.piece_of = [sharded](const at::Tensor& tensor) {
-      return sharded->piece(tensor);
-    };
+    state.piece_of = piece_of(sharded);
     whole = runtime_->whole(
         all_of(state.models), {}, /*here=*/true,
         [sharded](const at::Tensor& tensor) {
