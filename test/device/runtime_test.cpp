@@ -13,8 +13,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <sstream>
 
 #include <unistd.h>
 
@@ -176,4 +179,42 @@ ACCEL_RANK_FUNCTION(sim_late_gradients) {
 
 TEST(SimRuntime, GradientsTravelOnAStreamOfTheirOwn) {
   accel::test::run_and_expect_success("sim_late_gradients", 2);
+}
+
+// Kernels of the process's own device, where it is not told what to record.
+ACCEL_RANK_FUNCTION(sim_profiles) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() /
+      ("accel-sim-profile-" + std::to_string(::getpid()));
+  const auto trace_of = [&](const accel::ProfileOptions& options) {
+    accel::Accelerator accelerator;
+    auto profile = accelerator.profile(
+        accel::ProfileOptions(options).output_trace_dir(folder));
+    const auto x = torch::ones({3}, accelerator.device());
+    EXPECT_EQ((x * 2).sum().item<float>(), 6);
+    profile.stop();
+    std::ifstream file(profile.files().at(0));
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  };
+  const std::string kernel = "\"cat\": \"kernel\", \"name\": \"aten::mul\"";
+  using accel::ProfileActivity;
+  const bool on_device = std::getenv("ACCELERATE_USE_CPU") == nullptr;
+  const auto by_itself = trace_of({});
+  EXPECT_EQ(contains(by_itself, kernel), on_device) << by_itself;
+  EXPECT_TRUE(contains(by_itself, "\"cat\": \"cpu_op\", \"name\": \"aten::mul\"")) << by_itself;
+  EXPECT_FALSE(contains(
+      trace_of(accel::ProfileOptions().activities({ProfileActivity::kCPU})), kernel));
+  const auto only_kernels =
+      trace_of(accel::ProfileOptions().activities({ProfileActivity::kPrivateUse1}));
+  EXPECT_EQ(contains(only_kernels, kernel), on_device) << only_kernels;
+  EXPECT_FALSE(contains(only_kernels, "cpu_op"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(SimRuntime, ProfilesHaveTheDevicesKernels) {
+  accel::test::run_and_expect_success("sim_profiles", 1);
+  accel::test::RunOptions on_cpu;
+  on_cpu.environment["ACCELERATE_USE_CPU"] = "1";
+  accel::test::run_and_expect_success("sim_profiles", 1, on_cpu);
 }

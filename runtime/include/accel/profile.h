@@ -2,6 +2,7 @@
 
 #include <accel/export.h>
 
+#include <c10/core/DeviceType.h>
 #include <torch/arg.h>
 
 #include <cstdint>
@@ -13,10 +14,15 @@
 
 namespace accel {
 
-/// What `Accelerator::profile` records.
+/// What `Accelerator::profile` records: operators on the host, or kernels and
+/// copies on devices of one kind.
 enum class ProfileActivity {
   kCPU, ///< operators on the host
-  kCUDA, ///< kernels and copies on the GPU
+  kCUDA, ///< on GPUs
+  kXPU, ///< on Intel's GPUs
+  kHPU, ///< on Habana's devices
+  kMTIA, ///< on Meta's devices
+  kPrivateUse1, ///< on devices that a library registers
 };
 
 /// Which steps are recorded: `skip_first` steps are left out, then cycles of
@@ -39,7 +45,7 @@ struct ProfileSchedule {
 
 /// Counterpart of Accelerate's `ProfileKwargs`.
 struct ProfileOptions {
-  /// Empty: the CPU, and the GPU where the program computes on one.
+  /// Empty: the CPU, and the device where the process computes on one.
   TORCH_ARG(std::vector<ProfileActivity>, activities);
   /// Empty: everything is one recording, and `step` only marks steps.
   TORCH_ARG(std::optional<ProfileSchedule>, schedule) = std::nullopt;
@@ -87,7 +93,7 @@ class ACCEL_API Profile {
 
  private:
   friend class Accelerator;
-  explicit Profile(const ProfileOptions& options);
+  Profile(const ProfileOptions& options, c10::DeviceType device);
 
   struct Recording;
   std::unique_ptr<Recording> recording_;

@@ -326,7 +326,7 @@ bool Accelerator::stop_requested() {
 }
 
 Profile Accelerator::profile(const ProfileOptions& options) const {
-  return Profile(options);
+  return Profile(options, device().type());
 }
 
 void Accelerator::init_trackers(

@@ -2,8 +2,6 @@
 
 #include <accel/detail/communicator.h>
 
-#include "device/accelerator.h"
-
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -53,6 +51,43 @@ bool ends_cycle(const std::optional<ProfileSchedule>& schedule, int64_t step) {
       0;
 }
 
+ActivityType activity_of(ProfileActivity activity) {
+  switch (activity) {
+    case ProfileActivity::kCPU:
+      return ActivityType::CPU;
+    case ProfileActivity::kCUDA:
+      return ActivityType::CUDA;
+    case ProfileActivity::kXPU:
+      return ActivityType::XPU;
+    case ProfileActivity::kHPU:
+      return ActivityType::HPU;
+    case ProfileActivity::kMTIA:
+      return ActivityType::MTIA;
+    case ProfileActivity::kPrivateUse1:
+      return ActivityType::PrivateUse1;
+  }
+  TORCH_CHECK(false, "accel: there is no such ProfileActivity.");
+}
+
+/// What LibTorch records of such devices; nothing of the CPU, of which it records
+/// operators, and of kinds that its profiler does not know.
+std::optional<ActivityType> activity_on(c10::DeviceType device) {
+  switch (device) {
+    case c10::kCUDA:
+      return ActivityType::CUDA;
+    case c10::kXPU:
+      return ActivityType::XPU;
+    case c10::kHPU:
+      return ActivityType::HPU;
+    case c10::kMTIA:
+      return ActivityType::MTIA;
+    case c10::kPrivateUse1:
+      return ActivityType::PrivateUse1;
+    default:
+      return std::nullopt;
+  }
+}
+
 void check(const ProfileOptions& options) {
   if (const auto& schedule = options.schedule()) {
     TORCH_CHECK(
@@ -80,19 +115,17 @@ void check(const ProfileOptions& options) {
 } // namespace
 
 struct Profile::Recording {
-  explicit Recording(const ProfileOptions& given) : options(given) {
+  Recording(const ProfileOptions& given, c10::DeviceType device)
+      : options(given) {
     const auto& wanted = options.activities();
     if (wanted.empty()) {
       activities = {ActivityType::CPU};
-      // LibTorch's profiler has an activity of its own for CUDA only.
-      if (detail::accelerator_type() == c10::kCUDA) {
-        activities.insert(ActivityType::CUDA);
+      if (const auto activity = activity_on(device)) {
+        activities.insert(*activity);
       }
     }
     for (const auto activity : wanted) {
-      activities.insert(
-          activity == ProfileActivity::kCPU ? ActivityType::CPU
-                                            : ActivityType::CUDA);
+      activities.insert(activity_of(activity));
     }
     if (!options.output_trace_dir().empty()) {
       fs::create_directories(options.output_trace_dir());
@@ -191,13 +224,13 @@ struct Profile::Recording {
   int exceptions_at_start = std::uncaught_exceptions();
 };
 
-Profile::Profile(const ProfileOptions& options) {
+Profile::Profile(const ProfileOptions& options, c10::DeviceType device) {
   check(options);
   TORCH_CHECK(
       !in_use,
       "accel: a profile is being recorded already; there can be one at a time. "
       "Stop the other one first.");
-  recording_ = std::make_unique<Recording>(options);
+  recording_ = std::make_unique<Recording>(options, device);
   recording_->begin_step();
   in_use = true;
 }

@@ -113,10 +113,10 @@ c10::Stream new_stream(c10::DeviceIndex index) {
   auto& all = streams();
   const std::lock_guard<std::mutex> lock(all.mutex);
   auto& queues = all.queues.at(index);
-  while (queues.size() <= kPool) {
-    queues.push_back(std::make_unique<Queue>(index, !queues.empty()));
-  }
-  queues.push_back(std::make_unique<Queue>(index, true));
+  do {
+    queues.push_back(std::make_unique<Queue>(
+        index, static_cast<c10::StreamId>(queues.size())));
+  } while (queues.size() <= kPool + 1);
   return stream_of(index, static_cast<c10::StreamId>(queues.size() - 1));
 }
 
@@ -132,8 +132,8 @@ Queue& queue(c10::Stream stream) {
   const std::lock_guard<std::mutex> lock(all.mutex);
   auto& queues = all.queues.at(stream.device_index());
   while (queues.size() <= static_cast<size_t>(std::max(stream.id(), kPool))) {
-    queues.push_back(
-        std::make_unique<Queue>(stream.device_index(), !queues.empty()));
+    queues.push_back(std::make_unique<Queue>(
+        stream.device_index(), static_cast<c10::StreamId>(queues.size())));
   }
   return *queues[static_cast<size_t>(stream.id())];
 }
@@ -147,8 +147,8 @@ void give(c10::Stream stream, const char* name, std::function<void()> work) {
   queue(stream).push(name, std::move(work));
 }
 
-Queue::Queue(c10::DeviceIndex device, bool late)
-    : device_(device), late_(late) {}
+Queue::Queue(c10::DeviceIndex device, c10::StreamId id)
+    : device_(device), id_(id) {}
 
 uint64_t Queue::push(Item item) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -164,7 +164,7 @@ uint64_t Queue::push(Item item) {
 }
 
 uint64_t Queue::push(const char* name, std::function<void()> work, bool late) {
-  return push({name, std::move(work), late_ || late, false});
+  return push({name, std::move(work), id_ != 0 || late, false});
 }
 
 uint64_t Queue::push_always(std::function<void()> work) {
@@ -205,6 +205,7 @@ void Queue::run() {
       if (item.late && latency_us > 0) {
         std::this_thread::sleep_for(std::chrono::microseconds(latency_us));
       }
+      const auto begin = std::chrono::system_clock::now();
       try {
         const InKernel note(item.name);
         item.work();
@@ -212,6 +213,9 @@ void Queue::run() {
         fail(device_, std::string(item.name) + ": " + error.what_without_backtrace());
       } catch (const std::exception& error) {
         fail(device_, std::string(item.name) + ": " + error.what());
+      }
+      if (!item.always && is_profiled()) {
+        note_run(item.name, device_, id_, begin);
       }
     }
     // What it holds goes before anybody is told.
@@ -237,7 +241,7 @@ void synchronize(c10::Stream stream) {
   check_device(stream.device_index());
 }
 
-void synchronize_device(c10::DeviceIndex index) {
+void wait_for_device(c10::DeviceIndex index) {
   size_t count = 0;
   {
     auto& all = streams();
@@ -245,8 +249,14 @@ void synchronize_device(c10::DeviceIndex index) {
     count = all.queues.at(index).size();
   }
   for (size_t id = 0; id < count; ++id) {
-    synchronize(stream_of(index, static_cast<c10::StreamId>(id)));
+    auto& waited = queue(stream_of(index, static_cast<c10::StreamId>(id)));
+    waited.wait(waited.given());
   }
+}
+
+void synchronize_device(c10::DeviceIndex index) {
+  wait_for_device(index);
+  check_device(index);
 }
 
 void fail(c10::DeviceIndex index, const std::string& what) {

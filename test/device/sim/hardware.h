@@ -4,6 +4,7 @@
 
 #include <c10/core/Stream.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -27,7 +28,8 @@ c10::Stream pool_stream(c10::DeviceIndex index);
 /// What a stream has to do, in order, done by a thread of its own.
 class Queue {
  public:
-  Queue(c10::DeviceIndex device, bool late);
+  /// Stream 0 is the default one; on the others all work comes late.
+  Queue(c10::DeviceIndex device, c10::StreamId id);
 
   /// Returns its number. `name` for messages. `late`: after the latency, on the
   /// default stream, too. Nothing is run any more on a device that has failed.
@@ -53,7 +55,7 @@ class Queue {
   void run();
 
   const c10::DeviceIndex device_;
-  const bool late_;
+  const c10::StreamId id_;
   mutable std::mutex mutex_;
   std::condition_variable given_cv_;
   std::condition_variable done_cv_;
@@ -69,9 +71,20 @@ void order(Queue& earlier, uint64_t number, Queue& later);
 /// Waits; throws where the device has failed.
 void synchronize(c10::Stream stream);
 void synchronize_device(c10::DeviceIndex index);
+/// Waits for all streams of a device; does not throw.
+void wait_for_device(c10::DeviceIndex index);
 /// Throws where the device has failed.
 void check_device(c10::DeviceIndex index);
 void fail(c10::DeviceIndex index, const std::string& what);
+
+/// Whether LibTorch's profiler records what devices do (profiler.cpp), and what
+/// it is told of: one kernel or copy, which ends now.
+bool is_profiled();
+void note_run(
+    const char* name,
+    c10::DeviceIndex device,
+    c10::StreamId stream,
+    std::chrono::system_clock::time_point begin);
 
 /// Memory of a device: two mappings of the same size. `seen` is what tensors
 /// have as their address and can never be touched, `used` is where the values
