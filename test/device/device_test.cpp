@@ -137,6 +137,43 @@ TEST(SimDevice, ComputesAsTheCpuDoes) {
   });
 }
 
+TEST(SimDevice, SparseAndQuantizedTensors) {
+  expect_as_on_cpu("layouts", [](torch::Device device) {
+    const auto x = numbers({4, 6}).to(device);
+    const auto indices = torch::tensor({0, 2, 2, 1, 5, 5}).view({2, 3}).to(device);
+    auto sparse = torch::sparse_coo_tensor(indices, x.flatten().slice(0, 0, 3), {4, 6});
+    EXPECT_EQ(sparse.device(), device);
+    EXPECT_FALSE(sparse.is_coalesced());
+    auto dense = x.clone();
+    dense.add_(sparse, -2);
+    auto both = x.to_sparse() + sparse;
+    both.mul_(3);
+    auto table = x.clone().requires_grad_();
+    torch::embedding(table, indices.remainder(4), -1, false, /*sparse=*/true).pow(2).sum().backward();
+    EXPECT_TRUE(table.grad().is_sparse());
+    const auto quantized = torch::quantize_per_tensor(x.to(torch::kFloat), 0.1, 3, torch::kQInt8);
+    EXPECT_EQ(quantized.device(), device);
+    return std::vector<torch::Tensor>{
+        sparse.to_dense(),
+        sparse.coalesce().values(),
+        sparse.coalesce().indices().to(torch::kDouble),
+        sparse.clone().to_dense(),
+        dense,
+        both.to_dense(),
+        torch::mm(sparse, x.t()),
+        torch::mm(x.to_sparse_csr(), x.t()),
+        x.to_sparse_csr().crow_indices().to(torch::kDouble),
+        table.grad().to_dense(),
+        quantized.dequantize().to(torch::kDouble),
+        quantized.int_repr().to(torch::kDouble)};
+  });
+  // There and back, as it was.
+  const auto sparse = numbers({3, 3}).relu().to_sparse();
+  const auto there = on(1, sparse);
+  EXPECT_EQ(there.device(), sim::device(1));
+  EXPECT_TRUE(torch::equal(there.cpu().to_dense(), sparse.to_dense()));
+}
+
 TEST(SimDevice, OptimizersStepAsOnTheCpu) {
   expect_as_on_cpu("adam", [](torch::Device device) {
     torch::manual_seed(2);

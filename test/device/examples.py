@@ -1,9 +1,11 @@
 """Runs a migrated example on simulated devices and compares what it prints.
 
-    examples.py --program EXE --sim LIB --backend LIB --launcher ACCEL --processes N --reference cpu|device|EXE [-- ARGUMENT...]
+    examples.py --program EXE --sim LIB --backend LIB --launcher ACCEL --processes N --reference cpu|device|EXE
+                [--reference-on-device] [-- ARGUMENT...]
 
 The reference is the program on the CPU, one process; with `device` it is the program on one simulated device, for
-programs that draw random numbers there, and with a file that program on the CPU. In float64 every printed number is
+programs that draw random numbers there, and with a file that program on the CPU, or, with --reference-on-device, on
+one simulated device. In float64 every printed number is
 the reference's to 1e-9; with one process on one device and the CPU as the reference, too, since the kernels are the
 CPU's.
 """
@@ -38,11 +40,13 @@ def main():
     parser.add_argument("--launcher", required=True)
     parser.add_argument("--processes", type=int, required=True)
     parser.add_argument("--reference", required=True)
+    parser.add_argument("--reference-on-device", action="store_true")
     parser.add_argument("arguments", nargs="*")
     options = parser.parse_args()
 
     # The launcher itself uses no LibTorch: only the program is given the device.
-    program = ["env", f"LD_PRELOAD={options.sim}", options.program] + options.arguments
+    on_device = ["env", f"LD_PRELOAD={options.sim}"]
+    program = on_device + [options.program] + options.arguments
     variables = {"ACCEL_DEVICE_TYPE": "sim", "ACCEL_DEVICE_BACKEND": options.backend,
                  "ACCEL_SIM_DEVICES": str(max(2, options.processes))}
     command = program
@@ -53,7 +57,8 @@ def main():
     elif options.reference == "device":
         expected = run(program, **variables)
     else:
-        expected = run([options.reference] + options.arguments)
+        reference = [options.reference] + options.arguments
+        expected = run(on_device + reference, **variables) if options.reference_on_device else run(reference)
     actual = run(command, **variables)
     try:
         result = compare(expected, actual)

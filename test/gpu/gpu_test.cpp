@@ -3,7 +3,8 @@
 // it needs, and skips on others:
 //   Gpu        one GPU, one process
 //   SharedGpu  one GPU, two processes (Gloo carries the tensors)
-//   Nccl       two GPUs, two processes (NCCL, or the simulated device's backend)
+//   Nccl       two GPUs and more, a process for each (NCCL, or the simulated
+//              device's backend)
 // Training is compared with plain LibTorch on the CPU in float64: the same
 // program, so equal but for the order of additions.
 
@@ -350,7 +351,7 @@ TEST_F(SharedGpu, NcclIsRefusedByName) {
   }
 }
 
-// ---- Two GPUs, two processes.
+// ---- Two GPUs and more, a process for each.
 
 // Process 1 is killed while process 0 waits for it on its GPU.
 ACCEL_RANK_FUNCTION(gpu_process_dies) {
@@ -363,14 +364,23 @@ ACCEL_RANK_FUNCTION(gpu_process_dies) {
   accelerator.reduce(value);
 }
 
+/// On two GPUs, and on four where there are so many.
+static void run_on_several(const std::string& function) {
+  for (const int count : {2, 4}) {
+    if (count <= devices()) {
+      accel::test::run_and_expect_success(function, count);
+    }
+  }
+}
+
 TEST_F(Nccl, CarriesAllTensors) {
-  accel::test::run_and_expect_success("gpu_operations", 2);
+  run_on_several("gpu_operations");
 }
-TEST_F(Nccl, TwoTrainAsOneDoes) {
-  accel::test::run_and_expect_success("gpu_trains_as_alone", 2);
+TEST_F(Nccl, SeveralTrainAsOneDoes) {
+  run_on_several("gpu_trains_as_alone");
 }
-TEST_F(Nccl, TwoDrawTheNumbersOfOne) {
-  accel::test::run_and_expect_success("gpu_noise", 2);
+TEST_F(Nccl, SeveralDrawTheNumbersOfOne) {
+  run_on_several("gpu_noise");
 }
 TEST_F(Nccl, DoesNotHangWhereAProcessDies) {
   accel::test::RunOptions options;

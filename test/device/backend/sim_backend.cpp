@@ -41,6 +41,8 @@ class ClosableGloo : public c10d::ProcessGroupGloo {
 ///   call  the call throws
 ///   work  it is found later, by who waits for the operation
 ///   time  the operation never begins; it is given up when its time is up
+///   thread  it never begins; a thread of the group's finds the error, and ends
+///         the process, as NCCL's watchdog does
 struct PutInError {
   int64_t rank = -1;
   std::string group;
@@ -192,6 +194,12 @@ class Group : public c10d::Backend {
           " was given a tensor on ",
           tensor.device());
     }
+    if (fails && put_in_.kind == "thread") {
+      std::thread([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        throw_remote_error();
+      }).detach();
+    }
     c10::Event ready(sim::kSim);
     ready.record(c10::impl::VirtualGuardImpl(sim::kSim).getStream(device_));
     ready.block(stream_);
@@ -203,7 +211,8 @@ class Group : public c10d::Backend {
          device = device_,
          operation,
          aborted = aborted_,
-         never = fails && put_in_.kind == "time",
+         never = fails &&
+             (put_in_.kind == "time" || put_in_.kind == "thread"),
          timeout = timeout_] {
           if (*aborted) {
             return;

@@ -9,6 +9,7 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <unordered_set>
@@ -91,9 +92,9 @@ class Call {
     const c10::DeviceGuard guard(device_);
     check_device(device_.index());
     stream_ = &queue(current_stream(device_.index()));
-    if (is_view()) {
+    if (key_ == c10::DispatchKey::CPU && is_view()) {
       view();
-    } else if (!later()) {
+    } else if (key_ != c10::DispatchKey::CPU || !later()) {
       now();
     }
   }
@@ -109,6 +110,7 @@ class Call {
     std::optional<c10::Device> other;
     const auto look = [&](const Tensor& tensor, bool indices) {
       if (on_device(tensor)) {
+        key_ = std::max(key_, host_key(tensor));
         if (found && *found != tensor.device()) {
           other = tensor.device();
         }
@@ -167,9 +169,10 @@ class Call {
   /// What a CPU kernel is given: tensors over the memory, values of the host's.
   Stack for_kernel(bool with_generator = true) {
     const auto convert = [](const Tensor& tensor) {
-      return !tensor.defined()   ? tensor
-          : on_device(tensor) ? kernel_view(tensor)
-                              : tensor.clone();
+      return !tensor.defined()      ? tensor
+          : !on_device(tensor) ? tensor.clone()
+          : is_dense(tensor)   ? kernel_view(tensor)
+                               : layout_view(tensor);
     };
     return converted(c10::kCPU, convert, [&](const c10::IValue& value) {
       return !with_generator ? value
@@ -277,6 +280,17 @@ class Call {
     finish(std::move(results));
   }
 
+  /// Told so, which LibTorch's meta kernels do not look at.
+  bool has_sparse_results() const {
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (arguments_[i].name() == "sparse" && argument(i).isBool() &&
+          argument(i).toBool()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   /// The argument that a result is, or -1.
   int written_by(const c10::Argument& result) const {
     if (writes(result)) {
@@ -311,6 +325,9 @@ class Call {
         }
       }
     }
+    if (has_sparse_results()) {
+      return false;
+    }
     const bool in_place = !fresh && name()[std::strlen(name()) - 1] == '_';
     Stack shapes;
     if (knows_shapes()) {
@@ -326,6 +343,11 @@ class Call {
       }
     } else if (!in_place && !returns_.empty()) {
       return false;
+    }
+    for (const auto& shape : shapes) {
+      if (shape.isTensor() && !is_dense(shape.toTensor())) {
+        return false;
+      }
     }
     Stack results;
     /// What the kernel's own results are copied to.
@@ -379,21 +401,28 @@ class Call {
     }
     synchronize(current_stream(device_.index()));
     Stack stack = for_kernel();
-    // Results that the caller has made may have any size yet.
+    // Results that the caller has made may have any size yet; with sparse
+    // arguments they have theirs.
+    const auto is_made_by_caller = [&](size_t i) {
+      return key_ == c10::DispatchKey::CPU && writes(arguments_[i]) &&
+          arguments_[i].kwarg_only() && argument(i).isTensor();
+    };
     for (size_t i = 0; i < arguments_.size(); ++i) {
-      if (writes(arguments_[i]) && arguments_[i].kwarg_only() &&
-          argument(i).isTensor()) {
+      if (is_made_by_caller(i)) {
         stack[i] = at::empty({0}, argument(i).toTensor().options().device(at::kCPU));
       }
     }
     const Stack given = stack;
     {
       const InKernel note(name());
-      redispatch(op_, c10::DispatchKey::CPU, stack);
+      redispatch(op_, key_, stack);
     }
-    const auto to_device = [&](const Tensor& result) {
+    const std::function<Tensor(const Tensor&)> to_device = [&](const Tensor& result) {
       if (!result.defined()) {
         return result;
+      }
+      if (!is_dense(result)) {
+        return layout_on_device(result, device_, to_device);
       }
       const auto made = like(result, device_);
       fill(made, result);
@@ -404,10 +433,14 @@ class Call {
       const int written = written_by(returns_[i]);
       if (written >= 0) {
         const auto& value = argument(static_cast<size_t>(written));
-        if (arguments_[static_cast<size_t>(written)].kwarg_only() && value.isTensor()) {
+        if (is_made_by_caller(static_cast<size_t>(written))) {
           const auto& made = given[static_cast<size_t>(written)].toTensor();
           resize(value.toTensor(), made.sizes());
           fill(value.toTensor(), made);
+        } else if (value.isTensor() && !is_dense(value.toTensor())) {
+          replace_parts(
+              value.toTensor(),
+              to_device(given[static_cast<size_t>(written)].toTensor()));
         }
         results.push_back(value);
       } else if (stack[i].isTensor()) {
@@ -463,6 +496,8 @@ class Call {
   const std::vector<c10::Argument>& returns_;
   const size_t begin_;
   c10::Device device_{kSim, 0};
+  /// The host's kernels of such arguments.
+  c10::DispatchKey key_ = c10::DispatchKey::CPU;
   Queue* stream_ = nullptr;
 };
 

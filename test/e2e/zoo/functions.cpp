@@ -18,9 +18,9 @@ ZOO_MODEL(functions_of_all_kinds) {
     const auto note = [&](const char* name, const std::function<Tensor()>& function) {
       run.note(name, function());
     };
-    note("tensor_split tensor", [&] { return x.tensor_split(std::get<0>(y.slice(0, 1, 3).sort(0)), 0)[1]; });
-    note("pack_sequence", [&] { std::vector<Tensor> v; for (int i = 0; i < 6; ++i) v.push_back(x[i].slice(0, 0, 6 - i)); return nn::utils::rnn::pack_sequence(v).data(); });
-    note("pad_packed total", [&] { auto p = nn::utils::rnn::pack_padded_sequence(x.unsqueeze(2), y + 1, true, false); return std::get<0>(nn::utils::rnn::pad_packed_sequence(p, true, 0., 6)); });
+    note("tensor_split tensor", [&] { return x.tensor_split(std::get<0>(y.slice(0, 1, 3).sort(0)).cpu(), 0)[1]; });
+    note("pack_sequence", [&] { const NoDefaultDevice lengths_of_the_host; std::vector<Tensor> v; for (int i = 0; i < 6; ++i) v.push_back(x[i].slice(0, 0, 6 - i)); return nn::utils::rnn::pack_sequence(v).data(); });
+    note("pad_packed total", [&] { auto p = nn::utils::rnn::pack_padded_sequence(x.unsqueeze(2), (y + 1).cpu(), true, false); return std::get<0>(nn::utils::rnn::pad_packed_sequence(p, true, 0., 6)); });
     note("linspace tensor", [&] { return torch::linspace(total, total + 1, 4); });
     note("full tensor", [&] { return torch::full({2}, total.item()); });
     note("quantile q", [&] { return torch::quantile(x, total.sigmoid()); });

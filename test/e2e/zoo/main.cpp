@@ -96,6 +96,7 @@ void Run::note(const std::string& what, double value) const {
 }
 
 void Run::note(const std::string& what, const Tensor& value) const {
+  const NoDefaultDevice on_the_host;
   const auto values =
       full(value.detach().to(torch::kDouble).contiguous()).cpu();
   out_ << model_ << '\t' << what << '\t' << value.dtype().name() << ' '
