@@ -1,7 +1,7 @@
-// Tensors that are not dense. Sparse ones consist of dense tensors of the device;
-// what LibTorch has for all devices serves them, and the CPU's kernels the rest,
-// for which the host waits. Quantized ones have memory and a quantizer of the
-// host's.
+// Tensors that are not dense. Sparse ones consist of dense tensors of the
+// device; what LibTorch has for all devices serves them, and the CPU's kernels
+// the rest, for which the host waits. Quantized ones have memory and a
+// quantizer of the host's.
 
 #include "allocator.h"
 #include "kernels.h"
@@ -31,9 +31,15 @@ bool on_host(c10::DeviceType device) {
 }
 
 /// A sparse tensor of these parts, which lie on `device`.
-Tensor coo(const Tensor& like, c10::Device device, const Tensor& indices, const Tensor& values) {
+Tensor coo(
+    const Tensor& like,
+    c10::Device device,
+    const Tensor& indices,
+    const Tensor& values) {
   auto made = at::detail::make_tensor<at::SparseTensorImpl>(
-      DispatchKeySet(on_host(device.type()) ? DispatchKey::SparseCPU : DispatchKey::SparsePrivateUse1),
+      DispatchKeySet(
+          on_host(device.type()) ? DispatchKey::SparseCPU
+                                 : DispatchKey::SparsePrivateUse1),
       like.dtype());
   auto* impl = at::sparse::get_sparse_impl(made);
   impl->raw_resize_(like.sparse_dim(), like.dense_dim(), like.sizes());
@@ -50,7 +56,8 @@ Tensor compressed(
     const Tensor& values) {
   auto made = at::detail::make_tensor<at::SparseCsrTensorImpl>(
       DispatchKeySet(
-          on_host(device.type()) ? DispatchKey::SparseCsrCPU : DispatchKey::SparseCsrPrivateUse1),
+          on_host(device.type()) ? DispatchKey::SparseCsrCPU
+                                 : DispatchKey::SparseCsrPrivateUse1),
       device,
       like.layout(),
       like.dtype());
@@ -76,8 +83,10 @@ Tensor with_parts(const Tensor& tensor, c10::Device device, const Part& part) {
   if (tensor.layout() == c10::kSparse) {
     return coo(tensor, device, part(tensor._indices()), part(tensor._values()));
   }
-  const auto [begins, plain] = at::sparse_csr::getCompressedPlainIndices(tensor);
-  return compressed(tensor, device, part(begins), part(plain), part(tensor.values()));
+  const auto [begins, plain] =
+      at::sparse_csr::getCompressedPlainIndices(tensor);
+  return compressed(
+      tensor, device, part(begins), part(plain), part(tensor.values()));
 }
 
 /// All bytes of a quantized tensor of the host.
@@ -90,14 +99,14 @@ Tensor bytes_of(const Tensor& tensor) {
 
 bool is_dense(const Tensor& tensor) {
   return !tensor.defined() ||
-      (tensor.layout() == c10::kStrided && !tensor.is_quantized());
+         (tensor.layout() == c10::kStrided && !tensor.is_quantized());
 }
 
 DispatchKey host_key(const Tensor& tensor) {
-  return tensor.is_quantized()             ? DispatchKey::QuantizedCPU
-      : tensor.layout() == c10::kStrided ? DispatchKey::CPU
-      : tensor.layout() == c10::kSparse  ? DispatchKey::SparseCPU
-                                         : DispatchKey::SparseCsrCPU;
+  return tensor.is_quantized()              ? DispatchKey::QuantizedCPU
+         : tensor.layout() == c10::kStrided ? DispatchKey::CPU
+         : tensor.layout() == c10::kSparse  ? DispatchKey::SparseCPU
+                                            : DispatchKey::SparseCsrCPU;
 }
 
 Tensor layout_view(const Tensor& tensor) {
@@ -109,12 +118,14 @@ Tensor layout_view(const Tensor& tensor) {
             c10::Storage::use_byte_size_t(),
             tensor.storage().nbytes(),
             c10::DataPtr(
-                kernel_address(tensor.storage().unsafeGetStorageImpl()->data()), c10::kCPU),
+                kernel_address(tensor.storage().unsafeGetStorageImpl()->data()),
+                c10::kCPU),
             /*allocator=*/nullptr,
             /*resizable=*/false),
         DispatchKey::QuantizedCPU);
   }
-  return with_parts(tensor, c10::kCPU, [](const Tensor& part) { return kernel_view(part); });
+  return with_parts(
+      tensor, c10::kCPU, [](const Tensor& part) { return kernel_view(part); });
 }
 
 Tensor layout_on_device(
@@ -123,7 +134,9 @@ Tensor layout_on_device(
     const std::function<Tensor(const Tensor&)>& dense_on_device) {
   if (host.is_quantized()) {
     return quantized(
-        host, c10::Storage(dense_on_device(bytes_of(host)).storage()), DispatchKey::QuantizedPrivateUse1);
+        host,
+        c10::Storage(dense_on_device(bytes_of(host)).storage()),
+        DispatchKey::QuantizedPrivateUse1);
   }
   return with_parts(host, device, dense_on_device);
 }
@@ -144,7 +157,8 @@ void look_for_device(const Tensor& tensor, std::optional<c10::Device>& device) {
   device = device || !tensor.defined() ? device : tensor.device();
 }
 void look_for_device(
-    const std::optional<c10::Device>& asked, std::optional<c10::Device>& device) {
+    const std::optional<c10::Device>& asked,
+    std::optional<c10::Device>& device) {
   device = device ? device : asked;
 }
 template <typename Other>
@@ -154,7 +168,10 @@ void look_for_device(const Other&, std::optional<c10::Device>&) {}
 /// calls it for the devices that it knows.
 template <auto function>
 struct OnItsDevice;
-template <typename Result, typename... Arguments, Result (*function)(Arguments...)>
+template <
+    typename Result,
+    typename... Arguments,
+    Result (*function)(Arguments...)>
 struct OnItsDevice<function> {
   static Result call(Arguments... arguments) {
     std::optional<c10::Device> device;
@@ -167,7 +184,8 @@ struct OnItsDevice<function> {
 
 // What looks at no value.
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
-  m.impl("_sparse_coo_tensor_with_dims", ACCEL_SIM_NATIVE(new_with_dims_sparse));
+  m.impl(
+      "_sparse_coo_tensor_with_dims", ACCEL_SIM_NATIVE(new_with_dims_sparse));
   m.impl(
       "_sparse_coo_tensor_with_dims_and_tensors",
       ACCEL_SIM_NATIVE(new_with_dims_and_tensor_sparse_symint));
@@ -185,7 +203,8 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("is_coalesced", ACCEL_SIM_NATIVE(is_coalesced_sparse));
   m.impl("_coalesced_", ACCEL_SIM_NATIVE(_coalesced_sparse_));
   m.impl("sparse_resize_", ACCEL_SIM_NATIVE(sparse_resize_));
-  m.impl("sparse_resize_and_clear_", ACCEL_SIM_NATIVE(sparse_resize_and_clear_));
+  m.impl(
+      "sparse_resize_and_clear_", ACCEL_SIM_NATIVE(sparse_resize_and_clear_));
   m.impl("copy_sparse_to_sparse_", ACCEL_SIM_NATIVE(copy_sparse_));
   m.impl("copy_", ACCEL_SIM_NATIVE(copy_sparse_wrapper_));
   m.impl("clone", ACCEL_SIM_NATIVE(clone_sparse));

@@ -95,10 +95,11 @@ class Profiler final : public libkineto::IActivityProfiler {
   }
   /// Kernels are asked for where LibTorch is asked for this kind of devices.
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
-      const std::set<ActivityType>& asked, const libkineto::Config& /*config*/) override {
+      const std::set<ActivityType>& asked,
+      const libkineto::Config& /*config*/) override {
     return asked.count(ActivityType::CONCURRENT_KERNEL) != 0
-        ? std::make_unique<Session>()
-        : nullptr;
+               ? std::make_unique<Session>()
+               : nullptr;
   }
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       int64_t /*begin_ms*/,
