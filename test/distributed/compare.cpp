@@ -99,19 +99,6 @@ std::string difference(
   return equal.all().item<bool>() ? "" : first_different(plain, got, equal);
 }
 
-/// Dimensions of one entry have no stride that matters.
-bool same_strides(
-    const std::vector<int64_t>& sizes,
-    const std::vector<int64_t>& a,
-    const std::vector<int64_t>& b) {
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] != 1 && a[d] != b[d]) {
-      return false;
-    }
-  }
-  return true;
-}
-
 } // namespace
 
 Snapshot snapshot(const torch::jit::Stack& values) {
@@ -153,7 +140,7 @@ std::string difference(
     if (tolerance.strides && !plain.strides[i].empty() && a.numel() > 0 &&
         at::empty_strided(plain.sizes[i], plain.strides[i], at::device(at::kMeta))
             .is_non_overlapping_and_dense() &&
-        !same_strides(plain.sizes[i], plain.strides[i], got.strides[i])) {
+        plain.strides[i] != got.strides[i]) {
       return c10::str(
           tensor, "strides ", got.strides[i], " instead of ", plain.strides[i],
           " of sizes ", plain.sizes[i]);

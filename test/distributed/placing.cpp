@@ -203,7 +203,8 @@ at::Tensor place_along(
   const auto inner = place_along(
       axes, k + 1, chosen.local, smallest, random, description);
   return make_tensor(
-      *axes[k], inner, chosen.placement, value.sizes(), value.strides());
+      *axes[k], inner, chosen.placement, value.sizes(), value.strides(),
+      /*exact=*/true);
 }
 
 } // namespace
@@ -265,7 +266,8 @@ at::Tensor place(
   Axis& axis = *mesh.axes().at(0);
   const auto chosen = lay(axis, tensor, way, random);
   return make_tensor(
-      axis, chosen.local, chosen.placement, tensor.sizes(), tensor.strides());
+      axis, chosen.local, chosen.placement, tensor.sizes(), tensor.strides(),
+      /*exact=*/true);
 }
 
 at::Tensor Placer::place(const at::Tensor& tensor) {

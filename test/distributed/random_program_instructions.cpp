@@ -1,5 +1,6 @@
 // What the instructions of random programs do, and how programs are drawn.
 
+#include "distributed/part.h"
 #include "placing.h"
 #include "random_program_machine.h"
 
@@ -21,7 +22,7 @@ std::string describe(const Tensor& tensor) {
       out << placement;
     }
   }
-  if (!tensor.is_contiguous()) {
+  if (!distributed::has_usual_strides(tensor)) {
     out << " strides " << tensor.strides();
   }
   out << (tensor.requires_grad() ? " grad" : "") << " sum="

@@ -92,6 +92,9 @@ Left run(
   for (const auto& list : {m.values, m.parameters}) {
     for (const auto& tensor : list) {
       left.tensors.push_back(full_tensor(tensor.detach()).clone());
+      left.strides.push_back(
+          tensor.is_non_overlapping_and_dense() ? tensor.strides().vec()
+                                                : std::vector<int64_t>());
     }
   }
   for (const auto& parameter : m.parameters) {
@@ -117,6 +120,14 @@ std::string difference(const Left& plain, const Left& got) {
     if (!near(plain.numbers[i], got.numbers[i])) {
       return c10::str(
           "number ", i, " is ", got.numbers[i], " instead of ", plain.numbers[i]);
+    }
+  }
+  for (size_t i = 0; i < plain.strides.size(); ++i) {
+    // What has gaps is copied where it is placed.
+    if (!plain.strides[i].empty() && plain.strides[i] != got.strides[i]) {
+      return c10::str(
+          "tensor ", i, " of sizes ", plain.tensors[i].sizes(), " has strides ",
+          got.strides[i], " instead of ", plain.strides[i]);
     }
   }
   for (size_t i = 0; i < plain.tensors.size(); ++i) {

@@ -70,7 +70,8 @@ at::Tensor place(
   auto inner = place(local, axes, placements, k + 1);
   return to.is_replicate()
       ? inner
-      : make_tensor(axis, std::move(inner), to, sizes, tensor.strides());
+      : make_tensor(
+            axis, std::move(inner), to, sizes, tensor.strides(), /*exact=*/true);
 }
 
 at::Tensor whole(const at::Tensor& tensor) {

@@ -12,26 +12,45 @@ namespace {
 /// Other layouts than strided ones have no order.
 bool is_unordered(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided &&
-      !tensor.is_contiguous();
+      !has_usual_strides(tensor);
 }
 
-/// The same of a tensor or of one in a list.
-bool is_unordered(const c10::IValue& value) {
+/// Whether a dimension of one entry has a stride that is not what lies within it.
+bool is_irregular(const at::Tensor& tensor) {
+  if (!is_unordered(tensor)) {
+    return false;
+  }
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  for (size_t one = 0; one < sizes.size(); ++one) {
+    bool found = sizes[one] != 1 || strides[one] == 1;
+    for (size_t d = 0; d < sizes.size() && !found; ++d) {
+      found = sizes[d] != 1 && strides[one] == sizes[d] * strides[d];
+    }
+    if (!found) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Of a tensor or of one in a list.
+bool any_of(const c10::IValue& value, bool (*is)(const at::Tensor&)) {
   if (value.isTensor()) {
-    return is_unordered(value.toTensor());
+    return is(value.toTensor());
   }
   if (value.isTensorList()) {
     const auto list = value.toTensorList();
-    return std::any_of(list.begin(), list.end(), [](const at::Tensor& tensor) {
-      return is_unordered(tensor);
+    return std::any_of(list.begin(), list.end(), [&](const at::Tensor& tensor) {
+      return is(tensor);
     });
   }
   if (value.isOptionalTensorList()) {
     const auto list = value.toOptionalTensorList();
     return std::any_of(
         list.begin(), list.end(),
-        [](const std::optional<at::Tensor>& tensor) {
-          return tensor && is_unordered(*tensor);
+        [&](const std::optional<at::Tensor>& tensor) {
+          return tensor && is(*tensor);
         });
   }
   return false;
@@ -65,10 +84,13 @@ Sizes Call::integers(size_t i) const {
 at::Tensor Call::local_as(const at::Tensor& tensor, const Placement& to) const {
   Part* p = part(tensor);
   if (p == nullptr) {
-    return to.is_replicate() ? tensor
-                             : redistribute_local(
-                                   axis_, tensor, Replicate(), to,
-                                   tensor.sizes(), name().c_str());
+    if (to.is_replicate()) {
+      return tensor;
+    }
+    // What is distributed along a further axis may be gathered there.
+    moved_ = moved_ || part_of(tensor) != nullptr;
+    return redistribute_local(
+        axis_, tensor, Replicate(), to, tensor.sizes(), name().c_str());
   }
   if (p->placement == to) {
     return p->local;
@@ -126,8 +148,11 @@ void Call::keep_unordered() {
     return;
   }
   for (const auto i : info_.tensors) {
-    if (is_unordered(at(i))) {
+    if (any_of(at(i), is_unordered)) {
       unordered_.assign(stack_.begin() + base_, stack_.end());
+      irregular_ = std::any_of(
+          unordered_.begin(), unordered_.end(),
+          [](const c10::IValue& value) { return any_of(value, is_irregular); });
       return;
     }
   }
@@ -140,7 +165,7 @@ at::Tensor Call::made(
     c10::IntArrayRef sizes,
     c10::IntArrayRef like) const {
   const bool single = has_single_rows(axis_, placement, sizes);
-  if (!unordered_.empty() && (moved_ || single)) {
+  if (!unordered_.empty() && (moved_ || single || irregular_)) {
     auto strides = plain_strides(k);
     if (strides.size() != sizes.size()) {
       strides.assign(like.begin(), like.end());
@@ -175,12 +200,8 @@ Sizes Call::channels_last_strides(
       ? c10::get_channels_last_strides_2d(sizes)
       : c10::get_channels_last_strides_3d(sizes);
   const Sizes strides(last.begin(), last.end());
-  Sizes rows(local.sizes().begin(), local.sizes().end());
-  rows[cut] = 1;
-  auto found = order_of(rows, local.strides());
-  auto wanted = order_of(rows, strides);
-  found.erase(std::find(found.begin(), found.end(), cut));
-  wanted.erase(std::find(wanted.begin(), wanted.end(), cut));
+  auto found = order_beside(cut, local.sizes(), local.strides());
+  auto wanted = order_beside(cut, sizes, strides);
   return found == wanted ? strides : Sizes();
 }
 

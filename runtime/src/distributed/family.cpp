@@ -30,15 +30,7 @@ at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides) {
 }
 
 Sizes strides_of(const Part& root) {
-  Sizes strides = root.strides;
-  if (strides.empty()) {
-    Sizes order;
-    for (size_t d = 0; d < root.sizes.size(); ++d) {
-      order.push_back(static_cast<int64_t>(d));
-    }
-    dense_strides(root.sizes, order, strides);
-  }
-  return strides;
+  return root.strides.empty() ? usual_strides(root.sizes) : root.strides;
 }
 
 const at::Tensor& whole_of(Part* part) {

@@ -48,7 +48,8 @@ Part* part_for_kernel(const at::Tensor& tensor) {
   Part* part = part_of(tensor);
   if (part == nullptr || watched.any ||
       !(part->placement.is_shard() || part->placement.is_sum()) ||
-      !is_plain(part->local) || !part->axis->is_own_thread()) {
+      !is_plain(part->local) || !part->axis->is_own_thread() ||
+      has_unusual_ones(tensor)) {
     return nullptr;
   }
   return part;
@@ -96,10 +97,12 @@ bool meets(
   if (const Part* its = part_of(other)) {
     local = &its->local;
     return its->axis == part.axis && its->placement == part.placement &&
-        other.sizes() == self.sizes() && is_plain(its->local);
+        other.sizes() == self.sizes() && is_plain(its->local) &&
+        !has_unusual_ones(other);
   }
   local = &other;
-  if (!part.placement.is_shard() || !is_plain(other)) {
+  if (!part.placement.is_shard() || !is_plain(other) ||
+      has_unusual_ones(other)) {
     return false;
   }
   const int64_t offset = self.dim() - other.dim();

@@ -19,41 +19,75 @@ void dense_strides(
   }
 }
 
+Sizes usual_strides(c10::IntArrayRef sizes) {
+  Sizes strides(sizes.size(), 1);
+  for (size_t d = sizes.size(); d-- > 1;) {
+    strides[d - 1] = strides[d] * std::max<int64_t>(sizes[d], 1);
+  }
+  return strides;
+}
+
 Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   const auto dims = static_cast<int64_t>(sizes.size());
   Sizes order;
   for (int64_t d = 0; d < dims; ++d) {
-    if (sizes[d] != 1) {
-      order.push_back(d);
-    }
+    order.push_back(d);
   }
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return strides[a] != strides[b] ? strides[a] > strides[b] : a < b;
+  // Of a dimension of one entry and one of more that have the same stride, the
+  // former lies further in: the stride is what lies within.
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return strides[a] != strides[b] ? strides[a] > strides[b]
+                                    : sizes[a] != 1 && sizes[b] == 1;
   });
-  for (int64_t d = 0; d < dims; ++d) {
-    if (sizes[d] == 1) {
-      const auto* behind = std::find_if(
-          order.begin(), order.end(), [&](int64_t o) { return o > d; });
-      order.insert(order.begin() + (behind - order.begin()), d);
-    }
-  }
   return order;
 }
 
-bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] > 1 && strides[i] == 0) {
-      return true;
+Sizes order_beside(
+    int64_t cut,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides) {
+  auto order = order_of(sizes, strides);
+  order.erase(std::find(order.begin(), order.end(), cut));
+  const auto* behind =
+      std::find_if(order.begin(), order.end(), [&](int64_t d) { return d > cut; });
+  order.insert(order.begin() + (behind - order.begin()), cut);
+  return order;
+}
+
+Sizes strides_in_part(
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides,
+    c10::IntArrayRef part) {
+  Sizes of_part(strides.begin(), strides.end());
+  for (size_t cut = 0; cut < sizes.size(); ++cut) {
+    if (part[cut] == sizes[cut]) {
+      continue;
+    }
+    const int64_t n = std::max<int64_t>(sizes[cut], 1);
+    for (auto& stride : of_part) {
+      if (stride > strides[cut]) {
+        stride = stride / n * std::max<int64_t>(part[cut], 1);
+      }
     }
   }
-  return false;
+  return of_part;
 }
 
-Sizes strides_of_copy(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  const auto dense = at::infer_dense_strides(sizes, strides);
-  return {dense.begin(), dense.end()};
+Sizes strides_without_gaps(c10::IntArrayRef sizes, c10::IntArrayRef like) {
+  Sizes dense;
+  dense_strides(sizes, order_of(sizes, like), dense);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != 1 && dense[d] != like[d]) {
+      const auto of_copy = at::infer_dense_strides(sizes, like);
+      return {of_copy.begin(), of_copy.end()};
+    }
+  }
+  return {like.begin(), like.end()};
 }
 
+namespace {
+
+/// Through views, which tensors that are distributed along further axes have, too.
 at::Tensor copy_in_order(const at::Tensor& local, c10::IntArrayRef order) {
   if (std::is_sorted(order.begin(), order.end())) {
     return local.clone(at::MemoryFormat::Contiguous);
@@ -67,16 +101,30 @@ at::Tensor copy_in_order(const at::Tensor& local, c10::IntArrayRef order) {
       .permute(back);
 }
 
-bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order) {
-  int64_t step = 1;
-  for (size_t i = order.size(); i-- > 0;) {
-    const int64_t n = local.size(order[i]);
-    if (n != 1 && local.stride(order[i]) != step) {
-      return false;
-    }
-    step *= std::max<int64_t>(n, 1);
+} // namespace
+
+at::Tensor laid_out(const at::Tensor& local, c10::IntArrayRef strides) {
+  if (local.strides() == strides) {
+    return local;
   }
-  return true;
+  bool as_it_is = true;
+  for (int64_t d = 0; d < local.dim(); ++d) {
+    as_it_is =
+        as_it_is && (local.size(d) == 1 || local.stride(d) == strides[d]);
+  }
+  if (const Part* part = part_of(local)) {
+    return as_it_is && part->view == nullptr
+        ? make_tensor(
+              *part->axis, part->local, part->placement, part->sizes, strides,
+              /*exact=*/true)
+        : copy_in_order(local, order_of(local.sizes(), strides));
+  }
+  if (as_it_is) {
+    return local.as_strided(local.sizes(), strides);
+  }
+  auto copy = at::empty_strided(local.sizes(), strides, local.options());
+  copy.copy_(local);
+  return copy;
 }
 
 namespace {
@@ -135,14 +183,31 @@ Sizes strides_of_result(
 }
 
 at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
-  if (like.is_contiguous()) {
-    return tensor;
+  if (has_usual_strides(like)) {
+    // A range of columns has gaps and may keep them: it is in order.
+    return tensor.is_contiguous() ? laid_out(tensor, usual_strides(tensor.sizes()))
+                                  : tensor;
   }
-  const auto order = like.is_non_overlapping_and_dense()
-      ? order_of(like.sizes(), like.strides())
-      : order_of(like.sizes(), strides_of_copy(like.sizes(), like.strides()));
-  return is_dense_as(tensor, order) ? tensor : copy_in_order(tensor, order);
+  return laid_out(
+      tensor,
+      strides_in_part(
+          like.sizes(), strides_without_gaps(like.sizes(), like.strides()),
+          tensor.sizes()));
 }
+
+namespace {
+
+/// Strides of a tensor that is repeated, which say nothing about an order.
+bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && strides[i] == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+} // namespace
 
 at::Tensor repeated_as(const at::Tensor& tensor, const at::Tensor& like) {
   if (!is_repeated(like.sizes(), like.strides())) {

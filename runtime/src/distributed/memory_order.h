@@ -15,23 +15,34 @@ void dense_strides(
     c10::IntArrayRef order,
     Sizes& strides);
 
-/// The dimensions, the outermost in memory first. Strides do not tell where a
-/// dimension of one row lies: it goes in front of those behind it.
+/// Strides of a tensor in the order of its dimensions.
+Sizes usual_strides(c10::IntArrayRef sizes);
+
+/// The dimensions, the outermost in memory first. A dimension of one entry lies
+/// where its stride says: LibTorch asks for it where it looks for channels-last.
 Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides);
 
-/// Strides of a tensor that is repeated, which say nothing about an order.
-bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides);
+/// The same where the stride of `cut` says nothing, because some process has a
+/// single row: it goes in front of the dimensions behind it.
+Sizes order_beside(
+    int64_t cut,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides);
 
-/// The strides of a copy of a tensor that is repeated or has gaps, as LibTorch
-/// makes them: dense, in the order that its strides say.
-Sizes strides_of_copy(c10::IntArrayRef sizes, c10::IntArrayRef strides);
+/// `like` of a tensor without gaps, else those of a copy of it.
+Sizes strides_without_gaps(c10::IntArrayRef sizes, c10::IntArrayRef like);
 
-/// A copy whose memory is ordered as `order` says. Through views, which tensors
-/// that are distributed along further axes have, too.
-at::Tensor copy_in_order(const at::Tensor& local, c10::IntArrayRef order);
+/// The strides of a part of a dense tensor: of the same order, those of dimensions
+/// of one entry included. Sizes differ in one dimension at most.
+Sizes strides_in_part(
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides,
+    c10::IntArrayRef part);
 
-/// Whether a tensor has no gaps, and its memory is ordered as `order` says.
-bool is_dense_as(const at::Tensor& local, c10::IntArrayRef order);
+/// `local` with these strides of a dense tensor: itself where it has them, another
+/// view of it where only dimensions of one entry differ, else a copy. A tensor that
+/// is distributed along a further axis must be new: it is not told of that view.
+at::Tensor laid_out(const at::Tensor& local, c10::IntArrayRef strides);
 
 /// The strides of what LibTorch's TensorIterator makes of operands with these
 /// strides, each with all dimensions of the result and 0 where the operand is

@@ -288,51 +288,37 @@ at::Tensor make_tensor(
     c10::IntArrayRef sizes,
     c10::IntArrayRef like,
     bool exact) {
-  Sizes of_copy;
-  if (like.size() == sizes.size() && is_repeated(sizes, like)) {
-    of_copy = strides_of_copy(sizes, like);
-    like = of_copy;
-  }
+  const bool known = like.size() == sizes.size();
   const bool single = has_single_rows(axis, placement, sizes);
   if (single && part_of(local) != nullptr) {
     // Along further axes it must be the same on all processes whether a tensor
     // is a view, which its strides here would decide.
-    const bool known = like.size() == sizes.size();
-    local = known ? copy_in_order(local, order_of(sizes, like))
-                  : local.clone(at::MemoryFormat::Contiguous);
+    local = local.clone(at::MemoryFormat::Contiguous);
   }
+  Sizes strides; // empty: the usual ones
   const bool dense = local.is_non_overlapping_and_dense();
-  // Parts with gaps (of a transposed tensor) are copied: in whatever order.
-  const bool by_like =
-      (exact || single || !dense) && like.size() == sizes.size();
-  Sizes order;
-  bool natural = false;
-  if (by_like) {
-    order = order_of(sizes, like);
+  if (known && (exact || single || !dense)) {
+    if (!has_usual_strides(sizes, like)) {
+      strides = strides_without_gaps(sizes, like);
+    }
   } else if (single) {
-    // On all processes as if they had a single row: they find the same order.
-    Sizes rows(local.sizes().begin(), local.sizes().end());
-    rows[placement.dim()] = 1;
-    order = order_of(rows, local.strides());
-    natural = std::is_sorted(order.begin(), order.end());
-  } else if (!dense || local.is_contiguous()) {
-    natural = true;
-  } else {
-    order = order_of(local.sizes(), local.strides());
-  }
-  if (natural) {
-    if (!local.is_contiguous()) {
-      local = local.clone(at::MemoryFormat::Contiguous);
+    dense_strides(
+        sizes, order_beside(placement.dim(), local.sizes(), local.strides()),
+        strides);
+  } else if (dense && !has_usual_strides(local)) {
+    dense_strides(sizes, order_of(local.sizes(), local.strides()), strides);
+  } // Parts with gaps (of a transposed tensor) are copied: in whatever order.
+  if (strides.empty() || has_usual_strides(sizes, strides)) {
+    if (!has_usual_strides(local)) {
+      local = laid_out(local, usual_strides(local.sizes()));
     }
     return make_contiguous(axis, std::move(local), placement, sizes);
   }
-  if (!is_dense_as(local, order)) {
-    local = copy_in_order(local, order);
-  }
+  local = laid_out(local, strides_in_part(sizes, strides, local.sizes()));
   auto version = version_of_fresh(local);
   auto part = c10::make_intrusive<Part>(
       axis, std::move(local), placement, sizes);
-  dense_strides(sizes, order, part->strides);
+  part->strides = strides;
   auto tensor = new_tensor(part, std::move(version));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, part->strides);
   return tensor;
@@ -464,7 +450,7 @@ at::Tensor share_part(const at::Tensor& tensor) {
   Part* part = part_of(tensor);
   auto copy = new_tensor(PartPtr::reclaim_copy(part), {});
   auto* impl = static_cast<Impl*>(copy.unsafeGetTensorImpl());
-  if (tensor.is_contiguous() && tensor.storage_offset() == 0) {
+  if (has_usual_strides(tensor) && tensor.storage_offset() == 0) {
     impl->become_contiguous(tensor.sizes());
   } else {
     impl->set_sizes_and_strides(

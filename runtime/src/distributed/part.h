@@ -198,6 +198,35 @@ at::Tensor make_contiguous(
     const Placement& placement,
     c10::IntArrayRef sizes);
 
+/// The strides that LibTorch gives a new tensor. `is_contiguous()` passes over
+/// dimensions of one entry, whose strides tell whether a tensor is channels-last.
+inline bool has_usual_strides(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  int64_t step = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (strides[d] != step) {
+      return false;
+    }
+    step *= sizes[d] > 1 ? sizes[d] : 1;
+  }
+  return true;
+}
+inline bool has_usual_strides(const at::Tensor& tensor) {
+  return has_usual_strides(tensor.sizes(), tensor.strides());
+}
+
+/// Whether a dimension of one entry may have another stride than a new tensor's.
+inline bool has_unusual_ones(const at::Tensor& tensor) {
+  if (has_usual_strides(tensor)) {
+    return false;
+  }
+  for (const int64_t n : tensor.sizes()) {
+    if (n == 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// `tensor` in the order of memory that `like` has, or a copy of `like` where that
 /// is repeated or has gaps: itself where it lies so. What is cut and gathered
 /// again is viewed and copied as if it had not been.

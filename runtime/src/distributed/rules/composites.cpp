@@ -127,9 +127,12 @@ at::Tensor rows_times_matrix(
       input.dim() > 2 && matrix.dim() <= 2 && part_of(input) != nullptr
       ? inner_cut(input)
       : 0;
-  return cut == 0
-      ? product(input)
-      : product(input.transpose(0, cut)).transpose(0, cut).contiguous();
+  if (cut == 0) {
+    return product(input);
+  }
+  const auto result = product(input.transpose(0, cut)).transpose(0, cut);
+  return has_usual_strides(result) ? result
+                                   : result.clone(at::MemoryFormat::Contiguous);
 }
 
 at::Tensor linear(

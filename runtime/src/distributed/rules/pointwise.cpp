@@ -64,19 +64,19 @@ Operands operands_of(const Call& call) {
   return all;
 }
 
-/// The strides of the plain result; empty where all operands lie in the order of
-/// their dimensions, and so does the result, which the parts show unless some
-/// process has a `single` row.
-Sizes order_of_result(const Call& call, c10::IntArrayRef sizes, bool single) {
+/// The strides of the plain result, as TensorIterator finds them.
+Sizes strides_of_whole(const Call& call, c10::IntArrayRef sizes) {
   const auto dims = static_cast<int64_t>(sizes.size());
   std::vector<Sizes> strides;
-  bool ordered = true;
+  bool alike = true; // no operand is repeated
+  bool contiguous = true;
   for (const auto i : call.info().tensors) {
     if (!call.has(i)) {
       continue;
     }
     const auto& tensor = call.tensor(i);
-    ordered = ordered && tensor.is_contiguous();
+    alike = alike && tensor.sizes() == sizes;
+    contiguous = contiguous && tensor.is_contiguous();
     const int64_t offset = dims - tensor.dim();
     strides.emplace_back(dims, 0);
     for (int64_t d = 0; d < tensor.dim(); ++d) {
@@ -84,8 +84,14 @@ Sizes order_of_result(const Call& call, c10::IntArrayRef sizes, bool single) {
       strides.back()[offset + d] = repeated ? 0 : tensor.stride(d);
     }
   }
-  if (ordered && !single) {
-    return {};
+  if (alike && contiguous) {
+    return usual_strides(sizes);
+  }
+  if (alike && strides_without_gaps(sizes, strides[0]) == strides[0] &&
+      std::all_of(strides.begin(), strides.end(), [&](const Sizes& other) {
+        return other == strides[0];
+      })) {
+    return strides[0];
   }
   return strides_of_result(strides, sizes);
 }
@@ -231,9 +237,10 @@ bool pointwise(Call& call) {
   const int64_t back = operands.cut->dim() - place.dim();
   const auto of_result =
       place.with_dim(static_cast<int64_t>(operands.sizes.size()) - back);
-  const Sizes like = order_of_result(
-      call, operands.sizes,
-      has_single_rows(call.axis(), of_result, operands.sizes));
+  // Parts show it unless some process has a single row.
+  const Sizes like = has_single_rows(call.axis(), of_result, operands.sizes)
+      ? strides_of_whole(call, operands.sizes)
+      : Sizes();
   for (const auto i : call.info().tensors) {
     if (call.has(i)) {
       call.use(i, place_in(call.tensor(i), back, place.cut()));
