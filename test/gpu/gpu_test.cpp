@@ -5,6 +5,7 @@
 //   SharedGpu  one GPU, two processes (Gloo carries the tensors)
 //   Nccl       two GPUs and more, a process for each (NCCL, or the simulated
 //              device's backend)
+//   NcclLibrary  no GPU, but a LibTorch with CUDA: libaccel_nccl is loaded
 // Training is compared with plain LibTorch on the CPU in float64: the same
 // program, so equal but for the order of additions.
 
@@ -12,6 +13,13 @@
 #include "../runtime/multiprocess.h"
 
 #include <accel/accel.h>
+
+#ifdef ACCEL_WITH_NCCL
+#include "device/accelerator.h"
+#include "device/backend.h"
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#endif
 
 #include <ATen/DeviceAccelerator.h>
 #include <gtest/gtest.h>
@@ -185,6 +193,28 @@ void try_operations() {
 }
 
 } // namespace
+
+// ---- No GPU.
+
+#ifdef ACCEL_WITH_NCCL
+TEST(NcclLibrary, FitsLibTorchAndCallsCuda) {
+  // Loaded with all symbols, of accel's version and of LibTorch's NCCL.
+  ASSERT_EQ(accel::detail::why_no_backend(c10::kCUDA), "");
+  const auto& library = accel::detail::backend_for(c10::kCUDA);
+  const c10::Device first(c10::kCUDA, 0);
+  if (accel::detail::count_devices(c10::kCUDA) > 0) {
+    EXPECT_TRUE(contains(library.identity(first), "GPU-"));
+    return;
+  }
+  // CUDA's errors are LibTorch's exceptions.
+  EXPECT_THROW(library.identity(first), c10::Error);
+  accel::detail::DeviceGroupRequest request;
+  request.store = c10::make_intrusive<c10d::HashStore>();
+  request.device = first;
+  request.timeout = std::chrono::seconds(5);
+  EXPECT_THROW(library.make(request), c10::Error);
+}
+#endif
 
 // ---- One GPU, one process.
 

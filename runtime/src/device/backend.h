@@ -1,5 +1,7 @@
 #pragma once
 
+#include <accel/export.h>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -47,7 +49,7 @@ struct DeviceBackend {
 /// with CUDA; for others the library that ACCEL_DEVICE_BACKEND names.
 /// `why_no_backend`: empty where it can be used, else the reason.
 /// `backend_for` throws with it.
-const std::string& why_no_backend(c10::DeviceType type);
-const DeviceBackend& backend_for(c10::DeviceType type);
+ACCEL_API const std::string& why_no_backend(c10::DeviceType type);
+ACCEL_API const DeviceBackend& backend_for(c10::DeviceType type);
 
 } // namespace accel::detail
