@@ -5,6 +5,7 @@
 
 #include "../runtime/expectations.h"
 #include "../runtime/multiprocess.h"
+#include "device/backend.h"
 #include "sim/sim.h"
 
 #include <accel/accel.h>
@@ -13,6 +14,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/torch.h>
 
 #include <chrono>
@@ -243,6 +245,69 @@ TEST(SimTraining, WaitsForTheDevicesOfEveryone) {
     auto options = devices(count);
     options.environment["ACCEL_TEST_FOLDER"] = folder.string();
     accel::test::run_and_expect_success("sim_waits_for_everyone", count, options);
+    std::filesystem::remove_all(folder);
+  }
+}
+
+// The library's own group, as libaccel makes it: what its works order, and for whom.
+ACCEL_RANK_FUNCTION(sim_group) {
+  const Accelerator accelerator;
+  const auto device = accelerator.device();
+  const auto path = folder() + "/slow";
+  accel::detail::DeviceGroupRequest request;
+  request.rank = accelerator.process_index();
+  request.size = accelerator.num_processes();
+  request.store = c10::make_intrusive<c10d::FileStore>(
+      folder() + "/store", static_cast<int>(request.size));
+  request.device = device;
+  request.timeout = std::chrono::seconds(20);
+  request.name = "tested";
+  const auto group = accel::detail::backend_for(sim::kSim).make(request);
+
+  // Device 1 comes to the barrier when all hosts are behind it; the other devices
+  // wait for it.
+  if (request.rank == 1) {
+    sim::give(stream_of(accelerator), "a slow kernel", [path, size = request.size] {
+      for (int64_t i = 0; i < size; ++i) {
+        while (!std::filesystem::exists(path + std::to_string(i))) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+      }
+      std::ofstream(path) << "done";
+    });
+  }
+  group->barrier()->wait();
+  std::ofstream(path + std::to_string(request.rank)) << "behind it";
+  bool was_there = false;
+  sim::give(stream_of(accelerator), "after the barrier", [&] {
+    was_there = std::filesystem::exists(path);
+  });
+  accelerator.wait_for_device();
+  EXPECT_TRUE(was_there);
+
+  // Several as one: their common work is waited for.
+  std::vector<Tensor> ones{torch::ones({3}, device)};
+  std::vector<Tensor> twos{torch::full({2}, 2., device)};
+  EXPECT_TRUE(group->supportsCoalescing());
+  group->startCoalescing();
+  const auto part = group->allreduce(ones);
+  group->allreduce(twos);
+  const auto all = group->endCoalescing();
+  EXPECT_THROW(part->wait(), c10::Error);
+  all->wait();
+  EXPECT_EQ(ones[0].sum().item<double>(), 3 * static_cast<double>(request.size));
+  EXPECT_EQ(twos[0].sum().item<double>(), 4 * static_cast<double>(request.size));
+  accelerator.wait_for_everyone();
+}
+
+TEST(SimTraining, BarriersAndCoalescedOperations) {
+  const auto folder = std::filesystem::temp_directory_path() /
+      ("accel-sim-group-" + std::to_string(::getpid()));
+  for (const int count : counts({2}, 2)) {
+    std::filesystem::create_directories(folder);
+    auto options = devices(count);
+    options.environment["ACCEL_TEST_FOLDER"] = folder.string();
+    accel::test::run_and_expect_success("sim_group", count, options);
     std::filesystem::remove_all(folder);
   }
 }

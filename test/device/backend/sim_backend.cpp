@@ -98,6 +98,19 @@ class StreamWork : public c10d::Work {
   bool fails_;
 };
 
+/// Of an operation between `startCoalescing` and `endCoalescing`, whose work is the
+/// one to wait for.
+class PartOfCoalesced : public c10d::Work {
+ public:
+  bool wait(std::chrono::milliseconds /*timeout*/) override {
+    synchronize();
+    return true;
+  }
+  void synchronize() override {
+    TORCH_CHECK(false, "sim: the operation is one of several: wait for all of them");
+  }
+};
+
 class Group : public c10d::Backend {
  public:
   explicit Group(const DeviceGroupRequest& request)
@@ -150,6 +163,27 @@ class Group : public c10d::Backend {
       auto views = views_of(tensors);
       return gloo.broadcast(views, options);
     });
+  }
+
+  /// After what the current stream was given, on all devices; the host does not
+  /// wait.
+  c10::intrusive_ptr<c10d::Work> barrier(
+      const c10d::BarrierOptions& /*options*/) override {
+    std::vector<at::Tensor> one{
+        at::zeros({1}, at::TensorOptions(at::kFloat).device(device_))};
+    return allreduce(one, {});
+  }
+
+  bool supportsCoalescing() const override {
+    return true;
+  }
+  void startCoalescing() override {
+    coalescing_ = true;
+  }
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override {
+    coalescing_ = false;
+    const c10::DeviceGuard guard(device_);
+    return c10::make_intrusive<StreamWork>(stream_, false);
   }
 
   void abort() override {
@@ -248,6 +282,9 @@ class Group : public c10d::Backend {
     for (const auto& tensor : tensors) {
       tensor.record_stream(stream_);
     }
+    if (coalescing_) {
+      return c10::make_intrusive<PartOfCoalesced>();
+    }
     return c10::make_intrusive<StreamWork>(
         stream_, fails && put_in_.kind == "work");
   }
@@ -257,6 +294,7 @@ class Group : public c10d::Backend {
   std::string name_;
   const PutInError put_in_ = PutInError::of_environment();
   int64_t operations_ = 0;
+  bool coalescing_ = false;
   c10::Stream stream_;
   c10::intrusive_ptr<ClosableGloo> gloo_;
   std::shared_ptr<std::atomic<bool>> aborted_ =
