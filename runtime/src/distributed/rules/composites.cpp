@@ -28,9 +28,11 @@
 namespace accel::distributed {
 namespace {
 
-constexpr std::array<c10::DispatchKey, 4> kAutograd{
+/// Of the kinds of devices that device/accelerator.h tells apart.
+constexpr std::array<c10::DispatchKey, 5> kAutograd{
     c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA,
-    c10::DispatchKey::AutogradXPU, c10::DispatchKey::AutogradPrivateUse1};
+    c10::DispatchKey::AutogradXPU, c10::DispatchKey::AutogradMPS,
+    c10::DispatchKey::AutogradPrivateUse1};
 
 bool any_distributed(const torch::jit::Stack& stack, size_t arguments) {
   for (size_t i = stack.size() - arguments; i < stack.size(); ++i) {
