@@ -73,6 +73,8 @@ struct Way {
   /// What the program itself asks for: noted by an analysis, not instantiated
   /// in a result.
   DenseSet<uint64_t> *OfOriginal = nullptr;
+  /// Whether the headers of the prefix have a name in them.
+  std::function<bool(StringRef)> Mentions;
 };
 
 /// What one attempt found out.
@@ -168,7 +170,8 @@ public:
                                                  StringRef) override {
     Preprocessor &PP = Compiler.getPreprocessor();
     PP.addPPCallbacks(watchPrefix(Compiler.getSourceManager(), User,
-                                  How.HasAccel, Sources, Result.PrefixFits));
+                                  How.HasAccel, Sources, How.Mentions,
+                                  Result.PrefixFits));
     PP.addPPCallbacks(Result.Unseen.watch(Compiler.getSourceManager(), User));
     if (Sources.size() > 1) {
       const SourceManager &SM = Compiler.getSourceManager();
@@ -471,6 +474,9 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef Text,
   }
   auto Run = [&](Way How) {
     How.OfOriginal = &OfOriginal;
+    How.Mentions = [this, Path = How.Prefix](StringRef Name) {
+      return Prefixes->mentions(Path, Name);
+    };
     auto Start = std::chrono::steady_clock::now();
     Attempt A = attempt(How, Text, Asked, Command, Scope);
     Result.Times.Parse += secondsSince(Start) - A.CallbackSeconds;

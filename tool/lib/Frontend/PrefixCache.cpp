@@ -301,7 +301,20 @@ std::string PrefixCache::make(const UnitCommand &Command, const Prefix &What) {
     pruneCache(Dir, Policy);
     break;
   }
+  Bases[std::string(Path)] = What.Base;
   return Entry->second = std::string(Path);
+}
+
+bool PrefixCache::mentions(StringRef Path, StringRef Name) {
+  std::lock_guard<std::mutex> Guard(Mutex);
+  for (std::string At = Path.str(); !At.empty(); At = Bases[At]) {
+    auto [Entry, IsNew] = Read.try_emplace(At);
+    if (IsNew)
+      Entry->second = PrefixUses::read(usesPath(At));
+    if (!Entry->second || Entry->second->mentions(Name))
+      return true;
+  }
+  return false;
 }
 
 std::string PrefixCache::get(const UnitCommand &Command) {

@@ -15,6 +15,7 @@
 #define ACCEL_LIB_FRONTEND_PREFIXCACHE_H
 
 #include "CompileCommands.h"
+#include "PrefixUses.h"
 
 #include <mutex>
 #include <set>
@@ -38,6 +39,10 @@ public:
   std::string getWithAccel(const UnitCommand &Command,
                            const std::string &AccelDir);
 
+  /// Whether the headers precompiled in `Path`, and in what lies below it, have
+  /// a name in them. True where that is not known.
+  bool mentions(llvm::StringRef Path, llvm::StringRef Name);
+
   /// Forgets a file that turned out to be of no use.
   void discard(llvm::StringRef Path);
 
@@ -60,6 +65,8 @@ private:
   /// Results of `make`, by key, and of `find`, by header and flags.
   std::map<std::string, std::string> Made, Known;
   std::set<std::string> Fresh; ///< Made in this run.
+  std::map<std::string, std::string> Bases; ///< What lies below a file.
+  std::map<std::string, std::optional<PrefixUses>> Read; ///< By file.
 };
 
 } // namespace accel::migrate

@@ -18,8 +18,10 @@ namespace {
 class PrefixWatch : public PPCallbacks {
 public:
   PrefixWatch(const SourceManager &SM, UserLocations &User, bool HasAccel,
-              ArrayRef<std::string> Sources, bool &Fits)
-      : SM(SM), User(User), HasAccel(HasAccel), Sources(Sources), Fits(Fits) {}
+              ArrayRef<std::string> Sources,
+              std::function<bool(StringRef)> Mentions, bool &Fits)
+      : SM(SM), User(User), HasAccel(HasAccel), Sources(Sources),
+        Mentions(std::move(Mentions)), Fits(Fits) {}
 
   void InclusionDirective(SourceLocation, const Token &, StringRef Name, bool,
                           CharSourceRange, OptionalFileEntryRef, StringRef,
@@ -43,20 +45,26 @@ public:
       decide(false);
   }
 
-  // A macro of the user's may be meant for LibTorch's headers.
+  // A macro of the user's matters where LibTorch's headers have its name.
   void MacroDefined(const Token &Name, const MacroDirective *MD) override {
     if (!Decided && User.contains(Name.getLocation(), SM) &&
         !isHeaderGuard(Name, *MD->getMacroInfo()))
-      decide(false);
+      changed(Name);
   }
 
-  void MacroUndefined(const Token &Name, const MacroDefinition &,
+  // `#undef slots` before LibTorch undefines nothing without Qt's headers.
+  void MacroUndefined(const Token &Name, const MacroDefinition &Before,
                       const MacroDirective *) override {
-    if (!Decided && User.contains(Name.getLocation(), SM))
-      decide(false);
+    if (!Decided && Before && User.contains(Name.getLocation(), SM))
+      changed(Name);
   }
 
 private:
+  void changed(const Token &Name) {
+    if (Mentions(Name.getIdentifierInfo()->getName()))
+      decide(false);
+  }
+
   void decide(bool Answer) {
     if (!Decided)
       Fits = Answer;
@@ -76,6 +84,7 @@ private:
   UserLocations &User;
   const bool HasAccel;
   ArrayRef<std::string> Sources;
+  const std::function<bool(StringRef)> Mentions;
   bool &Fits;
   bool Decided = false;
 };
@@ -84,6 +93,8 @@ private:
 std::unique_ptr<PPCallbacks>
 accel::migrate::watchPrefix(const SourceManager &SM, UserLocations &User,
                             bool HasAccel, ArrayRef<std::string> Sources,
+                            std::function<bool(StringRef)> Mentions,
                             bool &Fits) {
-  return std::make_unique<PrefixWatch>(SM, User, HasAccel, Sources, Fits);
+  return std::make_unique<PrefixWatch>(SM, User, HasAccel, Sources,
+                                       std::move(Mentions), Fits);
 }

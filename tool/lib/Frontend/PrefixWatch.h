@@ -5,6 +5,7 @@
 
 #include "clang/Lex/PPCallbacks.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,10 +15,12 @@ class UserLocations;
 
 /// Watches what stands before the first include of what is precompiled:
 /// LibTorch, or accel where the prefix `HasAccel`. `Fits` becomes true there,
-/// unless something before it could change what the prefix means.
+/// unless something before it could change what the prefix means. `Mentions`
+/// says whether the headers of the prefix have a name in them.
 std::unique_ptr<clang::PPCallbacks>
 watchPrefix(const clang::SourceManager &SM, UserLocations &User, bool HasAccel,
-            llvm::ArrayRef<std::string> Sources, bool &Fits);
+            llvm::ArrayRef<std::string> Sources,
+            std::function<bool(llvm::StringRef)> Mentions, bool &Fits);
 
 } // namespace accel::migrate
 

@@ -58,6 +58,14 @@ bool UserScope::mayEdit(StringRef RealPath) const {
          !isBelow(RealPath, Generated);
 }
 
+/// A library that lies in the project as one header, as of JSON or images: a
+/// file that is larger than people write, and knows nothing of LibTorch.
+static bool isLibrary(FileID File, const SourceManager &SM) {
+  constexpr size_t Large = 200'000;
+  const std::optional<StringRef> Text = SM.getBufferDataOrNone(File);
+  return Text && Text->size() >= Large && !Text->contains("torch");
+}
+
 bool UserLocations::contains(FileID File, const SourceManager &SM) {
   if (File.isInvalid())
     return false;
@@ -70,7 +78,9 @@ bool UserLocations::contains(FileID File, const SourceManager &SM) {
   bool IsSystem = SrcMgr::isSystem(
       SM.getFileCharacteristic(SM.getLocForStartOfFile(File)));
   StringRef Real = SM.getFileManager().getCanonicalName(*Ref);
-  return Entry->second = File == SM.getMainFileID() || Scope.isUser(Real, IsSystem);
+  const bool IsUser = File == SM.getMainFileID() ||
+                      (Scope.isUser(Real, IsSystem) && !isLibrary(File, SM));
+  return Known[File] = IsUser;
 }
 
 bool UserLocations::contains(SourceLocation Loc, const SourceManager &SM) {
