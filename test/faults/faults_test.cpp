@@ -218,7 +218,7 @@ TEST(PlacementReport, SaysWhatRanWholeAndWhere) {
       launch({"--placement-report"}, {"shared-out"}), in(folder));
   EXPECT_EQ(result.status, 0) << result.err;
   expect_part(result.err, "accel: placement report of process 0 of 2");
-  expect_part(result.err, "% of the operators' time was shared out.");
+  expect_part(result.err, "% of the operators' time was shared out, ");
   // Its lines: milliseconds, calls, bytes, the operator and its place.
   const auto line = [&](const std::string& of) {
     const auto lines = split_lines(result.err);
@@ -245,6 +245,31 @@ TEST(PlacementReport, SaysWhatRanWholeAndWhere) {
   expect_no_part(result.err, "process 1");
   // And the training is the same as without.
   EXPECT_EQ(accel(launch({}, {"shared-out"}), in(folder)).err, "");
+}
+
+// What a data set and an optimizer do is no work on a batch.
+TEST(PlacementReport, CountsDataSetsAndOptimizersApart) {
+  const Folder folder;
+  auto surroundings = in(folder);
+  surroundings.environment["ACCEL_PLACEMENT_REPORT"] = "report.json";
+  const Result result = accel(launch({}, {"loaded"}), surroundings);
+  EXPECT_EQ(result.status, 0) << result.err;
+  const auto report = folder.read("report.json");
+  expect_part(report, "\"rows\": 16");
+  const auto of = [&](const std::string& way) {
+    const auto begin = report.find("\"" + way + "\": [");
+    EXPECT_NE(begin, std::string::npos) << way;
+    return report.substr(begin, report.find("\n  ]", begin) - begin);
+  };
+  expect_part(of("loading"), "aten::pow");
+  expect_part(of("updating"), "aten::addcdiv_");
+  // What the reducer does is not counted.
+  expect_no_part(of("plain"), "aten::narrow");
+  for (const char* way : {"plain", "in_parts"}) {
+    expect_no_part(of(way), "aten::pow");
+    expect_no_part(of(way), "aten::addcdiv_");
+  }
+  expect_part(of("in_parts"), "aten::mse_loss");
 }
 
 TEST(PlacementReport, SaysThatNothingWasDistributed) {

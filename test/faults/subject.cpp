@@ -23,6 +23,7 @@
 //                    the file `port`, and waits for the file `go`
 //   shared-out       trains on shared out batches, and does one operator on a
 //                    whole one; with a second argument nothing is distributed
+//   loaded           trains on the batches of a loader, whose data set computes
 //   sum              adds numbers over the processes until `seconds` are over
 
 #include <accel/accel.h>
@@ -189,6 +190,30 @@ void train_shared_out(accel::Accelerator& accelerator, bool distributed) {
   }
 }
 
+struct Powers : torch::data::Dataset<Powers> {
+  torch::data::Example<> get(size_t index) override {
+    const auto x = torch::full({8}, static_cast<double>(index) / 32);
+    return {x, x.pow(2)};
+  }
+  std::optional<size_t> size() const override {
+    return 32;
+  }
+};
+
+void train_loaded(accel::Accelerator& accelerator) {
+  torch::nn::Linear net(8, 8);
+  accel::AcceleratedOptimizer<torch::optim::Adam> optimizer(
+      net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  auto loader = accel::data::make_data_loader(
+      Powers().map(torch::data::transforms::Stack<>()), 16);
+  for (auto& batch : *loader) {
+    optimizer.zero_grad();
+    accelerator.backward(torch::mse_loss(net->forward(batch.data), batch.target));
+    optimizer.step();
+  }
+}
+
 int host_store() {
   c10d::TCPStoreOptions options;
   options.isServer = true;
@@ -307,6 +332,8 @@ int main(int argc, char** argv) {
     accelerator.print("sum", sum);
   } else if (fault == "shared-out") {
     train_shared_out(accelerator, argc <= 2);
+  } else if (fault == "loaded") {
+    train_loaded(accelerator);
   } else if (fault == "sum") {
     const auto end = std::chrono::steady_clock::now() +
         std::chrono::seconds(number);

@@ -28,7 +28,7 @@ torch::Tensor Accelerator::distribute(
   }
   if (!distributed::is_distributed(tensor)) {
     runtime_->check_same_batch("distribute", {tensor});
-    runtime_->batch_rows = tensor.size(dim);
+    runtime_->enter_batch(tensor.size(dim));
   }
   const auto& axes = runtime_->batch_axes();
   return axes.empty()

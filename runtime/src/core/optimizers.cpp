@@ -1,6 +1,7 @@
 #include "core/optimizers.h"
 
 #include <accel/checkpoint/optimizer_state.h>
+#include <accel/detail/phase.h>
 #include <accel/gradient_state.h>
 #include <accel/optim/scheduler.h>
 
@@ -73,8 +74,10 @@ at::Tensor OptimizerControl::run_step(
   }
   at::Tensor result;
   step_was_skipped_ = false;
+  const PhaseScope updating(Phase::kUpdating);
   if (closure != nullptr) {
     result = inner([&] {
+      const PhaseScope training(Phase::kTraining);
       const auto loss = closure();
       runtime->reducer().check_averaged(parameters_of(optimizer));
       // What the optimizer decides by the loss, all processes must decide.

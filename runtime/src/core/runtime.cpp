@@ -103,6 +103,13 @@ void PartialState::wait_for_everyone() const {
 
 namespace detail {
 
+void Runtime::enter_batch(int64_t rows) {
+  batch_rows = rows;
+  if (distributed::watch().report) {
+    distributed::PlacementReport::instance().add_batch(rows);
+  }
+}
+
 Runtime::Runtime(const ResolvedOptions& options) {
   const Environment environment = read_environment();
   sizes_ = parallel::sizes_of_launch(

@@ -138,6 +138,8 @@ class Runtime {
 
   /// Rows of the batch that was distributed last; 0 before the first.
   int64_t batch_rows = 0;
+  /// One of so many rows is shared out.
+  void enter_batch(int64_t rows);
 
   /// Whether `resume` or `load_state` has been called.
   bool resumed = false;

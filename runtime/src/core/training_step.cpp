@@ -4,6 +4,7 @@
 
 #include <accel/autocast.h>
 #include <accel/distributed/tensor.h>
+#include <accel/detail/phase.h>
 #include <accel/detail/trace.h>
 #include <accel/gradient_state.h>
 
@@ -43,12 +44,14 @@ void Runtime::check_same_batch(
     const std::vector<at::Tensor>& tensors) {
   finish_batch_check();
   if (BatchCheck::enabled()) {
+    const PhaseScope own(Phase::kOwn);
     batch_check_.begin(
         communicator(), tensors, operation, CallSite::here());
   }
 }
 
 void Runtime::finish_batch_check() {
+  const PhaseScope own(Phase::kOwn);
   batch_check_.end(communicator());
 }
 

@@ -35,7 +35,7 @@ torch::Tensor along(
 
 torch::Tensor place_own_rows(const torch::Tensor& own, int64_t n) {
   auto& runtime = Runtime::require();
-  runtime.batch_rows = n;
+  runtime.enter_batch(n);
   const auto range =
       sharding_options().rows(n, runtime.state().process_index());
   TORCH_CHECK(

@@ -101,6 +101,10 @@ const char* name_of(Way way) {
       return "gathered, whole on every process";
     case Way::kPlain:
       return "plain, whole on every process";
+    case Way::kLoading:
+      return "in data sets, on every process";
+    case Way::kUpdating:
+      return "in optimizers, on every process";
   }
   return "";
 }
@@ -115,15 +119,21 @@ const char* key_of(Way way) {
       return "whole";
     case Way::kPlain:
       return "plain";
+    case Way::kLoading:
+      return "loading";
+    case Way::kUpdating:
+      return "updating";
   }
   return "";
 }
 
-constexpr std::array<Way, 4> kWays{
+constexpr std::array<Way, 6> kWays{
     Way::kInParts,
     Way::kInPartsWithTraffic,
     Way::kWhole,
-    Way::kPlain};
+    Way::kPlain,
+    Way::kLoading,
+    Way::kUpdating};
 
 template <typename... Arguments>
 void write(std::ostream& out, const char* format, Arguments... arguments) {
@@ -138,6 +148,8 @@ struct PlacementReport::State {
   std::mutex mutex;
   std::unordered_map<Key, Entry, HashOfKey> entries;
   int64_t processes = 0;
+  /// The largest batch that was shared out.
+  int64_t rows = 0;
   bool finished = false;
   bool expected = false;
 
@@ -259,6 +271,11 @@ void PlacementReport::set_processes(int64_t processes) {
   state_->processes = std::max(state_->processes, processes);
 }
 
+void PlacementReport::add_batch(int64_t rows) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->rows = std::max(state_->rows, rows);
+}
+
 void PlacementReport::expect(int64_t processes) {
   set_processes(processes);
   const std::lock_guard<std::mutex> lock(state_->mutex);
@@ -304,8 +321,16 @@ void PlacementReport::print(std::ostream& out) {
   }
   out << '\n';
   write(
-      out, "%.1f %% of the operators' time was shared out.\n\n",
+      out, "%.1f %% of the operators' time was shared out",
       100 * shared / milliseconds);
+  const double others = state_->total(Way::kLoading).milliseconds() +
+      state_->total(Way::kUpdating).milliseconds();
+  if (others > 0) {
+    write(
+        out, ", %.1f %% without data sets and optimizers",
+        100 * shared / std::max(milliseconds - others, 1e-9));
+  }
+  out << ".\n\n";
   write(
       out, "  %9s %8s  %10s %7s  %s\n", "ms", "calls", "moved", "share",
       "how operators ran");
@@ -331,7 +356,7 @@ void PlacementReport::print(std::ostream& out) {
 void PlacementReport::print_json(std::ostream& out) {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   using nlohmann::json;
-  json report{{"processes", state_->processes}};
+  json report{{"processes", state_->processes}, {"rows", state_->rows}};
   const auto numbers = [](const Sum& sum) {
     return json{
         {"milliseconds", sum.milliseconds()},

@@ -21,6 +21,10 @@ enum class Way {
   kWhole,
   /// All arguments were plain: every process did all of it, nothing moved.
   kPlain,
+  /// The same, where a data set makes a batch.
+  kLoading,
+  /// The same, where an optimizer updates parameters.
+  kUpdating,
 };
 
 /// One operator call that was looked at.
@@ -64,6 +68,8 @@ class PlacementReport {
 
   /// How many processes share the work, for the heading.
   void set_processes(int64_t processes);
+  /// A batch of so many rows was shared out.
+  void add_batch(int64_t rows);
   /// This process reports for so many, also that there was nothing to report.
   void expect(int64_t processes);
 

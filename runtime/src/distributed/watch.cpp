@@ -1,5 +1,7 @@
 #include "distributed/watch.h"
 
+#include <accel/detail/phase.h>
+
 #include "core/environment.h"
 #include "distributed/check.h"
 #include "distributed/collectives.h"
@@ -90,6 +92,19 @@ bool is_first(const OperatorInfo& info, const torch::jit::Stack& stack) {
     }
   }
   return true;
+}
+
+Way way_of_plain() {
+  switch (accel::detail::PhaseScope::current()) {
+    case accel::detail::Phase::kLoading:
+      return Way::kLoading;
+    case accel::detail::Phase::kUpdating:
+      return Way::kUpdating;
+    case accel::detail::Phase::kTraining:
+    case accel::detail::Phase::kOwn:
+      break;
+  }
+  return Way::kPlain;
 }
 
 /// Set once a distributed tensor was seen, so that plain operators are counted
@@ -183,7 +198,8 @@ void run_plain(
     torch::jit::Stack& stack) {
   // Inside of another operator it is part of that.
   const bool reports =
-      watch().report && reports_plain && nesting.depth == 0;
+      watch().report && reports_plain && nesting.depth == 0 &&
+      accel::detail::PhaseScope::current() != accel::detail::Phase::kOwn;
   Clock::time_point begin;
   if (reports) {
     finish_device(stack);
@@ -192,7 +208,7 @@ void run_plain(
   op.callBoxed(stack);
   if (reports) {
     finish_device(stack);
-    PlacementReport::instance().add({op, Way::kPlain, since(begin)});
+    PlacementReport::instance().add({op, way_of_plain(), since(begin)});
   }
   if (watch().place != nullptr) {
     watch().place(op, info, stack);

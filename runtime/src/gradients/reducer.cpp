@@ -1,5 +1,6 @@
 #include "gradients/reducer.h"
 
+#include <accel/detail/phase.h>
 #include <accel/distributed/tensor.h>
 
 #include <ATen/ATen.h>
@@ -150,6 +151,7 @@ void Reducer::begin(const BackwardPlan& plan) {
 void Reducer::on_gradient(const Slot& slot) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const at::NoGradGuard no_grad;
+  const PhaseScope own(Phase::kOwn);
   auto& parameter = *slot.parameter;
   auto& grad = parameter.tensor.mutable_grad();
   if (!running_) {
@@ -210,6 +212,7 @@ void Reducer::launch_complete() {
 }
 
 void Reducer::finish() {
+  const PhaseScope own(Phase::kOwn);
   std::vector<int32_t> wanted(buckets_.size(), 1);
   if (selective_ && !buckets_.empty()) {
     // A bucket that is under way here has been touched here, so everybody

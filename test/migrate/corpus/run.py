@@ -54,7 +54,9 @@ _LIBRARIES = (  # a pattern of #include, and what to link
 
 @dataclass
 class Outcome(Result):
-    shared: float = None  # share of operator time, percent
+    shared: float = None  # share of the operator time of forward and backward, percent
+    of_all: float = None  # the same with what data sets and optimizers do
+    rows: int = 0  # of the largest batch
     stress: list = field(default_factory=list)  # (seed, outcome, numbers compared, what was said), under random placements
 
 
@@ -243,12 +245,14 @@ class Runner:
         try:
             with open(report.replace(".json", ".2.json"), encoding="utf-8") as file:
                 placement = json.load(file)
-            outcome.shared = share_of(placement)
+            outcome.shared, outcome.of_all = share_of(placement), share_of(placement, of_all=True)
+            outcome.rows = placement["rows"]
             outcome.talk += "\n" + json.dumps({way: entries[:6] for way, entries in placement["operators"].items()}, indent=1)
         except (OSError, ValueError):
             pass
         if outcome.shared is not None:
-            outcome.detail = f"{outcome.shared:.0f} % shared  {outcome.detail}"
+            outcome.detail = (f"{outcome.shared:.0f} % shared, {outcome.of_all:.0f} % of all operators, "
+                              f"batches of {outcome.rows}  {outcome.detail}")
 
     def _stress(self, outcome, original, arguments, place, above):
         """Runs the original under random placements, as 2 processes, with the shadow check.
@@ -291,12 +295,19 @@ def arguments_of(script, instead):
 _READING = "aten::_local_scalar_dense"
 
 
-def share_of(report):
+# Work that is not done on a batch: making it, and updating parameters.
+_ELSEWHERE = ("loading", "updating")
+
+
+def share_of(report, of_all=False):
     """Percent of the operators' time that was shared out, of a report of
     ACCEL_PLACEMENT_REPORT, without the time in which processes wait for numbers
-    that the program reads; None where it is of one process."""
-    times = {way: sums["milliseconds"] for way, sums in report["totals"].items()}
+    that the program reads; None where it is of one process. `of_all`: with the
+    time of data sets and optimizers."""
+    times = {way: sums["milliseconds"] for way, sums in report["totals"].items() if of_all or way not in _ELSEWHERE}
     for way, entries in report["operators"].items():
+        if way not in times:
+            continue
         times[way] -= sum(entry["milliseconds"] for entry in entries if entry["operator"] == _READING)
     if report["processes"] < 2 or sum(times.values()) <= 0:
         return None

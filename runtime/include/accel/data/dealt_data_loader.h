@@ -5,6 +5,7 @@
 #include <accel/data/generators.h>
 #include <accel/data/place_batch.h>
 #include <accel/data/sharding.h>
+#include <accel/detail/phase.h>
 #include <accel/gradient_state.h>
 
 #include <torch/data/datasets/chunk.h>
@@ -43,6 +44,7 @@ class DeliveringDataset final : public Dataset {
     if (auto batch = std::exchange(*delivery_, std::nullopt)) {
       return std::move(*batch);
     }
+    const accel::detail::PhaseScope loading(accel::detail::Phase::kLoading);
     return Dataset::get_batch(std::move(request));
   }
 

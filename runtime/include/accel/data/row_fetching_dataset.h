@@ -2,6 +2,7 @@
 
 #include <accel/data/generators.h>
 #include <accel/data/place_batch.h>
+#include <accel/detail/phase.h>
 
 #include <memory>
 #include <optional>
@@ -65,6 +66,7 @@ class RowFetchingDataset final : public Dataset {
   /// marked so, because data sets whose `get_batch` is not virtual also come
   /// here, and keep their own, which returns the whole batch.
   Batch get_batch(typename Dataset::BatchRequestType request) {
+    const accel::detail::PhaseScope loading(accel::detail::Phase::kLoading);
     Batch batch = fetch(std::move(request));
     watch_batch(*plan_->state, batch);
     return batch;
