@@ -117,6 +117,31 @@ ACCEL_RANK_FUNCTION(pairs_in_parts) {
   expect_equal(accelerator, plain.grad(), x.grad());
 }
 
+// One deviation for all rows, as the policy of an agent has it.
+ACCEL_RANK_FUNCTION(draws_in_parts) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor means = torch::randn({7, 3}, torch::kDouble);
+  const Tensor deviations = torch::rand({3}, torch::kDouble);
+  const Tensor chances = torch::rand({7, 1}, torch::kDouble);
+  const auto draw = [&](const Tensor& mean, const Tensor& chance) {
+    torch::manual_seed(5);
+    return std::vector<Tensor>{
+        at::normal(mean, deviations.expand_as(mean)),
+        at::normal(deviations.expand_as(mean), mean.exp()),
+        at::bernoulli(chance.expand({7, 4})), torch::rand({2})};
+  };
+  const auto plain = draw(means, chances);
+  const auto got =
+      draw(accelerator.distribute(means), accelerator.distribute(chances));
+  for (size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_EQ(is_cut(got[i], 0), i < 3) << i;
+    EXPECT_EQ(plain[i].strides(), got[i].strides()) << i;
+    expect_equal(accelerator, plain[i], got[i]);
+  }
+}
+
 TEST(InParts, SequencesOfAnyLength) {
   run_and_expect_success("sequences_in_parts", 2);
   run_and_expect_success("sequences_in_parts", 3);
@@ -128,4 +153,8 @@ TEST(InParts, BagsOfEmbeddings) {
 TEST(InParts, PairsOfRows) {
   run_and_expect_success("pairs_in_parts", 2);
   run_and_expect_success("pairs_in_parts", 3);
+}
+TEST(InParts, DrawsFromExpandedTensors) {
+  run_and_expect_success("draws_in_parts", 2);
+  run_and_expect_success("draws_in_parts", 3);
 }

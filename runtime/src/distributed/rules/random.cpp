@@ -2,6 +2,8 @@
 #include "distributed/rules/table.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -28,12 +30,20 @@ at::Tensor blank(const Call& call, const at::Tensor& part) {
       call.local(part).options());
 }
 
-/// The same with this process's rows in it and ones for the others.
+/// The same with this process's rows in it and ones for the others. An expanded
+/// tensor, whose elements share memory, has the layout that a result would have
+/// that is made like it.
 at::Tensor padded(
     Call& call,
     const at::Tensor& tensor,
     const Placement& place) {
-  auto whole = blank(call, tensor).fill_(1);
+  auto whole = at::empty_strided(
+      tensor.sizes(),
+      at::has_internal_overlap(tensor) == at::MemOverlap::No
+          ? tensor.strides().vec()
+          : at::infer_dense_strides(tensor.sizes(), tensor.strides()),
+      call.local(tensor).options());
+  whole.fill_(1);
   set_own_rows(call.axis(), whole, place, call.local_as(tensor, place));
   return whole;
 }
