@@ -33,7 +33,7 @@ std::string text_of(const Program& program);
 /// What a program leaves, whole and plain.
 struct Left {
   std::vector<at::Tensor> tensors;
-  /// Of the first tensors, those that have a value; empty for one with gaps.
+  /// Of the first tensors, those that have a value; of a plain one with gaps empty.
   std::vector<std::vector<int64_t>> strides;
   std::vector<double> numbers;
 };

@@ -101,8 +101,12 @@ bool meets(
         !has_unusual_ones(other);
   }
   local = &other;
+  // Where some process has a single row, parts do not show which operand the order
+  // of the result's memory follows.
   if (!part.placement.is_shard() || !is_plain(other) ||
-      has_unusual_ones(other)) {
+      has_unusual_ones(other) ||
+      (has_single_rows(*part.axis, part.placement, self.sizes()) &&
+       !(has_usual_strides(self) && has_usual_strides(other)))) {
     return false;
   }
   const int64_t offset = self.dim() - other.dim();

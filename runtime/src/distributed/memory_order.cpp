@@ -182,19 +182,6 @@ Sizes strides_of_result(
   return strides;
 }
 
-at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
-  if (has_usual_strides(like)) {
-    // A range of columns has gaps and may keep them: it is in order.
-    return tensor.is_contiguous() ? laid_out(tensor, usual_strides(tensor.sizes()))
-                                  : tensor;
-  }
-  return laid_out(
-      tensor,
-      strides_in_part(
-          like.sizes(), strides_without_gaps(like.sizes(), like.strides()),
-          tensor.sizes()));
-}
-
 namespace {
 
 /// Strides of a tensor that is repeated, which say nothing about an order.
@@ -208,6 +195,24 @@ bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
 }
 
 } // namespace
+
+at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
+  if (has_usual_strides(like)) {
+    // A range of columns has gaps and may keep them: it is in order.
+    return tensor.is_contiguous() ? laid_out(tensor, usual_strides(tensor.sizes()))
+                                  : tensor;
+  }
+  Sizes strides(like.strides().begin(), like.strides().end());
+  if (is_repeated(like.sizes(), strides)) {
+    strides = strides_without_gaps(like.sizes(), strides);
+  } else if (!like.is_non_overlapping_and_dense()) {
+    // Not those of a copy: TensorIterator goes by the order, of ones, too.
+    const auto order = order_of(like.sizes(), strides);
+    dense_strides(like.sizes(), order, strides);
+  }
+  return laid_out(
+      tensor, strides_in_part(like.sizes(), strides, tensor.sizes()));
+}
 
 at::Tensor repeated_as(const at::Tensor& tensor, const at::Tensor& like) {
   if (!is_repeated(like.sizes(), like.strides())) {
