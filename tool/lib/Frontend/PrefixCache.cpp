@@ -169,7 +169,7 @@ private:
 } // namespace
 
 /// Where what PrefixUses knows of a precompiled header lies.
-static std::string usesPath(StringRef Path) { return (Path + ".uses").str(); }
+static std::string usesPath(StringRef Path) { return (Path + ".names").str(); }
 
 static bool precompile(std::unique_ptr<CompilerInvocation> Invocation,
                        StringRef Directory, StringRef Path) {
@@ -223,7 +223,10 @@ static bool isOfSystem(StringRef Dir) {
 /// A command without the include folders and macros that are the project's own.
 struct CommonCommand {
   UnitCommand Command;
-  std::vector<std::string> Folders, Macros; ///< What was left out.
+  // What was left out.
+  std::vector<std::string> Folders;
+  std::vector<std::string> LastFolders; ///< -idirafter
+  std::vector<std::string> Macros;
 };
 
 static CommonCommand commonPart(const UnitCommand &Full,
@@ -242,7 +245,8 @@ static CommonCommand commonPart(const UnitCommand &Full,
         Kept.push_back(Word.str());
         Kept.push_back(Dir);
       } else {
-        Result.Folders.push_back(Dir);
+        (Word == "-idirafter" ? Result.LastFolders : Result.Folders)
+            .push_back(Dir);
       }
       continue;
     }
@@ -345,11 +349,16 @@ std::string PrefixCache::find(const UnitCommand &Command, const Prefix &What) {
     return Entry->second;
   CommonCommand Common = commonPart(Command, What.Dirs);
   std::string Path = make(Common.Command, What);
-  if (!Path.empty() && !(Common.Folders.empty() && Common.Macros.empty())) {
+  if (!Path.empty() && !(Common.Folders.empty() && Common.LastFolders.empty() &&
+                         Common.Macros.empty())) {
     std::optional<PrefixUses> Uses = PrefixUses::read(usesPath(Path));
-    bool Fits = Uses &&
-                none_of(Common.Folders,
-                        [&](StringRef Dir) { return Uses->mayComeFrom(Dir); }) &&
+    auto MayHold = [&](bool IsLast) {
+      return [&, IsLast](StringRef Dir) {
+        return Uses->mayComeFrom(Dir, IsLast);
+      };
+    };
+    bool Fits = Uses && none_of(Common.Folders, MayHold(/*IsLast=*/false)) &&
+                none_of(Common.LastFolders, MayHold(/*IsLast=*/true)) &&
                 none_of(Common.Macros,
                         [&](StringRef Name) { return Uses->mentions(Name); });
     if (!Fits)

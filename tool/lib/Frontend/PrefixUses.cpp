@@ -6,7 +6,6 @@
 #include "clang/Lex/PPCallbacks.h"
 #include "clang/Lex/Preprocessor.h"
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
 using namespace llvm;
@@ -22,21 +21,23 @@ public:
   Watch(PrefixUses &Uses, const SourceManager &SM) : Uses(Uses), SM(SM) {}
 
   void InclusionDirective(SourceLocation Hash, const Token &, StringRef Name,
-                          bool IsAngled, CharSourceRange, OptionalFileEntryRef,
-                          StringRef SearchPath, StringRef, const clang::Module *,
-                          bool, SrcMgr::CharacteristicKind) override {
+                          bool IsAngled, CharSourceRange,
+                          OptionalFileEntryRef File, StringRef SearchPath,
+                          StringRef, const clang::Module *, bool,
+                          SrcMgr::CharacteristicKind) override {
     // What lies beside the header that includes it is found before any folder
     // is searched.
     OptionalFileEntryRef Includer =
         SM.getFileEntryRefForID(SM.getFileID(SM.getExpansionLoc(Hash)));
     if (!IsAngled && Includer && Includer->getDir().getName() == SearchPath)
       return;
-    Uses.Includes.insert(Name.str());
+    (File ? Uses.Found : Uses.Missing).insert(Name.str());
   }
 
-  void HasInclude(SourceLocation, StringRef Name, bool, OptionalFileEntryRef,
+  void HasInclude(SourceLocation, StringRef Name, bool,
+                  OptionalFileEntryRef File,
                   SrcMgr::CharacteristicKind) override {
-    Uses.Includes.insert(Name.str());
+    (File ? Uses.Found : Uses.Missing).insert(Name.str());
   }
 
 private:
@@ -56,8 +57,10 @@ void PrefixUses::addIdentifiers(Preprocessor &PP) {
 
 Error PrefixUses::write(StringRef Path) const {
   return writeToOutput(Path, [&](raw_ostream &OS) {
-    for (const std::string &Name : Includes)
+    for (const std::string &Name : Found)
       OS << '<' << Name << '\n';
+    for (const std::string &Name : Missing)
+      OS << '?' << Name << '\n';
     for (const auto &Entry : Identifiers)
       OS << Entry.getKey() << '\n';
     OS << LastLine << '\n';
@@ -70,30 +73,35 @@ std::optional<PrefixUses> PrefixUses::read(StringRef Path) {
   if (!Buffer)
     return std::nullopt;
   PrefixUses Uses;
-  StringRef Text = (*Buffer)->getBuffer(), Line;
-  while (!Text.empty()) {
-    std::tie(Line, Text) = Text.split('\n');
-    if (Line == LastLine)
-      return Uses;
-    if (Line.consume_front("<"))
-      Uses.Includes.insert(Line.str());
-    else
-      Uses.Identifiers.insert(Line);
+  Uses.File = std::move(*Buffer);
+  StringRef Text = Uses.File->getBuffer();
+  if (!Text.ends_with(("\n" + LastLine + "\n").str()))
+    return std::nullopt;
+  while (Text.starts_with("<") || Text.starts_with("?")) {
+    auto [Line, Rest] = Text.split('\n');
+    (Line.front() == '<' ? Uses.Found : Uses.Missing)
+        .insert(Line.drop_front().str());
+    Text = Rest;
   }
-  return std::nullopt;
+  return Uses;
 }
 
-bool PrefixUses::mayComeFrom(StringRef Dir) const {
+bool PrefixUses::mentions(StringRef Identifier) const {
+  return File->getBuffer().contains(("\n" + Identifier + "\n").str());
+}
+
+bool PrefixUses::mayComeFrom(StringRef Dir, bool IsLast) const {
   // Most folders hold none of the names' first parts.
   StringMap<bool> Holds;
-  return any_of(Includes, [&](StringRef Name) {
+  auto HasName = [&](StringRef Name) {
     StringRef First = Name.take_until([](char C) { return C == '/'; });
     auto [Entry, IsNew] = Holds.try_emplace(First);
     if (IsNew)
       Entry->second = sys::fs::exists(Dir + "/" + First);
     return Entry->second && sys::fs::exists(Dir + "/" + Name) &&
            !sys::fs::is_directory(Dir + "/" + Name);
-  });
+  };
+  return any_of(Missing, HasName) || (!IsLast && any_of(Found, HasName));
 }
 
 } // namespace accel::migrate

@@ -14,7 +14,9 @@
 #include "llvm/ADT/StringRef.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Error.h"
+#include "llvm/Support/MemoryBuffer.h"
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -38,17 +40,18 @@ public:
   static std::optional<PrefixUses> read(llvm::StringRef Path);
 
   /// Whether a folder holds something that the headers include by name or test
-  /// with __has_include, so that it matters whether it is searched.
-  bool mayComeFrom(llvm::StringRef Dir) const;
-  bool mentions(llvm::StringRef Identifier) const {
-    return Identifiers.contains(Identifier);
-  }
+  /// with __has_include, so that it matters whether it is searched. One that is
+  /// searched last cannot hide what was found elsewhere.
+  bool mayComeFrom(llvm::StringRef Dir, bool IsLast) const;
+  bool mentions(llvm::StringRef Identifier) const;
 
 private:
   class Watch;
 
-  std::set<std::string> Includes;
+  std::set<std::string> Found, Missing; ///< What was included or tested.
   llvm::StringSet<> Identifiers;
+  /// Of what was read, instead of `Identifiers`: a name is seldom asked for.
+  std::unique_ptr<llvm::MemoryBuffer> File;
 };
 
 } // namespace accel::migrate
