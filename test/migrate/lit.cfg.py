@@ -4,8 +4,7 @@ Substitutions:
   %accel_migrate  the tool
   %torch_flags    flags for LibTorch's headers, as one gives them behind `--`
   %clangxx        a compiler that only checks, with LibTorch's and accel's headers;
-                  both are precompiled, and what LibTorch's need for themselves
-                  at the end of a unit is left out (support/OwnTemplates.cpp)
+                  both are precompiled
   %clangxx_plain  the same without accel's: a missing #include of them is an error.
                   (In every test the tool itself has parsed its result without.)
   %examples       the project's examples/
@@ -19,9 +18,7 @@ A test works on files of its own (split-file %s %t, or a copy of something in
 Inputs/): what a migration inserts must not meet CHECK lines.
 """
 
-import fcntl
 import glob
-import hashlib
 import importlib.util
 import os
 import subprocess
@@ -32,7 +29,7 @@ import lit.formats
 config.name = "migrate"
 config.test_format = lit.formats.ShTest(execute_external=True)
 config.suffixes = [".cpp", ".test"]
-config.excludes = ["Inputs", "unit", "corpus", "support"]
+config.excludes = ["Inputs", "unit", "corpus"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = config.accel_exec_root
 
@@ -50,7 +47,7 @@ def tool(name):
 
 
 edit_tests = config.accel_migrate + "-edit-tests"
-for program in (config.accel_migrate, edit_tests, config.own_templates):
+for program in (config.accel_migrate, edit_tests):
     if not os.path.exists(program):
         lit_config.fatal(f"{program} is not built")
 
@@ -70,53 +67,44 @@ include_flags = " ".join(f"-isystem {folder}" for folder in config.torch_include
 torch_flags = f"-std=c++{config.torch_standard} {include_flags}"
 accel_include = os.path.join(config.accel_source_dir, "runtime", "include")
 clangxx = tool("clang++")
+# Those that the headers are precompiled with. Nobody changes a header meanwhile.
+compile_flags = f"-O0 -DNDEBUG -fPIC -fclang-abi-compat=17 -Xclang -fno-validate-pch {torch_flags} -I {accel_include}"
 
 
-def prefixes():
+def headers():
     """LibTorch's headers, parsed once, and accel's on top of them: a check of a
-    program costs 0.5 to 1 s, not 8.
-
-    Beside it the tool precompiles its own, in its first run LibTorch's, in its
-    second accel's, for which all tests would wait otherwise.
+    program costs 0.5 to 1 s, not 8. The build has them for its own programs,
+    where it has any that Clang compiles.
     """
-    version = subprocess.run([clangxx, "--version"], capture_output=True, text=True, check=True).stdout
-    stamp = [os.stat(os.path.join(folder, "torch", "torch.h")).st_mtime for folder in config.torch_include_dirs
-             if os.path.exists(os.path.join(folder, "torch", "torch.h"))]
-    key = hashlib.sha256(repr((version, torch_flags, stamp)).encode()).hexdigest()[:16]
-    headers = hashlib.sha256()
-    for path in sorted(glob.glob(os.path.join(accel_include, "**", "*.h"), recursive=True)):
-        with open(path, "rb") as header:
-            headers.update(path.encode() + b"\0" + header.read())
-    folder = os.path.join(config.accel_exec_root, "prefix")
-    os.makedirs(folder, exist_ok=True)
-    prefix = os.path.join(folder, f"{key}.pch")
-    with_accel = os.path.join(folder, f"{key}-{headers.hexdigest()[:16]}.pch")
-    with open(os.path.join(folder, "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(prefix):
-            header = os.path.join(folder, "prefix.h")
-            with open(header, "w") as text:
-                text.write("#include <torch/torch.h>\n")
-            program = os.path.join(config.test_source_root, "cli", "Inputs", "train.cpp")
-            first_runs = subprocess.Popen(["sh", "-c", '"$0" --quiet "$1"; "$0" --quiet "$1"', config.accel_migrate, program],
-                                          env=config.environment, stdout=subprocess.DEVNULL)
-            subprocess.run([clangxx, "-x", "c++-header", *torch_flags.split(), "-fpch-instantiate-templates",
-                            header, "-o", prefix + ".part"], check=True)
-            os.replace(prefix + ".part", prefix)
-            first_runs.wait()
-        if not os.path.exists(with_accel):
-            for old in glob.glob(os.path.join(folder, f"{key}-*.pch")):
-                os.remove(old)
-            subprocess.run([clangxx, "-x", "c++-header", *torch_flags.split(), "-I", accel_include, "-include-pch", prefix,
-                            "-fpch-instantiate-templates", os.path.join(accel_include, "accel", "accel.h"),
-                            "-o", with_accel + ".part"], check=True)
-            os.replace(with_accel + ".part", with_accel)
-    return prefix, with_accel
+    folder = config.precompiled or os.path.join(config.accel_exec_root, "headers")
+    torch, accel = (os.path.join(folder, name + ".pch") for name in ("torch", "results"))
+    if not config.precompiled:
+        os.makedirs(folder, exist_ok=True)
+        precompile = f"{clangxx} {compile_flags} -x c++-header -fpch-instantiate-templates".split()
+        subprocess.run([*precompile, os.path.join(config.accel_source_dir, "cmake", "precompiled", "torch.h"), "-o", torch],
+                       check=True)
+        subprocess.run([*precompile, "-include-pch", torch, os.path.join(accel_include, "accel", "accel.h"), "-o", accel],
+                       check=True)
+    for path in torch, accel:
+        if not os.path.exists(path):
+            lit_config.fatal(f"{path} is not built")
+    return torch, accel
 
 
-torch_prefix, accel_prefix = prefixes()
-quick_compiler = f"{clangxx} -fplugin={config.own_templates} -include-pch {torch_prefix}"
-checking = f"-fsyntax-only {torch_flags} -I {accel_include}"
+def fill_cache():
+    """What the tool precompiles in its first run, LibTorch's headers, and in its
+    second, accel's: it says so, and no test waits for it.
+    """
+    program = os.path.join(config.test_source_root, "cli", "Inputs", "train.cpp")
+    pattern = os.path.join(config.environment["XDG_CACHE_HOME"], "accel", "*.pch")
+    known = None
+    while known != (known := set(glob.glob(pattern))):
+        subprocess.run([config.accel_migrate, "--quiet", program], env=config.environment, stdout=subprocess.DEVNULL, check=True)
+
+
+torch_headers, accel_headers = headers()
+fill_cache()
+quick_compiler = f"{clangxx} {compile_flags} -include-pch {torch_headers}"
 
 
 def corpus_compiler():
@@ -135,8 +123,8 @@ config.substitutions += [
     ("%accel_migrate", config.accel_migrate),
     ("%edit_tests", edit_tests),
     ("%torch_flags", torch_flags),
-    ("%clangxx_plain", f"{quick_compiler} {checking}"),
-    ("%clangxx", f"{clangxx} -fplugin={config.own_templates} -include-pch {accel_prefix} {checking}"),
+    ("%clangxx_plain", f"{quick_compiler} -fsyntax-only"),
+    ("%clangxx", f"{clangxx} {compile_flags} -include-pch {accel_headers} -fsyntax-only"),
     ("%examples", os.path.join(config.accel_source_dir, "examples")),
     ("%docs", os.path.join(config.accel_source_dir, "docs")),
     (word("FileCheck"), f"{tool('FileCheck')} -dump-input=fail"),
