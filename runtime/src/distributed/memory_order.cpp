@@ -35,9 +35,11 @@ Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   }
   // Of a dimension of one entry and one of more that have the same stride, the
   // former lies further in: the stride is what lies within.
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return strides[a] != strides[b] ? strides[a] > strides[b]
-                                    : sizes[a] != 1 && sizes[b] == 1;
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    if (strides[a] != strides[b]) {
+      return strides[a] > strides[b];
+    }
+    return (sizes[a] == 1) != (sizes[b] == 1) ? sizes[b] == 1 : a < b;
   });
   return order;
 }
