@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
+#include <array>
 #include <exception>
 #include <filesystem>
 #include <set>
@@ -51,41 +52,29 @@ bool ends_cycle(const std::optional<ProfileSchedule>& schedule, int64_t step) {
       0;
 }
 
+/// What LibTorch's profiler knows.
+struct Known {
+  ProfileActivity activity;
+  ActivityType recorded;
+  c10::DeviceType device;
+};
+constexpr std::array<Known, 6> kKnown{{
+    {ProfileActivity::kCPU, ActivityType::CPU, c10::kCPU},
+    {ProfileActivity::kCUDA, ActivityType::CUDA, c10::kCUDA},
+    {ProfileActivity::kXPU, ActivityType::XPU, c10::kXPU},
+    {ProfileActivity::kHPU, ActivityType::HPU, c10::kHPU},
+    {ProfileActivity::kMTIA, ActivityType::MTIA, c10::kMTIA},
+    {ProfileActivity::kPrivateUse1, ActivityType::PrivateUse1,
+     c10::kPrivateUse1},
+}};
+
 ActivityType activity_of(ProfileActivity activity) {
-  switch (activity) {
-    case ProfileActivity::kCPU:
-      return ActivityType::CPU;
-    case ProfileActivity::kCUDA:
-      return ActivityType::CUDA;
-    case ProfileActivity::kXPU:
-      return ActivityType::XPU;
-    case ProfileActivity::kHPU:
-      return ActivityType::HPU;
-    case ProfileActivity::kMTIA:
-      return ActivityType::MTIA;
-    case ProfileActivity::kPrivateUse1:
-      return ActivityType::PrivateUse1;
+  for (const auto& known : kKnown) {
+    if (known.activity == activity) {
+      return known.recorded;
+    }
   }
   TORCH_CHECK(false, "accel: there is no such ProfileActivity.");
-}
-
-/// What LibTorch records of such devices; nothing of the CPU, of which it records
-/// operators, and of kinds that its profiler does not know.
-std::optional<ActivityType> activity_on(c10::DeviceType device) {
-  switch (device) {
-    case c10::kCUDA:
-      return ActivityType::CUDA;
-    case c10::kXPU:
-      return ActivityType::XPU;
-    case c10::kHPU:
-      return ActivityType::HPU;
-    case c10::kMTIA:
-      return ActivityType::MTIA;
-    case c10::kPrivateUse1:
-      return ActivityType::PrivateUse1;
-    default:
-      return std::nullopt;
-  }
 }
 
 void check(const ProfileOptions& options) {
@@ -119,9 +108,11 @@ struct Profile::Recording {
       : options(given) {
     const auto& wanted = options.activities();
     if (wanted.empty()) {
-      activities = {ActivityType::CPU};
-      if (const auto activity = activity_on(device)) {
-        activities.insert(*activity);
+      // Of a kind of devices that the profiler does not know, nothing.
+      for (const auto& known : kKnown) {
+        if (known.device == c10::kCPU || known.device == device) {
+          activities.insert(known.recorded);
+        }
       }
     }
     for (const auto activity : wanted) {
