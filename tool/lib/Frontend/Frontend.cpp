@@ -74,7 +74,7 @@ struct Way {
   /// in a result.
   DenseSet<uint64_t> *OfOriginal = nullptr;
   /// Whether the headers of the prefix have a name in them.
-  std::function<bool(StringRef)> Mentions;
+  std::function<bool(StringRef)> Mentions = {};
 };
 
 /// What one attempt found out.

@@ -309,13 +309,18 @@ std::string PrefixCache::make(const UnitCommand &Command, const Prefix &What) {
   return Entry->second = std::string(Path);
 }
 
+const PrefixUses *PrefixCache::usesOf(const std::string &Path) {
+  auto [Entry, IsNew] = Read.try_emplace(Path);
+  if (IsNew)
+    Entry->second = PrefixUses::read(usesPath(Path));
+  return Entry->second ? &*Entry->second : nullptr;
+}
+
 bool PrefixCache::mentions(StringRef Path, StringRef Name) {
   std::lock_guard<std::mutex> Guard(Mutex);
   for (std::string At = Path.str(); !At.empty(); At = Bases[At]) {
-    auto [Entry, IsNew] = Read.try_emplace(At);
-    if (IsNew)
-      Entry->second = PrefixUses::read(usesPath(At));
-    if (!Entry->second || Entry->second->mentions(Name))
+    const PrefixUses *Uses = usesOf(At);
+    if (!Uses || Uses->mentions(Name))
       return true;
   }
   return false;
@@ -351,7 +356,7 @@ std::string PrefixCache::find(const UnitCommand &Command, const Prefix &What) {
   std::string Path = make(Common.Command, What);
   if (!Path.empty() && !(Common.Folders.empty() && Common.LastFolders.empty() &&
                          Common.Macros.empty())) {
-    std::optional<PrefixUses> Uses = PrefixUses::read(usesPath(Path));
+    const PrefixUses *Uses = usesOf(Path);
     auto MayHold = [&](bool IsLast) {
       return [&, IsLast](StringRef Dir) {
         return Uses->mayComeFrom(Dir, IsLast);
@@ -370,6 +375,7 @@ std::string PrefixCache::find(const UnitCommand &Command, const Prefix &What) {
 void PrefixCache::discard(StringRef Path) {
   std::lock_guard<std::mutex> Guard(Mutex);
   sys::fs::remove(Path);
+  Read.erase(Path.str());
   for (auto *Map : {&Made, &Known})
     for (auto Entry = Map->begin(); Entry != Map->end();)
       Entry = Entry->second == Path ? Map->erase(Entry) : std::next(Entry);

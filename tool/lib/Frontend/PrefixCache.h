@@ -57,6 +57,8 @@ private:
   std::string headerThatIncludes(llvm::StringRef Name, llvm::StringRef File);
   std::string find(const UnitCommand &Command, const Prefix &What);
   std::string make(const UnitCommand &Command, const Prefix &What);
+  /// What a precompiled header uses; null where that is not known.
+  const PrefixUses *usesOf(const std::string &Path);
 
   std::function<void()> OnPrecompile;
   std::string Dir; ///< Empty if unusable.
