@@ -1,31 +1,19 @@
 // Training on simulated devices, on which everything is late: accumulation,
 // mixed precision, checkpoints that go from devices to the CPU and back, sharded
-// parameters, meshes, threads, and devices that fail or wait for ever. What is
-// expected is plain LibTorch's, on the CPU in float64, but where a test says so.
+// parameters, meshes, threads. What is expected is plain LibTorch's, on the CPU in
+// float64, but where a test says so.
 
-#include "../runtime/expectations.h"
-#include "../runtime/multiprocess.h"
 #include "device/backend.h"
-#include "sim/sim.h"
+#include "training.h"
 
-#include <accel/accel.h>
 #include <accel/parallel/fully_sharded.h>
 
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/torch.h>
 
 #include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <thread>
-
-#include <unistd.h>
 
 namespace sim = accel::sim;
 namespace ad = accel::distributed;
@@ -34,134 +22,7 @@ using accel::AcceleratorOptions;
 using accel::MixedPrecision;
 using accel::test::contains;
 using torch::Tensor;
-
-namespace {
-
-struct NetImpl : torch::nn::Module {
-  NetImpl()
-      : first(register_module("first", torch::nn::Linear(6, 8))),
-        norm(register_module("norm", torch::nn::BatchNorm1d(8))),
-        last(register_module("last", torch::nn::Linear(8, 2))) {}
-  Tensor forward(const Tensor& x) {
-    return last->forward(torch::tanh(norm->forward(first->forward(x))));
-  }
-  torch::nn::Linear first;
-  torch::nn::BatchNorm1d norm;
-  torch::nn::Linear last;
-};
-TORCH_MODULE(Net);
-
-Net net_of(torch::ScalarType dtype) {
-  torch::manual_seed(3);
-  Net net;
-  net->to(dtype);
-  return net;
-}
-
-/// 10 rows; every third batch has 7.
-Tensor inputs(int64_t step) {
-  const int64_t rows = step % 3 == 2 ? 7 : 10;
-  return torch::arange(rows * 6, torch::kDouble)
-      .add(static_cast<double>(step) * 1.7)
-      .sin()
-      .reshape({rows, 6});
-}
-Tensor targets(const Tensor& x) {
-  return x.slice(1, 0, 2).pow(2);
-}
-
-/// Plain LibTorch on the CPU: the losses of so many micro-steps, of which each
-/// `window` make a step.
-std::vector<double> plain_losses(int64_t steps, int64_t window = 1) {
-  auto net = net_of(torch::kDouble);
-  torch::optim::Adam optimizer(net->parameters(), 0.05);
-  std::vector<double> losses;
-  for (int64_t i = 0; i < steps; ++i) {
-    const auto x = inputs(i);
-    const auto loss = torch::mse_loss(net->forward(x), targets(x));
-    (loss / window).backward();
-    if (i % window == window - 1) {
-      optimizer.step();
-      optimizer.zero_grad();
-    }
-    losses.push_back(loss.item<double>());
-  }
-  return losses;
-}
-
-/// The same as accel's training, from micro-step `begin` on.
-struct Training {
-  explicit Training(
-      const AcceleratorOptions& options,
-      torch::ScalarType dtype = torch::kDouble)
-      : accelerator(options),
-        net(net_of(dtype)),
-        optimizer(net->parameters(), torch::optim::AdamOptions(0.05)),
-        dtype(dtype) {
-    accelerator.prepare(net, optimizer);
-  }
-  double step(int64_t i) {
-    auto guard = accelerator.accumulate(net);
-    const auto host = inputs(i).to(dtype);
-    const auto x = accelerator.distribute(
-        accelerator.send_to_device(host, /*non_blocking=*/true));
-    const auto y = accelerator.distribute(targets(host).to(accelerator.device()));
-    const auto loss = torch::mse_loss(net->forward(x), y);
-    accelerator.backward(loss);
-    optimizer.step();
-    optimizer.zero_grad();
-    return loss.item<double>();
-  }
-  void expect(const std::vector<double>& losses, int64_t begin = 0) {
-    for (size_t i = static_cast<size_t>(begin); i < losses.size(); ++i) {
-      EXPECT_NEAR(step(static_cast<int64_t>(i)), losses[i], 1e-9 * losses[i])
-          << "micro-step " << i << " on " << accelerator.device();
-    }
-  }
-  Accelerator accelerator;
-  Net net;
-  accel::AcceleratedOptimizer<torch::optim::Adam> optimizer;
-  torch::ScalarType dtype;
-};
-
-AcceleratorOptions matching() {
-  return AcceleratorOptions().match_single_device(true).bucket_cap_mb(0.0005);
-}
-
-/// The stream of the process's device that it uses now.
-c10::Stream stream_of(const Accelerator& accelerator) {
-  return c10::impl::VirtualGuardImpl(sim::kSim).getStream(accelerator.device());
-}
-
-std::string folder() {
-  return std::getenv("ACCEL_TEST_FOLDER");
-}
-
-/// The numbers of devices that a test is run on: those of ACCEL_SIM_COUNTS
-/// ("1,2,4", in the group `more`) that are enough, else the usual ones.
-std::vector<int> counts(std::vector<int> usual, int least = 1) {
-  const char* asked = std::getenv("ACCEL_SIM_COUNTS");
-  if (asked == nullptr) {
-    return usual;
-  }
-  std::vector<int> all;
-  std::istringstream text(asked);
-  for (std::string number; std::getline(text, number, ',');) {
-    if (std::stoi(number) >= least) {
-      all.push_back(std::stoi(number));
-    }
-  }
-  return all;
-}
-
-accel::test::RunOptions devices(int count) {
-  accel::test::RunOptions options;
-  options.environment["ACCEL_SIM_DEVICES"] = std::to_string(count);
-  options.environment["ACCEL_SIM_LATENCY_US"] = "1000";
-  return options;
-}
-
-} // namespace
+using namespace accel::sim::test;
 
 // ---- Steps
 
@@ -238,14 +99,10 @@ ACCEL_RANK_FUNCTION(sim_waits_for_everyone) {
 }
 
 TEST(SimTraining, WaitsForTheDevicesOfEveryone) {
-  const auto folder = std::filesystem::temp_directory_path() /
-      ("accel-sim-everyone-" + std::to_string(::getpid()));
   for (const int count : counts({2}, 2)) {
-    std::filesystem::create_directories(folder);
-    auto options = devices(count);
-    options.environment["ACCEL_TEST_FOLDER"] = folder.string();
+    const SharedFolder shared;
+    const auto options = shared.on_devices(count);
     accel::test::run_and_expect_success("sim_waits_for_everyone", count, options);
-    std::filesystem::remove_all(folder);
   }
 }
 
@@ -301,14 +158,10 @@ ACCEL_RANK_FUNCTION(sim_group) {
 }
 
 TEST(SimTraining, BarriersAndCoalescedOperations) {
-  const auto folder = std::filesystem::temp_directory_path() /
-      ("accel-sim-group-" + std::to_string(::getpid()));
   for (const int count : counts({2}, 2)) {
-    std::filesystem::create_directories(folder);
-    auto options = devices(count);
-    options.environment["ACCEL_TEST_FOLDER"] = folder.string();
+    const SharedFolder shared;
+    const auto options = shared.on_devices(count);
     accel::test::run_and_expect_success("sim_group", count, options);
-    std::filesystem::remove_all(folder);
   }
 }
 
@@ -390,18 +243,14 @@ ACCEL_RANK_FUNCTION(sim_loads) {
 }
 
 TEST(SimTraining, CheckpointsGoFromDevicesToTheCpuAndBack) {
-  const auto folder = std::filesystem::temp_directory_path() /
-      ("accel-sim-checkpoint-" + std::to_string(::getpid()));
   for (const int count : counts({2})) {
-    std::filesystem::create_directories(folder);
-    auto options = devices(count);
-    options.environment["ACCEL_TEST_FOLDER"] = folder.string();
+    const SharedFolder shared;
+    const auto options = shared.on_devices(count);
     accel::test::run_and_expect_success("sim_saves", count, options);
     auto on_cpu = options;
     on_cpu.environment["ACCELERATE_USE_CPU"] = "1";
     accel::test::run_and_expect_success("sim_loads_and_saves", 1, on_cpu);
     accel::test::run_and_expect_success("sim_loads", count, options);
-    std::filesystem::remove_all(folder);
   }
 }
 
@@ -494,150 +343,5 @@ TEST(SimTraining, WithLayersInParts) {
   for (const int count : counts({2, 4}, 2)) {
     accel::test::run_and_expect_success(
         "sim_tensor_parallel", count, devices(count));
-  }
-}
-
-// ---- What goes wrong
-
-ACCEL_RANK_FUNCTION(sim_device_fails) {
-  Training training(matching());
-  training.step(0);
-  if (training.accelerator.process_index() == 1) {
-    sim::give(stream_of(training.accelerator), "a wrong kernel", [] {
-      throw std::runtime_error("an illegal address");
-    });
-  }
-  training.step(1);
-  training.step(2);
-}
-
-TEST(SimTraining, ADeviceThatFailsIsNamed) {
-  for (const int count : counts({2}, 2)) {
-    const auto results =
-        accel::test::run("sim_device_fails", count, devices(count));
-    for (const auto& result : results) {
-      EXPECT_FALSE(result.timed_out);
-      EXPECT_EQ(result.exit_code, 1) << result.error;
-    }
-    EXPECT_TRUE(contains(results[1].error, "sim:1 has failed"))
-        << results[1].error;
-    EXPECT_TRUE(contains(results[1].error, "an illegal address"))
-        << results[1].error;
-    EXPECT_TRUE(contains(results[0].error, "process 1")) << results[0].error;
-  }
-}
-
-// Process 1 does not come; process 0 waits with what its device has.
-ACCEL_RANK_FUNCTION(sim_hangs) {
-  Accelerator accelerator(matching());
-  const auto mine = torch::ones({3}, accelerator.device());
-  accelerator.reduce(mine);
-  if (accelerator.is_main_process()) {
-    accelerator.reduce(mine);
-  }
-  accelerator.wait_for_everyone();
-}
-
-TEST(SimTraining, WhoDoesNotComeIsNamed) {
-  for (const int count : counts({2}, 2)) {
-    auto options = devices(count);
-    options.environment["ACCEL_STALL_TIMEOUT"] = "2";
-    accel::test::expect_all_fail(
-        accel::test::run("sim_hangs", count, options),
-        {"the processes are out of step", "process 0 has waited",
-         "process 1 has waited", "in barrier #"});
-  }
-}
-
-// The gradients of process 1 do not come, and nothing has been compared over Gloo
-// (each process has a batch of its own): only the device of process 0 waits, and
-// only the end of its group lets it go.
-ACCEL_RANK_FUNCTION(sim_gradients_do_not_come) {
-  Training training{AcceleratorOptions()};
-  const auto x = inputs(0).to(training.accelerator.device());
-  const auto backward = [&] {
-    training.accelerator.backward(training.net->forward(x).pow(2).mean());
-  };
-  backward();
-  if (training.accelerator.is_main_process()) {
-    backward();
-  }
-  training.accelerator.wait_for_everyone();
-}
-
-TEST(SimTraining, WhatWaitsOnADeviceIsEnded) {
-  for (const int count : counts({2}, 2)) {
-    auto options = devices(count);
-    options.timeout = std::chrono::seconds(25);
-    options.environment["ACCEL_STALL_TIMEOUT"] = "1";
-    accel::test::expect_all_fail(
-        accel::test::run("sim_gradients_do_not_come", count, options),
-        {"the processes are out of step", "in all_reduce #", "in barrier #"});
-  }
-}
-
-// What NCCL reports of a collective, and when: in the call, where the host waits
-// for it, or never, until its time is up.
-ACCEL_RANK_FUNCTION(sim_backend_fails) {
-  Training training(matching().timeout(std::chrono::seconds(4)));
-  for (int64_t i = 0; i < 4; ++i) {
-    training.step(i);
-  }
-}
-
-static std::vector<accel::test::RankResult> with_backend_error(
-    const std::string& kind,
-    int count) {
-  auto options = devices(count);
-  options.timeout = std::chrono::seconds(25);
-  options.environment["ACCEL_SIM_ERROR"] = "1 accel_gradients 3 " + kind;
-  return accel::test::run("sim_backend_fails", count, options);
-}
-
-TEST(SimTraining, ErrorsOfACollectiveAreNamed) {
-  for (const int count : counts({2}, 2)) {
-    for (const std::string kind : {"call", "work"}) {
-      const auto results = with_backend_error(kind, count);
-      for (const auto& result : results) {
-        EXPECT_FALSE(result.timed_out) << kind;
-        EXPECT_EQ(result.exit_code, 1) << kind << result.error;
-      }
-      for (const auto& part :
-           {std::string("all_reduce #"),
-            "failed on process 1 of " + std::to_string(count),
-            std::string("ncclRemoteError")}) {
-        EXPECT_TRUE(contains(results[1].error, part))
-            << kind << ": " << part << "\n" << results[1].error;
-      }
-      EXPECT_TRUE(contains(results[0].error, "all_reduce #"))
-          << kind << results[0].error;
-    }
-  }
-}
-
-TEST(SimTraining, ACollectiveThatNeverEndsIsEnded) {
-  for (const int count : counts({2}, 2)) {
-    for (const auto& result : with_backend_error("time", count)) {
-      EXPECT_FALSE(result.timed_out);
-      EXPECT_EQ(result.exit_code, 1);
-      EXPECT_TRUE(contains(result.error, "all_reduce #")) << result.error;
-    }
-  }
-}
-
-// NCCL's watchdog finds an error while nobody waits for the operation, and ends the
-// process from its own thread; the others notice that it is gone when their time is up
-// (or are ended by the launcher, which there is none of here).
-TEST(SimTraining, AnAsynchronousErrorEndsTheProcess) {
-  for (const int count : counts({2}, 2)) {
-    const auto results = with_backend_error("thread", count);
-    for (const auto& result : results) {
-      EXPECT_FALSE(result.timed_out) << result.error;
-      EXPECT_FALSE(result.success());
-    }
-    EXPECT_EQ(results[1].signal, SIGABRT) << results[1].error;
-    EXPECT_TRUE(contains(results[1].error, "ncclRemoteError")) << results[1].error;
-    EXPECT_TRUE(contains(results[0].error, "another process has probably ended"))
-        << results[0].error;
   }
 }
