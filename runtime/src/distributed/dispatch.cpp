@@ -260,7 +260,7 @@ void run_whole(
     }
     const auto gathered = gather(
         axis, p->local, p->placement, p->sizes, op.schema().name().c_str());
-    return repeated_as(in_order_of(gathered, tensor), tensor);
+    return whole_as(gathered, tensor);
   };
   const bool is_view =
       pending.view && pending.view->parent->axis == &axis;

@@ -20,15 +20,6 @@ at::Tensor ViewOf::of(const at::Tensor& tensor) const {
                                  : stack.back().toTensorVector()[output];
 }
 
-at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides) {
-  if (whole.strides() == strides) {
-    return whole;
-  }
-  auto own = at::empty_strided(whole.sizes(), strides, whole.options());
-  own.copy_(whole);
-  return own;
-}
-
 Sizes strides_of(const Part& root) {
   return root.strides.empty() ? usual_strides(root.sizes) : root.strides;
 }
@@ -39,7 +30,7 @@ const at::Tensor& whole_of(Part* part) {
       const auto whole = gather(
           *part->axis, part->local, part->placement, part->sizes, "a view");
       // Views of it have the strides that views of a whole tensor would have.
-      part->whole = with_strides(whole, strides_of(*part));
+      part->whole = laid_out(whole, strides_of(*part));
     }
     return part->whole;
   }
@@ -54,7 +45,7 @@ at::Tensor kept_whole(Part* part, const char* operation) {
     return part->view->of(kept_whole(part->view->parent.get(), operation));
   }
   if (!part->kept.defined()) {
-    part->kept = with_strides(
+    part->kept = laid_out(
         gather(
             *part->axis, part->local, part->placement, part->sizes, operation),
         strides_of(*part));

@@ -76,6 +76,9 @@ Sizes strides_in_part(
 }
 
 Sizes strides_without_gaps(c10::IntArrayRef sizes, c10::IntArrayRef like) {
+  if (has_usual_strides(sizes, like)) {
+    return {like.begin(), like.end()};
+  }
   Sizes dense;
   dense_strides(sizes, order_of(sizes, like), dense);
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -184,49 +187,41 @@ Sizes strides_of_result(
   return strides;
 }
 
-namespace {
-
-/// Strides of a tensor that is repeated, which say nothing about an order.
-bool is_repeated(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] > 1 && strides[i] == 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
-} // namespace
-
 at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
   if (has_usual_strides(like)) {
     // A range of columns has gaps and may keep them: it is in order.
     return tensor.is_contiguous() ? laid_out(tensor, usual_strides(tensor.sizes()))
                                   : tensor;
   }
-  Sizes strides(like.strides().begin(), like.strides().end());
-  if (is_repeated(like.sizes(), strides)) {
-    strides = strides_without_gaps(like.sizes(), strides);
-  } else if (!like.is_non_overlapping_and_dense()) {
-    // Not those of a copy: TensorIterator goes by the order, of ones, too.
-    const auto order = order_of(like.sizes(), strides);
-    dense_strides(like.sizes(), order, strides);
-  }
   return laid_out(
-      tensor, strides_in_part(like.sizes(), strides, tensor.sizes()));
+      tensor,
+      strides_in_part(
+          like.sizes(), strides_without_gaps(like.sizes(), like.strides()),
+          tensor.sizes()));
 }
 
-at::Tensor repeated_as(const at::Tensor& tensor, const at::Tensor& like) {
-  if (!is_repeated(like.sizes(), like.strides())) {
-    return tensor;
+at::Tensor whole_as(const at::Tensor& whole, const at::Tensor& like) {
+  if (whole.strides() == like.strides()) {
+    return whole;
   }
-  auto result = tensor;
-  for (int64_t d = 0; d < like.dim(); ++d) {
-    if (like.size(d) > 1 && like.stride(d) == 0) {
-      result = result.narrow(d, 0, 1);
+  // Of what is repeated one entry is written.
+  const auto once = [&](at::Tensor result) {
+    for (int64_t d = 0; d < like.dim(); ++d) {
+      if (like.size(d) > 1 && like.stride(d) == 0) {
+        result = result.narrow(d, 0, 1);
+      }
     }
+    return result;
+  };
+  if (part_of(whole) != nullptr) {
+    return once(in_order_of(whole, like)).expand(like.sizes());
   }
-  return result.expand(like.sizes());
+  if (like.is_non_overlapping_and_dense()) {
+    return laid_out(whole, like.strides());
+  }
+  auto result = at::empty_strided(like.sizes(), like.strides(), whole.options());
+  once(result).copy_(once(whole));
+  return result;
 }
 
 } // namespace accel::distributed

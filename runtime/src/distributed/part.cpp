@@ -298,9 +298,7 @@ at::Tensor make_tensor(
   Sizes strides; // empty: the usual ones
   const bool dense = local.is_non_overlapping_and_dense();
   if (known && (exact || single || !dense)) {
-    if (!has_usual_strides(sizes, like)) {
-      strides = strides_without_gaps(sizes, like);
-    }
+    strides = strides_without_gaps(sizes, like);
   } else if (single) {
     dense_strides(
         sizes, order_beside(placement.dim(), local.sizes(), local.strides()),

@@ -232,14 +232,10 @@ inline bool has_unusual_ones(const at::Tensor& tensor) {
 /// again is viewed and copied as if it had not been.
 at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like);
 
-/// `tensor`, of which one entry is kept and repeated along the dimensions in which
-/// `like` repeats its own (`expand`): a view. A repeated operand does not decide
-/// the order of memory of a result, a dense one does.
-at::Tensor repeated_as(const at::Tensor& tensor, const at::Tensor& like);
-
-/// `whole` with these strides, of a tensor without gaps: a copy, unless it has
-/// them.
-at::Tensor with_strides(const at::Tensor& whole, c10::IntArrayRef strides);
+/// The gathered value of `like` as it lies there, gaps and repetitions included: what
+/// TensorIterator makes of it, and whether a reshape is a view, depend on them.
+/// Along further axes it is dense, in the order of `like`.
+at::Tensor whole_as(const at::Tensor& whole, const at::Tensor& like);
 
 /// A view of a part that a rule has made: shares memory with `local`, gaps and
 /// all. Whoever has called the rule gives it its strides and its parent.

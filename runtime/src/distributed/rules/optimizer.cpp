@@ -1,3 +1,4 @@
+#include "distributed/memory_order.h"
 #include "distributed/rules/table.h"
 
 #include <ATen/ATen.h>
@@ -227,14 +228,9 @@ at::Tensor like_parameter(const at::Tensor& tensor, const at::Tensor& parameter)
   if (part_of(parameter) != nullptr) {
     return tensor; // distributed along a further axis, whose turn is next
   }
-  const bool dense = parameter.is_non_overlapping_and_dense();
-  if (dense ? tensor.strides() == parameter.strides() : tensor.is_contiguous()) {
-    return tensor;
-  }
-  return dense ? at::empty_strided(
-                     parameter.sizes(), parameter.strides(), tensor.options())
-                     .copy_(tensor)
-               : tensor.contiguous();
+  return parameter.is_non_overlapping_and_dense()
+      ? laid_out(tensor, parameter.strides())
+      : tensor.contiguous();
 }
 
 /// LibTorch's `_fused_sgd_` for 16-bit numbers on CPUs computes whole vectors of

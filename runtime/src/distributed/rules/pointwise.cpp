@@ -70,6 +70,7 @@ Sizes strides_of_whole(const Call& call, c10::IntArrayRef sizes) {
   std::vector<Sizes> strides;
   bool alike = true; // no operand is repeated
   bool contiguous = true;
+  bool channels_last = true;
   for (const auto i : call.info().tensors) {
     if (!call.has(i)) {
       continue;
@@ -77,6 +78,8 @@ Sizes strides_of_whole(const Call& call, c10::IntArrayRef sizes) {
     const auto& tensor = call.tensor(i);
     alike = alike && tensor.sizes() == sizes;
     contiguous = contiguous && tensor.is_contiguous();
+    channels_last = channels_last &&
+        tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
     const int64_t offset = dims - tensor.dim();
     strides.emplace_back(dims, 0);
     for (int64_t d = 0; d < tensor.dim(); ++d) {
@@ -86,6 +89,10 @@ Sizes strides_of_whole(const Call& call, c10::IntArrayRef sizes) {
   }
   if (alike && contiguous) {
     return usual_strides(sizes);
+  }
+  if (alike && channels_last) {
+    const auto last = c10::get_channels_last_strides_2d(sizes);
+    return {last.begin(), last.end()};
   }
   if (alike && strides_without_gaps(sizes, strides[0]) == strides[0] &&
       std::all_of(strides.begin(), strides.end(), [&](const Sizes& other) {
