@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import unittest
 
 BUILD, COMPILER = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1)
@@ -74,12 +75,26 @@ def commands(code):
     return "\n".join(typed)
 
 
+# A command cannot be started while a file descriptor writes it ("Text file busy"), and what another thread starts just
+# then holds that descriptor until it is the other program: so no thread writes while one starts something.
+STARTING = threading.Lock()
+
+
 def write(path, text, executable=False):
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
+    with STARTING, open(path, "w", encoding="utf-8") as file:
         file.write(text)
     if executable:
         os.chmod(path, 0o755)
+
+
+def run(command, **options):
+    """What subprocess.run() gives, output and errors in one text."""
+    with STARTING: # Popen returns when the other program runs
+        process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+    with process:
+        said, _ = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, said)
 
 
 # What a block looks like that is no code: messages, the lines of a test, a synopsis, columns, arrows.
@@ -201,8 +216,8 @@ class Snippets(unittest.TestCase):
             lit = "/usr/lib/llvm-19/build/utils/lit/lit.py"
             environment = {"PATH": f"{folder}/bin:/usr/bin:/bin", "HOME": folder, "XDG_CONFIG_HOME": folder, "LANG": "C.UTF-8",
                            "XDG_STATE_HOME": folder, "XDG_CACHE_HOME": folder}
-            said = subprocess.run(["bash", "-euo", "pipefail", "-c", typed.replace(lit, "lit.py")], cwd=folder, env=environment,
-                                  stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            said = run(["bash", "-euo", "pipefail", "-c", typed.replace(lit, "lit.py")], cwd=folder, env=environment,
+                       stdin=subprocess.DEVNULL)
             return f"{place}: exit code {said.returncode} of\n{typed}\n{said.stdout}" if said.returncode else None
 
     def test_commands_run(self):

@@ -87,8 +87,9 @@ at::Tensor Call::local_as(const at::Tensor& tensor, const Placement& to) const {
     if (to.is_replicate()) {
       return tensor;
     }
-    // What is distributed along a further axis may be gathered there.
-    moved_ = moved_ || part_of(tensor) != nullptr;
+    // Rows of it lie in the order of their own dimensions, and what is distributed
+    // along a further axis may be gathered there.
+    moved_ = true;
     return redistribute_local(
         axis_, tensor, Replicate(), to, tensor.sizes(), name().c_str());
   }
