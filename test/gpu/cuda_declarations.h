@@ -1,8 +1,8 @@
 #pragma once
 
 // What LibTorch's headers name of CUDA's and NCCL's, in place of these, so that
-// libaccel_nccl is compiled with every build and without them. Nothing is linked:
-// values and layouts mean nothing. With the real headers: scripts/check-cuda.
+// libaccel_nccl is compiled without them, too. Nothing is linked: values and
+// layouts mean nothing.
 
 #include <cstddef>
 
