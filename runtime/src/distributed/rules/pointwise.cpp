@@ -64,7 +64,8 @@ Operands operands_of(const Call& call) {
   return all;
 }
 
-/// The strides of the plain result, as TensorIterator finds them.
+/// The strides of the plain result, as TensorIterator finds them: for operators that
+/// cannot be asked on tensors without memory (`isnan`).
 Sizes strides_of_whole(const Call& call, c10::IntArrayRef sizes) {
   const auto dims = static_cast<int64_t>(sizes.size());
   std::vector<Sizes> strides;
