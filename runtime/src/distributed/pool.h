@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/macros/Macros.h>
+
 #include <cstddef>
 #include <new>
 
@@ -24,10 +26,19 @@ constexpr int kMostKept = 4096;
 constexpr int kMostKept = 4096;
 #endif
 
+/// What a thread keeps goes back when it ends.
+template <typename Kept>
+struct AtThreadEnd {
+  ~AtThreadEnd() {
+    Kept::close();
+  }
+};
+
 /// Memory for objects of one size that every operator makes and frees: blocks
 /// that were freed on this thread are taken again first, at half of what
 /// `malloc` and `free` cost. As many as a thread has used at a time are kept for
-/// it, up to a limit, to the program's end. A block may be freed on another thread than it was taken.
+/// it, up to a limit, until it ends. A block may be freed on another thread than it
+/// was taken.
 template <size_t Size>
 class Pool {
  public:
@@ -40,12 +51,26 @@ class Pool {
     return ::operator new(Size);
   }
   static void give(void* memory) {
-    if (kept_ == kMostKept) {
-      ::operator delete(memory);
-      return;
+    if (C10_UNLIKELY(kept_ == kMostKept || !at_end_)) {
+      if (kept_ == kMostKept) {
+        ::operator delete(memory);
+        return;
+      }
+      at_end_ = true;
+      thread_local const AtThreadEnd<Pool> end;
+      (void)end;
     }
     free_ = new (memory) Block{free_};
     ++kept_;
+  }
+
+  /// All goes back, and nothing is kept any more: tensors are freed until the very
+  /// end of a thread.
+  static void close() {
+    while (free_ != nullptr) {
+      ::operator delete(take());
+    }
+    kept_ = kMostKept;
   }
 
  private:
@@ -53,18 +78,19 @@ class Pool {
     Block* next;
   };
   static_assert(Size >= sizeof(Block));
-  // Neither has a destructor: tensors are freed until the very end of a thread.
+  // They have no destructors.
   static inline ACCEL_QUICK_THREAD_LOCAL Block* free_ = nullptr;
+  static inline ACCEL_QUICK_THREAD_LOCAL bool at_end_ = false;
   static inline ACCEL_QUICK_THREAD_LOCAL int kept_ = 0;
 };
 
 /// Objects without content that are kept instead of being freed, for a thread:
-/// of a class of LibTorch's, which has no pool.
+/// of a class of LibTorch's, which has no pool. Until the thread ends.
 template <typename T>
 class Spares {
  public:
   static T* take() {
-    return kept_ > 0 ? all_[--kept_] : new T();
+    return all_ != nullptr && kept_ > 0 ? all_[--kept_] : new T();
   }
   /// Takes the object over. False where there are enough.
   static bool keep(T* object) {
@@ -73,9 +99,20 @@ class Spares {
     }
     if (all_ == nullptr) {
       all_ = new T*[kMostKept];
+      thread_local const AtThreadEnd<Spares> end;
+      (void)end;
     }
     all_[kept_++] = object;
     return true;
+  }
+  /// As `Pool::close`.
+  static void close() {
+    for (int i = 0; i < kept_; ++i) {
+      delete all_[i];
+    }
+    delete[] all_;
+    all_ = nullptr;
+    kept_ = kMostKept;
   }
 
  private:
