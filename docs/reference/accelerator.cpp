@@ -2,6 +2,7 @@
 
 #include <accel/accel.h>
 #include <accel/activation_checkpoint.h>
+#include <accel/checkpoint/model_files.h>
 #include <accel/lomo.h>
 #include <accel/stop.h>
 #include <torch/torch.h>
@@ -358,6 +359,16 @@ accel::AcceleratorOptions on_a_mesh() {
   TORCH_CHECK(sizes.dp_replicate * sizes.dp_shard * sizes.cp * sizes.sp * sizes.tp == 4);
   std::cerr << accel::to_string(sizes) << '\n'; // dp_shard 2, tp 2
   return options;
+}
+
+// @example accel::ShardedInitGuard
+void a_model_that_no_process_holds(accel::Accelerator& accelerator) {
+  auto model = [] {
+    accel::ShardedInitGuard guard;
+    return torch::nn::Linear(4096, 4096);
+  }();
+  accel::checkpoint::load_model(*model, "model/model.safetensors");
+  accelerator.prepare(model);
 }
 
 // @example accel::Accelerator

@@ -6,6 +6,8 @@
 #include "checkpoint/safetensors_write.h"
 #include "checkpoint/threads.h"
 
+#include <accel/distributed/tensor.h>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
@@ -69,13 +71,14 @@ std::vector<Group> group_by_tensor(
   for (const auto& item : target) {
     const at::Tensor& tensor = item.value();
     auto piece = piece_of ? piece_of(tensor) : std::nullopt;
-    const void* data = !piece && tensor.has_storage() && tensor.numel() > 0
+    const bool divided = distributed::is_distributed(tensor);
+    const void* data = !divided && tensor.has_storage() && tensor.numel() > 0
                            ? tensor.const_data_ptr()
                            : tensor.unsafeGetTensorImpl();
     const auto [begin, end] = by_data.equal_range(data);
     auto found = begin;
     while (found != end &&
-           !(piece ? groups[found->second].tensor.is_same(tensor)
+           !(divided ? groups[found->second].tensor.is_same(tensor)
                    : same_tensor(groups[found->second].tensor, tensor))) {
       ++found;
     }
@@ -100,6 +103,11 @@ at::Tensor box_of(
     box = box.narrow(static_cast<int64_t>(i), offset[i], sizes[i]);
   }
   return box;
+}
+
+PieceOf& pieces_to_load() {
+  static PieceOf pieces;
+  return pieces;
 }
 
 void copy_values(at::Tensor& to, const at::Tensor& from) {
@@ -261,7 +269,9 @@ void LoadPlan::apply() {
         source.copy_box(values, piece->offset);
       }
       tensor.unsafeGetTensorImpl()->bump_version();
-    } else if (source.dtype != tensor.scalar_type()) {
+    } else if (
+        source.dtype != tensor.scalar_type() ||
+        distributed::is_distributed(tensor)) {
       tensor.copy_(source.get());
     } else if (source.in_file && can_be_read_into(tensor)) {
       read.push_back(i);

@@ -43,6 +43,10 @@ at::Tensor box_of(
 /// thread where both are contiguous and in host memory.
 void copy_values(at::Tensor& to, const at::Tensor& from);
 
+/// What `load_model` asks for parts that values may be written into: the
+/// Accelerator's, while one lives that divides parameters; else empty.
+PieceOf& pieces_to_load();
+
 /// A comparison that went well: what will be copied where.
 class LoadPlan {
  public:

@@ -334,7 +334,8 @@ IncompatibleKeys load_model(
     const std::string& path,
     const LoadOptions& options) {
   LoadPlan plan(
-      state_dict(module), model_sources(path), options, in_quotes(path));
+      state_dict(module), model_sources(path), options, in_quotes(path),
+      pieces_to_load());
   plan.apply();
   return plan.incompatible();
 }

@@ -1,5 +1,7 @@
 #include "core/runtime.h"
 
+#include "checkpoint/load_plan.h"
+
 #include <accel/data/generators.h>
 #include <accel/data/place_batch.h>
 
@@ -270,6 +272,9 @@ void Runtime::connect_axes() {
     sharded_ = std::make_unique<parallel::ShardedParameters>(
         named_axes_, parallel_axes_,
         options.fsdp.value_or(ShardingStrategy::kNoShard), options.tp_plan);
+    checkpoint::pieces_to_load() = [this](const at::Tensor& tensor) {
+      return sharded_->piece_to_write(tensor);
+    };
   }
 }
 
@@ -289,6 +294,7 @@ void Runtime::end(bool orderly) noexcept {
   }
   background_save.reset();
   reducer_.reset();
+  checkpoint::pieces_to_load() = nullptr;
   axis_->close();
   for (const auto& mesh : meshes_) {
     for (auto* axis : mesh->axes) {

@@ -97,8 +97,8 @@ class Runtime {
       const std::vector<std::string>& names);
 
   /// Registers tensors for averaging and gives the new ones, and `buffers`,
-  /// process 0's values. Distributed tensors are left out: they and their
-  /// gradients are in their places. The gradients of `sparse`, which are among
+  /// process 0's values. Distributed tensors are left out, but for parameters that
+  /// were built in parts: they and their gradients are in their places. The gradients of `sparse`, which are among
   /// the parameters, will be sparse. Every process must call it with the same.
   void add_tensors(
       const std::vector<std::pair<std::string, at::Tensor>>& given_parameters,

@@ -118,14 +118,18 @@ void broadcast_differing(
 
 /// Without distributed tensors (inputs that an optimizer changes): no process has
 /// the others' parts of them, and their gradients are distributed as they are.
-NamedTensors whole_ones(const NamedTensors& tensors) {
-  NamedTensors whole;
+/// Parameters that were built in parts are among `sharded`.
+NamedTensors without_distributed(
+    const NamedTensors& tensors,
+    parallel::ShardedParameters* sharded) {
+  NamedTensors left;
   for (const auto& named : tensors) {
-    if (!distributed::is_distributed(named.second)) {
-      whole.push_back(named);
+    if (!distributed::is_distributed(named.second) ||
+        (sharded != nullptr && sharded->has(named.second))) {
+      left.push_back(named);
     }
   }
-  return whole;
+  return left;
 }
 
 } // namespace
@@ -190,9 +194,15 @@ void Runtime::add_tensors(
     const NamedTensors& given_buffers,
     const std::vector<at::Tensor>& sparse) {
   drop_unused();
-  const auto parameters = whole_ones(given_parameters);
-  const auto buffers = whole_ones(given_buffers);
+  const auto parameters = without_distributed(given_parameters, sharded());
+  const auto buffers = without_distributed(given_buffers, nullptr);
   auto added = reducer_->add(parameters);
+  // What was built in parts is the same on all processes.
+  added.erase(
+      std::remove_if(
+          added.begin(), added.end(),
+          [](const at::Tensor& one) { return distributed::is_distributed(one); }),
+      added.end());
   for (const auto& parameter : sparse) {
     reducer_->expect_sparse(parameter);
   }

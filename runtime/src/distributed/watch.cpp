@@ -10,6 +10,7 @@
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -107,6 +108,10 @@ Way way_of_plain() {
   return Way::kPlain;
 }
 
+thread_local PlainOperators* followed_by = nullptr;
+/// In all threads.
+std::atomic<int> followers{0};
+
 /// Set once a distributed tensor was seen, so that plain operators are counted
 /// by process 0 only, too.
 thread_local bool reports_plain = false;
@@ -122,6 +127,27 @@ void begin_watching() {
   if (watch().report || watch().place != nullptr) {
     c10::impl::tls_set_dispatch_key_included(kKey, true);
   }
+}
+
+PlainOperators::PlainOperators()
+    : was_included_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  TORCH_INTERNAL_ASSERT(followed_by == nullptr);
+  install();
+  followed_by = this;
+  ++followers;
+  watch().any = true;
+  c10::impl::tls_set_dispatch_key_included(kKey, true);
+}
+
+PlainOperators::~PlainOperators() {
+  c10::impl::tls_set_dispatch_key_included(kKey, was_included_);
+  followed_by = nullptr;
+  auto& all = watch();
+  all.any = --followers > 0 || all.check || all.report || all.place != nullptr;
+}
+
+bool PlainOperators::are_followed() {
+  return followed_by != nullptr;
 }
 
 struct Watched::State {
@@ -205,7 +231,13 @@ void run_plain(
     finish_device(stack);
     begin = Clock::now();
   }
+  if (followed_by != nullptr) {
+    followed_by->before();
+  }
   op.callBoxed(stack);
+  if (followed_by != nullptr) {
+    followed_by->after(op, info, stack);
+  }
   if (reports) {
     finish_device(stack);
     PlacementReport::instance().add({op, way_of_plain(), since(begin)});

@@ -57,6 +57,30 @@ class Watched {
   std::unique_ptr<State> state_;
 };
 
+/// While one lives, the operators of its thread that no distributed tensor takes part
+/// in are shown to it. One for each thread at a time.
+class ACCEL_API PlainOperators {
+ public:
+  PlainOperators();
+  virtual ~PlainOperators();
+  PlainOperators(const PlainOperators&) = delete;
+  PlainOperators& operator=(const PlainOperators&) = delete;
+
+  /// Whether this thread has one.
+  static bool are_followed();
+
+  /// An operator is about to run. Its arguments may become distributed now.
+  virtual void before() = 0;
+  /// It has run; its results are on the stack.
+  virtual void after(
+      const c10::OperatorHandle& op,
+      const OperatorInfo& info,
+      const torch::jit::Stack& stack) = 0;
+
+ private:
+  bool was_included_;
+};
+
 /// Runs an operator on plain tensors, and looks at it.
 void run_plain(
     const c10::OperatorHandle& op,

@@ -1,5 +1,7 @@
 #include "gradients/parameters.h"
 
+#include <accel/distributed/tensor.h>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -16,6 +18,7 @@ bool Parameters::add(const at::Tensor& tensor, std::string name) {
   auto parameter = std::make_unique<Parameter>();
   parameter->tensor = tensor;
   parameter->name = std::move(name);
+  parameter->sharded = accel::distributed::is_distributed(tensor);
   index_.emplace(tensor.unsafeGetTensorImpl(), parameter.get());
   parameters_.push_back(std::move(parameter));
   return true;

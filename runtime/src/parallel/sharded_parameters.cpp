@@ -25,7 +25,7 @@ using distributed::part_of;
 using distributed::Placement;
 using distributed::Shard;
 
-bool has(const std::vector<at::Tensor>& all, const at::Tensor& tensor) {
+bool contains(const std::vector<at::Tensor>& all, const at::Tensor& tensor) {
   return std::any_of(all.begin(), all.end(), [&](const at::Tensor& other) {
     return other.is_same(tensor);
   });
@@ -172,7 +172,7 @@ bool ShardedParameters::can_be_cut(const at::Tensor& parameter) {
   }
   if (Part* part = part_of(parameter)) {
     // One with views that somebody holds stays as it is.
-    return part->placement.is_replicate() && part->view == nullptr &&
+    return part->view == nullptr &&
         distributed::PartPtr::reclaim_copy(part).use_count() == 2;
   }
   return parameter.is_non_overlapping_and_dense() && parameter.has_storage() &&
@@ -181,24 +181,71 @@ bool ShardedParameters::can_be_cut(const at::Tensor& parameter) {
 
 bool ShardedParameters::cut(
     const at::Tensor& parameter,
-    const Placement& of_tensor) {
-  const auto places = places_for(parameter.sizes(), of_tensor);
-  if (!any_cut(places) || !can_be_cut(parameter)) {
+    const std::vector<Placement>& places) {
+  const bool is_whole = !distributed::is_distributed(parameter);
+  if ((is_whole && !any_cut(places)) || !can_be_cut(parameter)) {
     return false;
   }
   const at::NoGradGuard no_grad;
   at::Tensor whole = parameter.detach();
-  if (part_of(whole) != nullptr) {
+  if (!is_whole) {
     const distributed::InsideGuard inside;
     whole = distributed::gather_all(whole, "a parameter");
   }
-  auto part = own_part(axes_, places, whole);
-  if (strategy_ == ShardingStrategy::kShardGradOp ||
-      strategy_ == ShardingStrategy::kHybridShardZero2) {
-    Part* outer = part_of(part);
-    outer->keeps_whole = shard_ && outer->axis == axes_[*shard_];
+  if (!any_cut(places)) {
+    at::Tensor(parameter).set_data(whole);
+    return true;
   }
+  auto part = own_part(axes_, places, whole);
   at::Tensor(parameter).set_data(part);
+  return true;
+}
+
+void ShardedParameters::keep_whole(const at::Tensor& parameter) const {
+  Part* part = part_of(parameter);
+  if (part != nullptr &&
+      (strategy_ == ShardingStrategy::kShardGradOp ||
+       strategy_ == ShardingStrategy::kHybridShardZero2)) {
+    part->keeps_whole = shard_ && part->axis == axes_[*shard_];
+  }
+}
+
+void ShardedParameters::cut_again(
+    const at::Tensor& parameter,
+    const Placement& of_tensor) {
+  const auto places = places_for(parameter.sizes(), of_tensor);
+  if (any_cut(places) && cut(parameter, places)) {
+    keep_whole(parameter);
+  }
+}
+
+ShardedParameters::Known* ShardedParameters::find(
+    const at::Tensor& parameter) {
+  const auto known = std::find_if(
+      parameters_.begin(), parameters_.end(), [&](const Known& one) {
+        return one.parameter._unsafe_get_target() ==
+            parameter.unsafeGetTensorImpl();
+      });
+  return known == parameters_.end() ? nullptr : &*known;
+}
+
+bool ShardedParameters::build(const at::Tensor& parameter) {
+  const Part* part = part_of(parameter);
+  if (part != nullptr && !part->placement.is_replicate()) {
+    return false;
+  }
+  std::vector<Placement> places(axes_.size());
+  const size_t axis = shard_ ? *shard_ : *tensor_;
+  if (parameter.dim() > 0 && parameter.size(0) >= axes_[axis]->size()) {
+    places[axis] = Shard(0);
+  }
+  if (!any_cut(places) || !cut(parameter, places)) {
+    return false;
+  }
+  if (!has(parameter)) {
+    parameters_.push_back(
+        {Weak(parameter.getIntrusivePtr()), false, Placement()});
+  }
   return true;
 }
 
@@ -210,17 +257,30 @@ std::string ShardedParameters::add(
     plan = tensor_plan(module, plan_, axes_[*tensor_]->size(), matched_);
   }
   for (const auto& parameter : module.parameters()) {
-    if (has(but, parameter) || distributed::is_distributed(parameter) ||
-        !parameter.is_floating_point()) {
+    Known* known = find(parameter);
+    if (known == nullptr &&
+        (distributed::is_distributed(parameter) ||
+         !parameter.is_floating_point())) {
       continue;
     }
     Placement of_tensor;
     for (const auto& planned : plan) {
       of_tensor = planned.tensor.is_same(parameter) ? planned.place : of_tensor;
     }
-    if (cut(parameter, of_tensor)) {
+    const auto places = contains(but, parameter)
+        ? std::vector<Placement>(axes_.size())
+        : places_for(parameter.sizes(), of_tensor);
+    if (known != nullptr) {
+      known->of_tensor = of_tensor;
+      if (places_of(axes_, parameter) != places || !any_cut(places)) {
+        cut(parameter, places);
+      }
+      keep_whole(parameter);
+      follow_gradient(*known, parameter);
+    } else if (cut(parameter, places)) {
       parameters_.push_back(
           {Weak(parameter.getIntrusivePtr()), false, of_tensor});
+      keep_whole(parameter);
       follow_gradient(parameters_.back(), parameter);
     }
   }
@@ -294,7 +354,7 @@ void ShardedParameters::settle() {
     if (part != nullptr && part->placement.is_shard()) {
       distributed::root_of(part)->kept.reset();
     } else {
-      cut(parameter, known.of_tensor);
+      cut_again(parameter, known.of_tensor);
     }
   }
 }
@@ -352,6 +412,15 @@ bool ShardedParameters::can_be_written(const at::Tensor& tensor) const {
       part->view == nullptr && !part->whole.defined();
 }
 
+std::optional<checkpoint::TensorPiece> ShardedParameters::piece_to_write(
+    const at::Tensor& tensor) const {
+  if (!can_be_written(tensor)) {
+    return std::nullopt;
+  }
+  distributed::root_of(part_of(tensor))->kept.reset();
+  return piece(tensor);
+}
+
 ShardedParameters::Whole ShardedParameters::whole(
     const std::vector<const torch::nn::Module*>& models,
     const std::vector<torch::optim::Optimizer*>& optimizers,
@@ -399,13 +468,8 @@ ShardedParameters::Whole ShardedParameters::whole(
         parameter.set_data(part);
         continue;
       }
-      const auto known = std::find_if(
-          parameters_.begin(), parameters_.end(), [&](const Known& one) {
-            return one.parameter._unsafe_get_target() ==
-                parameter.unsafeGetTensorImpl();
-          });
-      if (known != parameters_.end()) {
-        cut(parameter, known->of_tensor);
+      if (const Known* known = find(parameter)) {
+        cut_again(parameter, known->of_tensor);
       }
     }
     for (auto& state : *states) {

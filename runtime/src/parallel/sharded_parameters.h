@@ -47,9 +47,20 @@ class ShardedParameters {
       PlanEntries plan);
 
   /// Divides the parameters of a model, which all processes have alike, but for
-  /// those in `but`. Nothing is communicated. Throws where the plan of tensor
+  /// those in `but`. Communicates where one has been built in other parts. Throws
+  /// where the plan of tensor
   /// parallelism cannot be honoured; returns what that cuts, for people.
   std::string add(const torch::nn::Module& module, const std::vector<at::Tensor>& but);
+
+  /// Divides a parameter that is being built, which all processes have alike; again,
+  /// where it has become whole since. Nobody knows its model yet, and `add` may move
+  /// it. Whether it was divided now. Nothing is communicated.
+  bool build(const at::Tensor& parameter);
+
+  /// Whether it is one of those that are divided.
+  bool has(const at::Tensor& parameter) {
+    return find(parameter) != nullptr;
+  }
 
   /// Divides what an optimizer keeps for them already.
   void add(torch::optim::Optimizer& optimizer);
@@ -73,6 +84,9 @@ class ShardedParameters {
   /// Whether values may be written into what `piece` returns: the parameter is cut,
   /// and nobody has a view of it as a whole.
   bool can_be_written(const at::Tensor& tensor) const;
+
+  /// `piece` where it can be written; what was gathered of it before is dropped.
+  std::optional<checkpoint::TensorPiece> piece_to_write(const at::Tensor& tensor) const;
 
   /// While it lives the parameters and states are whole, plain tensors, for what
   /// reads and writes their memory: checkpoints. Collective to make.
@@ -117,17 +131,25 @@ class ShardedParameters {
     distributed::Placement of_tensor;
   };
 
+  /// Null for a parameter that is not divided.
+  Known* find(const at::Tensor& parameter);
   void follow_gradient(Known& known, const at::Tensor& parameter);
   /// A place along each axis for a parameter of these sizes, with its place along
   /// tp; `Replicate` along all where it is to stay whole.
   std::vector<distributed::Placement> places_for(
       c10::IntArrayRef sizes,
       const distributed::Placement& of_tensor) const;
-  /// Cuts a parameter that this process has in full, where it can be cut. One that
-  /// has become whole along one axis only is put together first: collective.
+  /// Puts a parameter into these places, where that can be done. One that is
+  /// distributed is put together first: collective.
   bool cut(
       const at::Tensor& parameter,
+      const std::vector<distributed::Placement>& places);
+  /// Where one lies that has become whole, if it can be cut.
+  void cut_again(
+      const at::Tensor& parameter,
       const distributed::Placement& of_tensor);
+  /// SHARD_GRAD_OP: what is gathered of it stays until backward is done.
+  void keep_whole(const at::Tensor& parameter) const;
   /// Whether nobody would miss the memory that it has now.
   static bool can_be_cut(const at::Tensor& parameter);
 

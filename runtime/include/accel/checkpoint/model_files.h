@@ -56,7 +56,9 @@ ACCEL_API void save_model(
 /// Loads what `save_model` or Accelerate has written. `path` is a
 /// `.safetensors` file, an index (`.index.json`), or a directory that holds one
 /// of the two. Compares everything before the first value is changed. Values
-/// go straight from the file into the parameters, on any device.
+/// go straight from the file into the parameters, on any device; of divided ones
+/// each process reads its part. Every process must call it where parameters are
+/// divided.
 ACCEL_API IncompatibleKeys load_model(
     torch::nn::Module& module,
     const std::string& path,
