@@ -180,6 +180,11 @@ extern std::random_device device;
 extern std::vector<std::string> files;
 
 //// docs/findings/ACL0135.md
+struct ThreadPool {
+  void enqueue(std::function<void()> task);
+};
+extern ThreadPool pool;
+extern std::vector<Net> nets;
 void train(Net& net, std::unique_ptr<Loader>& loader);
 
 //// docs/findings/ACL0152.md

@@ -48,6 +48,11 @@ public:
   bool VisitDeclRefExpr(DeclRefExpr *E) override EACH(name(E))
   bool VisitTemplateSpecializationTypeLoc(
       TemplateSpecializationTypeLoc Loc) override EACH(templateNamed(Loc))
+  bool VisitStmt(Stmt *S) override {
+    if (!isa<CompoundStmt, ForStmt, CXXForRangeStmt>(S))
+      return true;
+    EACH(region(S))
+  }
   bool VisitReturnStmt(ReturnStmt *S) override EACH(returned(S))
   bool VisitCXXForRangeStmt(CXXForRangeStmt *S) override EACH(range(S))
 #define CONDITIONAL(Class)                                                     \

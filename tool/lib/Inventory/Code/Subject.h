@@ -49,6 +49,8 @@ public:
   virtual void newObject(const clang::CXXNewExpr *) {}
   /// `to = made`, `to.reset(made)`.
   virtual void assigned(const clang::Expr *To, const clang::Expr *Made) {}
+  /// A loop or a block, which a pragma may stand before.
+  virtual void region(const clang::Stmt *) {}
   virtual void returned(const clang::ReturnStmt *) {}
   virtual void templateNamed(const clang::TemplateSpecializationTypeLoc &) {}
   virtual void memberInitialiser(const clang::CXXCtorInitializer *) {}

@@ -87,11 +87,16 @@ public:
             llvm::StringRef Name) override;
   void construct(const clang::CXXConstructExpr *E) override;
   void assigned(const clang::Expr *To, const clang::Expr *Made) override;
+  void region(const clang::Stmt *S) override;
 
 private:
   void handles(clang::SourceLocation Loc, const clang::FunctionDecl *Handler);
   void threadStarts(const clang::Expr *E,
                     llvm::ArrayRef<const clang::Expr *> Args);
+  void givenToPool(const clang::Expr *E, const clang::FunctionDecl *F,
+                   llvm::ArrayRef<const clang::Expr *> Args);
+  /// Says it, and returns true, where the code trains.
+  bool threadRuns(clang::SourceLocation Loc, const clang::Stmt *S);
 };
 
 } // namespace accel::migrate

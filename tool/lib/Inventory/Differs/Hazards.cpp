@@ -4,6 +4,7 @@
 #include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
+#include "Threads.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -31,56 +32,55 @@ public:
     if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl());
         F && Index.isOwn(F) && F->hasBody(Body) && Seen.insert(Body).second)
       TraverseStmt(Body->getBody());
+    // A task, a lambda: what the variable was made of.
+    if (const auto *V = dyn_cast<VarDecl>(E->getDecl());
+        V && V->hasLocalStorage() && V->getType()->isRecordType() &&
+        V->hasInit() && Seen.insert(V).second)
+      TraverseStmt(const_cast<Expr *>(V->getInit()));
     return !Found;
   }
   bool Found = false;
 
 private:
   const ProgramIndex &Index;
-  std::set<const FunctionDecl *> Seen;
+  std::set<const Decl *> Seen;
 };
-
-bool isThread(const CXXRecordDecl *D) {
-  return D && D->getIdentifier() && isInStd(D) &&
-         (D->getName() == "thread" || D->getName() == "jthread");
-}
-
-/// Whether a call makes a thread of its arguments: make_unique<std::thread>(…),
-/// or emplace_back(…) of a vector of threads.
-bool makesThread(const CallExpr *E, const FunctionDecl *F) {
-  if (!isInStd(F) || !F->getIdentifier() || E->getNumArgs() == 0)
-    return false;
-  const TemplateArgumentList *Types = nullptr;
-  if (F->getName().starts_with("make_"))
-    Types = F->getTemplateSpecializationArgs();
-  else if (F->getName().starts_with("emplace"))
-    if (const auto *Container =
-            dyn_cast<ClassTemplateSpecializationDecl>(F->getDeclContext()))
-      Types = &Container->getTemplateArgs();
-  return Types &&
-         llvm::any_of(Types->asArray(), [](const TemplateArgument &Argument) {
-           return Argument.getKind() == TemplateArgument::Type &&
-                  isThread(Argument.getAsType()->getAsCXXRecordDecl());
-         });
-}
 } // namespace
 
 /// A thread that only loads, prints or waits for something is the process's
 /// own. One that trains would have to meet the others in an order of its own.
-void Hazards::threadStarts(const Expr *E,
-                              llvm::ArrayRef<const Expr *> Args) {
-  TrainingFinder Trains(Index);
+void Hazards::threadStarts(const Expr *E, llvm::ArrayRef<const Expr *> Args) {
   for (const Expr *Arg : Args) {
     if (const FunctionDecl *Closure = closureOf(Arg);
-        Closure && Closure->hasBody())
-      Trains.TraverseStmt(Closure->getBody());
-    Trains.TraverseStmt(const_cast<Expr *>(Arg));
+        Closure && Closure->hasBody() &&
+        threadRuns(E->getExprLoc(), Closure->getBody()))
+      return;
+    if (threadRuns(E->getExprLoc(), Arg))
+      return;
   }
+}
+
+bool Hazards::threadRuns(SourceLocation Loc, const Stmt *S) {
+  TrainingFinder Trains(Index);
+  Trains.TraverseStmt(const_cast<Stmt *>(S));
   if (Trains.Found)
-    say("ACL0135", E->getExprLoc(),
-           "the program trains in a thread of its own; the processes would "
-           "have to meet in the same order in all of them",
-           "Train in the thread that runs main.");
+    say("ACL0135", Loc,
+        "the program trains in a thread of its own; the processes would have to "
+        "meet in the same order in all of them",
+        "Train in the thread that runs main.");
+  return Trains.Found;
+}
+
+void Hazards::givenToPool(const Expr *E, const FunctionDecl *F,
+                          llvm::ArrayRef<const Expr *> Args) {
+  for (const Expr *Arg : Args)
+    if (isGivenToPool(Arg, F))
+      threadStarts(E, Arg);
+}
+
+void Hazards::region(const Stmt *S) {
+  if (isOpenMPRegion(S, Context.getSourceManager()))
+    threadRuns(S->getBeginLoc(), S);
 }
 
 void Hazards::assigned(const Expr *To, const Expr *Made) {
@@ -105,9 +105,12 @@ void Hazards::handles(SourceLocation Loc, const FunctionDecl *Handler) {
 }
 
 void Hazards::construct(const CXXConstructExpr *E) {
-  if (isThread(E->getConstructor()->getParent()) && E->getNumArgs() > 0 &&
-      !E->getConstructor()->isCopyOrMoveConstructor())
-    threadStarts(E, {E->getArgs(), E->getNumArgs()});
+  const CXXConstructorDecl *C = E->getConstructor();
+  if (C->isCopyOrMoveConstructor())
+    return;
+  if (isThread(C->getParent()) && E->getNumArgs() > 0)
+    return threadStarts(E, {E->getArgs(), E->getNumArgs()});
+  givenToPool(E, C, {E->getArgs(), E->getNumArgs()});
 }
 
 void Hazards::call(const CallExpr *E, const FunctionDecl *F,
@@ -120,12 +123,11 @@ void Hazards::call(const CallExpr *E, const FunctionDecl *F,
     return say("ACL0105", Loc,
                   "the program is distributed already: it calls " + Name.str(),
                   "Take its own distribution out first.");
-  if (!isTorch(F)) {
-    if ((Name == "async" && isInStd(F)) || Name == "pthread_create" ||
-        makesThread(E, F))
-      threadStarts(E, {E->getArgs(), E->getNumArgs()});
+  if (runsInThreads(E, F))
+    return threadStarts(E, {E->getArgs(), E->getNumArgs()});
+  givenToPool(E, F, {E->getArgs(), E->getNumArgs()});
+  if (!isTorch(F))
     return;
-  }
   const std::string Qualified = qualifiedName(F);
   if (Name == "data_parallel" || Name == "replicate")
     return say("ACL0105", Loc,

@@ -7,6 +7,7 @@
 #include "Code/TorchTypes.h"
 
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -185,6 +186,7 @@ private:
   std::set<std::pair<std::string, unsigned>> Places;
   SourceLocation ReadAt;
   const Expr *Variable = nullptr; ///< What is read has to stay a variable.
+  bool Stayed = false;            ///< And it did: it is not shared out there.
   std::set<const ValueDecl *> Seen;
   /// What is read now is multiplied with a tensor that the program trains.
   bool OwnTensors = false;
@@ -361,8 +363,10 @@ bool Finder::readsParameter(const Stmt *S, const FunctionDecl *F) {
 
 bool Finder::share(const Expr *E, const FunctionDecl *F, bool Points) {
   E = plain(E);
-  if (E == Variable)
+  if (E == Variable) {
+    Stayed = true;
     return false;
+  }
   const std::optional<TextRange> R = Text.range(E->getSourceRange());
   if (!R)
     return false;
@@ -456,9 +460,22 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
       return;
     if (From == To || !U.Made.empty())
       return AtUse();
+    // What is bound to a torch::Tensor& is shared out where it is made, or
+    // behind the call.
+    const QualType T = P->getType();
+    const bool Bound = T->isLValueReferenceType() &&
+                       !T->getPointeeType().isConstQualified();
+    bool Behind = false;
     for (auto It = From; It != To; ++It)
-      if (I < It->second.Args.size())
-        resolve(It->second.Args[I], It->second.In, Depth + 1);
+      if (I < It->second.Args.size()) {
+        const Expr *Arg = It->second.Args[I];
+        llvm::SaveAndRestore Keep(Variable, Bound ? plain(Arg) : Variable);
+        Stayed = false;
+        resolve(Arg, It->second.In, Depth + 1);
+        Behind |= Bound && Stayed;
+      }
+    if (Behind)
+      AtUse();
     return;
   }
   if (isParameter(E, F)) {
