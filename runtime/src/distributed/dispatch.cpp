@@ -3,6 +3,7 @@
 #include "distributed/kernels.h"
 #include "distributed/rules/composites.h"
 #include "distributed/rules/table.h"
+#include "distributed/thread_table.h"
 #include "distributed/view_geometry.h"
 #include "distributed/watch.h"
 
@@ -339,8 +340,8 @@ Axis* axis_of(
 }
 
 const OperatorInfo& info_of(const c10::OperatorHandle& op) {
-  thread_local ska::flat_hash_map<const void*, std::unique_ptr<OperatorInfo>>
-      known;
+  auto& known = thread_table<
+      ska::flat_hash_map<const void*, std::unique_ptr<OperatorInfo>>>();
   auto& info = known[&op.schema()];
   if (info == nullptr) {
     info = std::make_unique<OperatorInfo>(describe(op));

@@ -3,6 +3,7 @@
 #include "core/libtorch_releases.h"
 #include "distributed/collectives.h"
 #include "distributed/memory_order.h"
+#include "distributed/thread_table.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
@@ -68,7 +69,7 @@ c10::Storage no_storage(c10::Device device) {
   if (device.is_cpu()) {
     return HostStorage::take();
   }
-  thread_local std::vector<c10::Storage> storages;
+  auto& storages = thread_table<std::vector<c10::Storage>>();
   for (const auto& storage : storages) {
     if (storage.device() == device) {
       return storage;

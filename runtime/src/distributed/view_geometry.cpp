@@ -1,5 +1,7 @@
 #include "distributed/view_geometry.h"
 
+#include "distributed/thread_table.h"
+
 #include <ATen/ATen.h>
 #include <ATen/TensorUtils.h>
 #include <c10/util/flat_hash_map.h>
@@ -128,14 +130,15 @@ bool slice(
 }
 
 Formula formula_of(const c10::OperatorHandle& op) {
-  static const std::unordered_map<std::string, Formula> formulas{
+  // Not destroyed: destructors of globals call operators, too.
+  static const auto& formulas = *new std::unordered_map<std::string, Formula>{
       {"aten::detach", same},        {"aten::alias", same},
       {"aten::transpose.int", transpose}, {"aten::t", t},
       {"aten::permute", permute},    {"aten::view", view_sizes},
       {"aten::_unsafe_view", view_sizes}, {"aten::unsqueeze", unsqueeze},
       {"aten::select.int", select},  {"aten::slice.Tensor", slice},
   };
-  thread_local ska::flat_hash_map<const void*, Formula> known;
+  auto& known = thread_table<ska::flat_hash_map<const void*, Formula>>();
   const auto found = known.find(&op.schema());
   if (found != known.end()) {
     return found->second;
