@@ -376,7 +376,15 @@ void on_which_place(accel::Accelerator& accelerator) {
   const auto mesh = accelerator.device_mesh();
   std::cerr << mesh.str() << ": " << accelerator.data_parallel_rank() << ", "
             << accelerator.data_parallel_shard_rank() << ", "
+            << accelerator.context_parallel_rank() << ", "
             << accelerator.tensor_parallel_rank() << '\n';
+}
+
+// @example accel::Accelerator accel::ContextParallelGuard
+void sequences_in_parts(accel::Accelerator& accelerator, torch::nn::Embedding& table) {
+  auto words = torch::randint(11, {2, 4096}, torch::kLong);
+  accel::ContextParallelGuard context = accelerator.maybe_context_parallel({words}, {1}, {words});
+  accelerator.print(table->forward(words).sum());
 }
 
 // @example accel

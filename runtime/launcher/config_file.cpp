@@ -19,6 +19,7 @@
 #include "file_descriptor.h"
 #include "launch_settings.h"
 #include "parallel/fsdp_settings.h"
+#include "parallel/parallelism_settings.h"
 #include "settings.h"
 #include "suggestion.h"
 
@@ -222,7 +223,7 @@ void read_parallelism(ConfigFile& config, const YAML::Node& list) {
       names.push_back(prefix + setting.name + "_size");
       found = name == setting.name + std::string("_size") ? &setting : found;
     }
-    // Which implementation of cp and sp, which are not built: of no effect.
+    // How PyTorch and DeepSpeed are to do cp and sp: of no effect.
     const bool idle = (name.rfind("cp_", 0) == 0 || name.rfind("sp_", 0) == 0) &&
         found == nullptr;
     if (idle) {
@@ -230,7 +231,7 @@ void read_parallelism(ConfigFile& config, const YAML::Node& list) {
     }
     const std::string why = found == nullptr
         ? "accel has no such option" + suggest(prefix + name, names)
-        : refuse_mesh_size(*found, value);
+        : check_mesh_size(value);
     if (!why.empty()) {
       refuse(config.path, "parallelism_config: " + key + ": " + why);
     }

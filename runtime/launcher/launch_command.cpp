@@ -207,10 +207,21 @@ void resolve_parallelism(Resolver& resolver, LaunchOptions& options) {
       options.use_parallelism_config = options.use_parallelism_config.value_or(true);
     }
   }
+  const auto several = [&](const char* variable) {
+    const auto found = options.parallelism_sizes.find(variable);
+    return found != options.parallelism_sizes.end() && found->second != "1";
+  };
+  if (options.use_parallelism_config.value_or(false) &&
+      several("PARALLELISM_CONFIG_CP_SIZE") &&
+      several("PARALLELISM_CONFIG_SP_SIZE")) {
+    throw Error(
+        kUsage,
+        text + ": cp and sp share the positions of a sequence in two ways; leave "
+            "one of them out");
+  }
   const auto plan = resolver.find("--tp-plan");
-  const auto tensor = options.parallelism_sizes.find("PARALLELISM_CONFIG_TP_SIZE");
   const bool parts = options.use_parallelism_config.value_or(false) &&
-      tensor != options.parallelism_sizes.end() && tensor->second != "1";
+      several("PARALLELISM_CONFIG_TP_SIZE");
   if (plan && plan->source[0] == '-' && !parts) {
     throw Error(kUsage, "--tp-plan is for --tp; give that, too");
   }

@@ -1,5 +1,6 @@
 #include "launch_settings.h"
 
+#include "parallel/parallelism_settings.h"
 #include "parallel/fsdp_settings.h"
 #include "suggestion.h"
 
@@ -36,13 +37,8 @@ std::string check_folder(const std::string& value) {
 
 } // namespace
 
-std::string refuse_mesh_size(
-    const parallel::ParallelismSetting& setting,
-    const std::string& value) {
-  const auto wrong = whole_number(1, 4096)(value);
-  return wrong.empty()
-      ? parallel::refuse_parallelism(setting, std::atol(value.c_str()))
-      : wrong;
+std::string check_mesh_size(const std::string& value) {
+  return whole_number(1, 4096)(value);
 }
 
 void add_launch_settings(Settings& settings) {
@@ -171,9 +167,7 @@ void add_launch_settings(Settings& settings) {
         {setting.options,
          "N",
          setting.help,
-         [&setting](const std::string& value) {
-           return refuse_mesh_size(setting, value);
-         },
+         check_mesh_size,
          "parallelism_config_" + std::string(setting.name) + "_size",
          setting.variable});
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "parallel/parallelism_settings.h"
 #include "settings.h"
 
 #include <string>
@@ -9,9 +8,7 @@ namespace accel::launcher {
 
 /// Why an axis of the mesh cannot have the size that `value` says; empty where it
 /// can. For options, variables and configuration files.
-std::string refuse_mesh_size(
-    const parallel::ParallelismSetting& setting,
-    const std::string& value);
+std::string check_mesh_size(const std::string& value);
 
 /// Everything that `accel launch` can be told, with the options' help.
 void add_launch_settings(Settings& settings);

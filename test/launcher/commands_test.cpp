@@ -222,7 +222,7 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says(fsdp + "offload_params: true\n", "fsdp_offload_params: true: accel does not move");
   says(fsdp + "sharding_strategy: HYBRID\n", "HYBRID is none of FULL_SHARD");
   const std::string mesh = "parallelism_config:\n  parallelism_config_";
-  says(mesh + "cp_size: 2\n", "parallelism_config_cp_size: 2: context parallelism is not built");
+  says(mesh + "cp_size: 0\n", "parallelism_config_cp_size: 0 is not a whole number");
   says(mesh + "dp_shard_size: none\n", "none is not a whole number");
   says(mesh + "dp_shards_size: 2\n", "did you mean parallelism_config_dp_shard_size?");
   says("num_processes: 3\n" + mesh + "dp_shard_size: 2\n", "2 make a mesh of 2 processes, but --num-processes is 3");
@@ -344,8 +344,13 @@ TEST(Parallelism, IsAskedForByOptionsAndFiles) {
                    {"env", "ACCEL_TP_PLAN"}),
       in(folder));
   EXPECT_EQ(parts.out, "ACCEL_TP_PLAN=up=colwise\n") << parts.err;
-  says({"-n", "2", "--parallelism-config-cp-size", "2"},
-       "context parallelism is not built");
+  says({"-n", "4", "--cp", "2", "--sp", "2"},
+       "--cp 2, --sp 2: cp and sp share the positions of a sequence in two ways");
+  const Result positions = accel(
+      launch_probe({"-n", "2", "--cp", "2", "--output", "main"},
+                   {"env", "PARALLELISM_CONFIG_CP_SIZE"}),
+      in(folder));
+  EXPECT_EQ(positions.out, "PARALLELISM_CONFIG_CP_SIZE=2\n") << positions.err;
   says({"-n", "2", "--dp-shard", "2", "--min-processes", "1"},
        "cannot go on with fewer");
 }

@@ -15,6 +15,7 @@
 #include <accel/input.h>
 #include <accel/options.h>
 #include <accel/output.h>
+#include <accel/parallel/context_parallel.h>
 #include <accel/process_first.h>
 #include <accel/profile.h>
 #include <accel/state.h>
@@ -117,6 +118,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   int64_t data_parallel_rank() const;
   /// This process's place along the axis dp_shard, from 0.
   int64_t data_parallel_shard_rank() const;
+  /// This process's place along the axis cp, from 0.
+  int64_t context_parallel_rank() const;
   /// This process's place along the axis tp, from 0.
   int64_t tensor_parallel_rank() const;
 
@@ -296,6 +299,22 @@ class ACCEL_API Accelerator : public detail::Collectives,
   T distribute(const T& value) const;
   template <typename T, if_holds_tensors<T> = 0>
   T full(const T& value) const;
+
+  /// While what it returns lives, `buffers` are shared out along their sequences,
+  /// between the processes of the axis cp (or sp), in place: buffer i along dimension
+  /// `buffer_seq_dims[i]`. Then all are whole again but `no_restore_buffers`, which are
+  /// among them. For inputs that no loader of accel and no `distribute` has made, whose
+  /// batches are shared out anyway. It decides about speed only. Buffers keep their
+  /// sizes and values; where the processes are more than a buffer's positions, and
+  /// where another tensor shares its memory (a view), it stays whole. Without such an axis it
+  /// warns once and does nothing. Throws `c10::Error` for lists that do not fit each
+  /// other and for buffers that require gradients. Collective, and so is the end.
+  ///
+  ///     auto context = accelerator.maybe_context_parallel({words, next}, {1, 1});
+  [[nodiscard]] ContextParallelGuard maybe_context_parallel(
+      const std::vector<torch::Tensor>& buffers = {},
+      const std::vector<int64_t>& buffer_seq_dims = {},
+      const std::vector<torch::Tensor>& no_restore_buffers = {}) const;
 
   /// This process's part of a vector, of a tensor's rows, or of each value of a
   /// map of such: for inference, where nothing is averaged. With

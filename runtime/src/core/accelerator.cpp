@@ -220,6 +220,9 @@ int64_t Accelerator::data_parallel_rank() const {
 int64_t Accelerator::data_parallel_shard_rank() const {
   return runtime_->rank_along("dp_shard");
 }
+int64_t Accelerator::context_parallel_rank() const {
+  return runtime_->rank_along("cp");
+}
 int64_t Accelerator::tensor_parallel_rank() const {
   return runtime_->rank_along("tp");
 }

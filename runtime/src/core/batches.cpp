@@ -30,14 +30,18 @@ torch::Tensor Accelerator::distribute(
     runtime_->check_same_batch("distribute", {tensor});
     runtime_->enter_batch(tensor.size(dim));
   }
-  const auto& axes = runtime_->batch_axes();
-  return axes.empty()
-      ? tensor
-      : distributed::distribute_tensor(
-            tensor, distributed::DeviceMesh(axes),
-            std::vector<distributed::Placement>(
-                axes.size(),
-                distributed::Shard(dim < 0 ? dim + tensor.dim() : dim)));
+  dim = dim < 0 ? dim + tensor.dim() : dim;
+  auto axes = runtime_->batch_axes();
+  std::vector<distributed::Placement> places(
+      axes.size(), distributed::Shard(dim));
+  if (auto* axis = runtime_->sequence_axis(); axis != nullptr && tensor.dim() > 1) {
+    // The first dimension that is not the samples'.
+    axes.push_back(axis);
+    places.push_back(distributed::Shard(dim == 0 ? 1 : 0));
+  }
+  return axes.empty() ? tensor
+                      : distributed::distribute_tensor(
+                            tensor, distributed::DeviceMesh(axes), places);
 }
 
 torch::Tensor Accelerator::full(const torch::Tensor& tensor) const {

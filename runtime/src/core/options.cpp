@@ -228,6 +228,14 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
       "AcceleratorOptions().match_single_device(true) or accel launch "
       "--match-single-device.");
   TORCH_CHECK(
+      !resolved.parallelism || resolved.match_single_device ||
+          (resolved.parallelism->cp == 1 && resolved.parallelism->sp == 1),
+      "accel: the positions of sequences are to be shared out (cp_size, sp_size), "
+      "and match_single_device is false. A process computes some of them only "
+      "where the processes compute what one device computes: use "
+      "AcceleratorOptions().match_single_device(true) or accel launch "
+      "--match-single-device.");
+  TORCH_CHECK(
       !resolved.parallelism || resolved.parallelism->tp == 1 ||
           resolved.match_single_device,
       "accel: tensor parallelism is asked for (tp_size), and match_single_device "

@@ -263,8 +263,10 @@ void Runtime::connect_axes() {
     parallel_axes_ = mesh(sizes, names);
   }
   for (size_t i = 0; i < named_axes_.size(); ++i) {
-    if (named_axes_[i].of_data) {
+    if (named_axes_[i].shared == parallel::Shared::kSamples) {
       batch_axes_.push_back(parallel_axes_[i]);
+    } else if (named_axes_[i].shared == parallel::Shared::kPositions) {
+      sequence_axis_ = parallel_axes_[i];
     }
   }
   if (sizes_.dp_shard > 1 || sizes_.tp > 1) {

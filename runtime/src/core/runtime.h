@@ -82,9 +82,14 @@ class Runtime {
   const std::vector<distributed::Axis*>& parallel_axes() const {
     return parallel_axes_;
   }
-  /// Those along which batches are cut.
+  /// Those along which the samples of batches are shared out.
   const std::vector<distributed::Axis*>& batch_axes() const {
     return batch_axes_;
+  }
+  /// That along which the positions of sequences are shared out (cp or sp); null
+  /// where there is none.
+  distributed::Axis* sequence_axis() const {
+    return sequence_axis_;
   }
   /// Where this process stands along an axis of Accelerate's name; 0 where that has
   /// one process.
@@ -185,6 +190,7 @@ class Runtime {
   std::vector<parallel::NamedSize> named_axes_;
   std::vector<distributed::Axis*> parallel_axes_;
   std::vector<distributed::Axis*> batch_axes_;
+  distributed::Axis* sequence_axis_ = nullptr;
   struct Mesh {
     std::vector<int64_t> sizes;
     std::vector<std::string> names;

@@ -11,15 +11,27 @@ namespace accel::detail {
 
 namespace {
 
+/// The positions of each sequence, dimension 1, shared out; `own` itself where
+/// nothing is to be, or where there are fewer than processes.
+torch::Tensor along_sequence(distributed::Axis* axis, const torch::Tensor& own) {
+  if (axis == nullptr || own.dim() < 2 || own.size(1) < axis->size()) {
+    return own;
+  }
+  const auto [begin, end] = axis->range(own.size(1), {});
+  return distributed::make_tensor(
+      *axis, own.narrow(1, begin, end - begin).contiguous(),
+      distributed::Shard(1), own.sizes());
+}
+
 /// The tensor of `n` rows, of which `own` are this process's, along the axes from
-/// `axis` on.
+/// `axis` on, and along that of sequences.
 torch::Tensor along(
     const std::vector<distributed::Axis*>& axes,
     size_t axis,
     const torch::Tensor& own,
     int64_t n) {
   if (axis == axes.size()) {
-    return own;
+    return along_sequence(Runtime::require().sequence_axis(), own);
   }
   if (n < axes[axis]->size()) {
     return along(axes, axis + 1, own, n);
@@ -58,9 +70,10 @@ torch::Tensor place_whole(const torch::Tensor& whole, int64_t n) {
       whole.layout() != at::kStrided) {
     return whole;
   }
+  const auto& runtime = Runtime::require();
   const auto range =
-      sharding_options().rows(n, Runtime::require().state().process_index());
-  return range.rows == n
+      sharding_options().rows(n, runtime.state().process_index());
+  return range.rows == n && runtime.sequence_axis() == nullptr
       ? whole
       : place_own_rows(whole.narrow(0, range.offset, range.rows), n);
 }

@@ -16,7 +16,9 @@ data::ShardingOptions sharding_options() {
     sharding.world = state.num_processes();
     if (sharding.world > 1) {
       for (const auto& axis : runtime->named_axes()) {
-        sharding.mesh.push_back({axis.size, axis.of_data});
+        sharding.mesh.push_back(
+            {axis.size, axis.shared == parallel::Shared::kSamples,
+             axis.shared == parallel::Shared::kPositions});
       }
     }
     sharding.match_single_device = state.match_single_device();

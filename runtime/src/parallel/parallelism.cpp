@@ -33,10 +33,6 @@ int64_t size_of(
       size >= 1 && size <= kMost, "accel: parallelism_config: ", setting.name,
       "_size is ", size, ", but an axis of the mesh has 1 to ", kMost,
       " processes. Leave it out for 1.");
-  const auto why = refuse_parallelism(setting, size);
-  TORCH_CHECK(
-      why.empty(), "accel: parallelism_config: ", setting.name, "_size is ", why,
-      ".");
   return size;
 }
 
@@ -68,6 +64,11 @@ std::optional<ParallelSizes> resolve_parallelism(
       !tp || *tp == sizes.tp, "accel: tp_size of torch_tp_plugin is ", *tp,
       ", and that of parallelism_config ", sizes.tp,
       ". Leave one of them out.");
+  TORCH_CHECK(
+      sizes.cp == 1 || sizes.sp == 1, "accel: parallelism_config: cp_size is ",
+      sizes.cp, ", and sp_size is ", sizes.sp,
+      ". Both share the positions of a sequence, in two ways. Leave one of them "
+      "out.");
   return sizes;
 }
 
@@ -133,11 +134,11 @@ ParallelSizes sizes_of_launch(
 std::vector<NamedSize> axes_of(const ParallelSizes& sizes) {
   std::vector<NamedSize> axes;
   for (const NamedSize& axis :
-       {NamedSize{"dp_replicate", sizes.dp_replicate, true},
-        NamedSize{"dp_shard", sizes.dp_shard, true},
-        NamedSize{"cp", sizes.cp, false},
-        NamedSize{"sp", sizes.sp, false},
-        NamedSize{"tp", sizes.tp, false}}) {
+       {NamedSize{"dp_replicate", sizes.dp_replicate, Shared::kSamples},
+        NamedSize{"dp_shard", sizes.dp_shard, Shared::kSamples},
+        NamedSize{"cp", sizes.cp, Shared::kPositions},
+        NamedSize{"sp", sizes.sp, Shared::kPositions},
+        NamedSize{"tp", sizes.tp, Shared::kNothing}}) {
     if (axis.size > 1) {
       axes.push_back(axis);
     }

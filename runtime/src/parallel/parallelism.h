@@ -15,7 +15,7 @@ struct Environment;
 namespace accel::parallel {
 
 /// What the arguments and the environment ask for; nothing where none does.
-/// Throws `c10::Error` for a size below 1, for what is not built, and where the
+/// Throws `c10::Error` for a size below 1, for cp and sp together, and where the
 /// arguments contradict each other.
 std::optional<ParallelSizes> resolve_parallelism(
     const std::optional<ParallelismConfig>& given,
@@ -35,12 +35,14 @@ ParallelSizes sizes_of_launch(
     const std::optional<ShardingStrategy>& strategy,
     const detail::Environment& environment);
 
+/// What of a batch the processes along an axis share out.
+enum class Shared { kNothing, kSamples, kPositions };
+
 /// One axis of the mesh: its name in Accelerate and its processes.
 struct NamedSize {
   std::string name;
   int64_t size;
-  /// Samples are shared out along it.
-  bool of_data;
+  Shared shared;
 };
 
 /// The axes of more than one process, in the mesh's order.

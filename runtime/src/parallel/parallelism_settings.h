@@ -1,6 +1,5 @@
 #pragma once
 
-#include <string>
 #include <vector>
 
 // Shared with the launcher, which has no LibTorch.
@@ -16,8 +15,6 @@ struct ParallelismSetting {
   /// Options of `accel launch`, the short one first.
   const char* options;
   const char* help;
-  /// What a size above 1 would be where that is not built; otherwise null.
-  const char* missing;
 };
 
 inline const std::vector<ParallelismSetting>& parallelism_settings() {
@@ -25,32 +22,21 @@ inline const std::vector<ParallelismSetting>& parallelism_settings() {
       {"dp_replicate", "PARALLELISM_CONFIG_DP_REPLICATE_SIZE",
        "--dp-replicate,--parallelism-config-dp-replicate-size",
        "Groups of processes that each hold the whole training state; 1 if not "
-       "given (docs/parallelism.md)",
-       nullptr},
+       "given (docs/parallelism.md)"},
       {"dp_shard", "PARALLELISM_CONFIG_DP_SHARD_SIZE",
        "--dp-shard,--parallelism-config-dp-shard-size",
        "Processes of a group between which parameters, gradients and optimizer "
-       "states are divided; 1 if not given",
-       nullptr},
-      {"cp", "PARALLELISM_CONFIG_CP_SIZE", "--parallelism-config-cp-size",
-       "Context parallelism is not built: 1", "context parallelism"},
-      {"sp", "PARALLELISM_CONFIG_SP_SIZE", "--parallelism-config-sp-size",
-       "Sequence parallelism is not built: 1", "sequence parallelism"},
+       "states are divided; 1 if not given"},
+      {"cp", "PARALLELISM_CONFIG_CP_SIZE", "--cp,--parallelism-config-cp-size",
+       "Processes that share the positions of each sequence; in attention each "
+       "brings all keys and values together; 1 if not given"},
+      {"sp", "PARALLELISM_CONFIG_SP_SIZE", "--sp,--parallelism-config-sp-size",
+       "Processes that share the positions of each sequence; in attention each "
+       "has some of the heads (Ulysses); 1 if not given"},
       {"tp", "PARALLELISM_CONFIG_TP_SIZE", "--tp,--parallelism-config-tp-size",
-       "Processes that compute parts of each layer (--tp-plan); 1 if not given",
-       nullptr},
+       "Processes that compute parts of each layer (--tp-plan); 1 if not given"},
   };
   return all;
-}
-
-/// Empty where there may be so many processes along the axis.
-inline std::string refuse_parallelism(
-    const ParallelismSetting& setting,
-    long size) {
-  return setting.missing == nullptr || size == 1
-      ? ""
-      : std::to_string(size) + ": " + setting.missing +
-          " is not built; leave it at 1";
 }
 
 } // namespace accel::parallel

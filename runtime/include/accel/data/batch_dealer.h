@@ -283,7 +283,7 @@ class BatchDealer {
   /// Whether a batch of so many rows becomes a distributed one.
   bool distributes(int64_t rows) const {
     return match() && has_tensor_rows<Batch>::value && rows > 0 &&
-        options_.sharding.rows(rows, 0).rows < rows;
+        options_.sharding.cuts(rows);
   }
 
   /// This process's part of a batch of `rows` rows, distributed where it is one.

@@ -476,7 +476,7 @@ class ShardedDataLoader final
     }
     const auto n = static_cast<int64_t>(whole->size());
     const auto range = sharding_.rows(n, sharding_.rank);
-    if (!sharding_.match_single_device || range.rows == n) {
+    if (!sharding_.match_single_device || !sharding_.cuts(n)) {
       return Planned{std::move(*whole), std::nullopt};
     }
     const auto first = whole->begin() + range.offset;

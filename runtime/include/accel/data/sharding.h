@@ -64,6 +64,8 @@ struct ShardingOptions {
     int64_t size = 1;
     /// Each process along it has rows of its own; otherwise all have the same.
     bool of_data = true;
+    /// The processes along it share the positions of the rows' sequences.
+    bool of_positions = false;
   };
   /// Its axes, whose sizes multiply to `world`; empty: one of data.
   std::vector<Axis> mesh;
@@ -96,6 +98,16 @@ struct ShardingOptions {
       }
     }
     return range;
+  }
+
+  /// Whether the tensors of a batch of `n` rows are cut.
+  bool cuts(int64_t n) const {
+    for (const Axis& axis : mesh) {
+      if (axis.of_positions) {
+        return true;
+      }
+    }
+    return rows(n, 0).rows < n;
   }
 
   /// How many batch sizes of the loader's options make a batch that the sampler

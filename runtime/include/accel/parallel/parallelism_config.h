@@ -41,10 +41,16 @@ class ParallelismConfig {
   /// `PARALLELISM_CONFIG_TP_SIZE`.
   TORCH_ARG(std::optional<int64_t>, tp_size) = std::nullopt;
 
-  /// Context parallelism. Not built: 1. Also `PARALLELISM_CONFIG_CP_SIZE`.
+  /// Context parallelism: processes that share the positions of each sequence, the
+  /// first dimension of a batch's tensors that is not the samples'. In attention each
+  /// computes its queries with all keys and values, which are brought together.
+  /// Needs `match_single_device`. Also `PARALLELISM_CONFIG_CP_SIZE`.
   TORCH_ARG(std::optional<int64_t>, cp_size) = std::nullopt;
 
-  /// Sequence parallelism. Not built: 1. Also `PARALLELISM_CONFIG_SP_SIZE`.
+  /// Sequence parallelism as of DeepSpeed-Ulysses: the same, but in attention each
+  /// computes some of the heads over all positions (all-to-all); with fewer heads than
+  /// processes attention runs whole. Not together with `cp_size`. Needs
+  /// `match_single_device`. Also `PARALLELISM_CONFIG_SP_SIZE`.
   TORCH_ARG(std::optional<int64_t>, sp_size) = std::nullopt;
 };
 

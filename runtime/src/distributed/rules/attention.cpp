@@ -1,5 +1,6 @@
-#include "distributed/rules/table.h"
+#include "distributed/rules/attention_length.h"
 #include "distributed/rules/strategy.h"
+#include "distributed/rules/table.h"
 
 #include <ATen/ATen.h>
 
@@ -7,8 +8,8 @@
 
 // Fused attention. Samples and heads are computed by themselves, so that a cut
 // of either stays; a mask is cut with them, but where it is broadcast. A cut of
-// the sequence or of the features runs whole, and so does dropout, whose kernels
-// draw their numbers inside.
+// the sequence is context parallelism: attention_length.cpp. A cut of the features
+// runs whole, and so does dropout, whose kernels draw their numbers inside.
 
 namespace accel::distributed::attention_rules {
 namespace {
@@ -121,8 +122,9 @@ bool attention(Call& call) {
   if (!is_plain_attention(call)) {
     return false;
   }
-  return in_parts(
-      call, {attention_way(call, 0, 0, 4), attention_way(call, heads, 1, 3)});
+  const auto by_heads = attention_way(call, heads, 1, 3);
+  return in_parts(call, {attention_way(call, 0, 0, 4), by_heads}) ||
+      attention_of_positions(call, by_heads, heads == 1 ? 2 : 1);
 }
 
 /// Which kernel LibTorch would take: asked of the tensors as they are, of which
@@ -204,28 +206,29 @@ bool encoder_layer(Call& call) {
   return in_parts(call, way);
 }
 
-constexpr auto kPlaces = "samples, heads; no dropout";
+constexpr auto kPlaces = "samples, heads, positions of queries; no dropout";
+constexpr auto kMoves = "keys and values, or positions for heads, where positions are cut";
 
 } // namespace
 
 const Family& family() {
   static const Family rows{
-      {"aten::_scaled_dot_product_flash_attention_for_cpu", attention<1>, kPlaces, "nothing"},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention<1>, kPlaces, "nothing"},
-      {"aten::_scaled_dot_product_flash_attention", attention<1>, kPlaces, "nothing"},
-      {"aten::_scaled_dot_product_flash_attention_backward", attention<1>, kPlaces, "nothing"},
-      {"aten::_scaled_dot_product_efficient_attention", attention<1>, kPlaces, "nothing"},
-      {"aten::_scaled_dot_product_efficient_attention_backward", attention<1>, "as forward; the gradient of a broadcast mask is P", "nothing"},
-      {"aten::_scaled_dot_product_cudnn_attention", attention<1>, kPlaces, "nothing"},
-      {"aten::_scaled_dot_product_cudnn_attention_backward", attention<1>, kPlaces, "nothing"},
-      {"aten::_cudnn_attention_forward", attention<1>, kPlaces, "nothing"},
-      {"aten::_cudnn_attention_backward", attention<1>, kPlaces, "nothing"},
-      {"aten::_scaled_dot_product_fused_attention_overrideable", attention<1>, kPlaces, "nothing"},
-      {"aten::_scaled_dot_product_fused_attention_overrideable_backward", attention<1>, "as forward; the gradient of a broadcast mask is P", "nothing"},
-      {"aten::_flash_attention_forward", attention<2>, kPlaces, "nothing"},
-      {"aten::_flash_attention_backward", attention<2>, kPlaces, "nothing"},
-      {"aten::_efficient_attention_forward", attention<2>, kPlaces, "nothing"},
-      {"aten::_efficient_attention_backward", attention<2>, "as forward; the gradient of a broadcast mask is P", "nothing"},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", attention<1>, kPlaces, kMoves},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention<1>, kPlaces, kMoves},
+      {"aten::_scaled_dot_product_flash_attention", attention<1>, kPlaces, kMoves},
+      {"aten::_scaled_dot_product_flash_attention_backward", attention<1>, kPlaces, kMoves},
+      {"aten::_scaled_dot_product_efficient_attention", attention<1>, kPlaces, kMoves},
+      {"aten::_scaled_dot_product_efficient_attention_backward", attention<1>, "as forward; the gradient of a broadcast mask is P", kMoves},
+      {"aten::_scaled_dot_product_cudnn_attention", attention<1>, kPlaces, kMoves},
+      {"aten::_scaled_dot_product_cudnn_attention_backward", attention<1>, kPlaces, kMoves},
+      {"aten::_cudnn_attention_forward", attention<1>, kPlaces, kMoves},
+      {"aten::_cudnn_attention_backward", attention<1>, kPlaces, kMoves},
+      {"aten::_scaled_dot_product_fused_attention_overrideable", attention<1>, kPlaces, kMoves},
+      {"aten::_scaled_dot_product_fused_attention_overrideable_backward", attention<1>, "as forward; the gradient of a broadcast mask is P", kMoves},
+      {"aten::_flash_attention_forward", attention<2>, kPlaces, kMoves},
+      {"aten::_flash_attention_backward", attention<2>, kPlaces, kMoves},
+      {"aten::_efficient_attention_forward", attention<2>, kPlaces, kMoves},
+      {"aten::_efficient_attention_backward", attention<2>, "as forward; the gradient of a broadcast mask is P", kMoves},
       {"aten::_fused_sdp_choice", choice, "any", "nothing"},
       {"aten::_transform_bias_rescale_qkv", transform_bias_rescale, "samples", "nothing"},
       {"aten::_native_multi_head_attention", multi_head, "samples", "nothing"},

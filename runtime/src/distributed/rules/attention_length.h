@@ -1,0 +1,18 @@
+#pragma once
+
+#include "distributed/rules/strategy.h"
+
+namespace accel::distributed::attention_rules {
+
+/// Fused attention whose queries are cut along the sequence, dimension `length`;
+/// false where they are not, or where neither way below can be gone.
+///
+/// - Along an axis named "sp", and where a kernel takes no mask beside a causal
+///   order: positions are exchanged for heads (all-to-all), each process computes
+///   its heads over the whole sequence, and the results are exchanged back: DeepSpeed's
+///   Ulysses. `by_heads` is the way to do it, of one head or more for each process.
+/// - Else, of the CPU's kernel: keys and values are gathered, and each process
+///   computes the rows of its queries. Causality is a mask of these rows.
+bool attention_of_positions(Call& call, const Strategy& by_heads, int8_t length);
+
+} // namespace accel::distributed::attention_rules
