@@ -60,8 +60,10 @@ void shares(int64_t rank) {
   accel::data::ShardingOptions::Axis axis;
   axis.size = 2;
   axis.of_data = true;
+  axis.of_positions = false;
   sharding.mesh = {axis};
   TORCH_CHECK(sharding.data_groups() == 2 && sharding.rows(/*n=*/5, /*process=*/0).rows == 3);
+  TORCH_CHECK(sharding.cuts(5) && !sharding.cuts(1));
   sharding.mesh.clear();
 
   using Indices = std::vector<size_t>;

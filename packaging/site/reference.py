@@ -32,6 +32,8 @@ def run_doxygen(headers, xml):
         XML_PROGRAMLISTING = NO
         GENERATE_HTML = NO
         GENERATE_LATEX = NO
+        INCLUDE_GRAPH = NO
+        INCLUDED_BY_GRAPH = NO
         JAVADOC_AUTOBRIEF = YES
         MARKDOWN_SUPPORT = YES
         AUTOLINK_SUPPORT = NO

@@ -310,7 +310,7 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// warns once and does nothing. Throws `c10::Error` for lists that do not fit each
   /// other and for buffers that require gradients. Collective, and so is the end.
   ///
-  ///     auto context = accelerator.maybe_context_parallel({words, next}, {1, 1});
+  ///     auto context = accelerator.maybe_context_parallel({points, labels}, {1, 1});
   [[nodiscard]] ContextParallelGuard maybe_context_parallel(
       const std::vector<torch::Tensor>& buffers = {},
       const std::vector<int64_t>& buffer_seq_dims = {},
