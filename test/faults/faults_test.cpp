@@ -104,6 +104,44 @@ TEST(Faults, TwentyKillsChangeNotABit) {
             << " starts that came to train, " << result.seconds << " s\n";
 }
 
+class KillsInParts : public testing::TestWithParam<const char*> {};
+
+/// Processes are killed while the others gather a weight of 4 MB from them, or
+/// scatter its gradient: nobody hangs, and the numbers are those without kills.
+TEST_P(KillsInParts, ChangeNotABit) {
+  const auto with_parts = [](const Folder& folder) {
+    Surroundings surroundings = in(folder);
+    surroundings.environment["ACCELERATE_USE_FSDP"] = "true";
+    surroundings.environment["FSDP_SHARDING_STRATEGY"] = GetParam();
+    surroundings.environment["FSDP_STATE_DICT_TYPE"] = "SHARDED_STATE_DICT";
+    surroundings.environment["FAULTS_WIDTH"] = "1024";
+    surroundings.environment["FAULTS_EVERY"] = "8";
+    return surroundings;
+  };
+  const Folder other;
+  const Result whole = accel(
+      launch({"--output", "main"}, {"train", "120"}), with_parts(other));
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  expect_part(whole.out, "after 120 steps: 0x");
+  const Folder folder;
+  Running running(
+      command(launch(
+          {"--output", "main", "--max-restarts", "60", "--resume", "auto"},
+          {"kill", "12", "120"})),
+      with_parts(folder));
+  const Result result = running.wait(150);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, whole.out);
+  EXPECT_GE(lines_in(folder, "kills"), 12u);
+  std::cout << lines_in(folder, "kills") << " kills, " << result.seconds << " s\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies,
+    KillsInParts,
+    testing::Values("FULL_SHARD"),
+    [](const auto& info) { return std::string(info.param); });
+
 class StopSignal : public testing::TestWithParam<int> {};
 
 TEST_P(StopSignal, SavesAndGoesOn) {

@@ -4,7 +4,9 @@
 //   train [STEPS]    nothing; prints what came out
 //   kill KILLS [STEPS]  processes kill themselves at random moments, also while
 //                    they save, until the file `kills` has KILLS lines; the
-//                    file `log` says where it starts and what it does
+//                    file `log` says where it starts and what it does. With
+//                    FAULTS_WIDTH the layer has so many features, so that steps are
+//                    mostly its weight on the way; FAULTS_EVERY: steps per save
 //   saving STEPS     as train, but slowly, and saves after every step
 //   stop             as train, but slowly; returns 75 on SIGTERM or SIGUSR1
 //   no-resume        saves without having called resume()
@@ -84,6 +86,11 @@ void die_soon(int64_t kills, int64_t most) {
   }).detach();
 }
 
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : std::atoll(value);
+}
+
 int train(
     accel::Accelerator& accelerator,
     int64_t kills,
@@ -92,7 +99,9 @@ int train(
     bool saving = false,
     bool doomed = false) {
   torch::manual_seed(1);
-  torch::nn::Linear net(8, 8);
+  const int64_t width = from_environment("FAULTS_WIDTH", 8);
+  const int64_t every = from_environment("FAULTS_EVERY", 1);
+  torch::nn::Linear net(width, width);
   accel::AcceleratedOptimizer<torch::optim::Adam> optimizer(
       net->parameters(), 0.01);
   accelerator.prepare(net, optimizer);
@@ -110,7 +119,7 @@ int train(
   while (step < steps) {
     {
       auto guard = accelerator.accumulate(net);
-      auto x = torch::randn({6, 8});
+      auto x = torch::randn({6, width});
       x = accelerator.distribute(x);
       const auto loss = net->forward(x).pow(2).mean();
       optimizer.zero_grad();
@@ -140,7 +149,7 @@ int train(
       if (step >= 40) {
         break;
       }
-    } else if (kills > 0 || saving) {
+    } else if ((kills > 0 || saving) && step % every == 0) {
       accelerator.save_state();
     }
   }
