@@ -315,6 +315,17 @@ std::vector<at::Tensor> GlooCommunicator::all_to_all(const Exchange& exchange) {
   return outputs;
 }
 
+void GlooCommunicator::gather_pieces(const GatheredPieces& gathered) {
+  if (shared_ == nullptr || !gathered.whole.is_cpu()) {
+    Communicator::gather_pieces(gathered);
+    return;
+  }
+  const auto operation = begin("gather_pieces", gathered.whole);
+  start(operation, [this, &gathered, operation] {
+    shared_->gather_pieces(gathered, operation);
+  })();
+}
+
 void GlooCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
   check_source(source, size());
   auto contiguous = tensor.detach().contiguous();

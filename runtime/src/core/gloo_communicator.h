@@ -42,6 +42,7 @@ class GlooCommunicator : public Communicator {
   Waiter all_reduce_async(at::Tensor& tensor) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   std::vector<at::Tensor> all_to_all(const Exchange& exchange) override;
+  void gather_pieces(const GatheredPieces& gathered) override;
   void broadcast(at::Tensor& tensor, int64_t source) override;
   void barrier() override;
 

@@ -180,6 +180,92 @@ void SharedCollectives::exchange(
   }
 }
 
+namespace {
+
+/// Goes once through the memory of pieces that lie apart as if they lay one behind
+/// the other.
+class PieceCursor {
+ public:
+  /// `pieces`: where each begins; `counts`: how many bytes it has.
+  PieceCursor(std::vector<char*> pieces, const int64_t* counts)
+      : pieces_(std::move(pieces)), counts_(counts) {}
+
+  /// Calls `f(memory, count, offset)` with the parts of the next `count` bytes, as far
+  /// as there are any; `offset` is that among these bytes.
+  template <typename F>
+  void next(int64_t count, F&& f) {
+    for (int64_t done = 0; done < count && piece_ < pieces_.size();) {
+      const int64_t here = std::min(count - done, counts_[piece_] - at_);
+      if (here > 0) {
+        f(pieces_[piece_] + at_, static_cast<size_t>(here), done);
+      }
+      done += here;
+      at_ += here;
+      if (at_ == counts_[piece_]) {
+        ++piece_;
+        at_ = 0;
+      }
+    }
+  }
+
+ private:
+  std::vector<char*> pieces_;
+  const int64_t* counts_;
+  size_t piece_ = 0;
+  int64_t at_ = 0;
+};
+
+} // namespace
+
+void SharedCollectives::gather_pieces(
+    const GatheredPieces& gathered, const Operation& operation) {
+  const size_t n = gathered.pieces.size();
+  auto* whole = static_cast<char*>(gathered.whole.mutable_data_ptr());
+  // Of each process: where its pieces go; of this one also where they are.
+  std::vector<PieceCursor> to;
+  std::vector<char*> own;
+  int64_t longest = 0;
+  for (int64_t rank = 0; rank < size_; ++rank) {
+    const int64_t* begins = gathered.begins.data() + rank * n;
+    const int64_t* counts = gathered.counts.data() + rank * n;
+    std::vector<char*> places;
+    int64_t all = 0;
+    for (size_t k = 0; k < n; ++k) {
+      places.push_back(whole + begins[k]);
+      all += counts[k];
+      if (rank == rank_) {
+        // Only read.
+        own.push_back(const_cast<char*>(
+            static_cast<const char*>(gathered.pieces[k].const_data_ptr())));
+        std::memcpy(places[k], own[k], static_cast<size_t>(counts[k]));
+      }
+    }
+    longest = std::max(longest, all);
+    to.emplace_back(std::move(places), counts);
+  }
+  if (longest == 0) {
+    compare(operation);
+    return;
+  }
+  PieceCursor from(std::move(own), gathered.counts.data() + rank_ * n);
+  for (int64_t begin = 0; begin < longest; begin += chunk_) {
+    char* mine = slot(rank_);
+    from.next(chunk_, [mine](const char* memory, size_t count, int64_t offset) {
+      std::memcpy(mine + offset, memory, count);
+    });
+    meet_for(operation);
+    for (int64_t rank = 0; rank < size_; ++rank) {
+      if (rank != rank_) {
+        const char* its = slot(rank);
+        to[rank].next(chunk_, [its](char* memory, size_t count, int64_t offset) {
+          std::memcpy(memory, its + offset, count);
+        });
+      }
+    }
+    ++turn_;
+  }
+}
+
 void SharedCollectives::compare(const Operation& operation) {
   meet_for(operation);
   ++turn_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <accel/detail/communicator.h>
+
 #include "core/operation_log.h"
 #include "core/shared_memory.h"
 
@@ -60,6 +62,9 @@ class SharedCollectives {
       const std::vector<at::Tensor>& outputs,
       int64_t longest,
       const Operation& operation);
+
+  /// `Communicator::gather_pieces`, of pieces on the CPU. Otherwise as `sum`.
+  void gather_pieces(const GatheredPieces& gathered, const Operation& operation);
 
   /// Compares the operations only. Otherwise as `sum`.
   void compare(const Operation& operation);

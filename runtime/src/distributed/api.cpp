@@ -169,11 +169,25 @@ at::Tensor leaf_of(const at::Tensor& tensor) {
   return inner;
 }
 
+/// This process's part, to be given out: who writes to it is seen by its version.
+at::Tensor local_alias(const at::Tensor& tensor) {
+  auto alias = leaf_of(tensor).detach();
+  const Part* root = root_of(part_of(tensor));
+  if (root->unit != nullptr) {
+    root->unit->given_out(*root);
+    if (!alias.is_inference()) {
+      alias.unsafeGetTensorImpl()->set_version_counter(
+          root->local.unsafeGetTensorImpl()->version_counter());
+    }
+  }
+  return alias;
+}
+
 struct ToLocal : torch::autograd::Function<ToLocal> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor) {
     const InsideGuard inside;
     context->save_for_backward({tensor});
-    return leaf_of(tensor).detach();
+    return local_alias(tensor);
   }
   static variable_list backward(
       AutogradContext* context,
@@ -305,7 +319,7 @@ at::Tensor to_local(const at::Tensor& tensor) {
     return ToLocal::apply(tensor);
   }
   const InsideGuard inside;
-  return leaf_of(tensor).detach();
+  return local_alias(tensor);
 }
 
 at::Tensor from_local(

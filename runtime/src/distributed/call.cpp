@@ -97,7 +97,11 @@ at::Tensor Call::local_as(const at::Tensor& tensor, const Placement& to) const {
     return p->local;
   }
   moved_ = true;
-  if (C10_UNLIKELY(to.is_replicate() && root_of(p)->keeps_whole)) {
+  const Part* root = root_of(p);
+  if (to.is_replicate() && root->unit != nullptr && !is_written(tensor)) {
+    return read_units_.emplace_back(whole_of_unit(p, name().c_str()));
+  }
+  if (C10_UNLIKELY(to.is_replicate() && root->keeps_whole)) {
     return kept_whole(p, name().c_str());
   }
   // In the order of memory that the whole tensor has: results follow it.
@@ -105,6 +109,60 @@ at::Tensor Call::local_as(const at::Tensor& tensor, const Placement& to) const {
       redistribute_local(
           axis_, p->local, p->placement, to, p->sizes, name().c_str()),
       tensor);
+}
+
+bool Call::is_written(const at::Tensor& tensor) const {
+  for (const auto i : info_.writes) {
+    const auto& value = at(i);
+    if (value.isTensor() && value.toTensor().is_same(tensor)) {
+      return true;
+    }
+    if (value.isTensorList()) {
+      for (const at::Tensor& one : value.toTensorVector()) {
+        if (one.is_same(tensor)) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
+void Call::copy_out_of_units() {
+  const auto in_unit = [&](const at::Tensor& tensor) {
+    return std::any_of(
+        read_units_.begin(), read_units_.end(), [&](const at::Tensor& read) {
+          return tensor.has_storage() && tensor.is_alias_of(read);
+        });
+  };
+  const auto copied = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      return tensor;
+    }
+    Part* part = part_of(tensor);
+    if (part == nullptr) {
+      return in_unit(tensor) ? tensor.clone() : tensor;
+    }
+    while (Part* inner = part_of(part->local)) {
+      part = inner;
+    }
+    if (in_unit(part->local)) {
+      part->local = part->local.clone();
+    }
+    return tensor;
+  };
+  for (size_t k = 0; k < info_.results; ++k) {
+    auto& value = result(k);
+    if (value.isTensor()) {
+      value = copied(value.toTensor());
+    } else if (value.isTensorList()) {
+      auto list = value.toTensorVector();
+      for (auto& tensor : list) {
+        tensor = copied(tensor);
+      }
+      value = std::move(list);
+    }
+  }
 }
 
 void Call::finish(std::initializer_list<c10::IValue> results) {

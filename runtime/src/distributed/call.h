@@ -227,6 +227,13 @@ class Call {
   void return_self(const at::Tensor& self) {
     result() = self;
   }
+  /// To be called at the end: results that share memory with a gathered unit become
+  /// copies, because that memory will be used again.
+  void leave_units() {
+    if (C10_UNLIKELY(!read_units_.empty())) {
+      copy_out_of_units();
+    }
+  }
 
  private:
   /// Whether the dispatcher need not look at the arguments again.
@@ -245,6 +252,9 @@ class Call {
   /// Keeps the arguments where one does not lie in memory in the order of its
   /// dimensions: results may follow it, and so may the views that are made of them.
   void keep_unordered();
+  void copy_out_of_units();
+  /// Whether it is an argument that the operator writes.
+  bool is_written(const at::Tensor& tensor) const;
   at::Tensor made(
       size_t k,
       const at::Tensor& local,
@@ -279,6 +289,8 @@ class Call {
   /// Arguments were brought to other places; or the results are those of other
   /// operators.
   mutable bool moved_ = false;
+  /// Parameters that were read as a unit has gathered them.
+  mutable c10::SmallVector<at::Tensor, 2> read_units_;
 };
 
 /// The rule, flags and arguments of an operator, looked up once per thread.

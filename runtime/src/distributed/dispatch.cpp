@@ -391,6 +391,7 @@ void handle(
        use_ranges(op, info, *stack, *axis));
   Call call(op, info, *stack, *axis, keys);
   if (has_rule && info.rule(call)) {
+    call.leave_units();
     if (pending.view) {
       link_local_views(pending, (*stack)[stack->size() - info.results]);
     }

@@ -211,6 +211,7 @@ at::Tensor& add_(
     return self;
   }
   const InsideGuard inside;
+  before_write(part);
   at::_ops::add__Tensor::redispatch(below(keys), part->local, *local, alpha);
   return self;
 }

@@ -2,6 +2,7 @@
 
 #include "distributed/axis.h"
 #include "distributed/pool.h"
+#include "distributed/units.h"
 
 #include <accel/distributed/placement.h>
 
@@ -68,6 +69,11 @@ struct Part : c10::BackendMeta, Pooled<Part> {
       : axis(&a), local(std::move(l)), placement(p) {
     assign(sizes, s);
   }
+  ~Part() override {
+    if (C10_UNLIKELY(unit != nullptr)) {
+      unit->leave(this);
+    }
+  }
 
   Axis* axis;
   /// This process's part: a plain tensor, or one that is distributed along the
@@ -88,6 +94,10 @@ struct Part : c10::BackendMeta, Pooled<Part> {
   /// Nothing is a view of it.
   bool keeps_whole = false;
   at::Tensor kept;
+  /// Of a root: the parameters that are gathered with it; null where it is gathered
+  /// by itself. And which of them it is.
+  UnitPtr unit;
+  uint32_t number_in_unit = 0;
   /// The root: has become replicated, with `whole` as its local tensor. A view:
   /// has been made of that again.
   bool settled = false;
@@ -120,6 +130,9 @@ ACCEL_API at::Tensor kept_whole(Part* part, const char* operation);
 inline void before_write(Part* part) {
   Part* root = root_of(part);
   root->kept.reset();
+  if (C10_UNLIKELY(root->unit != nullptr)) {
+    root->unit->written(*root);
+  }
   if (root->whole.defined() && !root->settled) {
     settle(part);
   }

@@ -2,6 +2,7 @@
 
 #include "distributed/collectives.h"
 #include "distributed/part.h"
+#include "parallel/model_units.h"
 #include "parallel/optimizer_tensors.h"
 
 #include <accel/distributed/tensor.h>
@@ -24,6 +25,10 @@ using distributed::Part;
 using distributed::part_of;
 using distributed::Placement;
 using distributed::Shard;
+
+/// FULL_SHARD: the unit that is in use, and the one before, which is still there when
+/// backward begins with it.
+constexpr size_t kGatheredUnits = 2;
 
 bool contains(const std::vector<at::Tensor>& all, const at::Tensor& tensor) {
   return std::any_of(all.begin(), all.end(), [&](const at::Tensor& other) {
@@ -135,7 +140,9 @@ ShardedParameters::ShardedParameters(
     : axes_(std::move(axes)),
       strategy_(strategy),
       plan_(std::move(plan)),
-      matched_(plan_.size()) {
+      matched_(plan_.size()),
+      unit_memory_(std::make_shared<distributed::UnitMemory>(
+          keeps_whole() ? 0 : kGatheredUnits)) {
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].name == "dp_shard") {
       shard_ = i;
@@ -201,21 +208,44 @@ bool ShardedParameters::cut(
   return true;
 }
 
-void ShardedParameters::keep_whole(const at::Tensor& parameter) const {
+void ShardedParameters::join(
+    const Known& known,
+    const at::Tensor& parameter) const {
   Part* part = part_of(parameter);
-  if (part != nullptr &&
-      (strategy_ == ShardingStrategy::kShardGradOp ||
-       strategy_ == ShardingStrategy::kHybridShardZero2)) {
-    part->keeps_whole = shard_ && part->axis == axes_[*shard_];
+  const bool along_shard =
+      part != nullptr && shard_ && part->axis == axes_[*shard_];
+  if (along_shard && keeps_whole()) {
+    part->keeps_whole = true;
+  }
+  if (known.unit) {
+    known.unit->attach(known.number, along_shard ? part : nullptr);
+  }
+}
+
+void ShardedParameters::make_units(const torch::nn::Module& module) {
+  for (const auto& parameters : model_units(module)) {
+    distributed::UnitPtr unit;
+    for (const auto& parameter : parameters) {
+      Known* known = find(parameter);
+      if (known == nullptr || known->unit) {
+        continue;
+      }
+      if (!unit) {
+        unit = c10::make_intrusive<distributed::Unit>(unit_memory_);
+      }
+      known->unit = unit;
+      known->number = unit->add();
+      join(*known, parameter);
+    }
   }
 }
 
 void ShardedParameters::cut_again(
-    const at::Tensor& parameter,
-    const Placement& of_tensor) {
-  const auto places = places_for(parameter.sizes(), of_tensor);
+    const Known& known,
+    const at::Tensor& parameter) {
+  const auto places = places_for(parameter.sizes(), known.of_tensor);
   if (any_cut(places) && cut(parameter, places)) {
-    keep_whole(parameter);
+    join(known, parameter);
   }
 }
 
@@ -244,7 +274,7 @@ bool ShardedParameters::build(const at::Tensor& parameter) {
   }
   if (!has(parameter)) {
     parameters_.push_back(
-        {Weak(parameter.getIntrusivePtr()), false, Placement()});
+        {Weak(parameter.getIntrusivePtr()), false, Placement(), nullptr, 0});
   }
   return true;
 }
@@ -275,14 +305,17 @@ std::string ShardedParameters::add(
       if (places_of(axes_, parameter) != places || !any_cut(places)) {
         cut(parameter, places);
       }
-      keep_whole(parameter);
+      join(*known, parameter);
       follow_gradient(*known, parameter);
     } else if (cut(parameter, places)) {
       parameters_.push_back(
-          {Weak(parameter.getIntrusivePtr()), false, of_tensor});
-      keep_whole(parameter);
+          {Weak(parameter.getIntrusivePtr()), false, of_tensor, nullptr, 0});
+      join(parameters_.back(), parameter);
       follow_gradient(parameters_.back(), parameter);
     }
+  }
+  if (shard_) {
+    make_units(module);
   }
   if (!tensor_) {
     return "";
@@ -343,6 +376,7 @@ void ShardedParameters::settle() {
           parameters_.begin(), parameters_.end(),
           [](const Known& known) { return known.parameter.expired(); }),
       parameters_.end());
+  unit_memory_->drop_all();
   for (auto& known : parameters_) {
     auto impl = known.parameter.lock();
     if (!impl) {
@@ -353,8 +387,9 @@ void ShardedParameters::settle() {
     Part* part = part_of(parameter);
     if (part != nullptr && part->placement.is_shard()) {
       distributed::root_of(part)->kept.reset();
+      join(known, parameter); // The program may have given it another part.
     } else {
-      cut_again(parameter, known.of_tensor);
+      cut_again(known, parameter);
     }
   }
 }
@@ -417,7 +452,7 @@ std::optional<checkpoint::TensorPiece> ShardedParameters::piece_to_write(
   if (!can_be_written(tensor)) {
     return std::nullopt;
   }
-  distributed::root_of(part_of(tensor))->kept.reset();
+  before_write(part_of(tensor));
   return piece(tensor);
 }
 
@@ -469,7 +504,7 @@ ShardedParameters::Whole ShardedParameters::whole(
         continue;
       }
       if (const Known* known = find(parameter)) {
-        cut_again(parameter, known->of_tensor);
+        cut_again(*known, parameter);
       }
     }
     for (auto& state : *states) {

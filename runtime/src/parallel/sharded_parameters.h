@@ -1,6 +1,7 @@
 #pragma once
 
 #include "distributed/axis.h"
+#include "distributed/units.h"
 #include "parallel/parallelism.h"
 #include "parallel/tensor_plan.h"
 
@@ -10,7 +11,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,7 +37,8 @@ namespace accel::parallel {
 /// part of a sum, an optimizer's state is made like its parameter.
 ///
 /// What is added here: gradients are brought to their parameter's rows as soon as
-/// backward has computed them; weights may stay gathered until backward is done
+/// backward has computed them; the parameters of a layer are gathered in one message
+/// (`model_units`), and stay so until two others were needed, or backward is done
 /// (SHARD_GRAD_OP); a parameter that a program has made whole (`torch::load`, a
 /// write into a row) is cut again.
 class ShardedParameters {
@@ -129,6 +133,10 @@ class ShardedParameters {
     bool followed;
     /// Its place along tp.
     distributed::Placement of_tensor;
+    /// What it is gathered with, and which parameter of that it is; null before its
+    /// model is known.
+    distributed::UnitPtr unit;
+    uint32_t number = 0;
   };
 
   /// Null for a parameter that is not divided.
@@ -145,11 +153,16 @@ class ShardedParameters {
       const at::Tensor& parameter,
       const std::vector<distributed::Placement>& places);
   /// Where one lies that has become whole, if it can be cut.
-  void cut_again(
-      const at::Tensor& parameter,
-      const distributed::Placement& of_tensor);
-  /// SHARD_GRAD_OP: what is gathered of it stays until backward is done.
-  void keep_whole(const at::Tensor& parameter) const;
+  void cut_again(const Known& known, const at::Tensor& parameter);
+  /// SHARD_GRAD_OP: what is gathered stays until backward is done.
+  bool keeps_whole() const {
+    return strategy_ == ShardingStrategy::kShardGradOp ||
+        strategy_ == ShardingStrategy::kHybridShardZero2;
+  }
+  /// Says to the part of a parameter what it is gathered with, and for how long.
+  void join(const Known& known, const at::Tensor& parameter) const;
+  /// The units of a model whose parameters are divided.
+  void make_units(const torch::nn::Module& module);
   /// Whether nobody would miss the memory that it has now.
   static bool can_be_cut(const at::Tensor& parameter);
 
@@ -163,6 +176,8 @@ class ShardedParameters {
   std::vector<bool> matched_;
   bool checked_ = false;
   std::vector<Known> parameters_;
+  /// What the units along dp_shard are gathered into.
+  std::shared_ptr<distributed::UnitMemory> unit_memory_;
 };
 
 } // namespace accel::parallel

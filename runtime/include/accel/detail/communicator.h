@@ -27,6 +27,21 @@ struct Exchange {
   int64_t longest = 0;
 };
 
+/// Pieces of all processes, to be put together in one memory by one message. How many
+/// pieces there are is the same everywhere; their sizes are those of a process, which
+/// all know.
+struct GatheredPieces {
+  /// This process's: of any dtypes, each dense in its memory. What is sent is their
+  /// memory, one after the other.
+  std::vector<at::Tensor> pieces;
+  /// Where all go: bytes, one dimension, contiguous, on the pieces' device.
+  at::Tensor whole;
+  /// Where in `whole` piece k of process r begins, and how many bytes it has, at
+  /// [r * pieces.size() + k].
+  std::vector<int64_t> begins;
+  std::vector<int64_t> counts;
+};
+
 /// The collectives that the runtime is built on, over one group of processes.
 ///
 /// World size one is not special: the single-process communicator answers
@@ -61,6 +76,10 @@ class ACCEL_API Communicator {
   /// tensors only the dtype must be the same everywhere. Here all messages are
   /// gathered; a communicator that can sends less.
   virtual std::vector<at::Tensor> all_to_all(const Exchange& exchange);
+
+  /// Fills `gathered.whole` with the pieces of all processes. Here they are packed and
+  /// gathered; a communicator that can copies them less often.
+  virtual void gather_pieces(const GatheredPieces& gathered);
 
   /// Overwrites `tensor` with process `source`'s.
   virtual void broadcast(at::Tensor& tensor, int64_t source) = 0;

@@ -57,6 +57,8 @@ ACCEL_API at::Tensor full_tensor(const at::Tensor& tensor);
 
 /// This process's part as a plain tensor, of its own sizes; the tensor itself
 /// where it is not distributed. It may share memory with the distributed one.
+/// Who writes into it does so on all processes at the same place of the program (the
+/// values may differ): parameters that were gathered before are then gathered anew.
 /// Differentiable: the gradient of a part is the part of the gradient. Not
 /// collective.
 ACCEL_API at::Tensor to_local(const at::Tensor& tensor);

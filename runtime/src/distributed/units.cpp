@@ -1,0 +1,275 @@
+#include "distributed/units.h"
+
+#include "core/operation_log.h"
+#include "distributed/collectives.h"
+#include "distributed/memory_order.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/hash.h>
+
+#include <algorithm>
+
+namespace accel::distributed {
+namespace {
+
+/// Parameters begin at multiples of this, as LibTorch's allocators have it.
+constexpr int64_t kAlignment = 64;
+
+uint64_t version_of(const at::Tensor& local) {
+  // Nobody counts the writes to a tensor of inference mode.
+  return local.is_inference() ? 0
+                              : local.unsafeGetTensorImpl()
+                                    ->version_counter()
+                                    .current_version();
+}
+
+Sizes strides_of(const Part& root) {
+  return root.strides.empty() ? usual_strides(root.sizes) : root.strides;
+}
+
+int64_t bytes_of(const Part& part) {
+  int64_t bytes = static_cast<int64_t>(part.local.element_size());
+  for (const int64_t n : part.sizes) {
+    bytes *= n;
+  }
+  return bytes;
+}
+
+/// Whether the whole tensor's memory is that of the processes' parts, one behind the
+/// other.
+bool can_be_member(const Part& part) {
+  return part.view == nullptr && part.placement.is_shard(0) &&
+      !part.placement.cut() && part_of(part.local) == nullptr &&
+      is_plain(part.local) && !part.local.is_inference() &&
+      part.local.is_non_overlapping_and_dense() &&
+      (part.strides.empty() ||
+       order_of(part.sizes, part.strides).front() == 0);
+}
+
+} // namespace
+
+// ---- Memory.
+
+void UnitMemory::used(Unit* unit) {
+  if (!gathered_.empty() && gathered_.back() == unit) {
+    return;
+  }
+  forget(unit);
+  gathered_.push_back(unit);
+}
+
+void UnitMemory::forget(Unit* unit) {
+  gathered_.erase(
+      std::remove(gathered_.begin(), gathered_.end(), unit), gathered_.end());
+}
+
+void UnitMemory::drop_all() {
+  while (!gathered_.empty()) {
+    gathered_.back()->drop();
+  }
+  if (most_ == 0) {
+    free_.clear(); // All of the model: the optimizer has better use for it.
+  }
+}
+
+at::Tensor UnitMemory::take(int64_t bytes, c10::Device device) {
+  while (most_ > 0 && gathered_.size() >= most_) {
+    gathered_.front()->drop();
+  }
+  auto best = free_.end();
+  for (auto one = free_.begin(); one != free_.end(); ++one) {
+    if (one->numel() >= bytes && one->device() == device &&
+        (best == free_.end() || one->numel() < best->numel())) {
+      best = one;
+    }
+  }
+  if (best != free_.end()) {
+    auto memory = std::move(*best);
+    free_.erase(best);
+    return memory;
+  }
+  // What is too small for this one goes: no more than `most_` are ever there.
+  if (gathered_.size() + free_.size() >= most_) {
+    free_.clear();
+  }
+  return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+}
+
+void UnitMemory::give(at::Tensor memory) {
+  if (memory.storage().use_count() == 1) {
+    free_.push_back(std::move(memory));
+  }
+}
+
+// ---- Units.
+
+Unit::Unit(std::shared_ptr<UnitMemory> memory) : kept_in_(std::move(memory)) {}
+
+Unit::~Unit() {
+  drop();
+}
+
+uint32_t Unit::add() {
+  slots_.emplace_back();
+  return static_cast<uint32_t>(slots_.size() - 1);
+}
+
+void Unit::attach(uint32_t number, Part* part) {
+  Slot& slot = slots_[number];
+  if (slot.part == part) {
+    return;
+  }
+  if (slot.part != nullptr) {
+    slot.part->unit.reset(); // Whoever attaches holds the unit.
+  }
+  slot = Slot();
+  if (part == nullptr || part->unit || !can_be_member(*part)) {
+    return;
+  }
+  slot.part = part;
+  part->unit = UnitPtr::reclaim_copy(this);
+  part->number_in_unit = number;
+}
+
+void Unit::leave(const Part* part) noexcept {
+  Slot& slot = slots_[part->number_in_unit];
+  if (slot.part == part) {
+    slot = Slot();
+  }
+}
+
+bool Unit::is_right(const Slot& slot) const {
+  return slot.gathered && slot.version == version_of(slot.part->local);
+}
+
+at::Tensor Unit::view(const Slot& slot) const {
+  const Part& part = *slot.part;
+  auto whole = at::empty({0}, part.local.options());
+  whole.set_(
+      memory_.storage(),
+      slot.begin / static_cast<int64_t>(part.local.element_size()),
+      part.sizes, strides_of(part));
+  return whole;
+}
+
+at::Tensor Unit::whole(Part& part, const char* operation) {
+  // Throws where not all processes are, even where nothing need be sent.
+  (void)part.axis->communicator(operation);
+  Slot& slot = slots_[part.number_in_unit];
+  TORCH_INTERNAL_ASSERT(slot.part == &part);
+  if (!slot.apart && can_be_member(part)) {
+    if (!memory_.defined()) {
+      gather(part, operation);
+      return view(slot);
+    }
+    kept_in_->used(this);
+    if (is_right(slot)) {
+      return view(slot);
+    }
+    written(part);
+  }
+  return laid_out(
+      distributed::gather(
+          *part.axis, part.local, part.placement, part.sizes, operation),
+      strides_of(part));
+}
+
+void Unit::gather(const Part& asked, const char* operation) {
+  const Axis& axis = *asked.axis;
+  std::vector<size_t> members;
+  uint64_t detail = 0;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    slot.gathered = slot.part != nullptr && !slot.apart &&
+        slot.part->axis == &axis && can_be_member(*slot.part) &&
+        slot.part->local.device() == asked.local.device();
+    if (!slot.gathered) {
+      continue;
+    }
+    const Part& part = *slot.part;
+    members.push_back(i);
+    slot.version = version_of(part.local);
+    slot.begin = bytes;
+    bytes += (bytes_of(part) + kAlignment - 1) / kAlignment * kAlignment;
+    detail = c10::hash_combine(detail, i);
+    detail = c10::hash_combine(
+        detail, static_cast<size_t>(part.local.scalar_type()));
+    for (const int64_t n : part.sizes) {
+      detail = c10::hash_combine(detail, static_cast<size_t>(n));
+    }
+  }
+  // Whose local tensors were given out travels behind all of them; on a host, where
+  // their memory can be written.
+  const auto n = static_cast<int64_t>(
+      asked.local.is_cpu() ? members.size() : size_t{0});
+  auto given_out = at::empty({n}, asked.local.options().dtype(at::kByte));
+  for (int64_t k = 0; k < n; ++k) {
+    given_out.mutable_data_ptr<uint8_t>()[k] = slots_[members[k]].given_out;
+  }
+  accel::detail::GatheredPieces gathered;
+  gathered.whole =
+      kept_in_->take(bytes + n * axis.size(), asked.local.device());
+  for (const size_t i : members) {
+    gathered.pieces.push_back(slots_[i].part->local);
+  }
+  gathered.pieces.push_back(given_out);
+  for (int64_t rank = 0; rank < axis.size(); ++rank) {
+    for (const size_t i : members) {
+      const Part& part = *slots_[i].part;
+      const int64_t rows = part.sizes[0];
+      const int64_t row = rows == 0 ? 0 : bytes_of(part) / rows;
+      const auto [begin, end] = axis.range(rows, {}, rank);
+      gathered.begins.push_back(slots_[i].begin + begin * row);
+      gathered.counts.push_back((end - begin) * row);
+    }
+    gathered.begins.push_back(bytes + n * rank);
+    gathered.counts.push_back(n);
+  }
+  ++traffic().gathers;
+  traffic().bytes += bytes;
+  const accel::detail::PurposeGuard purpose(operation, asked.sizes, detail);
+  asked.axis->communicator(operation).gather_pieces(gathered);
+  for (int64_t i = 0; i < n * axis.size(); ++i) {
+    Slot& slot = slots_[members[i % n]];
+    slot.apart =
+        slot.apart || gathered.whole.const_data_ptr<uint8_t>()[bytes + i] != 0;
+  }
+  for (const size_t i : members) {
+    slots_[i].gathered = !slots_[i].apart;
+  }
+  memory_ = std::move(gathered.whole);
+  kept_in_->used(this);
+}
+
+void Unit::written(const Part& part) noexcept {
+  slots_[part.number_in_unit].gathered = false;
+  if (memory_.defined() &&
+      std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) {
+        return slot.gathered;
+      })) {
+    drop(); // So that the next one is gathered with its unit again.
+  }
+}
+
+void Unit::given_out(const Part& part) noexcept {
+  slots_[part.number_in_unit].given_out = true;
+}
+
+void Unit::drop() noexcept {
+  kept_in_->forget(this);
+  for (auto& slot : slots_) {
+    slot.gathered = false;
+  }
+  if (memory_.defined()) {
+    kept_in_->give(std::exchange(memory_, at::Tensor()));
+  }
+}
+
+at::Tensor whole_of_unit(Part* part, const char* operation) {
+  return part->view != nullptr
+      ? part->view->of(whole_of_unit(part->view->parent.get(), operation))
+      : part->unit->whole(*part, operation);
+}
+
+} // namespace accel::distributed

@@ -1,0 +1,264 @@
+// Units: the parameters of a layer are gathered in one message, into memory that is
+// used again. How many messages that are, and that nobody ever reads what was gathered
+// before a write.
+
+#include "training.h"
+
+#include "distributed/collectives.h"
+#include "parallel/model_units.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace accel::test {
+namespace {
+
+/// Layers of more than a mebibyte, so that each is a unit.
+constexpr int64_t kWide = 520;
+
+nn::Sequential wide_layers(int64_t layers, int64_t width = kWide) {
+  torch::manual_seed(3);
+  nn::Sequential net;
+  for (int64_t i = 0; i < layers; ++i) {
+    net->push_back(nn::Linear(width, width));
+    net->push_back(nn::Tanh());
+  }
+  return net;
+}
+
+// ---- What is a unit.
+
+std::vector<size_t> sizes_of(const nn::Module& model) {
+  std::vector<size_t> sizes;
+  for (const auto& unit : parallel::model_units(model)) {
+    sizes.push_back(unit.size());
+  }
+  return sizes;
+}
+
+TEST(Units, AreLayersAndBlocks) {
+  EXPECT_EQ(sizes_of(*wide_layers(3)), (std::vector<size_t>{2, 2, 2}));
+  // Small neighbours are one.
+  EXPECT_EQ(sizes_of(*wide_layers(40, 8)), (std::vector<size_t>{80}));
+  // Blocks stay together, what holds all of the model does not.
+  nn::TransformerEncoder encoder(nn::TransformerEncoderOptions(
+      nn::TransformerEncoderLayer(
+          nn::TransformerEncoderLayerOptions(256, 4).dim_feedforward(512)),
+      5));
+  EXPECT_EQ(sizes_of(*encoder), (std::vector<size_t>{12, 12, 12, 12, 12}));
+}
+
+// ---- Messages.
+
+/// How many messages have gathered parameters while `f` ran.
+template <typename F>
+int64_t gathers_of(F&& f) {
+  const int64_t before = ad::traffic().gathers;
+  f();
+  return ad::traffic().gathers - before;
+}
+
+ACCEL_RANK_FUNCTION(units_are_one_message) {
+  const bool keeps = std::getenv("KEEPS") != nullptr;
+  Accelerator accelerator(
+      sharded(keeps ? ShardingStrategy::kShardGradOp : ShardingStrategy::kFullShard));
+  auto net = wide_layers(5);
+  AcceleratedOptimizer<optim::SGD> optimizer(net->parameters(), 0.1);
+  accelerator.prepare(net, optimizer);
+  const auto x = accelerator.distribute(torch::randn({6, kWide}));
+  Tensor loss;
+  for (int i = 0; i < 3; ++i) {
+    optimizer.zero_grad();
+    EXPECT_EQ(gathers_of([&] { loss = net->forward(x).pow(2).sum(); }), 5);
+    // The last two are still there, and the first one's weight is not needed.
+    EXPECT_EQ(gathers_of([&] { accelerator.backward(loss); }), keeps ? 0 : 2);
+    EXPECT_EQ(gathers_of([&] { optimizer.step(); }), 0);
+  }
+  torch::NoGradGuard no_grad;
+  EXPECT_EQ(gathers_of([&] { net->forward(x); }), 5);
+  EXPECT_EQ(gathers_of([&] { net->forward(x); }), keeps ? 0 : 5);
+}
+
+TEST(Units, AreOneMessageEach) {
+  for (const int processes : {2, 3}) {
+    run_and_expect_success("units_are_one_message", processes);
+    RunOptions keeps;
+    keeps.environment["KEEPS"] = "1";
+    run_and_expect_success("units_are_one_message", processes, keeps);
+  }
+}
+
+// ---- Writes between two reads.
+
+/// Something that changes a parameter, in the plain model and in the divided one.
+struct Write {
+  const char* name;
+  std::function<void(Tensor parameter)> run;
+  bool of_matrices = false;
+};
+
+const std::vector<Write>& writes() {
+  static const std::vector<Write> all{
+      {"add_", [](Tensor p) { p.add_(torch::ones_like(p), 0.01); }},
+      {"mul_", [](Tensor p) { p.mul_(0.5); }},
+      {"add_ of a number", [](Tensor p) { p.add_(0.1); }},
+      {"copy_", [](Tensor p) { p.copy_(torch::full(p.sizes(), 0.02)); }},
+      {"zero_", [](Tensor p) { p.zero_(); }},
+      {"fill_", [](Tensor p) { p.fill_(0.03); }},
+      {"init", [](Tensor p) { nn::init::constant_(p, 0.04); }},
+      {"addcmul_", [](Tensor p) { p.addcmul_(p, p, 0.3); }},
+      {"out=", [](Tensor p) { torch::mul_out(p, p.clone(), torch::full({}, 0.7)); }},
+      {"clamp_", [](Tensor p) { p.clamp_(-0.01, 0.01); }},
+      {"a view", [](Tensor p) { p.view({-1}).mul_(0.6); }},
+      {"a row", [](Tensor p) { p[3].fill_(0.5); }},
+      {"rows", [](Tensor p) { p.narrow(0, 1, 2).zero_(); }},
+      {"transposed", [](Tensor p) { p.t().mul_(0.4); }, true},
+      {"detached", [](Tensor p) { p.detach().mul_(0.3); }},
+      {"data", [](Tensor p) { p.data().mul_(0.3); }},
+      {"set_data", [](Tensor p) { p.set_data(p.detach() * 0.2); }},
+      {"set_data of a whole tensor",
+       [](Tensor p) { p.set_data(torch::full(p.sizes(), 0.05)); }},
+      {"the local part", [](Tensor p) { ad::to_local(p.detach()).mul_(0.2); }},
+      {"a view of the local part",
+       [](Tensor p) { ad::to_local(p.detach()).view({-1}).mul_(0.2); }},
+      {"the local part of a view",
+       [](Tensor p) { ad::to_local(p.detach().t()).mul_(0.2); }, true},
+      {"an optimizer",
+       [](Tensor p) {
+         p.mutable_grad() = torch::ones_like(p) * 0.1;
+         optim::Adam optimizer({p}, optim::AdamOptions(0.01));
+         optimizer.step();
+         p.mutable_grad().reset();
+       }},
+  };
+  return all;
+}
+
+ACCEL_RANK_FUNCTION(units_see_writes) {
+  torch::manual_seed(2);
+  const auto x = torch::randn({6, kWide});
+  for (const auto strategy :
+       {ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp}) {
+    Accelerator accelerator(sharded(strategy));
+    for (const auto& write : writes()) {
+      // Of the first layer and of the last one, weight and bias.
+      for (const size_t i : {0, 1, 2}) {
+        auto plain = wide_layers(2);
+        auto net = wide_layers(2);
+        accelerator.prepare(net);
+        const auto expect_same = [&](const char* when) {
+          const auto expected = plain->forward(x);
+          for (int k = 0; k < 2; ++k) {
+            const auto actual =
+                accelerator.full(net->forward(accelerator.distribute(x)));
+            EXPECT_TRUE(torch::allclose(actual, expected, 1e-4, 1e-5))
+                << write.name << " of parameter " << i << ", " << when;
+          }
+        };
+        torch::NoGradGuard no_grad;
+        const auto parameter = net->parameters()[i];
+        if (parameter.dim() < 2 && write.of_matrices) {
+          continue;
+        }
+        for (const char* when : {"once", "twice"}) {
+          expect_same("before");
+          write.run(plain->parameters()[i]);
+          write.run(parameter);
+          expect_same(when);
+        }
+      }
+    }
+  }
+}
+
+TEST(Units, SeeWhatIsWrittenBetweenTwoReads) {
+  for (const int processes : {2, 3}) {
+    run_and_expect_success("units_see_writes", processes);
+  }
+}
+
+/// Through memory that no operator knows, on one process only: it was given out before
+/// the unit was gathered.
+ACCEL_RANK_FUNCTION(units_see_raw_writes) {
+  Accelerator accelerator(sharded());
+  auto net = wide_layers(2);
+  accelerator.prepare(net);
+  const auto x = accelerator.distribute(torch::ones({6, kWide}));
+  torch::NoGradGuard no_grad;
+  const auto weight = net->parameters()[0];
+  const auto local = accelerator.process_index() == 1
+      ? ad::to_local(weight.detach())
+      : Tensor();
+  for (int i = 1; i < 4; ++i) {
+    net->forward(x);
+    if (local.defined()) {
+      std::fill_n(local.data_ptr<float>(), local.numel(), static_cast<float>(i));
+    }
+    const auto y = accelerator.full(torch::linear(x, weight));
+    EXPECT_EQ(y[0][kWide - 1].item<float>(), static_cast<float>(i * kWide));
+  }
+}
+
+TEST(Units, SeeWhatIsWrittenToMemoryThatWasGivenOut) {
+  run_and_expect_success("units_see_raw_writes", 2);
+}
+
+// ---- Results that are the gathered parameter itself.
+
+ACCEL_RANK_FUNCTION(units_lend_no_memory) {
+  Accelerator accelerator(sharded());
+  auto plain = wide_layers(4);
+  auto net = wide_layers(4);
+  accelerator.prepare(net);
+  const auto x = accelerator.distribute(torch::randn({6, kWide}));
+  torch::NoGradGuard no_grad;
+  const auto weight = net->parameters()[0];
+  const auto whole = plain->parameters()[0];
+  const auto check = [&](const char* name, const std::function<Tensor(const Tensor&)>& f) {
+    net->forward(x);
+    auto result = f(weight);
+    const auto expected = f(whole);
+    for (int i = 0; i < 2; ++i) {
+      net->forward(x); // Uses the memory again.
+      EXPECT_TRUE(torch::equal(accelerator.full(result), expected)) << name;
+    }
+    // And nobody sees what is written into it.
+    if (name[0] != '=') {
+      result.zero_();
+      EXPECT_TRUE(torch::equal(accelerator.full(weight), whole)) << name;
+      const auto eye = torch::eye(kWide);
+      EXPECT_TRUE(torch::equal(
+          accelerator.full(torch::mm(eye, weight)), torch::mm(eye, whole))) << name;
+    }
+  };
+  check("redistribute", [&](const Tensor& t) { return ad::full_tensor(t).clone(); });
+  check("contiguous", [](const Tensor& t) { return t.t().contiguous(); });
+  check("=contiguous", [](const Tensor& t) { return t.contiguous(); });
+  check("=view", [](const Tensor& t) { return t.view({kWide / 2, 2, kWide}); });
+  check("=reshape", [](const Tensor& t) { return t.reshape({-1}); });
+  check("=flatten", [](const Tensor& t) { return t.t().flatten(); });
+  check("=expand", [](const Tensor& t) { return t.expand({2, kWide, kWide}); });
+  check("=dropout", [](const Tensor& t) { return torch::dropout(t, 0.5, false); });
+  check("=to", [](const Tensor& t) { return t.to(torch::kFloat); });
+  check("=select", [](const Tensor& t) { return t[2]; });
+  check("=slice", [](const Tensor& t) { return t.slice(0, 1, 400, 3); });
+  check("=chunk", [](const Tensor& t) { return t.chunk(3)[1]; });
+  check("=atleast", [](const Tensor& t) { return torch::atleast_3d(t); });
+  check("=index", [](const Tensor& t) { return t.index_select(0, torch::arange(5)); });
+  check("=cat", [](const Tensor& t) { return torch::cat({t, t}, 1); });
+  check("=as_strided", [](const Tensor& t) { return t.as_strided({4, 4}, {kWide, 1}); });
+  check("=diagonal", [](const Tensor& t) { return t.diagonal(); });
+  check("=unfold", [](const Tensor& t) { return t.unfold(0, 10, 5); });
+  check("=real", [](const Tensor& t) { return torch::real(t); });
+}
+
+TEST(Units, LendTheirMemoryToNoResult) {
+  for (const int processes : {2, 3}) {
+    run_and_expect_success("units_lend_no_memory", processes);
+  }
+}
+
+} // namespace
+} // namespace accel::test
