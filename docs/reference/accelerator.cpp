@@ -340,6 +340,27 @@ std::string sources_of_options() {
   return text;
 }
 
+// @example accel::DeepSpeedPlugin accel::OffloadFolders accel::ResolvedOptions accel::AcceleratorOptions
+accel::AcceleratorOptions in_the_words_of_deepspeed() {
+  auto options = accel::AcceleratorOptions().match_single_device(true).deepspeed_plugin(
+      accel::DeepSpeedPlugin()
+          .hf_ds_config("ds_config.json")
+          .zero_stage(3)
+          .gradient_accumulation_steps(4)
+          .gradient_clipping(1.0)
+          .offload_optimizer_device("nvme")
+          .offload_optimizer_nvme_path("/scratch")
+          .offload_param_device("nvme")
+          .offload_param_nvme_path("/scratch")
+          .zero3_init_flag(true)
+          .zero3_save_16bit_model(false));
+  const accel::ResolvedOptions resolved = accel::resolve(options);
+  const accel::OffloadFolders& folders = resolved.offload;
+  TORCH_CHECK(folders.from_device && folders.optimizer == folders.parameters);
+  TORCH_CHECK(resolved.gradient_clipping == 1.0 && resolved.zero3_init);
+  return options;
+}
+
 // @example accel::ParallelismConfig accel::ParallelSizes accel::TorchTensorParallelPlugin accel::AcceleratorOptions accel
 accel::AcceleratorOptions on_a_mesh() {
   accel::TorchTensorParallelPlugin::Plan words{{"blocks.*.up", "colwise"}, {"blocks.*.down", "rowwise"}};

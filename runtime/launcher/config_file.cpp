@@ -18,6 +18,7 @@
 #include "error.h"
 #include "file_descriptor.h"
 #include "launch_settings.h"
+#include "parallel/deepspeed_settings.h"
 #include "parallel/fsdp_settings.h"
 #include "parallel/parallelism_settings.h"
 #include "settings.h"
@@ -31,6 +32,7 @@ namespace {
 const std::set<std::string>& known_keys() {
   static const std::set<std::string> keys{
       "compute_environment",
+      "deepspeed_config",
       "distributed_type",
       "fsdp_config",
       "enable_cpu_affinity",
@@ -68,7 +70,6 @@ const std::set<std::string>& keys_without_effect() {
 /// Accelerate's keys that switch something on that accel does not have.
 const std::set<std::string>& foreign_keys() {
   static const std::set<std::string> keys{
-      "deepspeed_config",
       "downcast_bf16",
       "dynamo_config",
       "fp8_config",
@@ -195,6 +196,54 @@ void read_fsdp(ConfigFile& config, const YAML::Node& list) {
   }
 }
 
+/// Accelerate's `deepspeed_config`. What only DeepSpeed's own launcher does may be
+/// there with the value that asks for nothing.
+void read_deepspeed(ConfigFile& config, const YAML::Node& list) {
+  if (says_nothing(list)) {
+    return;
+  }
+  if (!list.IsMap()) {
+    refuse(config.path, "deepspeed_config must be a list of \"name: value\"");
+  }
+  for (const auto& entry : list) {
+    const std::string key =
+        entry.first.IsScalar() ? entry.first.Scalar() : "(not a word)";
+    if (entry.second.IsNull()) {
+      continue;
+    }
+    if (!entry.second.IsScalar()) {
+      refuse(config.path, "deepspeed_config: " + key + " must be one value");
+    }
+    const std::string& value = entry.second.Scalar();
+    if (value == "auto" || (value == "none" && key.find("path") != key.npos)) {
+      continue;
+    }
+    std::string why;
+    if (const auto* setting = parallel::find_deepspeed_setting(key)) {
+      why = setting->check(value);
+      config.values[key] = value;
+    } else if (key == "gradient_accumulation_steps") {
+      why = whole_number(1, 1 << 30)(value);
+      const auto [known, is_new] = config.values.emplace(key, value);
+      if (!is_new && known->second != value) {
+        why = "but it is " + known->second + " beside deepspeed_config";
+      }
+    } else if (key == "deepspeed_multinode_launcher") {
+      why = value == "standard" ? "" : "accel starts the processes of each host itself";
+    } else {
+      std::vector<std::string> names{"gradient_accumulation_steps"};
+      for (const auto& known : parallel::deepspeed_settings()) {
+        names.push_back(known.name);
+      }
+      why = "accel has no such option; DeepSpeed itself is not used" +
+          suggest(key, names);
+    }
+    if (!why.empty()) {
+      refuse(config.path, "deepspeed_config: " + key + ": " + value + ": " + why);
+    }
+  }
+}
+
 /// Accelerate's `parallelism_config`: the sizes of the mesh.
 void read_parallelism(ConfigFile& config, const YAML::Node& list) {
   if (says_nothing(list)) {
@@ -252,12 +301,14 @@ void check(const ConfigFile& config) {
   if (!type) {
     return;
   }
-  const std::vector<std::string> types{"NO", "MULTI_CPU", "MULTI_GPU", "FSDP"};
+  const std::vector<std::string> types{
+      "NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"};
   if (std::find(types.begin(), types.end(), *type) == types.end()) {
     refuse(
         config.path,
         "distributed_type is " + *type +
-            "; accel has NO, MULTI_CPU, MULTI_GPU and FSDP" + suggest(*type, types));
+            "; accel has NO, MULTI_CPU, MULTI_GPU, FSDP and DEEPSPEED" +
+            suggest(*type, types));
   }
   if (*type == "NO" && count && *count != "1") {
     refuse(
@@ -273,6 +324,17 @@ void check(const ConfigFile& config) {
 }
 
 } // namespace
+
+/// A key of `deepspeed_config` that was given; null where none was.
+static const std::string* deepspeed_key(const ConfigFile& config) {
+  for (const auto& setting : parallel::deepspeed_settings()) {
+    if (const auto found = config.values.find(setting.name);
+        found != config.values.end()) {
+      return &found->first;
+    }
+  }
+  return nullptr;
+}
 
 std::optional<std::string> ConfigFile::find(const std::string& key) const {
   const auto found = values.find(key);
@@ -341,6 +403,10 @@ ConfigFile read_config(const std::string& path) {
       read_fsdp(config, value);
       continue;
     }
+    if (key == "deepspeed_config") {
+      read_deepspeed(config, value);
+      continue;
+    }
     if (key == "parallelism_config") {
       read_parallelism(config, value);
       continue;
@@ -369,6 +435,15 @@ ConfigFile read_config(const std::string& path) {
   }
   if (divided) {
     config.values["use_fsdp"] = "true";
+  }
+  if (config.find("distributed_type") == "DEEPSPEED") {
+    config.values["use_deepspeed"] = "true";
+  } else if (const std::string* setting = deepspeed_key(config)) {
+    refuse(
+        path,
+        "deepspeed_config gives " + *setting + ", but distributed_type is " +
+            config.find("distributed_type").value_or("not given") +
+            "; write distributed_type: DEEPSPEED, or remove deepspeed_config");
   }
   return config;
 }

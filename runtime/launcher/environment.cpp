@@ -139,6 +139,13 @@ std::vector<std::string> process_environment(
   if (options.fsdp_state_dict_type) {
     variables["FSDP_STATE_DICT_TYPE"] = *options.fsdp_state_dict_type;
   }
+  if (options.use_deepspeed) {
+    variables["ACCELERATE_USE_DEEPSPEED"] =
+        *options.use_deepspeed ? "true" : "false";
+  }
+  for (const auto& [name, value] : options.deepspeed_settings) {
+    variables[name] = value;
+  }
   if (options.use_parallelism_config) {
     variables["ACCELERATE_USE_PARALLELISM_CONFIG"] =
         *options.use_parallelism_config ? "true" : "false";

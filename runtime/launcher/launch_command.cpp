@@ -10,6 +10,7 @@
 #include "environment.h"
 #include "error.h"
 #include "launch_settings.h"
+#include "parallel/deepspeed_settings.h"
 #include "parallel/fsdp_settings.h"
 #include "parallel/parallelism_settings.h"
 #include "settings.h"
@@ -182,6 +183,38 @@ void resolve_fsdp(Resolver& resolver, LaunchOptions& options) {
     files->value = parallel::state_dict_type_name(files->value);
     options.fsdp_state_dict_type = files->value;
     resolver.plan("checkpoints", files, "");
+  }
+}
+
+/// The same in DeepSpeed's words.
+void resolve_deepspeed(Resolver& resolver, LaunchOptions& options) {
+  const auto use = resolver.find("--use-deepspeed");
+  options.use_deepspeed = use ? read_flag(use->value) : std::nullopt;
+  const bool used = options.use_deepspeed.value_or(false);
+  if (used && options.use_fsdp.value_or(false)) {
+    throw Error(
+        kUsage,
+        use->source + " and FSDP both say how parameters are divided; leave one of "
+            "them out");
+  }
+  if (use) {
+    resolver.plan("DeepSpeed's settings", use, "");
+  }
+  for (const auto& setting : parallel::deepspeed_settings()) {
+    const auto choice = resolver.find(setting.option);
+    if (!choice) {
+      continue;
+    }
+    if (!used && choice->source[0] == '-') {
+      throw Error(
+          kUsage,
+          choice->source + " " + choice->value +
+              " is for --use-deepspeed; give that, too");
+    }
+    if (used) {
+      options.deepspeed_settings[setting.variable] = choice->value;
+      resolver.plan(setting.name, choice, "");
+    }
   }
 }
 
@@ -384,6 +417,7 @@ void resolve(Resolver& resolver, LaunchOptions& options) {
   resolver.plan("GPUs", gpus, "all");
   resolve_sharing(resolver, options);
   resolve_fsdp(resolver, options);
+  resolve_deepspeed(resolver, options);
   resolve_parallelism(resolver, options);
   const auto port = resolver.find("--main-process-port");
   const char* what =

@@ -39,6 +39,9 @@ struct LaunchOptions {
   std::optional<std::string> fsdp_sharding_strategy;
   /// FSDP_STATE_DICT_TYPE.
   std::optional<std::string> fsdp_state_dict_type;
+  /// ACCELERATE_USE_DEEPSPEED, and ACCELERATE_DEEPSPEED_… by name.
+  std::optional<bool> use_deepspeed;
+  std::map<std::string, std::string> deepspeed_settings;
   /// ACCELERATE_USE_PARALLELISM_CONFIG, and PARALLELISM_CONFIG_…_SIZE by name.
   std::optional<bool> use_parallelism_config;
   std::map<std::string, std::string> parallelism_sizes;

@@ -1,5 +1,6 @@
 #include "launch_settings.h"
 
+#include "parallel/deepspeed_settings.h"
 #include "parallel/parallelism_settings.h"
 #include "parallel/fsdp_settings.h"
 #include "suggestion.h"
@@ -155,6 +156,19 @@ void add_launch_settings(Settings& settings) {
        check_state_dict_type,
        "fsdp_state_dict_type",
        "FSDP_STATE_DICT_TYPE"});
+  settings.add(
+      {"--use-deepspeed",
+       "",
+       "Divide as the options of DeepSpeed below say, which accel's own distributed "
+       "tensors do (docs/parallelism.md)",
+       nullptr,
+       "use_deepspeed",
+       "ACCELERATE_USE_DEEPSPEED"});
+  for (const auto& setting : parallel::deepspeed_settings()) {
+    settings.add(
+        {setting.option, setting.type, setting.help, setting.check, setting.name,
+         setting.variable});
+  }
   settings.add(
       {"--use-parallelism-config",
        "",

@@ -217,7 +217,7 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says("num_processes: 2\nnum_processes: 3\n", "num_processes is there twice");
   says("mixed_precision: fp61\n", "fp61 is none of no, fp16, bf16 and fp8 (did you mean fp16?)");
   says("use_cpu: perhaps\n", "use_cpu: perhaps is neither yes nor no");
-  says("distributed_type: DEEPSPEED\n", "distributed_type is DEEPSPEED");
+  says("distributed_type: MEGATRON_LM\n", "distributed_type is MEGATRON_LM");
   const std::string fsdp = "distributed_type: FSDP\nfsdp_config:\n  fsdp_";
   says(fsdp + "offload_params: true\n", "fsdp_offload_params: true: accel does not move");
   says(fsdp + "sharding_strategy: HYBRID\n", "HYBRID is none of FULL_SHARD");
@@ -234,7 +234,14 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says("distributed_type: NO\nnum_processes: 2\n", "distributed_type is NO");
   says("distributed_type: MULTI_GPU\nuse_cpu: true\n", "use_cpu is true");
   says("compute_environment: AMAZON_SAGEMAKER\n", "LOCAL_MACHINE only");
-  says("deepspeed_config:\n  zero_stage: 3\n", "deepspeed_config asks for");
+  says("deepspeed_config:\n  zero_stage: 3\n",
+       "deepspeed_config gives zero_stage, but distributed_type is not given");
+  const std::string zero = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  ";
+  says(zero + "zero_stage: 4\n", "deepspeed_config: zero_stage: 4: 4 is none of 0, 1");
+  says(zero + "zero_stages: 3\n", "DeepSpeed itself is not used (did you mean zero_stage?)");
+  says(zero + "deepspeed_hostfile: hosts\n", "deepspeed_hostfile: hosts: accel has no such option");
+  says(zero + "deepspeed_multinode_launcher: pdsh\n", "accel starts the processes of each host itself");
+  says("megatron_lm_config:\n  megatron_lm_tp_degree: 2\n", "megatron_lm_config asks for");
   says("downcast_bf16: 'yes'\n", "downcast_bf16 asks for");
   says("- a\n- b\n", "key: value");
   says("a: [1\n", "this is not YAML");
@@ -294,6 +301,49 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
   says(
       {"--fsdp", "NO_SHARD", "--fsdp-sharding-strategy", "FULL_SHARD"},
       "give one of them");
+}
+
+TEST(DeepSpeedSettings, AreAskedForByOptionsAndFiles) {
+  const Folder folder;
+  const auto seen = [&](std::vector<std::string> options) {
+    std::string all;
+    options.insert(options.end(), {"-n", "2", "--output", "main"});
+    for (const char* name :
+         {"ACCELERATE_USE_DEEPSPEED", "ACCELERATE_DEEPSPEED_ZERO_STAGE",
+          "ACCELERATE_GRADIENT_CLIPPING", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
+          "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"}) {
+      const Result result =
+          accel(launch_probe(options, {"env", name}), in(folder));
+      EXPECT_EQ(result.status, 0) << result.err;
+      all += result.out;
+    }
+    return all;
+  };
+  const std::string expected =
+      "ACCELERATE_USE_DEEPSPEED=true\nACCELERATE_DEEPSPEED_ZERO_STAGE=3\n"
+      "ACCELERATE_GRADIENT_CLIPPING=0.5\n"
+      "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE=cpu\n"
+      "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=2\n";
+  EXPECT_EQ(
+      seen({"--use-deepspeed", "--zero_stage", "3", "--gradient-clipping", "0.5",
+            "--offload-param-device", "cpu", "--gradient-accumulation-steps", "2"}),
+      expected);
+  write(
+      folder / "ds.yaml",
+      "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n"
+      "  gradient_clipping: 0.5\n  offload_param_device: cpu\n"
+      "  gradient_accumulation_steps: 2\n  deepspeed_multinode_launcher: standard\n"
+      "  offload_param_nvme_path: none\n");
+  EXPECT_EQ(seen({"--config-file", "ds.yaml"}), expected);
+  const auto says = [&](const std::vector<std::string>& options,
+                        const std::string& part) {
+    const Result result = accel(launch_probe(options, {"env", "RANK"}), in(folder));
+    EXPECT_EQ(result.status, 2);
+    expect_part(result.err, part);
+  };
+  says({"--zero-stage", "3"}, "--zero-stage 3 is for --use-deepspeed");
+  says({"--use-deepspeed", "--fsdp", "FULL_SHARD"}, "both say how parameters are divided");
+  says({"--use-deepspeed", "--zero-stage", "7"}, "7 is none of 0, 1, 2 and 3");
 }
 
 TEST(Parallelism, IsAskedForByOptionsAndFiles) {

@@ -107,13 +107,13 @@ class Pages(unittest.TestCase):
         zsh, fish = share("accel", "zsh/site-functions/_accel"), share("accel", "fish/vendor_completions.d/accel.fish")
         for name, options in self.launcher_options().items():
             part = re.search(rf"^    {name}\)\n(.*?)^      ;;", zsh, re.S | re.M)[1]
-            self.assertEqual(options, set(re.findall(r"'(?:\([^)]*\))?(--?[a-z][a-z-]*)=?\[", part)), name)
+            self.assertEqual(options, set(re.findall(r"'(?:\([^)]*\))?(--?[a-z][a-z0-9-]*)=?\[", part)), name)
             lines = [line for line in fish.splitlines() if f"'__fish_seen_subcommand_from {name}'" in line]
             found = {"--" + word for line in lines for word in re.findall(r" -l ([a-z-]+)", line)}
             found |= {"-" + word for line in lines for word in re.findall(r" -s ([a-zA-Z])\b", line)}
             self.assertEqual(options, found, name)
         zsh = share("accel-migrate", "zsh/site-functions/_accel-migrate")
-        self.assertEqual(self.migrate_options(), set(re.findall(r"'(?:\([^)]*\))?(--?[a-z][a-z-]*)=?\[", zsh)))
+        self.assertEqual(self.migrate_options(), set(re.findall(r"'(?:\([^)]*\))?(--?[a-z][a-z0-9-]*)=?\[", zsh)))
         for shell, files in (("bash", "bash-completion/completions/{}"), ("zsh", "zsh/site-functions/_{}"),
                              ("fish", "fish/vendor_completions.d/{}.fish")):
             if not shutil.which(shell):

@@ -3,6 +3,7 @@
 #include <accel/autocast.h>
 #include <accel/export.h>
 #include <accel/grad_scaler.h>
+#include <accel/parallel/deepspeed.h>
 #include <accel/parallel/fully_sharded.h>
 #include <accel/parallel/parallelism_config.h>
 #include <accel/parallel/tensor_parallel.h>
@@ -85,6 +86,11 @@ class AcceleratorOptions {
   /// environment variable `ACCELERATE_USE_FSDP`, or none.
   TORCH_ARG(std::optional<FullyShardedDataParallelPlugin>, fsdp_plugin) =
       std::nullopt;
+
+  /// The same in DeepSpeed's words, with gradient clipping and with states in files.
+  /// Not together with `fsdp_plugin`. Empty: the environment variable
+  /// `ACCELERATE_USE_DEEPSPEED`, or none.
+  TORCH_ARG(std::optional<DeepSpeedPlugin>, deepspeed_plugin) = std::nullopt;
 
   /// What the processes are used for: how many groups of them hold the training
   /// state, and between how many it is divided. Empty: the environment variable
@@ -186,6 +192,12 @@ struct ResolvedOptions {
   bool broadcast_buffers = true;
   /// Empty without sharded data parallelism.
   std::optional<ShardingStrategy> fsdp;
+  /// See `DeepSpeedPlugin::gradient_clipping`; 0 for none.
+  double gradient_clipping = 0;
+  /// See `DeepSpeedPlugin::offload_optimizer_device`.
+  OffloadFolders offload;
+  /// See `DeepSpeedPlugin::zero3_init_flag`.
+  bool zero3_init = false;
   /// What `save_state` writes of what is divided.
   StateDictType state_dict_type = StateDictType::kFullStateDict;
   /// See `AcceleratorOptions::parallelism_config`; empty where it was not given.

@@ -236,6 +236,7 @@ void Accelerator::wait_for_device() const {
 }
 
 void Accelerator::begin_prepare() {
+  runtime_->end_building_in_parts();
   if (state().use_distributed() && state().match_single_device()) {
     // Whatever was drawn so far made data that all processes have, or initial
     // parameters, which are about to become process 0's.

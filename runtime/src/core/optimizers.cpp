@@ -8,10 +8,26 @@
 #include "core/runtime.h"
 
 #include <ATen/autocast_mode.h>
+#include <torch/nn/utils/clip_grad.h>
 
 #include <algorithm>
 
 namespace accel::detail {
+namespace {
+
+/// `DeepSpeedPlugin::gradient_clipping`.
+void clip_gradients(Runtime& runtime, torch::optim::Optimizer& optimizer) {
+  const double bound = runtime.state().options().gradient_clipping;
+  if (bound > 0) {
+    auto* scaler = runtime.scaler();
+    if (scaler != nullptr && !scaler->unscaled(optimizer)) {
+      scaler->unscale_(optimizer);
+    }
+    torch::nn::utils::clip_grad_norm_(parameters_of(optimizer), bound);
+  }
+}
+
+} // namespace
 
 std::vector<OptimizerControl*>& prepared_optimizers() {
   // Never destroyed: optimizers may be, at the program's end, after it.
@@ -72,6 +88,7 @@ at::Tensor OptimizerControl::run_step(
   if (!state.sync_gradients) {
     return {};
   }
+  const auto* offload = runtime->optimizer_offload();
   at::Tensor result;
   step_was_skipped_ = false;
   const PhaseScope updating(Phase::kUpdating);
@@ -80,12 +97,17 @@ at::Tensor OptimizerControl::run_step(
       const PhaseScope training(Phase::kTraining);
       const auto loss = closure();
       runtime->reducer().check_averaged(parameters_of(optimizer));
+      clip_gradients(*runtime, optimizer);
       // What the optimizer decides by the loss, all processes must decide.
       return loss.defined() ? runtime->whole_loss(loss) : loss;
     });
   } else {
     runtime->average_accumulated();
     runtime->reducer().check_averaged(parameters_of(optimizer));
+    clip_gradients(*runtime, optimizer);
+    if (offload != nullptr) {
+      offload->make_states(optimizer);
+    }
     if (scaler != nullptr) {
       step_was_skipped_ =
           !scaler->step(optimizer, [&] { result = inner(nullptr); });
@@ -93,6 +115,9 @@ at::Tensor OptimizerControl::run_step(
     } else {
       result = inner(nullptr);
     }
+  }
+  if (offload != nullptr) {
+    offload->move_states(optimizer);
   }
   if (auto* sharded = runtime->sharded()) {
     sharded->settle();

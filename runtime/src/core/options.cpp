@@ -1,6 +1,7 @@
 #include <accel/options.h>
 
 #include "core/environment.h"
+#include "parallel/deepspeed_options.h"
 #include "parallel/fsdp_options.h"
 #include "parallel/parallelism.h"
 #include "parallel/tensor_plan.h"
@@ -44,6 +45,9 @@ auto tie(const ResolvedOptions& options) {
       options.bucket_cap_mb,
       options.broadcast_buffers,
       options.fsdp,
+      options.gradient_clipping,
+      options.offload,
+      options.zero3_init,
       options.state_dict_type,
       options.parallelism,
       options.tp_plan,
@@ -59,6 +63,31 @@ auto tie(const ResolvedOptions& options) {
       options.sync_each_batch,
       options.save_on_each_node,
       options.timeout);
+}
+
+void apply(
+    const parallel::DeepSpeedOptions& deepspeed,
+    ResolvedOptions& resolved) {
+  if (const auto steps = deepspeed.gradient_accumulation_steps) {
+    TORCH_CHECK(
+        resolved.gradient_accumulation_steps == 1 ||
+            resolved.gradient_accumulation_steps == *steps,
+        "accel: gradient_accumulation_steps is ",
+        resolved.gradient_accumulation_steps, ", and ", *steps,
+        " in deepspeed_plugin or DeepSpeed's file. Leave one of them out.");
+    resolved.gradient_accumulation_steps = *steps;
+  }
+  if (const auto precision = deepspeed.mixed_precision) {
+    TORCH_CHECK(
+        resolved.mixed_precision == MixedPrecision::kNo ||
+            resolved.mixed_precision == *precision,
+        "accel: mixed_precision is ", to_string(resolved.mixed_precision), ", and ",
+        to_string(*precision), " in DeepSpeed's file. Leave one of them out.");
+    resolved.mixed_precision = *precision;
+  }
+  resolved.gradient_clipping = deepspeed.gradient_clipping;
+  resolved.offload = deepspeed.offload;
+  resolved.zero3_init = deepspeed.zero3_init;
 }
 
 } // namespace
@@ -104,7 +133,12 @@ std::string to_string(const ResolvedOptions& options) {
       << ", bucket_cap_mb=" << options.bucket_cap_mb
       << ", broadcast_buffers=" << options.broadcast_buffers
       << ", fsdp=" << (options.fsdp ? to_string(*options.fsdp) : "no")
-      << ", state_dict_type=" << to_string(options.state_dict_type)
+      << ", gradient_clipping=" << options.gradient_clipping
+      << ", offload=" << (options.offload.optimizer.empty() ? "" : "optimizer to ")
+      << options.offload.optimizer
+      << (options.offload.parameters.empty() ? "" : " parameters to ")
+      << options.offload.parameters
+      << ", zero3_init=" << options.zero3_init << ", state_dict_type=" << to_string(options.state_dict_type)
       << ", parallelism="
       << (options.parallelism ? to_string(*options.parallelism) : "no")
       << ", tp_plan=" << parallel::to_text(options.tp_plan)
@@ -154,8 +188,20 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
       parallel::resolve_parallelism(
           options.parallelism_config(), options.torch_tp_plugin());
   resolved.tp_plan = parallel::resolve_tensor_plan(options.torch_tp_plugin());
-  resolved.fsdp = parallel::strategy_with(
-      resolved.parallelism, parallel::resolve_sharding(options.fsdp_plugin()));
+  auto strategy = parallel::resolve_sharding(options.fsdp_plugin());
+  if (const auto deepspeed =
+          parallel::resolve_deepspeed(options.deepspeed_plugin())) {
+    TORCH_CHECK(
+        !strategy,
+        "accel: both FSDP (fsdp_plugin, ACCELERATE_USE_FSDP) and DeepSpeed "
+        "(deepspeed_plugin, ACCELERATE_USE_DEEPSPEED) say how parameters are "
+        "divided. Leave one of them out.");
+    if (deepspeed->strategy != ShardingStrategy::kNoShard) {
+      strategy = deepspeed->strategy;
+    }
+    apply(*deepspeed, resolved);
+  }
+  resolved.fsdp = parallel::strategy_with(resolved.parallelism, strategy);
   resolved.state_dict_type =
       resolved.fsdp || (resolved.parallelism && resolved.parallelism->tp > 1)
       ? parallel::resolve_state_dict_type(options.fsdp_plugin())
@@ -222,7 +268,8 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   TORCH_CHECK(
       !resolved.fsdp || resolved.match_single_device,
       "accel: sharded data parallelism is asked for (fsdp_plugin, "
-      "ACCELERATE_USE_FSDP, or dp_shard_size of parallelism_config), and "
+      "ACCELERATE_USE_FSDP, deepspeed_plugin, ACCELERATE_USE_DEEPSPEED, or "
+      "dp_shard_size of parallelism_config), and "
       "match_single_device is false. Parameters are "
       "divided only where the processes compute what one device computes: use "
       "AcceleratorOptions().match_single_device(true) or accel launch "

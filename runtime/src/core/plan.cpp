@@ -137,6 +137,23 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       "ACCELERATE_USE_FSDP",
       false);
   plan.add(
+      "deepspeed_plugin",
+      std::string(options.gradient_clipping > 0
+                      ? "gradient_clipping " + text(options.gradient_clipping)
+                      : "no gradient_clipping") +
+          (options.offload.optimizer.empty()
+               ? ""
+               : ", optimizer states in " + options.offload.optimizer) +
+          (options.offload.parameters.empty()
+               ? ""
+               : ", parameters in " + options.offload.parameters) +
+          (options.zero3_init ? ", models built in parts" : ""),
+      [](const AcceleratorOptions& o) {
+        return o.deepspeed_plugin().has_value();
+      },
+      "ACCELERATE_USE_DEEPSPEED",
+      false);
+  plan.add(
       "state_dict_type",
       to_string(options.state_dict_type),
       [](const AcceleratorOptions& o) {

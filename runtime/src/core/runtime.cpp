@@ -120,6 +120,14 @@ Runtime::Runtime(const ResolvedOptions& options) {
   const DeviceChoice choice = choose_own_device(environment, options);
   state_ = std::make_unique<AcceleratorState>(
       make_process_state(environment, options, choice.device), options);
+  TORCH_CHECK(
+      !options.offload.from_device || choice.device.is_cpu(),
+      "accel: offload_optimizer_device or offload_param_device is given, and the "
+      "processes compute on GPUs, from which accel moves nothing. Say none, or compute "
+      "on CPUs (accel launch --cpu).");
+  if (!options.offload.optimizer.empty()) {
+    optimizer_offload_.emplace(options.offload.optimizer);
+  }
   // Before anything is put on a device, and before groups over devices are
   // made.
   use_device(choice.device);
@@ -184,6 +192,9 @@ void Runtime::check_options_agree() {
        static_cast<int64_t>(options.broadcast_buffers),
        options.fsdp ? static_cast<int64_t>(*options.fsdp) : int64_t{-1},
        static_cast<int64_t>(options.state_dict_type),
+       static_cast<int64_t>(
+           std::hash<double>()(options.gradient_clipping)),
+       static_cast<int64_t>(options.zero3_init),
        sizes_.dp_replicate,
        sizes_.dp_shard,
        sizes_.cp,
@@ -273,10 +284,14 @@ void Runtime::connect_axes() {
     const auto& options = state_->options();
     sharded_ = std::make_unique<parallel::ShardedParameters>(
         named_axes_, parallel_axes_,
-        options.fsdp.value_or(ShardingStrategy::kNoShard), options.tp_plan);
+        options.fsdp.value_or(ShardingStrategy::kNoShard), options.tp_plan,
+        options.offload.parameters);
     checkpoint::pieces_to_load() = [this](const at::Tensor& tensor) {
       return sharded_->piece_to_write(tensor);
     };
+    if (options.zero3_init) {
+      build_in_parts_.emplace();
+    }
   }
 }
 
@@ -297,6 +312,7 @@ void Runtime::end(bool orderly) noexcept {
   background_save.reset();
   reducer_.reset();
   checkpoint::pieces_to_load() = nullptr;
+  build_in_parts_.reset();
   axis_->close();
   for (const auto& mesh : meshes_) {
     for (auto* axis : mesh->axes) {

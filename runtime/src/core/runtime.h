@@ -3,6 +3,7 @@
 #include <accel/backward.h>
 #include <accel/detail/communicator.h>
 #include <accel/grad_scaler.h>
+#include <accel/parallel/sharded_init.h>
 #include <accel/state.h>
 
 #include "checkpoint/background_save.h"
@@ -12,6 +13,7 @@
 #include "core/world.h"
 #include "distributed/axis.h"
 #include "gradients/reducer.h"
+#include "parallel/file_offload.h"
 #include "parallel/parallelism.h"
 #include "parallel/sharded_parameters.h"
 
@@ -57,6 +59,14 @@ class Runtime {
     return scaler_.get();
   }
   Registry& registry();
+  /// Where optimizers keep their states in files; null where they do not.
+  const parallel::FileOffload* optimizer_offload() const {
+    return optimizer_offload_ ? &*optimizer_offload_ : nullptr;
+  }
+  /// `zero3_init_flag`: what is built from now on has whole parameters.
+  void end_building_in_parts() {
+    build_in_parts_.reset();
+  }
   /// Null unless parameters are divided between the processes.
   parallel::ShardedParameters* sharded() {
     return sharded_.get();
@@ -201,7 +211,9 @@ class Runtime {
   std::unique_ptr<AcceleratorState> state_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<GradScaler> scaler_;
+  std::optional<parallel::FileOffload> optimizer_offload_;
   std::unique_ptr<parallel::ShardedParameters> sharded_;
+  std::optional<ShardedInitGuard> build_in_parts_;
   Registry registry_;
   std::vector<at::Tensor> buffers_;
   BatchCheck batch_check_;

@@ -136,13 +136,17 @@ ShardedParameters::ShardedParameters(
     const std::vector<NamedSize>& names,
     std::vector<Axis*> axes,
     ShardingStrategy strategy,
-    PlanEntries plan)
+    PlanEntries plan,
+    const std::string& offload_to)
     : axes_(std::move(axes)),
       strategy_(strategy),
       plan_(std::move(plan)),
       matched_(plan_.size()),
       unit_memory_(std::make_shared<distributed::UnitMemory>(
           keeps_whole() ? 0 : kGatheredUnits)) {
+  if (!offload_to.empty()) {
+    offload_.emplace(offload_to);
+  }
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].name == "dp_shard") {
       shard_ = i;
@@ -204,6 +208,9 @@ bool ShardedParameters::cut(
     return true;
   }
   auto part = own_part(axes_, places, whole);
+  if (offload_) {
+    offload_->move(part);
+  }
   at::Tensor(parameter).set_data(part);
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include "distributed/axis.h"
 #include "distributed/units.h"
+#include "parallel/file_offload.h"
 #include "parallel/parallelism.h"
 #include "parallel/tensor_plan.h"
 
@@ -44,11 +45,13 @@ namespace accel::parallel {
 class ShardedParameters {
  public:
   /// `axes`: of the whole mesh; `names` say which one is dp_shard, and which tp.
+  /// `offload_to`: a folder in whose files the parts lie; empty: in memory.
   ShardedParameters(
       const std::vector<NamedSize>& names,
       std::vector<distributed::Axis*> axes,
       ShardingStrategy strategy,
-      PlanEntries plan);
+      PlanEntries plan,
+      const std::string& offload_to = {});
 
   /// Divides the parameters of a model, which all processes have alike, but for
   /// those in `but`. Communicates where one has been built in other parts. Throws
@@ -171,6 +174,8 @@ class ShardedParameters {
   std::optional<size_t> shard_;
   std::optional<size_t> tensor_;
   ShardingStrategy strategy_;
+  /// Where parts lie in files.
+  std::optional<FileOffload> offload_;
   PlanEntries plan_;
   /// Which entries have named a module.
   std::vector<bool> matched_;

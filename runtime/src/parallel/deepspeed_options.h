@@ -1,0 +1,28 @@
+#pragma once
+
+#include <accel/options.h>
+
+#include <optional>
+#include <string>
+
+namespace accel::parallel {
+
+/// What DeepSpeed's settings mean here.
+struct DeepSpeedOptions {
+  ShardingStrategy strategy = ShardingStrategy::kNoShard;
+  /// Nothing where they do not say.
+  std::optional<int64_t> gradient_accumulation_steps;
+  std::optional<MixedPrecision> mixed_precision;
+  /// 0 for none.
+  double gradient_clipping = 0;
+  OffloadFolders offload;
+  bool zero3_init = false;
+};
+
+/// What the argument, the environment and DeepSpeed's file ask for together; nothing
+/// where neither of the first two does. Throws `c10::Error` for what cannot be
+/// honoured, and where two of them contradict each other.
+std::optional<DeepSpeedOptions> resolve_deepspeed(
+    const std::optional<DeepSpeedPlugin>& given);
+
+} // namespace accel::parallel
