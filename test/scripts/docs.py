@@ -82,7 +82,7 @@ class Docs(unittest.TestCase):
             if command not in known:
                 said = subprocess.run([os.path.join(BUILD, "bin", command[0]), *command[1:], "--help"], text=True,
                                       check=True, stdout=subprocess.PIPE).stdout
-                known[command] = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", said))
+                known[command] = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", said))
             return known[command]
 
         seen = 0
@@ -95,7 +95,7 @@ class Docs(unittest.TestCase):
                     continue
                 arguments = re.split(r"\s--(?:\s|$)|…|\)", call[2])[0]
                 arguments = re.sub(r"'[^']*'", "", arguments)
-                for option in re.findall(r"(?<![\w'/-])(--?[a-z][a-z-]*)", arguments):
+                for option in re.findall(r"(?<![\w'/-])(--?[a-z][a-z0-9-]*)", arguments):
                     seen += 1
                     command = tuple(call[1].split())
                     self.assertIn(option, options(*command), f"{page}: {line.strip()}")

@@ -109,7 +109,7 @@ class Pages(unittest.TestCase):
             part = re.search(rf"^    {name}\)\n(.*?)^      ;;", zsh, re.S | re.M)[1]
             self.assertEqual(options, set(re.findall(r"'(?:\([^)]*\))?(--?[a-z][a-z0-9-]*)=?\[", part)), name)
             lines = [line for line in fish.splitlines() if f"'__fish_seen_subcommand_from {name}'" in line]
-            found = {"--" + word for line in lines for word in re.findall(r" -l ([a-z-]+)", line)}
+            found = {"--" + word for line in lines for word in re.findall(r" -l ([a-z0-9-]+)", line)}
             found |= {"-" + word for line in lines for word in re.findall(r" -s ([a-zA-Z])\b", line)}
             self.assertEqual(options, found, name)
         zsh = share("accel-migrate", "zsh/site-functions/_accel-migrate")
