@@ -498,6 +498,60 @@ class MemoryLimit {
   std::string folder_;
 };
 
+/// 96 layers of 4 MiB have 1.5 GiB of parameters, gradients and Adam's states: three
+/// times what each process may use.
+TEST(OutOfMemory, DoesNotComeWhereStatesAreDividedOrInFiles) {
+  constexpr int64_t kOfEach = 512 << 20;
+  struct Run {
+    int processes;
+    bool files;
+  };
+  std::map<int, std::vector<double>> losses;
+  for (const Run run : {Run{4, false}, Run{2, true}, Run{2, false}}) {
+    const MemoryLimit limit(run.processes * kOfEach);
+    if (limit.folder().empty()) {
+      GTEST_SKIP() << "no cgroup with a memory limit can be made here";
+    }
+    const Folder folder;
+    Surroundings surroundings = in(folder);
+    surroundings.environment["MALLOC_MMAP_THRESHOLD_"] = "65536";
+    Strings words{
+        accel_path(), "launch", "-n", std::to_string(run.processes), "--output",
+        "main", "--use-deepspeed", "--zero-stage", "3", "--zero3-init-flag", "true"};
+    if (run.files) {
+      for (const char* what : {"optimizer", "param"}) {
+        words.insert(
+            words.end(),
+            {std::string("--offload-") + what + "-device", "nvme",
+             std::string("--offload-") + what + "-nvme-path", folder.path()});
+      }
+    }
+    words.insert(words.end(), {"--", build_paths::kFaultsSubject, "large", "96"});
+    std::string script = "echo $$ > '" + limit.folder() + "/cgroup.procs' && exec";
+    for (const std::string& word : words) {
+      script += " '" + word + "'";
+    }
+    const Result result =
+        Running({"/bin/sh", "-c", script}, surroundings).wait(200);
+    if (run.processes == 2 && !run.files) {
+      EXPECT_EQ(result.status, 137) << "it fits: the test shows nothing";
+      continue;
+    }
+    EXPECT_EQ(result.status, 0) << run.processes << ": " << result.err;
+    const auto lines = split_lines(result.out);
+    ASSERT_EQ(lines.size(), 2u) << result.out;
+    for (const auto& line : lines) {
+      losses[run.processes].push_back(std::stod(line));
+    }
+    std::cout << run.processes << (run.files ? " with files: " : ": ")
+              << result.seconds << " s\n" << result.out;
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(losses[2][i], losses[4][i], 1e-4 * losses[4][i]);
+  }
+  EXPECT_LT(losses[4][1], 0.9 * losses[4][0]) << "nothing was trained";
+}
+
 TEST(OutOfMemory, IsNamedWhereTheKernelKills) {
   constexpr int64_t kMiB = 1 << 20;
   const MemoryLimit limit(512 * kMiB);

@@ -26,6 +26,7 @@
 //   shared-out       trains on shared out batches, and does one operator on a
 //                    whole one; with a second argument nothing is distributed
 //   loaded           trains on the batches of a loader, whose data set computes
+//   large LAYERS     trains layers of 4 MiB, and prints the losses
 //   sum              adds numbers over the processes until `seconds` are over
 
 #include <accel/accel.h>
@@ -199,6 +200,29 @@ void train_shared_out(accel::Accelerator& accelerator, bool distributed) {
   }
 }
 
+void train_large(accel::Accelerator& accelerator, int64_t layers) {
+  torch::manual_seed(1);
+  torch::nn::Sequential net;
+  for (int64_t i = 0; i < layers; ++i) {
+    net->push_back(
+        torch::nn::Linear(torch::nn::LinearOptions(1024, 1024).bias(false)));
+  }
+  accel::AcceleratedOptimizer<torch::optim::Adam> optimizer(
+      net->parameters(), 1e-3);
+  accelerator.prepare(net, optimizer);
+  for (int i = 0; i < 2; ++i) {
+    optimizer.zero_grad();
+    auto x = accelerator.distribute(torch::linspace(-1, 1, 4096).view({4, 1024}));
+    for (auto& layer : *net) {
+      x = x + layer.forward(x) / 8;
+    }
+    const auto loss = (x - 1).pow(2).mean();
+    accelerator.backward(loss);
+    optimizer.step();
+    accelerator.printf("%a\n", loss.item<double>());
+  }
+}
+
 struct Powers : torch::data::Dataset<Powers> {
   torch::data::Example<> get(size_t index) override {
     const auto x = torch::full({8}, static_cast<double>(index) / 32);
@@ -294,6 +318,8 @@ int main(int argc, char** argv) {
     torch::nn::Linear net(2, 2);
     accelerator.prepare(net);
     accelerator.save_state();
+  } else if (fault == "large") {
+    train_large(accelerator, number);
   } else if (fault == "main-only") {
     add(accelerator, 1);
     if (accelerator.is_main_process()) {
