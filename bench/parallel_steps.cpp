@@ -1,13 +1,14 @@
-// What a training step costs where the model is divided between the processes, as a
-// ratio to plain data parallelism (the same batch, shared out, with the whole model on
-// every process) in the same run: `rounds` times some steps of each; the medians are
-// compared.
+// What a training step costs where the model is divided between the processes,
+// as a ratio to plain data parallelism (the same batch, shared out, with the
+// whole model on every process) in the same run: `rounds` times some steps of
+// each; the medians are compared.
 //
 //   accel launch -n 2 --output main -- ./parallel_steps
-//       [--model transformer|mlp] [--strategy FULL_SHARD|SHARD_GRAD_OP] [--rounds N] [--steps N]
+//       [--model transformer|mlp] [--strategy FULL_SHARD|SHARD_GRAD_OP]
+//       [--rounds N] [--steps N]
 //
-// `transformer`: 40 million parameters in 12 layers, 8 sentences of 32 words. `mlp`: 10
-// million in four, 16 rows.
+// `transformer`: 40 million parameters in 12 layers, 8 sentences of 32 words.
+// `mlp`: 10 million in four, 16 rows.
 
 #include "models.h"
 
@@ -33,11 +34,10 @@ struct TransformerImpl : nn::Module {
     words = register_module("words", nn::Embedding(4000, 512));
     layers = register_module(
         "layers",
-        nn::TransformerEncoder(
-            nn::TransformerEncoderOptions(
-                nn::TransformerEncoderLayer(
-                    nn::TransformerEncoderLayerOptions(512, 8).dropout(0)),
-                12)));
+        nn::TransformerEncoder(nn::TransformerEncoderOptions(
+            nn::TransformerEncoderLayer(
+                nn::TransformerEncoderLayerOptions(512, 8).dropout(0)),
+            12)));
     out = register_module("out", nn::Linear(512, 64));
   }
   torch::Tensor forward(const torch::Tensor& x) {
@@ -122,16 +122,16 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto strategy = name == "FULL_SHARD"
-      ? accel::ShardingStrategy::kFullShard
-      : accel::ShardingStrategy::kShardGradOp;
+                            ? accel::ShardingStrategy::kFullShard
+                            : accel::ShardingStrategy::kShardGradOp;
   torch::set_num_threads(1);
   const auto run = [&](const std::optional<accel::ShardingStrategy>& how) {
     torch::manual_seed(0);
     return which == "mlp"
-        ? milliseconds_per_step(
-              how, bench::mlp(), torch::randn({16, 1024}), steps)
-        : milliseconds_per_step(
-              how, Transformer(), torch::randint(4000, {8, 32}), steps);
+               ? milliseconds_per_step(
+                     how, bench::mlp(), torch::randn({16, 1024}), steps)
+               : milliseconds_per_step(
+                     how, Transformer(), torch::randint(4000, {8, 32}), steps);
   };
   std::vector<double> plain;
   std::vector<double> divided;
@@ -139,10 +139,14 @@ int main(int argc, char** argv) {
     plain.push_back(run(std::nullopt));
     divided.push_back(run(strategy));
   }
-  if (std::getenv("RANK") == nullptr || std::string(std::getenv("RANK")) == "0") {
+  if (std::getenv("RANK") == nullptr ||
+      std::string(std::getenv("RANK")) == "0") {
     std::printf(
         "%s: data parallelism %.1f ms/step, %s %.1f ms/step: %.3f\n",
-        which.c_str(), median(plain), name.c_str(), median(divided),
+        which.c_str(),
+        median(plain),
+        name.c_str(),
+        median(divided),
         median(divided) / median(plain));
   }
   return 0;

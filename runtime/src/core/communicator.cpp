@@ -53,4 +53,43 @@ void Communicator::gather_pieces(const GatheredPieces& gathered) {
   }
 }
 
+void Communicator::sum_pieces(const SummedPieces& summed) {
+  const at::NoGradGuard no_grad;
+  const size_t n = summed.pieces.size();
+  std::vector<at::Tensor> parts;
+  Exchange exchange;
+  int64_t begin = 0;
+  int64_t own = 0;
+  for (int64_t to = 0; to < size(); ++to) {
+    if (to == rank()) {
+      begin = exchange.longest;
+    }
+    int64_t count = 0;
+    for (size_t k = 0; k < n; ++k) {
+      const auto& piece = summed.pieces[k];
+      parts.push_back(
+          piece.detach().as_strided({piece.numel()}, {1})
+              .narrow(0, summed.begins[to * n + k], summed.counts[to * n + k]));
+      count += summed.counts[to * n + k];
+    }
+    exchange.sends.push_back(count);
+    exchange.longest += count;
+    own = to == rank() ? count : own;
+  }
+  exchange.begins.assign(size(), begin);
+  exchange.counts.assign(size(), own);
+  exchange.message = at::cat(parts);
+  auto received = all_to_all(exchange);
+  auto sum = received[0].clone();
+  for (size_t from = 1; from < received.size(); ++from) {
+    sum.add_(received[from]);
+  }
+  int64_t at = 0;
+  for (const auto& out : summed.sums) {
+    out.detach().as_strided({out.numel()}, {1})
+        .copy_(sum.narrow(0, at, out.numel()));
+    at += out.numel();
+  }
+}
+
 } // namespace accel::detail

@@ -326,6 +326,18 @@ void GlooCommunicator::gather_pieces(const GatheredPieces& gathered) {
   })();
 }
 
+void GlooCommunicator::sum_pieces(const SummedPieces& summed) {
+  if (shared_ == nullptr || summed.pieces.empty() ||
+      !SharedCollectives::sums(summed.pieces[0])) {
+    Communicator::sum_pieces(summed);
+    return;
+  }
+  const auto operation = begin("sum_pieces", summed.pieces[0]);
+  start(operation, [this, &summed, operation] {
+    shared_->sum_pieces(summed, operation);
+  })();
+}
+
 void GlooCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
   check_source(source, size());
   auto contiguous = tensor.detach().contiguous();

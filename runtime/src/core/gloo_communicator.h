@@ -43,6 +43,7 @@ class GlooCommunicator : public Communicator {
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   std::vector<at::Tensor> all_to_all(const Exchange& exchange) override;
   void gather_pieces(const GatheredPieces& gathered) override;
+  void sum_pieces(const SummedPieces& summed) override;
   void broadcast(at::Tensor& tensor, int64_t source) override;
   void barrier() override;
 

@@ -66,6 +66,9 @@ class SharedCollectives {
   /// `Communicator::gather_pieces`, of pieces on the CPU. Otherwise as `sum`.
   void gather_pieces(const GatheredPieces& gathered, const Operation& operation);
 
+  /// `Communicator::sum_pieces`, of pieces on the CPU. Otherwise as `sum`.
+  void sum_pieces(const SummedPieces& summed, const Operation& operation);
+
   /// Compares the operations only. Otherwise as `sum`.
   void compare(const Operation& operation);
 

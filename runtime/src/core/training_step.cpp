@@ -118,6 +118,8 @@ void Runtime::backward(
           : weight / static_cast<double>(state_->num_processes()));
   run_backward(
       [&] {
+        auto gradients = sharded_ ? sharded_->backward()
+                                  : parallel::UnitGradients::Backward(nullptr);
         // Autocast is for forward passes; an operation's backward runs in the
         // precision that its forward had.
         const AutocastGuard no_autocast =
@@ -135,6 +137,7 @@ void Runtime::backward(
         }
         (scaler_ ? scaler_->scale(loss) : loss)
             .backward(seed, retain_graph, options.create_graph());
+        gradients.finish();
       },
       ghost);
   if (sharded_ && !retain_graph) {

@@ -18,6 +18,9 @@ void dense_strides(
 /// Strides of a tensor in the order of its dimensions.
 Sizes usual_strides(c10::IntArrayRef sizes);
 
+/// The strides of the whole tensor of a root.
+Sizes strides_of(const Part& root);
+
 /// The dimensions, the outermost in memory first. A dimension of one entry lies
 /// where its stride says: LibTorch asks for it where it looks for channels-last.
 Sizes order_of(c10::IntArrayRef sizes, c10::IntArrayRef strides);

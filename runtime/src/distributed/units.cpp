@@ -17,14 +17,9 @@ constexpr int64_t kAlignment = 64;
 
 uint64_t version_of(const at::Tensor& local) {
   // Nobody counts the writes to a tensor of inference mode.
-  return local.is_inference() ? 0
-                              : local.unsafeGetTensorImpl()
-                                    ->version_counter()
-                                    .current_version();
-}
-
-Sizes strides_of(const Part& root) {
-  return root.strides.empty() ? usual_strides(root.sizes) : root.strides;
+  return local.is_inference()
+             ? 0
+             : local.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
 int64_t bytes_of(const Part& part) {
@@ -35,15 +30,15 @@ int64_t bytes_of(const Part& part) {
   return bytes;
 }
 
-/// Whether the whole tensor's memory is that of the processes' parts, one behind the
-/// other.
+/// Whether the whole tensor's memory is that of the processes' parts, one
+/// behind the other.
 bool can_be_member(const Part& part) {
   return part.view == nullptr && part.placement.is_shard(0) &&
-      !part.placement.cut() && part_of(part.local) == nullptr &&
-      is_plain(part.local) && !part.local.is_inference() &&
-      part.local.is_non_overlapping_and_dense() &&
-      (part.strides.empty() ||
-       order_of(part.sizes, part.strides).front() == 0);
+         !part.placement.cut() && part_of(part.local) == nullptr &&
+         is_plain(part.local) && !part.local.is_inference() &&
+         part.local.is_non_overlapping_and_dense() &&
+         (part.strides.empty() ||
+          order_of(part.sizes, part.strides).front() == 0);
 }
 
 } // namespace
@@ -92,7 +87,8 @@ at::Tensor UnitMemory::take(int64_t bytes, c10::Device device) {
   if (gathered_.size() + free_.size() >= most_) {
     free_.clear();
   }
-  return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+  return at::empty(
+      {bytes}, at::TensorOptions().dtype(at::kByte).device(device));
 }
 
 void UnitMemory::give(at::Tensor memory) {
@@ -148,7 +144,8 @@ at::Tensor Unit::view(const Slot& slot) const {
   whole.set_(
       memory_.storage(),
       slot.begin / static_cast<int64_t>(part.local.element_size()),
-      part.sizes, strides_of(part));
+      part.sizes,
+      strides_of(part));
   return whole;
 }
 
@@ -175,6 +172,9 @@ at::Tensor Unit::whole(Part& part, const char* operation) {
 }
 
 void Unit::gather(const Part& asked, const char* operation) {
+  if (kept_in_->before_gather) {
+    kept_in_->before_gather();
+  }
   const Axis& axis = *asked.axis;
   std::vector<size_t> members;
   uint64_t detail = 0;
@@ -182,8 +182,8 @@ void Unit::gather(const Part& asked, const char* operation) {
   for (size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     slot.gathered = slot.part != nullptr && !slot.apart &&
-        slot.part->axis == &axis && can_be_member(*slot.part) &&
-        slot.part->local.device() == asked.local.device();
+                    slot.part->axis == &axis && can_be_member(*slot.part) &&
+                    slot.part->local.device() == asked.local.device();
     if (!slot.gathered) {
       continue;
     }
@@ -199,10 +199,10 @@ void Unit::gather(const Part& asked, const char* operation) {
       detail = c10::hash_combine(detail, static_cast<size_t>(n));
     }
   }
-  // Whose local tensors were given out travels behind all of them; on a host, where
-  // their memory can be written.
-  const auto n = static_cast<int64_t>(
-      asked.local.is_cpu() ? members.size() : size_t{0});
+  // Whose local tensors were given out travels behind all of them; on a host,
+  // where their memory can be written.
+  const auto n =
+      static_cast<int64_t>(asked.local.is_cpu() ? members.size() : size_t{0});
   auto given_out = at::empty({n}, asked.local.options().dtype(at::kByte));
   for (int64_t k = 0; k < n; ++k) {
     given_out.mutable_data_ptr<uint8_t>()[k] = slots_[members[k]].given_out;
@@ -267,9 +267,9 @@ void Unit::drop() noexcept {
 }
 
 at::Tensor whole_of_unit(Part* part, const char* operation) {
-  return part->view != nullptr
-      ? part->view->of(whole_of_unit(part->view->parent.get(), operation))
-      : part->unit->whole(*part, operation);
+  return part->view != nullptr ? part->view->of(whole_of_unit(
+                                     part->view->parent.get(), operation))
+                               : part->unit->whole(*part, operation);
 }
 
 } // namespace accel::distributed

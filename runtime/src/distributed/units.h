@@ -7,28 +7,33 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
-// Parameters that are gathered together: one message for a layer instead of one for
-// each of its parameters, in memory that the next layer uses again.
+// Parameters that are gathered together: one message for a layer instead of one
+// for each of its parameters, in memory that the next layer uses again.
 
 namespace accel::distributed {
 
 struct Part;
 class Unit;
 
-/// The memory of the gathered units of an axis: which units are gathered, and what is
-/// free for the next one. Belongs to the axis' thread, as units do.
+/// The memory of the gathered units of an axis: which units are gathered, and
+/// what is free for the next one. Belongs to the axis' thread, as units do.
 class UnitMemory {
  public:
-  /// At most `most` units are there at a time, those last used; 0: all that were
-  /// gathered since `drop_all`.
+  /// At most `most` units are there at a time, those last used; 0: all that
+  /// were gathered since `drop_all`.
   explicit UnitMemory(size_t most) : most_(most) {}
 
-  /// Drops all units. Nothing of them is right any more when their parameters change
-  /// together: between two steps.
+  /// Drops all units. Nothing of them is right any more when their parameters
+  /// change together: between two steps.
   void drop_all();
+
+  /// Is called before another unit is gathered, on all processes alike. May be
+  /// empty.
+  std::function<void()> before_gather;
 
  private:
   friend class Unit;
@@ -47,16 +52,16 @@ class UnitMemory {
   std::vector<at::Tensor> free_;
 };
 
-/// Parameters of which each process holds rows (`Shard(0)` along one axis) and that
-/// are used at the same time: a layer. When one of them is read whole all are
-/// gathered, in one message; the others are then answered from that memory, until
-/// the unit is dropped.
+/// Parameters of which each process holds rows (`Shard(0)` along one axis) and
+/// that are used at the same time: a layer. When one of them is read whole all
+/// are gathered, in one message; the others are then answered from that memory,
+/// until the unit is dropped.
 ///
-/// What is answered is what the processes hold at that moment: a parameter that was
-/// written since (`written`, or through what `to_local` has given, which the version
-/// of the local tensor shows) is gathered by itself. All of this is decided by what
-/// is the same on all processes, as long as all of them write at the same place of
-/// the program.
+/// What is answered is what the processes hold at that moment: a parameter that
+/// was written since (`written`, or through what `to_local` has given, which
+/// the version of the local tensor shows) is gathered by itself. All of this is
+/// decided by what is the same on all processes, as long as all of them write
+/// at the same place of the program.
 class ACCEL_API Unit : public c10::intrusive_ptr_target {
  public:
   explicit Unit(std::shared_ptr<UnitMemory> memory);
@@ -65,21 +70,22 @@ class ACCEL_API Unit : public c10::intrusive_ptr_target {
   /// Room for one more parameter; returns its number.
   uint32_t add();
 
-  /// `part` is parameter `number` from now on, where it can be one: rows of a root,
-  /// plain and dense, in the order in which they lie in the whole tensor's memory.
-  /// Null: none is. All processes must call it alike.
+  /// `part` is parameter `number` from now on, where it can be one: rows of a
+  /// root, plain and dense, in the order in which they lie in the whole
+  /// tensor's memory. Null: none is. All processes must call it alike.
   void attach(uint32_t number, Part* part);
-  /// It no longer is: the parameter has become another part, or this one is gone.
+  /// It no longer is: the parameter has become another part, or this one is
+  /// gone.
   void leave(const Part* part) noexcept;
 
-  /// The gathered value of one of the parameters, for reading, which it is good for
-  /// until the next collective; laid out as the whole tensor. Collective.
+  /// The gathered value of one of the parameters, for reading, which it is good
+  /// for until the next collective; laid out as the whole tensor. Collective.
   at::Tensor whole(Part& part, const char* operation);
 
   /// A parameter is about to be written.
   void written(const Part& part) noexcept;
-  /// Its local tensor was given out: somebody may write to it without telling. It is
-  /// gathered by itself as soon as all processes know.
+  /// Its local tensor was given out: somebody may write to it without telling.
+  /// It is gathered by itself as soon as all processes know.
   void given_out(const Part& part) noexcept;
 
   /// Lets go of what is gathered.
@@ -110,7 +116,8 @@ class ACCEL_API Unit : public c10::intrusive_ptr_target {
 };
 using UnitPtr = c10::intrusive_ptr<Unit>;
 
-/// The gathered value of a part whose root belongs to a unit, for reading. Collective.
+/// The gathered value of a part whose root belongs to a unit, for reading.
+/// Collective.
 at::Tensor whole_of_unit(Part* part, const char* operation);
 
 } // namespace accel::distributed

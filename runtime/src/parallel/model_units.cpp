@@ -23,8 +23,8 @@ int64_t bytes_of(const std::vector<at::Tensor>& parameters) {
 
 bool is_container(const torch::nn::Module& module) {
   return module.as<torch::nn::Sequential>() != nullptr ||
-      module.as<torch::nn::ModuleList>() != nullptr ||
-      module.as<torch::nn::ModuleDict>() != nullptr;
+         module.as<torch::nn::ModuleList>() != nullptr ||
+         module.as<torch::nn::ModuleDict>() != nullptr;
 }
 
 class Units {
@@ -72,7 +72,8 @@ class Units {
 
 } // namespace
 
-std::vector<std::vector<at::Tensor>> model_units(const torch::nn::Module& model) {
+std::vector<std::vector<at::Tensor>> model_units(
+    const torch::nn::Module& model) {
   return Units(model).all;
 }
 

@@ -67,69 +67,6 @@ at::Tensor own_part(
   return rows;
 }
 
-/// Where a tensor lies along each of the axes; empty for one of another mesh.
-std::vector<Placement> places_of(
-    const std::vector<Axis*>& axes,
-    const at::Tensor& tensor) {
-  std::vector<Placement> places(axes.size());
-  at::Tensor inner = tensor;
-  while (const Part* part = part_of(inner)) {
-    const auto axis = std::find(axes.begin(), axes.end(), part->axis);
-    if (axis == axes.end()) {
-      return {};
-    }
-    places[axis - axes.begin()] = part->placement;
-    inner = part->local;
-  }
-  return places;
-}
-
-bool any_cut(const std::vector<Placement>& places) {
-  return std::any_of(places.begin(), places.end(), [](const Placement& place) {
-    return place.is_shard();
-  });
-}
-
-/// A gradient where its parameter is: nothing where that has become whole.
-at::Tensor beside_parameter(
-    const at::Tensor& gradient,
-    const c10::weak_intrusive_ptr<at::TensorImpl>& parameter,
-    const std::vector<Axis*>& axes) {
-  const auto impl = parameter.lock();
-  if (!impl || !gradient.defined() || gradient.layout() != at::kStrided) {
-    return gradient;
-  }
-  const auto places = places_of(axes, at::Tensor(impl));
-  auto before = places_of(axes, gradient);
-  if (!any_cut(places) || before.empty()) {
-    return gradient;
-  }
-  // First each process's rows, then their sum over those that have the same rows:
-  // less is sent than the other way round.
-  bool twice = false;
-  for (size_t i = 0; i < axes.size(); ++i) {
-    const bool later = places[i].is_replicate() && before[i].is_sum();
-    before[i] = later ? before[i] : places[i];
-    twice = twice || later;
-  }
-  const DeviceMesh mesh(axes);
-  auto rows = distributed::redistribute(gradient, mesh, before);
-  if (twice) {
-    rows = distributed::redistribute(rows, mesh, places);
-  }
-  Part* part = part_of(rows);
-  if (rows.requires_grad() || part == nullptr ||
-      part_of(part->local) != nullptr ||
-      part->local.storage().nbytes() == part->local.nbytes()) {
-    return rows;
-  }
-  // Rows of the sum over the processes, which can go now.
-  const distributed::InsideGuard inside;
-  return distributed::make_tensor(
-      *part->axis, part->local.clone(), part->placement, rows.sizes(),
-      rows.strides(), /*exact=*/true);
-}
-
 } // namespace
 
 ShardedParameters::ShardedParameters(
@@ -154,6 +91,45 @@ ShardedParameters::ShardedParameters(
       tensor_ = i;
     }
   }
+  if (shard_) {
+    gradients_ =
+        std::make_shared<UnitGradients>(axes_, *shard_, !keeps_whole());
+    unit_memory_->before_gather = [gradients = gradients_.get()] {
+      gradients->sum_complete();
+    };
+  }
+}
+
+ShardedParameters::~ShardedParameters() {
+  unit_memory_->before_gather = nullptr; // Parameters hold the memory.
+}
+
+UnitGradients::Backward ShardedParameters::backward() {
+  if (!gradients_) {
+    return UnitGradients::Backward(nullptr);
+  }
+  std::vector<std::pair<distributed::UnitPtr, size_t>> units;
+  for (const auto& known : parameters_) {
+    auto impl = known.unit ? known.parameter.lock() : nullptr;
+    if (!impl) {
+      continue;
+    }
+    if (units.empty() || units.back().first != known.unit) {
+      const auto same = std::find_if(
+          units.begin(), units.end(),
+          [&](const auto& unit) { return unit.first == known.unit; });
+      if (same == units.end()) {
+        units.emplace_back(known.unit, 0);
+      } else {
+        std::iter_swap(same, units.end() - 1);
+      }
+    }
+    units.back().second += at::Tensor(std::move(impl)).requires_grad() ? 1 : 0;
+  }
+  for (const auto& [unit, count] : units) {
+    gradients_->expect(unit, count);
+  }
+  return UnitGradients::Backward(gradients_.get());
 }
 
 std::vector<Placement> ShardedParameters::places_for(
@@ -358,7 +334,14 @@ void ShardedParameters::follow_gradient(
     const at::Tensor& parameter) {
   if (!known.followed && parameter.requires_grad()) {
     parameter.register_hook(
-        [weak = known.parameter, axes = axes_](const at::Tensor& gradient) {
+        [weak = known.parameter, axes = axes_,
+         gradients = gradients_](const at::Tensor& gradient) {
+          if (gradients) {
+            const auto impl = weak.lock();
+            if (impl && gradients->put_off(at::Tensor(impl), gradient)) {
+              return gradient;
+            }
+          }
           return beside_parameter(gradient, weak, axes);
         });
     known.followed = true;

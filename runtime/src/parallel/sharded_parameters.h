@@ -5,6 +5,7 @@
 #include "parallel/file_offload.h"
 #include "parallel/parallelism.h"
 #include "parallel/tensor_plan.h"
+#include "parallel/unit_gradients.h"
 
 #include <accel/checkpoint/pieces.h>
 #include <accel/parallel/fully_sharded.h>
@@ -52,6 +53,9 @@ class ShardedParameters {
       ShardingStrategy strategy,
       PlanEntries plan,
       const std::string& offload_to = {});
+  ~ShardedParameters();
+  ShardedParameters(const ShardedParameters&) = delete;
+  ShardedParameters& operator=(const ShardedParameters&) = delete;
 
   /// Divides the parameters of a model, which all processes have alike, but for
   /// those in `but`. Communicates where one has been built in other parts. Throws
@@ -74,6 +78,10 @@ class ShardedParameters {
 
   /// Throws where the plan names what no model has. Before the first step.
   void check_plan();
+
+  /// To live while a backward runs, which may then put gradients off until a unit has
+  /// them all, and to be finished behind it.
+  [[nodiscard]] UnitGradients::Backward backward();
 
   /// Between two steps: weights that were kept are dropped, and parameters that
   /// have become whole are cut again, where no view of them is left.
@@ -183,6 +191,8 @@ class ShardedParameters {
   std::vector<Known> parameters_;
   /// What the units along dp_shard are gathered into.
   std::shared_ptr<distributed::UnitMemory> unit_memory_;
+  /// Null where nothing lies along dp_shard.
+  std::shared_ptr<UnitGradients> gradients_;
 };
 
 } // namespace accel::parallel

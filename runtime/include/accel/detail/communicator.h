@@ -42,6 +42,20 @@ struct GatheredPieces {
   std::vector<int64_t> counts;
 };
 
+/// Pieces that all processes have of the same sizes, to be summed by one message, of
+/// which each process keeps some elements.
+struct SummedPieces {
+  /// This process's: of one floating dtype, each dense in its memory.
+  std::vector<at::Tensor> pieces;
+  /// Which elements of piece k, in the order of its memory, process r keeps: from
+  /// `begins` on `counts`, at [r * pieces.size() + k].
+  std::vector<int64_t> begins;
+  std::vector<int64_t> counts;
+  /// Where the sums that this process keeps go: as many as pieces, of the same dtype,
+  /// dense; other memory than the pieces'.
+  std::vector<at::Tensor> sums;
+};
+
 /// The collectives that the runtime is built on, over one group of processes.
 ///
 /// World size one is not special: the single-process communicator answers
@@ -80,6 +94,10 @@ class ACCEL_API Communicator {
   /// Fills `gathered.whole` with the pieces of all processes. Here they are packed and
   /// gathered; a communicator that can copies them less often.
   virtual void gather_pieces(const GatheredPieces& gathered);
+
+  /// Fills `summed.sums`, each the sum in the order of the ranks: the same bits,
+  /// whatever carries them.
+  virtual void sum_pieces(const SummedPieces& summed);
 
   /// Overwrites `tensor` with process `source`'s.
   virtual void broadcast(at::Tensor& tensor, int64_t source) = 0;

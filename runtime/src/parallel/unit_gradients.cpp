@@ -1,0 +1,429 @@
+#include "parallel/unit_gradients.h"
+
+#include "core/operation_log.h"
+#include "distributed/collectives.h"
+#include "distributed/memory_order.h"
+#include "distributed/part.h"
+
+#include <accel/distributed/tensor.h>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <c10/util/hash.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+namespace accel::parallel {
+
+using distributed::Axis;
+using distributed::DeviceMesh;
+using distributed::InsideGuard;
+using distributed::Part;
+using distributed::part_of;
+using distributed::Placement;
+using distributed::Shard;
+
+std::vector<Placement> places_of(
+    const std::vector<Axis*>& axes, const at::Tensor& tensor) {
+  std::vector<Placement> places(axes.size());
+  at::Tensor inner = tensor;
+  while (const Part* part = part_of(inner)) {
+    const auto axis = std::find(axes.begin(), axes.end(), part->axis);
+    if (axis == axes.end()) {
+      return {};
+    }
+    places[axis - axes.begin()] = part->placement;
+    inner = part->local;
+  }
+  return places;
+}
+
+bool any_cut(const std::vector<Placement>& places) {
+  return std::any_of(places.begin(), places.end(), [](const Placement& place) {
+    return place.is_shard();
+  });
+}
+
+at::Tensor beside_parameter(
+    const at::Tensor& gradient,
+    const c10::weak_intrusive_ptr<at::TensorImpl>& parameter,
+    const std::vector<Axis*>& axes) {
+  const auto impl = parameter.lock();
+  if (!impl || !gradient.defined() || gradient.layout() != at::kStrided) {
+    return gradient;
+  }
+  const auto places = places_of(axes, at::Tensor(impl));
+  auto before = places_of(axes, gradient);
+  if (!any_cut(places) || before.empty()) {
+    return gradient;
+  }
+  // First each process's rows, then their sum over those that have the same
+  // rows: less is sent than the other way round.
+  bool twice = false;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const bool later = places[i].is_replicate() && before[i].is_sum();
+    before[i] = later ? before[i] : places[i];
+    twice = twice || later;
+  }
+  const DeviceMesh mesh(axes);
+  auto rows = distributed::redistribute(gradient, mesh, before);
+  if (twice) {
+    rows = distributed::redistribute(rows, mesh, places);
+  }
+  Part* part = part_of(rows);
+  if (rows.requires_grad() || part == nullptr ||
+      part_of(part->local) != nullptr ||
+      part->local.storage().nbytes() == part->local.nbytes()) {
+    return rows;
+  }
+  // Rows of the sum over the processes, which can go now.
+  const InsideGuard inside;
+  return distributed::make_tensor(
+      *part->axis,
+      part->local.clone(),
+      part->placement,
+      rows.sizes(),
+      rows.strides(),
+      /*exact=*/true);
+}
+
+namespace {
+
+/// A gradient that can wait: a part of a sum along an axis in front of
+/// dp_shard, or along none of these. What it is along dp_shard.
+struct AtShard {
+  Axis* outer = nullptr;
+  at::Tensor gradient;
+};
+
+std::optional<AtShard> at_shard(const at::Tensor& gradient, const Axis& axis) {
+  const Part* part = gradient.defined() ? part_of(gradient) : nullptr;
+  if (part == nullptr) {
+    return std::nullopt;
+  }
+  if (part->axis == &axis) {
+    return AtShard{nullptr, gradient};
+  }
+  if (part->axis->mesh() == axis.mesh() && part->axis->index() < axis.index() &&
+      part->placement.is_sum()) {
+    return AtShard{part->axis, part->local};
+  }
+  return std::nullopt;
+}
+
+/// Whole plain tensors whose sum along `axis` it is; null where it is something
+/// else.
+const Part* parts_of_sum(const at::Tensor& gradient, const Axis& axis) {
+  const Part* part = part_of(gradient);
+  return part != nullptr && part->axis == &axis && part->placement.is_sum() &&
+                 part_of(part->local) == nullptr &&
+                 part->local.layout() == at::kStrided
+             ? part
+             : nullptr;
+}
+
+/// The part of a parameter of a unit.
+Part* part_in_unit(const at::Tensor& parameter, const Axis& axis) {
+  Part* part = part_of(parameter);
+  return part != nullptr && part->unit && part->axis == &axis &&
+                 part->placement.is_shard(0)
+             ? part
+             : nullptr;
+}
+
+at::Tensor flat(const at::Tensor& dense) {
+  return dense.as_strided({dense.numel()}, {1});
+}
+
+/// One gradient that is summed: where its rows go.
+struct Rows {
+  at::Tensor parameter;
+  at::Tensor before;
+  Axis* outer = nullptr;
+  /// This process's parts of the whole one; undefined where the rows are there.
+  at::Tensor parts;
+  at::Tensor rows;
+};
+
+/// The rows of those that have parts, in one message for each dtype.
+void sum_along_shard(std::vector<Rows>& all, Axis& axis) {
+  for (size_t first = 0; first < all.size(); ++first) {
+    if (!all[first].parts.defined()) {
+      continue;
+    }
+    accel::detail::SummedPieces message;
+    std::vector<Part*> owners;
+    uint64_t detail = 0;
+    const auto dtype = all[first].parts.scalar_type();
+    for (size_t i = first; i < all.size(); ++i) {
+      if (all[i].parts.defined() && all[i].parts.scalar_type() == dtype) {
+        message.pieces.push_back(std::exchange(all[i].parts, at::Tensor()));
+        message.sums.push_back(all[i].rows);
+        owners.push_back(part_of(all[i].parameter));
+        for (const int64_t n : owners.back()->sizes) {
+          detail = c10::hash_combine(detail, static_cast<size_t>(n));
+        }
+      }
+    }
+    for (int64_t rank = 0; rank < axis.size(); ++rank) {
+      for (size_t k = 0; k < owners.size(); ++k) {
+        const int64_t rows = owners[k]->sizes[0];
+        const int64_t row = rows == 0 ? 0 : message.pieces[k].numel() / rows;
+        const auto [begin, end] = axis.range(rows, {}, rank);
+        message.begins.push_back(begin * row);
+        message.counts.push_back((end - begin) * row);
+      }
+    }
+    auto& traffic = distributed::traffic();
+    ++traffic.exchanges;
+    for (const auto& piece : message.pieces) {
+      traffic.bytes += static_cast<int64_t>(piece.nbytes());
+    }
+    const accel::detail::PurposeGuard purpose(
+        "backward", owners[0]->sizes, detail);
+    axis.communicator("backward").sum_pieces(message);
+  }
+}
+
+/// Their sums over the processes that have the same rows, in one message for
+/// each dtype and axis.
+void sum_along_others(std::vector<Rows>& all) {
+  for (auto& first : all) {
+    if (first.outer == nullptr) {
+      continue;
+    }
+    Axis& axis = *first.outer;
+    const auto dtype = first.rows.scalar_type();
+    const auto sizes = part_of(first.parameter)->sizes;
+    std::vector<at::Tensor> parts;
+    std::vector<at::Tensor> places;
+    for (auto& one : all) {
+      if (one.outer == &axis && one.rows.scalar_type() == dtype) {
+        one.outer = nullptr;
+        places.push_back(flat(one.rows));
+      }
+    }
+    auto sum = at::cat(places);
+    auto& traffic = distributed::traffic();
+    ++traffic.reductions;
+    traffic.bytes += static_cast<int64_t>(sum.nbytes());
+    const accel::detail::PurposeGuard purpose(
+        "backward", sizes, static_cast<uint64_t>(sum.numel()));
+    axis.communicator("backward").all_reduce(sum);
+    int64_t at = 0;
+    for (auto& place : places) {
+      place.copy_(sum.narrow(0, at, place.numel()));
+      at += place.numel();
+    }
+  }
+}
+
+} // namespace
+
+// ---- A backward.
+
+UnitGradients::Backward::Backward(UnitGradients* gradients)
+    : gradients_(gradients) {
+  if (gradients_ != nullptr) {
+    gradients_->running_ = true;
+  }
+}
+
+UnitGradients::Backward::~Backward() {
+  if (gradients_ != nullptr) {
+    gradients_->give_up();
+  }
+}
+
+void UnitGradients::Backward::finish() {
+  if (gradients_ == nullptr) {
+    return;
+  }
+  auto& gradients = *gradients_;
+  while (!gradients.order_.empty()) {
+    gradients.sum(*gradients.order_.front());
+  }
+  for (auto& [unit, of_unit] : gradients.units_) {
+    if (of_unit.seen > 0) {
+      of_unit.last = of_unit.seen;
+    }
+  }
+}
+
+void UnitGradients::give_up() noexcept {
+  for (auto* of_unit : order_) {
+    for (auto& waiting : of_unit->waiting) {
+      auto impl = waiting.parameter.lock();
+      if (impl && waiting.before.defined()) {
+        at::Tensor(std::move(impl)).mutable_grad() = std::move(waiting.before);
+      }
+    }
+    of_unit->waiting.clear();
+    of_unit->arrived = 0;
+  }
+  order_.clear();
+  // Models that are gone.
+  for (auto one = units_.begin(); one != units_.end();) {
+    one->second.seen = 0;
+    one =
+        one->second.unit.use_count() == 1 ? units_.erase(one) : std::next(one);
+  }
+  running_ = false;
+  summing_ = false;
+}
+
+void UnitGradients::expect(const distributed::UnitPtr& unit, size_t count) {
+  auto& of_unit = units_[unit.get()];
+  of_unit.unit = unit;
+  of_unit.most = count;
+}
+
+bool UnitGradients::put_off(
+    const at::Tensor& parameter, const at::Tensor& gradient) {
+  const Axis& axis = *axes_[shard_];
+  const Part* own = part_in_unit(parameter, axis);
+  if (!running_ || summing_ || axis.further() > 0 || own == nullptr) {
+    return false;
+  }
+  // What came before has been accumulated by now.
+  sum_complete();
+  const auto found = units_.find(own->unit.get());
+  if (found == units_.end()) {
+    return false;
+  }
+  OfUnit& of_unit = found->second;
+  if (of_unit.arrived == 0) {
+    order_.push_back(&of_unit);
+  }
+  ++of_unit.arrived;
+  ++of_unit.seen;
+  const auto found_at = at_shard(gradient, axis);
+  // Where there is a sum along another axis, the processes along that must
+  // decide alike.
+  if (!found_at || gradient.sizes() != parameter.sizes() ||
+      gradient.scalar_type() != parameter.scalar_type() ||
+      (found_at->outer == nullptr &&
+       parts_of_sum(found_at->gradient, axis) == nullptr)) {
+    return false;
+  }
+  for (const auto& waiting : of_unit.waiting) {
+    if (waiting.parameter._unsafe_get_target() ==
+        parameter.unsafeGetTensorImpl()) {
+      return true; // A backward within this one: parts are added to parts.
+    }
+  }
+  of_unit.waiting.push_back(
+      {Weak(parameter.getIntrusivePtr()),
+       std::exchange(at::Tensor(parameter).mutable_grad(), at::Tensor())});
+  return true;
+}
+
+void UnitGradients::sum_complete() {
+  if (summing_) {
+    return;
+  }
+  for (size_t i = 0; i < order_.size();) {
+    auto& of_unit = *order_[i];
+    const size_t wanted =
+        of_unit.last > 0 ? std::min(of_unit.last, of_unit.most) : of_unit.most;
+    const bool complete =
+        of_unit.arrived >= wanted &&
+        std::all_of(
+            of_unit.waiting.begin(),
+            of_unit.waiting.end(),
+            [](const Waiting& waiting) {
+              auto impl = waiting.parameter.lock();
+              return impl && at::Tensor(std::move(impl)).grad().defined();
+            });
+    if (complete) {
+      sum(of_unit); // Takes it out of `order_`.
+    } else {
+      ++i;
+    }
+  }
+}
+
+void UnitGradients::sum(OfUnit& of_unit) {
+  order_.erase(std::find(order_.begin(), order_.end(), &of_unit));
+  of_unit.arrived = 0;
+  auto waiting = std::exchange(of_unit.waiting, {});
+  const at::NoGradGuard no_grad;
+  Axis& axis = *axes_[shard_];
+  std::vector<Rows> all;
+  summing_ = true;
+  for (auto& one : waiting) {
+    auto impl = one.parameter.lock();
+    if (!impl) {
+      continue;
+    }
+    Rows rows{at::Tensor(std::move(impl)), one.before, nullptr, {}, {}};
+    auto& grad = rows.parameter.mutable_grad();
+    if (!grad.defined()) {
+      grad = std::move(one.before); // It never came to be accumulated.
+      continue;
+    }
+    const Part* own = part_in_unit(rows.parameter, axis);
+    const auto found = at_shard(grad, axis);
+    if (own == nullptr || !found ||
+        (found->outer == nullptr &&
+         parts_of_sum(found->gradient, axis) == nullptr)) {
+      // A hook has made something else of it.
+      grad = beside_parameter(grad, one.parameter, axes_);
+      if (one.before.defined()) {
+        grad = one.before.add_(grad);
+      }
+      continue;
+    }
+    const InsideGuard inside;
+    rows.outer = found->outer;
+    if (const Part* parts = parts_of_sum(found->gradient, axis)) {
+      rows.parts =
+          distributed::laid_out(parts->local, distributed::strides_of(*own));
+      rows.rows = at::empty_like(own->local);
+    } else {
+      const Part* part = part_of(found->gradient);
+      rows.rows = distributed::laid_out(
+          distributed::redistribute_local(
+              axis,
+              part != nullptr ? part->local : found->gradient,
+              part != nullptr ? part->placement : Placement(),
+              Shard(0),
+              own->sizes,
+              "backward"),
+          own->local.strides());
+    }
+    grad.reset();
+    all.push_back(std::move(rows));
+  }
+  {
+    const InsideGuard inside;
+    sum_along_shard(all, axis);
+    sum_along_others(all);
+  }
+  for (auto& one : all) {
+    at::Tensor gradient;
+    {
+      const InsideGuard inside;
+      const Part* own = part_of(one.parameter);
+      gradient = distributed::make_tensor(
+          axis,
+          std::move(one.rows),
+          Shard(0),
+          own->sizes,
+          distributed::strides_of(*own),
+          /*exact=*/true);
+    }
+    one.parameter.mutable_grad() =
+        one.before.defined() ? one.before.add_(gradient) : std::move(gradient);
+  }
+  summing_ = false;
+  if (drops_) {
+    of_unit.unit->drop(); // Backward is done with it.
+  }
+}
+
+} // namespace accel::parallel

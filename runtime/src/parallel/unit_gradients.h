@@ -1,0 +1,104 @@
+#pragma once
+
+#include "distributed/axis.h"
+#include "distributed/units.h"
+
+#include <accel/distributed/placement.h>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace accel::parallel {
+
+/// Where a tensor lies along each of the axes; empty for one of another mesh.
+std::vector<distributed::Placement> places_of(
+    const std::vector<distributed::Axis*>& axes, const at::Tensor& tensor);
+bool any_cut(const std::vector<distributed::Placement>& places);
+
+/// A gradient where its parameter is, which may have gone: itself where that is
+/// whole. Collective.
+at::Tensor beside_parameter(
+    const at::Tensor& gradient,
+    const c10::weak_intrusive_ptr<at::TensorImpl>& parameter,
+    const std::vector<distributed::Axis*>& axes);
+
+/// The gradients of a unit's parameters are summed, and each process keeps its
+/// rows, in one message, as soon as backward has all of them: until then a
+/// parameter's `grad` is a part of a sum.
+///
+/// When that is depends on the order in which backward comes to the parameters,
+/// which is the same on all processes, for they run the same program. How many
+/// gradients a unit gets is what it got in the last backward that came to it;
+/// what it did not get in this one, and what comes later, is done at the end.
+class UnitGradients {
+ public:
+  using Weak = c10::weak_intrusive_ptr<at::TensorImpl>;
+
+  /// `shard`: the number of dp_shard among the axes. Along axes behind it
+  /// gradients are not put off. `drops`: what is gathered of a unit goes when
+  /// its gradients are there.
+  UnitGradients(std::vector<distributed::Axis*> axes, size_t shard, bool drops)
+      : axes_(std::move(axes)), shard_(shard), drops_(drops) {}
+
+  /// While it lives a backward runs that ends with `finish`. Without that what
+  /// is still put off is given up: an exception has ended it.
+  class Backward {
+   public:
+    explicit Backward(UnitGradients* gradients);
+    ~Backward();
+    Backward(const Backward&) = delete;
+    Backward& operator=(const Backward&) = delete;
+    /// Collective.
+    void finish();
+
+   private:
+    UnitGradients* gradients_;
+  };
+
+  /// A hook on a parameter of a unit was handed its gradient: true where the
+  /// hook is to return it as it is.
+  bool put_off(const at::Tensor& parameter, const at::Tensor& gradient);
+
+  /// Before a backward: how many of a unit's parameters need a gradient.
+  void expect(const distributed::UnitPtr& unit, size_t count);
+
+  /// Sums the units that have all their gradients: at the next gradient, and
+  /// before another unit is gathered. Collective.
+  void sum_complete();
+
+ private:
+  struct Waiting {
+    Weak parameter;
+    /// What had been accumulated before this backward.
+    at::Tensor before;
+  };
+  struct OfUnit {
+    distributed::UnitPtr unit;
+    /// Parameters that need a gradient; gradients in the last backward.
+    size_t most = 0;
+    size_t last = 0;
+    /// In this one; of these, since the unit was summed.
+    size_t seen = 0;
+    size_t arrived = 0;
+    std::vector<Waiting> waiting;
+  };
+
+  void sum(OfUnit& of_unit);
+  void give_up() noexcept;
+
+  const std::vector<distributed::Axis*> axes_;
+  const size_t shard_;
+  const bool drops_;
+  bool running_ = false;
+  bool summing_ = false;
+  std::unordered_map<const distributed::Unit*, OfUnit> units_;
+  /// Those of which a gradient has arrived, in the order of the first ones.
+  std::vector<OfUnit*> order_;
+};
+
+} // namespace accel::parallel
