@@ -97,6 +97,16 @@ void UnitMemory::give(at::Tensor memory) {
   }
 }
 
+void UnitMemory::keep_one_free() {
+  std::sort(
+      free_.begin(), free_.end(), [](const at::Tensor& a, const at::Tensor& b) {
+        return a.numel() > b.numel();
+      });
+  if (free_.size() > 1) {
+    free_.resize(1);
+  }
+}
+
 // ---- Units.
 
 Unit::Unit(std::shared_ptr<UnitMemory> memory) : kept_in_(std::move(memory)) {}

@@ -31,6 +31,10 @@ class UnitMemory {
   /// change together: between two steps.
   void drop_all();
 
+  /// Lets go of memory that is free but for one unit's: backward needs no more, and has
+  /// gradients to keep.
+  void keep_one_free();
+
   /// Is called before another unit is gathered, on all processes alike. May be
   /// empty.
   std::function<void()> before_gather;

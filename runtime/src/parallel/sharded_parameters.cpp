@@ -93,7 +93,8 @@ ShardedParameters::ShardedParameters(
   }
   if (shard_) {
     gradients_ =
-        std::make_shared<UnitGradients>(axes_, *shard_, !keeps_whole());
+        std::make_shared<UnitGradients>(
+            axes_, *shard_, keeps_whole() ? nullptr : unit_memory_);
     unit_memory_->before_gather = [gradients = gradients_.get()] {
       gradients->sum_complete();
     };

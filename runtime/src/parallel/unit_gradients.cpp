@@ -421,8 +421,9 @@ void UnitGradients::sum(OfUnit& of_unit) {
         one.before.defined() ? one.before.add_(gradient) : std::move(gradient);
   }
   summing_ = false;
-  if (drops_) {
+  if (memory_) {
     of_unit.unit->drop(); // Backward is done with it.
+    memory_->keep_one_free();
   }
 }
 

@@ -39,11 +39,14 @@ class UnitGradients {
  public:
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl>;
 
-  /// `shard`: the number of dp_shard among the axes. Along axes behind it
-  /// gradients are not put off. `drops`: what is gathered of a unit goes when
-  /// its gradients are there.
-  UnitGradients(std::vector<distributed::Axis*> axes, size_t shard, bool drops)
-      : axes_(std::move(axes)), shard_(shard), drops_(drops) {}
+  /// `shard`: the number of dp_shard among the axes. With axes behind it gradients are
+  /// not put off. `memory`: what is gathered of a unit goes back to it when its
+  /// gradients are there; null: it stays.
+  UnitGradients(
+      std::vector<distributed::Axis*> axes,
+      size_t shard,
+      std::shared_ptr<distributed::UnitMemory> memory)
+      : axes_(std::move(axes)), shard_(shard), memory_(std::move(memory)) {}
 
   /// While it lives a backward runs that ends with `finish`. Without that what
   /// is still put off is given up: an exception has ended it.
@@ -93,7 +96,7 @@ class UnitGradients {
 
   const std::vector<distributed::Axis*> axes_;
   const size_t shard_;
-  const bool drops_;
+  const std::shared_ptr<distributed::UnitMemory> memory_;
   bool running_ = false;
   bool summing_ = false;
   std::unordered_map<const distributed::Unit*, OfUnit> units_;
