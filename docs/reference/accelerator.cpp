@@ -333,6 +333,7 @@ std::string sources_of_options() {
   auto options = accel::AcceleratorOptions().fsdp_plugin(
       accel::FullyShardedDataParallelPlugin()
           .sharding_strategy(accel::ShardingStrategy::kShardGradOp)
+          .fsdp_version(2)
           .state_dict_type(accel::StateDictType::kShardedStateDict));
   for (const accel::OptionInForce& option : accel::options_in_force(options)) {
     text += option.name + "=" + option.value + " (" + option.source + ")\n";

@@ -68,7 +68,7 @@ void generators() {
   change();
 }
 
-// @example accel::checkpoint accel::checkpoint::TrainingState accel::checkpoint::LoadedState accel::checkpoint::Extra accel::checkpoint::CustomObject accel::checkpoint::PieceOf accel::checkpoint::TensorPiece
+// @example accel::checkpoint accel::checkpoint::TrainingState accel::checkpoint::LoadedState accel::checkpoint::Extra accel::checkpoint::CustomObject accel::checkpoint::PieceOf accel::checkpoint::PutTogether accel::checkpoint::TensorPiece
 void whole_run(torch::nn::Linear model, torch::optim::SGD& optimizer, int64_t& epoch) {
   checkpoint::CustomObject counter = checkpoint::custom_object(epoch);
   checkpoint::TrainingState state;
@@ -88,6 +88,12 @@ void whole_run(torch::nn::Linear model, torch::optim::SGD& optimizer, int64_t& e
   };
   state.piece_of = rows;
   state.in_pieces = true;
+  if (!state.in_pieces) { // whole files instead
+    checkpoint::PutTogether whole = [](const torch::Tensor& tensor) {
+      return accel::distributed::full_tensor(tensor);
+    };
+    state.put_together = whole;
+  }
   state.before_save = [](const std::string& directory) { std::cerr << directory << '\n'; };
   state.before_load = state.before_save;
   state.check_loaded = [](const checkpoint::LoadedState& loaded) {

@@ -181,6 +181,9 @@ void read_fsdp(ConfigFile& config, const YAML::Node& list) {
         why = parallel::no_fsdp_strategy(value);
       }
       config.values.emplace("fsdp_sharding_strategy", strategy);
+    } else if (key == "fsdp_version") {
+      why = parallel::refuse_fsdp_setting("version", value);
+      config.values[key] = value;
     } else if (key == "fsdp_state_dict_type") {
       if (parallel::state_dict_type_name(value).empty()) {
         why = parallel::no_state_dict_type(value);

@@ -136,6 +136,9 @@ std::vector<std::string> process_environment(
   if (options.fsdp_sharding_strategy) {
     variables["FSDP_SHARDING_STRATEGY"] = *options.fsdp_sharding_strategy;
   }
+  if (options.fsdp_version) {
+    variables["FSDP_VERSION"] = *options.fsdp_version;
+  }
   if (options.fsdp_state_dict_type) {
     variables["FSDP_STATE_DICT_TYPE"] = *options.fsdp_state_dict_type;
   }

@@ -178,6 +178,11 @@ void resolve_fsdp(Resolver& resolver, LaunchOptions& options) {
   if (options.use_fsdp.value_or(false)) {
     resolver.plan("sharding strategy", strategy, "FULL_SHARD");
   }
+  const auto version = resolver.find("--fsdp-version");
+  if (version) {
+    options.fsdp_version = version->value;
+    resolver.plan("FSDP version", version, "");
+  }
   auto files = resolver.find("--fsdp-state-dict-type");
   if (files) {
     files->value = parallel::state_dict_type_name(files->value);

@@ -37,6 +37,8 @@ struct LaunchOptions {
   /// ACCELERATE_USE_FSDP and FSDP_SHARDING_STRATEGY.
   std::optional<bool> use_fsdp;
   std::optional<std::string> fsdp_sharding_strategy;
+  /// FSDP_VERSION.
+  std::optional<std::string> fsdp_version;
   /// FSDP_STATE_DICT_TYPE.
   std::optional<std::string> fsdp_state_dict_type;
   /// ACCELERATE_USE_DEEPSPEED, and ACCELERATE_DEEPSPEED_… by name.

@@ -149,10 +149,19 @@ void add_launch_settings(Settings& settings) {
        "",
        ""});
   settings.add(
+      {"--fsdp-version",
+       "1|2",
+       "Accelerate's version of FSDP; 1 if not given. With 2 checkpoints are "
+       "SHARDED_STATE_DICT if nobody says otherwise",
+       one_of({"1", "2"}),
+       "fsdp_version",
+       "FSDP_VERSION"});
+  settings.add(
       {"--fsdp-state-dict-type",
        "TYPE",
        "What checkpoints of divided parameters are: FULL_STATE_DICT (if not "
-       "given), whole files, or SHARDED_STATE_DICT, a file of each process",
+       "given), whole files, or SHARDED_STATE_DICT (if not given with version "
+       "2), a file of each process",
        check_state_dict_type,
        "fsdp_state_dict_type",
        "FSDP_STATE_DICT_TYPE"});

@@ -289,6 +289,13 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
         launch_probe(options, {"env", "FSDP_STATE_DICT_TYPE"}), in(folder));
     EXPECT_EQ(result.out, "FSDP_STATE_DICT_TYPE=SHARDED_STATE_DICT\n") << result.err;
   }
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--config-file", "fsdp.yaml"},
+        {"--fsdp", "FULL_SHARD", "--fsdp-version", "2"}}) {
+    const Result result =
+        accel(launch_probe(options, {"env", "FSDP_VERSION"}), in(folder));
+    EXPECT_EQ(result.out, "FSDP_VERSION=2\n") << result.err;
+  }
   const auto says = [&](const std::vector<std::string>& options,
                         const std::string& part) {
     const Result result = accel(launch_probe(options, variables), in(folder));
@@ -296,6 +303,7 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
     expect_part(result.err, part);
   };
   says({"--fsdp", "FULL"}, "FULL is none of FULL_SHARD");
+  says({"--fsdp-version", "3"}, "3");
   says({"--fsdp-sharding-strategy", "NO_SHARD"}, "is for --use-fsdp");
   says({"--fsdp-state-dict-type", "PARTS"}, "PARTS is neither FULL_STATE_DICT nor");
   says(

@@ -402,14 +402,16 @@ CheckpointFiles::CheckpointFiles(std::string directory, Sync sync)
 void CheckpointFiles::write_tensors(
     const std::string& name,
     const StateDict& tensors,
-    const std::map<std::string, std::string>& metadata) {
+    const std::map<std::string, std::string>& metadata,
+    const PutTogether& put_together) {
   written_.push_back(record(
       name,
       write_safetensors(
           tensors,
           (fs::path(directory_) / name).string(),
           metadata,
-          sync_ == Sync::kOnDisk)));
+          sync_ == Sync::kOnDisk,
+          put_together)));
 }
 
 void CheckpointFiles::write_bytes(

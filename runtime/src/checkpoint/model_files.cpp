@@ -4,6 +4,7 @@
 #include "checkpoint/json.h"
 #include "checkpoint/load_plan.h"
 #include "checkpoint/model_source.h"
+#include "checkpoint/model_write.h"
 #include "checkpoint/safetensors_write.h"
 
 #include <c10/util/Exception.h>
@@ -226,7 +227,23 @@ void save_model(
     const std::string& directory,
     uint64_t max_shard_size) {
   const StateDict tensors = without_shared(state_dict(module));
-  const auto shards = plan_shards(tensors, max_shard_size, kStem);
+  write_model(
+      tensors, plan_shards(tensors, max_shard_size, kStem), directory, nullptr);
+}
+
+StateDict shard_tensors(const StateDict& tensors, const Shard& shard) {
+  StateDict part;
+  for (const auto& name : shard.names) {
+    part.insert(name, tensors[name]);
+  }
+  return part;
+}
+
+void write_model(
+    const StateDict& tensors,
+    const std::vector<Shard>& shards,
+    const std::string& directory,
+    const PutTogether& put_together) {
   TORCH_CHECK(
       !fs::exists(directory) || fs::is_directory(directory),
       "Cannot save a model into ",
@@ -247,12 +264,10 @@ void save_model(
   std::set<std::string> files;
   try {
     for (const auto& shard : shards) {
-      StateDict part;
-      for (const auto& name : shard.names) {
-        part.insert(name, tensors[name]);
-      }
       files.insert(shard.file);
-      write_safetensors(part, temporary_path(path_of(shard.file)));
+      write_safetensors(
+          shard_tensors(tensors, shard), temporary_path(path_of(shard.file)),
+          {{"format", "pt"}}, /*sync=*/true, put_together);
     }
     if (shards.size() > 1) {
       files.insert(kIndex);

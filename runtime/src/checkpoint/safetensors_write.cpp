@@ -147,17 +147,31 @@ std::optional<std::pair<std::string, std::string>> find_overlap(
   return std::nullopt;
 }
 
+std::vector<const StateDict::Item*> file_order(const StateDict& tensors) {
+  std::vector<const StateDict::Item*> items;
+  for (const auto& item : tensors) {
+    items.push_back(&item);
+  }
+  std::sort(items.begin(), items.end(), [](const auto* a, const auto* b) {
+    const int rank_a = dtype_rank(a->value().scalar_type());
+    const int rank_b = dtype_rank(b->value().scalar_type());
+    return rank_a != rank_b ? rank_a > rank_b : a->key() < b->key();
+  });
+  return items;
+}
+
 Digest write_safetensors(
     const StateDict& tensors,
     const std::string& path,
     const std::map<std::string, std::string>& metadata,
-    bool sync) {
-  std::vector<const StateDict::Item*> items;
+    bool sync,
+    const PutTogether& put_together) {
   for (const auto& item : tensors) {
     check_writable(item.key(), item.value());
-    items.push_back(&item);
   }
-  if (const auto overlap = find_overlap(tensors)) {
+  // Nobody can ask where divided ones lie; `divided_file` has looked at the parts.
+  const auto overlap = put_together ? std::nullopt : find_overlap(tensors);
+  if (overlap) {
     TORCH_CHECK(
         false,
         "Tensors ",
@@ -167,12 +181,7 @@ Digest write_safetensors(
         " share memory, which a safetensors file cannot tell. Save tied "
         "weights once (without_shared) or clone() one of them.");
   }
-  std::sort(items.begin(), items.end(), [](const auto* a, const auto* b) {
-    const int rank_a = dtype_rank(a->value().scalar_type());
-    const int rank_b = dtype_rank(b->value().scalar_type());
-    return rank_a != rank_b ? rank_a > rank_b : a->key() < b->key();
-  });
-
+  const auto items = file_order(tensors);
   const std::string header = header_of(items, metadata);
   unsigned char length[8];
   for (int i = 0; i < 8; ++i) {
@@ -188,13 +197,16 @@ Digest write_safetensors(
   std::vector<ByteSpan> parts;
   size_t bytes = 0;
   for (const auto* item : items) {
+    const at::Tensor whole =
+        put_together ? put_together(item->value()) : item->value();
     values.push_back(
-        item->value().detach().cpu().resolve_conj().resolve_neg().contiguous());
+        whole.detach().cpu().resolve_conj().resolve_neg().contiguous());
     const at::Tensor& last = values.back();
     parts.push_back(
         {static_cast<const char*>(last.const_data_ptr()), last.nbytes()});
     bytes += last.nbytes();
-    if (bytes >= kAtOnce || item == items.back()) {
+    const bool assembled = !whole.is_same(item->value());
+    if (bytes >= kAtOnce || assembled || item == items.back()) {
       file.write(parts);
       values.clear();
       parts.clear();

@@ -1,5 +1,6 @@
 #include <accel/checkpoint/state.h>
 
+#include "checkpoint/divided.h"
 #include "checkpoint/files.h"
 #include "checkpoint/json.h"
 #include "checkpoint/load_plan.h"
@@ -7,6 +8,7 @@
 #include "checkpoint/model_source.h"
 #include "checkpoint/optimizer_files.h"
 #include "checkpoint/piece_files.h"
+#include "checkpoint/safetensors_write.h"
 #include "checkpoint/state_files.h"
 #include "checkpoint/together.h"
 #include "checkpoint/unfinished.h"
@@ -112,6 +114,28 @@ void add_tensors(StateFiles& files, const TrainingState& state) {
     const std::string stem = numbered("optimizer", i);
     files.tensors.push_back({stem + ".safetensors", std::move(saved.tensors)});
     files.texts.emplace_back(stem + ".json", std::move(saved.json));
+  }
+}
+
+/// Models and optimizers, which will be whole. Every process has the list.
+void add_divided(
+    StateFiles& files, const TrainingState& state, const Processes& processes) {
+  for (size_t i = 0; i < state.models.size(); ++i) {
+    files.divided.push_back(
+        {model_file(i),
+         divided_file(
+             state_dict(*state.models[i]), state.piece_of, /*shared_once=*/true)});
+  }
+  const ParameterNames names = names_of(state.models);
+  for (size_t i = 0; i < state.optimizers.size(); ++i) {
+    auto saved = collect_optimizer_state(*state.optimizers[i], names);
+    const std::string stem = numbered("optimizer", i);
+    files.divided.push_back(
+        {stem + ".safetensors",
+         divided_file(saved.tensors, state.piece_of, /*shared_once=*/false)});
+    if (processes.writer()) {
+      files.texts.emplace_back(stem + ".json", std::move(saved.json));
+    }
   }
 }
 
@@ -447,6 +471,8 @@ StateFiles state_files(
   StateFiles files;
   if (state.in_pieces) {
     add_pieces(files, state, processes);
+  } else if (state.put_together) {
+    add_divided(files, state, processes);
   } else if (processes.writer()) {
     add_tensors(files, state);
   }
@@ -470,6 +496,25 @@ void write_files(const StateFiles& state, CheckpointFiles& files) {
   for (const auto& [name, text] : state.texts) {
     files.write_bytes(name, text);
   }
+}
+
+void write_divided(
+    const StateFiles& state,
+    const Processes& processes,
+    const PutTogether& put_together,
+    CheckpointFiles& files) {
+  std::vector<at::Tensor> order;
+  for (const auto& file : state.divided) {
+    for (const auto* item : file_order(file.tensors)) {
+      order.push_back(item->value());
+    }
+  }
+  write_one_by_one(
+      order, processes.writer(), put_together, [&](const PutTogether& next) {
+        for (const auto& [name, tensors, metadata] : state.divided) {
+          files.write_tensors(name, tensors, metadata, next);
+        }
+      });
 }
 
 std::string next_numbered(
@@ -519,6 +564,21 @@ void save_state(
     const Remove& remove) {
   UnfinishedCheckpoint unfinished(directory, processes, sync, remove);
   const auto own_files = exchange_own_files(state, processes);
+  if (state.put_together) {
+    // All have to go on or none: what follows is waited for by the others.
+    StateFiles collected;
+    run_together(processes, unfinished.what(), [&] {
+      if (state.before_save) {
+        state.before_save(unfinished.directory());
+      }
+      collected = state_files(state, processes, own_files);
+    });
+    unfinished.finish(processes, [&](CheckpointFiles& files) {
+      write_divided(collected, processes, state.put_together, files);
+      write_files(collected, files);
+    });
+    return;
+  }
   unfinished.finish(processes, [&](CheckpointFiles& files) {
     if (state.before_save) {
       state.before_save(files.directory());

@@ -19,6 +19,9 @@ struct StateFiles {
   };
 
   std::vector<Tensors> tensors;
+  /// Files that the writing process writes and of which the others have parts. Every
+  /// process has them, and each tensor is put together when it is written.
+  std::vector<Tensors> divided;
   std::vector<std::pair<std::string, std::string>> texts;
 };
 
@@ -37,6 +40,13 @@ StateFiles state_files(
     const std::vector<std::string>& own_files);
 
 void write_files(const StateFiles& state, CheckpointFiles& files);
+
+/// Writes `divided`. Every process calls it.
+void write_divided(
+    const StateFiles& state,
+    const Processes& processes,
+    const PutTogether& put_together,
+    CheckpointFiles& files);
 
 /// The next name in `root`, the same on all processes, and the removal of what
 /// is over the limit (0: nothing). Every process calls them.

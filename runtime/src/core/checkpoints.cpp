@@ -11,8 +11,10 @@
 #include <accel/optim/scheduler.h>
 #include <accel/utils/memory.h>
 
+#include "checkpoint/divided.h"
 #include "checkpoint/json.h"
 #include "checkpoint/loader_cursors.h"
+#include "checkpoint/optimizer_family.h"
 #include "checkpoint/together.h"
 #include "core/accelerator_own.h"
 #include "core/environment.h"
@@ -180,6 +182,22 @@ checkpoint::PieceOf piece_of(parallel::ShardedParameters* sharded) {
   return [sharded](const at::Tensor& tensor) { return sharded->piece(tensor); };
 }
 
+/// Its whole, for files that are written one tensor after another.
+checkpoint::PutTogether put_together(parallel::ShardedParameters* sharded) {
+  return [sharded](const at::Tensor& tensor) {
+    const at::NoGradGuard no_grad;
+    return sharded->is_piece(tensor) ? distributed::full_tensor(tensor.detach())
+                                     : tensor;
+  };
+}
+
+/// Whether all are of LibTorch's classes, whose state is known tensor by tensor.
+bool all_known(const std::vector<torch::optim::Optimizer*>& optimizers) {
+  return std::all_of(optimizers.begin(), optimizers.end(), [](const auto* one) {
+    return checkpoint::family_of(*one) != nullptr;
+  });
+}
+
 std::vector<const torch::nn::Module*> all_of(
     const std::vector<torch::nn::Module*>& models) {
   return {models.begin(), models.end()};
@@ -322,11 +340,16 @@ std::string Accelerator::save_state(
   auto* sharded = runtime_->sharded();
   const bool hooks = runtime_->registry().has_save_hooks();
   parallel::ShardedParameters::Whole whole;
+  const bool in_pieces = this->state().options().state_dict_type ==
+      StateDictType::kShardedStateDict;
   if (sharded != nullptr &&
-      this->state().options().state_dict_type ==
-          StateDictType::kShardedStateDict) {
-    state.in_pieces = true;
+      (in_pieces ||
+       (!hooks && !options.asynchronous() && all_known(state.optimizers)))) {
+    state.in_pieces = in_pieces;
     state.piece_of = piece_of(sharded);
+    if (!in_pieces) {
+      state.put_together = put_together(sharded);
+    }
     if (hooks) {
       // They get whole models, and that only for as long as they run.
       state.before_save = [&](const std::string& temporary) {
@@ -471,7 +494,15 @@ void Accelerator::save_module(
     const std::string& directory,
     const std::string& max_shard_size) {
   const auto processes = checkpoint_processes(state());
-  const auto whole = runtime_->whole({&model}, {}, processes.writer());
+  if (auto* sharded = runtime_->sharded()) {
+    const auto whole = runtime_->whole(
+        {&model}, {}, /*here=*/true,
+        [sharded](const at::Tensor& tensor) { return sharded->is_piece(tensor); });
+    checkpoint::save_divided_model(
+        model, directory, max_shard_size, processes, piece_of(sharded),
+        put_together(sharded));
+    return;
+  }
   checkpoint::run_together(processes, "save_model", [&] {
     if (processes.writer()) {
       checkpoint::save_model(model, directory, max_shard_size);

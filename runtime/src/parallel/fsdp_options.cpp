@@ -79,13 +79,28 @@ void check_settings() {
   }
 }
 
+constexpr int64_t kSecond = 2;
+
+/// 1 or 2.
+int64_t version_of(const std::optional<FullyShardedDataParallelPlugin>& given) {
+  if (!given || !given->fsdp_version()) {
+    // What else it may be is refused with the other settings.
+    return get_environment("FSDP_VERSION").value_or("1") == "2" ? kSecond : 1;
+  }
+  const int64_t version = *given->fsdp_version();
+  TORCH_CHECK(
+      version == 1 || version == kSecond,
+      "accel: fsdp_version is ",
+      version,
+      "; accel knows 1 and 2.");
+  return version;
+}
+
 /// FSDP_RESHARD_AFTER_FORWARD says it in version 2: whether weights are gathered
 /// once more in backward.
-std::optional<ShardingStrategy> strategy_of_environment() {
+std::optional<ShardingStrategy> strategy_of_environment(int64_t version) {
   constexpr auto kReshard = "FSDP_RESHARD_AFTER_FORWARD";
-  const auto version = get_environment("FSDP_VERSION");
-  const auto reshard = get_environment(kReshard);
-  if (version && *version == "2" && reshard) {
+  if (version == kSecond && get_environment(kReshard)) {
     return accel::detail::get_environment_flag(kReshard).value_or(true)
         ? ShardingStrategy::kFullShard
         : ShardingStrategy::kShardGradOp;
@@ -109,10 +124,11 @@ std::optional<ShardingStrategy> resolve_sharding(
     return std::nullopt;
   }
   check_settings();
+  const int64_t version = version_of(given);
   if (given && given->sharding_strategy()) {
     return given->sharding_strategy();
   }
-  return strategy_of_environment().value_or(ShardingStrategy::kFullShard);
+  return strategy_of_environment(version).value_or(ShardingStrategy::kFullShard);
 }
 
 StateDictType resolve_state_dict_type(
@@ -121,7 +137,8 @@ StateDictType resolve_state_dict_type(
     return *given->state_dict_type();
   }
   constexpr auto kVariable = "FSDP_STATE_DICT_TYPE";
-  const auto text = get_environment(kVariable).value_or("FULL_STATE_DICT");
+  const auto text = get_environment(kVariable).value_or(
+      version_of(given) == kSecond ? "SHARDED_STATE_DICT" : "FULL_STATE_DICT");
   const auto name = state_dict_type_name(text);
   TORCH_CHECK(
       !name.empty(), "accel: the environment variable ", kVariable, " is '",

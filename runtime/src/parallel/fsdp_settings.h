@@ -26,7 +26,7 @@ inline const std::vector<FsdpSetting>& fsdp_settings() {
   static const std::vector<std::string> yes{"true", "1", "yes", "on"};
   static const std::vector<std::string> no{"false", "0", "no", "off"};
   static const std::vector<FsdpSetting> all{
-      {"version", {"1", "2"}, "accel knows 1 and 2, which differ in the names of options only"},
+      {"version", {"1", "2"}, "accel knows 1 and 2, which differ in the names of options and in what checkpoints are"},
       {"offload_params", no, "accel does not move parameters to host memory"},
       {"auto_wrap_policy", {"no_wrap"}, "accel makes the units that it gathers out of the model's children, and they cannot be named; leave it out or say NO_WRAP"},
       {"transformer_cls_to_wrap", {}, "accel makes the units that it gathers out of the model's children, and they cannot be named"},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <accel/checkpoint/pieces.h>
 #include <accel/checkpoint/safetensors.h>
 #include <accel/export.h>
 
@@ -101,11 +102,12 @@ class ACCEL_API CheckpointFiles {
     return directory_;
   }
   /// Writes a safetensors file of this name. Throws `c10::Error` where it
-  /// cannot.
+  /// cannot. With `put_together` each tensor is put together when it is written.
   void write_tensors(
       const std::string& name,
       const StateDict& tensors,
-      const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+      const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
+      const PutTogether& put_together = nullptr);
   /// Writes a file of this name. Throws `c10::Error` where it cannot.
   void write_bytes(const std::string& name, const std::string& bytes);
 

@@ -27,4 +27,8 @@ struct TensorPiece {
 /// Empty for a tensor that every process holds in full.
 using PieceOf = std::function<std::optional<TensorPiece>(const at::Tensor&)>;
 
+/// The whole of a tensor that is divided, as a plain one; of any other, the tensor
+/// itself. All processes call it, for the same tensors in the same order.
+using PutTogether = std::function<at::Tensor(const at::Tensor&)>;
+
 } // namespace accel::checkpoint

@@ -68,8 +68,11 @@ struct TrainingState {
   /// part. Null: there are none.
   PieceOf piece_of;
   /// Each process saves the parts that it holds, in a file of its own, instead of the
-  /// main process everything. Divided tensors can be saved in this way only.
+  /// main process everything.
   bool in_pieces = false;
+  /// With `piece_of`, and instead of `in_pieces`: files are whole, and each divided
+  /// tensor is put together when it is written.
+  PutTogether put_together;
   /// Called on every process with the temporary directory, before our own files
   /// are written; what it writes there becomes part of the checkpoint.
   std::function<void(const std::string&)> before_save;

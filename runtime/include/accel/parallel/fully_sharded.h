@@ -4,6 +4,7 @@
 
 #include <torch/arg.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -34,8 +35,8 @@ ACCEL_API const char* to_string(ShardingStrategy strategy);
 
 /// What `save_state` writes of parameters and optimizer states that are divided.
 enum class StateDictType {
-  /// Whole tensors: the files of a model that is not divided. Process 0 puts them
-  /// together, all of them.
+  /// Whole tensors: the files of a model that is not divided. They are put together
+  /// one at a time.
   kFullStateDict,
   /// Each process writes what it holds, and nothing is put together
   /// (docs/parallelism.md).
@@ -68,7 +69,12 @@ class FullyShardedDataParallelPlugin {
  public:
   /// Empty: `FSDP_SHARDING_STRATEGY`, or FULL_SHARD.
   TORCH_ARG(std::optional<ShardingStrategy>, sharding_strategy) = std::nullopt;
-  /// Empty: `FSDP_STATE_DICT_TYPE`, or FULL_STATE_DICT.
+  /// Accelerate's version of FSDP, 1 or 2; empty: `FSDP_VERSION`, or 1. What is
+  /// computed is the same. In version 2 `FSDP_RESHARD_AFTER_FORWARD` says the
+  /// strategy, and checkpoints are in parts unless somebody says otherwise.
+  TORCH_ARG(std::optional<int64_t>, fsdp_version) = std::nullopt;
+  /// Empty: `FSDP_STATE_DICT_TYPE`, or FULL_STATE_DICT; with version 2
+  /// SHARDED_STATE_DICT.
   TORCH_ARG(std::optional<StateDictType>, state_dict_type) = std::nullopt;
 };
 
