@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -127,7 +128,9 @@ const std::vector<Write>& writes() {
       {"data", [](Tensor p) { p.data().mul_(0.3); }},
       {"set_data", [](Tensor p) { p.set_data(p.detach() * 0.2); }},
       {"set_data of a whole tensor",
-       [](Tensor p) { p.set_data(torch::full(p.sizes(), 0.05)); }},
+       [](Tensor p) {
+         p.set_data(torch::full(p.sizes(), 0.05, p.scalar_type()));
+       }},
       {"the local part", [](Tensor p) { ad::to_local(p.detach()).mul_(0.2); }},
       {"a view of the local part",
        [](Tensor p) { ad::to_local(p.detach()).view({-1}).mul_(0.2); }},
@@ -185,6 +188,108 @@ ACCEL_RANK_FUNCTION(units_see_writes) {
 TEST(Units, SeeWhatIsWrittenBetweenTwoReads) {
   for (const int processes : {2, 3}) {
     run_and_expect_success("units_see_writes", processes);
+  }
+}
+
+/// Whatever a program does in whatever order: reads of some layers, with and
+/// without a graph, backward, steps, and writes of every kind in between.
+ACCEL_RANK_FUNCTION(units_survive_anything) {
+  const auto strategy = std::getenv("KEEPS") != nullptr
+                            ? ShardingStrategy::kShardGradOp
+                            : ShardingStrategy::kFullShard;
+  Accelerator accelerator(sharded(strategy));
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](size_t n) { return random() % n; };
+    constexpr int64_t kLayers = 5;
+    std::vector<std::shared_ptr<nn::SequentialImpl>> nets;
+    for (int i = 0; i < 2; ++i) {
+      nets.push_back(wide_layers(kLayers).ptr());
+      nets.back()->to(torch::kDouble);
+    }
+    const auto parameters =
+        std::vector{nets[0]->parameters(), nets[1]->parameters()};
+    optim::SGD plain(parameters[0], 0.01);
+    AcceleratedOptimizer<optim::SGD> divided(parameters[1], 0.01);
+    accelerator.prepare(nets[1], divided);
+    std::string done = "seed " + std::to_string(seed) + ":";
+    for (int action = 0; action < 60; ++action) {
+      const size_t which = below(10);
+      torch::manual_seed(1000 * seed + action);
+      if (which < 4) {
+        // From one layer to another, which may come twice.
+        const auto x = torch::randn({5, kWide}, torch::kDouble);
+        std::vector<size_t> layers;
+        for (size_t i = 0; i < 1 + below(6); ++i) {
+          layers.push_back(below(kLayers));
+        }
+        const bool learns = below(2) == 0;
+        const bool steps = below(2) == 0;
+        const bool again = learns && below(3) == 0;
+        done += learns ? again ? " backward twice" : " backward" : " read";
+        done += learns && steps ? " and step;" : ";";
+        std::vector<Tensor> losses;
+        for (int i = 0; i < 2; ++i) {
+          torch::AutoGradMode mode(learns);
+          auto y = i == 0 ? x : accelerator.distribute(x);
+          for (const size_t layer : layers) {
+            y = torch::tanh(
+                (*nets[i])[2 * layer]->as<nn::Linear>()->forward(y));
+          }
+          auto loss = y.pow(2).sum();
+          losses.push_back(accelerator.full(loss.detach()));
+          if (learns && i == 0) {
+            loss.backward({}, again);
+            if (again) {
+              loss.backward();
+            }
+          } else if (learns) {
+            accelerator.backward(loss, BackwardOptions().retain_graph(again));
+            if (again) {
+              accelerator.backward(loss);
+            }
+          }
+        }
+        ASSERT_TRUE(torch::allclose(losses[1], losses[0], 1e-9, 1e-9)) << done;
+        if (learns && steps) {
+          plain.step();
+          divided.step();
+          if (below(2) == 0) {
+            plain.zero_grad();
+            divided.zero_grad();
+          }
+        }
+      } else {
+        const size_t i = below(parameters[0].size());
+        const auto& write = writes()[below(writes().size())];
+        if (std::string(write.name) == "an optimizer" ||
+            (write.of_matrices && parameters[0][i].dim() < 2)) {
+          continue; // Takes the gradient.
+        }
+        done +=
+            " " + std::string(write.name) + " of " + std::to_string(i) + ";";
+        torch::NoGradGuard no_grad;
+        write.run(parameters[0][i]);
+        write.run(parameters[1][i]);
+      }
+    }
+    for (size_t i = 0; i < parameters[0].size(); ++i) {
+      EXPECT_TRUE(torch::allclose(
+          ad::full_tensor(parameters[1][i].detach()),
+          parameters[0][i],
+          1e-9,
+          1e-9))
+          << i << " behind " << done;
+    }
+  }
+}
+
+TEST(Units, SurviveAnything) {
+  for (const int processes : {2, 3}) {
+    run_and_expect_success("units_survive_anything", processes);
+    RunOptions keeps;
+    keeps.environment["KEEPS"] = "1";
+    run_and_expect_success("units_survive_anything", processes, keeps);
   }
 }
 
