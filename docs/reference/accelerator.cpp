@@ -362,6 +362,22 @@ accel::AcceleratorOptions in_the_words_of_deepspeed() {
   return options;
 }
 
+// @example accel::MegatronLMPlugin accel::ResolvedOptions accel::AcceleratorOptions
+accel::AcceleratorOptions in_the_words_of_megatron_lm() {
+  auto options = accel::AcceleratorOptions().match_single_device(true).megatron_lm_plugin(
+      accel::MegatronLMPlugin()
+          .tp_degree(2)
+          .pp_degree(1)
+          .num_micro_batches(4)
+          .gradient_clipping(1.0)
+          .sequence_parallelism(false)
+          .recompute_activations(false)
+          .use_distributed_optimizer(true));
+  const accel::ResolvedOptions resolved = accel::resolve(options);
+  TORCH_CHECK(resolved.fill_mesh && resolved.parallelism->tp == 2);
+  return options;
+}
+
 // @example accel::ParallelismConfig accel::ParallelSizes accel::TorchTensorParallelPlugin accel::AcceleratorOptions accel
 accel::AcceleratorOptions on_a_mesh() {
   accel::TorchTensorParallelPlugin::Plan words{{"blocks.*.up", "colwise"}, {"blocks.*.down", "rowwise"}};

@@ -20,6 +20,7 @@
 #include "launch_settings.h"
 #include "parallel/deepspeed_settings.h"
 #include "parallel/fsdp_settings.h"
+#include "parallel/megatron_settings.h"
 #include "parallel/parallelism_settings.h"
 #include "settings.h"
 #include "suggestion.h"
@@ -43,6 +44,7 @@ const std::set<std::string>& known_keys() {
       "main_process_ip",
       "main_process_port",
       "match_single_device",
+      "megatron_lm_config",
       "max_restarts",
       "min_processes",
       "mixed_precision",
@@ -73,7 +75,6 @@ const std::set<std::string>& foreign_keys() {
       "downcast_bf16",
       "dynamo_config",
       "fp8_config",
-      "megatron_lm_config",
       "mpirun_config",
       "tpu_commands",
       "tpu_command_file",
@@ -247,6 +248,42 @@ void read_deepspeed(ConfigFile& config, const YAML::Node& list) {
   }
 }
 
+/// Accelerate's `megatron_lm_config`: a list of `megatron_lm_…: value`.
+void read_megatron(ConfigFile& config, const YAML::Node& list) {
+  if (says_nothing(list)) {
+    return;
+  }
+  if (!list.IsMap()) {
+    refuse(config.path, "megatron_lm_config must be a list of \"megatron_lm_...: value\"");
+  }
+  const std::string prefix = "megatron_lm_";
+  for (const auto& entry : list) {
+    const std::string key =
+        entry.first.IsScalar() ? entry.first.Scalar() : "(not a word)";
+    if (entry.second.IsNull()) {
+      continue;
+    }
+    if (!entry.second.IsScalar()) {
+      refuse(config.path, "megatron_lm_config: " + key + " must be one value");
+    }
+    const std::string& value = entry.second.Scalar();
+    std::vector<std::string> names;
+    const parallel::MegatronSetting* found = nullptr;
+    for (const auto& setting : parallel::megatron_settings()) {
+      names.push_back(prefix + setting.name);
+      found = key == names.back() ? &setting : found;
+    }
+    const std::string why = found == nullptr
+        ? "accel has no such option; Megatron-LM itself is not used" +
+            suggest(key, names)
+        : found->check(value);
+    if (!why.empty()) {
+      refuse(config.path, "megatron_lm_config: " + key + ": " + value + ": " + why);
+    }
+    config.values[key] = value;
+  }
+}
+
 /// Accelerate's `parallelism_config`: the sizes of the mesh.
 void read_parallelism(ConfigFile& config, const YAML::Node& list) {
   if (says_nothing(list)) {
@@ -305,12 +342,12 @@ void check(const ConfigFile& config) {
     return;
   }
   const std::vector<std::string> types{
-      "NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"};
+      "NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM"};
   if (std::find(types.begin(), types.end(), *type) == types.end()) {
     refuse(
         config.path,
         "distributed_type is " + *type +
-            "; accel has NO, MULTI_CPU, MULTI_GPU, FSDP and DEEPSPEED" +
+            "; accel has NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED and MEGATRON_LM" +
             suggest(*type, types));
   }
   if (*type == "NO" && count && *count != "1") {
@@ -410,6 +447,10 @@ ConfigFile read_config(const std::string& path) {
       read_deepspeed(config, value);
       continue;
     }
+    if (key == "megatron_lm_config") {
+      read_megatron(config, value);
+      continue;
+    }
     if (key == "parallelism_config") {
       read_parallelism(config, value);
       continue;
@@ -438,6 +479,17 @@ ConfigFile read_config(const std::string& path) {
   }
   if (divided) {
     config.values["use_fsdp"] = "true";
+  }
+  if (config.find("distributed_type") == "MEGATRON_LM") {
+    config.values["use_megatron_lm"] = "true";
+  } else if (const auto first = config.values.lower_bound("megatron_lm_");
+             first != config.values.end() &&
+             first->first.rfind("megatron_lm_", 0) == 0) {
+    refuse(
+        path,
+        "megatron_lm_config gives " + first->first + ", but distributed_type is " +
+            config.find("distributed_type").value_or("not given") +
+            "; write distributed_type: MEGATRON_LM, or remove megatron_lm_config");
   }
   if (config.find("distributed_type") == "DEEPSPEED") {
     config.values["use_deepspeed"] = "true";

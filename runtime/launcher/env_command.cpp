@@ -48,7 +48,7 @@ std::string memory() {
 bool matters(const std::string& entry) {
   for (const char* prefix :
        {"ACCEL",        "CUDA_",   "FSDP_",        "GLOO_",        "LD_LIBRARY_PATH=",
-        "LD_PRELOAD=",  "LOCAL_",  "MASTER_",      "NCCL_",
+        "LD_PRELOAD=",  "LOCAL_",  "MASTER_",      "MEGATRON_LM_",  "NCCL_",
         "OMPI_COMM_",   "OMP_",    "MKL_",         "PARALLELISM_CONFIG_",  "PMI_",
         "RANK=",        "SLURM_",  "TORCH",        "WORLD_SIZE="}) {
     if (entry.rfind(prefix, 0) == 0) {

@@ -149,6 +149,13 @@ std::vector<std::string> process_environment(
   for (const auto& [name, value] : options.deepspeed_settings) {
     variables[name] = value;
   }
+  if (options.use_megatron_lm) {
+    variables["ACCELERATE_USE_MEGATRON_LM"] =
+        *options.use_megatron_lm ? "true" : "false";
+  }
+  for (const auto& [name, value] : options.megatron_settings) {
+    variables[name] = value;
+  }
   if (options.use_parallelism_config) {
     variables["ACCELERATE_USE_PARALLELISM_CONFIG"] =
         *options.use_parallelism_config ? "true" : "false";

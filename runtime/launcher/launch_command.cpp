@@ -12,6 +12,7 @@
 #include "launch_settings.h"
 #include "parallel/deepspeed_settings.h"
 #include "parallel/fsdp_settings.h"
+#include "parallel/megatron_settings.h"
 #include "parallel/parallelism_settings.h"
 #include "settings.h"
 
@@ -223,6 +224,50 @@ void resolve_deepspeed(Resolver& resolver, LaunchOptions& options) {
   }
 }
 
+/// Megatron-LM's settings; how many processes there are is known.
+void resolve_megatron(Resolver& resolver, LaunchOptions& options) {
+  const auto use = resolver.find("--use-megatron-lm");
+  options.use_megatron_lm = use ? read_flag(use->value) : std::nullopt;
+  const bool used = options.use_megatron_lm.value_or(false);
+  const char* other = options.use_deepspeed.value_or(false) ? "DeepSpeed's settings"
+      : options.use_fsdp.value_or(false)                    ? "FSDP"
+      : options.use_parallelism_config.value_or(false) ? "sizes of a mesh (--dp-shard, --tp …)"
+                                                       : nullptr;
+  if (used && other != nullptr) {
+    throw Error(
+        kUsage,
+        use->source + " and " + other +
+            " both say what the processes are used for; leave one of them out");
+  }
+  if (use) {
+    resolver.plan("Megatron-LM's settings", use, "");
+  }
+  for (const auto& setting : parallel::megatron_settings()) {
+    const auto choice = resolver.find(setting.option);
+    if (!choice) {
+      continue;
+    }
+    if (!used && choice->source[0] == '-') {
+      throw Error(
+          kUsage,
+          choice->source + " " + choice->value +
+              " is for --use-megatron-lm; give that, too");
+    }
+    if (used) {
+      options.megatron_settings[setting.variable] = choice->value;
+      resolver.plan(setting.name, choice, "");
+    }
+  }
+  const auto degree = options.megatron_settings.find("MEGATRON_LM_TP_DEGREE");
+  if (degree != options.megatron_settings.end() &&
+      options.world_size % std::atoi(degree->second.c_str()) != 0) {
+    throw Error(
+        kUsage,
+        "tp_degree is " + degree->second + ", which does not divide --num-processes " +
+            std::to_string(options.world_size) + "; give a degree that does");
+  }
+}
+
 /// What the processes are used for; how many there are is known.
 void resolve_parallelism(Resolver& resolver, LaunchOptions& options) {
   const auto use = resolver.find("--use-parallelism-config");
@@ -424,6 +469,7 @@ void resolve(Resolver& resolver, LaunchOptions& options) {
   resolve_fsdp(resolver, options);
   resolve_deepspeed(resolver, options);
   resolve_parallelism(resolver, options);
+  resolve_megatron(resolver, options);
   const auto port = resolver.find("--main-process-port");
   const char* what =
       options.num_machines > 1 ? "launchers meet at port" : "store's port";

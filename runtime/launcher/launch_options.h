@@ -44,6 +44,9 @@ struct LaunchOptions {
   /// ACCELERATE_USE_DEEPSPEED, and ACCELERATE_DEEPSPEED_… by name.
   std::optional<bool> use_deepspeed;
   std::map<std::string, std::string> deepspeed_settings;
+  /// ACCELERATE_USE_MEGATRON_LM, and MEGATRON_LM_… by name.
+  std::optional<bool> use_megatron_lm;
+  std::map<std::string, std::string> megatron_settings;
   /// ACCELERATE_USE_PARALLELISM_CONFIG, and PARALLELISM_CONFIG_…_SIZE by name.
   std::optional<bool> use_parallelism_config;
   std::map<std::string, std::string> parallelism_sizes;

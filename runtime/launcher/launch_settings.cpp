@@ -3,6 +3,7 @@
 #include "parallel/deepspeed_settings.h"
 #include "parallel/parallelism_settings.h"
 #include "parallel/fsdp_settings.h"
+#include "parallel/megatron_settings.h"
 #include "suggestion.h"
 
 namespace accel::launcher {
@@ -177,6 +178,19 @@ void add_launch_settings(Settings& settings) {
     settings.add(
         {setting.option, setting.type, setting.help, setting.check, setting.name,
          setting.variable});
+  }
+  settings.add(
+      {"--use-megatron-lm",
+       "",
+       "Use the processes as the options of Megatron-LM below say, which accel's own "
+       "distributed tensors do (docs/parallelism.md)",
+       nullptr,
+       "use_megatron_lm",
+       "ACCELERATE_USE_MEGATRON_LM"});
+  for (const auto& setting : parallel::megatron_settings()) {
+    settings.add(
+        {setting.option, setting.type, setting.help, setting.check,
+         "megatron_lm_" + std::string(setting.name), setting.variable});
   }
   settings.add(
       {"--use-parallelism-config",

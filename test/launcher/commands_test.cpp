@@ -217,7 +217,7 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says("num_processes: 2\nnum_processes: 3\n", "num_processes is there twice");
   says("mixed_precision: fp61\n", "fp61 is none of no, fp16, bf16 and fp8 (did you mean fp16?)");
   says("use_cpu: perhaps\n", "use_cpu: perhaps is neither yes nor no");
-  says("distributed_type: MEGATRON_LM\n", "distributed_type is MEGATRON_LM");
+  says("distributed_type: XLA\n", "distributed_type is XLA; accel has NO, MULTI_CPU");
   const std::string fsdp = "distributed_type: FSDP\nfsdp_config:\n  fsdp_";
   says(fsdp + "offload_params: true\n", "fsdp_offload_params: true: accel does not move");
   says(fsdp + "sharding_strategy: HYBRID\n", "HYBRID is none of FULL_SHARD");
@@ -241,7 +241,15 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says(zero + "zero_stages: 3\n", "DeepSpeed itself is not used (did you mean zero_stage?)");
   says(zero + "deepspeed_hostfile: hosts\n", "deepspeed_hostfile: hosts: accel has no such option");
   says(zero + "deepspeed_multinode_launcher: pdsh\n", "accel starts the processes of each host itself");
-  says("megatron_lm_config:\n  megatron_lm_tp_degree: 2\n", "megatron_lm_config asks for");
+  says("megatron_lm_config:\n  megatron_lm_tp_degree: 2\n",
+       "megatron_lm_config gives megatron_lm_tp_degree, but distributed_type is not given");
+  const std::string megatron =
+      "distributed_type: MEGATRON_LM\nnum_processes: 3\nmegatron_lm_config:\n  megatron_lm_";
+  says(megatron + "pp_degree: 2\n", "megatron_lm_pp_degree: 2: 2: accel has no pipelines");
+  says(megatron + "sequence_parallelism: true\n", "sp_size of parallelism_config (--sp)");
+  says(megatron + "recompute_activations: true\n", "accel::checkpoint_activations");
+  says(megatron + "tp_degrees: 2\n", "(did you mean megatron_lm_tp_degree?)");
+  says(megatron + "tp_degree: 2\n", "tp_degree is 2, which does not divide --num-processes 3");
   says("downcast_bf16: 'yes'\n", "downcast_bf16 asks for");
   says("- a\n- b\n", "key: value");
   says("a: [1\n", "this is not YAML");
@@ -352,6 +360,48 @@ TEST(DeepSpeedSettings, AreAskedForByOptionsAndFiles) {
   says({"--zero-stage", "3"}, "--zero-stage 3 is for --use-deepspeed");
   says({"--use-deepspeed", "--fsdp", "FULL_SHARD"}, "both say how parameters are divided");
   says({"--use-deepspeed", "--zero-stage", "7"}, "7 is none of 0, 1, 2 and 3");
+}
+
+TEST(MegatronSettings, AreAskedForByOptionsAndFiles) {
+  const Folder folder;
+  const auto seen = [&](std::vector<std::string> options) {
+    std::string all;
+    options.insert(options.end(), {"-n", "2", "--output", "main"});
+    for (const char* name :
+         {"ACCELERATE_USE_MEGATRON_LM", "MEGATRON_LM_TP_DEGREE",
+          "MEGATRON_LM_GRADIENT_CLIPPING", "MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER"}) {
+      const Result result =
+          accel(launch_probe(options, {"env", name}), in(folder));
+      EXPECT_EQ(result.status, 0) << result.err;
+      all += result.out;
+    }
+    return all;
+  };
+  const std::string expected =
+      "ACCELERATE_USE_MEGATRON_LM=true\nMEGATRON_LM_TP_DEGREE=2\n"
+      "MEGATRON_LM_GRADIENT_CLIPPING=0.5\nMEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER=true\n";
+  EXPECT_EQ(
+      seen({"--use_megatron_lm", "--megatron_lm_tp_degree", "2",
+            "--megatron-lm-gradient-clipping", "0.5", "--megatron-lm-pp-degree", "1",
+            "--megatron_lm_use_distributed_optimizer", "true"}),
+      expected);
+  write(
+      folder / "megatron.yaml",
+      "distributed_type: MEGATRON_LM\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"
+      "  megatron_lm_pp_degree: 1\n  megatron_lm_gradient_clipping: 0.5\n"
+      "  megatron_lm_sequence_parallelism: false\n"
+      "  megatron_lm_use_distributed_optimizer: true\n");
+  EXPECT_EQ(seen({"--config-file", "megatron.yaml"}), expected);
+  const auto says = [&](std::vector<std::string> options, const std::string& part) {
+    options.insert(options.end(), {"-n", "2"});
+    const Result result = accel(launch_probe(options, {"env", "RANK"}), in(folder));
+    EXPECT_EQ(result.status, 2);
+    expect_part(result.err, part);
+  };
+  says({"--megatron-lm-tp-degree", "2"}, "is for --use-megatron-lm");
+  says({"--use-megatron-lm", "--megatron-lm-pp-degree", "2"}, "accel has no pipelines");
+  says({"--use-megatron-lm", "--tp", "2"}, "both say what the processes are used for");
+  says({"--use-megatron-lm", "--fsdp", "FULL_SHARD"}, "both say what the processes are used for");
 }
 
 TEST(Parallelism, IsAskedForByOptionsAndFiles) {

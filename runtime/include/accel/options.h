@@ -5,6 +5,7 @@
 #include <accel/grad_scaler.h>
 #include <accel/parallel/deepspeed.h>
 #include <accel/parallel/fully_sharded.h>
+#include <accel/parallel/megatron_lm.h>
 #include <accel/parallel/parallelism_config.h>
 #include <accel/parallel/tensor_parallel.h>
 #include <accel/tracking/tracker_set.h>
@@ -91,6 +92,12 @@ class AcceleratorOptions {
   /// Not together with `fsdp_plugin`. Empty: the environment variable
   /// `ACCELERATE_USE_DEEPSPEED`, or none.
   TORCH_ARG(std::optional<DeepSpeedPlugin>, deepspeed_plugin) = std::nullopt;
+
+  /// Tensor parallelism, gradient clipping and a divided optimizer in Megatron-LM's
+  /// words. Not together with `fsdp_plugin`, `deepspeed_plugin`, or sizes of
+  /// `parallelism_config`. Empty: the environment variable
+  /// `ACCELERATE_USE_MEGATRON_LM`, or none.
+  TORCH_ARG(std::optional<MegatronLMPlugin>, megatron_lm_plugin) = std::nullopt;
 
   /// What the processes are used for: how many groups of them hold the training
   /// state, and between how many it is divided. Empty: the environment variable
@@ -192,7 +199,7 @@ struct ResolvedOptions {
   bool broadcast_buffers = true;
   /// Empty without sharded data parallelism.
   std::optional<ShardingStrategy> fsdp;
-  /// See `DeepSpeedPlugin::gradient_clipping`; 0 for none.
+  /// See `DeepSpeedPlugin::gradient_clipping` and `MegatronLMPlugin`; 0 for none.
   double gradient_clipping = 0;
   /// See `DeepSpeedPlugin::offload_optimizer_device`.
   OffloadFolders offload;
@@ -202,6 +209,9 @@ struct ResolvedOptions {
   StateDictType state_dict_type = StateDictType::kFullStateDict;
   /// See `AcceleratorOptions::parallelism_config`; empty where it was not given.
   std::optional<ParallelSizes> parallelism;
+  /// `parallelism` is what `megatron_lm_plugin` says; the processes that it leaves share
+  /// out the samples.
+  bool fill_mesh = false;
   /// Empty: made from the model.
   TorchTensorParallelPlugin::Plan tp_plan;
   /// See `AcceleratorOptions::cpu`.

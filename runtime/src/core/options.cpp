@@ -3,6 +3,7 @@
 #include "core/environment.h"
 #include "parallel/deepspeed_options.h"
 #include "parallel/fsdp_options.h"
+#include "parallel/megatron_options.h"
 #include "parallel/parallelism.h"
 #include "parallel/tensor_plan.h"
 
@@ -50,6 +51,7 @@ auto tie(const ResolvedOptions& options) {
       options.zero3_init,
       options.state_dict_type,
       options.parallelism,
+      options.fill_mesh,
       options.tp_plan,
       options.cpu,
       options.device_placement,
@@ -88,6 +90,28 @@ void apply(
   resolved.gradient_clipping = deepspeed.gradient_clipping;
   resolved.offload = deepspeed.offload;
   resolved.zero3_init = deepspeed.zero3_init;
+}
+
+void apply(
+    const parallel::MegatronOptions& megatron,
+    ResolvedOptions& resolved) {
+  if (const int64_t steps = megatron.gradient_accumulation_steps; steps > 1) {
+    TORCH_CHECK(
+        resolved.gradient_accumulation_steps == 1 ||
+            resolved.gradient_accumulation_steps == steps,
+        "accel: gradient_accumulation_steps is ",
+        resolved.gradient_accumulation_steps,
+        ", and num_micro_batches of Megatron-LM's settings ", steps,
+        ". Leave one of them out.");
+    resolved.gradient_accumulation_steps = steps;
+  }
+  resolved.gradient_clipping = megatron.gradient_clipping;
+  resolved.parallelism = ParallelSizes();
+  resolved.parallelism->tp = megatron.tp;
+  resolved.fill_mesh = true;
+  if (megatron.distributed_optimizer) {
+    resolved.fsdp = ShardingStrategy::kShardGradOp;
+  }
 }
 
 } // namespace
@@ -141,6 +165,7 @@ std::string to_string(const ResolvedOptions& options) {
       << ", zero3_init=" << options.zero3_init << ", state_dict_type=" << to_string(options.state_dict_type)
       << ", parallelism="
       << (options.parallelism ? to_string(*options.parallelism) : "no")
+      << (options.fill_mesh ? " and the rest for samples" : "")
       << ", tp_plan=" << parallel::to_text(options.tp_plan)
       << ", cpu=" << options.cpu
       << ", device_placement=" << options.device_placement
@@ -189,8 +214,8 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
           options.parallelism_config(), options.torch_tp_plugin());
   resolved.tp_plan = parallel::resolve_tensor_plan(options.torch_tp_plugin());
   auto strategy = parallel::resolve_sharding(options.fsdp_plugin());
-  if (const auto deepspeed =
-          parallel::resolve_deepspeed(options.deepspeed_plugin())) {
+  const auto deepspeed = parallel::resolve_deepspeed(options.deepspeed_plugin());
+  if (deepspeed) {
     TORCH_CHECK(
         !strategy,
         "accel: both FSDP (fsdp_plugin, ACCELERATE_USE_FSDP) and DeepSpeed "
@@ -201,7 +226,22 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
     }
     apply(*deepspeed, resolved);
   }
-  resolved.fsdp = parallel::strategy_with(resolved.parallelism, strategy);
+  if (const auto megatron =
+          parallel::resolve_megatron(options.megatron_lm_plugin())) {
+    TORCH_CHECK(
+        !strategy && !deepspeed && !resolved.parallelism,
+        "accel: Megatron-LM's settings (megatron_lm_plugin, "
+        "ACCELERATE_USE_MEGATRON_LM) say what the processes are used for, and so "
+        "do ",
+        deepspeed       ? "deepspeed_plugin or ACCELERATE_USE_DEEPSPEED"
+            : strategy  ? "fsdp_plugin or ACCELERATE_USE_FSDP"
+                        : "parallelism_config, ACCELERATE_USE_PARALLELISM_CONFIG or "
+                          "tp_size of torch_tp_plugin",
+        ". Leave one of them out.");
+    apply(*megatron, resolved);
+  } else {
+    resolved.fsdp = parallel::strategy_with(resolved.parallelism, strategy);
+  }
   resolved.state_dict_type =
       resolved.fsdp || (resolved.parallelism && resolved.parallelism->tp > 1)
       ? parallel::resolve_state_dict_type(options.fsdp_plugin())
@@ -268,8 +308,8 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   TORCH_CHECK(
       !resolved.fsdp || resolved.match_single_device,
       "accel: sharded data parallelism is asked for (fsdp_plugin, "
-      "ACCELERATE_USE_FSDP, deepspeed_plugin, ACCELERATE_USE_DEEPSPEED, or "
-      "dp_shard_size of parallelism_config), and "
+      "ACCELERATE_USE_FSDP, deepspeed_plugin, ACCELERATE_USE_DEEPSPEED, "
+      "use_distributed_optimizer, or dp_shard_size of parallelism_config), and "
       "match_single_device is false. Parameters are "
       "divided only where the processes compute what one device computes: use "
       "AcceleratorOptions().match_single_device(true) or accel launch "
@@ -285,7 +325,7 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   TORCH_CHECK(
       !resolved.parallelism || resolved.parallelism->tp == 1 ||
           resolved.match_single_device,
-      "accel: tensor parallelism is asked for (tp_size), and match_single_device "
+      "accel: tensor parallelism is asked for (tp_size, tp_degree), and match_single_device "
       "is false. Layers are computed in parts only where the processes compute "
       "what one device computes: use "
       "AcceleratorOptions().match_single_device(true) or accel launch "

@@ -154,6 +154,16 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       "ACCELERATE_USE_DEEPSPEED",
       false);
   plan.add(
+      "megatron_lm_plugin",
+      options.fill_mesh ? "tp_degree " + text(options.parallelism->tp) +
+              (options.fsdp ? ", use_distributed_optimizer" : "")
+                        : "no",
+      [](const AcceleratorOptions& o) {
+        return o.megatron_lm_plugin().has_value();
+      },
+      "ACCELERATE_USE_MEGATRON_LM",
+      false);
+  plan.add(
       "state_dict_type",
       to_string(options.state_dict_type),
       [](const AcceleratorOptions& o) {

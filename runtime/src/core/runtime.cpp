@@ -13,6 +13,7 @@
 #include "dispatch/install.h"
 #include "distributed/report.h"
 #include "distributed/watch.h"
+#include "parallel/megatron_options.h"
 
 #include <atomic>
 #include <cmath>
@@ -114,8 +115,11 @@ void Runtime::enter_batch(int64_t rows) {
 
 Runtime::Runtime(const ResolvedOptions& options) {
   const Environment environment = read_environment();
-  sizes_ = parallel::sizes_of_launch(
-      options.parallelism, options.fsdp, environment);
+  sizes_ = options.fill_mesh
+      ? parallel::fill_mesh(
+            *options.parallelism, options.fsdp, environment.world_size)
+      : parallel::sizes_of_launch(
+            options.parallelism, options.fsdp, environment);
   named_axes_ = parallel::axes_of(sizes_);
   const DeviceChoice choice = choose_own_device(environment, options);
   state_ = std::make_unique<AcceleratorState>(

@@ -1,0 +1,107 @@
+#pragma once
+
+#include "parallel/deepspeed_settings.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+// Shared with the launcher, which has no LibTorch.
+
+namespace accel::parallel {
+
+/// One of Accelerate's settings of Megatron-LM: `megatron_lm_…` in the list
+/// `megatron_lm_config` of a configuration file, a variable, and an option of
+/// `accel launch`.
+struct MegatronSetting {
+  /// "tp_degree".
+  const char* name;
+  /// MEGATRON_LM_TP_DEGREE.
+  const char* variable;
+  const char* option;
+  /// What the option's value is called in the help.
+  const char* type;
+  const char* help;
+  /// Why a value cannot be honoured; empty where it can.
+  std::string (*check)(const std::string& value);
+};
+
+namespace megatron {
+
+inline std::string count(const std::string& value) {
+  const bool digits = !value.empty() && value.size() < 6 &&
+      value.find_first_not_of("0123456789") == std::string::npos;
+  return digits && std::atol(value.c_str()) >= 1
+      ? ""
+      : value + " is not a whole number from 1 to 99999";
+}
+inline std::string pipelines(const std::string& value) {
+  const auto why = count(value);
+  return !why.empty() || std::atol(value.c_str()) == 1
+      ? why
+      : value + ": accel has no pipelines; leave it at 1, and divide layers "
+                "(tp_degree) or states (use_distributed_optimizer, or --fsdp "
+                "FULL_SHARD)";
+}
+inline std::string bound(const std::string& value) {
+  const auto why = deepspeed::bound(value);
+  return why.empty() && value != "auto" ? "" : value + " is no number from 0 (no clipping)";
+}
+inline std::string flag(const std::string& value) {
+  return value == "auto" ? value + " is neither true nor false"
+                         : deepspeed::flag(value);
+}
+inline bool is_true(const std::string& value) {
+  const auto word = in_lower_case(value);
+  return word == "true" || word == "1" || word == "yes";
+}
+inline std::string sequences(const std::string& value) {
+  return flag(value).empty() && is_true(value)
+      ? value + ": activations between layers are whole on the processes that share a "
+                "layer; leave it out, and share out positions with sp_size of "
+                "parallelism_config (--sp)"
+      : flag(value);
+}
+inline std::string activations(const std::string& value) {
+  return flag(value).empty() && is_true(value)
+      ? value + ": a module's forward cannot be taken over; leave it out, and give what "
+                "is to be computed again to accel::checkpoint_activations"
+      : flag(value);
+}
+
+} // namespace megatron
+
+inline const std::vector<MegatronSetting>& megatron_settings() {
+  static const std::vector<MegatronSetting> all{
+      {"tp_degree", "MEGATRON_LM_TP_DEGREE", "--megatron-lm-tp-degree", "N",
+       "For --use-megatron-lm: processes that compute parts of each layer; 1 if not "
+       "given. The rest shares out the samples",
+       megatron::count},
+      {"pp_degree", "MEGATRON_LM_PP_DEGREE", "--megatron-lm-pp-degree", "1",
+       "There are no pipelines: 1", megatron::pipelines},
+      {"num_micro_batches", "MEGATRON_LM_NUM_MICRO_BATCHES",
+       "--megatron-lm-num-micro-batches", "K",
+       "For --use-megatron-lm: batches per optimizer step", megatron::count},
+      {"gradient_clipping", "MEGATRON_LM_GRADIENT_CLIPPING",
+       "--megatron-lm-gradient-clipping", "NORM",
+       "For --use-megatron-lm: each step of a prepared optimizer first scales its "
+       "gradients down to this norm; not if not given",
+       megatron::bound},
+      {"sequence_parallelism", "MEGATRON_LM_SEQUENCE_PARALLELISM",
+       "--megatron-lm-sequence-parallelism", "false",
+       "Activations between layers are not shared out along tp: false (--sp)",
+       megatron::sequences},
+      {"recompute_activations", "MEGATRON_LM_RECOMPUTE_ACTIVATIONS",
+       "--megatron-lm-recompute-activations", "false",
+       "Done by accel::checkpoint_activations in the program only: false",
+       megatron::activations},
+      {"use_distributed_optimizer", "MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER",
+       "--megatron-lm-use-distributed-optimizer", "BOOL",
+       "For --use-megatron-lm: divide weights, gradients and states as SHARD_GRAD_OP "
+       "does, between the processes that share out the samples",
+       megatron::flag},
+  };
+  return all;
+}
+
+} // namespace accel::parallel
