@@ -466,6 +466,53 @@ TEST(ShardedCheckpoints, FullDiskWhilePuttingTogether) {
   run_and_expect_success("sharded_checkpoint_full_disk", 3, folder.options({}));
 }
 
+/// Two hosts, each with a folder of its own and a process that writes: both have the
+/// whole model, of parts that lie on both. One that cannot write does not stop the other
+/// from putting tensors together, and both hear of it.
+ACCEL_RANK_FUNCTION(sharded_checkpoint_hosts) {
+  ::signal(SIGXFSZ, SIG_IGN);
+  const int64_t rank = std::stol(variable("RANK"));
+  ::setenv("LOCAL_RANK", std::to_string(rank % 2).c_str(), 1);
+  ::setenv("LOCAL_WORLD_SIZE", "2", 1);
+  ::setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+  const auto host = [](int64_t number) {
+    return variable("SHARDED_FOLDER") + "/host" + std::to_string(number);
+  };
+  const auto path = host(rank / 2);
+  Accelerator accelerator(sharded().save_on_each_node(true));
+  torch::manual_seed(3);
+  nn::Sequential net(nn::Linear(256, 256), nn::Linear(256, 256));
+  AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  optimizer.zero_grad();
+  accelerator.backward(
+      net->forward(accelerator.distribute(torch::ones({8, 256}))).mean());
+  optimizer.step();
+  accelerator.save_state(path + "/state");
+  accelerator.save_model(net, path + "/model");
+  accelerator.wait_for_everyone();
+  for (const char* file : {"/state/model.safetensors", "/state/optimizer.safetensors",
+                           "/model/model.safetensors"}) {
+    EXPECT_EQ(bytes_of(host(0) + file), bytes_of(host(1) + file)) << file;
+  }
+  EXPECT_GT(bytes_of(path + "/model/model.safetensors").size(), 2 * 256 * 256 * 4);
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  if (rank == 2) {
+    const rlimit least{300 << 10, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &least), 0);
+  }
+  expect_error([&] { accelerator.save_state(path + "/state"); }, "File too large");
+  expect_error([&] { accelerator.save_model(net, path + "/model"); }, "File too large");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  accelerator.load_state(path + "/state");
+}
+
+TEST(ShardedCheckpoints, EachHostPutsItsFilesTogether) {
+  const Folder folder;
+  run_and_expect_success("sharded_checkpoint_hosts", 4, folder.options({}));
+}
+
 /// Version 2 of FSDP saves in parts, unless somebody says otherwise.
 ACCEL_RANK_FUNCTION(sharded_checkpoint_version) {
   const auto type = [](const FullyShardedDataParallelPlugin& plugin) {
