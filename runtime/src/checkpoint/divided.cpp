@@ -4,6 +4,7 @@
 #include "checkpoint/optimizer_files.h"
 #include "checkpoint/piece_files.h"
 #include "checkpoint/safetensors_write.h"
+#include "checkpoint/state_files.h"
 
 #include <accel/checkpoint/state_dict.h>
 
@@ -91,6 +92,25 @@ void write_one_by_one(
   if (error) {
     std::rethrow_exception(error);
   }
+}
+
+void write_divided(
+    const StateFiles& state,
+    const Processes& processes,
+    const PutTogether& put_together,
+    CheckpointFiles& files) {
+  std::vector<at::Tensor> order;
+  for (const auto& file : state.divided) {
+    for (const auto* item : file_order(file.tensors)) {
+      order.push_back(item->value());
+    }
+  }
+  write_one_by_one(
+      order, processes.writer(), put_together, [&](const PutTogether& next) {
+        for (const auto& [name, tensors, metadata] : state.divided) {
+          files.write_tensors(name, tensors, metadata, next);
+        }
+      });
 }
 
 void save_divided_model(

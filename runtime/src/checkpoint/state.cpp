@@ -7,8 +7,8 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/model_source.h"
 #include "checkpoint/optimizer_files.h"
+#include "checkpoint/packed_files.h"
 #include "checkpoint/piece_files.h"
-#include "checkpoint/safetensors_write.h"
 #include "checkpoint/state_files.h"
 #include "checkpoint/together.h"
 #include "checkpoint/unfinished.h"
@@ -199,42 +199,6 @@ void add_own(StateFiles& files, const TrainingState& state, int64_t rank) {
             state.loaders.empty()
                 ? Json(nullptr)
                 : parse_json(state.loaders, "The loaders' state")}}));
-}
-
-/// Small files as one text, and back; tensors of bytes only.
-std::string packed(const StateFiles& files) {
-  Json json{{"texts", files.texts}, {"tensors", Json::object()}};
-  for (const auto& [name, tensors, metadata] : files.tensors) {
-    for (const auto& item : tensors) {
-      TORCH_CHECK(
-          item.value().scalar_type() == at::kByte && item.value().dim() == 1,
-          in_quotes(item.key()),
-          " is no row of bytes");
-      const at::Tensor bytes = item.value().contiguous();
-      const auto* data = bytes.const_data_ptr<uint8_t>();
-      json["tensors"][name][item.key()] =
-          Json::binary({data, data + bytes.numel()});
-    }
-  }
-  const auto bytes = Json::to_cbor(json);
-  return {bytes.begin(), bytes.end()};
-}
-
-void unpack(const std::string& text, StateFiles& files) {
-  const Json json = Json::from_cbor(text);
-  for (const auto& [name, tensors] : json["tensors"].items()) {
-    StateDict dict;
-    for (const auto& [key, value] : tensors.items()) {
-      const auto& bytes = value.get_binary();
-      auto tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-      std::copy(bytes.begin(), bytes.end(), tensor.mutable_data_ptr<uint8_t>());
-      dict.insert(key, std::move(tensor));
-    }
-    files.tensors.push_back({name, std::move(dict)});
-  }
-  for (const auto& entry : json["texts"]) {
-    files.texts.emplace_back(entry[0], entry[1]);
-  }
 }
 
 /// The mixing step of splitmix64.
@@ -496,25 +460,6 @@ void write_files(const StateFiles& state, CheckpointFiles& files) {
   for (const auto& [name, text] : state.texts) {
     files.write_bytes(name, text);
   }
-}
-
-void write_divided(
-    const StateFiles& state,
-    const Processes& processes,
-    const PutTogether& put_together,
-    CheckpointFiles& files) {
-  std::vector<at::Tensor> order;
-  for (const auto& file : state.divided) {
-    for (const auto* item : file_order(file.tensors)) {
-      order.push_back(item->value());
-    }
-  }
-  write_one_by_one(
-      order, processes.writer(), put_together, [&](const PutTogether& next) {
-        for (const auto& [name, tensors, metadata] : state.divided) {
-          files.write_tensors(name, tensors, metadata, next);
-        }
-      });
 }
 
 std::string next_numbered(
