@@ -58,6 +58,19 @@ struct Net : nn::Module {
   nn::BatchNorm1d norm = nullptr;
 };
 
+/// Layers of more than a mebibyte, so that each is a unit.
+inline constexpr int64_t kWide = 520;
+
+inline nn::Sequential wide_layers(int64_t layers, int64_t width = kWide) {
+  torch::manual_seed(3);
+  nn::Sequential net;
+  for (int64_t i = 0; i < layers; ++i) {
+    net->push_back(nn::Linear(width, width));
+    net->push_back(nn::Tanh());
+  }
+  return net;
+}
+
 /// 10 words a batch; the last batch is shorter.
 inline Tensor words(int64_t step) {
   const int64_t n = step % 3 == 2 ? 4 : 10;
