@@ -190,6 +190,15 @@ inline double megabytes(const char* key) {
   return 0;
 }
 
+/// For a machine with other work.
+inline RunOptions patient(
+    std::map<std::string, std::optional<std::string>> environment = {}) {
+  RunOptions run;
+  run.timeout = std::chrono::seconds(240);
+  run.environment = std::move(environment);
+  return run;
+}
+
 struct Folder {
   Folder() {
     char name[] = "/tmp/accel_sharded_XXXXXX";

@@ -110,9 +110,9 @@ ACCEL_RANK_FUNCTION(units_carry_pieces) {
 
 TEST(UnitGradients, AreCarriedBitForBit) {
   for (const int processes : {2, 3, 4}) {
-    run_and_expect_success("units_carry_pieces", processes);
+    run_and_expect_success("units_carry_pieces", processes, patient());
   }
-  RunOptions sockets;
+  RunOptions sockets = patient();
   sockets.environment["ACCEL_SHARED_MEMORY"] = "0";
   run_and_expect_success("units_carry_pieces", 3, sockets);
 }
@@ -140,7 +140,7 @@ ACCEL_RANK_FUNCTION(units_sum_in_one_message) {
 
 TEST(UnitGradients, SumTheirGradientsInOneMessageEach) {
   for (const int processes : {2, 3}) {
-    run_and_expect_success("units_sum_in_one_message", processes);
+    run_and_expect_success("units_sum_in_one_message", processes, patient());
   }
 }
 
@@ -298,12 +298,12 @@ ACCEL_RANK_FUNCTION(units_train_like_one_device) {
 
 TEST(UnitGradients, TrainLikeOneDevice) {
   for (const int processes : {1, 2, 3}) {
-    run_and_expect_success("units_train_like_one_device", processes);
+    run_and_expect_success("units_train_like_one_device", processes, patient());
   }
-  RunOptions sockets; // Without memory that the processes share.
+  RunOptions sockets = patient(); // Without memory that the processes share.
   sockets.environment["ACCEL_SHARED_MEMORY"] = "0";
   run_and_expect_success("units_train_like_one_device", 2, sockets);
-  RunOptions groups;
+  RunOptions groups = patient();
   groups.environment["GROUPS"] = "1";
   run_and_expect_success("units_train_like_one_device", 4, groups);
 }

@@ -73,8 +73,8 @@ ACCEL_RANK_FUNCTION(units_are_one_message) {
 
 TEST(Units, AreOneMessageEach) {
   for (const int processes : {2, 3}) {
-    run_and_expect_success("units_are_one_message", processes);
-    RunOptions keeps;
+    run_and_expect_success("units_are_one_message", processes, patient());
+    RunOptions keeps = patient();
     keeps.environment["KEEPS"] = "1";
     run_and_expect_success("units_are_one_message", processes, keeps);
   }
@@ -170,7 +170,7 @@ ACCEL_RANK_FUNCTION(units_see_writes) {
 
 TEST(Units, SeeWhatIsWrittenBetweenTwoReads) {
   for (const int processes : {2, 3}) {
-    run_and_expect_success("units_see_writes", processes);
+    run_and_expect_success("units_see_writes", processes, patient());
   }
 }
 
@@ -269,8 +269,8 @@ ACCEL_RANK_FUNCTION(units_survive_anything) {
 
 TEST(Units, SurviveAnything) {
   for (const int processes : {2, 3}) {
-    run_and_expect_success("units_survive_anything", processes);
-    RunOptions keeps;
+    run_and_expect_success("units_survive_anything", processes, patient());
+    RunOptions keeps = patient();
     keeps.environment["KEEPS"] = "1";
     run_and_expect_success("units_survive_anything", processes, keeps);
   }
@@ -300,7 +300,7 @@ ACCEL_RANK_FUNCTION(units_see_raw_writes) {
 }
 
 TEST(Units, SeeWhatIsWrittenToMemoryThatWasGivenOut) {
-  run_and_expect_success("units_see_raw_writes", 2);
+  run_and_expect_success("units_see_raw_writes", 2, patient());
 }
 
 // ---- Results that are the gathered parameter itself.
@@ -364,7 +364,7 @@ ACCEL_RANK_FUNCTION(units_lend_no_memory) {
 
 TEST(Units, LendTheirMemoryToNoResult) {
   for (const int processes : {2, 3}) {
-    run_and_expect_success("units_lend_no_memory", processes);
+    run_and_expect_success("units_lend_no_memory", processes, patient());
   }
 }
 
