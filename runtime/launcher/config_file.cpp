@@ -146,16 +146,23 @@ bool is_text(const std::string& value) {
   refuse(path, "unknown key " + key + suggest(key, candidates));
 }
 
-/// Accelerate's `fsdp_config`: a list of `fsdp_…: value`. The strategy is kept;
-/// of the others those that say what accel does anyway may be there.
-void read_fsdp(ConfigFile& config, const YAML::Node& list) {
+/// Calls `visit(key, value)` for the entries of a list of Accelerate's, but for keys
+/// without a value. `form`: what the list, `name`, must be made of; `where` begins
+/// errors about a value.
+template <typename Visit>
+void each_entry(
+    const ConfigFile& config,
+    const YAML::Node& list,
+    const std::string& name,
+    const std::string& form,
+    const std::string& where,
+    const Visit& visit) {
   if (says_nothing(list)) {
     return;
   }
   if (!list.IsMap()) {
-    refuse(config.path, "fsdp_config must be a list of \"fsdp_...: value\"");
+    refuse(config.path, name + " must be a list of \"" + form + "\"");
   }
-  const std::string prefix = "fsdp_";
   for (const auto& entry : list) {
     const std::string key =
         entry.first.IsScalar() ? entry.first.Scalar() : "(not a word)";
@@ -163,9 +170,17 @@ void read_fsdp(ConfigFile& config, const YAML::Node& list) {
       continue;
     }
     if (!entry.second.IsScalar()) {
-      refuse(config.path, key + " must be one value");
+      refuse(config.path, where + key + " must be one value");
     }
-    const std::string& value = entry.second.Scalar();
+    visit(key, entry.second.Scalar());
+  }
+}
+
+/// Accelerate's `fsdp_config`: a list of `fsdp_…: value`. The strategy is kept;
+/// of the others those that say what accel does anyway may be there.
+void read_fsdp(ConfigFile& config, const YAML::Node& list) {
+  const std::string prefix = "fsdp_";
+  const auto read = [&](const std::string& key, const std::string& value) {
     std::string why;
     if (key == "fsdp_sharding_strategy") {
       if (parallel::fsdp_strategy_name(value).empty()) {
@@ -197,30 +212,16 @@ void read_fsdp(ConfigFile& config, const YAML::Node& list) {
     if (!why.empty()) {
       refuse(config.path, "fsdp_config: " + key + ": " + value + ": " + why);
     }
-  }
+  };
+  each_entry(config, list, "fsdp_config", "fsdp_...: value", "", read);
 }
 
 /// Accelerate's `deepspeed_config`. What only DeepSpeed's own launcher does may be
 /// there with the value that asks for nothing.
 void read_deepspeed(ConfigFile& config, const YAML::Node& list) {
-  if (says_nothing(list)) {
-    return;
-  }
-  if (!list.IsMap()) {
-    refuse(config.path, "deepspeed_config must be a list of \"name: value\"");
-  }
-  for (const auto& entry : list) {
-    const std::string key =
-        entry.first.IsScalar() ? entry.first.Scalar() : "(not a word)";
-    if (entry.second.IsNull()) {
-      continue;
-    }
-    if (!entry.second.IsScalar()) {
-      refuse(config.path, "deepspeed_config: " + key + " must be one value");
-    }
-    const std::string& value = entry.second.Scalar();
+  const auto read = [&](const std::string& key, const std::string& value) {
     if (value == "auto" || (value == "none" && key.find("path") != key.npos)) {
-      continue;
+      return;
     }
     std::string why;
     if (const auto* setting = parallel::find_deepspeed_setting(key)) {
@@ -245,30 +246,17 @@ void read_deepspeed(ConfigFile& config, const YAML::Node& list) {
     if (!why.empty()) {
       refuse(config.path, "deepspeed_config: " + key + ": " + value + ": " + why);
     }
-  }
+  };
+  each_entry(
+      config, list, "deepspeed_config", "name: value", "deepspeed_config: ", read);
 }
 
 /// Accelerate's `megatron_lm_config`: a list of `megatron_lm_…: value`.
 void read_megatron(ConfigFile& config, const YAML::Node& list) {
-  if (says_nothing(list)) {
-    return;
-  }
-  if (!list.IsMap()) {
-    refuse(config.path, "megatron_lm_config must be a list of \"megatron_lm_...: value\"");
-  }
   const std::string prefix = "megatron_lm_";
-  for (const auto& entry : list) {
-    const std::string key =
-        entry.first.IsScalar() ? entry.first.Scalar() : "(not a word)";
-    if (entry.second.IsNull()) {
-      continue;
-    }
-    if (!entry.second.IsScalar()) {
-      refuse(config.path, "megatron_lm_config: " + key + " must be one value");
-    }
-    const std::string& value = entry.second.Scalar();
+  const auto read = [&](const std::string& key, const std::string& value) {
     std::vector<std::string> names;
-    const parallel::MegatronSetting* found = nullptr;
+    const parallel::PluginSetting* found = nullptr;
     for (const auto& setting : parallel::megatron_settings()) {
       names.push_back(prefix + setting.name);
       found = key == names.back() ? &setting : found;
@@ -281,7 +269,10 @@ void read_megatron(ConfigFile& config, const YAML::Node& list) {
       refuse(config.path, "megatron_lm_config: " + key + ": " + value + ": " + why);
     }
     config.values[key] = value;
-  }
+  };
+  each_entry(
+      config, list, "megatron_lm_config", "megatron_lm_...: value",
+      "megatron_lm_config: ", read);
 }
 
 /// Accelerate's `parallelism_config`: the sizes of the mesh.
@@ -363,10 +354,8 @@ void check(const ConfigFile& config) {
   }
 }
 
-} // namespace
-
 /// A key of `deepspeed_config` that was given; null where none was.
-static const std::string* deepspeed_key(const ConfigFile& config) {
+const std::string* deepspeed_key(const ConfigFile& config) {
   for (const auto& setting : parallel::deepspeed_settings()) {
     if (const auto found = config.values.find(setting.name);
         found != config.values.end()) {
@@ -375,6 +364,36 @@ static const std::string* deepspeed_key(const ConfigFile& config) {
   }
   return nullptr;
 }
+
+/// The key of `megatron_lm_config` that was given; null where none was.
+const std::string* megatron_key(const ConfigFile& config) {
+  const auto first = config.values.lower_bound("megatron_lm_");
+  return first != config.values.end() && first->first.rfind("megatron_lm_", 0) == 0
+      ? &first->first
+      : nullptr;
+}
+
+/// Notes that the file's type is `type`, under `use`. Where it is another, `says`, what
+/// the list `list` says, must be empty.
+void use_type(
+    ConfigFile& config,
+    const std::string& type,
+    const std::string& use,
+    const std::string& list,
+    const std::string& says) {
+  const auto given = config.find("distributed_type");
+  if (given == type) {
+    config.values[use] = "true";
+  } else if (!says.empty()) {
+    refuse(
+        config.path,
+        list + " " + says + ", but distributed_type is " +
+            given.value_or("not given") + "; write distributed_type: " + type +
+            ", or remove " + list);
+  }
+}
+
+} // namespace
 
 std::optional<std::string> ConfigFile::find(const std::string& key) const {
   const auto found = values.find(key);
@@ -469,37 +488,18 @@ ConfigFile read_config(const std::string& path) {
     }
   }
   check(config);
-  const bool divided = config.find("distributed_type") == "FSDP";
-  if (!divided && config.values.count("fsdp_sharding_strategy") != 0) {
-    refuse(
-        path,
-        "fsdp_config says how parameters are divided, but distributed_type is " +
-            config.find("distributed_type").value_or("not given") +
-            "; write distributed_type: FSDP, or remove fsdp_config");
-  }
-  if (divided) {
-    config.values["use_fsdp"] = "true";
-  }
-  if (config.find("distributed_type") == "MEGATRON_LM") {
-    config.values["use_megatron_lm"] = "true";
-  } else if (const auto first = config.values.lower_bound("megatron_lm_");
-             first != config.values.end() &&
-             first->first.rfind("megatron_lm_", 0) == 0) {
-    refuse(
-        path,
-        "megatron_lm_config gives " + first->first + ", but distributed_type is " +
-            config.find("distributed_type").value_or("not given") +
-            "; write distributed_type: MEGATRON_LM, or remove megatron_lm_config");
-  }
-  if (config.find("distributed_type") == "DEEPSPEED") {
-    config.values["use_deepspeed"] = "true";
-  } else if (const std::string* setting = deepspeed_key(config)) {
-    refuse(
-        path,
-        "deepspeed_config gives " + *setting + ", but distributed_type is " +
-            config.find("distributed_type").value_or("not given") +
-            "; write distributed_type: DEEPSPEED, or remove deepspeed_config");
-  }
+  const auto gives = [](const std::string* key) {
+    return key == nullptr ? "" : "gives " + *key;
+  };
+  use_type(
+      config, "FSDP", "use_fsdp", "fsdp_config",
+      config.find("fsdp_sharding_strategy") ? "says how parameters are divided" : "");
+  use_type(
+      config, "MEGATRON_LM", "use_megatron_lm", "megatron_lm_config",
+      gives(megatron_key(config)));
+  use_type(
+      config, "DEEPSPEED", "use_deepspeed", "deepspeed_config",
+      gives(deepspeed_key(config)));
   return config;
 }
 

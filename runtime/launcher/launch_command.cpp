@@ -192,6 +192,39 @@ void resolve_fsdp(Resolver& resolver, LaunchOptions& options) {
   }
 }
 
+/// The settings that are given of a plugin, by their variables; none where it is not
+/// `used`, and then their options are an error. `use`: what says so, the option
+/// `option` or another source.
+std::map<std::string, std::string> resolve_plugin(
+    Resolver& resolver,
+    const std::optional<Choice>& use,
+    bool used,
+    const std::string& option,
+    const std::string& what,
+    const std::vector<parallel::PluginSetting>& settings) {
+  if (use) {
+    resolver.plan(what, use, "");
+  }
+  std::map<std::string, std::string> given;
+  for (const auto& setting : settings) {
+    const auto choice = resolver.find(setting.option);
+    if (!choice) {
+      continue;
+    }
+    if (!used && choice->source[0] == '-') {
+      throw Error(
+          kUsage,
+          choice->source + " " + choice->value + " is for " + option +
+              "; give that, too");
+    }
+    if (used) {
+      given[setting.variable] = choice->value;
+      resolver.plan(setting.name, choice, "");
+    }
+  }
+  return given;
+}
+
 /// The same in DeepSpeed's words.
 void resolve_deepspeed(Resolver& resolver, LaunchOptions& options) {
   const auto use = resolver.find("--use-deepspeed");
@@ -203,25 +236,9 @@ void resolve_deepspeed(Resolver& resolver, LaunchOptions& options) {
         use->source + " and FSDP both say how parameters are divided; leave one of "
             "them out");
   }
-  if (use) {
-    resolver.plan("DeepSpeed's settings", use, "");
-  }
-  for (const auto& setting : parallel::deepspeed_settings()) {
-    const auto choice = resolver.find(setting.option);
-    if (!choice) {
-      continue;
-    }
-    if (!used && choice->source[0] == '-') {
-      throw Error(
-          kUsage,
-          choice->source + " " + choice->value +
-              " is for --use-deepspeed; give that, too");
-    }
-    if (used) {
-      options.deepspeed_settings[setting.variable] = choice->value;
-      resolver.plan(setting.name, choice, "");
-    }
-  }
+  options.deepspeed_settings = resolve_plugin(
+      resolver, use, used, "--use-deepspeed", "DeepSpeed's settings",
+      parallel::deepspeed_settings());
 }
 
 /// Megatron-LM's settings; how many processes there are is known.
@@ -239,25 +256,9 @@ void resolve_megatron(Resolver& resolver, LaunchOptions& options) {
         use->source + " and " + other +
             " both say what the processes are used for; leave one of them out");
   }
-  if (use) {
-    resolver.plan("Megatron-LM's settings", use, "");
-  }
-  for (const auto& setting : parallel::megatron_settings()) {
-    const auto choice = resolver.find(setting.option);
-    if (!choice) {
-      continue;
-    }
-    if (!used && choice->source[0] == '-') {
-      throw Error(
-          kUsage,
-          choice->source + " " + choice->value +
-              " is for --use-megatron-lm; give that, too");
-    }
-    if (used) {
-      options.megatron_settings[setting.variable] = choice->value;
-      resolver.plan(setting.name, choice, "");
-    }
-  }
+  options.megatron_settings = resolve_plugin(
+      resolver, use, used, "--use-megatron-lm", "Megatron-LM's settings",
+      parallel::megatron_settings());
   const auto degree = options.megatron_settings.find("MEGATRON_LM_TP_DEGREE");
   if (degree != options.megatron_settings.end() &&
       options.world_size % std::atoi(degree->second.c_str()) != 0) {

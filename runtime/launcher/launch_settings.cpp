@@ -1,9 +1,9 @@
 #include "launch_settings.h"
 
 #include "parallel/deepspeed_settings.h"
-#include "parallel/parallelism_settings.h"
 #include "parallel/fsdp_settings.h"
 #include "parallel/megatron_settings.h"
+#include "parallel/parallelism_settings.h"
 #include "suggestion.h"
 
 namespace accel::launcher {

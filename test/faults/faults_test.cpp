@@ -58,6 +58,15 @@ Strings command(Strings arguments) {
   return arguments;
 }
 
+/// A shell that does `before` and becomes the program.
+Strings in_shell(const std::string& before, const Strings& words) {
+  std::string script = before + " exec";
+  for (const std::string& word : words) {
+    script += " '" + word + "'";
+  }
+  return {"/bin/sh", "-c", script};
+}
+
 /// What the job prints that nothing happens to.
 const std::string& undisturbed() {
   static const std::string output = [] {
@@ -475,6 +484,11 @@ class MemoryLimit {
     return folder_;
   }
 
+  /// Puts the shell that does it into the group.
+  std::string enter() const {
+    return "echo $$ > '" + folder_ + "/cgroup.procs' &&";
+  }
+
  private:
   void make(const std::string& parent, const char* limit, int64_t bytes) {
     const std::string folder =
@@ -527,12 +541,8 @@ TEST(OutOfMemory, DoesNotComeWhereStatesAreDividedOrInFiles) {
       }
     }
     words.insert(words.end(), {"--", build_paths::kFaultsSubject, "large", "96"});
-    std::string script = "echo $$ > '" + limit.folder() + "/cgroup.procs' && exec";
-    for (const std::string& word : words) {
-      script += " '" + word + "'";
-    }
     const Result result =
-        Running({"/bin/sh", "-c", script}, surroundings).wait(200);
+        Running(in_shell(limit.enter(), words), surroundings).wait(200);
     if (run.processes == 2 && !run.files) {
       EXPECT_EQ(result.status, 137) << "it fits: the test shows nothing";
       continue;
@@ -560,12 +570,9 @@ TEST(OutOfMemory, IsNamedWhereTheKernelKills) {
   }
   const Folder folder;
   // The launcher is in it, and so is all that it starts.
-  std::string script =
-      "echo $$ > '" + limit.folder() + "/cgroup.procs' && exec";
-  for (const std::string& word : command(launch({}, {"die", "oom"}))) {
-    script += " '" + word + "'";
-  }
-  const Result result = Running({"/bin/sh", "-c", script}, in(folder)).wait();
+  const Result result =
+      Running(in_shell(limit.enter(), command(launch({}, {"die", "oom"}))), in(folder))
+          .wait();
   EXPECT_EQ(result.status, 137) << result.err;
   expect_part(
       result.err,
@@ -648,11 +655,8 @@ TEST(Disk, ThatIsFullIsAnErrorAndLosesNothing) {
           .status,
       0);
   // No file may be longer than a kilobyte, and nobody is killed for trying.
-  std::string limited = "trap '' XFSZ; ulimit -f 2; exec";
-  for (const std::string& word : command(whole)) {
-    limited += " '" + word + "'";
-  }
-  Running running({"/bin/sh", "-c", limited}, in(folder));
+  Running running(
+      in_shell("trap '' XFSZ; ulimit -f 2;", command(whole)), in(folder));
   const Result full = running.wait();
   EXPECT_NE(full.status, 0);
   EXPECT_GT(full.status, 0) << "a signal";

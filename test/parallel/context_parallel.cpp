@@ -128,18 +128,10 @@ std::vector<double> train_reader(
       words = run->distribute(words);
       next = run->distribute(next);
     }
-    optimizer.zero_grad();
-    const auto loss = torch::cross_entropy_loss(
-        net->forward(words).flatten(0, 1), next.flatten());
-    if (run != nullptr) {
-      run->backward(loss);
-      run->clip_grad_norm_(net->parameters(), 0.7);
-    } else {
-      loss.backward();
-      nn::utils::clip_grad_norm_(net->parameters(), 0.7);
-    }
-    optimizer.step();
-    losses.push_back(loss.item<double>());
+    losses.push_back(clipped_step(run, *net, optimizer, 0.7, [&] {
+      return torch::cross_entropy_loss(
+          net->forward(words).flatten(0, 1), next.flatten());
+    }));
   }
   return losses;
 }

@@ -94,18 +94,9 @@ std::vector<double> train_words(
       words = run->distribute(words, 1);
       next = run->distribute(next, 1);
     }
-    optimizer.zero_grad();
-    const auto loss =
-        torch::cross_entropy_loss(net->forward(words), next.flatten());
-    if (run != nullptr) {
-      run->backward(loss);
-      run->clip_grad_norm_(net->parameters(), 0.7);
-    } else {
-      loss.backward();
-      nn::utils::clip_grad_norm_(net->parameters(), 0.7);
-    }
-    optimizer.step();
-    losses.push_back(loss.item<double>());
+    losses.push_back(clipped_step(run, *net, optimizer, 0.7, [&] {
+      return torch::cross_entropy_loss(net->forward(words), next.flatten());
+    }));
   }
   return losses;
 }

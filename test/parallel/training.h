@@ -80,6 +80,28 @@ inline Tensor target(const Tensor& words) {
   return torch::sin(words.to(torch::kDouble));
 }
 
+/// One step of what computes a loss, with the gradients' norm clipped; `run` is null in
+/// the plain program. Returns the loss.
+template <typename Loss>
+double clipped_step(
+    Accelerator* run,
+    nn::Module& net,
+    optim::Optimizer& optimizer,
+    double max_norm,
+    const Loss& loss_of) {
+  optimizer.zero_grad();
+  const Tensor loss = loss_of();
+  if (run != nullptr) {
+    run->backward(loss);
+    run->clip_grad_norm_(net.parameters(), max_norm);
+  } else {
+    loss.backward();
+    nn::utils::clip_grad_norm_(net.parameters(), max_norm);
+  }
+  optimizer.step();
+  return loss.item<double>();
+}
+
 /// One step; `run` is null in the plain program. Returns the loss.
 inline double step(
     Accelerator* run,
@@ -92,17 +114,9 @@ inline double step(
     x = run->distribute(x);
     y = run->distribute(y);
   }
-  optimizer.zero_grad();
-  const auto loss = torch::mse_loss(net->forward(x), y);
-  if (run != nullptr) {
-    run->backward(loss);
-    run->clip_grad_norm_(net->parameters(), 0.5);
-  } else {
-    loss.backward();
-    nn::utils::clip_grad_norm_(net->parameters(), 0.5);
-  }
-  optimizer.step();
-  return loss.item<double>();
+  return clipped_step(run, *net, optimizer, 0.5, [&] {
+    return torch::mse_loss(net->forward(x), y);
+  });
 }
 
 inline void expect_equal(const nn::Module& actual, const nn::Module& expected, double tolerance) {

@@ -67,17 +67,27 @@ auto tie(const ResolvedOptions& options) {
       options.timeout);
 }
 
+/// `said`: how many, and by whom.
+void accumulate(
+    ResolvedOptions& resolved,
+    int64_t steps,
+    const std::string& said) {
+  TORCH_CHECK(
+      resolved.gradient_accumulation_steps == 1 ||
+          resolved.gradient_accumulation_steps == steps,
+      "accel: gradient_accumulation_steps is ",
+      resolved.gradient_accumulation_steps, ", and ", said,
+      ". Leave one of them out.");
+  resolved.gradient_accumulation_steps = steps;
+}
+
 void apply(
     const parallel::DeepSpeedOptions& deepspeed,
     ResolvedOptions& resolved) {
   if (const auto steps = deepspeed.gradient_accumulation_steps) {
-    TORCH_CHECK(
-        resolved.gradient_accumulation_steps == 1 ||
-            resolved.gradient_accumulation_steps == *steps,
-        "accel: gradient_accumulation_steps is ",
-        resolved.gradient_accumulation_steps, ", and ", *steps,
-        " in deepspeed_plugin or DeepSpeed's file. Leave one of them out.");
-    resolved.gradient_accumulation_steps = *steps;
+    accumulate(
+        resolved, *steps,
+        std::to_string(*steps) + " in deepspeed_plugin or DeepSpeed's file");
   }
   if (const auto precision = deepspeed.mixed_precision) {
     TORCH_CHECK(
@@ -96,14 +106,9 @@ void apply(
     const parallel::MegatronOptions& megatron,
     ResolvedOptions& resolved) {
   if (const int64_t steps = megatron.gradient_accumulation_steps; steps > 1) {
-    TORCH_CHECK(
-        resolved.gradient_accumulation_steps == 1 ||
-            resolved.gradient_accumulation_steps == steps,
-        "accel: gradient_accumulation_steps is ",
-        resolved.gradient_accumulation_steps,
-        ", and num_micro_batches of Megatron-LM's settings ", steps,
-        ". Leave one of them out.");
-    resolved.gradient_accumulation_steps = steps;
+    accumulate(
+        resolved, steps,
+        "num_micro_batches of Megatron-LM's settings " + std::to_string(steps));
   }
   resolved.gradient_clipping = megatron.gradient_clipping;
   resolved.parallelism = ParallelSizes();
@@ -162,7 +167,8 @@ std::string to_string(const ResolvedOptions& options) {
       << options.offload.optimizer
       << (options.offload.parameters.empty() ? "" : " parameters to ")
       << options.offload.parameters
-      << ", zero3_init=" << options.zero3_init << ", state_dict_type=" << to_string(options.state_dict_type)
+      << ", zero3_init=" << options.zero3_init
+      << ", state_dict_type=" << to_string(options.state_dict_type)
       << ", parallelism="
       << (options.parallelism ? to_string(*options.parallelism) : "no")
       << (options.fill_mesh ? " and the rest for samples" : "")

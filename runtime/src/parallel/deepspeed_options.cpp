@@ -155,10 +155,7 @@ AllSaid said_by(const DeepSpeedPlugin& plugin) {
   AllSaid said;
   const auto add = [&](const char* name, const auto& value) {
     if (value) {
-      std::ostringstream text;
-      text.precision(17);
-      text << std::boolalpha << *value;
-      said[name] = {text.str(), "deepspeed_plugin"};
+      said[name] = {text_of_value(*value), "deepspeed_plugin"};
     }
   };
   add("deepspeed_config_file", plugin.hf_ds_config());
@@ -201,10 +198,6 @@ void merge(AllSaid& said, const AllSaid& of_file) {
 std::string value_of(const AllSaid& said, const char* name, const char* otherwise) {
   const auto found = said.find(name);
   return found == said.end() ? otherwise : in_lower_case(found->second.value);
-}
-
-bool is_true(const std::string& value) {
-  return value == "true" || value == "1" || value == "yes";
 }
 
 /// The folder where "nvme" is said, else empty.

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <algorithm>
-#include <cctype>
+#include "parallel/plugin_settings.h"
+
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -9,31 +9,6 @@
 // Shared with the launcher, which has no LibTorch.
 
 namespace accel::parallel {
-
-inline std::string in_lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
-    return static_cast<char>(std::tolower(c));
-  });
-  return text;
-}
-
-/// One of Accelerate's settings of DeepSpeed: a key of `deepspeed_config` in a
-/// configuration file, a variable, an option of `accel launch`, and where DeepSpeed's
-/// own file has it.
-struct DeepSpeedSetting {
-  /// "zero_stage".
-  const char* name;
-  /// ACCELERATE_DEEPSPEED_ZERO_STAGE.
-  const char* variable;
-  const char* option;
-  /// What the option's value is called in the help.
-  const char* type;
-  const char* help;
-  /// A JSON pointer into DeepSpeed's file; null where that does not say it.
-  const char* in_file;
-  /// Why a value cannot be honoured; empty where it can.
-  std::string (*check)(const std::string& value);
-};
 
 namespace deepspeed {
 
@@ -70,56 +45,56 @@ inline std::string path(const std::string& value) {
 
 } // namespace deepspeed
 
-inline const std::vector<DeepSpeedSetting>& deepspeed_settings() {
-  static const std::vector<DeepSpeedSetting> all{
+/// Accelerate's settings of DeepSpeed: keys of `deepspeed_config`.
+inline const std::vector<PluginSetting>& deepspeed_settings() {
+  static const std::vector<PluginSetting> all{
       {"deepspeed_config_file", "ACCELERATE_DEEPSPEED_CONFIG_FILE",
        "--deepspeed-config-file", "FILE",
        "For --use-deepspeed: DeepSpeed's own file (JSON), whose keys that accel has a "
        "meaning for count; others are refused by name",
-       nullptr, deepspeed::path},
+       deepspeed::path},
       {"zero_stage", "ACCELERATE_DEEPSPEED_ZERO_STAGE", "--zero-stage", "STAGE",
        "For --use-deepspeed: 0 divides nothing, 1 and 2 as SHARD_GRAD_OP, 3 as "
        "FULL_SHARD; 2 if not given",
-       "/zero_optimization/stage", deepspeed::stage},
+       deepspeed::stage, "/zero_optimization/stage"},
       {"gradient_clipping", "ACCELERATE_GRADIENT_CLIPPING", "--gradient-clipping",
        "NORM",
        "For --use-deepspeed: each step of a prepared optimizer first scales its "
        "gradients down to this norm",
-       "/gradient_clipping", deepspeed::bound},
+       deepspeed::bound, "/gradient_clipping"},
       {"offload_optimizer_device", "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
        "--offload-optimizer-device", "DEVICE",
        "For --use-deepspeed: none, cpu, or nvme: what optimizers keep lies in a file",
-       "/zero_optimization/offload_optimizer/device", deepspeed::device},
+       deepspeed::device, "/zero_optimization/offload_optimizer/device"},
       {"offload_param_device", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
        "--offload-param-device", "DEVICE",
        "For --use-deepspeed: the same for the parts of parameters; of stage 3",
-       "/zero_optimization/offload_param/device", deepspeed::device},
+       deepspeed::device, "/zero_optimization/offload_param/device"},
       {"offload_optimizer_nvme_path",
        "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH",
        "--offload-optimizer-nvme-path", "FOLDER",
        "For --offload-optimizer-device nvme: the folder of the file",
-       "/zero_optimization/offload_optimizer/nvme_path", deepspeed::path},
+       deepspeed::path, "/zero_optimization/offload_optimizer/nvme_path"},
       {"offload_param_nvme_path", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
        "--offload-param-nvme-path", "FOLDER",
        "For --offload-param-device nvme: the folder of the file",
-       "/zero_optimization/offload_param/nvme_path", deepspeed::path},
+       deepspeed::path, "/zero_optimization/offload_param/nvme_path"},
       {"zero3_init_flag", "ACCELERATE_DEEPSPEED_ZERO3_INIT", "--zero3-init-flag",
        "BOOL",
        "For --use-deepspeed: models are built in parts between the Accelerator and "
        "the first prepare, with one device's initial weights; of stage 3",
-       nullptr, deepspeed::flag},
+       deepspeed::flag},
       {"zero3_save_16bit_model", "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
        "--zero3-save-16bit-model", "BOOL",
        "Of no effect: save_model always writes the whole model, in the type of its "
        "parameters",
-       "/zero_optimization/stage3_gather_16bit_weights_on_model_save",
-       deepspeed::flag},
+       deepspeed::flag, "/zero_optimization/stage3_gather_16bit_weights_on_model_save"},
   };
   return all;
 }
 
 /// Null for a name that is none.
-inline const DeepSpeedSetting* find_deepspeed_setting(const std::string& name) {
+inline const PluginSetting* find_deepspeed_setting(const std::string& name) {
   for (const auto& setting : deepspeed_settings()) {
     if (name == setting.name) {
       return &setting;

@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 #include <map>
-#include <sstream>
 #include <string>
 
 namespace accel::parallel {
@@ -18,10 +17,7 @@ std::map<std::string, std::string> said_by(const MegatronLMPlugin& plugin) {
   std::map<std::string, std::string> said;
   const auto add = [&](const char* name, const auto& value) {
     if (value) {
-      std::ostringstream text;
-      text.precision(17);
-      text << std::boolalpha << *value;
-      said[name] = text.str();
+      said[name] = text_of_value(*value);
     }
   };
   add("tp_degree", plugin.tp_degree());
@@ -69,7 +65,7 @@ std::optional<MegatronOptions> resolve_megatron(
       static_cast<int64_t>(number("num_micro_batches", "1"));
   options.gradient_clipping = number("gradient_clipping", "0");
   options.distributed_optimizer = said.count("use_distributed_optimizer") != 0 &&
-      megatron::is_true(said["use_distributed_optimizer"]);
+      is_true(said["use_distributed_optimizer"]);
   return options;
 }
 

@@ -10,22 +10,6 @@
 
 namespace accel::parallel {
 
-/// One of Accelerate's settings of Megatron-LM: `megatron_lm_…` in the list
-/// `megatron_lm_config` of a configuration file, a variable, and an option of
-/// `accel launch`.
-struct MegatronSetting {
-  /// "tp_degree".
-  const char* name;
-  /// MEGATRON_LM_TP_DEGREE.
-  const char* variable;
-  const char* option;
-  /// What the option's value is called in the help.
-  const char* type;
-  const char* help;
-  /// Why a value cannot be honoured; empty where it can.
-  std::string (*check)(const std::string& value);
-};
-
 namespace megatron {
 
 inline std::string count(const std::string& value) {
@@ -51,10 +35,6 @@ inline std::string flag(const std::string& value) {
   return value == "auto" ? value + " is neither true nor false"
                          : deepspeed::flag(value);
 }
-inline bool is_true(const std::string& value) {
-  const auto word = in_lower_case(value);
-  return word == "true" || word == "1" || word == "yes";
-}
 inline std::string sequences(const std::string& value) {
   return flag(value).empty() && is_true(value)
       ? value + ": activations between layers are whole on the processes that share a "
@@ -71,8 +51,9 @@ inline std::string activations(const std::string& value) {
 
 } // namespace megatron
 
-inline const std::vector<MegatronSetting>& megatron_settings() {
-  static const std::vector<MegatronSetting> all{
+/// Accelerate's settings of Megatron-LM: `megatron_lm_…` in `megatron_lm_config`.
+inline const std::vector<PluginSetting>& megatron_settings() {
+  static const std::vector<PluginSetting> all{
       {"tp_degree", "MEGATRON_LM_TP_DEGREE", "--megatron-lm-tp-degree", "N",
        "For --use-megatron-lm: processes that compute parts of each layer; 1 if not "
        "given. The rest shares out the samples",
