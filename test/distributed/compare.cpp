@@ -76,6 +76,9 @@ std::string difference(
   if (plain.scalar_type() != got.scalar_type()) {
     return c10::str("dtype ", got.scalar_type(), " instead of ", plain.scalar_type());
   }
+  if (plain.device() != got.device()) {
+    return c10::str("device ", got.device(), " instead of ", plain.device());
+  }
   if (plain.sizes() != got.sizes()) {
     return c10::str("sizes ", got.sizes(), " instead of ", plain.sizes());
   }

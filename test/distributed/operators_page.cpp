@@ -75,7 +75,9 @@ class Tested {
     for (const auto& call : calls.calls()) {
       add(call.op, Depth::kNone);
     }
-    const auto samples = sample_calls(table, calls, /*dtypes=*/false);
+    SampleOptions options;
+    options.dtypes = false;
+    const auto samples = sample_calls({table}, &calls, options);
     for (const auto& sample : samples.calls) {
       if (depth_of(sample.name) != Depth::kTwice) {
         Gradients gradients;

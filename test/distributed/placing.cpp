@@ -42,13 +42,14 @@ int64_t blocks_of(int64_t n, int64_t parts) {
 at::Tensor random_owners(
     c10::IntArrayRef sizes,
     int64_t ranks,
-    std::mt19937_64& random) {
+    std::mt19937_64& random,
+    c10::Device device) {
   auto owners = at::empty(sizes, at::kLong);
   auto* data = owners.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < owners.numel(); ++i) {
     data[i] = static_cast<int64_t>(random() % ranks);
   }
-  return owners;
+  return owners.to(device);
 }
 
 /// What rank's part of a sum is: the value times a power of two, so that every
@@ -59,7 +60,7 @@ at::Tensor part_of_sum(
     std::mt19937_64& random) {
   const int64_t size = axis.size();
   if (value.scalar_type() == at::kBool || !value.is_floating_point()) {
-    const auto owners = random_owners(value.sizes(), size, random);
+    const auto owners = random_owners(value.sizes(), size, random, value.device());
     auto part = at::where(owners == axis.rank(), value, at::zeros_like(value));
     return part.to(value.scalar_type());
   }
@@ -81,7 +82,7 @@ at::Tensor part_of_extreme(
     const at::Tensor& value,
     ReduceOp op,
     std::mt19937_64& random) {
-  const auto owners = random_owners(value.sizes(), axis.size(), random);
+  const auto owners = random_owners(value.sizes(), axis.size(), random, value.device());
   at::Tensor other;
   if (op == ReduceOp::kProduct) {
     other = at::ones_like(value);

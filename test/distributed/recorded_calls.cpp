@@ -6,6 +6,7 @@
 
 #include "build_paths.h"
 #include "compare.h"
+#include "device.h"
 #include "distributed/call.h"
 #include "distributed/collectives.h"
 #include "distributed/rules/table.h"
@@ -23,6 +24,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -37,6 +40,8 @@ struct Options {
   int64_t trials = 3;
   std::string world;
   int64_t line = 0;
+  int64_t from = 0;
+  std::string device = "cpu";
   std::string golden = build_paths::kGoldenAten;
   bool all = false;
   bool operators = false;
@@ -57,7 +62,33 @@ bool asked_for(const GoldenCall& call) {
   if (all.line != 0) {
     return call.line == all.line;
   }
-  return is_asked_for(all.filter, call.name, call.op.schema().name());
+  return call.line >= all.from &&
+      is_asked_for(all.filter, call.name, call.op.schema().name());
+}
+
+/// The recorded arguments; their tensors go through `place` on the device.
+torch::jit::Stack arguments_of(
+    const GoldenCall& call,
+    const std::function<at::Tensor(const at::Tensor&)>& place) {
+  const auto moved = on_device(
+      call.op.schema(),
+      golden().arguments(call, [](const at::Tensor& tensor) { return tensor; }));
+  return changed(moved, place);
+}
+
+/// Ends the program where the device computes nothing any more: what comes behind
+/// would fail with it.
+void end_if_lost(const GoldenCall& call) {
+  if (device_works()) {
+    return;
+  }
+  std::printf(
+      "THE DEVICE computes nothing any more after line %lld, %s; go on with "
+      "--from=%lld\n",
+      static_cast<long long>(call.line), call.name.c_str(),
+      static_cast<long long>(call.line + 1));
+  std::fflush(stdout);
+  std::_Exit(4);
 }
 
 bool draws(const GoldenCall& call) {
@@ -150,7 +181,7 @@ Outcome make_call(
   outcome.results = snapshot(results);
   outcome.arguments = snapshot(arguments);
   if (draws(call)) {
-    outcome.next_random = at::rand({4});
+    outcome.next_random = at::rand({4}, device());
   }
   if (write && is_view(call)) {
     write_through(arguments, results, outcome.after_writes);
@@ -252,7 +283,7 @@ std::string try_placement(
   const auto body = [&](const DeviceMesh& mesh) {
     at::set_num_threads(1);
     Placer placer(mesh, seed);
-    auto arguments = golden().arguments(
+    auto arguments = arguments_of(
         call, [&](const at::Tensor& tensor) { return placer.place(tensor); });
     if (placer.placed() == 0) {
       return;
@@ -309,11 +340,20 @@ void run_calls(const World& world, Tally& tally) {
       }
       Outcome plain;
       try {
+        if (!device().is_cpu()) {
+          // What the CPU refuses could be the end of the device.
+          make_call(
+              call,
+              golden().arguments(call, [](const at::Tensor& t) { return t; }),
+              write);
+        }
         plain = make_call(
             call,
-            golden().arguments(call, [](const at::Tensor& t) { return t; }),
+            arguments_of(call, [](const at::Tensor& t) { return t; }),
             write);
+        finish_device();
       } catch (const std::exception& error) {
+        end_if_lost(call);
         if (all.all && !write) {
           std::printf(
               "refused by plain tensors: %s, line %lld: %s\n", call.name.c_str(),
@@ -351,6 +391,7 @@ void run_calls(const World& world, Tally& tally) {
               first_line(error).c_str());
           std::fflush(stdout);
         }
+        end_if_lost(call);
       }
     }
   }
@@ -381,6 +422,9 @@ void test_on(const World& world) {
   if (!options().world.empty() && options().world != world.name &&
       !world.processes) {
     return;
+  }
+  if (world.processes && !device().is_cpu()) {
+    GTEST_SKIP() << "a process that is forked cannot use the device";
   }
   at::set_num_threads(1);
   Tally tally;
@@ -437,6 +481,19 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--operators", all.operators,
       "Prints for every operator how often it gathered nothing");
+  add_device(app, all.device);
+  app.add_option("--from", all.from, "Only calls from this line on");
   int status = 0;
-  return parse_options(app, argc, argv, status) ? RUN_ALL_TESTS() : status;
+  if (!parse_options(app, argc, argv, status)) {
+    return status;
+  }
+  try {
+    set_device(all.device);
+  } catch (const std::exception& error) {
+    std::fprintf(
+        stderr, "--device %s: %s\n", all.device.c_str(),
+        first_line(error.what()).c_str());
+    return 2;
+  }
+  return RUN_ALL_TESTS();
 }

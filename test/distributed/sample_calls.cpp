@@ -1,5 +1,6 @@
 #include "sample_calls.h"
 
+#include "device.h"
 #include "sample_table.h"
 
 #include <ATen/ATen.h>
@@ -15,45 +16,9 @@
 namespace accel::distributed::test {
 namespace {
 
-using Change = std::function<at::Tensor(const at::Tensor&)>;
-
 std::string full_name(const c10::OperatorName& name) {
   return name.overload_name.empty() ? name.name
                                     : name.name + "." + name.overload_name;
-}
-
-/// The same value with other tensors; lists are new ones.
-c10::IValue changed(const c10::IValue& value, const Change& change) {
-  if (value.isTensor()) {
-    const auto& tensor = value.toTensor();
-    return tensor.defined() ? change(tensor) : tensor;
-  }
-  if (value.isTensorList()) {
-    auto list = value.toTensorVector();
-    for (auto& tensor : list) {
-      tensor = tensor.defined() ? change(tensor) : tensor;
-    }
-    return list;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const std::optional<at::Tensor>& tensor :
-         value.toOptionalTensorList().vec()) {
-      list.push_back(
-          tensor ? std::optional<at::Tensor>(change(*tensor)) : tensor);
-    }
-    return list;
-  }
-  return value;
-}
-
-torch::jit::Stack changed(const torch::jit::Stack& stack, const Change& change) {
-  torch::jit::Stack copy;
-  copy.reserve(stack.size());
-  for (const auto& value : stack) {
-    copy.push_back(changed(value, change));
-  }
-  return copy;
 }
 
 at::Tensor as_it_is(const at::Tensor& tensor) {
@@ -82,13 +47,47 @@ torch::jit::Stack results_of(
   return stack;
 }
 
-bool is_accepted(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-  try {
-    results_of(op, arguments);
-    return true;
-  } catch (const std::exception&) {
-    return false;
+/// Whether the CPU refuses a call only because it has no kernel for it.
+bool lacks_kernel(const std::string& error) {
+  for (const char* text :
+       {"not implemented", "Could not run", "No kernel", "CUDA", "cuda", "GPU",
+        "cuDNN", "cudnn", "not supported"}) {
+    if (error.find(text) != std::string::npos) {
+      return true;
+    }
   }
+  return false;
+}
+
+/// Throws where the CPU would refuse these values, such as an index behind the
+/// end: on a CUDA device that would be the end of the process.
+void check_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  auto stack = changed(
+      arguments, [](const at::Tensor& tensor) { return tensor.cpu(); });
+  for (auto& value : stack) {
+    if (value.isDevice()) {
+      value = at::Device(at::kCPU);
+    }
+  }
+  try {
+    results_of(op, stack);
+  } catch (const std::exception& error) {
+    // The simulated device has the CPU's kernels.
+    if (!device().is_cuda() || !lacks_kernel(error.what())) {
+      throw;
+    }
+  }
+}
+
+/// CUDA's own operators have samples there.
+bool may_have_sample(const std::string& name) {
+  const char* const why = why_without_sample(name);
+  const std::string text = why != nullptr ? why : "";
+  return text.empty() || (device().is_cuda() && (text == "CUDA" || text == "cuDNN"));
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
 }
 
 /// For every argument of `form` but those of `out=` the index of the argument of
@@ -196,24 +195,24 @@ torch::jit::Stack arguments_for(
 /// Makes the samples; see sample_calls.h.
 class Collector {
  public:
-  explicit Collector(SampleCalls& all) : all_(all) {}
+  Collector(SampleCalls& all, const SampleOptions& options)
+      : all_(all), options_(options) {}
 
   void add_table(const std::string& path) {
+    const auto file = path.substr(path.rfind('/') + 1);
     for (auto& call : read_sample_table(path, all_.unknown)) {
-      auto origin = "samples.txt:" + std::to_string(call.line);
+      auto origin = file + ":" + std::to_string(call.line);
       if (call.n != 0) {
         origin += " N=" + std::to_string(call.n);
       }
       try {
-        results_of(call.op, call.arguments);
+        auto arguments = accepted(call.op, call.arguments);
+        add(call.op, std::move(arguments), std::move(origin));
       } catch (const std::exception& error) {
-        const std::string text = error.what();
         all_.refused_lines.push_back(
             origin + ": " + full_name(call.op.operator_name()) + ": " +
-            text.substr(0, text.find('\n')));
-        continue;
+            first_line(error.what()));
       }
-      add(call.op, std::move(call.arguments), std::move(origin));
     }
     for (const auto& sample : all_.calls) {
       all_.names.insert(sample.name);
@@ -229,11 +228,13 @@ class Collector {
       if (all_.names.count(name) != 0 || taken[name] == kEach) {
         continue;
       }
-      auto arguments = recorded.arguments(call, as_it_is);
-      if (is_accepted(call.op, arguments)) {
+      try {
+        auto arguments = accepted(call.op, recorded.arguments(call, as_it_is));
         ++taken[name];
         add(call.op, std::move(arguments),
             "calls.jsonl:" + std::to_string(call.line));
+      } catch (const std::exception& error) {
+        refused_here(name, error);
       }
     }
   }
@@ -259,7 +260,7 @@ class Collector {
       const auto op = dispatcher.findSchema(name);
       if (op && name.name.rfind("aten::", 0) == 0 &&
           have.count(full_name(name)) == 0 &&
-          why_without_sample(full_name(name)) == nullptr) {
+          may_have_sample(full_name(name))) {
         add_form(*op, by_name);
       }
     }
@@ -317,7 +318,7 @@ class Collector {
         }
         try {
           auto arguments = arguments_for(op.schema(), from, call);
-          results_of(op, arguments);
+          try_call(op, arguments);
           // Before `add`, which moves the calls.
           auto origin = "form of " + call.origin;
           const bool of_table = all_.names.count(call.name) != 0;
@@ -326,8 +327,9 @@ class Collector {
             all_.names.insert(all_.calls.back().name);
           }
           ++added;
-        } catch (const std::exception&) {
+        } catch (const std::exception& error) {
           ++all_.refused;
+          refused_here(full_name(op.operator_name()), error);
         }
       }
       if (added > 0) {
@@ -354,7 +356,9 @@ class Collector {
     if (!any) {
       return;
     }
-    if (!is_accepted(call.op, arguments)) {
+    try {
+      try_call(call.op, arguments);
+    } catch (const std::exception&) {
       ++all_.refused;
       return;
     }
@@ -362,7 +366,72 @@ class Collector {
         /*first_dtype=*/false);
   }
 
+  /// The call on plain tensors; throws where it is refused.
+  void try_call(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+    if (device().is_cpu()) {
+      results_of(op, arguments);
+      return;
+    }
+    const int64_t number = tried_++;
+    if (options_.trying) {
+      options_.trying(number, full_name(op.operator_name()));
+    }
+    TORCH_CHECK(
+        options_.without.count(number) == 0, "ends the process (call ", number, ")");
+    TORCH_CHECK(
+        op.schema().name().find("_cpu") == std::string::npos,
+        "a kernel of the CPU, which reads memory");
+    check_on_host(op, arguments);
+    try {
+      results_of(op, arguments);
+      finish_device();
+    } catch (const std::exception&) {
+      if (!device_works()) {
+        throw DeviceIsLost();
+      }
+      throw;
+    }
+  }
+
+  /// The arguments on the device; where it refuses them so, with one of their
+  /// small tensors on the host (lengths, numbers).
+  torch::jit::Stack accepted(
+      const c10::OperatorHandle& op,
+      const torch::jit::Stack& arguments) {
+    auto moved = on_device(op.schema(), arguments);
+    try {
+      try_call(op, moved);
+      return moved;
+    } catch (const std::exception&) {
+      if (device().is_cpu()) {
+        throw;
+      }
+      for (size_t i = 1; i < moved.size(); ++i) {
+        if (!arguments[i].isTensor() || !arguments[i].toTensor().defined() ||
+            arguments[i].toTensor().dim() > 1) {
+          continue;
+        }
+        auto mixed = moved;
+        mixed[i] = arguments[i];
+        try {
+          try_call(op, mixed);
+          return mixed;
+        } catch (const std::exception&) {
+        }
+      }
+      throw;
+    }
+  }
+
+  void refused_here(const std::string& name, const std::exception& error) {
+    if (!device().is_cpu()) {
+      all_.refused_on_device.emplace(name, first_line(error.what()));
+    }
+  }
+
   SampleCalls& all_;
+  const SampleOptions& options_;
+  int64_t tried_ = 0;
 };
 
 /// Operators with a rule of which there is no sample, and why.
@@ -423,16 +492,25 @@ const char* why_without_sample(const std::string& name) {
 }
 
 SampleCalls sample_calls(
-    const std::string& table,
-    const GoldenCalls& recorded,
-    bool dtypes) {
+    const std::vector<std::string>& tables,
+    const GoldenCalls* recorded,
+    const SampleOptions& options) {
   SampleCalls all;
-  Collector collector(all);
-  collector.add_table(table);
-  collector.add_recorded(recorded);
-  collector.add_forms();
-  if (dtypes) {
+  Collector collector(all, options);
+  for (const auto& table : tables) {
+    collector.add_table(table);
+  }
+  if (recorded != nullptr) {
+    collector.add_recorded(*recorded);
+  }
+  if (options.forms) {
+    collector.add_forms();
+  }
+  if (options.dtypes) {
     collector.add_dtypes();
+  }
+  for (const auto& call : all.calls) {
+    all.refused_on_device.erase(call.name);
   }
   return all;
 }

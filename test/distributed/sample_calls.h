@@ -6,6 +6,7 @@
 #include <ATen/core/stack.h>
 
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -44,13 +45,30 @@ struct SampleCalls {
   int64_t refused = 0;
   /// Operators that have a sample in samples.txt or made of one.
   std::set<std::string> names;
+  /// On a device: operators without a sample, and why it refuses them.
+  std::map<std::string, std::string> refused_on_device;
 };
 
-/// `dtypes`: other dtypes, too. Runs every call once on plain tensors.
+struct SampleOptions {
+  /// Forms of other operators, and the same calls in other dtypes, too.
+  bool forms = true;
+  bool dtypes = true;
+  /// On a device: called before each call that is tried, with its number and name,
+  /// and the numbers of those that are not to be tried.
+  std::function<void(int64_t, const std::string&)> trying;
+  std::set<int64_t> without;
+};
+
+/// Thrown where a call has left a device that computes nothing any more.
+struct DeviceIsLost {};
+
+/// Runs every call once on plain tensors, on the `device()`. What refuses a call
+/// there is found out on the CPU first, where that knows the operator. Without
+/// recorded calls where there are none.
 SampleCalls sample_calls(
-    const std::string& table,
-    const GoldenCalls& recorded,
-    bool dtypes = true);
+    const std::vector<std::string>& tables,
+    const GoldenCalls* recorded,
+    const SampleOptions& options = {});
 
 /// Why there can be no sample here of an operator that has a rule: "cuDNN" for
 /// the kernels of that library. Null for all others.

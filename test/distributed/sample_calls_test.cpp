@@ -6,9 +6,11 @@
 // Also a command: accel_sample_calls --filter=aten::cat --seed=7 (--help).
 
 #include "build_paths.h"
+#include "device.h"
 #include "distributed/part.h"
 #include "operators_page.h"
 #include "process_ranks.h"
+#include "sample_ranks.h"
 #include "sample_runs.h"
 #include "test_options.h"
 #include "thread_ranks.h"
@@ -20,7 +22,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -34,6 +38,11 @@ struct Options {
   std::string world;
   bool all = false;
   bool samples = false;
+  std::string device = "cpu";
+  std::vector<std::string> tables;
+  std::string golden = build_paths::kGoldenAten;
+  /// Of processes that are started by themselves.
+  RankOptions ranks;
 };
 
 Options& options() {
@@ -44,22 +53,14 @@ Options& options() {
 const SampleCalls& samples() {
   static const SampleCalls* const all = [] {
     at::set_num_threads(1);
-    return new SampleCalls(sample_calls(
-        std::string(build_paths::kSource) + "/test/distributed/samples.txt",
-        GoldenCalls(build_paths::kGoldenAten)));
+    const GoldenCalls recorded(options().golden);
+    return new SampleCalls(sample_calls(options().tables, &recorded));
   }();
   return *all;
 }
 
 bool asked_for(const SampleCall& call) {
   return is_asked_for(options().filter, call.name, call.op.schema().name());
-}
-
-/// Forms and other dtypes go the way of what they are made of: a few placements.
-int64_t placements_of(const SampleCall& call) {
-  const int64_t all = options().placements;
-  const bool line = call.origin.rfind("form of ", 0) != 0 && call.first_dtype;
-  return line ? all : std::max<int64_t>(1, all * 2 / 5);
 }
 
 struct Tally {
@@ -213,7 +214,7 @@ void test_on(const std::vector<int64_t>& mesh_sizes, bool random_numbers) {
     }
     const uint64_t seed = options().seed * 1000003 + number;
     const auto placed = one_axis
-        ? placed_calls(sample, mesh_sizes[0], placements_of(sample), seed)
+        ? placed_calls(sample, mesh_sizes[0], placements_of(sample, options().placements), seed)
         : placed_at_random(sample, seed);
     if (placed.empty()) {
       continue;
@@ -360,6 +361,95 @@ class MeshOfTwoByTwo : public ::testing::Test {
 } // namespace
 } // namespace accel::distributed::test
 
+namespace accel::distributed::test {
+namespace {
+
+void add_ranks(CLI::App& app, Options& all) {
+  add_device(app, all.device);
+  app.add_option(
+      "--table", all.tables,
+      "Files as samples.txt, in its place (and in that of samples_cuda.txt)");
+  app.add_option(
+      "--golden", all.golden,
+      "The folder with calls.jsonl and tensors.safetensors; 'none' for no recorded "
+      "calls");
+  auto* const store = app.add_option(
+      "--store", all.ranks.store,
+      "This program is one rank, and meets the others in this file, which must be "
+      "a new one (on_device.py starts them); --world is 2 or 3");
+  app.add_option("--rank", all.ranks.rank, "Of --store")->needs(store)->envname("RANK");
+  app.add_option("--from", all.ranks.from, "The first run of --store that is made")
+      ->needs(store);
+  app.add_option("--part", all.ranks.part, "Only samples of this part of --parts")
+      ->needs(store);
+  app.add_option("--parts", all.ranks.parts, "Of --store")
+      ->needs(store)
+      ->check(CLI::PositiveNumber);
+  app.add_option(
+         "--patience", all.ranks.patience,
+         "Seconds that a run of --store waits for another rank")
+      ->needs(store)
+      ->capture_default_str();
+  app.add_option(
+         "--without", all.ranks.without,
+         "Numbers of calls that are not tried when samples are made")
+      ->needs(store)
+      ->delimiter(',');
+  app.add_flag("--collect", all.ranks.collect, "Of --store: only makes the samples")
+      ->needs(store);
+  app.add_option(
+         "--break-sgn", all.ranks.break_sgn,
+         "Makes the rule of aten::sgn fail, to show that it is found")
+      ->needs(store)
+      ->check(CLI::IsMember({"wrong", "throws", "waits", "lost", "exits"}));
+}
+
+/// False, with a message, where there is no such device.
+bool start_device(Options& all) {
+  const auto folder = std::string(build_paths::kSource) + "/test/distributed/";
+  try {
+    set_device(all.device);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    std::fprintf(
+        stderr, "--device %s: %s\n", all.device.c_str(),
+        text.substr(0, text.find('\n')).c_str());
+    return false;
+  }
+  if (all.tables.empty()) {
+    all.tables = {folder + "samples.txt"};
+    if (device().is_cuda()) {
+      all.tables.push_back(folder + "samples_cuda.txt");
+    }
+  }
+  if (!device().is_cpu() && all.ranks.store.empty() && !all.samples) {
+    std::fprintf(
+        stderr,
+        "--device %s needs --store: backward of all threads is one thread there\n",
+        all.device.c_str());
+    return false;
+  }
+  return true;
+}
+
+int run_as_one_rank(Options& all) {
+  auto& ranks = all.ranks;
+  ranks.seed = all.seed;
+  ranks.placements = all.placements;
+  ranks.all = all.all;
+  const char* const size = std::getenv("WORLD_SIZE");
+  ranks.world = std::stoll(!all.world.empty() ? all.world : size != nullptr ? size : "2");
+  ranks.asked_for = asked_for;
+  std::optional<GoldenCalls> recorded;
+  if (all.golden != "none") {
+    recorded.emplace(all.golden);
+  }
+  return run_as_rank(ranks, all.tables, recorded ? &*recorded : nullptr);
+}
+
+} // namespace
+} // namespace accel::distributed::test
+
 int main(int argc, char** argv) {
   using namespace accel::distributed::test;
   auto& all = options();
@@ -378,9 +468,16 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--all", all.all, "Prints every failure, not the first of each operator");
   app.add_flag("--samples", all.samples, "Prints the samples");
+  add_ranks(app, all);
   int status = 0;
   if (!parse_options(app, argc, argv, status)) {
     return status;
+  }
+  if (!start_device(all)) {
+    return 2;
+  }
+  if (!all.ranks.store.empty()) {
+    return run_as_one_rank(all);
   }
   if (all.samples) {
     for (const auto& call : samples().calls) {

@@ -1,5 +1,6 @@
 #include "sample_runs.h"
 
+#include "device.h"
 #include "distributed/rules/table.h"
 
 #include <accel/distributed/tensor.h>
@@ -18,10 +19,12 @@ namespace {
 using Place = std::function<at::Tensor(const at::Tensor&)>;
 using Tensors = std::vector<at::Tensor>;
 
+/// Of half precision only what CUDA has no other kernels for (samples_cuda.txt).
 bool is_differentiable(const at::Tensor& tensor) {
   return tensor.defined() &&
       (tensor.scalar_type() == at::kDouble || tensor.scalar_type() == at::kFloat ||
-       tensor.scalar_type() == at::kComplexDouble) &&
+       tensor.scalar_type() == at::kComplexDouble ||
+       (tensor.is_cuda() && at::isReducedFloatingType(tensor.scalar_type()))) &&
       tensor.layout() == at::kStrided;
 }
 
@@ -58,7 +61,7 @@ Tensors gradients_for(const Tensors& outputs, double shift, const Place& place) 
     if (output.is_complex()) {
       numbers = at::complex(numbers, numbers.mul(0.5).add(shift));
     }
-    numbers = numbers.view(output.sizes()).to(output.scalar_type());
+    numbers = numbers.view(output.sizes()).to(output.scalar_type()).to(output.device());
     gradients.push_back(place(numbers).detach().requires_grad_());
   }
   return gradients;
@@ -167,8 +170,9 @@ Left run(
   }
   left.arguments = snapshot(arguments);
   if (draws(sample)) {
-    left.next_random = at::rand({4});
+    left.next_random = at::rand({4}, device());
   }
+  finish_device();
   if (depth == Depth::kNone) {
     return left;
   }
@@ -191,6 +195,7 @@ Left run(
         again, leaves, gradients_for(again, 1.5, place),
         /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true)));
   }
+  finish_device();
   return left;
 }
 
@@ -298,6 +303,11 @@ Left run_plain(const SampleCall& sample, Gradients& gradients) {
   gradients = {};
   const Place as_it_is = [](const at::Tensor& tensor) { return tensor; };
   return run(sample, arguments_of(sample, as_it_is), gradients, as_it_is);
+}
+
+int64_t placements_of(const SampleCall& sample, int64_t asked) {
+  const bool line = sample.origin.rfind("form of ", 0) != 0 && sample.first_dtype;
+  return line ? asked : std::max<int64_t>(1, asked * 2 / 5);
 }
 
 std::vector<PlacedCall> placed_calls(

@@ -36,6 +36,10 @@ struct Gradients {
 /// many of its tensors as they allow, which `gradients` then says.
 Left run_plain(const SampleCall& sample, Gradients& gradients);
 
+/// How many placements of a call to make where `asked` are asked for: forms and
+/// other dtypes go the way of what they are made of, so a few.
+int64_t placements_of(const SampleCall& sample, int64_t asked);
+
 /// One call with its tensors in certain places.
 struct PlacedCall {
   /// In the order of the arguments' tensors; empty for places at random on a mesh

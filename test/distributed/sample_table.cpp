@@ -39,8 +39,14 @@ class Maker {
         return normal(sizes);
       case 'g':
         return normal(sizes).to(at::kFloat);
+      case 'h':
+        return normal(sizes).to(at::kHalf);
+      case 'v':
+        return normal(sizes).to(at::kBFloat16);
       case 'p':
         return uniform(sizes) + 0.5;
+      case 'e':
+        return (uniform(sizes) + 0.5).to(at::kFloat);
       case 'u':
         return uniform(sizes) * 0.9 + 0.05;
       case 'k':
@@ -327,6 +333,8 @@ class Parser {
     static const std::map<std::string, int64_t> names{
         {"float64", static_cast<int64_t>(at::kDouble)},
         {"float32", static_cast<int64_t>(at::kFloat)},
+        {"float16", static_cast<int64_t>(at::kHalf)},
+        {"bfloat16", static_cast<int64_t>(at::kBFloat16)},
         {"int64", static_cast<int64_t>(at::kLong)},
         {"bool", static_cast<int64_t>(at::kBool)},
         {"contiguous_format", static_cast<int64_t>(at::MemoryFormat::Contiguous)},

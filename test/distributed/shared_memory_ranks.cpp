@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -17,9 +21,40 @@ void SharedRanks::note_failure(int kind, const char* what) {
   }
 }
 
+bool SharedRanks::control_barrier(int64_t size, std::chrono::seconds patience) {
+  const int64_t before = control_round;
+  if (++control_arrived == size) {
+    control_arrived = 0;
+    ++control_round;
+    return true;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (control_round == before) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return false;
+    }
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+SharedRanks& shared_ranks(const std::string& file) {
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT, 0600);
+  TORCH_CHECK(
+      descriptor >= 0 && ::ftruncate(descriptor, sizeof(SharedRanks)) == 0,
+      "accel: the file '", file, "' cannot be made");
+  void* memory = ::mmap(
+      nullptr, sizeof(SharedRanks), PROT_READ | PROT_WRITE, MAP_SHARED,
+      descriptor, 0);
+  TORCH_CHECK(
+      memory != MAP_FAILED, "accel: no memory for the file '", file, "'");
+  ::close(descriptor);
+  return *static_cast<SharedRanks*>(memory);
+}
+
 std::vector<at::Tensor> SharedMemoryCommunicator::all_gather(
     const at::Tensor& tensor) {
-  const auto source = tensor.contiguous();
+  const auto source = tensor.cpu().contiguous();
   auto& own = shared_.slots[rank()];
   TORCH_CHECK(
       source.dim() <= 16, "too many dimensions for the test's communicator: ",
@@ -55,6 +90,9 @@ std::vector<at::Tensor> SharedMemoryCommunicator::all_gather(
     meet();
     begin += piece;
   } while (begin < own.bytes);
+  for (auto& other : all) {
+    other = other.to(tensor.device());
+  }
   return all;
 }
 
@@ -65,8 +103,7 @@ void SharedMemoryCommunicator::meet() {
     ++shared_.round;
     return;
   }
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  const auto deadline = std::chrono::steady_clock::now() + patience_;
   while (shared_.round == round) {
     // A rank that ends has completed this round before, if it took part.
     TORCH_CHECK(

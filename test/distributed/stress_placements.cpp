@@ -35,8 +35,6 @@
 #include <torch/csrc/jit/serialization/pickler.h>
 
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -55,22 +53,6 @@ std::string environment(const char* name, const char* otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-/// The memory that the processes share: a file's, which is made where it is not
-/// there yet. It must be a new one for each run.
-SharedRanks& shared_memory(const std::string& file) {
-  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT, 0600);
-  TORCH_CHECK(
-      descriptor >= 0 && ::ftruncate(descriptor, sizeof(SharedRanks)) == 0,
-      "accel: ACCEL_STRESS_STORE: the file '", file, "' cannot be made");
-  void* memory = ::mmap(
-      nullptr, sizeof(SharedRanks), PROT_READ | PROT_WRITE, MAP_SHARED,
-      descriptor, 0);
-  TORCH_CHECK(
-      memory != MAP_FAILED, "accel: no memory for the file '", file, "'");
-  ::close(descriptor);
-  return *static_cast<SharedRanks*>(memory);
-}
-
 int64_t checked_size(int64_t size) {
   TORCH_CHECK(
       size >= 1 && size <= SharedRanks::kRanks, "accel: WORLD_SIZE is ", size,
@@ -81,7 +63,7 @@ int64_t checked_size(int64_t size) {
 /// Never destroyed: tensors may live until the program's last destructor.
 struct Stress {
   explicit Stress(uint64_t seed)
-      : shared(shared_memory(
+      : shared(shared_ranks(
             environment("ACCEL_STRESS_STORE", "accel_stress_placements"))),
         processes(
             shared,
