@@ -176,7 +176,7 @@ class Group:
                     print("  ", line[:300])
 
 
-def collect(options, folder):
+def collect(options, folder, over):
     """Makes the samples once: the numbers of calls that end the process."""
     if options.without is not None:
         return [int(number) for number in options.without.split(",") if number]
@@ -191,7 +191,12 @@ def collect(options, folder):
         if without:
             command += ["--without", ",".join(map(str, without))]
         began = time.monotonic()
-        done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, errors="replace")
+        try:
+            done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, errors="replace",
+                                  timeout=max(1.0, over - began))
+        except subprocess.TimeoutExpired:
+            last = Position(f"{store}.at.0")
+            raise SystemExit(f"the samples are not made in time: at call {last.number}, {last.name}") from None
         if done.returncode == 0:
             print(f"samples are made in {time.monotonic() - began:.1f} seconds"
                   + (f", without {','.join(map(str, without))}" if without else ""), flush=True)
@@ -255,7 +260,7 @@ def main():
     options.preload = options.preload and os.path.abspath(options.preload)
     over = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
-        options.without = collect(options, folder)
+        options.without = collect(options, folder, over)
         groups = [Group(options, number, folder) for number in range(options.groups)]
         try:
             while any([group.look() for group in groups]) and time.monotonic() < over:
