@@ -22,7 +22,9 @@ Axis::Axis(
       name_(std::move(name)),
       rank_(communicator->rank()),
       size_(communicator->size()),
-      thread_(std::this_thread::get_id()) {}
+      thread_(&in_this_thread) {}
+
+__thread char Axis::in_this_thread;
 
 Cut Axis::cut_at(std::vector<int64_t> points, int64_t blocks) const {
   bool usual = blocks == 1;

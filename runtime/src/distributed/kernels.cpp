@@ -60,23 +60,10 @@ bool is_finite(const at::Scalar& number) {
   return !number.isFloatingPoint() || std::isfinite(number.toDouble());
 }
 
-/// A result; `like` is what gives the plain one its order in memory.
+/// A result whose order in memory is that of the dimensions.
 at::Tensor placed(
     const Part& part,
-    at::Tensor local,
-    const Placement& placement,
-    c10::IntArrayRef sizes,
-    const at::Tensor& like) {
-  return like.is_contiguous() && local.is_contiguous()
-      ? make_contiguous(*part.axis, std::move(local), placement, sizes)
-      : make_tensor(
-            *part.axis, std::move(local), placement, sizes, like.strides());
-}
-
-/// The same where the order is that of the dimensions.
-at::Tensor placed(
-    const Part& part,
-    at::Tensor local,
+    at::Tensor&& local,
     const Placement& placement,
     c10::IntArrayRef sizes) {
   return local.is_contiguous()
@@ -86,21 +73,11 @@ at::Tensor placed(
 
 // ---- Pointwise.
 
-/// Whether the result of a pointwise operator has `self`'s sizes, and each
-/// process has all of `other` that its part of `self` meets. If so, `local` is
-/// that.
-bool meets(
+/// `meets` for a tensor that all processes have.
+C10_NOINLINE bool meets_whole(
     const at::Tensor& self,
     const Part& part,
-    const at::Tensor& other,
-    const at::Tensor*& local) {
-  if (const Part* its = part_of(other)) {
-    local = &its->local;
-    return its->axis == part.axis && its->placement == part.placement &&
-        other.sizes() == self.sizes() && is_plain(its->local) &&
-        !has_unusual_ones(other);
-  }
-  local = &other;
+    const at::Tensor& other) {
   // Where some process has a single row, parts do not show which operand the order
   // of the result's memory follows.
   if (!part.placement.is_shard() || !is_plain(other) ||
@@ -124,6 +101,25 @@ bool meets(
   return true;
 }
 
+/// Whether the result of a pointwise operator has `self`'s sizes, and each
+/// process has all of `other` that its part of `self` meets. If so, `local` is
+/// that.
+bool meets(
+    const at::Tensor& self,
+    const Part& part,
+    const at::Tensor& other,
+    const at::Tensor*& local) {
+  const Part* its = part_of(other);
+  if (its == nullptr) {
+    local = &other;
+    return meets_whole(self, part, other);
+  }
+  local = &its->local;
+  return its->axis == part.axis && its->placement == part.placement &&
+      same_sizes(other.sizes(), self.sizes()) && is_plain(its->local) &&
+      !has_unusual_ones(other);
+}
+
 /// Any operator whose result has at each place what its arguments have there,
 /// and depends on nothing else: on parts of one tensor's sizes and place, and on
 /// what all processes have.
@@ -141,9 +137,8 @@ struct Pointwise<Op, at::Tensor(Args...)> {
       return by_table<Op>(args...);
     }
     const InsideGuard inside;
-    return placed(
-        *part, Op::redispatch(below(keys), local(args)...), part->placement,
-        first->sizes(), *first);
+    return make_like(
+        *part, Op::redispatch(below(keys), local(args)...), *first);
   }
 
  private:
@@ -192,7 +187,7 @@ at::Tensor add(
   auto sum = at::_ops::add_Tensor::redispatch(
       below(keys), part->local, *local, alpha);
   return part->placement.is_shard()
-      ? placed(*part, std::move(sum), part->placement, self.sizes(), self)
+      ? make_like(*part, std::move(sum), self)
       : placed(*part, std::move(sum), part->placement, self.sizes());
 }
 

@@ -12,6 +12,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
+#include <memory>
 
 namespace accel::distributed {
 namespace {
@@ -39,36 +40,31 @@ c10::Storage make_no_storage(c10::Device device) {
 /// a thread keeps those that its tensors had, which spares it counting them.
 class HostStorage {
  public:
-  static c10::Storage take() {
-    if (kept_ > 0) {
+  C10_ALWAYS_INLINE static c10::Storage take() {
+    if (C10_LIKELY(kept_ > 0)) {
       --kept_;
       return c10::Storage(
-          c10::intrusive_ptr<c10::StorageImpl>::reclaim(shared()));
+          c10::intrusive_ptr<c10::StorageImpl>::reclaim(shared_));
     }
     return c10::Storage(
-        c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(shared()));
+        c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(shared_));
   }
-  static void give(c10::Storage& storage) {
-    if (storage.unsafeGetStorageImpl() == shared() && kept_ < kMostKept) {
+  C10_ALWAYS_INLINE static void give(c10::Storage& storage) {
+    if (C10_LIKELY(
+            storage.unsafeGetStorageImpl() == shared_ && kept_ < kMostKept)) {
       (void)storage.unsafeReleaseStorageImpl();
       ++kept_;
     }
   }
 
  private:
-  static c10::StorageImpl* shared() {
-    static c10::StorageImpl* const impl =
-        make_no_storage(at::kCPU).unsafeReleaseStorageImpl();
-    return impl;
-  }
+  static inline c10::StorageImpl* const shared_ =
+      make_no_storage(at::kCPU).unsafeReleaseStorageImpl();
   static inline ACCEL_QUICK_THREAD_LOCAL int kept_ = 0;
 };
 
 /// A storage without memory that says what to do instead, one for each device.
-c10::Storage no_storage(c10::Device device) {
-  if (device.is_cpu()) {
-    return HostStorage::take();
-  }
+C10_NOINLINE c10::Storage no_storage(c10::Device device) {
   auto& storages = thread_table<std::vector<c10::Storage>>();
   for (const auto& storage : storages) {
     if (storage.device() == device) {
@@ -77,6 +73,41 @@ c10::Storage no_storage(c10::Device device) {
   }
   storages.push_back(make_no_storage(device));
   return storages.back();
+}
+
+/// What a distributed tensor has beside its TensorImpl. A thread keeps that of a
+/// tensor that goes for the next one.
+struct Belongings {
+  /// With a blank part.
+  std::unique_ptr<c10::ExtraMeta> meta;
+  /// At 0, and nobody else's; disabled where there is none.
+  c10::VariableVersion version;
+
+  C10_ALWAYS_INLINE static Belongings take() {
+    auto own = Spares<Belongings>::take();
+    if (C10_UNLIKELY(own.meta == nullptr)) {
+      own.meta = new_meta();
+    }
+    return own;
+  }
+
+ private:
+  C10_NOINLINE static std::unique_ptr<c10::ExtraMeta> new_meta() {
+    auto meta = std::make_unique<c10::ExtraMeta>();
+    meta->backend_meta_ = c10::make_intrusive<Part>();
+    return meta;
+  }
+};
+
+/// Metadata without a part, for tensors that share one.
+using BareMeta = std::unique_ptr<c10::ExtraMeta>;
+BareMeta meta_of(PartPtr part) {
+  auto meta = Spares<BareMeta>::take();
+  if (C10_UNLIKELY(meta == nullptr)) {
+    meta = std::make_unique<c10::ExtraMeta>();
+  }
+  meta->backend_meta_ = std::move(part);
+  return meta;
 }
 
 /// A TensorImpl as any other, made quickly: every operator makes one.
@@ -99,11 +130,8 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
 
   ~Impl() override {
     HostStorage::give(storage_);
-    if (extra_meta_ != nullptr && holds_a_part_only()) {
-      extra_meta_->backend_meta_.reset();
-      if (Spares<c10::ExtraMeta>::keep(extra_meta_.get())) {
-        (void)extra_meta_.release();
-      }
+    if (extra_meta_ != nullptr && key_set_.has(kKey) && holds_a_part_only()) {
+      leave_belongings();
     }
   }
 
@@ -123,9 +151,11 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
         : TensorImpl::shallow_copy_and_detach(std::move(version), allow_change);
   }
 
-  void hold(PartPtr part) {
-    extra_meta_.reset(Spares<c10::ExtraMeta>::take());
-    extra_meta_->backend_meta_ = std::move(part);
+  void hold(std::unique_ptr<c10::ExtraMeta> meta) {
+    extra_meta_ = std::move(meta);
+  }
+  Part& part() const {
+    return static_cast<Part&>(*extra_meta_->backend_meta_);
   }
 
   /// `set_sizes_contiguous`, which finds out again that the tensor is
@@ -137,11 +167,12 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
       return;
     }
     // Copying all is quicker than making room.
-    sizes_and_strides_ = of_dims[sizes.size()];
+    copy_few(of_dims[sizes.size()], sizes_and_strides_);
     int64_t* const own = sizes_and_strides_.sizes_data();
     int64_t* const strides = sizes_and_strides_.strides_data();
     int64_t step = 1;
     int64_t count = 1;
+    ACCEL_FEW_ROUNDS
     for (size_t d = sizes.size(); d-- > 0;) {
       const int64_t n = sizes[d];
       own[d] = n;
@@ -154,13 +185,23 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
     is_non_overlapping_and_dense_ = true;
   }
 
+  /// Sizes and strides of `like`, which is contiguous and has few dimensions.
+  void become_contiguous_as(const c10::TensorImpl& like) {
+    // What is protected in a TensorImpl of another class is found so.
+    const auto& its = like.*(&Impl::sizes_and_strides_);
+    copy_few(its, sizes_and_strides_);
+    numel_ = like.numel();
+    is_contiguous_ = true;
+    is_non_overlapping_and_dense_ = true;
+  }
+
   /// `base`, which has two dimensions, transposed.
   void become_transposed(const c10::TensorImpl& base) {
     const int64_t rows = base.sizes()[1];
     const int64_t columns = base.sizes()[0];
     const int64_t row = base.strides()[1];
     const int64_t column = base.strides()[0];
-    sizes_and_strides_ = of_dims[2];
+    copy_few(of_dims[2], sizes_and_strides_);
     int64_t* const sizes = sizes_and_strides_.sizes_data();
     int64_t* const strides = sizes_and_strides_.strides_data();
     sizes[0] = rows;
@@ -175,6 +216,27 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
   }
 
  private:
+  /// What is left of the tensor is for the next one; of a part that others have,
+  /// too, the metadata.
+  void leave_belongings() {
+    auto& part = extra_meta_->backend_meta_;
+    if (C10_LIKELY(
+            part.use_count() == 1 && static_cast<Part*>(part.get())->end())) {
+      const bool as_new = version_counter_.enabled() &&
+          version_counter_.unique() &&
+          version_counter_.current_version() == 0;
+      Spares<Belongings>::keep(
+          {std::move(extra_meta_),
+           as_new ? std::move(version_counter_) : c10::VariableVersion()});
+    } else {
+      leave_meta();
+    }
+  }
+  C10_NOINLINE void leave_meta() {
+    extra_meta_->backend_meta_.reset();
+    Spares<BareMeta>::keep(std::move(extra_meta_));
+  }
+
   bool holds_a_part_only() const {
     return extra_meta_->symbolic_shape_meta_ == nullptr &&
         !accel::detail::has_names(*extra_meta_, 0) &&
@@ -185,7 +247,7 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
 
   /// Whether it is as it was made, and no mode of Python looks on.
   bool can_be_copied() const {
-    return extra_meta_ != nullptr && holds_a_part_only() &&
+    return extra_meta_ != nullptr && key_set_.has(kKey) && holds_a_part_only() &&
         sizes_strides_policy_ == 0 && !device_policy_ && !layout_policy_ &&
         !storage_access_should_throw_ && !key_set_.has_any(c10::python_ks) &&
         c10::impl::TorchDispatchModeTLS::stack_len() == 0;
@@ -199,8 +261,7 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
         c10::Storage(storage_), key_set_, data_type_,
         key_set_.has_any(c10::inplace_or_view_ks) ? std::move(version)
                                                   : c10::VariableVersion());
-    impl->extra_meta_.reset(Spares<c10::ExtraMeta>::take());
-    impl->extra_meta_->backend_meta_ = extra_meta_->backend_meta_;
+    impl->extra_meta_ = meta_of(PartPtr::reclaim_copy(&part()));
     impl->sizes_and_strides_ = sizes_and_strides_;
     impl->storage_offset_ = storage_offset_;
     impl->numel_ = numel_;
@@ -214,6 +275,17 @@ class Impl final : public c10::TensorImpl, public Pooled<Impl> {
     impl->allow_tensor_metadata_change_ = allow_change;
     impl->reserved_ = reserved_;
     return impl;
+  }
+
+  /// `to = from`, where neither has memory of its own.
+  C10_ALWAYS_INLINE static void copy_few(
+      const c10::impl::SizesAndStrides& from,
+      c10::impl::SizesAndStrides& to) {
+    if (from.size() > C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE ||
+        to.size() > C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE || &from == &to) {
+      __builtin_unreachable();
+    }
+    to = from;
   }
 
   static c10::impl::SizesAndStrides room_for(size_t dims) {
@@ -231,33 +303,40 @@ const uint64_t kKept = c10::full_backend_mask |
     bits_of(c10::autograd_dispatch_keyset_with_ADInplaceOrView) |
     bits_of(c10::autocast_dispatch_keyset);
 
-/// The tensor of a part, still without sizes. `version`: its version counter; a
-/// new one where that is disabled. As LibTorch makes views, it is an inference
+/// A new version counter; none where the local tensor has none.
+C10_NOINLINE c10::VariableVersion version_beside(c10::TensorImpl& local) {
+  return local.is_inference() ? c10::VariableVersion() : c10::VariableVersion(0);
+}
+
+/// A tensor without a part and sizes. As LibTorch makes views, it is an inference
 /// tensor where the local tensor is one.
-C10_ALWAYS_INLINE at::Tensor new_tensor(
-    PartPtr part,
-    c10::VariableVersion version) {
-  auto& local = *part->local.unsafeGetTensorImpl();
-  if (!version.enabled() && !local.is_inference()) {
-    version = c10::VariableVersion(0);
+C10_ALWAYS_INLINE c10::intrusive_ptr<Impl> new_impl(
+    c10::TensorImpl& local,
+    c10::VariableVersion&& version) {
+  if (C10_UNLIKELY(!version.enabled() || local.is_inference())) {
+    version = version_beside(local);
   }
   const c10::DispatchKeySet kept(
       c10::DispatchKeySet::RAW, bits_of(local.key_set()) & kKept);
-  auto impl = c10::make_intrusive<Impl>(
-      no_storage(local.device()), kept | c10::DispatchKeySet(kKey),
+  const auto device = local.device();
+  return c10::make_intrusive<Impl>(
+      C10_LIKELY(device.is_cpu()) ? HostStorage::take() : no_storage(device),
+      kept | c10::DispatchKeySet(kKey),
       local.dtype(), std::move(version));
-  impl->hold(std::move(part));
-  return at::Tensor(std::move(impl));
 }
 
-/// The version counter of a local tensor that nobody else holds. Nothing
-/// counts it: operators on local tensors run below what does. So the tensor
-/// whose part it is may have it, and makes none of its own.
-c10::VariableVersion version_of_fresh(const at::Tensor& local) {
-  const auto& version = local.unsafeGetTensorImpl()->version_counter();
-  return local.use_count() == 1 && version.unique()
-      ? version
-      : c10::VariableVersion();
+/// The tensor of a new part, still without sizes.
+C10_ALWAYS_INLINE c10::intrusive_ptr<Impl> new_tensor(
+    Axis& axis,
+    at::Tensor&& local,
+    const Placement& placement,
+    c10::IntArrayRef sizes) {
+  auto own = Belongings::take();
+  auto impl =
+      new_impl(*local.unsafeGetTensorImpl(), std::move(own.version));
+  impl->hold(std::move(own.meta));
+  impl->part().begin(axis, std::move(local), placement, sizes);
+  return impl;
 }
 
 } // namespace
@@ -314,26 +393,46 @@ at::Tensor make_tensor(
     return make_contiguous(axis, std::move(local), placement, sizes);
   }
   local = laid_out(local, strides_in_part(sizes, strides, local.sizes()));
-  auto version = version_of_fresh(local);
-  auto part = c10::make_intrusive<Part>(
-      axis, std::move(local), placement, sizes);
-  part->strides = strides;
-  auto tensor = new_tensor(part, std::move(version));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, part->strides);
-  return tensor;
+  auto tensor = new_tensor(axis, std::move(local), placement, sizes);
+  tensor->part().strides = strides;
+  tensor->set_sizes_and_strides(sizes, strides);
+  return at::Tensor(std::move(tensor));
 }
 
 at::Tensor make_contiguous(
     Axis& axis,
-    at::Tensor local,
+    at::Tensor&& local,
     const Placement& placement,
     c10::IntArrayRef sizes) {
-  auto version = version_of_fresh(local);
-  auto tensor = new_tensor(
-      c10::make_intrusive<Part>(axis, std::move(local), placement, sizes),
-      std::move(version));
-  static_cast<Impl*>(tensor.unsafeGetTensorImpl())->become_contiguous(sizes);
-  return tensor;
+  auto tensor = new_tensor(axis, std::move(local), placement, sizes);
+  tensor->become_contiguous(sizes);
+  return at::Tensor(std::move(tensor));
+}
+
+C10_NOINLINE static at::Tensor make_like_slowly(
+    const Part& part,
+    at::Tensor&& local,
+    const at::Tensor& like) {
+  return like.is_contiguous() && local.is_contiguous()
+      ? make_contiguous(
+            *part.axis, std::move(local), part.placement, like.sizes())
+      : make_tensor(
+            *part.axis, std::move(local), part.placement, like.sizes(),
+            like.strides());
+}
+
+at::Tensor make_like(const Part& part, at::Tensor&& local, const at::Tensor& like) {
+  const auto& impl = *like.unsafeGetTensorImpl();
+  const auto sizes = impl.sizes();
+  if (C10_UNLIKELY(
+          !impl.is_contiguous() || !local.is_contiguous() ||
+          sizes.size() > 3 || impl.numel() == 0)) {
+    return make_like_slowly(part, std::move(local), like);
+  }
+  auto tensor =
+      new_tensor(*part.axis, std::move(local), part.placement, sizes);
+  tensor->become_contiguous_as(impl);
+  return at::Tensor(std::move(tensor));
 }
 
 at::Tensor make_local_view(
@@ -341,26 +440,24 @@ at::Tensor make_local_view(
     const at::Tensor& local,
     const Placement& placement,
     c10::IntArrayRef sizes) {
-  auto tensor = new_tensor(
-      c10::make_intrusive<Part>(axis, at::Tensor(local), placement, sizes), {});
-  static_cast<Impl*>(tensor.unsafeGetTensorImpl())->become_contiguous(sizes);
-  return tensor;
+  return make_contiguous(axis, at::Tensor(local), placement, sizes);
 }
 
 namespace {
 
-at::Tensor new_view(
+/// LibTorch gives a view its base's version counter, for which it copies the
+/// tensor where the counter that it has is somebody else's, too.
+c10::intrusive_ptr<Impl> new_view(
     Axis& axis,
-    at::Tensor local,
+    at::Tensor&& local,
     const Placement& placement,
     c10::IntArrayRef sizes,
     c10::intrusive_ptr<ViewOf> view) {
-  auto part = c10::make_intrusive<Part>(axis, std::move(local), placement, sizes);
-  part->settled = root_of(view->parent.get())->settled;
-  part->view = std::move(view);
-  // LibTorch gives a view its base's version counter, for which it copies the
-  // tensor where the counter that it has is somebody else's, too.
-  return new_tensor(std::move(part), {});
+  auto tensor = new_tensor(axis, std::move(local), placement, sizes);
+  auto& part = tensor->part();
+  part.settled = root_of(view->parent.get())->settled;
+  part.view = std::move(view);
+  return tensor;
 }
 
 /// A view of a local tensor that is nothing but dense, still without sizes.
@@ -386,8 +483,8 @@ at::Tensor make_view(
     c10::intrusive_ptr<ViewOf> view) {
   auto tensor =
       new_view(axis, std::move(local), placement, sizes, std::move(view));
-  impl_of(tensor)->set_sizes_and_strides(sizes, strides, offset);
-  return tensor;
+  tensor->set_sizes_and_strides(sizes, strides, offset);
+  return at::Tensor(std::move(tensor));
 }
 
 at::Tensor view_transposed(
@@ -401,8 +498,8 @@ at::Tensor view_transposed(
   auto tensor = new_view(
       *part->axis, std::move(local), placement, sizes,
       c10::make_intrusive<ViewOf>(PartPtr::reclaim_copy(part), op));
-  impl_of(tensor)->become_transposed(*base.unsafeGetTensorImpl());
-  return tensor;
+  tensor->become_transposed(*base.unsafeGetTensorImpl());
+  return at::Tensor(std::move(tensor));
 }
 
 at::Tensor view_contiguous(
@@ -419,8 +516,8 @@ at::Tensor view_contiguous(
   assign(view->integers.emplace(), sizes);
   auto tensor = new_view(
       *part->axis, std::move(local), placement, sizes, std::move(view));
-  impl_of(tensor)->become_contiguous(sizes, base.storage_offset());
-  return tensor;
+  tensor->become_contiguous(sizes, base.storage_offset());
+  return at::Tensor(std::move(tensor));
 }
 
 Geometry geometry_of(const at::Tensor& tensor) {
@@ -447,15 +544,15 @@ at::Tensor view_strided(
 
 at::Tensor share_part(const at::Tensor& tensor) {
   Part* part = part_of(tensor);
-  auto copy = new_tensor(PartPtr::reclaim_copy(part), {});
-  auto* impl = static_cast<Impl*>(copy.unsafeGetTensorImpl());
+  auto impl = new_impl(*part->local.unsafeGetTensorImpl(), {});
+  impl->hold(meta_of(PartPtr::reclaim_copy(part)));
   if (has_usual_strides(tensor) && tensor.storage_offset() == 0) {
     impl->become_contiguous(tensor.sizes());
   } else {
     impl->set_sizes_and_strides(
         tensor.sizes(), tensor.strides(), tensor.storage_offset());
   }
-  return copy;
+  return at::Tensor(std::move(impl));
 }
 
 } // namespace accel::distributed

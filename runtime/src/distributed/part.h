@@ -16,10 +16,20 @@ namespace accel::distributed {
 
 using Sizes = c10::SmallVector<int64_t, 5>;
 
+// Loops over the dimensions of a tensor have few rounds: what makes long ones quick
+// is a loss there.
+#if defined(__clang__)
+#define ACCEL_FEW_ROUNDS \
+  _Pragma("clang loop vectorize(disable) interleave(disable) unroll(disable)")
+#else
+#define ACCEL_FEW_ROUNDS
+#endif
+
 /// `sizes = list`, quickly where these are few.
 C10_ALWAYS_INLINE void assign(Sizes& sizes, c10::IntArrayRef list) {
   sizes.resize_for_overwrite(list.size());
   auto* to = sizes.data();
+  ACCEL_FEW_ROUNDS
   for (const int64_t n : list) {
     *to++ = n;
   }
@@ -61,21 +71,41 @@ struct ViewOf : c10::intrusive_ptr_target, Pooled<ViewOf> {
 /// before a write the root becomes replicated, its local tensor is `whole`, and
 /// every view is made of it again when it is next used (`follow`).
 struct Part : c10::BackendMeta, Pooled<Part> {
-  C10_ALWAYS_INLINE Part(
-      Axis& a,
-      at::Tensor&& l,
-      const Placement& p,
-      c10::IntArrayRef s)
-      : axis(&a), local(std::move(l)), placement(p) {
-    assign(sizes, s);
-  }
+  /// A blank one: of no tensor yet.
+  Part() = default;
   ~Part() override {
     if (C10_UNLIKELY(unit != nullptr)) {
       unit->leave(this);
     }
   }
+  /// A blank one becomes the part of a tensor.
+  C10_ALWAYS_INLINE void begin(
+      Axis& a,
+      at::Tensor&& l,
+      const Placement& p,
+      c10::IntArrayRef s) {
+    axis = &a;
+    local = std::move(l);
+    placement = p;
+    assign(sizes, s);
+  }
+  /// Its tensor is gone: becomes blank. False, having done nothing, of one that had
+  /// what few parts have.
+  C10_ALWAYS_INLINE bool end() {
+    if (C10_UNLIKELY(
+            unit != nullptr || whole.defined() || kept.defined() ||
+            keeps_whole)) {
+      return false;
+    }
+    view.reset();
+    placement = Placement();
+    strides.clear();
+    settled = false;
+    local.reset();
+    return true;
+  }
 
-  Axis* axis;
+  Axis* axis = nullptr;
   /// This process's part: a plain tensor, or one that is distributed along the
   /// mesh's further axes.
   at::Tensor local;
@@ -207,14 +237,19 @@ bool has_single_rows(
 /// looks at nothing.
 at::Tensor make_contiguous(
     Axis& axis,
-    at::Tensor local,
+    at::Tensor&& local,
     const Placement& placement,
     c10::IntArrayRef sizes);
+
+/// A result in the place of `like`, which has its sizes and no unusual ones, and gives
+/// the plain one its order in memory. `part`: that of `like`.
+at::Tensor make_like(const Part& part, at::Tensor&& local, const at::Tensor& like);
 
 /// The strides that LibTorch gives a new tensor. `is_contiguous()` passes over
 /// dimensions of one entry, whose strides tell whether a tensor is channels-last.
 inline bool has_usual_strides(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   int64_t step = 1;
+  ACCEL_FEW_ROUNDS
   for (size_t d = sizes.size(); d-- > 0;) {
     if (strides[d] != step) {
       return false;
@@ -229,15 +264,28 @@ inline bool has_usual_strides(const at::Tensor& tensor) {
 
 /// Whether a dimension of one entry may have another stride than a new tensor's.
 inline bool has_unusual_ones(const at::Tensor& tensor) {
-  if (has_usual_strides(tensor)) {
-    return false;
-  }
+  ACCEL_FEW_ROUNDS
   for (const int64_t n : tensor.sizes()) {
-    if (n == 1) {
-      return true;
+    if (C10_UNLIKELY(n == 1)) {
+      return !has_usual_strides(tensor);
     }
   }
   return false;
+}
+
+/// `a == b`, quickly where these are few.
+inline bool same_sizes(c10::IntArrayRef a, c10::IntArrayRef b) {
+  if (a.size() != b.size()) {
+    return false;
+  }
+  const auto* other = b.data();
+  ACCEL_FEW_ROUNDS
+  for (const int64_t n : a) {
+    if (n != *other++) {
+      return false;
+    }
+  }
+  return true;
 }
 
 /// `tensor` in the order of memory that `like` has, or a copy of `like` where that

@@ -3,7 +3,9 @@
 #include <c10/macros/Macros.h>
 
 #include <cstddef>
+#include <memory>
 #include <new>
+#include <utility>
 
 namespace accel::distributed {
 
@@ -43,25 +45,21 @@ template <size_t Size>
 class Pool {
  public:
   static void* take() {
-    if (Block* block = free_; block != nullptr) {
-      free_ = block->next;
-      --kept_;
-      return block;
+    Block* const block = free_;
+    if (C10_UNLIKELY(block == nullptr)) {
+      return ::operator new(Size);
     }
-    return ::operator new(Size);
+    free_ = block->next;
+    ++room_;
+    return block;
   }
   static void give(void* memory) {
-    if (C10_UNLIKELY(kept_ == kMostKept || !at_end_)) {
-      if (kept_ == kMostKept) {
-        ::operator delete(memory);
-        return;
-      }
-      at_end_ = true;
-      thread_local const AtThreadEnd<Pool> end;
-      (void)end;
+    if (C10_UNLIKELY(room_ == 0 && !open())) {
+      ::operator delete(memory);
+      return;
     }
     free_ = new (memory) Block{free_};
-    ++kept_;
+    --room_;
   }
 
   /// All goes back, and nothing is kept any more: tensors are freed until the very
@@ -70,7 +68,7 @@ class Pool {
     while (free_ != nullptr) {
       ::operator delete(take());
     }
-    kept_ = kMostKept;
+    room_ = 0;
   }
 
  private:
@@ -78,46 +76,79 @@ class Pool {
     Block* next;
   };
   static_assert(Size >= sizeof(Block));
+
+  /// There is room from the first block on. False later.
+  C10_NOINLINE static bool open() {
+    if (kMostKept == 0 || opened_) {
+      return false;
+    }
+    opened_ = true;
+    room_ = kMostKept;
+    thread_local const AtThreadEnd<Pool> end;
+    (void)end;
+    return true;
+  }
+
   // They have no destructors.
   static inline ACCEL_QUICK_THREAD_LOCAL Block* free_ = nullptr;
-  static inline ACCEL_QUICK_THREAD_LOCAL bool at_end_ = false;
-  static inline ACCEL_QUICK_THREAD_LOCAL int kept_ = 0;
+  /// For how many more.
+  static inline ACCEL_QUICK_THREAD_LOCAL int room_ = 0;
+  static inline ACCEL_QUICK_THREAD_LOCAL bool opened_ = false;
 };
 
-/// Objects without content that are kept instead of being freed, for a thread:
-/// of a class of LibTorch's, which has no pool. Until the thread ends.
+/// Objects that are kept instead of being freed, for a thread: of classes of
+/// LibTorch's, which have no pool, or as good as new. Until the thread ends. An
+/// empty `T` has nothing.
 template <typename T>
 class Spares {
  public:
-  static T* take() {
-    return all_ != nullptr && kept_ > 0 ? all_[--kept_] : new T();
+  /// An empty one where there are none.
+  C10_ALWAYS_INLINE static T take() {
+    T* const last = end_;
+    if (C10_UNLIKELY(last == all_)) {
+      return T();
+    }
+    end_ = last - 1;
+    T object = std::move(last[-1]);
+    last[-1].~T(); // is empty now
+    return object;
   }
-  /// Takes the object over. False where there are enough.
-  static bool keep(T* object) {
-    if (kept_ == kMostKept) {
-      return false;
+  /// Where there are enough, `object` stays as it is.
+  C10_ALWAYS_INLINE static void keep(T&& object) {
+    if (C10_UNLIKELY(end_ == most_ && !open())) {
+      return;
     }
-    if (all_ == nullptr) {
-      all_ = new T*[kMostKept];
-      thread_local const AtThreadEnd<Spares> end;
-      (void)end;
-    }
-    all_[kept_++] = object;
-    return true;
+    new (end_) T(std::move(object));
+    ++end_;
   }
   /// As `Pool::close`.
   static void close() {
-    for (int i = 0; i < kept_; ++i) {
-      delete all_[i];
-    }
-    delete[] all_;
-    all_ = nullptr;
-    kept_ = kMostKept;
+    T* const all = std::exchange(all_, nullptr);
+    T* const end = std::exchange(end_, nullptr);
+    most_ = nullptr;
+    std::destroy(all, end);
+    ::operator delete(all);
   }
 
  private:
-  static inline ACCEL_QUICK_THREAD_LOCAL T** all_ = nullptr;
-  static inline ACCEL_QUICK_THREAD_LOCAL int kept_ = 0;
+  /// As `Pool::open`.
+  C10_NOINLINE static bool open() {
+    if (kMostKept == 0 || opened_) {
+      return false;
+    }
+    opened_ = true;
+    all_ = static_cast<T*>(::operator new(kMostKept * sizeof(T)));
+    end_ = all_;
+    most_ = all_ + kMostKept;
+    thread_local const AtThreadEnd<Spares> at_end;
+    (void)at_end;
+    return true;
+  }
+
+  static inline ACCEL_QUICK_THREAD_LOCAL T* all_ = nullptr;
+  static inline ACCEL_QUICK_THREAD_LOCAL T* end_ = nullptr;
+  static inline ACCEL_QUICK_THREAD_LOCAL T* most_ = nullptr;
+  static inline ACCEL_QUICK_THREAD_LOCAL bool opened_ = false;
 };
 
 /// A base for classes whose objects come from a pool.
