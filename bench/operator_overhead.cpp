@@ -119,9 +119,10 @@ int main(int argc, char** argv) {
         {"mul by a number", 1, other, [](const Tensor& t) { return t * 0.5; }},
         {"transpose", 1, other, [](const Tensor& t) { return t.transpose(0, 1); }},
         {"slice", 1, other, [](const Tensor& t) { return t.slice(1, 0, 32); }},
-        {"softmax", 1, other, [](const Tensor& t) { return t.softmax(1); }},
         {"permute", 1, other, [](const Tensor& t) { return t.permute({1, 0}); }},
         {"amax", 1, other, [](const Tensor& t) { return t.amax(1); }},
+        {"softmax", 1, other, [](const Tensor& t) { return t.softmax(1); }},
+        {"mean(1)", 1, other, [](const Tensor& t) { return t.mean(1); }},
         {"sub_", 1, other, [](Tensor t) { return t.sub_(t, 1e-9); }},
     };
     for (const auto& one : cases) {

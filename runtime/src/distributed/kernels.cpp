@@ -261,7 +261,46 @@ at::Tensor addmm(
       part->placement, Sizes{left.size(0), right.size(1)});
 }
 
-// ---- Sums.
+// ---- Reductions.
+
+/// What a reduction over some dimensions leaves of a tensor; over all of them where
+/// `dims` is empty. Where the cut one is among them, the processes have parts that
+/// `op` puts together. False where LibTorch has something to say to `dims`.
+bool reduce_sizes(
+    const at::Tensor& self,
+    c10::IntArrayRef dims,
+    bool keepdim,
+    ReduceOp op,
+    Sizes& sizes,
+    Placement& place) {
+  const auto all = self.sizes();
+  const auto n = static_cast<int64_t>(all.size());
+  if (n == 0 || n >= 64) {
+    return false;
+  }
+  uint64_t gone = dims.empty() ? ~uint64_t{0} : 0;
+  ACCEL_FEW_ROUNDS
+  for (const int64_t dim : dims) {
+    const int64_t along = dim < 0 ? dim + n : dim;
+    if (along < 0 || along >= n || (gone >> along & 1) != 0) {
+      return false;
+    }
+    gone |= uint64_t{1} << along;
+  }
+  const int64_t cut = place.is_shard() ? place.dim() : -1;
+  ACCEL_FEW_ROUNDS
+  for (int64_t d = 0; d < n; ++d) {
+    const bool stays = (gone >> d & 1) == 0;
+    if (d == cut) {
+      place = stays ? place.with_dim(static_cast<int64_t>(sizes.size()))
+                    : Partial(op);
+    }
+    if (stays || keepdim) {
+      sizes.push_back(stays ? all[d] : 1);
+    }
+  }
+  return true;
+}
 
 at::Tensor sum(
     c10::DispatchKeySet keys,
@@ -270,26 +309,13 @@ at::Tensor sum(
     bool keepdim,
     std::optional<at::ScalarType> dtype) {
   const Part* part = part_for_kernel(self);
+  Sizes sizes;
+  Placement place = part != nullptr ? part->placement : Placement();
   // Parts of a sum that another dtype rounds are not added later.
-  if (part == nullptr || !dims.has_value() || dims->size() != 1 ||
-      (dtype.has_value() && *dtype != self.scalar_type())) {
+  if (part == nullptr || !dims.has_value() ||
+      (dtype.has_value() && *dtype != self.scalar_type()) ||
+      !reduce_sizes(self, *dims, keepdim, ReduceOp::kSum, sizes, place)) {
     return by_table<at::_ops::sum_dim_IntList>(self, dims, keepdim, dtype);
-  }
-  const int64_t dim = dims->front() < 0 ? dims->front() + self.dim() : dims->front();
-  if (dim < 0 || dim >= self.dim()) {
-    return by_table<at::_ops::sum_dim_IntList>(self, dims, keepdim, dtype);
-  }
-  Sizes sizes(self.sizes().begin(), self.sizes().end());
-  Placement place = part->placement;
-  if (keepdim) {
-    sizes[dim] = 1;
-  } else {
-    sizes.erase(sizes.begin() + dim);
-  }
-  if (place.is_shard(dim)) {
-    place = Partial();
-  } else if (place.is_shard() && place.dim() > dim && !keepdim) {
-    place = place.with_dim(place.dim() - 1);
   }
   const InsideGuard inside;
   return placed(
@@ -297,6 +323,26 @@ at::Tensor sum(
       at::_ops::sum_dim_IntList::redispatch(
           below(keys), part->local, dims, keepdim, dtype),
       place, sizes);
+}
+
+/// amax and amin, of rows.
+template <typename Op, ReduceOp Extreme>
+at::Tensor extreme(
+    c10::DispatchKeySet keys,
+    const at::Tensor& self,
+    c10::IntArrayRef dims,
+    bool keepdim) {
+  const Part* part = part_for_kernel(self);
+  Sizes sizes;
+  Placement place = part != nullptr ? part->placement : Placement();
+  if (!place.is_shard() || !has_usual_strides(self) ||
+      !reduce_sizes(self, dims, keepdim, Extreme, sizes, place)) {
+    return by_table<Op>(self, dims, keepdim);
+  }
+  const InsideGuard inside;
+  return placed(
+      *part, Op::redispatch(below(keys), part->local, dims, keepdim), place,
+      sizes);
 }
 
 // ---- Views.
@@ -569,6 +615,8 @@ void install_kernels(torch::Library& library) {
   library.impl("mm", TORCH_FN(mm));
   library.impl("addmm", TORCH_FN(addmm));
   library.impl("sum.dim_IntList", TORCH_FN(sum));
+  library.impl("amax", TORCH_FN((extreme<at::_ops::amax, ReduceOp::kMax>)));
+  library.impl("amin", TORCH_FN((extreme<at::_ops::amin, ReduceOp::kMin>)));
   library.impl("detach", TORCH_FN(detach));
   library.impl("t", TORCH_FN(t));
   library.impl("view", TORCH_FN(view));
