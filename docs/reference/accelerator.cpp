@@ -327,6 +327,18 @@ void anywhere() {
   TORCH_CHECK(resolved.cpu);
 }
 
+// @example accel::AutoWrapPolicy accel::AutoWrap accel::FullyShardedDataParallelPlugin accel::ResolvedOptions
+void units_from_a_size() {
+  auto options = accel::AcceleratorOptions().match_single_device(true).fsdp_plugin(
+      accel::FullyShardedDataParallelPlugin()
+          .auto_wrap_policy(accel::AutoWrapPolicy::kSizeBasedWrap)
+          .min_num_params(1'000'000));
+  const auto in_force = accel::resolve(options);
+  const accel::AutoWrap& wrap = in_force.auto_wrap;
+  TORCH_CHECK(wrap.policy && wrap.class_names.empty() && wrap.min_num_params == 1'000'000);
+  std::cout << accel::to_string(wrap) << in_force.cpu_offload << '\n';
+}
+
 // @example accel::OptionInForce accel::FullyShardedDataParallelPlugin accel::ShardingStrategy accel::StateDictType
 std::string sources_of_options() {
   std::string text;
@@ -334,7 +346,10 @@ std::string sources_of_options() {
       accel::FullyShardedDataParallelPlugin()
           .sharding_strategy(accel::ShardingStrategy::kShardGradOp)
           .fsdp_version(2)
-          .state_dict_type(accel::StateDictType::kShardedStateDict));
+          .state_dict_type(accel::StateDictType::kShardedStateDict)
+          .auto_wrap_policy(accel::AutoWrapPolicy::kTransformerBasedWrap)
+          .transformer_cls_names_to_wrap({"Block", "TransformerEncoderLayer"})
+          .cpu_offload(true));
   for (const accel::OptionInForce& option : accel::options_in_force(options)) {
     text += option.name + "=" + option.value + " (" + option.source + ")\n";
   }

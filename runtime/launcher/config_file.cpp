@@ -206,8 +206,17 @@ void read_fsdp(ConfigFile& config, const YAML::Node& list) {
       }
       config.values[key] = value;
     } else {
-      why = parallel::refuse_fsdp_setting(
-          key.rfind(prefix, 0) == 0 ? key.substr(prefix.size()) : key, value);
+      auto name = key.rfind(prefix, 0) == 0 ? key.substr(prefix.size()) : key;
+      if (name == "transformer_cls_to_wrap") {
+        name = "transformer_layer_cls_to_wrap"; // as the variable is called
+      }
+      const auto* setting = parallel::find_fsdp_plugin_setting(name);
+      if (setting == nullptr) {
+        why = parallel::refuse_fsdp_setting(name, value);
+      } else if (value != "none") {
+        why = setting->check(value);
+        config.values[prefix + name] = value;
+      }
     }
     if (!why.empty()) {
       refuse(config.path, "fsdp_config: " + key + ": " + value + ": " + why);

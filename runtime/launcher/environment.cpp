@@ -142,6 +142,9 @@ std::vector<std::string> process_environment(
   if (options.fsdp_state_dict_type) {
     variables["FSDP_STATE_DICT_TYPE"] = *options.fsdp_state_dict_type;
   }
+  for (const auto& [name, value] : options.fsdp_settings) {
+    variables[name] = value;
+  }
   if (options.use_deepspeed) {
     variables["ACCELERATE_USE_DEEPSPEED"] =
         *options.use_deepspeed ? "true" : "false";

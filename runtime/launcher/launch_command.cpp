@@ -147,6 +147,63 @@ void resolve_sharing(Resolver& resolver, LaunchOptions& options) {
   }
 }
 
+/// The settings that are given of a plugin, by their variables; none where it is not
+/// `used`, and then their options are an error. `option`: what says that it is.
+std::map<std::string, std::string> settings_of_plugin(
+    Resolver& resolver,
+    bool used,
+    const std::string& option,
+    const std::vector<parallel::PluginSetting>& settings) {
+  std::map<std::string, std::string> given;
+  for (const auto& setting : settings) {
+    const auto choice = resolver.find(setting.option);
+    if (!choice) {
+      continue;
+    }
+    if (!used && choice->source[0] == '-') {
+      throw Error(
+          kUsage,
+          choice->source + " " + choice->value + " is for " + option +
+              "; give that, too");
+    }
+    if (used) {
+      given[setting.variable] = choice->value;
+      resolver.plan(setting.name, choice, "");
+    }
+  }
+  return given;
+}
+
+/// The same, with who says that it is used in the plan.
+std::map<std::string, std::string> resolve_plugin(
+    Resolver& resolver,
+    const std::optional<Choice>& use,
+    bool used,
+    const std::string& option,
+    const std::string& what,
+    const std::vector<parallel::PluginSetting>& settings) {
+  if (use) {
+    resolver.plan(what, use, "");
+  }
+  return settings_of_plugin(resolver, used, option, settings);
+}
+
+/// What only one policy of units reads, given as an option with another.
+void check_policy(
+    const Resolver& resolver,
+    const std::string& option,
+    const std::string& policy) {
+  const auto given = resolver.find(option);
+  const auto said = resolver.find("--fsdp-auto-wrap-policy");
+  if (given && given->source[0] == '-' &&
+      (!said || parallel::auto_wrap_policy_name(said->value) != policy)) {
+    throw Error(
+        kUsage,
+        given->source + " " + given->value + " is for --fsdp-auto-wrap-policy " +
+            policy + "; give that, too");
+  }
+}
+
 /// Whether parameters are divided, and how.
 void resolve_fsdp(Resolver& resolver, LaunchOptions& options) {
   const auto both = resolver.find("--fsdp");
@@ -179,6 +236,12 @@ void resolve_fsdp(Resolver& resolver, LaunchOptions& options) {
   if (options.use_fsdp.value_or(false)) {
     resolver.plan("sharding strategy", strategy, "FULL_SHARD");
   }
+  options.fsdp_settings = settings_of_plugin(
+      resolver, options.use_fsdp.value_or(false), "--use-fsdp",
+      parallel::fsdp_plugin_settings());
+  check_policy(
+      resolver, "--fsdp-transformer-layer-cls-to-wrap", "TRANSFORMER_BASED_WRAP");
+  check_policy(resolver, "--fsdp-min-num-params", "SIZE_BASED_WRAP");
   const auto version = resolver.find("--fsdp-version");
   if (version) {
     options.fsdp_version = version->value;
@@ -190,39 +253,6 @@ void resolve_fsdp(Resolver& resolver, LaunchOptions& options) {
     options.fsdp_state_dict_type = files->value;
     resolver.plan("checkpoints", files, "");
   }
-}
-
-/// The settings that are given of a plugin, by their variables; none where it is not
-/// `used`, and then their options are an error. `use`: what says so, the option
-/// `option` or another source.
-std::map<std::string, std::string> resolve_plugin(
-    Resolver& resolver,
-    const std::optional<Choice>& use,
-    bool used,
-    const std::string& option,
-    const std::string& what,
-    const std::vector<parallel::PluginSetting>& settings) {
-  if (use) {
-    resolver.plan(what, use, "");
-  }
-  std::map<std::string, std::string> given;
-  for (const auto& setting : settings) {
-    const auto choice = resolver.find(setting.option);
-    if (!choice) {
-      continue;
-    }
-    if (!used && choice->source[0] == '-') {
-      throw Error(
-          kUsage,
-          choice->source + " " + choice->value + " is for " + option +
-              "; give that, too");
-    }
-    if (used) {
-      given[setting.variable] = choice->value;
-      resolver.plan(setting.name, choice, "");
-    }
-  }
-  return given;
 }
 
 /// The same in DeepSpeed's words.

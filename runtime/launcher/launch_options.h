@@ -41,6 +41,8 @@ struct LaunchOptions {
   std::optional<std::string> fsdp_version;
   /// FSDP_STATE_DICT_TYPE.
   std::optional<std::string> fsdp_state_dict_type;
+  /// Other FSDP_… by name.
+  std::map<std::string, std::string> fsdp_settings;
   /// ACCELERATE_USE_DEEPSPEED, and ACCELERATE_DEEPSPEED_… by name.
   std::optional<bool> use_deepspeed;
   std::map<std::string, std::string> deepspeed_settings;

@@ -166,6 +166,11 @@ void add_launch_settings(Settings& settings) {
        check_state_dict_type,
        "fsdp_state_dict_type",
        "FSDP_STATE_DICT_TYPE"});
+  for (const auto& setting : parallel::fsdp_plugin_settings()) {
+    settings.add(
+        {setting.option, setting.type, setting.help, setting.check,
+         "fsdp_" + std::string(setting.name), setting.variable});
+  }
   settings.add(
       {"--use-deepspeed",
        "",

@@ -219,7 +219,10 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says("use_cpu: perhaps\n", "use_cpu: perhaps is neither yes nor no");
   says("distributed_type: XLA\n", "distributed_type is XLA; accel has NO, MULTI_CPU");
   const std::string fsdp = "distributed_type: FSDP\nfsdp_config:\n  fsdp_";
-  says(fsdp + "offload_params: true\n", "fsdp_offload_params: true: accel does not move");
+  says(fsdp + "offload_params: perhaps\n", "fsdp_offload_params: perhaps: perhaps is neither");
+  says(fsdp + "auto_wrap_policy: WRAP\n", "WRAP is none of TRANSFORMER_BASED_WRAP");
+  says(fsdp + "min_num_params: many\n", "many is not a whole number from 0");
+  says(fsdp + "activation_checkpointing: true\n", "does not compute activations again");
   says(fsdp + "sharding_strategy: HYBRID\n", "HYBRID is none of FULL_SHARD");
   const std::string mesh = "parallelism_config:\n  parallelism_config_";
   says(mesh + "cp_size: 0\n", "parallelism_config_cp_size: 0 is not a whole number");
@@ -304,12 +307,36 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
         accel(launch_probe(options, {"env", "FSDP_VERSION"}), in(folder));
     EXPECT_EQ(result.out, "FSDP_VERSION=2\n") << result.err;
   }
+  write(
+      folder / "units.yaml",
+      "distributed_type: FSDP\nfsdp_config:\n"
+      "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+      "  fsdp_transformer_layer_cls_to_wrap: Block,Embeddings\n"
+      "  fsdp_offload_params: true\n");
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--config-file", "units.yaml"},
+        {"--fsdp", "FULL_SHARD", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP",
+         "--fsdp_transformer_layer_cls_to_wrap", "Block,Embeddings",
+         "--fsdp-offload-params", "true"}}) {
+    for (const std::string& variable :
+         {"FSDP_AUTO_WRAP_POLICY=TRANSFORMER_BASED_WRAP",
+          "FSDP_TRANSFORMER_CLS_TO_WRAP=Block,Embeddings", "FSDP_OFFLOAD_PARAMS=true"}) {
+      const Result result = accel(
+          launch_probe(options, {"env", variable.substr(0, variable.find('='))}),
+          in(folder));
+      EXPECT_EQ(result.out, variable + "\n") << result.err;
+    }
+  }
   const auto says = [&](const std::vector<std::string>& options,
                         const std::string& part) {
     const Result result = accel(launch_probe(options, variables), in(folder));
     EXPECT_EQ(result.status, 2);
     expect_part(result.err, part);
   };
+  says({"--fsdp-auto-wrap-policy", "NO_WRAP"}, "is for --use-fsdp");
+  says(
+      {"--fsdp", "FULL_SHARD", "--fsdp-min-num-params", "100"},
+      "--fsdp-min-num-params 100 is for --fsdp-auto-wrap-policy SIZE_BASED_WRAP");
   says({"--fsdp", "FULL"}, "FULL is none of FULL_SHARD");
   says({"--fsdp-version", "3"}, "3");
   says({"--fsdp-sharding-strategy", "NO_SHARD"}, "is for --use-fsdp");

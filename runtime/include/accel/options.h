@@ -199,6 +199,10 @@ struct ResolvedOptions {
   bool broadcast_buffers = true;
   /// Empty without sharded data parallelism.
   std::optional<ShardingStrategy> fsdp;
+  /// See `FullyShardedDataParallelPlugin::auto_wrap_policy`.
+  AutoWrap auto_wrap;
+  /// See `FullyShardedDataParallelPlugin::cpu_offload`.
+  bool cpu_offload = false;
   /// See `DeepSpeedPlugin::gradient_clipping` and `MegatronLMPlugin`; 0 for none.
   double gradient_clipping = 0;
   /// See `DeepSpeedPlugin::offload_optimizer_device`.

@@ -46,6 +46,8 @@ auto tie(const ResolvedOptions& options) {
       options.bucket_cap_mb,
       options.broadcast_buffers,
       options.fsdp,
+      options.auto_wrap,
+      options.cpu_offload,
       options.gradient_clipping,
       options.offload,
       options.zero3_init,
@@ -162,6 +164,8 @@ std::string to_string(const ResolvedOptions& options) {
       << ", bucket_cap_mb=" << options.bucket_cap_mb
       << ", broadcast_buffers=" << options.broadcast_buffers
       << ", fsdp=" << (options.fsdp ? to_string(*options.fsdp) : "no")
+      << ", auto_wrap=" << to_string(options.auto_wrap)
+      << ", cpu_offload=" << options.cpu_offload
       << ", gradient_clipping=" << options.gradient_clipping
       << ", offload=" << (options.offload.optimizer.empty() ? "" : "optimizer to ")
       << options.offload.optimizer
@@ -220,6 +224,10 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
           options.parallelism_config(), options.torch_tp_plugin());
   resolved.tp_plan = parallel::resolve_tensor_plan(options.torch_tp_plugin());
   auto strategy = parallel::resolve_sharding(options.fsdp_plugin());
+  if (strategy) {
+    resolved.auto_wrap = parallel::resolve_auto_wrap(options.fsdp_plugin());
+    resolved.cpu_offload = parallel::resolve_cpu_offload(options.fsdp_plugin());
+  }
   const auto deepspeed = parallel::resolve_deepspeed(options.deepspeed_plugin());
   if (deepspeed) {
     TORCH_CHECK(

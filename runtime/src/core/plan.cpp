@@ -137,6 +137,22 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       "ACCELERATE_USE_FSDP",
       false);
   plan.add(
+      "auto_wrap_policy",
+      to_string(options.auto_wrap),
+      [](const AcceleratorOptions& o) {
+        return o.fsdp_plugin() && o.fsdp_plugin()->auto_wrap_policy();
+      },
+      "FSDP_AUTO_WRAP_POLICY",
+      false);
+  plan.add(
+      "cpu_offload",
+      text(options.cpu_offload),
+      [](const AcceleratorOptions& o) {
+        return o.fsdp_plugin() && o.fsdp_plugin()->cpu_offload();
+      },
+      "FSDP_OFFLOAD_PARAMS",
+      false);
+  plan.add(
       "deepspeed_plugin",
       std::string(options.gradient_clipping > 0
                       ? "gradient_clipping " + text(options.gradient_clipping)

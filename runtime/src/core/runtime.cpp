@@ -125,10 +125,19 @@ Runtime::Runtime(const ResolvedOptions& options) {
   state_ = std::make_unique<AcceleratorState>(
       make_process_state(environment, options, choice.device), options);
   TORCH_CHECK(
-      !options.offload.from_device || choice.device.is_cpu(),
-      "accel: offload_optimizer_device or offload_param_device is given, and the "
-      "processes compute on GPUs, from which accel moves nothing. Say none, or compute "
-      "on CPUs (accel launch --cpu).");
+      (!options.offload.from_device && !options.cpu_offload) ||
+          choice.device.is_cpu(),
+      "accel: ",
+      options.cpu_offload ? "cpu_offload of fsdp_plugin (FSDP_OFFLOAD_PARAMS)"
+                           : "offload_optimizer_device or offload_param_device",
+      " is given, and the processes compute on GPUs, from which accel moves nothing. ",
+      options.cpu_offload ? "Say false" : "Say none",
+      ", or compute on CPUs (accel launch --cpu).");
+  if (options.cpu_offload && state_->is_main_process()) {
+    std::cerr << "accel: cpu_offload is asked for: the processes compute on CPUs, where "
+                 "parameters, gradients and optimizer states lie in the host's memory "
+                 "anyway.\n";
+  }
   if (!options.offload.optimizer.empty()) {
     optimizer_offload_.emplace(options.offload.optimizer);
   }
@@ -195,6 +204,8 @@ void Runtime::check_options_agree() {
        static_cast<int64_t>(std::ceil(options.bucket_cap_mb * 1024)),
        static_cast<int64_t>(options.broadcast_buffers),
        options.fsdp ? static_cast<int64_t>(*options.fsdp) : int64_t{-1},
+       static_cast<int64_t>(std::hash<std::string>()(to_string(options.auto_wrap))),
+       static_cast<int64_t>(options.cpu_offload),
        static_cast<int64_t>(options.state_dict_type),
        static_cast<int64_t>(
            std::hash<double>()(options.gradient_clipping)),
@@ -289,7 +300,7 @@ void Runtime::connect_axes() {
     sharded_ = std::make_unique<parallel::ShardedParameters>(
         named_axes_, parallel_axes_,
         options.fsdp.value_or(ShardingStrategy::kNoShard), options.tp_plan,
-        options.offload.parameters);
+        options.auto_wrap, options.offload.parameters);
     checkpoint::pieces_to_load() = [this](const at::Tensor& tensor) {
       return sharded_->piece_to_write(tensor);
     };

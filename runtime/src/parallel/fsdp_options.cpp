@@ -5,6 +5,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <sstream>
+
 namespace accel {
 
 const char* to_string(ShardingStrategy strategy) {
@@ -26,6 +28,32 @@ const char* to_string(ShardingStrategy strategy) {
 const char* to_string(StateDictType type) {
   return type == StateDictType::kShardedStateDict ? "SHARDED_STATE_DICT"
                                                   : "FULL_STATE_DICT";
+}
+
+const char* to_string(AutoWrapPolicy policy) {
+  switch (policy) {
+    case AutoWrapPolicy::kTransformerBasedWrap:
+      return "TRANSFORMER_BASED_WRAP";
+    case AutoWrapPolicy::kSizeBasedWrap:
+      return "SIZE_BASED_WRAP";
+    case AutoWrapPolicy::kNoWrap:
+      return "NO_WRAP";
+  }
+  return "unknown";
+}
+
+std::string to_string(const AutoWrap& wrap) {
+  if (!wrap.policy) {
+    return "children of the model";
+  }
+  std::string text = to_string(*wrap.policy);
+  if (*wrap.policy == AutoWrapPolicy::kSizeBasedWrap) {
+    return text + " from " + std::to_string(wrap.min_num_params) + " parameters";
+  }
+  for (const auto& name : wrap.class_names) {
+    text += (&name == &wrap.class_names.front() ? " of " : ", ") + name;
+  }
+  return text;
 }
 
 namespace parallel {
@@ -56,6 +84,13 @@ ShardingStrategy parse_strategy(
       ".");
 }
 
+void refuse_variable(
+    const char* variable, const std::string& value, const std::string& why) {
+  TORCH_CHECK(
+      why.empty(), "accel: the environment variable ", variable, " is '", value,
+      "': ", why, ".");
+}
+
 void check_settings() {
   for (const auto& setting : fsdp_settings()) {
     std::string variable = "FSDP_";
@@ -67,15 +102,12 @@ void check_settings() {
       continue;
     }
     const auto why = refuse_fsdp_setting(setting.name, *value);
-    TORCH_CHECK(
-        why.empty(),
-        "accel: the environment variable ",
-        variable,
-        " is '",
-        *value,
-        "': ",
-        why,
-        ".");
+    refuse_variable(variable.c_str(), *value, why);
+  }
+  for (const auto& setting : fsdp_plugin_settings()) {
+    if (const auto value = get_environment(setting.variable)) {
+      refuse_variable(setting.variable, *value, setting.check(*value));
+    }
   }
 }
 
@@ -145,6 +177,78 @@ StateDictType resolve_state_dict_type(
       text, "': ", no_state_dict_type(text), ".");
   return name == "SHARDED_STATE_DICT" ? StateDictType::kShardedStateDict
                                       : StateDictType::kFullStateDict;
+}
+
+namespace {
+
+std::vector<std::string> names_between_commas(const std::string& text) {
+  std::vector<std::string> names;
+  std::istringstream rest(text);
+  for (std::string name; std::getline(rest, name, ',');) {
+    const auto begin = name.find_first_not_of(' ');
+    if (begin != std::string::npos) {
+      names.push_back(name.substr(begin, name.find_last_not_of(' ') + 1 - begin));
+    }
+  }
+  return names;
+}
+
+AutoWrapPolicy parse_policy(const std::string& text) {
+  const auto name = auto_wrap_policy_name(text);
+  return name == "NO_WRAP"         ? AutoWrapPolicy::kNoWrap
+      : name == "SIZE_BASED_WRAP" ? AutoWrapPolicy::kSizeBasedWrap
+                                  : AutoWrapPolicy::kTransformerBasedWrap;
+}
+
+/// What only one policy reads must not be given with another.
+void check_argument(
+    bool given,
+    const char* name,
+    const std::optional<AutoWrapPolicy>& policy,
+    AutoWrapPolicy reader) {
+  TORCH_CHECK(
+      !given || policy == reader, "accel: fsdp_plugin gives ", name,
+      ", which is for auto_wrap_policy ", to_string(reader), ", and that is ",
+      policy ? to_string(*policy) : "not given", ".");
+}
+
+} // namespace
+
+AutoWrap resolve_auto_wrap(const std::optional<FullyShardedDataParallelPlugin>& given) {
+  const auto plugin = given.value_or(FullyShardedDataParallelPlugin());
+  AutoWrap wrap;
+  wrap.policy = plugin.auto_wrap_policy();
+  if (const auto text = get_environment("FSDP_AUTO_WRAP_POLICY"); !wrap.policy && text) {
+    wrap.policy = parse_policy(*text);
+  }
+  check_argument(
+      !plugin.transformer_cls_names_to_wrap().empty(), "transformer_cls_names_to_wrap",
+      wrap.policy, AutoWrapPolicy::kTransformerBasedWrap);
+  check_argument(
+      plugin.min_num_params().has_value(), "min_num_params", wrap.policy,
+      AutoWrapPolicy::kSizeBasedWrap);
+  if (wrap.policy == AutoWrapPolicy::kTransformerBasedWrap) {
+    wrap.class_names = plugin.transformer_cls_names_to_wrap();
+    if (wrap.class_names.empty()) {
+      wrap.class_names = names_between_commas(
+          get_environment("FSDP_TRANSFORMER_CLS_TO_WRAP").value_or(""));
+    }
+  } else if (wrap.policy == AutoWrapPolicy::kSizeBasedWrap) {
+    const auto text = get_environment("FSDP_MIN_NUM_PARAMS").value_or("100000000");
+    wrap.min_num_params = plugin.min_num_params().value_or(
+        static_cast<int64_t>(std::strtod(text.c_str(), nullptr)));
+    TORCH_CHECK(
+        wrap.min_num_params >= 0, "accel: min_num_params of fsdp_plugin is ",
+        wrap.min_num_params, "; it must not be negative.");
+  }
+  return wrap;
+}
+
+bool resolve_cpu_offload(const std::optional<FullyShardedDataParallelPlugin>& given) {
+  if (given && given->cpu_offload()) {
+    return *given->cpu_offload();
+  }
+  return accel::detail::get_environment_flag("FSDP_OFFLOAD_PARAMS").value_or(false);
 }
 
 } // namespace parallel

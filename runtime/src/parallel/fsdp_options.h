@@ -16,4 +16,10 @@ std::optional<ShardingStrategy> resolve_sharding(
 StateDictType resolve_state_dict_type(
     const std::optional<FullyShardedDataParallelPlugin>& given);
 
+/// The same for what is gathered together.
+AutoWrap resolve_auto_wrap(const std::optional<FullyShardedDataParallelPlugin>& given);
+
+/// The same for whether states lie in the host's memory.
+bool resolve_cpu_offload(const std::optional<FullyShardedDataParallelPlugin>& given);
+
 } // namespace accel::parallel

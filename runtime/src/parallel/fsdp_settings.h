@@ -1,7 +1,11 @@
 #pragma once
 
+#include "parallel/plugin_settings.h"
+
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -9,8 +13,88 @@
 
 namespace accel::parallel {
 
-/// One of Accelerate's settings of sharded data parallelism: `fsdp_…` in a
-/// configuration file, `FSDP_…` in the environment.
+/// A policy's name in any case; empty for one that there is not.
+inline std::string auto_wrap_policy_name(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return static_cast<char>(std::toupper(c));
+  });
+  for (const char* name : {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"}) {
+    if (text == name) {
+      return name;
+    }
+  }
+  return "";
+}
+
+namespace fsdp {
+
+inline std::string policy(const std::string& value) {
+  return auto_wrap_policy_name(value).empty()
+      ? value + " is none of TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP and NO_WRAP"
+      : "";
+}
+inline std::string names(const std::string& value) {
+  return value.find_first_not_of(" ,") == std::string::npos ? "no class is named" : "";
+}
+/// Also as Python prints it: 100000000.0, 1e8.
+inline std::string count(const std::string& value) {
+  char* end = nullptr;
+  const double number = std::strtod(value.c_str(), &end);
+  return !value.empty() && *end == '\0' && number >= 0 && number <= 1e15 &&
+          std::floor(number) == number
+      ? ""
+      : value + " is not a whole number from 0";
+}
+inline std::string flag(const std::string& value) {
+  const auto word = in_lower_case(value);
+  for (const char* known : {"true", "false", "1", "0", "yes", "no", "on", "off"}) {
+    if (word == known) {
+      return "";
+    }
+  }
+  return value + " is neither true nor false";
+}
+
+} // namespace fsdp
+
+/// Accelerate's settings of sharded data parallelism that are passed on as they are:
+/// `fsdp_…` in `fsdp_config`.
+inline const std::vector<PluginSetting>& fsdp_plugin_settings() {
+  static const std::vector<PluginSetting> all{
+      {"auto_wrap_policy", "FSDP_AUTO_WRAP_POLICY", "--fsdp-auto-wrap-policy", "POLICY",
+       "For --use-fsdp: which modules are gathered in one message: "
+       "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP, NO_WRAP (the whole model); the model's "
+       "children if not given",
+       fsdp::policy},
+      {"transformer_layer_cls_to_wrap", "FSDP_TRANSFORMER_CLS_TO_WRAP",
+       "--fsdp-transformer-layer-cls-to-wrap", "NAMES",
+       "For TRANSFORMER_BASED_WRAP: classes, as Block,Embeddings; if not given "
+       "TransformerEncoderLayer and TransformerDecoderLayer",
+       fsdp::names},
+      {"min_num_params", "FSDP_MIN_NUM_PARAMS", "--fsdp-min-num-params", "N",
+       "For SIZE_BASED_WRAP: a module with as many parameters is a unit; 100000000 if "
+       "not given",
+       fsdp::count},
+      {"offload_params", "FSDP_OFFLOAD_PARAMS", "--fsdp-offload-params", "BOOL",
+       "For --use-fsdp: parameters, gradients and states lie in the host's memory, where "
+       "they are on CPUs anyway; an error on GPUs",
+       fsdp::flag},
+  };
+  return all;
+}
+
+/// Null for a name that is none.
+inline const PluginSetting* find_fsdp_plugin_setting(const std::string& name) {
+  for (const auto& setting : fsdp_plugin_settings()) {
+    if (name == setting.name) {
+      return &setting;
+    }
+  }
+  return nullptr;
+}
+
+/// One of Accelerate's settings of sharded data parallelism that is decided already:
+/// `fsdp_…` in a configuration file, `FSDP_…` in the environment.
 struct FsdpSetting {
   /// "offload_params".
   const char* name;
@@ -21,17 +105,13 @@ struct FsdpSetting {
   const char* instead;
 };
 
-/// All but the strategy and the files, which are decided elsewhere.
+/// All that are in no other list, but for the strategy and the files, which are decided
+/// elsewhere.
 inline const std::vector<FsdpSetting>& fsdp_settings() {
   static const std::vector<std::string> yes{"true", "1", "yes", "on"};
   static const std::vector<std::string> no{"false", "0", "no", "off"};
   static const std::vector<FsdpSetting> all{
       {"version", {"1", "2"}, "accel knows 1 and 2, which differ in the names of options and in what checkpoints are"},
-      {"offload_params", no, "accel does not move parameters to host memory"},
-      {"auto_wrap_policy", {"no_wrap"}, "accel makes the units that it gathers out of the model's children, and they cannot be named; leave it out or say NO_WRAP"},
-      {"transformer_cls_to_wrap", {}, "accel makes the units that it gathers out of the model's children, and they cannot be named"},
-      {"transformer_layer_cls_to_wrap", {}, "accel makes the units that it gathers out of the model's children, and they cannot be named"},
-      {"min_num_params", {"0"}, "accel makes the units that it gathers out of the model's children, and they cannot be named"},
       {"backward_prefetch", {"no_prefetch"}, "accel gathers nothing ahead; leave it out or say NO_PREFETCH"},
       {"backward_prefetch_policy", {"no_prefetch"}, "accel gathers nothing ahead; leave it out or say NO_PREFETCH"},
       {"forward_prefetch", no, "accel gathers nothing ahead"},

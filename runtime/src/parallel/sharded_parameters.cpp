@@ -2,7 +2,6 @@
 
 #include "distributed/collectives.h"
 #include "distributed/part.h"
-#include "parallel/model_units.h"
 #include "parallel/optimizer_tensors.h"
 
 #include <accel/distributed/tensor.h>
@@ -74,10 +73,13 @@ ShardedParameters::ShardedParameters(
     std::vector<Axis*> axes,
     ShardingStrategy strategy,
     PlanEntries plan,
+    AutoWrap wrap,
     const std::string& offload_to)
     : axes_(std::move(axes)),
       strategy_(strategy),
       plan_(std::move(plan)),
+      wrap_(std::move(wrap)),
+      class_names_(wrap_),
       matched_(plan_.size()),
       unit_memory_(std::make_shared<distributed::UnitMemory>(
           keeps_whole() ? 0 : kGatheredUnits)) {
@@ -207,7 +209,8 @@ void ShardedParameters::join(
 }
 
 void ShardedParameters::make_units(const torch::nn::Module& module) {
-  for (const auto& parameters : model_units(module)) {
+  class_names_.add(module);
+  for (const auto& parameters : model_units(module, wrap_)) {
     distributed::UnitPtr unit;
     for (const auto& parameter : parameters) {
       Known* known = find(parameter);
@@ -327,6 +330,9 @@ void ShardedParameters::check_plan() {
         matched_[i], "accel: the plan of tensor parallelism names '",
         plan_[i].first, "', but no module of a prepared model has such a name. "
         "Names are those of named_modules(), with * for anything without a dot.");
+  }
+  if (shard_) {
+    class_names_.check();
   }
 }
 

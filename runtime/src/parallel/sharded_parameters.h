@@ -3,6 +3,7 @@
 #include "distributed/axis.h"
 #include "distributed/units.h"
 #include "parallel/file_offload.h"
+#include "parallel/model_units.h"
 #include "parallel/parallelism.h"
 #include "parallel/tensor_plan.h"
 #include "parallel/unit_gradients.h"
@@ -46,12 +47,14 @@ namespace accel::parallel {
 class ShardedParameters {
  public:
   /// `axes`: of the whole mesh; `names` say which one is dp_shard, and which tp.
+  /// `wrap`: which modules are gathered together.
   /// `offload_to`: a folder in whose files the parts lie; empty: in memory.
   ShardedParameters(
       const std::vector<NamedSize>& names,
       std::vector<distributed::Axis*> axes,
       ShardingStrategy strategy,
       PlanEntries plan,
+      AutoWrap wrap = {},
       const std::string& offload_to = {});
   ~ShardedParameters();
   ShardedParameters(const ShardedParameters&) = delete;
@@ -76,7 +79,8 @@ class ShardedParameters {
   /// Divides what an optimizer keeps for them already.
   void add(torch::optim::Optimizer& optimizer);
 
-  /// Throws where the plan names what no model has. Before the first step.
+  /// Throws where the plan, or the policy of units, names what no model has. Before the
+  /// first step.
   void check_plan();
 
   /// To live while a backward runs, which may then put gradients off until a unit has
@@ -185,6 +189,8 @@ class ShardedParameters {
   /// Where parts lie in files.
   std::optional<FileOffload> offload_;
   PlanEntries plan_;
+  AutoWrap wrap_;
+  ClassNames class_names_;
   /// Which entries have named a module.
   std::vector<bool> matched_;
   bool checked_ = false;

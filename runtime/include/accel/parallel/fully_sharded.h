@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace accel {
 
@@ -46,6 +47,38 @@ enum class StateDictType {
 /// "FULL_STATE_DICT" or "SHARDED_STATE_DICT".
 ACCEL_API const char* to_string(StateDictType type);
 
+/// Which modules are *units*, whose parameters are gathered together, in one message
+/// (docs/parallelism.md). Speed and memory depend on it, results do not.
+enum class AutoWrapPolicy {
+  /// Every module of one of these classes, `transformer_cls_names_to_wrap`.
+  kTransformerBasedWrap,
+  /// Every module with `min_num_params` parameters that are in no unit within it.
+  kSizeBasedWrap,
+  /// None: the model is one unit.
+  kNoWrap,
+};
+
+/// "TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP" or "NO_WRAP".
+ACCEL_API const char* to_string(AutoWrapPolicy policy);
+
+/// An `AutoWrapPolicy` with what it needs, as it is in force.
+struct AutoWrap {
+  /// Empty: the model's children (docs/parallelism.md).
+  std::optional<AutoWrapPolicy> policy;
+  /// Of TRANSFORMER_BASED_WRAP.
+  std::vector<std::string> class_names;
+  /// Of SIZE_BASED_WRAP.
+  int64_t min_num_params = 0;
+
+  bool operator==(const AutoWrap& other) const {
+    return policy == other.policy && class_names == other.class_names &&
+        min_num_params == other.min_num_params;
+  }
+};
+
+/// "TRANSFORMER_BASED_WRAP of Block", "children of the model" …
+ACCEL_API std::string to_string(const AutoWrap& wrap);
+
 /// Sharded data parallelism, Accelerate's class of this name: after `prepare` each
 /// process holds a part of each parameter of the models, of its gradient, and of
 /// what the optimizer keeps for it, and they compute what one device computes.
@@ -64,7 +97,7 @@ ACCEL_API const char* to_string(StateDictType type);
 /// Needs `match_single_device`. Without an argument the environment decides, with
 /// Accelerate's variables: `ACCELERATE_USE_FSDP` whether, and
 /// `FSDP_SHARDING_STRATEGY` how. Other variables of Accelerate's that ask for
-/// something that accel does not do (`FSDP_OFFLOAD_PARAMS=true`) are errors.
+/// something that accel does not do (`FSDP_ACTIVATION_CHECKPOINTING=true`) are errors.
 class FullyShardedDataParallelPlugin {
  public:
   /// Empty: `FSDP_SHARDING_STRATEGY`, or FULL_SHARD.
@@ -76,6 +109,21 @@ class FullyShardedDataParallelPlugin {
   /// Empty: `FSDP_STATE_DICT_TYPE`, or FULL_STATE_DICT; with version 2
   /// SHARDED_STATE_DICT.
   TORCH_ARG(std::optional<StateDictType>, state_dict_type) = std::nullopt;
+  /// Which modules are units. What a unit holds beside the units within it is gathered
+  /// with it, and what is in none with the model. Empty: `FSDP_AUTO_WRAP_POLICY`, or the
+  /// model's children.
+  TORCH_ARG(std::optional<AutoWrapPolicy>, auto_wrap_policy) = std::nullopt;
+  /// For TRANSFORMER_BASED_WRAP: classes of modules, with or without namespace and
+  /// "Impl": "Block", "TransformerEncoderLayer". One that no prepared model has is an
+  /// error at the first step. Empty: `FSDP_TRANSFORMER_CLS_TO_WRAP`, names between
+  /// commas, or `TransformerEncoderLayer` and `TransformerDecoderLayer`.
+  TORCH_ARG(std::vector<std::string>, transformer_cls_names_to_wrap);
+  /// For SIZE_BASED_WRAP. Empty: `FSDP_MIN_NUM_PARAMS`, or 100 000 000.
+  TORCH_ARG(std::optional<int64_t>, min_num_params) = std::nullopt;
+  /// Parameters, gradients and what optimizers keep lie in the host's memory. Where the
+  /// processes compute on CPUs they do anyway; on GPUs an error. Empty:
+  /// `FSDP_OFFLOAD_PARAMS`, or false.
+  TORCH_ARG(std::optional<bool>, cpu_offload) = std::nullopt;
 };
 
 } // namespace accel
