@@ -72,8 +72,8 @@ Sizes Call::integers(size_t i) const {
   Sizes values;
   const auto& value = at(i);
   if (value.isIntList()) {
-    for (const int64_t v : value.toIntVector()) {
-      values.push_back(v);
+    for (const auto& v : value.toListRef()) {
+      values.push_back(v.toInt());
     }
   } else if (value.isInt()) {
     values.push_back(value.toInt());

@@ -46,6 +46,9 @@ struct OperatorInfo {
   bool reads_value = false;
   /// Its rule takes tensors whose rows are cut in blocks (`CutPoints`).
   bool takes_blocks = false;
+  /// The indices of the arguments of these names, -1 where there are none.
+  int dim = -1;
+  int keepdim = -1;
 };
 
 /// One call of an operator as a rule sees it. Arguments are named by their

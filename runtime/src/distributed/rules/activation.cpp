@@ -26,7 +26,7 @@ c10::SmallVector<Strategy, 4> all_dims(const Call& call, int64_t but) {
 /// glu and its gradient: the dimension that is halved stays in one piece.
 bool glu(Call& call) {
   const int64_t dims = call.tensor(0).dim();
-  return in_parts(call, all_dims(call, call.dim(call.index("dim"), dims)));
+  return in_parts(call, all_dims(call, call.dim(call.info().dim, dims)));
 }
 
 /// The second result is only there for backward: as large as the first on the

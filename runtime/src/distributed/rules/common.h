@@ -62,8 +62,8 @@ inline Reduced reduced(const at::Tensor& tensor, Sizes dims, bool keepdim) {
 
 /// The same, of argument 0 and the operator's own `dim` and `keepdim`.
 inline Reduced reduced(const Call& call) {
-  const int dim = call.index("dim");
-  const int keepdim = call.index("keepdim");
+  const int dim = call.info().dim;
+  const int keepdim = call.info().keepdim;
   return reduced(
       call.tensor(0),
       dim < 0 ? Sizes() : call.integers(dim),

@@ -16,11 +16,11 @@ bool beside(Call& call) {
       call.overload().find("name") != std::string::npos) {
     return false;
   }
-  const int64_t dim = call.dim(call.index("dim"), self.dim());
+  const int64_t dim = call.dim(call.info().dim, self.dim());
   if (place.is_shard(dim)) {
     return false;
   }
-  const int keepdim = call.index("keepdim");
+  const int keepdim = call.info().keepdim;
   const bool drops = keepdim >= 0 && !call.boolean(keepdim);
   const auto result = drops && place.dim() > dim
       ? place.with_dim(place.dim() - 1)

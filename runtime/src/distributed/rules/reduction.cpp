@@ -89,7 +89,7 @@ bool extreme(Call& call) {
 /// any and all: a list of no dimensions leaves the tensor as it is.
 template <ReduceOp Op>
 bool logical(Call& call) {
-  const int dim = call.index("dim");
+  const int dim = call.info().dim;
   if (!is_cut(call) ||
       (dim >= 0 && call.at(dim).isIntList() && call.integers(dim).empty())) {
     return false;
@@ -214,7 +214,7 @@ bool argmax(Call& call) {
 
 /// Reductions whose result cannot be put together: only beside the cut.
 bool beside(Call& call) {
-  if (!is_cut(call) || call.index("dim") < 0) {
+  if (!is_cut(call) || call.info().dim < 0) {
     return false;
   }
   const auto place = call.place(0);
@@ -316,7 +316,7 @@ bool var(Call& call) {
   const double free = std::max(
       0., static_cast<double>(count) -
           (correction.isNone() ? 1. : correction.toScalar().toDouble()));
-  const bool keepdim = call.boolean(call.index("keepdim"));
+  const bool keepdim = call.boolean(call.info().keepdim);
   const int64_t n = self.size(place.dim());
   const auto [local_var, local_mean] =
       at::var_mean(local, dims, /*correction=*/0, keepdim);

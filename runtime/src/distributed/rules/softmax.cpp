@@ -90,7 +90,7 @@ bool masked(Call& call, size_t mask) {
   const auto place =
       mask == 1 ? first_cut(call, {0, 1}) : first_cut(call, {0, 1, 2});
   const at::Tensor self = call.tensor(0);
-  const int of_dim = call.index("dim");
+  const int of_dim = call.info().dim;
   const int64_t dim =
       call.at(of_dim).isNone() ? self.dim() - 1 : call.dim(of_dim, self.dim());
   if (!call.info().writes.empty() || !place.is_shard() || place.is_shard(dim) ||

@@ -124,6 +124,11 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
       name == "aten::allclose";
   for (uint32_t i = 0; i < info.arguments; ++i) {
     const auto& argument = schema.arguments()[i];
+    if (argument.name() == "dim") {
+      info.dim = static_cast<int>(i);
+    } else if (argument.name() == "keepdim") {
+      info.keepdim = static_cast<int>(i);
+    }
     if (!holds_tensors(argument)) {
       continue;
     }
