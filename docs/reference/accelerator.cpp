@@ -327,7 +327,7 @@ void anywhere() {
   TORCH_CHECK(resolved.cpu);
 }
 
-// @example accel::AutoWrapPolicy accel::AutoWrap accel::FullyShardedDataParallelPlugin accel::ResolvedOptions
+// @example accel::AutoWrapPolicy accel::AutoWrap accel::MixedPrecisionPolicy accel::FullyShardedDataParallelPlugin accel::ResolvedOptions
 void units_from_a_size() {
   auto options = accel::AcceleratorOptions().match_single_device(true).fsdp_plugin(
       accel::FullyShardedDataParallelPlugin()
@@ -336,10 +336,12 @@ void units_from_a_size() {
   const auto in_force = accel::resolve(options);
   const accel::AutoWrap& wrap = in_force.auto_wrap;
   TORCH_CHECK(wrap.policy && wrap.class_names.empty() && wrap.min_num_params == 1'000'000);
-  std::cout << accel::to_string(wrap) << in_force.cpu_offload << '\n';
+  std::cout << accel::to_string(wrap) << in_force.cpu_offload
+            << in_force.reduce_dtype.has_value() << '\n';
+  TORCH_CHECK(!accel::MixedPrecisionPolicy().output_dtype());
 }
 
-// @example accel::OptionInForce accel::FullyShardedDataParallelPlugin accel::ShardingStrategy accel::StateDictType
+// @example accel::OptionInForce accel::MixedPrecisionPolicy accel::FullyShardedDataParallelPlugin accel::ShardingStrategy accel::StateDictType
 std::string sources_of_options() {
   std::string text;
   auto options = accel::AcceleratorOptions().fsdp_plugin(
@@ -349,7 +351,11 @@ std::string sources_of_options() {
           .state_dict_type(accel::StateDictType::kShardedStateDict)
           .auto_wrap_policy(accel::AutoWrapPolicy::kTransformerBasedWrap)
           .transformer_cls_names_to_wrap({"Block", "TransformerEncoderLayer"})
-          .cpu_offload(true));
+          .cpu_offload(true)
+          .mixed_precision_policy(accel::MixedPrecisionPolicy()
+                                      .param_dtype(torch::kBFloat16)
+                                      .reduce_dtype(torch::kFloat)
+                                      .cast_forward_inputs(false)));
   for (const accel::OptionInForce& option : accel::options_in_force(options)) {
     text += option.name + "=" + option.value + " (" + option.source + ")\n";
   }

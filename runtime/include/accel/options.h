@@ -203,6 +203,8 @@ struct ResolvedOptions {
   AutoWrap auto_wrap;
   /// See `FullyShardedDataParallelPlugin::cpu_offload`.
   bool cpu_offload = false;
+  /// See `MixedPrecisionPolicy::reduce_dtype`.
+  std::optional<c10::ScalarType> reduce_dtype;
   /// See `DeepSpeedPlugin::gradient_clipping` and `MegatronLMPlugin`; 0 for none.
   double gradient_clipping = 0;
   /// See `DeepSpeedPlugin::offload_optimizer_device`.

@@ -48,6 +48,7 @@ auto tie(const ResolvedOptions& options) {
       options.fsdp,
       options.auto_wrap,
       options.cpu_offload,
+      options.reduce_dtype,
       options.gradient_clipping,
       options.offload,
       options.zero3_init,
@@ -165,7 +166,8 @@ std::string to_string(const ResolvedOptions& options) {
       << ", broadcast_buffers=" << options.broadcast_buffers
       << ", fsdp=" << (options.fsdp ? to_string(*options.fsdp) : "no")
       << ", auto_wrap=" << to_string(options.auto_wrap)
-      << ", cpu_offload=" << options.cpu_offload
+      << ", cpu_offload=" << options.cpu_offload << ", reduce_dtype="
+      << (options.reduce_dtype ? c10::toString(*options.reduce_dtype) : "no")
       << ", gradient_clipping=" << options.gradient_clipping
       << ", offload=" << (options.offload.optimizer.empty() ? "" : "optimizer to ")
       << options.offload.optimizer
@@ -227,6 +229,17 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   if (strategy) {
     resolved.auto_wrap = parallel::resolve_auto_wrap(options.fsdp_plugin());
     resolved.cpu_offload = parallel::resolve_cpu_offload(options.fsdp_plugin());
+    resolved.mixed_precision = parallel::resolve_param_dtype(
+        options.fsdp_plugin(), resolved.mixed_precision);
+    resolved.reduce_dtype = parallel::resolve_reduce_dtype(options.fsdp_plugin());
+    TORCH_CHECK(
+        !resolved.reduce_dtype || !resolved.parallelism ||
+            (resolved.parallelism->tp == 1 && resolved.parallelism->cp == 1 &&
+             resolved.parallelism->sp == 1),
+        "accel: mixed_precision_policy gives reduce_dtype, and parallelism_config ",
+        to_string(*resolved.parallelism),
+        ". Beside tp, cp and sp each gradient is summed by itself, in its own type: leave "
+        "reduce_dtype out.");
   }
   const auto deepspeed = parallel::resolve_deepspeed(options.deepspeed_plugin());
   if (deepspeed) {

@@ -153,6 +153,14 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       "FSDP_OFFLOAD_PARAMS",
       false);
   plan.add(
+      "reduce_dtype",
+      options.reduce_dtype ? c10::toString(*options.reduce_dtype)
+                           : "that of the parameter",
+      [](const AcceleratorOptions& o) {
+        return o.fsdp_plugin() && o.fsdp_plugin()->mixed_precision_policy() &&
+            o.fsdp_plugin()->mixed_precision_policy()->reduce_dtype();
+      });
+  plan.add(
       "deepspeed_plugin",
       std::string(options.gradient_clipping > 0
                       ? "gradient_clipping " + text(options.gradient_clipping)

@@ -206,6 +206,7 @@ void Runtime::check_options_agree() {
        options.fsdp ? static_cast<int64_t>(*options.fsdp) : int64_t{-1},
        static_cast<int64_t>(std::hash<std::string>()(to_string(options.auto_wrap))),
        static_cast<int64_t>(options.cpu_offload),
+       options.reduce_dtype ? static_cast<int64_t>(*options.reduce_dtype) : int64_t{-1},
        static_cast<int64_t>(options.state_dict_type),
        static_cast<int64_t>(
            std::hash<double>()(options.gradient_clipping)),
@@ -300,7 +301,7 @@ void Runtime::connect_axes() {
     sharded_ = std::make_unique<parallel::ShardedParameters>(
         named_axes_, parallel_axes_,
         options.fsdp.value_or(ShardingStrategy::kNoShard), options.tp_plan,
-        options.auto_wrap, options.offload.parameters);
+        options.auto_wrap, options.reduce_dtype, options.offload.parameters);
     checkpoint::pieces_to_load() = [this](const at::Tensor& tensor) {
       return sharded_->piece_to_write(tensor);
     };

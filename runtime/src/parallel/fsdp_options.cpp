@@ -251,5 +251,58 @@ bool resolve_cpu_offload(const std::optional<FullyShardedDataParallelPlugin>& gi
   return accel::detail::get_environment_flag("FSDP_OFFLOAD_PARAMS").value_or(false);
 }
 
+namespace {
+
+MixedPrecisionPolicy policy_of(
+    const std::optional<FullyShardedDataParallelPlugin>& plugin) {
+  return plugin ? plugin->mixed_precision_policy().value_or(MixedPrecisionPolicy())
+                : MixedPrecisionPolicy();
+}
+
+} // namespace
+
+MixedPrecision resolve_param_dtype(
+    const std::optional<FullyShardedDataParallelPlugin>& plugin,
+    MixedPrecision given) {
+  const auto policy = policy_of(plugin);
+  TORCH_CHECK(
+      !policy.output_dtype(), "accel: mixed_precision_policy gives output_dtype ",
+      *policy.output_dtype(),
+      ", but accel does not take over a module's forward. Leave it out, and convert "
+      "what the model returns in the program.");
+  TORCH_CHECK(
+      !policy.cast_forward_inputs().value_or(false),
+      "accel: cast_forward_inputs of mixed_precision_policy is true, but accel does not "
+      "take over a module's forward. Leave it out: with param_dtype each operator casts "
+      "its inputs (autocast).");
+  const auto dtype = policy.param_dtype();
+  if (!dtype) {
+    return given;
+  }
+  TORCH_CHECK(
+      *dtype == c10::kBFloat16 || *dtype == c10::kHalf,
+      "accel: param_dtype of mixed_precision_policy is ", *dtype,
+      ", but weights are read in BFloat16, in Half, or in the type of their parameter. "
+      "Leave it out, or convert the model.");
+  const auto precision =
+      *dtype == c10::kHalf ? MixedPrecision::kFP16 : MixedPrecision::kBF16;
+  TORCH_CHECK(
+      given == MixedPrecision::kNo || given == precision,
+      "accel: param_dtype of mixed_precision_policy is ", *dtype,
+      ", and mixed_precision ", to_string(given), ". Leave one of them out.");
+  return precision;
+}
+
+std::optional<c10::ScalarType> resolve_reduce_dtype(
+    const std::optional<FullyShardedDataParallelPlugin>& plugin) {
+  const auto dtype = policy_of(plugin).reduce_dtype();
+  TORCH_CHECK(
+      !dtype || *dtype == c10::kBFloat16 || *dtype == c10::kHalf ||
+          *dtype == c10::kFloat || *dtype == c10::kDouble,
+      "accel: reduce_dtype of mixed_precision_policy is ", *dtype,
+      "; gradients are summed in BFloat16, Half, Float or Double.");
+  return dtype;
+}
+
 } // namespace parallel
 } // namespace accel

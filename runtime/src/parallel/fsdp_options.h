@@ -1,6 +1,6 @@
 #pragma once
 
-#include <accel/parallel/fully_sharded.h>
+#include <accel/options.h>
 
 #include <optional>
 
@@ -21,5 +21,15 @@ AutoWrap resolve_auto_wrap(const std::optional<FullyShardedDataParallelPlugin>& 
 
 /// The same for whether states lie in the host's memory.
 bool resolve_cpu_offload(const std::optional<FullyShardedDataParallelPlugin>& given);
+
+/// What the policy of types says instead of `given`, the option `mixed_precision`.
+/// Throws for what cannot be had, and where the two contradict each other.
+MixedPrecision resolve_param_dtype(
+    const std::optional<FullyShardedDataParallelPlugin>& plugin,
+    MixedPrecision given);
+
+/// Nothing where gradients are summed in their own type.
+std::optional<c10::ScalarType> resolve_reduce_dtype(
+    const std::optional<FullyShardedDataParallelPlugin>& plugin);
 
 } // namespace accel::parallel

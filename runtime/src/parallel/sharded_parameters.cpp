@@ -74,6 +74,7 @@ ShardedParameters::ShardedParameters(
     ShardingStrategy strategy,
     PlanEntries plan,
     AutoWrap wrap,
+    std::optional<at::ScalarType> reduce_dtype,
     const std::string& offload_to)
     : axes_(std::move(axes)),
       strategy_(strategy),
@@ -96,7 +97,7 @@ ShardedParameters::ShardedParameters(
   if (shard_) {
     gradients_ =
         std::make_shared<UnitGradients>(
-            axes_, *shard_, keeps_whole() ? nullptr : unit_memory_);
+            axes_, *shard_, keeps_whole() ? nullptr : unit_memory_, reduce_dtype);
     unit_memory_->before_gather = [gradients = gradients_.get()] {
       gradients->sum_complete();
     };

@@ -47,7 +47,8 @@ namespace accel::parallel {
 class ShardedParameters {
  public:
   /// `axes`: of the whole mesh; `names` say which one is dp_shard, and which tp.
-  /// `wrap`: which modules are gathered together.
+  /// `wrap`: which modules are gathered together. `reduce_dtype`: in which type units
+  /// of gradients are summed; nothing: in their own.
   /// `offload_to`: a folder in whose files the parts lie; empty: in memory.
   ShardedParameters(
       const std::vector<NamedSize>& names,
@@ -55,6 +56,7 @@ class ShardedParameters {
       ShardingStrategy strategy,
       PlanEntries plan,
       AutoWrap wrap = {},
+      std::optional<at::ScalarType> reduce_dtype = std::nullopt,
       const std::string& offload_to = {});
   ~ShardedParameters();
   ShardedParameters(const ShardedParameters&) = delete;

@@ -381,9 +381,10 @@ void UnitGradients::sum(OfUnit& of_unit) {
     const InsideGuard inside;
     rows.outer = found->outer;
     if (const Part* parts = parts_of_sum(found->gradient, axis)) {
-      rows.parts =
-          distributed::laid_out(parts->local, distributed::strides_of(*own));
-      rows.rows = at::empty_like(own->local);
+      const auto dtype = reduce_dtype_.value_or(own->local.scalar_type());
+      rows.parts = distributed::laid_out(
+          parts->local.to(dtype), distributed::strides_of(*own));
+      rows.rows = at::empty_like(own->local, dtype);
     } else {
       const Part* part = part_of(found->gradient);
       rows.rows = distributed::laid_out(
@@ -395,6 +396,9 @@ void UnitGradients::sum(OfUnit& of_unit) {
               own->sizes,
               "backward"),
           own->local.strides());
+      if (reduce_dtype_) {
+        rows.rows = rows.rows.to(*reduce_dtype_);
+      }
     }
     grad.reset();
     all.push_back(std::move(rows));
@@ -411,7 +415,7 @@ void UnitGradients::sum(OfUnit& of_unit) {
       const Part* own = part_of(one.parameter);
       gradient = distributed::make_tensor(
           axis,
-          std::move(one.rows),
+          one.rows.to(own->local.scalar_type()),
           Shard(0),
           own->sizes,
           distributed::strides_of(*own),

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -41,12 +42,17 @@ class UnitGradients {
 
   /// `shard`: the number of dp_shard among the axes. With axes behind it gradients are
   /// not put off. `memory`: what is gathered of a unit goes back to it when its
-  /// gradients are there; null: it stays.
+  /// gradients are there; null: it stays. `reduce_dtype`: in which type they are summed;
+  /// nothing: in their own.
   UnitGradients(
       std::vector<distributed::Axis*> axes,
       size_t shard,
-      std::shared_ptr<distributed::UnitMemory> memory)
-      : axes_(std::move(axes)), shard_(shard), memory_(std::move(memory)) {}
+      std::shared_ptr<distributed::UnitMemory> memory,
+      std::optional<at::ScalarType> reduce_dtype = std::nullopt)
+      : axes_(std::move(axes)),
+        shard_(shard),
+        memory_(std::move(memory)),
+        reduce_dtype_(reduce_dtype) {}
 
   /// While it lives a backward runs that ends with `finish`. Without that what
   /// is still put off is given up: an exception has ended it.
@@ -97,6 +103,7 @@ class UnitGradients {
   const std::vector<distributed::Axis*> axes_;
   const size_t shard_;
   const std::shared_ptr<distributed::UnitMemory> memory_;
+  const std::optional<at::ScalarType> reduce_dtype_;
   bool running_ = false;
   bool summing_ = false;
   std::unordered_map<const distributed::Unit*, OfUnit> units_;

@@ -2,6 +2,7 @@
 
 #include <accel/export.h>
 
+#include <c10/core/ScalarType.h>
 #include <torch/arg.h>
 
 #include <cstdint>
@@ -79,6 +80,26 @@ struct AutoWrap {
 /// "TRANSFORMER_BASED_WRAP of Block", "children of the model" …
 ACCEL_API std::string to_string(const AutoWrap& wrap);
 
+/// In which types a divided model is used, PyTorch's class of FSDP2 of this name.
+class MixedPrecisionPolicy {
+ public:
+  /// `torch::kBFloat16` or `torch::kHalf`: the operators that autocast casts read
+  /// weights in this type, in which they are also gathered; the parameters themselves
+  /// keep theirs. The same as the option `mixed_precision`, which must not say another
+  /// one. Throws for other types.
+  TORCH_ARG(std::optional<c10::ScalarType>, param_dtype) = std::nullopt;
+  /// The type in which gradients are added over the processes; the sum is a gradient of
+  /// the parameter's type. One with fewer bits halves what is sent, and gradients are
+  /// rounded on their way: the numbers are then not quite those of one device. Not with
+  /// tp, cp or sp, beside which each gradient is summed by itself; of no effect in
+  /// `lomo_backward` and on the sparse ones. Empty: the parameter's.
+  TORCH_ARG(std::optional<c10::ScalarType>, reduce_dtype) = std::nullopt;
+  /// Refused: accel does not take over a module's forward, whose result this casts.
+  TORCH_ARG(std::optional<c10::ScalarType>, output_dtype) = std::nullopt;
+  /// Likewise, but for false. Autocast casts what each operator needs.
+  TORCH_ARG(std::optional<bool>, cast_forward_inputs) = std::nullopt;
+};
+
 /// Sharded data parallelism, Accelerate's class of this name: after `prepare` each
 /// process holds a part of each parameter of the models, of its gradient, and of
 /// what the optimizer keeps for it, and they compute what one device computes.
@@ -124,6 +145,9 @@ class FullyShardedDataParallelPlugin {
   /// processes compute on CPUs they do anyway; on GPUs an error. Empty:
   /// `FSDP_OFFLOAD_PARAMS`, or false.
   TORCH_ARG(std::optional<bool>, cpu_offload) = std::nullopt;
+  /// In which types weights are read and gradients summed. Empty: as `mixed_precision`
+  /// says, and in the parameter's.
+  TORCH_ARG(std::optional<MixedPrecisionPolicy>, mixed_precision_policy) = std::nullopt;
 };
 
 } // namespace accel
