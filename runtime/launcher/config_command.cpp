@@ -1,6 +1,5 @@
 #include <unistd.h>
 
-#include <functional>
 #include <iostream>
 #include <map>
 #include <string>
@@ -9,10 +8,9 @@
 #include "command_line.h"
 #include "commands.h"
 #include "config_file.h"
-#include "environment.h"
+#include "config_questions.h"
 #include "error.h"
 #include "gpus.h"
-#include "settings.h"
 
 namespace accel::launcher {
 namespace {
@@ -27,88 +25,7 @@ Examples:
   accel config default --mixed-precision bf16 --num-processes 4
   accel config --config-file two.yaml && accel launch --config-file two.yaml ./train)";
 
-using Check = std::function<std::string(const std::string&)>;
 using Values = std::map<std::string, std::string>;
-
-/// One answer from standard input; asks again where it makes no sense.
-std::string ask(
-    const std::string& question,
-    const std::string& otherwise,
-    const Check& check) {
-  while (true) {
-    std::cout << question << " [" << otherwise << "]: " << std::flush;
-    std::string answer;
-    if (!std::getline(std::cin, answer)) {
-      throw Error(
-          kUsage,
-          "the answers ended before the questions did; nothing was written. "
-          "accel config default asks nothing");
-    }
-    const size_t begin = answer.find_first_not_of(" \t\r");
-    const size_t end = answer.find_last_not_of(" \t\r");
-    answer = begin == std::string::npos
-                 ? otherwise
-                 : answer.substr(begin, end - begin + 1);
-    const std::string wrong = check(answer);
-    if (wrong.empty()) {
-      return answer;
-    }
-    std::cout << "  " << wrong << "\n";
-  }
-}
-
-bool ask_yes_or_no(const std::string& question, bool otherwise) {
-  return *read_flag(ask(question, otherwise ? "yes" : "no", yes_or_no()));
-}
-
-Values ask_everything() {
-  Values values{{"compute_environment", "LOCAL_MACHINE"}};
-  values["num_processes"] = ask(
-      "How many processes share the work? (this machine has " +
-          std::to_string(available_cores()) + " cores)",
-      "1",
-      whole_number(1, 4096));
-  const bool cpu = ask_yes_or_no("Use the CPU even where there is a GPU?", false);
-  values["use_cpu"] = cpu ? "true" : "false";
-  values["distributed_type"] = values["num_processes"] == "1" ? "NO"
-                               : cpu                          ? "MULTI_CPU"
-                                                              : "MULTI_GPU";
-  // fp16 and fp8 need a GPU.
-  values["mixed_precision"] =
-      cpu ? ask("Mixed precision: no or bf16?", "no", one_of({"no", "bf16"}))
-          : ask("Mixed precision: no, fp16, bf16 or fp8?",
-                "no",
-                one_of({"no", "fp16", "bf16", "fp8"}));
-  const std::string sharing = ask(
-      "How is the work shared? program: as the program says; split: every "
-      "batch is split, so that the training is that of one device; whole: "
-      "every process takes whole batches",
-      "program",
-      one_of({"program", "split", "whole"}));
-  if (sharing != "program") {
-    values["match_single_device"] = sharing == "split" ? "true" : "false";
-  }
-  const std::string threads = ask(
-      "Threads per process (OMP_NUM_THREADS), or auto for a fair share?",
-      "auto",
-      [](const std::string& text) {
-        return text == "auto" ? std::string()
-                              : whole_number(1, 1 << 20)(text);
-      });
-  if (threads != "auto") {
-    values["num_threads_per_process"] = threads;
-  }
-  values["max_restarts"] = ask(
-      "How often may all processes be started again after a failure?",
-      "0",
-      whole_number(0, 1 << 20));
-  values["resume"] = ask(
-      "Should accelerator.resume() go on at the newest complete checkpoint? "
-      "auto or never",
-      "never",
-      one_of({"auto", "never"}));
-  return values;
-}
 
 } // namespace
 
@@ -168,19 +85,21 @@ int config_command(const std::vector<std::string>& arguments) {
   // fp16 and fp8 are for a machine that has GPUs, whatever this one has.
   const bool for_gpus =
       !gpus().empty() || precision == "fp16" || precision == "fp8";
-  const Values values =
+  const Answers answers =
       ask_nothing
-          ? Values{
-                {"compute_environment", "LOCAL_MACHINE"},
-                {"distributed_type",
-                 processes == "1" ? "NO"
-                     : for_gpus   ? "MULTI_GPU"
-                                  : "MULTI_CPU"},
-                {"mixed_precision", precision},
-                {"num_processes", processes},
-                {"use_cpu", "false"}}
+          ? Answers{
+                Values{
+                    {"compute_environment", "LOCAL_MACHINE"},
+                    {"distributed_type",
+                     processes == "1" ? "NO"
+                         : for_gpus   ? "MULTI_GPU"
+                                      : "MULTI_CPU"},
+                    {"mixed_precision", precision},
+                    {"num_processes", processes},
+                    {"use_cpu", "false"}},
+                {}}
           : ask_everything();
-  write_file(path, config_text(values));
+  write_file(path, config_text(answers.values, answers.lists));
   std::cout << "wrote " << path << "\n";
   return 0;
 }

@@ -512,9 +512,11 @@ ConfigFile read_config(const std::string& path) {
   return config;
 }
 
-std::string config_text(const std::map<std::string, std::string>& values) {
-  YAML::Emitter out;
-  out << YAML::BeginMap;
+namespace {
+
+void write_values(
+    YAML::Emitter& out,
+    const std::map<std::string, std::string>& values) {
   for (const auto& [key, value] : values) {
     out << YAML::Key << key << YAML::Value;
     if (value == "no") {
@@ -522,6 +524,21 @@ std::string config_text(const std::map<std::string, std::string>& values) {
       out << YAML::SingleQuoted;
     }
     out << value;
+  }
+}
+
+} // namespace
+
+std::string config_text(
+    const std::map<std::string, std::string>& values,
+    const std::map<std::string, std::map<std::string, std::string>>& lists) {
+  YAML::Emitter out;
+  out << YAML::BeginMap;
+  write_values(out, values);
+  for (const auto& [name, list] : lists) {
+    out << YAML::Key << name << YAML::Value << YAML::BeginMap;
+    write_values(out, list);
+    out << YAML::EndMap;
   }
   out << YAML::EndMap;
   return std::string(out.c_str()) + "\n";

@@ -26,8 +26,10 @@ std::string default_config_path();
 /// contradict each other; (kLauncherFailed) where the file cannot be read.
 ConfigFile read_config(const std::string& path);
 
-/// The text of a file with these keys, which `read_config` reads.
-std::string config_text(const std::map<std::string, std::string>& values);
+/// The text of a file with these keys, and lists of keys, which `read_config` reads.
+std::string config_text(
+    const std::map<std::string, std::string>& values,
+    const std::map<std::string, std::map<std::string, std::string>>& lists = {});
 
 /// Writes `text` as `path`, whole or not at all; makes the folders above it.
 /// Throws `Error` (kLauncherFailed).

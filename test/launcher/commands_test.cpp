@@ -106,7 +106,7 @@ TEST(Config, OfTheUserIsLeftOutWithTheNullDevice) {
 TEST(Config, AsksUntilTheAnswersMakeSense) {
   const Folder folder;
   Surroundings surroundings = in(folder);
-  surroundings.input = "two\n2\nperhaps\nyes\nfp16\n\nsplit\n4\n5\nauto\n";
+  surroundings.input = "two\n2\nperhaps\nyes\nfp16\n\nsplit\n4\n5\nauto\n\n";
   const Result result =
       accel({"config", "--config-file", "mine.yaml"}, surroundings);
   EXPECT_EQ(result.status, 0) << result.err;
@@ -133,6 +133,84 @@ TEST(Config, AsksUntilTheAnswersMakeSense) {
   EXPECT_EQ(plan_line(plan.out, "resume"), "resume auto mine.yaml");
   expect_part(plan.out, "ACCELERATE_MIXED_PRECISION=no\n");
   expect_part(plan.out, "ACCEL_MATCH_SINGLE_DEVICE=1\n");
+}
+
+/// What is asked for by answers behind those about the processes is in the file, and
+/// accel launch gives it to programs.
+TEST(Config, AsksWhatTheProcessesAreUsedFor) {
+  const Folder folder;
+  const auto asks = [&](const std::string& processes, const std::string& answers,
+                        const std::string& text, const std::vector<std::string>& seen) {
+    Surroundings surroundings = in(folder);
+    surroundings.input = processes + "\nyes\nno\nprogram\nauto\n0\nnever\n" + answers;
+    const Result result =
+        accel({"config", "--overwrite", "--config-file", "mine.yaml"}, surroundings);
+    EXPECT_EQ(result.status, 0) << answers << result.out << result.err;
+    expect_part(folder.read("mine.yaml"), text);
+    const Result plan = accel(
+        {"launch", "--config-file", "mine.yaml", "--dry-run", "/bin/true"}, in(folder));
+    EXPECT_EQ(plan.status, 0) << answers << plan.err;
+    for (const auto& variable : seen) {
+      expect_part(plan.out, variable + "\n");
+    }
+    return result.out;
+  };
+  asks("2", "samples\n", "distributed_type: MULTI_CPU\n", {});
+  asks(
+      "2", "fsdp\n1\nSHARD_GRAD_OP\nTRANSFORMER_BASED_WRAP\nBlock,Embeddings\n\n",
+      "fsdp_config:\n"
+      "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+      "  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
+      "  fsdp_state_dict_type: FULL_STATE_DICT\n"
+      "  fsdp_transformer_layer_cls_to_wrap: Block,Embeddings\n"
+      "  fsdp_version: 1\n",
+      {"ACCELERATE_USE_FSDP=true", "FSDP_SHARDING_STRATEGY=SHARD_GRAD_OP",
+       "FSDP_AUTO_WRAP_POLICY=TRANSFORMER_BASED_WRAP",
+       "FSDP_TRANSFORMER_CLS_TO_WRAP=Block,Embeddings"});
+  EXPECT_NE(
+      folder.read("mine.yaml").find("distributed_type: FSDP\n"), std::string::npos);
+  const auto again = asks(
+      "2", "fsdps\nfsdp\n2\nno\nSIZE\nSIZE_BASED_WRAP\n5000\n\n",
+      "  fsdp_min_num_params: 5000\n  fsdp_reshard_after_forward: false\n",
+      {"FSDP_SHARDING_STRATEGY=SHARD_GRAD_OP", "FSDP_MIN_NUM_PARAMS=5000",
+       "FSDP_VERSION=2", "FSDP_STATE_DICT_TYPE=SHARDED_STATE_DICT"});
+  expect_part(again, "fsdps is none of samples, fsdp");
+  expect_part(again, "SIZE is none of TRANSFORMER_BASED_WRAP");
+  asks(
+      "2", "deepspeed\nnone\n3\n0.5\nnvme\n/var/tmp\nnone\nyes\n",
+      "deepspeed_config:\n"
+      "  gradient_clipping: 0.5\n"
+      "  offload_optimizer_device: nvme\n"
+      "  offload_optimizer_nvme_path: /var/tmp\n"
+      "  offload_param_device: none\n"
+      "  zero3_init_flag: true\n"
+      "  zero_stage: 3\n",
+      {"ACCELERATE_USE_DEEPSPEED=true", "ACCELERATE_DEEPSPEED_ZERO_STAGE=3",
+       "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH=/var/tmp"});
+  asks(
+      "2", "deepspeed\nds.json\n", "deepspeed_config:\n  deepspeed_config_file: ds.json\n",
+      {"ACCELERATE_DEEPSPEED_CONFIG_FILE=ds.json"});
+  const auto divides = asks(
+      "4", "megatron\n3\n2\n4\n1.5\nyes\n",
+      "megatron_lm_config:\n"
+      "  megatron_lm_gradient_clipping: 1.5\n"
+      "  megatron_lm_num_micro_batches: 4\n"
+      "  megatron_lm_tp_degree: 2\n"
+      "  megatron_lm_use_distributed_optimizer: true\n",
+      {"ACCELERATE_USE_MEGATRON_LM=true", "MEGATRON_LM_TP_DEGREE=2"});
+  expect_part(divides, "3 does not divide 4 processes");
+  asks(
+      "8", "mesh\n2\n2\n1\n\nblocks.*.up=colwise\n",
+      "parallelism_config:\n"
+      "  parallelism_config_dp_replicate_size: 2\n"
+      "  parallelism_config_dp_shard_size: 2\n"
+      "  parallelism_config_tp_size: 2\n",
+      {"ACCELERATE_USE_PARALLELISM_CONFIG=true", "PARALLELISM_CONFIG_TP_SIZE=2",
+       "ACCEL_TP_PLAN=blocks.*.up=colwise"});
+  // Sequences are shared out in one of two ways, and nothing is left to ask about.
+  asks(
+      "2", "mesh\n1\n1\n2\n", "  parallelism_config_cp_size: 2\n",
+      {"PARALLELISM_CONFIG_CP_SIZE=2"});
 }
 
 TEST(Config, WritesNothingWhenTheAnswersEnd) {
