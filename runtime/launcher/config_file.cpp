@@ -213,7 +213,7 @@ void read_fsdp(ConfigFile& config, const YAML::Node& list) {
       const auto* setting = parallel::find_fsdp_plugin_setting(name);
       if (setting == nullptr) {
         why = parallel::refuse_fsdp_setting(name, value);
-      } else if (value != "none") {
+      } else if (!value.empty() && value != "none") {
         why = setting->check(value);
         config.values[prefix + name] = value;
       }

@@ -272,6 +272,37 @@ TEST(SimTraining, WithParametersInParts) {
   }
 }
 
+// Units that a policy makes, and gradients that are summed in another type than theirs.
+ACCEL_RANK_FUNCTION(sim_units_of_a_policy) {
+  using accel::AutoWrapPolicy;
+  using accel::MixedPrecisionPolicy;
+  const auto plugin = [] { return accel::FullyShardedDataParallelPlugin(); };
+  const auto losses = plain_losses(4);
+  for (const auto& units :
+       {plugin().auto_wrap_policy(AutoWrapPolicy::kNoWrap),
+        plugin()
+            .auto_wrap_policy(AutoWrapPolicy::kTransformerBasedWrap)
+            .transformer_cls_names_to_wrap({"Linear"})}) {
+    Training training(matching().fsdp_plugin(units));
+    training.expect(losses);
+  }
+  for (const auto dtype : {torch::kFloat, torch::kDouble}) {
+    Training training(matching().fsdp_plugin(plugin().mixed_precision_policy(
+        MixedPrecisionPolicy().reduce_dtype(dtype))));
+    for (size_t i = 0; i < losses.size(); ++i) {
+      EXPECT_NEAR(
+          training.step(static_cast<int64_t>(i)), losses[i],
+          dtype == torch::kFloat ? 1e-5 : 1e-9);
+    }
+  }
+}
+
+TEST(SimTraining, WithUnitsOfAPolicy) {
+  for (const int count : counts({2, 4}, 2)) {
+    accel::test::run_and_expect_success("sim_units_of_a_policy", count, devices(count));
+  }
+}
+
 ACCEL_RANK_FUNCTION(sim_offload) {
   const auto error = accel::test::error_of([] {
     Accelerator accelerator(matching().fsdp_plugin(

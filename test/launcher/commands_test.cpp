@@ -390,7 +390,7 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
       "distributed_type: FSDP\nfsdp_config:\n"
       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
       "  fsdp_transformer_layer_cls_to_wrap: Block,Embeddings\n"
-      "  fsdp_offload_params: true\n");
+      "  fsdp_min_num_params: ''\n  fsdp_offload_params: true\n");
   for (const std::vector<std::string>& options :
        {std::vector<std::string>{"--config-file", "units.yaml"},
         {"--fsdp", "FULL_SHARD", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP",

@@ -118,7 +118,7 @@ inline const std::vector<FsdpSetting>& fsdp_settings() {
       {"use_orig_params", yes, "parameters keep their names and sizes in accel"},
       {"sync_module_states", yes, "all processes begin with process 0's parameters in accel"},
       {"cpu_ram_efficient_loading", no, "every process makes the whole model in accel before it is divided"},
-      {"activation_checkpointing", no, "accel does not compute activations again"},
+      {"activation_checkpointing", no, "accel does not compute activations again by itself, for a module's forward cannot be taken over; leave it out, and give what is to be computed again to accel::checkpoint_activations"},
       {"activation_cpu_offload", no, "accel does not move activations to host memory"},
   };
   return all;
