@@ -217,15 +217,20 @@ ACCEL_RANK_FUNCTION(sharded_memory) {
 }
 
 TEST(ShardedMemory, IsDivided) {
-  const auto peak = [](const char* how, int processes) {
+  const auto peak = [](const char* how, int processes, const char* policy = nullptr) {
     RunOptions options;
+    if (policy != nullptr) {
+      options.environment["FSDP_AUTO_WRAP_POLICY"] = policy;
+      options.environment["FSDP_MIN_NUM_PARAMS"] = "1000000";
+    }
     options.environment["SHARDED_HOW"] = how;
     double most = 0;
     for (const auto& result :
          run_and_expect_success("sharded_memory", processes, options)) {
       most = std::max(most, std::atof(result.output.c_str()));
     }
-    std::cout << how << " as " << processes << ": " << most << " MB\n";
+    std::cout << how << " as " << processes << (policy != nullptr ? ", " : "")
+              << (policy != nullptr ? policy : "") << ": " << most << " MB\n";
     return most;
   };
   // Parameters, gradients and two states of 48 MiB, divided, and a few layers of
@@ -234,6 +239,9 @@ TEST(ShardedMemory, IsDivided) {
   EXPECT_LT(peak("FULL_SHARD", 2), 192 / 2 + 30);
   EXPECT_LT(peak("FULL_SHARD", 4), 192 / 4 + 30);
   EXPECT_LT(peak("SHARD_GRAD_OP", 4), 192 / 4 + 48 + 40);
+  // A layer is a unit by its size; all of them are one, with their gradients.
+  EXPECT_LT(peak("FULL_SHARD", 4, "SIZE_BASED_WRAP"), 192 / 4 + 30);
+  EXPECT_GT(peak("FULL_SHARD", 4, "NO_WRAP"), 192 / 4 + 48 + 30);
 }
 
 // ---- What is asked for.
