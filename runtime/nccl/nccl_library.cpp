@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 
 #define ACCEL_NCCL_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -36,9 +37,21 @@ ACCEL_NCCL_EXPORT void accel_backend_check(std::string& problem) {
   }
 }
 
+/// Where a process has died c10d waits for a minute, so that all can write what
+/// NCCL did last, before it ends the others. Only who records that needs it.
+static void end_at_once() {
+  for (const char* records : {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}) {
+    if (std::getenv(records) != nullptr) {
+      return;
+    }
+  }
+  ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/0);
+}
+
 ACCEL_NCCL_EXPORT void accel_backend_make(
     const DeviceGroupRequest& request,
     c10::intrusive_ptr<c10d::Backend>& group) {
+  end_at_once();
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = request.timeout;
   options->group_name = request.name;
@@ -55,6 +68,8 @@ ACCEL_NCCL_EXPORT void accel_backend_make(
 }
 
 /// Unique in the world; "GPU-" and the hexadecimal UUID, as nvidia-smi -L says.
+/// NCCL takes processes whose NCCL_HOSTID differ for processes of different hosts,
+/// and lets them use one GPU (over the network's transport: slow, for tests).
 ACCEL_NCCL_EXPORT void accel_backend_identity(
     c10::Device device, std::string& identity) {
   const auto& uuid = at::cuda::getDeviceProperties(device.index())->uuid;
@@ -65,6 +80,10 @@ ACCEL_NCCL_EXPORT void accel_backend_identity(
         text, sizeof text, "%02x", static_cast<unsigned char>(uuid.bytes[i]));
     identity += i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
     identity += text;
+  }
+  const char* host = std::getenv("NCCL_HOSTID");
+  if (host != nullptr && *host != '\0') {
+    identity += " of NCCL_HOSTID=" + std::string(host);
   }
 }
 

@@ -4,6 +4,9 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
+#include <exception>
+#include <thread>
 #include <utility>
 
 namespace accel::detail {
@@ -20,6 +23,21 @@ at::Tensor bytes_over(const at::Tensor& tensor) {
 at::Tensor copy_to_host(const at::Tensor& tensor) {
   return tensor.detach().to(
       at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+/// Looks until the work is done or `ended`; throws what it failed with. Who waits
+/// for the device instead does not come back where a process has died: NCCL's
+/// kernel waits for it, until c10d ends the whole process.
+void look_until_done(c10d::Work& work, const std::atomic<bool>& ended) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (!ended && !work.isCompleted()) {
+    if (std::chrono::steady_clock::now() - begin > std::chrono::milliseconds(1)) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  if (const auto failure = work.exception()) {
+    std::rethrow_exception(failure);
+  }
 }
 
 } // namespace
@@ -57,6 +75,7 @@ void DeviceCommunicator::finish(const c10::intrusive_ptr<c10d::Work>& work) {
   // Of NCCL this only tells the current stream to wait.
   work->wait();
   if (operations_.channel != Channel::kOperators) {
+    look_until_done(*work, aborted_);
     backend_.wait(device_);
   }
   // A group that is ended lets go of who waits, without a result.
@@ -127,7 +146,7 @@ void DeviceCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
 }
 
 void DeviceCommunicator::barrier() {
-  backend_.wait(device_);
+  backend_.wait_for_all(device_);
   host_->barrier();
 }
 
@@ -144,7 +163,7 @@ void DeviceCommunicator::abort() noexcept {
 
 void DeviceCommunicator::shutdown() {
   if (group_) {
-    backend_.wait(device_);
+    backend_.wait_for_all(device_);
     group_->shutdown();
   }
 }

@@ -87,6 +87,7 @@ Library load(c10::DeviceType type) {
     return text;
   };
   library.backend.wait = wait_for_current_stream;
+  library.backend.wait_for_all = wait_for_all_streams;
   if (type == c10::kCUDA) {
     library.backend.advice =
         " NCCL_DEBUG=INFO says more, and NCCL_SOCKET_IFNAME names the network "

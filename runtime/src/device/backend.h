@@ -38,6 +38,10 @@ struct DeviceBackend {
   std::function<std::string(c10::Device)> identity;
   /// Returns when the device has done what this thread has given to it.
   std::function<void(c10::Device)> wait;
+  /// Returns when it has done all that this process has given to it. Also right when
+  /// the process ends: LibTorch's current streams are a thread's, and are gone before
+  /// the destructors of static objects.
+  std::function<void(c10::Device)> wait_for_all;
   /// What to look at where it does not connect: a sentence of an error, or empty.
   std::string advice;
   /// Whether it carries this tensor; all others go over Gloo.

@@ -147,6 +147,10 @@ void give(c10::Stream stream, const char* name, std::function<void()> work) {
   queue(stream).push(name, std::move(work));
 }
 
+/// After the destructors of the program's static objects, as a driver does, and
+/// before LibTorch's.
+[[maybe_unused]] const int at_exit = std::atexit(stop_streams);
+
 Queue::Queue(c10::DeviceIndex device, c10::StreamId id)
     : device_(device), id_(id) {}
 
@@ -154,8 +158,6 @@ uint64_t Queue::push(Item item) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!started_) {
     started_ = true;
-    static std::once_flag once;
-    std::call_once(once, [] { std::atexit(stop_streams); });
     std::thread([this] { run(); }).detach();
   }
   items_.push_back(std::move(item));
