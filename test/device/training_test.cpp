@@ -57,6 +57,36 @@ ACCEL_RANK_FUNCTION(sim_other_device_is_current) {
   }).join();
 }
 
+// Processes whose plain losses differ by rounding go on; by more, they do not.
+static void train_with_losses_apart(double off) {
+  Training training(matching());
+  for (int i = 0; i < 4; ++i) {
+    const auto x = inputs(0).to(training.accelerator.device());
+    const auto factor = 1 + off * static_cast<double>(training.accelerator.process_index());
+    training.accelerator.backward(
+        torch::mse_loss(training.net->forward(x), targets(x)) * factor);
+    training.optimizer.step();
+    training.optimizer.zero_grad();
+  }
+}
+ACCEL_RANK_FUNCTION(sim_losses_round) {
+  train_with_losses_apart(1e-12);
+}
+ACCEL_RANK_FUNCTION(sim_losses_differ) {
+  train_with_losses_apart(1e-2);
+}
+
+TEST(SimTraining, LossesMayDifferByRounding) {
+  for (const int count : counts({2}, 2)) {
+    accel::test::run_and_expect_success("sim_losses_round", count, devices(count));
+    for (const auto& result : accel::test::run("sim_losses_differ", count, devices(count))) {
+      EXPECT_FALSE(result.success());
+      EXPECT_TRUE(contains(result.error + result.output, "not the same on all processes"))
+          << result.error;
+    }
+  }
+}
+
 TEST(SimTraining, WhileAnotherDeviceIsCurrent) {
   for (const int count : counts({2}, 2)) {
     accel::test::run_and_expect_success("sim_other_device_is_current", count, devices(count));

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <limits>
 #include <utility>
 
 namespace accel::detail {
@@ -119,6 +120,22 @@ std::string message_about(
   return text + "\n" + kRemedy;
 }
 
+/// Whether these are one number, rounded in several ways. What processes compute of
+/// different data is further apart. None is near to a NaN.
+bool are_near(const std::vector<double>& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [&](double number) {
+    const double largest = std::max(std::abs(number), std::abs(numbers[0]));
+    return std::abs(number - numbers[0]) <= 1e-3 * largest + 1e-6;
+  });
+}
+
+/// As `are_near` takes it: NaN for what does not round.
+double rounding(const c10::Scalar& number, bool rounds) {
+  return !rounds              ? std::numeric_limits<double>::quiet_NaN()
+      : number.isComplex() ? std::abs(number.toComplexDouble())
+                           : number.toDouble();
+}
+
 bool all_equal(const std::vector<int64_t>& numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [&](int64_t number) {
     return number == numbers[0];
@@ -164,7 +181,8 @@ std::array<int64_t, 3> ReadValues::Window::digest() const {
       as_signed(mix(losses.checksum ^ static_cast<uint64_t>(losses.count)))};
 }
 
-void ReadValues::add_read(const char* op, const c10::IValue& value) {
+void ReadValues::add_read(
+    const char* op, const c10::IValue& value, bool of_device) {
   // What is marked as one process's affair needs not be the others'.
   if (!value.isScalar() || AloneGuard::region() != nullptr) {
     return;
@@ -173,6 +191,8 @@ void ReadValues::add_read(const char* op, const c10::IValue& value) {
   read.op = op;
   read.number = value.toScalar();
   read.bits = bits_of(read.number);
+  read.rounds = of_device &&
+      (read.number.isFloatingPoint() || read.number.isComplex());
   const std::lock_guard<std::mutex> lock(mutex_);
   const size_t kept = window_.reads.kept.size();
   if (kept < kPlaces && (windows_ < kAlways || windows_ % kSometimes == 0)) {
@@ -228,6 +248,7 @@ void ReadValues::settle_loss() {
   Value read;
   read.number = pending_loss_->host.item();
   read.bits = bits_of(read.number);
+  read.rounds = true;
   pending_loss_.reset();
   const std::lock_guard<std::mutex> lock(mutex_);
   window_.losses.add(std::move(read));
@@ -285,33 +306,45 @@ void ReadValues::end(Communicator& communicator) {
     }
   }
   if (enclosed->differ[2]) {
-    throw_difference(communicator, compared_.losses, /*losses=*/true);
+    look_closer(communicator, compared_.losses, /*losses=*/true);
   }
   if (!enclosed->differ[0] && enclosed->differ[1]) {
-    throw_difference(communicator, compared_.reads, /*losses=*/false);
+    look_closer(communicator, compared_.reads, /*losses=*/false);
   }
 }
 
-void ReadValues::throw_difference(
+void ReadValues::look_closer(
     Communicator& communicator,
     const Values& mine,
     bool losses) {
-  // Which is the first that differs: the bits of what is kept, and their number.
-  auto bits = at::zeros({static_cast<int64_t>(kKept) + 1}, at::kLong);
-  auto* numbers = bits.mutable_data_ptr<int64_t>();
-  numbers[kKept] = mine.count;
+  // Which is the first that differs: the bits of what is kept, and how near they
+  // are.
+  constexpr auto kept = static_cast<int64_t>(kKept);
+  auto bits = at::zeros({kept}, at::kLong);
+  auto numbers = at::full(
+      {kept}, std::numeric_limits<double>::quiet_NaN(), at::kDouble);
   for (size_t i = 0; i < mine.kept.size(); ++i) {
-    numbers[i] = mine.kept[i].bits;
+    const auto& value = mine.kept[i];
+    bits.mutable_data_ptr<int64_t>()[i] = value.bits;
+    numbers.mutable_data_ptr<double>()[i] = rounding(value.number, value.rounds);
   }
-  const auto all = communicator.all_gather(bits);
+  const auto all_bits = communicator.all_gather(bits);
+  const auto all_numbers = communicator.all_gather(numbers);
   size_t first = kKept;
+  bool rounded = false;
   for (size_t i = 0; i < kKept && first == kKept; ++i) {
-    for (const auto& other : all) {
-      if (other.const_data_ptr<int64_t>()[i] !=
-          all[0].const_data_ptr<int64_t>()[i]) {
-        first = i;
-      }
+    std::vector<int64_t> these;
+    std::vector<double> values;
+    for (size_t rank = 0; rank < all_bits.size(); ++rank) {
+      these.push_back(all_bits[rank].const_data_ptr<int64_t>()[i]);
+      values.push_back(all_numbers[rank].const_data_ptr<double>()[i]);
     }
+    if (!all_equal(these)) {
+      are_near(values) ? rounded = true : first = i;
+    }
+  }
+  if (first == kKept && rounded) {
+    return; // What is further behind is not known to be more than rounding.
   }
   std::string text = "one behind the first " + std::to_string(kKept) +
       " since the last comparison";
@@ -346,13 +379,16 @@ std::string ReadValues::to_text() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto json_of = [](const Values& values) {
     std::vector<std::string> kept;
+    std::vector<bool> rounds;
     for (const auto& value : values.kept) {
       kept.push_back(text_of(value.number));
+      rounds.push_back(value.rounds);
     }
     return nlohmann::json{
         {"count", values.count},
         {"checksum", values.checksum},
-        {"values", kept}};
+        {"values", kept},
+        {"rounds", rounds}};
   };
   return nlohmann::json{
       {"reads", json_of(window_.reads)}, {"losses", json_of(window_.losses)}}
@@ -390,8 +426,22 @@ std::string ReadValues::difference(
         return value_of(one) == value_of(all[0]);
       });
     };
-    while (first < kKept && same()) {
-      ++first;
+    const auto near = [&] {
+      std::vector<double> numbers;
+      for (const auto& one : all) {
+        const auto& rounds = one.at(key).at("rounds");
+        numbers.push_back(rounding(
+            std::strtod(value_of(one).c_str(), nullptr),
+            first < rounds.size() && rounds[first].get<bool>()));
+      }
+      return are_near(numbers);
+    };
+    bool rounded = false;
+    for (; first < kKept && (same() || near()); ++first) {
+      rounded = rounded || !same();
+    }
+    if (first == kKept && rounded) {
+      continue;
     }
     std::vector<std::string> values;
     for (const auto& one : all) {

@@ -29,6 +29,10 @@ namespace accel::detail {
 /// synchronise, and once more when the program ends: three numbers that travel
 /// with the gradients, or in a message of their own while these do.
 ///
+/// Kernels of GPUs may add in any order, so that processes that compute alike differ
+/// in the last digits: of values from a device only what is more than rounding is
+/// an error.
+///
 /// A process that has read more values than another (process 0 under
 /// `is_main_process()`, a value that needs nobody else) makes no error: its reads
 /// up to the next comparison are left out, its losses are not.
@@ -39,9 +43,9 @@ class ReadValues {
   /// False with ACCEL_CHECK_VALUES=0, which all processes must have alike.
   static bool enabled();
 
-  /// An operator on distributed tensors has returned a number or a bool.
-  /// Thread-safe.
-  void add_read(const char* op, const c10::IValue& value);
+  /// An operator on distributed tensors has returned a number or a bool, which a
+  /// device has computed or the host. Thread-safe.
+  void add_read(const char* op, const c10::IValue& value, bool of_device);
   /// `backward` was given this plain loss. A loss on a GPU is read when the next
   /// one comes, for which nobody has to wait.
   void add_loss(const at::Tensor& loss);
@@ -85,6 +89,8 @@ class ReadValues {
     const char* op = "";
     int64_t bits = 0;
     c10::Scalar number;
+    /// It may differ by rounding.
+    bool rounds = false;
     /// Whether `places_` has been found for this one.
     bool placed = false;
   };
@@ -112,7 +118,8 @@ class ReadValues {
   std::string place_of(const std::vector<Value>& kept, size_t index) const;
   void send(Communicator& communicator);
   void settle_loss();
-  [[noreturn]] void throw_difference(
+  /// Where checksums differ: throws unless it is by rounding.
+  void look_closer(
       Communicator& communicator,
       const Values& mine,
       bool losses);

@@ -10,6 +10,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/op_registration/op_registration.h>
 #include <c10/util/flat_hash_map.h>
+#include <torch/csrc/jit/passes/tensorexpr_fuser.h>
 #include <torch/library.h>
 
 namespace accel::distributed {
@@ -406,7 +407,8 @@ void handle(
   }
   if (C10_UNLIKELY(info.reads_value && reading == 1)) {
     accel::detail::ReadValues::get().add_read(
-        op.schema().name().c_str(), stack->back());
+        op.schema().name().c_str(), stack->back(),
+        /*of_device=*/!keys.has_backend(c10::BackendComponent::CPUBit));
   }
 }
 
@@ -419,6 +421,9 @@ void install() {
         torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
     install_kernels(*kernels);
     install_composites();
+    // TorchScript's kernels for GPUs, made of several operators, read the memory of
+    // tensors themselves.
+    torch::jit::setTensorExprFuserEnabled(false);
     return made;
   }();
   (void)library;
