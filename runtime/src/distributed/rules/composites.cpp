@@ -167,7 +167,35 @@ at::Tensor cut_as_samples(
   return distribute_tensor(state, mesh(input), places);
 }
 
-/// Recurrent layers, `(input, states, ..., batch_first)`. LibTorch adds to the
+/// Makes the weights of a recurrent layer, a list, whole where the layer looks at
+/// where they lie in memory: on all devices but the CPU.
+void make_weights_whole(const at::Tensor& input, c10::IValue& weights) {
+  if (input.is_cpu()) {
+    return;
+  }
+  auto list = weights.toTensorVector();
+  bool any = false;
+  for (auto& weight : list) {
+    if (part_of(weight) != nullptr) {
+      weight = full_tensor(weight);
+      any = true;
+    }
+  }
+  if (any) {
+    weights = std::move(list);
+  }
+}
+
+/// Of packed sequences, `(data, batch_sizes, states, weights, ...)`: the rows of each
+/// step are read.
+void packed_recurrent_layer(
+    const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t base = stack->size() - op.schema().arguments().size();
+  make_weights_whole((*stack)[base].toTensor(), (*stack)[base + 3]);
+  reads<1, 1>(op, stack);
+}
+
+/// Recurrent layers, `(input, states, weights, ..., batch_first)`. LibTorch adds to the
 /// first state's product in place; where the states were whole and the samples
 /// are cut, the layer would go on with whole tensors.
 void recurrent_layer(
@@ -187,6 +215,7 @@ void recurrent_layer(
       states = std::move(cut);
     }
   }
+  make_weights_whole(input, (*stack)[base + 2]);
   composite(op, stack);
 }
 
@@ -232,10 +261,10 @@ void install_composites() {
     add<reads<2, 3>>(*made, "ctc_loss.Tensor");
     // The rows of each step of a packed sequence.
     add<reads<1, 1>>(*made, "_pad_packed_sequence");
-    add<reads<1, 1>>(*made, "lstm.data");
-    add<reads<1, 1>>(*made, "gru.data");
-    add<reads<1, 1>>(*made, "rnn_tanh.data");
-    add<reads<1, 1>>(*made, "rnn_relu.data");
+    add<packed_recurrent_layer>(*made, "lstm.data");
+    add<packed_recurrent_layer>(*made, "gru.data");
+    add<packed_recurrent_layer>(*made, "rnn_tanh.data");
+    add<packed_recurrent_layer>(*made, "rnn_relu.data");
     if (accel::detail::quantile_reads_memory()) {
       for (const char* op :
            {"quantile", "quantile.out", "quantile.scalar", "quantile.scalar_out",

@@ -93,8 +93,12 @@ bool binary_cross_entropy(Call& call) {
   return fit_target(call, 0, 1) && pointwise_loss(call);
 }
 
+/// CUDA's kernel broadcasts where the one for the result did not.
 bool binary_cross_entropy_backward(Call& call) {
-  return fit_target(call, 1, 2) && pointwise_loss_backward(call);
+  const bool fits = call.tensor(1).is_cpu()
+      ? fit_target(call, 1, 2)
+      : call.tensor(1).sizes() == call.tensor(2).sizes();
+  return fits && pointwise_loss_backward(call);
 }
 
 /// A row of classes and a target for each row, or `[N, C, H, W]` and `[N, H, W]`.

@@ -79,16 +79,6 @@ bool batch_norm_backward_elemt(Call& call) {
   return true;
 }
 
-bool batch_norm_backward_reduce(Call& call) {
-  if (!elementwise(call, {0, 1})) {
-    return false;
-  }
-  for (size_t k = 0; k < 4; ++k) {
-    call.place_result(k, Partial());
-  }
-  return true;
-}
-
 } // namespace
 
 const Family& family() {
@@ -102,8 +92,6 @@ const Family& family() {
        "mean and variance of each process's rows"},
       {"aten::batch_norm_elemt", batch_norm_elemt, by_channels, "nothing"},
       {"aten::batch_norm_backward_elemt", batch_norm_backward_elemt, by_channels, "nothing"},
-      {"aten::batch_norm_backward_reduce", batch_norm_backward_reduce, by_channels,
-       "nothing; the results are P"},
   };
   return rows;
 }
