@@ -135,6 +135,17 @@ void Recorder::begin_record(
     static Recorder* self;
     self = this;
     std::atexit([] { self->finish(); });
+    // The current streams of CUDA are a thread's, made by now, and gone before
+    // functions of atexit run. What was made later is destroyed earlier.
+    struct AtEndOfMain {
+      ~AtEndOfMain() {
+        if (::gettid() == ::getpid()) {
+          self->finish();
+        }
+      }
+    };
+    thread_local const AtEndOfMain end;
+    (void)end;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   current_.recording = true;
