@@ -2,12 +2,13 @@
 
     examples.py --program EXE --sim LIB --backend LIB --launcher ACCEL --processes N --reference cpu|device|EXE
                 [--reference-on-device] [-- ARGUMENT...]
+    examples.py --program EXE --cuda [--own-hosts] --launcher ACCEL …
 
 The reference is the program on the CPU, one process; with `device` it is the program on one simulated device, for
 programs that draw random numbers there, and with a file that program on the CPU, or, with --reference-on-device, on
 one simulated device. In float64 every printed number is
 the reference's to 1e-9; with one process on one device and the CPU as the reference, too, since the kernels are the
-CPU's.
+CPU's. --cuda: on GPUs; with --own-hosts NCCL takes each process for a host of its own, and lets several use one GPU.
 """
 
 import argparse
@@ -17,6 +18,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e", "zoo"))
+from zoo import OWN_HOST  # noqa: E402
 from compare_runs import Different, compare  # noqa: E402
 
 LIMIT = 1e-9
@@ -35,8 +38,10 @@ def run(command, **variables):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True)
-    parser.add_argument("--sim", required=True)
-    parser.add_argument("--backend", required=True)
+    parser.add_argument("--sim")
+    parser.add_argument("--backend")
+    parser.add_argument("--cuda", action="store_true")
+    parser.add_argument("--own-hosts", action="store_true")
     parser.add_argument("--launcher", required=True)
     parser.add_argument("--processes", type=int, required=True)
     parser.add_argument("--reference", required=True)
@@ -45,15 +50,17 @@ def main():
     options = parser.parse_args()
 
     # The launcher itself uses no LibTorch: only the program is given the device.
-    on_device = ["env", f"LD_PRELOAD={options.sim}"]
+    on_device = [] if options.cuda else ["env", f"LD_PRELOAD={options.sim}"]
     program = on_device + [options.program] + options.arguments
-    variables = {"ACCEL_DEVICE_TYPE": "sim", "ACCEL_DEVICE_BACKEND": options.backend,
-                 "ACCEL_SIM_DEVICES": str(max(2, options.processes))}
+    variables = {} if options.cuda else {
+        "ACCEL_DEVICE_TYPE": "sim", "ACCEL_DEVICE_BACKEND": options.backend,
+        "ACCEL_SIM_DEVICES": str(max(2, options.processes))}
     command = program
     if options.processes > 1:
-        command = [options.launcher, "launch", "--num-processes", str(options.processes), "--output", "main", "--"] + program
+        command = [options.launcher, "launch", "--num-processes", str(options.processes), "--output", "main", "--"]
+        command += (OWN_HOST if options.own_hosts else []) + program
     if options.reference == "cpu":
-        expected = run([options.program] + options.arguments)
+        expected = run([options.program] + options.arguments, ACCELERATE_USE_CPU="1")
     elif options.reference == "device":
         expected = run(program, **variables)
     else:

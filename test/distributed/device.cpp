@@ -5,7 +5,9 @@
 #include <ATen/core/function_schema.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 
 namespace accel::distributed::test {
 namespace {
@@ -131,6 +133,46 @@ torch::jit::Stack on_device(
   }
   return moved;
 }
+
+torch::jit::Stack written_results(
+    const c10::FunctionSchema& schema, torch::jit::Stack results) {
+  // The sum of weights where nothing is reduced; the sizes of bags in a sum; the state
+  // of random numbers where there is no dropout, and what only cuDNN reads.
+  static const std::map<std::string, std::vector<size_t>> unwritten{
+      {"aten::nll_loss2d_forward", {1}},
+      {"aten::_embedding_bag", {2}},
+      {"aten::_embedding_bag_forward_only", {2}},
+      {"aten::_scaled_dot_product_flash_attention", {6, 7, 8}},
+      {"aten::_flash_attention_forward", {2, 3, 4}},
+      {"aten::_scaled_dot_product_efficient_attention", {2, 3}},
+      {"aten::_efficient_attention_forward", {2, 3}},
+      {"aten::_scaled_dot_product_cudnn_attention", {6, 7, 8}},
+      {"aten::_cudnn_attention_forward", {6, 7, 8}},
+      {"aten::_cudnn_rnn", {3, 4}}};
+  const auto found = unwritten.find(schema.name());
+  if (!device().is_cpu() && found != unwritten.end()) {
+    for (const size_t i : found->second) {
+      if (i < results.size()) {
+        results[i] = at::Tensor();
+      }
+    }
+  }
+  return results;
+}
+
+bool has_own_strides(const c10::FunctionSchema& schema) {
+  static const std::set<std::string> names{
+      "aten::max_unpool2d", "aten::max_unpool3d", "aten::_linalg_svd",
+      "aten::scaled_dot_product_attention",
+      "aten::_scaled_dot_product_efficient_attention"};
+  return !device().is_cpu() && names.count(schema.name()) != 0;
+}
+
+bool may_overlap(const c10::FunctionSchema& schema) {
+  return !device().is_cpu() &&
+      (schema.name() == "aten::as_strided" || schema.name() == "aten::unfold");
+}
+
 
 void finish_device() {
   if (!device().is_cpu()) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <c10/core/Device.h>
@@ -42,6 +43,18 @@ torch::jit::Stack changed(
 torch::jit::Stack on_device(
     const c10::FunctionSchema& schema,
     const torch::jit::Stack& arguments);
+
+/// The results without those that CUDA's kernel leaves unwritten.
+torch::jit::Stack written_results(
+    const c10::FunctionSchema& schema, torch::jit::Stack results);
+
+/// Whether CUDA's kernel chooses the order of the result's memory by the number of
+/// rows, so that a part of them has another.
+bool has_own_strides(const c10::FunctionSchema& schema);
+
+/// Whether elements of the view may share their memory: CUDA writes them at the same
+/// time, and what it leaves is any of them.
+bool may_overlap(const c10::FunctionSchema& schema);
 
 /// Waits for the device, and throws what has gone wrong there until now.
 void finish_device();

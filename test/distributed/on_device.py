@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Runs accel_sample_calls with all tensors on a device, each rank a program of its own (sample_ranks.h).
 
     on_device.py --program accel_sample_calls --device cuda --world 2 --groups 4 --seconds 540 [-- ARGUMENT...]

@@ -2,6 +2,7 @@
 
     stress.py --library LIB --seeds 1-20 --processes 2 [--check] [--double] -- PROGRAM ARGUMENT...
     stress.py --library LIB --seeds 1-20 --processes 2 [--check] --zoo ACCEL_ZOO [--only MODEL,...] [--every N]
+              [--device cuda]
 
 LIB is libaccel_stress_placements.so, which also seeds LibTorch's random numbers. The program is not changed and need
 not know accel. It runs twice without placements; it qualifies when both runs print the same. What differs between them
@@ -290,7 +291,9 @@ def run_program(options):
 
 def zoo_command(options):
     return ([options.zoo, "--plain", "--out", "."] + (["--only", options.only] if options.only else []) +
-            (["--every", str(options.every)] if options.every > 1 else []))
+            (["--every", str(options.every)] if options.every > 1 else []) +
+            (["--device", options.device] if options.device else []) +
+            (["--without", options.without] if options.without else []))
 
 
 def run_zoo_seed(options, seed, plain, folder):
@@ -365,6 +368,8 @@ def main():
     parser.add_argument("--zoo", help="accel_zoo instead of a program")
     parser.add_argument("--only", default="", help="models of the zoo")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one model of N")
+    parser.add_argument("--without", default="", help="models of the zoo that are left out")
+    parser.add_argument("--device", help="of the zoo's models: cuda")
     parser.add_argument("--may-refuse", nargs="?", const="*", help="may be `refused`")
     parser.add_argument("command", nargs="*")
     options = parser.parse_args()

@@ -10,7 +10,8 @@ model that fails or hangs ends the run; it is named, and the run goes on behind 
 
 --only takes names of models, --without those that are left out; --every 4 runs one model of four. --expect-different
 takes names of those that must be found to differ, and no others.
---device NAME: both programs on such devices; --preload LIBRARY: the one that makes them.
+--device NAME: both programs on such devices; --preload LIBRARY: the one that makes them. --own-hosts: NCCL takes each
+process for a host of its own, and lets several use one GPU.
 """
 
 import argparse
@@ -24,6 +25,9 @@ import time
 LIMIT = 1e-9
 # LAPACK does not round alike in two runs of one program.
 LIMIT_OF_ONE_PROCESS = 1e-15
+# Kernels of GPUs may add in any order.
+LIMIT_OF_CUDA = 1e-9
+OWN_HOST = ["sh", "-c", 'NCCL_HOSTID=host$RANK NCCL_SOCKET_IFNAME=lo exec "$0" "$@"']
 
 
 class Model:
@@ -98,6 +102,7 @@ def difference_of_models(actual, expected, limit):
 def program(options):
     """The zoo on the device that was asked for. The launcher itself uses no LibTorch, and is given no library."""
     command = ["env", f"LD_PRELOAD={options.preload}"] if options.preload else []
+    command += OWN_HOST if options.own_hosts else []
     command += [options.program]
     if options.device:
         command += ["--device", options.device]
@@ -167,6 +172,7 @@ def main():
     parser.add_argument("--expect-different", default="")
     parser.add_argument("--device")
     parser.add_argument("--preload")
+    parser.add_argument("--own-hosts", action="store_true")
     parser.add_argument("--timeout", type=float, default=240)
     options = parser.parse_args()
 
@@ -185,6 +191,8 @@ def main():
         ranks = [read(os.path.join(out, f"{rank}.tsv")) for rank in range(options.processes)]
 
     limit = LIMIT if options.processes > 1 else LIMIT_OF_ONE_PROCESS
+    if options.device == "cuda":
+        limit = LIMIT_OF_CUDA
     left_out = options.without.split(",")
     chosen = [name for name in plain
               if name not in left_out and (not options.only or name in options.only.split(","))][::options.every]
