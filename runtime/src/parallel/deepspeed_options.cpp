@@ -85,8 +85,9 @@ void read_group(
     const json& group,
     const std::string& at,
     AllSaid& said) {
-  for (const auto& [name, value] : group.items()) {
-    const std::string key = at + "/" + name;
+  for (const auto& item : group.items()) {
+    const auto& value = item.value();
+    const std::string key = at + "/" + item.key();
     const std::string by = "deepspeed_config_file " + file;
     const auto refuse = [&](const std::string& why) {
       TORCH_CHECK(
