@@ -1,0 +1,220 @@
+// Files of models: merge-weights and estimate-memory.
+
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "commands.h"
+
+namespace {
+
+std::string safetensors(const std::string& header, const std::string& data) {
+  std::string padded = header;
+  padded.resize((padded.size() + 7) / 8 * 8, ' ');
+  std::string length(8, '\0');
+  const uint64_t size = padded.size();
+  std::memcpy(length.data(), &size, 8);
+  return length + padded + data;
+}
+
+/// Two shards: a.weight (F32, 2x2) and a.steps (I64); b.half (F16, 3).
+void write_shards(const Folder& folder) {
+  write(
+      folder / "model-00001-of-00002.safetensors",
+      safetensors(
+          R"({"__metadata__":{"format":"pt"},"a.steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"a.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]}})",
+          "STEPSTEP0123456789abcdef"));
+  write(
+      folder / "model-00002-of-00002.safetensors",
+      safetensors(
+          R"({"__metadata__":{"format":"pt"},"b.half":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}})",
+          "halfha"));
+  write(
+      folder / "model.safetensors.index.json",
+      R"({"metadata":{"total_size":30},"weight_map":{
+        "a.steps":"model-00001-of-00002.safetensors",
+        "a.weight":"model-00001-of-00002.safetensors",
+        "b.half":"model-00002-of-00002.safetensors"}})");
+}
+
+TEST(MergeWeights, CopiesEveryByteInPythonsOrder) {
+  const Folder folder;
+  write_shards(folder);
+  const Result result =
+      accel({"merge-weights", ".", "out", "--overwrite"}, in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(
+      folder.read("out/model.safetensors"),
+      safetensors(
+          R"({"__metadata__":{"format":"pt"},"a.steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"a.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]},"b.half":{"dtype":"F16","shape":[3],"data_offsets":[24,30]}})",
+          "STEPSTEP0123456789abcdefhalfha"));
+  // Not over what is there, unless asked to; and never over a shard.
+  EXPECT_EQ(accel({"merge-weights", ".", "out"}, in(folder)).status, 2);
+  EXPECT_EQ(
+      accel(
+          {"merge-weights",
+           "--overwrite",
+           ".",
+           "model-00001-of-00002.safetensors"},
+          in(folder))
+          .status,
+      2);
+}
+
+TEST(MergeWeights, RefusesDamagedFiles) {
+  const auto says = [](const std::string& name,
+                       const std::function<void(std::string&)>& damage,
+                       const std::string& part) {
+    const Folder folder;
+    write_shards(folder);
+    std::string bytes = folder.read(name);
+    damage(bytes);
+    write(folder / name, bytes);
+    const Result result = accel({"merge-weights", ".", "out"}, in(folder));
+    EXPECT_EQ(result.status, 125) << part;
+    expect_part(result.err, part);
+    EXPECT_FALSE(folder.has("out/model.safetensors"));
+  };
+  const std::string first = "model-00001-of-00002.safetensors";
+  says(first, [](std::string& b) { b.resize(b.size() - 1); }, "bytes instead of");
+  says(first, [](std::string& b) { b += "x"; }, "bytes instead of");
+  says(first, [](std::string& b) { b.resize(5); }, "fewer than 8 bytes");
+  says(first, [](std::string& b) { b[5] = 1; }, "its header would have");
+  says(first, [](std::string& b) { b[8] = '['; }, "its header");
+  says(
+      first,
+      [](std::string& b) { b.replace(b.find("F32"), 3, "F31"); },
+      "unknown dtype F31");
+  says(
+      first,
+      [](std::string& b) { b.replace(b.find("[2,2]"), 5, "[2,3]"); },
+      "not what its shape and dtype need");
+  says(
+      first,
+      [](std::string& b) { b.replace(b.find("a.weight"), 8, "a.weighs"); },
+      "do not belong together");
+  says(
+      "model.safetensors.index.json",
+      [](std::string& b) { b.resize(40); },
+      "is damaged");
+  says(
+      "model.safetensors.index.json",
+      [](std::string& b) {
+        b.replace(b.find("model-00002"), 11, "../../x0002");
+      },
+      "no file beside it");
+}
+
+/// What three processes have of a tensor of 3 x 4 bytes: a row, and two rows cut
+/// between the columns; process 0 also has what is not divided.
+void write_processes(const Folder& folder) {
+  const auto file = [&](const char* rank, const std::string& boxes,
+                        const std::string& tensors, const std::string& bytes) {
+    write(
+        folder / (std::string("model.process_") + rank + ".safetensors"),
+        safetensors(
+            R"({"__metadata__":{"accel.pieces":")" + boxes +
+                R"(","format":"pt"},)" + tensors + "}",
+            bytes));
+  };
+  file("0", R"({\"w\":[[3,4],[0,0]]})",
+       R"("steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"w":{"dtype":"U8","shape":[1,4],"data_offsets":[8,12]})",
+       "STEPSTEP0123");
+  file("1", R"({\"w\":[[3,4],[1,0]]})",
+       R"("w":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]})", "456abc");
+  file("10", R"({\"w\":[[3,4],[1,3]]})",
+       R"("w":{"dtype":"U8","shape":[2,1],"data_offsets":[0,2]})", "7d");
+}
+
+TEST(MergeWeights, PutsThePartsOfProcessesTogether) {
+  const Folder folder;
+  write_processes(folder);
+  const Result result = accel({"merge-weights", ".", "out"}, in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(
+      folder.read("out/model.safetensors"),
+      safetensors(
+          R"({"__metadata__":{"format":"pt"},"steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"w":{"dtype":"U8","shape":[3,4],"data_offsets":[8,20]}})",
+          "STEPSTEP01234567abcd"));
+  expect_part(
+      accel({"estimate-memory", "."}, in(folder)).out, "in 2 tensors, 20 B");
+
+  const auto says = [](const std::string& name, const std::string& from,
+                       const std::string& to, const std::string& part) {
+    const Folder other;
+    write_processes(other);
+    std::string bytes = other.read(name);
+    if (from.empty()) {
+      std::filesystem::remove(other / name);
+    } else {
+      write(other / name, bytes.replace(bytes.find(from), from.size(), to));
+    }
+    const Result refused = accel({"merge-weights", ".", "out"}, in(other));
+    EXPECT_EQ(refused.status, 125) << part;
+    expect_part(refused.err, part);
+    EXPECT_FALSE(other.has("out/model.safetensors"));
+  };
+  const std::string last = "model.process_10.safetensors";
+  says(last, "", "", "have 10 of the 12 elements of w");
+  says(last, "[1,3]", "[1,2]", "model.process_1.safetensors has, too");
+  says(last, "[1,3]", "[2,3]", "what it has of w is no part of it");
+  says(last, "[3,4]", "[3,5]", "w is of other sizes than in");
+  says(last, "[[3,4]", "[{},[]", "the place of w");
+  says(last, "{\\\"w", "[\\\"w", "is no JSON object");
+}
+
+TEST(EstimateMemory, CountsParametersAndWhatBelongsToThem) {
+  const Folder folder;
+  write_shards(folder);
+  const Result result = accel({"estimate-memory", "."}, in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  // 4 + 3 of floating point, and 8 bytes that are none.
+  expect_part(result.out, "7 parameters in 3 tensors, 30 B as stored\n");
+  expect_part(result.out, "largest tensor: a.weight, 16 B\n");
+  const std::string row = plan_line(result.out, "float32");
+  EXPECT_EQ(row, "float32 36 B 28 B 56 B 120 B 120 B");
+
+  const Result counted = accel(
+      {"estimate-memory", "--parameters", "1.5K", "--optimizer",
+       "sgd-momentum", "-n", "2"},
+      in(folder));
+  EXPECT_EQ(
+      plan_line(counted.out, "bfloat16 or float16"),
+      "bfloat16 or float16 2.93 KiB 2.93 KiB 2.93 KiB 8.79 KiB 17.58 KiB")
+      << counted.err;
+
+  // Divided: what is no parameter (8 B) stays whole, and so does for a time all of
+  // the weights (28 B), or the largest of them (4 numbers) and its gradient.
+  const auto divided = accel({"estimate-memory", ".", "-n", "2"}, in(folder));
+  const auto table = divided.out.find("per process of 2");
+  ASSERT_NE(table, std::string::npos) << divided.out << divided.err;
+  EXPECT_EQ(
+      plan_line(divided.out.substr(table), "float32"),
+      "float32 120 B 92 B 96 B");
+  expect_part(counted.out, "FULL_SHARD: and the largest weight, twice");
+  EXPECT_EQ(result.out.find("FULL_SHARD"), std::string::npos);
+}
+
+TEST(EstimateMemory, RefusesWhatMakesNoSense) {
+  const Folder folder;
+  const auto says = [&](const Strings& arguments, const std::string& part) {
+    Strings all{"estimate-memory"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Result result = accel(all, in(folder));
+    EXPECT_NE(result.status, 0);
+    expect_part(result.err, part);
+  };
+  says({}, "give either MODEL or --parameters");
+  says({"--parameters", "7Q"}, "'7Q' is no count");
+  says({"--parameters", "-3"}, "'-3' is no count");
+  says({"--parameters", "7B", "--optimiser", "sgd"}, "did you mean --optimizer?");
+  says({"--parameters", "7B", "--optimizer", "adma"}, "did you mean adam?");
+  says({"none.safetensors"}, "there is no such file");
+  says({"7B"}, "a number of parameters is given as --parameters 7B");
+}
+
+} // namespace
