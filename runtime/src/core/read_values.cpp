@@ -120,20 +120,37 @@ std::string message_about(
   return text + "\n" + kRemedy;
 }
 
-/// Whether these are one number, rounded in several ways. What processes compute of
-/// different data is further apart. None is near to a NaN.
-bool are_near(const std::vector<double>& numbers) {
-  return std::all_of(numbers.begin(), numbers.end(), [&](double number) {
-    const double largest = std::max(std::abs(number), std::abs(numbers[0]));
-    return std::abs(number - numbers[0]) <= 1e-3 * largest + 1e-6;
-  });
+/// Up to where numbers of a device are one number, rounded in several ways: what
+/// processes compute of different data is further apart. 0 on the CPU, where they
+/// add in one order.
+double rounding_of(c10::Device device, at::ScalarType dtype) {
+  if (device.is_cpu()) {
+    return 0;
+  }
+  switch (dtype) {
+    case at::kDouble:
+    case at::kComplexDouble:
+      return 1e-6;
+    case at::kFloat:
+    case at::kComplexFloat:
+      return 1e-3;
+    default:
+      return at::isFloatingType(dtype) ? 3e-2 : 0;
+  }
 }
 
-/// As `are_near` takes it: NaN for what does not round.
-double rounding(const c10::Scalar& number, bool rounds) {
-  return !rounds              ? std::numeric_limits<double>::quiet_NaN()
-      : number.isComplex() ? std::abs(number.toComplexDouble())
-                           : number.toDouble();
+/// A NaN is near to nothing.
+bool are_near(const std::vector<double>& numbers, double rounding) {
+  return rounding > 0 &&
+      std::all_of(numbers.begin(), numbers.end(), [&](double number) {
+        const double largest = std::max(std::abs(number), std::abs(numbers[0]));
+        return std::abs(number - numbers[0]) <= rounding * (largest + 1e-3);
+      });
+}
+
+double size_of(const c10::Scalar& number) {
+  return number.isComplex() ? std::abs(number.toComplexDouble())
+                            : number.toDouble();
 }
 
 bool all_equal(const std::vector<int64_t>& numbers) {
@@ -182,7 +199,10 @@ std::array<int64_t, 3> ReadValues::Window::digest() const {
 }
 
 void ReadValues::add_read(
-    const char* op, const c10::IValue& value, bool of_device) {
+    const char* op,
+    const c10::IValue& value,
+    c10::Device device,
+    at::ScalarType dtype) {
   // What is marked as one process's affair needs not be the others'.
   if (!value.isScalar() || AloneGuard::region() != nullptr) {
     return;
@@ -191,8 +211,7 @@ void ReadValues::add_read(
   read.op = op;
   read.number = value.toScalar();
   read.bits = bits_of(read.number);
-  read.rounds = of_device &&
-      (read.number.isFloatingPoint() || read.number.isComplex());
+  read.rounding = rounding_of(device, dtype);
   const std::lock_guard<std::mutex> lock(mutex_);
   const size_t kept = window_.reads.kept.size();
   if (kept < kPlaces && (windows_ < kAlways || windows_ % kSometimes == 0)) {
@@ -215,6 +234,7 @@ void ReadValues::add_loss(const at::Tensor& loss) {
         at::empty(
             value.sizes(),
             value.options().device(at::kCPU).pinned_memory(true)),
+        device,
         c10::Event(device.type())};
     pending.host.copy_(value, /*non_blocking=*/true);
     const c10::impl::VirtualGuardImpl guard(device.type());
@@ -248,7 +268,8 @@ void ReadValues::settle_loss() {
   Value read;
   read.number = pending_loss_->host.item();
   read.bits = bits_of(read.number);
-  read.rounds = true;
+  read.rounding =
+      rounding_of(pending_loss_->device, pending_loss_->host.scalar_type());
   pending_loss_.reset();
   const std::lock_guard<std::mutex> lock(mutex_);
   window_.losses.add(std::move(read));
@@ -326,7 +347,7 @@ void ReadValues::look_closer(
   for (size_t i = 0; i < mine.kept.size(); ++i) {
     const auto& value = mine.kept[i];
     bits.mutable_data_ptr<int64_t>()[i] = value.bits;
-    numbers.mutable_data_ptr<double>()[i] = rounding(value.number, value.rounds);
+    numbers.mutable_data_ptr<double>()[i] = size_of(value.number);
   }
   const auto all_bits = communicator.all_gather(bits);
   const auto all_numbers = communicator.all_gather(numbers);
@@ -339,9 +360,11 @@ void ReadValues::look_closer(
       these.push_back(all_bits[rank].const_data_ptr<int64_t>()[i]);
       values.push_back(all_numbers[rank].const_data_ptr<double>()[i]);
     }
-    if (!all_equal(these)) {
-      are_near(values) ? rounded = true : first = i;
+    if (all_equal(these)) {
+      continue;
     }
+    const double rounding = i < mine.kept.size() ? mine.kept[i].rounding : 0;
+    are_near(values, rounding) ? rounded = true : first = i;
   }
   if (first == kKept && rounded) {
     return; // What is further behind is not known to be more than rounding.
@@ -379,16 +402,16 @@ std::string ReadValues::to_text() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto json_of = [](const Values& values) {
     std::vector<std::string> kept;
-    std::vector<bool> rounds;
+    std::vector<double> rounding;
     for (const auto& value : values.kept) {
       kept.push_back(text_of(value.number));
-      rounds.push_back(value.rounds);
+      rounding.push_back(value.rounding);
     }
     return nlohmann::json{
         {"count", values.count},
         {"checksum", values.checksum},
         {"values", kept},
-        {"rounds", rounds}};
+        {"rounding", rounding}};
   };
   return nlohmann::json{
       {"reads", json_of(window_.reads)}, {"losses", json_of(window_.losses)}}
@@ -429,12 +452,11 @@ std::string ReadValues::difference(
     const auto near = [&] {
       std::vector<double> numbers;
       for (const auto& one : all) {
-        const auto& rounds = one.at(key).at("rounds");
-        numbers.push_back(rounding(
-            std::strtod(value_of(one).c_str(), nullptr),
-            first < rounds.size() && rounds[first].get<bool>()));
+        numbers.push_back(std::strtod(value_of(one).c_str(), nullptr));
       }
-      return are_near(numbers);
+      const auto& rounding = all[0].at(key).at("rounding");
+      return first < rounding.size() &&
+          are_near(numbers, rounding[first].get<double>());
     };
     bool rounded = false;
     for (; first < kKept && (same() || near()); ++first) {

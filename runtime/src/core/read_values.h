@@ -43,9 +43,13 @@ class ReadValues {
   /// False with ACCEL_CHECK_VALUES=0, which all processes must have alike.
   static bool enabled();
 
-  /// An operator on distributed tensors has returned a number or a bool, which a
-  /// device has computed or the host. Thread-safe.
-  void add_read(const char* op, const c10::IValue& value, bool of_device);
+  /// An operator on distributed tensors has returned a number or a bool, read from a
+  /// tensor of this device and dtype. Thread-safe.
+  void add_read(
+      const char* op,
+      const c10::IValue& value,
+      c10::Device device,
+      at::ScalarType dtype);
   /// `backward` was given this plain loss. A loss on a GPU is read when the next
   /// one comes, for which nobody has to wait.
   void add_loss(const at::Tensor& loss);
@@ -89,8 +93,9 @@ class ReadValues {
     const char* op = "";
     int64_t bits = 0;
     c10::Scalar number;
-    /// It may differ by rounding.
-    bool rounds = false;
+    /// How far it may be away from another process's, relative to it; 0 for not at
+    /// all.
+    double rounding = 0;
     /// Whether `places_` has been found for this one.
     bool placed = false;
   };
@@ -112,6 +117,7 @@ class ReadValues {
   /// A loss that a GPU is still to compute.
   struct PendingLoss {
     at::Tensor host;
+    c10::Device device;
     c10::Event done;
   };
 

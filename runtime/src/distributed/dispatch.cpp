@@ -381,7 +381,11 @@ void handle(
     });
   }
   const auto pending = pending_view(op, info, *stack);
-  const Reading read(info.reads_value);
+  const Reading reads(info.reads_value);
+  at::Tensor read;
+  if (C10_UNLIKELY(info.reads_value)) {
+    read = (*stack)[base + info.tensors.front()].toTensor();
+  }
   std::optional<Watched> watched;
   if (C10_UNLIKELY(watch().any)) {
     watched.emplace(op, info, *stack, *axis);
@@ -407,8 +411,8 @@ void handle(
   }
   if (C10_UNLIKELY(info.reads_value && reading == 1)) {
     accel::detail::ReadValues::get().add_read(
-        op.schema().name().c_str(), stack->back(),
-        /*of_device=*/!keys.has_backend(c10::BackendComponent::CPUBit));
+        op.schema().name().c_str(), stack->back(), read.device(),
+        read.scalar_type());
   }
 }
 
