@@ -21,6 +21,8 @@
 // long the program stands still for a save in the background, for
 // checkpoint_accelerate.py.
 
+#include "plain_files.h"
+
 #include <accel/accel.h>
 #include <accel/checkpoint/directory.h>
 
@@ -40,54 +42,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-double least(const std::vector<double>& values) {
-  return *std::min_element(values.begin(), values.end());
-}
-
-/// "save_state 0.500 s, plain write 0.400 s, ratio 1.250 (least: …)".
-void print_pair(
-    const char* ours,
-    const std::vector<double>& a,
-    const char* peer,
-    const std::vector<double>& b) {
-  std::printf(
-      "%s %.3f s, %s %.3f s, ratio %.3f (least: %.3f s, %.3f s, ratio %.3f)\n",
-      ours,
-      median(a),
-      peer,
-      median(b),
-      median(a) / median(b),
-      least(a),
-      least(b),
-      least(a) / least(b));
-}
-
-template <typename Work>
-double seconds(const Work& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now() - start)
-      .count();
-}
-
-void require(bool condition, const char* what) {
-  if (!condition) {
-    std::perror(what);
-    std::exit(1);
-  }
-}
-
-void sync_directory(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY);
-  require(fd >= 0 && ::fsync(fd) == 0 && ::close(fd) == 0, "fsync");
-}
+using namespace bench;
 
 /// All tensors into one file, the small files beside it.
 void plain_write(
@@ -105,13 +60,7 @@ void plain_write(
     require(fd >= 0, "open");
     if (i == 0) {
       for (const auto& tensor : tensors) {
-        const char* data = static_cast<const char*>(tensor.const_data_ptr());
-        for (size_t done = 0; done < tensor.nbytes();) {
-          const ssize_t count = ::write(
-              fd, data + done, std::min(tensor.nbytes() - done, size_t{1} << 20));
-          require(count > 0, "write");
-          done += static_cast<size_t>(count);
-        }
+        write_all(fd, tensor);
       }
     } else {
       require(::write(fd, "small", 5) == 5, "write");
@@ -132,27 +81,9 @@ void plain_read(const fs::path& directory, std::vector<torch::Tensor>& tensors) 
   const int fd = ::open((directory / "0").c_str(), O_RDONLY);
   require(fd >= 0, "open");
   for (auto& tensor : tensors) {
-    char* data = static_cast<char*>(tensor.mutable_data_ptr());
-    for (size_t done = 0; done < tensor.nbytes();) {
-      const ssize_t count = ::read(fd, data + done, tensor.nbytes() - done);
-      require(count > 0, "read");
-      done += static_cast<size_t>(count);
-    }
+    read_all(fd, tensor);
   }
   ::close(fd);
-}
-
-/// Takes the files of the directory out of the system's memory.
-void forget(const fs::path& directory) {
-  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-    if (entry.is_regular_file()) {
-      const int fd = ::open(entry.path().c_str(), O_RDONLY);
-      require(
-          fd >= 0 && ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 &&
-              ::close(fd) == 0,
-          "fadvise");
-    }
-  }
 }
 
 } // namespace

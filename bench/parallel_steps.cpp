@@ -4,8 +4,9 @@
 // each; the medians are compared.
 //
 //   accel launch -n 2 --output main -- ./parallel_steps
-//       [--model transformer|mlp] [--strategy FULL_SHARD|SHARD_GRAD_OP]
-//       [--rounds N] [--steps N]
+//       [--model transformer|mlp]
+//       [--strategy FULL_SHARD|SHARD_GRAD_OP|TENSOR_PARALLEL]
+//       [--optimizer adam|sgd] [--rounds N] [--steps N]
 //
 // `transformer`: 40 million parameters in 12 layers, 8 sentences of 32 words.
 // `mlp`: 10 million in four, 16 rows.
@@ -20,8 +21,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,22 +53,32 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Of one step; `strategy` empty: data parallelism.
-template <typename Model>
+/// `strategy` empty: data parallelism.
+accel::AcceleratorOptions options_of(const std::string& strategy) {
+  accel::AcceleratorOptions options;
+  options.match_single_device(true);
+  if (strategy == "TENSOR_PARALLEL") {
+    const char* processes = std::getenv("WORLD_SIZE");
+    options.torch_tp_plugin(accel::TorchTensorParallelPlugin().tp_size(
+        processes == nullptr ? 1 : std::atoi(processes)));
+  } else if (!strategy.empty()) {
+    options.fsdp_plugin(
+        accel::FullyShardedDataParallelPlugin().sharding_strategy(
+            strategy == "FULL_SHARD" ? accel::ShardingStrategy::kFullShard
+                                     : accel::ShardingStrategy::kShardGradOp));
+  }
+  return options;
+}
+
+/// Of one step.
+template <typename Optimizer, typename Model>
 double milliseconds_per_step(
-    const std::optional<accel::ShardingStrategy>& strategy,
+    const std::string& strategy,
     Model model,
     const torch::Tensor& batch,
     int steps) {
-  accel::AcceleratorOptions options;
-  options.match_single_device(true);
-  if (strategy) {
-    options.fsdp_plugin(
-        accel::FullyShardedDataParallelPlugin().sharding_strategy(*strategy));
-  }
-  accel::Accelerator accelerator(options);
-  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(
-      model->parameters(), torch::optim::SGDOptions(1e-3));
+  accel::Accelerator accelerator(options_of(strategy));
+  accel::AcceleratedOptimizer<Optimizer> optimizer(model->parameters(), 1e-3);
   accelerator.prepare(model, optimizer);
   const auto step = [&] {
     optimizer.zero_grad();
@@ -91,11 +100,23 @@ double milliseconds_per_step(
   return spent.count() / steps;
 }
 
+template <typename Optimizer>
+double milliseconds_per_step(
+    const std::string& strategy, const std::string& model, int steps) {
+  torch::manual_seed(0);
+  return model == "mlp"
+             ? milliseconds_per_step<Optimizer>(
+                   strategy, bench::mlp(), torch::randn({16, 1024}), steps)
+             : milliseconds_per_step<Optimizer>(
+                   strategy, Transformer(), torch::randint(4000, {8, 32}), steps);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
   std::string which = "transformer";
   std::string name = "FULL_SHARD";
+  std::string optimizer = "sgd";
   int rounds = 5;
   int steps = 4;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -104,6 +125,8 @@ int main(int argc, char** argv) {
       which = argv[i + 1];
     } else if (arg == "--strategy") {
       name = argv[i + 1];
+    } else if (arg == "--optimizer") {
+      optimizer = argv[i + 1];
     } else if (arg == "--rounds") {
       rounds = std::max(1, std::atoi(argv[i + 1]));
     } else if (arg == "--steps") {
@@ -117,27 +140,28 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "parallel_steps: no model '%s'\n", which.c_str());
     return 2;
   }
-  if (name != "FULL_SHARD" && name != "SHARD_GRAD_OP") {
+  if (name != "FULL_SHARD" && name != "SHARD_GRAD_OP" &&
+      name != "TENSOR_PARALLEL") {
     std::fprintf(stderr, "parallel_steps: no strategy '%s'\n", name.c_str());
     return 2;
   }
-  const auto strategy = name == "FULL_SHARD"
-                            ? accel::ShardingStrategy::kFullShard
-                            : accel::ShardingStrategy::kShardGradOp;
+  if (optimizer != "adam" && optimizer != "sgd") {
+    std::fprintf(
+        stderr, "parallel_steps: no optimizer '%s'\n", optimizer.c_str());
+    return 2;
+  }
   torch::set_num_threads(1);
-  const auto run = [&](const std::optional<accel::ShardingStrategy>& how) {
-    torch::manual_seed(0);
-    return which == "mlp"
-               ? milliseconds_per_step(
-                     how, bench::mlp(), torch::randn({16, 1024}), steps)
-               : milliseconds_per_step(
-                     how, Transformer(), torch::randint(4000, {8, 32}), steps);
+  const auto run = [&](const std::string& strategy) {
+    return optimizer == "adam" ? milliseconds_per_step<torch::optim::Adam>(
+                                     strategy, which, steps)
+                               : milliseconds_per_step<torch::optim::SGD>(
+                                     strategy, which, steps);
   };
   std::vector<double> plain;
   std::vector<double> divided;
   for (int round = 0; round < rounds; ++round) {
-    plain.push_back(run(std::nullopt));
-    divided.push_back(run(strategy));
+    plain.push_back(run(""));
+    divided.push_back(run(name));
   }
   if (std::getenv("RANK") == nullptr ||
       std::string(std::getenv("RANK")) == "0") {
