@@ -3,6 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <initializer_list>
+
 // Convolutions in their CPU and CUDA forms. Samples stay where they are; so do
 // the channels that come out, where the weight is cut in them, and those that
 // go in, which leave a part of a sum. What is cut along the picture runs whole.
@@ -18,6 +21,22 @@ struct Channels {
 
 Channels channels(bool transposed) {
   return transposed ? Channels{1, 0} : Channels{0, 1};
+}
+
+/// Whether a process has a single channel, which shows nothing of the order in memory
+/// that kernels take from an unusual input. Each argument's channels are in the
+/// dimension of that number.
+bool hides_order(const Call& call, std::initializer_list<int8_t> channels) {
+  if (has_usual_strides(call.tensor(0))) {
+    return false;
+  }
+  size_t i = 0;
+  return std::any_of(channels.begin(), channels.end(), [&](int8_t dim) {
+    const size_t argument = i++;
+    const auto place = call.place(argument);
+    return dim >= 0 && place.is_shard(dim) &&
+        has_single_rows(call.axis(), place, call.tensor(argument).sizes());
+  });
 }
 
 /// convolution: input, weight, bias, stride, padding, dilation, transposed,
@@ -39,8 +58,12 @@ bool convolution(Call& call) {
   };
   if (call.integer(8) == 1) {
     const auto weight = channels(call.boolean(6));
-    ways.push_back({{kWhole, weight.out, 0}, {1}});
-    ways.push_back({{1, weight.in, kSum}, {kSum}});
+    if (!hides_order(call, {-1, weight.out, 0})) {
+      ways.push_back({{kWhole, weight.out, 0}, {1}});
+    }
+    if (!hides_order(call, {1, weight.in})) {
+      ways.push_back({{1, weight.in, kSum}, {kSum}});
+    }
   }
   return in_parts(call, ways);
 }
