@@ -313,26 +313,35 @@ void check_part(
       ")");
 }
 
-/// Large files in parts that are checked at the same time.
+/// Large files in parts that are checked at the same time; of these each
+/// `count`th, from number `index` on.
 void check_contents(
     const std::string& directory,
     const std::string& path,
-    const Manifest& manifest) {
+    const Manifest& manifest,
+    int64_t index,
+    int64_t count) {
   std::vector<Part> parts;
-  uint64_t bytes = 0;
+  int64_t number = 0;
+  const auto add = [&](const FileRecord& file, int64_t block) {
+    if (number++ % count == index) {
+      parts.push_back({&file, block});
+    }
+  };
   for (const auto& file : manifest.files) {
-    bytes += file.size;
     if (file.blocks.empty()) {
-      parts.push_back({&file, -1});
+      add(file, -1);
     }
     for (size_t block = 0; block < file.blocks.size(); ++block) {
-      parts.push_back({&file, static_cast<int64_t>(block)});
+      add(file, static_cast<int64_t>(block));
     }
   }
+  uint64_t bytes = 0;
   std::vector<FilePart> places;
   std::vector<FilePart> pulled;
   for (const auto& part : parts) {
     places.push_back(place_of(path, part));
+    bytes += places.back().size;
     pulled.push_back(places.back());
     // A large file without blocks is read from front to back by one thread.
     if (places.back().size > kChecksumBlock) {
@@ -493,8 +502,10 @@ void write_checkpoint(
   unfinished.finish(processes, write);
 }
 
-Manifest verify_checkpoint(const std::string& directory, Verify verify) {
-  const std::string path = locate_checkpoint(directory);
+namespace {
+
+/// The manifest of a checkpoint whose files are there with their sizes.
+Manifest verify_sizes(const std::string& directory, const std::string& path) {
   Manifest manifest = read_manifest(path);
   for (const auto& file : manifest.files) {
     const std::string name = (fs::path(path) / file.name).string();
@@ -519,9 +530,22 @@ Manifest verify_checkpoint(const std::string& directory, Verify verify) {
         " bytes instead of ",
         file.size);
   }
-  if (verify == Verify::kChecksums) {
-    check_contents(directory, path, manifest);
-  }
+  return manifest;
+}
+
+} // namespace
+
+Manifest verify_checkpoint(const std::string& directory, Verify verify) {
+  return verify == Verify::kChecksums
+      ? verify_share(directory, 0, 1)
+      : verify_sizes(directory, locate_checkpoint(directory));
+}
+
+Manifest verify_share(
+    const std::string& directory, int64_t index, int64_t count) {
+  const std::string path = locate_checkpoint(directory);
+  Manifest manifest = verify_sizes(directory, path);
+  check_contents(directory, path, manifest, index, count);
   return manifest;
 }
 

@@ -21,4 +21,9 @@ std::string locate_checkpoint(const std::string& directory);
 /// Whether `name` is relative and stays within its directory.
 bool is_inner_path(const std::string& name);
 
+/// As `verify_checkpoint` with checksums, but of the contents only every `count`th
+/// part, from number `index` on: for processes that share the work.
+Manifest verify_share(
+    const std::string& directory, int64_t index, int64_t count);
+
 } // namespace accel::checkpoint

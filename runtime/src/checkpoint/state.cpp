@@ -209,6 +209,17 @@ uint64_t mix(uint64_t value) {
   return value ^ (value >> 31);
 }
 
+/// Where all processes see the same files they read them together for their
+/// checksums, each a share; else one of each host reads all.
+Manifest verified(
+    const std::string& directory, const Processes& processes, Verify verify) {
+  if (verify == Verify::kChecksums && !processes.each_node) {
+    return verify_share(directory, processes.rank, processes.size);
+  }
+  return verify_checkpoint(
+      directory, processes.writer() ? verify : Verify::kSizes);
+}
+
 /// A checkpoint that is being loaded, on one process.
 class Loading {
  public:
@@ -219,10 +230,7 @@ class Loading {
       Verify verify)
       : directory_(locate_checkpoint(directory)),
         what_("The checkpoint " + in_quotes(directory)),
-        // One process reads everything for its checksums; the others see the
-        // same files.
-        manifest_(verify_checkpoint(
-            directory, processes.writer() ? verify : Verify::kSizes)) {
+        manifest_(verified(directory, processes, verify)) {
     const Json common = read_json(kState);
     const int64_t version = member_int(common, "format_version", what_);
     TORCH_CHECK(
