@@ -6,6 +6,9 @@
 // Rows in blocks: what a view of [time, batch, features] to rows makes of a cut
 // along the batch. What a sequence model does with such rows, up to its loss and
 // back, stays in parts.
+//
+// Attention has them, too: of [time, batch, heads * features], cut along the
+// heads, each process has some heads of each sample in the batch of its products.
 
 namespace accel::distributed {
 
@@ -20,6 +23,7 @@ bool takes_blocks(const c10::OperatorHandle& op, Rule rule) {
       "aten::ones_like", "aten::full_like", "aten::new_empty_strided",
       // Products and reductions.
       "aten::mm", "aten::addmm", "aten::mv", "aten::dot", "aten::linear",
+      "aten::bmm", "aten::baddbmm",
       "aten::sum", "aten::mean", "aten::count_nonzero", "aten::amax",
       "aten::amin", "aten::max", "aten::min", "aten::argmax", "aten::argmin",
       "aten::logsumexp", "aten::linalg_vector_norm", "aten::equal",
