@@ -61,6 +61,12 @@ int64_t bits_of(double number) {
   return bits;
 }
 
+double number_of(int64_t bits) {
+  double number = 0;
+  std::memcpy(&number, &bits, sizeof number);
+  return number;
+}
+
 std::string text_of(double number) {
   char text[40];
   std::snprintf(text, sizeof text, "%.17g", number);
@@ -338,27 +344,25 @@ void ReadValues::look_closer(
     Communicator& communicator,
     const Values& mine,
     bool losses) {
-  // Which is the first that differs: the bits of what is kept, and how near they
-  // are.
+  // Which is the first that differs: the bits of what is kept, and the numbers
+  // themselves behind them, which tell how near they are.
   constexpr auto kept = static_cast<int64_t>(kKept);
-  auto bits = at::zeros({kept}, at::kLong);
-  auto numbers = at::full(
-      {kept}, std::numeric_limits<double>::quiet_NaN(), at::kDouble);
+  auto bits = at::zeros({2, kept}, at::kLong);
+  bits[1].fill_(bits_of(std::numeric_limits<double>::quiet_NaN()));
   for (size_t i = 0; i < mine.kept.size(); ++i) {
     const auto& value = mine.kept[i];
     bits.mutable_data_ptr<int64_t>()[i] = value.bits;
-    numbers.mutable_data_ptr<double>()[i] = size_of(value.number);
+    bits.mutable_data_ptr<int64_t>()[kKept + i] = bits_of(size_of(value.number));
   }
-  const auto all_bits = communicator.all_gather(bits);
-  const auto all_numbers = communicator.all_gather(numbers);
+  const auto all = communicator.all_gather(bits);
   size_t first = kKept;
   bool rounded = false;
   for (size_t i = 0; i < kKept && first == kKept; ++i) {
     std::vector<int64_t> these;
     std::vector<double> values;
-    for (size_t rank = 0; rank < all_bits.size(); ++rank) {
-      these.push_back(all_bits[rank].const_data_ptr<int64_t>()[i]);
-      values.push_back(all_numbers[rank].const_data_ptr<double>()[i]);
+    for (const auto& other : all) {
+      these.push_back(other.const_data_ptr<int64_t>()[i]);
+      values.push_back(number_of(other.const_data_ptr<int64_t>()[kKept + i]));
     }
     if (all_equal(these)) {
       continue;
