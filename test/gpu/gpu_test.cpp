@@ -323,15 +323,12 @@ ACCEL_RANK_FUNCTION(gpu_checkpoint) {
 
 /// A static Accelerator, which ends when the process does, after the current streams
 /// of its threads.
-void end_with_the_process() {
+ACCEL_RANK_FUNCTION(gpu_ends_with_the_process) {
   static accel::Accelerator accelerator(
       AcceleratorOptions().match_single_device(true));
   const auto losses = train_together(accelerator, torch::kFloat);
   EXPECT_LT(losses.back(), losses.front());
   std::exit(::testing::Test::HasFailure() ? 1 : 0);
-}
-ACCEL_RANK_FUNCTION(gpu_ends_with_the_process) {
-  end_with_the_process();
 }
 
 int devices() {
@@ -423,10 +420,9 @@ static void run_on_several(const std::string& function) {
 }
 
 // Process 1 is killed while process 0 waits for it.
-static void expect_no_hang(const std::string& function) {
-  accel::test::RunOptions options;
+static void expect_no_hang(accel::test::RunOptions options) {
   options.timeout = std::chrono::seconds(90);
-  const auto results = accel::test::run(function, 2, options);
+  const auto results = accel::test::run("gpu_process_dies", 2, options);
   EXPECT_EQ(results[1].signal, SIGKILL);
   EXPECT_FALSE(results[0].timed_out) << results[0].output << results[0].error;
   EXPECT_FALSE(results[0].success());
@@ -445,60 +441,38 @@ TEST_F(Nccl, SeveralDrawTheNumbersOfOne) {
   run_on_several("gpu_noise");
 }
 TEST_F(Nccl, DoesNotHangWhereAProcessDies) {
-  expect_no_hang("gpu_process_dies");
+  expect_no_hang({});
 }
 
 // ---- NCCL, on one GPU.
 
 #ifdef ACCEL_WITH_NCCL
-/// NCCL refuses two processes of one host on one GPU: makes this a host of its own.
+/// NCCL refuses two processes of one host on one GPU: makes each a host of its own.
 /// All that they exchange goes through sockets then.
-static void be_a_host() {
-  ::setenv("NCCL_HOSTID", std::getenv("RANK"), 1);
-  ::setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-}
-ACCEL_RANK_FUNCTION(one_gpu_operations) {
-  be_a_host();
-  try_operations();
-}
-ACCEL_RANK_FUNCTION(one_gpu_trains_as_alone) {
-  be_a_host();
-  expect_trains_as_alone();
-}
-ACCEL_RANK_FUNCTION(one_gpu_noise) {
-  be_a_host();
-  gpu_noise();
-}
-ACCEL_RANK_FUNCTION(one_gpu_mixed_precision) {
-  be_a_host();
-  gpu_mixed_precision();
-}
-ACCEL_RANK_FUNCTION(one_gpu_ends_with_the_process) {
-  be_a_host();
-  end_with_the_process();
-}
-ACCEL_RANK_FUNCTION(one_gpu_process_dies) {
-  be_a_host();
-  gpu_process_dies();
+static accel::test::RunOptions own_hosts() {
+  accel::test::RunOptions options;
+  options.environment["NCCL_HOSTID"] = "host%";
+  options.environment["NCCL_SOCKET_IFNAME"] = "lo";
+  return options;
 }
 
 class NcclOnOneGpu : public Gpu {};
 TEST_F(NcclOnOneGpu, CarriesAllTensors) {
-  accel::test::run_and_expect_success("one_gpu_operations", 2);
+  accel::test::run_and_expect_success("gpu_operations", 2, own_hosts());
 }
 TEST_F(NcclOnOneGpu, TwoTrainAsOneDoes) {
-  accel::test::run_and_expect_success("one_gpu_trains_as_alone", 2);
+  accel::test::run_and_expect_success("gpu_trains_as_alone", 2, own_hosts());
 }
 TEST_F(NcclOnOneGpu, EndsWithTheProcess) {
-  accel::test::run_and_expect_success("one_gpu_ends_with_the_process", 2);
+  accel::test::run_and_expect_success("gpu_ends_with_the_process", 2, own_hosts());
 }
 TEST_F(NcclOnOneGpu, TwoDrawTheNumbersOfOne) {
-  accel::test::run_and_expect_success("one_gpu_noise", 2);
+  accel::test::run_and_expect_success("gpu_noise", 2, own_hosts());
 }
 TEST_F(NcclOnOneGpu, TwoTrainInMixedPrecision) {
-  accel::test::run_and_expect_success("one_gpu_mixed_precision", 2);
+  accel::test::run_and_expect_success("gpu_mixed_precision", 2, own_hosts());
 }
 TEST_F(NcclOnOneGpu, DoesNotHangWhereAProcessDies) {
-  expect_no_hang("one_gpu_process_dies");
+  expect_no_hang(own_hosts());
 }
 #endif

@@ -59,7 +59,11 @@ Changes changes_of_environment(
       {"MASTER_ADDR", "127.0.0.1"},
       {"MASTER_PORT", std::to_string(port)},
       {"OMP_NUM_THREADS", "1"}};
-  for (const auto& [name, value] : options.environment) {
+  for (auto [name, value] : options.environment) {
+    if (const size_t at = value ? value->find('%') : std::string::npos;
+        at != std::string::npos) {
+      value->replace(at, 1, std::to_string(rank));
+    }
     changes[name] = value;
   }
   return changes;

@@ -41,7 +41,8 @@ struct RankResult {
 struct RunOptions {
   /// After which all processes that still run are killed.
   std::chrono::seconds timeout{60};
-  /// Added to the environment of every process; nullopt removes a variable.
+  /// Added to the environment of every process, with its rank for a '%'; nullopt
+  /// removes a variable.
   std::map<std::string, std::optional<std::string>> environment;
   /// MASTER_PORT; 0 finds a free one.
   int port = 0;
