@@ -12,10 +12,6 @@
 
 using Strings = std::vector<std::string>;
 
-inline void expect_no_part(const std::string& text, const std::string& part) {
-  EXPECT_EQ(text.find(part), std::string::npos) << part << " in:\n" << text;
-}
-
 inline Surroundings in(const Folder& folder) {
   Surroundings surroundings;
   surroundings.cwd = folder.path();

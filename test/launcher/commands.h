@@ -29,10 +29,6 @@ inline Surroundings in(const Folder& folder) {
   return surroundings;
 }
 
-inline void expect_no_part(const std::string& text, const std::string& part) {
-  EXPECT_EQ(text.find(part), std::string::npos) << part << " in:\n" << text;
-}
-
 /// The line of a plan that begins with `what`, its columns with one space
 /// between them.
 inline std::string plan_line(const std::string& plan, const std::string& what) {

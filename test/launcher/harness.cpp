@@ -259,3 +259,7 @@ std::vector<std::string> split_lines(const std::string& text) {
 void expect_part(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
 }
+
+void expect_no_part(const std::string& text, const std::string& part) {
+  EXPECT_EQ(text.find(part), std::string::npos) << part << " in:\n" << text;
+}

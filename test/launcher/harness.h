@@ -126,3 +126,6 @@ std::vector<std::string> split_lines(const std::string& text);
 
 /// Fails where `text` does not have `part` in it.
 void expect_part(const std::string& text, const std::string& part);
+
+/// Fails where it does.
+void expect_no_part(const std::string& text, const std::string& part);
