@@ -210,7 +210,8 @@ void read_fsdp(ConfigFile& config, const YAML::Node& list) {
       if (name == "transformer_cls_to_wrap") {
         name = "transformer_layer_cls_to_wrap"; // as the variable is called
       }
-      const auto* setting = parallel::find_fsdp_plugin_setting(name);
+      const auto* setting = 
+          parallel::find_setting(parallel::fsdp_plugin_settings(), name);
       if (setting == nullptr) {
         why = parallel::refuse_fsdp_setting(name, value);
       } else if (!value.empty() && value != "none") {
@@ -233,7 +234,8 @@ void read_deepspeed(ConfigFile& config, const YAML::Node& list) {
       return;
     }
     std::string why;
-    if (const auto* setting = parallel::find_deepspeed_setting(key)) {
+    if (const auto* setting = 
+            parallel::find_setting(parallel::deepspeed_settings(), key)) {
       why = setting->check(value);
       config.values[key] = value;
     } else if (key == "gradient_accumulation_steps") {

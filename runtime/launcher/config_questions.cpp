@@ -153,7 +153,7 @@ Values ask_deepspeed(bool cpu) {
     ask_setting(
         values, device,
         std::string("Where do ") +
-            (all && what == "param" ? "the parts of parameters" : "optimizer states") +
+            (what == "param" ? "the parts of parameters" : "optimizer states") +
             " lie? none: in memory, nvme: in a file",
         "none", one_of({"none", "nvme"}));
     if (values[device] == "nvme") {

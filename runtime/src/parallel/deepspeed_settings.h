@@ -93,14 +93,4 @@ inline const std::vector<PluginSetting>& deepspeed_settings() {
   return all;
 }
 
-/// Null for a name that is none.
-inline const PluginSetting* find_deepspeed_setting(const std::string& name) {
-  for (const auto& setting : deepspeed_settings()) {
-    if (name == setting.name) {
-      return &setting;
-    }
-  }
-  return nullptr;
-}
-
 } // namespace accel::parallel

@@ -83,16 +83,6 @@ inline const std::vector<PluginSetting>& fsdp_plugin_settings() {
   return all;
 }
 
-/// Null for a name that is none.
-inline const PluginSetting* find_fsdp_plugin_setting(const std::string& name) {
-  for (const auto& setting : fsdp_plugin_settings()) {
-    if (name == setting.name) {
-      return &setting;
-    }
-  }
-  return nullptr;
-}
-
 /// One of Accelerate's settings of sharded data parallelism that is decided already:
 /// `fsdp_…` in a configuration file, `FSDP_…` in the environment.
 struct FsdpSetting {

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <sstream>
 #include <string>
+#include <vector>
 
 // Shared with the launcher, which has no LibTorch.
 
@@ -25,6 +26,15 @@ struct PluginSetting {
   /// A JSON pointer into the engine's own file; null where that does not say it.
   const char* in_file = nullptr;
 };
+
+/// The one of that name; null where there is none.
+inline const PluginSetting* find_setting(
+    const std::vector<PluginSetting>& settings, const std::string& name) {
+  const auto found = std::find_if(
+      settings.begin(), settings.end(),
+      [&](const PluginSetting& one) { return name == one.name; });
+  return found != settings.end() ? &*found : nullptr;
+}
 
 inline std::string in_lower_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
