@@ -128,6 +128,12 @@ class Call {
     return at(i).toTensorVector();
   }
 
+  /// Whether an argument of the program is not in the order of its dimensions, so that
+  /// parts may not show the strides of the plain result.
+  bool has_unordered() const {
+    return !unordered_.empty();
+  }
+
   // ---- Where tensors are, along this axis.
 
   /// Null for a tensor that all processes of the axis have in full.

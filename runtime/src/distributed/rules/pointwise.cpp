@@ -65,7 +65,7 @@ Operands operands_of(const Call& call) {
 }
 
 /// The strides of the plain result, as TensorIterator finds them: for operators that
-/// cannot be asked on tensors without memory (`isnan`).
+/// cannot be asked on tensors without memory (`isnan`, `where`).
 Sizes strides_of_whole(const Call& call, c10::IntArrayRef sizes) {
   const auto dims = static_cast<int64_t>(sizes.size());
   std::vector<Sizes> strides;
@@ -245,8 +245,10 @@ bool pointwise(Call& call) {
   const int64_t back = operands.cut->dim() - place.dim();
   const auto of_result =
       place.with_dim(static_cast<int64_t>(operands.sizes.size()) - back);
-  // Parts show it unless some process has a single row.
-  const Sizes like = has_single_rows(call.axis(), of_result, operands.sizes)
+  // Parts show it unless some process has a single row, or a slice of an operand has
+  // gaps that the operand has not.
+  const Sizes like = call.has_unordered() ||
+          has_single_rows(call.axis(), of_result, operands.sizes)
       ? strides_of_whole(call, operands.sizes)
       : Sizes();
   for (const auto i : call.info().tensors) {
