@@ -113,6 +113,7 @@ extern volatile bool interrupted;
 extern std::ofstream log;
 
 //// docs/rules/distribute.md
+Tensor powers_of(const Tensor& x);
 struct Memory {
   Tensor states;
 };

@@ -1,6 +1,7 @@
 //===- Batches.cpp - What enters without a loader -------------------------===//
 
 #include "Batches.h"
+#include "Returned.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
@@ -17,6 +18,7 @@ namespace {
 /// What a function does with one of its variables that holds a tensor.
 struct Uses {
   std::vector<const Expr *> Made; ///< What it is given as a whole.
+  std::vector<ReturnedValue> Tied; ///< What std::tie gives it.
   bool Written = false; ///< Its memory is written, or its elements are.
   bool Leaf = false;    ///< It requires gradients of its own.
   bool Handed = false;  ///< It goes to code that may keep it.
@@ -34,6 +36,12 @@ public:
   bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
     if (!E->isAssignmentOp())
       return true;
+    if (const std::optional<Tied> All = tiedOf(E)) {
+      for (unsigned I = 0; I < All->Variables.size(); ++I)
+        if (All->Variables[I])
+          Of[All->Variables[I]].Tied.push_back({All->Call, I});
+      return true;
+    }
     const Expr *To = plain(E->getArg(0));
     if (E->getOperator() == OO_Equal && isa<DeclRefExpr>(To)) {
       made(cast<DeclRefExpr>(To)->getDecl(), E->getArg(1));
@@ -171,6 +179,7 @@ private:
   void resolve(const Expr *E, const FunctionDecl *F, unsigned Depth);
   void resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
                        unsigned Depth);
+  bool resolveReturned(const ReturnedValue &Value, unsigned Depth);
   bool share(const Expr *E, const FunctionDecl *F, bool Points = false);
   const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
   bool isParameter(const Expr *E, const FunctionDecl *F);
@@ -426,6 +435,9 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
     return;
   if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
     return resolveVariable(Ref, F, Depth);
+  if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
+      Value && resolveReturned(*Value, Depth))
+    return;
   // x.view({-1, 784}): x is the batch, where it is made in the step.
   if (const Expr *Operand = leadingOperand(E)) {
     const auto *Ref = dyn_cast<DeclRefExpr>(plain(Operand));
@@ -441,8 +453,31 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
     share(E, F);
 }
 
+/// A function of the program makes several tensors: this one is shared out
+/// there.
+bool Finder::resolveReturned(const ReturnedValue &Value, unsigned Depth) {
+  const FunctionDecl *F = Value.Call->getDirectCallee(), *Body = nullptr;
+  if (!F || !F->hasBody(Body) || !Index.isOwn(Body) ||
+      Index.loadsSamples(Body) || !Index.isInStep(Body->getLocation(), Body) ||
+      isPartOfModel(Body))
+    return false;
+  const auto From = returnedFrom(Body, Value.Index);
+  for (const Expr *E : From)
+    resolve(E, Body, Depth + 1);
+  return !From.empty();
+}
+
 void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
                              unsigned Depth) {
+  if (const auto *B = dyn_cast<BindingDecl>(E->getDecl())) {
+    const Uses &U = usesOf(B, F);
+    const std::optional<ReturnedValue> Value = returnedValueOf(E);
+    if (Value && Seen.insert(B).second && !U.Written && !U.Leaf &&
+        U.Made.empty() && resolveReturned(*Value, Depth))
+      return;
+    share(E, F);
+    return;
+  }
   const auto *V = dyn_cast<VarDecl>(E->getDecl());
   const auto AtUse = [&] { share(E, F); };
   if (!V || !Seen.insert(V).second)
@@ -487,7 +522,8 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
   // Where it is made, or is it kept, changed, or made elsewhere? The elements of
   // a range have no text of their own that makes them.
   bool Local = V->hasLocalStorage() && !V->isStaticLocal() &&
-               V->isLocalVarDecl() && !U.Made.empty() && !U.Written &&
+               V->isLocalVarDecl() && !U.Written &&
+               (!U.Made.empty() || !U.Tied.empty()) &&
                !isa<DecompositionDecl>(V) && !V->isCXXForRangeDecl();
   if (V->getType()->isReferenceType() &&
       !V->getType()->getPointeeType().isConstQualified() &&
@@ -497,6 +533,13 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     Local = false; // A data set may be made of it.
   if (!Local)
     return AtUse();
+  if (!U.Tied.empty()) {
+    if (U.Made.empty() && llvm::all_of(U.Tied, [&](const ReturnedValue &Value) {
+          return resolveReturned(Value, Depth);
+        }))
+      return;
+    return AtUse();
+  }
   // x = x.to(device): where it comes from is not seen.
   if (llvm::all_of(U.Made, [&](const Expr *Made) {
         return rootOf(plain(Made)) == V;
@@ -513,6 +556,8 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     }
     // Made of what was made in the step: that is the batch.
     const Expr *Operand = leadingOperand(M);
+    if (!Operand)
+      Operand = onlyTensorOf(M, Index);
     const auto *Ref = Operand ? dyn_cast<DeclRefExpr>(plain(Operand)) : nullptr;
     const auto *Before = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
     if (Before && Before->hasLocalStorage() && !isa<ParmVarDecl>(Before) &&
