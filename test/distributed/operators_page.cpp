@@ -165,7 +165,8 @@ How to read a row:
 - With placements that its row does not name, an operator is gathered.
 
 Operators that LibTorch tags as pointwise and that return one tensor need no row: the result is cut as the operands are, and only operands
-that are cut in different ways are communicated. LibTorch splits composite operators (`linear`, `conv2d`, `layer_norm`,
+that are cut in different ways are communicated. A number that is added to a P of one element, as a weight penalty to a loss, is added by one
+process. LibTorch splits composite operators (`linear`, `conv2d`, `layer_norm`,
 `cross_entropy_loss`, …) into others first; they need no row either.
 
 The last column says what the tests compare with plain tensors, in many placements of the arguments, on two and three ranks. They use calls

@@ -142,6 +142,47 @@ ACCEL_RANK_FUNCTION(draws_in_parts) {
   }
 }
 
+// A loss is a part of a sum; weight penalties and the zero that sums begin with
+// are added on one process, so that nothing is communicated.
+ACCEL_RANK_FUNCTION(penalties_in_parts) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor rows = torch::randn({7, 3});
+  const Tensor weight = torch::randn({3, 1}).requires_grad_();
+  const auto gradient = [&](const Tensor& loss) {
+    weight.mutable_grad() = Tensor();
+    loss.backward();
+    return weight.grad();
+  };
+  const auto losses = [&](const Tensor& x) {
+    const Tensor loss = x.mm(weight).square().mean();
+    const Tensor penalty = weight.square().sum();
+    return std::vector<Tensor>{
+        loss + 0.25,
+        loss + penalty,
+        0.5 * penalty + loss,
+        torch::zeros({}) + loss + loss,
+        torch::zeros({1}) + loss,
+        loss + penalty.to(torch::kDouble),
+        loss + torch::tensor(3),
+        loss.to(torch::kDouble) + c10::complex<double>(1, 2)};
+  };
+  const auto plain = losses(rows);
+  const auto got = losses(accelerator.distribute(rows));
+  for (size_t i = 0; i < plain.size(); ++i) {
+    ASSERT_TRUE(accel::distributed::is_distributed(got[i])) << i;
+    EXPECT_TRUE(placements(got[i]).at(0).is_partial()) << i;
+    EXPECT_EQ(plain[i].dtype(), got[i].dtype()) << i;
+    EXPECT_EQ(plain[i].sizes(), got[i].sizes()) << i;
+    EXPECT_TRUE(torch::allclose(plain[i], accelerator.full(got[i]))) << i;
+  }
+  EXPECT_TRUE(torch::allclose(gradient(plain[1]), accelerator.full(gradient(got[1]))));
+  // A difference that is zero on one device is zero.
+  const Tensor loss = accelerator.distribute(rows).mm(weight).square().mean();
+  EXPECT_EQ((loss - accelerator.full(loss)).item<float>(), 0);
+}
+
 TEST(InParts, SequencesOfAnyLength) {
   run_and_expect_success("sequences_in_parts", 2);
   run_and_expect_success("sequences_in_parts", 3);
@@ -157,4 +198,8 @@ TEST(InParts, PairsOfRows) {
 TEST(InParts, DrawsFromExpandedTensors) {
   run_and_expect_success("draws_in_parts", 2);
   run_and_expect_success("draws_in_parts", 3);
+}
+TEST(InParts, PenaltiesOfALoss) {
+  run_and_expect_success("penalties_in_parts", 2);
+  run_and_expect_success("penalties_in_parts", 3);
 }

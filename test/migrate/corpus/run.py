@@ -290,9 +290,13 @@ def arguments_of(script, instead):
     return words
 
 
-# Reading a number computes nothing: its time is that of the sum of one number,
-# and of waiting for the slowest process, which on a busy machine is most of a step.
-_READING = "aten::_local_scalar_dense"
+def reads_number(entry):
+    """Whether an operator of the report reads a number, or keeps it, as
+    `losses[i] = loss` does. That computes nothing: its time is that of the sum of one
+    number, and of waiting for the slowest process, which on a busy machine is most of
+    a step."""
+    return entry["operator"] == "aten::_local_scalar_dense" or (
+        entry["operator"] == "aten::copy_" and entry.get("arguments", "").startswith("[], [] P"))
 
 
 # Work that is not done on a batch: making it, and updating parameters.
@@ -302,13 +306,13 @@ _ELSEWHERE = ("loading", "updating")
 def share_of(report, of_all=False):
     """Percent of the operators' time that was shared out, of a report of
     ACCEL_PLACEMENT_REPORT, without the time in which processes wait for numbers
-    that the program reads; None where it is of one process. `of_all`: with the
+    that the program reads or keeps; None where it is of one process. `of_all`: with the
     time of data sets and optimizers."""
     times = {way: sums["milliseconds"] for way, sums in report["totals"].items() if of_all or way not in _ELSEWHERE}
     for way, entries in report["operators"].items():
         if way not in times:
             continue
-        times[way] -= sum(entry["milliseconds"] for entry in entries if entry["operator"] == _READING)
+        times[way] -= sum(entry["milliseconds"] for entry in entries if reads_number(entry))
     if report["processes"] < 2 or sum(times.values()) <= 0:
         return None
     return 100 * (times["in_parts"] + times["in_parts_communicating"]) / sum(times.values())

@@ -159,6 +159,47 @@ bool keeps_sums(const Call& call, const Operands& operands) {
       (name != "aten::div" || is_factor(call, 1, true));
 }
 
+/// A loss of which each process has a part, and a number that all have: a weight
+/// penalty, or a sum that begins at zero. One process adds it, and the loss is
+/// added up where it is read, not here. Only sums of one element, which cost
+/// little to be added up several times; and no differences, which programs
+/// compare with zero.
+bool add_number_once(Call& call, const Operands& operands) {
+  const bool one_element = std::all_of(
+      operands.sizes.begin(), operands.sizes.end(),
+      [](int64_t n) { return n == 1; });
+  if (call.name() != "aten::add" || operands.partial != 1 ||
+      operands.sums != 1 || !one_element || !call.at(2).isScalar() ||
+      !call.at(2).toScalar().equal(1)) {
+    return false;
+  }
+  const size_t sum = call.place(0).is_sum() ? 0 : 1;
+  const size_t number = 1 - sum;
+  if (call.at(number).isTensor() && part_of(call.tensor(number)) != nullptr) {
+    return false; // it is distributed along another axis
+  }
+  if (call.axis().rank() != 0) {
+    if (call.at(number).isTensor()) {
+      auto zero = at::zeros_like(call.tensor(number));
+      // A number that LibTorch wrapped in a tensor has no say in the dtype.
+      if (call.tensor(number).unsafeGetTensorImpl()->is_wrapped_number()) {
+        zero.unsafeGetTensorImpl()->set_wrapped_number(true);
+      }
+      call.set(number, zero);
+    } else {
+      const auto scalar = call.at(number).toScalar();
+      call.set(number, scalar.isFloatingPoint() ? c10::Scalar(0.0)
+                   : scalar.isComplex() ? c10::Scalar(c10::complex<double>(0))
+                   : scalar.isBoolean() ? c10::Scalar(false)
+                                        : c10::Scalar(0));
+    }
+  }
+  call.use_local(sum);
+  call.run();
+  call.place_result(0, Partial(), operands.sizes);
+  return true;
+}
+
 /// The dimensions of arguments that are cut like the result.
 Placement place_in(const at::Tensor& tensor, int64_t back, const Cut& cut) {
   const int64_t dim = tensor.dim() - back;
@@ -226,8 +267,11 @@ bool pointwise(Call& call) {
   }
   const auto operands = operands_of(call);
   if (operands.cut == nullptr) {
-    if (operands.partial == 0 || !keeps_sums(call, operands)) {
+    if (operands.partial == 0) {
       return false;
+    }
+    if (!keeps_sums(call, operands)) {
+      return add_number_once(call, operands);
     }
     const bool both = operands.partial == 2;
     for (const auto i : call.info().tensors) {
