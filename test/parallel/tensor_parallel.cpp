@@ -177,27 +177,29 @@ ACCEL_RANK_FUNCTION(tensor_parallel_places) {
   AcceleratedOptimizer<optim::AdamW> optimizer(net->parameters(), 0.02);
   accelerator.prepare(net, optimizer);
   train_words(&accelerator, net, optimizer);
-  const std::map<std::string, int64_t> cut{
-      {"table.weight", 1},
-      {"attention.in_proj_weight", 0},
-      {"attention.in_proj_bias", 0},
-      {"attention.out_proj.weight", 1},
-      {"layer.self_attn.in_proj_weight", 0},
-      {"layer.self_attn.in_proj_bias", 0},
-      {"layer.self_attn.out_proj.weight", 1},
-      {"layer.linear1.weight", 0},
-      {"layer.linear1.bias", 0},
-      {"layer.linear2.weight", 1},
-      {"decoder.self_attn.in_proj_weight", 0},
-      {"decoder.self_attn.in_proj_bias", 0},
-      {"decoder.self_attn.out_proj.weight", 1},
-      {"decoder.linear1.weight", 0},
-      {"decoder.linear1.bias", 0},
-      {"decoder.linear2.weight", 1},
-      {"up.weight", 0},
-      {"up.bias", 0},
-      {"down.weight", 1},
-      {"head.weight", 0}};
+  // Of three projections in one each is cut.
+  const auto three = ad::Shard(
+      0, c10::make_intrusive<ad::CutPoints>(std::vector<int64_t>{0, 4, 8}, 3));
+  const auto rows = ad::Shard(0), columns = ad::Shard(1);
+  std::map<std::string, ad::Placement> cut{
+      {"table.weight", columns},
+      {"layer.linear1.weight", rows},
+      {"layer.linear1.bias", rows},
+      {"layer.linear2.weight", columns},
+      {"decoder.linear1.weight", rows},
+      {"decoder.linear1.bias", rows},
+      {"decoder.linear2.weight", columns},
+      {"up.weight", rows},
+      {"up.bias", rows},
+      {"down.weight", columns},
+      {"head.weight", rows}};
+  for (const char* name :
+       {"attention", "layer.self_attn", "decoder.self_attn",
+        "decoder.multihead_attn"}) {
+    cut[name + std::string(".in_proj_weight")] = three;
+    cut[name + std::string(".in_proj_bias")] = three;
+    cut[name + std::string(".out_proj.weight")] = columns;
+  }
   const bool both = mesh.ndim() == 2; // dp_shard 2, tp 2
   for (const auto& item : net->named_parameters()) {
     const auto found = cut.find(item.key());
@@ -210,12 +212,11 @@ ACCEL_RANK_FUNCTION(tensor_parallel_places) {
           ? ad::placements(tensor)
           : std::vector<ad::Placement>();
       if (found == cut.end()) {
-        // Along dp_shard, but for what is taken apart (`multihead_attn`).
         EXPECT_LE(places.size(), both ? 1u : 0u) << item.key();
         continue;
       }
       ASSERT_FALSE(places.empty()) << item.key();
-      EXPECT_EQ(places.back(), ad::Shard(found->second)) << item.key();
+      EXPECT_EQ(places.back(), found->second) << item.key();
       EXPECT_EQ(places.size(), both && tensor.dim() == 2 ? 2u : 1u) << item.key();
       const auto local = ad::to_local(tensor);
       EXPECT_LE(

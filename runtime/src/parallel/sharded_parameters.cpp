@@ -51,10 +51,8 @@ at::Tensor own_part(
   at::Tensor rows = whole.detach();
   for (size_t i = 0; i < axes.size(); ++i) {
     if (places[i].is_shard()) {
-      const int64_t dim = places[i].dim();
       levels.push_back({i, rows.sizes().vec()});
-      const auto [begin, end] = axes[i]->range(rows.size(dim), {});
-      rows = rows.slice(dim, begin, end);
+      rows = distributed::own_rows(*axes[i], rows, places[i]);
     }
   }
   rows = rows.clone();
@@ -141,8 +139,10 @@ std::vector<Placement> ShardedParameters::places_for(
     const Placement& of_tensor) const {
   const auto dims = static_cast<int64_t>(sizes.size());
   std::vector<Placement> places(axes_.size());
+  const auto& cut = of_tensor.cut();
   if (tensor_ && of_tensor.is_shard() && of_tensor.dim() < dims &&
-      sizes[of_tensor.dim()] >= axes_[*tensor_]->size()) {
+      (cut ? sizes[of_tensor.dim()] == cut->points.back() * cut->blocks
+           : sizes[of_tensor.dim()] >= axes_[*tensor_]->size())) {
     places[*tensor_] = of_tensor;
   }
   if (shard_) {

@@ -129,12 +129,24 @@ class Planner {
           " processes. Choose a tp_size that divides ", heads, ".");
       return;
     }
-    put(name, "in_proj_weight", attention.in_proj_weight, Shard(0));
+    put(name, "in_proj_weight", attention.in_proj_weight, in_three(attention));
     put(name, "q_proj_weight", attention.q_proj_weight, Shard(0));
     put(name, "k_proj_weight", attention.k_proj_weight, Shard(0));
     put(name, "v_proj_weight", attention.v_proj_weight, Shard(0));
-    put(name, "in_proj_bias", attention.in_proj_bias, Shard(0));
+    put(name, "in_proj_bias", attention.in_proj_bias, in_three(attention));
     put(name, "out_proj.weight", attention.out_proj->weight, Shard(1));
+  }
+
+  /// Queries, keys and values have one projection: each of the three is cut, so that
+  /// a process has those of the same heads.
+  Placement in_three(const nn::MultiheadAttentionImpl& attention) const {
+    const int64_t rows = attention.options.embed_dim();
+    std::vector<int64_t> points;
+    for (int64_t rank = 0; rank <= processes_; ++rank) {
+      points.push_back(rows / processes_ * rank);
+    }
+    return Shard(
+        0, c10::make_intrusive<distributed::CutPoints>(std::move(points), 3));
   }
 
   void put(
@@ -211,12 +223,6 @@ void plan_by_order(const nn::Module& model, Planner& planner) {
       } else if (
           const auto* other = module.as<nn::TransformerDecoderLayerImpl>()) {
         pair(other->linear1, other->linear2);
-        // It takes its projection apart where query and key differ, which puts it
-        // together.
-        planner.add(
-            child("multihead_attn"), *other->multihead_attn, Word::kReplicate,
-            /*strict=*/false);
-        done.insert(other->multihead_attn->out_proj.get());
       }
     }
   }

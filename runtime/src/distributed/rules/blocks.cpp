@@ -9,6 +9,8 @@
 //
 // Attention has them, too: of [time, batch, heads * features], cut along the
 // heads, each process has some heads of each sample in the batch of its products.
+// The one projection of queries, keys and values is cut in three blocks, and what
+// takes it apart and puts its gradient together again knows them.
 
 namespace accel::distributed {
 
@@ -18,6 +20,9 @@ bool takes_blocks(const c10::OperatorHandle& op, Rule rule) {
       "aten::view", "aten::_unsafe_view", "aten::_reshape_alias",
       "aten::detach", "aten::alias", "aten::t", "aten::transpose",
       "aten::permute", "aten::unsqueeze", "aten::squeeze", "aten::expand",
+      "aten::slice", "aten::slice_backward", "aten::split",
+      "aten::split_with_sizes", "aten::unsafe_split",
+      "aten::unsafe_split_with_sizes", "aten::cat",
       "aten::clone", "aten::_to_copy", "aten::copy_", "aten::fill_",
       "aten::zero_", "aten::empty_like", "aten::zeros_like",
       "aten::ones_like", "aten::full_like", "aten::new_empty_strided",

@@ -9,7 +9,8 @@
 // Joining tensors: beside the cut dimension it is done in parts. Along the cut
 // dimension the rows of the result lie on other processes than those of the
 // inputs: these are gathered, and each process keeps its rows of the result, so
-// that what follows is shared out (a network on `cat({real, fake})`).
+// that what follows is shared out (a network on `cat({real, fake})`). Features
+// that are cut alike become blocks (gradients of queries, keys and values).
 
 namespace accel::distributed::joining_rules {
 namespace {
@@ -61,6 +62,39 @@ bool same_dims(const Joined& joined) {
   return !joined.tensors.empty() && joined.tensors[0].dim() > 0;
 }
 
+/// Where all tensors are cut along `dim`, at the same points: the cut of what is
+/// joined, in blocks. Nothing where they are not.
+std::optional<Placement> blocks_along(
+    const Call& call,
+    const Joined& joined,
+    int64_t dim) {
+  const int64_t processes = call.axis().size();
+  std::vector<int64_t> points;
+  int64_t blocks = 0;
+  for (const auto& tensor : joined.tensors) {
+    const auto place = call.place(tensor);
+    if (!place.is_shard(dim)) {
+      return {};
+    }
+    const auto& cut = place.cut();
+    std::vector<int64_t> own;
+    if (cut) {
+      own = cut->points;
+    } else {
+      for (int64_t rank = 0; rank < processes; ++rank) {
+        own.push_back(call.axis().range(tensor.size(dim), cut, rank).first);
+      }
+      own.push_back(tensor.size(dim));
+    }
+    if (!points.empty() && points != own) {
+      return {};
+    }
+    points = std::move(own);
+    blocks += cut ? cut->blocks : 1;
+  }
+  return Shard(dim, call.axis().cut_at(std::move(points), blocks));
+}
+
 bool cat(Call& call) {
   if (has_out(call)) {
     return false;
@@ -89,6 +123,19 @@ bool cat(Call& call) {
     use_all(call, joined, place);
     call.run();
     call.place_result(0, place, sizes);
+    return true;
+  }
+  // Rows stay ranges, which every operator takes.
+  const auto blocks = joined.cut_along && dims > 1 && dim == dims - 1
+      ? blocks_along(call, joined, dim)
+      : std::nullopt;
+  if (blocks) {
+    for (auto& tensor : joined.tensors) {
+      tensor = at::Tensor(call.local(tensor));
+    }
+    call.set(0, std::move(joined.tensors));
+    call.run();
+    call.place_result(0, *blocks, sizes);
     return true;
   }
   if (joined.cut_along) {
@@ -161,7 +208,7 @@ bool block_diag(Call& call) {
 
 const Family& family() {
   static const Family rows{
-      {"aten::cat", cat, "any", "along the cut dimension: all-gather of the tensors"},
+      {"aten::cat", cat, "any", "along the cut dimension: all-gather of the tensors; nothing where features are cut alike"},
       {"aten::stack", stack, "any", "nothing"},
       {"aten::block_diag", block_diag, "P", "nothing"},
   };

@@ -1,50 +1,26 @@
 #include "distributed/rules/common.h"
+#include "distributed/rules/product.h"
 
 // Matrix products. Rows of the left and columns of the right factor stay where
 // they are; where the dimension is cut over which is summed, the result is a
-// part of a sum.
+// part of a sum. Where the factors ask for different ways, the one is taken that
+// sends least (product.h).
 
 namespace accel::distributed::matrix_rules {
 namespace {
 
-/// How the factors and the result of `[n, k] x [k, m]` are placed.
-struct Product {
-  Placement left;
-  Placement right;
-  Placement result;
-};
-
-/// By what is there already. False where neither factor is in parts.
-bool choose(const Placement& left, const Placement& right, Product& out) {
-  if (left.is_shard(0)) {
-    out = {left, Replicate(), left};
-  } else if (right.is_shard(1)) {
-    out = {Replicate(), right, right};
-  } else if (left.is_shard(1)) {
-    out = {left, left.with_dim(0), Partial()};
-  } else if (right.is_shard(0)) {
-    out = {right.with_dim(1), right, Partial()};
-  } else if (left.is_sum() && !right.is_partial()) {
-    out = {left, Replicate(), Partial()};
-  } else if (right.is_sum() && !left.is_partial()) {
-    out = {Replicate(), right, Partial()};
-  } else {
-    return false;
-  }
-  return true;
-}
-
 /// The same for `[b, n, k] x [b, k, m]`.
-bool choose_batched(const Placement& left, const Placement& right, Product& out) {
+bool choose_batched(Factors factors, Product& out) {
+  auto& left = factors.left;
+  auto& right = factors.right;
   if (left.is_shard(0) || right.is_shard(0)) {
     const auto rows = left.is_shard(0) ? left : right;
     out = {rows, rows, rows};
     return true;
   }
-  if (!choose(
-          left.is_shard() ? left.with_dim(left.dim() - 1) : left,
-          right.is_shard() ? right.with_dim(right.dim() - 1) : right,
-          out)) {
+  left = left.is_shard() ? left.with_dim(left.dim() - 1) : left;
+  right = right.is_shard() ? right.with_dim(right.dim() - 1) : right;
+  if (!choose(factors, out)) {
     return false;
   }
   for (auto* placement : {&out.left, &out.right, &out.result}) {
@@ -114,7 +90,7 @@ void follow_self(const Call& call, Product& product, int64_t rows, int64_t colum
 bool mm(Call& call) {
   Product product;
   if (!call.info().writes.empty() ||
-      !choose(call.place(0), call.place(1), product)) {
+      !choose(factors_of(call, 0, 1), product)) {
     return false;
   }
   const Sizes sizes{call.tensor(0).size(0), call.tensor(1).size(1)};
@@ -144,7 +120,7 @@ bool int_mm(Call& call) {
 
 bool addmm(Call& call) {
   Product product;
-  const bool chosen = choose(call.place(1), call.place(2), product);
+  const bool chosen = choose(factors_of(call, 1, 2), product);
   if (!can_write(call) ||
       (!chosen && !(call.info().is_in_place && call.place(0).is_shard()))) {
     return false;
@@ -158,7 +134,7 @@ bool addmm(Call& call) {
 bool addmm_activation(Call& call) {
   Product product;
   if (!call.info().writes.empty() ||
-      !choose(call.place(1), call.place(2), product) ||
+      !choose(factors_of(call, 1, 2), product) ||
       !product.result.is_shard()) {
     return false;
   }
@@ -169,7 +145,7 @@ bool addmm_activation(Call& call) {
 bool bmm(Call& call) {
   Product product;
   if (!call.info().writes.empty() ||
-      !choose_batched(call.place(0), call.place(1), product)) {
+      !choose_batched(factors_of(call, 0, 1), product)) {
     return false;
   }
   const Sizes sizes{
@@ -183,7 +159,7 @@ bool bmm(Call& call) {
 
 bool baddbmm(Call& call) {
   Product product;
-  const bool chosen = choose_batched(call.place(1), call.place(2), product);
+  const bool chosen = choose_batched(factors_of(call, 1, 2), product);
   const bool writes = call.info().is_in_place;
   const auto self = call.place(0);
   if (!can_write(call) || (!chosen && !(writes && self.is_shard()))) {
@@ -201,10 +177,9 @@ bool baddbmm(Call& call) {
 
 /// The sum over a batch of products.
 bool addbmm(Call& call) {
-  const auto left = call.place(1);
-  const auto right = call.place(2);
   Product product;
-  if (!can_write(call) || !choose_batched(left, right, product)) {
+  if (!can_write(call) ||
+      !choose_batched(factors_of(call, 1, 2), product)) {
     return false;
   }
   if (product.result.is_shard(0)) {
@@ -219,7 +194,7 @@ bool addbmm(Call& call) {
 bool mv(Call& call) {
   Product product;
   if (!call.info().writes.empty() ||
-      !choose(call.place(0), call.place(1), product)) {
+      !choose(factors_of(call, 0, 1), product)) {
     return false;
   }
   const Sizes sizes{call.tensor(0).size(0)};
@@ -232,7 +207,7 @@ bool mv(Call& call) {
 
 bool addmv(Call& call) {
   Product product;
-  const bool chosen = choose(call.place(1), call.place(2), product);
+  const bool chosen = choose(factors_of(call, 1, 2), product);
   if (!can_write(call) ||
       (!chosen && !(call.info().is_in_place && call.place(0).is_shard()))) {
     return false;
@@ -307,19 +282,36 @@ bool linear(Call& call) {
   if (!call.info().writes.empty() || last < 0 || call.tensor(1).dim() != 2) {
     return false;
   }
+  // As the product with the weight transposed, of which the input's dimensions but
+  // the last one are the rows.
+  const bool rows = input.is_shard() && input.dim() < last;
+  const int64_t features = call.tensor(0).size(last);
+  const Factors factors{
+      input.is_shard() ? input.with_dim(rows ? 0 : 1) : input,
+      weight.is_shard() ? weight.with_dim(1 - weight.dim()) : weight,
+      features == 0 ? 0 : call.tensor(0).numel() / features,
+      features,
+      call.tensor(1).size(0),
+      call.axis().size(),
+      comes_whole(call, call.tensor(0)),
+      comes_whole(call, call.tensor(1))};
   Product product;
-  Placement bias;
-  if (input.is_shard() && input.dim() < last) {
-    product = {input, Replicate(), input};
-  } else if (weight.is_shard(0)) {
-    product = {Replicate(), weight, weight.with_dim(last)};
-    bias = weight;
-  } else if (input.is_shard() || weight.is_shard(1)) {
-    const auto cut = input.is_shard() ? input : weight;
-    product = {cut.with_dim(last), cut.with_dim(1), Partial()};
-    bias = Partial();
-  } else {
+  if (!input.is_shard() && !weight.is_shard()) {
     return false;
+  }
+  if (!choose(factors, product)) {
+    return false;
+  }
+  auto bias = product.result;
+  if (product.left.is_shard(0)) {
+    product = {input, Replicate(), input};
+    bias = Replicate();
+  } else if (product.right.is_shard(1)) {
+    bias = product.right.with_dim(0);
+    product = {Replicate(), bias, bias.with_dim(last)};
+  } else {
+    product.left = product.left.with_dim(last);
+    product.right = product.right.with_dim(1);
   }
   Sizes sizes(call.tensor(0).sizes().begin(), call.tensor(0).sizes().end());
   sizes[last] = call.tensor(1).size(0);

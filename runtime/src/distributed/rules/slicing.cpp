@@ -12,7 +12,8 @@
 // A view along the cut dimension (`x.slice(0, a, b)`, `x.chunk(2)`) stays in
 // parts, too. Where the rows that remain are spread over the processes about
 // evenly, each keeps its own; else the family's gathered value is what is
-// viewed, and each process has its rows of that.
+// viewed, and each process has its rows of that. Of rows in blocks whole blocks
+// (queries, keys and values of one projection) are each process's own.
 
 namespace accel::distributed::slicing_rules {
 namespace {
@@ -104,6 +105,92 @@ bool slice_cut_rows(Call& call, int64_t dim, const Range& range) {
       call, local, Shard(dim, axis.cut_at(std::move(points))), sizes);
 }
 
+/// Of a dimension that is cut in blocks: `count` of them, of so many rows each in
+/// the whole tensor.
+struct Blocks {
+  int64_t count;
+  int64_t rows;
+};
+
+/// Rows `[begin, end)` as blocks; nothing where they are no whole ones.
+std::optional<Blocks> whole_blocks(
+    const at::Tensor& self,
+    const Placement& place,
+    int64_t begin,
+    int64_t end) {
+  const int64_t rows = self.size(place.dim()) / place.cut()->blocks;
+  if (rows == 0 || end <= begin || begin % rows != 0 || end % rows != 0) {
+    return {};
+  }
+  return Blocks{(end - begin) / rows, rows};
+}
+
+/// The same cut of so many blocks.
+Placement with_blocks(const Call& call, const Placement& place, int64_t count) {
+  return Shard(place.dim(), call.axis().cut_at(place.cut()->points, count));
+}
+
+bool slice_blocks(Call& call, const Range& range) {
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const auto blocks = whole_blocks(self, place, range.begin, range.end);
+  if (!blocks || range.step != 1) {
+    return false;
+  }
+  const int64_t own = call.local(0).size(place.dim()) / place.cut()->blocks;
+  const int64_t first = range.begin / blocks->rows * own;
+  Sizes sizes = sizes_of(self);
+  sizes[place.dim()] = range.end - range.begin;
+  return leave_view(
+      call,
+      call.local(0).slice(place.dim(), first, first + blocks->count * own),
+      with_blocks(call, place, blocks->count), sizes);
+}
+
+/// split: pieces of whole blocks.
+bool split_blocks(Call& call) {
+  const at::Tensor self = call.tensor(0);
+  const auto place = call.place(0);
+  const int64_t dim = place.dim();
+  auto sizes = call.integers(1);
+  if (call.at(1).isInt()) {
+    const int64_t piece = sizes[0];
+    sizes.clear();
+    for (int64_t row = 0; piece > 0 && row < self.size(dim); row += piece) {
+      sizes.push_back(std::min(piece, self.size(dim) - row));
+    }
+  }
+  const int64_t own = call.local(0).size(dim) / place.cut()->blocks;
+  std::vector<Blocks> pieces;
+  int64_t row = 0;
+  for (const int64_t size : sizes) {
+    const auto blocks = whole_blocks(self, place, row, row + size);
+    if (!blocks) {
+      return false;
+    }
+    pieces.push_back(*blocks);
+    row += size;
+  }
+  if (pieces.empty() || row != self.size(dim)) {
+    return false; // an error
+  }
+  std::vector<at::Tensor> list;
+  int64_t first = 0;
+  for (const auto& piece : pieces) {
+    auto local = call.local(0).narrow(dim, first, piece.count * own);
+    first += piece.count * own;
+    if (!call.info().is_view) {
+      local = local.clone(at::MemoryFormat::Contiguous);
+    }
+    Sizes of_piece = sizes_of(self);
+    of_piece[dim] = piece.count * piece.rows;
+    list.push_back(placed_view(
+        call, local, with_blocks(call, place, piece.count), of_piece));
+  }
+  call.finish({std::move(list)});
+  return true;
+}
+
 bool slice(Call& call) {
   if (!in_parts(call)) {
     return false;
@@ -120,6 +207,9 @@ bool slice(Call& call) {
   range.end = std::max(range.begin, range.end);
   if (range.step <= 0) {
     return false; // an error
+  }
+  if (place.is_shard(dim) && place.in_blocks()) {
+    return slice_blocks(call, range);
   }
   if (place.is_shard(dim)) {
     return !cut_further(call, 0, dim) &&
@@ -177,6 +267,13 @@ bool pieces(Call& call, size_t dim_argument, bool keeps) {
 }
 
 bool split(Call& call) {
+  if (in_parts(call)) {
+    const auto place = call.place(0);
+    if (place.in_blocks() &&
+        place.is_shard(call.dim(2, call.tensor(0).dim()))) {
+      return split_blocks(call);
+    }
+  }
   return pieces(call, 2, /*keeps=*/true);
 }
 
@@ -215,7 +312,8 @@ const Family& family() {
   static const char* const none = "nothing";
   static const char* const beside = "dimensions beside the selected one; P";
   static const char* const pieces_move =
-      "of the cut dimension: all-gather of the tensor, once for all its views";
+      "of the cut dimension: all-gather of the tensor, once for all its views; "
+      "nothing of whole blocks";
   static const char* const rows_move =
       "of the cut dimension, where the rows are not spread evenly: all-gather "
       "of the tensor, once for all its views";

@@ -38,6 +38,40 @@ bool select_backward(Call& call) {
                                              : place);
 }
 
+/// Of a gradient that is cut in the sliced dimension: what was sliced is made of
+/// blocks like the gradient's (the projection of queries, of keys and of values).
+bool slice_of_blocks_backward(
+    Call& call,
+    const Sizes& sizes,
+    int64_t dim,
+    int64_t start,
+    int64_t step) {
+  const auto place = call.place(0);
+  const auto& axis = call.axis();
+  const int64_t count = place.in_blocks() ? place.cut()->blocks : 1;
+  const int64_t rows = call.tensor(0).size(dim) / count;
+  if (rows < axis.size() || step != 1 || start % rows != 0 ||
+      sizes[dim] % rows != 0 || sizes[dim] / rows < 2) {
+    return false;
+  }
+  std::vector<int64_t> points;
+  for (int64_t rank = 0; rank < axis.size(); ++rank) {
+    points.push_back(
+        place.cut() ? place.cut()->points[rank]
+                    : axis.range(rows, {}, rank).first);
+  }
+  points.push_back(rows);
+  const auto result =
+      Shard(dim, axis.cut_at(std::move(points), sizes[dim] / rows));
+  const auto& local = call.local(0);
+  const int64_t first = start / rows * (local.size(dim) / count);
+  call.finish({at::slice_backward(
+      local, local_sizes(call, sizes, result), dim, first,
+      first + local.size(dim), 1)});
+  call.place_result(0, result, sizes);
+  return true;
+}
+
 bool slice_backward(Call& call) {
   if (!linear_in_parts(call, 0)) {
     return false;
@@ -55,6 +89,9 @@ bool slice_backward(Call& call) {
   int64_t start = call.integer(3);
   start = std::clamp<int64_t>(start < 0 ? start + n : start, 0, n);
   const int64_t step = call.integer(5);
+  if (place.in_blocks()) {
+    return slice_of_blocks_backward(call, sizes, dim, start, step);
+  }
   std::vector<int64_t> points{0};
   for (int64_t rank = 1; rank < axis.size(); ++rank) {
     points.push_back(start + axis.range(rows, place.cut(), rank).first * step);
@@ -68,6 +105,9 @@ bool slice_backward(Call& call) {
         local, local_sizes(call, sizes, result), dim, first,
         first + (local.size(dim) - 1) * step + 1, step)});
     call.place_result(0, result, sizes);
+    return true;
+  }
+  if (slice_of_blocks_backward(call, sizes, dim, start, step)) {
     return true;
   }
   call.use_whole(0);
@@ -177,7 +217,7 @@ const Family& family() {
   static const char* const beside = "dimensions beside the selected one; P";
   static const Family rows{
       {"aten::select_backward", select_backward, "any", none},
-      {"aten::slice_backward", slice_backward, "any", "of the cut dimension, where the rows are not spread evenly: all-gather of the gradient"},
+      {"aten::slice_backward", slice_backward, "any", "of the cut dimension, where the rows are not spread evenly: all-gather of the gradient; nothing of whole blocks"},
       {"aten::diagonal_backward", diagonal_backward, beside, none},
       {"aten::unfold_backward", unfold_backward, beside, none},
       {"aten::select_scatter", select_scatter, beside, none},
