@@ -313,18 +313,33 @@ void check_part(
       ")");
 }
 
-/// Large files in parts that are checked at the same time; of these each
-/// `count`th, from number `index` on.
+/// Large files in parts that are checked at the same time; of these share number
+/// `index` of `count`. A share is parts that follow each other: the system reads ahead
+/// of who goes on where he was.
 void check_contents(
     const std::string& directory,
     const std::string& path,
     const Manifest& manifest,
     int64_t index,
     int64_t count) {
+  uint64_t all_bytes = 0;
+  for (const auto& file : manifest.files) {
+    all_bytes += file.size;
+  }
+  const auto border = [&](int64_t share) {
+    return static_cast<uint64_t>(
+        static_cast<double>(all_bytes) * static_cast<double>(share) /
+        static_cast<double>(count));
+  };
+  const uint64_t begin = border(index);
+  const uint64_t end = index + 1 == count ? UINT64_MAX : border(index + 1);
   std::vector<Part> parts;
-  int64_t number = 0;
+  uint64_t at = 0;
+  // By where a part begins, so that each is in one share.
   const auto add = [&](const FileRecord& file, int64_t block) {
-    if (number++ % count == index) {
+    const uint64_t place =
+        at + static_cast<uint64_t>(std::max<int64_t>(block, 0)) * kChecksumBlock;
+    if (place >= begin && place < end) {
       parts.push_back({&file, block});
     }
   };
@@ -335,20 +350,15 @@ void check_contents(
     for (size_t block = 0; block < file.blocks.size(); ++block) {
       add(file, static_cast<int64_t>(block));
     }
+    at += file.size;
   }
   uint64_t bytes = 0;
   std::vector<FilePart> places;
-  std::vector<FilePart> pulled;
   for (const auto& part : parts) {
     places.push_back(place_of(path, part));
     bytes += places.back().size;
-    pulled.push_back(places.back());
-    // A large file without blocks is read from front to back by one thread.
-    if (places.back().size > kChecksumBlock) {
-      pulled.back().size = 0;
-    }
   }
-  FilePull pull(std::move(pulled));
+  FilePull pull(places);
   on_threads(parts.size(), copying_threads(bytes), [&](size_t i) {
     pull.wait(i);
     check_part(directory, places[i], parts[i]);

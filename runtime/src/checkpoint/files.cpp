@@ -32,10 +32,6 @@ constexpr int kMostParts = 64;
 /// for the first one, and then the program for the last one.
 constexpr uint64_t kBegin = 8 << 20;
 
-/// Small enough to be still in the processor's nearest caches when it is hashed
-/// a second time.
-constexpr size_t kHashed = 128 << 10;
-
 Descriptor open_or_throw(const std::string& path, int flags, const char* what) {
   int fd;
   do {
@@ -164,9 +160,7 @@ void FileHash::update(const void* data, size_t size) {
   const auto* bytes = static_cast<const char*>(data);
   while (size > 0) {
     const uint64_t to_the_end = kChecksumBlock - size_ % kChecksumBlock;
-    const auto part =
-        static_cast<size_t>(std::min<uint64_t>({size, kHashed, to_the_end}));
-    whole_.update(bytes, part);
+    const auto part = static_cast<size_t>(std::min<uint64_t>(size, to_the_end));
     block_.update(bytes, part);
     if (part == to_the_end) {
       blocks_.push_back(block_.digest());
@@ -179,14 +173,16 @@ void FileHash::update(const void* data, size_t size) {
 }
 
 Digest FileHash::digest() const {
-  Digest digest{size_, whole_.digest(), {}};
-  if (size_ > kChecksumBlock) {
-    digest.blocks = blocks_;
-    if (size_ % kChecksumBlock != 0) {
-      digest.blocks.push_back(block_.digest());
-    }
+  auto blocks = blocks_;
+  if (size_ % kChecksumBlock != 0 || size_ == 0) {
+    blocks.push_back(block_.digest());
   }
-  return digest;
+  if (blocks.size() == 1) {
+    return {size_, blocks[0], {}};
+  }
+  const uint64_t checksum =
+      xxh64(blocks.data(), blocks.size() * sizeof(blocks[0]));
+  return {size_, checksum, std::move(blocks)};
 }
 
 OutputFile::OutputFile(std::string path, bool sync)
@@ -203,10 +199,13 @@ void OutputFile::write(const std::vector<ByteSpan>& parts) {
   for (const auto& part : parts) {
     bytes += part.size;
   }
-  // Hashing is as fast from memory as from the processor's cache.
-  on_threads(2, copying_threads(bytes), [&](size_t task) {
+  if (copying_threads(bytes) == 1) {
+    store(parts, /*hash=*/true);
+    return;
+  }
+  on_threads(2, 2, [&](size_t task) {
     if (task == 0) {
-      store(parts);
+      store(parts, /*hash=*/false);
       return;
     }
     for (const auto& part : parts) {
@@ -215,7 +214,7 @@ void OutputFile::write(const std::vector<ByteSpan>& parts) {
   });
 }
 
-void OutputFile::store(const std::vector<ByteSpan>& parts) {
+void OutputFile::store(const std::vector<ByteSpan>& parts, bool hash) {
   size_t next = 0; // The first part that is not written,
   size_t done = 0; // and how much of it is.
   while (next < parts.size()) {
@@ -236,6 +235,11 @@ void OutputFile::store(const std::vector<ByteSpan>& parts) {
       continue;
     }
     const auto bytes = static_cast<size_t>(std::max<ssize_t>(written, 0));
+    for (size_t i = 0, left = hash ? bytes : 0; left > 0; ++i) {
+      const size_t size = std::min(vector[i].iov_len, left);
+      hash_.update(vector[i].iov_base, size);
+      left -= size;
+    }
     size_ += bytes;
     done += bytes;
     const size_t before = next;

@@ -61,6 +61,7 @@ class InputFile {
 /// What a finished file holds.
 struct Digest {
   uint64_t size = 0;
+  /// Of the content; with `blocks` of these, 8 bytes each, the lowest first.
   uint64_t checksum = 0;
   /// Of each `kChecksumBlock` bytes of a file that has more than that; else
   /// empty.
@@ -68,7 +69,8 @@ struct Digest {
 };
 
 /// XXH64 goes through a file from front to back. What several threads shall
-/// check at once needs checksums of its own.
+/// check at once needs checksums of its own; one of the whole file beside them would
+/// make everything be gone through a second time.
 constexpr uint64_t kChecksumBlock = 32 << 20;
 
 /// The checksums of a file that comes piece by piece.
@@ -78,7 +80,6 @@ class FileHash {
   Digest digest() const;
 
  private:
-  Xxh64 whole_;
   Xxh64 block_;
   std::vector<uint64_t> blocks_;
   uint64_t size_ = 0;
@@ -95,7 +96,8 @@ struct ByteSpan {
 /// With `sync` the disk begins to write while the file still grows, so that
 /// `finish` has little left to wait for, and where there is a core for it large
 /// parts are hashed while they are written: the disk, the system's copy and the
-/// checksums take as long as the slowest of them, not as long as all three.
+/// checksums take as long as the slowest of them, not as long as all three. Where there
+/// is none, each piece is hashed when it has been written, out of the processor's cache.
 class OutputFile {
  public:
   explicit OutputFile(std::string path, bool sync = true);
@@ -109,7 +111,7 @@ class OutputFile {
   Digest finish();
 
  private:
-  void store(const std::vector<ByteSpan>& parts);
+  void store(const std::vector<ByteSpan>& parts, bool hash);
 
   std::string path_;
   bool sync_;

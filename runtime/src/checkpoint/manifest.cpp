@@ -151,8 +151,8 @@ Manifest read_manifest(const std::string& directory) {
     file.size =
         static_cast<uint64_t>(member_int(entry, "size", what, /*lowest=*/0));
     file.checksum = parse_hexadecimal(member_text(entry, "xxh64", what), what);
-    if (entry.contains(kBlocks)) {
-      file.blocks = read_blocks(entry[kBlocks], file, what);
+    if (file.size > kChecksumBlock || entry.contains(kBlocks)) {
+      file.blocks = read_blocks(member(entry, kBlocks, what), file, what);
     }
     TORCH_CHECK(
         is_inner_path(file.name),

@@ -55,11 +55,11 @@ struct FileRecord {
   std::string name;
   /// Bytes.
   uint64_t size = 0;
-  /// XXH64 of the content; `xxhsum -H64` prints the same.
+  /// XXH64 of the content; `xxhsum -H64` prints the same. With `blocks` it is that of
+  /// these numbers, 8 bytes each, the lowest first.
   uint64_t checksum = 0;
-  /// Of a large file: the checksums of its pieces of 32 MiB, so that several
-  /// threads can check it; else empty, as in checkpoints of before there were
-  /// any.
+  /// Of a file of more than 32 MiB: the checksums of each 32 MiB, so that several
+  /// threads can check it; else empty.
   std::vector<uint64_t> blocks;
 };
 
