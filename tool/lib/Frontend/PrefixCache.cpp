@@ -3,6 +3,7 @@
 #include "PrefixCache.h"
 
 #include "PrefixUses.h"
+#include "Remedies.h"
 
 #include "clang/AST/ASTConsumer.h"
 #include "clang/AST/DeclTemplate.h"
@@ -250,6 +251,9 @@ static CommonCommand commonPart(const UnitCommand &Full,
       }
       continue;
     }
+    // Headers that have compiled without it have no use of it.
+    if (Word == OpenMPMacro)
+      continue;
     StringRef Macro = Word;
     if (Macro.consume_front("-D")) {
       bool IsApart = Macro.empty() && I + 1 != Full.Arguments.size();

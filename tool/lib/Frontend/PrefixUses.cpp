@@ -18,7 +18,10 @@ static constexpr llvm::StringLiteral LastLine = "#end";
 
 class PrefixUses::Watch : public PPCallbacks {
 public:
-  Watch(PrefixUses &Uses, const SourceManager &SM) : Uses(Uses), SM(SM) {}
+  Watch(PrefixUses &Uses, const SourceManager &SM, StringRef ResourceDir)
+      : Uses(Uses), SM(SM), BuiltinDir(ResourceDir) {
+    sys::path::append(BuiltinDir, "include");
+  }
 
   void InclusionDirective(SourceLocation Hash, const Token &, StringRef Name,
                           bool IsAngled, CharSourceRange,
@@ -34,20 +37,28 @@ public:
     (File ? Uses.Found : Uses.Missing).insert(Name.str());
   }
 
-  void HasInclude(SourceLocation, StringRef Name, bool,
+  void HasInclude(SourceLocation Loc, StringRef Name, bool,
                   OptionalFileEntryRef File,
                   SrcMgr::CharacteristicKind) override {
+    // Clang's own headers ask for the next one of their name, of which they make
+    // use on other systems only: on this one they would have found it.
+    OptionalFileEntryRef Asking =
+        SM.getFileEntryRefForID(SM.getFileID(SM.getExpansionLoc(Loc)));
+    if (!File && Asking && Asking->getDir().getName() == BuiltinDir)
+      return;
     (File ? Uses.Found : Uses.Missing).insert(Name.str());
   }
 
 private:
   PrefixUses &Uses;
   const SourceManager &SM;
+  SmallString<128> BuiltinDir;
 };
 
 void PrefixUses::watch(CompilerInstance &Compiler) {
   Compiler.getPreprocessor().addPPCallbacks(
-      std::make_unique<Watch>(*this, Compiler.getSourceManager()));
+      std::make_unique<Watch>(*this, Compiler.getSourceManager(),
+                              Compiler.getHeaderSearchOpts().ResourceDir));
 }
 
 void PrefixUses::addIdentifiers(Preprocessor &PP) {

@@ -184,7 +184,7 @@ static std::optional<Repair> repairWithOpenMP(const FirstError &Error,
     return std::nullopt;
   std::optional<Repair> Result = repairWithFolder(Error, Command, Newest);
   if (Result)
-    Result->Command.Arguments.push_back("-D__malloc__(f)=");
+    Result->Command.Arguments.push_back(OpenMPMacro.str());
   return Result;
 }
 

@@ -15,6 +15,10 @@ Finding problemOf(const FirstError &Error, llvm::StringRef File,
 /// What often helps against such an error, as sentences; or nothing.
 std::string remedyFor(const FirstError &Error);
 
+/// What lets Clang read GCC's omp.h, where the attribute has arguments. What
+/// Clang has read without it has none, so that it makes no difference there.
+inline constexpr llvm::StringLiteral OpenMPMacro = "-D__malloc__(f)=";
+
 /// A flag that a command lacks and that nobody could mean otherwise: C++20 for
 /// what only C++20 has, the folder into which Debian's package puts the header
 /// that was not found. Returns the command with it and says what was added;
