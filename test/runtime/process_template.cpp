@@ -146,9 +146,9 @@ bool ProcessTemplate::serves(const std::vector<std::string>& changed) {
     if (name == "ACCEL_CHECK_PLACEMENTS" || name == "ACCEL_PLACEMENT_REPORT") {
       return false;
     }
-    // What the dynamic linker, OpenMP, MKL, LibTorch and the simulated device
-    // read as they are loaded.
-    for (const char* prefix : {"LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "ATEN_", "C10_", "TORCH_", "PYTORCH_", "ACCEL_SIM_"}) {
+    // What the dynamic linker, OpenMP, MKL, LibTorch and the simulated device's
+    // allocator read as they are loaded.
+    for (const char* prefix : {"LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "ATEN_", "C10_", "TORCH_", "PYTORCH_", "ACCEL_SIM_MEMORY"}) {
       if (name.rfind(prefix, 0) == 0) {
         return false;
       }

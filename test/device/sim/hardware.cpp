@@ -2,13 +2,16 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 namespace accel::sim {
@@ -19,7 +22,27 @@ int64_t number_of(const char* name, int64_t otherwise) {
   return text != nullptr && *text != 0 ? std::atoll(text) : otherwise;
 }
 
-std::atomic<int64_t> latency_us{number_of("ACCEL_SIM_LATENCY_US", 200)};
+/// What is read of the environment is read again after a fork: a test's process is
+/// forked from one that has loaded this with other variables.
+constexpr int64_t kUnread = -1;
+std::atomic<int64_t> latency_us{kUnread};
+std::atomic<int64_t> devices{kUnread};
+const bool reads_again = ::pthread_atfork(nullptr, nullptr, [] {
+  latency_us = kUnread;
+  devices = kUnread;
+}) == 0;
+
+int64_t read_once(std::atomic<int64_t>& value, const char* name, int64_t otherwise) {
+  if (value == kUnread) {
+    value = std::max<int64_t>(0, number_of(name, otherwise));
+  }
+  return value;
+}
+
+std::chrono::microseconds latency() {
+  return std::chrono::microseconds(read_once(latency_us, "ACCEL_SIM_LATENCY_US", 200));
+}
+
 std::atomic<bool> ending{false};
 std::atomic<int> busy{0};
 
@@ -71,9 +94,8 @@ void set_latency(std::chrono::microseconds latency) {
 }
 
 c10::DeviceIndex device_count() {
-  static const auto count = static_cast<c10::DeviceIndex>(
-      std::max<int64_t>(0, std::min<int64_t>(kMostDevices, number_of("ACCEL_SIM_DEVICES", 2))));
-  return count;
+  return static_cast<c10::DeviceIndex>(
+      std::min<int64_t>(kMostDevices, read_once(devices, "ACCEL_SIM_DEVICES", 2)));
 }
 
 c10::DeviceIndex current_device() {
@@ -204,8 +226,8 @@ void Queue::run() {
       return;
     }
     if (item.always || failure(device_).empty()) {
-      if (item.late && latency_us > 0) {
-        std::this_thread::sleep_for(std::chrono::microseconds(latency_us));
+      if (item.late && latency().count() > 0) {
+        std::this_thread::sleep_for(latency());
       }
       const auto begin = std::chrono::system_clock::now();
       try {
