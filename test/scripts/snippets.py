@@ -167,7 +167,7 @@ class Snippets(unittest.TestCase):
         flags = subprocess.run([os.path.join(BUILD, "bin", "accel"), "flags", "--compile"], text=True, check=True,
                                stdout=subprocess.PIPE).stdout.split()
         return subprocess.run([COMPILER, "-O0", "-fPIC", "-DNDEBUG", "-fclang-abi-compat=17", *flags, "-include-pch",
-                               os.path.join(BUILD, "precompiled", "torch.pch"), "-Xclang", "-fno-validate-pch",
+                               os.path.join(BUILD, "precompiled", "results.pch"), "-Xclang", "-fno-validate-pch",
                                "-fsyntax-only", "-ferror-limit=0", "-I", HERE, "-x", "c++", "-"], input=text, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
