@@ -35,7 +35,9 @@ def main():
             run("cmake", "--preset", "quick", f"-DACCEL_LIBTORCH={libtorch}", f"-DCMAKE_CXX_COMPILER={compiler}",
                 "-DACCEL_BUILD_TESTS=OFF", "-DACCEL_BUILD_TOOL=OFF", "-DACCEL_BUILD_RUNTIME=OFF",
                 "-DACCEL_SANITIZED_LIBRARY=OFF")
-            said = run("ninja", "-C", "build/quick", "accel_launcher_lib")
+            # Of that library not what is the dearest: the readers, a source that is optimised, and the one with folders.
+            targets = re.findall(r"^(\S*/accel_launcher_lib\.dir/\S+\.cpp\.o): ", run("ninja", "-C", "build/quick", "-t", "targets", "all"), re.M)
+            said = run("ninja", "-C", "build/quick", *(target for target in targets if "/launcher___" not in target))
             objects = len(re.findall(r"Building CXX object", said))
             counts = dict(line.split("\t")[:2] for line in run("ccache", "--print-stats").splitlines() if "\t" in line)
             hits = int(counts["direct_cache_hit"]) + int(counts["preprocessed_cache_hit"])
