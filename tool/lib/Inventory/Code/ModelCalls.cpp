@@ -100,6 +100,18 @@ const Expr *accel::migrate::leadingOperand(const Expr *E) {
   return nullptr;
 }
 
+bool accel::migrate::hasOneRow(const Stmt *S, const ASTContext &Context) {
+  if (!S || isa<LambdaExpr>(S))
+    return false;
+  if (const auto *Sizes = dyn_cast<InitListExpr>(S);
+      Sizes && Sizes->getNumInits() > 0 &&
+      Sizes->getInit(0)->getType()->isIntegerType())
+    return constantOf(Sizes->getInit(0), Context) == 1;
+  return llvm::any_of(S->children(), [&](const Stmt *Child) {
+    return hasOneRow(Child, Context);
+  });
+}
+
 const ValueDecl *accel::migrate::rootOf(const Expr *E) {
   for (unsigned Depth = 0; E && Depth < 64; ++Depth) {
     E = plain(E);

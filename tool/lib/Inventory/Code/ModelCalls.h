@@ -34,6 +34,10 @@ bool isPartOfModel(const clang::FunctionDecl *F);
 /// none, or where several are put together in a list.
 const clang::Expr *leadingOperand(const clang::Expr *E);
 
+/// Whether the sizes that are listed in `S` begin with one:
+/// `torch::randn({1, 3, 64, 64})`.
+bool hasOneRow(const clang::Stmt *S, const clang::ASTContext &Context);
+
 /// The variable or member at the beginning of a chain of those.
 const clang::ValueDecl *rootOf(const clang::Expr *E);
 

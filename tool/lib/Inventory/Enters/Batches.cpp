@@ -393,7 +393,9 @@ bool Finder::isNoBatch(const Expr *E) const {
   for (unsigned Depth = 0; E && Depth < 32; ++Depth) {
     E = plain(E);
     const FunctionDecl *F = calleeOf(E);
-    if (F && F->getIdentifier() && isTorch(F) && Names.count(F->getName()))
+    if (F && F->getIdentifier() && isTorch(F) &&
+        (Names.count(F->getName()) ||
+         (F->getName().starts_with("rand") && hasOneRow(E, Index.Context))))
       return true;
     if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
         O && O->getOperator() == OO_Subscript && isTensor(O->getType()) &&

@@ -261,7 +261,31 @@ void DeviceFacts::cudasOwn(SourceLocation Loc, const std::string &What) {
       "such thing.");
 }
 
+/// std::make_shared and others that make an object of what they are given.
+static bool makesObject(const FunctionDecl *F) {
+  return F && F->getIdentifier() && isInStd(F) &&
+         (F->getName().starts_with("make_") ||
+          F->getName().starts_with("emplace"));
+}
+
+/// `std::make_shared<Trainer>(torch::kCUDA)`: it becomes a DeviceType, too,
+/// which the constructor may take as a Device.
+void DeviceFacts::forwarded(const CallExpr *E) {
+  for (const Expr *Arg : E->arguments()) {
+    const Expr *Spelled = bare(Arg);
+    if (isa<CXXDefaultArgExpr>(Arg) || !isDeviceType(Spelled->getType()) ||
+        deviceLiteral(Arg) != DeviceLiteral::Cuda)
+      continue;
+    if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
+      Program.Devices.push_back({here(), DeviceFact::TypeLiteral, *R});
+      Consumed.insert(Spelled);
+    }
+  }
+}
+
 void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
+  if (makesObject(F))
+    return forwarded(E);
   if (F && F->getIdentifier() && F->getName() == "synchronize" && isTorch(F) &&
       qualifiedName(F) == "torch::cuda::synchronize") {
     if (std::optional<TextRange> R = editable(E->getSourceRange()))

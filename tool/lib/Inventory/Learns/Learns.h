@@ -58,6 +58,7 @@ public:
   void assigned(const clang::Expr *To, const clang::Expr *Made) override;
 
 private:
+  void forwarded(const clang::CallExpr *E);
   void cudasOwn(clang::SourceLocation Loc, const std::string &What);
   const clang::IfStmt *selectionOf(const clang::VarDecl *V);
   std::vector<const clang::Stmt *> choicesOf(const clang::Expr *Init);
