@@ -3,15 +3,41 @@
 #include <ATen/ATen.h>
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstring>
+#include <ctime>
 #include <thread>
 
 namespace accel::distributed::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Waits a little, at first awake: there may be more ranks than cores, and what all
+/// of them wait for is computed by one. Who calls it looks whether it has to go on.
+void wait_while(
+    const std::atomic<uint32_t>& round, uint32_t before, Clock::time_point start) {
+  if (Clock::now() < start + std::chrono::microseconds(50)) {
+    std::this_thread::yield();
+    return;
+  }
+  const timespec most{0, 20'000'000};
+  ::syscall(SYS_futex, &round, FUTEX_WAIT, before, &most, nullptr, 0);
+}
+
+void begin_next(std::atomic<uint32_t>& round) {
+  ++round;
+  ::syscall(SYS_futex, &round, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+} // namespace
 
 void SharedRanks::note_failure(int kind, const char* what) {
   int none = 0;
@@ -22,18 +48,18 @@ void SharedRanks::note_failure(int kind, const char* what) {
 }
 
 bool SharedRanks::control_barrier(int64_t size, std::chrono::seconds patience) {
-  const int64_t before = control_round;
+  const uint32_t before = control_round;
   if (++control_arrived == size) {
     control_arrived = 0;
-    ++control_round;
+    begin_next(control_round);
     return true;
   }
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto start = Clock::now();
   while (control_round == before) {
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (Clock::now() >= start + patience) {
       return false;
     }
-    std::this_thread::yield();
+    wait_while(control_round, before, start);
   }
   return true;
 }
@@ -97,22 +123,22 @@ std::vector<at::Tensor> SharedMemoryCommunicator::all_gather(
 }
 
 void SharedMemoryCommunicator::meet() {
-  const int64_t round = shared_.round;
+  const uint32_t round = shared_.round;
   if (++shared_.arrived == size()) {
     shared_.arrived = 0;
-    ++shared_.round;
+    begin_next(shared_.round);
     return;
   }
-  const auto deadline = std::chrono::steady_clock::now() + patience_;
+  const auto start = Clock::now();
   while (shared_.round == round) {
     // A rank that ends has completed this round before, if it took part.
     TORCH_CHECK(
         !shared_.stopped || shared_.round != round,
         "another rank has ended, and this one still communicates");
     TORCH_CHECK(
-        std::chrono::steady_clock::now() < deadline,
+        Clock::now() < start + patience_,
         "ranks wait for each other in different places");
-    std::this_thread::yield();
+    wait_while(shared_.round, round, start);
   }
 }
 

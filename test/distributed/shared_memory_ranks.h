@@ -16,7 +16,7 @@ struct SharedRanks {
   static constexpr int64_t kRanks = 8;
 
   std::atomic<int64_t> arrived;
-  std::atomic<int64_t> round;
+  std::atomic<uint32_t> round;
   /// A process has ended: it will meet nobody any more.
   std::atomic<bool> stopped;
   /// 0: none yet, 1: being written, 2: an error, 3: a difference.
@@ -26,7 +26,7 @@ struct SharedRanks {
   /// Where all meet that go on behind a failure (sample_ranks.h), with counters of
   /// their own: of the meetings above some may be missing then.
   std::atomic<int64_t> control_arrived;
-  std::atomic<int64_t> control_round;
+  std::atomic<uint32_t> control_round;
   /// Whether somebody has failed in this run; of every second run.
   std::atomic<bool> failed[2];
   /// A device does not compute any more.
