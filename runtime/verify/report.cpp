@@ -147,7 +147,8 @@ void write_tensors(std::ostream& out, const TraceComparison& trace) {
         << "</td><td class=\"number\">" << short_number(row.initial)
         << "</td><td class=\"number\">" << number(row.gradient)
         << "</td><td class=\"number\">" << number(row.final) << "</td><td>"
-        << (row.undetermined ? "random: no gradient but rounding"
+        << (!row.follows.empty() ? "random: follows " + escape(row.follows)
+                : row.undetermined ? "random: no gradient but rounding"
                 : !row.first_step ? ""
                 : *row.first_step < trace.steps.size()
                 ? std::to_string(*row.first_step)

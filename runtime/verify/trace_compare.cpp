@@ -19,6 +19,9 @@ constexpr std::uintmax_t kLargestFile = std::uintmax_t{1} << 30;
 /// A gradient is taken for rounding where it is smaller than this many times
 /// the rounding of all gradients together.
 constexpr double kNoise = 30;
+/// How much further than at the end a value that is left to chance may have been
+/// apart in a step before.
+constexpr double kStrays = 10;
 
 double epsilon(Dtype dtype) {
   switch (dtype) {
@@ -152,23 +155,28 @@ class TraceComparer {
     const auto b_values = load(b_tensors);
     const uint64_t end = a_.backwards.size();
     const double allowed = result_.tolerance.at(end);
+    std::vector<std::optional<double>> differences(result_.pairs.size());
     for (size_t i = 0; i < result_.pairs.size(); ++i) {
       const auto& [mine, other] = result_.pairs[i];
-      auto& row = result_.tensors[i];
-      double difference = 0;
       const auto a_value = a_values.find(std::to_string(mine->id));
       const auto b_value = b_values.find(std::to_string(other->id));
       if (a_value != a_values.end() && b_value != b_values.end() &&
           a_value->second.values.size() == b_value->second.values.size()) {
-        difference = apart(a_value->second.values, b_value->second.values);
+        differences[i] = apart(a_value->second.values, b_value->second.values);
       } else if (mine->final && other->final) {
-        difference = distance(*mine->final, *other->final);
-      } else {
+        differences[i] = distance(*mine->final, *other->final);
+      }
+    }
+    for (size_t i = 0; i < result_.pairs.size(); ++i) {
+      const auto* mine = result_.pairs[i].first;
+      auto& row = result_.tensors[i];
+      if (!differences[i]) {
         continue;
       }
       const double size = std::max(scale(*mine), floor_of(*mine));
-      row.final = ratio(difference, size);
-      if (!(*row.final <= allowed) && !row.undetermined) {
+      row.final = ratio(*differences[i], size);
+      if (!(*row.final <= allowed) && !row.undetermined &&
+          !follows_chance(i, differences)) {
         row.different = true;
         if (!row.first_step) {
           row.first_step = end;
@@ -185,6 +193,33 @@ class TraceComparer {
   }
 
  private:
+  /// A batch norm takes the bias of the layer in front of it out again, but for
+  /// its running mean, an average of means with the bias in them: where that is
+  /// left to chance, so is the running mean, by no more than the bias has gone
+  /// astray in some step.
+  bool follows_chance(
+      size_t i, const std::vector<std::optional<double>>& differences) {
+    const std::string ending = "running_mean";
+    const auto& name = result_.pairs[i].first->name;
+    auto& row = result_.tensors[i];
+    if (row.kind != TensorKind::kBuffer || name.size() < ending.size() ||
+        name.compare(name.size() - ending.size(), ending.size(), ending) != 0) {
+      return false;
+    }
+    for (size_t j = 0; j < result_.pairs.size(); ++j) {
+      const auto& bias = result_.tensors[j];
+      if (bias.kind == TensorKind::kParameter && bias.undetermined &&
+          differences[j] &&
+          *differences[i] <= kStrays * *differences[j] &&
+          result_.pairs[j].first->numel() == result_.pairs[i].first->numel()) {
+        row.undetermined = true;
+        row.follows = bias.name;
+        return true;
+      }
+    }
+    return false;
+  }
+
   void compare_state(
       size_t step,
       const TracedBackwardCall& mine,

@@ -68,6 +68,8 @@ struct TensorRow {
   /// Its gradient is zero but for rounding, so that its value is left to
   /// chance and says nothing (a bias in front of a batch norm).
   bool undetermined = false;
+  /// The same, because its value follows from this tensor's.
+  std::string follows;
   /// Its gradient differs, and nothing steps on it: the program changes other
   /// parameters and never this one.
   bool unused_gradient = false;

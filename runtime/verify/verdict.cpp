@@ -246,8 +246,10 @@ Verdict judge(
     if (tensor.undetermined) {
       verdict.notes.push_back(
           tensor.name +
-          " has no gradient but rounding, so its value is random; it was not "
-          "compared");
+          (tensor.follows.empty()
+               ? " has no gradient but rounding, so its value is random"
+               : " follows " + tensor.follows + ", whose value is random") +
+          "; it was not compared");
     }
     if (tensor.unused_gradient) {
       verdict.notes.push_back(

@@ -356,5 +356,42 @@ TEST(Pairs, OtherSizesNeverDo) {
   EXPECT_TRUE(pair_tensors(a, b).empty());
 }
 
+// Adam divides rounding by rounding in the bias in front of a batch norm, whose
+// running mean has that bias in it.
+TEST(Finals, OfARunningMeanFollowABiasThatIsLeftToChance) {
+  const auto run = [](double bias, double mean) {
+    Trace trace;
+    trace.complete = true;
+    trace.tensors = {
+        tensor(0, "Conv2d#1.weight", 1), tensor(1, "Conv2d#1.bias", 2),
+        tensor(2, "BatchNorm2d#1.running_mean", 0.5)};
+    trace.tensors[2].kind = TensorKind::kBuffer;
+    trace.tensors[0].final = Fingerprint{1.5, {1.5, 1.5}};
+    trace.tensors[1].final = Fingerprint{bias, {bias, bias}};
+    trace.tensors[2].final = Fingerprint{mean, {mean, mean}};
+    TracedBackwardCall call;
+    call.loss = 1;
+    call.dtype = Dtype::kDouble;
+    call.parameters[0] = {{1, {1, 1}}, Fingerprint{1, {1, 1}}};
+    call.parameters[1] = {{2, {2, 2}}, Fingerprint{1e-17, {1e-17, 1e-17}}};
+    trace.backwards = {call};
+    return trace;
+  };
+  const auto different = [&](double bias, double mean) {
+    const Trace original = run(2, 1);
+    const Trace migrated = run(bias, mean);
+    const auto compared = compare_traces(original, "", {&migrated}, "", {});
+    EXPECT_TRUE(compared.tensors[1].undetermined);
+    EXPECT_EQ(
+        compared.tensors[2].follows,
+        compared.tensors[2].undetermined ? "Conv2d#1.bias [4]" : "");
+    return compared.tensors[2].different;
+  };
+  EXPECT_FALSE(different(2, 1));
+  EXPECT_FALSE(different(2 + 1e-6, 1 + 2e-6));
+  EXPECT_TRUE(different(2 + 1e-6, 1 + 1e-4));
+  EXPECT_TRUE(different(2, 1 + 1e-6));
+}
+
 } // namespace
 } // namespace accel::verify
