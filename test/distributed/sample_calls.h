@@ -53,6 +53,9 @@ struct SampleOptions {
   /// Forms of other operators, and the same calls in other dtypes, too.
   bool forms = true;
   bool dtypes = true;
+  /// Tensors do not lie in the order of their dimensions: images channels-last,
+  /// matrices by columns. Calls that plain tensors refuse so are left out.
+  bool other_order = false;
   /// On a device: called before each call that is tried, with its number and name,
   /// and the numbers of those that are not to be tried.
   std::function<void(int64_t, const std::string&)> trying;

@@ -1,6 +1,7 @@
 #include "distributed/call.h"
 
 #include "distributed/memory_order.h"
+#include "distributed/result_order.h"
 
 #include <ATen/ATen.h>
 
@@ -225,7 +226,10 @@ at::Tensor Call::made(
     c10::IntArrayRef like) const {
   const bool single = has_single_rows(axis_, placement, sizes);
   if (!unordered_.empty() && (moved_ || single || irregular_)) {
-    auto strides = plain_strides(k);
+    auto strides = local.is_cpu() ? known_strides(name(), k, unordered_, sizes) : Sizes();
+    if (strides.empty()) {
+      strides = plain_strides(k);
+    }
     if (strides.size() != sizes.size()) {
       strides.assign(like.begin(), like.end());
     }
@@ -312,7 +316,8 @@ Sizes Call::plain_strides(size_t k) const {
 at::Tensor Call::placed(
     const at::Tensor& local,
     const Placement& placement,
-    int64_t n) const {
+    int64_t n,
+    c10::IntArrayRef like) const {
   if (!local.defined() || placement.is_replicate()) {
     return local;
   }
@@ -321,7 +326,9 @@ at::Tensor Call::placed(
     sizes[placement.dim()] = n;
   }
   return info_.is_view ? make_local_view(axis_, local, placement, sizes)
-                       : make_tensor(axis_, local, placement, sizes);
+                       : make_tensor(
+                             axis_, local, placement, sizes, like,
+                             /*exact=*/!like.empty());
 }
 
 } // namespace accel::distributed

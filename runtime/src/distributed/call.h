@@ -133,6 +133,10 @@ class Call {
   bool has_unordered() const {
     return !unordered_.empty();
   }
+  /// Argument `i` as the program passed it. Only where `has_unordered()`.
+  const at::Tensor& passed(size_t i) const {
+    return unordered_[i].toTensor();
+  }
 
   // ---- Where tensors are, along this axis.
 
@@ -227,11 +231,13 @@ class Call {
   /// The same, with the local result's sizes but for `n` rows in the cut
   /// dimension (of shards).
   void place_result(size_t k, const Placement& placement, int64_t n = 0);
-  /// The same for a tensor of a list of results.
+  /// The same for a tensor of a list of results. `like`: the strides of the plain
+  /// result; empty: those that the parts show.
   at::Tensor placed(
       const at::Tensor& local,
       const Placement& placement,
-      int64_t n = 0) const;
+      int64_t n = 0,
+      c10::IntArrayRef like = {}) const;
   /// In-place operators return the tensor that was passed.
   void return_self(const at::Tensor& self) {
     result() = self;

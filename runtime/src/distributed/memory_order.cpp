@@ -187,6 +187,42 @@ Sizes strides_of_result(
   return strides;
 }
 
+Sizes strides_of_pointwise(
+    const std::vector<at::Tensor>& operands,
+    c10::IntArrayRef sizes) {
+  const auto dims = static_cast<int64_t>(sizes.size());
+  std::vector<Sizes> strides;
+  bool alike = true; // no operand is repeated
+  bool contiguous = true;
+  bool channels_last = true;
+  for (const auto& tensor : operands) {
+    alike = alike && tensor.sizes() == sizes;
+    contiguous = contiguous && tensor.is_contiguous();
+    channels_last = channels_last &&
+        tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
+    const int64_t offset = dims - tensor.dim();
+    strides.emplace_back(dims, 0);
+    for (int64_t d = 0; d < tensor.dim(); ++d) {
+      const bool repeated = tensor.size(d) == 1 && sizes[offset + d] != 1;
+      strides.back()[offset + d] = repeated ? 0 : tensor.stride(d);
+    }
+  }
+  if (alike && contiguous) {
+    return usual_strides(sizes);
+  }
+  if (alike && channels_last) {
+    const auto last = c10::get_channels_last_strides_2d(sizes);
+    return {last.begin(), last.end()};
+  }
+  if (alike && strides_without_gaps(sizes, strides[0]) == strides[0] &&
+      std::all_of(strides.begin(), strides.end(), [&](const Sizes& other) {
+        return other == strides[0];
+      })) {
+    return strides[0];
+  }
+  return strides_of_result(strides, sizes);
+}
+
 at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like) {
   if (has_usual_strides(like)) {
     // A range of columns has gaps and may keep them: it is in order.

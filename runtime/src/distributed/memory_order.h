@@ -54,4 +54,10 @@ Sizes strides_of_result(
     const std::vector<Sizes>& operands,
     c10::IntArrayRef sizes);
 
+/// The same of operands that are broadcast to `sizes`, with what TensorIterator does
+/// before it looks at strides: operands that lie alike give a result that does.
+Sizes strides_of_pointwise(
+    const std::vector<at::Tensor>& operands,
+    c10::IntArrayRef sizes);
+
 } // namespace accel::distributed

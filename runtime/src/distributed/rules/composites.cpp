@@ -49,7 +49,8 @@ void composite(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       c10::DispatchKey::CompositeImplicitAutograd, *stack);
 }
 
-/// Without gradients LibTorch has a kernel of its own for it on the CPU.
+/// Without gradients LibTorch has a kernel of its own for it on the CPU, whose result
+/// is in the order of its dimensions.
 void max_pool1d(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!any_distributed(*stack, op.schema().arguments().size())) {
     composite(op, stack);
@@ -60,6 +61,10 @@ void max_pool1d(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
           "aten::max_pool1d_with_indices", "");
   with_indices.callBoxed(*stack);
   stack->pop_back(); // the indices
+  const at::Tensor result = stack->back().toTensor();
+  if (result.is_cpu() && !result.requires_grad()) {
+    stack->back() = result.contiguous();
+  }
 }
 
 /// Operators that read their arguments `First` to `Last`: lengths, positions, or

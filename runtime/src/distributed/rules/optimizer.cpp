@@ -148,12 +148,25 @@ bool foreach(Call& call) {
   }
   std::vector<Placement> places;
   std::vector<List> tensors;
-  if (all.length < 0 || !numbers || !places_of(call, all, places, tensors)) {
+  // A number to the power of tensors gives results in an order of their own.
+  const bool own_order =
+      call.has_unordered() && call.overload() == "ScalarAndTensor";
+  if (all.length < 0 || !numbers || own_order ||
+      !places_of(call, all, places, tensors)) {
     return one_by_one(call, all);
   }
   std::vector<Sizes> sizes;
-  for (const auto& tensor : tensors[0]) {
-    sizes.emplace_back(tensor.sizes().begin(), tensor.sizes().end());
+  std::vector<Sizes> strides(tensors[0].size());
+  for (size_t j = 0; j < tensors[0].size(); ++j) {
+    const auto whole = tensors[0][j].sizes();
+    sizes.emplace_back(whole.begin(), whole.end());
+    if (call.has_unordered()) {
+      List operands;
+      for (const auto& list : tensors) {
+        operands.push_back(list[j]);
+      }
+      strides[j] = strides_of_pointwise(operands, whole);
+    }
   }
   for (const auto i : all.tensors) {
     call.use_whole(i);
@@ -166,7 +179,8 @@ bool foreach(Call& call) {
       results[j] = call.placed(
           results[j],
           places[j],
-          places[j].is_shard() ? sizes[j][places[j].dim()] : 0);
+          places[j].is_shard() ? sizes[j][places[j].dim()] : 0,
+          strides[j]);
     }
     call.result() = std::move(results);
   }

@@ -64,44 +64,16 @@ Operands operands_of(const Call& call) {
   return all;
 }
 
-/// The strides of the plain result, as TensorIterator finds them: for operators that
-/// cannot be asked on tensors without memory (`isnan`, `where`).
+/// The strides of the plain result, for operators that cannot be asked on tensors
+/// without memory (`isnan`, `where`).
 Sizes strides_of_whole(const Call& call, c10::IntArrayRef sizes) {
-  const auto dims = static_cast<int64_t>(sizes.size());
-  std::vector<Sizes> strides;
-  bool alike = true; // no operand is repeated
-  bool contiguous = true;
-  bool channels_last = true;
+  std::vector<at::Tensor> operands;
   for (const auto i : call.info().tensors) {
-    if (!call.has(i)) {
-      continue;
-    }
-    const auto& tensor = call.tensor(i);
-    alike = alike && tensor.sizes() == sizes;
-    contiguous = contiguous && tensor.is_contiguous();
-    channels_last = channels_last &&
-        tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
-    const int64_t offset = dims - tensor.dim();
-    strides.emplace_back(dims, 0);
-    for (int64_t d = 0; d < tensor.dim(); ++d) {
-      const bool repeated = tensor.size(d) == 1 && sizes[offset + d] != 1;
-      strides.back()[offset + d] = repeated ? 0 : tensor.stride(d);
+    if (call.has(i)) {
+      operands.push_back(call.tensor(i));
     }
   }
-  if (alike && contiguous) {
-    return usual_strides(sizes);
-  }
-  if (alike && channels_last) {
-    const auto last = c10::get_channels_last_strides_2d(sizes);
-    return {last.begin(), last.end()};
-  }
-  if (alike && strides_without_gaps(sizes, strides[0]) == strides[0] &&
-      std::all_of(strides.begin(), strides.end(), [&](const Sizes& other) {
-        return other == strides[0];
-      })) {
-    return strides[0];
-  }
-  return strides_of_result(strides, sizes);
+  return strides_of_pointwise(operands, sizes);
 }
 
 bool is_finite(const c10::Scalar& number) {

@@ -1,3 +1,4 @@
+#include "distributed/memory_order.h"
 #include "distributed/rules/common.h"
 
 #include <limits>
@@ -28,8 +29,11 @@ bool run_kept(Call& call, const Placement& place, const Reduced& out) {
   if (dim < 0) {
     return false;
   }
+  // A reduction's result is a new tensor, however the argument lies in memory: for
+  // those that cannot be asked on tensors without memory (`var`).
+  const Sizes like = call.has_unordered() ? usual_strides(out.sizes) : Sizes();
   for (size_t k = 0; k < call.info().results; ++k) {
-    call.place_result(k, place.with_dim(dim), out.sizes);
+    call.place_result(k, place.with_dim(dim), out.sizes, like);
   }
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
 
 #include <algorithm>
 #include <optional>
@@ -28,14 +29,35 @@ bool in_parts(const Call& call) {
   return !call.place(0).is_replicate() && !has_out(call);
 }
 
+namespace {
+
+/// The strides of the plain result of an operator that returns a view and does not
+/// say so (`unsafe_split`, `_unsafe_view`), where it may not be in the order of its
+/// dimensions; else empty.
+Sizes strides_of_hidden_view(const Call& call, c10::IntArrayRef sizes) {
+  if (!call.has_unordered() || call.name().find("unsafe_") == std::string::npos) {
+    return {};
+  }
+  const auto& self = call.passed(0);
+  if (self.numel() != c10::multiply_integers(sizes)) {
+    return {self.strides().begin(), self.strides().end()};
+  }
+  const auto strides = at::detail::computeStride(self.sizes(), self.strides(), sizes);
+  return strides ? Sizes(strides->begin(), strides->end()) : Sizes();
+}
+
+} // namespace
+
 at::Tensor placed_view(
     const Call& call,
     const at::Tensor& local,
     const Placement& place,
     c10::IntArrayRef sizes) {
-  return call.info().is_view
-      ? make_local_view(call.axis(), local, place, sizes)
-      : make_tensor(call.axis(), local, place, sizes);
+  if (call.info().is_view) {
+    return make_local_view(call.axis(), local, place, sizes);
+  }
+  const auto like = strides_of_hidden_view(call, sizes);
+  return make_tensor(call.axis(), local, place, sizes, like, like.size() == sizes.size());
 }
 
 bool run_view(Call& call, const Placement& place, c10::IntArrayRef sizes) {
