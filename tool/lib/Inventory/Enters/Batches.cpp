@@ -574,7 +574,11 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
 
 std::vector<Batch> Finder::run() {
   for (const FunctionDecl *F : Index.Functions) {
-    if ((isPartOfModel(F) && !Index.trainsDirectly(F)) || Index.loadsSamples(F))
+    // A model's own methods are given what is shared out already, unless they
+    // are the step.
+    if ((isPartOfModel(F) && !Index.trainsDirectly(F) &&
+         !Index.InStep.count(F)) ||
+        Index.loadsSamples(F))
       continue;
     StepWalk Models(*this, F, /*Models=*/true);
     Models.TraverseStmt(F->getBody());
