@@ -1,12 +1,14 @@
 // What a training step costs where the model is divided between the processes,
 // as a ratio to plain data parallelism (the same batch, shared out, with the
 // whole model on every process) in the same run: `rounds` times some steps of
-// each; the medians are compared.
+// each; the medians are compared. With `--prefetch` it is compared with the same strategy
+// that gathers nothing ahead.
 //
 //   accel launch -n 2 --output main -- ./parallel_steps
 //       [--model transformer|mlp]
 //       [--strategy FULL_SHARD|SHARD_GRAD_OP|TENSOR_PARALLEL]
 //       [--optimizer adam|sgd] [--rounds N] [--steps N]
+//       [--prefetch BACKWARD_PRE|BACKWARD_POST]
 //
 // `transformer`: 40 million parameters in 12 layers, 8 sentences of 32 words.
 // `mlp`: 10 million in four, 16 rows.
@@ -21,6 +23,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,8 +56,15 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// Of the plugin: whether units are gathered ahead, and when in backward.
+struct Ahead {
+  std::optional<bool> forward;
+  std::optional<accel::BackwardPrefetch> backward;
+};
+
 /// `strategy` empty: data parallelism.
-accel::AcceleratorOptions options_of(const std::string& strategy) {
+accel::AcceleratorOptions options_of(
+    const std::string& strategy, const Ahead& ahead) {
   accel::AcceleratorOptions options;
   options.match_single_device(true);
   if (strategy == "TENSOR_PARALLEL") {
@@ -63,9 +73,12 @@ accel::AcceleratorOptions options_of(const std::string& strategy) {
         processes == nullptr ? 1 : std::atoi(processes)));
   } else if (!strategy.empty()) {
     options.fsdp_plugin(
-        accel::FullyShardedDataParallelPlugin().sharding_strategy(
-            strategy == "FULL_SHARD" ? accel::ShardingStrategy::kFullShard
-                                     : accel::ShardingStrategy::kShardGradOp));
+        accel::FullyShardedDataParallelPlugin()
+            .sharding_strategy(
+                strategy == "FULL_SHARD" ? accel::ShardingStrategy::kFullShard
+                                         : accel::ShardingStrategy::kShardGradOp)
+            .forward_prefetch(ahead.forward)
+            .backward_prefetch(ahead.backward));
   }
   return options;
 }
@@ -74,10 +87,11 @@ accel::AcceleratorOptions options_of(const std::string& strategy) {
 template <typename Optimizer, typename Model>
 double milliseconds_per_step(
     const std::string& strategy,
+    const Ahead& ahead,
     Model model,
     const torch::Tensor& batch,
     int steps) {
-  accel::Accelerator accelerator(options_of(strategy));
+  accel::Accelerator accelerator(options_of(strategy, ahead));
   accel::AcceleratedOptimizer<Optimizer> optimizer(model->parameters(), 1e-3);
   accelerator.prepare(model, optimizer);
   const auto step = [&] {
@@ -102,13 +116,18 @@ double milliseconds_per_step(
 
 template <typename Optimizer>
 double milliseconds_per_step(
-    const std::string& strategy, const std::string& model, int steps) {
+    const std::string& strategy,
+    const Ahead& ahead,
+    const std::string& model,
+    int steps) {
   torch::manual_seed(0);
   return model == "mlp"
              ? milliseconds_per_step<Optimizer>(
-                   strategy, bench::mlp(), torch::randn({16, 1024}), steps)
+                   strategy, ahead, bench::mlp(), torch::randn({16, 1024}),
+                   steps)
              : milliseconds_per_step<Optimizer>(
-                   strategy, Transformer(), torch::randint(4000, {8, 32}), steps);
+                   strategy, ahead, Transformer(),
+                   torch::randint(4000, {8, 32}), steps);
 }
 
 } // namespace
@@ -117,6 +136,7 @@ int main(int argc, char** argv) {
   std::string which = "transformer";
   std::string name = "FULL_SHARD";
   std::string optimizer = "sgd";
+  std::string prefetch;
   int rounds = 5;
   int steps = 4;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -127,6 +147,8 @@ int main(int argc, char** argv) {
       name = argv[i + 1];
     } else if (arg == "--optimizer") {
       optimizer = argv[i + 1];
+    } else if (arg == "--prefetch") {
+      prefetch = argv[i + 1];
     } else if (arg == "--rounds") {
       rounds = std::max(1, std::atoi(argv[i + 1]));
     } else if (arg == "--steps") {
@@ -150,28 +172,41 @@ int main(int argc, char** argv) {
         stderr, "parallel_steps: no optimizer '%s'\n", optimizer.c_str());
     return 2;
   }
+  if (!prefetch.empty() && prefetch != "BACKWARD_PRE" &&
+      prefetch != "BACKWARD_POST") {
+    std::fprintf(
+        stderr, "parallel_steps: no prefetch '%s'\n", prefetch.c_str());
+    return 2;
+  }
   torch::set_num_threads(1);
-  const auto run = [&](const std::string& strategy) {
+  const auto run = [&](const std::string& strategy, const Ahead& ahead) {
     return optimizer == "adam" ? milliseconds_per_step<torch::optim::Adam>(
-                                     strategy, which, steps)
+                                     strategy, ahead, which, steps)
                                : milliseconds_per_step<torch::optim::SGD>(
-                                     strategy, which, steps);
+                                     strategy, ahead, which, steps);
   };
+  const Ahead nothing{false, accel::BackwardPrefetch::kNoPrefetch};
+  const Ahead asked{
+      true, prefetch == "BACKWARD_PRE" ? accel::BackwardPrefetch::kBackwardPre
+                                       : accel::BackwardPrefetch::kBackwardPost};
   std::vector<double> plain;
   std::vector<double> divided;
   for (int round = 0; round < rounds; ++round) {
-    plain.push_back(run(""));
-    divided.push_back(run(name));
+    plain.push_back(prefetch.empty() ? run("", {}) : run(name, nothing));
+    divided.push_back(run(name, prefetch.empty() ? Ahead() : asked));
   }
   if (std::getenv("RANK") == nullptr ||
       std::string(std::getenv("RANK")) == "0") {
     std::printf(
-        "%s: data parallelism %.1f ms/step, %s %.1f ms/step: %.3f\n",
+        "%s: %s %.1f ms/step, %s %.1f ms/step: %.3f (least: %.3f)\n",
         which.c_str(),
+        prefetch.empty() ? "data parallelism" : "without prefetching",
         median(plain),
-        name.c_str(),
+        prefetch.empty() ? name.c_str() : prefetch.c_str(),
         median(divided),
-        median(divided) / median(plain));
+        median(divided) / median(plain),
+        *std::min_element(divided.begin(), divided.end()) /
+            *std::min_element(plain.begin(), plain.end()));
   }
   return 0;
 }

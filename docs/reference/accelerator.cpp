@@ -337,11 +337,14 @@ void units_from_a_size() {
   const accel::AutoWrap& wrap = in_force.auto_wrap;
   TORCH_CHECK(wrap.policy && wrap.class_names.empty() && wrap.min_num_params == 1'000'000);
   std::cout << accel::to_string(wrap) << in_force.cpu_offload
+            << in_force.forward_prefetch.value_or(false)
+            << accel::to_string(in_force.backward_prefetch.value_or(
+                   accel::BackwardPrefetch::kNoPrefetch))
             << in_force.reduce_dtype.has_value() << '\n';
   TORCH_CHECK(!accel::MixedPrecisionPolicy().output_dtype());
 }
 
-// @example accel::OptionInForce accel::MixedPrecisionPolicy accel::FullyShardedDataParallelPlugin accel::ShardingStrategy accel::StateDictType
+// @example accel::OptionInForce accel::BackwardPrefetch accel::MixedPrecisionPolicy accel::FullyShardedDataParallelPlugin accel::ShardingStrategy accel::StateDictType
 std::string sources_of_options() {
   std::string text;
   auto options = accel::AcceleratorOptions().fsdp_plugin(
@@ -352,6 +355,9 @@ std::string sources_of_options() {
           .auto_wrap_policy(accel::AutoWrapPolicy::kTransformerBasedWrap)
           .transformer_cls_names_to_wrap({"Block", "TransformerEncoderLayer"})
           .cpu_offload(true)
+          .forward_prefetch(true)
+          .backward_prefetch(accel::BackwardPrefetch::kBackwardPost)
+          .limit_all_gathers(true)
           .mixed_precision_policy(accel::MixedPrecisionPolicy()
                                       .param_dtype(torch::kBFloat16)
                                       .reduce_dtype(torch::kFloat)

@@ -209,6 +209,8 @@ void read_fsdp(ConfigFile& config, const YAML::Node& list) {
       auto name = key.rfind(prefix, 0) == 0 ? key.substr(prefix.size()) : key;
       if (name == "transformer_cls_to_wrap") {
         name = "transformer_layer_cls_to_wrap"; // as the variable is called
+      } else if (name == "backward_prefetch_policy") {
+        name = "backward_prefetch"; // which it was called before
       }
       const auto* setting = 
           parallel::find_setting(parallel::fsdp_plugin_settings(), name);

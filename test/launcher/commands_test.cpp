@@ -260,6 +260,8 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says("distributed_type: XLA\n", "distributed_type is XLA; accel has NO, MULTI_CPU");
   const std::string fsdp = "distributed_type: FSDP\nfsdp_config:\n  fsdp_";
   says(fsdp + "offload_params: perhaps\n", "fsdp_offload_params: perhaps: perhaps is neither");
+  says(fsdp + "backward_prefetch: PRE\n", "PRE is none of BACKWARD_PRE");
+  says(fsdp + "limit_all_gathers: false\n", "one unit ahead at most");
   says(fsdp + "auto_wrap_policy: WRAP\n", "WRAP is none of TRANSFORMER_BASED_WRAP");
   says(fsdp + "min_num_params: many\n", "many is not a whole number from 0");
   says(fsdp + "activation_checkpointing: true\n", "does not compute activations again");

@@ -77,15 +77,18 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
       "distributed_type: FSDP\nfsdp_config:\n"
       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
       "  fsdp_transformer_layer_cls_to_wrap: Block,Embeddings\n"
-      "  fsdp_min_num_params: ''\n  fsdp_offload_params: true\n");
+      "  fsdp_min_num_params: ''\n  fsdp_offload_params: true\n"
+      "  fsdp_forward_prefetch: true\n  fsdp_backward_prefetch: BACKWARD_POST\n");
   for (const std::vector<std::string>& options :
        {std::vector<std::string>{"--config-file", "units.yaml"},
         {"--fsdp", "FULL_SHARD", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP",
          "--fsdp_transformer_layer_cls_to_wrap", "Block,Embeddings",
-         "--fsdp-offload-params", "true"}}) {
+         "--fsdp-offload-params", "true", "--fsdp-forward-prefetch", "true",
+         "--fsdp_backward_prefetch", "BACKWARD_POST"}}) {
     for (const std::string& variable :
          {"FSDP_AUTO_WRAP_POLICY=TRANSFORMER_BASED_WRAP",
-          "FSDP_TRANSFORMER_CLS_TO_WRAP=Block,Embeddings", "FSDP_OFFLOAD_PARAMS=true"}) {
+          "FSDP_TRANSFORMER_CLS_TO_WRAP=Block,Embeddings", "FSDP_OFFLOAD_PARAMS=true",
+          "FSDP_FORWARD_PREFETCH=true", "FSDP_BACKWARD_PREFETCH=BACKWARD_POST"}) {
       const Result result = accel(
           launch_probe(options, {"env", variable.substr(0, variable.find('='))}),
           in(folder));
@@ -99,6 +102,9 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
       "--fsdp-min-num-params 100 is for --fsdp-auto-wrap-policy SIZE_BASED_WRAP");
   says({"--fsdp", "FULL"}, "FULL is none of FULL_SHARD");
   says({"--fsdp-version", "3"}, "3");
+  says(
+      {"--fsdp", "FULL_SHARD", "--fsdp-backward-prefetch", "PRE"},
+      "PRE is none of BACKWARD_PRE, BACKWARD_POST and NO_PREFETCH");
   says({"--fsdp-sharding-strategy", "NO_SHARD"}, "is for --use-fsdp");
   says({"--fsdp-state-dict-type", "PARTS"}, "PARTS is neither FULL_STATE_DICT nor");
   says(

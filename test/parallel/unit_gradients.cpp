@@ -54,7 +54,7 @@ ACCEL_RANK_FUNCTION(units_carry_pieces) {
     auto slowly = gathered;
     slowly.whole = torch::zeros({at}, torch::kByte);
     processes.gather_pieces(gathered);
-    processes.Communicator::gather_pieces(slowly);
+    processes.Communicator::gather_pieces_async(slowly)();
     EXPECT_TRUE(torch::equal(gathered.whole, slowly.whole));
     for (int64_t r = 0; r < n; ++r) {
       for (size_t k = 0; k < rows.size(); ++k) {

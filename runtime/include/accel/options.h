@@ -203,6 +203,10 @@ struct ResolvedOptions {
   AutoWrap auto_wrap;
   /// See `FullyShardedDataParallelPlugin::cpu_offload`.
   bool cpu_offload = false;
+  /// See `FullyShardedDataParallelPlugin::forward_prefetch`; empty where nobody says it.
+  std::optional<bool> forward_prefetch;
+  /// See `FullyShardedDataParallelPlugin::backward_prefetch`; likewise.
+  std::optional<BackwardPrefetch> backward_prefetch;
   /// See `MixedPrecisionPolicy::reduce_dtype`.
   std::optional<c10::ScalarType> reduce_dtype;
   /// See `DeepSpeedPlugin::gradient_clipping` and `MegatronLMPlugin`; 0 for none.

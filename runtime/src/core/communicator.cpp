@@ -21,7 +21,13 @@ std::vector<at::Tensor> Communicator::all_to_all(const Exchange& exchange) {
   return received;
 }
 
-void Communicator::gather_pieces(const GatheredPieces& gathered) {
+Communicator::Gathering Communicator::all_gather_async(
+    const at::Tensor& tensor) {
+  return [all = all_gather(tensor)] { return all; };
+}
+
+Communicator::Waiter Communicator::gather_pieces_async(
+    const GatheredPieces& gathered) {
   const at::NoGradGuard no_grad;
   const size_t n = gathered.pieces.size();
   std::vector<at::Tensor> mine;
@@ -41,16 +47,21 @@ void Communicator::gather_pieces(const GatheredPieces& gathered) {
     message.narrow(0, at, piece.numel()).copy_(piece);
     at += piece.numel();
   }
-  const auto messages = all_gather(message);
-  for (int64_t rank = 0; rank < size(); ++rank) {
-    at = 0;
-    for (size_t k = 0; k < n; ++k) {
-      const int64_t count = gathered.counts[rank * n + k];
-      gathered.whole.narrow(0, gathered.begins[rank * n + k], count)
-          .copy_(messages[rank].narrow(0, at, count));
-      at += count;
+  return [n, processes = size(), whole = gathered.whole,
+          begins = gathered.begins, counts = gathered.counts,
+          gather = all_gather_async(message)] {
+    const at::NoGradGuard inner;
+    const auto messages = gather();
+    for (int64_t rank = 0; rank < processes; ++rank) {
+      int64_t from = 0;
+      for (size_t k = 0; k < n; ++k) {
+        const int64_t count = counts[rank * n + k];
+        whole.narrow(0, begins[rank * n + k], count)
+            .copy_(messages[rank].narrow(0, from, count));
+        from += count;
+      }
     }
-  }
+  };
 }
 
 void Communicator::sum_pieces(const SummedPieces& summed) {

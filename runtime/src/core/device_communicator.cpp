@@ -108,8 +108,13 @@ Communicator::Waiter DeviceCommunicator::all_reduce_async(at::Tensor& tensor) {
 
 std::vector<at::Tensor> DeviceCommunicator::all_gather(
     const at::Tensor& tensor) {
+  return all_gather_async(tensor)();
+}
+
+Communicator::Gathering DeviceCommunicator::all_gather_async(
+    const at::Tensor& tensor) {
   if (!backend_.takes(tensor) || tensor.numel() == 0) {
-    return host_->all_gather(tensor);
+    return host_->all_gather_async(tensor);
   }
   const auto input = tensor.detach().contiguous();
   std::vector<at::Tensor> outputs;
@@ -120,10 +125,15 @@ std::vector<at::Tensor> DeviceCommunicator::all_gather(
   }
   std::vector<at::Tensor> input_bytes{bytes_over(input)};
   settle();
-  operations_.run(begin("all_gather", tensor), [&] {
-    finish(group_->allgather(output_bytes, input_bytes));
+  const auto operation = begin("all_gather", tensor);
+  c10::intrusive_ptr<c10d::Work> work;
+  operations_.run(operation, [&] {
+    work = group_->allgather(output_bytes, input_bytes);
   });
-  return outputs;
+  return [this, operation, work, outputs] {
+    operations_.run(operation, [&] { finish(work); });
+    return outputs;
+  };
 }
 
 void DeviceCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
@@ -191,14 +201,22 @@ Communicator::Waiter StagedCommunicator::all_reduce_async(at::Tensor& tensor) {
 
 std::vector<at::Tensor> StagedCommunicator::all_gather(
     const at::Tensor& tensor) {
+  return all_gather_async(tensor)();
+}
+
+Communicator::Gathering StagedCommunicator::all_gather_async(
+    const at::Tensor& tensor) {
   if (!takes_(tensor)) {
-    return host_->all_gather(tensor);
+    return host_->all_gather_async(tensor);
   }
-  auto gathered = host_->all_gather(copy_to_host(tensor));
-  for (auto& part : gathered) {
-    part = part.to(tensor.device());
-  }
-  return gathered;
+  return [device = tensor.device(),
+          gather = host_->all_gather_async(copy_to_host(tensor))] {
+    auto gathered = gather();
+    for (auto& part : gathered) {
+      part = part.to(device);
+    }
+    return gathered;
+  };
 }
 
 void StagedCommunicator::broadcast(at::Tensor& tensor, int64_t source) {

@@ -42,6 +42,7 @@ class DeviceCommunicator : public Communicator {
   void all_reduce(at::Tensor& tensor) override;
   Waiter all_reduce_async(at::Tensor& tensor) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
+  Gathering all_gather_async(const at::Tensor& tensor) override;
   void broadcast(at::Tensor& tensor, int64_t source) override;
   /// When it returns, what every process had given to its device before the
   /// call has been done.
@@ -88,6 +89,10 @@ class StagedCommunicator : public Communicator {
   void all_reduce(at::Tensor& tensor) override;
   Waiter all_reduce_async(at::Tensor& tensor) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
+  Gathering all_gather_async(const at::Tensor& tensor) override;
+  bool works_beside() const override {
+    return host_->works_beside();
+  }
   void broadcast(at::Tensor& tensor, int64_t source) override;
   void barrier() override {
     host_->barrier();

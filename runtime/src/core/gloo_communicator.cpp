@@ -221,48 +221,69 @@ void GlooCommunicator::share_memory(
   }
 }
 
-std::vector<at::Tensor> GlooCommunicator::gather_over_gloo(
+Communicator::Gathering GlooCommunicator::start_over_gloo(
     const at::Tensor& tensor) {
   std::vector<at::Tensor> outputs;
   std::vector<std::vector<at::Tensor>> output_bytes(1);
+  // Over the tensors' storage, which Gloo then holds: somebody may never wait.
+  const auto bytes = [](const at::Tensor& contiguous) {
+    return contiguous.as_strided({contiguous.numel()}, {1}).view(at::kByte);
+  };
   for (int64_t i = 0; i < size(); ++i) {
     outputs.push_back(at::empty_like(tensor));
-    output_bytes[0].push_back(bytes_of(outputs.back()));
+    output_bytes[0].push_back(bytes(outputs.back()));
   }
-  std::vector<at::Tensor> input_bytes{bytes_of(tensor)};
-  group_->allgather(output_bytes, input_bytes)->wait();
-  return outputs;
+  std::vector<at::Tensor> input_bytes{bytes(tensor)};
+  return [outputs, work = group_->allgather(output_bytes, input_bytes)] {
+    work->wait();
+    return outputs;
+  };
 }
 
 std::vector<at::Tensor> GlooCommunicator::all_gather(const at::Tensor& tensor) {
+  return all_gather_async(tensor)();
+}
+
+Communicator::Gathering GlooCommunicator::all_gather_async(
+    const at::Tensor& tensor) {
   auto input = tensor.detach().contiguous();
+  std::vector<at::Tensor> outputs;
   if (shared_ != nullptr && input.is_cpu()) {
-    std::vector<at::Tensor> outputs;
     for (int64_t i = 0; i < size(); ++i) {
       outputs.push_back(at::empty_like(input));
     }
     const auto operation = begin("all_gather", tensor);
-    start(operation, [this, input, outputs, operation] {
+    auto wait = start(operation, [this, input, outputs, operation] {
       shared_->gather(input, outputs, operation);
-    })();
-    return outputs;
+    });
+    return [outputs, wait = std::move(wait)] {
+      wait();
+      return outputs;
+    };
   }
   if (input.numel() == 0 && !compares_over_gloo()) {
     barrier(); // keeps the calls of all processes matched
-    return std::vector<at::Tensor>(
-        static_cast<size_t>(size()), at::empty_like(input));
+    outputs.assign(static_cast<size_t>(size()), at::empty_like(input));
+    return [outputs] { return outputs; };
   }
   const auto operation = begin("all_gather", tensor);
-  std::vector<at::Tensor> outputs;
+  Gathering gather;
   operations_.run(operation, [&] {
     if (compares_over_gloo()) {
       outputs = compare_over_gloo(operation, input);
     }
     if (outputs.empty()) {
-      outputs = gather_over_gloo(input);
+      gather = start_over_gloo(input);
     }
   });
-  return outputs;
+  if (!gather) {
+    return [outputs] { return outputs; };
+  }
+  return [this, operation, gather = std::move(gather)] {
+    std::vector<at::Tensor> all;
+    operations_.run(operation, [&] { all = gather(); });
+    return all;
+  };
 }
 
 std::vector<at::Tensor> GlooCommunicator::all_to_all(const Exchange& exchange) {
@@ -315,15 +336,15 @@ std::vector<at::Tensor> GlooCommunicator::all_to_all(const Exchange& exchange) {
   return outputs;
 }
 
-void GlooCommunicator::gather_pieces(const GatheredPieces& gathered) {
+Communicator::Waiter GlooCommunicator::gather_pieces_async(
+    const GatheredPieces& gathered) {
   if (shared_ == nullptr || !gathered.whole.is_cpu()) {
-    Communicator::gather_pieces(gathered);
-    return;
+    return Communicator::gather_pieces_async(gathered);
   }
   const auto operation = begin("gather_pieces", gathered.whole);
-  start(operation, [this, &gathered, operation] {
+  return start(operation, [this, gathered, operation] {
     shared_->gather_pieces(gathered, operation);
-  })();
+  });
 }
 
 void GlooCommunicator::sum_pieces(const SummedPieces& summed) {

@@ -42,7 +42,12 @@ class GlooCommunicator : public Communicator {
   Waiter all_reduce_async(at::Tensor& tensor) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   std::vector<at::Tensor> all_to_all(const Exchange& exchange) override;
-  void gather_pieces(const GatheredPieces& gathered) override;
+  Gathering all_gather_async(const at::Tensor& tensor) override;
+  Waiter gather_pieces_async(const GatheredPieces& gathered) override;
+  /// Gloo has threads; who shares memory copies by himself.
+  bool works_beside() const override {
+    return !shares_memory() && size() > 1;
+  }
   void sum_pieces(const SummedPieces& summed) override;
   void broadcast(at::Tensor& tensor, int64_t source) override;
   void barrier() override;
@@ -86,7 +91,10 @@ class GlooCommunicator : public Communicator {
       const Operation& operation,
       const at::Tensor& tensor);
   [[noreturn]] void throw_out_of_step(const Operation& operation);
-  std::vector<at::Tensor> gather_over_gloo(const at::Tensor& tensor);
+  std::vector<at::Tensor> gather_over_gloo(const at::Tensor& tensor) {
+    return start_over_gloo(tensor)();
+  }
+  Gathering start_over_gloo(const at::Tensor& tensor);
 
   GuardedOperations operations_;
   c10::intrusive_ptr<CuttableGloo> group_;

@@ -48,6 +48,8 @@ auto tie(const ResolvedOptions& options) {
       options.fsdp,
       options.auto_wrap,
       options.cpu_offload,
+      options.forward_prefetch,
+      options.backward_prefetch,
       options.reduce_dtype,
       options.gradient_clipping,
       options.offload,
@@ -166,7 +168,14 @@ std::string to_string(const ResolvedOptions& options) {
       << ", broadcast_buffers=" << options.broadcast_buffers
       << ", fsdp=" << (options.fsdp ? to_string(*options.fsdp) : "no")
       << ", auto_wrap=" << to_string(options.auto_wrap)
-      << ", cpu_offload=" << options.cpu_offload << ", reduce_dtype="
+      << ", cpu_offload=" << options.cpu_offload << ", forward_prefetch="
+      << (!options.forward_prefetch       ? "not given"
+              : *options.forward_prefetch ? "true"
+                                          : "false")
+      << ", backward_prefetch="
+      << (options.backward_prefetch ? to_string(*options.backward_prefetch)
+                                    : "not given")
+      << ", reduce_dtype="
       << (options.reduce_dtype ? c10::toString(*options.reduce_dtype) : "no")
       << ", gradient_clipping=" << options.gradient_clipping
       << ", offload=" << (options.offload.optimizer.empty() ? "" : "optimizer to ")
@@ -229,6 +238,10 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   if (strategy) {
     resolved.auto_wrap = parallel::resolve_auto_wrap(options.fsdp_plugin());
     resolved.cpu_offload = parallel::resolve_cpu_offload(options.fsdp_plugin());
+    resolved.forward_prefetch =
+        parallel::resolve_forward_prefetch(options.fsdp_plugin());
+    resolved.backward_prefetch =
+        parallel::resolve_backward_prefetch(options.fsdp_plugin());
     resolved.mixed_precision = parallel::resolve_param_dtype(
         options.fsdp_plugin(), resolved.mixed_precision);
     resolved.reduce_dtype = parallel::resolve_reduce_dtype(options.fsdp_plugin());

@@ -152,6 +152,24 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       },
       "FSDP_OFFLOAD_PARAMS",
       false);
+  const std::string where_quicker = "where it is quicker";
+  plan.add(
+      "forward_prefetch",
+      options.forward_prefetch ? text(*options.forward_prefetch) : where_quicker,
+      [](const AcceleratorOptions& o) {
+        return o.fsdp_plugin() && o.fsdp_plugin()->forward_prefetch();
+      },
+      "FSDP_FORWARD_PREFETCH",
+      false);
+  plan.add(
+      "backward_prefetch",
+      options.backward_prefetch ? to_string(*options.backward_prefetch)
+                                : where_quicker,
+      [](const AcceleratorOptions& o) {
+        return o.fsdp_plugin() && o.fsdp_plugin()->backward_prefetch();
+      },
+      "FSDP_BACKWARD_PREFETCH",
+      false);
   plan.add(
       "reduce_dtype",
       options.reduce_dtype ? c10::toString(*options.reduce_dtype)

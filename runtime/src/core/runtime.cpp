@@ -206,6 +206,11 @@ void Runtime::check_options_agree() {
        options.fsdp ? static_cast<int64_t>(*options.fsdp) : int64_t{-1},
        static_cast<int64_t>(std::hash<std::string>()(to_string(options.auto_wrap))),
        static_cast<int64_t>(options.cpu_offload),
+       static_cast<int64_t>(options.forward_prefetch.value_or(false)) +
+           (options.forward_prefetch ? 2 : 0),
+       options.backward_prefetch
+           ? static_cast<int64_t>(*options.backward_prefetch)
+           : int64_t{-1},
        options.reduce_dtype ? static_cast<int64_t>(*options.reduce_dtype) : int64_t{-1},
        static_cast<int64_t>(options.state_dict_type),
        static_cast<int64_t>(
@@ -301,7 +306,8 @@ void Runtime::connect_axes() {
     sharded_ = std::make_unique<parallel::ShardedParameters>(
         named_axes_, parallel_axes_,
         options.fsdp.value_or(ShardingStrategy::kNoShard), options.tp_plan,
-        options.auto_wrap, options.reduce_dtype, options.offload.parameters);
+        options.auto_wrap, options.reduce_dtype, options.offload.parameters,
+        options.forward_prefetch, options.backward_prefetch);
     checkpoint::pieces_to_load() = [this](const at::Tensor& tensor) {
       return sharded_->piece_to_write(tensor);
     };

@@ -1,6 +1,7 @@
 #include "distributed/units.h"
 
 #include "core/operation_log.h"
+#include "distributed/axis.h"
 #include "distributed/collectives.h"
 #include "distributed/memory_order.h"
 
@@ -54,11 +55,55 @@ void UnitMemory::used(Unit* unit) {
 }
 
 void UnitMemory::forget(Unit* unit) {
+  if (ahead_ == unit) {
+    ahead_ = nullptr;
+  }
   gathered_.erase(
       std::remove(gathered_.begin(), gathered_.end(), unit), gathered_.end());
 }
 
+Prefetch UnitMemory::prefetch(const Axis& axis) const {
+  const auto& asked = in_backward && in_backward() ? backward_ : forward_;
+  if (asked) {
+    return *asked;
+  }
+  return axis.communicator("prefetch").works_beside() ? Prefetch::kWithPrevious
+                                                      : Prefetch::kNo;
+}
+
+void UnitMemory::use(Unit* unit) {
+  order_.use(unit, in_backward && in_backward());
+  if (ahead_ == unit) {
+    ahead_ = nullptr;
+  } else if (ahead_ != nullptr && ahead_ != order_.next()) {
+    Unit* const unwanted = ahead_;
+    unwanted->finish(); // All processes have begun with it.
+    unwanted->drop();
+  }
+}
+
+void UnitMemory::gather_next() {
+  Unit* const next = order_.next();
+  const Part* const part =
+      next == nullptr || ahead_ != nullptr || next->memory_.defined()
+          ? nullptr
+          : next->any_member();
+  if (part == nullptr || prefetch(*part->axis) != Prefetch::kWithPrevious) {
+    return;
+  }
+  if (before_gather) {
+    before_gather();
+  }
+  const accel::detail::EncloseGuard nothing_travels_along(nullptr);
+  next->start(*part, "prefetch");
+  ahead_ = next;
+}
+
 void UnitMemory::drop_all() {
+  order_.end_pass();
+  if (ahead_ != nullptr) {
+    ahead_->finish();
+  }
   while (!gathered_.empty()) {
     gathered_.back()->drop();
   }
@@ -113,6 +158,7 @@ Unit::Unit(std::shared_ptr<UnitMemory> memory) : kept_in_(std::move(memory)) {}
 
 Unit::~Unit() {
   drop();
+  kept_in_->order_.forget(this);
 }
 
 uint32_t Unit::add() {
@@ -165,13 +211,27 @@ at::Tensor Unit::whole(Part& part, const char* operation) {
   Slot& slot = slots_[part.number_in_unit];
   TORCH_INTERNAL_ASSERT(slot.part == &part);
   if (!slot.apart && can_be_member(part)) {
-    if (!memory_.defined()) {
-      gather(part, operation);
-      return view(slot);
+    kept_in_->use(this);
+    const bool anew = !memory_.defined();
+    if (anew) {
+      const bool first =
+          kept_in_->prefetch(*part.axis) == Prefetch::kWithGradients;
+      if (first) {
+        start(part, operation);
+      }
+      if (kept_in_->before_gather) {
+        kept_in_->before_gather();
+      }
+      if (!memory_.defined()) { // Or was dropped with its own gradients.
+        start(part, operation);
+      }
     }
+    finish();
     kept_in_->used(this);
-    if (is_right(slot)) {
-      return view(slot);
+    if (anew || is_right(slot)) {
+      const auto result = view(slot); // Holds the memory.
+      kept_in_->gather_next();
+      return result;
     }
     written(part);
   }
@@ -181,10 +241,15 @@ at::Tensor Unit::whole(Part& part, const char* operation) {
       strides_of(part));
 }
 
-void Unit::gather(const Part& asked, const char* operation) {
-  if (kept_in_->before_gather) {
-    kept_in_->before_gather();
-  }
+const Part* Unit::any_member() const {
+  const auto found =
+      std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
+        return slot.part != nullptr && !slot.apart && can_be_member(*slot.part);
+      });
+  return found == slots_.end() ? nullptr : found->part;
+}
+
+void Unit::start(const Part& asked, const char* operation) {
   const Axis& axis = *asked.axis;
   std::vector<size_t> members;
   uint64_t detail = 0;
@@ -239,17 +304,35 @@ void Unit::gather(const Part& asked, const char* operation) {
   ++traffic().gathers;
   traffic().bytes += bytes;
   const accel::detail::PurposeGuard purpose(operation, asked.sizes, detail);
-  asked.axis->communicator(operation).gather_pieces(gathered);
-  for (int64_t i = 0; i < n * axis.size(); ++i) {
-    Slot& slot = slots_[members[i % n]];
-    slot.apart =
-        slot.apart || gathered.whole.const_data_ptr<uint8_t>()[bytes + i] != 0;
-  }
-  for (const size_t i : members) {
-    slots_[i].gathered = !slots_[i].apart;
-  }
-  memory_ = std::move(gathered.whole);
+  const auto wait =
+      asked.axis->communicator(operation).gather_pieces_async(gathered);
+  memory_ = gathered.whole;
+  finish_ = [this, wait, members, bytes, flags = n * axis.size(), n] {
+    wait();
+    for (int64_t i = 0; i < flags; ++i) {
+      Slot& slot = slots_[members[i % n]];
+      slot.apart =
+          slot.apart || memory_.const_data_ptr<uint8_t>()[bytes + i] != 0;
+    }
+    for (const size_t i : members) {
+      slots_[i].gathered = slots_[i].gathered && !slots_[i].apart;
+    }
+  };
   kept_in_->used(this);
+}
+
+void Unit::finish() {
+  if (!finish_) {
+    return;
+  }
+  const auto run = std::exchange(finish_, nullptr);
+  try {
+    run();
+  } catch (...) {
+    memory_.reset(); // Somebody may still write into it.
+    drop();
+    throw;
+  }
 }
 
 void Unit::written(const Part& part) noexcept {
@@ -270,6 +353,11 @@ void Unit::drop() noexcept {
   kept_in_->forget(this);
   for (auto& slot : slots_) {
     slot.gathered = false;
+  }
+  if (finish_) {
+    // Is still being filled, by who holds it for that.
+    finish_ = nullptr;
+    memory_.reset();
   }
   if (memory_.defined()) {
     kept_in_->give(std::exchange(memory_, at::Tensor()));

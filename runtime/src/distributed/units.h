@@ -1,5 +1,7 @@
 #pragma once
 
+#include "distributed/unit_order.h"
+
 #include <accel/export.h>
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 // Parameters that are gathered together: one message for a layer instead of one
@@ -17,18 +20,36 @@
 namespace accel::distributed {
 
 struct Part;
+class Axis;
 class Unit;
+
+/// When the gathering of a unit begins.
+enum class Prefetch {
+  /// When it is needed.
+  kNo,
+  /// When the one before it has been gathered: beside what is computed with that.
+  kWithPrevious,
+  /// When it is needed, but beside the sum of the gradients of the one before it.
+  kWithGradients,
+};
 
 /// The memory of the gathered units of an axis: which units are gathered, and
 /// what is free for the next one. Belongs to the axis' thread, as units do.
 class UnitMemory {
  public:
-  /// At most `most` units are there at a time, those last used; 0: all that
-  /// were gathered since `drop_all`.
-  explicit UnitMemory(size_t most) : most_(most) {}
+  /// At most `most` units are there at a time, those last used, or that which is expected
+  /// next; 0: all that were gathered since `drop_all`. `forward`, `backward`: when units
+  /// are gathered; nothing: kWithPrevious where what was started moves on by itself, else
+  /// kNo. The same on all processes.
+  explicit UnitMemory(
+      size_t most,
+      std::optional<Prefetch> forward = std::nullopt,
+      std::optional<Prefetch> backward = std::nullopt)
+      : most_(most), forward_(forward), backward_(backward) {}
 
   /// Drops all units. Nothing of them is right any more when their parameters
-  /// change together: between two steps.
+  /// change together: between two steps. May wait for other processes, which must call
+  /// it, too.
   void drop_all();
 
   /// Lets go of memory that is free but for one unit's: backward needs no more, and has
@@ -38,9 +59,18 @@ class UnitMemory {
   /// Is called before another unit is gathered, on all processes alike. May be
   /// empty.
   std::function<void()> before_gather;
+  /// Whether a backward runs. May be empty: none does.
+  std::function<bool()> in_backward;
 
  private:
   friend class Unit;
+
+  /// Now, along this axis.
+  Prefetch prefetch(const Axis& axis) const;
+  /// A unit is about to be read. What was gathered ahead in vain is dropped.
+  void use(Unit* unit);
+  /// Starts to gather the unit that is expected behind the one that is in use.
+  void gather_next();
 
   /// `bytes` of memory. The unit that was used longest ago makes room for it.
   at::Tensor take(int64_t bytes, c10::Device device);
@@ -51,6 +81,11 @@ class UnitMemory {
   void forget(Unit* unit);
 
   const size_t most_;
+  const std::optional<Prefetch> forward_;
+  const std::optional<Prefetch> backward_;
+  UnitOrder order_;
+  /// Has been gathered ahead, and not been used yet; else null.
+  Unit* ahead_ = nullptr;
   /// The oldest first.
   std::vector<Unit*> gathered_;
   std::vector<at::Tensor> free_;
@@ -110,13 +145,19 @@ class ACCEL_API Unit : public c10::intrusive_ptr_target {
     bool apart = false;
   };
 
-  void gather(const Part& asked, const char* operation);
+  /// Begins to gather; `finish` waits.
+  void start(const Part& asked, const char* operation);
+  void finish();
+  /// One that can be gathered with the unit; null where there is none.
+  const Part* any_member() const;
   at::Tensor view(const Slot& slot) const;
   bool is_right(const Slot& slot) const;
 
   std::shared_ptr<UnitMemory> kept_in_;
   std::vector<Slot> slots_;
   at::Tensor memory_;
+  /// Waits until `memory_` is filled; empty where it is.
+  std::function<void()> finish_;
 };
 using UnitPtr = c10::intrusive_ptr<Unit>;
 

@@ -42,6 +42,18 @@ const char* to_string(AutoWrapPolicy policy) {
   return "unknown";
 }
 
+const char* to_string(BackwardPrefetch prefetch) {
+  switch (prefetch) {
+    case BackwardPrefetch::kBackwardPre:
+      return "BACKWARD_PRE";
+    case BackwardPrefetch::kBackwardPost:
+      return "BACKWARD_POST";
+    case BackwardPrefetch::kNoPrefetch:
+      return "NO_PREFETCH";
+  }
+  return "unknown";
+}
+
 std::string to_string(const AutoWrap& wrap) {
   if (!wrap.policy) {
     return "children of the model";
@@ -249,6 +261,34 @@ bool resolve_cpu_offload(const std::optional<FullyShardedDataParallelPlugin>& gi
     return *given->cpu_offload();
   }
   return accel::detail::get_environment_flag("FSDP_OFFLOAD_PARAMS").value_or(false);
+}
+
+std::optional<bool> resolve_forward_prefetch(
+    const std::optional<FullyShardedDataParallelPlugin>& given) {
+  TORCH_CHECK(
+      !given || given->limit_all_gathers(),
+      "accel: limit_all_gathers of fsdp_plugin is false, but at most one unit is gathered "
+      "ahead. Leave it out.");
+  if (given && given->forward_prefetch()) {
+    return given->forward_prefetch();
+  }
+  return accel::detail::get_environment_flag("FSDP_FORWARD_PREFETCH");
+}
+
+std::optional<BackwardPrefetch> resolve_backward_prefetch(
+    const std::optional<FullyShardedDataParallelPlugin>& given) {
+  if (given && given->backward_prefetch()) {
+    return given->backward_prefetch();
+  }
+  const auto text = get_environment("FSDP_BACKWARD_PREFETCH");
+  if (!text) {
+    return std::nullopt;
+  }
+  // Anything else was refused with the other settings.
+  const auto name = backward_prefetch_name(*text);
+  return name == "BACKWARD_PRE"    ? BackwardPrefetch::kBackwardPre
+      : name == "BACKWARD_POST" ? BackwardPrefetch::kBackwardPost
+                                : BackwardPrefetch::kNoPrefetch;
 }
 
 namespace {

@@ -22,6 +22,12 @@ AutoWrap resolve_auto_wrap(const std::optional<FullyShardedDataParallelPlugin>& 
 /// The same for whether states lie in the host's memory.
 bool resolve_cpu_offload(const std::optional<FullyShardedDataParallelPlugin>& given);
 
+/// The same for what is gathered ahead: nothing where nobody says it.
+std::optional<bool> resolve_forward_prefetch(
+    const std::optional<FullyShardedDataParallelPlugin>& given);
+std::optional<BackwardPrefetch> resolve_backward_prefetch(
+    const std::optional<FullyShardedDataParallelPlugin>& given);
+
 /// What the policy of types says instead of `given`, the option `mixed_precision`.
 /// Throws for what cannot be had, and where the two contradict each other.
 MixedPrecision resolve_param_dtype(

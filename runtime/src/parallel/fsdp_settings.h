@@ -26,6 +26,22 @@ inline std::string auto_wrap_policy_name(std::string text) {
   return "";
 }
 
+/// The same of what is gathered ahead in backward, also as PyTorch's number.
+inline std::string backward_prefetch_name(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return static_cast<char>(std::toupper(c));
+  });
+  if (text == "1" || text == "2") {
+    return text == "1" ? "BACKWARD_PRE" : "BACKWARD_POST";
+  }
+  for (const char* name : {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"}) {
+    if (text == name) {
+      return name;
+    }
+  }
+  return "";
+}
+
 namespace fsdp {
 
 inline std::string policy(const std::string& value) {
@@ -44,6 +60,11 @@ inline std::string count(const std::string& value) {
           std::floor(number) == number
       ? ""
       : value + " is not a whole number from 0";
+}
+inline std::string prefetch(const std::string& value) {
+  return backward_prefetch_name(value).empty()
+      ? value + " is none of BACKWARD_PRE, BACKWARD_POST and NO_PREFETCH"
+      : "";
 }
 inline std::string flag(const std::string& value) {
   const auto word = in_lower_case(value);
@@ -79,6 +100,16 @@ inline const std::vector<PluginSetting>& fsdp_plugin_settings() {
        "For --use-fsdp: parameters, gradients and states lie in the host's memory, where "
        "they are on CPUs anyway; an error on GPUs",
        fsdp::flag},
+      {"forward_prefetch", "FSDP_FORWARD_PREFETCH", "--fsdp-forward-prefetch", "BOOL",
+       "For --use-fsdp: in forward the weights of the next unit are gathered while the "
+       "present one computes; if not given where weights travel over Gloo",
+       fsdp::flag},
+      {"backward_prefetch", "FSDP_BACKWARD_PREFETCH", "--fsdp-backward-prefetch", "WHEN",
+       "For --use-fsdp: when backward gathers the weights of the next unit: "
+       "BACKWARD_PRE, while the present one computes; BACKWARD_POST, while its gradients "
+       "are summed; NO_PREFETCH, after that. If not given BACKWARD_PRE where weights "
+       "travel over Gloo, else NO_PREFETCH",
+       fsdp::prefetch},
   };
   return all;
 }
@@ -102,9 +133,8 @@ inline const std::vector<FsdpSetting>& fsdp_settings() {
   static const std::vector<std::string> no{"false", "0", "no", "off"};
   static const std::vector<FsdpSetting> all{
       {"version", {"1", "2"}, "accel knows 1 and 2, which differ in the names of options and in what checkpoints are"},
-      {"backward_prefetch", {"no_prefetch"}, "accel gathers nothing ahead; leave it out or say NO_PREFETCH"},
-      {"backward_prefetch_policy", {"no_prefetch"}, "accel gathers nothing ahead; leave it out or say NO_PREFETCH"},
-      {"forward_prefetch", no, "accel gathers nothing ahead"},
+      {"backward_prefetch_policy", {}, "that is the old name of backward_prefetch; say that"},
+      {"limit_all_gathers", yes, "accel gathers one unit ahead at most; leave it out"},
       {"use_orig_params", yes, "parameters keep their names and sizes in accel"},
       {"sync_module_states", yes, "all processes begin with process 0's parameters in accel"},
       {"cpu_ram_efficient_loading", no, "every process makes the whole model in accel before it is divided"},

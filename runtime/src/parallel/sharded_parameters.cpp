@@ -29,6 +29,23 @@ using distributed::Shard;
 /// backward begins with it.
 constexpr size_t kGatheredUnits = 2;
 
+std::optional<distributed::Prefetch> in_forward(std::optional<bool> prefetch) {
+  using distributed::Prefetch;
+  return prefetch ? std::optional(*prefetch ? Prefetch::kWithPrevious : Prefetch::kNo)
+                  : std::nullopt;
+}
+
+std::optional<distributed::Prefetch> in_backward(
+    std::optional<BackwardPrefetch> prefetch) {
+  using distributed::Prefetch;
+  if (!prefetch) {
+    return std::nullopt;
+  }
+  return *prefetch == BackwardPrefetch::kBackwardPre ? Prefetch::kWithPrevious
+      : *prefetch == BackwardPrefetch::kBackwardPost ? Prefetch::kWithGradients
+                                                     : Prefetch::kNo;
+}
+
 bool contains(const std::vector<at::Tensor>& all, const at::Tensor& tensor) {
   return std::any_of(all.begin(), all.end(), [&](const at::Tensor& other) {
     return other.is_same(tensor);
@@ -73,7 +90,9 @@ ShardedParameters::ShardedParameters(
     PlanEntries plan,
     AutoWrap wrap,
     std::optional<at::ScalarType> reduce_dtype,
-    const std::string& offload_to)
+    const std::string& offload_to,
+    std::optional<bool> forward,
+    std::optional<BackwardPrefetch> backward)
     : axes_(std::move(axes)),
       strategy_(strategy),
       plan_(std::move(plan)),
@@ -81,7 +100,8 @@ ShardedParameters::ShardedParameters(
       class_names_(wrap_),
       matched_(plan_.size()),
       unit_memory_(std::make_shared<distributed::UnitMemory>(
-          keeps_whole() ? 0 : kGatheredUnits)) {
+          keeps_whole() ? 0 : kGatheredUnits, in_forward(forward),
+          in_backward(backward))) {
   if (!offload_to.empty()) {
     offload_.emplace(offload_to);
   }
@@ -99,11 +119,16 @@ ShardedParameters::ShardedParameters(
     unit_memory_->before_gather = [gradients = gradients_.get()] {
       gradients->sum_complete();
     };
+    unit_memory_->in_backward = [gradients = gradients_.get()] {
+      return gradients->running();
+    };
   }
 }
 
 ShardedParameters::~ShardedParameters() {
-  unit_memory_->before_gather = nullptr; // Parameters hold the memory.
+  // Parameters hold the memory.
+  unit_memory_->before_gather = nullptr;
+  unit_memory_->in_backward = nullptr;
 }
 
 UnitGradients::Backward ShardedParameters::backward() {

@@ -49,6 +49,7 @@ class ShardedParameters {
   /// `axes`: of the whole mesh; `names` say which one is dp_shard, and which tp.
   /// `wrap`: which modules are gathered together. `reduce_dtype`: in which type units
   /// of gradients are summed; nothing: in their own.
+  /// `forward`, `backward`: whether and when units are gathered ahead.
   /// `offload_to`: a folder in whose files the parts lie; empty: in memory.
   ShardedParameters(
       const std::vector<NamedSize>& names,
@@ -57,7 +58,9 @@ class ShardedParameters {
       PlanEntries plan,
       AutoWrap wrap = {},
       std::optional<at::ScalarType> reduce_dtype = std::nullopt,
-      const std::string& offload_to = {});
+      const std::string& offload_to = {},
+      std::optional<bool> forward = std::nullopt,
+      std::optional<BackwardPrefetch> backward = std::nullopt);
   ~ShardedParameters();
   ShardedParameters(const ShardedParameters&) = delete;
   ShardedParameters& operator=(const ShardedParameters&) = delete;

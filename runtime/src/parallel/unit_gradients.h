@@ -76,6 +76,11 @@ class UnitGradients {
   /// Before a backward: how many of a unit's parameters need a gradient.
   void expect(const distributed::UnitPtr& unit, size_t count);
 
+  /// Whether there is a `Backward`.
+  bool running() const {
+    return running_;
+  }
+
   /// Sums the units that have all their gradients: at the next gradient, and
   /// before another unit is gathered. Collective.
   void sum_complete();

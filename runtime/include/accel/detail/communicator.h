@@ -91,9 +91,30 @@ class ACCEL_API Communicator {
   /// gathered; a communicator that can sends less.
   virtual std::vector<at::Tensor> all_to_all(const Exchange& exchange);
 
-  /// Fills `gathered.whole` with the pieces of all processes. Here they are packed and
-  /// gathered; a communicator that can copies them less often.
-  virtual void gather_pieces(const GatheredPieces& gathered);
+  /// What `all_gather_async` has started: waits for it and returns every process's
+  /// tensor; to be called once. Throws like the blocking calls.
+  using Gathering = std::function<std::vector<at::Tensor>()>;
+
+  /// Starts `all_gather`. `tensor` must stay untouched until it is waited for. Here it is
+  /// done at once.
+  virtual Gathering all_gather_async(const at::Tensor& tensor);
+
+  /// Fills `gathered.whole` with the pieces of all processes.
+  void gather_pieces(const GatheredPieces& gathered) {
+    gather_pieces_async(gathered)();
+  }
+
+  /// Starts the same. What is sent is what the pieces hold at some moment until it is
+  /// waited for. One that is never waited for still takes part, but `gathered.whole` may
+  /// then be filled or not. Here the pieces are packed and gathered; a communicator that
+  /// can copies them less often.
+  virtual Waiter gather_pieces_async(const GatheredPieces& gathered);
+
+  /// Whether what was started moves on while this process computes. Where not, all of it
+  /// is done by who waits.
+  virtual bool works_beside() const {
+    return false;
+  }
 
   /// Fills `summed.sums`, each the sum in the order of the ranks: the same bits,
   /// whatever carries them.

@@ -48,6 +48,22 @@ enum class StateDictType {
 /// "FULL_STATE_DICT" or "SHARDED_STATE_DICT".
 ACCEL_API const char* to_string(StateDictType type);
 
+/// When the weights of a unit are gathered that backward needs once more, PyTorch's enum
+/// of this name. Results do not depend on it.
+enum class BackwardPrefetch {
+  /// The next unit's before the gradients of the present one are computed: they travel
+  /// meanwhile.
+  kBackwardPre,
+  /// The next unit's when the gradients of the present one have been computed: they travel
+  /// beside these.
+  kBackwardPost,
+  /// When the next unit is needed, and these gradients have been summed.
+  kNoPrefetch,
+};
+
+/// "BACKWARD_PRE", "BACKWARD_POST" or "NO_PREFETCH".
+ACCEL_API const char* to_string(BackwardPrefetch prefetch);
+
 /// Which modules are *units*, whose parameters are gathered together, in one message
 /// (docs/parallelism.md). Speed and memory depend on it, results do not.
 enum class AutoWrapPolicy {
@@ -145,6 +161,16 @@ class FullyShardedDataParallelPlugin {
   /// processes compute on CPUs they do anyway; on GPUs an error. Empty:
   /// `FSDP_OFFLOAD_PARAMS`, or false.
   TORCH_ARG(std::optional<bool>, cpu_offload) = std::nullopt;
+  /// In the order of the last forward the weights of the next unit are gathered while the
+  /// present one computes. A gathering that turns out not to be needed is dropped; at most
+  /// two units are gathered at a time, as without. Empty: `FSDP_FORWARD_PREFETCH`, or where
+  /// it was found to be quicker (docs/parallelism.md).
+  TORCH_ARG(std::optional<bool>, forward_prefetch) = std::nullopt;
+  /// The same for FULL_SHARD's backward. Empty: `FSDP_BACKWARD_PREFETCH`, or BACKWARD_PRE
+  /// where it was found to be quicker, else NO_PREFETCH.
+  TORCH_ARG(std::optional<BackwardPrefetch>, backward_prefetch) = std::nullopt;
+  /// One unit at most is gathered ahead, in any case: false is refused.
+  TORCH_ARG(bool, limit_all_gathers) = true;
   /// In which types weights are read and gradients summed. Empty: as `mixed_precision`
   /// says, and in the parameter's.
   TORCH_ARG(std::optional<MixedPrecisionPolicy>, mixed_precision_policy) = std::nullopt;

@@ -1,0 +1,255 @@
+// Units that are gathered ahead: when that begins, that it changes no bit of what is
+// computed, and what happens where another unit is needed than was expected.
+
+#include "training.h"
+
+#include "distributed/collectives.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace accel::test {
+namespace {
+
+AcceleratorOptions ahead(
+    std::optional<bool> forward, std::optional<BackwardPrefetch> backward) {
+  return AcceleratorOptions().match_single_device(true).fsdp_plugin(
+      FullyShardedDataParallelPlugin()
+          .sharding_strategy(ShardingStrategy::kFullShard)
+          .forward_prefetch(forward)
+          .backward_prefetch(backward));
+}
+
+/// How many gatherings of units have begun while `f` ran.
+template <typename F>
+int64_t gathers_of(F&& f) {
+  const int64_t before = ad::traffic().gathers;
+  f();
+  return ad::traffic().gathers - before;
+}
+
+/// The layers of these numbers, one behind the other.
+Tensor through(nn::Sequential& net, Tensor x, const std::vector<size_t>& layers) {
+  for (const size_t layer : layers) {
+    x = torch::tanh((*net)[2 * layer]->as<nn::Linear>()->forward(x));
+  }
+  return x;
+}
+
+// ---- When it begins.
+
+struct Case {
+  const char* name;
+  std::optional<bool> forward;
+  std::optional<BackwardPrefetch> backward;
+  /// Gatherings that have begun when the first of five layers has computed.
+  int64_t behind_first;
+  /// When backward has computed the last layer but one: both were there, and the one
+  /// before them is needed next.
+  int64_t in_backward;
+};
+
+ACCEL_RANK_FUNCTION(units_begin_ahead) {
+  const bool over_gloo = std::getenv("ACCEL_SHARED_MEMORY") != nullptr;
+  const auto pre = BackwardPrefetch::kBackwardPre;
+  const std::vector<Case> cases{
+      {"nothing said", std::nullopt, std::nullopt, over_gloo ? 2 : 1,
+       over_gloo ? 1 : 0},
+      {"never", false, BackwardPrefetch::kNoPrefetch, 1, 0},
+      {"forward", true, BackwardPrefetch::kNoPrefetch, 2, 0},
+      {"before", false, pre, 1, 1},
+      {"after", false, BackwardPrefetch::kBackwardPost, 1, 0},
+      {"both", true, pre, 2, 1},
+  };
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.name);
+    Accelerator accelerator(ahead(one.forward, one.backward));
+    auto net = wide_layers(5);
+    AcceleratedOptimizer<optim::SGD> optimizer(net->parameters(), 0.1);
+    accelerator.prepare(net, optimizer);
+    const auto x = accelerator.distribute(torch::randn({6, kWide}));
+    for (int step = 0; step < 3; ++step) {
+      // The first step is the one that the others are like.
+      const bool known = step > 0;
+      optimizer.zero_grad();
+      Tensor y, input, loss;
+      EXPECT_EQ(
+          gathers_of([&] { y = through(net, x, {0}); }),
+          known ? one.behind_first : 1);
+      EXPECT_EQ(
+          gathers_of([&] {
+            input = through(net, y, {1, 2});
+            loss = through(net, input, {3, 4}).pow(2).sum();
+          }),
+          known ? 5 - one.behind_first : 4);
+      const int64_t before = ad::traffic().gathers;
+      int64_t there = -1;
+      input.register_hook([&](const Tensor&) {
+        there = ad::traffic().gathers - before;
+      });
+      accelerator.backward(loss);
+      EXPECT_EQ(there, known ? one.in_backward : 0);
+      EXPECT_EQ(ad::traffic().gathers - before, 2); // No more than without.
+      optimizer.step();
+    }
+  }
+}
+
+TEST(Prefetch, BeginsWhileTheUnitBeforeComputes) {
+  run_and_expect_success("units_begin_ahead", 2, patient());
+  run_and_expect_success(
+      "units_begin_ahead", 2, patient({{"ACCEL_SHARED_MEMORY", "0"}}));
+}
+
+// ---- Another order than expected.
+
+struct Pass {
+  std::vector<size_t> layers;
+  /// Gatherings more than without: what was begun in vain, and what was dropped for it.
+  int64_t in_vain;
+};
+
+const std::vector<Pass>& passes() {
+  static const std::vector<Pass> all{
+      {{0, 1, 2, 3, 4}, 0},
+      {{0, 1, 2, 3, 4}, 0},
+      // 1 was begun; from here on it is known what comes.
+      {{0, 2, 4}, 1},
+      {{0, 2, 4}, 0},
+      // 4 was begun, where 0 lay.
+      {{0, 2, 0, 3}, 2},
+      {{0, 2, 0, 3}, 0},
+      {{1}, 0},
+      {{1}, 0},
+  };
+  return all;
+}
+
+ACCEL_RANK_FUNCTION(units_come_in_another_order) {
+  torch::manual_seed(2);
+  const auto x = torch::randn({6, kWide});
+  const torch::NoGradGuard no_grad;
+  std::vector<int64_t> without;
+  for (const bool ahead_of_use : {false, true}) {
+    Accelerator accelerator(ahead(ahead_of_use, BackwardPrefetch::kNoPrefetch));
+    auto plain = wide_layers(5);
+    auto net = wide_layers(5);
+    accelerator.prepare(net);
+    for (size_t i = 0; i < passes().size(); ++i) {
+      const auto& pass = passes()[i];
+      Tensor y;
+      const auto gathers = gathers_of([&] {
+        y = through(net, accelerator.distribute(x), pass.layers);
+      });
+      EXPECT_TRUE(torch::allclose(
+          accelerator.full(y), through(plain, x, pass.layers), 1e-4, 1e-5));
+      if (ahead_of_use) {
+        EXPECT_EQ(gathers, without[i] + pass.in_vain) << i;
+      } else {
+        without.push_back(gathers);
+      }
+    }
+  }
+}
+
+TEST(Prefetch, DropsWhatIsNotNeeded) {
+  for (const int processes : {2, 3}) {
+    run_and_expect_success("units_come_in_another_order", processes, patient());
+  }
+  run_and_expect_success(
+      "units_come_in_another_order", 2, patient({{"ACCEL_SHARED_MEMORY", "0"}}));
+}
+
+// ---- Bits.
+
+/// Steps with accumulation, an evaluation in between, a branch, and a write.
+std::vector<Tensor> trained(const AcceleratorOptions& how) {
+  Accelerator accelerator(how);
+  auto net = wide_layers(5);
+  AcceleratedOptimizer<optim::Adam> optimizer(
+      net->parameters(), optim::AdamOptions(0.001));
+  accelerator.prepare(net, optimizer);
+  torch::manual_seed(11);
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    for (int half = 0; half < 2; ++half) {
+      const auto x = accelerator.distribute(torch::randn({6, kWide}));
+      const auto y = step == 2 ? through(net, x, {0, 3, 1, 4})
+                               : through(net, x, {0, 1, 2, 3, 4});
+      accelerator.backward(y.pow(2).sum());
+      const torch::NoGradGuard no_grad;
+      through(net, x, {0, 1, 2});
+    }
+    optimizer.step();
+    if (step == 1) {
+      const torch::NoGradGuard no_grad;
+      net->parameters()[4].mul_(0.5);
+    }
+  }
+  std::vector<Tensor> parameters;
+  for (const auto& parameter : net->parameters()) {
+    parameters.push_back(ad::full_tensor(parameter.detach()));
+  }
+  return parameters;
+}
+
+ACCEL_RANK_FUNCTION(units_ahead_change_no_bit) {
+  const auto expected =
+      trained(ahead(false, BackwardPrefetch::kNoPrefetch));
+  for (const auto when :
+       {BackwardPrefetch::kBackwardPre, BackwardPrefetch::kBackwardPost}) {
+    const auto actual = trained(ahead(true, when));
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(torch::equal(actual[i], expected[i]))
+          << i << ", " << to_string(when);
+    }
+  }
+}
+
+TEST(Prefetch, ChangesNoBit) {
+  run_and_expect_success("units_ahead_change_no_bit", 2, patient());
+  run_and_expect_success(
+      "units_ahead_change_no_bit", 2, patient({{"ACCEL_SHARED_MEMORY", "0"}}));
+}
+
+// ---- Options.
+
+TEST(Prefetch, IsAskedForAsInAccelerate) {
+  EXPECT_FALSE(resolve(sharded()).forward_prefetch.has_value());
+  EXPECT_FALSE(resolve(sharded()).backward_prefetch.has_value());
+  const auto backward = [](const char* value) {
+    ::setenv("FSDP_BACKWARD_PREFETCH", value, 1);
+    const auto result = resolve(sharded()).backward_prefetch;
+    ::unsetenv("FSDP_BACKWARD_PREFETCH");
+    return result;
+  };
+  EXPECT_EQ(backward("BACKWARD_PRE"), BackwardPrefetch::kBackwardPre);
+  EXPECT_EQ(backward("backward_post"), BackwardPrefetch::kBackwardPost);
+  EXPECT_EQ(backward("2"), BackwardPrefetch::kBackwardPost);
+  EXPECT_EQ(backward("NO_PREFETCH"), BackwardPrefetch::kNoPrefetch);
+  ::setenv("FSDP_BACKWARD_PREFETCH", "BACKWARD", 1);
+  expect_refused(sharded(), "BACKWARD is none of BACKWARD_PRE");
+  ::setenv("FSDP_BACKWARD_PREFETCH", "BACKWARD_PRE", 1);
+  ::setenv("FSDP_FORWARD_PREFETCH", "true", 1);
+  EXPECT_EQ(resolve(sharded()).forward_prefetch, true);
+  // What the program says counts.
+  const auto said = resolve(ahead(false, BackwardPrefetch::kNoPrefetch));
+  EXPECT_EQ(said.forward_prefetch, false);
+  EXPECT_EQ(said.backward_prefetch, BackwardPrefetch::kNoPrefetch);
+  ::unsetenv("FSDP_BACKWARD_PREFETCH");
+  ::setenv("FSDP_FORWARD_PREFETCH", "perhaps", 1);
+  expect_refused(sharded(), "perhaps is neither true nor false");
+  ::unsetenv("FSDP_FORWARD_PREFETCH");
+  expect_refused(
+      AcceleratorOptions().match_single_device(true).fsdp_plugin(
+          FullyShardedDataParallelPlugin().limit_all_gathers(false)),
+      "at most one unit is gathered ahead");
+  ::setenv("FSDP_LIMIT_ALL_GATHERS", "false", 1);
+  expect_refused(sharded(), "one unit ahead at most");
+  ::unsetenv("FSDP_LIMIT_ALL_GATHERS");
+}
+
+} // namespace
+} // namespace accel::test
