@@ -426,6 +426,17 @@ accel::AcceleratorOptions on_a_mesh() {
   return options;
 }
 
+// @example accel::CpCommStrategy accel::TorchContextParallelConfig accel::ParallelismConfig accel::ResolvedOptions accel
+accel::AcceleratorOptions keys_and_values_in_a_ring() {
+  const auto ring = accel::TorchContextParallelConfig().cp_comm_strategy(accel::CpCommStrategy::kAlltoall);
+  auto options = accel::AcceleratorOptions().match_single_device(true).parallelism_config(
+      accel::ParallelismConfig().cp_size(2).cp_handler(ring));
+  const accel::ResolvedOptions resolved = accel::resolve(options);
+  TORCH_CHECK(resolved.cp_comm_strategy == accel::CpCommStrategy::kAlltoall);
+  std::cerr << accel::to_string(resolved.cp_comm_strategy) << '\n'; // alltoall
+  return options;
+}
+
 // @example accel::ShardedInitGuard
 void a_model_that_no_process_holds(accel::Accelerator& accelerator) {
   auto model = [] {

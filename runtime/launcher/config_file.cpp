@@ -316,15 +316,19 @@ void read_parallelism(ConfigFile& config, const YAML::Node& list) {
       names.push_back(prefix + setting.name + "_size");
       found = name == setting.name + std::string("_size") ? &setting : found;
     }
-    // How PyTorch and DeepSpeed are to do cp and sp: of no effect.
-    const bool idle = (name.rfind("cp_", 0) == 0 || name.rfind("sp_", 0) == 0) &&
-        found == nullptr;
-    if (idle) {
+    const auto* way =
+        parallel::find_setting(parallel::context_parallel_settings(), name);
+    // How DeepSpeed is to do sp: of no effect.
+    if (name.rfind("sp_", 0) == 0 && found == nullptr) {
       continue;
     }
-    const std::string why = found == nullptr
-        ? "accel has no such option" + suggest(prefix + name, names)
-        : check_mesh_size(value);
+    for (const auto& setting : parallel::context_parallel_settings()) {
+      names.push_back(prefix + setting.name);
+    }
+    const std::string why = found != nullptr ? check_mesh_size(value)
+        : way != nullptr
+        ? way->check(value)
+        : "accel has no such option" + suggest(prefix + name, names);
     if (!why.empty()) {
       refuse(config.path, "parallelism_config: " + key + ": " + why);
     }

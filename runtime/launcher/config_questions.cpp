@@ -205,8 +205,8 @@ Values ask_mesh(int processes) {
        "divided?"},
       {"tp", "How many processes compute parts of each layer (tensor parallelism)?"},
       {"cp",
-       "How many processes share the positions of each sequence, with all keys and "
-       "values in attention (context parallelism)?"},
+       "How many processes share the positions of each sequence, whose keys and values "
+       "come to all in attention (context parallelism)?"},
       {"sp",
        "How many processes share the positions of each sequence, with some of the heads "
        "in attention (sequence parallelism)?"}};
@@ -221,6 +221,13 @@ Values ask_mesh(int processes) {
     ask_setting(values, key, question, "1", divisor_of(left), "1");
     if (const auto size = values.find(key); size != values.end()) {
       left /= std::atoi(size->second.c_str());
+      if (name == "cp") {
+        ask_setting(
+            values, "parallelism_config_cp_comm_strategy",
+            "How do keys and values come to all? allgather: they are gathered; alltoall: "
+            "passed on from process to process, which needs less memory",
+            "allgather", parallel::context_parallel::strategy);
+      }
     }
   }
   // The rest shares out the samples.

@@ -169,6 +169,9 @@ std::vector<std::string> process_environment(
   for (const auto& [name, value] : options.parallelism_sizes) {
     variables[name] = value;
   }
+  for (const auto& [name, value] : options.context_parallel_settings) {
+    variables[name] = value;
+  }
   if (options.split_batches) {
     variables["ACCEL_SPLIT_BATCHES"] = *options.split_batches ? "1" : "0";
   }

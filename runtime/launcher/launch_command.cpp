@@ -339,6 +339,23 @@ void resolve_parallelism(Resolver& resolver, LaunchOptions& options) {
   if (plan && plan->source[0] == '-' && !parts) {
     throw Error(kUsage, "--tp-plan is for --tp; give that, too");
   }
+  const bool positions = options.use_parallelism_config.value_or(false) &&
+      several("PARALLELISM_CONFIG_CP_SIZE");
+  std::optional<Choice> strategy;
+  for (const auto& setting : parallel::context_parallel_settings()) {
+    const std::string names = setting.option;
+    const auto given = resolver.find(names.substr(0, names.find(',')));
+    if (!given) {
+      continue;
+    }
+    if (given->source[0] == '-' && !positions) {
+      throw Error(kUsage, given->source + " is for --cp; give that, too");
+    }
+    if (positions) {
+      options.context_parallel_settings[setting.variable] = given->value;
+    }
+    strategy = setting.name == std::string("cp_comm_strategy") ? given : strategy;
+  }
   if (!options.use_parallelism_config.value_or(false)) {
     options.parallelism_sizes.clear();
     return;
@@ -364,6 +381,9 @@ void resolve_parallelism(Resolver& resolver, LaunchOptions& options) {
   }
   for (const auto& [name, size] : sizes) {
     resolver.plan("mesh: " + name, size, "1");
+  }
+  if (positions) {
+    resolver.plan("keys and values along cp", strategy, "allgather");
   }
   if (parts) {
     resolver.plan("plan of tensor parallelism", plan, "made from the model");

@@ -49,9 +49,11 @@ struct LaunchOptions {
   /// ACCELERATE_USE_MEGATRON_LM, and MEGATRON_LM_… by name.
   std::optional<bool> use_megatron_lm;
   std::map<std::string, std::string> megatron_settings;
-  /// ACCELERATE_USE_PARALLELISM_CONFIG, and PARALLELISM_CONFIG_…_SIZE by name.
+  /// ACCELERATE_USE_PARALLELISM_CONFIG, PARALLELISM_CONFIG_…_SIZE by name, and how cp
+  /// is done, PARALLELISM_CONFIG_CP_….
   std::optional<bool> use_parallelism_config;
   std::map<std::string, std::string> parallelism_sizes;
+  std::map<std::string, std::string> context_parallel_settings;
   /// ACCEL_TP_PLAN.
   std::optional<std::string> tp_plan;
   /// Where process 0 hosts the store, or, with several hosts, where the

@@ -213,6 +213,11 @@ void add_launch_settings(Settings& settings) {
          "parallelism_config_" + std::string(setting.name) + "_size",
          setting.variable});
   }
+  for (const auto& setting : parallel::context_parallel_settings()) {
+    settings.add(
+        {setting.option, setting.type, setting.help, setting.check,
+         "parallelism_config_" + std::string(setting.name), setting.variable});
+  }
   settings.add(
       {"--tp-plan",
        "PLAN",

@@ -171,8 +171,9 @@ TEST(Config, AsksWhatTheProcessesAreUsedFor) {
        "ACCEL_TP_PLAN=blocks.*.up=colwise"});
   // Sequences are shared out in one of two ways, and nothing is left to ask about.
   asks(
-      "2", "mesh\n1\n1\n2\n", "  parallelism_config_cp_size: 2\n",
-      {"PARALLELISM_CONFIG_CP_SIZE=2"});
+      "2", "mesh\n1\n1\n2\nalltoall\n",
+      "  parallelism_config_cp_comm_strategy: alltoall\n  parallelism_config_cp_size: 2\n",
+      {"PARALLELISM_CONFIG_CP_SIZE=2", "PARALLELISM_CONFIG_CP_COMM_STRATEGY=alltoall"});
 }
 
 TEST(Config, WritesNothingWhenTheAnswersEnd) {
@@ -268,6 +269,9 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says(fsdp + "sharding_strategy: HYBRID\n", "HYBRID is none of FULL_SHARD");
   const std::string mesh = "parallelism_config:\n  parallelism_config_";
   says(mesh + "cp_size: 0\n", "parallelism_config_cp_size: 0 is not a whole number");
+  says(mesh + "cp_comm_strategy: ring\n", "cp_comm_strategy: ring is neither allgather nor alltoall");
+  says(mesh + "cp_backend: deepspeed\n", "cp_backend: deepspeed is not torch");
+  says(mesh + "cp_strategy: ring\n", "did you mean parallelism_config_cp_");
   says(mesh + "dp_shard_size: none\n", "none is not a whole number");
   says(mesh + "dp_shards_size: 2\n", "did you mean parallelism_config_dp_shard_size?");
   says("num_processes: 3\n" + mesh + "dp_shard_size: 2\n", "2 make a mesh of 2 processes, but --num-processes is 3");

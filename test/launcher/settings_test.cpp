@@ -205,6 +205,28 @@ TEST(Parallelism, IsAskedForByOptionsAndFiles) {
                    {"env", "PARALLELISM_CONFIG_CP_SIZE"}),
       in(folder));
   EXPECT_EQ(positions.out, "PARALLELISM_CONFIG_CP_SIZE=2\n") << positions.err;
+  // By what name or file whatever; none where nothing is shared out along cp.
+  const auto way_of = [&](const std::vector<std::string>& options) {
+    return accel(
+               launch_probe(options, {"env", "PARALLELISM_CONFIG_CP_COMM_STRATEGY"}),
+               in(folder))
+        .out;
+  };
+  const std::string ring = "PARALLELISM_CONFIG_CP_COMM_STRATEGY=alltoall\n";
+  EXPECT_EQ(way_of({"-n", "2", "--cp", "2", "--cp-comm-strategy", "alltoall", "--output", "main"}), ring);
+  EXPECT_EQ(
+      way_of({"-n", "2", "--parallelism_config_cp_size", "2",
+              "--parallelism_config_cp_comm_strategy", "alltoall", "--output", "main"}),
+      ring);
+  write(
+      folder / "ring.yaml",
+      "num_processes: 2\nparallelism_config:\n  parallelism_config_cp_size: 2\n"
+      "  parallelism_config_cp_comm_strategy: alltoall\n");
+  EXPECT_EQ(way_of({"--config-file", "ring.yaml", "--output", "main"}), ring);
+  says({"-n", "2", "--cp", "2", "--cp-comm-strategy", "ring"},
+       "ring is neither allgather nor alltoall");
+  says({"-n", "2", "--sp", "2", "--cp-comm-strategy", "alltoall"},
+       "--cp-comm-strategy is for --cp; give that, too");
   says({"-n", "2", "--dp-shard", "2", "--min-processes", "1"},
        "cannot go on with fewer");
 }

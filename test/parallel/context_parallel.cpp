@@ -6,7 +6,12 @@
 #include "distributed/collectives.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <iostream>
+
+#include <malloc.h>
 
 namespace accel::test {
 namespace {
@@ -16,12 +21,16 @@ int64_t size_of(const char* name) {
   return value == nullptr ? int64_t{1} : std::stol(value);
 }
 
-/// As CP, SP, TP and SHARD say; the rest of the processes are groups.
+/// As CP, SP, TP and SHARD say, with RING above 1 alltoall; the rest of the processes
+/// are groups.
 AcceleratorOptions in_positions() {
   const int64_t cp = size_of("CP_OF_RUN"), sp = size_of("SP_OF_RUN"),
                 tp = size_of("TP_OF_RUN"), shard = size_of("SHARD_OF_RUN");
   return AcceleratorOptions().match_single_device(true).parallelism_config(
       ParallelismConfig().cp_size(cp).sp_size(sp).tp_size(tp).dp_shard_size(shard)
+          .cp_handler(TorchContextParallelConfig().cp_comm_strategy(
+              size_of("RING_OF_RUN") > 1 ? CpCommStrategy::kAlltoall
+                                         : CpCommStrategy::kAllgather))
           .dp_replicate_size(size_of("WORLD_SIZE") / cp / sp / tp / shard));
 }
 
@@ -155,6 +164,8 @@ ACCEL_RANK_FUNCTION(context_parallel_reader) {
 TEST(ContextParallel, TrainsLikeOneDevice) {
   for (const int n : {2, 3}) {
     run_and_expect_success("context_parallel_reader", n, positions_of({{"CP", n}}));
+    run_and_expect_success(
+        "context_parallel_reader", n, positions_of({{"CP", n}, {"RING", 2}}));
     run_and_expect_success("context_parallel_reader", n, positions_of({{"SP", n}}));
   }
 }
@@ -164,7 +175,8 @@ TEST(ContextParallel, WithOtherKinds) {
            {{"CP", 2}}, // and two groups
            {{"SP", 2}, {"SHARD", 2}},
            {{"CP", 2}, {"SHARD", 2}},
-           {{"CP", 2}, {"TP", 2}}}) {
+           {{"CP", 2}, {"TP", 2}},
+           {{"CP", 2}, {"TP", 2}, {"RING", 2}}}) {
     run_and_expect_success("context_parallel_reader", 4, positions_of(sizes));
   }
 }
@@ -172,7 +184,7 @@ TEST(ContextParallel, WithOtherKinds) {
 /// Each process computes its positions from the words to the loss.
 ACCEL_RANK_FUNCTION(context_parallel_places) {
   Accelerator accelerator(in_positions());
-  const bool cp = size_of("CP_OF_RUN") > 1;
+  const bool cp = size_of("CP_OF_RUN") > 1, ring = size_of("RING_OF_RUN") > 1;
   EXPECT_EQ(accelerator.context_parallel_rank(), cp ? accelerator.process_index() : 0);
   EXPECT_EQ(accelerator.device_mesh().ndim(), 1);
   const auto net = std::make_shared<Reader>();
@@ -194,13 +206,15 @@ ACCEL_RANK_FUNCTION(context_parallel_places) {
   const auto after = ad::traffic();
   // The words of the memory, and keys and values of LibTorch's own layer, which
   // multiplies matrices; keys and values of three attentions, or their queries, keys,
-  // values and results.
-  EXPECT_EQ(after.gathers - before.gathers, cp ? 9 : 3);
-  EXPECT_EQ(after.exchanges - before.exchanges, cp ? 0 : 12);
+  // values and results, or a message of keys and values to the other process.
+  EXPECT_EQ(after.gathers - before.gathers, cp && !ring ? 9 : 3);
+  EXPECT_EQ(after.exchanges - before.exchanges, ring ? 3 : cp ? 0 : 12);
 }
 
 TEST(ContextParallel, EachProcessHasItsPositions) {
   run_and_expect_success("context_parallel_places", 2, positions_of({{"CP", 2}}));
+  run_and_expect_success(
+      "context_parallel_places", 2, positions_of({{"CP", 2}, {"RING", 2}}));
   run_and_expect_success("context_parallel_places", 2, positions_of({{"SP", 2}}));
 }
 
@@ -294,6 +308,67 @@ ACCEL_RANK_FUNCTION(context_parallel_without) {
 
 TEST(ContextParallel, BuffersStayWithoutIt) {
   run_and_expect_success("context_parallel_without", 2);
+}
+
+/// What attention of few queries takes above 32 MiB of keys and values, which four
+/// processes share out.
+ACCEL_RANK_FUNCTION(context_parallel_memory) {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 16);
+  torch::set_num_threads(1);
+  Accelerator accelerator(in_positions());
+  const torch::NoGradGuard no_grad;
+  const auto shared_out = [&](int64_t positions) {
+    const auto mesh = accelerator.device_mesh();
+    return ad::from_local(
+        torch::rand({2, 32, positions / 4, 64}), mesh, {ad::Shard(2)});
+  };
+  const auto q = shared_out(16), k = shared_out(1024), v = shared_out(1024);
+  double before = 0;
+  for (int i = 0; i < 2; ++i) {
+    if (i == 1) { // the processes' shared memory is there
+      std::ofstream("/proc/self/clear_refs") << 5;
+      before = megabytes("VmRSS:");
+    }
+    at::scaled_dot_product_attention(q, k, v);
+  }
+  std::cout << megabytes("VmHWM:") - before << std::endl;
+}
+
+TEST(ContextParallel, KeysOfTwoProcessesAtATime) {
+  const auto peak = [](int ring) {
+    const auto results = run_and_expect_success(
+        "context_parallel_memory", 4, positions_of({{"CP", 4}, {"RING", ring}}));
+    double most = 0;
+    for (const auto& result : results) {
+      most = std::max(most, std::atof(result.output.c_str()));
+    }
+    std::cout << (ring > 1 ? "alltoall: " : "allgather: ") << most << " MB\n";
+    return most;
+  };
+  EXPECT_GT(peak(1), 32);
+  EXPECT_LT(peak(2), 20); // 2/4 of it, and the attention itself
+}
+
+TEST(ContextParallel, TheWayIsInTheEnvironment) {
+  const auto strategy_of = [](const std::optional<ParallelismConfig>& config) {
+    return resolve(AcceleratorOptions().match_single_device(true).parallelism_config(config))
+        .cp_comm_strategy;
+  };
+  const auto cp = ParallelismConfig().cp_size(2);
+  EXPECT_EQ(strategy_of(cp), CpCommStrategy::kAllgather);
+  ::setenv("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "alltoall", 1);
+  EXPECT_EQ(strategy_of(cp), CpCommStrategy::kAlltoall);
+  EXPECT_EQ(strategy_of(ParallelismConfig().sp_size(2)), CpCommStrategy::kAllgather);
+  auto said = cp;
+  said.cp_handler(TorchContextParallelConfig().cp_comm_strategy(CpCommStrategy::kAllgather));
+  EXPECT_EQ(strategy_of(said), CpCommStrategy::kAllgather);
+  ::setenv("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "ring", 1);
+  expect_error([&] { (void)strategy_of(cp); }, "ring is neither allgather nor alltoall");
+  ::setenv("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "alltoall", 1);
+  ::setenv("PARALLELISM_CONFIG_CP_BACKEND", "other", 1);
+  expect_error([&] { (void)strategy_of(cp); }, "PARALLELISM_CONFIG_CP_BACKEND: other is not torch");
+  ::unsetenv("PARALLELISM_CONFIG_CP_BACKEND");
+  ::unsetenv("PARALLELISM_CONFIG_CP_COMM_STRATEGY");
 }
 
 TEST(ContextParallel, RefusesContradictions) {

@@ -219,6 +219,8 @@ struct ResolvedOptions {
   StateDictType state_dict_type = StateDictType::kFullStateDict;
   /// See `AcceleratorOptions::parallelism_config`; empty where it was not given.
   std::optional<ParallelSizes> parallelism;
+  /// See `TorchContextParallelConfig`.
+  CpCommStrategy cp_comm_strategy = CpCommStrategy::kAllgather;
   /// `parallelism` is what `megatron_lm_plugin` says; the processes that it leaves share
   /// out the samples.
   bool fill_mesh = false;

@@ -56,6 +56,7 @@ auto tie(const ResolvedOptions& options) {
       options.zero3_init,
       options.state_dict_type,
       options.parallelism,
+      options.cp_comm_strategy,
       options.fill_mesh,
       options.tp_plan,
       options.cpu,
@@ -186,6 +187,7 @@ std::string to_string(const ResolvedOptions& options) {
       << ", state_dict_type=" << to_string(options.state_dict_type)
       << ", parallelism="
       << (options.parallelism ? to_string(*options.parallelism) : "no")
+      << ", cp_comm_strategy=" << to_string(options.cp_comm_strategy)
       << (options.fill_mesh ? " and the rest for samples" : "")
       << ", tp_plan=" << parallel::to_text(options.tp_plan)
       << ", cpu=" << options.cpu
@@ -233,6 +235,8 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   resolved.parallelism =
       parallel::resolve_parallelism(
           options.parallelism_config(), options.torch_tp_plugin());
+  resolved.cp_comm_strategy = parallel::resolve_cp_comm_strategy(
+      options.parallelism_config(), resolved.parallelism);
   resolved.tp_plan = parallel::resolve_tensor_plan(options.torch_tp_plugin());
   auto strategy = parallel::resolve_sharding(options.fsdp_plugin());
   if (strategy) {

@@ -299,6 +299,8 @@ void Runtime::connect_axes() {
       batch_axes_.push_back(parallel_axes_[i]);
     } else if (named_axes_[i].shared == parallel::Shared::kPositions) {
       sequence_axis_ = parallel_axes_[i];
+      sequence_axis_->set_passes_keys_on(
+          state_->options().cp_comm_strategy == CpCommStrategy::kAlltoall);
     }
   }
   if (sizes_.dp_shard > 1 || sizes_.tp > 1) {

@@ -53,6 +53,14 @@ class ACCEL_API Axis {
   const std::string& name() const {
     return name_;
   }
+  /// Whether attention passes keys and values on around the axis instead of gathering
+  /// them. The same on all processes.
+  bool passes_keys_on() const {
+    return passes_keys_on_;
+  }
+  void set_passes_keys_on(bool passes) {
+    passes_keys_on_ = passes;
+  }
 
   /// The first row and the end of a process's part of `n` rows, of a cut that has
   /// no blocks.
@@ -122,6 +130,7 @@ class ACCEL_API Axis {
   int64_t rank_;
   int64_t size_;
   const char* thread_;
+  bool passes_keys_on_ = false;
   /// Its address tells threads apart, and is found without a call. Not
   /// `thread_local`, which asks whether it has been initialised.
   static __thread char in_this_thread

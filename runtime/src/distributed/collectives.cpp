@@ -217,23 +217,6 @@ std::vector<at::Tensor> all_further_places(
       further_places(local, axis.further()));
 }
 
-/// The local tensor, in the same placements along further axes as the other
-/// processes' along this one. A rule there sees sizes that are cut along this
-/// axis: where one process has a single row it may have decided otherwise.
-/// Collective where the mesh has further axes; what differs becomes replicated
-/// there.
-at::Tensor agreed(Axis& axis, const at::Tensor& local, const char* operation) {
-  if (axis.further() == 0) {
-    return local;
-  }
-  const auto places = all_further_places(axis, local, operation);
-  const bool same = std::all_of(
-      places.begin(), places.end(), [&](const at::Tensor& other) {
-        return at::equal(other, places[0]);
-      });
-  return same ? local : gather_all(local, operation);
-}
-
 /// `reduce` of tensors that agree.
 at::Tensor reduce_agreed(
     Axis& axis,
@@ -258,6 +241,34 @@ at::Tensor reduce_agreed(
 }
 
 } // namespace
+
+at::Tensor agreed(Axis& axis, const at::Tensor& local, const char* operation) {
+  if (axis.further() == 0) {
+    return local;
+  }
+  const auto places = all_further_places(axis, local, operation);
+  const bool same = std::all_of(
+      places.begin(), places.end(), [&](const at::Tensor& other) {
+        return at::equal(other, places[0]);
+      });
+  return same ? local : gather_all(local, operation);
+}
+
+at::Tensor without_cut(const at::Tensor& tensor, int64_t dim) {
+  Part* inner = part_of(tensor);
+  if (inner == nullptr) {
+    return tensor;
+  }
+  auto local = without_cut(inner->local, dim);
+  if (inner->placement.is_shard(dim)) {
+    return gather(
+        *inner->axis, local, inner->placement, inner->sizes, "a cut");
+  }
+  return local.is_same(inner->local)
+      ? tensor
+      : make_tensor(
+            *inner->axis, std::move(local), inner->placement, inner->sizes);
+}
 
 bool any_cut_further(
     Axis& axis,
@@ -317,23 +328,6 @@ at::Tensor reduce(
 }
 
 namespace {
-
-/// The same without cuts of dimension `dim` along further axes.
-at::Tensor without_cut(const at::Tensor& tensor, int64_t dim) {
-  Part* inner = part_of(tensor);
-  if (inner == nullptr) {
-    return tensor;
-  }
-  auto local = without_cut(inner->local, dim);
-  if (inner->placement.is_shard(dim)) {
-    return gather(
-        *inner->axis, local, inner->placement, inner->sizes, "a cut");
-  }
-  return local.is_same(inner->local)
-      ? tensor
-      : make_tensor(
-            *inner->axis, std::move(local), inner->placement, inner->sizes);
-}
 
 /// A tensor full of `value` that is placed like `tensor` along further axes: a
 /// rule there decides by places, which all processes must have alike.

@@ -87,6 +87,20 @@ ACCEL_API void set_own_rows(
     const Placement& placement,
     const at::Tensor& rows);
 
+/// The local tensor, in the same placements along further axes as the other
+/// processes' along this one. A rule there sees sizes that are cut along this
+/// axis: where one process has a single row it may have decided otherwise.
+/// Collective where the mesh has further axes; what differs becomes replicated
+/// there.
+ACCEL_API at::Tensor agreed(
+    Axis& axis,
+    const at::Tensor& local,
+    const char* operation);
+
+/// The same tensor without cuts of dimension `dim` along the axes of its own places.
+/// Collective along these where there are any.
+ACCEL_API at::Tensor without_cut(const at::Tensor& tensor, int64_t dim);
+
 /// Whether on any process of the axis the local tensor is cut in dimension `dim`
 /// along a further axis, too. Collective where the mesh has further axes; the
 /// same answer everywhere.

@@ -18,6 +18,10 @@ std::string to_string(const ParallelSizes& sizes) {
   return text.empty() ? "1" : text;
 }
 
+const char* to_string(CpCommStrategy strategy) {
+  return strategy == CpCommStrategy::kAlltoall ? "alltoall" : "allgather";
+}
+
 namespace parallel {
 namespace {
 
@@ -70,6 +74,33 @@ std::optional<ParallelSizes> resolve_parallelism(
       ". Both share the positions of a sequence, in two ways. Leave one of them "
       "out.");
   return sizes;
+}
+
+CpCommStrategy resolve_cp_comm_strategy(
+    const std::optional<ParallelismConfig>& given,
+    const std::optional<ParallelSizes>& sizes) {
+  if (!sizes || sizes->cp == 1) {
+    return CpCommStrategy::kAllgather;
+  }
+  auto strategy = given && given->cp_handler()
+      ? given->cp_handler()->cp_comm_strategy()
+      : std::nullopt;
+  for (const auto& setting : context_parallel_settings()) {
+    const auto value = accel::detail::get_environment(setting.variable);
+    if (!value) {
+      continue;
+    }
+    const auto why = setting.check(*value);
+    TORCH_CHECK(
+        why.empty(), "accel: the environment variable ", setting.variable, ": ",
+        why, ".");
+    if (setting.name == std::string("cp_comm_strategy") && !strategy) {
+      strategy = *value == to_string(CpCommStrategy::kAlltoall)
+          ? CpCommStrategy::kAlltoall
+          : CpCommStrategy::kAllgather;
+    }
+  }
+  return strategy.value_or(CpCommStrategy::kAllgather);
 }
 
 std::optional<ShardingStrategy> strategy_with(

@@ -21,6 +21,13 @@ std::optional<ParallelSizes> resolve_parallelism(
     const std::optional<ParallelismConfig>& given,
     const std::optional<TorchTensorParallelPlugin>& tensor);
 
+/// What the argument or the environment asks for where there are several processes
+/// along cp. Throws for an unknown word, and where the environment asks for another
+/// engine than PyTorch's (`PARALLELISM_CONFIG_CP_BACKEND`).
+CpCommStrategy resolve_cp_comm_strategy(
+    const std::optional<ParallelismConfig>& given,
+    const std::optional<ParallelSizes>& sizes);
+
 /// The strategy of parameters behind both: FULL_SHARD where only sizes were
 /// given. Throws where the two contradict each other.
 std::optional<ShardingStrategy> strategy_with(

@@ -10,6 +10,28 @@
 
 namespace accel {
 
+/// How keys and values of all positions come to the queries of each process, where
+/// `cp_size` shares out positions; Accelerate's `cp_comm_strategy`, PyTorch's rotate
+/// method. Results do not depend on it.
+enum class CpCommStrategy {
+  /// They are gathered: whole on each process while attention is computed.
+  kAllgather,
+  /// They are passed on from each process to the next until they have been everywhere
+  /// (Ring Attention): of two processes at a time. LibTorch's fused attention on CPUs
+  /// does so; elsewhere it is as `kAllgather`.
+  kAlltoall,
+};
+
+/// "allgather" or "alltoall".
+ACCEL_API const char* to_string(CpCommStrategy strategy);
+
+/// Context parallelism's settings, Accelerate's class of this name.
+class TorchContextParallelConfig {
+ public:
+  /// Without it what `PARALLELISM_CONFIG_CP_COMM_STRATEGY` says, or `kAllgather`.
+  TORCH_ARG(std::optional<CpCommStrategy>, cp_comm_strategy) = std::nullopt;
+};
+
 /// How the processes are used, Accelerate's class of this name: a mesh with an
 /// axis for each kind of parallelism, in the order dp_replicate, dp_shard, cp, sp,
 /// tp; process r stands where r is counted in that order, the last axis first. The
@@ -43,9 +65,12 @@ class ParallelismConfig {
 
   /// Context parallelism: processes that share the positions of each sequence, the
   /// first dimension of a batch's tensors that is not the samples'. In attention each
-  /// computes its queries with all keys and values, which are brought together.
-  /// Needs `match_single_device`. Also `PARALLELISM_CONFIG_CP_SIZE`.
+  /// computes its queries with all keys and values, which come to it as `cp_handler`
+  /// says. Needs `match_single_device`. Also `PARALLELISM_CONFIG_CP_SIZE`.
   TORCH_ARG(std::optional<int64_t>, cp_size) = std::nullopt;
+
+  /// Of no effect where `cp_size` is 1.
+  TORCH_ARG(std::optional<TorchContextParallelConfig>, cp_handler) = std::nullopt;
 
   /// Sequence parallelism as of DeepSpeed-Ulysses: the same, but in attention each
   /// computes some of the heads over all positions (all-to-all); with fewer heads than

@@ -208,13 +208,15 @@ bool encoder_layer(Call& call) {
 
 constexpr auto kPlaces = "samples, heads, positions of queries; no dropout";
 constexpr auto kMoves = "keys and values, or positions for heads, where positions are cut";
+constexpr auto kPasses =
+    "keys and values, gathered or passed on, or positions for heads, where positions are cut";
 
 } // namespace
 
 const Family& family() {
   static const Family rows{
-      {"aten::_scaled_dot_product_flash_attention_for_cpu", attention<1>, kPlaces, kMoves},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention<1>, kPlaces, kMoves},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", attention<1>, kPlaces, kPasses},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention<1>, kPlaces, kPasses},
       {"aten::_scaled_dot_product_flash_attention", attention<1>, kPlaces, kMoves},
       {"aten::_scaled_dot_product_flash_attention_backward", attention<1>, kPlaces, kMoves},
       {"aten::_scaled_dot_product_efficient_attention", attention<1>, kPlaces, kMoves},

@@ -1,8 +1,9 @@
 #include "distributed/rules/attention_length.h"
 
-#include <ATen/ATen.h>
+#include "distributed/memory_order.h"
+#include "distributed/rules/attention_ring.h"
 
-#include <limits>
+#include <ATen/ATen.h>
 
 namespace accel::distributed::attention_rules {
 namespace {
@@ -20,13 +21,6 @@ void move_result(Call& call, size_t k, const Placement& like, int8_t length) {
       call.axis(), call.local_as(tensor, like), like, tensor.sizes(),
       tensor.strides(), /*exact=*/true);
 }
-
-/// Where query, key and value are; the results' places.
-struct Places {
-  Placement query;
-  Placement key;
-  Placement value;
-};
 
 Places places_of(const Call& call) {
   return {
@@ -66,71 +60,93 @@ bool by_exchange(Call& call, const Strategy& by_heads, int8_t length) {
   return true;
 }
 
-/// The rows from `begin` on of the mask that lets position i see 0 … i.
-at::Tensor causal_rows(
-    const at::Tensor& query,
-    int64_t begin,
-    int64_t rows,
-    int64_t keys) {
-  return at::full(
-             {rows, keys}, -std::numeric_limits<double>::infinity(),
-             at::TensorOptions().dtype(query.scalar_type()).device(query.device()))
-      .triu(begin + 1);
+Sizes sizes_of(const Call& call, const char* name) {
+  const auto sizes = call.tensor(static_cast<size_t>(call.index(name))).sizes();
+  return {sizes.begin(), sizes.end()};
 }
 
-/// Of `_scaled_dot_product_flash_attention_for_cpu` and its backward.
-bool by_rows(Call& call) {
+/// Keys and values are gathered; leaves the results, the gradients of these as sums.
+void by_rows(Call& call, const Places& places) {
   const auto argument = [&](const char* name) {
     return static_cast<size_t>(call.index(name));
   };
   const bool backward = call.index("grad_out") >= 0;
   const auto query = argument("query"), mask = argument("attn_mask"),
              causal = argument("is_causal");
-  const auto places = places_of(call);
-  const auto rows = Shard(2, places.query.cut());
-  const Sizes queries(
-      call.tensor(query).sizes().begin(), call.tensor(query).sizes().end());
-  const Sizes keys(
-      call.tensor(argument("key")).sizes().begin(),
-      call.tensor(argument("key")).sizes().end());
-  const Sizes values(
-      call.tensor(argument("value")).sizes().begin(),
-      call.tensor(argument("value")).sizes().end());
+  const int64_t queries = call.tensor(query).size(2);
+  const int64_t keys = call.tensor(argument("key")).size(2);
   if (call.has(mask)) {
     const auto& given = call.tensor(mask);
     const int64_t dim = given.dim() - 2;
     call.use(
         mask, dim < 0 || given.size(dim) == 1
             ? Replicate()
-            : Placement(Shard(dim, rows.cut())));
+            : Placement(Shard(dim, places.query.cut())));
   }
-  call.use(query, rows);
+  call.use(query, places.query);
   call.use(argument("key"), Replicate());
   call.use(argument("value"), Replicate());
   if (backward) {
-    call.use(argument("grad_out"), rows);
-    call.use(argument("out"), rows);
-    call.use(argument("logsumexp"), rows);
+    call.use(argument("grad_out"), places.query);
+    call.use(argument("out"), places.query);
+    call.use(argument("logsumexp"), places.query);
+  }
+  const auto [begin, end] = call.axis().range(queries, places.query.cut());
+  if (begin == end) {
+    const auto local = call.tensor(query);
+    if (backward) {
+      call.finish(
+          {at::zeros_like(local), at::zeros_like(call.tensor(argument("key"))),
+           at::zeros_like(call.tensor(argument("value")))});
+    } else {
+      const auto [out, logsumexp] = attention_of_none(local);
+      call.finish({out, logsumexp});
+    }
+    return;
   }
   if (call.boolean(causal)) {
-    const auto [begin, end] = call.axis().range(queries[2], rows.cut());
-    call.set(
-        mask, causal_rows(call.tensor(query), begin, end - begin, keys[2]));
+    const auto& like = call.tensor(call.has(mask) ? mask : query);
+    const auto order = causal_mask(like, begin, end - begin, 0, keys);
+    call.set(mask, call.has(mask) ? call.tensor(mask) + order : order);
     call.set(causal, false);
   }
   call.run();
-  if (backward) {
-    call.place_result(0, rows, queries);
-    call.place_result(1, Partial(), keys);
-    call.place_result(2, Partial(), values);
+}
+
+/// The strides of `[samples, heads, positions, features]` where memory has positions
+/// outside of heads.
+Sizes positions_outside(const Sizes& sizes) {
+  return {
+      sizes[1] * sizes[2] * sizes[3], sizes[3], sizes[1] * sizes[3], 1};
+}
+
+/// Of `_scaled_dot_product_flash_attention_for_cpu` and its backward.
+bool by_keys(Call& call) {
+  const bool backward = call.index("grad_out") >= 0;
+  const auto places = places_of(call);
+  const auto queries = sizes_of(call, "query");
+  const auto order = call.tensor(static_cast<size_t>(call.index("query"))).strides();
+  const Sizes as_query =
+      strides_without_gaps(queries, Sizes(order.begin(), order.end()));
+  const auto keys = sizes_of(call, "key");
+  const auto values = sizes_of(call, "value");
+  const bool ring = call.axis().passes_keys_on() && places.key.is_shard(2);
+  if (ring) {
+    attention_by_ring(call, places);
   } else {
-    Sizes out = queries;
-    out[3] = values[3];
-    call.place_result(0, rows, out);
-    // Its heads are innermost.
+    by_rows(call, places);
+  }
+  // The kernel's orders in memory, which a part of one row or none does not show.
+  if (backward) {
+    const auto grads = ring ? places.key : Placement(Partial());
+    call.place_result(0, places.query, queries, positions_outside(queries));
+    call.place_result(1, grads, keys, positions_outside(keys));
+    call.place_result(2, grads, values, positions_outside(values));
+  } else {
+    call.place_result(0, places.query, queries, as_query);
     const Sizes sizes{queries[0], queries[1], queries[2]};
     call.place_result(
-        1, rows, sizes, Sizes{queries[1] * queries[2], 1, queries[1]});
+        1, places.query, sizes, Sizes{queries[1] * queries[2], 1, queries[1]});
   }
   move_results(call, places, 2);
   return true;
@@ -147,7 +163,7 @@ bool attention_of_positions(Call& call, const Strategy& by_heads, int8_t length)
   const bool takes_rows =
       call.name().rfind("aten::_scaled_dot_product_flash_attention_for_cpu", 0) == 0;
   if (takes_rows && call.axis().name() != "sp") {
-    return by_rows(call);
+    return by_keys(call);
   }
   return by_exchange(call, by_heads, length);
 }
