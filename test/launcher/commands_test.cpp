@@ -295,7 +295,7 @@ TEST(Config, RefusesWhatItCannotHonour) {
   const std::string megatron =
       "distributed_type: MEGATRON_LM\nnum_processes: 3\nmegatron_lm_config:\n  megatron_lm_";
   says(megatron + "pp_degree: 2\n", "megatron_lm_pp_degree: 2: 2: accel has no pipelines");
-  says(megatron + "sequence_parallelism: true\n", "sp_size of parallelism_config (--sp)");
+  says(megatron + "sequence_parallelism: maybe\n", "megatron_lm_sequence_parallelism: maybe");
   says(megatron + "recompute_activations: true\n", "accel::checkpoint_activations");
   says(megatron + "tp_degrees: 2\n", "(did you mean megatron_lm_tp_degree?)");
   says(megatron + "tp_degree: 2\n", "tp_degree is 2, which does not divide --num-processes 3");

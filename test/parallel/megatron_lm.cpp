@@ -113,6 +113,11 @@ TEST(MegatronLM, ReadsAcceleratesVariables) {
   EXPECT_EQ(options.fsdp, ShardingStrategy::kShardGradOp);
   EXPECT_EQ(options.gradient_clipping, 0.5);
   EXPECT_EQ(options.gradient_accumulation_steps, 3);
+  EXPECT_TRUE(options.tp_plan.empty());
+  ::setenv("MEGATRON_LM_SEQUENCE_PARALLELISM", "True", 1);
+  EXPECT_EQ(
+      resolve(match).tp_plan,
+      (TorchTensorParallelPlugin::Plan{{"", "sequence_parallel"}}));
   // What the program says counts.
   options = resolve(megatron(
       MegatronLMPlugin().tp_degree(4).use_distributed_optimizer(false)));
@@ -133,7 +138,6 @@ TEST(MegatronLM, ReadsAcceleratesVariables) {
 TEST(MegatronLM, RefusesWhatItCannotDo) {
   using Plugin = MegatronLMPlugin;
   expect_refused(megatron(Plugin().pp_degree(2)), "pp_degree of megatron_lm_plugin: 2: accel has no pipelines");
-  expect_refused(megatron(Plugin().sequence_parallelism(true)), "sp_size of parallelism_config");
   expect_refused(megatron(Plugin().recompute_activations(true)), "accel::checkpoint_activations");
   expect_refused(megatron(Plugin().tp_degree(0)), "tp_degree of megatron_lm_plugin: 0 is not a whole number");
   expect_refused(megatron(Plugin().gradient_clipping(-1)), "-1 is no number from 0");

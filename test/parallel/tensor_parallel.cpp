@@ -289,6 +289,9 @@ TEST(TensorParallel, CheckpointsFitAnyMesh) {
                  options.environment["SHARDED_FOLDER"] = folder.path;
                  options.environment["TP_FROM"] = from;
                  options.environment["TP_TO"] = to;
+                 if (std::string(to) == "parts") {
+                   options.environment["FSDP_STATE_DICT_TYPE"] = "SHARDED_STATE_DICT";
+                 }
                  return options;
                }())
         .at(0)
@@ -300,6 +303,9 @@ TEST(TensorParallel, CheckpointsFitAnyMesh) {
   EXPECT_EQ(go(1, 1, 1, "two", "a"), rest);
   EXPECT_EQ(go(4, 2, 2, "two", "b"), rest);
   EXPECT_EQ(go(3, 1, 3, "two", "c"), rest);
+  EXPECT_EQ(go(2, 2, 1, "", "parts"), first);
+  EXPECT_EQ(go(1, 1, 1, "parts", "d"), rest);
+  EXPECT_EQ(go(2, 2, 1, "parts", "e"), rest);
 }
 
 // ---- What cannot be.
@@ -320,7 +326,6 @@ ACCEL_RANK_FUNCTION(tensor_parallel_bad_plans) {
     expect_refused(tensor_parallel(plan), part);
   };
   refuses({{"up", "columnwise"}}, "up: 'columnwise', which is none of colwise");
-  refuses({{"norm", "sequence_parallel"}}, "sequence parallelism is not built");
   says({{"upp", "colwise"}}, "names 'upp', but no module of a prepared model");
   says({{"norm", "colwise"}}, "names 'norm', a torch::nn::LayerNormImpl");
   says({{"attention", "rowwise"}}, "whose heads are shared out");

@@ -120,6 +120,10 @@ void apply(
   resolved.parallelism = ParallelSizes();
   resolved.parallelism->tp = megatron.tp;
   resolved.fill_mesh = true;
+  if (megatron.sequence_parallelism &&
+      !parallel::has_sequence_word(resolved.tp_plan)) {
+    resolved.tp_plan.emplace_back("", "sequence_parallel"); // the model itself
+  }
   if (megatron.distributed_optimizer) {
     resolved.fsdp = ShardingStrategy::kShardGradOp;
   }

@@ -3,6 +3,7 @@
 #include "distributed/kernels.h"
 #include "distributed/rules/composites.h"
 #include "distributed/rules/table.h"
+#include "distributed/sequence.h"
 #include "distributed/thread_table.h"
 #include "distributed/view_geometry.h"
 #include "distributed/watch.h"
@@ -227,6 +228,41 @@ bool use_ranges(
   return true;
 }
 
+/// For a rule that knows no better of sums in parts: along the axis of sequence
+/// parallelism they become positions of the sum. Collective. False where there is
+/// none such, or something is viewed or written.
+bool use_positions(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    torch::jit::Stack& stack,
+    Axis& axis) {
+  const auto& sequence = SequenceParallel::get();
+  if (!sequence.is_on(axis) || info.is_view || !info.writes.empty()) {
+    return false;
+  }
+  bool any = false;
+  const size_t base = stack.size() - info.arguments;
+  for (const auto i : info.tensors) {
+    replace_tensors(stack[base + i], [&](const at::Tensor& tensor) {
+      const Part* part = tensor.defined() ? part_of(tensor) : nullptr;
+      if (part == nullptr || part->axis != &axis || !part->placement.is_sum()) {
+        return tensor;
+      }
+      const auto to = sequence.place(part->sizes);
+      if (!to) {
+        return tensor;
+      }
+      any = true;
+      auto local = redistribute_local(
+          axis, part->local, part->placement, *to, part->sizes,
+          op.schema().name().c_str());
+      return make_tensor(
+          axis, in_order_of(local, tensor), *to, part->sizes, tensor.strides());
+    });
+  }
+  return any;
+}
+
 /// The operator on whole tensors: right for every operator. Collective where an
 /// argument is not replicated.
 void run_whole(
@@ -395,7 +431,14 @@ void handle(
       (!seen.blocks || info.takes_blocks ||
        use_ranges(op, info, *stack, *axis));
   Call call(op, info, *stack, *axis, keys);
-  if (has_rule && info.rule(call)) {
+  const auto by_rule = [&] {
+    if (info.rule(call)) {
+      return true;
+    }
+    return C10_UNLIKELY(use_positions(op, info, *stack, *axis)) &&
+        info.rule(call);
+  };
+  if (has_rule && by_rule()) {
     call.leave_units();
     if (pending.view) {
       link_local_views(pending, (*stack)[stack->size() - info.results]);

@@ -64,6 +64,8 @@ std::optional<MegatronOptions> resolve_megatron(
   options.gradient_accumulation_steps =
       static_cast<int64_t>(number("num_micro_batches", "1"));
   options.gradient_clipping = number("gradient_clipping", "0");
+  options.sequence_parallelism = said.count("sequence_parallelism") != 0 &&
+      is_true(said["sequence_parallelism"]);
   options.distributed_optimizer = said.count("use_distributed_optimizer") != 0 &&
       is_true(said["use_distributed_optimizer"]);
   return options;

@@ -9,6 +9,8 @@ namespace accel::parallel {
 /// What Megatron-LM's settings mean here.
 struct MegatronOptions {
   int64_t tp = 1;
+  /// Activations between layers are shared out along tp.
+  bool sequence_parallelism = false;
   /// SHARD_GRAD_OP between the processes that share out the samples.
   bool distributed_optimizer = false;
   /// 1 where they do not say.

@@ -35,13 +35,6 @@ inline std::string flag(const std::string& value) {
   return value == "auto" ? value + " is neither true nor false"
                          : deepspeed::flag(value);
 }
-inline std::string sequences(const std::string& value) {
-  return flag(value).empty() && is_true(value)
-      ? value + ": activations between layers are whole on the processes that share a "
-                "layer; leave it out, and share out positions with sp_size of "
-                "parallelism_config (--sp)"
-      : flag(value);
-}
 inline std::string activations(const std::string& value) {
   return flag(value).empty() && is_true(value)
       ? value + ": a module's forward cannot be taken over; leave it out, and give what "
@@ -69,9 +62,10 @@ inline const std::vector<PluginSetting>& megatron_settings() {
        "gradients down to this norm; not if not given",
        megatron::bound},
       {"sequence_parallelism", "MEGATRON_LM_SEQUENCE_PARALLELISM",
-       "--megatron-lm-sequence-parallelism", "false",
-       "Activations between layers are not shared out along tp: false (--sp)",
-       megatron::sequences},
+       "--megatron-lm-sequence-parallelism", "BOOL",
+       "For --use-megatron-lm: norms, dropout and residuals between the layers are "
+       "computed in positions, which the processes that share a layer share out",
+       megatron::flag},
       {"recompute_activations", "MEGATRON_LM_RECOMPUTE_ACTIVATIONS",
        "--megatron-lm-recompute-activations", "false",
        "Done by accel::checkpoint_activations in the program only: false",

@@ -2,6 +2,7 @@
 
 #include "distributed/collectives.h"
 #include "distributed/part.h"
+#include "distributed/sequence.h"
 #include "parallel/optimizer_tensors.h"
 
 #include <accel/distributed/tensor.h>
@@ -129,6 +130,9 @@ ShardedParameters::~ShardedParameters() {
   // Parameters hold the memory.
   unit_memory_->before_gather = nullptr;
   unit_memory_->in_backward = nullptr;
+  if (tensor_) {
+    distributed::SequenceParallel::get().end(*axes_[*tensor_]);
+  }
 }
 
 UnitGradients::Backward ShardedParameters::backward() {
@@ -295,9 +299,16 @@ bool ShardedParameters::build(const at::Tensor& parameter) {
 std::string ShardedParameters::add(
     const torch::nn::Module& module,
     const std::vector<at::Tensor>& but) {
-  std::vector<PlannedParameter> plan;
+  TensorPlan plan;
   if (tensor_) {
     plan = tensor_plan(module, plan_, axes_[*tensor_]->size(), matched_);
+  }
+  auto& sequence = distributed::SequenceParallel::get();
+  if (plan.sequence_dim) {
+    sequence.begin(*axes_[*tensor_], *plan.sequence_dim);
+    for (const auto& planned : plan.in_positions) {
+      sequence.add(planned.tensor);
+    }
   }
   for (const auto& parameter : module.parameters()) {
     Known* known = find(parameter);
@@ -307,7 +318,7 @@ std::string ShardedParameters::add(
       continue;
     }
     Placement of_tensor;
-    for (const auto& planned : plan) {
+    for (const auto& planned : plan.cut) {
       of_tensor = planned.tensor.is_same(parameter) ? planned.place : of_tensor;
     }
     const auto places = contains(but, parameter)
@@ -337,12 +348,20 @@ std::string ShardedParameters::add(
   text << "accel: tensor parallelism on " << axes_[*tensor_]->size()
        << " processes (" << (plan_.empty() ? "made from the model" : to_text(plan_))
        << ")\n";
-  for (const auto& planned : plan) {
+  for (const auto& planned : plan.cut) {
     text << "  " << planned.name << ' ' << planned.tensor.sizes() << ' '
          << planned.place << '\n';
   }
-  if (plan.empty()) {
+  if (plan.cut.empty()) {
     text << "  nothing of this model is cut\n";
+  }
+  if (plan.sequence_dim) {
+    text << "  activations between layers: positions, dimension "
+         << *plan.sequence_dim << '\n';
+    for (const auto& planned : plan.in_positions) {
+      text << "  " << planned.name << ' ' << planned.tensor.sizes()
+           << " whole, computes positions\n";
+    }
   }
   return text.str();
 }

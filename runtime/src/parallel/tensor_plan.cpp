@@ -6,6 +6,7 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 #include <torch/nn/modules/transformerlayer.h>
 
 #include <algorithm>
@@ -20,24 +21,49 @@ using distributed::Placement;
 using distributed::Replicate;
 using distributed::Shard;
 
-enum class Word { kColwise, kRowwise, kReplicate };
+enum class Word { kColwise, kRowwise, kReplicate, kSequence };
 
-Word read_word(const std::string& name, const std::string& word) {
+/// `SequenceParallel` may say in which dimension: `(sequence_dim=0)`.
+struct ReadWord {
+  Word word;
+  std::optional<int64_t> sequence_dim;
+};
+
+ReadWord read_word(const std::string& name, const std::string& word) {
   static const std::map<std::string, Word> known{
       {"colwise", Word::kColwise},      {"ColwiseParallel", Word::kColwise},
-      {"colwise_rep", Word::kColwise},  {"rowwise", Word::kRowwise},
-      {"RowwiseParallel", Word::kRowwise}, {"rowwise_rep", Word::kRowwise},
-      {"replicate", Word::kReplicate},
+      {"colwise_rep", Word::kColwise},  {"local_colwise", Word::kColwise},
+      {"rowwise", Word::kRowwise},      {"RowwiseParallel", Word::kRowwise},
+      {"rowwise_rep", Word::kRowwise},  {"local_rowwise", Word::kRowwise},
+      {"replicate", Word::kReplicate},  {"sequence_parallel", Word::kSequence},
+      {"SequenceParallel", Word::kSequence},
   };
-  const auto found = known.find(word);
+  static const std::set<std::string> of_engine{
+      "local", "gather", "PrepareModuleInput", "PrepareModuleOutput",
+      "PrepareModuleInputOutput"};
+  const auto bracket = word.find('(');
+  const auto found = known.find(word.substr(0, bracket));
+  const bool needless = of_engine.count(word.substr(0, bracket)) != 0;
   TORCH_CHECK(
       found != known.end(), "accel: the plan of tensor parallelism says ", name,
-      ": '", word, "', which is none of colwise, rowwise and replicate",
-      word.find("sequence") != std::string::npos ||
-              word.find("Sequence") != std::string::npos
-          ? "; sequence parallelism is not built."
+      ": '", word, "', which is none of colwise, rowwise, sequence_parallel and "
+      "replicate", needless
+          ? ". Leave it out: operators bring what they are given to where they need it."
           : ".");
-  return found->second;
+  if (bracket == std::string::npos) {
+    return {found->second, std::nullopt};
+  }
+  const auto inside = word.substr(bracket);
+  const std::string begin = "(sequence_dim=";
+  const auto digits = inside.substr(std::min(begin.size(), inside.size()));
+  TORCH_CHECK(
+      found->second == Word::kSequence && inside.rfind(begin, 0) == 0 &&
+          digits.size() == 2 && digits[0] >= '0' && digits[0] <= '9' &&
+          digits[1] == ')',
+      "accel: the plan of tensor parallelism says ", name, ": '", word,
+      "'; only sequence_parallel has something in brackets, a dimension from 0 to 9: "
+      "sequence_parallel(sequence_dim=0).");
+  return {found->second, digits[0] - '0'};
 }
 
 /// `*` stands for anything without a dot.
@@ -63,6 +89,33 @@ bool matches(const char* pattern, const char* name) {
 class Planner {
  public:
   explicit Planner(int64_t processes) : processes_(processes) {}
+
+  /// Norms, and what else computes each position by itself, take positions.
+  void add_in_positions(const std::string& name, const nn::Module& module) {
+    TORCH_CHECK(
+        module.as<nn::LinearImpl>() == nullptr &&
+            module.as<nn::EmbeddingImpl>() == nullptr &&
+            module.as<nn::MultiheadAttentionImpl>() == nullptr,
+        "accel: the plan of tensor parallelism says '", name,
+        "': sequence_parallel, but it is a ", module.name(), ", whose weights are "
+        "cut: say colwise or rowwise. The word is for norms and dropout.");
+    const auto add = [&](const std::string& prefix, const nn::Module& one) {
+      for (const auto& item : one.named_parameters(/*recurse=*/false)) {
+        in_positions_.push_back(
+            {prefix.empty() ? item.key() : prefix + "." + item.key(), item.value(),
+             Replicate()});
+      }
+    };
+    if (module.children().empty()) {
+      add(name, module);
+      return;
+    }
+    for (const auto& item : module.named_modules(name)) {
+      if (item.value()->as<nn::LayerNormImpl>() != nullptr) {
+        add(item.key(), *item.value());
+      }
+    }
+  }
 
   /// `strict`: throws where the word does not fit the module.
   void add(
@@ -102,14 +155,15 @@ class Planner {
     }
   }
 
-  std::vector<PlannedParameter> take() {
-    std::vector<PlannedParameter> cut;
+  TensorPlan take() {
+    TensorPlan plan;
     for (auto& parameter : planned_) {
       if (parameter.place.is_shard()) {
-        cut.push_back(std::move(parameter));
+        plan.cut.push_back(std::move(parameter));
       }
     }
-    return cut;
+    plan.in_positions = std::move(in_positions_);
+    return plan;
   }
 
  private:
@@ -182,7 +236,32 @@ class Planner {
   int64_t processes_;
   bool strict_ = false;
   std::vector<PlannedParameter> planned_;
+  std::vector<PlannedParameter> in_positions_;
 };
+
+/// The dimension that is said, or that of positions in the model's layers: LibTorch's
+/// attention takes `[time, batch, features]`.
+int64_t sequence_dim_of(const nn::Module& model, const PlanEntries& entries) {
+  std::optional<int64_t> said;
+  for (const auto& [name, word] : entries) {
+    const auto dim = read_word(name, word).sequence_dim;
+    TORCH_CHECK(
+        !said || !dim || *said == *dim,
+        "accel: the plan of tensor parallelism has sequence_dim=", said.value_or(0),
+        " and, for ", name, ", sequence_dim=", dim.value_or(0),
+        ". Activations lie in one dimension; give the same everywhere.");
+    said = dim ? dim : said;
+  }
+  if (said) {
+    return *said;
+  }
+  for (const auto& module : model.modules()) {
+    if (module->as<nn::MultiheadAttentionImpl>() != nullptr) {
+      return 0;
+    }
+  }
+  return 1;
+}
 
 /// Everything that has a rule, in the order of the modules.
 void plan_by_order(const nn::Module& model, Planner& planner) {
@@ -262,27 +341,44 @@ std::string to_text(const PlanEntries& plan) {
   return text;
 }
 
-std::vector<PlannedParameter> tensor_plan(
+bool has_sequence_word(const PlanEntries& plan) {
+  return std::any_of(plan.begin(), plan.end(), [](const auto& entry) {
+    return read_word(entry.first, entry.second).word == Word::kSequence;
+  });
+}
+
+TensorPlan tensor_plan(
     const nn::Module& model,
     const PlanEntries& entries,
     int64_t processes,
     std::vector<bool>& matched) {
   Planner planner(processes);
-  if (entries.empty()) {
+  const auto is_sequence = [](const auto& entry) {
+    return read_word(entry.first, entry.second).word == Word::kSequence;
+  };
+  // What says nothing of the layers leaves them to the order of the modules.
+  if (std::all_of(entries.begin(), entries.end(), is_sequence)) {
     plan_by_order(model, planner);
-    return planner.take();
   }
   for (size_t i = 0; i < entries.size(); ++i) {
     const auto& [pattern, word] = entries[i];
     for (const auto& item : model.named_modules()) {
       if (matches(pattern.c_str(), item.key().c_str())) {
         matched[i] = true;
-        planner.add(
-            item.key(), *item.value(), read_word(pattern, word), /*strict=*/true);
+        const auto kind = read_word(pattern, word).word;
+        if (kind == Word::kSequence) {
+          planner.add_in_positions(item.key(), *item.value());
+        } else {
+          planner.add(item.key(), *item.value(), kind, /*strict=*/true);
+        }
       }
     }
   }
-  return planner.take();
+  auto plan = planner.take();
+  if (std::any_of(entries.begin(), entries.end(), is_sequence)) {
+    plan.sequence_dim = sequence_dim_of(model, entries);
+  }
+  return plan;
 }
 
 } // namespace accel::parallel

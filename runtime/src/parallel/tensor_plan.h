@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,23 @@ struct PlannedParameter {
   distributed::Placement place;
 };
 
+/// What becomes of a model.
+struct TensorPlan {
+  /// Those that are cut.
+  std::vector<PlannedParameter> cut;
+  /// With sequence parallelism: the dimension in which activations lie between layers,
+  /// and the parameters of norms that take them so, which are whole.
+  std::optional<int64_t> sequence_dim;
+  std::vector<PlannedParameter> in_positions;
+};
+
+/// Whether an entry has the word for sequence parallelism.
+bool has_sequence_word(const PlanEntries& plan);
+
 /// What becomes of a model on `processes` processes. `matched[i]` is set where
 /// entry i has named a module of it. Throws where an entry cannot be honoured; on
 /// all processes alike, for it depends on the model alone.
-std::vector<PlannedParameter> tensor_plan(
+TensorPlan tensor_plan(
     const torch::nn::Module& model,
     const PlanEntries& entries,
     int64_t processes,

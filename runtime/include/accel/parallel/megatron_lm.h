@@ -45,9 +45,10 @@ class MegatronLMPlugin {
   /// Accelerate has 1.
   TORCH_ARG(std::optional<double>, gradient_clipping) = std::nullopt;
 
-  /// False: activations between layers are whole on the processes that share a layer.
-  /// Positions of sequences are shared out along an axis of their own, `sp_size` of
-  /// `parallelism_config`. Also `MEGATRON_LM_SEQUENCE_PARALLELISM`. Throws for true.
+  /// Norms, dropout and residuals between the layers are computed in positions of the
+  /// sequences, which the processes that share a layer share out: the word
+  /// "sequence_parallel" of `torch_tp_plugin` for the whole model. Empty:
+  /// `MEGATRON_LM_SEQUENCE_PARALLELISM`, or false. No effect with a `tp_degree` of 1.
   TORCH_ARG(std::optional<bool>, sequence_parallelism) = std::nullopt;
 
   /// False: `accel::checkpoint_activations` does it for the functions that a program

@@ -43,9 +43,22 @@ class TorchTensorParallelPlugin {
   /// - "rowwise" (RowwiseParallel): each process computes with some of the inputs
   ///   of a `Linear` (its weight is cut between columns); what they compute is
   ///   summed. Of an `Embedding` each process keeps some rows.
+  /// - "sequence_parallel" (SequenceParallel): a norm or dropout, or all norms of a
+  ///   module that holds others ("" names the model itself), computes on activations
+  ///   of which each process has some positions; its parameters are whole, and so are
+  ///   their gradients. What a "rowwise" layer leaves as parts of a sum is summed
+  ///   position by position, and residuals stay so until a "colwise" layer gathers
+  ///   them. Positions are dimension 1, or 0 in a model with `MultiheadAttention`
+  ///   (LibTorch's takes [time, batch, features]), or what
+  ///   "sequence_parallel(sequence_dim=0)" says, of tensors of three dimensions or
+  ///   more; one with fewer positions than processes stays whole.
   /// - "replicate": not cut.
   ///
-  /// What is not named is not cut. Empty: `ACCEL_TP_PLAN` in the environment
+  /// Also "colwise_rep", "local_colwise", "rowwise_rep" and "local_rowwise", which
+  /// are the same here: operators bring what they are given to where they need it.
+  ///
+  /// What is not named is not cut; a plan that has no other word than
+  /// "sequence_parallel" leaves the layers to the plan made from the model. Empty: `ACCEL_TP_PLAN` in the environment
   /// ("blocks.*.up=colwise,blocks.*.down=rowwise"), or a plan made from the model:
   /// a `Linear` colwise and the one behind it rowwise, likewise within transformer
   /// layers, attention by heads, embeddings by columns.

@@ -3,12 +3,14 @@
 #include "core/libtorch_releases.h"
 #include "distributed/collectives.h"
 #include "distributed/part.h"
+#include "distributed/sequence.h"
 
 #include <accel/distributed/tensor.h>
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/layer_norm_native.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/matmul_native.h>
 #include <ATen/ops/one_hot_native.h>
@@ -23,7 +25,8 @@
 // passed them. Those that read their memory are registered anew for the keys of
 // autograd: for plain tensors they are LibTorch's own, for distributed ones they
 // are made of operators that do not, or the tensor that is read is made whole.
-// So are those that fold dimensions in a way that would gather a cut tensor.
+// So are those that fold dimensions in a way that would gather a cut tensor, and
+// those that sequence parallelism begins or ends with.
 
 namespace accel::distributed {
 namespace {
@@ -142,10 +145,41 @@ at::Tensor rows_times_matrix(
                                    : result.clone(at::MemoryFormat::Contiguous);
 }
 
+/// With sequence parallelism, of a weight that is cut along its axis: nothing where
+/// there is none.
+std::optional<at::Tensor> linear_beside_positions(
+    const at::Tensor& input,
+    const at::Tensor& weight,
+    const std::optional<at::Tensor>& bias) {
+  if (C10_LIKELY(SequenceParallel::get().axis() == nullptr) ||
+      input.dim() < 3 || weight.dim() != 2) {
+    return {};
+  }
+  const auto place = place_along_sequence_axis(weight);
+  if (place.is_shard(0)) {
+    // The input is gathered in the order that it has (or the weight is).
+    return at::native::linear(input, weight, bias);
+  }
+  if (!place.is_shard(1)) {
+    return {};
+  }
+  // Positions of the sum, and the bias of these.
+  auto sum = rows_times_matrix(input, weight, [&](const at::Tensor& rows) {
+    return at::native::linear(rows, weight, {});
+  });
+  if (place_along_sequence_axis(sum).is_sum()) {
+    sum = in_positions(sum);
+  }
+  return bias && bias->defined() ? sum + *bias : sum;
+}
+
 at::Tensor linear(
     const at::Tensor& input,
     const at::Tensor& weight,
     const std::optional<at::Tensor>& bias) {
+  if (auto result = linear_beside_positions(input, weight, bias)) {
+    return std::move(*result);
+  }
   return rows_times_matrix(input, weight, [&](const at::Tensor& rows) {
     return at::native::linear(rows, weight, bias);
   });
@@ -155,6 +189,36 @@ at::Tensor matmul(const at::Tensor& input, const at::Tensor& other) {
   return rows_times_matrix(input, other, [&](const at::Tensor& rows) {
     return at::native::matmul(rows, other);
   });
+}
+
+/// The input of a norm of which sequence parallelism says that it takes positions.
+bool takes_positions(
+    const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias) {
+  const auto& sequence = SequenceParallel::get();
+  return C10_UNLIKELY(sequence.axis() != nullptr) &&
+      ((weight && sequence.has(*weight)) || (bias && sequence.has(*bias)));
+}
+
+at::Tensor layer_norm(
+    const at::Tensor& input,
+    c10::SymIntArrayRef normalized_shape,
+    const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias,
+    double eps,
+    bool cudnn_enable) {
+  return at::native::layer_norm_symint(
+      takes_positions(weight, bias) ? in_positions(input) : input,
+      normalized_shape, weight, bias, eps, cudnn_enable);
+}
+
+/// `(input, normalized_shape, weight, eps)`.
+void rms_norm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t base = stack->size() - op.schema().arguments().size();
+  if (takes_positions((*stack)[base + 2].toOptional<at::Tensor>(), {})) {
+    (*stack)[base] = in_positions((*stack)[base].toTensor());
+  }
+  composite(op, stack);
 }
 
 /// A state that is plain, `[layers, batch, features]`, cut as the samples of
@@ -284,10 +348,12 @@ void install_composites() {
     add<recurrent_layer>(*made, "gru.input");
     add<recurrent_layer>(*made, "rnn_tanh.input");
     add<recurrent_layer>(*made, "rnn_relu.input");
+    add<rms_norm>(*made, "rms_norm");
     for (const auto key : kAutograd) {
       made->impl("linear", torch::dispatch(key, TORCH_FN(linear)));
       made->impl("matmul", torch::dispatch(key, TORCH_FN(matmul)));
       made->impl("one_hot", torch::dispatch(key, TORCH_FN(one_hot)));
+      made->impl("layer_norm", torch::dispatch(key, TORCH_FN(layer_norm)));
     }
     return made;
   }();

@@ -1,5 +1,6 @@
 #include "distributed/memory_order.h"
 #include "distributed/rules/table.h"
+#include "distributed/sequence.h"
 
 #include <ATen/ATen.h>
 
@@ -214,6 +215,11 @@ bool in_place(Call& call) {
        is_factor(call, 1, call.name() == "aten::div_"));
   const bool of_sums = sums.count(call.name()) != 0 && operands.partial == 2 &&
       operands.others == 0 && is_factor(call, 2, false);
+  if (!(by_numbers || of_sums) &&
+      c10::IntArrayRef(operands.sizes) == self.sizes() &&
+      scatter_sum(call.axis(), self, call.name().c_str())) {
+    return in_place(call);
+  }
   // A replicated tensor must stay one: all have to write the same into it.
   if (!place.is_sum() || operands.sums != operands.partial ||
       c10::IntArrayRef(operands.sizes) != self.sizes() ||
@@ -238,13 +244,16 @@ bool pointwise(Call& call) {
     return false; // out=
   }
   const auto operands = operands_of(call);
-  if (operands.cut == nullptr) {
-    if (operands.partial == 0) {
-      return false;
-    }
-    if (!keeps_sums(call, operands)) {
-      return add_number_once(call, operands);
-    }
+  const auto dims = static_cast<int64_t>(operands.sizes.size());
+  // A sum that is not kept as one: in positions, where these are what is cut.
+  const auto& sequence = SequenceParallel::get();
+  const auto positions = operands.sums != 0 && sequence.is_on(call.axis())
+      ? sequence.place(operands.sizes)
+      : std::nullopt;
+  if (operands.cut == nullptr && operands.partial == 0) {
+    return false;
+  }
+  if (operands.cut == nullptr && keeps_sums(call, operands)) {
     const bool both = operands.partial == 2;
     for (const auto i : call.info().tensors) {
       if (both || call.place(i).is_sum()) {
@@ -257,10 +266,12 @@ bool pointwise(Call& call) {
     call.place_result(0, Partial(), operands.sizes);
     return true;
   }
-  const Placement place = call.place(*operands.cut);
-  const int64_t back = operands.cut->dim() - place.dim();
-  const auto of_result =
-      place.with_dim(static_cast<int64_t>(operands.sizes.size()) - back);
+  if (operands.cut == nullptr && !positions) {
+    return add_number_once(call, operands);
+  }
+  const Placement place = positions ? *positions : call.place(*operands.cut);
+  const int64_t back = (positions ? dims : operands.cut->dim()) - place.dim();
+  const auto of_result = place.with_dim(dims - back);
   // Parts show it unless some process has a single row, or a slice of an operand has
   // gaps that the operand has not.
   const Sizes like = call.has_unordered() ||
