@@ -340,6 +340,7 @@ void units_from_a_size() {
             << in_force.forward_prefetch.value_or(false)
             << accel::to_string(in_force.backward_prefetch.value_or(
                    accel::BackwardPrefetch::kNoPrefetch))
+            << in_force.activation_checkpointing
             << in_force.reduce_dtype.has_value() << '\n';
   TORCH_CHECK(!accel::MixedPrecisionPolicy().output_dtype());
 }
@@ -358,6 +359,7 @@ std::string sources_of_options() {
           .forward_prefetch(true)
           .backward_prefetch(accel::BackwardPrefetch::kBackwardPost)
           .limit_all_gathers(true)
+          .activation_checkpointing(true)
           .mixed_precision_policy(accel::MixedPrecisionPolicy()
                                       .param_dtype(torch::kBFloat16)
                                       .reduce_dtype(torch::kFloat)
@@ -398,7 +400,7 @@ accel::AcceleratorOptions in_the_words_of_megatron_lm() {
           .num_micro_batches(4)
           .gradient_clipping(1.0)
           .sequence_parallelism(false)
-          .recompute_activations(false)
+          .recompute_activations(true)
           .use_distributed_optimizer(true));
   const accel::ResolvedOptions resolved = accel::resolve(options);
   TORCH_CHECK(resolved.fill_mesh && resolved.parallelism->tp == 2);

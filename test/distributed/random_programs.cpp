@@ -6,6 +6,7 @@
 //
 // A test of a few seconds for CI; also a command for long runs (--help).
 
+#include "distributed/recompute.h"
 #include "random_programs.h"
 #include "test_options.h"
 
@@ -28,6 +29,7 @@ struct Options {
   int64_t failures = 5;
   std::vector<uint64_t> found;
   bool print = false;
+  bool recompute = false;
 };
 
 Options& options() {
@@ -38,7 +40,11 @@ Options& options() {
 TEST(RandomPrograms, GiveWhatPlainTensorsGive) {
   at::set_num_threads(1);
   const auto& all = options();
-  const std::vector<World> worlds{{"2", {2}}, {"3", {3}}, {"2x2", {2, 2}}};
+  std::vector<World> worlds{{"2", {2}}, {"3", {3}}, {"2x2", {2, 2}}};
+  if (all.world == "1") {
+    worlds = {{"1", {}}};
+  }
+  recompute_on_mesh() = all.recompute;
   const auto begin = std::chrono::steady_clock::now();
   const auto seconds = [&] {
     return std::chrono::duration<double>(
@@ -57,7 +63,7 @@ TEST(RandomPrograms, GiveWhatPlainTensorsGive) {
         : all.found[static_cast<size_t>(programs)];
     const auto& world = *std::find_if(
         worlds.begin(), worlds.end(), [&](const World& w) {
-          return all.world.empty() ? w.name == worlds[seed % 3].name
+          return all.world.empty() ? w.name == worlds[seed % worlds.size()].name
                                    : w.name == all.world;
         });
     auto program = make_program(seed, all.length);
@@ -91,6 +97,11 @@ TEST(RandomPrograms, GiveWhatPlainTensorsGive) {
       static_cast<long long>(programs), static_cast<long long>(instructions),
       seconds(), static_cast<long long>(failures));
   EXPECT_EQ(failures, 0);
+  if (all.recompute || all.world == "1") {
+    std::printf("%llu times computed again\n",
+                static_cast<unsigned long long>(Recompute::times()));
+    EXPECT_GT(Recompute::times(), 0);
+  }
   EXPECT_GT(programs, 0);
 }
 
@@ -114,7 +125,12 @@ int main(int argc, char** argv) {
   app.add_option("--length", all.length, "Instructions of a program")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  add_world(app, all.world);
+  app.add_option("--world", all.world,
+                 "Only this mesh: 2, 3 or 2x2; 1: plain tensors that are computed again")
+      ->check(CLI::IsMember({"1", "2", "3", "2x2"}));
+  app.add_flag(
+      "--recompute", all.recompute,
+      "What autograd saves is let go between instructions, and computed again");
   app.add_option("--failures", all.failures, "Stops after so many")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

@@ -39,12 +39,17 @@ struct Left {
 };
 
 /// Runs a program: on plain tensors where `mesh` is null. `trace`, where it is
-/// there, gets a line for each instruction. Throws what an instruction throws.
+/// there, gets a line for each instruction. `recomputes`: what autograd saves is let go
+/// between instructions, at random, and made again. Throws what an instruction throws.
 Left run(
     const Program& program,
     uint64_t seed,
     const DeviceMesh* mesh,
-    std::string* trace = nullptr);
+    std::string* trace = nullptr,
+    bool recomputes = false);
+
+/// Whether programs on a mesh recompute.
+bool& recompute_on_mesh();
 
 /// Takes out what plain tensors refuse, such as writes that autograd forbids;
 /// what is left runs.
@@ -52,6 +57,7 @@ Left run_plain(Program& program, uint64_t seed);
 
 struct World {
   std::string name;
+  /// Empty: plain tensors, with the same bits, where programs recompute.
   std::vector<int64_t> sizes;
 };
 

@@ -265,7 +265,7 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says(fsdp + "limit_all_gathers: false\n", "one unit ahead at most");
   says(fsdp + "auto_wrap_policy: WRAP\n", "WRAP is none of TRANSFORMER_BASED_WRAP");
   says(fsdp + "min_num_params: many\n", "many is not a whole number from 0");
-  says(fsdp + "activation_checkpointing: true\n", "does not compute activations again");
+  says(fsdp + "activation_checkpointing: perhaps\n", "perhaps is neither true nor false");
   says(fsdp + "sharding_strategy: HYBRID\n", "HYBRID is none of FULL_SHARD");
   const std::string mesh = "parallelism_config:\n  parallelism_config_";
   says(mesh + "cp_size: 0\n", "parallelism_config_cp_size: 0 is not a whole number");
@@ -296,7 +296,7 @@ TEST(Config, RefusesWhatItCannotHonour) {
       "distributed_type: MEGATRON_LM\nnum_processes: 3\nmegatron_lm_config:\n  megatron_lm_";
   says(megatron + "pp_degree: 2\n", "megatron_lm_pp_degree: 2: 2: accel has no pipelines");
   says(megatron + "sequence_parallelism: maybe\n", "megatron_lm_sequence_parallelism: maybe");
-  says(megatron + "recompute_activations: true\n", "accel::checkpoint_activations");
+  says(megatron + "recompute_activations: perhaps\n", "perhaps is neither true nor false");
   says(megatron + "tp_degrees: 2\n", "(did you mean megatron_lm_tp_degree?)");
   says(megatron + "tp_degree: 2\n", "tp_degree is 2, which does not divide --num-processes 3");
   says("downcast_bf16: 'yes'\n", "downcast_bf16 asks for");

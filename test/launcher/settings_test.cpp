@@ -78,17 +78,20 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
       "  fsdp_transformer_layer_cls_to_wrap: Block,Embeddings\n"
       "  fsdp_min_num_params: ''\n  fsdp_offload_params: true\n"
-      "  fsdp_forward_prefetch: true\n  fsdp_backward_prefetch: BACKWARD_POST\n");
+      "  fsdp_forward_prefetch: true\n  fsdp_backward_prefetch: BACKWARD_POST\n"
+      "  fsdp_activation_checkpointing: true\n");
   for (const std::vector<std::string>& options :
        {std::vector<std::string>{"--config-file", "units.yaml"},
         {"--fsdp", "FULL_SHARD", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP",
          "--fsdp_transformer_layer_cls_to_wrap", "Block,Embeddings",
          "--fsdp-offload-params", "true", "--fsdp-forward-prefetch", "true",
-         "--fsdp_backward_prefetch", "BACKWARD_POST"}}) {
+         "--fsdp_backward_prefetch", "BACKWARD_POST", "--fsdp-activation-checkpointing",
+         "true"}}) {
     for (const std::string& variable :
          {"FSDP_AUTO_WRAP_POLICY=TRANSFORMER_BASED_WRAP",
           "FSDP_TRANSFORMER_CLS_TO_WRAP=Block,Embeddings", "FSDP_OFFLOAD_PARAMS=true",
-          "FSDP_FORWARD_PREFETCH=true", "FSDP_BACKWARD_PREFETCH=BACKWARD_POST"}) {
+          "FSDP_FORWARD_PREFETCH=true", "FSDP_BACKWARD_PREFETCH=BACKWARD_POST",
+          "FSDP_ACTIVATION_CHECKPOINTING=true"}) {
       const Result result = accel(
           launch_probe(options, {"env", variable.substr(0, variable.find('='))}),
           in(folder));

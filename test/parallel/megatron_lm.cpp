@@ -123,9 +123,11 @@ TEST(MegatronLM, ReadsAcceleratesVariables) {
       MegatronLMPlugin().tp_degree(4).use_distributed_optimizer(false)));
   EXPECT_EQ(options.parallelism->tp, 4);
   EXPECT_FALSE(options.fsdp.has_value());
+  EXPECT_FALSE(options.activation_checkpointing);
   ::setenv("MEGATRON_LM_RECOMPUTE_ACTIVATIONS", "true", 1);
-  expect_refused(match, "recompute_activations of the environment variable "
-                        "MEGATRON_LM_RECOMPUTE_ACTIVATIONS: true: a module's forward");
+  EXPECT_TRUE(resolve(match).activation_checkpointing);
+  EXPECT_FALSE(resolve(megatron(MegatronLMPlugin().recompute_activations(false)))
+                   .activation_checkpointing);
   for (const char* name :
        {"ACCELERATE_USE_MEGATRON_LM", "MEGATRON_LM_TP_DEGREE", "MEGATRON_LM_PP_DEGREE",
         "MEGATRON_LM_GRADIENT_CLIPPING", "MEGATRON_LM_NUM_MICRO_BATCHES",
@@ -138,7 +140,6 @@ TEST(MegatronLM, ReadsAcceleratesVariables) {
 TEST(MegatronLM, RefusesWhatItCannotDo) {
   using Plugin = MegatronLMPlugin;
   expect_refused(megatron(Plugin().pp_degree(2)), "pp_degree of megatron_lm_plugin: 2: accel has no pipelines");
-  expect_refused(megatron(Plugin().recompute_activations(true)), "accel::checkpoint_activations");
   expect_refused(megatron(Plugin().tp_degree(0)), "tp_degree of megatron_lm_plugin: 0 is not a whole number");
   expect_refused(megatron(Plugin().gradient_clipping(-1)), "-1 is no number from 0");
   expect_refused(megatron().fsdp_plugin(FullyShardedDataParallelPlugin()), "fsdp_plugin or ACCELERATE_USE_FSDP");

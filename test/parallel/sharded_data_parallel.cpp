@@ -257,7 +257,7 @@ TEST(ShardedDataParallel, RefusesWhatItCannotDo) {
       "match_single_device is false");
   with("FSDP_SHARDING_STRATEGY", "HYBRID", "HYBRID is none of FULL_SHARD");
   with("FSDP_SHARDING_STRATEGY", "FULL", "FULL is none of FULL_SHARD");
-  with("FSDP_ACTIVATION_CHECKPOINTING", "true", "does not compute activations again");
+  with("FSDP_CPU_RAM_EFFICIENT_LOADING", "true", "makes the whole model");
   with("FSDP_STATE_DICT_TYPE", "LOCAL_STATE_DICT",
        "LOCAL_STATE_DICT is neither FULL_STATE_DICT nor SHARDED_STATE_DICT");
   auto each_node = sharded();

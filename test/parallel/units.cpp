@@ -371,5 +371,31 @@ TEST(Units, LendTheirMemoryToNoResult) {
   }
 }
 
+// ---- Behind a save, with operators watched, which is process 0's affair alone.
+
+ACCEL_RANK_FUNCTION(units_stay_behind_a_save) {
+  Accelerator accelerator(sharded());
+  auto net = wide_layers(3);
+  AcceleratedOptimizer<optim::SGD> optimizer(net->parameters(), 0.001);
+  accelerator.prepare(net, optimizer);
+  const auto x = accelerator.distribute(torch::randn({6, kWide}));
+  for (int i = 0; i < 3; ++i) {
+    optimizer.zero_grad();
+    const int64_t before = ad::traffic().gathers;
+    const auto loss = net->forward(x).pow(2).sum();
+    EXPECT_EQ(ad::traffic().gathers - before, 3);
+    accelerator.backward(loss);
+    optimizer.step();
+    accelerator.save(net, std::getenv("SHARDED_FOLDER") + std::string("/net.pt"));
+  }
+}
+
+TEST(Units, StayBehindASaveWithAReport) {
+  const Folder folder;
+  run_and_expect_success(
+      "units_stay_behind_a_save", 2,
+      folder.options({{"ACCEL_PLACEMENT_REPORT", folder.path + "/report.json"}}));
+}
+
 } // namespace
 } // namespace accel::test

@@ -207,6 +207,9 @@ struct ResolvedOptions {
   std::optional<bool> forward_prefetch;
   /// See `FullyShardedDataParallelPlugin::backward_prefetch`; likewise.
   std::optional<BackwardPrefetch> backward_prefetch;
+  /// See `FullyShardedDataParallelPlugin::activation_checkpointing`, and
+  /// `MegatronLMPlugin::recompute_activations`.
+  bool activation_checkpointing = false;
   /// See `MixedPrecisionPolicy::reduce_dtype`.
   std::optional<c10::ScalarType> reduce_dtype;
   /// See `DeepSpeedPlugin::gradient_clipping` and `MegatronLMPlugin`; 0 for none.

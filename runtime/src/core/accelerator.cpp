@@ -14,6 +14,7 @@
 #include "core/runtime.h"
 #include "core/stop_signals.h"
 #include "device/accelerator.h"
+#include "parallel/model_units.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
@@ -270,6 +271,11 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
     }
     for (auto* control : detail::prepared_optimizers()) {
       sharded->add(dynamic_cast<torch::optim::Optimizer&>(*control));
+    }
+  }
+  if (auto* recompute = runtime_->recompute()) {
+    for (const auto& unit : parallel::model_units(*module, state().options().auto_wrap)) {
+      recompute->add_unit(unit);
     }
   }
   runtime_->registry().add(*module);

@@ -50,6 +50,7 @@ auto tie(const ResolvedOptions& options) {
       options.cpu_offload,
       options.forward_prefetch,
       options.backward_prefetch,
+      options.activation_checkpointing,
       options.reduce_dtype,
       options.gradient_clipping,
       options.offload,
@@ -117,6 +118,7 @@ void apply(
         "num_micro_batches of Megatron-LM's settings " + std::to_string(steps));
   }
   resolved.gradient_clipping = megatron.gradient_clipping;
+  resolved.activation_checkpointing = megatron.recompute_activations;
   resolved.parallelism = ParallelSizes();
   resolved.parallelism->tp = megatron.tp;
   resolved.fill_mesh = true;
@@ -180,6 +182,7 @@ std::string to_string(const ResolvedOptions& options) {
       << ", backward_prefetch="
       << (options.backward_prefetch ? to_string(*options.backward_prefetch)
                                     : "not given")
+      << ", activation_checkpointing=" << options.activation_checkpointing
       << ", reduce_dtype="
       << (options.reduce_dtype ? c10::toString(*options.reduce_dtype) : "no")
       << ", gradient_clipping=" << options.gradient_clipping
@@ -250,6 +253,8 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
         parallel::resolve_forward_prefetch(options.fsdp_plugin());
     resolved.backward_prefetch =
         parallel::resolve_backward_prefetch(options.fsdp_plugin());
+    resolved.activation_checkpointing =
+        parallel::resolve_activation_checkpointing(options.fsdp_plugin());
     resolved.mixed_precision = parallel::resolve_param_dtype(
         options.fsdp_plugin(), resolved.mixed_precision);
     resolved.reduce_dtype = parallel::resolve_reduce_dtype(options.fsdp_plugin());

@@ -171,6 +171,16 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       "FSDP_BACKWARD_PREFETCH",
       false);
   plan.add(
+      "activation_checkpointing",
+      text(options.activation_checkpointing),
+      [](const AcceleratorOptions& o) {
+        return (o.fsdp_plugin() && o.fsdp_plugin()->activation_checkpointing()) ||
+            (o.megatron_lm_plugin() && o.megatron_lm_plugin()->recompute_activations());
+      },
+      options.fill_mesh ? "MEGATRON_LM_RECOMPUTE_ACTIVATIONS"
+                        : "FSDP_ACTIVATION_CHECKPOINTING",
+      false);
+  plan.add(
       "reduce_dtype",
       options.reduce_dtype ? c10::toString(*options.reduce_dtype)
                            : "that of the parameter",

@@ -211,6 +211,7 @@ void Runtime::check_options_agree() {
        options.backward_prefetch
            ? static_cast<int64_t>(*options.backward_prefetch)
            : int64_t{-1},
+       static_cast<int64_t>(options.activation_checkpointing),
        options.reduce_dtype ? static_cast<int64_t>(*options.reduce_dtype) : int64_t{-1},
        static_cast<int64_t>(options.state_dict_type),
        static_cast<int64_t>(
@@ -283,6 +284,9 @@ int64_t Runtime::rank_along(const char* name) const {
 }
 
 void Runtime::connect_axes() {
+  if (state_->options().activation_checkpointing) {
+    recompute_ = std::make_unique<distributed::Recompute>();
+  }
   if (named_axes_.size() == 1) {
     parallel_axes_ = {axis_};
   } else if (!named_axes_.empty()) {
@@ -337,6 +341,7 @@ void Runtime::end(bool orderly) noexcept {
   reducer_.reset();
   checkpoint::pieces_to_load() = nullptr;
   build_in_parts_.reset();
+  recompute_.reset();
   axis_->close();
   for (const auto& mesh : meshes_) {
     for (auto* axis : mesh->axes) {

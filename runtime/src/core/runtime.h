@@ -15,6 +15,7 @@
 #include "gradients/reducer.h"
 #include "parallel/file_offload.h"
 #include "parallel/parallelism.h"
+#include "distributed/recompute.h"
 #include "parallel/sharded_parameters.h"
 
 #include <memory>
@@ -66,6 +67,10 @@ class Runtime {
   /// `zero3_init_flag`: what is built from now on has whole parameters.
   void end_building_in_parts() {
     build_in_parts_.reset();
+  }
+  /// Null without activation checkpointing.
+  distributed::Recompute* recompute() {
+    return recompute_.get();
   }
   /// Null unless parameters are divided between the processes.
   parallel::ShardedParameters* sharded() {
@@ -213,6 +218,8 @@ class Runtime {
   std::unique_ptr<GradScaler> scaler_;
   std::optional<parallel::FileOffload> optimizer_offload_;
   std::unique_ptr<parallel::ShardedParameters> sharded_;
+  /// Null without activation checkpointing.
+  std::unique_ptr<distributed::Recompute> recompute_;
   std::optional<ShardedInitGuard> build_in_parts_;
   Registry registry_;
   std::vector<at::Tensor> buffers_;

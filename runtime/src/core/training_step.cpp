@@ -92,6 +92,9 @@ void Runtime::backward(
   if (sharded_) {
     sharded_->check_plan();
   }
+  if (recompute_) {
+    recompute_->end();
+  }
   auto& state = GradientState::get();
   if (!in_micro_step()) {
     state.note_unguarded_backward();

@@ -1,6 +1,7 @@
 #include "core/read_values.h"
 #include "distributed/call.h"
 #include "distributed/kernels.h"
+#include "distributed/recompute.h"
 #include "distributed/rules/composites.h"
 #include "distributed/rules/table.h"
 #include "distributed/sequence.h"
@@ -386,12 +387,14 @@ const OperatorInfo& info_of(const c10::OperatorHandle& op) {
   return *info;
 }
 
-void handle(
+namespace {
+
+void carry_out(
     const c10::OperatorHandle& op,
+    const OperatorInfo& info,
     torch::jit::Stack* stack,
     c10::DispatchKeySet keys) {
   const InsideGuard inside;
-  const auto& info = info_of(op);
   const Seen seen = look_at_all(op, info, *stack);
   Axis* const axis = seen.axis;
   if (C10_UNLIKELY(axis == nullptr)) {
@@ -457,6 +460,26 @@ void handle(
         op.schema().name().c_str(), stack->back(), read.device(),
         read.scalar_type());
   }
+}
+
+} // namespace
+
+void handle(
+    const c10::OperatorHandle& op,
+    torch::jit::Stack* stack,
+    c10::DispatchKeySet keys) {
+  // Once for each operator: no call for it.
+  static const Watch& watched = watch();
+  const auto& info = info_of(op);
+  if (C10_UNLIKELY(watched.any)) {
+    if (auto* const recompute = Recompute::listening()) {
+      Recompute::Noted noted(*recompute, op, info, *stack);
+      carry_out(op, info, stack, keys);
+      noted.done(*stack);
+      return;
+    }
+  }
+  carry_out(op, info, stack, keys);
 }
 
 void install() {

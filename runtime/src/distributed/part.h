@@ -101,6 +101,7 @@ struct Part : c10::BackendMeta, Pooled<Part> {
     placement = Placement();
     strides.clear();
     settled = false;
+    family = 0;
     local.reset();
     return true;
   }
@@ -128,6 +129,8 @@ struct Part : c10::BackendMeta, Pooled<Part> {
   /// by itself. And which of them it is.
   UnitPtr unit;
   uint32_t number_in_unit = 0;
+  /// Of a root: what recompute.h knows it by; 0 where that has not seen it.
+  uint64_t family = 0;
   /// The root: has become replicated, with `whole` as its local tensor. A view:
   /// has been made of that again.
   bool settled = false;

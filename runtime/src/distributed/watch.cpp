@@ -111,6 +111,14 @@ Way way_of_plain() {
 thread_local PlainOperators* followed_by = nullptr;
 /// In all threads.
 std::atomic<int> followers{0};
+/// Threads that note operators.
+std::atomic<int> listeners{0};
+
+void look_again() {
+  auto& all = watch();
+  all.any = followers > 0 || listeners > 0 || all.check || all.report ||
+      all.place != nullptr;
+}
 
 /// Set once a distributed tensor was seen, so that plain operators are counted
 /// by process 0 only, too.
@@ -121,6 +129,11 @@ thread_local bool reports_plain = false;
 Watch& watch() {
   static Watch watch = from_environment();
   return watch;
+}
+
+void Watch::listen(int more) {
+  listeners += more;
+  look_again();
 }
 
 void begin_watching() {
@@ -135,15 +148,15 @@ PlainOperators::PlainOperators()
   install();
   followed_by = this;
   ++followers;
-  watch().any = true;
+  look_again();
   c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
 
 PlainOperators::~PlainOperators() {
   c10::impl::tls_set_dispatch_key_included(kKey, was_included_);
   followed_by = nullptr;
-  auto& all = watch();
-  all.any = --followers > 0 || all.check || all.report || all.place != nullptr;
+  --followers;
+  look_again();
 }
 
 bool PlainOperators::are_followed() {

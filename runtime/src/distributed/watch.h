@@ -24,6 +24,9 @@ struct Watch {
       const c10::OperatorHandle& op,
       const OperatorInfo& info,
       torch::jit::Stack& stack) = nullptr;
+
+  /// Operators are noted in one more thread (recompute.h), or in one less.
+  void listen(int more);
 };
 
 /// Read from the environment when it is first asked for; throws `c10::Error`

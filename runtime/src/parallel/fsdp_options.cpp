@@ -291,6 +291,15 @@ std::optional<BackwardPrefetch> resolve_backward_prefetch(
                                 : BackwardPrefetch::kNoPrefetch;
 }
 
+bool resolve_activation_checkpointing(
+    const std::optional<FullyShardedDataParallelPlugin>& given) {
+  if (given && given->activation_checkpointing()) {
+    return *given->activation_checkpointing();
+  }
+  return accel::detail::get_environment_flag("FSDP_ACTIVATION_CHECKPOINTING")
+      .value_or(false);
+}
+
 namespace {
 
 MixedPrecisionPolicy policy_of(

@@ -28,6 +28,10 @@ std::optional<bool> resolve_forward_prefetch(
 std::optional<BackwardPrefetch> resolve_backward_prefetch(
     const std::optional<FullyShardedDataParallelPlugin>& given);
 
+/// The same for whether activations are computed again in backward.
+bool resolve_activation_checkpointing(
+    const std::optional<FullyShardedDataParallelPlugin>& given);
+
 /// What the policy of types says instead of `given`, the option `mixed_precision`.
 /// Throws for what cannot be had, and where the two contradict each other.
 MixedPrecision resolve_param_dtype(

@@ -110,6 +110,11 @@ inline const std::vector<PluginSetting>& fsdp_plugin_settings() {
        "are summed; NO_PREFETCH, after that. If not given BACKWARD_PRE where weights "
        "travel over Gloo, else NO_PREFETCH",
        fsdp::prefetch},
+      {"activation_checkpointing", "FSDP_ACTIVATION_CHECKPOINTING",
+       "--fsdp-activation-checkpointing", "BOOL",
+       "For --use-fsdp: what a unit's operators keep for backward is let go after its "
+       "forward and computed again in backward; false if not given",
+       fsdp::flag},
   };
   return all;
 }
@@ -138,7 +143,6 @@ inline const std::vector<FsdpSetting>& fsdp_settings() {
       {"use_orig_params", yes, "parameters keep their names and sizes in accel"},
       {"sync_module_states", yes, "all processes begin with process 0's parameters in accel"},
       {"cpu_ram_efficient_loading", no, "every process makes the whole model in accel before it is divided"},
-      {"activation_checkpointing", no, "accel does not compute activations again by itself, for a module's forward cannot be taken over; leave it out, and give what is to be computed again to accel::checkpoint_activations"},
       {"activation_cpu_offload", no, "accel does not move activations to host memory"},
   };
   return all;

@@ -64,10 +64,12 @@ std::optional<MegatronOptions> resolve_megatron(
   options.gradient_accumulation_steps =
       static_cast<int64_t>(number("num_micro_batches", "1"));
   options.gradient_clipping = number("gradient_clipping", "0");
-  options.sequence_parallelism = said.count("sequence_parallelism") != 0 &&
-      is_true(said["sequence_parallelism"]);
-  options.distributed_optimizer = said.count("use_distributed_optimizer") != 0 &&
-      is_true(said["use_distributed_optimizer"]);
+  const auto flag = [&](const char* name) {
+    return said.count(name) != 0 && is_true(said[name]);
+  };
+  options.sequence_parallelism = flag("sequence_parallelism");
+  options.distributed_optimizer = flag("use_distributed_optimizer");
+  options.recompute_activations = flag("recompute_activations");
   return options;
 }
 

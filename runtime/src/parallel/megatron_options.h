@@ -13,6 +13,7 @@ struct MegatronOptions {
   bool sequence_parallelism = false;
   /// SHARD_GRAD_OP between the processes that share out the samples.
   bool distributed_optimizer = false;
+  bool recompute_activations = false;
   /// 1 where they do not say.
   int64_t gradient_accumulation_steps = 1;
   /// 0 for none.

@@ -35,12 +35,6 @@ inline std::string flag(const std::string& value) {
   return value == "auto" ? value + " is neither true nor false"
                          : deepspeed::flag(value);
 }
-inline std::string activations(const std::string& value) {
-  return flag(value).empty() && is_true(value)
-      ? value + ": a module's forward cannot be taken over; leave it out, and give what "
-                "is to be computed again to accel::checkpoint_activations"
-      : flag(value);
-}
 
 } // namespace megatron
 
@@ -67,9 +61,10 @@ inline const std::vector<PluginSetting>& megatron_settings() {
        "computed in positions, which the processes that share a layer share out",
        megatron::flag},
       {"recompute_activations", "MEGATRON_LM_RECOMPUTE_ACTIVATIONS",
-       "--megatron-lm-recompute-activations", "false",
-       "Done by accel::checkpoint_activations in the program only: false",
-       megatron::activations},
+       "--megatron-lm-recompute-activations", "BOOL",
+       "For --use-megatron-lm: what a layer's operators keep for backward is let go after "
+       "its forward and computed again in backward; false if not given",
+       megatron::flag},
       {"use_distributed_optimizer", "MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER",
        "--megatron-lm-use-distributed-optimizer", "BOOL",
        "For --use-megatron-lm: divide weights, gradients and states as SHARD_GRAD_OP "

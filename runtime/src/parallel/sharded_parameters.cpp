@@ -1,5 +1,7 @@
 #include "parallel/sharded_parameters.h"
 
+#include "distributed/recompute.h"
+
 #include "distributed/collectives.h"
 #include "distributed/part.h"
 #include "distributed/sequence.h"
@@ -413,6 +415,9 @@ void ShardedParameters::add(torch::optim::Optimizer& optimizer) {
 }
 
 void ShardedParameters::settle() {
+  if (auto* recompute = distributed::Recompute::of_thread()) {
+    recompute->end();
+  }
   parameters_.erase(
       std::remove_if(
           parameters_.begin(), parameters_.end(),
@@ -503,6 +508,9 @@ ShardedParameters::Whole ShardedParameters::whole(
     const std::vector<torch::optim::Optimizer*>& optimizers,
     bool here,
     const std::function<bool(const at::Tensor&)>& but) {
+  if (auto* recompute = distributed::Recompute::of_thread()) {
+    recompute->end(); // It holds what parameters were.
+  }
   const at::NoGradGuard no_grad;
   // The parameter and what it was.
   auto parts =
@@ -512,7 +520,8 @@ ShardedParameters::Whole ShardedParameters::whole(
       if (distributed::is_distributed(parameter) && !(but && but(parameter))) {
         auto all = distributed::full_tensor(parameter.detach());
         if (here) {
-          parts->emplace_back(parameter, parameter.detach());
+          // Its part itself: what is a view of that is in no unit.
+          parts->emplace_back(parameter, parameter.tensor_data());
           at::Tensor(parameter).set_data(all);
         }
       }

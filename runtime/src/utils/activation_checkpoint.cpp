@@ -2,10 +2,9 @@
 
 #include <accel/autocast.h>
 
-#include "device/accelerator.h"
+#include "utils/random_replay.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -14,7 +13,6 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <unordered_set>
 
@@ -24,51 +22,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
-
-at::Tensor state_of(at::Generator& generator) {
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
-
-/// The default generators of the CPU and of a device, as they are.
-class Generators {
- public:
-  explicit Generators(at::Device device)
-      : all_{at::detail::getDefaultCPUGenerator()} {
-    if (!device.is_cpu() && !device.is_meta()) {
-      all_.push_back(default_generator(device));
-    }
-    for (auto& generator : all_) {
-      states_.push_back(state_of(generator));
-    }
-  }
-  void restore() {
-    for (size_t i = 0; i < all_.size(); ++i) {
-      const std::lock_guard<std::mutex> lock(all_[i].mutex());
-      all_[i].set_state(states_[i]);
-    }
-  }
-
- private:
-  std::vector<at::Generator> all_;
-  std::vector<at::Tensor> states_;
-};
-
-/// While it lives, random numbers are drawn as they were then.
-class Replay {
- public:
-  Replay(Generators& then, at::Device device) : now_(device) {
-    then.restore();
-  }
-  ~Replay() {
-    now_.restore();
-  }
-  Replay(const Replay&) = delete;
-  Replay& operator=(const Replay&) = delete;
-
- private:
-  Generators now_;
-};
 
 /// What the second call needs.
 struct Recorded : torch::CustomClassHolder {
@@ -81,7 +34,7 @@ struct Recorded : torch::CustomClassHolder {
 
   Segment segment;
   at::Device device;
-  Generators generators;
+  RandomState generators;
   bool autocast;
   at::ScalarType dtype;
   size_t inputs = 0;
@@ -174,7 +127,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     const auto inputs = detached(context->get_saved_variables());
     variable_list outputs;
     {
-      Replay replay(recorded->generators, recorded->device);
+      RandomReplay replay(recorded->generators, recorded->device);
       const AutocastGuard autocast(
           recorded->device.type(), recorded->dtype, recorded->autocast);
       const at::AutoGradMode with_graph(true);

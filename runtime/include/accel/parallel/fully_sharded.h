@@ -134,7 +134,7 @@ class MixedPrecisionPolicy {
 /// Needs `match_single_device`. Without an argument the environment decides, with
 /// Accelerate's variables: `ACCELERATE_USE_FSDP` whether, and
 /// `FSDP_SHARDING_STRATEGY` how. Other variables of Accelerate's that ask for
-/// something that accel does not do (`FSDP_ACTIVATION_CHECKPOINTING=true`) are errors.
+/// something that accel does not do (`FSDP_CPU_RAM_EFFICIENT_LOADING=true`) are errors.
 class FullyShardedDataParallelPlugin {
  public:
   /// Empty: `FSDP_SHARDING_STRATEGY`, or FULL_SHARD.
@@ -171,6 +171,12 @@ class FullyShardedDataParallelPlugin {
   TORCH_ARG(std::optional<BackwardPrefetch>, backward_prefetch) = std::nullopt;
   /// One unit at most is gathered ahead, in any case: false is refused.
   TORCH_ARG(bool, limit_all_gathers) = true;
+  /// What operators keep for backward is let go unit by unit, and computed again in
+  /// backward: less memory, and the same numbers within rounding; as one process, with
+  /// which it works too, the same bits (docs/parallelism.md). Parameters must not be
+  /// changed between forward and backward: backward then throws. Throws where the program
+  /// runs within Python. Empty: `FSDP_ACTIVATION_CHECKPOINTING`, or false.
+  TORCH_ARG(std::optional<bool>, activation_checkpointing) = std::nullopt;
   /// In which types weights are read and gradients summed. Empty: as `mixed_precision`
   /// says, and in the parameter's.
   TORCH_ARG(std::optional<MixedPrecisionPolicy>, mixed_precision_policy) = std::nullopt;

@@ -51,8 +51,8 @@ class MegatronLMPlugin {
   /// `MEGATRON_LM_SEQUENCE_PARALLELISM`, or false. No effect with a `tp_degree` of 1.
   TORCH_ARG(std::optional<bool>, sequence_parallelism) = std::nullopt;
 
-  /// False: `accel::checkpoint_activations` does it for the functions that a program
-  /// gives it. Also `MEGATRON_LM_RECOMPUTE_ACTIVATIONS`. Throws for true.
+  /// `FullyShardedDataParallelPlugin::activation_checkpointing`, of the model's children.
+  /// Empty: `MEGATRON_LM_RECOMPUTE_ACTIVATIONS`, or false.
   TORCH_ARG(std::optional<bool>, recompute_activations) = std::nullopt;
 
   /// Weights, gradients and optimizer states are divided between the groups that share
