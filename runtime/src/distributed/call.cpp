@@ -36,7 +36,8 @@ bool is_irregular(const at::Tensor& tensor) {
 }
 
 /// Of a tensor or of one in a list.
-bool any_of(const c10::IValue& value, bool (*is)(const at::Tensor&)) {
+template <typename Is>
+bool any_of(const c10::IValue& value, const Is& is) {
   if (value.isTensor()) {
     return is(value.toTensor());
   }
@@ -211,8 +212,14 @@ void Call::keep_unordered() {
     if (any_of(at(i), is_unordered)) {
       unordered_.assign(stack_.begin() + base_, stack_.end());
       irregular_ = std::any_of(
-          unordered_.begin(), unordered_.end(),
-          [](const c10::IValue& value) { return any_of(value, is_irregular); });
+          unordered_.begin(), unordered_.end(), [this](const c10::IValue& value) {
+            return any_of(value, is_irregular) ||
+                any_of(value, [this](const at::Tensor& tensor) {
+                     const Part* p = part(tensor);
+                     return p != nullptr &&
+                         has_single_rows(axis_, p->placement, tensor.sizes());
+                   });
+          });
       return;
     }
   }

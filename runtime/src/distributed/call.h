@@ -298,8 +298,8 @@ class Call {
   /// The program's arguments, with the whole tensors' sizes and strides; empty
   /// where all are in the order of their dimensions.
   std::vector<c10::IValue> unordered_;
-  /// A dimension of one entry has a stride that no new tensor's has, so that parts
-  /// do not show the plain result's.
+  /// A dimension of one entry has a stride that no new tensor's has, or some process
+  /// has a single row of an argument, so that parts do not show the plain result's.
   bool irregular_ = false;
   /// Arguments were brought to other places; or the results are those of other
   /// operators.
