@@ -25,9 +25,10 @@ namespace accel::distributed {
 /// before backward is kept: it would be computed again at once.
 ///
 /// The same operators run on the same inputs, and random numbers are drawn as they were:
-/// as one process numbers are the same bits, on several the same within rounding. What cannot be made again is kept, as without: what operators
-/// make that no gradient goes through, what other libraries' operators make, what a
-/// later write would change. Parameters are read again, and must be as they were.
+/// as one process numbers are the same bits, on several the same within rounding. What
+/// cannot be made again is kept, as without: what operators make that no gradient goes
+/// through, what other libraries' operators make, what a later write would change.
+/// Parameters are read again, and must be as they were.
 ///
 /// One for each thread at a time; belongs to it. Backward may run on other threads.
 class ACCEL_API Recompute {
