@@ -1,7 +1,7 @@
 // Context and sequence parallelism: sequences of which each process has some
 // positions, against LibTorch alone.
 
-#include "training.h"
+#include "sequences.h"
 
 #include "distributed/collectives.h"
 
@@ -15,11 +15,6 @@
 
 namespace accel::test {
 namespace {
-
-int64_t size_of(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? int64_t{1} : std::stol(value);
-}
 
 /// As CP, SP, TP and SHARD say, with RING above 1 alltoall; the rest of the processes
 /// are groups.
@@ -117,32 +112,14 @@ struct Reader : nn::Module {
   nn::TransformerEncoderLayer layer = nullptr;
 };
 
-/// Lengths that the processes do not divide, one position, one sample.
-Tensor reading(int64_t i) {
-  const int64_t n = i == 2 ? 1 : 4, time = i == 3 ? 1 : i == 1 ? 10 : 7;
-  return (torch::arange(n * time) * (i + 3) + i).remainder(11).view({n, time});
-}
-
-/// Losses of four steps; `run` is null in the plain program.
 std::vector<double> train_reader(
     Accelerator* run,
     const std::shared_ptr<Reader>& net,
     optim::Optimizer& optimizer) {
-  std::vector<double> losses;
-  torch::manual_seed(8);
-  for (int64_t i = 0; i < 4; ++i) {
-    auto words = reading(i);
-    auto next = (words * 3 + 1).remainder(11);
-    if (run != nullptr) {
-      words = run->distribute(words);
-      next = run->distribute(next);
-    }
-    losses.push_back(clipped_step(run, *net, optimizer, 0.7, [&] {
-      return torch::cross_entropy_loss(
-          net->forward(words).flatten(0, 1), next.flatten());
-    }));
-  }
-  return losses;
+  const auto forward = [](const auto& reader, const Tensor& words) {
+    return reader->forward(words);
+  };
+  return losses_of_reading(run, net, optimizer, 10, forward);
 }
 
 ACCEL_RANK_FUNCTION(context_parallel_reader) {
@@ -197,7 +174,7 @@ ACCEL_RANK_FUNCTION(context_parallel_places) {
     };
   }
   accelerator.prepare(net);
-  const auto words = accelerator.distribute(reading(1));
+  const auto words = accelerator.distribute(reading(1, 10));
   EXPECT_EQ(ad::placements(words), std::vector<ad::Placement>{ad::Shard(1)});
   const auto before = ad::traffic();
   const auto y = net->forward(words);

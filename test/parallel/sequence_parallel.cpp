@@ -1,7 +1,7 @@
 // Sequence parallelism beside tensor parallelism: activations between the layers in
 // positions, against LibTorch alone.
 
-#include "training.h"
+#include "sequences.h"
 
 #include "distributed/collectives.h"
 
@@ -11,11 +11,6 @@ namespace accel::test {
 namespace {
 
 using Plan = TorchTensorParallelPlugin::Plan;
-
-int64_t size_of(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? int64_t{1} : std::stol(value);
-}
 
 /// As TP and SHARD say; the rest of the processes are groups.
 AcceleratorOptions with_plan(Plan plan) {
@@ -123,46 +118,17 @@ Plan with(Plan plan, const Plan& more) {
   return plan;
 }
 
-/// Lengths that the processes do not divide, one position, one sample.
-Tensor reading(int64_t i) {
-  const int64_t n = i == 2 ? 1 : 4, time = i == 3 ? 1 : i == 1 ? 8 : 7;
-  return (torch::arange(n * time) * (i + 3) + i).remainder(11).view({n, time});
-}
-
-template <typename Net, typename Forward>
-std::vector<double> losses_of(
-    Accelerator* run,
-    const std::shared_ptr<Net>& net,
-    optim::Optimizer& optimizer,
-    const Forward& forward) {
-  std::vector<double> losses;
-  torch::manual_seed(8);
-  for (int64_t i = 0; i < 4; ++i) {
-    auto words = reading(i);
-    auto next = (words * 3 + 1).remainder(11);
-    if (run != nullptr) {
-      words = run->distribute(words);
-      next = run->distribute(next);
-    }
-    losses.push_back(clipped_step(run, *net, optimizer, 0.7, [&] {
-      return torch::cross_entropy_loss(
-          forward(net, words).flatten(0, 1), next.flatten());
-    }));
-  }
-  return losses;
-}
-
 template <typename Net, typename Forward>
 void expect_like_one_device(const AcceleratorOptions& how, const Forward& forward) {
   Accelerator accelerator(how);
   const auto options = optim::AdamWOptions(0.02);
   const auto plain = std::make_shared<Net>();
   optim::AdamW plain_optimizer(plain->parameters(), options);
-  const auto expected = losses_of(nullptr, plain, plain_optimizer, forward);
+  const auto expected = losses_of_reading(nullptr, plain, plain_optimizer, 8, forward);
   const auto net = std::make_shared<Net>();
   AcceleratedOptimizer<optim::AdamW> optimizer(net->parameters(), options);
   accelerator.prepare(net, optimizer);
-  const auto losses = losses_of(&accelerator, net, optimizer, forward);
+  const auto losses = losses_of_reading(&accelerator, net, optimizer, 8, forward);
   for (size_t i = 0; i < losses.size(); ++i) {
     EXPECT_NEAR(losses[i], expected[i], 1e-9) << i;
   }

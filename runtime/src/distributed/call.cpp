@@ -211,14 +211,15 @@ void Call::keep_unordered() {
   for (const auto i : info_.tensors) {
     if (any_of(at(i), is_unordered)) {
       unordered_.assign(stack_.begin() + base_, stack_.end());
+      const auto hides_order = [this](const at::Tensor& tensor) {
+        const Part* p = part(tensor);
+        return is_irregular(tensor) ||
+            (p != nullptr &&
+             has_single_rows(axis_, p->placement, tensor.sizes()));
+      };
       irregular_ = std::any_of(
-          unordered_.begin(), unordered_.end(), [this](const c10::IValue& value) {
-            return any_of(value, is_irregular) ||
-                any_of(value, [this](const at::Tensor& tensor) {
-                     const Part* p = part(tensor);
-                     return p != nullptr &&
-                         has_single_rows(axis_, p->placement, tensor.sizes());
-                   });
+          unordered_.begin(), unordered_.end(), [&](const c10::IValue& value) {
+            return any_of(value, hides_order);
           });
       return;
     }
@@ -266,10 +267,7 @@ Sizes Call::channels_last_strides(
   if (!asked) {
     return {};
   }
-  const auto last = sizes.size() == 4
-      ? c10::get_channels_last_strides_2d(sizes)
-      : c10::get_channels_last_strides_3d(sizes);
-  const Sizes strides(last.begin(), last.end());
+  const auto strides = channels_last(sizes);
   auto found = order_beside(cut, local.sizes(), local.strides());
   auto wanted = order_beside(cut, sizes, strides);
   return found == wanted ? strides : Sizes();

@@ -19,6 +19,13 @@ void dense_strides(
   }
 }
 
+Sizes channels_last(c10::IntArrayRef sizes) {
+  const auto strides = sizes.size() == 4
+      ? c10::get_channels_last_strides_2d(sizes)
+      : c10::get_channels_last_strides_3d(sizes);
+  return {strides.begin(), strides.end()};
+}
+
 Sizes usual_strides(c10::IntArrayRef sizes) {
   Sizes strides(sizes.size(), 1);
   for (size_t d = sizes.size(); d-- > 1;) {
@@ -194,12 +201,12 @@ Sizes strides_of_pointwise(
   std::vector<Sizes> strides;
   bool alike = true; // no operand is repeated
   bool contiguous = true;
-  bool channels_last = true;
+  bool all_last = true; // channels-last
   for (const auto& tensor : operands) {
     alike = alike && tensor.sizes() == sizes;
     contiguous = contiguous && tensor.is_contiguous();
-    channels_last = channels_last &&
-        tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
+    all_last =
+        all_last && tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
     const int64_t offset = dims - tensor.dim();
     strides.emplace_back(dims, 0);
     for (int64_t d = 0; d < tensor.dim(); ++d) {
@@ -210,9 +217,8 @@ Sizes strides_of_pointwise(
   if (alike && contiguous) {
     return usual_strides(sizes);
   }
-  if (alike && channels_last) {
-    const auto last = c10::get_channels_last_strides_2d(sizes);
-    return {last.begin(), last.end()};
+  if (alike && all_last) {
+    return channels_last(sizes);
   }
   if (alike && strides_without_gaps(sizes, strides[0]) == strides[0] &&
       std::all_of(strides.begin(), strides.end(), [&](const Sizes& other) {

@@ -18,6 +18,9 @@ void dense_strides(
 /// Strides of a tensor in the order of its dimensions.
 Sizes usual_strides(c10::IntArrayRef sizes);
 
+/// Strides of a tensor of four or five dimensions that lies channels-last.
+Sizes channels_last(c10::IntArrayRef sizes);
+
 /// The strides of the whole tensor of a root.
 Sizes strides_of(const Part& root);
 

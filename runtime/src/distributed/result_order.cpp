@@ -43,9 +43,9 @@ const std::unordered_map<std::string, Order>& orders() {
       {"aten::log_sigmoid_backward", Order::kLikeFirst},
       {"aten::max_unpool3d", Order::kUsual},
       {"aten::mse_loss_backward", Order::kUsual},
+      {"aten::native_layer_norm_backward", Order::kUsual},
       {"aten::pixel_shuffle", Order::kSuggested},
       {"aten::pixel_unshuffle", Order::kSuggested},
-      {"aten::native_layer_norm_backward", Order::kUsual},
       {"aten::reflection_pad3d", Order::kSuggested},
       {"aten::reflection_pad3d_backward", Order::kSuggested},
       {"aten::replication_pad2d", Order::kSuggested},
@@ -83,15 +83,10 @@ Sizes known_strides(
                                   : Sizes();
   }
   const auto format = first.suggest_memory_format();
-  if (sizes.size() == 4 && format == at::MemoryFormat::ChannelsLast) {
-    const auto last = c10::get_channels_last_strides_2d(sizes);
-    return {last.begin(), last.end()};
-  }
-  if (sizes.size() == 5 && format == at::MemoryFormat::ChannelsLast3d) {
-    const auto last = c10::get_channels_last_strides_3d(sizes);
-    return {last.begin(), last.end()};
-  }
-  return usual_strides(sizes);
+  const bool last =
+      (sizes.size() == 4 && format == at::MemoryFormat::ChannelsLast) ||
+      (sizes.size() == 5 && format == at::MemoryFormat::ChannelsLast3d);
+  return last ? channels_last(sizes) : usual_strides(sizes);
 }
 
 } // namespace accel::distributed

@@ -146,6 +146,15 @@ at::Tensor positions_first(const at::Tensor& tensor) {
   return tensor.transpose(1, 2);
 }
 
+/// The keys and values of the process before. Those of the last round are let go first.
+void take_next(PassedOn& passed, at::Tensor& key, at::Tensor& value) {
+  key.reset();
+  value.reset();
+  const auto others = passed.next();
+  key = positions_first(others[0]);
+  value = positions_first(others[1]);
+}
+
 void forward(Call& call, const Places& places) {
   Axis& axis = call.axis();
   const Blocks blocks(call, places);
@@ -162,11 +171,7 @@ void forward(Call& call, const Places& places) {
   Attention attention;
   for (int64_t round = 0; round < axis.size(); ++round) {
     if (round > 0) {
-      key.reset();
-      value.reset();
-      const auto others = passed.next();
-      key = positions_first(others[0]);
-      value = positions_first(others[1]);
+      take_next(passed, key, value);
     }
     const int64_t owner = (axis.rank() + axis.size() - round) % axis.size();
     if (!blocks.meet(axis.rank(), owner)) {
@@ -222,11 +227,7 @@ void backward(Call& call, const Places& places) {
   auto value_grad = zeros(value);
   for (int64_t round = 0; round < n; ++round) {
     if (round > 0) {
-      key.reset();
-      value.reset();
-      const auto others = passed.next();
-      key = positions_first(others[0]);
-      value = positions_first(others[1]);
+      take_next(passed, key, value);
     }
     const int64_t owner = (me + n - round) % n;
     at::Tensor for_key, for_value;

@@ -1,3 +1,4 @@
+#include "distributed/memory_order.h"
 #include "distributed/rules/common.h"
 #include "distributed/rules/table.h"
 
@@ -29,14 +30,9 @@ Sizes order_like(const Call& call, const at::Tensor& self) {
               : call.at(format).toMemoryFormat()) {
     case at::MemoryFormat::Preserve:
       return {self.strides().begin(), self.strides().end()};
-    case at::MemoryFormat::ChannelsLast: {
-      const auto strides = c10::get_channels_last_strides_2d(self.sizes());
-      return {strides.begin(), strides.end()};
-    }
-    case at::MemoryFormat::ChannelsLast3d: {
-      const auto strides = c10::get_channels_last_strides_3d(self.sizes());
-      return {strides.begin(), strides.end()};
-    }
+    case at::MemoryFormat::ChannelsLast:
+    case at::MemoryFormat::ChannelsLast3d:
+      return channels_last(self.sizes());
     default:
       return {};
   }
