@@ -223,7 +223,8 @@ bool use_ranges(
           axis, part->local, part->placement, to, part->sizes,
           op.schema().name().c_str());
       return make_tensor(
-          axis, in_order_of(local, tensor), to, part->sizes, tensor.strides());
+          axis, in_order_of(local, tensor), to, part->sizes, tensor.strides(),
+          /*exact=*/true);
     });
   }
   return true;
@@ -258,7 +259,8 @@ bool use_positions(
           axis, part->local, part->placement, *to, part->sizes,
           op.schema().name().c_str());
       return make_tensor(
-          axis, in_order_of(local, tensor), *to, part->sizes, tensor.strides());
+          axis, in_order_of(local, tensor), *to, part->sizes, tensor.strides(),
+          /*exact=*/true);
     });
   }
   return any;

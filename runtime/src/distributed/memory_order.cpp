@@ -75,7 +75,9 @@ Sizes strides_in_part(
     const int64_t n = std::max<int64_t>(sizes[cut], 1);
     for (auto& stride : of_part) {
       if (stride > strides[cut]) {
-        stride = stride / n * std::max<int64_t>(part[cut], 1);
+        // Upwards: only that of a dimension of one entry can be no multiple of n,
+        // and where it was the larger of two it stays so.
+        stride = (stride * std::max<int64_t>(part[cut], 1) + n - 1) / n;
       }
     }
   }
