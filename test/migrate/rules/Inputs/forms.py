@@ -4,9 +4,9 @@ wherever the program's text stands.
 
 For the train.cpp of each test that has a rule's name:
 
-  header   the text of main is a function template in a header. The same rules
-           change it as often as in the source, and the tool, which looks at
-           that itself, says that the output compiles.
+  header   the text of main is a function template in a header. It becomes what
+           the test expects, line for line, and the tool, which looks at that
+           itself, says that the output compiles.
   macro    for each rule: the first line that it changes is written by a macro.
            The program is refused with a finding that names the macro, or what
            is written by it stays as it is.
@@ -41,10 +41,14 @@ def problem(text):
     print(text)
 
 
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 def sections(test):
     """The files that split-file makes of a test."""
-    with open(test, encoding="utf-8") as file:
-        parts = re.split(r"^//--- (\S+)\n", file.read(), flags=re.MULTILINE)
+    parts = re.split(r"^//--- (\S+)\n", read(test), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2]))
 
 
@@ -71,10 +75,16 @@ def run(*arguments):
     return result
 
 
-def count(changes):
-    """How often each rule changes something. Where an accelerator comes from is
-    another line in each function, and each file has its #include."""
-    return collections.Counter(c["rule"] for c in changes if c["rule"] not in ("accelerator", "include"))
+MAKES_ACCELERATOR = ("accel::Accelerator accelerator(", "auto& accelerator = accel::accelerator();", "#include <accel/")
+
+
+def line_changes(before, after):
+    """(1, line) for the lines that `after` has more of, (-1, line) for those it has less of, and how many. Where an accelerator
+    comes from is another line in each function, each file has its #include, and what hides a name differs."""
+    lines = [collections.Counter(re.sub(r"(?<!\w)::", "", line.strip()) for line in text.splitlines()
+                                 if not line.strip().startswith(MAKES_ACCELERATOR)) for text in (before, after)]
+    changes = [(1, lines[1] - lines[0]), (-1, lines[0] - lines[1])]
+    return collections.Counter({(sign, line): count for sign, counts in changes for line, count in counts.items()})
 
 
 MAIN = re.compile(r"^int main\(([^)]*)\) \{\n", re.MULTILINE)
@@ -127,43 +137,47 @@ for test in options.tests:
     rule = os.path.splitext(os.path.basename(test))[0]
     files = sections(test)
     if "train.cpp" in files and os.path.exists(os.path.join(options.pages, rule + ".md")):
-        sources[rule] = {name: text for name, text in files.items() if not name.startswith("expected")}
-for name, files in sources.items():
-    write(os.path.join(options.work, "plain", name), files)
-plain = run(*(os.path.join(options.work, "plain", name, "train.cpp") for name in sources))
+        sources[rule] = files
 
-header = {}
+header, wanted = {}, {}
 for name, files in sources.items():
     forms = in_header(files["train.cpp"])
     if forms:
-        header[name] = dict(files, **forms)
+        header[name] = dict({path: text for path, text in files.items() if not path.startswith("expected")}, **forms)
+        wanted[name] = line_changes(files["train.cpp"], files["expected.cpp"])
         write(os.path.join(options.work, "header", name), header[name])
 if not header:
     sys.exit("no test has the form that is looked for")
 paths = [os.path.join(options.work, "header", name, "train.cpp") for name in header]
 done = run("--write", *paths)
-for name in header:
-    was, now = count(plain[f"plain/{name}"]["changes"]), count(done[f"header/{name}"]["changes"])
-    if was != now:
-        problem(f"header/{name}: {dict(was - now)} are missing, {dict(now - was)} are new")
+for name, files in header.items():
+    now = sum((line_changes(files[path], read(os.path.join(options.work, "header", name, path)))
+               for path in ("train.h", "train.cpp")), collections.Counter())
+    if wanted[name] != now:
+        problem(f"header/{name}: {dict(wanted[name] - now)} are missing, {dict(now - wanted[name])} are new")
     if options.show:
-        print(name, dict(now))
+        print(name, *now, sep="\n  ")
 if options.second:
     again = run("--check", *paths)
     for name in header:
         if again[f"header/{name}"]["changes"]:
-            problem(f"header/{name}: a second run changes {dict(count(again[f'header/{name}']['changes']))}")
+            problem(f"header/{name}: a second run changes {again[f'header/{name}']['changes']}")
 
 macro = {}
-for name, files in sources.items():
-    for change in plain[f"plain/{name}"]["changes"]:
+for name, files in header.items():
+    text = sources[name]["train.cpp"]
+    main = text[:MAIN.search(text).start()].count("\n") + 1
+    for change in done[f"header/{name}"]["changes"]:
         whole_line = change["length"] == 0 and change["replacement"].endswith("\n")
-        if change["rule"] in macro or whole_line or not change["path"].endswith("/train.cpp"):
+        if change["rule"] in macro or whole_line or not change["path"].endswith("/train.h"):
             continue
-        text = by_macro(files["train.cpp"], change["line"])
-        if text:
-            macro[change["rule"]] = dict(files, **{"train.cpp": text})
-            write(os.path.join(options.work, "macro", change["rule"]), macro[change["rule"]])
+        # The header has a line before the first, and main's has become two.
+        line = change["line"] - (1 if change["line"] <= main else 2)
+        written = by_macro(text, line)
+        if written:
+            macro[change["rule"]] = {"train.cpp": written}
+            write(os.path.join(options.work, "macro", change["rule"]),
+                  dict({path: text for path, text in files.items() if path not in ("train.h", "train.cpp")}, **macro[change["rule"]]))
 done = run(*(os.path.join(options.work, "macro", rule, "train.cpp") for rule in macro))
 for rule, files in macro.items():
     result = done[f"macro/{rule}"]
