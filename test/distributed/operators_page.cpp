@@ -1,6 +1,7 @@
 #include "operators_page.h"
 
 #include "distributed/rules/table.h"
+#include "sample_exclusions.h"
 #include "sample_runs.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

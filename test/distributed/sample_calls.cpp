@@ -1,13 +1,13 @@
 #include "sample_calls.h"
 
 #include "device.h"
+#include "other_order.h"
+#include "plain_calls.h"
+#include "sample_exclusions.h"
 #include "sample_table.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
-
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <map>
@@ -16,90 +16,8 @@
 namespace accel::distributed::test {
 namespace {
 
-std::string full_name(const c10::OperatorName& name) {
-  return name.overload_name.empty() ? name.name
-                                    : name.name + "." + name.overload_name;
-}
-
 at::Tensor as_it_is(const at::Tensor& tensor) {
   return tensor;
-}
-
-/// An expanded tensor stays one.
-at::Tensor copy_of(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense()
-      ? tensor.clone()
-      : tensor.detach();
-}
-
-/// The same values, where there is another order for them to lie in.
-at::Tensor in_other_order(const at::Tensor& tensor) {
-  if (tensor.layout() != at::kStrided || tensor.dim() < 2) {
-    return tensor;
-  }
-  switch (tensor.dim()) {
-    case 4: return tensor.contiguous(at::MemoryFormat::ChannelsLast);
-    case 5: return tensor.contiguous(at::MemoryFormat::ChannelsLast3d);
-    default: return tensor.transpose(-1, -2).contiguous().transpose(-1, -2);
-  }
-}
-
-/// The results of the call on plain tensors; throws what the operator throws.
-torch::jit::Stack results_of(
-    const c10::OperatorHandle& op,
-    const torch::jit::Stack& arguments) {
-  const at::NoGradGuard no_grad;
-  // A boxed call that returns several references needs somebody else who holds
-  // what they refer to.
-  const auto held = changed(arguments, copy_of);
-  auto stack = held;
-  op.callBoxed(stack);
-  // Results that cannot be read (the negative view of a boolean tensor).
-  changed(stack, copy_of);
-  return stack;
-}
-
-/// Of tensors, to rounding; what else there may be is not looked at.
-bool same_values(const torch::jit::Stack& a, const torch::jit::Stack& b) {
-  if (a.size() != b.size()) {
-    return false;
-  }
-  for (size_t i = 0; i < a.size(); ++i) {
-    std::vector<at::Tensor> of_a;
-    std::vector<at::Tensor> of_b;
-    if (a[i].isTensor() && b[i].isTensor()) {
-      of_a.push_back(a[i].toTensor());
-      of_b.push_back(b[i].toTensor());
-    } else if (a[i].isTensorList() && b[i].isTensorList()) {
-      of_a = a[i].toTensorVector();
-      of_b = b[i].toTensorVector();
-    }
-    for (size_t j = 0; j < of_a.size(); ++j) {
-      const bool comparable = of_a[j].defined() && of_b[j].defined() &&
-          of_a[j].layout() == at::kStrided && of_a[j].sizes() == of_b[j].sizes();
-      if (comparable &&
-          !at::allclose(of_a[j].to(at::kComplexDouble), of_b[j].to(at::kComplexDouble),
-                        1e-6, 1e-9, /*equal_nan=*/true)) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
-/// Calls whose results may lie in another order than the plain ones.
-bool has_order_of_its_own(const SampleCall& call) {
-  const auto& arguments = call.arguments;
-  // A target of other sizes, of which LibTorch warns that it is deprecated.
-  return (call.name == "aten::binary_cross_entropy" &&
-          arguments[0].toTensor().sizes() != arguments[1].toTensor().sizes()) ||
-      // The gradient of a sequence where a process has a single channel.
-      (call.name == "aten::convolution_backward" &&
-       arguments[1].toTensor().dim() == 3) ||
-      // Autograd's own, which keeps what it writes to itself.
-      call.name == "aten::log_sigmoid_forward.output" ||
-      // Exported programs call it, not torch::batch_norm.
-      call.name == "aten::batch_norm_backward";
 }
 
 /// Whether the CPU refuses a call only because it has no kernel for it.
@@ -132,13 +50,6 @@ void check_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& argum
       throw;
     }
   }
-}
-
-/// CUDA's own operators have samples there.
-bool may_have_sample(const std::string& name) {
-  const char* const why = why_without_sample(name);
-  const std::string text = why != nullptr ? why : "";
-  return text.empty() || (device().is_cuda() && (text == "CUDA" || text == "cuDNN"));
 }
 
 std::string first_line(const std::string& text) {
@@ -247,37 +158,6 @@ torch::jit::Stack arguments_for(
   return stack;
 }
 
-/// Operators of which there is no sample, and why.
-struct Without {
-  const char* name;
-  const char* why;
-};
-
-/// Why a call on a device has no result that could be compared; null for all others.
-const char* why_not_on_device(
-    const c10::OperatorHandle& op,
-    const torch::jit::Stack& arguments) {
-  static const Without calls[] = {
-      {"aten::*_cpu*", "a kernel of the CPU, which reads memory"},
-      {"aten::max_unpool3d*", "which of two values for one place remains"},
-      {"aten::_cudnn_rnn.out", "memory that only cuDNN reads"},
-      {"aten::_cudnn_init_dropout_state.out", "memory that only cuDNN reads"}};
-  const auto name = full_name(op.operator_name());
-  for (const auto& row : calls) {
-    if (::fnmatch(row.name, name.c_str(), 0) == 0) {
-      return row.why;
-    }
-  }
-  if (::fnmatch("aten::_fused_*", name.c_str(), 0) == 0 &&
-      std::any_of(arguments.begin(), arguments.end(), [](const c10::IValue& value) {
-        return value.isTensor() && value.toTensor().defined() &&
-            value.toTensor().scalar_type() == at::kHalf;
-      })) {
-    return "the scale, which is read as float";
-  }
-  return nullptr;
-}
-
 /// Makes the samples; see sample_calls.h.
 class Collector {
  public:
@@ -366,30 +246,6 @@ class Collector {
         add_dtype(call, dtype);
       }
     }
-  }
-
-  /// Of all calls so far, as far as plain tensors give the same values then: several
-  /// kernels read memory as if it were in order, and leave it to others to see to that.
-  void lay_out_in_other_order() {
-    std::vector<SampleCall> accepted;
-    for (auto& call : all_.calls) {
-      if (has_order_of_its_own(call)) {
-        continue;
-      }
-      const auto usual = call.arguments;
-      call.arguments = changed(usual, in_other_order);
-      call.origin += ", in another order";
-      try {
-        if (same_values(results_of(call.op, usual), results_of(call.op, call.arguments))) {
-          accepted.push_back(std::move(call));
-        } else {
-          ++all_.refused;
-        }
-      } catch (const std::exception&) {
-        ++all_.refused;
-      }
-    }
-    all_.calls = std::move(accepted);
   }
 
  private:
@@ -543,57 +399,7 @@ class Collector {
   int64_t tried_ = 0;
 };
 
-const Without kWithout[] = {
-    // Other devices' kernels.
-    {"aten::cudnn_*", "cuDNN"},
-    {"aten::_cudnn_*", "cuDNN"},
-    {"aten::miopen_*", "MIOpen"},
-    {"aten::_scaled_dot_product_cudnn_attention*", "cuDNN"},
-    {"aten::_scaled_dot_product_efficient_attention*", "CUDA"},
-    {"aten::_scaled_dot_product_flash_attention", "CUDA"},
-    {"aten::_scaled_dot_product_flash_attention.quantized", "CUDA"},
-    {"aten::_scaled_dot_product_flash_attention_backward", "CUDA"},
-    {"aten::_scaled_dot_product_fused_attention_overrideable*", "other devices"},
-    {"aten::_flash_attention_*", "CUDA"},
-    {"aten::_efficient_attention_*", "CUDA"},
-    {"aten::_thnn_fused_*", "CUDA"},
-    {"aten::batch_norm_stats*", "CUDA"},
-    {"aten::batch_norm_elemt*", "CUDA"},
-    {"aten::batch_norm_backward_elemt*", "CUDA"},
-    {"aten::batch_norm_backward_reduce*", "CUDA"},
-    {"aten::_fused_dropout*", "CUDA"},
-    {"aten::_masked_scale*", "CUDA"},
-    {"aten::_fused_rms_norm_backward", "CUDA"},
-    {"aten::_conv_depthwise2d*", "CUDA"},
-    {"aten::conv_depthwise3d*", "CUDA"},
-    {"aten::convolution_overrideable*", "other devices"},
-    {"aten::convolution_backward_overrideable*", "other devices"},
-    {"aten::max_pool2d_backward*", "Metal"},
-    {"aten::*mm.dtype*", "CUDA"},
-    // Dimensions with names; taken apart into the overloads with numbers.
-    {"aten::*.dimname*", "names"},
-    {"aten::*.Dimname*", "names"},
-    {"aten::*.dim_Dimname*", "names"},
-    {"aten::*.*DimnameList*", "names"},
-    {"aten::*.names*", "names"},
-    // Leaves memory unwritten behind a short sequence's end.
-    {"aten::_ctc_loss.*out", "unwritten memory"},
-    // Takes a workspace that only the forward operator makes: it is reached as
-    // the gradient of mkldnn_rnn_layer.
-    {"aten::mkldnn_rnn_layer.out", "workspace"},
-    {"aten::mkldnn_rnn_layer_backward*", "workspace"},
-};
-
 } // namespace
-
-const char* why_without_sample(const std::string& name) {
-  for (const auto& row : kWithout) {
-    if (::fnmatch(row.name, name.c_str(), 0) == 0) {
-      return row.why;
-    }
-  }
-  return nullptr;
-}
 
 SampleCalls sample_calls(
     const std::vector<std::string>& tables,
@@ -614,7 +420,7 @@ SampleCalls sample_calls(
     collector.add_dtypes();
   }
   if (options.other_order) {
-    collector.lay_out_in_other_order();
+    lay_out_in_other_order(all);
   }
   for (const auto& call : all.calls) {
     all.refused_on_device.erase(call.name);

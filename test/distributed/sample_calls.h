@@ -73,10 +73,6 @@ SampleCalls sample_calls(
     const GoldenCalls* recorded,
     const SampleOptions& options = {});
 
-/// Why there can be no sample here of an operator that has a rule: "cuDNN" for
-/// the kernels of that library. Null for all others.
-const char* why_without_sample(const std::string& name);
-
 /// Copies of a sample's arguments, ready for `callBoxed`; every tensor that is
 /// defined goes through `place`.
 torch::jit::Stack arguments_of(

@@ -10,6 +10,7 @@
 #include "distributed/part.h"
 #include "operators_page.h"
 #include "process_ranks.h"
+#include "sample_exclusions.h"
 #include "sample_ranks.h"
 #include "sample_runs.h"
 #include "test_options.h"
