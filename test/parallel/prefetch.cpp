@@ -165,21 +165,26 @@ TEST(Prefetch, DropsWhatIsNotNeeded) {
 
 // ---- Bits.
 
-/// Steps with accumulation, an evaluation in between, a branch, and a write.
-std::vector<Tensor> trained(const AcceleratorOptions& how) {
-  Accelerator accelerator(how);
-  auto net = wide_layers(5);
-  AcceleratedOptimizer<optim::Adam> optimizer(
-      net->parameters(), optim::AdamOptions(0.001));
-  accelerator.prepare(net, optimizer);
+/// Steps with accumulation, an evaluation in between, a branch, and a write; `run` is
+/// null in the plain program.
+std::vector<Tensor> train(
+    Accelerator* run, nn::Sequential& net, optim::Optimizer& optimizer) {
   torch::manual_seed(11);
   for (int step = 0; step < 4; ++step) {
     optimizer.zero_grad();
     for (int half = 0; half < 2; ++half) {
-      const auto x = accelerator.distribute(torch::randn({6, kWide}));
+      auto x = torch::randn({7, kWide}, net->parameters()[0].scalar_type());
+      if (run != nullptr) {
+        x = run->distribute(x);
+      }
       const auto y = step == 2 ? through(net, x, {0, 3, 1, 4})
                                : through(net, x, {0, 1, 2, 3, 4});
-      accelerator.backward(y.pow(2).sum());
+      const auto loss = y.pow(2).sum();
+      if (run != nullptr) {
+        run->backward(loss);
+      } else {
+        loss.backward();
+      }
       const torch::NoGradGuard no_grad;
       through(net, x, {0, 1, 2});
     }
@@ -194,6 +199,17 @@ std::vector<Tensor> trained(const AcceleratorOptions& how) {
     parameters.push_back(ad::full_tensor(parameter.detach()));
   }
   return parameters;
+}
+
+std::vector<Tensor> trained(
+    const AcceleratorOptions& how, at::ScalarType dtype = torch::kFloat) {
+  Accelerator accelerator(how);
+  auto net = wide_layers(5);
+  net->to(dtype);
+  AcceleratedOptimizer<optim::Adam> optimizer(
+      net->parameters(), optim::AdamOptions(0.001));
+  accelerator.prepare(net, optimizer);
+  return train(&accelerator, net, optimizer);
 }
 
 ACCEL_RANK_FUNCTION(units_ahead_change_no_bit) {
@@ -217,26 +233,42 @@ TEST(Prefetch, ChangesNoBit) {
 
 // What is computed again in backward reads the units that are gathered there.
 ACCEL_RANK_FUNCTION(units_ahead_of_what_is_computed_again) {
-  const auto expected = trained(ahead(false, BackwardPrefetch::kNoPrefetch));
-  const auto before = distributed::Recompute::times();
-  const auto actual = trained(AcceleratorOptions().match_single_device(true).fsdp_plugin(
-      FullyShardedDataParallelPlugin()
-          .forward_prefetch(true)
-          .backward_prefetch(BackwardPrefetch::kBackwardPre)
-          .activation_checkpointing(true)));
-  // Of eight passes all units but the last, of five layers or of four.
-  EXPECT_EQ(distributed::Recompute::times() - before, 6 * 4 + 2 * 3);
-  for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_TRUE(torch::allclose(actual[i], expected[i], 1e-5, 1e-6))
-        << i << ": " << (actual[i] - expected[i]).abs().max();
+  auto plain = wide_layers(5);
+  plain->to(torch::kDouble);
+  optim::Adam optimizer(plain->parameters(), optim::AdamOptions(0.001));
+  const auto expected = train(nullptr, plain, optimizer);
+  for (const auto when :
+       {BackwardPrefetch::kBackwardPre, BackwardPrefetch::kBackwardPost}) {
+    SCOPED_TRACE(to_string(when));
+    const auto before = distributed::Recompute::times();
+    const auto actual = trained(
+        AcceleratorOptions()
+            .match_single_device(true)
+            .fsdp_plugin(FullyShardedDataParallelPlugin()
+                             .forward_prefetch(true)
+                             .backward_prefetch(when)
+                             .activation_checkpointing(true)),
+        torch::kDouble);
+    // Of eight passes all units but the last, of five layers or of four.
+    EXPECT_EQ(distributed::Recompute::times() - before, 6 * 4 + 2 * 3);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(actual[i], expected[i], 1e-9, 1e-9))
+          << i << ": " << (actual[i] - expected[i]).abs().max();
+    }
   }
 }
 
 TEST(Prefetch, GathersAheadOfWhatIsComputedAgain) {
-  run_and_expect_success("units_ahead_of_what_is_computed_again", 2, patient());
-  run_and_expect_success(
-      "units_ahead_of_what_is_computed_again", 2,
-      patient({{"ACCEL_SHARED_MEMORY", "0"}}));
+  const char* const again = "units_ahead_of_what_is_computed_again";
+  run_and_expect_success(again, 2, patient({{"ACCEL_SHARED_MEMORY", "0"}}));
+  run_and_expect_success(again, 3, patient());
+  for (const char* other : {"DP_REPLICATE", "TP"}) {
+    run_and_expect_success(
+        again, 4,
+        patient({{"ACCELERATE_USE_PARALLELISM_CONFIG", "true"},
+                 {"PARALLELISM_CONFIG_DP_SHARD_SIZE", "2"},
+                 {std::string("PARALLELISM_CONFIG_") + other + "_SIZE", "2"}}));
+  }
 }
 
 // ---- Options.

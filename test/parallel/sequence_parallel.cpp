@@ -4,6 +4,7 @@
 #include "sequences.h"
 
 #include "distributed/collectives.h"
+#include "distributed/recompute.h"
 
 #include <functional>
 
@@ -167,7 +168,7 @@ TEST(SequenceParallel, WithDataParallelism) {
 
 /// LibTorch's own layers, whose positions come first.
 struct Layers : nn::Module {
-  Layers() {
+  explicit Layers(int64_t encoder = 12, int64_t decoder_width = 10) {
     torch::manual_seed(6);
     table = register_module("table", nn::Embedding(11, 8));
     layer = register_module(
@@ -178,7 +179,7 @@ struct Layers : nn::Module {
     decoder = register_module(
         "decoder", nn::TransformerDecoderLayer(
                        nn::TransformerDecoderLayerOptions(8, 4)
-                           .dim_feedforward(10)
+                           .dim_feedforward(decoder_width)
                            .dropout(0)));
     norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({8})));
     head = register_module("head", nn::Linear(8, 11));
@@ -198,13 +199,28 @@ struct Layers : nn::Module {
   nn::Linear head = nullptr;
 };
 
+/// Several units: what is smaller than a mebibyte is one.
+struct WideLayers : Layers {
+  WideLayers() : Layers(9001, 9000) {}
+};
+
+Tensor through_layers(const std::shared_ptr<Layers>& net, const Tensor& words) {
+  return net->forward(words);
+}
+
 ACCEL_RANK_FUNCTION(sequence_parallel_layers) {
-  expect_like_one_device<Layers>(
-      AcceleratorOptions().match_single_device(true).megatron_lm_plugin(
-          MegatronLMPlugin().tp_degree(2).sequence_parallelism(true)),
-      [](const std::shared_ptr<Layers>& net, const Tensor& words) {
-        return net->forward(words);
-      });
+  const auto megatron = [](const MegatronLMPlugin& plugin) {
+    return AcceleratorOptions().match_single_device(true).megatron_lm_plugin(plugin);
+  };
+  const auto words = MegatronLMPlugin().tp_degree(2).sequence_parallelism(true);
+  expect_like_one_device<Layers>(megatron(words), through_layers);
+  for (const bool divided : {false, true}) {
+    const auto before = distributed::Recompute::times();
+    auto both = words;
+    both.recompute_activations(true).use_distributed_optimizer(divided);
+    expect_like_one_device<WideLayers>(megatron(both), through_layers);
+    EXPECT_GE(distributed::Recompute::times(), before + 4 * 2);
+  }
 }
 
 TEST(SequenceParallel, MegatronsOptionTrainsLibTorchsLayers) {
