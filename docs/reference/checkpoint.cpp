@@ -81,6 +81,7 @@ void whole_run(torch::nn::Linear model, torch::optim::SGD& optimizer, int64_t& e
   checkpoint::PieceOf rows = [half = torch::zeros({4, 2})](const torch::Tensor& tensor) {
     checkpoint::TensorPiece piece;
     piece.offset = {4, 0};
+    piece.blocks = {1, 1};
     piece.values = half;
     piece.writes = true;
     piece.like = [](torch::Tensor values) { return values; };

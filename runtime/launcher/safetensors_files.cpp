@@ -251,7 +251,8 @@ ModelFiles read_index(const std::string& path) {
 }
 
 /// What `save_state` writes beside the tensors of a process's file: of which of them
-/// it has a part, as {name: [sizes of the whole tensor, place of the part]}.
+/// it has a part, as {name: [sizes of the whole tensor, place of the part]}, with the
+/// numbers of blocks behind where it is cut in blocks.
 constexpr const char* kBoxes = "accel.pieces";
 
 /// "model.process_3.safetensors", in the order of the processes.
@@ -291,7 +292,8 @@ uint64_t elements_of(const std::vector<uint64_t>& shape, const std::string& path
 
 /// Makes a part of a tensor out of one of a process's file.
 void place_piece(TensorEntry& entry, const Json& boxes) {
-  TensorPiece piece{entry.file, entry.position, entry.shape, {}};
+  TensorPiece piece{entry.file, entry.position, entry.shape, {}, {}};
+  piece.blocks.assign(entry.shape.size(), 1);
   const auto box = boxes.find(entry.name);
   if (box == boxes.end()) {
     piece.offset.assign(entry.shape.size(), 0);
@@ -299,15 +301,21 @@ void place_piece(TensorEntry& entry, const Json& boxes) {
     try {
       entry.shape = box->at(0).get<std::vector<uint64_t>>();
       piece.offset = box->at(1).get<std::vector<uint64_t>>();
+      if (box->size() > 2) {
+        piece.blocks = box->at(2).get<std::vector<uint64_t>>();
+      }
     } catch (const Json::exception& error) {
       damaged(entry.file, "the place of " + entry.name + ": " + error.what());
     }
   }
   bool fits = piece.shape.size() == entry.shape.size() &&
-      piece.offset.size() == entry.shape.size();
+      piece.offset.size() == entry.shape.size() &&
+      piece.blocks.size() == entry.shape.size();
   for (size_t i = 0; fits && i < entry.shape.size(); ++i) {
-    fits = piece.shape[i] <= entry.shape[i] &&
-        piece.offset[i] <= entry.shape[i] - piece.shape[i];
+    const uint64_t blocks = piece.blocks[i];
+    fits = piece.shape[i] <= entry.shape[i] && blocks > 0 &&
+        piece.shape[i] % blocks == 0 && entry.shape[i] % blocks == 0 &&
+        piece.offset[i] <= (entry.shape[i] - piece.shape[i]) / blocks;
   }
   if (!fits) {
     damaged(entry.file, "what it has of " + entry.name + " is no part of it");
@@ -317,10 +325,12 @@ void place_piece(TensorEntry& entry, const Json& boxes) {
   entry.pieces = {std::move(piece)};
 }
 
+/// Of pieces in the same blocks: in one of them, and so in each.
 bool overlap(const TensorPiece& a, const TensorPiece& b) {
   for (size_t i = 0; i < a.shape.size(); ++i) {
     if (std::max(a.offset[i], b.offset[i]) >=
-        std::min(a.offset[i] + a.shape[i], b.offset[i] + b.shape[i])) {
+        std::min(a.offset[i] + a.shape[i] / a.blocks[i],
+                 b.offset[i] + b.shape[i] / b.blocks[i])) {
       return false;
     }
   }
@@ -355,6 +365,9 @@ ModelFiles read_process_files(const std::vector<std::string>& paths) {
       if (whole.shape != entry.shape || whole.dtype != entry.dtype) {
         damaged(path, entry.name + " is of other sizes than in " + whole.file);
       }
+      if (whole.pieces[0].blocks != entry.pieces[0].blocks) {
+        damaged(path, entry.name + " is cut in other blocks than in " + whole.file);
+      }
       for (const TensorPiece& other : whole.pieces) {
         if (overlap(other, entry.pieces[0])) {
           damaged(path, "it has a part of " + entry.name + " that " +
@@ -385,16 +398,17 @@ class Runs {
  public:
   Runs(const TensorEntry& entry, const TensorPiece& piece)
       : whole_(entry.shape), piece_(piece), size_(dtype_size(entry.dtype)) {
-    // The last dimension that is cut; behind it everything is there.
-    outer_ = whole_.size();
-    while (outer_ > 0 && piece.shape[outer_ - 1] == whole_[outer_ - 1]) {
-      size_ *= whole_[--outer_];
+    // The last dimension that is cut, of whose blocks each is a run of its own; behind
+    // it everything is there.
+    cut_ = whole_.size();
+    while (cut_ > 0 && piece.shape[cut_ - 1] == whole_[cut_ - 1]) {
+      size_ *= whole_[--cut_];
     }
-    if (outer_ > 0) {
-      size_ *= piece.shape[--outer_];
+    for (size_t i = 0; i < cut_; ++i) {
+      count_ *= i + 1 == cut_ ? piece.blocks[i] : piece.shape[i];
     }
-    for (size_t i = 0; i < outer_; ++i) {
-      count_ *= piece.shape[i];
+    if (cut_ > 0) {
+      size_ *= piece.shape[cut_ - 1] / piece.blocks[cut_ - 1];
     }
     count_ = size_ == 0 ? 0 : count_;
   }
@@ -408,10 +422,19 @@ class Runs {
   }
   /// Where the run begins in the whole tensor, in bytes.
   uint64_t position(uint64_t run, uint64_t element_size) const {
-    std::vector<uint64_t> index = piece_.offset;
-    for (size_t i = outer_; i-- > 0;) {
-      index[i] += run % piece_.shape[i];
-      run /= piece_.shape[i];
+    std::vector<uint64_t> index(whole_.size(), 0);
+    for (size_t i = cut_; i-- > 0;) {
+      const uint64_t rows = piece_.shape[i] / piece_.blocks[i];
+      // The row in the piece.
+      uint64_t row = run % piece_.blocks[i] * rows;
+      if (i + 1 == cut_) {
+        run /= piece_.blocks[i];
+      } else {
+        row = run % piece_.shape[i];
+        run /= piece_.shape[i];
+      }
+      index[i] = row / rows * (whole_[i] / piece_.blocks[i]) + piece_.offset[i] +
+          row % rows;
     }
     uint64_t element = 0;
     for (size_t i = 0; i < index.size(); ++i) {
@@ -423,7 +446,7 @@ class Runs {
  private:
   const std::vector<uint64_t>& whole_;
   const TensorPiece& piece_;
-  size_t outer_ = 0;
+  size_t cut_ = 0;
   uint64_t size_;
   uint64_t count_ = 1;
 };

@@ -7,12 +7,17 @@
 
 namespace accel::launcher {
 
-/// A box of a tensor, in a file.
+/// A box of a tensor, or of each of its blocks, in a file.
 struct TensorPiece {
   std::string file;
   uint64_t position;
+  /// Of all blocks together.
   std::vector<uint64_t> shape;
+  /// In a block.
   std::vector<uint64_t> offset;
+  /// How many blocks of equal size each dimension has; the piece has the same rows of
+  /// each of them, one block behind the other.
+  std::vector<uint64_t> blocks;
 };
 
 /// One tensor of a safetensors file, or of several that have parts of it.

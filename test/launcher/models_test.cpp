@@ -167,6 +167,57 @@ TEST(MergeWeights, PutsThePartsOfProcessesTogether) {
   says(last, "{\\\"w", "[\\\"w", "is no JSON object");
 }
 
+TEST(MergeWeights, PutsBlocksOfProcessesTogether) {
+  // A tensor of 4 x 6 bytes, "abcdefgh…x": of each of two blocks of rows and of three
+  // blocks of columns a process has one row and one column; of a vector of 6 three
+  // blocks of one.
+  const Folder folder;
+  const std::string bytes[4] = {"acemoqace", "bdfnprbdf", "giksuwACE", "hjltvxBDF"};
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string row = std::to_string(rank / 2), column = std::to_string(rank % 2);
+    std::string boxes = R"({\"w\":[[4,6],[)" + row + "," + column + "],[2,3]]";
+    std::string tensors =
+        R"("w":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]})";
+    if (rank < 2) {
+      boxes += R"(,\"v\":[[6],[)" + column + "],[3]]";
+      tensors += R"(,"v":{"dtype":"U8","shape":[3],"data_offsets":[6,9]})";
+    }
+    write(
+        folder / ("model.process_" + std::to_string(rank) + ".safetensors"),
+        safetensors(
+            R"({"__metadata__":{"accel.pieces":")" + boxes + R"(}"},)" + tensors + "}",
+            bytes[rank].substr(0, rank < 2 ? 9 : 6)));
+  }
+  const Result result = accel({"merge-weights", ".", "out"}, in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(
+      folder.read("out/model.safetensors"),
+      safetensors(
+          R"({"v":{"dtype":"U8","shape":[6],"data_offsets":[0,6]},"w":{"dtype":"U8","shape":[4,6],"data_offsets":[6,30]}})",
+          "abcdefabcdefghijklmnopqrstuvwx"));
+  const auto says = [&](const std::string& from, const std::string& to,
+                        const std::string& part) {
+    const Folder other;
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::string name = "model.process_" + std::to_string(rank) + ".safetensors";
+      std::string file = folder.read(name);
+      if (rank == 3) {
+        file.replace(file.find(from), from.size(), to);
+      }
+      write(other / name, file);
+    }
+    const Result refused = accel({"merge-weights", ".", "out"}, in(other));
+    EXPECT_EQ(refused.status, 125) << part;
+    expect_part(refused.err, part);
+  };
+  says("[1,1],[2,3]", "[1,1],[1,3]", "w is cut in other blocks than in");
+  says("[1,1],[2,3]", "[1,1],[2,2]", "what it has of w is no part of it");
+  says("[1,1],[2,3]", "[1,1],[0,3]", "what it has of w is no part of it");
+  says("[1,1],[2,3]", "[2,1],[2,3]", "what it has of w is no part of it");
+  says("[1,1],[2,3]", "[1,0],[2,3]", "model.process_2.safetensors has, too");
+  says("[1,1],[2,3]", "[1,1],[2,x]", "is no JSON object");
+}
+
 TEST(EstimateMemory, CountsParametersAndWhatBelongsToThem) {
   const Folder folder;
   write_shards(folder);

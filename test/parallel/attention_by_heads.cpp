@@ -1,9 +1,15 @@
-// Attention of which each process computes some heads: what is sent, and that it
-// is what one device computes.
+// Attention of which each process computes some heads: what is sent, that it is what
+// one device computes, and its checkpoints.
 
 #include "training.h"
 
+#include "build_paths.h"
+
 #include "distributed/collectives.h"
+
+#include <cstdlib>
+#include <utility>
+#include <vector>
 
 namespace accel::test {
 namespace {
@@ -107,6 +113,84 @@ ACCEL_RANK_FUNCTION(attention_by_heads) {
 
 TEST(AttentionByHeads, SendsOneSumForEachBlock) {
   run_and_expect_success("attention_by_heads", 2);
+}
+
+/// Trains where nothing is said in HEADS_LOAD, and saves as "one"; else loads one
+/// checkpoint after the other and saves it under another name: "one:two,two:three".
+ACCEL_RANK_FUNCTION(heads_checkpoint) {
+  const auto folder = std::string(std::getenv("SHARDED_FOLDER")) + "/";
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  const auto net = std::make_shared<Heads>();
+  AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  std::istringstream loads(std::getenv("HEADS_LOAD"));
+  std::string names;
+  if (loads.peek() == std::istringstream::traits_type::eof()) {
+    const auto x = torch::randn({5, 3, kFeatures}, torch::kDouble);
+    for (int which = 0; which < 4; ++which) {
+      accelerator.backward(net->forward(which, x, x.flip(0)).pow(2).sum());
+    }
+    optimizer.step();
+    accelerator.save_state(folder + "one");
+  }
+  while (std::getline(loads, names, ',')) {
+    const auto colon = names.find(':');
+    accelerator.load_state(folder + names.substr(0, colon));
+    const auto saved = checkpoint::load_safetensors(folder + "one/model.safetensors");
+    for (const auto& item : net->named_parameters()) {
+      EXPECT_TRUE(torch::equal(
+          ad::full_tensor(item.value().detach()), saved[item.key()])) << item.key();
+    }
+    accelerator.save_state(folder + names.substr(colon + 1));
+  }
+}
+
+TEST(AttentionByHeads, IsSavedInPartsOfQueriesKeysAndValues) {
+  const Folder folder;
+  const auto go = [&](int processes, int shard, int tensor, const char* loads) {
+    run_and_expect_success(
+        "heads_checkpoint", processes,
+        folder.options(
+            {{"HEADS_LOAD", loads},
+             {"FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT"},
+             {"ACCELERATE_USE_PARALLELISM_CONFIG", "true"},
+             {"PARALLELISM_CONFIG_DP_SHARD_SIZE", std::to_string(shard)},
+             {"PARALLELISM_CONFIG_TP_SIZE", std::to_string(tensor)}}));
+  };
+  const auto file = [&](const std::string& name) { return folder.path + "/" + name; };
+  go(1, 1, 1, "");
+  go(2, 1, 2, "one:tensor,tensor:again");
+  go(3, 3, 1, "tensor:rows");
+  go(4, 2, 2, "rows:both");
+  go(1, 1, 1, "tensor:back,both:last");
+  // Each process has its heads, of the optimizer's state as well.
+  const std::string in_proj = "attention.in_proj_weight";
+  const auto whole = checkpoint::load_safetensors(file("one/model.safetensors"))[in_proj];
+  for (const int rank : {0, 1}) {
+    const auto name = ".process_" + std::to_string(rank) + ".safetensors";
+    const auto part =
+        checkpoint::load_safetensors(file("tensor/model" + name))[in_proj];
+    EXPECT_TRUE(torch::equal(
+        part, torch::cat({whole.slice(0, 4 * rank, 4 * rank + 4),
+                          whole.slice(0, 8 + 4 * rank, 12 + 4 * rank),
+                          whole.slice(0, 16 + 4 * rank, 20 + 4 * rank)})));
+    for (const char* kind : {"model", "optimizer"}) {
+      EXPECT_EQ(bytes_of(file(std::string("tensor/") + kind + name)),
+                bytes_of(file(std::string("again/") + kind + name)));
+    }
+  }
+  for (const char* other : {"back", "last"}) {
+    for (const char* name : {"/model.safetensors", "/optimizer.safetensors"}) {
+      EXPECT_EQ(bytes_of(file("one") + name), bytes_of(file(other) + name)) << other;
+    }
+  }
+  for (const char* from : {"tensor", "rows", "both"}) {
+    const auto to = file(std::string(from) + ".safetensors");
+    const auto command = std::string(build_paths::kAccel) + " merge-weights " +
+        file(from) + " " + to;
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    EXPECT_EQ(bytes_of(to), bytes_of(file("one/model.safetensors"))) << from;
+  }
 }
 
 } // namespace

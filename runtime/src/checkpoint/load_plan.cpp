@@ -1,5 +1,6 @@
 #include "checkpoint/load_plan.h"
 
+#include "checkpoint/blocks.h"
 #include "checkpoint/file_pieces.h"
 #include "checkpoint/files.h"
 #include "checkpoint/safetensors_read.h"
@@ -120,6 +121,22 @@ void copy_values(at::Tensor& to, const at::Tensor& from) {
     }
   } else {
     to.copy_(from);
+  }
+}
+
+void copy_piece(
+    const TensorSource& source,
+    const TensorPiece& piece,
+    at::Tensor& values) {
+  if (piece.blocks.empty()) {
+    source.copy_box(values, piece.offset);
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  for (const auto& box :
+       block_boxes(source.shape, values.sizes(), piece.offset, piece.blocks)) {
+    at::Tensor part = box_of(values, box.within, box.sizes);
+    source.copy_box(part, box.offset);
   }
 }
 
@@ -260,13 +277,13 @@ void LoadPlan::apply() {
       at::Tensor& values = piece->values;
       if (source.dtype != values.scalar_type()) {
         auto other = at::empty(values.sizes(), values.options().dtype(source.dtype));
-        source.copy_box(other, piece->offset);
+        copy_piece(source, *piece, other);
         values.copy_(other);
       } else if (can_be_read_into(values)) {
         read.push_back(i);
         bytes += values.nbytes();
       } else {
-        source.copy_box(values, piece->offset);
+        copy_piece(source, *piece, values);
       }
       tensor.unsafeGetTensorImpl()->bump_version();
     } else if (
@@ -286,7 +303,7 @@ void LoadPlan::apply() {
       [&](size_t i) {
         auto& [tensor, source, piece] = copies_[read[i]];
         if (piece) {
-          source.copy_box(piece->values, piece->offset);
+          copy_piece(source, *piece, piece->values);
         } else {
           source.copy_into(tensor);
         }

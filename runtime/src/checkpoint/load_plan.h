@@ -28,6 +28,12 @@ struct TensorSource {
 };
 using TensorSources = std::map<std::string, TensorSource>;
 
+/// Into `values` of the source's dtype, what a piece like this one has of it.
+void copy_piece(
+    const TensorSource& source,
+    const TensorPiece& piece,
+    at::Tensor& values);
+
 /// All tensors of a file, or of a dictionary, added to `sources`. Both live as
 /// long as the sources do.
 void add_sources(TensorSources& sources, const SafetensorsFile& file);

@@ -206,26 +206,29 @@ struct StateReader {
         saved.dtype);
     const auto piece = like_parameter && piece_of ? piece_of(parameter)
                                                   : std::nullopt;
-    const auto offset =
-        piece ? piece->offset : std::vector<int64_t>(saved.shape.size(), 0);
+    const auto copy = [saved, piece](at::Tensor& to) {
+      if (piece) {
+        copy_piece(saved, *piece, to);
+      } else {
+        saved.copy_box(to, std::vector<int64_t>(saved.shape.size(), 0));
+      }
+    };
     const at::IntArrayRef sizes =
         piece ? piece->values.sizes() : at::IntArrayRef(saved.shape);
     const auto kept = own.find(name);
     if (kept != own.end() && kept->second.memory().sizes() == sizes &&
         kept->second.memory().scalar_type() == saved.dtype &&
         kept->second.piece.has_value() == piece.has_value() &&
-        (!piece || kept->second.piece->offset == piece->offset)) {
-      overwrites.push_back(
-          {kept->second.memory(), [saved, offset](at::Tensor& to) {
-             saved.copy_box(to, offset);
-           }});
+        (!piece || (kept->second.piece->offset == piece->offset &&
+                    kept->second.piece->blocks == piece->blocks))) {
+      overwrites.push_back({kept->second.memory(), copy});
       return kept->second.tensor;
     }
     // Of its own memory: what was loaded may be a file's mapping, and the
     // optimizer works in place.
     auto values = at::empty(
         sizes, at::TensorOptions(saved.dtype).device(parameter.device()));
-    saved.copy_box(values, offset);
+    copy(values);
     return piece ? piece->like(std::move(values)) : values;
   }
 

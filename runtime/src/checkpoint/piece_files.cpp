@@ -1,5 +1,6 @@
 #include "checkpoint/piece_files.h"
 
+#include "checkpoint/blocks.h"
 #include "checkpoint/files.h"
 #include "checkpoint/json.h"
 
@@ -16,17 +17,20 @@ namespace {
 
 constexpr const char* kBoxes = "accel.pieces";
 
-/// A box of a tensor, in a file.
+/// A box of a tensor, or of each of its blocks, in a file.
 struct Box {
   SafetensorsFile file;
   std::string name;
+  /// In a block.
   std::vector<int64_t> offset;
+  /// Of all blocks together.
   std::vector<int64_t> sizes;
 };
 
 struct Divided {
   at::ScalarType dtype;
   std::vector<int64_t> shape;
+  std::vector<int64_t> blocks;
   std::vector<Box> boxes;
 };
 
@@ -56,37 +60,54 @@ void add_file(std::map<std::string, Divided>& all, const SafetensorsFile& file) 
     const std::string tensor = what + ": tensor " + in_quotes(info.name);
     std::vector<int64_t> shape = info.shape;
     std::vector<int64_t> offset(info.shape.size(), 0);
+    std::vector<int64_t> blocks(info.shape.size(), 1);
     const auto box = boxes.find(info.name);
     if (box != boxes.end()) {
       TORCH_CHECK(
-          box->is_array() && box->size() == 2, tensor, ": no sizes and offset");
+          box->is_array() && (box->size() == 2 || box->size() == 3), tensor,
+          ": no sizes and offset");
       shape = numbers((*box)[0], tensor);
       offset = numbers((*box)[1], tensor);
+      if (box->size() == 3) {
+        blocks = numbers((*box)[2], tensor);
+      }
     }
     bool fits = shape.size() == info.shape.size() &&
-        offset.size() == info.shape.size();
+        offset.size() == info.shape.size() && blocks.size() == info.shape.size();
     for (size_t i = 0; fits && i < shape.size(); ++i) {
-      fits = info.shape[i] <= shape[i] && offset[i] <= shape[i] - info.shape[i];
+      const int64_t rows = info.shape[i];
+      // No more blocks than rows: they are gone over.
+      fits = rows <= shape[i] && blocks[i] > 0 &&
+          blocks[i] <= std::max<int64_t>(1, rows) && rows % blocks[i] == 0 &&
+          shape[i] % blocks[i] == 0 &&
+          offset[i] <= (shape[i] - rows) / blocks[i];
     }
     TORCH_CHECK(
         fits, tensor, " of sizes ", at::IntArrayRef(info.shape), " at ",
-        at::IntArrayRef(offset), " is no part of one of sizes ",
-        at::IntArrayRef(shape));
+        at::IntArrayRef(offset), " of blocks ", at::IntArrayRef(blocks),
+        " is no part of one of sizes ", at::IntArrayRef(shape));
     const auto place =
-        all.emplace(info.name, Divided{info.dtype, shape, {}}).first;
+        all.emplace(info.name, Divided{info.dtype, shape, blocks, {}}).first;
     TORCH_CHECK(
         place->second.dtype == info.dtype && place->second.shape == shape,
         tensor, " is a part of ", info.dtype, ' ', at::IntArrayRef(shape),
         ", in ", describe(place->second.boxes.front()), " of ",
         place->second.dtype, ' ', at::IntArrayRef(place->second.shape));
+    TORCH_CHECK(
+        place->second.blocks == blocks, tensor, " is cut in blocks ",
+        at::IntArrayRef(blocks), ", in ", describe(place->second.boxes.front()),
+        " in blocks ", at::IntArrayRef(place->second.blocks));
     place->second.boxes.push_back({file, info.name, offset, info.shape});
   }
 }
 
-bool overlap(const Box& a, const Box& b) {
+/// In one block, and so in each.
+bool overlap(const Box& a, const Box& b, const std::vector<int64_t>& blocks) {
   for (size_t i = 0; i < a.sizes.size(); ++i) {
     if (std::max(a.offset[i], b.offset[i]) >=
-        std::min(a.offset[i] + a.sizes[i], b.offset[i] + b.sizes[i])) {
+        std::min(
+            a.offset[i] + a.sizes[i] / blocks[i],
+            b.offset[i] + b.sizes[i] / blocks[i])) {
       return false;
     }
   }
@@ -109,7 +130,7 @@ void check_complete(const std::string& name, const Divided& tensor) {
     held += volume(tensor.boxes[i].sizes);
     for (size_t j = 0; j < i; ++j) {
       TORCH_CHECK(
-          !overlap(tensor.boxes[i], tensor.boxes[j]), "Tensor ",
+          !overlap(tensor.boxes[i], tensor.boxes[j], tensor.blocks), "Tensor ",
           in_quotes(name), ": what ", describe(tensor.boxes[i]), " and ",
           describe(tensor.boxes[j]), " hold of it overlaps");
     }
@@ -126,21 +147,24 @@ void copy_boxes(
     at::Tensor& to,
     at::IntArrayRef offset) {
   for (const auto& box : tensor.boxes) {
-    std::vector<int64_t> from, into, sizes;
-    bool empty = false;
-    for (size_t i = 0; i < box.sizes.size(); ++i) {
-      const auto dim = static_cast<int64_t>(i);
-      const int64_t begin = std::max(box.offset[i], offset[i]);
-      const int64_t end =
-          std::min(box.offset[i] + box.sizes[i], offset[i] + to.size(dim));
-      empty = empty || begin >= end;
-      from.push_back(begin - box.offset[i]);
-      into.push_back(begin - offset[i]);
-      sizes.push_back(end - begin);
-    }
-    if (!empty) {
-      at::Tensor place = box_of(to, into, sizes);
-      copy_values(place, box_of(box.file.map(box.name), from, sizes));
+    for (const auto& part :
+         block_boxes(tensor.shape, box.sizes, box.offset, tensor.blocks)) {
+      std::vector<int64_t> from, into, sizes;
+      bool empty = false;
+      for (size_t i = 0; i < part.sizes.size(); ++i) {
+        const auto dim = static_cast<int64_t>(i);
+        const int64_t begin = std::max(part.offset[i], offset[i]);
+        const int64_t end =
+            std::min(part.offset[i] + part.sizes[i], offset[i] + to.size(dim));
+        empty = empty || begin >= end;
+        from.push_back(part.within[i] + begin - part.offset[i]);
+        into.push_back(begin - offset[i]);
+        sizes.push_back(end - begin);
+      }
+      if (!empty) {
+        at::Tensor place = box_of(to, into, sizes);
+        copy_values(place, box_of(box.file.map(box.name), from, sizes));
+      }
     }
   }
 }
@@ -168,8 +192,11 @@ PieceFile piece_file(const Pieces& pieces, bool main) {
     }
     file.tensors.insert(item.key(), item.value());
     if (box != pieces.boxes.end()) {
-      boxes[item.key()] = {
+      auto& place = boxes[item.key()] = {
           pieces.sizes.at(item.key()), box->second.offset};
+      if (!box->second.blocks.empty()) {
+        place.push_back(box->second.blocks);
+      }
     }
   }
   file.metadata = {{"format", "pt"}, {kBoxes, boxes.dump()}};

@@ -456,14 +456,26 @@ std::optional<checkpoint::TensorPiece> ShardedParameters::piece(
   while (Part* part = part_of(inner)) {
     const auto axis = std::find(others.begin(), others.end(), part->axis);
     const auto& place = part->placement;
-    const bool cut = place.is_shard() && !place.cut();
-    if (axis == others.end() || (!cut && !place.is_replicate())) {
+    if (axis == others.end() || place.is_partial()) {
       return std::nullopt;
     }
-    if (cut) {
+    if (place.is_shard()) {
       others.erase(axis);
-      piece.offset[place.dim()] +=
-          part->axis->range(inner.size(place.dim()), {}).first;
+      const int64_t dim = place.dim();
+      const bool blocks_before = !piece.blocks.empty() && piece.blocks[dim] != 1;
+      if (place.in_blocks()) {
+        // Rows of an axis around it would be rows of some blocks.
+        if (blocks_before || inner.size(dim) != tensor.size(dim)) {
+          return std::nullopt;
+        }
+        piece.blocks.resize(tensor.dim(), 1);
+        piece.blocks[dim] = place.cut()->blocks;
+      } else if (blocks_before) {
+        return std::nullopt;
+      }
+      piece.offset[dim] += place.cut()
+          ? place.cut()->points[part->axis->rank()]
+          : part->axis->range(inner.size(dim), {}).first;
     }
     levels.push_back({part->axis, place, inner.sizes().vec()});
     inner = part->local;

@@ -75,6 +75,66 @@ TEST(Pieces, AreReadByWhoHoldsOthers) {
   EXPECT_TRUE(torch::equal(middle.model->bias, torch::full({4}, 7.0)));
 }
 
+/// A row of each of two blocks of rows, and one column after the other; read where
+/// nothing is cut in blocks, and by who holds other blocks.
+TEST(Pieces, OfBlocksAreReadByWhoHoldsOthers) {
+  const TemporaryDirectory directory;
+  const auto whole = torch::arange(24, torch::kFloat).view({4, 6});
+  const auto state = [](torch::nn::Linear& model, int64_t row, int64_t column) {
+    TrainingState result;
+    result.models = {model.get()};
+    result.in_pieces = true;
+    result.piece_of =
+        [row, column](const at::Tensor& tensor) -> std::optional<TensorPiece> {
+      if (tensor.dim() != 2) {
+        return std::nullopt;
+      }
+      TensorPiece piece;
+      piece.offset = {row, column};
+      piece.blocks = {2, 3};
+      const auto index = torch::tensor({row, 2 + row});
+      const auto columns = torch::tensor({column, 2 + column, 4 + column});
+      piece.values = tensor.detach().index_select(0, index).index_select(1, columns);
+      return piece;
+    };
+    return result;
+  };
+  run_processes(4, [&](const Processes& processes) {
+    torch::nn::Linear model(6, 4);
+    const torch::NoGradGuard no_grad;
+    model->weight.copy_(whole);
+    model->bias.fill_(7);
+    save_state(
+        directory / "c", state(model, processes.rank / 2, processes.rank % 2),
+        processes);
+  });
+  EXPECT_TRUE(torch::equal(
+      load_safetensors(directory / "c/model.process_2.safetensors")["weight"],
+      torch::tensor({{6., 8., 10.}, {18., 20., 22.}}, torch::kFloat)));
+  torch::nn::Linear all(6, 4);
+  TrainingState plain;
+  plain.models = {all.get()};
+  load_state(directory / "c", plain);
+  EXPECT_TRUE(torch::equal(all->weight, whole));
+  EXPECT_TRUE(torch::equal(all->bias, torch::full({4}, 7.0)));
+  // Columns of two blocks.
+  torch::nn::Linear other(6, 4);
+  at::Tensor values = torch::zeros({4, 2});
+  plain.models = {other.get()};
+  plain.piece_of = [&](const at::Tensor& tensor) -> std::optional<TensorPiece> {
+    if (tensor.dim() != 2) {
+      return std::nullopt;
+    }
+    TensorPiece piece;
+    piece.offset = {0, 1};
+    piece.blocks = {1, 2};
+    piece.values = values;
+    return piece;
+  };
+  load_state(directory / "c", plain);
+  EXPECT_TRUE(torch::equal(values, whole.index_select(1, torch::tensor({1, 4}))));
+}
+
 /// What loading says where the second process's file says this of its part.
 std::string error_with(const std::string& boxes, at::IntArrayRef sizes) {
   const TemporaryDirectory directory;
@@ -113,6 +173,16 @@ TEST(Pieces, ThatDoNotFitAreRefused) {
   expect(R"({"weight":[[5,3],[2,0]]})", {2, 3}, "is a part of");
   expect(R"({"weight":[[4,3],[-2,0]]})", {2, 3}, "has the number -2");
   expect(R"({"weight":[[4,3]]})", {2, 3}, "no sizes and offset");
+  expect(R"({"weight":[[4,3],[2,0],[1,1],[1,1]]})", {2, 3}, "no sizes and offset");
+  expect(R"({"weight":[[4,3],[1,0],[2,1]]})", {2, 3}, "is cut in blocks");
+  // Blocks that do not divide the part, a row behind the block's end, none, and more
+  // than there are rows of a part that has none.
+  for (const char* bad : {"[0,0],[3,1]", "[2,0],[2,1]", "[0,0],[0,1]", "[0,0],[1]"}) {
+    expect(
+        std::string(R"({"weight":[[4,3],)") + bad + "]}", {2, 3},
+        "is no part of one of sizes");
+  }
+  expect(R"({"weight":[[4,3],[0,0],[4,1]]})", {0, 3}, "is no part of one of sizes");
   expect(R"({"weight":7})", {2, 3}, "no sizes and offset");
   expect("[]", {2, 3}, "is no JSON object");
   expect("{", {2, 3}, "not JSON");

@@ -11,10 +11,15 @@
 /// them.
 namespace accel::checkpoint {
 
-/// What this process holds of a tensor: a box of it.
+/// What this process holds of a tensor: a box of it, or of each of its blocks.
 struct TensorPiece {
-  /// The place of the box's first element in the whole tensor, for each dimension.
+  /// The place of the box's first element in the whole tensor, for each dimension; in
+  /// the first block where there are several.
   std::vector<int64_t> offset;
+  /// How many blocks of equal size each dimension has: of every one `values` has the
+  /// same rows, one block behind the other (queries, keys and values of attention that
+  /// is cut by heads: {3, 1}). Empty: one each.
+  std::vector<int64_t> blocks;
   /// A plain tensor; its memory is that of the divided one.
   at::Tensor values;
   /// Of the processes that hold the same box, the one that saves it.
