@@ -2,16 +2,19 @@
 // as a ratio to plain data parallelism (the same batch, shared out, with the
 // whole model on every process) in the same run: `rounds` times some steps of
 // each; the medians are compared. With `--prefetch` it is compared with the same strategy
-// that gathers nothing ahead.
+// that gathers nothing ahead, with `--activation-checkpointing` with the same strategy
+// and units without it (as one process as well).
 //
 //   accel launch -n 2 --output main -- ./parallel_steps
 //       [--model transformer|mlp]
 //       [--strategy FULL_SHARD|SHARD_GRAD_OP|TENSOR_PARALLEL]
 //       [--optimizer adam|sgd] [--rounds N] [--steps N]
 //       [--prefetch BACKWARD_PRE|BACKWARD_POST]
+//       [--activation-checkpointing LAYERS|CHILDREN]
 //
 // `transformer`: 40 million parameters in 12 layers, 8 sentences of 32 words.
-// `mlp`: 10 million in four, 16 rows.
+// `mlp`: 10 million in four, 16 rows. Of activation checkpointing LAYERS makes a unit of
+// each layer of the transformer, CHILDREN leaves the units to accel.
 
 #include "models.h"
 
@@ -23,7 +26,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,15 +58,10 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Of the plugin: whether units are gathered ahead, and when in backward.
-struct Ahead {
-  std::optional<bool> forward;
-  std::optional<accel::BackwardPrefetch> backward;
-};
+using Plugin = accel::FullyShardedDataParallelPlugin;
 
-/// `strategy` empty: data parallelism.
-accel::AcceleratorOptions options_of(
-    const std::string& strategy, const Ahead& ahead) {
+/// `strategy` empty: data parallelism. `plugin` has what belongs to FSDP beside that.
+accel::AcceleratorOptions options_of(const std::string& strategy, Plugin plugin) {
   accel::AcceleratorOptions options;
   options.match_single_device(true);
   if (strategy == "TENSOR_PARALLEL") {
@@ -72,13 +69,9 @@ accel::AcceleratorOptions options_of(
     options.torch_tp_plugin(accel::TorchTensorParallelPlugin().tp_size(
         processes == nullptr ? 1 : std::atoi(processes)));
   } else if (!strategy.empty()) {
-    options.fsdp_plugin(
-        accel::FullyShardedDataParallelPlugin()
-            .sharding_strategy(
-                strategy == "FULL_SHARD" ? accel::ShardingStrategy::kFullShard
-                                         : accel::ShardingStrategy::kShardGradOp)
-            .forward_prefetch(ahead.forward)
-            .backward_prefetch(ahead.backward));
+    options.fsdp_plugin(plugin.sharding_strategy(
+        strategy == "FULL_SHARD" ? accel::ShardingStrategy::kFullShard
+                                 : accel::ShardingStrategy::kShardGradOp));
   }
   return options;
 }
@@ -87,11 +80,11 @@ accel::AcceleratorOptions options_of(
 template <typename Optimizer, typename Model>
 double milliseconds_per_step(
     const std::string& strategy,
-    const Ahead& ahead,
+    const Plugin& plugin,
     Model model,
     const torch::Tensor& batch,
     int steps) {
-  accel::Accelerator accelerator(options_of(strategy, ahead));
+  accel::Accelerator accelerator(options_of(strategy, plugin));
   accel::AcceleratedOptimizer<Optimizer> optimizer(model->parameters(), 1e-3);
   accelerator.prepare(model, optimizer);
   const auto step = [&] {
@@ -117,16 +110,16 @@ double milliseconds_per_step(
 template <typename Optimizer>
 double milliseconds_per_step(
     const std::string& strategy,
-    const Ahead& ahead,
+    const Plugin& plugin,
     const std::string& model,
     int steps) {
   torch::manual_seed(0);
   return model == "mlp"
              ? milliseconds_per_step<Optimizer>(
-                   strategy, ahead, bench::mlp(), torch::randn({16, 1024}),
+                   strategy, plugin, bench::mlp(), torch::randn({16, 1024}),
                    steps)
              : milliseconds_per_step<Optimizer>(
-                   strategy, ahead, Transformer(),
+                   strategy, plugin, Transformer(),
                    torch::randint(4000, {8, 32}), steps);
 }
 
@@ -137,6 +130,7 @@ int main(int argc, char** argv) {
   std::string name = "FULL_SHARD";
   std::string optimizer = "sgd";
   std::string prefetch;
+  std::string checkpointing;
   int rounds = 5;
   int steps = 4;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -149,6 +143,8 @@ int main(int argc, char** argv) {
       optimizer = argv[i + 1];
     } else if (arg == "--prefetch") {
       prefetch = argv[i + 1];
+    } else if (arg == "--activation-checkpointing") {
+      checkpointing = argv[i + 1];
     } else if (arg == "--rounds") {
       rounds = std::max(1, std::atoi(argv[i + 1]));
     } else if (arg == "--steps") {
@@ -178,31 +174,66 @@ int main(int argc, char** argv) {
         stderr, "parallel_steps: no prefetch '%s'\n", prefetch.c_str());
     return 2;
   }
+  if (!checkpointing.empty() && checkpointing != "LAYERS" &&
+      checkpointing != "CHILDREN") {
+    std::fprintf(
+        stderr, "parallel_steps: no activation checkpointing of '%s'\n",
+        checkpointing.c_str());
+    return 2;
+  }
+  if (!prefetch.empty() && !checkpointing.empty()) {
+    std::fprintf(
+        stderr, "parallel_steps: one of --prefetch and --activation-checkpointing\n");
+    return 2;
+  }
+  if (name == "TENSOR_PARALLEL" && !(prefetch + checkpointing).empty()) {
+    std::fprintf(stderr, "parallel_steps: TENSOR_PARALLEL has no FSDP to set\n");
+    return 2;
+  }
   torch::set_num_threads(1);
-  const auto run = [&](const std::string& strategy, const Ahead& ahead) {
+  const auto run = [&](const std::string& strategy, const Plugin& plugin) {
     return optimizer == "adam" ? milliseconds_per_step<torch::optim::Adam>(
-                                     strategy, ahead, which, steps)
+                                     strategy, plugin, which, steps)
                                : milliseconds_per_step<torch::optim::SGD>(
-                                     strategy, ahead, which, steps);
+                                     strategy, plugin, which, steps);
   };
-  const Ahead nothing{false, accel::BackwardPrefetch::kNoPrefetch};
-  const Ahead asked{
-      true, prefetch == "BACKWARD_PRE" ? accel::BackwardPrefetch::kBackwardPre
-                                       : accel::BackwardPrefetch::kBackwardPost};
+  // What is measured, and the same strategy without it.
+  Plugin asked;
+  Plugin without;
+  std::string without_name = "data parallelism";
+  std::string asked_name = name;
+  if (!prefetch.empty()) {
+    without.forward_prefetch(false).backward_prefetch(
+        accel::BackwardPrefetch::kNoPrefetch);
+    asked.forward_prefetch(true).backward_prefetch(
+        prefetch == "BACKWARD_PRE" ? accel::BackwardPrefetch::kBackwardPre
+                                   : accel::BackwardPrefetch::kBackwardPost);
+    without_name = "without prefetching";
+    asked_name = prefetch;
+  } else if (!checkpointing.empty()) {
+    if (checkpointing == "LAYERS") {
+      without.auto_wrap_policy(accel::AutoWrapPolicy::kTransformerBasedWrap);
+      asked.auto_wrap_policy(accel::AutoWrapPolicy::kTransformerBasedWrap);
+    }
+    asked.activation_checkpointing(true);
+    without_name = "without activation checkpointing";
+    asked_name = "with (" + checkpointing + ")";
+  }
+  const bool beside_data_parallelism = prefetch.empty() && checkpointing.empty();
   std::vector<double> plain;
   std::vector<double> divided;
   for (int round = 0; round < rounds; ++round) {
-    plain.push_back(prefetch.empty() ? run("", {}) : run(name, nothing));
-    divided.push_back(run(name, prefetch.empty() ? Ahead() : asked));
+    plain.push_back(run(beside_data_parallelism ? "" : name, without));
+    divided.push_back(run(name, asked));
   }
   if (std::getenv("RANK") == nullptr ||
       std::string(std::getenv("RANK")) == "0") {
     std::printf(
         "%s: %s %.1f ms/step, %s %.1f ms/step: %.3f (least: %.3f)\n",
         which.c_str(),
-        prefetch.empty() ? "data parallelism" : "without prefetching",
+        without_name.c_str(),
         median(plain),
-        prefetch.empty() ? name.c_str() : prefetch.c_str(),
+        asked_name.c_str(),
         median(divided),
         median(divided) / median(plain),
         *std::min_element(divided.begin(), divided.end()) /
