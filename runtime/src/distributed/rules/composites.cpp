@@ -8,6 +8,7 @@
 #include <accel/distributed/tensor.h>
 
 #include <ATen/ATen.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/layer_norm_native.h>
@@ -126,6 +127,15 @@ int64_t inner_cut(const at::Tensor& tensor) {
   return cut;
 }
 
+/// Whether LibTorch copies `tensor` where it folds all dimensions but the last one
+/// into rows.
+bool is_copied_as_rows(const at::Tensor& tensor) {
+  const auto sizes = tensor.sizes();
+  const int64_t columns = sizes.back();
+  const int64_t rows = c10::multiply_integers(sizes.slice(0, sizes.size() - 1));
+  return !at::detail::computeStride(sizes, tensor.strides(), Sizes{rows, columns});
+}
+
 /// LibTorch folds all dimensions but the last one into rows, and a cut that is
 /// not along the first of them would be lost. So that one comes first, in what
 /// `product` is given. Called for every product of a program, plain ones too:
@@ -140,7 +150,13 @@ at::Tensor rows_times_matrix(
   if (cut == 0) {
     return product(input);
   }
-  const auto result = product(input.transpose(0, cut)).transpose(0, cut);
+  auto rows = input.transpose(0, cut);
+  if (is_copied_as_rows(input) && !is_copied_as_rows(rows)) {
+    // What autograd keeps is a copy, as it is there: the program may write into
+    // `input` before backward.
+    rows = rows.clone();
+  }
+  const auto result = product(rows).transpose(0, cut);
   return has_usual_strides(result) ? result
                                    : result.clone(at::MemoryFormat::Contiguous);
 }
