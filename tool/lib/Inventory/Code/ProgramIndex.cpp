@@ -318,6 +318,7 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
         C.TraverseStmt(Init->getInit());
   }
   markSteps(Calls);
+  markAddingUp();
   findOpeners();
   findReached();
   for (const auto &[Loop, Facts] : Loops)

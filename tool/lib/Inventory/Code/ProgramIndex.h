@@ -53,6 +53,9 @@ struct BatchLoop {
   const clang::FunctionDecl *Writer = nullptr;
   bool HasLoader = false;
   bool Training = false; ///< Its passes run a backward.
+  /// A backward behind it reads what its passes add up: they are part of the
+  /// step that the backward belongs to.
+  bool AddsUp = false;
 };
 
 /// A call of Tensor::backward.
@@ -136,6 +139,7 @@ private:
   void markTraining(const clang::Stmt *Loop, const clang::FunctionDecl *In,
                     const clang::FunctionDecl *Writer);
   void markSteps(llvm::ArrayRef<OwnCall> Calls);
+  void markAddingUp();
   void findOpeners();
   void findReached();
 

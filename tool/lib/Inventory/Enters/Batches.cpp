@@ -245,7 +245,8 @@ private:
   bool evaluates() const {
     for (size_t I = 0; I + 1 < Path.size(); ++I) {
       if (auto It = F.Index.Loops.find(Path[I]);
-          It != F.Index.Loops.end() && !It->second.Training)
+          It != F.Index.Loops.end() && !It->second.Training &&
+          !It->second.AddsUp)
         return true;
       const auto *Block = dyn_cast<CompoundStmt>(Path[I]);
       if (!Block)

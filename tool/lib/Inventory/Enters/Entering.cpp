@@ -45,7 +45,8 @@ static std::string shortened(llvm::StringRef Text) {
 /// found, that all processes do all of it.
 void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
   for (const auto &[Loop, Facts] : Index.Loops) {
-    if (!Facts.Training || !Text.mayEdit(Loop->getBeginLoc()))
+    if ((!Facts.Training && !Facts.AddsUp) ||
+        !Text.mayEdit(Loop->getBeginLoc()))
       continue;
     std::vector<std::string> Shared;
     const auto Share = [&](SourceRange Range) {

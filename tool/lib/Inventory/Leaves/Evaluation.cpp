@@ -57,7 +57,7 @@ private:
 
 void Evaluation::addGathers(const BatchLoop &Loop) {
   const auto *Body = dyn_cast<CompoundStmt>(bodyOf(Loop.Loop));
-  if (!Loop.HasLoader || Loop.Training || !Body ||
+  if (!Loop.HasLoader || Loop.Training || Loop.AddsUp || !Body ||
       !Text.mayEdit(Body->getBeginLoc()))
     return;
   const llvm::ArrayRef<Stmt *> All(Body->body_begin(), Body->size());
