@@ -25,6 +25,8 @@ struct FirstError {
   bool IsPlain = false;
   /// The header that was not found.
   std::string MissingHeader;
+  /// Every way to parse the file asks for it: no condition decides about that.
+  bool IsAlwaysMissing = false;
 
   bool happened() const { return IsCommandLine || !Message.empty(); }
   bool missesHeaderOf(llvm::StringRef Folder) const {

@@ -529,8 +529,8 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef Text,
         Prefixes->discard(Prefix);
         continue;
       }
-      Result.UsedPrefix = A.PrefixFits;
-      if (A.PrefixFits)
+      Result.UsedPrefix = A.PrefixFits || A.Error.IsAlwaysMissing;
+      if (Result.UsedPrefix)
         return A.Error;
       if (!HasAccel)
         break;
