@@ -13,8 +13,13 @@ from dataclasses import dataclass, field
 from programs import SOURCES, without_comments
 
 _MAIN = re.compile(r"\b(?:int|auto)\s+main\s*\(")
-_COMMAND = re.compile(r"\b(set|add_executable|add_library|cuda_add_executable|file|project|list)\s*\(([^()]*)\)", re.IGNORECASE)
+_COMMAND = re.compile(r"\b(set|add_executable|add_library|cuda_add_executable|file|project|list"
+                      r"|add_definitions|add_compile_definitions|target_compile_definitions)\s*\(([^()]*)\)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+# An argument in quotes, or one that may have quotes in it, which stay: ROOT="${CMAKE_SOURCE_DIR}".
+_ARGUMENT = re.compile(r'"((?:\\.|[^"\\])*)"(?=\s|$)|((?:[^\s"\\]|\\.|"(?:\\.|[^"\\])*")+)')
+# Stands in a macro for the folder that the repository is built in.
+ROOT = "@ACCEL_ROOT@"
 
 
 @dataclass
@@ -49,6 +54,8 @@ class CMakeFile:
         self.variables = {"CMAKE_SOURCE_DIR": self.folder, "CMAKE_CURRENT_SOURCE_DIR": self.folder,
                           "CMAKE_CURRENT_LIST_DIR": self.folder, "PROJECT_SOURCE_DIR": self.folder}
         self.targets = []  # lists of sources
+        self.executables = {}  # those of them by name
+        self.definitions = []  # (target, flag); of no target: for all
         with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
             text = re.sub(r"#[^\n]*", "", file.read())
         for command, arguments in _COMMAND.findall(text):
@@ -66,12 +73,36 @@ class CMakeFile:
                                                     for path in self.glob(word, words[0].upper() == "GLOB_RECURSE"))
             elif command in ("add_executable", "add_library", "cuda_add_executable") and len(words) > 1:
                 self.targets.append([path for path in map(self.path, words[1:]) if path])
+                if command != "add_library":
+                    self.executables[words[0]] = self.targets[-1]
+            elif command.endswith("definitions"):
+                self.define(self.expand(words[0]) if command.startswith("target_") and words else None, arguments)
+        for flag in re.findall(r"(?<!\S)-D\w\S*", self.variables.get("CMAKE_CXX_FLAGS", "")):
+            self.definitions.append((None, flag))
 
         # A list of sources that another file makes a target of.
         for value in list(self.variables.values()):
             listed = [path for path in map(self.path, value.split(";")) if path]
             if len(listed) > 1 and not any(set(listed) <= set(target) for target in self.targets):
                 self.targets.append(listed)
+
+    def define(self, target, arguments):
+        places = {name: "/".join([ROOT, *filter(None, [self.folder])]) for name in
+                  ("CMAKE_SOURCE_DIR", "CMAKE_CURRENT_SOURCE_DIR", "CMAKE_CURRENT_LIST_DIR", "PROJECT_SOURCE_DIR")}
+        for name in ("CMAKE_BINARY_DIR", "CMAKE_CURRENT_BINARY_DIR", "PROJECT_BINARY_DIR"):
+            places[name] = places["CMAKE_SOURCE_DIR"] + "/build"
+        words = [quoted or plain for quoted, plain in _ARGUMENT.findall(arguments)]
+        for word in words[1:] if target is not None else words:
+            word = _VARIABLE.sub(lambda match: places.get(match.group(1), match.group(0)), word)
+            word = self.expand(re.sub(r"\\(.)", r"\1", word)).removeprefix("-D")
+            # No keyword, other flag, or expression that only CMake can read.
+            if re.match(r"[A-Za-z_]\w*(=|$)", word) and word not in ("PUBLIC", "PRIVATE", "INTERFACE") and "$<" not in word:
+                self.definitions.append((target, "-D" + word))
+
+    def macros(self, main):
+        """The flags that define macros for an executable: all but those of others. What a library
+        hands on is not told apart from its own."""
+        return [flag for target, flag in self.definitions if main in self.executables.get(target, [main])]
 
     def expand(self, word):
         for _ in range(5):
@@ -133,9 +164,17 @@ class Executables:
                         todo.append(best)
         return [path for path in found if path == main or path not in self.mains], folder
 
+    def macros(self, main, folder):
+        """Of the CMakeLists.txt in `folder` and in those around it."""
+        above = {"", folder}
+        while folder:
+            folder = os.path.dirname(folder)
+            above.add(folder)
+        return list(dict.fromkeys(flag for cmake in self.cmake if cmake.folder in above for flag in cmake.macros(main)))
+
     def executable(self, main):
         sources, folder = self.sources_of(main)
-        flags = list(self.repository.flags(main))
+        flags = list(self.repository.flags(main)) + self.macros(main, folder)
         reached = set().union(*(self.repository.reach(path)[0] for path in sources))
         for path in sources[1:]:
             flags += [flag for flag in self.repository.flags(path) if flag not in flags and flag.startswith("-I")]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from check import (CRASH, HANG, MIGRATED, NO_PARSE, NOTHING, REFUSED, UNCOMPILABLE, Result, diff_of, flags_in, judge,
                    read_sources)
 from built_programs import last_line, run_limited
+from executables import ROOT
 from fixtures import localise, provide
 from programs import COPIED, LARGEST_FILE
 
@@ -155,6 +156,8 @@ class Runner:
             # The tool changes nothing outside of the project, which is this copy.
             os.makedirs(os.path.join(place, ".git"))
             localise(place, COPIED)
+        # Both read and write in the folder of the original.
+        executable.flags = [flag.replace(ROOT, copy) for flag in executable.flags]
         original = os.path.join(folder, "original")
         state, why = self._build(executable, copy, original, self.build.header)
         # GCC takes `auto` parameters and concepts where an older standard is asked for, or the build file is not CMake's.
