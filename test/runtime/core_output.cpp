@@ -54,6 +54,15 @@ ACCEL_RANK_FUNCTION(broadcasts_objects) {
       "xxx");
   EXPECT_EQ(
       accelerator.broadcast_object(rank == 0 ? std::string() : "something"), "");
+  // Vectors, of any length on each.
+  EXPECT_EQ(
+      accelerator.broadcast_object(
+          std::vector<double>(static_cast<size_t>(2 + rank), 0.5 + rank)),
+      (std::vector<double>{0.5, 0.5}));
+  EXPECT_EQ(
+      accelerator.broadcast_object(
+          std::vector<int64_t>(static_cast<size_t>(rank), 7)),
+      std::vector<int64_t>());
 }
 
 ACCEL_RANK_FUNCTION(writes_one_file) {

@@ -111,6 +111,10 @@ struct Mine : accel::GeneralTracker {
 //// docs/rules/broadcast.md
 extern volatile bool interrupted;
 extern std::ofstream log;
+extern std::random_device device;
+extern std::uniform_int_distribution<int64_t> pick;
+extern std::vector<double> times;
+extern std::vector<int64_t> rows;
 
 //// docs/rules/distribute.md
 Tensor powers_of(const Tensor& x);
@@ -175,10 +179,6 @@ int MPI_Init(int* argc, char*** argv);
 
 //// docs/findings/ACL0109.md
 extern Tensor gradient;
-
-//// docs/findings/ACL0127.md
-extern std::random_device device;
-extern std::vector<std::string> files;
 
 //// docs/findings/ACL0135.md
 struct ThreadPool {

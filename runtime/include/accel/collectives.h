@@ -82,7 +82,8 @@ class ACCEL_API Collectives {
 
   /// Process `from_process`'s value on all processes: for decisions by a clock,
   /// seeds, and whatever else differs between processes and must not. Numbers,
-  /// enumerations, `std::string`, and structs of plain numbers.
+  /// enumerations, structs of plain numbers, vectors of those (no bool), of any
+  /// length on each process, and `std::string`.
   ///
   ///     torch::manual_seed(accelerator.broadcast_object(time(nullptr)));
   ///     if (accelerator.broadcast_object(elapsed() > limit)) break;

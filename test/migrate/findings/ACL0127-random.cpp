@@ -21,12 +21,18 @@ struct Points : torch::data::datasets::Dataset<Points> {
 static std::mt19937 early(std::random_device{}());
 static const unsigned drawn_early = early();
 
-int main() {
+// In main it would be process 0's.
+static int shuffled() {
   std::random_device device;
   std::vector<int> order = {1, 2, static_cast<int>(drawn_early % 7)};
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0127]
   std::shuffle(order.begin(), order.end(), device);
-  torch::nn::Linear net(4, 1);
+  return order[0];
+}
+static const int first = shuffled();
+
+int main() {
+  torch::nn::Linear net(4, first > 0 ? 1 : 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   auto loader = torch::data::make_data_loader(
       Points().map(torch::data::transforms::Stack<>()), 10);

@@ -21,6 +21,10 @@ void accel::migrate::applyBroadcast(RuleContext &Context) {
     case BroadcastFact::Number:
       Why = "all processes calculate with the number that process 0 has here";
       break;
+    case BroadcastFact::Device:
+      Template = "broadcast-device";
+      Why = "all processes draw alike; process 0's random device is the seed";
+      break;
     case BroadcastFact::Key:
       Template = "broadcast-key";
       Why = "the main process has the window; all are told what it returned";

@@ -23,19 +23,28 @@ ACCEL_API void broadcast_bytes(void* bytes, size_t size, int64_t from_process);
 /// All processes' bytes, any number from each, in rank order. Collective.
 ACCEL_API std::vector<std::string> exchange_bytes(const std::string& bytes);
 
+/// A `std::string`, or a vector whose elements lie behind each other.
+template <typename T>
+inline constexpr bool is_list_v = std::is_same_v<T, std::string>;
+template <typename E>
+inline constexpr bool is_list_v<std::vector<E>> =
+    std::is_trivially_copyable_v<E> && !std::is_pointer_v<E> &&
+    !std::is_same_v<E, bool>;
+
 /// `Accelerator::broadcast_object`.
 template <typename T>
 T broadcast_object(T value, int64_t from_process) {
-  if constexpr (std::is_same_v<T, std::string>) {
+  if constexpr (is_list_v<T>) {
     uint64_t size = value.size();
     broadcast_bytes(&size, sizeof(size), from_process);
     value.resize(size);
-    broadcast_bytes(value.data(), value.size(), from_process);
+    broadcast_bytes(
+        value.data(), size * sizeof(typename T::value_type), from_process);
   } else {
     static_assert(
         std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>,
-        "accel: broadcast_object takes numbers, enumerations, std::string and "
-        "structs of plain numbers");
+        "accel: broadcast_object takes numbers, enumerations, structs of plain "
+        "numbers, vectors of those (no bool) and std::string");
     broadcast_bytes(&value, sizeof(value), from_process);
   }
   return value;

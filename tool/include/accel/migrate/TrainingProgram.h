@@ -194,7 +194,8 @@ struct BroadcastFact {
   enum KindTy {
     Decision, ///< A condition that is a number.
     Truth,    ///< A condition that is something else.
-    Number,   ///< A number that is given to LibTorch.
+    Number,   ///< A number, or a list, that is given to LibTorch or drawn.
+    Device,   ///< A random device that is shuffled with.
     Key,      ///< A call that waits for a key.
   };
   FunctionId In = 0;

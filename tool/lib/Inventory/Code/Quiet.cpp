@@ -45,6 +45,15 @@ bool accel::migrate::drawsOnHost(const CallExpr *E) {
   return isInStd(F) && Std.count(F->getName());
 }
 
+const Expr *accel::migrate::drawnFromDevice(const CallExpr *E) {
+  if (drawsOnHost(E))
+    for (const Expr *Arg : E->arguments())
+      if (isRandomDevice(recordOf(plain(Arg)->getType())) &&
+          !isa<CXXOperatorCallExpr>(plain(Arg)))
+        return plain(Arg);
+  return nullptr;
+}
+
 bool accel::migrate::seeds(const FunctionDecl *F) {
   if (!F || !F->getIdentifier())
     return false;

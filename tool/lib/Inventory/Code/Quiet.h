@@ -14,6 +14,8 @@ bool isSeedSequence(const clang::CXXRecordDecl *D);
 /// Draws from a generator of the host: `rand()`, `distribution(engine)`,
 /// `engine()`, `std::shuffle`.
 bool drawsOnHost(const clang::CallExpr *E);
+/// The random device that such a call draws from, as its argument; or null.
+const clang::Expr *drawnFromDevice(const clang::CallExpr *E);
 /// Seeds a generator, of the host or LibTorch's: the call's first argument is
 /// the seed.
 bool seeds(const clang::FunctionDecl *F);

@@ -79,14 +79,27 @@ void Decisions::construct(const CXXConstructExpr *E) {
     differingArgument(E, E->getConstructor(), {E->getArgs(), E->getNumArgs()});
 }
 
-/// The numbers in `E` that differ, as `{n, 4}` or `2 * n` has them; whether
-/// nothing else in it does.
+/// std::vector<double>, std::array<int64_t, 4>: process 0's can be had at once.
+static bool isListOfNumbers(QualType T) {
+  const auto *D = dyn_cast_or_null<ClassTemplateSpecializationDecl>(
+      T.getNonReferenceType()->getAsCXXRecordDecl());
+  if (!D || !isInStd(D) || !D->getIdentifier() ||
+      (D->getName() != "vector" && D->getName() != "array") ||
+      D->getTemplateArgs()[0].getKind() != TemplateArgument::Type)
+    return false;
+  const QualType Element = D->getTemplateArgs()[0].getAsType();
+  return Element->isArithmeticType() && !Element->isBooleanType();
+}
+
+/// The numbers in `E` that differ, as `{n, 4}` or `2 * n` has them, and lists of
+/// numbers; whether nothing else in it does.
 static bool numbersIn(const Expr *E, const Differing &Differs,
                       std::vector<const Expr *> &Numbers) {
   E = plain(E);
   if (!Differs.in(E))
     return true;
-  if (E->getType()->isArithmeticType()) {
+  if (E->getType()->isArithmeticType() ||
+      (isListOfNumbers(E->getType()) && isa<DeclRefExpr, MemberExpr>(E))) {
     Numbers.push_back(E);
     return true;
   }
@@ -96,29 +109,6 @@ static bool numbersIn(const Expr *E, const Differing &Differs,
   return llvm::all_of(E->children(), [&](const Stmt *Part) {
     const auto *Element = dyn_cast_or_null<Expr>(Part);
     return Element && numbersIn(Element, Differs, Numbers);
-  });
-}
-
-/// Whether all processes come here: not beneath a condition that may differ.
-bool Decisions::isReachedByAll() const {
-  return llvm::none_of(Path, [&](const Stmt *S) {
-    const Expr *Condition = nullptr;
-    if (const auto *If = dyn_cast<IfStmt>(S))
-      Condition = If->getCond();
-    else if (const auto *While = dyn_cast<WhileStmt>(S))
-      Condition = While->getCond();
-    else if (const auto *For = dyn_cast<ForStmt>(S))
-      Condition = For->getCond();
-    else if (const auto *Do = dyn_cast<DoStmt>(S))
-      Condition = Do->getCond();
-    else if (const auto *Switch = dyn_cast<SwitchStmt>(S))
-      Condition = Switch->getCond();
-    else if (const auto *Choice = dyn_cast<ConditionalOperator>(S))
-      Condition = Choice->getCond();
-    else if (const auto *B = dyn_cast<BinaryOperator>(S); B && B->isLogicalOp())
-      Condition = B->getLHS();
-    return Condition && Differs.in(Condition) &&
-           !Differs.mustAgree(Condition, S, Function);
   });
 }
 
@@ -132,7 +122,7 @@ void Decisions::differingArgument(const Expr *E, const FunctionDecl *F,
     std::vector<const Expr *> Numbers;
     if (numbersIn(Arg, Differs, Numbers) &&
         (Numbers.empty() || (!inSamples() && !Index.BeforeMain.count(Function) &&
-                             isReachedByAll()))) {
+                             Differs.isReachedByAll(Path, Function)))) {
       for (const Expr *Number : Numbers)
         if (std::optional<TextRange> R = editable(Number->getSourceRange()))
           Program.Broadcasts.push_back({here(), BroadcastFact::Number, *R});

@@ -296,7 +296,9 @@ bool Differing::in(const Stmt *S, bool ThroughCalls) const {
       return false;
     if (const auto *Call = dyn_cast<CallExpr>(E))
       if (const FunctionDecl *F = Call->getDirectCallee()) {
-        if (makesEqual(F) || agreesIn(F))
+        if (makesEqual(F) || agreesIn(F) ||
+            (Decides && drawnFromDevice(Call) &&
+             Call->getType()->isArithmeticType()))
           return false;
         const FunctionDecl *Body = nullptr;
         if (F->hasBody(Body) && Returning.count(Body->getCanonicalDecl()))
@@ -533,31 +535,6 @@ private:
 
 } // namespace accel::migrate
 
-/// Whether `S` can be left before its end.
-static bool leaps(const Stmt *S, bool InLoop) {
-  if (!S || isa<LambdaExpr>(S))
-    return false;
-  if (isa<ReturnStmt, GotoStmt, IndirectGotoStmt>(S) ||
-      (!InLoop && isa<BreakStmt, ContinueStmt>(S)))
-    return true;
-  if (const auto *Call = dyn_cast<CallExpr>(S))
-    if (const FunctionDecl *F = Call->getDirectCallee(); F && F->isNoReturn())
-      return true;
-  InLoop |= isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S);
-  for (const Stmt *Child : S->children())
-    if (leaps(Child, InLoop))
-      return true;
-  return false;
-}
-
-bool Differing::mustAgree(const Expr *Condition, const Stmt *Controls,
-                          const FunctionDecl *In) const {
-  if (!Condition || !in(Condition))
-    return false;
-  return !Silent.is(Controls) ||
-         (In && leaps(Controls, false) && !Silent.is(In->getBody()));
-}
-
 Differing::Differing(const ProgramIndex &Index, unsigned Sources, bool Decides)
     : Index(Index), Sources(Sources), Decides(Decides), Silent(Index) {
   if (Sources & Clock) {
@@ -575,7 +552,7 @@ Differing::Differing(const ProgramIndex &Index, unsigned Sources, bool Decides)
       for (const FieldDecl *F : Index.Fields)
         if (F->hasInClassInitializer() && !keepsEqual(F->getType()) &&
             in(F->getInClassInitializer()))
-          Changed |= Own.insert(F).second | Given.insert(F).second;
+          Changed |= int(Own.insert(F).second) | int(Given.insert(F).second);
       for (const FunctionDecl *F : Index.Functions) {
         if (const auto *C = dyn_cast<CXXConstructorDecl>(F))
           for (const CXXCtorInitializer *Init : C->inits())

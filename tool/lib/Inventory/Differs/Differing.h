@@ -41,9 +41,10 @@ public:
     Part = 4,  ///< This process's batch, where each has its own.
   };
 
-  /// `Decides`: where a condition that differs matters (`mustAgree`), and where
-  /// a number that differs is given to LibTorch (`agreesIn`), it will be made to
-  /// agree, so that what follows from it does not differ.
+  /// `Decides`: where a condition that differs matters (`mustAgree`), where a
+  /// number that differs is given to LibTorch (`agreesIn`), and where one is
+  /// drawn from a random device by a distribution, it will be made to agree, so
+  /// that what follows from it does not differ.
   Differing(const ProgramIndex &Index, unsigned Sources, bool Decides = false);
 
   /// Whether the value of an expression can differ.
@@ -58,6 +59,11 @@ public:
   /// because of what it controls, or what is left out by leaving.
   bool mustAgree(const clang::Expr *Condition, const clang::Stmt *Controls,
                  const clang::FunctionDecl *In) const;
+
+  /// Whether all processes come to the end of a path in the body of `In`: no
+  /// condition around it may differ.
+  bool isReachedByAll(llvm::ArrayRef<const clang::Stmt *> Path,
+                      const clang::FunctionDecl *In) const;
 
   /// Whether a function's arguments are made to agree, or else refused.
   bool agreesIn(const clang::FunctionDecl *F) const;

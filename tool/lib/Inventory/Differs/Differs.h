@@ -27,7 +27,6 @@ public:
 private:
   void differingArgument(const clang::Expr *E, const clang::FunctionDecl *F,
                          llvm::ArrayRef<const clang::Expr *> Args);
-  bool isReachedByAll() const;
 
   const Differing &Differs;
 };
@@ -62,6 +61,7 @@ public:
 
 private:
   void hostDraw(const clang::CallExpr *E);
+  void deviceDraw(const clang::CallExpr *E, const clang::Expr *Device);
   void seed(const clang::Expr *Whole, const clang::Expr *Seed);
 
   const Differing &Differs;

@@ -71,7 +71,9 @@ void Randomness::hostDraw(const CallExpr *E) {
   if (!Text.mayEdit(E->getExprLoc()))
     return;
   const bool Loads = inSamples();
-  (Loads ? Draws.InDatasets : Draws.Elsewhere).push_back({generatorOf(E), E});
+  const Expr *Device = drawnFromDevice(E);
+  if (!Device)
+    (Loads ? Draws.InDatasets : Draws.Elsewhere).push_back({generatorOf(E), E});
   if (Loads)
     return say(
         "ACL0153", E->getExprLoc(),
@@ -79,15 +81,28 @@ void Randomness::hostDraw(const CallExpr *E) {
         "process draws for its own samples, so that they are distributed "
         "as before but are not the same numbers",
         "Draw with torch::rand where the numbers must be the same.");
-  // distribution(device), std::shuffle(first, last, device)
-  for (const Expr *Arg : E->arguments())
-    if (isRandomDevice(recordOf(plain(Arg)->getType())) &&
-        !isa<CXXOperatorCallExpr>(plain(Arg)))
-      return say("ACL0127", E->getExprLoc(),
-                    "what is drawn from a random device differs between "
-                    "processes",
-                    "Draw from a std::mt19937, seeded with a constant or from "
-                    "the random device.");
+  if (Device)
+    deviceDraw(E, Device);
+}
+
+/// `distribution(device)` is process 0's number; `std::shuffle(first, last,
+/// device)` draws from an engine that process 0's device has seeded.
+void Randomness::deviceDraw(const CallExpr *E, const Expr *Device) {
+  const FunctionDecl *F = E->getDirectCallee();
+  const bool IsNumber = E->getType()->isArithmeticType();
+  // What takes its generator by a forwarding reference.
+  const bool TakesAny = F->getIdentifier() &&
+                        (F->getName() == "shuffle" || F->getName() == "sample");
+  if ((!IsNumber && !TakesAny) || Index.BeforeMain.count(Function) ||
+      !Differs.isReachedByAll(Path, Function))
+    return say("ACL0127", E->getExprLoc(),
+               "what is drawn from a random device differs between processes",
+               "Draw from a std::mt19937, seeded with a constant or from the "
+               "random device.");
+  if (std::optional<TextRange> R =
+          editable((IsNumber ? E : Device)->getSourceRange()))
+    Program.Broadcasts.push_back(
+        {here(), IsNumber ? BroadcastFact::Number : BroadcastFact::Device, *R});
 }
 
 /// Something that differs becomes process 0's where it seeds a generator.
