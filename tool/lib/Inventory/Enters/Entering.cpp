@@ -36,9 +36,9 @@ void Entering::addBatches() {
 /// At most this much of an expression is shown.
 static std::string shortened(llvm::StringRef Text) {
   constexpr size_t Most = 40;
-  Text = Text.substr(0, Text.find('\n')).rtrim();
-  return Text.size() <= Most ? Text.str()
-                             : Text.take_front(Most).rtrim().str() + " ...";
+  const llvm::StringRef Shown =
+      Text.take_until([](char C) { return C == '\n'; }).take_front(Most);
+  return Shown.rtrim().str() + (Shown.size() < Text.size() ? " ..." : "");
 }
 
 /// Says of each training what is shared out in it; of one in which nothing is
