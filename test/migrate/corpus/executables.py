@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from programs import SOURCES, without_comments
 
 _MAIN = re.compile(r"\b(?:int|auto)\s+main\s*\(")
-_COMMAND = re.compile(r"\b(set|add_executable|add_library|cuda_add_executable|file|project|list"
+_COMMAND = re.compile(r"\b(set|add_executable|add_library|cuda_add_executable|file|project|list|aux_source_directory"
                       r"|add_definitions|add_compile_definitions|target_compile_definitions)\s*\(([^()]*)\)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 # An argument in quotes, or one that may have quotes in it, which stay: ROOT="${CMAKE_SOURCE_DIR}".
@@ -71,6 +71,9 @@ class CMakeFile:
             elif command == "file" and words and words[0].upper() in ("GLOB", "GLOB_RECURSE"):
                 self.variables[words[1]] = ";".join(path for word in words[2:]
                                                     for path in self.glob(word, words[0].upper() == "GLOB_RECURSE"))
+            elif command == "aux_source_directory" and len(words) == 2:
+                self.variables[words[1]] = ";".join(path for ending in SOURCES
+                                                    for path in self.glob(os.path.join(words[0], "*" + ending), False))
             elif command in ("add_executable", "add_library", "cuda_add_executable") and len(words) > 1:
                 self.targets.append([path for path in map(self.path, words[1:]) if path])
                 if command != "add_library":

@@ -88,10 +88,11 @@ class Repository:
         seen, folders, todo = {path}, [], [path]
         while todo:
             includer = todo.pop()
-            for _, name in _INCLUDE.findall(self.text(includer)):
+            for delimiter, name in _INCLUDE.findall(self.text(includer)):
                 beside = os.path.normpath(os.path.join(os.path.dirname(includer), name))
-                found, folder = (beside, None) if beside in self._by_name.get(os.path.basename(name), ()) \
-                    else self._search(path, name)
+                # In <> it is not looked for beside the file.
+                found, folder = (beside, None if delimiter == '"' else os.path.dirname(includer) or ".") \
+                    if beside in self._by_name.get(os.path.basename(name), ()) else self._search(path, name)
                 if found is None:
                     continue
                 if folder is not None and folder not in folders:
