@@ -115,6 +115,7 @@ extern std::random_device device;
 extern std::uniform_int_distribution<int64_t> pick;
 extern std::vector<double> times;
 extern std::vector<int64_t> rows;
+std::string timestamp();
 
 //// docs/rules/distribute.md
 Tensor powers_of(const Tensor& x);

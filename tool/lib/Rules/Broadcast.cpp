@@ -25,6 +25,12 @@ void accel::migrate::applyBroadcast(RuleContext &Context) {
       Template = "broadcast-device";
       Why = "all processes draw alike; process 0's random device is the seed";
       break;
+    case BroadcastFact::CName:
+      Template = "broadcast-string";
+      [[fallthrough]];
+    case BroadcastFact::Name:
+      Why = "all processes use the name that process 0 has here";
+      break;
     case BroadcastFact::Key:
       Template = "broadcast-key";
       Why = "the main process has the window; all are told what it returned";

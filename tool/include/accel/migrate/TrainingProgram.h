@@ -175,6 +175,8 @@ struct PrintFact {
   FunctionId In = 0;
   KindTy Kind = Cout;
   TextRange Range;
+  /// It stands in the body of a macro, in no function of its own.
+  bool InMacro = false;
 };
 
 /// `torch::save(x, path)`: `Callee` is the name.
@@ -196,6 +198,8 @@ struct BroadcastFact {
     Truth,    ///< A condition that is something else.
     Number,   ///< A number, or a list, that is given to LibTorch or drawn.
     Device,   ///< A random device that is shuffled with.
+    Name,     ///< A string that names files.
+    CName,    ///< The same, of C.
     Key,      ///< A call that waits for a key.
   };
   FunctionId In = 0;

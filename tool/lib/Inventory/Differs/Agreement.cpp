@@ -2,6 +2,11 @@
 
 #include "Differing.h"
 
+#include "Code/AstVisitor.h"
+#include "Code/TorchTypes.h"
+
+#include "llvm/ADT/StringSet.h"
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -50,4 +55,100 @@ bool Differing::isReachedByAll(llvm::ArrayRef<const Stmt *> Path,
       Condition = B->getLHS();
     return Condition && in(Condition) && !mustAgree(Condition, S, In);
   });
+}
+
+static bool isString(QualType T) {
+  const CXXRecordDecl *D = T->getAsCXXRecordDecl();
+  return D && D->getIdentifier() && isInStd(D) &&
+         D->getName() == "basic_string";
+}
+
+const Expr *accel::migrate::madeFrom(const VarDecl *String) {
+  const Expr *Init = String->getInit();
+  if (!Init || !isString(String->getType()))
+    return nullptr;
+  Init = plain(Init);
+  // std::string name = buffer;
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(Init);
+      Made && !isa<CXXTemporaryObjectExpr>(Made)) {
+    for (unsigned I = 1; I < Made->getNumArgs(); ++I)
+      if (!isa<CXXDefaultArgExpr>(Made->getArg(I)))
+        return nullptr;
+    return Made->getNumArgs() ? plain(Made->getArg(0)) : nullptr;
+  }
+  return isString(Init->getType()) ? Init : nullptr;
+}
+
+namespace {
+/// Whether a string names what all processes read or make: it is given to
+/// LibTorch, to <filesystem>, to a file that is read, or to code that does more
+/// than to print.
+class NameFinder : public AstPathVisitor {
+public:
+  NameFinder(const VarDecl *V, const ProgramIndex &Index, const Quiet &Silent)
+      : V(V), Index(Index), Silent(Silent) {}
+
+  bool TraverseStmt(Stmt *S) override {
+    if (!S)
+      return true;
+    Path.push_back(S);
+    const bool Result = AstPathVisitor::TraverseStmt(S);
+    Path.pop_back();
+    return Result;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    if (E->getDecl() != V)
+      return true;
+    for (const Stmt *S : llvm::reverse(Path)) {
+      const FunctionDecl *F = nullptr;
+      if (const auto *Call = dyn_cast<CallExpr>(S))
+        F = Call->getDirectCallee();
+      else if (const auto *Made = dyn_cast<CXXConstructExpr>(S))
+        F = Made->getConstructor();
+      else if (!isa<Expr>(S))
+        break;
+      if (F && F->getOverloadedOperator() == OO_LessLess)
+        break; // It is printed.
+      Found |= F && takesName(F);
+    }
+    return !Found;
+  }
+  bool Found = false;
+
+private:
+  bool takesName(const FunctionDecl *F) const {
+    static const llvm::StringSet<> C = {"mkdir",  "opendir", "chdir", "stat",
+                                        "access", "rename",  "remove"};
+    const FunctionDecl *Body = nullptr;
+    if (isTorch(F))
+      return true;
+    if (Index.isOwn(F) && F->hasBody(Body))
+      return !Silent.is(Body->getBody());
+    if (const auto *M = dyn_cast<CXXMethodDecl>(F))
+      return isOrDerives(M->getParent(), "std::basic_ifstream");
+    return F->getIdentifier() &&
+           ((F->isExternC() && C.count(F->getName())) ||
+            llvm::StringRef(qualifiedName(F)).contains("filesystem::"));
+  }
+
+  const VarDecl *V;
+  const ProgramIndex &Index;
+  const Quiet &Silent;
+  std::vector<const Stmt *> Path;
+};
+} // namespace
+
+bool Differing::agreesAsName(const VarDecl *V) const {
+  if (!Decides || !V->hasLocalStorage() || isa<ParmVarDecl>(V) ||
+      !madeFrom(V))
+    return false;
+  auto [It, IsNew] = Names.try_emplace(V, false);
+  if (!IsNew)
+    return It->second;
+  const auto *F = dyn_cast_or_null<FunctionDecl>(V->getParentFunctionOrMethod());
+  if (!F || !F->hasBody() || Index.loadsSamples(F) || Index.BeforeMain.count(F))
+    return false;
+  NameFinder Finder(V, Index, Silent);
+  Finder.TraverseStmt(F->getBody());
+  return Names[V] = Finder.Found;
 }

@@ -70,6 +70,21 @@ void Decisions::range(const CXXForRangeStmt *S) {
            "Go over something that is the same on all processes.");
 }
 
+/// const std::string folder = "runs/" + timestamp();
+void Decisions::variable(const VarDecl *V) {
+  if (!V->getInit() || !Text.mayEdit(V->getLocation()) ||
+      !Differs.in(V->getInit()) || !Differs.agreesAsName(V) ||
+      !Differs.isReachedByAll(Path, Function))
+    return;
+  const Expr *Made = madeFrom(V);
+  if (std::optional<TextRange> R = editable(Made->getSourceRange()))
+    Program.Broadcasts.push_back({here(),
+                                  recordOf(Made->getType())
+                                      ? BroadcastFact::Name
+                                      : BroadcastFact::CName,
+                                  *R});
+}
+
 void Decisions::call(const CallExpr *E, const FunctionDecl *F) {
   differingArgument(E, F, {E->getArgs(), E->getNumArgs()});
 }
@@ -79,12 +94,14 @@ void Decisions::construct(const CXXConstructExpr *E) {
     differingArgument(E, E->getConstructor(), {E->getArgs(), E->getNumArgs()});
 }
 
-/// std::vector<double>, std::array<int64_t, 4>: process 0's can be had at once.
+/// std::vector<double>, std::array<int64_t, 4>, std::string: process 0's can be
+/// had at once.
 static bool isListOfNumbers(QualType T) {
   const auto *D = dyn_cast_or_null<ClassTemplateSpecializationDecl>(
       T.getNonReferenceType()->getAsCXXRecordDecl());
   if (!D || !isInStd(D) || !D->getIdentifier() ||
-      (D->getName() != "vector" && D->getName() != "array") ||
+      (D->getName() != "vector" && D->getName() != "array" &&
+       D->getName() != "basic_string") ||
       D->getTemplateArgs()[0].getKind() != TemplateArgument::Type)
     return false;
   const QualType Element = D->getTemplateArgs()[0].getAsType();
@@ -99,7 +116,8 @@ static bool numbersIn(const Expr *E, const Differing &Differs,
   if (!Differs.in(E))
     return true;
   if (E->getType()->isArithmeticType() ||
-      (isListOfNumbers(E->getType()) && isa<DeclRefExpr, MemberExpr>(E))) {
+      (isListOfNumbers(E->getType()) &&
+       isa<DeclRefExpr, MemberExpr, CXXOperatorCallExpr>(E))) {
     Numbers.push_back(E);
     return true;
   }

@@ -57,15 +57,39 @@ static bool makesEqual(const FunctionDecl *F) {
          Names.count(F->getName());
 }
 
+/// std::ostringstream, std::stringstream.
+static bool isStringStream(const CXXRecordDecl *D) {
+  return D && D->getIdentifier() && isInStd(D) &&
+         (D->getName() == "basic_ostringstream" ||
+          D->getName() == "basic_stringstream");
+}
+
 /// Objects that stay the same on all processes though they are given something
-/// that differs: models, what trains them, and streams.
+/// that differs: models, what trains them, and streams, but for those that make
+/// strings.
 static bool keepsEqual(QualType T) {
   if (moduleOf(T) || optimizerOf(T) || schedulerOf(T) || loaderOf(T))
     return true;
   const CXXRecordDecl *D = recordOf(T);
   return D && D->getIdentifier() &&
          (D->getName() == "Accelerator" || isEngine(D) || isSeedSequence(D) ||
-          isOrDerives(D, "std::basic_ios"));
+          (isOrDerives(D, "std::basic_ios") && !isStringStream(D)));
+}
+
+/// What functions of C write text and times into: strftime(buffer, …),
+/// localtime_r(&time, &parts); or null.
+static const Expr *filledBy(const CallExpr *E, const FunctionDecl *F) {
+  static const llvm::StringSet<> First = {
+      "strftime", "snprintf", "sprintf", "vsnprintf", "vsprintf", "strcpy",
+      "strncpy",  "strcat",   "strncat", "memcpy",    "memmove"};
+  static const llvm::StringSet<> Second = {"localtime_r", "gmtime_r",
+                                           "ctime_r", "asctime_r"};
+  if (!F->getIdentifier() || E->getNumArgs() < 2 ||
+      !(F->isExternC() || isInStd(F)))
+    return nullptr;
+  if (First.count(F->getName()))
+    return E->getArg(0);
+  return Second.count(F->getName()) ? E->getArg(1) : nullptr;
 }
 
 /// The variable or field that is written where `E` is written.
@@ -337,7 +361,8 @@ public:
 
 
   bool VisitVarDecl(VarDecl *V) override {
-    if (V->getInit() && D.in(V->getInit(), ThroughCalls))
+    if (V->getInit() && D.in(V->getInit(), ThroughCalls) &&
+        (Under || !D.agreesAsName(V)))
       add(V, V->getInit());
     if (const auto *Parts = dyn_cast<DecompositionDecl>(V);
         Parts && Variables.count(V))
@@ -419,6 +444,11 @@ public:
           add(writtenIn(O->getArg(0)), O->getArg(1));
         else if (sharing(O->getArg(1)))
           share(O->getArg(0));
+      } else if (O->getOperator() == OO_LessLess &&
+                 (Under || D.in(O->getArg(1), ThroughCalls))) {
+        if (const ValueDecl *To = writtenIn(O->getArg(0));
+            To && isStringStream(recordOf(To->getType())))
+          add(To, nullptr);
       }
       return true;
     }
@@ -449,6 +479,8 @@ public:
       }
       return true;
     }
+    if (const Expr *Buffer = filledBy(E, F))
+      add(writtenIn(Buffer), nullptr);
     // list.push_back(x), std::getline(in, line)
     if (const auto *M = dyn_cast<CXXMemberCallExpr>(E)) {
       if (const CXXMethodDecl *Method = M->getMethodDecl();

@@ -33,6 +33,10 @@ bool isAcceleratorMethod(const clang::FunctionDecl *F);
 const clang::FunctionDecl *signalHandler(const clang::Stmt *S,
                                          const ProgramIndex &Index);
 
+/// What a string is declared with, where it is one expression: of its own type,
+/// or of one that it is made from; or null.
+const clang::Expr *madeFrom(const clang::VarDecl *String);
+
 class Differing {
 public:
   enum Source : unsigned {
@@ -42,9 +46,10 @@ public:
   };
 
   /// `Decides`: where a condition that differs matters (`mustAgree`), where a
-  /// number that differs is given to LibTorch (`agreesIn`), and where one is
-  /// drawn from a random device by a distribution, it will be made to agree, so
-  /// that what follows from it does not differ.
+  /// number that differs is given to LibTorch (`agreesIn`), where one is drawn
+  /// from a random device by a distribution, and where a name is declared
+  /// (`agreesAsName`), it will be made to agree, so that what follows from it
+  /// does not differ.
   Differing(const ProgramIndex &Index, unsigned Sources, bool Decides = false);
 
   /// Whether the value of an expression can differ.
@@ -65,6 +70,10 @@ public:
   bool isReachedByAll(llvm::ArrayRef<const clang::Stmt *> Path,
                       const clang::FunctionDecl *In) const;
 
+  /// Whether a string is made to agree where it is declared: a name with a clock
+  /// in it, of what all processes read or make.
+  bool agreesAsName(const clang::VarDecl *V) const;
+
   /// Whether a function's arguments are made to agree, or else refused.
   bool agreesIn(const clang::FunctionDecl *F) const;
 
@@ -82,6 +91,7 @@ private:
   std::set<const clang::ValueDecl *> Shared;
   std::set<const clang::FunctionDecl *> Returning;
   std::set<const clang::ValueDecl *> Batches;
+  mutable std::map<const clang::VarDecl *, bool> Names;
 };
 
 } // namespace accel::migrate

@@ -21,6 +21,7 @@ public:
   using Subject::call;
   void decision(const clang::Stmt *S, const clang::Expr *Condition) override;
   void range(const clang::CXXForRangeStmt *S) override;
+  void variable(const clang::VarDecl *V) override;
   void call(const clang::CallExpr *E, const clang::FunctionDecl *F) override;
   void construct(const clang::CXXConstructExpr *E) override;
 
