@@ -35,7 +35,9 @@ static llvm::StringRef templateOf(PrintFact::KindTy Kind) {
 void accel::migrate::applyPrint(RuleContext &Context) {
   for (const PrintFact &Print : Context.Program.Prints)
     Context.replace(Print.Range, templateOf(Print.Kind),
-                    {{"accelerator", Context.accelerator(Print.In)}},
+                    {{"accelerator",
+                      Print.InMacro ? Context.inlineAccelerator()
+                                    : Context.accelerator(Print.In)}},
                     "the main process prints; what is printed is computed on "
                     "all");
 }

@@ -20,12 +20,15 @@ static constexpr Rule Table[] = {
 
 llvm::ArrayRef<Rule> accel::migrate::allRules() { return Table; }
 
+std::string RuleContext::inlineAccelerator() const {
+  return Program.HasMain ? renderTemplate("accelerator-inline", {})
+                         : renderTemplate("accelerator-inline-first",
+                                          {{"options", acceleratorOptions()}});
+}
+
 std::string RuleContext::accelerator(FunctionId In) {
   if (Program.Functions[In].IsLambda)
-    return Program.HasMain
-               ? renderTemplate("accelerator-inline", {})
-               : renderTemplate("accelerator-inline-first",
-                                {{"options", acceleratorOptions()}});
+    return inlineAccelerator();
   auto Known = Names.find(In);
   if (Known != Names.end())
     return Known->second;

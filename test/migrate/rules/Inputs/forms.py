@@ -9,7 +9,7 @@ For the train.cpp of each test that has a rule's name:
            itself, says that the output compiles.
   macro    for each rule: the first line that it changes is written by a macro.
            The program is refused with a finding that names the macro, or what
-           is written by it stays as it is.
+           is written by it stays as it is, or is changed in the macro.
 
 Rules that only put lines of their own between a program's have no macro form.
 What a rule would have mended may be what is refused then.
@@ -131,6 +131,8 @@ def by_macro(text, line):
 INSTEAD = {"readable-path": "ACL0226"}
 # What stays LibTorch's where it is written by a macro, with a note.
 STAYS = {"optimizer": "ACL0182", "scheduler": "ACL0178", "distribute": ""}
+# What is changed in the macro.
+INSIDE = {"print": "accel::accelerator()."}
 
 sources = {}
 for test in options.tests:
@@ -184,6 +186,11 @@ for rule, files in macro.items():
     if rule in STAYS:
         if not any(f["id"].startswith(STAYS[rule]) for f in result["findings"]) and STAYS[rule]:
             problem(f"macro/{rule}: no note {STAYS[rule]}")
+        continue
+    if rule in INSIDE:
+        defined = files["train.cpp"].split("\n#define WRITTEN")[0].count("\n") + 2
+        if not any(c["line"] == defined and c["replacement"].startswith(INSIDE[rule]) for c in result["changes"]):
+            problem(f"macro/{rule}: not changed in the macro: {result['changes']}")
         continue
     refusals = [f["id"] + " " + f["message"] for f in result["findings"] if f["level"] == "refusal"]
     if not any("macro" in text or text.startswith(INSTEAD.get(rule, "macro")) for text in refusals):

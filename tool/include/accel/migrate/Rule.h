@@ -34,6 +34,8 @@ public:
   /// How code in this function names the accelerator. Asking for it makes the
   /// accelerator rule declare it there.
   std::string accelerator(FunctionId In);
+  /// The accelerator where no line can declare a name for it.
+  std::string inlineAccelerator() const;
 
   /// The options that the accelerator is made with, as they are written.
   std::string acceleratorOptions() const;

@@ -84,6 +84,26 @@ std::optional<TextRange> SourceText::range(SourceRange Range) {
   return charRange(CharSourceRange::getTokenRange(Range));
 }
 
+std::optional<TextRange> SourceText::inMacroBody(SourceRange Range,
+                                                 StringRef Word) {
+  const SourceLocation Begin = Range.getBegin(), End = Range.getEnd();
+  if (!Begin.isMacroID() || isSpelledInFile(Begin, SM))
+    return std::nullopt;
+  const auto [Id, From] = SM.getDecomposedSpellingLoc(Begin);
+  const auto [LastId, Last] = SM.getDecomposedSpellingLoc(End);
+  // What is put together by ## stands in no file.
+  if (Id != LastId || Last < From || !SM.getFileEntryRefForID(Id) ||
+      !file(Id).MayEdit)
+    return std::nullopt;
+  const unsigned To = Last + Lexer::MeasureTokenLength(
+                                 SM.getSpellingLoc(End), SM,
+                                 Context.getLangOpts());
+  const StringRef Spelled = SM.getBufferData(Id).substr(From, To - From);
+  if (!Spelled.ends_with(Word) || Spelled.find_first_of(" \t\n\\") != StringRef::npos)
+    return std::nullopt;
+  return TextRange{file(Id).RealPath, From, To - From};
+}
+
 std::optional<TextRange> SourceText::upTo(SourceLocation Begin,
                                           SourceLocation End) {
   // What begins at `End` may be written by a macro: it begins where that is

@@ -25,6 +25,10 @@ public:
   /// The text of `Range` (token range) as one piece of one file. Nothing when
   /// it does not stand in a file as it is: `problem` then says why.
   std::optional<TextRange> range(clang::SourceRange Range);
+  /// Where the body of a macro of the project's has the text of a range, which is
+  /// `Word` or ends with it; nothing for text that no such body has.
+  std::optional<TextRange> inMacroBody(clang::SourceRange Range,
+                                       llvm::StringRef Word);
   std::optional<TextRange> charRange(clang::CharSourceRange Range);
 
   /// From `Begin` up to but without the token at `End`.

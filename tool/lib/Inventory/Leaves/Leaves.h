@@ -25,6 +25,9 @@ public:
 private:
   void printToFile(const clang::CallExpr *E, const clang::FunctionDecl *F);
   bool isFarewell() const;
+  /// Takes what the body of a macro prints; false for what no macro does.
+  bool inMacro(clang::SourceRange Range, llvm::StringRef Word,
+               PrintFact::KindTy Kind);
 };
 
 /// Files that are opened, and commands that are talked to.

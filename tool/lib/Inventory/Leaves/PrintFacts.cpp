@@ -60,9 +60,23 @@ void PrintFacts::name(const DeclRefExpr *E) {
                   "wide characters are printed, by every process", "");
   if (Err && isFarewell())
     return;
+  const PrintFact::KindTy Kind = Out ? PrintFact::Cout : PrintFact::Cerr;
+  if (inMacro(E->getSourceRange(), Name, Kind))
+    return;
   if (std::optional<TextRange> R = editable(E->getSourceRange()))
-    Program.Prints.push_back(
-        {here(), Out ? PrintFact::Cout : PrintFact::Cerr, *R});
+    Program.Prints.push_back({here(), Kind, *R});
+}
+
+/// `#define LOG(text) std::cout << text`: changed in the macro, once for all who
+/// use it. Before main begins there is no accelerator.
+bool PrintFacts::inMacro(SourceRange Range, llvm::StringRef Word,
+                         PrintFact::KindTy Kind) {
+  if (Index.BeforeMain.count(Function))
+    return false;
+  const std::optional<TextRange> R = Text.inMacroBody(Range, Word);
+  if (R)
+    Program.Prints.push_back({here(), Kind, *R, /*InMacro=*/true});
+  return R.has_value();
 }
 
 /// fmt::print, std::print and their kin take a FILE* first.
@@ -144,6 +158,9 @@ void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
     if (E->getNumArgs() < 2)
       return;
   }
+  if (Kind == PrintFact::Printf &&
+      inMacro(E->getCallee()->getSourceRange(), Name, Kind))
+    return;
   const std::optional<TextRange> Callee = nameOf(E->getCallee());
   if (!Callee)
     return;
