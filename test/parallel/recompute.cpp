@@ -196,6 +196,53 @@ TEST(Recompute, FollowsWritesIntoWhatAnEndedUnitHasRead) {
   });
 }
 
+/// All that draws numbers for a layer's output, in forward as well as in its own memory.
+TEST(Recompute, DrawsTheSameNumbersAgain) {
+  namespace F = torch::nn::functional;
+  using Layer = std::function<Tensor(Tensor)>;
+  const std::vector<std::pair<const char*, Layer>> layers{
+      {"dropout", [](const Tensor& x) { return F::dropout(x, F::DropoutFuncOptions().p(0.3)); }},
+      {"dropout in place", [](const Tensor& x) {
+         return F::dropout(x.sin(), F::DropoutFuncOptions().p(0.3).inplace(true));
+       }},
+      {"dropout of a view in place", [](const Tensor& x) {
+         return F::dropout(x.sin().flatten(), F::DropoutFuncOptions().p(0.3).inplace(true))
+             .view({4, 4});
+       }},
+      {"dropout2d", [](const Tensor& x) {
+         return F::dropout2d(x.view({4, 4, 1, 1}), F::Dropout2dFuncOptions().p(0.3)).view({4, 4});
+       }},
+      {"alpha", [](const Tensor& x) {
+         return F::alpha_dropout(x, F::AlphaDropoutFuncOptions().p(0.3).training(true));
+       }},
+      {"feature alpha", [](const Tensor& x) {
+         return F::feature_alpha_dropout(
+                    x.view({4, 4, 1, 1}),
+                    F::FeatureAlphaDropoutFuncOptions().p(0.3).training(true))
+             .view({4, 4});
+       }},
+      {"rrelu", [](const Tensor& x) { return F::rrelu(x, F::RReLUFuncOptions().training(true)); }},
+      {"rrelu in place", [](const Tensor& x) {
+         return F::rrelu(x.sin(), F::RReLUFuncOptions().training(true).inplace(true));
+       }},
+      {"bernoulli_", [](const Tensor& x) { return x * torch::empty({4, 1}).bernoulli_(0.8); }},
+      {"exponential_", [](const Tensor& x) { return x * torch::empty_like(x).exponential_(); }},
+      {"rand_like", [](const Tensor& x) { return x * torch::rand_like(x).clamp(0.1, 0.9); }},
+      {"gumbel", [](const Tensor& x) {
+         const auto soft = (x - (-torch::rand_like(x).clamp(1e-6, 1 - 1e-6).log()).log()).softmax(1);
+         const auto hard = torch::zeros_like(soft).scatter_(1, soft.argmax(1, true), 1.);
+         return (hard - soft).detach() + soft;
+       }}};
+  for (const auto& [name, layer] : layers) {
+    SCOPED_TRACE(name);
+    expect_same_gradients([&, &layer = layer](const std::vector<Tensor>& w) {
+      auto x = torch::tanh(layer(torch::selu(w[0]) - 0.3));
+      x = torch::tanh(layer(x.matmul(w[1]) - 0.3));
+      return torch::tanh(x.matmul(w[2]));
+    });
+  }
+}
+
 TEST(Recompute, KeepsNothingForEver) {
   std::optional<c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> input,
       inner;

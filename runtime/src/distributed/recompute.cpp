@@ -174,16 +174,21 @@ void Recompute::add_unit(const std::vector<at::Tensor>& parameters) {
   }
 }
 
+void Recompute::hold_recent(std::optional<int32_t> number) {
+  for (const auto& one : recent_) {
+    if (const auto saved = one.lock();
+        saved && saved->recipes == open_ && (!number || *number == saved->number)) {
+      saved->tensor = open_->unsave(saved->number);
+      saved->recipes.reset();
+    }
+  }
+}
+
 void Recompute::begin() {
   if (open_) {
     // What the operator that is about to run has saved is not of the unit that ends: the
     // next one has it, too.
-    for (const auto& one : recent_) {
-      if (const auto saved = one.lock(); saved && saved->recipes == open_) {
-        saved->tensor = open_->unsave(saved->number);
-        saved->recipes.reset();
-      }
-    }
+    hold_recent();
     if (open_.use_count() > 1) {
       open_->close();
       closed_.erase(
@@ -339,6 +344,8 @@ Recompute::Noted::Noted(
     for (const auto i : info.tensors) {
       each_defined(stack[base + i], [&](const at::Tensor& tensor) {
         if (!fills && recompute_.open_->is_blank(tensor)) {
+          // Autograd may have saved it already: rrelu's noise, which rrelu fills.
+          recompute_.hold_recent(recompute_.open_->find(tensor).number);
           recompute_.open_->forget_blank(tensor);
         }
       });

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -86,6 +87,9 @@ class ACCEL_API Recompute {
   };
 
  private:
+  /// What the operator that is about to run has saved is held as it is; of one value, or
+  /// all.
+  void hold_recent(std::optional<int32_t> number = std::nullopt);
   void look_for_unit(const OperatorInfo& info, const torch::jit::Stack& stack);
   /// Before a write; false where the operator cannot be a recipe.
   bool before_write(const at::Tensor& tensor, bool can_be_noted, bool copies);
