@@ -324,6 +324,49 @@ TEST(SequenceParallel, LibTorchsLayersGatherOnce) {
   run_and_expect_success("sequence_parallel_sends", 2, mesh_of(2));
 }
 
+/// A model that is one layer, with the word for the whole model.
+template <typename Make>
+void expect_alone(const Make& make, const Tensor& input) {
+  Accelerator accelerator(with_plan({{"", "sequence_parallel"}}));
+  torch::manual_seed(6);
+  auto plain = make();
+  torch::manual_seed(6);
+  auto layer = make();
+  plain->to(torch::kDouble);
+  layer->to(torch::kDouble);
+  accelerator.prepare(layer);
+  plain->forward(input).pow(2).sum().backward();
+  accelerator.backward(layer->forward(accelerator.distribute(input)).pow(2).sum());
+  for (const auto& item : plain->named_parameters()) {
+    const auto gradient = layer->named_parameters()[item.key()].grad();
+    EXPECT_TRUE(torch::allclose(
+        accelerator.full(gradient), item.value().grad(), 1e-9, 1e-12))
+        << plain->name() << ' ' << item.key();
+  }
+}
+
+ACCEL_RANK_FUNCTION(sequence_parallel_alone) {
+  torch::manual_seed(4);
+  const auto x = torch::randn({2, 5, 12}, torch::kDouble);
+  expect_alone([] { return nn::Linear(12, 6); }, x);
+  expect_alone([] { return nn::LayerNorm(nn::LayerNormOptions({12})); }, x);
+  expect_alone([] { return std::make_shared<RMSNorm>(12); }, x);
+  expect_alone([] { return nn::Embedding(11, 4); }, reading(0, 8));
+  // No model at all.
+  Accelerator accelerator(with_plan({{"", "sequence_parallel"}}));
+  auto weight = torch::ones({12}, torch::kDouble).requires_grad_();
+  AcceleratedOptimizer<optim::SGD> optimizer(std::vector<Tensor>{weight}, 0.5);
+  accelerator.prepare(optimizer);
+  accelerator.backward((accelerator.distribute(x) * weight).sum());
+  optimizer.step();
+  EXPECT_TRUE(torch::allclose(
+      accelerator.full(weight.detach()), 1 - 0.5 * x.flatten(0, 1).sum(0), 1e-9, 1e-12));
+}
+
+TEST(SequenceParallel, OfAModelThatIsOneLayer) {
+  run_and_expect_success("sequence_parallel_alone", 2, mesh_of(2));
+}
+
 ACCEL_RANK_FUNCTION(sequence_parallel_bad_plans) {
   const auto says = [&](const Plan& plan, const std::string& part) {
     Accelerator accelerator(with_plan(plan)); // ends in order

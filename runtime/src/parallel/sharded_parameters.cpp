@@ -373,9 +373,11 @@ void ShardedParameters::check_plan() {
     return;
   }
   for (size_t i = 0; i < plan_.size(); ++i) {
+    // Without a name it is each model, of which there may be none.
     TORCH_CHECK(
-        matched_[i], "accel: the plan of tensor parallelism names '",
-        plan_[i].first, "', but no module of a prepared model has such a name. "
+        matched_[i] || plan_[i].first.empty(),
+        "accel: the plan of tensor parallelism names '", plan_[i].first,
+        "', but no module of a prepared model has such a name. "
         "Names are those of named_modules(), with * for anything without a dot.");
   }
   if (shard_) {

@@ -90,12 +90,14 @@ class Planner {
  public:
   explicit Planner(int64_t processes) : processes_(processes) {}
 
-  /// Norms, and what else computes each position by itself, take positions.
+  /// Norms, and what else computes each position by itself, take positions. Of the
+  /// model itself, which has no name, its norms do, also where it is one layer.
   void add_in_positions(const std::string& name, const nn::Module& module) {
     TORCH_CHECK(
-        module.as<nn::LinearImpl>() == nullptr &&
-            module.as<nn::EmbeddingImpl>() == nullptr &&
-            module.as<nn::MultiheadAttentionImpl>() == nullptr,
+        name.empty() ||
+            (module.as<nn::LinearImpl>() == nullptr &&
+             module.as<nn::EmbeddingImpl>() == nullptr &&
+             module.as<nn::MultiheadAttentionImpl>() == nullptr),
         "accel: the plan of tensor parallelism says '", name,
         "': sequence_parallel, but it is a ", module.name(), ", whose weights are "
         "cut: say colwise or rowwise. The word is for norms and dropout.");
@@ -106,7 +108,7 @@ class Planner {
              Replicate()});
       }
     };
-    if (module.children().empty()) {
+    if (!name.empty() && module.children().empty()) {
       add(name, module);
       return;
     }
