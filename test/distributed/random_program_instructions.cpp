@@ -2,7 +2,9 @@
 
 #include "distributed/part.h"
 #include "placing.h"
+#include "random_program_layers.h"
 #include "random_program_machine.h"
+#include "random_program_values.h"
 
 #include <accel/distributed/tensor.h>
 
@@ -60,21 +62,27 @@ void Machine::push(const Tensor& tensor) {
   }
 }
 
-namespace {
-
 int64_t dim_of(const Tensor& x, uint64_t n) {
   return static_cast<int64_t>(n % static_cast<uint64_t>(x.dim()));
 }
 
-/// Distinct numbers, so that equal values do not change places by rounding. Each
-/// operator has a step of its own: what one has sorted backwards, another one must
-/// not make equal again.
-Tensor apart(const Tensor& x, double step = 0.013717) {
+Tensor apart(const Tensor& x, double step) {
   return x +
       torch::arange(x.numel(), x.options().requires_grad(false))
           .mul(step)
           .view(x.sizes());
 }
+
+Tensor weight_of(Machine& m, int64_t rows, uint64_t which) {
+  auto p = m.parameters[which % m.parameters.size()];
+  const auto flat = p.reshape({-1});
+  const int64_t columns = 1 + static_cast<int64_t>(which / 7 % 4);
+  // As many as are needed, again and again.
+  const int64_t times = (rows * columns + flat.numel() - 1) / flat.numel();
+  return flat.repeat({times}).slice(0, 0, rows * columns).view({rows, columns});
+}
+
+namespace {
 
 /// `b` so that it can be broadcast with `a`.
 Tensor fitting(const Tensor& a, const Tensor& b) {
@@ -88,16 +96,6 @@ Tensor fitting(const Tensor& a, const Tensor& b) {
     }
   }
   return b;
-}
-
-/// A matrix of parameters with `rows` rows.
-Tensor weight_of(Machine& m, int64_t rows, uint64_t which) {
-  auto p = m.parameters[which % m.parameters.size()];
-  const auto flat = p.reshape({-1});
-  const int64_t columns = 1 + static_cast<int64_t>(which / 7 % 4);
-  // As many as are needed, again and again.
-  const int64_t times = (rows * columns + flat.numel() - 1) / flat.numel();
-  return flat.repeat({times}).slice(0, 0, rows * columns).view({rows, columns});
 }
 
 Tensor view_of(const Tensor& x, uint64_t how, uint64_t n) {
@@ -463,11 +461,12 @@ const std::vector<Named>& actions() {
       {"branch", branch, 2},        {"place", place, 5},
       {"whole", whole, 1},          {"train", train, 3},
       {"train_twice", train_twice_differentiated, 1},
+      {"module", module, 0}, // drawn by make_program
   };
   return all;
 }
 
-Program make_program(uint64_t seed, int64_t length) {
+Program make_program(uint64_t seed, int64_t length, bool layers) {
   std::mt19937_64 random(seed * 7919 + 11);
   int total = 0;
   for (const auto& action : actions()) {
@@ -483,6 +482,10 @@ Program make_program(uint64_t seed, int64_t length) {
     program.push_back(
         {actions()[which].name, random() % 10007, random() % 10007,
          random() % 10007, random()});
+    auto& last = program.back();
+    if (layers && last.seed % 2 == 0 && last.name.rfind("train", 0) != 0) {
+      last.name = "module";
+    }
   }
   program.push_back({"train", random() % 10007, random() % 10007, 0, random()});
   return program;

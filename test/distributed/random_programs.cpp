@@ -30,6 +30,7 @@ struct Options {
   std::vector<uint64_t> found;
   bool print = false;
   bool recompute = false;
+  bool layers = false;
 };
 
 Options& options() {
@@ -66,7 +67,7 @@ TEST(RandomPrograms, GiveWhatPlainTensorsGive) {
           return all.world.empty() ? w.name == worlds[seed % worlds.size()].name
                                    : w.name == all.world;
         });
-    auto program = make_program(seed, all.length);
+    auto program = make_program(seed, all.length, all.layers);
     const auto plain = run_plain(program, seed);
     ++programs;
     instructions += static_cast<int64_t>(program.size());
@@ -83,10 +84,11 @@ TEST(RandomPrograms, GiveWhatPlainTensorsGive) {
     const auto plain_of_small = run(small, seed, nullptr);
     const auto traces = traces_of(small, seed, world);
     std::printf(
-        "--seed=%llu --programs=1 --length=%lld --world=%s: %s\n  shrunk to %zu "
+        "--seed=%llu --programs=1 --length=%lld --world=%s%s: %s\n  shrunk to %zu "
         "instructions: %s\n  plain:\n%s  distributed:\n%s",
         static_cast<unsigned long long>(seed),
-        static_cast<long long>(all.length), world.name.c_str(), failure.c_str(),
+        static_cast<long long>(all.length), world.name.c_str(),
+        all.layers ? " --layers" : "", failure.c_str(),
         small.size(),
         failure_of(small, seed, world, plain_of_small).c_str(),
         traces.first.c_str(), traces.second.c_str());
@@ -131,6 +133,9 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--recompute", all.recompute,
       "What autograd saves is let go between instructions, and computed again");
+  app.add_flag(
+      "--layers", all.layers,
+      "Every second instruction is a layer of torch::nn or a function of several operators");
   app.add_option("--failures", all.failures, "Stops after so many")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

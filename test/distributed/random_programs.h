@@ -25,8 +25,9 @@ struct Instruction {
 };
 using Program = std::vector<Instruction>;
 
-/// The program of a seed; its last instruction is a step of training.
-Program make_program(uint64_t seed, int64_t length);
+/// The program of a seed; its last instruction is a step of training. `layers`:
+/// every second one of the others is a layer of torch::nn or the like.
+Program make_program(uint64_t seed, int64_t length, bool layers);
 /// One instruction a line.
 std::string text_of(const Program& program);
 

@@ -16,6 +16,8 @@ enum class Order {
   kSuggested,
   /// That of argument 0, as `empty_like` has it.
   kLikeFirst,
+  /// `[samples, heads, positions, …]` with positions outside of heads.
+  kPositionsOutside,
 };
 
 const std::unordered_map<std::string, Order>& orders() {
@@ -26,6 +28,8 @@ const std::unordered_map<std::string, Order>& orders() {
       {"aten::_grid_sampler_2d_cpu_fallback", Order::kUsual},
       {"aten::_logcumsumexp", Order::kUsual},
       {"aten::_prelu_kernel_backward", Order::kLikeFirst},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", Order::kLikeFirst},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", Order::kPositionsOutside},
       {"aten::_standard_gamma_grad", Order::kUsual},
       {"aten::_unsafe_index_put", Order::kLikeFirst},
       {"aten::adaptive_avg_pool3d", Order::kUsual},
@@ -37,6 +41,7 @@ const std::unordered_map<std::string, Order>& orders() {
       {"aten::grid_sampler_2d_backward", Order::kUsual},
       {"aten::grid_sampler_3d", Order::kUsual},
       {"aten::grid_sampler_3d_backward", Order::kUsual},
+      {"aten::huber_loss", Order::kLikeFirst},
       {"aten::huber_loss_backward", Order::kUsual},
       {"aten::index_put", Order::kLikeFirst},
       {"aten::index_select", Order::kUsual},
@@ -58,6 +63,16 @@ const std::unordered_map<std::string, Order>& orders() {
 
 } // namespace
 
+Sizes positions_outside(c10::IntArrayRef sizes) {
+  Sizes order{0, 2, 1};
+  if (sizes.size() == 4) {
+    order.push_back(3);
+  }
+  Sizes strides;
+  dense_strides(sizes, order, strides);
+  return strides;
+}
+
 Sizes known_strides(
     const std::string& name,
     size_t k,
@@ -69,11 +84,17 @@ Sizes known_strides(
   if (name == "aten::angle" && arguments[0].toTensor().is_complex()) {
     return usual_strides(sizes);
   }
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu" && k == 1) {
+    return positions_outside(sizes); // of sums
+  }
   const auto found = orders().find(name);
   if (found == orders().end()) {
     return {};
   }
   const auto order = found->second;
+  if (order == Order::kPositionsOutside) {
+    return positions_outside(sizes);
+  }
   if (order == Order::kUsual || arguments.empty() || !arguments[0].isTensor()) {
     return usual_strides(sizes);
   }

@@ -11,6 +11,10 @@
 
 namespace accel::distributed {
 
+/// The strides of `[samples, heads, positions]` or `[samples, heads, positions, features]`
+/// where memory has positions outside of heads: results of the CPU's fused attention.
+Sizes positions_outside(c10::IntArrayRef sizes);
+
 /// The strides of result `k` of these sizes on the CPU; empty where the operator is not
 /// in the table.
 /// `arguments`: the program's, with the whole tensors' sizes and strides.

@@ -1,5 +1,6 @@
 #include "distributed/view_geometry.h"
 
+#include "distributed/memory_order.h"
 #include "distributed/thread_table.h"
 
 #include <ATen/ATen.h>
@@ -158,6 +159,36 @@ void ask(const at::Tensor& base, const ViewOf& view, Geometry& out) {
   out.offset = result.storage_offset();
 }
 
+/// A dimension of which this process has one entry gets the stride that it has in a
+/// part of the whole view: kernels ask for it where they look for channels-last, and
+/// of the local tensor alone the view may have another.
+void align_single_entries(
+    const at::Tensor& local,
+    c10::IntArrayRef sizes,
+    c10::IntArrayRef strides) {
+  const auto wanted = strides_in_part(sizes, strides, local.sizes());
+  Sizes own(local.strides().begin(), local.strides().end());
+  bool differs = false;
+  for (int64_t d = 0; d < local.dim(); ++d) {
+    if (own[d] == wanted[d]) {
+      continue;
+    }
+    if (local.size(d) != 1) {
+      return; // it has gaps, and no order to lose
+    }
+    own[d] = wanted[d];
+    differs = true;
+  }
+  if (!differs) {
+    return;
+  }
+  local.unsafeGetTensorImpl()->set_sizes_and_strides(
+      local.sizes(), own, local.storage_offset());
+  if (const Part* further = part_of(local)) {
+    align_single_entries(further->local, local.sizes(), own);
+  }
+}
+
 } // namespace
 
 void set_view_geometry(
@@ -175,6 +206,7 @@ void set_view_geometry(
       tensor.sizes(),
       geometry.strides,
       base.storage_offset() + geometry.offset);
+  align_single_entries(part_of(tensor)->local, tensor.sizes(), geometry.strides);
 }
 
 } // namespace accel::distributed

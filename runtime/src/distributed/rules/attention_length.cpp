@@ -1,6 +1,7 @@
 #include "distributed/rules/attention_length.h"
 
 #include "distributed/memory_order.h"
+#include "distributed/result_order.h"
 #include "distributed/rules/attention_ring.h"
 
 #include <ATen/ATen.h>
@@ -113,13 +114,6 @@ void by_rows(Call& call, const Places& places) {
   call.run();
 }
 
-/// The strides of `[samples, heads, positions, features]` where memory has positions
-/// outside of heads.
-Sizes positions_outside(const Sizes& sizes) {
-  return {
-      sizes[1] * sizes[2] * sizes[3], sizes[3], sizes[1] * sizes[3], 1};
-}
-
 /// Of `_scaled_dot_product_flash_attention_for_cpu` and its backward.
 bool by_keys(Call& call) {
   const bool backward = call.index("grad_out") >= 0;
@@ -145,8 +139,7 @@ bool by_keys(Call& call) {
   } else {
     call.place_result(0, places.query, queries, as_query);
     const Sizes sizes{queries[0], queries[1], queries[2]};
-    call.place_result(
-        1, places.query, sizes, Sizes{queries[1] * queries[2], 1, queries[1]});
+    call.place_result(1, places.query, sizes, positions_outside(sizes));
   }
   move_results(call, places, 2);
   return true;
