@@ -10,6 +10,11 @@ using namespace accel::migrate;
 
 void accel::migrate::applyMainProcess(RuleContext &Context) {
   for (const GuardFact &Guard : Context.Program.Guards) {
+    if (Guard.After)
+      Context.insertLine(*Guard.After, "save-wait",
+                         {{"accelerator", Context.accelerator(Guard.In)}},
+                         "the program reads files behind it: nobody goes on "
+                         "before this is done");
     if (Guard.Callee && Guard.Open) {
       Context.wrap(*Guard.Callee, &*Guard.Open, "main-process-values",
                    {{"accelerator", Context.accelerator(Guard.In)},

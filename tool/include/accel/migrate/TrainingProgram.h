@@ -229,6 +229,8 @@ struct GuardFact {
   std::optional<TextRange> Callee, Open;
   /// Arguments that are tensors, which have to be whole.
   std::vector<TextRange> Tensors;
+  /// Behind a statement that makes files which may be read then.
+  std::optional<LinePoint> After;
 };
 
 /// All facts of a translation unit. The vectors are in the order of the text.

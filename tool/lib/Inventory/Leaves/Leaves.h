@@ -64,6 +64,7 @@ public:
 
 private:
   bool guard(const clang::CallExpr *E, const std::string &What);
+  bool readsBehind(clang::SourceLocation Loc) const;
 
   const Cut &Cuts;
 };

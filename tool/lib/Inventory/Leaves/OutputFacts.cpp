@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Leaves.h"
+#include "Code/AstVisitor.h"
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 
@@ -167,6 +168,55 @@ bool accel::migrate::leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
   return true;
 }
 
+/// Commands, and what gives a file another name: what comes behind may find a
+/// file that was not there before.
+static bool makesFiles(const FunctionDecl *F) {
+  static const llvm::StringSet<> Names = {"system", "rename", "copy",
+                                          "copy_file"};
+  return F && F->getIdentifier() && Names.count(F->getName()) &&
+         (F->isExternC() || isInStd(F));
+}
+
+namespace {
+/// Where files are read.
+class FileReads : public AstVisitor {
+public:
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (!F || !F->getIdentifier())
+      return true;
+    const auto *M = dyn_cast<CXXMethodDecl>(F);
+    if ((F->getName() == "load" && isTorch(F)) || F->getName() == "fopen" ||
+        (M && F->getName() == "open" &&
+         isOrDerives(M->getParent(), "std::basic_ifstream")))
+      Found.push_back(E->getExprLoc());
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
+    const CXXRecordDecl *D = E->getConstructor()->getParent();
+    if (E->getNumArgs() > 0 &&
+        !E->getConstructor()->isCopyOrMoveConstructor() &&
+        (isOrDerives(D, "std::basic_ifstream") ||
+         isOrDerives(D, "torch::data::datasets::MNIST")))
+      Found.push_back(E->getExprLoc());
+    return true;
+  }
+  std::vector<SourceLocation> Found;
+};
+} // namespace
+
+/// Whether a file may be read behind a statement of this function.
+bool OutputFacts::readsBehind(SourceLocation Loc) const {
+  return llvm::any_of(Index.Functions, [&](const FunctionDecl *F) {
+    FileReads Reads;
+    Reads.TraverseStmt(F->getBody());
+    return llvm::any_of(Reads.Found, [&](SourceLocation Read) {
+      return F != Function || inLoop() ||
+             Text.SM.isBeforeInTranslationUnit(Loc, Read);
+    });
+  });
+}
+
 /// The statement is made by the main process only.
 bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   if (!Text.mayEdit(E->getExprLoc()))
@@ -183,7 +233,10 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   const std::optional<TextRange> R = editable(Statement->getSourceRange());
   if (!R)
     return false;
-  GuardFact Fact{here(), *R, std::nullopt, std::nullopt, {}};
+  GuardFact Fact{here(), *R, std::nullopt, std::nullopt, {}, std::nullopt};
+  if (makesFiles(E->getDirectCallee()) && !inSamples() &&
+      !Index.BeforeMain.count(Function) && readsBehind(E->getExprLoc()))
+    Fact.After = Text.after(Statement);
   // Then all processes calculate the arguments.
   std::set<const FunctionDecl *> Seen;
   const auto Does = llvm::find_if(E->arguments(), [&](const Expr *Arg) {
