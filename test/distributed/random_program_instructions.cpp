@@ -47,7 +47,7 @@ void Machine::push(const Tensor& tensor) {
   if (result.numel() > 0 && result.is_floating_point()) {
     const double greatest = result.detach().abs().max().item<double>();
     numbers.push_back(greatest);
-    if (!(greatest < 20)) {
+    if (!(greatest < 20.0317)) { // no number that sums of whole ones are near to
       result = std::isfinite(greatest) ? result / greatest
                                        : torch::nan_to_num(result, 0, 1, -1).tanh();
     }

@@ -48,6 +48,7 @@ const std::unordered_map<std::string, Order>& orders() {
       {"aten::log_sigmoid_backward", Order::kLikeFirst},
       {"aten::max_unpool3d", Order::kUsual},
       {"aten::mse_loss_backward", Order::kUsual},
+      {"aten::native_layer_norm", Order::kUsual},
       {"aten::native_layer_norm_backward", Order::kUsual},
       {"aten::pixel_shuffle", Order::kSuggested},
       {"aten::pixel_unshuffle", Order::kSuggested},
