@@ -25,10 +25,12 @@ void accel::migrate::applyBroadcast(RuleContext &Context) {
       Template = "broadcast-device";
       Why = "all processes draw alike; process 0's random device is the seed";
       break;
-    case BroadcastFact::CName:
-      Template = "broadcast-string";
-      [[fallthrough]];
     case BroadcastFact::Name:
+    case BroadcastFact::CName:
+    case BroadcastFact::Path:
+      if (Fact.Kind != BroadcastFact::Name)
+        Template = Fact.Kind == BroadcastFact::CName ? "broadcast-string"
+                                                     : "broadcast-path";
       Why = "all processes use the name that process 0 has here";
       break;
     case BroadcastFact::Key:

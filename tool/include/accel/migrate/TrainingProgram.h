@@ -200,6 +200,7 @@ struct BroadcastFact {
     Device,   ///< A random device that is shuffled with.
     Name,     ///< A string that names files.
     CName,    ///< The same, of C.
+    Path,     ///< The same, a std::filesystem::path.
     Key,      ///< A call that waits for a key.
   };
   FunctionId In = 0;

@@ -63,9 +63,14 @@ static bool isString(QualType T) {
          D->getName() == "basic_string";
 }
 
-const Expr *accel::migrate::madeFrom(const VarDecl *String) {
-  const Expr *Init = String->getInit();
-  if (!Init || !isString(String->getType()))
+bool accel::migrate::isPath(QualType T) {
+  const CXXRecordDecl *D = T->getAsCXXRecordDecl();
+  return D && D->getIdentifier() && isInStd(D) && D->getName() == "path";
+}
+
+const Expr *accel::migrate::madeFrom(const VarDecl *Name) {
+  const Expr *Init = Name->getInit();
+  if (!Init || !(isString(Name->getType()) || isPath(Name->getType())))
     return nullptr;
   Init = plain(Init);
   // std::string name = buffer;
@@ -76,7 +81,7 @@ const Expr *accel::migrate::madeFrom(const VarDecl *String) {
         return nullptr;
     return Made->getNumArgs() ? plain(Made->getArg(0)) : nullptr;
   }
-  return isString(Init->getType()) ? Init : nullptr;
+  return isString(Init->getType()) || isPath(Init->getType()) ? Init : nullptr;
 }
 
 namespace {

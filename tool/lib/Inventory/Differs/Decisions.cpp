@@ -79,7 +79,8 @@ void Decisions::variable(const VarDecl *V) {
   const Expr *Made = madeFrom(V);
   if (std::optional<TextRange> R = editable(Made->getSourceRange()))
     Program.Broadcasts.push_back({here(),
-                                  recordOf(Made->getType())
+                                  isPath(Made->getType()) ? BroadcastFact::Path
+                                  : recordOf(Made->getType())
                                       ? BroadcastFact::Name
                                       : BroadcastFact::CName,
                                   *R});

@@ -33,9 +33,12 @@ bool isAcceleratorMethod(const clang::FunctionDecl *F);
 const clang::FunctionDecl *signalHandler(const clang::Stmt *S,
                                          const ProgramIndex &Index);
 
-/// What a string is declared with, where it is one expression: of its own type,
-/// or of one that it is made from; or null.
-const clang::Expr *madeFrom(const clang::VarDecl *String);
+/// Whether it is std::filesystem::path.
+bool isPath(clang::QualType T);
+
+/// What a string or a path is declared with, where it is one expression: of its
+/// own type, or of one that it is made from; or null.
+const clang::Expr *madeFrom(const clang::VarDecl *Name);
 
 class Differing {
 public:
@@ -70,8 +73,8 @@ public:
   bool isReachedByAll(llvm::ArrayRef<const clang::Stmt *> Path,
                       const clang::FunctionDecl *In) const;
 
-  /// Whether a string is made to agree where it is declared: a name with a clock
-  /// in it, of what all processes read or make.
+  /// Whether a string or a path is made to agree where it is declared: a name
+  /// with a clock in it, of what all processes read or make.
   bool agreesAsName(const clang::VarDecl *V) const;
 
   /// Whether a function's arguments are made to agree, or else refused.
