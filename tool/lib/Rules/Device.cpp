@@ -33,6 +33,10 @@ void accel::migrate::applyDevice(RuleContext &Context) {
       Replace("device-condition",
               "whether a GPU is used is the accelerator's choice");
       break;
+    case DeviceFact::Negation:
+      Replace("device-negation",
+              "whether a GPU is used is the accelerator's choice");
+      break;
     case DeviceFact::Literal:
       Replace("device-literal", "each process has a device of its own");
       break;

@@ -97,6 +97,7 @@ struct DeviceFact {
     TypeInitialiser, ///< The same of a DeviceType variable.
     Selection,       ///< A statement that only chooses; to be taken out.
     Condition,       ///< `torch::cuda::is_available()`.
+    Negation,        ///< `!torch::cuda::is_available()`.
     Literal,         ///< `torch::kCUDA`, `torch::Device("cuda:1")`.
     TypeLiteral,     ///< `torch::kCUDA` where a DeviceType is assigned.
     CudaCall,        ///< `cuda()`, without the object.

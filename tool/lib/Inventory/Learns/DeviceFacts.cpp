@@ -283,6 +283,17 @@ void DeviceFacts::forwarded(const CallExpr *E) {
   }
 }
 
+/// `!E`, where `Path` leads to.
+static const Expr *negationOf(const Expr *E, llvm::ArrayRef<const Stmt *> Path) {
+  for (const Stmt *S : llvm::reverse(Path)) {
+    if (S == E || isa<ParenExpr, ImplicitCastExpr>(S))
+      continue;
+    const auto *Not = dyn_cast<UnaryOperator>(S);
+    return Not && Not->getOpcode() == UO_LNot ? Not : nullptr;
+  }
+  return nullptr;
+}
+
 void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
   if (makesObject(F))
     return forwarded(E);
@@ -310,8 +321,11 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
       if (const auto *O = dyn_cast<CXXOperatorCallExpr>(S))
         if (O->getOperator() == OO_LessLess)
           return;
-    if (std::optional<TextRange> R = editable(E->getSourceRange()))
-      Program.Devices.push_back({here(), DeviceFact::Condition, *R});
+    const Expr *Negated = negationOf(E, Path);
+    if (std::optional<TextRange> R =
+            editable((Negated ? Negated : E)->getSourceRange()))
+      Program.Devices.push_back(
+          {here(), Negated ? DeviceFact::Negation : DeviceFact::Condition, *R});
     return;
   }
   const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
