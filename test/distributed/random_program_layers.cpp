@@ -150,7 +150,7 @@ Tensor taken_apart(const Tensor& x, const Instruction& i) {
   const int64_t d = dim_of(x, i.b);
   const int64_t size = x.size(d);
   switch (i.b / 5 % 8) {
-    case 0: return torch::cat(x.chunk(2, d), dim_of(x, i.b / 7) == d ? d : d);
+    case 0: return torch::cat(x.chunk(2, d), d);
     case 1: return torch::stack(x.unbind(d), dim_of(x, i.b / 7));
     case 2: return size > 1 ? x.unfold(d, 2, 1) : x;
     case 3: return torch::glu(torch::cat({x, x.flip(d)}, d), d);

@@ -74,3 +74,12 @@ bool AstVisitor::TraverseDecl(Decl *D) { return Nodes(*this).TraverseDecl(D); }
 TRAVERSED(TRAVERSE)
 #undef TRAVERSE
 #undef TRAVERSED
+
+bool AstAncestorVisitor::TraverseStmt(Stmt *S) {
+  if (!S)
+    return true;
+  Path.push_back(S);
+  const bool Result = AstPathVisitor::TraverseStmt(S);
+  Path.pop_back();
+  return Result;
+}

@@ -14,6 +14,8 @@
 #include "clang/AST/StmtCXX.h"
 #include "clang/AST/TypeLoc.h"
 
+#include <vector>
+
 namespace accel::migrate {
 
 /// The nodes that a visitor may look at; a kind of node that is looked at for
@@ -87,6 +89,16 @@ public:
   virtual bool TraverseDoStmt(clang::DoStmt *S);
   virtual bool TraverseForStmt(clang::ForStmt *S);
   virtual bool TraverseCXXForRangeStmt(clang::CXXForRangeStmt *S);
+};
+
+/// Looks at nodes, with the statements that they are in.
+class AstAncestorVisitor : public AstPathVisitor {
+public:
+  bool TraverseStmt(clang::Stmt *S) override;
+
+protected:
+  /// From the outermost to the one that is looked at.
+  std::vector<const clang::Stmt *> Path;
 };
 
 } // namespace accel::migrate

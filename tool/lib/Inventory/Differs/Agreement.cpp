@@ -88,19 +88,11 @@ namespace {
 /// Whether a string names what all processes read or make: it is given to
 /// LibTorch, to <filesystem>, to a file that is read, or to code that does more
 /// than to print.
-class NameFinder : public AstPathVisitor {
+class NameFinder : public AstAncestorVisitor {
 public:
   NameFinder(const VarDecl *V, const ProgramIndex &Index, const Quiet &Silent)
       : V(V), Index(Index), Silent(Silent) {}
 
-  bool TraverseStmt(Stmt *S) override {
-    if (!S)
-      return true;
-    Path.push_back(S);
-    const bool Result = AstPathVisitor::TraverseStmt(S);
-    Path.pop_back();
-    return Result;
-  }
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
     if (E->getDecl() != V)
       return true;
@@ -139,7 +131,6 @@ private:
   const VarDecl *V;
   const ProgramIndex &Index;
   const Quiet &Silent;
-  std::vector<const Stmt *> Path;
 };
 } // namespace
 

@@ -202,21 +202,13 @@ private:
 };
 
 /// Goes through what training steps run.
-class StepWalk : public AstPathVisitor {
+class StepWalk : public AstAncestorVisitor {
 public:
   StepWalk(Finder &F, const FunctionDecl *In, bool Models)
       : F(F), In(In), Models(Models) {}
 
   bool AnyModel = false;
 
-  bool TraverseStmt(Stmt *S) override {
-    if (!S)
-      return true;
-    Path.push_back(S);
-    const bool Result = AstPathVisitor::TraverseStmt(S);
-    Path.pop_back();
-    return Result;
-  }
   bool VisitCallExpr(CallExpr *E) override {
     if (!F.Index.isInStep(E->getExprLoc(), In) || evaluates())
       return true;
@@ -298,7 +290,6 @@ private:
   Finder &F;
   const FunctionDecl *In;
   const bool Models;
-  std::vector<const Stmt *> Path;
 };
 
 class CallerFinder : public AstVisitor {

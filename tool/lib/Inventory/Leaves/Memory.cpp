@@ -20,7 +20,7 @@ using namespace clang;
 namespace {
 
 /// Where memory is read, and the statements around it.
-class MemoryFinder : public AstPathVisitor {
+class MemoryFinder : public AstAncestorVisitor {
 public:
   struct Found {
     const Expr *Tensor;
@@ -29,14 +29,6 @@ public:
   explicit MemoryFinder(const ProgramIndex &Index) : Index(Index) {}
   std::vector<Found> All;
 
-  bool TraverseStmt(Stmt *S) override {
-    if (!S)
-      return true;
-    Path.push_back(S);
-    const bool Result = AstPathVisitor::TraverseStmt(S);
-    Path.pop_back();
-    return Result;
-  }
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
     if (!F || !F->getIdentifier())
@@ -73,7 +65,6 @@ private:
     All.push_back({Tensor, Statement});
   }
   const ProgramIndex &Index;
-  std::vector<const Stmt *> Path;
 };
 
 /// The variable or member that a chain of methods begins with, as it is spelled.
