@@ -7,6 +7,8 @@
 #include "clang/Sema/ExternalSemaSource.h"
 #include "clang/Sema/Sema.h"
 
+#include <algorithm>
+
 using namespace llvm;
 using namespace clang;
 
@@ -63,8 +65,11 @@ void Instantiations::drop(Sema &S, DeclGroupRef Group) {
   if (!Names)
     Names.emplace(S.getASTContext());
   // What was asked for by the body of a foreign template stands in the queue of
-  // that body, which is this one while the body is being instantiated.
-  llvm::erase_if(S.PendingInstantiations, [&](const Pending &P) {
+  // that body, which is this one while the body is being instantiated. Clang
+  // takes from the front and adds at the end.
+  auto &Queue = S.PendingInstantiations;
+  auto New = std::find(Queue.rbegin(), Queue.rend(), LastKept).base();
+  auto Last = std::remove_if(New, Queue.end(), [&](const Pending &P) {
     const Decl *D = P.first->getCanonicalDecl();
     if (Kept.contains(D))
       return false;
@@ -77,6 +82,8 @@ void Instantiations::drop(Sema &S, DeclGroupRef Group) {
       Skipped.push_back(P);
     return true;
   });
+  Queue.erase(Last, Queue.end());
+  LastKept = Queue.empty() ? Pending() : Queue.back();
   // Clang misses the body of what has no linkage. The list is long, and this
   // function is called for every declaration.
   if (!Dropped.empty() && S.UndefinedButUsed.size() != KnownUndefined) {

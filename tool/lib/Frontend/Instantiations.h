@@ -79,6 +79,9 @@ private:
   bool DroppedPrecompiled = false;
   size_t KnownUndefined = 0; ///< Entries of UndefinedButUsed that were looked at.
   llvm::DenseSet<const clang::Decl *> Kept, Dropped; ///< Canonical.
+  /// The end of the queue when it was looked through last: what stands in front
+  /// of it was kept, too.
+  Pending LastKept;
   std::vector<Pending> Skipped; ///< What of the proven was dropped.
   std::vector<uint64_t> Seen;   ///< Keys of what is proven by this unit.
   llvm::DenseMap<const clang::Type *, bool> Known[3]; ///< Canonical types.
