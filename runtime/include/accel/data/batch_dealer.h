@@ -7,6 +7,9 @@
 #include <accel/data/rows.h>
 #include <accel/data/sharding.h>
 #include <accel/data/place_batch.h>
+#include <accel/export.h>
+
+#include <torch/data/example.h>
 
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
@@ -487,5 +490,10 @@ class BatchDealer {
   std::optional<Round> ahead_;
   std::optional<Batch> first_;
 };
+
+// In the library: what most data sets give, stacked and not.
+extern template class ACCEL_API BatchDealer<torch::data::Example<>>;
+extern template class ACCEL_API
+    BatchDealer<std::vector<torch::data::Example<>>>;
 
 } // namespace accel::data

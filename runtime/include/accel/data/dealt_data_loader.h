@@ -1,12 +1,8 @@
 #pragma once
 
-#include <accel/data/batch_dealer.h>
 #include <accel/data/cursor.h>
-#include <accel/data/generators.h>
-#include <accel/data/place_batch.h>
-#include <accel/data/sharding.h>
+#include <accel/data/dealt_pass.h>
 #include <accel/detail/phase.h>
-#include <accel/gradient_state.h>
 
 #include <torch/data/datasets/chunk.h>
 #include <torch/data/datasets/map.h>
@@ -17,10 +13,9 @@
 
 #include <c10/util/Type.h>
 
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -78,7 +73,9 @@ struct NoSampler {
 /// A data loader whose batches are dealt out after they were read
 /// (`BatchDealer`), where a sampler cannot say beforehand who gets what: for
 /// stateful data sets, streams, and `dispatch_batches`. Made by
-/// `make_data_loader`; seen by the program as `Base`, torch's loader.
+/// `make_data_loader`; seen by the program as `Base`, torch's loader. Each
+/// program compiles this class for each of its data sets: what needs only the
+/// batches' type belongs in `DealtPass`.
 ///
 /// For the library itself: a program has no need to name it, and it may change.
 template <typename Base, typename Dataset, typename Sampler = NoSampler>
@@ -102,7 +99,7 @@ class DealtDataLoader final : public Base,
  public:
   /// For stateful data sets.
   DealtDataLoader(Dataset dataset, torch::data::DataLoaderOptions options)
-      : Base(std::move(dataset), options) {
+      : Base(std::move(dataset), options), pass_(pass(options)) {
     come_between();
   }
 
@@ -111,58 +108,30 @@ class DealtDataLoader final : public Base,
       Sampler sampler,
       torch::data::DataLoaderOptions options)
       : Base(std::move(dataset), sampler, options),
-        sampler_(std::move(sampler)) {
+        sampler_(std::move(sampler)),
+        pass_(pass(options)) {
     come_between();
   }
 
   /// How far this pass is, for a checkpoint.
   accel::detail::LoaderCursor cursor() const override {
-    accel::detail::LoaderCursor cursor;
-    cursor.sampler = std::string("dealt ") + c10::demangle_type<Dataset>();
-    const auto sharding =
-        in_pass_ ? sharding_ : accel::detail::sharding_options();
-    cursor.batch_size = static_cast<int64_t>(this->options_.batch_size) *
-        sharding.batches_in_one();
-    cursor.drop_last = this->options_.drop_last;
-    cursor.sharing = sharding.match_single_device ? "match_single_device"
-        : sharding.split_batches                  ? "split_batches"
-                                                  : "batch_per_process";
-    cursor.world = sharding.world;
-    cursor.in_pass = in_pass_;
-    if (in_pass_) {
-      cursor.in_body = state_->open_bodies > 0;
-      cursor.left = state_->left();
-      cursor.batches = steps_;
-      cursor.fingerprint = fingerprint_;
-      cursor.generator = pass_generator_;
-    }
-    return cursor;
+    return pass_.cursor();
   }
 
   /// The next pass goes on where the cursor was.
   void resume(accel::detail::LoaderCursor cursor) override {
-    leave();
-    skip_ = 0;
-    resume_.reset();
-    if (cursor.in_pass) {
-      resume_ = std::move(cursor);
-    }
+    pass_.resume(std::move(cursor));
   }
 
   /// The next pass leaves these batches out. Throws `c10::Error` for a negative
   /// number.
   void skip_first_batches(int64_t batches) override {
-    TORCH_CHECK(
-        batches >= 0,
-        "accel: skip_first_batches was asked to skip ",
-        batches,
-        " batches.");
-    skip_ = batches;
+    pass_.skip_first_batches(batches);
   }
 
   /// Ends the pass.
   void leave() override {
-    end_pass();
+    pass_.end();
   }
 
  private:
@@ -177,9 +146,12 @@ class DealtDataLoader final : public Base,
           }) {}
 
     std::optional<Result> next(ResultProducer /*next_result*/) override {
-      auto batch = loader_.advance();
-      return batch ? std::make_optional(Result(std::move(batch), number_++))
-                   : std::nullopt;
+      auto batch = loader_.pass_.advance(loader_.fetch_);
+      if (!batch) {
+        loader_.shuttle_.drain(); // what was read in vain
+        return std::nullopt;
+      }
+      return std::make_optional(Result(std::move(batch), number_++));
     }
 
     /// The next batch that the workers have read.
@@ -204,6 +176,11 @@ class DealtDataLoader final : public Base,
     size_t number_ = 0;
   };
 
+  static DealtPass<Batch> pass(const torch::data::DataLoaderOptions& options) {
+    return DealtPass<Batch>(
+        c10::demangle_type<Dataset>(), options, has_batch_size<Dataset>::value);
+  }
+
   void come_between() {
     if (this->options_.workers == 0) {
       this->main_thread_dataset_ =
@@ -212,86 +189,32 @@ class DealtDataLoader final : public Base,
     }
   }
 
-  bool reads() const {
-    return !dispatch_ || sharding_.rank == 0 || sharding_.world == 1;
-  }
-
   // A pass begins: called by begin().
   void reset() override {
-    sharding_ = accel::detail::sharding_options();
-    dispatch_ = sharding_.dispatch_batches.value_or(true);
     drained_ = false;
-    steps_ = 0;
-    fingerprint_ = 0;
     delivery_->reset();
-    state_->end_pass();
-
-    DealingOptions options;
-    options.sharding = sharding_;
-    options.dispatch = dispatch_;
-    options.batch_size = static_cast<int64_t>(request_size());
-    options.joined = has_batch_size<Dataset>::value ? sharding_.batches_in_one() : 1;
-    options.looks_ahead =
-        (sharding_.world > 1 && !sharding_.match_single_device) ||
-        GradientState::get().num_steps > 1;
-    options.generator_in_step =
-        sharding_.match_single_device && this->options_.workers == 0;
-    options.device = accel::detail::current_device();
-    options.drop_last = this->options_.drop_last;
-    dealer_.emplace(options);
-    in_pass_ = true;
-    GradientState::get().enter(state_);
-
-    if (resume_) {
-      const auto cursor = *std::exchange(resume_, std::nullopt);
-      const accel::detail::GeneratorInState generator(cursor.generator);
-      start();
-      leave_out(cursor.batches);
-      if (steps_ != cursor.batches || fingerprint_ != cursor.fingerprint) {
-        end_pass();
-        accel::detail::throw_other_batches(cursor.sampler, cursor.batches);
-      }
-    } else {
-      if (sharding_.world > 1 && sharding_.match_single_device) {
-        accel::detail::synchronize_generators();
-      }
-      start();
-      leave_out(std::exchange(skip_, 0));
-    }
-  }
-
-  void start() {
-    start_stream();
-    if (sharding_.world > 1 && sharding_.match_single_device && dispatch_) {
-      // What process 0 has drawn for all.
-      accel::detail::follow_main_process_generator();
-    }
-    Root::reset();
-    if (this->options_.workers > 0) {
-      auto handover =
-          std::make_unique<Handover>(std::move(this->sequencer_), *this);
-      handover_ = handover.get();
-      this->sequencer_ = std::move(handover);
-      refill(this->options_.max_jobs);
-    }
-  }
-
-  void start_stream() {
-    std::optional<accel::detail::MainProcessGenerator> generator;
-    if (sharding_.world > 1 && !sharding_.match_single_device && !dispatch_) {
-      generator.emplace(); // the streams are to be equal
-    }
-    pass_generator_ = accel::detail::generator_state();
-    if (reads()) {
-      sampler_.reset();
-      if constexpr (stateful) {
-        this->main_thread_dataset_->reset();
-      }
-    }
+    pass_.begin(
+        [this] {
+          sampler_.reset();
+          if constexpr (stateful) {
+            this->main_thread_dataset_->reset();
+          }
+        },
+        [this] {
+          Root::reset();
+          if (this->options_.workers > 0) {
+            auto handover =
+                std::make_unique<Handover>(std::move(this->sequencer_), *this);
+            handover_ = handover.get();
+            this->sequencer_ = std::move(handover);
+            refill(this->options_.max_jobs);
+          }
+        },
+        fetch_);
   }
 
   void refill(size_t jobs) {
-    if (reads() && !drained_) {
+    if (pass_.reads() && !drained_) {
       filling_ = true;
       this->prefetch(jobs);
       filling_ = false;
@@ -305,24 +228,17 @@ class DealtDataLoader final : public Base,
       // read for one is decided here.
       return filling_ ? next_request() : std::nullopt;
     }
-    *delivery_ = advance();
+    *delivery_ = pass_.advance(fetch_);
     return delivery_->has_value() ? any_request() : std::nullopt;
   }
 
-  /// Samples that the sampler or the data set is asked for at once.
-  size_t request_size() const {
-    const bool fixed = has_batch_size<Dataset>::value;
-    return this->options_.batch_size *
-        static_cast<size_t>(fixed ? 1 : sharding_.batches_in_one());
-  }
-
   std::optional<Request> next_request() {
+    const size_t size = pass_.request_size();
     if constexpr (stateful) {
-      return Request(request_size());
+      return Request(size);
     } else {
-      auto request = sampler_.next(request_size());
-      if (request && this->options_.drop_last &&
-          request->size() < request_size()) {
+      auto request = sampler_.next(size);
+      if (request && this->options_.drop_last && request->size() < size) {
         return std::nullopt;
       }
       return request;
@@ -351,71 +267,17 @@ class DealtDataLoader final : public Base,
     return this->main_thread_dataset_->get_batch(std::move(*request));
   }
 
-  /// The next step; this process's batch of it.
-  std::optional<Batch> advance() {
-    auto step = dealer_->next([this] { return fetch(); });
-    if (!step.about.batch) {
-      if (this->options_.workers > 0) {
-        this->shuttle_.drain(); // what was read in vain
-      }
-      end_pass();
-      return std::nullopt;
-    }
-    count(step.about);
-    GradientState::get().hand_out(state_);
-    state_->end_of_dataloader = step.about.last;
-    state_->remainder = step.about.remainder;
-    if (step.batch) {
-      watch_batch(*state_, *step.batch);
-    }
-    return std::move(step.batch);
-  }
-
-  void leave_out(int64_t steps) {
-    while (steps_ < steps) {
-      const auto step =
-          dealer_->next([this] { return fetch(); }, /*deliver=*/false);
-      if (!step.about.batch) {
-        return;
-      }
-      count(step.about);
-    }
-  }
-
-  void count(const accel::detail::DealtStep& step) {
-    fingerprint_ += accel::detail::mix_fingerprint(
-        step.fingerprint, static_cast<uint64_t>(steps_));
-    ++steps_;
-  }
-
-  void end_pass() {
-    in_pass_ = false;
-    GradientState::get().leave(state_);
-    state_->end_pass();
-  }
-
   Sampler sampler_;
-  std::shared_ptr<DataLoaderState> state_ =
-      std::make_shared<DataLoaderState>();
+  DealtPass<Batch> pass_;
+  const typename DealtPass<Batch>::Fetch fetch_ = [this] { return fetch(); };
   std::shared_ptr<std::optional<Batch>> delivery_ =
       std::make_shared<std::optional<Batch>>();
 
   // Of the current pass.
-  ShardingOptions sharding_;
-  bool dispatch_ = true;
-  std::optional<BatchDealer<Batch>> dealer_;
   /// Owned by the base, with workers.
   Handover* handover_ = nullptr;
-  bool in_pass_ = false;
   bool filling_ = false;
   bool drained_ = false;
-  int64_t steps_ = 0;
-  uint64_t fingerprint_ = 0;
-  at::Tensor pass_generator_;
-
-  // Of the next pass.
-  std::optional<accel::detail::LoaderCursor> resume_;
-  int64_t skip_ = 0;
 };
 
 } // namespace accel::data

@@ -1,11 +1,11 @@
 #pragma once
 
+#include <accel/data/fetch_plan.h>
 #include <accel/data/generators.h>
 #include <accel/data/place_batch.h>
 #include <accel/detail/phase.h>
 
 #include <memory>
-#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -21,24 +21,6 @@ struct can_derive_from
     : std::bool_constant<
           !std::is_final_v<Dataset> &&
           std::is_move_constructible_v<Dataset>> {};
-
-/// What the loader knows about the batch that it fetches next. Shared by the
-/// loader and its data set; used by the main thread only.
-///
-/// For the library itself: a program has no need to name it, and it may change.
-template <typename Request>
-struct FetchPlan {
-  /// The samples of this process, of the batch that is requested whole. Empty
-  /// where batches are not distributed.
-  std::optional<Request> rows;
-  /// The data set draws random numbers: every process fetches complete
-  /// batches, as one device does, and keeps its rows.
-  bool draws = false;
-  /// A complete pass has shown that the data set does not draw.
-  bool settled = false;
-  /// The loader's.
-  std::shared_ptr<DataLoaderState> state;
-};
 
 /// The data set of a loader without workers whose batches are distributed
 /// tensors (`match_single_device`).

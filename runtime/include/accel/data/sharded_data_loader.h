@@ -1,77 +1,26 @@
 #pragma once
 
 #include <accel/data/cursor.h>
-#include <accel/data/generators.h>
 #include <accel/data/place_batch.h>
 #include <accel/data/row_fetching_dataset.h>
-#include <accel/data/seedable_random_sampler.h>
-#include <accel/data/sharding.h>
-#include <accel/gradient_state.h>
+#include <accel/data/sampler_pass.h>
 
 #include <torch/data/dataloader/stateless.h>
-#include <torch/data/samplers/distributed.h>
-#include <torch/data/samplers/random.h>
-#include <torch/data/samplers/sequential.h>
-#include <torch/serialize/archive.h>
 
-#include <c10/util/Type.h>
-
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <sstream>
-#include <string>
-#include <type_traits>
 #include <utility>
 
 namespace accel::data {
 
-/// Whether `Request` is a list that can be cut and put together.
-///
-/// For the library itself: a program has no need to name it, and it may change.
-template <typename Request, typename = void>
-struct is_index_list : std::false_type {};
-template <typename Request>
-struct is_index_list<
-    Request,
-    std::void_t<
-        typename Request::value_type,
-        decltype(Request(
-            std::declval<const Request&>().begin(),
-            std::declval<const Request&>().end())),
-        decltype(std::declval<const Request&>().size())>> : std::true_type {};
-
-/// Samplers that draw nothing from the default generator between two passes,
-/// and so can be asked for a batch earlier than the loader needs it.
-///
-/// For the library itself: a program has no need to name it, and it may change.
-template <typename Sampler>
-inline constexpr bool samples_ahead =
-    std::is_same_v<Sampler, torch::data::samplers::RandomSampler> ||
-    std::is_same_v<Sampler, torch::data::samplers::SequentialSampler> ||
-    std::is_same_v<Sampler, SeedableRandomSampler> ||
-    std::is_same_v<Sampler, torch::data::samplers::DistributedRandomSampler> ||
-    std::is_same_v<
-        Sampler,
-        torch::data::samplers::DistributedSequentialSampler>;
-
-/// Samplers whose passes are made from the default generator and nothing else,
-/// so that a checkpoint needs no more than the generator.
-///
-/// For the library itself: a program has no need to name it, and it may change.
-template <typename Sampler>
-inline constexpr bool made_from_generator =
-    std::is_same_v<Sampler, torch::data::samplers::RandomSampler> ||
-    std::is_same_v<Sampler, torch::data::samplers::SequentialSampler>;
-
 /// A `StatelessDataLoader` that hands this process its part of the work. Made
 /// by `make_data_loader`, which documents it; seen by the program as its base.
 ///
-/// The base fetches and prefetches; this class decides what. The base's own
-/// sampler is never used: the one here is.
+/// The base fetches and prefetches; `SamplerPass` decides what. The base's own
+/// sampler is never used: the pass's is. Each program compiles this class for
+/// each of its data sets: what needs no data set belongs in `SamplerPass`.
 ///
 /// For the library itself: a program has no need to name it, and it may change.
 template <typename Dataset, typename Sampler>
@@ -84,16 +33,6 @@ class ShardedDataLoader final
   using Result = typename Root::Result;
   using Sequencer = torch::data::detail::sequencers::Sequencer<Result>;
 
-  static_assert(
-      is_index_list<Request>::value,
-      "accel::data::make_data_loader: the sampler's batch request is not a "
-      "list of indices, so accel cannot split it between the processes. Load "
-      "with torch::data::make_data_loader and distribute each batch "
-      "with accelerator.distribute.");
-  static_assert(
-      std::is_copy_constructible_v<Sampler>,
-      "accel::data::make_data_loader: the sampler must be copyable.");
-
  public:
   /// `size`: the data set's, where it has one.
   ShardedDataLoader(
@@ -102,114 +41,61 @@ class ShardedDataLoader final
       torch::data::DataLoaderOptions options,
       std::optional<size_t> size)
       : Base(std::move(dataset), sampler, options),
-        sampler_(std::move(sampler)),
-        size_(size) {
-    plan_->state = state_;
+        pass_(std::move(sampler), options, size, loads_by_rows) {
     if constexpr (can_derive_from<Dataset>::value) {
       if (this->main_thread_dataset_) {
         this->main_thread_dataset_ =
             std::make_unique<RowFetchingDataset<Dataset, Request>>(
-                std::move(*this->main_thread_dataset_), plan_);
+                std::move(*this->main_thread_dataset_), pass_.plan());
       }
     }
   }
 
   /// How far this pass is, for a checkpoint.
   accel::detail::LoaderCursor cursor() const override {
-    accel::detail::LoaderCursor cursor;
-    cursor.sampler = c10::demangle_type<Sampler>();
-    cursor.size = size_ ? static_cast<int64_t>(*size_) : -1;
-    const auto sharding =
-        in_pass_ ? sharding_ : accel::detail::sharding_options();
-    cursor.batch_size = batch_size(sharding);
-    cursor.drop_last = this->options_.drop_last;
-    cursor.sharing = sharding.match_single_device ? "match_single_device"
-        : sharding.split_batches                  ? "split_batches"
-                                                  : "batch_per_process";
-    cursor.world = sharding.world;
-    cursor.in_pass = in_pass_;
-    if (in_pass_) {
-      cursor.in_body = state_->open_bodies > 0;
-      cursor.left = state_->left();
-      cursor.batches = skipped_ + static_cast<int64_t>(handed_out_);
-      cursor.fingerprint = fingerprint_;
-      cursor.in_order = highest_ == handed_out_;
-      cursor.generator = pass_generator_;
-    }
-    if constexpr (!made_from_generator<Sampler>) {
-      cursor.sampler_state =
-          save_sampler(in_pass_ ? *sampler_before_ : sampler_);
-    }
-    return cursor;
+    return pass_.cursor();
   }
 
   /// The next pass goes on where the cursor was.
   void resume(accel::detail::LoaderCursor cursor) override {
-    if constexpr (!made_from_generator<Sampler>) {
-      load_sampler(cursor.sampler_state);
-    }
-    leave();
-    skip_ = 0;
-    resume_.reset();
-    if (cursor.in_pass) {
-      resume_ = std::move(cursor);
-    }
+    pass_.resume(std::move(cursor));
   }
 
   /// The next pass leaves these batches out. Throws `c10::Error` for a negative
   /// number.
   void skip_first_batches(int64_t batches) override {
-    TORCH_CHECK(
-        batches >= 0,
-        "accel: skip_first_batches was asked to skip ",
-        batches,
-        " batches.");
-    skip_ = batches;
+    pass_.skip_first_batches(batches);
   }
 
   /// Ends the pass.
   void leave() override {
-    end_pass();
+    pass_.end();
   }
 
  private:
-  struct Planned {
-    Request request;
-    /// Of a complete batch that is to be distributed: this process's samples.
-    std::optional<Request> rows;
-    /// See `DataLoaderState`.
-    bool uneven = false;
-    bool ghost = false;
-  };
-
-  /// What is kept of a batch that has been requested.
-  struct Requested {
-    uint64_t fingerprint;
-    /// Samples of the complete batch where what a worker returns is to be
-    /// distributed, else 0; and whether it returns this process's only.
-    int64_t distribute;
-    bool by_rows;
-    bool uneven;
-    bool ghost;
-  };
-
   /// Passes the workers' results on and sees which batch the program gets.
   class Handover final : public Sequencer {
    public:
     using typename Sequencer::ResultProducer;
 
-    Handover(std::unique_ptr<Sequencer> inner, ShardedDataLoader& loader)
-        : inner_(std::move(inner)), loader_(loader) {}
+    Handover(std::unique_ptr<Sequencer> inner, SamplerPass<Sampler>& pass)
+        : inner_(std::move(inner)), pass_(pass) {}
 
     std::optional<Result> next(ResultProducer next_result) override {
       auto result = inner_->next(std::move(next_result));
       if (!result) {
-        loader_.end_pass();
+        pass_.end();
       } else if (!result->exception) {
-        loader_.distribute(*result);
-        loader_.hand_out(result->sequence_number);
+        // What a worker has loaded becomes distributed on the thread that
+        // computes.
+        const auto placement = pass_.placement(result->sequence_number);
+        if (placement.rows > 0 && result->batch) {
+          result->batch = place_batch(
+              std::move(*result->batch), placement.rows, placement.by_rows);
+        }
+        pass_.hand_out(result->sequence_number);
         if (result->batch) {
-          watch_batch(*loader_.state_, *result->batch);
+          watch_batch(pass_.state(), *result->batch);
         }
       }
       return result;
@@ -217,32 +103,12 @@ class ShardedDataLoader final
 
    private:
     std::unique_ptr<Sequencer> inner_;
-    ShardedDataLoader& loader_;
+    SamplerPass<Sampler>& pass_;
   };
 
   // A pass begins: called by begin().
   void reset() override {
-    sharding_ = accel::detail::sharding_options();
-    TORCH_CHECK(
-        sharding_.world == 1 || !sharding_.dispatch_batches.value_or(false),
-        "accel: with dispatch_batches(true) the Accelerator must exist when "
-        "accel::data::make_data_loader is called. Make the Accelerator at the "
-        "top of main.");
-    begin_pass();
-    if (sharding_.world > 1 && !sharding_.match_single_device) {
-      shard_.emplace(sharding_, batch_size(sharding_), this->options_.drop_last);
-    }
-    if (resume_) {
-      go_on(*std::exchange(resume_, std::nullopt));
-    } else {
-      reset_sampler();
-      skip(std::exchange(skip_, 0));
-    }
-    looks_ahead_ = samples_ahead<Sampler> || shard_.has_value() ||
-        GradientState::get().num_steps > 1;
-    if (looks_ahead_) {
-      ahead_ = take();
-    }
+    pass_.begin();
     Root::reset();
     if (this->options_.workers > 0) {
       watch_results();
@@ -250,137 +116,7 @@ class ShardedDataLoader final
   }
 
   std::optional<Request> get_batch_request() override {
-    auto batch = looks_ahead_ ? std::exchange(ahead_, std::nullopt) : take();
-    if (batch && looks_ahead_) {
-      ahead_ = take();
-    }
-    exhausted_ = looks_ahead_ ? !ahead_ : !batch || seems_last(*batch);
-    const bool main_thread = this->options_.workers == 0;
-    if (!batch) {
-      if (main_thread) {
-        end_pass();
-      }
-      return std::nullopt;
-    }
-    const size_t number = requested_++;
-    in_flight_.emplace(
-        number,
-        Requested{
-            fingerprint_of(skipped_ + static_cast<int64_t>(number), *batch),
-            batch->rows ? static_cast<int64_t>(batch->request.size()) : 0,
-            loads_by_rows,
-            batch->uneven,
-            batch->ghost});
-    if (main_thread) {
-      plan_->rows = std::move(batch->rows);
-      hand_out(number);
-    } else if (batch->rows && loads_by_rows) {
-      return std::move(batch->rows);
-    }
-    return std::move(batch->request);
-  }
-
-  void begin_pass() {
-    shard_.reset();
-    ahead_.reset();
-    exhausted_ = false;
-    samples_ = 0;
-    requested_ = 0;
-    handed_out_ = 0;
-    highest_ = 0;
-    skipped_ = 0;
-    fingerprint_ = 0;
-    in_flight_.clear();
-    plan_->rows.reset();
-    in_pass_ = true;
-    state_->end_pass();
-    if (!this->options_.drop_last && size_) {
-      state_->remainder = static_cast<int64_t>(*size_) % total_batch_size();
-    }
-    GradientState::get().enter(state_);
-  }
-
-  void reset_sampler() {
-    if (sharding_.world == 1) {
-      start_sampler();
-    } else if (sharding_.match_single_device) {
-      accel::detail::synchronize_generators();
-      start_sampler();
-    } else {
-      const accel::detail::MainProcessGenerator generator;
-      start_sampler();
-    }
-  }
-
-  void start_sampler() {
-    pass_generator_ = accel::detail::generator_state();
-    if constexpr (!made_from_generator<Sampler>) {
-      sampler_before_.emplace(sampler_);
-    }
-    sampler_.reset();
-  }
-
-  /// Draws the batches of an interrupted pass again, which all processes know
-  /// alike, and leaves those out that the program had.
-  void go_on(const accel::detail::LoaderCursor& cursor) {
-    const accel::detail::GeneratorInState generator(cursor.generator);
-    start_sampler();
-    skip(cursor.batches);
-    // With split batches the fingerprint is that of one process's part.
-    const bool comparable =
-        cursor.world == sharding_.world || sharding_.match_single_device;
-    if (skipped_ != cursor.batches ||
-        (comparable && fingerprint_ != cursor.fingerprint)) {
-      in_pass_ = false;
-      GradientState::get().leave(state_);
-      accel::detail::throw_other_batches(cursor.sampler, cursor.batches);
-    }
-  }
-
-  void skip(int64_t batches) {
-    for (; skipped_ < batches; ++skipped_) {
-      const auto batch = take();
-      if (!batch) {
-        return;
-      }
-      fingerprint_ += fingerprint_of(skipped_, *batch);
-    }
-  }
-
-  static uint64_t fingerprint_of(int64_t number, const Planned& batch) {
-    uint64_t fingerprint = static_cast<uint64_t>(number);
-    if constexpr (std::is_integral_v<typename Request::value_type>) {
-      for (const auto index : batch.request) {
-        fingerprint = accel::detail::mix_fingerprint(
-            fingerprint, static_cast<uint64_t>(index));
-      }
-    }
-    return fingerprint;
-  }
-
-  static std::string save_sampler(const Sampler& sampler) {
-    if constexpr (std::is_base_of_v<
-                      torch::data::samplers::Sampler<Request>,
-                      Sampler>) {
-      torch::serialize::OutputArchive archive;
-      sampler.save(archive);
-      std::ostringstream bytes;
-      archive.save_to(bytes);
-      return bytes.str();
-    } else {
-      return "";
-    }
-  }
-
-  void load_sampler(const std::string& bytes) {
-    if constexpr (std::is_base_of_v<
-                      torch::data::samplers::Sampler<Request>,
-                      Sampler>) {
-      std::istringstream stream(bytes);
-      torch::serialize::InputArchive archive;
-      archive.load_from(stream);
-      sampler_.load(archive);
-    }
+    return pass_.next();
   }
 
   // The pass's results come in the order of the requests wherever other
@@ -388,163 +124,17 @@ class ShardedDataLoader final
   void watch_results() {
     using torch::data::detail::sequencers::OrderedSequencer;
     auto inner = std::move(this->sequencer_);
-    if (sharding_.world > 1) {
+    if (pass_.sharding().world > 1) {
       inner = std::make_unique<OrderedSequencer<Result>>(
           this->options_.max_jobs);
     }
-    this->sequencer_ = std::make_unique<Handover>(std::move(inner), *this);
-  }
-
-  /// The program gets batch `number` of this pass.
-  void hand_out(size_t number) {
-    ++handed_out_;
-    highest_ = std::max(highest_, number + 1);
-    const auto requested = in_flight_.find(number);
-    state_->uneven = requested->second.uneven;
-    state_->ghost = requested->second.ghost;
-    fingerprint_ += requested->second.fingerprint;
-    in_flight_.erase(requested);
-    GradientState::get().hand_out(state_);
-    state_->end_of_dataloader = exhausted_ && handed_out_ == requested_;
-    if (state_->end_of_dataloader && !this->options_.drop_last &&
-        (looks_ahead_ || size_)) {
-      state_->remainder = samples_ % total_batch_size();
-    }
-  }
-
-  /// What a worker has loaded becomes distributed on the thread that computes.
-  void distribute(Result& result) {
-    const auto& requested = in_flight_.find(result.sequence_number)->second;
-    if (requested.distribute > 0 && result.batch) {
-      result.batch = place_batch(
-          std::move(*result.batch), requested.distribute, requested.by_rows);
-    }
-  }
-
-  void end_pass() {
-    in_pass_ = false;
-    GradientState::get().leave(state_);
-    state_->end_pass();
-    plan_->settled = plan_->settled || sharding_.match_single_device;
-    plan_->rows.reset();
-  }
-
-  /// The next batch of the sampler, which is the one of a single device.
-  std::optional<Request> sample() {
-    auto indices = next_indices();
-    if (!indices ||
-        (this->options_.drop_last &&
-         static_cast<int64_t>(indices->size()) < batch_size(sharding_))) {
-      return std::nullopt;
-    }
-    TORCH_CHECK(indices->size() > 0, "The sampler returned an empty batch.");
-    samples_ += static_cast<int64_t>(indices->size());
-    return indices;
-  }
-
-  std::optional<Request> next_indices() {
-    const auto size = static_cast<size_t>(batch_size(sharding_));
-    if (samples_ahead<Sampler> || !shard_) {
-      return sampler_.next(size);
-    }
-    const accel::detail::GeneratorMark mark;
-    auto indices = sampler_.next(size);
-    TORCH_CHECK(
-        !mark.moved(),
-        "The sampler ",
-        c10::demangle_type<Sampler>(),
-        " draws random numbers in next(). Each process has numbers of its own, "
-        "so the processes would not agree on the batches. Draw them in "
-        "reset(), which uses process 0's generator, or set "
-        "match_single_device(true).");
-    return indices;
-  }
-
-  /// This process's next batch.
-  std::optional<Planned> take() {
-    if (shard_) {
-      auto request = shard_->next([this] { return sample(); });
-      if (!request) {
-        return std::nullopt;
-      }
-      return Planned{
-          std::move(*request), std::nullopt, shard_->uneven(), shard_->ghost()};
-    }
-    auto whole = sample();
-    if (!whole) {
-      return std::nullopt;
-    }
-    const auto n = static_cast<int64_t>(whole->size());
-    const auto range = sharding_.rows(n, sharding_.rank);
-    if (!sharding_.match_single_device || !sharding_.cuts(n)) {
-      return Planned{std::move(*whole), std::nullopt};
-    }
-    const auto first = whole->begin() + range.offset;
-    Request rows(first, first + range.rows);
-    return Planned{std::move(*whole), std::move(rows)};
-  }
-
-  /// For a sampler that is not asked ahead: whether the batch that it gave last
-  /// ends the pass, as far as sizes tell.
-  bool seems_last(const Planned& batch) const {
-    const auto size = static_cast<int64_t>(batch.request.size());
-    if (!size_) {
-      return size < batch_size(sharding_);
-    }
-    const int64_t left = static_cast<int64_t>(*size_) - samples_;
-    return left < (this->options_.drop_last ? batch_size(sharding_) : 1);
-  }
-
-  /// Of a batch that the sampler is asked for.
-  int64_t batch_size(const ShardingOptions& sharding) const {
-    return static_cast<int64_t>(this->options_.batch_size) *
-        sharding.batches_in_one();
-  }
-
-  /// Samples that all processes together get in one step.
-  int64_t total_batch_size() const {
-    const bool whole_per_process =
-        !sharding_.match_single_device && !sharding_.split_batches;
-    return batch_size(sharding_) * (whole_per_process ? sharding_.world : 1);
+    this->sequencer_ = std::make_unique<Handover>(std::move(inner), pass_);
   }
 
   static constexpr bool loads_by_rows = loads_rows<Dataset>::value &&
       has_tensor_rows<typename Dataset::BatchType>::value;
 
-  Sampler sampler_;
-  std::optional<size_t> size_;
-  std::shared_ptr<DataLoaderState> state_ =
-      std::make_shared<DataLoaderState>();
-  std::shared_ptr<FetchPlan<Request>> plan_ =
-      std::make_shared<FetchPlan<Request>>();
-
-  // Of the current pass.
-  ShardingOptions sharding_;
-  std::optional<BatchSamplerShard<Request>> shard_;
-  bool looks_ahead_ = true;
-  std::optional<Planned> ahead_;
-  /// No batch follows those that have been requested.
-  bool exhausted_ = false;
-  /// Samples that the sampler has given, all processes'.
-  int64_t samples_ = 0;
-  bool in_pass_ = false;
-  size_t requested_ = 0;
-  size_t handed_out_ = 0;
-  /// One more than the greatest number that was handed out.
-  size_t highest_ = 0;
-  /// Batches in front of those that were requested.
-  int64_t skipped_ = 0;
-  /// Of the batches that were skipped or handed out.
-  uint64_t fingerprint_ = 0;
-  /// The batches that have been requested and not handed out, by number.
-  std::map<size_t, Requested> in_flight_;
-  /// How the sampler's pass began.
-  at::Tensor pass_generator_;
-  std::optional<Sampler> sampler_before_;
-
-  // Of the next pass.
-  std::optional<accel::detail::LoaderCursor> resume_;
-  int64_t skip_ = 0;
+  SamplerPass<Sampler> pass_;
 };
 
 } // namespace accel::data
