@@ -4,8 +4,8 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
-#include <set>
 
+#include "file_pairs.h"
 #include "tensor_archive.h"
 #include "text_compare.h"
 #include "tolerance.h"
@@ -150,30 +150,26 @@ FilesComparison compare_files(
     double relative,
     const std::vector<int64_t>& left_to_chance) {
   FilesComparison result;
-  const auto has = [](const WrittenFiles& files, const std::string& name) {
-    return std::binary_search(files.names.begin(), files.names.end(), name);
-  };
-  std::set<std::string> names(original.names.begin(), original.names.end());
-  names.insert(migrated.names.begin(), migrated.names.end());
-  for (const auto& name : names) {
+  for (const auto& pair :
+       pair_files(original.names, repeat.names, migrated.names)) {
     FilesComparison::File file;
-    file.name = name;
-    if (!has(original, name)) {
+    file.name = pair.original.empty() ? pair.migrated : pair.original;
+    if (pair.original.empty()) {
       file.finding = "only the migrated program wrote it";
       file.different = true;
-    } else if (!has(repeat, name)) {
+    } else if (pair.repeat.empty()) {
       file.finding = "a second run of the original did not write it";
       file.ignored = true;
-    } else if (!has(migrated, name)) {
+    } else if (pair.migrated.empty()) {
       file.finding = "only the original wrote it";
       file.different = true;
     } else {
-      const auto first = read(original.directory / name);
-      const auto other = read(migrated.directory / name);
+      const auto first = read(original.directory / pair.original);
+      const auto other = read(migrated.directory / pair.migrated);
       const auto content = parse(first);
       file.kind = content.kind;
       double largest = 0;
-      const auto again = parse(read(repeat.directory / name));
+      const auto again = parse(read(repeat.directory / pair.repeat));
       std::string found = first == other
           ? ""
           : differences(
@@ -196,6 +192,10 @@ FilesComparison compare_files(
       file.finding = !found.empty() ? found
           : largest == 0            ? "equal"
                          : "equal but for " + short_number(largest);
+      if (pair.original != pair.migrated) {
+        file.finding += " (" + pair.migrated +
+            " of the migrated program; its name changes from run to run)";
+      }
     }
     result.different = result.different || file.different;
     result.files.push_back(file);

@@ -11,6 +11,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "file_pairs.h"
 #include "files_compare.h"
 #include "tensor_archive.h"
 #include "text_compare.h"
@@ -229,6 +230,56 @@ TEST_F(Files, AreLeftToChanceOnlyWhereTheTrainingIs) {
   EXPECT_EQ(result.files.at(0).left_out, "b");
   EXPECT_TRUE(compare({1, 2, 4}, {5, 6}, {2}).different);
   EXPECT_TRUE(compare({1, 2, 3}, {5, 6}, {3}).different);
+}
+
+std::string text(const std::vector<FilePair>& pairs) {
+  std::string result;
+  for (const auto& pair : pairs) {
+    result += pair.original + "|" + pair.repeat + "|" + pair.migrated + "\n";
+  }
+  return result;
+}
+
+TEST(FilePairs, AreOfOneName) {
+  EXPECT_EQ(
+      text(pair_files({"a", "b", "run1.txt"}, {"a", "b", "run1.txt"}, {"a", "c", "run2.txt"})),
+      "a|a|a\nb|b|\n||c\nrun1.txt|run1.txt|\n||run2.txt\n");
+}
+
+TEST(FilePairs, HaveOtherTimesInTheirNames) {
+  EXPECT_EQ(
+      text(pair_files(
+          {"log/11-27_01-20-09/loss.csv", "net.pt", "s_10.png", "s_9.png"},
+          {"log/11-27_01-20-10/loss.csv", "net.pt", "s_11.png", "s_12.png"},
+          {"log/11-27_01-20-11/loss.csv", "net.pt", "s_13.png", "s_14.png"})),
+      "log/11-27_01-20-09/loss.csv|log/11-27_01-20-10/loss.csv|log/11-27_01-20-11/loss.csv\n"
+      "net.pt|net.pt|net.pt\n"
+      "s_10.png|s_12.png|s_14.png\n"
+      "s_9.png|s_11.png|s_13.png\n");
+  // Within the same second as the original, and as its second run.
+  EXPECT_EQ(text(pair_files({"t1"}, {"t2"}, {"t1"})), "t1|t2|t1\n");
+  EXPECT_EQ(text(pair_files({"t1"}, {"t2"}, {"t2"})), "t1|t2|t2\n");
+}
+
+TEST(FilePairs, AreAsManyAsTheOriginalHas) {
+  EXPECT_EQ(text(pair_files({"t1"}, {"t2"}, {"t3", "t4"})), "t1|t2|t3\n||t4\n");
+  EXPECT_EQ(text(pair_files({"t1"}, {"t2"}, {})), "t1|t2|\n");
+  // Another number of files each time says nothing.
+  EXPECT_EQ(text(pair_files({"t1"}, {}, {"t3"})), "t1||\n||t3\n");
+}
+
+TEST_F(Files, OfOtherNamesAreCompared) {
+  const auto write_text = [&](const std::string& run, const std::string& name, const std::string& text) {
+    fs::create_directories(path / run);
+    std::ofstream(path / run / name) << text;
+    return WrittenFiles{path / run, {name}};
+  };
+  const auto original = write_text("original", "t1", "loss 0.25\n");
+  const auto repeat = write_text("repeat", "t2", "loss 0.25\n");
+  const auto equal = compare_files(original, repeat, write_text("equal", "t3", "loss 0.25\n"), 1e-9, {});
+  EXPECT_FALSE(equal.different) << equal.files.at(0).finding;
+  EXPECT_NE(equal.files.at(0).finding.find("t3"), std::string::npos) << equal.files.at(0).finding;
+  EXPECT_TRUE(compare_files(original, repeat, write_text("other", "t3", "loss 0.5\n"), 1e-9, {}).different);
 }
 
 class Workplaces : public Folder {};
