@@ -101,7 +101,7 @@ def fill_cache():
     which is why lists can be damaged. A new tool fills it anew.
     """
     inputs = os.path.join(config.test_source_root, "cli", "Inputs")
-    made_of = [config.accel_migrate, __file__, *(os.path.join(inputs, name) for name in ("proven.h", "train.cpp"))]
+    made_of = [config.accel_migrate, __file__, *(os.path.join(inputs, name) for name in ("proven.h", "loader.cpp"))]
     cache = os.path.join(config.environment["XDG_CACHE_HOME"], "accel")
     folder = os.path.join(config.accel_exec_root, "first-runs")
     stamp = os.path.join(folder, "done")
@@ -113,7 +113,7 @@ def fill_cache():
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     with open(os.path.join(folder, "good.cpp"), "w") as file:
-        for name in ("proven.h", "train.cpp"):
+        for name in ("proven.h", "loader.cpp"):
             with open(os.path.join(inputs, name)) as part:
                 file.write(part.read())
 

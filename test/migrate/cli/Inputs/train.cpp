@@ -1,20 +1,20 @@
 #include <torch/torch.h>
 
-struct Points : torch::data::datasets::Dataset<Points> {
-  torch::data::Example<> get(size_t index) override {
-    auto x = torch::full({2}, static_cast<double>(index) / 100);
-    return {x, x.sum().reshape({1})};
-  }
-  torch::optional<size_t> size() const override { return 100; }
-};
+/// Points of a plane.
+torch::Tensor points(int64_t count) {
+  auto x = torch::arange(2 * count);
+  x = x.reshape({count, 2});
+  x = x / 100.0;
+  return x;
+}
 
 int main() {
-  auto loader = torch::data::make_data_loader(
-      Points().map(torch::data::transforms::Stack<>()), /*batch_size=*/8);
+  const auto x =
+      points(/*count=*/96);
   torch::nn::Linear net(2, 1);
   torch::optim::SGD optimizer(net->parameters(), /*lr=*/0.1);
-  for (auto& batch : *loader) {
-    auto loss = torch::mse_loss(net->forward(batch.data), batch.target);
+  for (int i = 0; i < 12; ++i) {
+    auto loss = torch::mse_loss(net->forward(x), x.sum(/*dim=*/1, true));
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
