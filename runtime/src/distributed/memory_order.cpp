@@ -73,11 +73,16 @@ Sizes strides_in_part(
       continue;
     }
     const int64_t n = std::max<int64_t>(sizes[cut], 1);
+    const int64_t rows = std::max<int64_t>(part[cut], 1);
     for (auto& stride : of_part) {
-      if (stride > strides[cut]) {
+      if (stride >= strides[cut] * n) {
         // Upwards: only that of a dimension of one entry can be no multiple of n,
         // and where it was the larger of two it stays so.
-        stride = (stride * std::max<int64_t>(part[cut], 1) + n - 1) / n;
+        stride = (stride * rows + n - 1) / n;
+      } else if (stride > strides[cut]) {
+        // A dimension of one entry, which stays between the cut one and those
+        // outside of it.
+        stride = std::min(stride, strides[cut] * rows);
       }
     }
   }
