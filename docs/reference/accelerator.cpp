@@ -60,6 +60,10 @@ accel::AcceleratorOptions as_accelerate_does() {
       .grad_scaler(accel::GradScalerOptions().init_scale(1024));
 }
 
+accel::AcceleratorOptions with_random_crops_of_the_host() {
+  return accel::AcceleratorOptions().match_single_device(true).load_whole_batches(true);
+}
+
 accel::AcceleratorOptions sharded() {
   return accel::AcceleratorOptions().match_single_device(true).fsdp_plugin(
       accel::FullyShardedDataParallelPlugin().sharding_strategy(
@@ -130,6 +134,7 @@ void what_is_in_force(const accel::AcceleratorState& state) {
               << in_force.non_blocking << in_force.save_on_each_node
               << "\nbatches: " << in_force.split_batches << in_force.even_batches
               << in_force.dispatch_batches.value_or(false)
+              << in_force.load_whole_batches
               << "\nsharded: " << in_force.fsdp.has_value() << in_force.tp_plan.size()
               << accel::to_string(in_force.state_dict_type)
               << "\ntimeout: " << in_force.timeout.count() << " ms\n";

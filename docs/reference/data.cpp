@@ -54,6 +54,7 @@ void shares(int64_t rank) {
   sharding.split_batches = false;
   sharding.even_batches = true;
   sharding.dispatch_batches = false;
+  sharding.load_whole_batches = false;
   sharding.join_uneven = false;
   TORCH_CHECK(sharding.batches_in_one() == 1);
 

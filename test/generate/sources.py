@@ -16,6 +16,7 @@ class Task:
     shape: str  # vector, image, sequence, tokens, autoencoder
     model_sizes: tuple = ()
     dataset: str = "ToyDataset"  # the name of its data set class
+    host_draws: str = ""  # what it draws numbers from that are not LibTorch's: "engine" or "rand"
 
 
 def make_task(choices, real):
@@ -78,11 +79,17 @@ def dataset_type(task, real, name, choices):
              f"explicit {name}(int64_t rows) {{"]
     lines += make_values(task, real, "rows", "inputs_", "targets_", "")
     lines += ["}", "torch::data::Example<> get(size_t index) override {"]
-    lines += choices.pick("get", [["return {inputs_[index], targets_[index]};"],
-                                  ["auto i = static_cast<int64_t>(index);", "return {inputs_[i].clone(), targets_[i].clone()};"]])
+    if task.host_draws == "engine":
+        lines += ["std::uniform_real_distribution<double> noise(-0.05, 0.05);",
+                  "return {inputs_[index] + noise(engine_), targets_[index]};"]
+    elif task.host_draws == "rand":
+        lines += ["return {inputs_[index] + 0.01 * (std::rand() % 7), targets_[index]};"]
+    else:
+        lines += choices.pick("get", [["return {inputs_[index], targets_[index]};"],
+                                      ["auto i = static_cast<int64_t>(index);", "return {inputs_[i].clone(), targets_[i].clone()};"]])
     lines += ["}", "torch::optional<size_t> size() const override {", "return inputs_.size(0);", "}", "private:",
-              "torch::Tensor inputs_, targets_;", "};"]
-    return lines
+              "torch::Tensor inputs_, targets_;"]
+    return lines + (["std::mt19937 engine_{7};"] if task.host_draws == "engine" else []) + ["};"]
 
 
 class Sizes:
@@ -126,6 +133,13 @@ def loader_source(choices, task, real, sizes, x, y, device, purpose, training=Tr
                   "example.data = example.data * 0.5 + 0.1;\nreturn example;\n}))" + mapped)
     lines = [f"auto {dataset} = {data_type}({rows}){mapped};"]
     options = loader_options(choices, sizes, batch, training)
+    if training and task.kind != "tokens":
+        task.host_draws = choices.pick("host_draws", ["", "engine", "rand"], [8, 1, 1])
+    # Threads that draw from one generator, or take turns, give other numbers in each run.
+    if task.host_draws:
+        options = options.replace(".workers(2)", ".workers(0)" if task.host_draws == "rand" else ".workers(1)")
+    if task.host_draws == "rand":
+        options = options.replace(".workers(1)", ".workers(0)")
     template = "" if sampler == "default" else f"<{sampler_type}>"
     move = choices.pick("move", [f"std::move({dataset})", dataset])
     lines.append(f"auto {variable} = torch::data::make_data_loader{template}({move}, {options});")
@@ -180,7 +194,8 @@ def loader_source(choices, task, real, sizes, x, y, device, purpose, training=Tr
             result = [f"{declared} {x} = {item}data{to_device};", f"{declared} {y} = {item}target{to_device};"]
         return result + (["++it;"] if form == "while_iterator" else [])
 
-    return Source(dataset_type(task, real, data_type, choices), [var], [], head, fetch, True, before=before, whole=whole)
+    includes = {"engine": ["random"], "rand": ["cstdlib"]}.get(task.host_draws, [])
+    return Source(dataset_type(task, real, data_type, choices), [var], [], head, fetch, True, includes=includes, before=before, whole=whole)
 
 
 def tensors(task, real, sizes, choices):

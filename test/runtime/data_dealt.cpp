@@ -220,6 +220,61 @@ TEST(Dealt, StreamsAsOnOneDevice) {
   run_all("streams_as_on_one_device");
 }
 
+namespace {
+
+/// Draws numbers that are not LibTorch's: three batches of them.
+struct HostStream
+    : torch::data::datasets::StatefulDataset<HostStream, torch::Tensor> {
+  std::optional<torch::Tensor> get_batch(size_t size) override {
+    if (++batches > 3) {
+      return std::nullopt;
+    }
+    auto batch = torch::empty({static_cast<int64_t>(size)}, torch::kLong);
+    for (int64_t i = 0; i < batch.size(0); ++i) {
+      batch[i] = std::rand();
+    }
+    return batch;
+  }
+  std::optional<size_t> size() const override {
+    return std::nullopt;
+  }
+  void reset() override {
+    batches = 0;
+  }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+  int batches = 0;
+};
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(streams_that_all_read) {
+  std::srand(4);
+  std::vector<torch::Tensor> expected;
+  auto plain = torch::data::make_data_loader(HostStream(), 6);
+  for (auto& batch : *plain) {
+    expected.push_back(batch);
+  }
+  const int next = std::rand();
+
+  Accelerator accelerator(AcceleratorOptions()
+                              .match_single_device(true)
+                              .load_whole_batches(true));
+  std::srand(4);
+  size_t number = 0;
+  auto loader = accel::data::make_data_loader(HostStream(), 6);
+  for (auto& batch : *loader) {
+    ASSERT_LT(number, expected.size());
+    EXPECT_TRUE(torch::equal(accelerator.full(batch), expected[number++]));
+  }
+  EXPECT_EQ(number, 3u);
+  // The others have drawn as process 0 has.
+  EXPECT_EQ(std::rand(), next);
+}
+TEST(Dealt, StreamsThatAllReadDrawAlike) {
+  run_all("streams_that_all_read");
+}
+
 ACCEL_RANK_FUNCTION(accumulates_over_a_stream) {
   Accelerator accelerator(AcceleratorOptions()
                               .match_single_device(true)

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <numeric>
+#include <random>
 #include <tuple>
 
 using accel::Accelerator;
@@ -429,6 +431,69 @@ ACCEL_RANK_FUNCTION(loader_with_random_data_set) {
 TEST(DataLoader, RandomDataSetsGiveOneDevicesSamples) {
   for (const int world : {1, 2, 3, 4}) {
     accel::test::run_and_expect_success("loader_with_random_data_set", world);
+  }
+}
+
+namespace {
+
+/// Draws numbers that are not LibTorch's, which nobody sees.
+struct HostNoise : torch::data::datasets::Dataset<HostNoise> {
+  torch::data::Example<> get(size_t index) override {
+    std::normal_distribution<double> noise;
+    const double own = noise(generator) + static_cast<double>(std::rand() % 100);
+    return {
+        torch::full({2}, static_cast<double>(index) + own, torch::kDouble),
+        torch::tensor(static_cast<int64_t>(index))};
+  }
+  std::optional<size_t> size() const override {
+    return 19;
+  }
+  std::mt19937 generator{3};
+};
+
+/// The next number of `std::rand` after a pass.
+template <typename Loader>
+std::vector<torch::Tensor> noise_of(Loader& loader, int& next) {
+  std::srand(1);
+  std::vector<torch::Tensor> seen;
+  for (auto& batch : loader) {
+    seen.push_back(batch.data);
+  }
+  next = std::rand();
+  return seen;
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(loader_of_whole_batches) {
+  Accelerator accelerator(match().load_whole_batches(true));
+  const auto data = HostNoise().map(torch::data::transforms::Stack<>());
+  // One worker draws in a fixed order, too.
+  for (const size_t workers : {0, 1}) {
+    const auto options = DataLoaderOptions(8).workers(workers);
+    torch::manual_seed(2);
+    auto theirs = torch::data::make_data_loader(data, options);
+    torch::manual_seed(2);
+    auto ours = accel::data::make_data_loader(data, options);
+    for (int pass = 0; pass < 2; ++pass) {
+      int expected_next = 0;
+      int next = 0;
+      torch::manual_seed(5);
+      const auto expected = noise_of(*theirs, expected_next);
+      torch::manual_seed(5);
+      const auto seen = noise_of(*ours, next);
+      ASSERT_EQ(seen.size(), expected.size());
+      for (size_t i = 0; i < seen.size(); ++i) {
+        expect_distributed(accelerator, seen[i], expected[i]);
+      }
+      EXPECT_EQ(next, expected_next);
+    }
+  }
+}
+
+TEST(DataLoader, WholeBatchesHaveOneDevicesDraws) {
+  for (const int world : {1, 2, 3}) {
+    accel::test::run_and_expect_success("loader_of_whole_batches", world);
   }
 }
 

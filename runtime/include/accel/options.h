@@ -134,6 +134,13 @@ class AcceleratorOptions {
   /// `StatefulDataset`, streams), and not where a sampler does.
   TORCH_ARG(std::optional<bool>, dispatch_batches) = std::nullopt;
 
+  /// (With `match_single_device`.) Every process loads whole batches and keeps
+  /// its rows, also where the data set loads sample by sample, and no process
+  /// loads for others unless `dispatch_batches(true)` says so. For data sets that
+  /// draw random numbers which are not LibTorch's (`rand()`, `std::mt19937`): all
+  /// processes then draw what one device draws.
+  TORCH_ARG(bool, load_whole_batches) = false;
+
   /// What `send_to_device` does where it is not told: copies to a GPU do not
   /// wait (they need pinned memory for that).
   TORCH_ARG(bool, non_blocking) = false;
@@ -239,6 +246,8 @@ struct ResolvedOptions {
   bool even_batches = true;
   /// See `AcceleratorOptions::dispatch_batches`.
   std::optional<bool> dispatch_batches;
+  /// See `AcceleratorOptions::load_whole_batches`.
+  bool load_whole_batches = false;
   /// See `AcceleratorOptions::non_blocking`.
   bool non_blocking = false;
   /// See `AcceleratorOptions::step_scheduler_with_optimizer`.

@@ -65,6 +65,7 @@ auto tie(const ResolvedOptions& options) {
       options.split_batches,
       options.even_batches,
       options.dispatch_batches,
+      options.load_whole_batches,
       options.non_blocking,
       options.step_scheduler_with_optimizer,
       options.sync_with_dataloader,
@@ -205,6 +206,7 @@ std::string to_string(const ResolvedOptions& options) {
       << (options.dispatch_batches
               ? (*options.dispatch_batches ? "true" : "false")
               : "automatic")
+      << ", load_whole_batches=" << options.load_whole_batches
       << ", non_blocking=" << options.non_blocking
       << ", step_scheduler_with_optimizer="
       << options.step_scheduler_with_optimizer
@@ -308,6 +310,7 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
               options.split_batches().value_or(resolved.match_single_device));
   resolved.even_batches = options.even_batches();
   resolved.dispatch_batches = options.dispatch_batches();
+  resolved.load_whole_batches = options.load_whole_batches();
   resolved.non_blocking = options.non_blocking();
   resolved.step_scheduler_with_optimizer =
       options.step_scheduler_with_optimizer();

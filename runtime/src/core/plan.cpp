@@ -251,6 +251,7 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       true);
   ACCEL_PLAN(even_batches);
   ACCEL_PLAN(dispatch_batches);
+  ACCEL_PLAN(load_whole_batches);
   ACCEL_PLAN(non_blocking);
   ACCEL_PLAN(step_scheduler_with_optimizer);
   ACCEL_PLAN(sync_with_dataloader);

@@ -198,6 +198,7 @@ void Runtime::check_options_agree() {
        options.dispatch_batches
            ? static_cast<int64_t>(*options.dispatch_batches)
            : int64_t{-1},
+       static_cast<int64_t>(options.load_whole_batches),
        static_cast<int64_t>(options.sync_with_dataloader),
        static_cast<int64_t>(options.sync_each_batch),
        static_cast<int64_t>(options.comm_hook),

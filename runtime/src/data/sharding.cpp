@@ -25,6 +25,8 @@ data::ShardingOptions sharding_options() {
     sharding.split_batches = state.options().split_batches;
     sharding.even_batches = state.options().even_batches;
     sharding.dispatch_batches = state.options().dispatch_batches;
+    sharding.load_whole_batches =
+        sharding.match_single_device && state.options().load_whole_batches;
     if (const auto& joined = GradientState::get().join_uneven) {
       sharding.even_batches = joined->even_batches.value_or(sharding.even_batches);
       sharding.join_uneven = !sharding.even_batches;

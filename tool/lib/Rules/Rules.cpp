@@ -37,9 +37,11 @@ std::string RuleContext::accelerator(FunctionId In) {
 }
 
 std::string RuleContext::acceleratorOptions() const {
-  return renderTemplate(Options.MatchSingleDevice ? "options"
-                                                  : "options-per-process",
-                        {});
+  std::string Result = renderTemplate(
+      Options.MatchSingleDevice ? "options" : "options-per-process", {});
+  if (Program.LoadsWholeBatches)
+    Result += renderTemplate("option-load-whole-batches", {});
+  return Result;
 }
 
 std::string

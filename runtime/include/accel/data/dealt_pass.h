@@ -176,7 +176,8 @@ void DealtPass<Batch>::begin(
     const std::function<void()>& start,
     const Fetch& fetch) {
   sharding_ = accel::detail::sharding_options();
-  dispatch_ = sharding_.dispatch_batches.value_or(true);
+  dispatch_ =
+      sharding_.dispatch_batches.value_or(!sharding_.load_whole_batches);
   steps_ = 0;
   fingerprint_ = 0;
   state_->end_pass();

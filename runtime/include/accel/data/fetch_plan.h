@@ -16,8 +16,9 @@ struct FetchPlan {
   /// The samples of this process, of the batch that is requested whole. Empty
   /// where batches are not distributed.
   std::optional<Request> rows;
-  /// The data set draws random numbers: every process fetches complete
-  /// batches, as one device does, and keeps its rows.
+  /// The data set draws random numbers, or may draw some that nobody sees
+  /// (`load_whole_batches`): every process fetches complete batches, as one
+  /// device does, and keeps its rows.
   bool draws = false;
   /// A complete pass has shown that the data set does not draw.
   bool settled = false;

@@ -102,7 +102,7 @@ class SamplerPass {
   };
 
   /// `size`: the data set's, where it has one. `loads_by_rows`: of a batch that
-  /// is to be distributed workers load this process's samples only.
+  /// is to be distributed workers may load this process's samples only.
   SamplerPass(
       Sampler sampler,
       const torch::data::DataLoaderOptions& options,
@@ -140,7 +140,7 @@ class SamplerPass {
   /// How batch `number` of this pass, which a worker has loaded, is placed.
   Placement placement(size_t number) const {
     const auto& requested = in_flight_.at(number);
-    return {requested.distribute, loads_by_rows_};
+    return {requested.distribute, loads_by_rows()};
   }
 
   /// The program gets batch `number` of this pass.
@@ -195,6 +195,10 @@ class SamplerPass {
   /// ends the pass, as far as sizes tell.
   bool seems_last(const Planned& batch) const;
 
+  /// Workers load this process's samples only.
+  bool loads_by_rows() const {
+    return loads_by_rows_ && !sharding_.load_whole_batches;
+  }
   /// Of a batch that the sampler is asked for.
   int64_t batch_size(const ShardingOptions& sharding) const {
     return options_batch_size_ * sharding.batches_in_one();
@@ -311,6 +315,7 @@ void SamplerPass<Sampler>::begin() {
   fingerprint_ = 0;
   in_flight_.clear();
   plan_->rows.reset();
+  plan_->draws = plan_->draws || sharding_.load_whole_batches;
   in_pass_ = true;
   state_->end_pass();
   if (!drop_last_ && size_) {
@@ -357,7 +362,7 @@ auto SamplerPass<Sampler>::next() -> std::optional<Request> {
   if (main_thread_) {
     plan_->rows = std::move(batch->rows);
     hand_out(number);
-  } else if (batch->rows && loads_by_rows_) {
+  } else if (batch->rows && loads_by_rows()) {
     return std::move(batch->rows);
   }
   return std::move(batch->request);

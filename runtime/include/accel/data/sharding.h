@@ -41,7 +41,8 @@ struct ShardingOptions {
   /// How many processes there are.
   int64_t world = 1;
   /// Every batch is a distributed tensor, of which a process has its rows; only
-  /// `split_batches` and `dispatch_batches` below are looked at.
+  /// `split_batches`, `dispatch_batches` and `load_whole_batches` below are looked
+  /// at.
   bool match_single_device = false;
   /// A batch of the sampler is the global batch, each process gets
   /// 1 / `world` of it; otherwise each process gets every `world`-th batch, or,
@@ -54,6 +55,8 @@ struct ShardingOptions {
   /// Process 0 reads for all. Empty: where the data set decides itself what
   /// comes next, and not where a sampler does.
   std::optional<bool> dispatch_batches;
+  /// (With `match_single_device`.) Every process loads the samples of all.
+  bool load_whole_batches = false;
   /// (Without `match_single_device` and without `even_batches`.) Processes that
   /// get no part of the last batches go on with one that does not count.
   bool join_uneven = false;

@@ -246,6 +246,9 @@ struct TrainingProgram {
   std::vector<OptimizerTypeFact> OptimizerTypes;
   std::vector<SchedulerFact> Schedulers;
   std::vector<Spelled> Loaders; ///< The name torch::data::make_data_loader.
+  /// A data set of theirs draws numbers of the host: all processes have to draw
+  /// them all.
+  bool LoadsWholeBatches = false;
   std::vector<DeviceFact> Devices;
   std::vector<TrainingLoopFact> TrainingLoops;
   std::vector<BackwardFact> Backwards;

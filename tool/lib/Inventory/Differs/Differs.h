@@ -39,8 +39,10 @@ struct HostDraws {
     const clang::Expr *Call = nullptr;
   };
   std::vector<Draw> InDatasets, Elsewhere;
+  bool HasWorkers = false; ///< Some loader loads in threads.
 
-  /// Says where both draw from one generator.
+  /// Where data sets draw all processes load whole batches; where that cannot be
+  /// had, or does not help, it is said.
   void check(const Unit &U) const;
 };
 

@@ -60,29 +60,52 @@ static const ValueDecl *generatorOf(const CallExpr *E) {
   return E->getNumArgs() ? entityOf(E->getArg(E->getNumArgs() - 1)) : nullptr;
 }
 
+/// Whether a call lets a loader load in threads of its own.
+static bool setsWorkers(const CallExpr *E, const FunctionDecl *F) {
+  const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
+  if (!M || !M->getIdentifier() || M->getName() != "workers" || !isTorch(M) ||
+      E->getNumArgs() != 1)
+    return false;
+  const auto *Number = dyn_cast<IntegerLiteral>(plain(E->getArg(0)));
+  return !Number || Number->getValue() != 0;
+}
+
+/// Whether a generator is a variable of the function that draws, which seeds it
+/// with something that is another thing in each run.
+static bool isSeededAnew(const ValueDecl *Generator) {
+  const auto *V = dyn_cast_or_null<VarDecl>(Generator);
+  return V && V->isLocalVarDecl() && drawsPerProcess(V->getInit());
+}
+
 void Randomness::call(const CallExpr *E, const FunctionDecl *F) {
   if (drawsOnHost(E))
     hostDraw(E);
   else if (seeds(F) && E->getNumArgs() >= 1)
     seed(E, E->getArg(0));
+  else if (setsWorkers(E, F))
+    Draws.HasWorkers = true;
 }
 
 void Randomness::hostDraw(const CallExpr *E) {
   if (!Text.mayEdit(E->getExprLoc()))
     return;
   const bool Loads = inSamples();
-  const Expr *Device = drawnFromDevice(E);
-  if (!Device)
-    (Loads ? Draws.InDatasets : Draws.Elsewhere).push_back({generatorOf(E), E});
-  if (Loads)
-    return say(
-        "ACL0153", E->getExprLoc(),
-        "the data set draws random numbers that are not LibTorch's: each "
-        "process draws for its own samples, so that they are distributed "
-        "as before but are not the same numbers",
-        "Draw with torch::rand where the numbers must be the same.");
-  if (Device)
-    deviceDraw(E, Device);
+  if (const Expr *Device = drawnFromDevice(E)) {
+    if (Loads)
+      say("ACL0153", E->getExprLoc(),
+          "the data set draws from a random device: its numbers are distributed "
+          "as before but are not the same on each run",
+          "Draw from a std::mt19937 that is seeded with a constant, in the "
+          "constructor.");
+    else
+      deviceDraw(E, Device);
+    return;
+  }
+  const ValueDecl *Generator = generatorOf(E);
+  if (!Loads)
+    Draws.Elsewhere.push_back({Generator, E});
+  else if (!isSeededAnew(Generator))
+    Draws.InDatasets.push_back({Generator, E});
 }
 
 /// `distribution(device)` is process 0's number; `std::shuffle(first, last,
@@ -252,14 +275,35 @@ void Randomness::global(const VarDecl *V) {
 }
 
 void HostDraws::check(const Unit &U) const {
+  // Loaders that stay LibTorch's load whole batches in any case.
+  if (InDatasets.empty() || U.Program.Loaders.empty())
+    return;
+  // The option is given where the accelerator is made.
+  const FunctionDecl *Main = U.Index.Main;
+  if (Main && U.Text.mayEdit(Main->getLocation())) {
+    U.Program.LoadsWholeBatches = true;
+    U.say("ACL0186", InDatasets.front().Call->getExprLoc(),
+          "every process loads whole batches, since the data set draws random "
+          "numbers that are not LibTorch's: all draw what one device draws");
+    if (!HasWorkers)
+      return;
+  } else {
+    for (const Draw &Loads : InDatasets)
+      U.say("ACL0153", Loads.Call->getExprLoc(),
+            "the data set draws random numbers that are not LibTorch's: each "
+            "process draws for its own samples, so that they are distributed as "
+            "before but are not the same numbers",
+            "Draw with torch::rand where the numbers must be the same, or make "
+            "the Accelerator with load_whole_batches(true).");
+  }
   for (const Draw &Loads : InDatasets)
     for (const Draw &Other : Elsewhere)
       if (!Loads.Generator || !Other.Generator ||
           Loads.Generator == Other.Generator)
         U.say("ACL0127", Other.Call->getExprLoc(),
               "the data set and other code both draw random numbers of the "
-              "host: each process loads other samples, so that the numbers "
-              "drawn here would come to differ",
+              "host: while samples are loaded by threads, or by each process "
+              "for itself, the numbers drawn here would come to differ",
               "Give the data set a generator of its own, or draw with "
               "torch::rand.");
 }
