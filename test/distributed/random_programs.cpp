@@ -31,6 +31,7 @@ struct Options {
   bool print = false;
   bool recompute = false;
   bool layers = false;
+  bool all_strides = false;
 };
 
 Options& options() {
@@ -46,6 +47,7 @@ TEST(RandomPrograms, GiveWhatPlainTensorsGive) {
     worlds = {{"1", {}}};
   }
   recompute_on_mesh() = all.recompute;
+  all_strides() = all.all_strides;
   const auto begin = std::chrono::steady_clock::now();
   const auto seconds = [&] {
     return std::chrono::duration<double>(
@@ -84,11 +86,12 @@ TEST(RandomPrograms, GiveWhatPlainTensorsGive) {
     const auto plain_of_small = run(small, seed, nullptr);
     const auto traces = traces_of(small, seed, world);
     std::printf(
-        "--seed=%llu --programs=1 --length=%lld --world=%s%s: %s\n  shrunk to %zu "
+        "--seed=%llu --programs=1 --length=%lld --world=%s%s%s: %s\n  shrunk to %zu "
         "instructions: %s\n  plain:\n%s  distributed:\n%s",
         static_cast<unsigned long long>(seed),
         static_cast<long long>(all.length), world.name.c_str(),
-        all.layers ? " --layers" : "", failure.c_str(),
+        all.layers ? " --layers" : "",
+        all.all_strides ? " --all-strides" : "", failure.c_str(),
         small.size(),
         failure_of(small, seed, world, plain_of_small).c_str(),
         traces.first.c_str(), traces.second.c_str());
@@ -136,6 +139,9 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--layers", all.layers,
       "Every second instruction is a layer of torch::nn or a function of several operators");
+  app.add_flag(
+      "--all-strides", all.all_strides,
+      "Strides of dimensions of one entry must be the plain ones', too");
   app.add_option("--failures", all.failures, "Stops after so many")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

@@ -52,6 +52,12 @@ Left run(
 /// Whether programs on a mesh recompute.
 bool& recompute_on_mesh();
 
+/// Whether the stride of a dimension of one entry must be the plain one's, too, on
+/// meshes of one axis. It leads to nothing in memory, and PyTorch's own tests do not
+/// compare it (`check_significant_strides`); where LibTorch looks at it, something
+/// else comes to differ.
+bool& all_strides();
+
 /// Takes out what plain tensors refuse, such as writes that autograd forbids;
 /// what is left runs.
 Left run_plain(Program& program, uint64_t seed);
