@@ -106,8 +106,16 @@ Sizes strides_without_gaps(c10::IntArrayRef sizes, c10::IntArrayRef like) {
 
 namespace {
 
-/// Through views, which tensors that are distributed along further axes have, too.
+/// The dimensions of the parts of a tensor that is distributed along further axes lie
+/// in the same order.
 at::Tensor copy_in_order(const at::Tensor& local, c10::IntArrayRef order) {
+  if (const Part* part = part_of(local)) {
+    Sizes strides;
+    dense_strides(part->sizes, order, strides);
+    return make_tensor(
+        *part->axis, copy_in_order(part->local, order), part->placement,
+        part->sizes, strides, /*exact=*/true);
+  }
   if (std::is_sorted(order.begin(), order.end())) {
     return local.clone(at::MemoryFormat::Contiguous);
   }
@@ -263,7 +271,20 @@ at::Tensor whole_as(const at::Tensor& whole, const at::Tensor& like) {
     return result;
   };
   if (part_of(whole) != nullptr) {
-    return once(in_order_of(whole, like)).expand(like.sizes());
+    const auto dense = once(in_order_of(whole, like));
+    const Part* part = part_of(dense);
+    if (dense.sizes() != like.sizes() || part->view != nullptr) {
+      return dense.expand(like.sizes());
+    }
+    auto result = make_tensor(
+        *part->axis, part->local, part->placement, part->sizes, dense.strides(),
+        /*exact=*/true);
+    // The gaps are not in its parts, but whoever gathers it further makes them.
+    part_of(result)->strides.assign(
+        like.strides().begin(), like.strides().end());
+    result.unsafeGetTensorImpl()->set_sizes_and_strides(
+        like.sizes(), like.strides());
+    return result;
   }
   if (like.is_non_overlapping_and_dense()) {
     return laid_out(whole, like.strides());

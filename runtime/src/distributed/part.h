@@ -297,8 +297,9 @@ inline bool same_sizes(c10::IntArrayRef a, c10::IntArrayRef b) {
 at::Tensor in_order_of(const at::Tensor& tensor, const at::Tensor& like);
 
 /// The gathered value of `like` as it lies there, gaps and repetitions included: what
-/// TensorIterator makes of it, and whether a reshape is a view, depend on them.
-/// Along further axes it is dense, in the order of `like`.
+/// TensorIterator makes of it, and whether a reshape is a view, depend on them. What is
+/// distributed along further axes has these strides, too, and parts without gaps; along
+/// these axes what is repeated is dense between its repetitions.
 at::Tensor whole_as(const at::Tensor& whole, const at::Tensor& like);
 
 /// A view of a part that a rule has made: shares memory with `local`, gaps and
