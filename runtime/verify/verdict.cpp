@@ -53,7 +53,8 @@ std::string failure(const Run& run) {
     if (trace->backwards.empty()) {
       return run.name + ": process " + std::to_string(trace->rank) +
           " called no backward" +
-          (trace->notes.empty() ? "" : ": " + trace->notes.front());
+          (trace->notes.empty() ? ". Has it found its data?"
+                                : ": " + trace->notes.front());
     }
   }
   return "";

@@ -175,6 +175,7 @@ const AccelTraceCallbacks* accel_trace_start() {
     at::manual_seed(options.seed);
   }
   meet_runtime();
+  std::atexit([] { recorder->finish_unused(); });
   observe_backward(&observe);
   return &callbacks;
 }

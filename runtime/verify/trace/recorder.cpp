@@ -226,6 +226,15 @@ void Recorder::finish() {
   ended_ = true;
 }
 
+void Recorder::finish_unused() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (steps_ == 0 && !ended_) {
+    write(Record::kEnd, "");
+    flush();
+    ended_ = true;
+  }
+}
+
 void Recorder::write_final_values() {
   try {
     const auto entries = registry_.kept();

@@ -63,6 +63,9 @@ class Recorder final : public detail::TraceSink {
 
   /// Writes the final values; what is called after it does nothing.
   void finish();
+  /// The same where nothing has been recorded, at the program's end, when tensors
+  /// may be gone.
+  void finish_unused();
 
  private:
   void begin_record(
