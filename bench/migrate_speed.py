@@ -3,8 +3,8 @@
 
 Prints ratios; the two are run in turns, so that what else the machine does
 bears on both. The targets are those of the project: warm (LibTorch and accel
-precompiled in the cache) 0.15 of the compiler's time, cold (an empty cache) 0.5, a project
-of eight files on two cores 0.10 per file, peak memory 0.6. A run of the tool
+precompiled in the cache) 0.10 of the compiler's time, cold (an empty cache) 0.45, a project
+of eight files on two cores 0.07 per file, peak memory 0.6. A run of the tool
 parses twice, the original and the result. Times of the processor (user and
 system) are printed beside those on the clock, which say little while the
 machine is shared.
@@ -92,9 +92,9 @@ def main():
             project.append(tool(*files))
         print(f"{arguments.compiler}: {statistics.median(p.wall for p in peer):.1f} s, of the processor's "
               f"{statistics.median(p.cpu for p in peer):.1f} s, {peer[0].memory // 1024} MiB; {arguments.rounds} rounds")
-        line("warm", 0.15, warm, peer)
-        line("cold", 0.5, cold, peer)
-        line("8 files, per file", 0.10, project, peer, share=8)
+        line("warm", 0.10, warm, peer)
+        line("cold", 0.45, cold, peer)
+        line("8 files, per file", 0.07, project, peer, share=8)
         for name, runs in (("warm", warm), ("8 files", project), ("cold", cold)):
             ratio = max(run.memory for run in runs) / min(run.memory for run in peer)
             print(f"{'memory, ' + name:<22} {ratio:7.3f} of the peak" + (f"{'':23}(target 0.6)" if name == "warm" else ""))

@@ -23,8 +23,9 @@
 namespace accel::data {
 
 /// The passes of one loader over a stream of batches: which batch this process
-/// gets next, and how far the program has come. Knows the batches' type and not
-/// the data set, so that the usual types need it compiled once, in the library.
+/// gets next, and how far the program has come. It depends on the batches' type
+/// and not on the data set, so that for the usual types it is compiled once, in the
+/// library.
 ///
 /// Used by the main thread only.
 ///

@@ -70,8 +70,9 @@ inline constexpr bool made_from_generator =
     std::is_same_v<Sampler, torch::data::samplers::SequentialSampler>;
 
 /// The passes of one loader over its sampler: which samples this process is to
-/// load next, and how far the program has come. Knows the sampler and not the
-/// data set, so that torch's own samplers need it compiled once, in the library.
+/// load next, and how far the program has come. It depends on the sampler and not
+/// on the data set, so that for torch's own samplers it is compiled once, in the
+/// library.
 ///
 /// The loader calls `begin`, then `next` for every batch that it wants to load,
 /// and `hand_out` when the program gets it. Used by the main thread only.
