@@ -43,6 +43,7 @@ bool numbers_less(const std::string& a, const std::string& b) {
 /// Files whose names are alike, of each run.
 struct Alike {
   std::vector<std::string> original, repeat, migrated;
+  std::vector<FilePair> of_one_name;
 
   /// The original gives them other names each time. (Sorted as they came.)
   bool change() const {
@@ -81,6 +82,7 @@ std::vector<FilePair> pair_files(
       continue;
     }
     Alike& alike = others[without_numbers(name)];
+    alike.of_one_name.push_back(pair);
     for (auto [list, own] :
          {std::pair(&alike.original, &pair.original),
           std::pair(&alike.repeat, &pair.repeat),
@@ -105,17 +107,8 @@ std::vector<FilePair> pair_files(
       }
       continue;
     }
-    std::set<std::string> all;
-    for (const auto* run :
-         {&alike.original, &alike.repeat, &alike.migrated}) {
-      all.insert(run->begin(), run->end());
-    }
-    for (const auto& name : all) {
-      pairs.push_back(
-          {in(alike.original, name) ? name : "",
-           in(alike.repeat, name) ? name : "",
-           in(alike.migrated, name) ? name : ""});
-    }
+    pairs.insert(
+        pairs.end(), alike.of_one_name.begin(), alike.of_one_name.end());
   }
   // Nobody asks for what only the second run has written.
   pairs.erase(

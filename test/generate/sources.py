@@ -106,8 +106,9 @@ class Sizes:
         self.two_rows = two_rows
 
 
-def loader_options(choices, sizes, batch_text, training):
+def loader_options(choices, sizes, batch_text, training, most_workers):
     workers = choices.pick("workers", [None, 0, 1, 2], [5, 1, 1, 1])
+    workers = workers and min(workers, most_workers)
     drop = sizes.drop_last and training
     if workers is None and not drop:
         return choices.pick("options_form", [batch_text, f"torch::data::DataLoaderOptions().batch_size({batch_text})",
@@ -132,14 +133,10 @@ def loader_source(choices, task, real, sizes, x, y, device, purpose, training=Tr
         mapped = (".map(torch::data::transforms::Lambda<torch::data::Example<>>([](torch::data::Example<> example) {\n"
                   "example.data = example.data * 0.5 + 0.1;\nreturn example;\n}))" + mapped)
     lines = [f"auto {dataset} = {data_type}({rows}){mapped};"]
-    options = loader_options(choices, sizes, batch, training)
     if training and task.kind != "tokens":
         task.host_draws = choices.pick("host_draws", ["", "engine", "rand"], [8, 1, 1])
     # Threads that draw from one generator, or take turns, give other numbers in each run.
-    if task.host_draws:
-        options = options.replace(".workers(2)", ".workers(0)" if task.host_draws == "rand" else ".workers(1)")
-    if task.host_draws == "rand":
-        options = options.replace(".workers(1)", ".workers(0)")
+    options = loader_options(choices, sizes, batch, training, {"": 2, "engine": 1, "rand": 0}[task.host_draws])
     template = "" if sampler == "default" else f"<{sampler_type}>"
     move = choices.pick("move", [f"std::move({dataset})", dataset])
     lines.append(f"auto {variable} = torch::data::make_data_loader{template}({move}, {options});")

@@ -61,14 +61,6 @@ void throw_other_batches(const std::string& sampler, int64_t batches) {
       "load().");
 }
 
-void check_skipped_batches(int64_t batches) {
-  TORCH_CHECK(
-      batches >= 0,
-      "accel: skip_first_batches was asked to skip ",
-      batches,
-      " batches.");
-}
-
 uint64_t mix_fingerprint(uint64_t fingerprint, uint64_t value) {
   // The mixing step of splitmix64.
   uint64_t mixed = fingerprint ^ (value + 0x9E3779B97F4A7C15);

@@ -35,12 +35,6 @@ data::ShardingOptions sharding_options() {
   return sharding;
 }
 
-const char* name_of_sharing(const data::ShardingOptions& sharding) {
-  return sharding.match_single_device ? "match_single_device"
-      : sharding.split_batches        ? "split_batches"
-                                      : "batch_per_process";
-}
-
 bool on_any_process(bool flag) {
   auto count = at::full({}, flag ? 1 : 0, at::kLong);
   communicator(Channel::kMain).all_reduce(count);

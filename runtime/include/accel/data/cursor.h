@@ -93,9 +93,6 @@ ResumableLoader& resumable(Loader& loader) {
     const std::string& sampler,
     int64_t batches);
 
-/// Throws `c10::Error` where a loader is to skip a negative number of batches.
-ACCEL_API void check_skipped_batches(int64_t batches);
-
 /// Mixes a number into a fingerprint; the same on all machines.
 ACCEL_API uint64_t mix_fingerprint(uint64_t fingerprint, uint64_t value);
 

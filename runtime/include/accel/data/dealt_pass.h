@@ -3,6 +3,7 @@
 #include <accel/data/batch_dealer.h>
 #include <accel/data/cursor.h>
 #include <accel/data/generators.h>
+#include <accel/data/loader_pass.h>
 #include <accel/data/place_batch.h>
 #include <accel/data/sharding.h>
 #include <accel/export.h>
@@ -14,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,7 +31,7 @@ namespace accel::data {
 ///
 /// For the library itself: a program has no need to name it, and it may change.
 template <typename Batch>
-class DealtPass {
+class DealtPass : public LoaderPass {
  public:
   /// Reads the next batch of the stream.
   using Fetch = typename BatchDealer<Batch>::Fetch;
@@ -39,19 +39,11 @@ class DealtPass {
   /// `name`: what a resumed run knows the stream by. `has_batch_size`: see the
   /// trait of that name.
   DealtPass(
-      std::string name,
+      const std::string& name,
       const torch::data::DataLoaderOptions& options,
       bool has_batch_size)
-      : name_(std::move(name)),
-        options_batch_size_(options.batch_size()),
-        drop_last_(options.drop_last()),
-        main_thread_(options.workers() == 0),
+      : LoaderPass("dealt " + name, options),
         has_batch_size_(has_batch_size) {}
-
-  /// Where the loader stands.
-  DataLoaderState& state() {
-    return *state_;
-  }
 
   /// Whether this process reads the stream.
   bool reads() const {
@@ -60,8 +52,8 @@ class DealtPass {
 
   /// Samples that the sampler or the data set is asked for at once.
   size_t request_size() const {
-    return options_batch_size_ *
-        static_cast<size_t>(has_batch_size_ ? 1 : sharding_.batches_in_one());
+    return static_cast<size_t>(
+        has_batch_size_ ? options_batch_size_ : batch_size(sharding_));
   }
 
   /// A pass begins: `reset` sets the stream to its beginning where this process
@@ -76,15 +68,17 @@ class DealtPass {
   /// must call it.
   std::optional<Batch> advance(const Fetch& fetch);
 
-  /// The pass is over, or was left.
-  void end();
+  using LoaderPass::end;
 
   /// See `ResumableLoader`.
-  accel::detail::LoaderCursor cursor() const;
+  accel::detail::LoaderCursor cursor() const {
+    return LoaderPass::cursor(steps_, fingerprint_);
+  }
   /// See `ResumableLoader`.
-  void resume(accel::detail::LoaderCursor cursor);
-  /// See `ResumableLoader`. Throws `c10::Error` for a negative number.
-  void skip_first_batches(int64_t batches);
+  void resume(accel::detail::LoaderCursor cursor) {
+    end();
+    resume_at(std::move(cursor));
+  }
 
  private:
   DealingOptions dealing() const;
@@ -94,66 +88,14 @@ class DealtPass {
   void leave_out(int64_t steps, const Fetch& fetch);
   void count(const accel::detail::DealtStep& step);
 
-  std::string name_;
-  size_t options_batch_size_;
-  bool drop_last_;
-  bool main_thread_;
   bool has_batch_size_;
-  std::shared_ptr<DataLoaderState> state_ =
-      std::make_shared<DataLoaderState>();
 
   // Of the current pass.
-  ShardingOptions sharding_;
   bool dispatch_ = true;
   std::optional<BatchDealer<Batch>> dealer_;
-  bool in_pass_ = false;
   int64_t steps_ = 0;
   uint64_t fingerprint_ = 0;
-  /// How the stream began.
-  at::Tensor pass_generator_;
-
-  // Of the next pass.
-  std::optional<accel::detail::LoaderCursor> resume_;
-  int64_t skip_ = 0;
 };
-
-template <typename Batch>
-accel::detail::LoaderCursor DealtPass<Batch>::cursor() const {
-  accel::detail::LoaderCursor cursor;
-  cursor.sampler = "dealt " + name_;
-  const auto sharding =
-      in_pass_ ? sharding_ : accel::detail::sharding_options();
-  cursor.batch_size =
-      static_cast<int64_t>(options_batch_size_) * sharding.batches_in_one();
-  cursor.drop_last = drop_last_;
-  cursor.sharing = accel::detail::name_of_sharing(sharding);
-  cursor.world = sharding.world;
-  cursor.in_pass = in_pass_;
-  if (in_pass_) {
-    cursor.in_body = state_->open_bodies > 0;
-    cursor.left = state_->left();
-    cursor.batches = steps_;
-    cursor.fingerprint = fingerprint_;
-    cursor.generator = pass_generator_;
-  }
-  return cursor;
-}
-
-template <typename Batch>
-void DealtPass<Batch>::resume(accel::detail::LoaderCursor cursor) {
-  end();
-  skip_ = 0;
-  resume_.reset();
-  if (cursor.in_pass) {
-    resume_ = std::move(cursor);
-  }
-}
-
-template <typename Batch>
-void DealtPass<Batch>::skip_first_batches(int64_t batches) {
-  accel::detail::check_skipped_batches(batches);
-  skip_ = batches;
-}
 
 template <typename Batch>
 DealingOptions DealtPass<Batch>::dealing() const {
@@ -240,13 +182,6 @@ std::optional<Batch> DealtPass<Batch>::advance(const Fetch& fetch) {
     watch_batch(*state_, *step.batch);
   }
   return std::move(step.batch);
-}
-
-template <typename Batch>
-void DealtPass<Batch>::end() {
-  in_pass_ = false;
-  GradientState::get().leave(state_);
-  state_->end_pass();
 }
 
 template <typename Batch>

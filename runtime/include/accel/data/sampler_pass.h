@@ -3,6 +3,7 @@
 #include <accel/data/cursor.h>
 #include <accel/data/fetch_plan.h>
 #include <accel/data/generators.h>
+#include <accel/data/loader_pass.h>
 #include <accel/data/seedable_random_sampler.h>
 #include <accel/data/sharding.h>
 #include <accel/export.h>
@@ -79,7 +80,7 @@ inline constexpr bool made_from_generator =
 ///
 /// For the library itself: a program has no need to name it, and it may change.
 template <typename Sampler>
-class SamplerPass {
+class SamplerPass : public LoaderPass {
  public:
   /// The sampler's list of indices.
   using Request = typename Sampler::BatchRequestType;
@@ -109,10 +110,8 @@ class SamplerPass {
       const torch::data::DataLoaderOptions& options,
       std::optional<size_t> size,
       bool loads_by_rows)
-      : sampler_(std::move(sampler)),
-        options_batch_size_(static_cast<int64_t>(options.batch_size())),
-        drop_last_(options.drop_last()),
-        main_thread_(options.workers() == 0),
+      : LoaderPass(c10::demangle_type<Sampler>(), options),
+        sampler_(std::move(sampler)),
         loads_by_rows_(loads_by_rows),
         size_(size) {
     plan_->state = state_;
@@ -121,14 +120,6 @@ class SamplerPass {
   /// What the main thread's data set is told of each batch.
   const std::shared_ptr<FetchPlan<Request>>& plan() const {
     return plan_;
-  }
-  /// Where the loader stands.
-  DataLoaderState& state() {
-    return *state_;
-  }
-  /// How this pass is shared.
-  const ShardingOptions& sharding() const {
-    return sharding_;
   }
 
   /// A pass begins. Every process must call it.
@@ -154,8 +145,6 @@ class SamplerPass {
   accel::detail::LoaderCursor cursor() const;
   /// See `ResumableLoader`.
   void resume(accel::detail::LoaderCursor cursor);
-  /// See `ResumableLoader`. Throws `c10::Error` for a negative number.
-  void skip_first_batches(int64_t batches);
 
  private:
   struct Planned {
@@ -200,10 +189,6 @@ class SamplerPass {
   bool loads_by_rows() const {
     return loads_by_rows_ && !sharding_.load_whole_batches;
   }
-  /// Of a batch that the sampler is asked for.
-  int64_t batch_size(const ShardingOptions& sharding) const {
-    return options_batch_size_ * sharding.batches_in_one();
-  }
   /// Samples that all processes together get in one step.
   int64_t total_batch_size() const {
     const bool whole_per_process =
@@ -212,18 +197,12 @@ class SamplerPass {
   }
 
   Sampler sampler_;
-  int64_t options_batch_size_;
-  bool drop_last_;
-  bool main_thread_;
   bool loads_by_rows_;
   std::optional<size_t> size_;
-  std::shared_ptr<DataLoaderState> state_ =
-      std::make_shared<DataLoaderState>();
   std::shared_ptr<FetchPlan<Request>> plan_ =
       std::make_shared<FetchPlan<Request>>();
 
   // Of the current pass.
-  ShardingOptions sharding_;
   std::optional<BatchSamplerShard<Request>> shard_;
   bool looks_ahead_ = true;
   std::optional<Planned> ahead_;
@@ -231,7 +210,6 @@ class SamplerPass {
   bool exhausted_ = false;
   /// Samples that the sampler has given, all processes'.
   int64_t samples_ = 0;
-  bool in_pass_ = false;
   size_t requested_ = 0;
   size_t handed_out_ = 0;
   /// One more than the greatest number that was handed out.
@@ -242,35 +220,16 @@ class SamplerPass {
   uint64_t fingerprint_ = 0;
   /// The batches that have been requested and not handed out, by number.
   std::map<size_t, Requested> in_flight_;
-  /// How the sampler's pass began.
-  at::Tensor pass_generator_;
+  /// The sampler as it was before the pass.
   std::optional<Sampler> sampler_before_;
-
-  // Of the next pass.
-  std::optional<accel::detail::LoaderCursor> resume_;
-  int64_t skip_ = 0;
 };
 
 template <typename Sampler>
 accel::detail::LoaderCursor SamplerPass<Sampler>::cursor() const {
-  accel::detail::LoaderCursor cursor;
-  cursor.sampler = c10::demangle_type<Sampler>();
+  auto cursor = LoaderPass::cursor(
+      skipped_ + static_cast<int64_t>(handed_out_), fingerprint_);
   cursor.size = size_ ? static_cast<int64_t>(*size_) : -1;
-  const auto sharding =
-      in_pass_ ? sharding_ : accel::detail::sharding_options();
-  cursor.batch_size = batch_size(sharding);
-  cursor.drop_last = drop_last_;
-  cursor.sharing = accel::detail::name_of_sharing(sharding);
-  cursor.world = sharding.world;
-  cursor.in_pass = in_pass_;
-  if (in_pass_) {
-    cursor.in_body = state_->open_bodies > 0;
-    cursor.left = state_->left();
-    cursor.batches = skipped_ + static_cast<int64_t>(handed_out_);
-    cursor.fingerprint = fingerprint_;
-    cursor.in_order = highest_ == handed_out_;
-    cursor.generator = pass_generator_;
-  }
+  cursor.in_order = !in_pass_ || highest_ == handed_out_;
   if constexpr (!made_from_generator<Sampler>) {
     cursor.sampler_state =
         save_sampler(in_pass_ ? *sampler_before_ : sampler_);
@@ -284,17 +243,7 @@ void SamplerPass<Sampler>::resume(accel::detail::LoaderCursor cursor) {
     load_sampler(cursor.sampler_state);
   }
   end();
-  skip_ = 0;
-  resume_.reset();
-  if (cursor.in_pass) {
-    resume_ = std::move(cursor);
-  }
-}
-
-template <typename Sampler>
-void SamplerPass<Sampler>::skip_first_batches(int64_t batches) {
-  accel::detail::check_skipped_batches(batches);
-  skip_ = batches;
+  resume_at(std::move(cursor));
 }
 
 template <typename Sampler>
@@ -387,9 +336,7 @@ void SamplerPass<Sampler>::hand_out(size_t number) {
 
 template <typename Sampler>
 void SamplerPass<Sampler>::end() {
-  in_pass_ = false;
-  GradientState::get().leave(state_);
-  state_->end_pass();
+  LoaderPass::end();
   plan_->settled = plan_->settled || sharding_.match_single_device;
   plan_->rows.reset();
 }
@@ -508,7 +455,7 @@ auto SamplerPass<Sampler>::next_indices() -> std::optional<Request> {
   TORCH_CHECK(
       !mark.moved(),
       "The sampler ",
-      c10::demangle_type<Sampler>(),
+      name_,
       " draws random numbers in next(). Each process has numbers of its own, "
       "so the processes would not agree on the batches. Draw them in "
       "reset(), which uses process 0's generator, or set "

@@ -365,7 +365,4 @@ namespace accel::detail {
 /// What the `Accelerator` says; one process where there is none yet.
 ACCEL_API data::ShardingOptions sharding_options();
 
-/// `LoaderCursor::sharing`.
-ACCEL_API const char* name_of_sharing(const data::ShardingOptions& sharding);
-
 } // namespace accel::detail

@@ -1,0 +1,64 @@
+#include <accel/data/loader_pass.h>
+
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+namespace accel::data {
+
+LoaderPass::LoaderPass(
+    std::string name,
+    const torch::data::DataLoaderOptions& options)
+    : name_(std::move(name)),
+      options_batch_size_(static_cast<int64_t>(options.batch_size())),
+      drop_last_(options.drop_last()),
+      main_thread_(options.workers() == 0) {}
+
+void LoaderPass::skip_first_batches(int64_t batches) {
+  TORCH_CHECK(
+      batches >= 0,
+      "accel: skip_first_batches was asked to skip ",
+      batches,
+      " batches.");
+  skip_ = batches;
+}
+
+void LoaderPass::end() {
+  in_pass_ = false;
+  GradientState::get().leave(state_);
+  state_->end_pass();
+}
+
+accel::detail::LoaderCursor LoaderPass::cursor(
+    int64_t batches,
+    uint64_t fingerprint) const {
+  accel::detail::LoaderCursor cursor;
+  cursor.sampler = name_;
+  const auto sharding =
+      in_pass_ ? sharding_ : accel::detail::sharding_options();
+  cursor.batch_size = batch_size(sharding);
+  cursor.drop_last = drop_last_;
+  cursor.sharing = sharding.match_single_device ? "match_single_device"
+      : sharding.split_batches                  ? "split_batches"
+                                                : "batch_per_process";
+  cursor.world = sharding.world;
+  cursor.in_pass = in_pass_;
+  if (in_pass_) {
+    cursor.in_body = state_->open_bodies > 0;
+    cursor.left = state_->left();
+    cursor.batches = batches;
+    cursor.fingerprint = fingerprint;
+    cursor.generator = pass_generator_;
+  }
+  return cursor;
+}
+
+void LoaderPass::resume_at(accel::detail::LoaderCursor cursor) {
+  skip_ = 0;
+  resume_.reset();
+  if (cursor.in_pass) {
+    resume_ = std::move(cursor);
+  }
+}
+
+} // namespace accel::data
