@@ -2,6 +2,7 @@
 
 #include "PrefixCache.h"
 
+#include "PrefixTrim.h"
 #include "PrefixUses.h"
 #include "Remedies.h"
 
@@ -28,6 +29,9 @@ namespace accel::migrate {
 
 /// pruneCache only touches files that are named like this.
 static constexpr llvm::StringLiteral FilePrefix = "llvmcache-torch-";
+
+/// To be changed when the same headers are to be written otherwise.
+static constexpr llvm::StringLiteral Form = "trimmed";
 
 /// Long enough for a slow machine to precompile LibTorch.
 static constexpr unsigned LockSeconds = 180;
@@ -100,6 +104,7 @@ static std::string keyOf(ArrayRef<std::string> CC1Args, StringRef Base,
     Hash.update(StringRef("\0", 1));
   };
   Add(getClangFullVersion());
+  Add(Form);
   Add(Base);
   for (size_t I = 0; I != CC1Args.size(); ++I) {
     StringRef Word = CC1Args[I];
@@ -159,6 +164,7 @@ public:
     Consumers.push_back(GeneratePCHAction::CreateASTConsumer(Compiler, File));
     if (!Consumers.back())
       return nullptr;
+    Consumers.back() = trimPrefix(std::move(Consumers.back()));
     Consumers.push_back(std::make_unique<PrefixConsumer>(Compiler, Uses));
     return std::make_unique<MultiplexConsumer>(std::move(Consumers));
   }

@@ -149,7 +149,7 @@ bool callsFunction(StringRef Text, StringRef Name) {
 }
 
 ProjectSources::ProjectSources(StringRef Folder, bool IsMarked) {
-  scan(Folder, IsMarked ? 12 : 1);
+  scan(realPath(Folder), IsMarked ? 12 : 1);
 }
 
 ProjectSources::SourceFile &ProjectSources::add(const std::string &Path) {
@@ -171,10 +171,16 @@ void ProjectSources::scan(StringRef Folder, unsigned Depth) {
     const StringRef Name = sys::path::filename(Path);
     if (Name.starts_with("."))
       continue;
-    if (It->type() == sys::fs::file_type::directory_file)
+    sys::fs::file_type Type = It->type();
+    if (Type == sys::fs::file_type::type_unknown) // Some file systems.
+      if (auto Status = It->status())
+        Type = Status->type();
+    if (Type == sys::fs::file_type::directory_file)
       Folders.push_back(Path);
     else if (isSource(Path) || isHeader(Path))
-      Found.push_back(Path);
+      Found.push_back(Type == sys::fs::file_type::regular_file
+                          ? Path
+                          : realPath(Path));
   }
   // The order of a folder's entries is the file system's.
   llvm::sort(Folders);
@@ -183,7 +189,7 @@ void ProjectSources::scan(StringRef Folder, unsigned Depth) {
     Lists.push_back((Folder + "/CMakeLists.txt").str());
   for (const std::string &Path : Found)
     if (Files.size() < MaxFiles)
-      add(realPath(Path));
+      add(Path);
   if (Depth == 0)
     return;
   for (const std::string &Path : Folders)
@@ -205,9 +211,9 @@ static unsigned sharedFolders(StringRef One, StringRef Other) {
 std::vector<std::string> ProjectSources::resolve(StringRef From,
                                                  StringRef Name) {
   const std::string Beside =
-      realPath((sys::path::parent_path(From) + "/" + Name).str());
-  if (Files.count(Beside) || sys::fs::exists(Beside))
-    return {Beside};
+      (sys::path::parent_path(From) + "/" + Name).str();
+  if (sys::fs::exists(Beside))
+    return {realPath(Beside)};
   // Through some -I: every file whose path ends like this.
   while (Name.consume_front("../") || Name.consume_front("./"))
     ;
