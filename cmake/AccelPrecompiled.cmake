@@ -94,7 +94,10 @@ function(accel_use_precompiled target name)
 endfunction()
 
 # accel_precompiled_torch_headers(): after AccelLibTorch. torch for programs as users
-# write them, on top of it internal for the library and tests for the tests.
+# write them, on top of it internal for the library and tests for the tests, and
+# results for programs that train with accel, results of the rewriter among them:
+# <accel/accel.h>. (That they include it is seen by the tool, which parses them
+# without this header.)
 function(accel_precompiled_torch_headers)
   set(flags -std=c++${ACCEL_TORCH_CXX_STANDARD})
   foreach(folder IN LISTS ACCEL_TORCH_INCLUDE_DIRS)
@@ -103,7 +106,9 @@ function(accel_precompiled_torch_headers)
   set(headers "${PROJECT_SOURCE_DIR}/cmake/precompiled")
   accel_precompiled_header(torch HEADER "${headers}/torch.h" FLAGS ${flags})
   accel_precompiled_header(internal HEADER "${headers}/internal.h" BASE torch FLAGS ${flags} -DUSE_C10D_GLOO)
-  accel_precompiled_header(tests HEADER "${headers}/tests.h" BASE internal FLAGS ${flags} -DUSE_C10D_GLOO)
+  set(accel "${PROJECT_SOURCE_DIR}/runtime/include")
+  accel_precompiled_header(tests HEADER "${headers}/tests.h" BASE internal FLAGS ${flags} -DUSE_C10D_GLOO "-I${accel}")
+  accel_precompiled_header(results HEADER "${accel}/accel/accel.h" BASE torch FLAGS ${flags} "-I${accel}")
 endfunction()
 
 # accel_unity(target [KILOBYTES n] [ONE_LEVEL]): with ACCEL_UNITY_BUILD, sources of one folder are

@@ -41,8 +41,8 @@ struct RMSNorm : nn::Module {
 };
 
 /// A layer of [batch, time, 12]: norms before attention and the feed-forward net.
-struct Block : nn::Module {
-  Block() {
+struct SequenceBlock : nn::Module {
+  SequenceBlock() {
     norm1 = register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({12})));
     q = register_module("q", nn::Linear(12, 12));
     k = register_module("k", nn::Linear(nn::LinearOptions(12, 12).bias(false)));
@@ -90,8 +90,8 @@ struct Language : nn::Module {
     torch::manual_seed(6);
     table = register_module("table", nn::Embedding(11, 12));
     places = register_parameter("places", torch::randn({9, 12}));
-    first = register_module("first", std::make_shared<Block>());
-    second = register_module("second", std::make_shared<Block>());
+    first = register_module("first", std::make_shared<SequenceBlock>());
+    second = register_module("second", std::make_shared<SequenceBlock>());
     norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({12})));
     head = register_module("head", nn::Linear(12, 11));
     to(torch::kDouble);
@@ -103,7 +103,7 @@ struct Language : nn::Module {
   }
   nn::Embedding table = nullptr;
   Tensor places;
-  std::shared_ptr<Block> first, second;
+  std::shared_ptr<SequenceBlock> first, second;
   nn::LayerNorm norm = nullptr;
   nn::Linear head = nullptr;
 };
@@ -230,7 +230,7 @@ TEST(SequenceParallel, MegatronsOptionTrainsLibTorchsLayers) {
 
 /// The names of the plan are those of a model that holds the block.
 struct Holder : nn::Module {
-  explicit Holder(std::shared_ptr<Block> block) {
+  explicit Holder(std::shared_ptr<SequenceBlock> block) {
     register_module("block", std::move(block));
     register_module("norm", nn::LayerNorm(nn::LayerNormOptions({12})));
   }
@@ -239,10 +239,10 @@ struct Holder : nn::Module {
 /// Where everything lies, and how it comes there.
 ACCEL_RANK_FUNCTION(sequence_parallel_places) {
   Accelerator accelerator(with_plan(kLayers));
-  const auto net = std::make_shared<Block>();
+  const auto net = std::make_shared<SequenceBlock>();
   net->to(torch::kDouble);
   net->drop->eval();
-  const auto plain = std::make_shared<Block>();
+  const auto plain = std::make_shared<SequenceBlock>();
   plain->to(torch::kDouble);
   plain->drop->eval();
   {

@@ -12,7 +12,7 @@ namespace accel::checkpoint {
 namespace {
 
 std::vector<std::string> exchange(const std::string& text) {
-  auto& communicator = detail::communicator();
+  auto& communicator = accel::detail::communicator();
   const auto own_size = at::full(
       {1}, static_cast<int64_t>(text.size()), at::TensorOptions(at::kLong));
   std::vector<int64_t> sizes;
@@ -37,7 +37,7 @@ std::vector<std::string> exchange(const std::string& text) {
 } // namespace
 
 Processes all_processes() {
-  const auto& communicator = detail::communicator();
+  const auto& communicator = accel::detail::communicator();
   return {communicator.rank(), communicator.size(), exchange};
 }
 

@@ -24,12 +24,12 @@ struct NamedGenerator {
 std::vector<NamedGenerator> default_generators() {
   std::vector<NamedGenerator> result{
       {kCpu, at::detail::getDefaultCPUGenerator()}};
-  if (const auto type = detail::accelerator_type()) {
+  if (const auto type = accel::detail::accelerator_type()) {
     const auto kind = c10::DeviceTypeName(*type, /*lower_case=*/true);
-    for (int64_t i = 0; i < detail::count_devices(*type); ++i) {
+    for (int64_t i = 0; i < accel::detail::count_devices(*type); ++i) {
       result.push_back(
           {"torch_" + kind + "_" + std::to_string(i),
-           detail::default_generator(
+           accel::detail::default_generator(
                {*type, static_cast<c10::DeviceIndex>(i)})});
     }
   }
