@@ -27,9 +27,9 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <set>
 #include <sstream>
+#include <vector>
 
 namespace accel::distributed::test {
 namespace {
@@ -267,36 +267,35 @@ std::string first_line(const std::string& text) {
   return text.substr(0, std::min<size_t>(text.find('\n'), 400));
 }
 
-/// One call in one placement. Returns what is wrong, or nothing.
-std::string try_placement(
+/// One placement of a call.
+struct Trial {
+  uint64_t seed = 0;
+  bool placed = false;
+  bool gathered = false;
+};
+
+/// One call in several placements, one behind the other on the same ranks. Returns
+/// what is wrong with one of them, or nothing.
+std::string try_placements(
     const GoldenCall& call,
     const Outcome& plain,
     const World& world,
-    uint64_t seed,
+    std::vector<Trial>& trials,
     bool write,
-    bool& placed,
-    bool& gathered,
     bool& difference) {
-  std::mutex mutex;
-  std::string description;
-  std::atomic<bool> any{false};
-  std::atomic<bool> moved{false};
-  const auto body = [&](const DeviceMesh& mesh) {
-    at::set_num_threads(1);
-    Placer placer(mesh, seed);
+  std::vector<std::atomic<bool>> placed(trials.size());
+  std::vector<std::atomic<bool>> moved(trials.size());
+  const auto try_one = [&](const DeviceMesh& mesh, size_t k) {
+    Placer placer(mesh, trials[k].seed);
     auto arguments = arguments_of(
         call, [&](const at::Tensor& tensor) { return placer.place(tensor); });
     if (placer.placed() == 0) {
       return;
     }
-    {
-      const std::lock_guard<std::mutex> lock(mutex);
-      any = true;
-      description = placer.description();
-    }
+    placed[k] = true;
     try {
       const auto got = make_call(call, std::move(arguments), write);
-      moved = moved || got.moved != 0;
+      moved[k] = moved[k] || got.moved != 0;
       expect_same(call, plain, got);
     } catch (const Difference& error) {
       throw Difference(error.what() + std::string("; placed") + placer.description());
@@ -304,6 +303,12 @@ std::string try_placement(
       throw std::runtime_error(
           std::string(error.what_without_backtrace()) + "; placed" +
           placer.description());
+    }
+  };
+  const auto body = [&](const DeviceMesh& mesh) {
+    at::set_num_threads(1);
+    for (size_t k = 0; k < trials.size(); ++k) {
+      try_one(mesh, k);
     }
   };
   difference = false;
@@ -320,9 +325,11 @@ std::string try_placement(
   } catch (const std::exception& e) {
     error = e.what();
   }
-  // Processes keep it to themselves.
-  placed = any || world.processes;
-  gathered = moved;
+  for (size_t k = 0; k < trials.size(); ++k) {
+    // Processes keep it to themselves.
+    trials[k].placed = placed[k] || world.processes;
+    trials[k].gathered = moved[k];
+  }
   return error;
 }
 
@@ -363,21 +370,36 @@ void run_calls(const World& world, Tally& tally) {
         tally.refused_by_plain += write ? 0 : 1;
         continue;
       }
+      std::vector<Trial> trials(all.trials);
       for (int64_t trial = 0; trial < all.trials; ++trial) {
-        const uint64_t seed =
+        trials[trial].seed =
             (all.seed * 1000003 + call.line) * 1009 + trial * 2 + write;
-        bool placed = false;
-        bool gathered = false;
-        bool is_difference = false;
-        const auto error = try_placement(
-            call, plain, world, seed, write, placed, gathered, is_difference);
-        if (!placed) {
+      }
+      // Together, since ranks take longer to start than a call; where one of them
+      // is wrong, each by itself.
+      bool is_difference = false;
+      const auto together =
+          try_placements(call, plain, world, trials, write, is_difference);
+      bool wrong_by_itself = false;
+      for (auto& trial : trials) {
+        std::string error;
+        if (!together.empty()) {
+          std::vector<Trial> one = {trial};
+          error = try_placements(call, plain, world, one, write, is_difference);
+          trial = one[0];
+          wrong_by_itself = wrong_by_itself || !error.empty();
+          if (&trial == &trials.back() && !wrong_by_itself) {
+            error = "behind each other, not by themselves: " + together;
+            trial.placed = true;
+          }
+        }
+        if (!trial.placed) {
           continue;
         }
         ++tally.placed;
         auto& own = tally.per_operator[call.name];
         ++own.calls;
-        own.no_gather += gathered ? 0 : 1;
+        own.no_gather += trial.gathered ? 0 : 1;
         own.rule = rule_of(call.op) != nullptr;
         if (error.empty()) {
           continue;

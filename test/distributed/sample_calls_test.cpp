@@ -25,6 +25,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -78,17 +79,19 @@ struct Tally {
   std::set<std::string> bad;
 };
 
-/// One placement of one sample.
-struct PlacedRun {
-  const SampleCall* sample;
-  PlacedCall placed;
-};
-
 /// Of a sample on plain tensors.
 struct Plain {
   const SampleCall* sample = nullptr;
   Left left;
   Gradients gradients;
+};
+
+/// One placement of one sample. The ranks that are threads share `plain`. Processes
+/// that are forked from one which has differentiated cannot: each of them has its own.
+struct PlacedRun {
+  const SampleCall* sample;
+  PlacedCall placed;
+  std::shared_ptr<const Plain> plain;
 };
 
 const Plain& plain_of(const SampleCall& sample, Plain& last) {
@@ -106,14 +109,11 @@ struct Failure {
   std::string text;
 };
 
-/// Makes the runs from number `from` on; stops at the first failure. Threads
-/// share `plain`. A process that is forked from one which has differentiated
-/// cannot: each of them has its own.
+/// Makes the runs from number `from` on; stops at the first failure.
 bool run_from(
     const std::vector<int64_t>& mesh_sizes,
     bool processes,
     const std::vector<PlacedRun>& runs,
-    const Plain& plain,
     size_t from,
     Failure& failure) {
   const auto body = [&](const DeviceMesh& mesh) {
@@ -123,7 +123,7 @@ bool run_from(
       const auto number = std::to_string(k) + ": ";
       try {
         const auto& sample = *runs[k].sample;
-        const auto& expected = processes ? plain_of(sample, own) : plain;
+        const auto& expected = runs[k].plain ? *runs[k].plain : plain_of(sample, own);
         run_placed(
             mesh, sample, runs[k].placed, expected.left, expected.gradients);
       } catch (const Difference& error) {
@@ -165,13 +165,12 @@ void run_all(
     const std::vector<int64_t>& mesh_sizes,
     bool processes,
     const std::vector<PlacedRun>& runs,
-    const Plain& plain,
     Tally& tally) {
   tally.placed += static_cast<int64_t>(runs.size());
   Failure failure;
   for (size_t from = 0;
        from < runs.size() &&
-       !run_from(mesh_sizes, processes, runs, plain, from, failure);
+       !run_from(mesh_sizes, processes, runs, from, failure);
        from = failure.index + 1) {
     (failure.difference ? tally.wrong : tally.threw)++;
     const auto* sample =
@@ -210,7 +209,6 @@ void test_on(const std::vector<int64_t>& mesh_sizes, bool random_numbers) {
   Tally tally;
   uint64_t number = 0;
   std::vector<PlacedRun> runs;
-  Plain plain;
   for (const auto& sample : samples().calls) {
     ++number;
     if (!asked_for(sample) || draws(sample) != random_numbers) {
@@ -225,21 +223,24 @@ void test_on(const std::vector<int64_t>& mesh_sizes, bool random_numbers) {
     }
     ++tally.calls;
     tally.operators.insert(sample.name);
-    for (const auto& one : placed) {
-      runs.push_back({&sample, one});
-    }
+    std::shared_ptr<Plain> plain;
     if (!random_numbers) {
-      const auto depth = plain_of(sample, plain).gradients.depth;
+      plain = std::make_shared<Plain>();
+      const auto depth = plain_of(sample, *plain).gradients.depth;
       const auto count = static_cast<int64_t>(placed.size());
       tally.once += depth != Depth::kNone ? count : 0;
       tally.twice += depth == Depth::kTwice ? count : 0;
-      run_all(mesh_sizes, false, runs, plain, tally);
+    }
+    for (const auto& one : placed) {
+      runs.push_back({&sample, one, plain});
+    }
+    // The ranks of one call take longer to start than the call.
+    if (!random_numbers && runs.size() >= 200) {
+      run_all(mesh_sizes, false, runs, tally);
       runs.clear();
     }
   }
-  if (random_numbers) {
-    run_all(mesh_sizes, true, runs, plain, tally);
-  }
+  run_all(mesh_sizes, random_numbers, runs, tally);
   // How far random operators are differentiated, only their processes know.
   const auto gradients = random_numbers
       ? std::string()
@@ -326,24 +327,24 @@ TEST(SampleCalls, AWrongRuleIsFound) {
     return call.name == "aten::sgn" && call.origin.find("N=7") != std::string::npos;
   });
   ASSERT_NE(sample, all.end());
+  const auto plain = std::make_shared<Plain>();
+  plain_of(*sample, *plain);
   std::vector<PlacedRun> runs;
   for (const auto& placed : placed_calls(*sample, 2, 100, 1)) {
-    runs.push_back({&*sample, placed});
+    runs.push_back({&*sample, placed, plain});
   }
-  Plain plain;
-  plain_of(*sample, plain);
   Failure failure;
-  EXPECT_TRUE(run_from({2}, false, runs, plain, 0, failure)) << failure.text;
+  EXPECT_TRUE(run_from({2}, false, runs, 0, failure)) << failure.text;
   {
     auto library = torch::Library(
         torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
     library.impl("sgn", torch::CppFunction::makeFromBoxedFunction<&wrong_sgn>());
-    EXPECT_FALSE(run_from({2}, false, runs, plain, 0, failure));
+    EXPECT_FALSE(run_from({2}, false, runs, 0, failure));
     EXPECT_TRUE(failure.difference) << failure.text;
     EXPECT_NE(failure.text.find("placed [7, 4]P"), std::string::npos)
         << failure.text;
   }
-  EXPECT_TRUE(run_from({2}, false, runs, plain, 0, failure)) << failure.text;
+  EXPECT_TRUE(run_from({2}, false, runs, 0, failure)) << failure.text;
 }
 
 TEST(SampleCalls, TwoRanks) {

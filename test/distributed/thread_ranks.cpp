@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -21,15 +22,16 @@ namespace {
 /// Where threads meet; one that fails makes the others throw.
 class Meeting {
  public:
-  explicit Meeting(int64_t size) : tensors_(size), size_(size) {}
+  explicit Meeting(int64_t size) : size_(size) {
+    tensors_.fill(std::vector<at::Tensor>(size));
+  }
 
-  /// Every thread's tensor, by rank. The tensors stay untouched until all have
-  /// called again.
+  /// Every thread's tensor, by rank. The next round has another place for them, and
+  /// the one behind it begins when all have come to the next, and so have read this.
   std::vector<at::Tensor> exchange(int64_t rank, const at::Tensor& tensor) {
     std::unique_lock<std::mutex> lock(mutex_);
-    tensors_[rank] = tensor;
-    wait(lock);
-    auto all = tensors_;
+    auto& all = tensors_[round_ % 2];
+    all[rank] = tensor;
     wait(lock);
     return all;
   }
@@ -70,7 +72,7 @@ class Meeting {
 
   std::mutex mutex_;
   std::condition_variable arrived_all_;
-  std::vector<at::Tensor> tensors_;
+  std::array<std::vector<at::Tensor>, 2> tensors_;
   int64_t size_;
   int64_t arrived_ = 0;
   int64_t round_ = 0;
