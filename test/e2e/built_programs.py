@@ -60,9 +60,10 @@ class Build:
         self.runner = known.get("runner")  # test/generate/runner.cpp
         self.tool = os.path.join(self.folder, "bin", "accel-migrate")
         self.launcher = os.path.join(self.folder, "bin", "accel")
-        for program in (self.tool, self.launcher):
+        traces = [os.path.join(self.folder, "lib", name) for name in ("libaccel_trace.so", "libaccel_trace_torch.so")]
+        for program in (self.tool, self.launcher, *traces):
             if not os.path.isfile(program):
-                raise SystemExit(f"error: {program} is not built")
+                raise SystemExit(f"error: {program} is not built (accel verify wants accel_trace and accel_trace_torch)")
 
     def precompile(self, folder):
         """Where the build has no precompiled header of LibTorch: one of our own."""

@@ -74,9 +74,11 @@ class Store:
 _ABSOLUTE = re.compile(r'"(/(?:home|Users|scratch|root|media|mnt|data|workspace|opt)/[^"\n]*|[A-Z]:(?:/|\\\\)[^"\n]*)"')
 
 
-def localise(root, endings):
+def localise(root, endings, replace=(), without_cuda=False):
     """Turns absolute paths of an author's machine, in string literals of the
-    sources below `root`, into paths below the working directory."""
+    sources below `root`, into paths below the working directory; and replaces what
+    a recipe says: pairs of a pattern and a text. `without_cuda`: CUDA devices become
+    the CPU, for a program that asks for one without looking whether there is one."""
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name != ".git"]
         for name in names:
@@ -86,9 +88,19 @@ def localise(root, endings):
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
                 text = file.read()
             local = _ABSOLUTE.sub(lambda match: f'"{_local(match.group(1))}"', text)
+            for pattern, replacement in replace:
+                local = re.sub(pattern, replacement, local)
+            if without_cuda:
+                for pattern, replacement in _ON_CPU:
+                    local = pattern.sub(replacement, local)
             if local != text:
                 with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
                     file.write(local)
+
+
+# Where the program names the device. What it asks, as torch::cuda::is_available(), stays.
+_ON_CPU = ((re.compile(r"\bkCUDA\b"), "kCPU"), (re.compile(r"\bDeviceType::CUDA\b"), "DeviceType::CPU"),
+           (re.compile(r'"cuda(?::\d+)?"'), '"cpu"'), (re.compile(r"\.cuda\(\)"), ".cpu()"))
 
 
 def _local(path):

@@ -140,14 +140,19 @@ class Runner:
         started = time.monotonic()
         folder = os.path.join(self.work, re.sub(r"\W+", "_", executable.name)[-120:])
         shutil.rmtree(folder, ignore_errors=True)
+        flags = executable.flags
         try:
             outcome = self._check(executable, folder)
+            if outcome.state == NOT_RUN and re.search(r"CUDA|NVIDIA", outcome.detail):
+                shutil.rmtree(folder, ignore_errors=True)
+                executable.flags = flags
+                outcome = self._check(executable, folder, without_cuda=True)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         outcome.seconds = time.monotonic() - started
         return outcome
 
-    def _check(self, executable, folder):
+    def _check(self, executable, folder, without_cuda=False):
         copy = os.path.join(folder, "o", "p")
         migrated = os.path.join(folder, "m", "p")
         for place in (copy, migrated):
@@ -155,7 +160,7 @@ class Runner:
                             ignore=shutil.ignore_patterns(".git", ".accel"))
             # The tool changes nothing outside of the project, which is this copy.
             os.makedirs(os.path.join(place, ".git"))
-            localise(place, COPIED)
+            localise(place, COPIED, self._recipe(executable).get("replace", ()), without_cuda)
         # Both read and write in the folder of the original.
         executable.flags = [flag.replace(ROOT, copy) for flag in executable.flags]
         original = os.path.join(folder, "original")
