@@ -33,6 +33,7 @@ class Executable:
     headers: list = field(default_factory=list)  # of the repository, that the sources include
     folder: str = ""  # of the CMakeLists.txt that names it, else of the main
     shape: str = ""
+    libraries: list = field(default_factory=list)  # sources of the libraries that share a header with it: for what the linker misses
     listed: list = field(default_factory=list)  # the paths of a list that it stands for
 
     @property
@@ -55,6 +56,7 @@ class CMakeFile:
                           "CMAKE_CURRENT_LIST_DIR": self.folder, "PROJECT_SOURCE_DIR": self.folder}
         self.targets = []  # lists of sources
         self.executables = {}  # those of them by name
+        self.libraries = []  # and those that are libraries
         self.definitions = []  # (target, flag); of no target: for all
         with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
             text = re.sub(r"#[^\n]*", "", file.read())
@@ -76,7 +78,9 @@ class CMakeFile:
                                                     for path in self.glob(os.path.join(words[0], "*" + ending), False))
             elif command in ("add_executable", "add_library", "cuda_add_executable") and len(words) > 1:
                 self.targets.append([path for path in map(self.path, words[1:]) if path])
-                if command != "add_library":
+                if command == "add_library":
+                    self.libraries.append(self.targets[-1])
+                else:
                     self.executables[words[0]] = self.targets[-1]
             elif command.endswith("definitions"):
                 self.define(self.expand(words[0]) if command.startswith("target_") and words else None, arguments)
@@ -99,7 +103,9 @@ class CMakeFile:
             word = _VARIABLE.sub(lambda match: places.get(match.group(1), match.group(0)), word)
             word = self.expand(re.sub(r"\\(.)", r"\1", word)).removeprefix("-D")
             # No keyword, other flag, or expression that only CMake can read.
-            if re.match(r"[A-Za-z_]\w*(=|$)", word) and word not in ("PUBLIC", "PRIVATE", "INTERFACE") and "$<" not in word:
+            # The ABI of the author's LibTorch is not that of ours.
+            if re.match(r"[A-Za-z_]\w*(=|$)", word) and "$<" not in word and not word.startswith("_GLIBCXX_USE_CXX11_ABI") \
+                    and word not in ("PUBLIC", "PRIVATE", "INTERFACE"):
                 self.definitions.append((target, "-D" + word))
 
     def macros(self, main):
@@ -181,7 +187,10 @@ class Executables:
         reached = set().union(*(self.repository.reach(path)[0] for path in sources))
         for path in sources[1:]:
             flags += [flag for flag in self.repository.flags(path) if flag not in flags and flag.startswith("-I")]
-        return Executable(self.repository.root, main, sources, flags, sorted(reached - set(sources)), folder)
+        libraries = {path for cmake in self.cmake for library in cmake.libraries
+                     if any(self.repository.reach(path)[0] & reached for path in library) for path in library}
+        return Executable(self.repository.root, main, sources, flags, sorted(reached - set(sources)), folder,
+                          libraries=sorted(libraries - set(sources) - set(self.mains)))
 
     def all(self, wanted=None):
         """Every executable that trains, or that one of the `wanted` paths is part of."""

@@ -143,6 +143,7 @@ class Runner:
         flags = executable.flags
         try:
             outcome = self._check(executable, folder)
+            # It names CUDA without looking whether there is one.
             if outcome.state == NOT_RUN and re.search(r"CUDA|NVIDIA", outcome.detail):
                 shutil.rmtree(folder, ignore_errors=True)
                 executable.flags = flags
@@ -165,9 +166,7 @@ class Runner:
         executable.flags = [flag.replace(ROOT, copy) for flag in executable.flags]
         original = os.path.join(folder, "original")
         state, why = self._build(executable, copy, original, self.build.header)
-        # GCC takes `auto` parameters and concepts where an older standard is asked for, or the build file is not CMake's.
-        if state == UNCOMPILABLE and re.search(r"'auto' not allowed in function prototype|type name '(?:concept|requires)'", why):
-            executable.flags = [*(flag for flag in executable.flags if not flag.startswith("-std=")), "-std=c++20"]
+        while state is not None and mended(executable, state, why):
             state, why = self._build(executable, copy, original, self.build.header)
         if state is not None:
             return Outcome(executable, UNMIGRATED_ERRORS if state == UNCOMPILABLE else state, detail=why)
@@ -224,17 +223,22 @@ class Runner:
         command = [self.build.launcher, "verify", "--original", original, "--migrated", result, "-n", "1,2,3",
                    "--max-steps", str(recipe.get("max_steps", self.max_steps)), "--timeout", str(self.limit // 2), "--jobs", "1",
                    "--double", "--", *arguments]
-        for _ in range(2):
+        for _ in range(3):
             done = run_limited(command, place, 6 * self.limit, environment)
             if done.returncode is None:
                 outcome.state, outcome.detail = SLOW, "accel verify does not end"
                 return
             said = done.stdout + done.stderr
             outcome.talk += "\n" + shlex.join(command) + "\n" + said
+            diverged = re.search(r"^NOT COMPARED .* NaN in (\d+) of (\d+) steps", said, re.MULTILINE)
+            if diverged and int(diverged.group(2)) > int(diverged.group(1)):
+                # The steps before can be compared.
+                command[command.index("--max-steps") + 1] = str(int(diverged.group(2)) - int(diverged.group(1)))
             # Some programs mix float64 with the float32 that they name.
-            if done.returncode != 2 or "the original failed" not in said or "--double" not in command:
+            elif done.returncode == 2 and "the original failed" in said and "--double" in command:
+                command.remove("--double")
+            else:
                 break
-            command.remove("--double")
         if done.returncode == 0:
             outcome.state = EQUAL
         elif done.returncode == 1:
@@ -282,6 +286,30 @@ class Runner:
             if "--double" not in command or not ended:
                 return
             command.remove("--double")
+
+
+# Headers that the author's compiler or LibTorch included by the way.
+_ALL_OF_STD = "-includebits/stdc++.h"
+
+
+def mended(executable, state, why):
+    """Changes how an executable is built, once for each way in which an author's build is known to take
+    more than ours; returns whether there is something to try again."""
+    flags = executable.flags
+    # GCC takes `auto` parameters and concepts where an older standard is asked for, or the build file is not CMake's.
+    if state == UNCOMPILABLE and re.search(r"'auto' not allowed in function prototype|type name '(?:concept|requires)'", why):
+        if "-std=c++20" in flags:
+            return False
+        executable.flags = [*(flag for flag in flags if not flag.startswith("-std=")), "-std=c++20"]
+        return True
+    if state == UNCOMPILABLE and _ALL_OF_STD not in flags and \
+            re.search(r"undefined template 'std::|(?:member|template|type) named '\w+' in namespace 'std'|library function '\w+'", why):
+        executable.flags = [*flags, _ALL_OF_STD]
+        return True
+    if state == NOT_BUILT and "undefined symbol" in why and executable.libraries:
+        executable.sources, executable.libraries = executable.sources + executable.libraries, []
+        return True
+    return False
 
 
 def arguments_of(script, instead):
