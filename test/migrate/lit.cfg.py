@@ -38,7 +38,7 @@ config.test_exec_root = config.accel_exec_root
 
 # The longest first: at the end nobody waits for one of them.
 config.early_tests = {"rules/forms.test", "cli/cache.test", "cli/cmake.test", "findings/ACL0030.test",
-                      "harness/corpus.test", "programs/several-sources.test", "programs/not-together.test"}
+                      "harness/corpus.test", "harness/expected.test", "programs/several-sources.test", "programs/not-together.test"}
 
 
 def tool(name):
