@@ -70,13 +70,6 @@ bool flag(const char* name) {
   return text(name) == "1";
 }
 
-accel::test::RunOptions run_options(bool split, bool even) {
-  accel::test::RunOptions options;
-  options.environment["TEST_SPLIT_BATCHES"] = split ? "1" : "0";
-  options.environment["TEST_EVEN_BATCHES"] = even ? "1" : "0";
-  return options;
-}
-
 /// What the program sees of one pass.
 template <typename Loader>
 json trace_of_pass(Loader& loader) {
@@ -104,11 +97,7 @@ json trace_of_stream(int64_t size, DataLoaderOptions options) {
   return trace_of_pass(*loader);
 }
 
-} // namespace
-
-ACCEL_RANK_FUNCTION(loader_batches) {
-  const bool split = flag("TEST_SPLIT_BATCHES");
-  const bool even = flag("TEST_EVEN_BATCHES");
+void compare_batches(bool split, bool even) {
   Accelerator accelerator(
       AcceleratorOptions().split_batches(split).even_batches(even));
   const auto rank = accelerator.state().process_index();
@@ -147,16 +136,21 @@ ACCEL_RANK_FUNCTION(loader_batches) {
   EXPECT_GT(compared, 0);
 }
 
+} // namespace
+
+ACCEL_RANK_FUNCTION(loader_batches) {
+  for (const bool split : {false, true}) {
+    for (const bool even : {false, true}) {
+      compare_batches(split, even);
+    }
+  }
+}
+
 // One process is not sharded, by Accelerate neither: it sees the sampler's
 // batches (test/runtime).
 TEST(DataLoader, DealsBatchesAsAccelerateDoes) {
   for (const int world : {2, 3, 4}) {
-    for (const bool split : {false, true}) {
-      for (const bool even : {false, true}) {
-        accel::test::run_and_expect_success(
-            "loader_batches", world, run_options(split, even));
-      }
-    }
+    accel::test::run_and_expect_success("loader_batches", world);
   }
 }
 
@@ -252,7 +246,8 @@ TEST(DataLoader, TellsEndAndRemainderAsAccelerateDoes) {
       kinds.emplace(record.at("mode"), record.at("split"));
     }
     for (const auto& [mode, split] : kinds) {
-      auto options = run_options(split, /*even=*/true);
+      accel::test::RunOptions options;
+      options.environment["TEST_SPLIT_BATCHES"] = split ? "1" : "0";
       options.environment["TEST_MODE"] = mode;
       const auto results = accel::test::run_and_expect_success(
           "recorded_loaders", golden(name).at("P"), options);
