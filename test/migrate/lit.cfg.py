@@ -161,6 +161,7 @@ config.substitutions += [
     ("%migrate_corpus", f"{sys.executable} {os.path.join(config.accel_source_dir, 'test', 'migrate-corpus')}"),
     ("%libtorch", os.path.dirname(config.torch_include_dirs[0])),
     ("%corpus_compiler", corpus_compiler()),
+    ("%compiler", clangxx),
     ("%accel_migrate", config.accel_migrate),
     ("%edit_tests", edit_tests),
     ("%torch_flags", torch_flags),

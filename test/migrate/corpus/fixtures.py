@@ -70,6 +70,15 @@ class Store:
 
         return self._once(name, make)
 
+    def tokens(self, name):
+        """Of nanoGPT's form: 16 bits each, of 65 characters."""
+        def make(file, rng):
+            phrase = [rng.randrange(65) for _ in range(40)]
+            for _ in range(2000):
+                file.write(struct.pack("<20H", *(phrase[(index + rng.randrange(2)) % 40] for index in range(20))))
+
+        return self._once(name, make)
+
 
 _ABSOLUTE = re.compile(r'"(/(?:home|Users|scratch|root|media|mnt|data|workspace|opt)/[^"\n]*|[A-Z]:(?:/|\\\\)[^"\n]*)"')
 
@@ -128,6 +137,9 @@ def provide(store, said, cwd, root):
     # Text to learn a language from.
     for match in re.finditer(r"(?:path|file|open)\W+(\S+?\.txt)\b", said):
         if _put(cwd, root, {match.group(1): store.text("words.txt")}):
+            return True
+    for match in re.finditer(r"(?:path|file|open)\W+(\S*?\b(?:train|val)\.bin)\b", said):
+        if _put(cwd, root, {match.group(1): store.tokens("tokens.bin")}):
             return True
     return False
 
