@@ -37,6 +37,9 @@ _AS_GCC = ["-Wno-c++11-narrowing", "-Wno-enum-constexpr-conversion"]
 for _OPENMP in sorted(glob.glob("/usr/lib/gcc/*/*/include/omp.h"))[-1:]:
     _AS_GCC += ["-idirafter", os.path.dirname(_OPENMP), "-D__malloc__(f)="]
 
+# Windows that a program opens, by OpenCV or Matplotlib, are shown nowhere.
+_NO_SCREEN = {"DISPLAY": "", "QT_QPA_PLATFORM": "offscreen", "MPLBACKEND": "agg"}
+
 _LIBRARIES = (  # a pattern of #include, and what to link
     (r"opencv2/", ["-lopencv_core", "-lopencv_imgproc", "-lopencv_imgcodecs", "-lopencv_highgui", "-lopencv_videoio",
                    "-lopencv_dnn", "-lopencv_objdetect", "-lopencv_video", "-lopencv_calib3d", "-lopencv_features2d"]),
@@ -117,7 +120,7 @@ class Runner:
     def _try(self, program, arguments, place, root):
         """Runs the original for a while; returns None where it works, else why not."""
         os.makedirs(place, exist_ok=True)
-        environment = dict(os.environ, OMP_NUM_THREADS="1", DISPLAY="", MPLBACKEND="agg")
+        environment = dict(os.environ, OMP_NUM_THREADS="1", **_NO_SCREEN)
         # Of processor time: on a busy machine a program begins late.
         limited = ["bash", "-c", 'ulimit -t 6; exec "$@"', "bash", program, *arguments]
         for _ in range(6):
@@ -220,7 +223,7 @@ class Runner:
         if self.stress:
             self._stress(outcome, original, arguments, place, os.path.dirname(copy))
         report = os.path.join(folder, "placement.json")
-        environment = dict(os.environ, OMP_NUM_THREADS="1", DISPLAY="", ACCEL_PLACEMENT_REPORT=report)
+        environment = dict(os.environ, OMP_NUM_THREADS="1", ACCEL_PLACEMENT_REPORT=report, **_NO_SCREEN)
         command = [self.build.launcher, "verify", "--original", original, "--migrated", result, "-n", "1,2,3",
                    "--max-steps", str(recipe.get("max_steps", self.max_steps)), "--timeout", str(self.limit // 2), "--jobs", "1",
                    "--double", "--", *arguments]
@@ -285,7 +288,7 @@ class Runner:
         command = [sys.executable, _STRESS, "--library", os.path.join(self.build.folder, "lib", "libaccel_stress_placements.so"),
                    "--seeds", self.stress, "--processes", "2", "--limit", "12", "--may-refuse", "--check", "--double",
                    "--working-directory", place, "--copy", above, "--", original, *arguments]
-        environment = dict(os.environ, DISPLAY="", MPLBACKEND="agg")
+        environment = dict(os.environ, **_NO_SCREEN)
         for _ in range(2):
             done = run_limited(command, place, 4 * self.limit, environment)
             outcome.talk += "\n" + shlex.join(command) + "\n" + done.stdout + done.stderr
