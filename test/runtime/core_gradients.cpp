@@ -214,6 +214,25 @@ TEST(Gradients, RawTensorsNeedNoPrepare) {
   run_all("raw_tensors");
 }
 
+// A gradient whose parts cancel but for rounding is one number in its square, as in
+// an Adam that is written by hand: a square root follows.
+ACCEL_RANK_FUNCTION(squares_of_gradients) {
+  Accelerator accelerator(kMatch);
+  torch::manual_seed(4);
+  const auto x = accelerator.distribute(torch::randn({12, 1000}, torch::kDouble));
+  auto weight =
+      torch::zeros({1000}, torch::dtype(torch::kDouble).requires_grad(true));
+  accelerator.backward((weight * (x - x.mean(0))).sum());
+  const auto g = weight.grad();
+  EXPECT_GE((0.001 * g * g).min().item<double>(), 0);
+  EXPECT_GE(((g / 3) * g).min().item<double>(), 0);
+  EXPECT_GE((g.mul(0.7) / g).nan_to_num(1).min().item<double>(), 0);
+}
+
+TEST(Gradients, TheSquareOfOneThatCancelsIsNotNegative) {
+  run_all("squares_of_gradients");
+}
+
 TEST(Gradients, SqueezedRows) {
   run_all("squeezed_rows");
 }

@@ -14,6 +14,10 @@
 
 namespace accel::distributed {
 
+bool in_backward() {
+  return torch::autograd::get_current_graph_task_id() != -1;
+}
+
 struct Recompute::Saved {
   /// Null for a tensor that is held.
   std::shared_ptr<Recipes> recipes;
@@ -80,10 +84,6 @@ class Engine final : public torch::autograd::Engine {
     return engine;
   }
 };
-
-bool in_backward() {
-  return torch::autograd::get_current_graph_task_id() != -1;
-}
 
 /// Those whose results are kept: they write what their schema does not say, or make
 /// another tensor of one.

@@ -14,6 +14,9 @@
 
 namespace accel::distributed {
 
+/// Whether autograd is calling operators on this thread.
+bool in_backward();
+
 /// Activation checkpointing without a change of the program: what autograd saves in the
 /// forward pass of a unit (a layer, a block) is let go when the next unit begins, and
 /// computed again by the same operators when backward asks for it.

@@ -1,3 +1,4 @@
+#include "distributed/recompute.h"
 #include "distributed/memory_order.h"
 #include "distributed/rules/table.h"
 #include "distributed/sequence.h"
@@ -107,6 +108,11 @@ bool is_factor(const Call& call, size_t i, bool divides) {
   return is_finite(number) && !(divides && number.equal(0));
 }
 
+bool has_one_element(c10::IntArrayRef sizes) {
+  return std::all_of(
+      sizes.begin(), sizes.end(), [](int64_t n) { return n == 1; });
+}
+
 /// Operators that are linear in one tensor, or in two, as far as parts of sums
 /// go.
 bool keeps_sums(const Call& call, const Operands& operands) {
@@ -121,6 +127,15 @@ bool keeps_sums(const Call& call, const Operands& operands) {
     return operands.partial == 2 && is_factor(call, 2, false);
   }
   if (operands.partial != 1 || of_one.count(name) == 0) {
+    return false;
+  }
+  // In `0.001 * g * g` both factors must be one number, added up once: where the parts
+  // of a gradient cancel but for rounding, `0.001 * g` added up for itself may have
+  // another sign, and no square root. Sums of one element are losses, and what a
+  // gradient goes through is an activation: they stay as they are.
+  if ((name == "aten::mul" || name == "aten::div") && !in_backward() &&
+      !has_one_element(operands.sizes) &&
+      !call.tensor(call.place(0).is_sum() ? 0 : 1).requires_grad()) {
     return false;
   }
   if (name == "aten::mul") {
@@ -138,11 +153,8 @@ bool keeps_sums(const Call& call, const Operands& operands) {
 /// little to be added up several times; and no differences, which programs
 /// compare with zero.
 bool add_number_once(Call& call, const Operands& operands) {
-  const bool one_element = std::all_of(
-      operands.sizes.begin(), operands.sizes.end(),
-      [](int64_t n) { return n == 1; });
   if (call.name() != "aten::add" || operands.partial != 1 ||
-      operands.sums != 1 || !one_element || !call.at(2).isScalar() ||
+      operands.sums != 1 || !has_one_element(operands.sizes) || !call.at(2).isScalar() ||
       !call.at(2).toScalar().equal(1)) {
     return false;
   }
