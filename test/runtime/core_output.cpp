@@ -112,11 +112,17 @@ ACCEL_RANK_FUNCTION(reads_what_it_wrote) {
     std::ifstream file(name);
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
-  // A file that the program has not written is nobody else's business: only
-  // some processes may ask.
-  if (accelerator.is_main_process()) {
-    EXPECT_EQ(accelerator.readable_path(path), path);
-  }
+  // Nobody finds the file that process 0, which is ahead, writes next.
+  const auto ask_late = [&](const std::string& name) {
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(accelerator.is_main_process() ? 0 : 200));
+    EXPECT_FALSE(std::filesystem::exists(accelerator.readable_path(name)));
+  };
+  const std::string saved = path + ".pt";
+  ask_late(saved);
+  accelerator.save(torch::ones(3), saved);
+  EXPECT_TRUE(std::filesystem::exists(accelerator.readable_path(saved)));
+  ask_late(path);
   for (const std::string text : {"first", "second"}) {
     {
       std::ofstream file(accelerator.main_process_path(path));
@@ -145,6 +151,7 @@ ACCEL_RANK_FUNCTION(reads_what_it_wrote) {
   accelerator.wait_for_everyone();
   if (accelerator.is_main_process()) {
     EXPECT_TRUE(std::filesystem::remove(path));
+    EXPECT_TRUE(std::filesystem::remove(saved));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <accel/checkpoint/state_dict.h>
 #include <accel/collectives.h>
 #include <accel/detail/preparable.h>
+#include <accel/detail/runtime_pointer.h>
 #include <accel/distributed/device_mesh.h>
 #include <accel/export.h>
 #include <accel/input.h>
@@ -471,13 +472,21 @@ class ACCEL_API Accelerator : public detail::Collectives,
       const std::string& directory,
       const std::string& max_shard_size);
 
+  /// For `accelerator()` behind the end of the last one.
+  explicit Accelerator(detail::AfterTheEnd);
+  static Accelerator* after_the_end();
+  friend ACCEL_API Accelerator& accelerator();
+
   struct Own; // what several Accelerators do not share
-  std::shared_ptr<detail::Runtime> runtime_;
+  detail::RuntimePointer runtime_;
   std::unique_ptr<TrackerSet> trackers_;
   std::unique_ptr<Own> own_;
 };
 
-/// The program's Accelerator; throws `c10::Error` where there is none.
+/// The program's Accelerator; throws `c10::Error` where there is none. Behind the
+/// end of the last one (in the destructor of a global variable, behind `main`) it
+/// is one that still knows which process this is, and prints and writes on process 0
+/// alone; all else throws.
 ACCEL_API Accelerator& accelerator();
 
 /// The program's Accelerator, whatever its options are; where there is none, one
@@ -489,7 +498,7 @@ ACCEL_API Accelerator& accelerator();
 ///
 /// Where it makes one it is collective and throws what the constructor throws.
 /// That one ends behind `main`, or in `exit`, before what was made before it is
-/// destroyed; then this throws. It leaves the other processes as they leave at
+/// destroyed; behind that this is what `accelerator()` is then. It leaves the other processes as they leave at
 /// the end of `main`: waits a bounded time for those that still run, and a
 /// process that ends in another way (`_exit`, a signal) makes the others stop.
 inline Accelerator& accelerator(const AcceleratorOptions& options) {

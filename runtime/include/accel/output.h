@@ -45,11 +45,13 @@ class ACCEL_API MainProcessOutput {
   std::FILE* c_stdout() const;
 
   /// `torch::save` on process 0, or on the first process of each host (option
-  /// `save_on_each_node`). The others do not wait. A model, an optimizer or
-  /// tensors that are divided between the processes are put together first, which
-  /// is collective.
+  /// `save_on_each_node`). Every process must call it. The others do not wait,
+  /// but where `readable_path` has been asked for the file: then all wait until
+  /// all have come here. A model, an optimizer or tensors that are divided between
+  /// the processes are put together first, which is collective.
   template <typename Value, typename... Args>
   void save(const Value& value, Args&&... args) {
+    wait_for_readers(args...);
     if constexpr (
         std::is_same_v<Value, at::Tensor> ||
         std::is_same_v<Value, std::vector<at::Tensor>>) {
@@ -85,11 +87,13 @@ class ACCEL_API MainProcessOutput {
   std::filesystem::path main_process_path(
       const std::filesystem::path& path) const;
 
-  /// Where this process reads a file that the program may have written through
-  /// `main_process_path` before: the path. For such a file all processes wait
+  /// Where this process reads a file, or asks whether it is there, that the
+  /// program may have written before through `main_process_path` or `save`, or
+  /// may write next: the path. For a file that it has written all processes wait
   /// until process 0 has come here, so that each reads what one device would
   /// read; a stream that is still open, and not flushed, is as unfinished as
-  /// there. Collective. Throws `c10::Error` where such a file is asked for on
+  /// there. One that it writes next is written when all have come to that.
+  /// Collective. Throws `c10::Error` where a file that was written is asked for on
   /// another thread than the one that trains.
   ///
   ///     std::ifstream words(accelerator.readable_path("words.txt"));
@@ -105,6 +109,14 @@ class ACCEL_API MainProcessOutput {
   const char* main_process_command(const char* command) const;
 
  private:
+  template <typename To, typename... Rest>
+  static void wait_for_readers(const To& to, const Rest&...) {
+    if constexpr (std::is_convertible_v<const To&, std::string>) {
+      wait_for_readers_of(to);
+    }
+  }
+  /// A file is about to be written: until all who asked for it have come here.
+  static void wait_for_readers_of(const std::string& path);
   /// Whether this process saves.
   static bool saves();
   static at::Tensor whole_tensors(const at::Tensor& tensor);

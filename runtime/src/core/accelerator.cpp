@@ -113,6 +113,13 @@ const AcceleratorOptions& checked(
 
 } // namespace
 
+void detail::RuntimePointer::has_ended() {
+  TORCH_CHECK(
+      false,
+      "accel: the Accelerator has ended already. What uses it must end before: "
+      "behind main only prints and files that process 0 writes are possible.");
+}
+
 void detail::check_built_with(const BuiltWith& program) {
   constexpr auto library = built_with<AcceleratorOptions>();
   const auto describe = [](const BuiltWith& built) {
@@ -174,7 +181,24 @@ Accelerator::~Accelerator() {
   }
 }
 
+Accelerator::Accelerator(detail::AfterTheEnd)
+    : trackers_(make_trackers(AcceleratorOptions(), /*main_process=*/false)),
+      own_(std::make_unique<Own>()) {
+}
+
+Accelerator* Accelerator::after_the_end() {
+  if (!accelerators.empty() || detail::Runtime::ended_state() == nullptr) {
+    return nullptr;
+  }
+  // Never destroyed: it is for what is destroyed last.
+  static auto* const made = new Accelerator(detail::AfterTheEnd());
+  return made;
+}
+
 Accelerator& accelerator() {
+  if (Accelerator* const ended = Accelerator::after_the_end()) {
+    return *ended;
+  }
   detail::Runtime::require();
   return *accelerators.front();
 }
@@ -187,11 +211,9 @@ Accelerator& Accelerator::of_program(
   }
   // Needs no destructor: asked by what is destroyed later.
   static bool has_ended = false;
-  TORCH_CHECK(
-      !has_ended,
-      "accel: the program's Accelerator was asked for while the program ends, "
-      "when it has ended already. What uses it must be destroyed before: make "
-      "an Accelerator at the top of main, or use it first where that is made.");
+  if (has_ended) {
+    return *after_the_end();
+  }
   struct Program {
     Accelerator accelerator;
     Program(const detail::BuiltWith& program, const AcceleratorOptions& options)
@@ -206,7 +228,7 @@ Accelerator& Accelerator::of_program(
 }
 
 const AcceleratorState& Accelerator::state() const {
-  return runtime_->state();
+  return runtime_ ? runtime_->state() : *detail::Runtime::ended_state();
 }
 
 distributed::DeviceMesh Accelerator::device_mesh() const {

@@ -218,7 +218,7 @@ CheckpointHookHandle Accelerator::register_save_state_pre_hook(
   auto& registry = runtime_->registry();
   const int64_t id = registry.add_save_hook(std::move(hook));
   return CheckpointHookHandle(
-      [runtime = std::weak_ptr<detail::Runtime>(runtime_), id] {
+      [runtime = std::weak_ptr<detail::Runtime>(runtime_.shared()), id] {
         if (const auto alive = runtime.lock()) {
           alive->registry().remove_hook(id);
         }
@@ -230,7 +230,7 @@ CheckpointHookHandle Accelerator::register_load_state_pre_hook(
   auto& registry = runtime_->registry();
   const int64_t id = registry.add_load_hook(std::move(hook));
   return CheckpointHookHandle(
-      [runtime = std::weak_ptr<detail::Runtime>(runtime_), id] {
+      [runtime = std::weak_ptr<detail::Runtime>(runtime_.shared()), id] {
         if (const auto alive = runtime.lock()) {
           alive->registry().remove_hook(id);
         }

@@ -28,14 +28,18 @@ class NullBuffer : public std::streambuf {
   }
 };
 
+/// Never destroyed: global variables may print when they are.
+std::ostream& make_null_stream() {
+  return *new std::ostream(new NullBuffer);
+}
+
 std::ostream& null_stream() {
-  static NullBuffer buffer;
-  static std::ostream stream(&buffer);
+  static std::ostream& stream = make_null_stream();
   return stream;
 }
 
 const AcceleratorState& process() {
-  return Runtime::require().state();
+  return Runtime::output_state();
 }
 
 } // namespace
@@ -83,8 +87,7 @@ std::ostream& MainProcessOutput::cout() {
 }
 
 std::ostream& MainProcessOutput::cerr() {
-  static NullBuffer buffer;
-  static std::ostream stream(&buffer);
+  static std::ostream& stream = make_null_stream();
   return process().is_main_process() ? std::cerr : stream;
 }
 
@@ -109,10 +112,14 @@ std::FILE* MainProcessOutput::c_stdout() const {
   return nowhere;
 }
 
-const char* MainProcessOutput::main_process_path(const char* path) const {
+void MainProcessOutput::wait_for_readers_of(const std::string& path) {
   if (process().use_distributed() && WrittenFiles::get().opened(path)) {
     process().wait_for_everyone();
   }
+}
+
+const char* MainProcessOutput::main_process_path(const char* path) const {
+  wait_for_readers_of(path);
   return process().is_main_process() ? path : kNullDevice;
 }
 

@@ -26,6 +26,13 @@ namespace {
 /// Accelerator is made or ends.
 std::atomic<detail::Runtime*> current{nullptr};
 
+/// What is known of this process when it has ended. Never destroyed: for what is
+/// destroyed last.
+std::unique_ptr<AcceleratorState>& last_state() {
+  static auto* const state = new std::unique_ptr<AcceleratorState>;
+  return *state;
+}
+
 /// The same for those who share it.
 std::weak_ptr<detail::Runtime> shared;
 
@@ -247,6 +254,15 @@ Runtime* Runtime::get() {
   return current.load(std::memory_order_acquire);
 }
 
+const AcceleratorState* Runtime::ended_state() {
+  return get() == nullptr ? last_state().get() : nullptr;
+}
+
+const AcceleratorState& Runtime::output_state() {
+  const auto* ended = ended_state();
+  return ended != nullptr ? *ended : require().state();
+}
+
 Runtime& Runtime::require() {
   Runtime* runtime = get();
   TORCH_CHECK(
@@ -356,6 +372,7 @@ void Runtime::end(bool orderly) noexcept {
     world_->abandon();
   }
   world_.reset();
+  last_state() = std::make_unique<AcceleratorState>(*state_);
   if (get() == this) {
     current.store(nullptr, std::memory_order_release);
     GradientState::get().reset();

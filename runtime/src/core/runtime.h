@@ -43,6 +43,11 @@ class Runtime {
   /// The one that exists; throws where there is none.
   static Runtime& require();
 
+  /// Which process this was, when the last one has ended; else null.
+  static const AcceleratorState* ended_state();
+  /// That, or the state of the one that exists; throws where there was none.
+  static const AcceleratorState& output_state();
+
   /// The one that exists, whose options must be `options`, or a new one.
   static std::shared_ptr<Runtime> share(const ResolvedOptions& options);
 

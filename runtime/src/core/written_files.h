@@ -4,10 +4,12 @@
 
 namespace accel::detail {
 
-/// The files that this program has opened through `main_process_path`, and of
-/// these the ones that were read since. Kept alike on all processes, which open
-/// and read the same files in the same order, so that all of them come to the
-/// same answer about whether to wait. Only used with several processes.
+/// The files that this program has opened through `main_process_path`, and those
+/// that it has asked for through `readable_path`, also before it opened them: no
+/// process may find a file that another one, which is further on, has made. Kept
+/// alike on all processes, which open and read the same files in the same order,
+/// so that all of them come to the same answer about whether to wait. Only used
+/// with several processes.
 class WrittenFiles {
  public:
   static WrittenFiles& get();
