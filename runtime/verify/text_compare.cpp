@@ -207,7 +207,10 @@ class Comparer {
         continue;
       }
       const std::string what = "number " + std::to_string(i + 1) +
-          " differs by " + short_number(difference);
+          " differs by " + short_number(difference) +
+          (size > 0 && std::isfinite(difference)
+               ? ", " + short_number(difference / size) + " of it"
+               : "");
       // 1.0001: the units are powers of ten and not exact.
       if (std::isfinite(difference) &&
           difference <= relative_ * size + 1.0001 * unit) {

@@ -132,10 +132,18 @@ void judge_texts(
   verdict.text = compare_texts(
       original.output[0], repeat.output[0], migrated.output[0], tolerance);
   if (verdict.text.different) {
+    // A metric of one part of the data is further apart.
+    constexpr double kMostOfRounding = 1e-6;
+    const bool small =
+        verdict.text.only_numbers && verdict.text.largest <= kMostOfRounding;
     differ(
         verdict,
         "what is printed differs in " + verdict.text.first,
-        verdict.text.only_numbers
+        small ? Cause{"only what is printed differs, by little more than rounding: "
+                      "a number that is what is left of larger ones, or one "
+                      "that was added up in another precision",
+                      "small-numbers"}
+            : verdict.text.only_numbers
             ? Cause{"only what is printed differs, not the training: a metric "
                     "that is computed from one process's part of the data",
                     "local-metric"}

@@ -261,7 +261,7 @@ TEST_F(Verify, MetricRoundedToFloat) {
   expect_reported(
       "float-metric",
       "what is printed differs in line 1: number 2",
-      "only what is printed differs");
+      "only what is printed differs, by little more than rounding");
 }
 
 TEST_F(Verify, MissingBroadcast) {

@@ -70,6 +70,13 @@ TEST(Texts, WholeNumbersMayNot) {
   EXPECT_EQ(result.first.substr(0, 16), "line 1: number 1");
 }
 
+TEST(Texts, ADifferenceIsSaidInPartsOfTheNumber) {
+  const auto result = compare("u 0.002 at 1\n", "u 0.0020000004 at 1\n");
+  EXPECT_TRUE(result.different);
+  EXPECT_NE(result.first.find("differs by 4e-10, 2e-07 of it"), std::string::npos)
+      << result.first;
+}
+
 TEST(Texts, DigitsInWordsAreWords) {
   const auto result = compare("conv1 ok\n", "conv2 ok\n");
   EXPECT_TRUE(result.different);
