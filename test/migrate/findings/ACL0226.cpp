@@ -36,4 +36,6 @@ int main() {
   if (net->options.bias())
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
     images::save_image("y.png", 2);
+  else
+    optimizer.zero_grad();
 }

@@ -103,7 +103,7 @@ FactFinder::FactFinder(const Unit &U, UnitFacts &All)
     : Unit(U), All(All), Devices(U, At), Decides(U, At, All.Differs),
       Random(U, At, All.Differs, All.Draws), Loaders(U, At), Optimizers(U, At),
       Prints(U, At), Inputs(U, At), Files(U, At, All.Files),
-      Outputs(U, At, All.Cuts), Dangers(U, At) {}
+      Outputs(U, At, All.Cuts, All.Files), Dangers(U, At) {}
 
 void FactFinder::run(const FunctionDecl *F) {
   At.Function = F;
@@ -120,13 +120,15 @@ void FactFinder::run(const FunctionDecl *F) {
       if (Init->isWritten())
         W.TraverseStmt(Init->getInit());
     }
-  // std::ostream& out = std::cout, which stands before the body, too.
-  for (const ParmVarDecl *P : F->parameters())
-    if (P->hasDefaultArg() && !P->hasInheritedDefaultArg() &&
-        !P->hasUnparsedDefaultArg() && !P->hasUninstantiatedDefaultArg()) {
-      At.Initialiser = P->getDefaultArg();
-      W.TraverseStmt(const_cast<Expr *>(P->getDefaultArg()));
-    }
+  // std::ostream& out = std::cout, which stands before the body, too; or in
+  // another declaration.
+  for (const FunctionDecl *Declared : F->redecls())
+    for (const ParmVarDecl *P : Declared->parameters())
+      if (P->hasDefaultArg() && !P->hasInheritedDefaultArg() &&
+          !P->hasUnparsedDefaultArg() && !P->hasUninstantiatedDefaultArg()) {
+        At.Initialiser = P->getDefaultArg();
+        W.TraverseStmt(const_cast<Expr *>(P->getDefaultArg()));
+      }
   At.Initialiser = nullptr;
   W.TraverseStmt(F->getBody());
   for (Subject *Each : Subjects)

@@ -9,7 +9,21 @@
 using namespace accel::migrate;
 
 void accel::migrate::applyMainProcess(RuleContext &Context) {
+  for (const FileWaitFact &Wait : Context.Program.FileWaits)
+    Context.insertLine(Wait.At, "save-wait",
+                       {{"accelerator", Context.accelerator(Wait.In)}},
+                       "data sets read files that are written until here");
   for (const GuardFact &Guard : Context.Program.Guards) {
+    if (Guard.Before)
+      Context.insertLine(*Guard.Before, "save-wait",
+                         {{"accelerator", Context.accelerator(Guard.In)}},
+                         "the file goes when all have read it",
+                         /*Priority=*/-10);
+    if (Guard.Close)
+      Context.insert(*Guard.Close,
+                     Guard.WaitsBehind ? "save-wait-close" : "body-close",
+                     {{"accelerator", Context.accelerator(Guard.In)}},
+                     "the branch has a second statement");
     if (Guard.After)
       Context.insertLine(*Guard.After, "save-wait",
                          {{"accelerator", Context.accelerator(Guard.In)}},

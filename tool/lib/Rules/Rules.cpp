@@ -27,6 +27,8 @@ std::string RuleContext::inlineAccelerator() const {
 }
 
 std::string RuleContext::accelerator(FunctionId In) {
+  if (Program.Functions[In].Around)
+    return accelerator(*Program.Functions[In].Around);
   if (Program.Functions[In].IsLambda)
     return inlineAccelerator();
   auto Known = Names.find(In);

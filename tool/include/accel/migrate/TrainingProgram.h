@@ -41,6 +41,8 @@ struct FunctionFact {
   /// A lambda: what it sees depends on its captures, so that nothing is
   /// declared in it.
   bool IsLambda = false;
+  /// The function around a lambda that sees all of its names ([&]).
+  std::optional<FunctionId> Around;
   /// Where its first statement goes.
   LinePoint Top;
   /// Every unqualified name that is declared or used in it.
@@ -231,8 +233,19 @@ struct GuardFact {
   std::optional<TextRange> Callee, Open;
   /// Arguments that are tensors, which have to be whole.
   std::vector<TextRange> Tensors;
-  /// Behind a statement that makes files which may be read then.
-  std::optional<LinePoint> After;
+  /// Before a statement that takes files away which may be read still, and behind
+  /// one that makes files, or takes some away, which may be read then.
+  std::optional<LinePoint> Before, After;
+  /// Where the statement is all of a branch and others have to stand beside it,
+  /// at `Before` and in front of this brace.
+  std::optional<TextRange> Close;
+  bool WaitsBehind = false; ///< There, too.
+};
+
+/// Behind files that data sets read.
+struct FileWaitFact {
+  FunctionId In = 0;
+  LinePoint At;
 };
 
 /// All facts of a translation unit. The vectors are in the order of the text.
@@ -269,6 +282,7 @@ struct TrainingProgram {
   std::vector<Spelled> ReadPaths;
   std::vector<Spelled> Commands; ///< Of popen(command, "w").
   std::vector<GuardFact> Guards;
+  std::vector<FileWaitFact> FileWaits;
   std::vector<InputFact> Inputs;
   /// What was seen and stops the migration, or should be known.
   std::vector<Finding> Findings;

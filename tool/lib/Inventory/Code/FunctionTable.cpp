@@ -76,6 +76,8 @@ FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,
   F.Name = std::move(Name);
   F.IsMain = IsMain;
   F.IsLambda = IsLambda;
+  if (const auto *Try = dyn_cast<CXXTryStmt>(Body))
+    Body = Try->getTryBlock();
   if (const auto *Block = dyn_cast<CompoundStmt>(Body))
     if (std::optional<LinePoint> Top = Text.topOf(Block))
       F.Top = *Top;
@@ -97,8 +99,27 @@ FunctionId FunctionTable::of(const FunctionDecl *F) {
       Names.push_back(P->getNameAsString());
     std::sort(Names.begin(), Names.end());
     Names.erase(std::unique(Names.begin(), Names.end()), Names.end());
+    if (IsLambda && M->getParent()->getLambdaCaptureDefault() == LCD_ByRef)
+      if (std::optional<FunctionId> Around = around(M->getParent()))
+        Functions[Id].Around = Around;
   }
   return Id;
+}
+
+/// The function whose body a lambda stands in, if all that this declares at its
+/// beginning can be seen there.
+std::optional<FunctionId> FunctionTable::around(const CXXRecordDecl *Lambda) {
+  const auto *Outer = dyn_cast_or_null<FunctionDecl>(Lambda->getDeclContext());
+  // In a handler of a function's own `try` they are gone.
+  if (!Outer || !Outer->hasBody() || isa<CXXTryStmt>(Outer->getBody()) ||
+      !isWithin(Lambda->getLocation(), Outer->getBody(), Text.SM))
+    return std::nullopt;
+  const FunctionId Id = of(Outer);
+  return Functions[Id].IsLambda ? Functions[Id].Around : Id;
+}
+
+FunctionId FunctionTable::ofHandler(const CXXCatchStmt *Handler) {
+  return add(Handler->getHandlerBlock(), "handler", false, true);
 }
 
 FunctionId FunctionTable::ofInitialiser(const Expr *Init) {

@@ -25,9 +25,12 @@ public:
   FunctionId at(clang::SourceLocation Loc, const clang::FunctionDecl *F);
   /// A constructor's initialiser, which stands before the body.
   FunctionId ofInitialiser(const clang::Expr *Init);
+  /// A handler of a function's own `try`, behind the names of its body.
+  FunctionId ofHandler(const clang::CXXCatchStmt *Handler);
   FunctionFact &fact(FunctionId Id) { return Functions[Id]; }
 
 private:
+  std::optional<FunctionId> around(const clang::CXXRecordDecl *Lambda);
   FunctionId add(const clang::Stmt *Body, std::string Name, bool IsMain,
                  bool IsLambda);
 

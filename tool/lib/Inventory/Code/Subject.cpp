@@ -30,6 +30,10 @@ Subject::~Subject() = default;
 FunctionId Subject::here() {
   if (!Lambdas.empty())
     return Functions.of(Lambdas.back());
+  if (Path.size() > 1 && Function && Path[0] == Function->getBody())
+    if (const auto *Handler = dyn_cast<CXXCatchStmt>(Path[1]);
+        Handler && isa<CXXTryStmt>(Path[0]))
+      return Functions.ofHandler(Handler);
   return Initialiser ? Functions.ofInitialiser(Initialiser)
                      : Functions.of(Function);
 }
@@ -72,6 +76,28 @@ const Stmt *Subject::statementOf(const CallExpr *E) const {
       Cast && Cast->getType()->isVoidType())
     P = plain(Cast->getSubExpr());
   return P == E ? S : nullptr;
+}
+
+bool Subject::isBodyOfItsOwn() const {
+  for (const Stmt *S : llvm::reverse(llvm::ArrayRef(Path).drop_back())) {
+    if (isa<ExprWithCleanups>(S))
+      continue;
+    return isa<IfStmt, ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S);
+  }
+  return false;
+}
+
+bool Subject::isBodyForCondition() const {
+  if (!isBodyOfItsOwn())
+    return false;
+  for (size_t I = Path.size() - 1; I-- > 0;) {
+    if (isa<CompoundStmt>(Path[I]))
+      break;
+    if (const auto *If = dyn_cast<IfStmt>(Path[I]);
+        If && If->getElse() && If->getThen() == Path[I + 1])
+      return false;
+  }
+  return true;
 }
 
 std::optional<TextRange> Subject::nameOf(const Expr *Callee) {

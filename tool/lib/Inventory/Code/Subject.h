@@ -67,6 +67,12 @@ protected:
   /// The call, where it is a statement of a block, so that a condition can be
   /// put before it; or null.
   const clang::Stmt *statementOf(const clang::CallExpr *E) const;
+  /// Whether what is visited is all of a branch or of a loop's body, without
+  /// braces.
+  bool isBodyOfItsOwn() const;
+  /// The same, where a condition can be put before it: no `else` would belong to
+  /// that.
+  bool isBodyForCondition() const;
   /// The name of what is called, with its qualifier, without template arguments.
   std::optional<TextRange> nameOf(const clang::Expr *Callee);
   /// A name that is a macro: stdout, stdin.

@@ -2,12 +2,42 @@
 
 #include "Enters.h"
 
+#include "Code/AstVisitor.h"
 #include "Code/TorchTypes.h"
 
 #include "llvm/ADT/StringExtras.h"
 
 using namespace accel::migrate;
 using namespace clang;
+
+namespace {
+/// A loop and the lambdas that it names, whose calls are part of it.
+class LoopText : public AstVisitor {
+public:
+  explicit LoopText(const Stmt *Loop) : Texts{Loop} {
+    TraverseStmt(const_cast<Stmt *>(Loop));
+  }
+
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    const auto *V = dyn_cast<VarDecl>(E->getDecl());
+    const auto *L =
+        V && V->getInit() ? dyn_cast<LambdaExpr>(bare(V->getInit())) : nullptr;
+    if (L && !llvm::is_contained(Texts, L->getBody())) {
+      Texts.push_back(L->getBody());
+      TraverseStmt(const_cast<Stmt *>(Texts.back()));
+    }
+    return true;
+  }
+
+  bool holds(SourceLocation Loc, const SourceManager &SM) const {
+    return llvm::any_of(
+        Texts, [&](const Stmt *S) { return isWithin(Loc, S, SM); });
+  }
+
+private:
+  std::vector<const Stmt *> Texts;
+};
+} // namespace
 
 void LoaderFacts::call(const CallExpr *E, const FunctionDecl *F,
                        llvm::StringRef Name) {
@@ -57,9 +87,9 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
     if (const Expr *Loader = loaderOfLoop(Loop))
       Share(Loader->getSourceRange());
     // A lambda before the loop may read what the loop makes.
+    const LoopText In(Loop);
     for (const Batch &B : Batches)
-      if (isWithin(B.ReadAt, Loop, Text.SM) ||
-          isWithin(B.E->getExprLoc(), Loop, Text.SM))
+      if (In.holds(B.ReadAt, Text.SM) || In.holds(B.E->getExprLoc(), Text.SM))
         Share(B.E->getSourceRange());
     if (!Shared.empty()) {
       constexpr size_t Most = 3;

@@ -5,6 +5,7 @@
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 
+#include <fcntl.h>
 
 using namespace accel::migrate;
 using namespace clang;
@@ -86,16 +87,6 @@ bool accel::migrate::isFileStream(const CXXRecordDecl *D) {
           D->getName() == "basic_ifstream");
 }
 
-/// Whether what is visited is all of a branch or of a loop's body.
-static bool isBodyOfItsOwn(llvm::ArrayRef<const Stmt *> Path) {
-  for (const Stmt *S : llvm::reverse(Path.drop_back())) {
-    if (isa<ExprWithCleanups>(S))
-      continue;
-    return isa<IfStmt, ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S);
-  }
-  return false;
-}
-
 void FileFacts::save(const CallExpr *E) {
   if (E->getNumArgs() < 2)
     return;
@@ -105,6 +96,13 @@ void FileFacts::save(const CallExpr *E) {
   const std::optional<TextRange> Callee = nameOf(E->getCallee());
   if (!Callee)
     return;
+  FileUse Saved;
+  Saved.In = Function;
+  Saved.Use = E;
+  Saved.Path = E->getArg(1);
+  Saved.InLoop = inLoop();
+  Saved.IsSave = true;
+  Files.push_back(std::move(Saved));
   SaveFact Fact;
   Fact.In = here();
   Fact.Callee = *Callee;
@@ -127,7 +125,7 @@ void FileFacts::save(const CallExpr *E) {
         S && plain(S) == E)
       After = Text.after(S);
     // if (better) torch::save(net, path);
-    if (!After && isBodyOfItsOwn(Path))
+    if (!After && isBodyOfItsOwn())
       if (std::optional<TextRange> R = editable(E->getSourceRange()))
         Fact.BehindCall = TextRange{R->File, R->Offset + R->Length, 0};
     if (!After && !Fact.BehindCall)
@@ -191,9 +189,11 @@ void FileFacts::mainPath(const Expr *Use, const Expr *Path) {
 /// A file is opened, at `Path`.
 void FileFacts::file(const Expr *Use, const Expr *Path, bool Writes) {
   FileUse F{Function, Use, Path, Writes, std::nullopt};
+  F.InLoop = inLoop();
+  F.InSamples = inSamples();
   if (Writes) {
     mainPath(Use, Path);
-  } else if (Text.mayEdit(Use->getExprLoc()) &&
+  } else if (!F.InSamples && Text.mayEdit(Use->getExprLoc()) &&
              !Index.BeforeMain.count(Function)) {
     // Where it turns out that the program may have written it.
     if (std::optional<TextRange> R = Text.range(written(Path)))
@@ -235,6 +235,18 @@ void FileFacts::construct(const CXXConstructExpr *E) {
   const CXXRecordDecl *D = E->getConstructor()->getParent();
   if (isInStd(D) && isFileStream(D))
     openStream(E, D, {E->getArgs(), E->getNumArgs()});
+  // The files of a data set of LibTorch's.
+  if (E->getNumArgs() && !E->getConstructor()->isCopyOrMoveConstructor() &&
+      isOrDerives(D, "torch::data::datasets::MNIST") &&
+      isPath(plain(E->getArg(0))->getType())) {
+    FileUse Set;
+    Set.In = Function;
+    Set.Use = E;
+    Set.Path = E->getArg(0);
+    Set.InLoop = inLoop();
+    Set.Below = true;
+    Files.push_back(std::move(Set));
+  }
 }
 
 void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
@@ -267,6 +279,15 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
   }
   if (C && Name == "popen")
     return command(E);
+  if (F->isExternC() && (Name == "creat" || Name == "open") &&
+      E->getNumArgs() >= 2) {
+    const std::optional<int64_t> Flags =
+        Name == "creat" ? O_WRONLY : constantOf(E->getArg(1), Context);
+    const int64_t Access = Flags ? *Flags & O_ACCMODE : O_RDWR;
+    if (Access == O_RDWR)
+      return Writes("the program opens a file to read and to write it");
+    return file(E, E->getArg(0), Access == O_WRONLY);
+  }
   // std::make_unique<std::ofstream>("log.csv")
   if (isInStd(F) && (Name == "make_unique" || Name == "make_shared"))
     if (const TemplateArgumentList *T = F->getTemplateSpecializationArgs();
@@ -295,8 +316,10 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
   }
   if (Name == "load" && isTorch(F))
     for (const Expr *Arg : E->arguments())
-      if (isPath(plain(Arg)->getType()))
+      if (isPath(plain(Arg)->getType())) {
         file(E, Arg, false);
+        Files.back().IsLoad = true;
+      }
   const bool InFiles =
       llvm::StringRef(qualifiedName(F)).contains("filesystem::");
   // Whether it is there already matters where more than output depends on it.
@@ -308,8 +331,9 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
     for (const Stmt *S : Path)
       if (const auto *Around = dyn_cast<IfStmt>(S))
         If = Around;
-    if (!If || !Quiet(Index).is(If))
-      file(E, E->getArg(0), false);
+    file(E, E->getArg(0), false);
+    Files.back().AskedIn = If;
+    Files.back().IsQuiet = If && Quiet(Index).is(If);
     return;
   }
   if ((InFiles &&

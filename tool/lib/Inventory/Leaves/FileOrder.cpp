@@ -5,7 +5,6 @@
 #include "Code/AstVisitor.h"
 #include "Code/TorchTypes.h"
 
-
 using namespace accel::migrate;
 using namespace clang;
 
@@ -46,11 +45,19 @@ public:
   /// The statements of main, by number, that come to `E`; false: not known.
   bool positions(const Expr *E, const FunctionDecl *In, std::set<size_t> &At,
                  unsigned Depth);
+  /// The same, of a use; for what a data set reads, those that load batches.
+  bool positions(const FileUse &Use, std::set<size_t> &At);
 
   /// Whether the processes meet behind the last of `First` and before the first
-  /// of `Then`: an optimizer is prepared there, or a loop trains.
-  bool meetBetween(const std::set<size_t> &First,
-                   const std::set<size_t> &Then) const;
+  /// of `Then`: an optimizer is prepared there, or a loop trains; or a backward
+  /// stands before `Use`, in the same statement of main.
+  bool meetBetween(const std::set<size_t> &First, const std::set<size_t> &Then,
+                   const Expr *Use) const;
+
+  /// What is written there may be read by a data set without a meeting in between;
+  /// `Behind`: the statement of main that it is written in, if all can wait behind
+  /// it.
+  bool loadsBehind(const std::set<size_t> &Written, const Stmt *&Behind) const;
 
 private:
   const ProgramIndex &Index;
@@ -68,6 +75,14 @@ bool holds(const Stmt *S, const Expr *E) {
     if (holds(Child, E))
       return true;
   return false;
+}
+
+bool isInLambda(const Stmt *S, const Expr *E) {
+  if (const auto *L = dyn_cast_or_null<LambdaExpr>(S))
+    return holds(L->getBody(), E);
+  return S && llvm::any_of(S->children(), [&](const Stmt *Child) {
+    return isInLambda(Child, E);
+  });
 }
 
 bool mayBeOne(const PathText &A, const PathText &B) {
@@ -159,10 +174,10 @@ bool Finder::positions(const Expr *E, const FunctionDecl *In,
     return false;
   if (In->isMain()) {
     size_t Number = 0;
-    for (const Stmt *S : cast<CompoundStmt>(In->getBody())->body()) {
+    for (const Stmt *S : In->getBody()->children()) {
       if (holds(S, E)) {
         At.insert(Number);
-        return true;
+        return !isInLambda(S, E); // That is called somewhere else.
       }
       ++Number;
     }
@@ -181,12 +196,26 @@ bool Finder::positions(const Expr *E, const FunctionDecl *In,
   return Called;
 }
 
+bool Finder::positions(const FileUse &Use, std::set<size_t> &At) {
+  if (!Use.InSamples)
+    return positions(Use.Use, Use.In, At, 0);
+  if (!Index.Main)
+    return false;
+  size_t Number = 0;
+  for (const Stmt *S : Index.Main->getBody()->children()) {
+    if (Index.holdsBatches(S))
+      At.insert(Number);
+    ++Number;
+  }
+  return !At.empty();
+}
+
 bool Finder::meetBetween(const std::set<size_t> &First,
-                         const std::set<size_t> &Then) const {
+                         const std::set<size_t> &Then, const Expr *Use) const {
   if (!Index.Main || First.empty() || Then.empty())
     return false;
   size_t Number = 0;
-  for (const Stmt *S : cast<CompoundStmt>(Index.Main->getBody())->body()) {
+  for (const Stmt *S : Index.Main->getBody()->children()) {
     if (Number > *First.rbegin() && Number < *Then.begin()) {
       if (Index.holdsBatches(S))
         return true;
@@ -196,6 +225,102 @@ bool Finder::meetBetween(const std::set<size_t> &First,
               V && optimizerOf(V->getType()))
             return true;
     }
+    if (Number == *Then.begin() && Then.size() == 1 &&
+        Number > *First.rbegin() && Use && holds(S, Use) &&
+        llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
+          return holds(S, B.Call) &&
+                 Index.Context.getSourceManager().isBeforeInTranslationUnit(
+                     B.Call->getExprLoc(), Use->getExprLoc());
+        }))
+      return true;
+    ++Number;
+  }
+  return false;
+}
+
+namespace {
+/// Whether a statement comes to `Use`, through the functions that it calls.
+class Comes : public AstVisitor {
+public:
+  explicit Comes(const FileUse &Use) : Use(Use) {}
+  bool to(const Stmt *S) {
+    if (holds(S, Use.Use))
+      return true;
+    TraverseStmt(const_cast<Stmt *>(S));
+    return Found;
+  }
+  bool VisitCallExpr(CallExpr *E) override { return enter(E->getDirectCallee()); }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
+    return enter(E->getConstructor());
+  }
+
+private:
+  bool enter(const FunctionDecl *F) {
+    const FunctionDecl *Body = nullptr;
+    if (!F || !F->hasBody(Body) || !Seen.insert(Body).second)
+      return true;
+    Found |= Body->getCanonicalDecl() == Use.In->getCanonicalDecl();
+    // A function of a header's has no files of the program's.
+    if (!Found && !Use.In->getASTContext().getSourceManager().isInSystemHeader(
+                      Body->getLocation()))
+      TraverseStmt(Body->getBody());
+    return !Found;
+  }
+
+  const FileUse &Use;
+  std::set<const FunctionDecl *> Seen;
+  bool Found = false;
+};
+
+struct Written {
+  const FileUse *Use;
+  std::vector<PathText> Texts;
+  std::set<size_t> At;
+  bool Known;
+};
+} // namespace
+
+static bool mayBeOf(llvm::ArrayRef<PathText> Texts, const Written &W) {
+  return llvm::any_of(Texts, [&](const PathText &R) {
+    return llvm::any_of(
+        W.Texts, [&](const PathText &Text) { return mayBeOne(R, Text); });
+  });
+}
+
+/// Whether the processes must agree on what they find at `Read`, where main
+/// writes at `W`.
+static bool mayMeet(const Finder &F, const FileUse &Read,
+                    llvm::ArrayRef<PathText> Texts,
+                    const std::set<size_t> &ReadAt, bool ReadKnown,
+                    const Written &W) {
+  if (!mayBeOf(Texts, W))
+    return false;
+  if (!W.Known || !ReadKnown)
+    return !W.Use->IsSave || !Read.IsLoad;
+  // Everything is read before anything is written, and between the two the
+  // processes meet.
+  if (F.meetBetween(ReadAt, W.At, W.Use->Use))
+    return false;
+  // All wait behind what is saved.
+  return !W.Use->IsSave ||
+         (!Read.IsLoad && *ReadAt.begin() <= *W.At.rbegin());
+}
+
+bool Finder::loadsBehind(const std::set<size_t> &Written,
+                         const Stmt *&Behind) const {
+  Behind = nullptr;
+  if (!Index.Main || Written.empty())
+    return true;
+  size_t Number = 0;
+  for (const Stmt *S : Index.Main->getBody()->children()) {
+    if (Number == *Written.rbegin())
+      Behind = S;
+    if (Number >= *Written.begin() && Index.holdsBatches(S)) {
+      if (Number > *Written.rbegin())
+        return !meetBetween(Written, {Number}, nullptr);
+      Behind = nullptr; // It is written while samples are loaded.
+      return true;
+    }
     ++Number;
   }
   return false;
@@ -203,48 +328,189 @@ bool Finder::meetBetween(const std::set<size_t> &First,
 
 std::vector<ReadBack>
 accel::migrate::findReadBacks(const ProgramIndex &Index,
-                              llvm::ArrayRef<FileUse> Uses) {
-  struct Written {
-    const FileUse *Use;
-    std::vector<PathText> Texts;
-    std::set<size_t> At;
-    bool Known;
-  };
+                              llvm::MutableArrayRef<FileUse> Uses) {
   Finder F(Index);
   std::vector<Written> Writes;
   for (const FileUse &Use : Uses)
-    if (Use.Writes && Index.isReached(Use.In)) {
+    if ((Use.Writes || Use.IsSave) && Index.isReached(Use.In)) {
       Written W{&Use, F.textsOf(Use.Path, Use.In, 0), {}, false};
-      W.Known = F.positions(Use.Use, Use.In, W.At, 0);
+      W.Known = F.positions(Use, W.At);
       Writes.push_back(std::move(W));
     }
   std::vector<ReadBack> Result;
-  for (const FileUse &Read : Uses) {
-    if (Read.Writes || Writes.empty())
-      continue;
-    const std::vector<PathText> Texts = F.textsOf(Read.Path, Read.In, 0);
-    std::set<size_t> ReadAt;
-    const bool ReadKnown = F.positions(Read.Use, Read.In, ReadAt, 0);
-    for (const Written &W : Writes) {
-      const bool One = llvm::any_of(Texts, [&](const PathText &R) {
-        return llvm::any_of(
-            W.Texts, [&](const PathText &Text) { return mayBeOne(R, Text); });
-      });
-      // Everything is read before anything is written, and between the two the
-      // processes meet.
-      if (!One || (W.Known && ReadKnown && F.meetBetween(ReadAt, W.At)))
+  if (Writes.empty())
+    return Result;
+  bool Again = true;
+  while (Again) {
+    Again = false;
+    Result.clear();
+    for (const FileUse &Read : Uses) {
+      if (Read.Writes || Read.IsSave || Read.Moved || Read.IsQuiet || Read.Below)
         continue;
-      Result.push_back({W.Use, &Read});
-      break;
+      const std::vector<PathText> Texts = F.textsOf(Read.Path, Read.In, 0);
+      std::set<size_t> ReadAt;
+      const bool ReadKnown = F.positions(Read, ReadAt);
+      for (const Written &W : Writes) {
+        ReadBack Pair{W.Use, &Read};
+        if (Read.InSamples
+                ? mayBeOf(Texts, W) &&
+                      F.loadsBehind(W.Known ? W.At : std::set<size_t>(),
+                                    Pair.Behind)
+                : mayMeet(F, Read, Texts, ReadAt, ReadKnown, W)) {
+          Result.push_back(Pair);
+          if (!Read.InSamples)
+            break;
+        }
+      }
     }
+    // Where what is written is read, main waits before it writes: all must have
+    // come to that.
+    for (FileUse &Asked : Uses)
+      if (Asked.IsQuiet && llvm::any_of(Result, [&](const ReadBack &Pair) {
+            return Comes(*Pair.Write).to(Asked.AskedIn);
+          })) {
+        Asked.IsQuiet = false;
+        Again = true;
+      }
   }
   return Result;
 }
 
-void accel::migrate::addReadBacks(const Unit &U, llvm::ArrayRef<FileUse> Files) {
+/// Whether `Path` may be in the folder `Folder`, or below it.
+static bool mayBeBelow(const PathText &Folder, const PathText &Path) {
+  const llvm::StringRef A(Folder.Begin), B(Path.Begin);
+  return B.starts_with(A) ||
+         (A.starts_with(B) && !(Folder.Whole && Path.Whole));
+}
+
+static bool mayBeSame(const PathText &A, bool BelowA, const PathText &B,
+                      bool BelowB) {
+  return mayBeOne(A, B) || (BelowA && mayBeBelow(A, B)) ||
+         (BelowB && mayBeBelow(B, A));
+}
+
+static MoveWaits waitsAt(const ProgramIndex &Index, const FileUse &Move,
+                         llvm::ArrayRef<FileUse> Uses) {
+  Finder F(Index);
+  const SourceManager &SM = Index.Context.getSourceManager();
+  const std::vector<PathText> Texts =
+      Move.Path ? F.textsOf(Move.Path, Move.In, 0)
+                : std::vector<PathText>{PathText()};
+  std::set<size_t> At;
+  const bool Known = F.positions(Move, At);
+  MoveWaits Result{&Move, false, false};
+  for (const FileUse &Read : Uses) {
+    if (Read.Writes || Read.IsSave || Read.Moved || Read.IsQuiet ||
+        !Index.isReached(Read.In))
+      continue;
+    const bool Decides = Read.AskedIn && holds(Read.AskedIn, Move.Use);
+    const std::vector<PathText> ReadTexts = F.textsOf(Read.Path, Read.In, 0);
+    if (!Decides && llvm::none_of(Texts, [&](const PathText &Moved) {
+          return llvm::any_of(ReadTexts, [&](const PathText &Text) {
+            return mayBeSame(Moved, Move.Below, Text, Read.Below);
+          });
+        }))
+      continue;
+    bool First = true, Then = true;
+    std::set<size_t> ReadAt;
+    if (Known && F.positions(Read, ReadAt)) {
+      First = *ReadAt.begin() <= *At.rbegin();
+      Then = *ReadAt.rbegin() >= *At.begin();
+      // In the text of main, which runs once, one stands before the other.
+      if (First && Then && Move.In->isMain() && Read.In == Move.In &&
+          !Move.InLoop && !Read.InLoop) {
+        First = SM.isBeforeInTranslationUnit(Read.Use->getExprLoc(),
+                                             Move.Use->getExprLoc());
+        Then = !First;
+      }
+      First = First && !F.meetBetween(ReadAt, At, Move.Use);
+      Then = Then && !F.meetBetween(At, ReadAt, Read.Use);
+    }
+    Result.Before |= First && (Move.TakesAway || Decides);
+    Result.Behind |= Then && !Decides;
+  }
+  return Result;
+}
+
+std::vector<MoveWaits>
+accel::migrate::findMoveWaits(const ProgramIndex &Index,
+                              llvm::MutableArrayRef<FileUse> Uses) {
+  std::vector<MoveWaits> Result;
+  bool Again = true;
+  while (Again) {
+    Result.clear();
+    for (const FileUse &Use : Uses)
+      if (Use.Moved && Index.isReached(Use.In))
+        if (MoveWaits W = waitsAt(Index, Use, Uses); W.Before || W.Behind)
+          Result.push_back(W);
+    // Who waits in an `if` must have come to it with the others.
+    Again = false;
+    for (FileUse &Asked : Uses)
+      if (Asked.IsQuiet && llvm::any_of(Result, [&](const MoveWaits &W) {
+            return holds(Asked.AskedIn, W.Move->Use);
+          })) {
+        Asked.IsQuiet = false;
+        Again = true;
+      }
+  }
+  return Result;
+}
+
+/// Whether the statement before already ends with a wait.
+static bool waitsThere(const TrainingProgram &Program, const LinePoint &Point) {
+  auto IsThere = [&](const LinePoint &Other) {
+    return Other.At.File == Point.At.File && Other.At.Offset == Point.At.Offset;
+  };
+  return llvm::any_of(Program.Saves,
+                      [&](const SaveFact &Save) {
+                        return Save.ReadLater && IsThere(Save.After);
+                      }) ||
+         llvm::any_of(Program.Guards, [&](const GuardFact &Guard) {
+           return Guard.After && IsThere(*Guard.After);
+         });
+}
+
+void accel::migrate::addMoveWaits(const Unit &U,
+                                  llvm::MutableArrayRef<FileUse> Files) {
+  for (const MoveWaits &W : findMoveWaits(U.Index, Files)) {
+    const std::optional<TextRange> At =
+        U.Text.range(W.Move->Moved->getSourceRange());
+    if (!At)
+      continue; // It was refused where it was found.
+    for (GuardFact &Guard : U.Program.Guards) {
+      if (Guard.Range.File != At->File || Guard.Range.Offset != At->Offset)
+        continue;
+      if (W.Move->HasBlock) {
+        if (W.Before)
+          Guard.Before = U.Text.before(W.Move->Moved);
+        if (Guard.Before && waitsThere(U.Program, *Guard.Before))
+          Guard.Before.reset();
+        if (W.Behind)
+          Guard.After = U.Text.after(W.Move->Moved);
+      } else if (std::optional<BodyPoint> Body = U.Text.bodyTop(W.Move->Moved)) {
+        Guard.Before = std::move(Body->Top);
+        Guard.Close = Body->Close;
+        Guard.WaitsBehind |= W.Behind;
+      }
+      break;
+    }
+  }
+}
+
+void accel::migrate::addReadBacks(const Unit &U,
+                                  llvm::MutableArrayRef<FileUse> Files) {
   for (const ReadBack &Found : findReadBacks(U.Index, Files)) {
     if (!U.Text.mayEdit(Found.Write->Use->getExprLoc()))
       continue;
+    if (Found.Behind) {
+      if (std::optional<LinePoint> Point = U.Text.after(Found.Behind))
+        if (llvm::none_of(U.Program.FileWaits, [&](const FileWaitFact &Known) {
+              return Known.At.At.Offset == Point->At.Offset;
+            }))
+          U.Program.FileWaits.push_back(
+              {U.Functions.of(U.Index.Main), std::move(*Point)});
+      continue;
+    }
     if (const std::optional<Spelled> &Path = Found.Read->Argument) {
       // A template's instantiations share one text.
       if (llvm::none_of(U.Program.ReadPaths, [&](const Spelled &Known) {

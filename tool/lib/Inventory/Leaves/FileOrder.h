@@ -1,7 +1,8 @@
 //===- FileOrder.h - Files that are written and read --------------*- C++ -*-===//
 //
 // One process writes a file, all read: a file that the program wrote itself
-// must be there, and whole, when another process opens it.
+// must be there, and whole, when another process opens it, and one that the
+// program takes away must be there until all have read it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,7 +18,7 @@
 
 namespace accel::migrate {
 
-/// A file is opened.
+/// A file is opened, made or taken away.
 struct FileUse {
   const clang::FunctionDecl *In = nullptr;
   const clang::Expr *Use = nullptr;
@@ -25,18 +26,54 @@ struct FileUse {
   bool Writes = false;
   /// Reads: the path as it is written, where the runtime can be asked to wait.
   std::optional<Spelled> Argument;
+  bool InLoop = false;
+  /// Where a data set loads a sample, which is another one on each process:
+  /// nobody can wait there.
+  bool InSamples = false;
+  /// `torch::save`, behind which nobody goes on before it is done; `torch::load`.
+  bool IsSave = false, IsLoad = false;
+  /// Everything below the path, too.
+  bool Below = false;
+  /// Whether the file is there is asked, in this `if` where it is in one; quiet:
+  /// nothing but output depends on it.
+  const clang::IfStmt *AskedIn = nullptr;
+  bool IsQuiet = false;
+  /// The main process makes the file, takes it away, or puts another one in its
+  /// place, in this statement; no path: it may be any file.
+  const clang::Stmt *Moved = nullptr;
+  bool TakesAway = false;
+  /// The statement stands in a block, and is not all of a branch without braces.
+  bool HasBlock = true;
 };
 
 /// A use that may read the file that another use wrote.
 struct ReadBack {
   const FileUse *Write;
   const FileUse *Read;
+  /// For what is read in samples: the statement of main behind which all can wait
+  /// for what is written; null where there is none.
+  const clang::Stmt *Behind = nullptr;
 };
 
-/// All uses that may read what another use wrote, where it is not certain that
-/// the reading comes first; each once, with one of the uses that write.
+/// All uses that may read what another use wrote, or ask for what another use
+/// writes next, where it is not certain that the processes meet in between; each
+/// once, with one of the uses that write. A question of `Uses` whether a file is
+/// there stays quiet only where none of them depends on it.
 std::vector<ReadBack> findReadBacks(const ProgramIndex &Index,
-                                    llvm::ArrayRef<FileUse> Uses);
+                                    llvm::MutableArrayRef<FileUse> Uses);
+
+/// Where the processes have to wait for each other at a statement that moves
+/// files: before it, since another one may read the file still, or ask whether it
+/// is there, and behind it, since what is read then must be the new one, or gone.
+struct MoveWaits {
+  const FileUse *Move;
+  bool Before, Behind;
+};
+
+/// The statements at which somebody has to wait. A question of `Uses` whether a
+/// file is there stays quiet only where none of them depends on it.
+std::vector<MoveWaits> findMoveWaits(const ProgramIndex &Index,
+                                     llvm::MutableArrayRef<FileUse> Uses);
 
 } // namespace accel::migrate
 

@@ -23,6 +23,7 @@ public:
   void name(const clang::DeclRefExpr *E) override;
 
 private:
+  void standardOutput(const clang::DeclRefExpr *E);
   void printToFile(const clang::CallExpr *E, const clang::FunctionDecl *F);
   bool isFarewell() const;
   /// Takes what the body of a macro prints; false for what no macro does.
@@ -56,17 +57,20 @@ private:
 /// Windows, images, plots.
 class OutputFacts : public Subject {
 public:
-  OutputFacts(const Unit &U, Walk &W, const Cut &Cuts)
-      : Subject(U, W), Cuts(Cuts) {}
+  OutputFacts(const Unit &U, Walk &W, const Cut &Cuts,
+              std::vector<FileUse> &Files)
+      : Subject(U, W), Cuts(Cuts), Files(Files) {}
   using Subject::call;
   void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
             llvm::StringRef Name) override;
 
 private:
   bool guard(const clang::CallExpr *E, const std::string &What);
-  bool readsBehind(clang::SourceLocation Loc) const;
+  void moves(const clang::CallExpr *E, const clang::Stmt *Statement,
+             bool HasBlock);
 
   const Cut &Cuts;
+  std::vector<FileUse> &Files;
 };
 
 /// Metrics of evaluation loops.
@@ -94,8 +98,13 @@ private:
   const Cut &Cuts;
 };
 
+/// Waits around statements of the main process that make files or take them away.
+/// To be called before `addReadBacks`: it may find that a question whether a file
+/// is there has to be agreed on.
+void addMoveWaits(const Unit &U, llvm::MutableArrayRef<FileUse> Files);
+
 /// Files that are read where the program may not have written them yet.
-void addReadBacks(const Unit &U, llvm::ArrayRef<FileUse> Files);
+void addReadBacks(const Unit &U, llvm::MutableArrayRef<FileUse> Files);
 
 /// Whether an expression, or a function's body (`InFunction`), may be evaluated
 /// on one process alone: it changes nothing that the program sees, but files,

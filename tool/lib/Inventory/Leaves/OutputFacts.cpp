@@ -51,8 +51,9 @@ static bool isOutput(const CallExpr *Call, const FunctionDecl *F,
   if (Full.contains("filesystem::") && Files.count(Name))
     return true;
   if (F->isExternC() || isInStd(F)) {
-    static const llvm::StringSet<> C = {"system", "remove", "rename", "unlink",
-                                        "rmdir", "getchar"};
+    static const llvm::StringSet<> C = {"system",  "remove",  "rename",
+                                        "unlink",  "rmdir",   "getchar",
+                                        "symlink", "link",    "truncate"};
     if (C.count(Name) && !isa<CXXMethodDecl>(F))
       return !isInStd(F) || F->isExternC() || F->getNumParams() < 3;
     if (isInStd(F))
@@ -168,53 +169,56 @@ bool accel::migrate::leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
   return true;
 }
 
-/// Commands, and what gives a file another name: what comes behind may find a
-/// file that was not there before.
-static bool makesFiles(const FunctionDecl *F) {
-  static const llvm::StringSet<> Names = {"system", "rename", "copy",
-                                          "copy_file"};
-  return F && F->getIdentifier() && Names.count(F->getName()) &&
-         (F->isExternC() || isInStd(F));
+/// The texts that an expression is put together from.
+static std::vector<const StringLiteral *> literalsIn(const Stmt *S) {
+  std::vector<const StringLiteral *> Result;
+  if (const auto *L = dyn_cast_or_null<StringLiteral>(S);
+      L && L->getCharByteWidth() == 1)
+    Result.push_back(L);
+  if (S)
+    for (const Stmt *Child : S->children())
+      llvm::append_range(Result, literalsIn(Child));
+  return Result;
 }
 
-namespace {
-/// Where files are read.
-class FileReads : public AstVisitor {
-public:
-  bool VisitCallExpr(CallExpr *E) override {
-    const FunctionDecl *F = E->getDirectCallee();
-    if (!F || !F->getIdentifier())
-      return true;
-    const auto *M = dyn_cast<CXXMethodDecl>(F);
-    if ((F->getName() == "load" && isTorch(F)) || F->getName() == "fopen" ||
-        (M && F->getName() == "open" &&
-         isOrDerives(M->getParent(), "std::basic_ifstream")))
-      Found.push_back(E->getExprLoc());
-    return true;
-  }
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
-    const CXXRecordDecl *D = E->getConstructor()->getParent();
-    if (E->getNumArgs() > 0 &&
-        !E->getConstructor()->isCopyOrMoveConstructor() &&
-        (isOrDerives(D, "std::basic_ifstream") ||
-         isOrDerives(D, "torch::data::datasets::MNIST")))
-      Found.push_back(E->getExprLoc());
-    return true;
-  }
-  std::vector<SourceLocation> Found;
-};
-} // namespace
+/// A command, or its beginning, that is told by its name.
+static bool takesFilesAway(const StringLiteral *Command) {
+  const llvm::StringRef Text = Command->getString();
+  return Text.starts_with("rm ") || Text.contains(" rm ") ||
+         Text.starts_with("mv ") || Text.contains(" mv ");
+}
 
-/// Whether a file may be read behind a statement of this function.
-bool OutputFacts::readsBehind(SourceLocation Loc) const {
-  return llvm::any_of(Index.Functions, [&](const FunctionDecl *F) {
-    FileReads Reads;
-    Reads.TraverseStmt(F->getBody());
-    return llvm::any_of(Reads.Found, [&](SourceLocation Read) {
-      return F != Function || inLoop() ||
-             Text.SM.isBeforeInTranslationUnit(Loc, Read);
-    });
-  });
+/// The files that a statement of the main process makes or takes away.
+void OutputFacts::moves(const CallExpr *E, const Stmt *Statement,
+                        bool HasBlock) {
+  const FunctionDecl *F = E->getDirectCallee();
+  if (!F || !F->getIdentifier() || !(F->isExternC() || isInStd(F)))
+    return;
+  auto Add = [&](const Expr *Path, bool Below, bool TakesAway) {
+    FileUse Use;
+    Use.In = Function;
+    Use.Use = E;
+    Use.Path = Path;
+    Use.InLoop = inLoop();
+    Use.Below = Below;
+    Use.Moved = Statement;
+    Use.TakesAway = TakesAway;
+    Use.HasBlock = HasBlock;
+    Files.push_back(std::move(Use));
+  };
+  const llvm::StringRef Name = F->getName();
+  const unsigned Args = E->getNumArgs();
+  if (Args && (Name == "remove" || Name == "unlink" || Name == "rename" ||
+               Name == "resize_file" || Name == "remove_all"))
+    Add(E->getArg(0), Name == "remove_all" || Name == "rename", true);
+  if (Args && Name == "truncate")
+    Add(E->getArg(0), false, true);
+  if (Args > 1 && (Name == "rename" || Name == "copy" || Name == "copy_file" ||
+                   Name == "symlink" || Name == "link" ||
+                   Name == "create_symlink"))
+    Add(E->getArg(1), Name != "copy_file", true);
+  if (Args && Name == "system")
+    Add(nullptr, false, llvm::any_of(literalsIn(E->getArg(0)), takesFilesAway));
 }
 
 /// The statement is made by the main process only.
@@ -222,6 +226,9 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   if (!Text.mayEdit(E->getExprLoc()))
     return true;
   const Stmt *Statement = statementOf(E);
+  const bool HasBlock = Statement != nullptr;
+  if (!Statement && isBodyForCondition())
+    Statement = E;
   if (!Statement) {
     say("ACL0226", E->getExprLoc(),
            What + ", which the main process alone should do, and its result is "
@@ -233,10 +240,11 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   const std::optional<TextRange> R = editable(Statement->getSourceRange());
   if (!R)
     return false;
-  GuardFact Fact{here(), *R, std::nullopt, std::nullopt, {}, std::nullopt};
-  if (makesFiles(E->getDirectCallee()) && !inSamples() &&
-      !Index.BeforeMain.count(Function) && readsBehind(E->getExprLoc()))
-    Fact.After = Text.after(Statement);
+  GuardFact Fact;
+  Fact.In = here();
+  Fact.Range = *R;
+  if (!inSamples() && !Index.BeforeMain.count(Function))
+    moves(E, Statement, HasBlock);
   // Then all processes calculate the arguments.
   std::set<const FunctionDecl *> Seen;
   const auto Does = llvm::find_if(E->arguments(), [&](const Expr *Arg) {

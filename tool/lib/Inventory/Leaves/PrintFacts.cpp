@@ -44,9 +44,30 @@ bool PrintFacts::isFarewell() const {
   return false;
 }
 
+/// `FILE* to = stdout`, `log(stdout, …)`: whoever has it prints later. What C's own
+/// functions and other libraries' do with it is known by their calls.
+void PrintFacts::standardOutput(const DeclRefExpr *E) {
+  for (const Stmt *S : llvm::reverse(Path)) {
+    if (S == E || isa<ImplicitCastExpr, ParenExpr>(S))
+      continue;
+    const auto *Call = dyn_cast<CallExpr>(S);
+    const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
+    if (F && !Index.isOwn(F))
+      return;
+    break;
+  }
+  if (Text.mayEdit(E->getExprLoc()))
+    if (std::optional<TextRange> R = expansion(E))
+      Program.Prints.push_back({here(), PrintFact::CStdout, *R});
+}
+
 void PrintFacts::name(const DeclRefExpr *E) {
   const auto *V = dyn_cast<VarDecl>(E->getDecl());
-  if (!V || !V->hasGlobalStorage() || !isInStd(V) || !V->getIdentifier())
+  if (!V || !V->hasGlobalStorage() || !V->getIdentifier())
+    return;
+  if (V->getName() == "stdout" && V->isExternC())
+    return standardOutput(E);
+  if (!isInStd(V))
     return;
   const llvm::StringRef Name = V->getName();
   const bool Out = Name == "cout" || Name == "wcout";
