@@ -26,7 +26,6 @@ public:
     const Expr *Tensor;
     const Stmt *Statement; ///< Of the innermost block; may be null.
   };
-  explicit MemoryFinder(const ProgramIndex &Index) : Index(Index) {}
   std::vector<Found> All;
 
   bool VisitCallExpr(CallExpr *E) override {
@@ -64,7 +63,6 @@ private:
       }
     All.push_back({Tensor, Statement});
   }
-  const ProgramIndex &Index;
 };
 
 /// The variable or member that a chain of methods begins with, as it is spelled.
@@ -97,7 +95,7 @@ void Memory::add(const FunctionDecl *F) {
   if (!Text.mayEdit(F->getLocation()) || Index.loadsSamples(F) ||
       Index.BeforeMain.count(F))
     return;
-  MemoryFinder Finder(Index);
+  MemoryFinder Finder;
   Finder.TraverseStmt(F->getBody());
   std::set<std::pair<const Stmt *, std::string>> Made;
   auto IsGuarded = [&](const Expr *E) {
