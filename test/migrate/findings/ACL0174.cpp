@@ -34,4 +34,23 @@ int main() {
     (net->forward(x).sum() + net->forward(torch::randn({8, 4})).sum()).backward();
     optimizer.step();
   }
+  // What a lambda reads is shared out in the loops that call it, through another one,
+  // too.
+  const auto loss_of = [&](const torch::Tensor& y) {
+    return torch::mse_loss(net->forward(torch::rand({24, 4})), y);
+  };
+  const auto closure = [&] {
+    optimizer.zero_grad();
+    auto loss = loss_of(torch::rand({24, 1}));
+    loss.backward();
+    return loss;
+  };
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: note: {{.*}} by the rows of {{.*}}'torch::rand({24, 4})'{{.*}} [ACL0174]
+  for (int i = 0; i < 3; ++i) {
+    optimizer.zero_grad();
+    auto loss = loss_of(torch::rand({24, 1}));
+    loss.backward();
+    optimizer.step();
+  }
+  for (int i = 0; i < 3; ++i) optimizer.step(closure);
 }
