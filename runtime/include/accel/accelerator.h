@@ -498,9 +498,10 @@ ACCEL_API Accelerator& accelerator();
 ///
 /// Where it makes one it is collective and throws what the constructor throws.
 /// That one ends behind `main`, or in `exit`, before what was made before it is
-/// destroyed; behind that this is what `accelerator()` is then. It leaves the other processes as they leave at
-/// the end of `main`: waits a bounded time for those that still run, and a
-/// process that ends in another way (`_exit`, a signal) makes the others stop.
+/// destroyed; behind that this is what `accelerator()` is then. It leaves the other
+/// processes as they leave at the end of `main`: waits a bounded time for those that
+/// still run, and a process that ends in another way (`_exit`, a signal) makes the
+/// others stop.
 inline Accelerator& accelerator(const AcceleratorOptions& options) {
   return Accelerator::of_program(
       detail::built_with<AcceleratorOptions>(), options);

@@ -96,13 +96,7 @@ void FileFacts::save(const CallExpr *E) {
   const std::optional<TextRange> Callee = nameOf(E->getCallee());
   if (!Callee)
     return;
-  FileUse Saved;
-  Saved.In = Function;
-  Saved.Use = E;
-  Saved.Path = E->getArg(1);
-  Saved.InLoop = inLoop();
-  Saved.IsSave = true;
-  Files.push_back(std::move(Saved));
+  addUse(E, E->getArg(1)).IsSave = true;
   SaveFact Fact;
   Fact.In = here();
   Fact.Callee = *Callee;
@@ -187,10 +181,9 @@ void FileFacts::mainPath(const Expr *Use, const Expr *Path) {
 }
 
 /// A file is opened, at `Path`.
-void FileFacts::file(const Expr *Use, const Expr *Path, bool Writes) {
-  FileUse F{Function, Use, Path, Writes, std::nullopt};
-  F.InLoop = inLoop();
-  F.InSamples = inSamples();
+FileUse &FileFacts::file(const Expr *Use, const Expr *Path, bool Writes) {
+  FileUse &F = addUse(Use, Path);
+  F.Writes = Writes;
   if (Writes) {
     mainPath(Use, Path);
   } else if (!F.InSamples && Text.mayEdit(Use->getExprLoc()) &&
@@ -199,7 +192,7 @@ void FileFacts::file(const Expr *Use, const Expr *Path, bool Writes) {
     if (std::optional<TextRange> R = Text.range(written(Path)))
       F.Argument = Spelled{here(), *R};
   }
-  Files.push_back(std::move(F));
+  return F;
 }
 
 /// `popen(command, "w")`: the others talk to nobody.
@@ -238,15 +231,8 @@ void FileFacts::construct(const CXXConstructExpr *E) {
   // The files of a data set of LibTorch's.
   if (E->getNumArgs() && !E->getConstructor()->isCopyOrMoveConstructor() &&
       isOrDerives(D, "torch::data::datasets::MNIST") &&
-      isPath(plain(E->getArg(0))->getType())) {
-    FileUse Set;
-    Set.In = Function;
-    Set.Use = E;
-    Set.Path = E->getArg(0);
-    Set.InLoop = inLoop();
-    Set.Below = true;
-    Files.push_back(std::move(Set));
-  }
+      isPath(plain(E->getArg(0))->getType()))
+    addUse(E, E->getArg(0)).Below = true;
 }
 
 void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
@@ -286,7 +272,8 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
     const int64_t Access = Flags ? *Flags & O_ACCMODE : O_RDWR;
     if (Access == O_RDWR)
       return Writes("the program opens a file to read and to write it");
-    return file(E, E->getArg(0), Access == O_WRONLY);
+    file(E, E->getArg(0), Access == O_WRONLY);
+    return;
   }
   // std::make_unique<std::ofstream>("log.csv")
   if (isInStd(F) && (Name == "make_unique" || Name == "make_shared"))
@@ -316,10 +303,8 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
   }
   if (Name == "load" && isTorch(F))
     for (const Expr *Arg : E->arguments())
-      if (isPath(plain(Arg)->getType())) {
-        file(E, Arg, false);
-        Files.back().IsLoad = true;
-      }
+      if (isPath(plain(Arg)->getType()))
+        file(E, Arg, false).IsLoad = true;
   const bool InFiles =
       llvm::StringRef(qualifiedName(F)).contains("filesystem::");
   // Whether it is there already matters where more than output depends on it.
@@ -331,9 +316,9 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
     for (const Stmt *S : Path)
       if (const auto *Around = dyn_cast<IfStmt>(S))
         If = Around;
-    file(E, E->getArg(0), false);
-    Files.back().AskedIn = If;
-    Files.back().IsQuiet = If && Quiet(Index).is(If);
+    FileUse &Asked = file(E, E->getArg(0), false);
+    Asked.AskedIn = If;
+    Asked.IsQuiet = If && Quiet(Index).is(If);
     return;
   }
   if ((InFiles &&

@@ -272,38 +272,62 @@ private:
   bool Found = false;
 };
 
-struct Written {
-  const FileUse *Use;
+/// A use, and where it stands.
+struct Placed {
+  FileUse *Use;
   std::vector<PathText> Texts;
   std::set<size_t> At;
   bool Known;
+
+  /// Whether another process reads, or asks, here.
+  bool isRead() const {
+    return !Use->Writes && !Use->IsSave && !Use->Moved && !Use->IsQuiet;
+  }
 };
+
+std::vector<Placed> place(Finder &F, llvm::MutableArrayRef<FileUse> Uses) {
+  std::vector<Placed> Result;
+  for (FileUse &Use : Uses) {
+    Placed P{&Use, {PathText()}, {}, false};
+    if (Use.Path)
+      P.Texts = F.textsOf(Use.Path, Use.In, 0);
+    P.Known = F.positions(Use, P.At);
+    Result.push_back(std::move(P));
+  }
+  return Result;
+}
 } // namespace
 
-static bool mayBeOf(llvm::ArrayRef<PathText> Texts, const Written &W) {
-  return llvm::any_of(Texts, [&](const PathText &R) {
-    return llvm::any_of(
-        W.Texts, [&](const PathText &Text) { return mayBeOne(R, Text); });
+/// Whether `Path` may be in the folder `Folder`, or below it.
+static bool mayBeBelow(const PathText &Folder, const PathText &Path) {
+  const llvm::StringRef A(Folder.Begin), B(Path.Begin);
+  return B.starts_with(A) ||
+         (A.starts_with(B) && !(Folder.Whole && Path.Whole));
+}
+
+static bool mayBeOfOneFile(const Placed &A, const Placed &B) {
+  return llvm::any_of(A.Texts, [&](const PathText &X) {
+    return llvm::any_of(B.Texts, [&](const PathText &Y) {
+      return mayBeOne(X, Y) || (A.Use->Below && mayBeBelow(X, Y)) ||
+             (B.Use->Below && mayBeBelow(Y, X));
+    });
   });
 }
 
 /// Whether the processes must agree on what they find at `Read`, where main
 /// writes at `W`.
-static bool mayMeet(const Finder &F, const FileUse &Read,
-                    llvm::ArrayRef<PathText> Texts,
-                    const std::set<size_t> &ReadAt, bool ReadKnown,
-                    const Written &W) {
-  if (!mayBeOf(Texts, W))
+static bool mayMeet(const Finder &F, const Placed &Read, const Placed &W) {
+  if (!mayBeOfOneFile(Read, W))
     return false;
-  if (!W.Known || !ReadKnown)
-    return !W.Use->IsSave || !Read.IsLoad;
+  if (!W.Known || !Read.Known)
+    return !W.Use->IsSave || !Read.Use->IsLoad;
   // Everything is read before anything is written, and between the two the
   // processes meet.
-  if (F.meetBetween(ReadAt, W.At, W.Use->Use))
+  if (F.meetBetween(Read.At, W.At, W.Use->Use))
     return false;
   // All wait behind what is saved.
   return !W.Use->IsSave ||
-         (!Read.IsLoad && *ReadAt.begin() <= *W.At.rbegin());
+         (!Read.Use->IsLoad && *Read.At.begin() <= *W.At.rbegin());
 }
 
 bool Finder::loadsBehind(const std::set<size_t> &Written,
@@ -326,107 +350,86 @@ bool Finder::loadsBehind(const std::set<size_t> &Written,
   return false;
 }
 
+/// Questions that code depends on which waits, at one of `Waiting`, are quiet no
+/// more: all must have come to it. False where there was none.
+static bool agree(llvm::MutableArrayRef<FileUse> Uses,
+                  llvm::ArrayRef<const FileUse *> Waiting) {
+  bool Changed = false;
+  for (FileUse &Asked : Uses)
+    if (Asked.IsQuiet && llvm::any_of(Waiting, [&](const FileUse *Use) {
+          return Comes(*Use).to(Asked.AskedIn);
+        })) {
+      Asked.IsQuiet = false;
+      Changed = true;
+    }
+  return Changed;
+}
+
 std::vector<ReadBack>
 accel::migrate::findReadBacks(const ProgramIndex &Index,
                               llvm::MutableArrayRef<FileUse> Uses) {
-  Finder F(Index);
-  std::vector<Written> Writes;
-  for (const FileUse &Use : Uses)
-    if ((Use.Writes || Use.IsSave) && Index.isReached(Use.In)) {
-      Written W{&Use, F.textsOf(Use.Path, Use.In, 0), {}, false};
-      W.Known = F.positions(Use, W.At);
-      Writes.push_back(std::move(W));
-    }
+  auto MayWrite = [&](const FileUse &Use) {
+    return (Use.Writes || Use.IsSave) && Index.isReached(Use.In);
+  };
   std::vector<ReadBack> Result;
-  if (Writes.empty())
+  if (llvm::none_of(Uses, MayWrite))
     return Result;
-  bool Again = true;
-  while (Again) {
-    Again = false;
+  Finder F(Index);
+  const std::vector<Placed> All = place(F, Uses);
+  std::vector<const FileUse *> Waiting;
+  do {
     Result.clear();
-    for (const FileUse &Read : Uses) {
-      if (Read.Writes || Read.IsSave || Read.Moved || Read.IsQuiet || Read.Below)
+    Waiting.clear();
+    for (const Placed &Read : All) {
+      if (!Read.isRead() || Read.Use->Below)
         continue;
-      const std::vector<PathText> Texts = F.textsOf(Read.Path, Read.In, 0);
-      std::set<size_t> ReadAt;
-      const bool ReadKnown = F.positions(Read, ReadAt);
-      for (const Written &W : Writes) {
-        ReadBack Pair{W.Use, &Read};
-        if (Read.InSamples
-                ? mayBeOf(Texts, W) &&
+      for (const Placed &W : All) {
+        if (!MayWrite(*W.Use))
+          continue;
+        ReadBack Pair{W.Use, Read.Use};
+        if (Read.Use->InSamples
+                ? mayBeOfOneFile(Read, W) &&
                       F.loadsBehind(W.Known ? W.At : std::set<size_t>(),
                                     Pair.Behind)
-                : mayMeet(F, Read, Texts, ReadAt, ReadKnown, W)) {
+                : mayMeet(F, Read, W)) {
           Result.push_back(Pair);
-          if (!Read.InSamples)
+          Waiting.push_back(W.Use);
+          if (!Read.Use->InSamples)
             break;
         }
       }
     }
-    // Where what is written is read, main waits before it writes: all must have
-    // come to that.
-    for (FileUse &Asked : Uses)
-      if (Asked.IsQuiet && llvm::any_of(Result, [&](const ReadBack &Pair) {
-            return Comes(*Pair.Write).to(Asked.AskedIn);
-          })) {
-        Asked.IsQuiet = false;
-        Again = true;
-      }
-  }
+  } while (agree(Uses, Waiting));
   return Result;
 }
 
-/// Whether `Path` may be in the folder `Folder`, or below it.
-static bool mayBeBelow(const PathText &Folder, const PathText &Path) {
-  const llvm::StringRef A(Folder.Begin), B(Path.Begin);
-  return B.starts_with(A) ||
-         (A.starts_with(B) && !(Folder.Whole && Path.Whole));
-}
-
-static bool mayBeSame(const PathText &A, bool BelowA, const PathText &B,
-                      bool BelowB) {
-  return mayBeOne(A, B) || (BelowA && mayBeBelow(A, B)) ||
-         (BelowB && mayBeBelow(B, A));
-}
-
-static MoveWaits waitsAt(const ProgramIndex &Index, const FileUse &Move,
-                         llvm::ArrayRef<FileUse> Uses) {
-  Finder F(Index);
+static MoveWaits waitsAt(const ProgramIndex &Index, const Finder &F,
+                         const Placed &Move, llvm::ArrayRef<Placed> All) {
   const SourceManager &SM = Index.Context.getSourceManager();
-  const std::vector<PathText> Texts =
-      Move.Path ? F.textsOf(Move.Path, Move.In, 0)
-                : std::vector<PathText>{PathText()};
-  std::set<size_t> At;
-  const bool Known = F.positions(Move, At);
-  MoveWaits Result{&Move, false, false};
-  for (const FileUse &Read : Uses) {
-    if (Read.Writes || Read.IsSave || Read.Moved || Read.IsQuiet ||
-        !Index.isReached(Read.In))
+  MoveWaits Result{Move.Use, false, false};
+  for (const Placed &Read : All) {
+    if (!Read.isRead() || !Index.isReached(Read.Use->In))
       continue;
-    const bool Decides = Read.AskedIn && holds(Read.AskedIn, Move.Use);
-    const std::vector<PathText> ReadTexts = F.textsOf(Read.Path, Read.In, 0);
-    if (!Decides && llvm::none_of(Texts, [&](const PathText &Moved) {
-          return llvm::any_of(ReadTexts, [&](const PathText &Text) {
-            return mayBeSame(Moved, Move.Below, Text, Read.Below);
-          });
-        }))
+    if (!mayBeOfOneFile(Move, Read))
       continue;
+    const bool Decides =
+        Read.Use->AskedIn && Comes(*Move.Use).to(Read.Use->AskedIn);
     bool First = true, Then = true;
-    std::set<size_t> ReadAt;
-    if (Known && F.positions(Read, ReadAt)) {
-      First = *ReadAt.begin() <= *At.rbegin();
-      Then = *ReadAt.rbegin() >= *At.begin();
+    if (Move.Known && Read.Known) {
+      First = *Read.At.begin() <= *Move.At.rbegin();
+      Then = *Read.At.rbegin() >= *Move.At.begin();
       // In the text of main, which runs once, one stands before the other.
-      if (First && Then && Move.In->isMain() && Read.In == Move.In &&
-          !Move.InLoop && !Read.InLoop) {
-        First = SM.isBeforeInTranslationUnit(Read.Use->getExprLoc(),
-                                             Move.Use->getExprLoc());
+      if (First && Then && Move.Use->In->isMain() &&
+          Read.Use->In == Move.Use->In && !Move.Use->InLoop &&
+          !Read.Use->InLoop) {
+        First = SM.isBeforeInTranslationUnit(Read.Use->Use->getExprLoc(),
+                                             Move.Use->Use->getExprLoc());
         Then = !First;
       }
-      First = First && !F.meetBetween(ReadAt, At, Move.Use);
-      Then = Then && !F.meetBetween(At, ReadAt, Read.Use);
+      First = First && !F.meetBetween(Read.At, Move.At, Move.Use->Use);
+      Then = Then && !F.meetBetween(Move.At, Read.At, Read.Use->Use);
     }
-    Result.Before |= First && (Move.TakesAway || Decides);
+    Result.Before |= First && (Move.Use->TakesAway || Decides);
     Result.Behind |= Then && !Decides;
   }
   return Result;
@@ -435,24 +438,25 @@ static MoveWaits waitsAt(const ProgramIndex &Index, const FileUse &Move,
 std::vector<MoveWaits>
 accel::migrate::findMoveWaits(const ProgramIndex &Index,
                               llvm::MutableArrayRef<FileUse> Uses) {
+  auto IsMove = [&](const FileUse &Use) {
+    return Use.Moved && Index.isReached(Use.In);
+  };
   std::vector<MoveWaits> Result;
-  bool Again = true;
-  while (Again) {
+  if (llvm::none_of(Uses, IsMove))
+    return Result;
+  Finder F(Index);
+  const std::vector<Placed> All = place(F, Uses);
+  std::vector<const FileUse *> Waiting;
+  do {
     Result.clear();
-    for (const FileUse &Use : Uses)
-      if (Use.Moved && Index.isReached(Use.In))
-        if (MoveWaits W = waitsAt(Index, Use, Uses); W.Before || W.Behind)
+    Waiting.clear();
+    for (const Placed &Move : All)
+      if (IsMove(*Move.Use))
+        if (MoveWaits W = waitsAt(Index, F, Move, All); W.Before || W.Behind) {
           Result.push_back(W);
-    // Who waits in an `if` must have come to it with the others.
-    Again = false;
-    for (FileUse &Asked : Uses)
-      if (Asked.IsQuiet && llvm::any_of(Result, [&](const MoveWaits &W) {
-            return holds(Asked.AskedIn, W.Move->Use);
-          })) {
-        Asked.IsQuiet = false;
-        Again = true;
-      }
-  }
+          Waiting.push_back(Move.Use);
+        }
+  } while (agree(Uses, Waiting));
   return Result;
 }
 

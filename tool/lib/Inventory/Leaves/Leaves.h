@@ -31,11 +31,31 @@ private:
                PrintFact::KindTy Kind);
 };
 
-/// Files that are opened, and commands that are talked to.
-class FileFacts : public Subject {
+/// What uses files.
+class FileSubject : public Subject {
 public:
-  FileFacts(const Unit &U, Walk &W, std::vector<FileUse> &Files)
+  FileSubject(const Unit &U, Walk &W, std::vector<FileUse> &Files)
       : Subject(U, W), Files(Files) {}
+
+protected:
+  /// A use of the file at `Path` (null: any file) by what is visited.
+  FileUse &addUse(const clang::Expr *Use, const clang::Expr *Path) {
+    FileUse &Added = Files.emplace_back();
+    Added.In = Function;
+    Added.Use = Use;
+    Added.Path = Path;
+    Added.InLoop = inLoop();
+    Added.InSamples = inSamples();
+    return Added;
+  }
+
+  std::vector<FileUse> &Files;
+};
+
+/// Files that are opened, and commands that are talked to.
+class FileFacts : public FileSubject {
+public:
+  using FileSubject::FileSubject;
   using Subject::call;
   void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
             llvm::StringRef Name) override;
@@ -46,20 +66,18 @@ private:
   std::string openMode(const clang::Expr *Mode) const;
   void openStream(const clang::Expr *E, const clang::CXXRecordDecl *D,
                   llvm::ArrayRef<const clang::Expr *> Args);
-  void file(const clang::Expr *Use, const clang::Expr *Path, bool Writes);
+  FileUse &file(const clang::Expr *Use, const clang::Expr *Path, bool Writes);
   void command(const clang::CallExpr *E);
   void mainPath(const clang::Expr *Use, const clang::Expr *Path);
   clang::SourceRange written(const clang::Expr *E);
-
-  std::vector<FileUse> &Files;
 };
 
 /// Windows, images, plots.
-class OutputFacts : public Subject {
+class OutputFacts : public FileSubject {
 public:
   OutputFacts(const Unit &U, Walk &W, const Cut &Cuts,
               std::vector<FileUse> &Files)
-      : Subject(U, W), Cuts(Cuts), Files(Files) {}
+      : FileSubject(U, W, Files), Cuts(Cuts) {}
   using Subject::call;
   void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
             llvm::StringRef Name) override;
@@ -70,7 +88,6 @@ private:
              bool HasBlock);
 
   const Cut &Cuts;
-  std::vector<FileUse> &Files;
 };
 
 /// Metrics of evaluation loops.

@@ -195,24 +195,18 @@ void OutputFacts::moves(const CallExpr *E, const Stmt *Statement,
   if (!F || !F->getIdentifier() || !(F->isExternC() || isInStd(F)))
     return;
   auto Add = [&](const Expr *Path, bool Below, bool TakesAway) {
-    FileUse Use;
-    Use.In = Function;
-    Use.Use = E;
-    Use.Path = Path;
-    Use.InLoop = inLoop();
+    FileUse &Use = addUse(E, Path);
     Use.Below = Below;
     Use.Moved = Statement;
     Use.TakesAway = TakesAway;
     Use.HasBlock = HasBlock;
-    Files.push_back(std::move(Use));
   };
   const llvm::StringRef Name = F->getName();
   const unsigned Args = E->getNumArgs();
   if (Args && (Name == "remove" || Name == "unlink" || Name == "rename" ||
-               Name == "resize_file" || Name == "remove_all"))
+               Name == "resize_file" || Name == "truncate" ||
+               Name == "remove_all"))
     Add(E->getArg(0), Name == "remove_all" || Name == "rename", true);
-  if (Args && Name == "truncate")
-    Add(E->getArg(0), false, true);
   if (Args > 1 && (Name == "rename" || Name == "copy" || Name == "copy_file" ||
                    Name == "symlink" || Name == "link" ||
                    Name == "create_symlink"))
