@@ -47,4 +47,7 @@ int main() {
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0135]
   workers.emplace_back([&] { net->forward(torch::rand({3, 4})); });
   workers.back().join();
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: the program saves in a thread of its own{{.*}} [ACL0135]
+  std::thread saves([&] { torch::save(net, "net.pt"); });
+  saves.join();
 }

@@ -187,12 +187,6 @@ void Taker::checkProgram() {
         "Where a main creates one, that is used. To create it there: "
         "`accel::Accelerator accelerator(accel::AcceleratorOptions()"
         ".match_single_device(true));`.");
-  // The accelerator would end before the handlers begin.
-  if (Index.Main && isa<CXXTryStmt>(Index.Main->getBody()))
-    Here.say("ACL0102", Index.Main->getLocation(),
-        "the body of main is a try block, and the accelerator has to live until "
-        "its handlers have ended",
-        "Put it into a block: int main() { try { ... } catch (...) { ... } }.");
   addGlobalDevices(Here);
   takeInitialisers();
   Found.Draws.check(Here);

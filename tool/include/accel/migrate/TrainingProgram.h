@@ -45,6 +45,9 @@ struct FunctionFact {
   std::optional<FunctionId> Around;
   /// Where its first statement goes.
   LinePoint Top;
+  /// The whole body of a main that is a try block with its handlers: what has to
+  /// outlive the handlers goes around it.
+  std::optional<TextRange> Try;
   /// Every unqualified name that is declared or used in it.
   std::vector<std::string> Names;
 };

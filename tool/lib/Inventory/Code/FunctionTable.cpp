@@ -76,9 +76,13 @@ FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,
   F.Name = std::move(Name);
   F.IsMain = IsMain;
   F.IsLambda = IsLambda;
-  if (const auto *Try = dyn_cast<CXXTryStmt>(Body))
+  bool HasPlace = true;
+  if (const auto *Try = dyn_cast<CXXTryStmt>(Body)) {
     Body = Try->getTryBlock();
-  if (const auto *Block = dyn_cast<CompoundStmt>(Body))
+    if (IsMain)
+      HasPlace = (F.Try = Text.range(Try->getSourceRange())).has_value();
+  }
+  if (const auto *Block = dyn_cast<CompoundStmt>(Body); Block && HasPlace)
     if (std::optional<LinePoint> Top = Text.topOf(Block))
       F.Top = *Top;
   Functions.push_back(std::move(F));

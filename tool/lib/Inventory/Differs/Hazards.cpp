@@ -10,7 +10,7 @@ using namespace accel::migrate;
 using namespace clang;
 
 namespace {
-/// Whether code trains, or reads what it trains with.
+/// Whether code trains, reads what it trains with, or saves it.
 class TrainingFinder : public AstVisitor {
 public:
   explicit TrainingFinder(const ProgramIndex &Index) : Index(Index) {}
@@ -19,13 +19,13 @@ public:
     if (!F)
       return true;
     if (F->getIdentifier() && isTorch(F) &&
-        (F->getName() == "backward" || F->getName() == "step" ||
-         F->getName() == "save"))
-      Found = true;
-    Found |= modelCallOf(E).has_value();
+        (F->getName() == "backward" || F->getName() == "step"))
+      Trains = true;
+    Saves |= F->getIdentifier() && isTorch(F) && F->getName() == "save";
+    Trains |= modelCallOf(E).has_value();
     if (Index.isOwn(F) && F->hasBody(Body) && Seen.insert(Body).second)
       TraverseStmt(Body->getBody());
-    return !Found;
+    return !Trains;
   }
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
     const FunctionDecl *Body = nullptr;
@@ -37,9 +37,9 @@ public:
         V && V->hasLocalStorage() && V->getType()->isRecordType() &&
         V->hasInit() && Seen.insert(V).second)
       TraverseStmt(const_cast<Expr *>(V->getInit()));
-    return !Found;
+    return !Trains;
   }
-  bool Found = false;
+  bool Trains = false, Saves = false;
 
 private:
   const ProgramIndex &Index;
@@ -61,14 +61,19 @@ void Hazards::threadStarts(const Expr *E, llvm::ArrayRef<const Expr *> Args) {
 }
 
 bool Hazards::threadRuns(SourceLocation Loc, const Stmt *S) {
-  TrainingFinder Trains(Index);
-  Trains.TraverseStmt(const_cast<Stmt *>(S));
-  if (Trains.Found)
+  TrainingFinder Finder(Index);
+  Finder.TraverseStmt(const_cast<Stmt *>(S));
+  if (Finder.Trains)
     say("ACL0135", Loc,
         "the program trains in a thread of its own; the processes would have to "
         "meet in the same order in all of them",
         "Train in the thread that runs main.");
-  return Trains.Found;
+  else if (Finder.Saves)
+    say("ACL0135", Loc,
+        "the program saves in a thread of its own; the processes would have to "
+        "meet in the same order in all of them",
+        "Save in the thread that runs main.");
+  return Finder.Trains || Finder.Saves;
 }
 
 void Hazards::givenToPool(const Expr *E, const FunctionDecl *F,
@@ -97,7 +102,7 @@ void Hazards::handles(SourceLocation Loc, const FunctionDecl *Handler) {
     return;
   TrainingFinder Finder(Index);
   Finder.TraverseStmt(Handler->getBody());
-  if (Finder.Found)
+  if (Finder.Trains || Finder.Saves)
     say("ACL0127", Loc,
         "a signal is handled by code that trains, or saves a model, and runs at "
         "another moment on each process",

@@ -70,6 +70,19 @@ bool Cut::isReadIn(const Stmt *S) const {
   return false;
 }
 
+/// The program's class whose forward `F` calls: SoftDTW for SoftDTW::apply of
+/// torch::autograd::Function<SoftDTW>. Null where `F` is something else.
+static const CXXRecordDecl *appliedBy(const FunctionDecl *F) {
+  const auto *M = dyn_cast<CXXMethodDecl>(F);
+  if (!M || !M->getIdentifier() || M->getName() != "apply" || !isTorch(M) ||
+      qualifiedName(M->getParent()) != "torch::autograd::Function")
+    return nullptr;
+  const auto *D = dyn_cast<ClassTemplateSpecializationDecl>(M->getParent());
+  const CXXRecordDecl *Applied =
+      D ? recordOf(D->getTemplateArgs()[0].getAsType()) : nullptr;
+  return Applied ? Applied->getDefinition() : nullptr;
+}
+
 namespace accel::migrate {
 
 /// One pass over a function; repeated until nothing is added.
@@ -168,6 +181,8 @@ private:
 
   void give(const FunctionDecl *F, llvm::ArrayRef<const Expr *> Args) {
     const FunctionDecl *Body = nullptr;
+    if (const CXXRecordDecl *D = appliedBy(F))
+      return apply(D, Args);
     if (isTorch(F) || isInStd(F) || !C.Index.isOwn(F))
       return;
     if (!F->hasBody(Body))
@@ -190,6 +205,27 @@ private:
       if (C.Values.count(P) && T->isReferenceType() &&
           !T->getPointeeType().isConstQualified())
         assign(Args[I]);
+    }
+  }
+
+  /// F::apply(x, …): F::forward is given a context and what is passed,
+  /// F::backward the context and gradients.
+  void apply(const CXXRecordDecl *D, llvm::ArrayRef<const Expr *> Args) {
+    if (llvm::none_of(Args, [&](const Expr *Arg) { return C.in(Arg); }))
+      return;
+    for (const CXXMethodDecl *M : D->methods()) {
+      const FunctionDecl *Body = nullptr;
+      if (!M->getIdentifier() || !M->hasBody(Body) || !Body->getNumParams())
+        continue;
+      if (M->getName() == "forward") {
+        add(Body->getParamDecl(0));
+        for (unsigned I = 1; I < Body->getNumParams() && I <= Args.size(); ++I)
+          if (mayHold(Body->getParamDecl(I)->getType()) && C.in(Args[I - 1]))
+            add(Body->getParamDecl(I));
+      } else if (M->getName() == "backward") {
+        for (const ParmVarDecl *P : Body->parameters())
+          add(P);
+      }
     }
   }
 
