@@ -70,11 +70,86 @@ static bool setsWorkers(const CallExpr *E, const FunctionDecl *F) {
   return !Number || Number->getValue() != 0;
 }
 
-/// Whether a generator is a variable of the function that draws, which seeds it
-/// with something that is another thing in each run.
-static bool isSeededAnew(const ValueDecl *Generator) {
+namespace {
+/// Fields that code assigns to, or counts up.
+class WrittenFields : public AstVisitor {
+public:
+  std::set<const ValueDecl *> Fields;
+
+  bool VisitBinaryOperator(BinaryOperator *E) override {
+    if (E->isAssignmentOp())
+      add(E->getLHS());
+    return true;
+  }
+  bool VisitUnaryOperator(UnaryOperator *E) override {
+    if (E->isIncrementDecrementOp())
+      add(E->getSubExpr());
+    return true;
+  }
+
+private:
+  void add(const Expr *To) {
+    if (const auto *M = dyn_cast<MemberExpr>(plain(To)))
+      Fields.insert(M->getMemberDecl());
+  }
+};
+} // namespace
+
+/// Whether a number is the same each time that the same sample is loaded: made
+/// from the index that get() is given, constants, and fields that do not change.
+static bool isOfTheSample(const Stmt *S, const std::set<const ValueDecl *> &Written) {
+  if (!S)
+    return false;
+  if (const auto *Ref = dyn_cast<DeclRefExpr>(S)) {
+    const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
+    if (!V || V->getType().isConstQualified())
+      return true;
+    if (isa<ParmVarDecl>(V)) {
+      const auto *Get = dyn_cast<CXXMethodDecl>(V->getDeclContext());
+      return Get && Get->isVirtual() && Get->getIdentifier() &&
+             Get->getName() == "get" && V->getType()->isIntegerType();
+    }
+    return V->isLocalVarDecl() && !V->isStaticLocal() &&
+           isOfTheSample(V->getInit(), Written);
+  }
+  if (const auto *M = dyn_cast<MemberExpr>(S))
+    return isa<CXXThisExpr>(plain(M->getBase())) &&
+           M->getType()->isArithmeticType() &&
+           !Written.count(M->getMemberDecl());
+  if (const auto *C = dyn_cast<CallExpr>(S);
+      C && (!C->getDirectCallee() || !isInStd(C->getDirectCallee())))
+    return false;
+  if (const auto *U = dyn_cast<UnaryOperator>(S);
+      U && U->isIncrementDecrementOp())
+    return false;
+  return llvm::all_of(S->children(), [&](const Stmt *Child) {
+    return isOfTheSample(Child, Written);
+  });
+}
+
+/// Whether the objects that a call draws with are variables of the callable that
+/// draws, so that nothing of them is left for the next sample; and the generator
+/// is seeded with what is another thing in each run, or belongs to the sample.
+static bool isMadeAnew(const CallExpr *Draw, const ValueDecl *Generator,
+                       const FunctionDecl *Drawer) {
+  auto IsOwn = [&](const ValueDecl *Object) {
+    const auto *V = dyn_cast_or_null<VarDecl>(Object);
+    return V && V->isLocalVarDecl() && !V->isStaticLocal() &&
+           !V->getType()->isReferenceType() && V->getDeclContext() == Drawer;
+  };
   const auto *V = dyn_cast_or_null<VarDecl>(Generator);
-  return V && V->isLocalVarDecl() && drawsPerProcess(V->getInit());
+  if (V && V->isLocalVarDecl() && drawsPerProcess(V->getInit()))
+    return true;
+  if (!IsOwn(V) || !V->getInit())
+    return false;
+  // A distribution may keep a number for the next call.
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Draw))
+    if (const ValueDecl *Distribution = entityOf(O->getArg(0));
+        Distribution && !IsOwn(Distribution))
+      return false;
+  WrittenFields Written;
+  Written.TraverseStmt(Drawer->getBody());
+  return isOfTheSample(V->getInit(), Written.Fields);
 }
 
 void Randomness::call(const CallExpr *E, const FunctionDecl *F) {
@@ -104,7 +179,9 @@ void Randomness::hostDraw(const CallExpr *E) {
   const ValueDecl *Generator = generatorOf(E);
   if (!Loads)
     Draws.Elsewhere.push_back({Generator, E});
-  else if (!isSeededAnew(Generator))
+  else if (!isMadeAnew(E, Generator,
+                       Lambdas.empty() ? Function
+                                       : Lambdas.back()->getCallOperator()))
     Draws.InDatasets.push_back({Generator, E});
 }
 

@@ -297,7 +297,8 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
       file(E, E->getArg(0), true);
     }
     if (Name == "load_from" && D->getIdentifier() &&
-        D->getName() == "InputArchive" && isTorch(D) && E->getNumArgs() >= 1)
+        D->getName() == "InputArchive" && isTorch(D) && E->getNumArgs() >= 1 &&
+        isPath(plain(E->getArg(0))->getType()))
       file(E, E->getArg(0), false);
     return;
   }
