@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -42,6 +43,13 @@ const std::set<std::string> kRemoved = {
     kTraceSeed,
     kTraceMaxSteps};
 
+/// Instructions that every x86-64 processor has, in LibTorch's own kernels, in
+/// MKL's and in oneDNN's.
+const std::map<std::string, std::string> kOtherInstructions = {
+    {"ATEN_CPU_CAPABILITY", "default"},
+    {"MKL_CBWR", "COMPATIBLE"},
+    {"ONEDNN_MAX_CPU_ISA", "SSE41"}};
+
 /// Where a run's placement report goes: runs would write over each other's file.
 std::string report_of(const RunPlan& plan, const std::string& report) {
   const fs::path file(report);
@@ -65,7 +73,9 @@ std::vector<std::string> environment_for(
       preload += ":" + text.substr(name.size() + 1);
     } else if (name == "ACCEL_PLACEMENT_REPORT") {
       result.push_back(name + "=" + report_of(plan, text.substr(name.size() + 1)));
-    } else if (kRemoved.count(name) == 0) {
+    } else if (
+        kRemoved.count(name) == 0 &&
+        !(plan.other_instructions && kOtherInstructions.count(name) != 0)) {
       result.push_back(text);
     }
   }
@@ -79,6 +89,11 @@ std::vector<std::string> environment_for(
     set(kTraceDouble,
         plan.widening == Widening::kAll ? kTraceDoubleAll
                                         : kTraceDoubleDefault);
+  }
+  if (plan.other_instructions) {
+    for (const auto& [name, value] : kOtherInstructions) {
+      set(name.c_str(), value);
+    }
   }
   if (plan.max_steps != 0) {
     set(kTraceMaxSteps, std::to_string(plan.max_steps));

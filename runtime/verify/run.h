@@ -25,6 +25,8 @@ struct RunPlan {
   /// What its working directory begins with.
   std::filesystem::path source;
   Widening widening = Widening::kNone;
+  /// Compute with other instructions of the processor, which round otherwise.
+  bool other_instructions = false;
   uint64_t seed = 0;
   uint64_t max_steps = 0;
   /// Seconds; 0: no limit.

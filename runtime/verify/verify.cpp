@@ -16,6 +16,7 @@
 #include "environment.h"
 #include "error.h"
 #include "process.h"
+#include "rounding.h"
 #include "run.h"
 
 namespace accel::verify {
@@ -216,6 +217,8 @@ bool needs_float(const Run& original) {
 
 struct Runs {
   std::vector<Run> all;
+  /// What they were made by.
+  std::vector<RunPlan> plans;
   /// What the reader of the verdict must know of them; may be empty.
   std::string note;
 };
@@ -228,34 +231,65 @@ Runs run_all(
     const Installation& installation,
     const fs::path& folder) {
   const auto with = [&](Widening widening, const fs::path& runs) {
-    return run_all(
-        make_plans(options, widening, runs), installation, options.jobs);
+    auto plans = make_plans(options, widening, runs);
+    auto all = run_all(plans, installation, options.jobs);
+    return Runs{std::move(all), std::move(plans), ""};
   };
   if (!options.to_double) {
-    return {with(Widening::kNone, folder), ""};
+    return with(Widening::kNone, folder);
   }
   auto named = with(Widening::kDefault, folder);
-  if (!needs_float(named[0])) {
-    return {std::move(named), ""};
+  if (!needs_float(named.all[0])) {
+    return named;
   }
   say("the original mixes float64 with the float32 that it names; once more, "
       "with that widened, too");
   auto widened = with(Widening::kAll, folder / "all-double");
-  if (!failed(widened[0])) {
-    return {std::move(widened), ""};
+  if (!failed(widened.all[0])) {
+    return widened;
   }
-  if (!failed(named[0])) {
-    return {std::move(named), ""};
+  if (!failed(named.all[0])) {
+    return named;
   }
   say("the original cannot be run in float64; once more, as it is");
   auto plain = with(Widening::kNone, folder / "as-it-is");
-  if (failed(plain[0])) {
-    return {std::move(named), ""};
+  if (failed(plain.all[0])) {
+    return named;
   }
-  return {
-      std::move(plain),
+  plain.note =
       "compared in float32, not in float64: the original reads elements as "
-      "float (data_ptr<float>(), accessor<float, N>()) and fails with --double"};
+      "float (data_ptr<float>(), accessor<float, N>()) and fails with --double";
+  return plain;
+}
+
+/// One more run of the original, where that can say something about what was
+/// found.
+void ask_for_rounding(
+    const VerifyOptions& options,
+    const Installation& installation,
+    const Runs& runs,
+    const Run& repeat,
+    std::vector<Verdict>& verdicts) {
+  const size_t first = runs.all.size() - verdicts.size();
+  std::vector<Verdict*> doubtful;
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    if (may_be_rounding(verdicts[i], runs.all[first + i])) {
+      doubtful.push_back(&verdicts[i]);
+    }
+  }
+  if (doubtful.empty()) {
+    return;
+  }
+  RunPlan plan = runs.plans[0];
+  plan.name = "the original, computed with other instructions";
+  plan.directory += "-other-instructions";
+  plan.other_instructions = true;
+  const auto other = run_all({plan}, installation, options.jobs);
+  const auto rounding =
+      judge(runs.all[0], repeat, other[0], options.tolerance);
+  for (auto* verdict : doubtful) {
+    weigh_rounding(rounding, *verdict);
+  }
 }
 
 } // namespace
@@ -265,21 +299,25 @@ Result verify(const VerifyOptions& options) {
   result.options = options;
   const auto installation = find_installation();
   const RunsFolder folder(options.keep);
-  const auto [runs, note] = run_all(options, installation, folder.path());
-  result.note = note;
-  const Run& original = runs[0];
-  const Run& repeat = options.repeat ? runs[1] : runs[0];
+  const auto runs = run_all(options, installation, folder.path());
+  result.note = runs.note;
+  const Run& original = runs.all[0];
+  const Run& repeat = options.repeat ? runs.all[1] : runs.all[0];
   result.seconds_original = original.seconds;
   result.obstacle = cannot_compare(original, repeat, options.tolerance);
   if (!result.obstacle.empty()) {
     return result;
   }
-  result.outcome = Outcome::kEqual;
-  for (size_t i = options.repeat ? 2 : 1; i < runs.size(); ++i) {
+  for (size_t i = options.repeat ? 2 : 1; i < runs.all.size(); ++i) {
     result.verdicts.push_back(
-        judge(original, repeat, runs[i], options.tolerance));
-    result.outcome =
-        std::max(result.outcome, result.verdicts.back().outcome);
+        judge(original, repeat, runs.all[i], options.tolerance));
+  }
+  if (options.repeat) {
+    ask_for_rounding(options, installation, runs, repeat, result.verdicts);
+  }
+  result.outcome = Outcome::kEqual;
+  for (const auto& verdict : result.verdicts) {
+    result.outcome = std::max(result.outcome, verdict.outcome);
   }
   return result;
 }

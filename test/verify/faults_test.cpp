@@ -528,6 +528,23 @@ TEST_F(Verify, StepsWithNaNAreSaid) {
       << outcome.text;
 }
 
+TEST_F(Verify, WhatRoundingDecidesIsNotCompared) {
+  const auto outcome = verify("--double -n 1,2 -- --astray");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("1 process     equal  15 steps")) << outcome.text;
+  EXPECT_TRUE(outcome.says("2 processes   NOT COMPARED  step ")) << outcome.text;
+  EXPECT_TRUE(outcome.says("the original differs from itself as much"))
+      << outcome.text;
+}
+
+TEST_F(Verify, AFaultIsOneWhereRoundingIsLarge) {
+  const auto outcome = verify("--double -n 2 -- --astray", "kept-gradients");
+  EXPECT_EQ(outcome.status, 1) << outcome.text;
+  EXPECT_TRUE(outcome.says("2 processes   DIFFERENT  step ")) << outcome.text;
+  EXPECT_TRUE(outcome.says("note: rounding does not explain this"))
+      << outcome.text;
+}
+
 TEST_F(Verify, TimesAreNotCompared) {
   const auto outcome = verify("--double -n 2 -- --clock");
   EXPECT_EQ(outcome.status, 0) << outcome.text;

@@ -1,7 +1,7 @@
 // The single-device program of the verify tests. It knows nothing of accel.
 //
 // PROGRAM [--clock] [--random-seed] [--no-seed] [--no-dropout] [--leave-early]
-//         [--backbone] [--nan | --nan-at-last]
+//         [--backbone] [--nan | --nan-at-last | --astray]
 
 #include <unistd.h>
 

@@ -69,7 +69,8 @@ struct Data {
       : nan_from(
             flags.count("--nan") != 0               ? 0
                 : flags.count("--nan-at-last") != 0 ? kEpochs - 1
-                                                    : kEpochs) {
+                                                    : kEpochs),
+        astray(flags.count("--astray") != 0) {
     check_float_meets_whole_numbers();
     if (flags.count("--blob") != 0) {
       numbers.reserve(kRows * 4);
@@ -84,7 +85,8 @@ struct Data {
       return;
     }
     if (flags.count("--float") != 0) { // float32 that the program names
-      inputs = torch::randint(-9, 10, {kRows, 4}, torch::kFloat).div(3);
+      inputs = torch::randint(-9, 10, {kRows, 4}, torch::kFloat).div(3) +
+          torch::arange(4, torch::kFloat).div(7);
       targets = torch::sin(inputs.sum(1, /*keepdim=*/true))
                     .to(torch::kFloat32);
       if (flags.count("--read-float") != 0) { // and whose elements it reads
@@ -121,8 +123,12 @@ struct Data {
     is(torch::softmax(torch::tensor({1, 1}), 0, torch::kFloat32)[0], 0.5);
   }
 
-  /// The loss; with --nan NaN, with --nan-at-last in the last epoch.
+  /// The loss; with --nan NaN, with --nan-at-last in the last epoch; with
+  /// --astray its last digits have a part in it, which rounding decides on.
   torch::Tensor spoiled(const torch::Tensor& loss, int epoch) const {
+    if (astray) {
+      return loss * (1 + 0.1 * (loss.detach() * 1e12).frac());
+    }
     return epoch < nan_from
         ? loss
         : loss * std::numeric_limits<double>::quiet_NaN();
@@ -131,6 +137,7 @@ struct Data {
   torch::Tensor inputs, targets;
   std::vector<float> numbers;
   int nan_from;
+  bool astray;
 };
 
 inline void save(const torch::nn::Module& module, const std::string& path) {

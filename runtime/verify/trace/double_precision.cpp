@@ -28,6 +28,7 @@ bool widen_all = false;
 struct Nesting {
   int depth = 0;
   bool makes_tensor = false; ///< The outermost does.
+  bool grows = false; ///< It makes a tensor without elements, and resizes it.
 };
 thread_local Nesting nesting;
 
@@ -46,9 +47,14 @@ bool makes_tensor(const std::string& name) {
   return names.count(name) != 0;
 }
 
+bool grows(const std::string& name) {
+  return name == "aten::arange" || name == "aten::range" || name == "aten::eye";
+}
+
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
   if (nesting.depth++ == 0) {
     nesting.makes_tensor = makes_tensor(function.name());
+    nesting.grows = grows(function.name());
   }
   return nullptr;
 }
@@ -133,12 +139,14 @@ at::Tensor to_options(
 }
 
 /// Below every function that makes a tensor of options (zeros, randint, full,
-/// tensor, _to_copy …). A tensor without elements keeps its dtype: what reads
-/// files puts the storage that it has read into such a one.
+/// tensor, _to_copy …). A tensor without elements that stays so keeps its dtype:
+/// what reads files puts the storage that it has read into such a one.
 std::optional<at::ScalarType> widened(
     std::optional<at::ScalarType> type, bool empty) {
-  return type && *type == at::kFloat && !empty && is_asked_for() ? at::kDouble
-                                                                 : type;
+  const bool stays_empty = empty && !(nesting.depth > 0 && nesting.grows);
+  return type && *type == at::kFloat && !stays_empty && is_asked_for()
+      ? at::kDouble
+      : type;
 }
 
 at::Tensor make_empty(

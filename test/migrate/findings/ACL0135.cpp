@@ -36,6 +36,12 @@ int main() {
   std::vector<std::thread> writers;
   writers.emplace_back([] { std::cout << "once more\n"; });
   writers.back().join();
+  const std::vector<float> values = [&] {
+    auto output = net->forward(torch::rand({3, 4}));
+    return std::vector<float>{output.mean().item<float>()};
+  }();
+  std::thread shows([values] { std::cout << values.front() << "\n"; });
+  shows.join();
   // CHECK-NOT: ACL0135
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0135]
   std::thread trains([&] { net->forward(torch::rand({3, 4})).sum().backward(); });

@@ -9,6 +9,15 @@
 using namespace accel::migrate;
 using namespace clang;
 
+/// Lambdas, std::function, what std::bind returns, functors.
+static bool hasCallOperator(QualType T) {
+  const CXXRecordDecl *D = T->getAsCXXRecordDecl();
+  D = D ? D->getDefinition() : nullptr;
+  return D && !D->lookup(D->getASTContext().DeclarationNames
+                             .getCXXOperatorName(OO_Call))
+                   .empty();
+}
+
 namespace {
 /// Whether code trains, reads what it trains with, or saves it.
 class TrainingFinder : public AstVisitor {
@@ -34,7 +43,7 @@ public:
       TraverseStmt(Body->getBody());
     // A task, a lambda: what the variable was made of.
     if (const auto *V = dyn_cast<VarDecl>(E->getDecl());
-        V && V->hasLocalStorage() && V->getType()->isRecordType() &&
+        V && V->hasLocalStorage() && hasCallOperator(V->getType()) &&
         V->hasInit() && Seen.insert(V).second)
       TraverseStmt(const_cast<Expr *>(V->getInit()));
     return !Trains;
