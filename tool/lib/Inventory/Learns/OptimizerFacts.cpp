@@ -261,6 +261,7 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
   const SourceLocation Loc = Init->getExprLoc();
   OptimizerFact Fact;
   const ValueDecl *Model = nullptr;
+  bool IsSpelled = true;
   if (!callsFactory(Init, Index)) {
     const Making Made = makingOf(Declared, Init);
     const CXXRecordDecl *Class =
@@ -270,15 +271,12 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
                     "the optimizer " + Name + " is of the class '" +
                         Class->getNameAsString() + "' and stays that",
                     PrepareByHand);
-    if (!Made.Understood)
-      return say("ACL0182", Loc,
-                    "the type of the optimizer " + Name +
-                        " is not spelled where it is made, so that it stays "
-                        "LibTorch's",
-                    PrepareByHand);
-    Fact.TypeNames = Made.TypeNames;
     // Where no model is seen, the optimizer knows the parameters.
-    Fact.Model = modelOf(Made.First, Model);
+    IsSpelled = Made.Understood;
+    if (IsSpelled) {
+      Fact.TypeNames = Made.TypeNames;
+      Fact.Model = modelOf(Made.First, Model);
+    }
   }
   const auto *Variable = dyn_cast<VarDecl>(Holder);
   const bool BeforeMain = Variable && Variable == Declared &&
@@ -300,6 +298,13 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
                       " on which it could be prepared, so that it stays "
                       "LibTorch's",
                   PrepareByHand);
+  if (!IsSpelled)
+    say("ACL0182", Loc,
+        "the type of the optimizer " + Name +
+            " is not spelled where it is made, so that it may stay LibTorch's",
+        "Nothing has to be done for the results. For gradient accumulation and "
+        "fp16, write `accel::AcceleratedOptimizer<…>` in place of the "
+        "optimizer's type where it is made.");
   Fact.SetUp = *Point;
   Fact.Block = Text.SM.getFileOffset(Text.SM.getFileLoc(Block->getBeginLoc()));
   for (const Stmt *S : Block->body()) {
