@@ -102,15 +102,16 @@ static bool isOfTheSample(const Stmt *S, const std::set<const ValueDecl *> &Writ
     return false;
   if (const auto *Ref = dyn_cast<DeclRefExpr>(S)) {
     const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
-    if (!V || V->getType().isConstQualified())
-      return true;
+    if (!V)
+      return true; // A function, an enumerator.
     if (isa<ParmVarDecl>(V)) {
       const auto *Get = dyn_cast<CXXMethodDecl>(V->getDeclContext());
       return Get && Get->isVirtual() && Get->getIdentifier() &&
              Get->getName() == "get" && V->getType()->isIntegerType();
     }
-    return V->isLocalVarDecl() && !V->isStaticLocal() &&
-           isOfTheSample(V->getInit(), Written);
+    if (V->hasGlobalStorage())
+      return V->getType().isConstQualified();
+    return isOfTheSample(V->getInit(), Written);
   }
   if (const auto *M = dyn_cast<MemberExpr>(S))
     return isa<CXXThisExpr>(plain(M->getBase())) &&
@@ -131,7 +132,7 @@ static bool isOfTheSample(const Stmt *S, const std::set<const ValueDecl *> &Writ
 /// draws, so that nothing of them is left for the next sample; and the generator
 /// is seeded with what is another thing in each run, or belongs to the sample.
 static bool isMadeAnew(const CallExpr *Draw, const ValueDecl *Generator,
-                       const FunctionDecl *Drawer) {
+                       const FunctionDecl *Drawer, const ProgramIndex &Index) {
   auto IsOwn = [&](const ValueDecl *Object) {
     const auto *V = dyn_cast_or_null<VarDecl>(Object);
     return V && V->isLocalVarDecl() && !V->isStaticLocal() &&
@@ -148,7 +149,9 @@ static bool isMadeAnew(const CallExpr *Draw, const ValueDecl *Generator,
         Distribution && !IsOwn(Distribution))
       return false;
   WrittenFields Written;
-  Written.TraverseStmt(Drawer->getBody());
+  for (const FunctionDecl *F : Index.Functions)
+    if (Index.loadsSamples(F))
+      Written.TraverseStmt(F->getBody());
   return isOfTheSample(V->getInit(), Written.Fields);
 }
 
@@ -181,7 +184,8 @@ void Randomness::hostDraw(const CallExpr *E) {
     Draws.Elsewhere.push_back({Generator, E});
   else if (!isMadeAnew(E, Generator,
                        Lambdas.empty() ? Function
-                                       : Lambdas.back()->getCallOperator()))
+                                       : Lambdas.back()->getCallOperator(),
+                       Index))
     Draws.InDatasets.push_back({Generator, E});
 }
 
