@@ -289,6 +289,7 @@ void input_and_output(accel::Accelerator& accelerator) {
   accelerator.printf("%d epochs\n", epochs);
   accelerator.cerr() << accelerator.plan();
   std::fputs("done\n", accelerator.c_stdout());
+  std::fputs("no validation set\n", accelerator.c_stderr());
   std::ofstream log(accelerator.main_process_path("loss.csv"));
   std::ifstream words(accelerator.readable_path("words.txt"));
   FILE* plot = popen(accelerator.main_process_command("gnuplot"), "w");

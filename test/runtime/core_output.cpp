@@ -183,6 +183,8 @@ ACCEL_RANK_FUNCTION(prints_to_stdout) {
       std::fprintf(
           accelerator.c_stdout(), "rank %d\n", static_cast<int>(accelerator.process_index())),
       0);
+  EXPECT_EQ(accelerator.c_stderr() == stderr, accelerator.is_main_process());
+  EXPECT_GE(std::fputs("not the others\n", accelerator.c_stderr()), 0);
 }
 
 TEST(BroadcastObject, OneAndThreeProcesses) {
@@ -209,4 +211,6 @@ TEST(CStdout, OneProcessPrints) {
   const auto results = accel::test::run_and_expect_success("prints_to_stdout", 2);
   EXPECT_EQ(results[0].output, "rank 0\n");
   EXPECT_EQ(results[1].output, "");
+  EXPECT_NE(results[0].error.find("not the others"), std::string::npos);
+  EXPECT_EQ(results[1].error.find("not the others"), std::string::npos);
 }

@@ -43,6 +43,8 @@ class ACCEL_API MainProcessOutput {
   ///
   ///     fmt::print(accelerator.c_stdout(), "{}", loss.item<float>());
   std::FILE* c_stdout() const;
+  /// As `c_stdout`, with `stderr`.
+  std::FILE* c_stderr() const;
 
   /// `torch::save` on process 0, or on the first process of each host (option
   /// `save_on_each_node`). Every process must call it. The others do not wait,

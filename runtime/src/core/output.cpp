@@ -42,6 +42,14 @@ const AcceleratorState& process() {
   return Runtime::output_state();
 }
 
+/// Kept open: whoever was given it may print until the program ends.
+std::FILE* null_file() {
+  static std::FILE* nowhere = std::fopen(kNullDevice, "w");
+  TORCH_CHECK(
+      nowhere, "accel: ", kNullDevice, " cannot be opened for writing.");
+  return nowhere;
+}
+
 } // namespace
 
 bool MainProcessOutput::saves() {
@@ -102,14 +110,11 @@ int MainProcessOutput::printf(const char* format, ...) {
 }
 
 std::FILE* MainProcessOutput::c_stdout() const {
-  if (process().is_main_process()) {
-    return stdout;
-  }
-  // Kept open: whoever was given it may print until the program ends.
-  static std::FILE* nowhere = std::fopen(kNullDevice, "w");
-  TORCH_CHECK(
-      nowhere, "accel: ", kNullDevice, " cannot be opened for writing.");
-  return nowhere;
+  return process().is_main_process() ? stdout : null_file();
+}
+
+std::FILE* MainProcessOutput::c_stderr() const {
+  return process().is_main_process() ? stderr : null_file();
 }
 
 void MainProcessOutput::wait_for_readers_of(const std::string& path) {

@@ -18,6 +18,19 @@ struct Points : torch::data::datasets::Dataset<Points> {
   torch::optional<size_t> size() const override { return 100; }
 };
 
+// What a thread runs is found through virtual functions, too.
+struct Worker {
+  virtual ~Worker() = default;
+  virtual void work() = 0;
+};
+struct Named : Worker {
+  void work() override { std::cout << "nothing to do\n"; }
+};
+struct Trainer : Named {
+  void work() override { net->forward(torch::rand({3, 4})).sum().backward(); }
+  torch::nn::Linear net{4, 1};
+};
+
 int main() {
   torch::nn::Linear net(4, 1);
   torch::optim::SGD optimizer(net->parameters(), 0.1);
@@ -56,4 +69,8 @@ int main() {
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: the program saves in a thread of its own{{.*}} [ACL0135]
   std::thread saves([&] { torch::save(net, "net.pt"); });
   saves.join();
+  std::unique_ptr<Worker> worker = std::make_unique<Trainer>();
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: the program trains in a thread of its own{{.*}} [ACL0135]
+  std::thread works([&] { worker->work(); });
+  works.join();
 }

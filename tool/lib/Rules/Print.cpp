@@ -28,6 +28,8 @@ static llvm::StringRef templateOf(PrintFact::KindTy Kind) {
     return "print-fmt";
   case PrintFact::CStdout:
     return "print-stdout";
+  case PrintFact::CStderr:
+    return "print-stderr";
   }
   return "print-cout";
 }

@@ -177,6 +177,7 @@ struct PrintFact {
     Vprintf,       ///< From the name vprintf to before the format.
     FmtPrint,      ///< Before the first argument of fmt::print and its like.
     CStdout,       ///< The name stdout, given to one of C's functions.
+    CStderr,       ///< The name stderr, for a message that is no farewell.
   };
   FunctionId In = 0;
   KindTy Kind = Cout;

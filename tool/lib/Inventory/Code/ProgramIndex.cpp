@@ -115,9 +115,13 @@ public:
   }
 
   bool VisitCallExpr(CallExpr *E) override {
-    const FunctionDecl *F = E->getDirectCallee(), *Body = nullptr;
+    const FunctionDecl *F = E->getDirectCallee();
     if (!F)
       return true;
+    const auto Runs = [&](const FunctionDecl *Called) {
+      for (const FunctionDecl *Body : Index.bodiesOf(Called))
+        Calls.push_back({In, Writer, Body, step()});
+    };
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
         Member && F->getIdentifier() && F->getName() == "step" &&
         optimizerOf(Member->getImplicitObjectArgument()->getType())) {
@@ -128,10 +132,10 @@ public:
                Operator && Operator->getOperator() == OO_Call) {
       if (const FunctionDecl *Closure = closureOf(Operator->getArg(0)))
         Calls.push_back({In, Writer, Closure, step()});
-      else if (F->hasBody(Body))
-        Calls.push_back({In, Writer, Body, step()});
-    } else if (F->hasBody(Body)) {
-      Calls.push_back({In, Writer, Body, step()});
+      else
+        Runs(F);
+    } else {
+      Runs(F);
     }
     return true;
   }
@@ -175,7 +179,8 @@ namespace {
 /// Everything that is called from a piece of code.
 class Callees : public AstVisitor {
 public:
-  explicit Callees(std::set<const FunctionDecl *> &Found) : Found(Found) {}
+  Callees(const ProgramIndex &Index, std::set<const FunctionDecl *> &Found)
+      : Index(Index), Found(Found) {}
   bool VisitCallExpr(CallExpr *E) override {
     add(E->getDirectCallee());
     return true;
@@ -187,11 +192,13 @@ public:
 
 private:
   void add(const FunctionDecl *F) {
-    const FunctionDecl *Body = nullptr;
-    if (F && F->hasBody(Body) && !isTorch(F) && !isInStd(F) &&
-        Found.insert(Body).second)
-      TraverseStmt(Body->getBody());
+    if (!F || isTorch(F) || isInStd(F))
+      return;
+    for (const FunctionDecl *Body : Index.bodiesOf(F))
+      if (Found.insert(Body).second)
+        TraverseStmt(Body->getBody());
   }
+  const ProgramIndex &Index;
   std::set<const FunctionDecl *> &Found;
 };
 } // namespace
@@ -216,9 +223,10 @@ namespace {
 /// Functions and lambdas that are made into transforms of a data set.
 class TransformFinder : public AstVisitor {
 public:
-  TransformFinder(std::set<const FunctionDecl *> &Functions,
+  TransformFinder(const ProgramIndex &Index,
+                  std::set<const FunctionDecl *> &Functions,
                   std::set<const LambdaExpr *> &Lambdas)
-      : Functions(Functions), Lambdas(Lambdas) {}
+      : Index(Index), Functions(Functions), Lambdas(Lambdas) {}
   bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     const CXXRecordDecl *D = E->getConstructor()->getParent();
     if (isTorch(D) && llvm::StringRef(qualifiedName(D))
@@ -232,7 +240,7 @@ private:
   void take(Stmt *S) {
     if (auto *L = dyn_cast<LambdaExpr>(S)) {
       Lambdas.insert(L);
-      Callees(Functions).TraverseStmt(L->getBody());
+      Callees(Index, Functions).TraverseStmt(L->getBody());
       return;
     }
     if (const auto *Ref = dyn_cast<DeclRefExpr>(S)) {
@@ -240,7 +248,7 @@ private:
       if (const auto *F = dyn_cast<FunctionDecl>(Ref->getDecl());
           F && F->hasBody(Body)) {
         if (Functions.insert(Body).second)
-          Callees(Functions).TraverseStmt(Body->getBody());
+          Callees(Index, Functions).TraverseStmt(Body->getBody());
       } else if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
                  V && V->getInit() && Seen.insert(V).second) {
         take(const_cast<Expr *>(V->getInit()));
@@ -250,6 +258,7 @@ private:
       if (Child)
         take(Child);
   }
+  const ProgramIndex &Index;
   std::set<const FunctionDecl *> &Functions;
   std::set<const LambdaExpr *> &Lambdas;
   std::set<const VarDecl *> Seen;
@@ -310,6 +319,9 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   llvm::erase_if(NeverInstantiated, [&](const FunctionDecl *F) {
     return Instantiated.count(F->getCanonicalDecl()) != 0;
   });
+  for (const FunctionDecl *F : Functions)
+    if (const auto *M = dyn_cast<CXXMethodDecl>(F))
+      addOverrider(M);
   for (const FunctionDecl *F : Functions) {
     Own.insert(F->getCanonicalDecl());
     LoopFinder(*this, F, Calls).TraverseStmt(F->getBody());
@@ -323,21 +335,47 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   findReached();
   for (const auto &[Loop, Facts] : Loops)
     if (Facts.Training)
-      Callees(Steps).TraverseStmt(const_cast<Stmt *>(Loop));
+      Callees(*this, Steps).TraverseStmt(const_cast<Stmt *>(Loop));
   for (const BackwardCall &B : Backwards)
     if (!B.Step && Steps.insert(B.Writer).second)
-      Callees(Steps).TraverseStmt(B.Writer->getBody());
-  TransformFinder Transforms(InSamples, SampleLambdas);
+      Callees(*this, Steps).TraverseStmt(B.Writer->getBody());
+  TransformFinder Transforms(*this, InSamples, SampleLambdas);
   for (const FunctionDecl *F : Functions)
     Transforms.TraverseStmt(F->getBody());
   for (const FunctionDecl *F : Functions)
     if (isSampleMethod(F)) {
       InSamples.insert(F);
-      Callees(InSamples).TraverseStmt(F->getBody());
+      Callees(*this, InSamples).TraverseStmt(F->getBody());
     }
   for (const VarDecl *V : Globals)
     if (V->getInit())
-      Callees(BeforeMain).TraverseStmt(const_cast<Expr *>(V->getInit()));
+      Callees(*this, BeforeMain).TraverseStmt(const_cast<Expr *>(V->getInit()));
+}
+
+void ProgramIndex::addOverrider(const CXXMethodDecl *M) {
+  std::vector<const CXXMethodDecl *> Bases = {M};
+  std::set<const FunctionDecl *> Seen;
+  while (!Bases.empty()) {
+    const CXXMethodDecl *Last = Bases.back();
+    Bases.pop_back();
+    for (const CXXMethodDecl *Base : Last->overridden_methods())
+      if (Seen.insert(Base->getCanonicalDecl()).second) {
+        Overriders.insert({Base->getCanonicalDecl(), M});
+        Bases.push_back(Base);
+      }
+  }
+}
+
+llvm::SmallVector<const FunctionDecl *, 2>
+ProgramIndex::bodiesOf(const FunctionDecl *F) const {
+  llvm::SmallVector<const FunctionDecl *, 2> Result;
+  const FunctionDecl *Body = nullptr;
+  if (F->hasBody(Body))
+    Result.push_back(Body);
+  auto [From, To] = Overriders.equal_range(F->getCanonicalDecl());
+  for (auto It = From; It != To; ++It)
+    Result.push_back(It->second);
+  return Result;
 }
 
 void ProgramIndex::markTraining(const Stmt *Loop, const FunctionDecl *In,
@@ -519,9 +557,9 @@ public:
   bool VisitStmt(Stmt *S) override {
     Found |= Index.Loops.count(S) != 0;
     if (const auto *Call = dyn_cast<CallExpr>(S))
-      if (const FunctionDecl *F = Call->getDirectCallee())
-        if (Index.isOwn(F))
-          Found |= Index.runsBatches(F);
+      if (const FunctionDecl *F = Call->getDirectCallee();
+          F && !isTorch(F) && !isInStd(F))
+        Found |= Index.runsBatches(F);
     return !Found;
   }
   bool Found = false;
@@ -544,12 +582,11 @@ bool ProgramIndex::trainsDirectly(const FunctionDecl *F) const {
 }
 
 bool ProgramIndex::runsBatches(const FunctionDecl *F) const {
-  const FunctionDecl *Definition = nullptr;
-  if (!F->hasBody(Definition))
-    return false;
-  auto [It, New] = Runs.try_emplace(Definition->getCanonicalDecl(), false);
-  if (!New)
-    return It->second; // Also ends recursion.
-  const bool Result = holdsBatches(Definition->getBody());
-  return Runs[Definition->getCanonicalDecl()] = Result;
+  return llvm::any_of(bodiesOf(F), [&](const FunctionDecl *Body) {
+    auto [It, New] = Runs.try_emplace(Body->getCanonicalDecl(), false);
+    if (!New)
+      return It->second; // Also ends recursion.
+    const bool Result = holdsBatches(Body->getBody());
+    return Runs[Body->getCanonicalDecl()] = Result;
+  });
 }

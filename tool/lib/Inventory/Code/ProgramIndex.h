@@ -12,6 +12,7 @@
 #include "clang/AST/DeclCXX.h"
 #include "clang/AST/ExprCXX.h"
 #include "clang/AST/StmtCXX.h"
+#include "llvm/ADT/SmallVector.h"
 
 #include <map>
 #include <set>
@@ -134,6 +135,10 @@ struct ProgramIndex {
   bool loadsSamples(const clang::LambdaExpr *L) const;
   /// Whether `D` is one of the person's own functions, with a visible body.
   bool isOwn(const clang::FunctionDecl *D) const;
+  /// The bodies that a call of `F` may run, of the person's own functions or
+  /// not: the one of `F`, and those of the methods that override it.
+  llvm::SmallVector<const clang::FunctionDecl *, 2>
+  bodiesOf(const clang::FunctionDecl *F) const;
 
 private:
   void markTraining(const clang::Stmt *Loop, const clang::FunctionDecl *In,
@@ -143,7 +148,12 @@ private:
   void findOpeners();
   void findReached();
 
+  void addOverrider(const clang::CXXMethodDecl *M);
+
   std::set<const clang::FunctionDecl *> Own, Reached;
+  /// By the methods that they override, directly or not; canonical declarations.
+  std::multimap<const clang::FunctionDecl *, const clang::CXXMethodDecl *>
+      Overriders;
   mutable std::map<const clang::FunctionDecl *, bool> Runs;
   /// What training steps call, directly or not; with the operator() of lambdas.
   std::set<const clang::FunctionDecl *> Steps;

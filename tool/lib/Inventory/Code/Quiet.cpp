@@ -78,21 +78,23 @@ static bool isTrainingType(QualType T) {
 }
 
 bool Quiet::function(const FunctionDecl *F) const {
-  const FunctionDecl *Body = nullptr;
-  if (!F->hasBody(Body)) {
+  const auto Bodies = Index.bodiesOf(F);
+  if (Bodies.empty()) {
     // Declared by the person, and defined in another file.
     const SourceManager &SM = Index.Context.getSourceManager();
     return F->isImplicit() || F->isDefaulted() || F->isExternC() ||
            isInStd(F) || SM.isInSystemHeader(F->getLocation()) ||
            F->getBuiltinID() != 0;
   }
-  if (!Index.isOwn(F))
-    return true; // Nothing of the training is given to it.
-  auto [It, New] = Known.try_emplace(Body, true);
-  if (!New)
-    return It->second; // Also ends recursion.
-  const bool Result = is(Body->getBody());
-  return Known[Body] = Result;
+  return llvm::all_of(Bodies, [&](const FunctionDecl *Body) {
+    if (!Index.isOwn(Body))
+      return true; // Nothing of the training is given to it.
+    auto [It, New] = Known.try_emplace(Body, true);
+    if (!New)
+      return It->second; // Also ends recursion.
+    const bool Result = is(Body->getBody());
+    return Known[Body] = Result;
+  });
 }
 
 bool Quiet::is(const Stmt *S) const {

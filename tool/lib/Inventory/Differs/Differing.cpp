@@ -324,9 +324,9 @@ bool Differing::in(const Stmt *S, bool ThroughCalls) const {
             (Decides && drawnFromDevice(Call) &&
              Call->getType()->isArithmeticType()))
           return false;
-        const FunctionDecl *Body = nullptr;
-        if (F->hasBody(Body) && Returning.count(Body->getCanonicalDecl()))
-          return true;
+        for (const FunctionDecl *Body : Index.bodiesOf(F))
+          if (Returning.count(Body->getCanonicalDecl()))
+            return true;
         // A lambda with auto parameters.
         if (const FunctionDecl *Pattern = F->getTemplateInstantiationPattern();
             Pattern && Returning.count(Pattern->getCanonicalDecl()))
@@ -466,8 +466,11 @@ public:
         Any |= D.in(Arg, ThroughCalls);
     if (!Any)
       return true;
-    const FunctionDecl *Body = nullptr;
-    if (F->hasBody(Body) && D.Index.isOwn(F)) {
+    bool IsOwn = false;
+    for (const FunctionDecl *Body : D.Index.bodiesOf(F)) {
+      if (!D.Index.isOwn(Body))
+        continue;
+      IsOwn = true;
       for (unsigned I = 0; I < Body->getNumParams() && I < E->getNumArgs(); ++I) {
         const ParmVarDecl *P = Body->getParamDecl(I);
         if (ThroughCalls && D.in(E->getArg(I), true))
@@ -477,8 +480,9 @@ public:
             Variables.count(P))
           add(writtenIn(E->getArg(I)), nullptr);
       }
-      return true;
     }
+    if (IsOwn)
+      return true;
     if (const Expr *Buffer = filledBy(E, F))
       add(writtenIn(Buffer), nullptr);
     // list.push_back(x), std::getline(in, line)

@@ -24,7 +24,7 @@ class TrainingFinder : public AstVisitor {
 public:
   explicit TrainingFinder(const ProgramIndex &Index) : Index(Index) {}
   bool VisitCallExpr(CallExpr *E) override {
-    const FunctionDecl *F = E->getDirectCallee(), *Body = nullptr;
+    const FunctionDecl *F = E->getDirectCallee();
     if (!F)
       return true;
     if (F->getIdentifier() && isTorch(F) &&
@@ -32,15 +32,12 @@ public:
       Trains = true;
     Saves |= F->getIdentifier() && isTorch(F) && F->getName() == "save";
     Trains |= modelCallOf(E).has_value();
-    if (Index.isOwn(F) && F->hasBody(Body) && Seen.insert(Body).second)
-      TraverseStmt(Body->getBody());
+    enter(F);
     return !Trains;
   }
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    const FunctionDecl *Body = nullptr;
-    if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl());
-        F && Index.isOwn(F) && F->hasBody(Body) && Seen.insert(Body).second)
-      TraverseStmt(Body->getBody());
+    if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl()))
+      enter(F);
     // A task, a lambda: what the variable was made of.
     if (const auto *V = dyn_cast<VarDecl>(E->getDecl());
         V && V->hasLocalStorage() && hasCallOperator(V->getType()) &&
@@ -51,6 +48,12 @@ public:
   bool Trains = false, Saves = false;
 
 private:
+  void enter(const FunctionDecl *F) {
+    for (const FunctionDecl *Body : Index.bodiesOf(F))
+      if (Index.isOwn(Body) && Seen.insert(Body).second)
+        TraverseStmt(Body->getBody());
+  }
+
   const ProgramIndex &Index;
   std::set<const Decl *> Seen;
 };

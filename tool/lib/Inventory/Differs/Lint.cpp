@@ -230,17 +230,25 @@ Together Linter::within(const Stmt *S, const Stmt **Where) {
 }
 
 Together Linter::summary(const FunctionDecl *F) {
-  const FunctionDecl *Body = nullptr;
-  if (!F || !Index.isOwn(F) || !F->hasBody(Body))
-    return {};
-  auto [It, New] = Summaries.try_emplace(Body);
-  if (!New)
-    return It->second; // Also ends recursion.
-  Together Inner = within(Body->getBody());
-  if (Inner && Body->getIdentifier())
-    Inner.Name = "'" + Body->getNameAsString() + "', which comes to " +
-                 Inner.Name;
-  return Summaries[Body] = Inner;
+  Together Best;
+  if (!F)
+    return Best;
+  for (const FunctionDecl *Body : Index.bodiesOf(F)) {
+    if (!Index.isOwn(Body))
+      continue;
+    auto [It, New] = Summaries.try_emplace(Body);
+    if (New) { // Not so again: also ends recursion.
+      Together Inner = within(Body->getBody());
+      if (Inner && Body->getIdentifier())
+        Inner.Name = "'" + Body->getNameAsString() + "', which comes to " +
+                     Inner.Name;
+      Summaries[Body] = Inner;
+    }
+    const Together &Found = Summaries[Body];
+    if (Found && (!Best || Found.Kind < Best.Kind))
+      Best = Found;
+  }
+  return Best;
 }
 
 /// The collective calls of a branch, in order.

@@ -294,21 +294,24 @@ private:
 
 class CallerFinder : public AstVisitor {
 public:
-  CallerFinder(std::multimap<const FunctionDecl *, Caller> &Found,
+  CallerFinder(const ProgramIndex &Index,
+               std::multimap<const FunctionDecl *, Caller> &Found,
                const FunctionDecl *In)
-      : Found(Found), In(In) {}
+      : Index(Index), Found(Found), In(In) {}
   bool VisitCallExpr(CallExpr *E) override {
-    const FunctionDecl *F = E->getDirectCallee(), *Body = nullptr;
-    if (!F || !F->hasBody(Body) || isTorch(F) || isInStd(F))
+    const FunctionDecl *F = E->getDirectCallee();
+    if (!F || isTorch(F) || isInStd(F))
       return true;
     llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
     if (isa<CXXOperatorCallExpr>(E) && isa<CXXMethodDecl>(F))
       Args = Args.drop_front();
-    Found.insert({Body, {In, Args}});
+    for (const FunctionDecl *Body : Index.bodiesOf(F))
+      Found.insert({Body, {In, Args}});
     return true;
   }
 
 private:
+  const ProgramIndex &Index;
   std::multimap<const FunctionDecl *, Caller> &Found;
   const FunctionDecl *In;
 };
@@ -318,7 +321,7 @@ private:
 Finder::Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text)
     : Index(Index), Loaded(Loaded), Text(Text) {
   for (const FunctionDecl *F : Index.Functions)
-    CallerFinder(Callers, F).TraverseStmt(F->getBody());
+    CallerFinder(Index, Callers, F).TraverseStmt(F->getBody());
 }
 
 const Uses &Finder::usesOf(const ValueDecl *V, const FunctionDecl *F) {

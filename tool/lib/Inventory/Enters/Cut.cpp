@@ -41,13 +41,13 @@ bool Cut::in(const Expr *E) const {
     return Values.count(M->getMemberDecl()) != 0 || in(M->getBase());
   if (const auto *Call = dyn_cast<CallExpr>(E)) {
     const FunctionDecl *F = Call->getDirectCallee();
-    const FunctionDecl *Body = nullptr;
-    if (F && Index.isOwn(F) && F->hasBody(Body)) {
-      if (Returning.count(Body->getCanonicalDecl()))
-        return true;
+    if (F)
+      for (const FunctionDecl *Body : Index.bodiesOf(F))
+        if (Returning.count(Body->getCanonicalDecl()))
+          return true;
+    if (F && Index.isOwn(F))
       if (const auto *M = dyn_cast<CXXMethodDecl>(F); !M || !M->isVirtual())
         return false;
-    }
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
         Member && in(Member->getImplicitObjectArgument()))
       return true;
@@ -180,19 +180,13 @@ private:
   }
 
   void give(const FunctionDecl *F, llvm::ArrayRef<const Expr *> Args) {
-    const FunctionDecl *Body = nullptr;
     if (const CXXRecordDecl *D = appliedBy(F))
       return apply(D, Args);
-    if (isTorch(F) || isInStd(F) || !C.Index.isOwn(F))
+    if (isTorch(F) || isInStd(F))
       return;
-    if (!F->hasBody(Body))
-      Body = F;
-    giveTo(Body, Args);
-    if (const auto *M = dyn_cast<CXXMethodDecl>(F)) {
-      auto [From, To] = C.Overriders.equal_range(M->getCanonicalDecl());
-      for (auto It = From; It != To; ++It)
-        giveTo(It->second, Args);
-    }
+    for (const FunctionDecl *Body : C.Index.bodiesOf(F))
+      if (C.Index.isOwn(Body))
+        giveTo(Body, Args);
   }
   void giveTo(const FunctionDecl *F, llvm::ArrayRef<const Expr *> Args) {
     for (unsigned I = 0; I < F->getNumParams() && I < Args.size(); ++I) {
@@ -240,8 +234,6 @@ Cut::Cut(const ProgramIndex &Index) : Index(Index) {
     const auto *M = dyn_cast<CXXMethodDecl>(F);
     if (!M)
       continue;
-    for (const CXXMethodDecl *Base : M->overridden_methods())
-      Overriders.insert({Base->getCanonicalDecl(), M});
     // Whoever calls it: containers of modules, TorchScript, the program.
     if (isPartOfModel(M) && M->getIdentifier() && M->getName() == "forward")
       for (const ParmVarDecl *P : M->parameters())

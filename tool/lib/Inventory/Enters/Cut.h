@@ -34,9 +34,6 @@ private:
   std::set<const clang::ValueDecl *> Values;
   std::set<const clang::FunctionDecl *> Returning; ///< Canonical.
   std::set<const clang::Expr *> Shared;
-  /// What may run where a virtual method is called; canonical.
-  std::multimap<const clang::CXXMethodDecl *, const clang::CXXMethodDecl *>
-      Overriders;
 };
 
 } // namespace accel::migrate

@@ -242,7 +242,8 @@ namespace {
 /// Whether a statement comes to `Use`, through the functions that it calls.
 class Comes : public AstVisitor {
 public:
-  explicit Comes(const FileUse &Use) : Use(Use) {}
+  Comes(const ProgramIndex &Index, const FileUse &Use)
+      : Index(Index), Use(Use) {}
   bool to(const Stmt *S) {
     if (holds(S, Use.Use))
       return true;
@@ -256,17 +257,21 @@ public:
 
 private:
   bool enter(const FunctionDecl *F) {
-    const FunctionDecl *Body = nullptr;
-    if (!F || !F->hasBody(Body) || !Seen.insert(Body).second)
+    if (!F)
       return true;
-    Found |= Body->getCanonicalDecl() == Use.In->getCanonicalDecl();
-    // A function of a header's has no files of the program's.
-    if (!Found && !Use.In->getASTContext().getSourceManager().isInSystemHeader(
-                      Body->getLocation()))
-      TraverseStmt(Body->getBody());
+    for (const FunctionDecl *Body : Index.bodiesOf(F)) {
+      if (!Seen.insert(Body).second)
+        continue;
+      Found |= Body->getCanonicalDecl() == Use.In->getCanonicalDecl();
+      // A function of a header's has no files of the program's.
+      if (!Found && !Index.Context.getSourceManager().isInSystemHeader(
+                        Body->getLocation()))
+        TraverseStmt(Body->getBody());
+    }
     return !Found;
   }
 
+  const ProgramIndex &Index;
   const FileUse &Use;
   std::set<const FunctionDecl *> Seen;
   bool Found = false;
@@ -352,12 +357,13 @@ bool Finder::loadsBehind(const std::set<size_t> &Written,
 
 /// Questions that code depends on which waits, at one of `Waiting`, are quiet no
 /// more: all must have come to it. False where there was none.
-static bool agree(llvm::MutableArrayRef<FileUse> Uses,
+static bool agree(const ProgramIndex &Index,
+                  llvm::MutableArrayRef<FileUse> Uses,
                   llvm::ArrayRef<const FileUse *> Waiting) {
   bool Changed = false;
   for (FileUse &Asked : Uses)
     if (Asked.IsQuiet && llvm::any_of(Waiting, [&](const FileUse *Use) {
-          return Comes(*Use).to(Asked.AskedIn);
+          return Comes(Index, *Use).to(Asked.AskedIn);
         })) {
       Asked.IsQuiet = false;
       Changed = true;
@@ -399,7 +405,7 @@ accel::migrate::findReadBacks(const ProgramIndex &Index,
         }
       }
     }
-  } while (agree(Uses, Waiting));
+  } while (agree(Index, Uses, Waiting));
   return Result;
 }
 
@@ -413,7 +419,7 @@ static MoveWaits waitsAt(const ProgramIndex &Index, const Finder &F,
     if (!mayBeOfOneFile(Move, Read))
       continue;
     const bool Decides =
-        Read.Use->AskedIn && Comes(*Move.Use).to(Read.Use->AskedIn);
+        Read.Use->AskedIn && Comes(Index, *Move.Use).to(Read.Use->AskedIn);
     bool First = true, Then = true;
     if (Move.Known && Read.Known) {
       First = *Read.At.begin() <= *Move.At.rbegin();
@@ -456,7 +462,7 @@ accel::migrate::findMoveWaits(const ProgramIndex &Index,
           Result.push_back(W);
           Waiting.push_back(Move.Use);
         }
-  } while (agree(Uses, Waiting));
+  } while (agree(Index, Uses, Waiting));
   return Result;
 }
 

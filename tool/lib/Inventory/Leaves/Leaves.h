@@ -25,6 +25,7 @@ public:
 private:
   void standardOutput(const clang::DeclRefExpr *E);
   void printToFile(const clang::CallExpr *E, const clang::FunctionDecl *F);
+  void toStandardFile(const clang::Expr *To);
   bool isFarewell() const;
   /// Takes what the body of a macro prints; false for what no macro does.
   bool inMacro(clang::SourceRange Range, llvm::StringRef Word,

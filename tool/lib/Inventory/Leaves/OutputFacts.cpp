@@ -97,11 +97,12 @@ bool accel::migrate::leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
   if (!S)
     return true;
   auto Enters = [&](const FunctionDecl *F) {
-    const FunctionDecl *Body = nullptr;
-    if (!F || !Index.isOwn(F) || !F->hasBody(Body))
+    if (!F)
       return true;
-    return !Seen.insert(Body).second ||
-           leavesNoTrace(Body->getBody(), Index, Seen, true);
+    return llvm::all_of(Index.bodiesOf(F), [&](const FunctionDecl *Body) {
+      return !Index.isOwn(Body) || !Seen.insert(Body).second ||
+             leavesNoTrace(Body->getBody(), Index, Seen, true);
+    });
   };
   auto Local = [&](const Expr *E) {
     E = plain(E);

@@ -100,6 +100,28 @@ bool PrintFacts::inMacro(SourceRange Range, llvm::StringRef Word,
   return R.has_value();
 }
 
+/// `stdout` or `stderr`, given to one of C's functions or to fmt::print. Another
+/// file: how it was opened is looked at elsewhere.
+void PrintFacts::toStandardFile(const Expr *To) {
+  const auto *Ref = dyn_cast<DeclRefExpr>(plain(To));
+  if (!Ref || !Ref->getDecl()->getIdentifier())
+    return;
+  const llvm::StringRef Name = Ref->getDecl()->getName();
+  if ((Name != "stdout" && Name != "stderr") ||
+      (Name == "stderr" && isFarewell()))
+    return;
+  const PrintFact::KindTy Kind =
+      Name == "stdout" ? PrintFact::CStdout : PrintFact::CStderr;
+  // The names are macros, perhaps in the body of one of the project's.
+  if (const SourceLocation Loc = Ref->getLocation();
+      Loc.isMacroID() &&
+      inMacro(Text.SM.getImmediateExpansionRange(Loc).getBegin(), Name, Kind))
+    return;
+  if (Text.text(To->getSourceRange()) == Name)
+    if (std::optional<TextRange> R = expansion(To))
+      Program.Prints.push_back({here(), Kind, *R});
+}
+
 /// fmt::print, std::print and their kin take a FILE* first.
 void PrintFacts::printToFile(const CallExpr *E, const FunctionDecl *F) {
   if (!Text.mayEdit(E->getExprLoc()))
@@ -112,12 +134,8 @@ void PrintFacts::printToFile(const CallExpr *E, const FunctionDecl *F) {
   if (const CXXRecordDecl *D = recordOf(First->getType());
       D && isOrDerives(D, "std::basic_ios"))
     return; // std::cout is changed where it stands.
-  if (First->getType()->isPointerType() && recordOf(First->getType())) {
-    if (Text.text(E->getArg(0)->getSourceRange()) == "stdout")
-      if (std::optional<TextRange> R = expansion(E->getArg(0)))
-        Program.Prints.push_back({here(), PrintFact::CStdout, *R});
-    return;
-  }
+  if (First->getType()->isPointerType() && recordOf(First->getType()))
+    return toStandardFile(E->getArg(0));
   const std::optional<TextRange> R =
       Text.upTo(E->getArg(0)->getBeginLoc(), E->getArg(0)->getBeginLoc());
   if (!R)
@@ -148,11 +166,8 @@ void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
     Kind = PrintFact::Vprintf;
   } else if (Global && (Name == "fputs" || Name == "fputc" || Name == "putc" ||
                         Name == "fwrite" || Name == "vfprintf")) {
-    const Expr *To = E->getArg(Name == "vfprintf" ? 0 : E->getNumArgs() - 1);
-    if (Text.mayEdit(E->getExprLoc()) &&
-        Text.text(To->getSourceRange()) == "stdout")
-      if (std::optional<TextRange> R = expansion(To))
-        Program.Prints.push_back({here(), PrintFact::CStdout, *R});
+    if (Text.mayEdit(E->getExprLoc()))
+      toStandardFile(E->getArg(Name == "vfprintf" ? 0 : E->getNumArgs() - 1));
     return;
   } else if (llvm::StringRef(qualifiedName(F)).starts_with("spdlog::")) {
     static const llvm::StringSet<> Levels = {"trace", "debug", "info", "warn",
@@ -170,14 +185,11 @@ void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
   if (!Text.mayEdit(E->getExprLoc()))
     return;
   if (Kind == PrintFact::FprintfStdout) {
-    // stdout is a macro; what it expands to differs.
-    const std::string To = Text.text(E->getArg(0)->getSourceRange());
-    if (To == "stderr")
-      return;
-    if (To != "stdout")
-      return; // A file; how it was opened is looked at elsewhere.
     if (E->getNumArgs() < 2)
       return;
+    // stdout is a macro; what it expands to differs.
+    if (Text.text(E->getArg(0)->getSourceRange()) != "stdout")
+      return toStandardFile(E->getArg(0));
   }
   if (Kind == PrintFact::Printf &&
       inMacro(E->getCallee()->getSourceRange(), Name, Kind))
