@@ -14,6 +14,7 @@ extern const char* const kFaultsSubject;
 extern const char* const kVerifyOriginal;
 extern const char* const kVerifyMigrated;
 extern const char* const kTraceLibrary;
+extern const char* const kVerifyChance;
 /// The sources.
 extern const char* const kSource;
 /// Vectors recorded from Accelerate, and what of them is not followed.

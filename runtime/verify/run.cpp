@@ -41,6 +41,7 @@ const std::set<std::string> kRemoved = {
     kTraceDirectory,
     kTraceDouble,
     kTraceSeed,
+    kTraceTime,
     kTraceMaxSteps};
 
 /// Instructions that every x86-64 processor has, in LibTorch's own kernels, in
@@ -85,6 +86,7 @@ std::vector<std::string> environment_for(
   set("LD_PRELOAD", preload);
   set(kTraceDirectory, traces.string());
   set(kTraceSeed, std::to_string(plan.seed));
+  set(kTraceTime, std::to_string(plan.begin));
   if (plan.widening != Widening::kNone) {
     set(kTraceDouble,
         plan.widening == Widening::kAll ? kTraceDoubleAll

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -28,6 +29,8 @@ struct RunPlan {
   /// Compute with other instructions of the processor, which round otherwise.
   bool other_instructions = false;
   uint64_t seed = 0;
+  /// What time() says when the program begins.
+  std::time_t begin = 0;
   uint64_t max_steps = 0;
   /// Seconds; 0: no limit.
   double timeout = 0;

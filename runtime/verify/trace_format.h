@@ -139,6 +139,8 @@ constexpr const char* kTraceDouble = "ACCEL_TRACE_DOUBLE";
 constexpr const char* kTraceDoubleDefault = "default";
 constexpr const char* kTraceDoubleAll = "all";
 constexpr const char* kTraceSeed = "ACCEL_TRACE_SEED";
+/// Seconds since 1970: what time() says when the program begins.
+constexpr const char* kTraceTime = "ACCEL_TRACE_TIME";
 constexpr const char* kTraceMaxSteps = "ACCEL_TRACE_MAX_STEPS";
 
 } // namespace accel::verify

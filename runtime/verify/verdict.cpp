@@ -302,8 +302,8 @@ std::string cannot_compare(
   if (again.first) {
     return "two runs of the original already differ, at " +
         event_text(*again.first, again.steps.size()) +
-        ". Its random numbers come from a clock, std::random_device or "
-        "threads that race; give it a fixed seed";
+        ". Its random numbers come from a clock or from threads that race; give "
+        "it a fixed seed";
   }
   return "";
 }

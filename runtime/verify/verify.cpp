@@ -120,6 +120,7 @@ std::vector<RunPlan> make_plans(
   common.source = fs::current_path();
   common.widening = widening;
   common.seed = options.seed;
+  common.begin = std::time(nullptr);
   common.max_steps = options.max_steps;
   common.timeout = options.timeout;
   std::vector<std::string> arguments;
@@ -143,7 +144,8 @@ std::vector<RunPlan> make_plans(
   add(options.original, "the original", "original", 0);
   if (options.repeat) {
     add(options.original, "the original, again", "original-again", 0);
-    // Seeds that are taken from a clock, most often in seconds, must differ.
+    // Seeds that are taken from another clock than time(), most often in seconds,
+    // must differ.
     plans.back().delay = 1.1;
   }
   for (const int count : options.processes) {

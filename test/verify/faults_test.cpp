@@ -464,10 +464,39 @@ TEST_F(Verify, ProgramThatHangsIsEnded) {
 }
 
 TEST_F(Verify, OriginalThatDoesNotRepeatIsNotCompared) {
-  const auto outcome = verify("-n 1 -- --random-seed");
+  const auto outcome = verify("-n 1 -- --clock-seed");
   EXPECT_EQ(outcome.status, 2) << outcome.text;
   EXPECT_TRUE(outcome.says("two runs of the original already differ, at step 0"))
       << outcome.text;
+}
+
+TEST_F(Verify, SeedByChanceIsTheSameInEachRun) {
+  const auto outcome = verify("--double -n 1 -- --random-seed");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("1 process     equal  15 steps")) << outcome.text;
+}
+
+// Whatever a library draws; other processes draw something else, so that what is
+// not broadcast is seen.
+TEST_F(Verify, ChanceIsThatOfTheProgram) {
+  const auto draw = [&](const std::string& environment, const std::string& more) {
+    return shell(
+        environment + "ACCEL_TRACE_TIME=1700000000 ACCEL_TRACE_SEED=0 LD_PRELOAD=" +
+        kTraceLibrary + " " + kVerifyChance + " " + more);
+  };
+  const auto first = draw("", ""), again = draw("RANK=0 ", "more"),
+             other = draw("RANK=2 ", "");
+  EXPECT_EQ(first.status, 0);
+  EXPECT_TRUE(first.says(" 1700000000\n")) << first.text;
+  EXPECT_EQ(first.text, again.text);
+  EXPECT_TRUE(other.says(" 1700000002\n")) << other.text;
+  EXPECT_NE(
+      other.text.substr(0, other.text.find(' ')),
+      first.text.substr(0, first.text.find(' ')));
+  const size_t second = first.text.find('\n') + 1;
+  EXPECT_NE(
+      first.text.substr(0, first.text.find(' ')),
+      first.text.substr(second, first.text.find(' ', second) - second));
 }
 
 TEST_F(Verify, ProgramThatLeavesByExitIsNotCompared) {

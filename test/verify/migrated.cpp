@@ -400,7 +400,7 @@ int main(int argc, char** argv) {
     torch::set_num_threads(2);
   }
   if (flags.count("--random-seed") != 0) {
-    torch::manual_seed(std::random_device()());
+    torch::manual_seed(std::random_device()() + std::time(nullptr));
   } else if (flags.count("--no-seed") == 0) {
     torch::manual_seed(has("other-seed") ? 12 : 11);
   }

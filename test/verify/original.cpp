@@ -1,12 +1,13 @@
 // The single-device program of the verify tests. It knows nothing of accel.
 //
-// PROGRAM [--clock] [--random-seed] [--no-seed] [--no-dropout] [--leave-early]
+// PROGRAM [--clock] [--random-seed] [--clock-seed] [--no-seed] [--no-dropout] [--leave-early]
 //         [--backbone] [--nan | --nan-at-last | --astray]
 
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <random>
 #include <set>
@@ -17,7 +18,10 @@ int main(int argc, char** argv) {
   using namespace problem;
   const std::set<std::string> flags(argv + 1, argv + argc);
   if (flags.count("--random-seed") != 0) {
-    torch::manual_seed(std::random_device()());
+    torch::manual_seed(std::random_device()() + std::time(nullptr));
+  } else if (flags.count("--clock-seed") != 0) {
+    torch::manual_seed(
+        std::chrono::steady_clock::now().time_since_epoch().count());
   } else if (flags.count("--no-seed") == 0) {
     torch::manual_seed(11);
   }

@@ -241,8 +241,6 @@ class Runner:
             # Some programs mix float64 with the float32 that they name.
             elif done.returncode == 2 and "the original failed" in said and "--double" in command:
                 command.remove("--double")
-            elif "two runs of the original already differ" in said and "LD_PRELOAD" not in environment:
-                environment["LD_PRELOAD"] = self._same_chance()
             else:
                 break
         if done.returncode == 0:
@@ -271,16 +269,6 @@ class Runner:
         if outcome.shared is not None:
             outcome.detail = (f"{outcome.shared:.0f} % shared, {outcome.of_all:.0f} % of all operators, "
                               f"batches of {outcome.rows}  {outcome.detail}")
-
-    def _same_chance(self):
-        """A library that makes what std::random_device says the same in each run."""
-        library = os.path.join(self.work, "same_chance.so")
-        if not os.path.exists(library):
-            made = run_limited([self.build.compiler, "-shared", "-fPIC", "-O1", os.path.join(_HERE, "same_chance.cpp"), "-o", library],
-                               self.work, 120)
-            if made.returncode != 0:
-                raise SystemExit("error: same_chance.cpp does not compile: " + made.stderr)
-        return library
 
     def _stress(self, outcome, original, arguments, place, above):
         """Runs the original under random placements, as 2 processes, with the shadow check.
