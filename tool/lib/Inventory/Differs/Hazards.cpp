@@ -19,7 +19,7 @@ static bool hasCallOperator(QualType T) {
 }
 
 namespace {
-/// Whether code trains, reads what it trains with, or saves it.
+/// Whether code trains, calls what is trained, or saves it.
 class TrainingFinder : public AstVisitor {
 public:
   explicit TrainingFinder(const ProgramIndex &Index) : Index(Index) {}
@@ -31,7 +31,7 @@ public:
         (F->getName() == "backward" || F->getName() == "step"))
       Trains = true;
     Saves |= F->getIdentifier() && isTorch(F) && F->getName() == "save";
-    Trains |= modelCallOf(E).has_value();
+    Calls |= modelCallOf(E).has_value();
     enter(F);
     return !Trains;
   }
@@ -45,7 +45,8 @@ public:
       TraverseStmt(const_cast<Expr *>(V->getInit()));
     return !Trains;
   }
-  bool Trains = false, Saves = false;
+  bool any() const { return Trains || Calls || Saves; }
+  bool Trains = false, Calls = false, Saves = false;
 
 private:
   void enter(const FunctionDecl *F) {
@@ -75,17 +76,17 @@ void Hazards::threadStarts(const Expr *E, llvm::ArrayRef<const Expr *> Args) {
 bool Hazards::threadRuns(SourceLocation Loc, const Stmt *S) {
   TrainingFinder Finder(Index);
   Finder.TraverseStmt(const_cast<Stmt *>(S));
-  if (Finder.Trains)
+  if (Finder.any()) {
+    const llvm::StringRef Does = Finder.Trains  ? "trains"
+                                 : Finder.Calls ? "calls a model"
+                                                : "saves";
     say("ACL0135", Loc,
-        "the program trains in a thread of its own; the processes would have to "
-        "meet in the same order in all of them",
-        "Train in the thread that runs main.");
-  else if (Finder.Saves)
-    say("ACL0135", Loc,
-        "the program saves in a thread of its own; the processes would have to "
-        "meet in the same order in all of them",
-        "Save in the thread that runs main.");
-  return Finder.Trains || Finder.Saves;
+        "the program " + Does.str() +
+            " in a thread of its own; the processes would have to meet in the "
+            "same order in all of them",
+        "Do it in the thread that runs main.");
+  }
+  return Finder.any();
 }
 
 void Hazards::givenToPool(const Expr *E, const FunctionDecl *F,
@@ -114,7 +115,7 @@ void Hazards::handles(SourceLocation Loc, const FunctionDecl *Handler) {
     return;
   TrainingFinder Finder(Index);
   Finder.TraverseStmt(Handler->getBody());
-  if (Finder.Trains || Finder.Saves)
+  if (Finder.any())
     say("ACL0127", Loc,
         "a signal is handled by code that trains, or saves a model, and runs at "
         "another moment on each process",
