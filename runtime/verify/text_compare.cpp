@@ -4,6 +4,8 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <set>
 
 #include "tolerance.h"
 
@@ -14,6 +16,8 @@ struct Number {
   double value;
   /// What one in the last printed digit is worth; 0 for whole numbers.
   double unit;
+  /// By the words around it, a time or a speed of this run.
+  bool is_time;
 };
 
 /// A line cut into its words (numbers are '#' in it) and its numbers.
@@ -24,6 +28,62 @@ struct Cut {
 
 bool word_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
+
+bool begins_with_unit_of_time(
+    const std::string& line, size_t at, const std::set<std::string>& units) {
+  size_t end = at;
+  while (end < line.size() && word_character(line[end])) {
+    ++end;
+  }
+  return units.count(line.substr(at, end - at)) != 0;
+}
+
+/// 12ms
+bool has_unit_of_time(const std::string& line, size_t end) {
+  static const std::set<std::string> kUnits = {
+      "s", "ms", "us", "ns", "sec", "secs", "seconds", "min", "mins", "m", "h"};
+  return begins_with_unit_of_time(line, end, kUnits);
+}
+
+/// What says that a number is a time or a speed: `12 ms`, `3.1 it/s`,
+/// `elapsed: 3`, `time = 0.25`. "0.25 min 0.1" is no time.
+bool is_time(const std::string& line, size_t begin, size_t end) {
+  static const std::set<std::string> kUnits = {
+      "s", "ms", "us", "ns", "sec", "secs", "second", "seconds", "minutes", "hours"};
+  if (has_unit_of_time(line, end)) {
+    return true;
+  }
+  if (end < line.size() && line[end] == ' ') {
+    if (begins_with_unit_of_time(line, end + 1, kUnits)) {
+      return true;
+    }
+    // rows/s, it/sec
+    size_t at = end + 1;
+    while (at < line.size() && word_character(line[at])) {
+      ++at;
+    }
+    if (at > end + 1 && at < line.size() && line[at] == '/' &&
+        begins_with_unit_of_time(line, at + 1, kUnits)) {
+      return true;
+    }
+  }
+  const bool is_fraction = line.find('.', begin) < end;
+  static const std::set<std::string> kNames = {
+      "elapsed", "took", "duration", "eta", "fps", "seconds", "secs", "ms"};
+  while (begin > 0 &&
+         std::strchr(" \t:=([\"'~", line[begin - 1]) != nullptr) {
+    --begin;
+  }
+  std::string word;
+  while (begin > 0 && word_character(line[begin - 1])) {
+    word.insert(
+        word.begin(),
+        static_cast<char>(std::tolower(static_cast<unsigned char>(line[--begin]))));
+  }
+  return kNames.count(word) != 0 ||
+      (is_fraction && word.size() >= 4 &&
+       word.compare(word.size() - 4, 4, "time") == 0);
 }
 
 /// The number that begins at `begin`, as printf and iostreams write it, or
@@ -67,7 +127,9 @@ size_t number_end(const std::string& line, size_t begin) {
       at = before;
     }
   }
-  return at < line.size() && word_character(line[at]) ? std::string::npos : at;
+  return at < line.size() && word_character(line[at]) && !has_unit_of_time(line, at)
+      ? std::string::npos
+      : at;
 }
 
 double unit_of(const std::string& text) {
@@ -95,7 +157,7 @@ Cut cut(const std::string& line) {
     }
     const std::string text = line.substr(at, end - at);
     result.numbers.push_back(
-        {std::strtod(text.c_str(), nullptr), unit_of(text)});
+        {std::strtod(text.c_str(), nullptr), unit_of(text), is_time(line, at, end)});
     result.words += '#';
     at = end;
   }
@@ -186,8 +248,13 @@ class Comparer {
         line.ignored = true;
         continue;
       }
-      ++result_.numbers;
       const double difference = distance(a[i].value, b[i].value);
+      if (difference != 0 && a[i].is_time) {
+        ++result_.ignored_numbers;
+        line.ignored = true;
+        continue;
+      }
+      ++result_.numbers;
       const double size = std::max(std::abs(a[i].value), std::abs(b[i].value));
       // iostreams drop zeros at the end: the finer one of two fractions is
       // nearer to what is printed of both.

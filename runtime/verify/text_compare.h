@@ -20,7 +20,8 @@ struct TextComparison {
   size_t numbers = 0;
   /// Greatest relative difference of the numbers that count.
   double largest = 0;
-  /// Numbers that differ between two runs of the original.
+  /// Numbers that differ between two runs of the original, or are times by the
+  /// words around them and differ.
   size_t ignored_numbers = 0;
   /// Numbers that differ by one in the last digit, which rounding can explain.
   size_t last_digits = 0;

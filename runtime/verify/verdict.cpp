@@ -13,18 +13,16 @@ std::string last_lines(const std::vector<std::string>& errors) {
       text = error;
     }
   }
-  for (int lines = 0; !text.empty(); ++lines) {
-    const size_t end = text.find_last_not_of('\n');
-    text.resize(end == std::string::npos ? 0 : end + 1);
-    size_t begin = text.size();
-    for (int line = 0; line < 8 && begin != std::string::npos && begin > 0;
-         ++line) {
-      begin = text.rfind('\n', begin - 1);
-    }
-    return "\n" +
-        (begin == std::string::npos ? text : text.substr(begin + 1));
+  if (text.empty()) {
+    return "";
   }
-  return "";
+  text.resize(text.find_last_not_of('\n') + 1); // npos + 1 is 0
+  size_t begin = text.size();
+  for (int line = 0; line < 8 && begin != std::string::npos && begin > 0;
+       ++line) {
+    begin = text.rfind('\n', begin - 1);
+  }
+  return "\n" + (begin == std::string::npos ? text : text.substr(begin + 1));
 }
 
 /// Why a run left nothing that can be compared; empty where it did.
@@ -175,8 +173,8 @@ void judge_texts(
   }
   if (verdict.text.ignored_numbers > 0) {
     verdict.notes.push_back(
-        "printed numbers that change from run to run of the original (times, "
-        "dates) and were not compared: " +
+        "printed times, and numbers that change from run to run of the "
+        "original, were not compared: " +
         std::to_string(verdict.text.ignored_numbers));
   }
 }

@@ -109,6 +109,26 @@ TEST(Texts, WhatTheOriginalDoesNotRepeatIsLeftOut) {
                   .different);
 }
 
+TEST(Texts, TimesAreLeftOutWhereTheyDiffer) {
+  for (const auto& [a, b] : std::vector<std::pair<std::string, std::string>>{
+           {"elapsed=0.2s loss 1", "elapsed=0.3s loss 1"},
+           {"epoch 1 (12 ms)", "epoch 1 (31 ms)"},
+           {"[10/10] 3.1 it/s", "[10/10] 2.8 it/s"},
+           {"Time: 0.1, loss 2", "Time: 0.2, loss 2"},
+           {"took 1 | loss 2", "took 2 | loss 2"}}) {
+    const auto result = compare(a, b);
+    EXPECT_FALSE(result.different) << a << ": " << result.first;
+    EXPECT_EQ(result.ignored_numbers, 1u) << a;
+  }
+  EXPECT_EQ(compare("took 2 s", "took 2 s").numbers, 1u);
+  // No times: what stands behind a number may be the next one's name.
+  EXPECT_TRUE(compare("loss 0.5 min 0.1\n", "loss 0.6 min 0.1\n").different);
+  EXPECT_TRUE(compare("time step 3\n", "time step 4\n").different);
+  EXPECT_TRUE(compare("time 3\n", "time 4\n").different);
+  EXPECT_TRUE(compare("layer 3 size 4\n", "layer 4 size 4\n").different);
+  EXPECT_TRUE(compare("conv2s\n", "conv3s\n").different);
+}
+
 TEST(Tolerances, GrowWithTheStepsAndStop) {
   const Tolerance tolerance{1e-5, 1, 1e-2};
   EXPECT_DOUBLE_EQ(tolerance.at(0), 1e-5);
