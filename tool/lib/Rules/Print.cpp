@@ -18,6 +18,8 @@ static llvm::StringRef templateOf(PrintFact::KindTy Kind) {
     return "print-printf";
   case PrintFact::Puts:
     return "print-puts";
+  case PrintFact::Literal:
+    return "print-text";
   case PrintFact::Putchar:
     return "print-putchar";
   case PrintFact::FprintfStdout:
@@ -39,7 +41,8 @@ void accel::migrate::applyPrint(RuleContext &Context) {
     Context.replace(Print.Range, templateOf(Print.Kind),
                     {{"accelerator",
                       Print.InMacro ? Context.inlineAccelerator()
-                                    : Context.accelerator(Print.In)}},
+                                    : Context.accelerator(Print.In)},
+                     {"text", Print.Format}},
                     "the main process prints; what is printed is computed on "
                     "all");
 }

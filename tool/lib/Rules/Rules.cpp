@@ -29,7 +29,11 @@ std::string RuleContext::inlineAccelerator() const {
 std::string RuleContext::accelerator(FunctionId In) {
   if (Program.Functions[In].Around)
     return accelerator(*Program.Functions[In].Around);
-  if (Program.Functions[In].IsLambda)
+  // A body on one line has no room for a declaration.
+  if (Program.Functions[In].IsLambda ||
+      (!Program.Functions[In].IsMain &&
+       !Program.Functions[In].Top.At.File.empty() &&
+       Program.Functions[In].Top.isInsideLine()))
     return inlineAccelerator();
   auto Known = Names.find(In);
   if (Known != Names.end())

@@ -30,6 +30,8 @@ struct LinePoint {
   std::string wrap(const std::string &Text) const {
     return Before + Text + After;
   }
+  /// Whether there is no line of its own here: `{ statement; }`.
+  bool isInsideLine() const { return After.find('\n') == std::string::npos; }
 };
 
 using FunctionId = unsigned;
@@ -172,6 +174,8 @@ struct PrintFact {
               ///< farewell.
     Printf,   ///< The name printf.
     Puts,     ///< From the name puts to before its argument.
+    Literal,  ///< From the name puts or putchar to behind the literal that is
+              ///< its argument, which is a format as it is written.
     Putchar,  ///< From the name putchar to before its argument.
     FprintfStdout, ///< From the name fprintf to before the format.
     Vprintf,       ///< From the name vprintf to before the format.
@@ -184,6 +188,8 @@ struct PrintFact {
   TextRange Range;
   /// It stands in the body of a macro, in no function of its own.
   bool InMacro = false;
+  /// Of Literal: the format.
+  std::string Format = "";
 };
 
 /// `torch::save(x, path)`: `Callee` is the name.

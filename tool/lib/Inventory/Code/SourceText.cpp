@@ -184,7 +184,9 @@ std::optional<LinePoint> SourceText::topOf(const CompoundStmt *Block) {
     return std::nullopt;
   const std::optional<unsigned> Next = nextLine(F.Buffer, Brace + 1);
   if (!Next)
-    return LinePoint{{F.RealPath, Brace + 1, 0}, " ", ""};
+    return LinePoint{{F.RealPath, Brace + 1, 0},
+                     " ",
+                     F.Buffer.substr(Brace + 1).starts_with("}") ? " " : ""};
   if (!Block->body_empty()) {
     const SourceLocation First = SM.getFileLoc((*Block->body_begin())->getBeginLoc());
     const auto [FirstId, Offset] = SM.getDecomposedLoc(First);

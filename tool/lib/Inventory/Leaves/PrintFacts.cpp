@@ -143,6 +143,18 @@ void PrintFacts::printToFile(const CallExpr *E, const FunctionDecl *F) {
   Program.Prints.push_back({here(), PrintFact::FmtPrint, *R});
 }
 
+/// Whether printf prints what stands between the quotes of a literal as puts or
+/// putchar prints it.
+static bool isFormat(const Expr *E, llvm::StringRef Literal) {
+  const char Quote = isa<StringLiteral>(E)      ? '"'
+                     : isa<CharacterLiteral>(E) ? '\''
+                                                : '\0';
+  return Quote && Literal.size() >= 2 && Literal.front() == Quote &&
+         Literal.find_first_of(Quote == '"' ? "%\"" : "%\"'", 1) ==
+             Literal.size() - 1 &&
+         !Literal.contains("\\0");
+}
+
 void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
                       llvm::StringRef Name) {
   const bool Global = F->isExternC() || isInStd(F);
@@ -205,6 +217,14 @@ void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
     if (!R)
       return problem(E->getExprLoc());
     Range = *R;
+    const std::string Literal = Text.text(First->getSourceRange());
+    if (isFormat(plain(First), Literal)) {
+      Range.Length += Literal.size();
+      Program.Prints.push_back({here(), PrintFact::Literal, Range, false,
+                                Literal.substr(1, Literal.size() - 2) +
+                                    (Kind == PrintFact::Puts ? "\\n" : "")});
+      return;
+    }
   }
   Program.Prints.push_back({here(), Kind, Range});
 }
