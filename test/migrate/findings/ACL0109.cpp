@@ -32,4 +32,15 @@ int main() {
     loss.backward({}, true, /*create_graph=*/true);
     optimizer.step();
   }
+  auto rows = torch::rand({20, 4});
+  // A step, too: its rows are shared out.
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: note: the processes share out this training loop{{.*}} [ACL0174]
+  for (int i = 0; i < 20; i += 10) {
+    // CHANGED: net->forward(accelerator.distribute(rows.narrow(0, i, 10)))
+    auto output = net->forward(rows.narrow(0, i, 10));
+    // CHECK: train.cpp:[[#@LINE+2]]:{{[0-9]+}}: note: torch::autograd::backward is called {{.*}} [ACL0109]
+    // CHANGED: {{^ +}}torch::autograd::backward({output.sum(), output.pow(2).mean()});
+    torch::autograd::backward({output.sum(), output.pow(2).mean()});
+    optimizer.step();
+  }
 }

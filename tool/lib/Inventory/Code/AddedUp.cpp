@@ -85,8 +85,7 @@ void ProgramIndex::markAddingUp() {
         Values.TraverseStmt(B.Writer->getBody());
       // From the loss back to what it is made of.
       TensorsRead Reads;
-      Reads.TraverseStmt(
-          const_cast<Expr *>(B.Call->getImplicitObjectArgument()));
+      Reads.TraverseStmt(const_cast<CallExpr *>(B.Call));
       for (size_t Before = 0; Before != Reads.Found.size();) {
         Before = Reads.Found.size();
         for (const Given::Value &Value : Values.All) {

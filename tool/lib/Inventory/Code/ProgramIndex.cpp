@@ -118,6 +118,8 @@ public:
     const FunctionDecl *F = E->getDirectCallee();
     if (!F)
       return true;
+    if (qualifiedName(F) == "torch::autograd::backward")
+      Index.Backwards.push_back({E, In, Writer, step()});
     const auto Runs = [&](const FunctionDecl *Called) {
       for (const FunctionDecl *Body : Index.bodiesOf(Called))
         Calls.push_back({In, Writer, Body, step()});

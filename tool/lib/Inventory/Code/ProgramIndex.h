@@ -59,9 +59,9 @@ struct BatchLoop {
   bool AddsUp = false;
 };
 
-/// A call of Tensor::backward.
+/// A call of Tensor::backward, or of torch::autograd::backward.
 struct BackwardCall {
-  const clang::CXXMemberCallExpr *Call = nullptr;
+  const clang::CallExpr *Call = nullptr;
   const clang::FunctionDecl *In = nullptr;
   const clang::FunctionDecl *Writer = nullptr; ///< As BatchLoop::Writer.
   /// The loop around it whose passes are training steps: the innermost over a

@@ -49,29 +49,33 @@ void Steps::add() {
 void Steps::addBackward(const BackwardCall &B) {
   if (!Text.mayEdit(B.Call->getExprLoc()))
     return;
+  // Right as it is: its gradients know that they are parts of sums.
+  const auto StaysAsItIs = [&](const std::string &Called) {
+    say("ACL0109", B.Call->getExprLoc(),
+        Called + " and stays as it is",
+        "Nothing has to be done. Gradient accumulation of `accel launch` does "
+        "not see this call.");
+  };
+  const auto *Member = dyn_cast<CXXMemberCallExpr>(B.Call);
+  if (!Member)
+    return StaysAsItIs("torch::autograd::backward is called");
   BackwardFact Fact;
   for (unsigned I = 0; I < B.Call->getNumArgs(); ++I) {
     const Expr *Arg = B.Call->getArg(I);
     const llvm::StringRef Name =
-        B.Call->getMethodDecl()->getParamDecl(I)->getName();
+        Member->getMethodDecl()->getParamDecl(I)->getName();
     if (saysNothing(Arg) ||
         (Name == "create_graph" && constantOf(Arg, Index.Context) == 0))
       continue;
-    if (Name != "retain_graph") {
-      // Right as it is: its gradients know that they are parts of sums.
-      say("ACL0109", B.Call->getExprLoc(),
-          "backward() is called with the argument '" + Name.str() +
-              "' and stays as it is",
-          "Nothing has to be done. Gradient accumulation of `accel launch` "
-          "does not see this call.");
-      return;
-    }
+    if (Name != "retain_graph")
+      return StaysAsItIs("backward() is called with the argument '" +
+                         Name.str() + "'");
     const std::optional<TextRange> R = editable(Arg->getSourceRange());
     if (!R)
       return;
     Fact.RetainGraph = Text.text(*R).str();
   }
-  const Expr *Object = B.Call->getImplicitObjectArgument();
+  const Expr *Object = Member->getImplicitObjectArgument();
   const std::optional<TextRange> All = editable(B.Call->getSourceRange());
   std::optional<TextRange> Part =
       All ? editable(Object->getSourceRange()) : std::nullopt;
