@@ -25,6 +25,7 @@ public:
   struct Found {
     const Expr *Tensor;
     const Stmt *Statement; ///< Of the innermost block; may be null.
+    const CompoundStmt *Block; ///< That block.
   };
   std::vector<Found> All;
 
@@ -54,14 +55,15 @@ public:
 private:
   void add(const Expr *Tensor) {
     const Stmt *Statement = nullptr;
+    const CompoundStmt *Block = nullptr;
     for (size_t I = Path.size(); I-- > 0;)
-      if (isa<CompoundStmt>(Path[I])) {
+      if ((Block = dyn_cast<CompoundStmt>(Path[I]))) {
         Statement = I + 1 < Path.size() ? Path[I + 1] : nullptr;
         break;
       } else if (isa<LambdaExpr>(Path[I])) {
         break;
       }
-    All.push_back({Tensor, Statement});
+    All.push_back({Tensor, Statement, Block});
   }
 };
 
@@ -77,6 +79,25 @@ const Expr *baseOf(const Expr *E) {
     E = Member->getImplicitObjectArgument();
     if (!isTensor(E->getType()))
       return nullptr;
+  }
+  return nullptr;
+}
+
+/// The variable that `Base` names, where it is declared with its value right
+/// before `Statement`, or with nothing but declarations between.
+const VarDecl *declaredBefore(const Expr *Base, const Stmt *Statement,
+                              const CompoundStmt *Block) {
+  const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base);
+  const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  if (!V || !Block || !V->hasInit() || V->getInitStyle() != VarDecl::CInit ||
+      V->getType()->isReferenceType())
+    return nullptr;
+  bool Declared = false;
+  for (const Stmt *S : Block->body()) {
+    if (S == Statement)
+      return Declared ? V : nullptr;
+    const auto *D = dyn_cast<DeclStmt>(S);
+    Declared = D && (Declared || (D->isSingleDecl() && D->getSingleDecl() == V));
   }
   return nullptr;
 }
@@ -98,6 +119,7 @@ void Memory::add(const FunctionDecl *F) {
   MemoryFinder Finder;
   Finder.TraverseStmt(F->getBody());
   std::set<std::pair<const Stmt *, std::string>> Made;
+  std::set<const VarDecl *> MadeWhole;
   auto IsGuarded = [&](const Expr *E) {
     const auto [File, Offset] =
         Text.SM.getDecomposedLoc(Text.SM.getFileLoc(E->getExprLoc()));
@@ -107,12 +129,27 @@ void Memory::add(const FunctionDecl *F) {
              At < G.Range.Offset + G.Range.Length;
     });
   };
-  for (const auto &[Tensor, Statement] : Finder.All) {
+  for (const auto &[Tensor, Statement, Block] : Finder.All) {
     // The main process's statements are given whole tensors.
     if (!Cuts.in(Tensor) || IsGuarded(Tensor))
       continue;
     const FunctionId In = Functions.at(Tensor->getExprLoc(), F);
     const Expr *Base = baseOf(Tensor);
+    // auto c = accelerator.full(x.contiguous()); c.data_ptr<float>()
+    if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base))
+      if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
+          V && MadeWhole.count(V) && !isReassigned(V))
+        continue;
+    if (const VarDecl *V = declaredBefore(Base, Statement, Block))
+      if (const std::optional<TextRange> R =
+              editable(V->getInit()->getSourceRange())) {
+        MemoryFact Whole;
+        Whole.In = In;
+        Whole.Object = *R;
+        if (MadeWhole.insert(V).second)
+          Program.Memory.push_back(std::move(Whole));
+        continue;
+      }
     const std::optional<LinePoint> At =
         Base && Statement ? Text.before(Statement) : std::nullopt;
     // Declared in the statement itself: a condition's, a loop's.

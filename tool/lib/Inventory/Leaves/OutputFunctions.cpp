@@ -104,6 +104,10 @@ accel::migrate::outputFunctions(const ProgramIndex &Index) {
         isa<CXXConstructorDecl, CXXDestructorDecl>(F) ||
         (M && M->isVirtual()) || Index.BeforeMain.count(F))
       continue;
+    // The file is returned: each process has one, and opens it in its own way.
+    if (const CXXRecordDecl *D = recordOf(F->getReturnType());
+        D && isFileStream(D))
+      continue;
     const FunctionDecl *Canonical = F->getCanonicalDecl();
     const bool Tensors = llvm::any_of(F->parameters(), [](const ParmVarDecl *P) {
       return holdsTensors(P->getType()) || moduleOf(P->getType());
