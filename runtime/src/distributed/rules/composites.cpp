@@ -252,6 +252,27 @@ at::Tensor cut_as_samples(
   return distribute_tensor(state, mesh(input), places);
 }
 
+/// Steps that are cut are samples that are cut: a step needs the one before it, and
+/// nobody else's samples.
+at::Tensor cut_in_samples(const at::Tensor& input, int64_t samples) {
+  std::vector<Placement> places = placements(input);
+  Placement* steps = nullptr;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i].is_shard(samples)) {
+      return input;
+    }
+    if (places[i].is_shard(1 - samples) && steps == nullptr &&
+        input.size(samples) >= mesh(input).size(static_cast<int64_t>(i))) {
+      steps = &places[i];
+    }
+  }
+  if (steps == nullptr) {
+    return input;
+  }
+  *steps = Shard(samples);
+  return redistribute(input, places);
+}
+
 /// Makes the weights of a recurrent layer, a list, whole where the layer looks at
 /// where they lie in memory: on all devices but the CPU.
 void make_weights_whole(const at::Tensor& input, c10::IValue& weights) {
@@ -286,9 +307,11 @@ void packed_recurrent_layer(
 void recurrent_layer(
     const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t base = stack->size() - op.schema().arguments().size();
-  const at::Tensor input = (*stack)[base].toTensor();
+  at::Tensor input = (*stack)[base].toTensor();
   if (part_of(input) != nullptr && input.dim() == 3) {
     const int64_t samples = stack->back().toBool() ? 0 : 1;
+    input = cut_in_samples(input, samples);
+    (*stack)[base] = input;
     auto& states = (*stack)[base + 1];
     if (states.isTensor()) {
       states = cut_as_samples(states.toTensor(), input, samples);

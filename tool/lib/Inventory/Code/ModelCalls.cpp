@@ -16,6 +16,12 @@ static bool isModel(QualType T) {
          llvm::StringRef(qualifiedName(D)).contains("jit");
 }
 
+/// T&, to which no temporary can be given.
+static bool takesReference(const ParmVarDecl *P) {
+  const QualType T = P->getType();
+  return T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
+}
+
 std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
   const auto *Call = dyn_cast_or_null<CallExpr>(E);
   if (!Call)
@@ -38,21 +44,27 @@ std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
   } else {
     return std::nullopt;
   }
-  if (!holdsTensors(Call->getType()) && !recordOf(Call->getType()))
+  const FunctionDecl *F = Call->getDirectCallee();
+  // void forward(const Tensor& x, Tensor& out)
+  const bool GivesByReference =
+      Call->getType()->isVoidType() && F && F->getIdentifier() &&
+      F->getName() == "forward" &&
+      llvm::any_of(F->parameters(), [](const ParmVarDecl *P) {
+        return takesReference(P) && isTensor(P->getType().getNonReferenceType());
+      });
+  if (!holdsTensors(Call->getType()) && !recordOf(Call->getType()) &&
+      !GivesByReference)
     return std::nullopt;
   for (unsigned I = First; I < Call->getNumArgs(); ++I)
-    if (!isa<CXXDefaultArgExpr>(Call->getArg(I)))
+    if (!isa<CXXDefaultArgExpr>(Call->getArg(I)) &&
+        !(GivesByReference && takesReference(F->getParamDecl(I - First))))
       Result.Inputs.push_back(Call->getArg(I));
   return Result;
 }
 
 bool accel::migrate::takesVariable(const ModelCall &Call, unsigned I) {
   const auto Takes = [I](const FunctionDecl *F) {
-    if (I >= F->getNumParams())
-      return false;
-    const QualType T = F->getParamDecl(I)->getType();
-    return T->isLValueReferenceType() &&
-           !T->getPointeeType().isConstQualified();
+    return I < F->getNumParams() && takesReference(F->getParamDecl(I));
   };
   const FunctionDecl *F = Call.Call->getDirectCallee();
   if (F && !isTorch(F))

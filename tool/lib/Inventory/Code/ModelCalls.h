@@ -11,7 +11,8 @@
 namespace accel::migrate {
 
 /// `net->forward(x, y)`, `net(x)`, `vae->encode(x)`: a call of a model, or of a
-/// method of a model's class of the program's own that returns tensors.
+/// method of a model's class of the program's own that returns tensors; of
+/// `net.forward(x, out)` what is not given back.
 struct ModelCall {
   const clang::CallExpr *Call = nullptr;
   const clang::Expr *Model = nullptr;
