@@ -32,7 +32,8 @@ struct WrittenFiles {
 };
 
 /// Tensors in safetensors files and in what torch::save writes are compared as
-/// tensors, texts as `compare_texts` does, everything else by its bytes.
+/// tensors, texts as `compare_texts` does, everything else by its bytes, or by the
+/// float32 or float64 numbers that differ in it.
 /// Numbers may differ by `relative`: in texts of their own size, in tensors of
 /// the tensor's norm, or of a part of what is typical for the file
 /// (`kFloor`). `repeat` is of a second run of the original.

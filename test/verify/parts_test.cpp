@@ -248,6 +248,42 @@ TEST_F(Files, AreComparedAsTensors) {
   EXPECT_TRUE(compare({1, 2}, {3, 1e-14}).different);
 }
 
+// A program that writes its weights with ofstream::write or fwrite.
+TEST_F(Files, OfRawNumbersAreComparedAsNumbers) {
+  const auto dump = [&](const std::string& run, const auto& values, int header) {
+    fs::create_directories(path / run);
+    std::ofstream file(path / run / "f", std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&header), sizeof(header));
+    file.write(
+        reinterpret_cast<const char*>(values.data()),
+        static_cast<std::streamsize>(values.size() * sizeof(values[0])));
+    return WrittenFiles{path / run, {"f"}};
+  };
+  const auto differ = [&](const auto& a, const auto& b, int header = 3) {
+    const auto original = dump("original", a, 3);
+    return compare_files(original, original, dump("migrated", b, header), 1e-6, {})
+        .different;
+  };
+  using Floats = std::vector<float>;
+  using Doubles = std::vector<double>;
+  EXPECT_FALSE(differ(Floats{1, 0.5f, 3}, Floats{1, 0.50000006f, 3}));
+  EXPECT_TRUE(differ(Floats{1, 0.5f, 3}, Floats{1, 0.50001f, 3}));
+  EXPECT_TRUE(differ(Floats{1, 0.5f, 3}, Floats{1, 0.50000006f}));
+  EXPECT_TRUE(differ(Floats{1, 0.5f, 3}, Floats{1, 0.50000006f, 3}, 4));
+  Doubles a;
+  Doubles b;
+  Floats c;
+  for (int i = 1; i <= 40; ++i) {
+    a.push_back(i * 0.1);
+    b.push_back(i * 0.1 * (1 + 1e-12));
+    c.push_back(1.0f + static_cast<float>(i) * 1e-5f);
+  }
+  EXPECT_FALSE(differ(a, b));
+  b[7] *= 1 + 1e-4;
+  EXPECT_TRUE(differ(a, b));
+  EXPECT_TRUE(differ(Floats(40, 1), c));
+}
+
 TEST_F(Files, AreLeftToChanceOnlyWhereTheTrainingIs) {
   const std::string finding =
       compare({1, 2, 3}, {5, 6}).files.at(0).finding;

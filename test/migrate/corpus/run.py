@@ -24,10 +24,10 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _STRESS = os.path.join(_HERE, "..", "..", "distributed", "stress.py")
 
 # Results of a run, beside those of check.py.
-EQUAL, DIFFERENT, STOPPED, SLOW = "equal", "DIFFERENT", "STOPPED", "too slow"
+EQUAL, DIFFERENT, STOPPED, SLOW, ROUNDING = "equal", "DIFFERENT", "STOPPED", "too slow", "rounding"
 NOT_RUN, NOT_BUILT, UNMIGRATED_ERRORS = "not runnable", "not linked", "does not compile"
 FAILURES = (CRASH, HANG, UNCOMPILABLE, DIFFERENT, STOPPED)
-ORDER = (EQUAL, SLOW, NOT_RUN, NOT_BUILT, NOTHING, REFUSED, NO_PARSE, UNMIGRATED_ERRORS) + FAILURES
+ORDER = (EQUAL, ROUNDING, SLOW, NOT_RUN, NOT_BUILT, NOTHING, REFUSED, NO_PARSE, UNMIGRATED_ERRORS) + FAILURES
 
 # Where Debian puts headers that are included without their folder.
 _FOLDERS = [folder for folder in ("/usr/include/opencv4", "/usr/include/jsoncpp", "/usr/include/stb", "/usr/include/eigen3") if os.path.isdir(folder)]
@@ -63,6 +63,13 @@ class Outcome(Result):
     of_all: float = None  # the same with what data sets and optimizers do
     rows: int = 0  # of the largest batch
     stress: list = field(default_factory=list)  # (seed, outcome, numbers compared, what was said), under random placements
+
+
+def _only_rounding(said):
+    """Whether accel verify found each number of processes equal, or as far off as the original is from itself."""
+    verdicts = re.findall(r"^\d+ process(?:es)? +(.*)", said, re.MULTILINE)
+    return bool(verdicts) and all(
+        verdict.startswith("equal") or "computed with other instructions, the original differs from itself" in verdict for verdict in verdicts)
 
 
 class Runner:
@@ -251,6 +258,8 @@ class Runner:
             outcome.state = SLOW
         elif re.search(r"^NOT COMPARED  (?:the original|two runs of the original)", said, re.MULTILINE):
             outcome.state = NOT_RUN
+        elif _only_rounding(said):
+            outcome.state = ROUNDING
         elif re.search(r"no end within|timed? ?out|longer than", said):
             outcome.state = SLOW
         else:
