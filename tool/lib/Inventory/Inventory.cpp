@@ -99,8 +99,12 @@ static TextRange placeOf(const TrainingLoopFact &F) { return F.Body.Top.At; }
 static TextRange placeOf(const VariablesFact &F) { return F.At.At; }
 static TextRange placeOf(const MemoryFact &F) { return F.Object; }
 
+/// `if (adam) o = …; else o = …;`: two that are prepared in one place.
 static bool isSame(const OptimizerFact &A, const OptimizerFact &B) {
-  return A.Object == B.Object;
+  const auto First = [](const OptimizerFact &F) {
+    return F.TypeNames.empty() ? 0u : F.TypeNames.front().Offset;
+  };
+  return A.Object == B.Object && First(A) == First(B);
 }
 template <typename T> static bool isSame(const T &, const T &) { return true; }
 

@@ -233,6 +233,31 @@ std::optional<LinePoint> SourceText::before(const Stmt *S) {
   return LinePoint{{F.RealPath, Offset, 0}, "", " "};
 }
 
+/// Whether the range of a statement ends in front of its semicolon: that of the
+/// statement that it ends with.
+static bool endsBeforeSemicolon(const Stmt *S) {
+  while (S)
+    if (const auto *If = dyn_cast<IfStmt>(S))
+      S = If->getElse() ? If->getElse() : If->getThen();
+    else if (const auto *For = dyn_cast<ForStmt>(S))
+      S = For->getBody();
+    else if (const auto *Range = dyn_cast<CXXForRangeStmt>(S))
+      S = Range->getBody();
+    else if (const auto *While = dyn_cast<WhileStmt>(S))
+      S = While->getBody();
+    else if (const auto *Switch = dyn_cast<SwitchStmt>(S))
+      S = Switch->getBody();
+    else if (const auto *Case = dyn_cast<SwitchCase>(S))
+      S = Case->getSubStmt();
+    else if (const auto *Label = dyn_cast<LabelStmt>(S))
+      S = Label->getSubStmt();
+    else if (const auto *Attributed = dyn_cast<AttributedStmt>(S))
+      S = Attributed->getSubStmt();
+    else
+      return isa<Expr, ReturnStmt, BreakStmt, ContinueStmt, GotoStmt, DoStmt>(S);
+  return false;
+}
+
 /// The offset behind a statement and its semicolon.
 std::optional<std::pair<FileID, unsigned>> SourceText::endOf(const Stmt *S) {
   const SourceLocation Last = SM.getExpansionRange(S->getEndLoc()).getEnd();
@@ -242,7 +267,7 @@ std::optional<std::pair<FileID, unsigned>> SourceText::endOf(const Stmt *S) {
     return std::nullopt;
   auto [Id, Offset] = SM.getDecomposedLoc(End);
   const StringRef Buffer = file(Id).Buffer;
-  if (isa<Expr>(S)) {
+  if (endsBeforeSemicolon(S)) {
     const StringRef Rest = Buffer.substr(Offset);
     const size_t Semi = Rest.find_first_not_of(" \t\r\n");
     if (Semi == StringRef::npos || Rest[Semi] != ';')
