@@ -9,9 +9,18 @@ namespace accel::verify {
 namespace {
 
 /// Two ways of rounding are no measure of a third, but of its size, and of when it
-/// comes to that, within as many steps more.
+/// comes to that, within as many steps more. Of what is as small as `kSmall`, which
+/// errors in float64 seldom are, not even its size.
 constexpr double kOtherWay = 10;
+constexpr double kSmall = 1e-8;
 constexpr size_t kSoon = 10;
+
+/// How far a third way may be apart where two are.
+double reach_of(double apart, const TraceComparison& found) {
+  return std::max(
+      kOtherWay * apart,
+      found.dtype == Dtype::kDouble ? std::min(100 * apart, kSmall) : 0);
+}
 
 double largest(const StepRow& row) {
   return std::max({row.loss, row.gradient, row.state});
@@ -26,14 +35,14 @@ bool explains_training(
       reach = std::max(reach, largest(rounding.steps[taken++]));
     }
     const auto& row = found.steps[step];
-    if (!(largest(row) <= std::max(row.allowed, kOtherWay * reach))) {
+    if (!(largest(row) <= std::max(row.allowed, reach_of(reach, found)))) {
       return false;
     }
   }
   return found.largest_final() <=
       std::max(
           found.tolerance.at(found.backwards_original),
-          kOtherWay * rounding.largest_final());
+          reach_of(rounding.largest_final(), found));
 }
 
 /// What is printed follows the training: where rounding leads that astray, as far
@@ -43,7 +52,7 @@ bool explains_text(const Verdict& rounding, const Verdict& found) {
       found.text.largest <=
       std::max(
           found.trace->tolerance.at(found.trace->backwards_original),
-          kOtherWay * rounding.text.largest);
+          reach_of(rounding.text.largest, *found.trace));
 }
 
 bool explains_files(

@@ -114,6 +114,13 @@ class TraceComparer {
     const size_t count =
         std::min(a_.backwards.size(), b_.backwards.size());
     double largest_loss = 0;
+    const auto has = [&](bool negative) {
+      return std::any_of(
+          a_.backwards.begin(), a_.backwards.end(), [&](const auto& call) {
+            return negative ? call.loss < 0 : call.loss > 0;
+          });
+    };
+    takes_both_signs_ = has(true) && has(false);
     for (size_t step = 0; step < count; ++step) {
       const auto& mine = a_.backwards[step];
       const auto& other = b_.backwards[step];
@@ -250,7 +257,7 @@ class TraceComparer {
     const double size = std::max(
         {std::abs(row.loss_original),
          std::abs(row.loss_migrated),
-         1e-3 * largest});
+         (takes_both_signs_ ? kFloor : 1e-3) * largest});
     row.loss = ratio(
         distance(row.loss_original, row.loss_migrated),
         std::isfinite(size) ? size : 1);
@@ -464,6 +471,8 @@ class TraceComparer {
   const Trace& b_;
   TraceComparison& result_;
   double typical_ = 0;
+  /// The loss is one of terms that cancel: a log likelihood, a policy's.
+  bool takes_both_signs_ = false;
   /// Rows by the id of the original's tensor.
   std::map<uint32_t, size_t> row_of_;
   /// Rows, see `find_untouched`.

@@ -470,6 +470,29 @@ TEST(Pairs, OtherSizesNeverDo) {
   EXPECT_TRUE(pair_tensors(a, b).empty());
 }
 
+// A log likelihood is a sum of terms that cancel: near zero it is rounding of them.
+TEST(Losses, ThatTakeBothSignsAreMeasuredByTheLargest) {
+  const auto run = [](std::vector<double> losses) {
+    Trace trace;
+    trace.complete = true;
+    for (const double loss : losses) {
+      TracedBackwardCall call;
+      call.loss = loss;
+      call.dtype = Dtype::kDouble;
+      trace.backwards.push_back(call);
+    }
+    return trace;
+  };
+  const auto differ = [&](const std::vector<double>& a, const std::vector<double>& b) {
+    const Trace original = run(a);
+    const Trace migrated = run(b);
+    return compare_traces(original, "", {&migrated}, "", {}).first.has_value();
+  };
+  EXPECT_FALSE(differ({1, -0.01}, {1, -0.01 + 5e-11}));
+  EXPECT_TRUE(differ({1, -0.01}, {1, -0.01 + 5e-10}));
+  EXPECT_TRUE(differ({1, 0.01}, {1, 0.01 + 5e-11}));
+}
+
 // Adam divides rounding by rounding in the bias in front of a batch norm, whose
 // running mean has that bias in it.
 TEST(Finals, OfARunningMeanFollowABiasThatIsLeftToChance) {

@@ -71,6 +71,14 @@ TEST(Rounding, DoesNotExplainWhatIsFurther) {
   EXPECT_EQ(weighed(rounding, apart(states)), Outcome::kDifferent);
 }
 
+TEST(Rounding, ExplainsWhatIsSmallInDouble) {
+  const auto rounding = apart(steps(100, 40, 1e-10));
+  EXPECT_EQ(
+      weighed(rounding, apart(steps(100, 60, 8e-9))), Outcome::kNotCompared);
+  EXPECT_EQ(
+      weighed(rounding, apart(steps(100, 60, 2e-8))), Outcome::kDifferent);
+}
+
 TEST(Rounding, DoesNotExplainWhatIsMuchEarlier) {
   const auto rounding = apart(steps(100, 40, 1e-6));
   EXPECT_EQ(
