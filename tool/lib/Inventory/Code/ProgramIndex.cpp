@@ -77,8 +77,8 @@ private:
 class LoopFinder : public AstPathVisitor {
 public:
   LoopFinder(ProgramIndex &Index, const FunctionDecl *F,
-             std::vector<OwnCall> &Calls)
-      : Index(Index), In(F), Writer(F), Calls(Calls) {}
+             std::vector<OwnCall> &Calls, std::vector<BackwardCall> &Gradients)
+      : Index(Index), In(F), Writer(F), Calls(Calls), Gradients(Gradients) {}
 
   bool shouldVisitTemplateInstantiations() const override { return true; }
 
@@ -118,8 +118,12 @@ public:
     const FunctionDecl *F = E->getDirectCallee();
     if (!F)
       return true;
-    if (qualifiedName(F) == "torch::autograd::backward")
+    if (isTorch(F) && F->getIdentifier() && F->getName() == "backward" &&
+        qualifiedName(F) == "torch::autograd::backward")
       Index.Backwards.push_back({E, In, Writer, step()});
+    else if (isTorch(F) && F->getIdentifier() && F->getName() == "grad" &&
+             qualifiedName(F) == "torch::autograd::grad")
+      Gradients.push_back({E, In, Writer, step()});
     const auto Runs = [&](const FunctionDecl *Called) {
       for (const FunctionDecl *Body : Index.bodiesOf(Called))
         Calls.push_back({In, Writer, Body, step()});
@@ -172,6 +176,7 @@ private:
   ProgramIndex &Index;
   const FunctionDecl *In, *Writer;
   std::vector<OwnCall> &Calls;
+  std::vector<BackwardCall> &Gradients;
   std::vector<const Stmt *> Around;
 };
 
@@ -314,6 +319,7 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
     return Foreign.count(SM.getFileID(SM.getFileLoc(F->getLocation()))) != 0;
   });
   std::vector<OwnCall> Calls;
+  std::vector<BackwardCall> Gradients;
   std::set<const FunctionDecl *> Instantiated;
   for (const FunctionDecl *F : Functions)
     if (const FunctionDecl *Pattern = F->getTemplateInstantiationPattern())
@@ -326,11 +332,14 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
       addOverrider(M);
   for (const FunctionDecl *F : Functions) {
     Own.insert(F->getCanonicalDecl());
-    LoopFinder(*this, F, Calls).TraverseStmt(F->getBody());
+    LoopFinder(*this, F, Calls, Gradients).TraverseStmt(F->getBody());
     if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
       for (const CXXCtorInitializer *Init : Ctor->inits())
         C.TraverseStmt(Init->getInit());
   }
+  // Beside a backward they are derivatives that a loss is made of.
+  if (Backwards.empty())
+    Backwards = std::move(Gradients);
   markSteps(Calls);
   markAddingUp();
   findOpeners();

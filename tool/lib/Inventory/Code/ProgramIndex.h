@@ -59,7 +59,8 @@ struct BatchLoop {
   bool AddsUp = false;
 };
 
-/// A call of Tensor::backward, or of torch::autograd::backward.
+/// A call of Tensor::backward, or of torch::autograd::backward; in a program that
+/// has none, of torch::autograd::grad.
 struct BackwardCall {
   const clang::CallExpr *Call = nullptr;
   const clang::FunctionDecl *In = nullptr;

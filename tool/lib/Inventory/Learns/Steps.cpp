@@ -58,7 +58,7 @@ void Steps::addBackward(const BackwardCall &B) {
   };
   const auto *Member = dyn_cast<CXXMemberCallExpr>(B.Call);
   if (!Member)
-    return StaysAsItIs("torch::autograd::backward is called");
+    return StaysAsItIs(qualifiedName(B.Call->getDirectCallee()) + " is called");
   BackwardFact Fact;
   for (unsigned I = 0; I < B.Call->getNumArgs(); ++I) {
     const Expr *Arg = B.Call->getArg(I);
