@@ -30,20 +30,20 @@ bool word_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
 }
 
-bool begins_with_unit_of_time(
-    const std::string& line, size_t at, const std::set<std::string>& units) {
+/// The word that begins at `at`.
+std::string word_at(const std::string& line, size_t at) {
   size_t end = at;
   while (end < line.size() && word_character(line[end])) {
     ++end;
   }
-  return units.count(line.substr(at, end - at)) != 0;
+  return line.substr(at, end - at);
 }
 
 /// 12ms
 bool has_unit_of_time(const std::string& line, size_t end) {
   static const std::set<std::string> kUnits = {
       "s", "ms", "us", "ns", "sec", "secs", "seconds", "min", "mins", "m", "h"};
-  return begins_with_unit_of_time(line, end, kUnits);
+  return kUnits.count(word_at(line, end)) != 0;
 }
 
 /// What says that a number is a time or a speed: `12 ms`, `3.1 it/s`,
@@ -55,16 +55,14 @@ bool is_time(const std::string& line, size_t begin, size_t end) {
     return true;
   }
   if (end < line.size() && line[end] == ' ') {
-    if (begins_with_unit_of_time(line, end + 1, kUnits)) {
+    const std::string next = word_at(line, end + 1);
+    if (kUnits.count(next) != 0) {
       return true;
     }
     // rows/s, it/sec
-    size_t at = end + 1;
-    while (at < line.size() && word_character(line[at])) {
-      ++at;
-    }
-    if (at > end + 1 && at < line.size() && line[at] == '/' &&
-        begins_with_unit_of_time(line, at + 1, kUnits)) {
+    const size_t behind = end + 1 + next.size();
+    if (!next.empty() && behind < line.size() && line[behind] == '/' &&
+        kUnits.count(word_at(line, behind + 1)) != 0) {
       return true;
     }
   }

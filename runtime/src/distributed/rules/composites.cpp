@@ -252,9 +252,9 @@ at::Tensor cut_as_samples(
   return distribute_tensor(state, mesh(input), places);
 }
 
-/// Steps that are cut are samples that are cut: a step needs the one before it, and
-/// nobody else's samples.
-at::Tensor cut_in_samples(const at::Tensor& input, int64_t samples) {
+/// The input of a recurrent layer with its samples cut where its steps are: a step
+/// needs the one before it, and nobody else's samples.
+at::Tensor samples_for_steps(const at::Tensor& input, int64_t samples) {
   std::vector<Placement> places = placements(input);
   Placement* steps = nullptr;
   for (size_t i = 0; i < places.size(); ++i) {
@@ -310,7 +310,7 @@ void recurrent_layer(
   at::Tensor input = (*stack)[base].toTensor();
   if (part_of(input) != nullptr && input.dim() == 3) {
     const int64_t samples = stack->back().toBool() ? 0 : 1;
-    input = cut_in_samples(input, samples);
+    input = samples_for_steps(input, samples);
     (*stack)[base] = input;
     auto& states = (*stack)[base + 1];
     if (states.isTensor()) {

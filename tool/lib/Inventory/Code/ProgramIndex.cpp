@@ -118,11 +118,13 @@ public:
     const FunctionDecl *F = E->getDirectCallee();
     if (!F)
       return true;
-    if (isTorch(F) && F->getIdentifier() && F->getName() == "backward" &&
-        qualifiedName(F) == "torch::autograd::backward")
+    const auto IsOfAutograd = [F](llvm::StringRef Name) {
+      return F->getIdentifier() && F->getName() == Name &&
+             qualifiedName(F) == "torch::autograd::" + Name.str();
+    };
+    if (IsOfAutograd("backward"))
       Index.Backwards.push_back({E, In, Writer, step()});
-    else if (isTorch(F) && F->getIdentifier() && F->getName() == "grad" &&
-             qualifiedName(F) == "torch::autograd::grad")
+    else if (IsOfAutograd("grad"))
       Gradients.push_back({E, In, Writer, step()});
     const auto Runs = [&](const FunctionDecl *Called) {
       for (const FunctionDecl *Body : Index.bodiesOf(Called))
@@ -363,32 +365,6 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
       Callees(*this, BeforeMain).TraverseStmt(const_cast<Expr *>(V->getInit()));
 }
 
-void ProgramIndex::addOverrider(const CXXMethodDecl *M) {
-  std::vector<const CXXMethodDecl *> Bases = {M};
-  std::set<const FunctionDecl *> Seen;
-  while (!Bases.empty()) {
-    const CXXMethodDecl *Last = Bases.back();
-    Bases.pop_back();
-    for (const CXXMethodDecl *Base : Last->overridden_methods())
-      if (Seen.insert(Base->getCanonicalDecl()).second) {
-        Overriders.insert({Base->getCanonicalDecl(), M});
-        Bases.push_back(Base);
-      }
-  }
-}
-
-llvm::SmallVector<const FunctionDecl *, 2>
-ProgramIndex::bodiesOf(const FunctionDecl *F) const {
-  llvm::SmallVector<const FunctionDecl *, 2> Result;
-  const FunctionDecl *Body = nullptr;
-  if (F->hasBody(Body))
-    Result.push_back(Body);
-  auto [From, To] = Overriders.equal_range(F->getCanonicalDecl());
-  for (auto It = From; It != To; ++It)
-    Result.push_back(It->second);
-  return Result;
-}
-
 void ProgramIndex::markTraining(const Stmt *Loop, const FunctionDecl *In,
                                 const FunctionDecl *Writer) {
   BatchLoop &L = Loops[Loop];
@@ -568,8 +544,7 @@ public:
   bool VisitStmt(Stmt *S) override {
     Found |= Index.Loops.count(S) != 0;
     if (const auto *Call = dyn_cast<CallExpr>(S))
-      if (const FunctionDecl *F = Call->getDirectCallee();
-          F && !isTorch(F) && !isInStd(F))
+      if (const FunctionDecl *F = Call->getDirectCallee())
         Found |= Index.runsBatches(F);
     return !Found;
   }
@@ -593,7 +568,7 @@ bool ProgramIndex::trainsDirectly(const FunctionDecl *F) const {
 }
 
 bool ProgramIndex::runsBatches(const FunctionDecl *F) const {
-  return llvm::any_of(bodiesOf(F), [&](const FunctionDecl *Body) {
+  return llvm::any_of(ownBodiesOf(F), [&](const FunctionDecl *Body) {
     auto [It, New] = Runs.try_emplace(Body->getCanonicalDecl(), false);
     if (!New)
       return It->second; // Also ends recursion.

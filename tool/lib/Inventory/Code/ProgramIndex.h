@@ -140,6 +140,9 @@ struct ProgramIndex {
   /// not: the one of `F`, and those of the methods that override it.
   llvm::SmallVector<const clang::FunctionDecl *, 2>
   bodiesOf(const clang::FunctionDecl *F) const;
+  /// Those of them that are the person's own.
+  llvm::SmallVector<const clang::FunctionDecl *, 2>
+  ownBodiesOf(const clang::FunctionDecl *F) const;
 
 private:
   void markTraining(const clang::Stmt *Loop, const clang::FunctionDecl *In,

@@ -1,6 +1,7 @@
 //===- SourceText.cpp - From the AST to places in text --------------------===//
 
 #include "SourceText.h"
+#include "ProgramIndex.h"
 
 #include "accel/migrate/Findings.h"
 
@@ -239,12 +240,8 @@ static bool endsBeforeSemicolon(const Stmt *S) {
   while (S)
     if (const auto *If = dyn_cast<IfStmt>(S))
       S = If->getElse() ? If->getElse() : If->getThen();
-    else if (const auto *For = dyn_cast<ForStmt>(S))
-      S = For->getBody();
-    else if (const auto *Range = dyn_cast<CXXForRangeStmt>(S))
-      S = Range->getBody();
-    else if (const auto *While = dyn_cast<WhileStmt>(S))
-      S = While->getBody();
+    else if (isa<ForStmt, CXXForRangeStmt, WhileStmt>(S))
+      S = bodyOf(S);
     else if (const auto *Switch = dyn_cast<SwitchStmt>(S))
       S = Switch->getBody();
     else if (const auto *Case = dyn_cast<SwitchCase>(S))

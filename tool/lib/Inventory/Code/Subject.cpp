@@ -52,9 +52,11 @@ bool Subject::inLoop() const {
   return false;
 }
 
-const CompoundStmt *Subject::block(const Stmt **Child) const {
+const CompoundStmt *Subject::block(const Stmt **Child,
+                                   bool AroundSwitch) const {
   for (size_t I = Path.size(); I-- > 0;)
-    if (const auto *Block = dyn_cast<CompoundStmt>(Path[I])) {
+    if (const auto *Block = dyn_cast<CompoundStmt>(Path[I]);
+        Block && !(AroundSwitch && I > 0 && isa<SwitchStmt>(Path[I - 1]))) {
       if (Child)
         *Child = I + 1 < Path.size() ? Path[I + 1] : nullptr;
       return Block;

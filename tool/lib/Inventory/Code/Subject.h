@@ -62,8 +62,10 @@ protected:
   /// Whether what is visited runs where a data set loads a sample.
   bool inSamples() const;
   bool inLoop() const;
-  /// The innermost block around what is visited, and the statement in it.
-  const clang::CompoundStmt *block(const clang::Stmt **Child = nullptr) const;
+  /// The innermost block around what is visited, and the statement in it; the one
+  /// around a switch where what stands behind a `case` is of that case only.
+  const clang::CompoundStmt *block(const clang::Stmt **Child = nullptr,
+                                   bool AroundSwitch = false) const;
   /// The call, where it is a statement of a block, so that a condition can be
   /// put before it; or null.
   const clang::Stmt *statementOf(const clang::CallExpr *E) const;

@@ -466,11 +466,8 @@ public:
         Any |= D.in(Arg, ThroughCalls);
     if (!Any)
       return true;
-    bool IsOwn = false;
-    for (const FunctionDecl *Body : D.Index.bodiesOf(F)) {
-      if (!D.Index.isOwn(Body))
-        continue;
-      IsOwn = true;
+    const auto Bodies = D.Index.ownBodiesOf(F);
+    for (const FunctionDecl *Body : Bodies) {
       for (unsigned I = 0; I < Body->getNumParams() && I < E->getNumArgs(); ++I) {
         const ParmVarDecl *P = Body->getParamDecl(I);
         if (ThroughCalls && D.in(E->getArg(I), true))
@@ -481,7 +478,7 @@ public:
           add(writtenIn(E->getArg(I)), nullptr);
       }
     }
-    if (IsOwn)
+    if (!Bodies.empty())
       return true;
     if (const Expr *Buffer = filledBy(E, F))
       add(writtenIn(Buffer), nullptr);

@@ -50,8 +50,8 @@ public:
 
 private:
   void enter(const FunctionDecl *F) {
-    for (const FunctionDecl *Body : Index.bodiesOf(F))
-      if (Index.isOwn(Body) && Seen.insert(Body).second)
+    for (const FunctionDecl *Body : Index.ownBodiesOf(F))
+      if (Seen.insert(Body).second)
         TraverseStmt(Body->getBody());
   }
 

@@ -233,9 +233,7 @@ Together Linter::summary(const FunctionDecl *F) {
   Together Best;
   if (!F)
     return Best;
-  for (const FunctionDecl *Body : Index.bodiesOf(F)) {
-    if (!Index.isOwn(Body))
-      continue;
+  for (const FunctionDecl *Body : Index.ownBodiesOf(F)) {
     auto [It, New] = Summaries.try_emplace(Body);
     if (New) { // Not so again: also ends recursion.
       Together Inner = within(Body->getBody());

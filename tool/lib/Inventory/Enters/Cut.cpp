@@ -184,9 +184,8 @@ private:
       return apply(D, Args);
     if (isTorch(F) || isInStd(F))
       return;
-    for (const FunctionDecl *Body : C.Index.bodiesOf(F))
-      if (C.Index.isOwn(Body))
-        giveTo(Body, Args);
+    for (const FunctionDecl *Body : C.Index.ownBodiesOf(F))
+      giveTo(Body, Args);
   }
   void giveTo(const FunctionDecl *F, llvm::ArrayRef<const Expr *> Args) {
     for (unsigned I = 0; I < F->getNumParams() && I < Args.size(); ++I) {

@@ -121,19 +121,12 @@ std::string accel::migrate::objectOf(const ValueDecl *Place,
 }
 
 /// The block that an optimizer is made in, and the statement in it; for a
-/// constructor's initialiser its body. What stands behind a `case` is of that case
-/// only: the block around the switch.
+/// constructor's initialiser its body.
 const CompoundStmt *OptimizerFacts::setUpBlock(const Stmt **Child) const {
+  if (!Initialiser)
+    return block(Child, /*AroundSwitch=*/true);
   *Child = nullptr;
-  if (Initialiser)
-    return dyn_cast_or_null<CompoundStmt>(Function->getBody());
-  for (size_t I = Path.size(); I-- > 0;)
-    if (const auto *Block = dyn_cast<CompoundStmt>(Path[I]);
-        Block && !(I > 0 && isa<SwitchStmt>(Path[I - 1]))) {
-      *Child = I + 1 < Path.size() ? Path[I + 1] : nullptr;
-      return Block;
-    }
-  return nullptr;
+  return dyn_cast_or_null<CompoundStmt>(Function->getBody());
 }
 
 /// Behind the last statement of the optimizer's block that creates one of the

@@ -99,8 +99,8 @@ bool accel::migrate::leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
   auto Enters = [&](const FunctionDecl *F) {
     if (!F)
       return true;
-    return llvm::all_of(Index.bodiesOf(F), [&](const FunctionDecl *Body) {
-      return !Index.isOwn(Body) || !Seen.insert(Body).second ||
+    return llvm::all_of(Index.ownBodiesOf(F), [&](const FunctionDecl *Body) {
+      return !Seen.insert(Body).second ||
              leavesNoTrace(Body->getBody(), Index, Seen, true);
     });
   };

@@ -218,7 +218,8 @@ void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
       return problem(E->getExprLoc());
     Range = *R;
     const std::string Literal = Text.text(First->getSourceRange());
-    if (isFormat(plain(First), Literal)) {
+    if ((Kind == PrintFact::Puts || Kind == PrintFact::Putchar) &&
+        isFormat(plain(First), Literal)) {
       Range.Length += Literal.size();
       Program.Prints.push_back({here(), PrintFact::Literal, Range, false,
                                 Literal.substr(1, Literal.size() - 2) +
