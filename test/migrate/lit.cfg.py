@@ -130,7 +130,8 @@ def fill_cache():
         elif run == 5:
             damage(lambda content: os.urandom(1000))
         with open(os.path.join(folder, f"out.{run}"), "w") as out, open(os.path.join(folder, f"talk.{run}"), "w") as talk:
-            subprocess.run([config.accel_migrate, "--stats", "good.cpp"], cwd=folder, env=config.environment, stdout=out, stderr=talk)
+            # Named, so that what the build has precompiled is left out.
+            subprocess.run([config.accel_migrate, "--stats", f"--cache-dir={cache}", "good.cpp"], cwd=folder, env=config.environment, stdout=out, stderr=talk)
         if run == 3:
             # What is in the cache before the tests add to it.
             with open(os.path.join(folder, "cache"), "w") as file:

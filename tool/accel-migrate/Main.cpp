@@ -151,8 +151,11 @@ struct CommandLine {
                       cl::desc("Print how long each phase took")};
   cl::opt<bool> NoCache{
       "no-cache", cl::cat(Category),
-      cl::desc("Neither use nor make precompiled LibTorch headers in "
-               "$XDG_CACHE_HOME/accel (~/.cache/accel)")};
+      cl::desc("Neither use nor make precompiled LibTorch headers (in "
+               "$XDG_CACHE_HOME/accel, else ~/.cache/accel)")};
+  cl::opt<std::string> CacheDir{
+      "cache-dir", cl::value_desc("DIR"), cl::cat(Category),
+      cl::desc("Keep precompiled LibTorch headers in DIR, and use only those")};
   cl::opt<std::string> StateDir{
       "state-dir", cl::value_desc("DIR"), cl::cat(Category),
       cl::sub(cl::SubCommand::getTopLevel()), cl::sub(UndoCommand),
@@ -370,6 +373,7 @@ int main(int argc, char **argv) {
   Options.Frontend.ResourceDir = Line.ResourceDir;
   Options.Frontend.AccelIncludeDir = Line.AccelInclude;
   Options.Frontend.UseCache = !Line.NoCache;
+  Options.Frontend.CacheDir = Line.CacheDir;
   Options.Frontend.Executable =
       sys::fs::getMainExecutable(argv[0], reinterpret_cast<void *>(&explain));
   prepareHeap();

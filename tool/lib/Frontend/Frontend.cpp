@@ -255,7 +255,8 @@ Error Frontend::Impl::prepare() {
     return C.takeError();
   Commands = std::move(*C);
   if (Options.UseCache)
-    Prefixes.emplace(Options.OnPrecompile);
+    Prefixes.emplace(Options.CacheDir, Found.PrecompiledDir,
+                     Options.OnPrecompile);
   CrashRecoveryContext::Enable();
   return Error::success();
 }

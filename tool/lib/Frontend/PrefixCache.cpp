@@ -36,13 +36,17 @@ static constexpr llvm::StringLiteral Form = "trimmed";
 /// Long enough for a slow machine to precompile LibTorch.
 static constexpr unsigned LockSeconds = 180;
 
-PrefixCache::PrefixCache(std::function<void()> OnPrecompile)
+PrefixCache::PrefixCache(StringRef Named, std::string Installed,
+                         std::function<void()> OnPrecompile)
     : OnPrecompile(std::move(OnPrecompile)) {
-  SmallString<256> Path;
-  if (!sys::path::cache_directory(Path))
-    return;
-  sys::path::append(Path, "accel");
-  if (sys::fs::create_directories(Path))
+  SmallString<256> Path(Named);
+  if (Named.empty()) {
+    if (!sys::path::cache_directory(Path))
+      return;
+    sys::path::append(Path, "accel");
+    this->Installed = std::move(Installed);
+  }
+  if (sys::fs::make_absolute(Path) || sys::fs::create_directories(Path))
     return;
   Dir = std::string(Path);
   TorchHeader = headerThatIncludes("torch/torch.h", "torch_prefix.h");
@@ -96,8 +100,9 @@ prefixInvocation(const UnitCommand &Command, StringRef Header,
   return createInvocation(Pointers, Options);
 }
 
-static std::string keyOf(ArrayRef<std::string> CC1Args, StringRef Base,
-                         const UnitCommand &Command) {
+/// Does not depend on where the cache is.
+static std::string keyOf(ArrayRef<std::string> CC1Args, StringRef Header,
+                         StringRef Base, const UnitCommand &Command) {
   SHA256 Hash;
   auto Add = [&](StringRef Text) {
     Hash.update(Text);
@@ -105,14 +110,14 @@ static std::string keyOf(ArrayRef<std::string> CC1Args, StringRef Base,
   };
   Add(getClangFullVersion());
   Add(Form);
-  Add(Base);
+  Add(sys::path::filename(Base));
   for (size_t I = 0; I != CC1Args.size(); ++I) {
     StringRef Word = CC1Args[I];
     // Where the command was started has no bearing on the headers.
     if (Word.starts_with("-fdebug-compilation-dir") ||
         Word.starts_with("-fcoverage-compilation-dir"))
       continue;
-    Add(Word);
+    Add(Word == Header ? sys::path::filename(Header) : Word);
   }
   for (const std::string &TorchDir : Command.TorchDirs)
     for (StringRef Name : {"torch/torch.h", "torch/all.h", "torch/version.h",
@@ -285,7 +290,7 @@ std::string PrefixCache::make(const UnitCommand &Command, const Prefix &What) {
   if (!Invocation)
     return "";
   Invocation->getPreprocessorOpts().ImplicitPCHInclude = What.Base;
-  std::string Key = keyOf(CC1Args, What.Base, Command);
+  std::string Key = keyOf(CC1Args, What.Header, What.Base, Command);
   auto [Entry, IsNew] = Made.try_emplace(Key);
   if (!IsNew)
     return Entry->second;
@@ -297,6 +302,8 @@ std::string PrefixCache::make(const UnitCommand &Command, const Prefix &What) {
     if (Lock.getState() == LockFileManager::LFS_Shared &&
         Lock.waitForUnlock(LockSeconds) != LockFileManager::Res_Timeout)
       continue;
+    if (link(Path))
+      break;
     if (OnPrecompile && What.Base.empty())
       OnPrecompile();
     // The lock only saves work; without it two processes do the same. A crash
@@ -317,6 +324,23 @@ std::string PrefixCache::make(const UnitCommand &Command, const Prefix &What) {
   }
   Bases[std::string(Path)] = What.Base;
   return Entry->second = std::string(Path);
+}
+
+bool PrefixCache::link(StringRef Path) {
+  SmallString<256> Target(Installed);
+  sys::path::append(Target, sys::path::filename(Path));
+  if (Installed.empty() || Discarded.count(Path.str()) ||
+      !sys::fs::exists(Target) || !sys::fs::exists(usesPath(Target)))
+    return false;
+  // The header itself last: it is what others take for a sign that all is there.
+  for (StringRef Suffix : {".names", ".proven", ""}) {
+    sys::fs::remove(Path + Suffix);
+    if (sys::fs::exists(Target + Suffix) &&
+        sys::fs::create_link(Target + Suffix, Path + Suffix) &&
+        !sys::fs::exists(Path + Suffix))
+      return false;
+  }
+  return true;
 }
 
 const PrefixUses *PrefixCache::usesOf(const std::string &Path) {
@@ -385,6 +409,7 @@ std::string PrefixCache::find(const UnitCommand &Command, const Prefix &What) {
 void PrefixCache::discard(StringRef Path) {
   std::lock_guard<std::mutex> Guard(Mutex);
   sys::fs::remove(Path);
+  Discarded.insert(Path.str());
   Read.erase(Path.str());
   for (auto *Map : {&Made, &Known})
     for (auto Entry = Map->begin(); Entry != Map->end();)

@@ -9,6 +9,10 @@
 // (PrefixUses.h), so that most projects share one file. The least recently used
 // files go when there are too many.
 //
+// Building or installing accel makes such files, too, for the flags that are most
+// common (cmake/PrecompileForTool.cmake); they lie beside the tool. The cache gets
+// a link to one that fits, so that a person's first run takes no longer than others.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef ACCEL_LIB_FRONTEND_PREFIXCACHE_H
@@ -24,9 +28,12 @@ namespace accel::migrate {
 
 class PrefixCache {
 public:
-  /// Unusable (`get` never succeeds) when no cache folder can be made.
-  /// `OnPrecompile` is called before the work, which takes a while.
-  explicit PrefixCache(std::function<void()> OnPrecompile);
+  /// `Named` is the folder to use; where it is empty, it is the person's, and
+  /// `Installed` is looked into first. Unusable (`get` never succeeds) when the
+  /// folder cannot be made. `OnPrecompile` is called before the work, which takes
+  /// a while.
+  PrefixCache(llvm::StringRef Named, std::string Installed,
+              std::function<void()> OnPrecompile);
 
   /// The precompiled header that fits `Command`, made if it is not there.
   /// Several processes and threads may do this at once. Empty when it cannot
@@ -57,16 +64,20 @@ private:
   std::string headerThatIncludes(llvm::StringRef Name, llvm::StringRef File);
   std::string find(const UnitCommand &Command, const Prefix &What);
   std::string make(const UnitCommand &Command, const Prefix &What);
+  /// Makes `Path` of the cache a link to the file of that name in `Installed`.
+  bool link(llvm::StringRef Path);
   /// What a precompiled header uses; null where that is not known.
   const PrefixUses *usesOf(const std::string &Path);
 
   std::function<void()> OnPrecompile;
   std::string Dir; ///< Empty if unusable.
+  std::string Installed; ///< Only read; empty if there is none.
   std::string TorchHeader, AccelHeader;
   std::mutex Mutex; ///< Guards what is below.
   /// Results of `make`, by key, and of `find`, by header and flags.
   std::map<std::string, std::string> Made, Known;
   std::set<std::string> Fresh; ///< Made in this run.
+  std::set<std::string> Discarded; ///< Turned out to be of no use in it.
   std::map<std::string, std::string> Bases; ///< What lies below a file.
   std::map<std::string, std::optional<PrefixUses>> Read; ///< By file.
 };

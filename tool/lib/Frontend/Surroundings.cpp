@@ -130,6 +130,8 @@ Expected<Surroundings> Surroundings::find(const FrontendOptions &Options) {
     if (Found.AccelIncludeDir.empty() && !Dir.empty() &&
         sys::fs::exists(inFolder(Dir, "accel/accel.h")))
       Found.AccelIncludeDir = realPath(Dir);
+  Found.PrecompiledDir =
+      inFolder(ExecutableDir, ACCEL_INSTALLED_OWN_DIR "/precompiled");
 
   if (auto Named = sys::Process::GetEnv("ACCEL_LIBTORCH");
       Named && !Named->empty()) {

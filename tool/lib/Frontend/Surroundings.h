@@ -24,6 +24,9 @@ struct Surroundings {
   std::string ResourceDir;
   /// Holds accel/accel.h; empty when the runtime's headers are nowhere.
   std::string AccelIncludeDir;
+  /// Headers that were precompiled when accel was built or installed; there may
+  /// be none.
+  std::string PrecompiledDir;
   /// Used for files whose own flags do not reach a LibTorch.
   std::optional<LibTorch> Torch;
   /// Why there is none although the environment names one.

@@ -45,6 +45,8 @@ struct FrontendOptions {
   std::string AccelIncludeDir;
   /// False: nothing is read from or written to the cache.
   bool UseCache = true;
+  /// The folder of the cache, or empty: the person's.
+  std::string CacheDir;
   /// Only files below this folder may be changed; empty: those of the project
   /// that a file belongs to.
   std::string InRoot;
