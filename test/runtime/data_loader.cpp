@@ -501,6 +501,7 @@ namespace {
 
 /// Batches of a type that accel finds no tensors in.
 struct Opaque {
+  Opaque(torch::Tensor data) : data(std::move(data)) {}
   torch::Tensor data;
 };
 struct OpaqueBatches

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <accel/detail/members.h>
+
 #include <torch/data/example.h>
 #include <torch/types.h>
 
@@ -18,8 +20,17 @@ namespace accel {
 /// How the tensors in a value are replaced: what lets the operations of
 /// `Accelerator` (`gather`, `reduce`, `send_to_device` …) take more than
 /// tensors. Known are tensors, and vectors, arrays, pairs, tuples, optionals,
-/// maps by `std::string` and `torch::data::Example`s of what is known. For a
-/// struct of your own specialise it:
+/// maps by `std::string` and `torch::data::Example`s of what is known, and structs
+/// that have such among their members:
+///
+///     struct MyBatch {
+///       torch::Tensor image, label;
+///       std::vector<std::string> names;
+///     };
+///
+/// That is a struct without constructors, private members, virtual functions and base
+/// classes, of at most 16 members that can be made by `{}`, none of them an array as
+/// in C or a reference. For another class specialise it:
 ///
 ///     template <>
 ///     struct accel::TensorsOf<MyBatch> {
@@ -172,6 +183,66 @@ struct TensorsOf<
   template <typename F>
   static Example map(const Example& value, F&& f) {
     return Example(map_tensors(value.data, f));
+  }
+};
+
+namespace detail {
+/// Whether `Member` is `T` or a container of such.
+template <typename T, typename Member>
+struct is_made_with : std::is_same<T, Member> {};
+template <typename T, template <typename...> typename Container, typename... Of>
+struct is_made_with<T, Container<Of...>>
+    : std::disjunction<
+          std::is_same<T, Container<Of...>>,
+          is_made_with<T, std::remove_const_t<Of>>...> {};
+
+/// Whether there are tensors among the members, and all of them can be replaced.
+/// Not in a node of a tree, whose children are not known to have any while that is
+/// asked.
+template <typename T, typename Members>
+struct are_tensors_among : std::false_type {};
+template <typename T, typename... Member>
+struct are_tensors_among<T, std::tuple<Member&...>> {
+  template <typename M>
+  static constexpr bool can_be_replaced() {
+    return !std::is_const_v<M> || !has_tensors<std::remove_const_t<M>>::value;
+  }
+  static constexpr bool value = [] {
+    if constexpr ((is_made_with<T, std::remove_const_t<Member>>::value || ...)) {
+      return false;
+    } else {
+      return (has_tensors<std::remove_const_t<Member>>::value || ...) &&
+          (can_be_replaced<Member>() && ...);
+    }
+  }();
+};
+
+template <typename T>
+constexpr bool is_struct_of_tensors() {
+  if constexpr (std::is_copy_constructible_v<T> && count_members<T>() > 0) {
+    return are_tensors_among<
+        T,
+        decltype(members_of(std::declval<T&>()))>::value;
+  } else {
+    return false;
+  }
+}
+} // namespace detail
+
+template <typename T>
+struct TensorsOf<T, std::enable_if_t<detail::is_struct_of_tensors<T>()>> {
+  template <typename F>
+  static T map(const T& value, F&& f) {
+    T result = value;
+    const auto replace = [&](auto& member) {
+      if constexpr (has_tensors<std::decay_t<decltype(member)>>::value) {
+        member = map_tensors(member, f);
+      }
+    };
+    std::apply(
+        [&](auto&... member) { (replace(member), ...); },
+        detail::members_of(result));
+    return result;
   }
 };
 

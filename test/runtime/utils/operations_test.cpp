@@ -15,8 +15,19 @@ using accel::test::run_and_expect_success;
 namespace {
 
 struct Sample {
+  Sample(torch::Tensor image, torch::Tensor label)
+      : image(std::move(image)), label(std::move(label)) {}
   torch::Tensor image;
   torch::Tensor label;
+};
+
+/// Without a `TensorsOf` of its own.
+struct Graph {
+  torch::Tensor nodes, edges;
+  std::optional<torch::Tensor> weights;
+  std::map<std::string, Sample> samples;
+  std::vector<std::string> names;
+  int64_t count = 0;
 };
 
 } // namespace
@@ -79,6 +90,106 @@ ACCEL_RANK_FUNCTION(operates_on_what_holds_tensors) {
           std::vector<std::string>{"a", std::string(rank, 'x')}),
       (std::vector<std::string>{"a", "", "a", "x"}));
 }
+
+ACCEL_RANK_FUNCTION(operates_on_structs) {
+  accel::Accelerator accelerator(accel::AcceleratorOptions().cpu(true));
+  const auto rank = accelerator.process_index();
+  const auto one = torch::full({1}, rank, torch::kLong);
+  const auto both = torch::tensor({0, 1}, torch::kLong);
+  const auto all = accelerator.gather(
+      Graph{one, one + 1, one + 2, {{"a", {one + 3, one + 4}}}, {"b"}, 7});
+  EXPECT_TRUE(all.nodes.equal(both));
+  EXPECT_TRUE(all.edges.equal(both + 1));
+  ASSERT_TRUE(all.weights.has_value());
+  EXPECT_TRUE(all.weights->equal(both + 2));
+  EXPECT_TRUE(all.samples.at("a").image.equal(both + 3));
+  EXPECT_TRUE(all.samples.at("a").label.equal(both + 4));
+  EXPECT_EQ(all.names, std::vector<std::string>{"b"});
+  EXPECT_EQ(all.count, 7);
+
+  const auto rows = torch::arange(6, torch::kDouble);
+  const Graph whole{rows, rows.slice(0, 0, 1), {}, {}, {}, 6};
+  const auto cut = accelerator.distribute(whole);
+  EXPECT_TRUE(accel::distributed::is_distributed(cut.nodes));
+  EXPECT_FALSE(accel::distributed::is_distributed(cut.edges));
+  EXPECT_TRUE(accelerator.full(cut).nodes.equal(rows));
+  EXPECT_TRUE(whole.nodes.equal(rows)); // What is given stays.
+}
+
+TEST(Operations, OnStructs) {
+  run_and_expect_success("operates_on_structs", 2);
+}
+
+namespace {
+// What has no members that are known, or none that are tensors.
+struct OfNumbers {
+  int a, b;
+};
+struct WithArray {
+  int sizes[3];
+  torch::Tensor data;
+};
+struct WithBase : OfNumbers {
+  torch::Tensor data;
+};
+struct WithReference {
+  torch::Tensor& data;
+};
+class WithPrivate {
+ public:
+  torch::Tensor data;
+
+ private:
+  int count_ = 0;
+};
+struct WithConst {
+  const torch::Tensor data;
+};
+struct MovedOnly {
+  torch::Tensor data;
+  std::unique_ptr<int> owned;
+};
+struct Node {
+  torch::Tensor value;
+  std::vector<Node> children;
+};
+struct Seventeen {
+  torch::Tensor a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q;
+};
+static_assert(!accel::has_tensors<OfNumbers>::value);
+static_assert(!accel::has_tensors<WithArray>::value);
+static_assert(!accel::has_tensors<WithBase>::value);
+static_assert(!accel::has_tensors<WithReference>::value);
+static_assert(!accel::has_tensors<WithPrivate>::value);
+static_assert(!accel::has_tensors<WithConst>::value);
+static_assert(!accel::has_tensors<MovedOnly>::value);
+static_assert(!accel::has_tensors<Node>::value);
+static_assert(!accel::has_tensors<Seventeen>::value);
+
+// And what has.
+struct Sixteen {
+  torch::Tensor a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p;
+};
+struct Nested {
+  struct {
+    torch::Tensor data;
+    int sizes[1];
+  } inner;
+  std::array<int, 3> sizes;
+  bool valid = true;
+};
+template <typename T>
+struct Generic {
+  T value;
+  std::function<void()> done;
+};
+static_assert(accel::has_tensors<Graph>::value);
+static_assert(accel::has_tensors<Sixteen>::value);
+static_assert(accel::has_tensors<Nested>::value);
+static_assert(accel::has_tensors<Generic<Graph>>::value);
+static_assert(!accel::has_tensors<Generic<OfNumbers>>::value);
+static_assert(accel::has_tensors<std::vector<Graph>>::value);
+} // namespace
 
 TEST(Operations, OnWhatHoldsTensors) {
   run_and_expect_success("operates_on_what_holds_tensors", 2);

@@ -42,10 +42,11 @@ namespace accel::data {
 
 /// Batches whose tensors have a row for each sample, so that the batch of some
 /// samples is those rows of the batch of all: a tensor, and `Example`s, pairs,
-/// tuples and maps of such. (Of a vector of samples every process needs all.)
+/// tuples, maps and structs of such. (Of a vector of samples every process needs
+/// all.)
 ///
 /// For the library itself: a program has no need to name it, and it may change.
-template <typename Batch>
+template <typename Batch, typename = void>
 struct has_tensor_rows : std::false_type {};
 template <>
 struct has_tensor_rows<torch::Tensor> : std::true_type {};
@@ -68,6 +69,21 @@ struct has_tensor_rows<std::map<std::string, Value>> : has_tensor_rows<Value> {
 template <typename Value>
 struct has_tensor_rows<std::unordered_map<std::string, Value>>
     : has_tensor_rows<Value> {};
+
+namespace detail {
+template <typename Members>
+struct are_tensor_rows;
+template <typename... Member>
+struct are_tensor_rows<std::tuple<Member&...>>
+    : std::conjunction<has_tensor_rows<Member>...> {};
+} // namespace detail
+
+template <typename Batch>
+struct has_tensor_rows<
+    Batch,
+    std::enable_if_t<accel::detail::is_struct_of_tensors<Batch>()>>
+    : detail::are_tensor_rows<
+          decltype(accel::detail::members_of(std::declval<Batch&>()))> {};
 
 namespace detail {
 
@@ -140,13 +156,16 @@ void watch_batch(DataLoaderState& state, const Batch& batch) {
 }
 
 /// The batch with its tensors distributed: `by_rows` where it holds this
-/// process's rows of `n`, else whole. A type that accel finds no tensors in
-/// (`TensorsOf`) stays as it is.
+/// process's rows of `n`, else whole, and then those that have `n` rows. A type that
+/// accel finds no tensors in (`TensorsOf`), and one of standard containers that has
+/// others than tensors, stays as it is.
 ///
 /// For the library itself: a program has no need to name it, and it may change.
 template <typename Batch>
 Batch place_batch(Batch batch, int64_t n, bool by_rows) {
-  if constexpr (has_tensor_rows<Batch>::value) {
+  if constexpr (
+      has_tensor_rows<Batch>::value ||
+      accel::detail::is_struct_of_tensors<Batch>()) {
     return map_tensors(batch, [&](const torch::Tensor& tensor) {
       return by_rows ? accel::detail::place_own_rows(tensor, n)
                      : accel::detail::place_whole(tensor, n);
