@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
   auto x_train = data.points.index({Slice(0, kTrainSize)});
   auto y_train = data.labels.index({Slice(0, kTrainSize)});
   auto x_test = accelerator.distribute(data.points.index({Slice(kTrainSize)}));
-  auto y_test = data.labels.index({Slice(kTrainSize)});
+  auto y_test = accelerator.distribute(data.labels.index({Slice(kTrainSize)}));
 
   auto w1 = weight(2, kHidden), b1 = bias(kHidden);
   auto w2 = weight(kHidden, kHidden), b2 = bias(kHidden);
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
       auto step = accelerator.accumulate();
       auto rows = order.index({Slice(begin, begin + kBatchSize)});
       auto x = accelerator.distribute(x_train.index({rows}));
-      auto y = y_train.index({rows});
+      auto y = accelerator.distribute(y_train.index({rows}));
 
       auto loss = torch::binary_cross_entropy_with_logits(forward(x), y);
       for (const auto& p : parameters) {

@@ -66,6 +66,14 @@ extern int epoch, epochs, step;
 extern int64_t steps;
 extern std::string path;
 std::tuple<Tensor, Tensor> next_batch(const Tensor& points);
+struct TaggedWords {
+  Tensor words, tags;
+};
+TaggedWords tagged_words();
+struct Tagger {
+  Tensor forward(const TaggedWords& batch);
+};
+extern std::shared_ptr<Tagger> tagger;
 double elapsed();
 extern double limit;
 void save_image(const char* file, const Tensor& image);

@@ -14,12 +14,14 @@ void accel::migrate::applyBackward(RuleContext &Context) {
     const char *Why = "gradients are those of the whole batch when this returns";
     if (Backward.Open.Length)
       Context.remove(Backward.Open, Why);
+    const std::string Star = Backward.IsPointer ? "*" : "";
     if (Backward.RetainGraph.empty())
       Context.wrap(Backward.Object, &Backward.Tail, "backward",
-                   {{"accelerator", Accelerator}}, Why);
+                   {{"accelerator", Accelerator}, {"star", Star}}, Why);
     else
       Context.wrap(Backward.Object, &Backward.Tail, "backward-retain",
                    {{"accelerator", Accelerator},
+                    {"star", Star},
                     {"retain", Backward.RetainGraph}},
                    Why);
   }

@@ -32,8 +32,8 @@ void accel::migrate::applyPrepare(RuleContext &Context) {
     Group &G =
         Groups[{Optimizer.In, Optimizer.Block, Optimizer.Trainings}];
     G.In = Optimizer.In;
-    if (!Optimizer.Model.empty())
-      addOnce(G.Models, Optimizer.Model);
+    for (const std::string &Model : Optimizer.Models)
+      addOnce(G.Models, Model);
     addOnce(G.Optimizers, Optimizer.Object);
     if (G.Last.At.File.empty() ||
         G.Last.At.Offset < Optimizer.SetUp.At.Offset)

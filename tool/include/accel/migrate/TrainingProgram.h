@@ -74,13 +74,13 @@ struct OptimizerFact {
   std::vector<TextRange> TypeNames;
   /// How a function that takes a reference is given it, e.g. "*optimizer".
   std::string Object;
-  /// The same for the model that it trains; empty where that is not seen.
-  std::string Model;
+  /// The same for the models that it trains, as far as they are seen.
+  std::vector<std::string> Models;
   /// Offset of the block that the declaration stands in, and the number of
   /// trainings in it that come before.
   unsigned Block = 0;
   unsigned Trainings = 0;
-  /// Behind the last of: this declaration, the model's, `model->to(device)`.
+  /// Behind the last of: this declaration, a model's, `model->to(device)`.
   LinePoint SetUp;
 };
 
@@ -143,6 +143,8 @@ struct BackwardFact {
   /// The parenthesis in front of the object, which then ends in Tail; empty where
   /// there is none.
   TextRange Open;
+  /// `Object` is a pointer to the loss.
+  bool IsPointer = false;
   /// The argument `retain_graph` as it is spelled, or empty.
   std::string RetainGraph;
 };

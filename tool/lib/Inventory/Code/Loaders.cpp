@@ -9,11 +9,28 @@
 using namespace accel::migrate;
 using namespace clang;
 
-bool accel::migrate::isExample(QualType T) {
+bool accel::migrate::isBatch(QualType T) {
+  if (isTensor(T) || isStructOfTensors(T))
+    return true;
   const auto *D =
       dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  return D && D->getName() == "Example" && isTorch(D) &&
-         isTensor(D->getTemplateArgs()[0].getAsType());
+  if (!D || !D->getIdentifier())
+    return false;
+  const llvm::ArrayRef<TemplateArgument> Args = D->getTemplateArgs().asArray();
+  const auto IsBatch = [](const TemplateArgument &A) {
+    return A.getKind() == TemplateArgument::Type && isBatch(A.getAsType());
+  };
+  if (isTorch(D))
+    return D->getName() == "Example" && IsBatch(Args[0]);
+  if (!isInStd(D))
+    return false;
+  if (D->getName() == "pair")
+    return IsBatch(Args[0]) && IsBatch(Args[1]);
+  if (D->getName() == "tuple" && Args.size() == 1)
+    return Args[0].pack_size() != 0 &&
+           llvm::all_of(Args[0].pack_elements(), IsBatch);
+  return (D->getName() == "map" || D->getName() == "unordered_map") &&
+         IsBatch(Args[1]);
 }
 
 /// The iterator that a loader's begin() returns.
@@ -28,5 +45,5 @@ bool accel::migrate::readsBatch(const Expr *E) {
   return Call &&
          (Call->getOperator() == OO_Star || Call->getOperator() == OO_Arrow) &&
          isLoaderIterator(Call->getArg(0)->getType()) &&
-         isExample(Call->getType());
+         isBatch(Call->getType());
 }

@@ -39,8 +39,9 @@ const clang::Stmt *bodyOf(const clang::Stmt *Loop);
 /// `for (auto it = loader->begin(); it != loader->end(); ++it)`; or null.
 const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);
 
-/// torch::data::Example<Tensor, …>: a batch whose tensors are distributed.
-bool isExample(clang::QualType T);
+/// Whether the runtime's loaders distribute the tensors of batches of this type:
+/// tensors, `torch::data::Example`s, pairs, tuples and maps of such, and structs.
+bool isBatch(clang::QualType T);
 
 /// Whether `E` reads a batch from a loader: what a loop over it declares, `*it`
 /// and `it->` of its iterators.

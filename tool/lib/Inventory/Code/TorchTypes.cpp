@@ -85,6 +85,51 @@ bool accel::migrate::holdsTensors(QualType T) {
   return false;
 }
 
+/// Whether a member can be made by `{}` and copied, and is no `T` or container of
+/// such.
+static bool isPlainMember(const FieldDecl *F, const CXXRecordDecl *T) {
+  const QualType Type = F->getType();
+  if (Type->isArrayType() || Type->isReferenceType() || F->isBitField() ||
+      !F->getIdentifier())
+    return false;
+  const CXXRecordDecl *D = recordOf(Type);
+  if (!D || !D->getDefinition())
+    return !D;
+  D = D->getDefinition();
+  if (D->getIdentifier() && D->getName() == "unique_ptr" && isInStd(D))
+    return false;
+  if (!D->isAggregate() && !D->hasDefaultConstructor())
+    return false;
+  if (const TemplateArgumentList *Args = templateArgumentsOf(D))
+    return llvm::none_of(Args->asArray(), [&](const TemplateArgument &A) {
+      const CXXRecordDecl *Of = A.getKind() == TemplateArgument::Type
+                                    ? recordOf(A.getAsType())
+                                    : nullptr;
+      return Of && Of->getCanonicalDecl() == T->getCanonicalDecl();
+    });
+  return true;
+}
+
+bool accel::migrate::isStructOfTensors(QualType T) {
+  constexpr unsigned MostMembers = 16;
+  const CXXRecordDecl *D = recordOf(T);
+  D = D && !T->isPointerType() ? D->getDefinition() : nullptr;
+  if (!D || D->isUnion() || isInStd(D) || isTorch(D) || !D->isAggregate() ||
+      D->getNumBases() != 0 || D->isDependentType())
+    return false;
+  const auto Fields = llvm::to_vector(D->fields());
+  const auto Holds = [](const FieldDecl *F) {
+    return isTensor(F->getType()) || isStructOfTensors(F->getType()) ||
+           (recordOf(F->getType()) && isInStd(recordOf(F->getType())) &&
+            holdsTensors(F->getType()));
+  };
+  return Fields.size() <= MostMembers && llvm::any_of(Fields, Holds) &&
+         llvm::all_of(Fields, [&](const FieldDecl *F) {
+           return isPlainMember(F, D) &&
+                  !(Holds(F) && F->getType().isConstQualified());
+         });
+}
+
 bool accel::migrate::isHostNumber(QualType T) {
   T = T.getNonReferenceType();
   if (T->isArithmeticType() || T->isEnumeralType() || T->isPointerType())
@@ -94,6 +139,17 @@ bool accel::migrate::isHostNumber(QualType T) {
          (D->getName() == "Scalar" || D->getName() == "basic_string");
 }
 
+/// What an owner of the standard library, or a reference of it, has: T of
+/// std::unique_ptr<T>. Null for what is none.
+static QualType ownedBy(const CXXRecordDecl *D) {
+  if (!D || !D->getIdentifier() || !isInStd(D) ||
+      (D->getName() != "shared_ptr" && D->getName() != "unique_ptr" &&
+       D->getName() != "optional" && D->getName() != "reference_wrapper"))
+    return {};
+  const TemplateArgumentList *Args = templateArgumentsOf(D);
+  return Args ? Args->get(0).getAsType() : QualType();
+}
+
 /// Through pointers and owners to the class that derives from `Base`.
 static const CXXRecordDecl *pointedTo(QualType T, llvm::StringRef Base) {
   const CXXRecordDecl *D = recordOf(T);
@@ -101,11 +157,8 @@ static const CXXRecordDecl *pointedTo(QualType T, llvm::StringRef Base) {
     return nullptr;
   if (isOrDerives(D, Base))
     return D;
-  if ((D->getName() == "shared_ptr" || D->getName() == "unique_ptr") &&
-      isInStd(D))
-    if (const TemplateArgumentList *Args = templateArgumentsOf(D))
-      return pointedTo(Args->get(0).getAsType(), Base);
-  return nullptr;
+  const QualType Owned = ownedBy(D);
+  return Owned.isNull() ? nullptr : pointedTo(Owned, Base);
 }
 
 bool accel::migrate::isAnyModule(QualType T) {
@@ -117,8 +170,10 @@ const CXXRecordDecl *accel::migrate::moduleOf(QualType T) {
   constexpr llvm::StringLiteral Module("torch::nn::Module");
   if (const CXXRecordDecl *D = pointedTo(T, Module))
     return D;
-  // ModuleHolder<Impl>, or a class that derives from it.
   const CXXRecordDecl *D = recordOf(T);
+  if (const QualType Owned = ownedBy(D); !Owned.isNull())
+    return moduleOf(Owned);
+  // ModuleHolder<Impl>, or a class that derives from it.
   while (D && D->getDefinition()) {
     D = D->getDefinition();
     if (D->getIdentifier() && D->getName() == "ModuleHolder" && isTorch(D)) {
@@ -253,7 +308,8 @@ const ValueDecl *accel::migrate::placeOf(const Expr *E) {
   if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
     if (const CXXMethodDecl *M = Call->getMethodDecl())
       if (M->getIdentifier() &&
-          (M->getName() == "get" || M->getName() == "ptr") &&
+          (M->getName() == "get" || M->getName() == "ptr" ||
+           (M->getName() == "value" && isInStd(M))) &&
           Call->getNumArgs() == 0)
         return placeOf(Call->getImplicitObjectArgument());
   if (const auto *Call = dyn_cast<CallExpr>(E))

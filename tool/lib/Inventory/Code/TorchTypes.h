@@ -30,6 +30,9 @@ bool isOrDerives(const clang::CXXRecordDecl *D, llvm::StringRef Base);
 bool isTensor(clang::QualType T);
 /// A type that has tensors in it: Tensor, optional, tuple, vector, Example …
 bool holdsTensors(clang::QualType T);
+/// A struct of the program's whose tensors the runtime finds by itself
+/// (accel/detail/members.h, `is_struct_of_tensors`).
+bool isStructOfTensors(clang::QualType T);
 /// A number, a string, an enumeration, or at::Scalar.
 bool isHostNumber(clang::QualType T);
 
@@ -37,7 +40,8 @@ bool isHostNumber(clang::QualType T);
 bool isAnyModule(clang::QualType T);
 
 /// The nn::Module that `T` is, points to, or holds; null for others. Looks
-/// through pointers, shared_ptr, unique_ptr and ModuleHolder.
+/// through pointers, shared_ptr, unique_ptr, optional, reference_wrapper and
+/// ModuleHolder.
 const clang::CXXRecordDecl *moduleOf(clang::QualType T);
 /// The same for torch::optim::Optimizer and LRScheduler.
 const clang::CXXRecordDecl *optimizerOf(clang::QualType T);
@@ -56,7 +60,7 @@ const clang::Expr *bare(const clang::Expr *E);
 /// Looks through what is not spelled, but keeps constructions.
 const clang::Expr *plain(const clang::Expr *E);
 /// The variable, or the member of `this`, that `E` names, through `*x`, `x->`,
-/// `x.get()`.
+/// `x.get()`, `x.value()`.
 const clang::ValueDecl *placeOf(const clang::Expr *E);
 /// The same, for variables alone.
 const clang::VarDecl *variableOf(const clang::Expr *E);

@@ -28,6 +28,29 @@ static bool isSettled(const Expr *E, const Differing &Differs,
          isSettled(B->getRHS(), Differs, In);
 }
 
+/// Whether a statement or an expression ends with what does not come back.
+static bool neverReturns(const Stmt *S) {
+  if (const auto *Block = dyn_cast_or_null<CompoundStmt>(S))
+    S = Block->body_empty() ? nullptr : Block->body_back();
+  const auto *E = dyn_cast_or_null<Expr>(S);
+  if (!E)
+    return false;
+  E = plain(E);
+  if (isa<CXXThrowExpr>(E))
+    return true;
+  const FunctionDecl *F = calleeOf(E);
+  return F && F->isNoReturn();
+}
+
+/// TORCH_CHECK(file, "cannot write"), assert(file): a macro that ends the program.
+static bool isCheck(const Stmt *S) {
+  if (const auto *If = dyn_cast<IfStmt>(S))
+    return neverReturns(If->getThen()) && !If->getElse();
+  const auto *Choice = dyn_cast<ConditionalOperator>(S);
+  return Choice && (neverReturns(Choice->getTrueExpr()) ||
+                    neverReturns(Choice->getFalseExpr()));
+}
+
 void Decisions::decision(const Stmt *S, const Expr *Condition) {
   if (!Condition || !Text.mayEdit(Condition->getExprLoc()) ||
       !Differs.mustAgree(Condition, S, Function) ||
@@ -46,6 +69,10 @@ void Decisions::decision(const Stmt *S, const Expr *Condition) {
     return Refuse("");
   if (const auto *B = dyn_cast<BinaryOperator>(E); B && B->isCommaOp())
     return Refuse("");
+  // A process that fails ends them all.
+  if (E->getBeginLoc().isMacroID() && isCheck(S) &&
+      !Text.range(E->getSourceRange()))
+    return;
   if (const auto *If = dyn_cast<IfStmt>(S);
       If && If->hasVarStorage())
     return Refuse(", and is declared in it");

@@ -2,6 +2,7 @@
 
 #include "Batches.h"
 #include "Returned.h"
+#include "Together.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
@@ -29,7 +30,7 @@ public:
   std::map<const ValueDecl *, Uses> Of;
 
   bool VisitVarDecl(VarDecl *V) override {
-    if (V->getInit() && isTensor(V->getType()))
+    if (V->getInit() && (isTensor(V->getType()) || isStructOfTensors(V->getType())))
       made(V, V->getInit());
     return true;
   }
@@ -179,7 +180,10 @@ private:
   void resolve(const Expr *E, const FunctionDecl *F, unsigned Depth);
   void resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
                        unsigned Depth);
-  bool resolveReturned(const ReturnedValue &Value, unsigned Depth);
+  bool resolveReturned(const ReturnedValue &Value, const FunctionDecl *F,
+                       unsigned Depth);
+  bool shareTogether(const CallExpr *Call, const FunctionDecl *F);
+  void shareAlike();
   bool share(const Expr *E, const FunctionDecl *F, bool Points = false);
   const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
   bool isParameter(const Expr *E, const FunctionDecl *F);
@@ -379,6 +383,15 @@ bool Finder::share(const Expr *E, const FunctionDecl *F, bool Points) {
   return true;
 }
 
+/// observation.unsqueeze(0)
+static bool makesOneRow(const CallExpr *E, const ASTContext &Context) {
+  const FunctionDecl *F = E->getDirectCallee();
+  const bool IsMethod = isa<CXXMemberCallExpr>(E);
+  const unsigned Dim = IsMethod ? 0 : 1;
+  return F->getName() == "unsqueeze" && Dim < E->getNumArgs() &&
+         constantOf(E->getArg(Dim), Context) == 0;
+}
+
 /// Constants, states, masks and single samples, `data[i]`: nothing is gained by
 /// sharing them out.
 bool Finder::isNoBatch(const Expr *E) const {
@@ -390,7 +403,8 @@ bool Finder::isNoBatch(const Expr *E) const {
     const FunctionDecl *F = calleeOf(E);
     if (F && F->getIdentifier() && isTorch(F) &&
         (Names.count(F->getName()) ||
-         (F->getName().starts_with("rand") && hasOneRow(E, Index.Context))))
+         (F->getName().starts_with("rand") && hasOneRow(E, Index.Context)) ||
+         makesOneRow(cast<CallExpr>(E), Index.Context)))
       return true;
     if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
         O && O->getOperator() == OO_Subscript && isTensor(O->getType()) &&
@@ -407,7 +421,8 @@ void Finder::read(const Expr *Input, const FunctionDecl *F, bool IsVariable) {
   ReadAt = Input->getExprLoc();
   Variable = IsVariable ? plain(Input) : nullptr;
   Seen.clear();
-  if (isTensor(plain(Input)->getType()))
+  if (isTensor(plain(Input)->getType()) ||
+      isStructOfTensors(plain(Input)->getType()))
     return resolve(Input, F, 0);
   // forward({x}) of TorchScript's models.
   const CXXRecordDecl *D = recordOf(Input->getType());
@@ -427,32 +442,59 @@ void Finder::read(const Expr *Input, const FunctionDecl *F, bool IsVariable) {
 
 void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
   E = plain(E);
-  if (!E || Depth > 6 || !isTensor(E->getType()) || Loaded.in(E) ||
-      callsModel(E) || isNoBatch(E))
+  if (!E || Depth > 6 || Loaded.in(E) || callsModel(E) || isNoBatch(E))
+    return;
+  const bool Struct = isStructOfTensors(E->getType());
+  if (!Struct && !isTensor(E->getType()))
     return;
   if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
     return resolveVariable(Ref, F, Depth);
+  // What a function makes is shared out as a whole where it is called.
+  if (Struct)
+    return void(share(E, F));
   if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
-      Value && resolveReturned(*Value, Depth))
+      Value && resolveReturned(*Value, F, Depth))
     return;
   // x.view({-1, 784}): x is the batch, where it is made in the step.
   if (const Expr *Operand = leadingOperand(E)) {
     const auto *Ref = dyn_cast<DeclRefExpr>(plain(Operand));
     const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    // What is taken out of what a caller gives is the batch, not all of that.
+    const bool IsPart = V && isa<ParmVarDecl>(V) && selectsRows(E);
     if (V && V->hasLocalStorage() && Index.isInStep(V->getLocation(), F) &&
-        !usesOf(V, F).Leaf)
+        !IsPart && !usesOf(V, F).Leaf)
       return resolveVariable(Ref, F, Depth);
     if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
         callsModel(Operand))
       return;
   }
-  if (!isParameter(E, F))
-    share(E, F);
+  // Points that an object keeps stay leaves, as those of a variable do.
+  const bool Points = isParameter(E, F);
+  if (!Points || isa<MemberExpr>(E))
+    share(E, F, Points);
 }
 
-/// A function of the program makes several tensors: this one is shared out
-/// there.
-bool Finder::resolveReturned(const ReturnedValue &Value, unsigned Depth) {
+/// `auto [x, y] = next_batch();`: a pair of tensors is shared out where it comes
+/// to the step.
+bool Finder::shareTogether(const CallExpr *Call, const FunctionDecl *F) {
+  if (isTensor(Call->getType()) || !isBatch(Call->getType()) ||
+      !Index.isInStep(Call->getExprLoc(), F))
+    return false;
+  const auto Held = variablesOf(Call, F);
+  const auto MayBeShared = [&](const ValueDecl *V) {
+    return V && !usesOf(V, F).Written && !usesOf(V, F).Leaf &&
+           (isa<BindingDecl>(V) || cast<VarDecl>(V)->hasLocalStorage()) &&
+           isOnlyCalculatedWith(V, F->getBody());
+  };
+  return !Held.empty() && llvm::all_of(Held, MayBeShared) && share(Call, F);
+}
+
+/// A function of the program makes several tensors: all of them are shared out
+/// where it is called, or this one there.
+bool Finder::resolveReturned(const ReturnedValue &Value,
+                             const FunctionDecl *In, unsigned Depth) {
+  if (shareTogether(Value.Call, In))
+    return true;
   const FunctionDecl *F = Value.Call->getDirectCallee(), *Body = nullptr;
   if (!F || !F->hasBody(Body) || !Index.isOwn(Body) ||
       Index.loadsSamples(Body) || !Index.isInStep(Body->getLocation(), Body) ||
@@ -470,7 +512,7 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     const Uses &U = usesOf(B, F);
     const std::optional<ReturnedValue> Value = returnedValueOf(E);
     if (Value && Seen.insert(B).second && !U.Written && !U.Leaf &&
-        U.Made.empty() && resolveReturned(*Value, Depth))
+        U.Made.empty() && resolveReturned(*Value, F, Depth))
       return;
     share(E, F);
     return;
@@ -532,7 +574,7 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     return AtUse();
   if (!U.Tied.empty()) {
     if (U.Made.empty() && llvm::all_of(U.Tied, [&](const ReturnedValue &Value) {
-          return resolveReturned(Value, Depth);
+          return resolveReturned(Value, F, Depth);
         }))
       return;
     return AtUse();
@@ -583,7 +625,29 @@ std::vector<Batch> Finder::run() {
       OwnTensors = false;
     }
   }
+  shareAlike();
   return std::move(Found);
+}
+
+/// `auto x = data.index_select(0, rows), y = targets.index_select(0, rows);`: the
+/// same rows belong together.
+void Finder::shareAlike() {
+  Variable = nullptr;
+  for (size_t I = 0; I < Found.size(); ++I) {
+    const Batch B = Found[I];
+    const std::string Selection = B.Points ? "" : selectionOf(B.E, Text);
+    if (Selection.empty())
+      continue;
+    ReadAt = B.ReadAt;
+    for (const VarDecl *V : tensorsBeside(B.E, B.In)) {
+      const Uses &U = usesOf(V, B.In);
+      const Expr *Init = plain(V->getInit());
+      if (Init != B.E && U.Made.size() == 1 && !U.Written && !U.Leaf &&
+          !U.Handed && selectionOf(Init, Text) == Selection && !Loaded.in(Init) &&
+          isOnlyCalculatedWith(V, B.In->getBody()))
+        share(Init, B.In);
+    }
+  }
 }
 
 std::vector<Batch> accel::migrate::findBatches(const ProgramIndex &Index,

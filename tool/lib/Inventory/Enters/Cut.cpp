@@ -62,7 +62,7 @@ bool Cut::isReadIn(const Stmt *S) const {
   if (!S || isa<LambdaExpr>(S))
     return false;
   if (const auto *E = dyn_cast<Expr>(S);
-      E && (holdsTensors(E->getType()) || isExample(E->getType())) && in(E))
+      E && (holdsTensors(E->getType()) || isBatch(E->getType())) && in(E))
     return true;
   for (const Stmt *Child : S->children())
     if (isReadIn(Child))
@@ -108,7 +108,7 @@ public:
   bool VisitCXXForRangeStmt(CXXForRangeStmt *S) override {
     const VarDecl *V = S->getLoopVariable();
     const Expr *Range = S->getRangeInit();
-    if ((loaderOf(Range->getType()) && isExample(V->getType())) || C.in(Range))
+    if ((loaderOf(Range->getType()) && isBatch(V->getType())) || C.in(Range))
       add(V);
     return true;
   }

@@ -11,21 +11,28 @@ using namespace accel::migrate;
 using namespace clang;
 
 namespace {
-/// A loop and the lambdas that it names, whose calls are part of it.
+/// A loop, the functions of the program that it calls, and the lambdas that it
+/// names, whose calls are part of it.
 class LoopText : public AstVisitor {
 public:
-  explicit LoopText(const Stmt *Loop) : Texts{Loop} {
-    TraverseStmt(const_cast<Stmt *>(Loop));
+  LoopText(const Stmt *Loop, const ProgramIndex &Index) : Index(Index) {
+    add(Loop);
   }
 
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
     const auto *V = dyn_cast<VarDecl>(E->getDecl());
-    const auto *L =
-        V && V->getInit() ? dyn_cast<LambdaExpr>(bare(V->getInit())) : nullptr;
-    if (L && !llvm::is_contained(Texts, L->getBody())) {
-      Texts.push_back(L->getBody());
-      TraverseStmt(const_cast<Stmt *>(Texts.back()));
-    }
+    if (const auto *L = V && V->getInit()
+                            ? dyn_cast<LambdaExpr>(bare(V->getInit()))
+                            : nullptr)
+      add(L->getBody());
+    return true;
+  }
+
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (F && !isTorch(F) && !isInStd(F))
+      for (const FunctionDecl *Body : Index.ownBodiesOf(F))
+        add(Body->getBody());
     return true;
   }
 
@@ -35,6 +42,14 @@ public:
   }
 
 private:
+  void add(const Stmt *S) {
+    if (llvm::is_contained(Texts, S))
+      return;
+    Texts.push_back(S);
+    TraverseStmt(const_cast<Stmt *>(S));
+  }
+
+  const ProgramIndex &Index;
   std::vector<const Stmt *> Texts;
 };
 } // namespace
@@ -84,10 +99,14 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
       if (!llvm::is_contained(Shared, What))
         Shared.push_back(What);
     };
-    if (const Expr *Loader = loaderOfLoop(Loop))
+    const Expr *Loader = loaderOfLoop(Loop);
+    const auto *Range = dyn_cast<CXXForRangeStmt>(Loop);
+    const bool Placed =
+        Loader && (!Range || isBatch(Range->getLoopVariable()->getType()));
+    if (Placed)
       Share(Loader->getSourceRange());
     // A lambda before the loop may read what the loop makes.
-    const LoopText In(Loop);
+    const LoopText In(Loop, Index);
     for (const Batch &B : Batches)
       if (In.holds(B.ReadAt, Text.SM) || In.holds(B.E->getExprLoc(), Text.SM))
         Share(B.E->getSourceRange());
@@ -101,9 +120,7 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
               (More ? " and " + std::to_string(More) + " more" : ""));
       continue;
     }
-    // What a function that it calls reads is shared out there.
-    if (Facts.HasLoader ||
-        llvm::any_of(Batches, [&](const Batch &B) { return B.In != Facts.In; }))
+    if (Facts.HasLoader && (!Loader || Placed))
       continue;
     say("ACL0175", Loop->getBeginLoc(),
         "every process runs this training loop in full: no batch is seen that "

@@ -40,10 +40,12 @@ private:
   void schedulerMade(const clang::DeclaratorDecl *V, const clang::Expr *Init);
   void strayOptimizer(const clang::Expr *E);
   void addedGroup(const clang::CallExpr *E);
-  std::string modelOf(const clang::Expr *Parameters,
-                      const clang::ValueDecl *&Model);
-  std::optional<LinePoint> setUpPoint(const clang::ValueDecl *Optimizer,
-                                      const clang::ValueDecl *Model);
+  const clang::ValueDecl *modelOf(const clang::Expr *Parameters);
+  std::vector<const clang::ValueDecl *>
+  listedModels(const clang::Expr *Parameters);
+  std::optional<LinePoint>
+  setUpPoint(const clang::ValueDecl *Optimizer,
+             llvm::ArrayRef<const clang::ValueDecl *> Models);
   const clang::CompoundStmt *setUpBlock(const clang::Stmt **Child) const;
 };
 

@@ -1,6 +1,7 @@
 //===- OptimizerFacts.cpp - Optimizers, schedulers and their models -------===//
 
 #include "Learns.h"
+#include "ListedModels.h"
 #include "Code/TorchTypes.h"
 
 #include "clang/AST/TypeLoc.h"
@@ -114,9 +115,13 @@ std::string accel::migrate::objectOf(const ValueDecl *Place,
         break;
       }
   const CXXRecordDecl *D = recordOf(Place->getType());
+  const llvm::StringRef Class =
+      D && D->getIdentifier() && isInStd(D) ? D->getName() : "";
+  if (Class == "reference_wrapper")
+    return Name + ".get()";
   const bool Pointer =
       Place->getType().getNonReferenceType()->isPointerType() ||
-      (D && D->getIdentifier() && D->getName() == "unique_ptr" && isInStd(D));
+      Class == "unique_ptr" || Class == "optional";
   return (Pointer ? "*" : "") + Name;
 }
 
@@ -130,9 +135,13 @@ const CompoundStmt *OptimizerFacts::setUpBlock(const Stmt **Child) const {
 }
 
 /// Behind the last statement of the optimizer's block that creates one of the
-/// two or moves the model.
-std::optional<LinePoint> OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
-                                                const ValueDecl *Model) {
+/// them or moves a model.
+std::optional<LinePoint>
+OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
+                           llvm::ArrayRef<const ValueDecl *> Models) {
+  auto IsModel = [&](const ValueDecl *Place) {
+    return Place && llvm::is_contained(Models, Place);
+  };
   const Stmt *Child = nullptr;
   const CompoundStmt *Block = setUpBlock(&Child);
   if (!Block)
@@ -147,21 +156,20 @@ std::optional<LinePoint> OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
       continue;
     if (const auto *D = dyn_cast<DeclStmt>(S))
       for (const Decl *Declared : D->decls())
-        if (Declared == Model)
+        if (IsModel(dyn_cast<ValueDecl>(Declared)))
           Last = S;
     const auto *E = dyn_cast<Expr>(S);
     if (!E)
       continue;
     E = plain(E);
     if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
-        Model && O && O->getOperator() == OO_Equal &&
-        placeOf(O->getArg(0)) == Model)
+        O && O->getOperator() == OO_Equal && IsModel(placeOf(O->getArg(0))))
       Last = S;
     if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
       if (const CXXMethodDecl *M = Call->getMethodDecl();
           M && M->getIdentifier() &&
-          ((Model && (M->getName() == "to" || M->getName() == "reset") &&
-            placeOf(Call->getImplicitObjectArgument()) == Model) ||
+          (((M->getName() == "to" || M->getName() == "reset") &&
+            IsModel(placeOf(Call->getImplicitObjectArgument()))) ||
            (M->getName() == "add_param_group" &&
             placeOf(Call->getImplicitObjectArgument()) == Optimizer)))
         Last = S;
@@ -169,23 +177,22 @@ std::optional<LinePoint> OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
   return Last ? Text.after(Last) : Text.topOf(Block);
 }
 
-/// The model of `model->parameters()`, as it is named here; empty where it is
-/// something else.
-std::string OptimizerFacts::modelOf(const Expr *Parameters,
-                                const ValueDecl *&Model) {
+/// What holds the model of `model->parameters()`, the function for that of the
+/// object; null where it is something else.
+const ValueDecl *OptimizerFacts::modelOf(const Expr *Parameters) {
   const auto *Call =
       Parameters ? dyn_cast<CXXMemberCallExpr>(bare(Parameters)) : nullptr;
   const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
   if (!M || !M->getIdentifier() || M->getName() != "parameters")
-    return "";
+    return nullptr;
   const Expr *Object = Call->getImplicitObjectArgument();
   if (!moduleOf(Object->getType()))
-    return "";
+    return nullptr;
   if (isa<CXXThisExpr>(plain(Object)))
-    return "*this";
-  Model = placeOf(Object);
-  if (!Model)
-    return "";
+    return Function;
+  const ValueDecl *Model = placeOf(Object);
+  if (!Model || !moduleOf(Model->getType()))
+    return nullptr;
   // Trainer(Net net) : net_(std::move(net)): the member has it now.
   if (const auto *Given = dyn_cast<ParmVarDecl>(Model);
       Given && Initialiser && !Given->getType()->isReferenceType())
@@ -194,7 +201,33 @@ std::string OptimizerFacts::modelOf(const Expr *Parameters,
       if (Init->isMemberInitializer() && Init->isWritten() &&
           variableOf(Init->getInit()) == Given)
         Model = Init->getMember();
-  return objectOf(Model, Function);
+  return Model;
+}
+
+/// Those of a list of parameters that have a name where the optimizer is
+/// prepared.
+std::vector<const ValueDecl *>
+OptimizerFacts::listedModels(const Expr *Parameters) {
+  std::vector<const Stmt *> Before;
+  std::set<const Decl *> Named(Function->param_begin(), Function->param_end());
+  for (size_t I = 0; I + 1 < Path.size() && !Initialiser; ++I)
+    if (const auto *Block = dyn_cast<CompoundStmt>(Path[I]))
+      for (const Stmt *S : Block->body()) {
+        if (S == Path[I + 1])
+          break;
+        Before.push_back(S);
+        if (const auto *D = dyn_cast<DeclStmt>(S))
+          Named.insert(D->decl_begin(), D->decl_end());
+      }
+  std::vector<const ValueDecl *> Models = modelsInList(Parameters, Before);
+  llvm::erase_if(Models, [&](const ValueDecl *Model) {
+    const auto *Variable = dyn_cast<VarDecl>(Model);
+    const bool IsGone = Initialiser && isa<ParmVarDecl>(Model) &&
+                        !Model->getType()->isReferenceType();
+    return IsGone || (Variable && !Variable->hasGlobalStorage() &&
+                      !Named.count(Variable));
+  });
+  return Models;
 }
 
 /// The optimizers of LibTorch that do nothing but step on gradients. Behind a
@@ -260,7 +293,7 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
   const std::string Name = "'" + Holder->getNameAsString() + "'";
   const SourceLocation Loc = Init->getExprLoc();
   OptimizerFact Fact;
-  const ValueDecl *Model = nullptr;
+  std::vector<const ValueDecl *> Models;
   bool IsSpelled = true;
   if (!callsFactory(Init, Index)) {
     const Making Made = makingOf(Declared, Init);
@@ -275,7 +308,10 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
     IsSpelled = Made.Understood;
     if (IsSpelled) {
       Fact.TypeNames = Made.TypeNames;
-      Fact.Model = modelOf(Made.First, Model);
+      if (const ValueDecl *Model = modelOf(Made.First))
+        Models = {Model};
+      else if (Made.First)
+        Models = listedModels(Made.First);
     }
   }
   const auto *Variable = dyn_cast<VarDecl>(Holder);
@@ -289,7 +325,9 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
                   PrepareByHand);
   Fact.In = Functions.of(Function); // Also for a constructor's initialiser.
   Fact.Object = objectOf(Holder, Function);
-  const std::optional<LinePoint> Point = setUpPoint(Holder, Model);
+  for (const ValueDecl *Model : Models)
+    Fact.Models.push_back(objectOf(Model, Function));
+  const std::optional<LinePoint> Point = setUpPoint(Holder, Models);
   const Stmt *Child = nullptr;
   const CompoundStmt *Block = setUpBlock(&Child);
   if (!Point || !Block)

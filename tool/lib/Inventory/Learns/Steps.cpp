@@ -75,7 +75,14 @@ void Steps::addBackward(const BackwardCall &B) {
       return;
     Fact.RetainGraph = Text.text(*R).str();
   }
+  // loss->backward(), of a pointer and of what has an operator ->.
   const Expr *Object = Member->getImplicitObjectArgument();
+  Fact.IsPointer = cast<MemberExpr>(Member->getCallee()->IgnoreParens())->isArrow();
+  if (const auto *Arrow = dyn_cast<CXXOperatorCallExpr>(plain(Object));
+      Arrow && Arrow->getOperator() == OO_Arrow) {
+    Object = Arrow->getArg(0);
+    Fact.IsPointer = true;
+  }
   const std::optional<TextRange> All = editable(B.Call->getSourceRange());
   std::optional<TextRange> Part =
       All ? editable(Object->getSourceRange()) : std::nullopt;
@@ -113,7 +120,8 @@ static bool isMemberOf(const FieldDecl *Member, const FunctionDecl *F) {
 }
 
 namespace {
-/// The models that a loop calls, in order, that have a name before it.
+/// The models that a loop calls, in order, that have a name before it; also
+/// where that is done in a function of the program.
 class ModelFinder : public AstVisitor {
 public:
   ModelFinder(const BatchLoop &Loop, const SourceManager &SM)
@@ -132,29 +140,97 @@ public:
       // train_step(net, batch)
       for (const Expr *Arg : E->arguments())
         model(Arg);
+    if (!Call)
+      bodyOfCalled(E);
+    return true;
+  }
+  /// A lambda, which is called here or by what it is given to: LBFGS.
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    const auto *V = dyn_cast<VarDecl>(E->getDecl());
+    if (const auto *L = V && V->getInit()
+                            ? dyn_cast<LambdaExpr>(bare(V->getInit()))
+                            : nullptr)
+      enter(L->getCallOperator());
     return true;
   }
   std::vector<std::string> Found;
 
 private:
+  /// A function or a method of this object that `E` calls. A method of another
+  /// object calls its own members, which have no name here.
+  void bodyOfCalled(const CallExpr *E) {
+    const FunctionDecl *F = E->getDirectCallee();
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+    if (F && Member && !isTorch(F) && !isInStd(F) &&
+        !isa<CXXThisExpr>(plain(Member->getImplicitObjectArgument())))
+      return;
+    if (F && !isTorch(F) && !isInStd(F) && F->getDefinition())
+      enter(F->getDefinition());
+  }
+  void enter(const FunctionDecl *F) {
+    if (Entered.insert(F).second && F->hasBody())
+      TraverseStmt(F->getBody());
+  }
   void model(const Expr *E) {
     if (isAnyModule(E->getType()) || !moduleOf(E->getType()))
       return;
     if (isa<CXXThisExpr>(plain(E)))
       return add("*this");
     const ValueDecl *Model = placeOf(E);
-    if (!Model || !Model->getIdentifier())
+    const CXXRecordDecl *Impl =
+        Model ? moduleOf(Model->getType()) : nullptr;
+    if (!Impl || !Model->getIdentifier() || mayBeNull(Model))
       return;
     const auto *Field = dyn_cast<FieldDecl>(Model);
     const auto *Variable = dyn_cast<VarDecl>(Model);
     const bool Named =
         Field ? isMemberOf(Field, Loop.In)
-              : Variable && (Variable->hasGlobalStorage() ||
-                             SM.isBeforeInTranslationUnit(
-                                 Model->getLocation(),
-                                 Loop.Loop->getBeginLoc()));
-    if (Named && hasParameters(moduleOf(Model->getType())))
+              : Variable && (Variable->hasGlobalStorage() || isAround(Variable));
+    if (Named && hasParameters(Impl))
       add(objectOf(Model, Loop.In));
+  }
+  /// Whether a local variable is declared before the loop in a function that the
+  /// loop stands in.
+  bool isAround(const VarDecl *V) const {
+    const auto *In = dyn_cast<FunctionDecl>(V->getDeclContext());
+    const SourceLocation At = Loop.Loop->getBeginLoc();
+    return In && In->hasBody() && isWithin(At, In->getBody(), SM) &&
+           SM.isBeforeInTranslationUnit(V->getLocation(), At);
+  }
+  /// Whether the program asks if there is one: `if (teacher)`.
+  bool mayBeNull(const ValueDecl *Model) const {
+    class Asked : public AstVisitor {
+    public:
+      explicit Asked(const ValueDecl *V) : V(V) {}
+      bool VisitExpr(Expr *E) override {
+        const auto *Cast = dyn_cast<CastExpr>(E);
+        const bool ToTruth = Cast && Cast->getType()->isBooleanType();
+        const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
+        const auto *Binary = dyn_cast<BinaryOperator>(E);
+        const bool Compares =
+            (Operator && Operator->isComparisonOp()) ||
+            (Binary && Binary->isEqualityOp());
+        const auto Names = [&](const Stmt *S) {
+          const auto *Part = dyn_cast_or_null<Expr>(S);
+          return Part && placeOf(Part) == V;
+        };
+        if (ToTruth)
+          if (const auto *Call =
+                  dyn_cast<CXXMemberCallExpr>(Cast->getSubExpr()->IgnoreImplicit());
+              Call && isa<CXXConversionDecl>(Call->getMethodDecl()))
+            Found |= Names(Call->getImplicitObjectArgument());
+        if (ToTruth || Compares)
+          Found |= llvm::any_of(E->children(), Names);
+        return !Found;
+      }
+      bool Found = false;
+
+    private:
+      const ValueDecl *V;
+    };
+    Asked Finder(Model);
+    Finder.TraverseStmt(Loop.In->getBody());
+    return Finder.Found;
   }
   void add(std::string Name) {
     if (!llvm::is_contained(Found, Name))
@@ -176,6 +252,7 @@ private:
 
   const BatchLoop &Loop;
   const SourceManager &SM;
+  std::set<const FunctionDecl *> Entered;
 };
 } // namespace
 

@@ -146,6 +146,26 @@ void accel::migrate::modeOf(const Expr *Mode, const ASTContext &Context,
   }
 }
 
+/// Whether code goes on behind it, with the variables that there were: no return,
+/// no assignment.
+static bool changesNothing(const Stmt *S) {
+  if (!S || isa<LambdaExpr>(S))
+    return true;
+  if (isa<ReturnStmt, BreakStmt, ContinueStmt, GotoStmt, CXXThrowExpr>(S))
+    return false;
+  if (const auto *B = dyn_cast<BinaryOperator>(S); B && B->isAssignmentOp())
+    return false;
+  if (const auto *U = dyn_cast<UnaryOperator>(S); U && U->isIncrementDecrementOp())
+    return false;
+  if (const auto *Call = dyn_cast<CallExpr>(S)) {
+    const FunctionDecl *F = Call->getDirectCallee();
+    const auto *O = dyn_cast<CXXOperatorCallExpr>(Call);
+    if ((O && O->isAssignmentOp()) || (F && F->isNoReturn()))
+      return false;
+  }
+  return llvm::all_of(S->children(), changesNothing);
+}
+
 /// A stream is opened: `Path` becomes one that only the main process writes.
 void FileFacts::openStream(const Expr *E, const CXXRecordDecl *D,
                             llvm::ArrayRef<const Expr *> Args) {
@@ -319,7 +339,7 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
         If = Around;
     FileUse &Asked = file(E, E->getArg(0), false);
     Asked.AskedIn = If;
-    Asked.IsQuiet = If && Quiet(Index).is(If);
+    Asked.IsQuiet = If && Quiet(Index).is(If) && changesNothing(If);
     return;
   }
   if ((InFiles &&

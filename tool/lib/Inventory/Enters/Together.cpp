@@ -1,0 +1,140 @@
+//===- Together.cpp - Tensors that belong together ------------------------===//
+
+#include "Together.h"
+#include "Returned.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+bool accel::migrate::isOnlyCalculatedWith(const ValueDecl *V, const Stmt *S) {
+  static const llvm::StringSet<> Reads = {
+      "item",     "accessor", "packed_accessor32", "packed_accessor64",
+      "data_ptr", "const_data_ptr", "mutable_data_ptr"};
+  if (!S)
+    return true;
+  if (const auto *Call = dyn_cast<CallExpr>(S)) {
+    const FunctionDecl *F = Call->getDirectCallee();
+    const bool Calculates =
+        (F && isTorch(F) && !(F->getIdentifier() && Reads.count(F->getName())) &&
+         F->getOverloadedOperator() != OO_Subscript) ||
+        (F && F->getIdentifier() && isInStd(F) && F->getName() == "tie") ||
+        modelCallOf(Call);
+    const auto Names = [&](const Expr *E) {
+      const auto *Ref = dyn_cast<DeclRefExpr>(plain(E));
+      return Ref && Ref->getDecl() == V;
+    };
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
+    const bool IsNamed =
+        llvm::any_of(Call->arguments(), Names) ||
+        (Member && Names(Member->getImplicitObjectArgument()));
+    if (IsNamed)
+      return Calculates &&
+             llvm::all_of(Call->arguments(), [&](const Expr *Arg) {
+               return Names(Arg) || isOnlyCalculatedWith(V, Arg);
+             });
+  }
+  if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
+    return Ref->getDecl() != V;
+  return llvm::all_of(S->children(), [&](const Stmt *Child) {
+    return isOnlyCalculatedWith(V, Child);
+  });
+}
+
+bool accel::migrate::selectsRows(const Expr *E) {
+  static const llvm::StringSet<> Names = {"slice",        "narrow", "index",
+                                          "index_select", "take",   "select",
+                                          "gather",       "masked_select"};
+  const FunctionDecl *F = calleeOf(E);
+  return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
+}
+
+std::string accel::migrate::selectionOf(const Expr *E, SourceText &Text) {
+  std::string Result;
+  bool Selects = false;
+  for (unsigned Depth = 0; E && Depth < 8; ++Depth) {
+    E = plain(E);
+    const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
+    const FunctionDecl *F = calleeOf(E);
+    if (!Call || !isTorch(F) || !F->getIdentifier())
+      break;
+    Selects |= selectsRows(E);
+    Result += "." + F->getName().str() + "(";
+    for (const Expr *Arg : Call->arguments())
+      if (!isa<CXXDefaultArgExpr>(Arg))
+        Result += Text.text(Arg->getSourceRange()) + ",";
+    Result += ")";
+    E = Call->getImplicitObjectArgument();
+  }
+  return Selects && rootOf(E) ? Result : "";
+}
+
+namespace {
+/// The tensors of the block in which a value is given to one.
+class BlockOf : public AstVisitor {
+public:
+  explicit BlockOf(const Expr *Init) : Init(Init) {}
+  bool VisitStmt(Stmt *S) override {
+    const auto *Block = dyn_cast<CompoundStmt>(S);
+    if (!Block)
+      return true;
+    std::vector<const VarDecl *> Here;
+    bool IsThis = false;
+    for (const Stmt *Each : Block->body())
+      if (const auto *D = dyn_cast<DeclStmt>(Each))
+        for (const Decl *Declared : D->decls())
+          if (const auto *V = dyn_cast<VarDecl>(Declared);
+              V && V->getInit() && isTensor(V->getType())) {
+            IsThis |= plain(V->getInit()) == Init;
+            Here.push_back(V);
+          }
+    if (IsThis)
+      Variables = std::move(Here);
+    return true;
+  }
+  std::vector<const VarDecl *> Variables;
+
+private:
+  const Expr *Init;
+};
+
+/// The variables that hold what a call returns.
+class Holders : public AstVisitor {
+public:
+  explicit Holders(const CallExpr *Call) : Call(Call) {}
+  bool VisitVarDecl(VarDecl *V) override {
+    const auto *Parts = dyn_cast<DecompositionDecl>(V);
+    if (Parts && V->getInit() && plain(V->getInit()) == Call)
+      Found.append(Parts->bindings().begin(), Parts->bindings().end());
+    return true;
+  }
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+    if (const std::optional<Tied> All = tiedOf(E); All && All->Call == Call)
+      Found.append(All->Variables.begin(), All->Variables.end());
+    return true;
+  }
+  llvm::SmallVector<const ValueDecl *, 4> Found;
+
+private:
+  const CallExpr *Call;
+};
+} // namespace
+
+std::vector<const VarDecl *>
+accel::migrate::tensorsBeside(const Expr *Init, const FunctionDecl *F) {
+  BlockOf Block(Init);
+  Block.TraverseStmt(F->getBody());
+  return std::move(Block.Variables);
+}
+
+llvm::SmallVector<const ValueDecl *, 4>
+accel::migrate::variablesOf(const CallExpr *Call, const FunctionDecl *F) {
+  Holders Found(Call);
+  Found.TraverseStmt(F->getBody());
+  return std::move(Found.Found);
+}
