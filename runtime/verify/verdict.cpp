@@ -223,7 +223,58 @@ void judge_files(
   }
 }
 
+/// "a", "a and b", "a, b, c and 2 more".
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 3;
+  const size_t shown =
+      names.size() <= kMost + 1 ? names.size() : kMost;
+  std::string text;
+  for (size_t i = 0; i < shown; ++i) {
+    const bool last = i + 1 == names.size();
+    text += (i == 0 ? "" : last ? " and " : ", ") + names[i];
+  }
+  return shown == names.size()
+      ? text
+      : text + " and " + std::to_string(names.size() - shown) + " more";
+}
+
 } // namespace
+
+std::vector<std::string> notes_on_left_out(const TraceComparison& trace) {
+  std::vector<std::string> notes, random, unused;
+  for (const auto& tensor : trace.tensors) {
+    if (tensor.undetermined && tensor.follows.empty()) {
+      random.push_back(tensor.name);
+    } else if (tensor.undetermined) {
+      notes.push_back(
+          tensor.name + " follows " + tensor.follows +
+          ", whose value is random; it was not compared");
+    }
+    if (tensor.unused_gradient) {
+      unused.push_back(tensor.name);
+    }
+  }
+  const auto note = [&](const std::vector<std::string>& names,
+                        const char* one,
+                        const char* several) {
+    if (!names.empty()) {
+      notes.push_back(listed(names) + (names.size() == 1 ? one : several));
+    }
+  };
+  note(
+      random,
+      " has no gradient but rounding, so its value is random; it was not "
+      "compared",
+      " have no gradient but rounding, so their values are random; they were "
+      "not compared");
+  note(
+      unused,
+      " is never changed: its gradient, on which nothing steps, is that of a "
+      "part of the batch and was not compared",
+      " are never changed: their gradients, on which nothing steps, are those of "
+      "a part of the batch and were not compared");
+  return notes;
+}
 
 Verdict judge(
     const Run& original,
@@ -249,21 +300,8 @@ Verdict judge(
   }
   judge_texts(original, repeat, migrated, verdict);
   judge_files(original, repeat, migrated, verdict);
-  for (const auto& tensor : verdict.trace->tensors) {
-    if (tensor.undetermined) {
-      verdict.notes.push_back(
-          tensor.name +
-          (tensor.follows.empty()
-               ? " has no gradient but rounding, so its value is random"
-               : " follows " + tensor.follows + ", whose value is random") +
-          "; it was not compared");
-    }
-    if (tensor.unused_gradient) {
-      verdict.notes.push_back(
-          tensor.name +
-          " is never changed: its gradient, on which nothing steps, is that of "
-          "a part of the batch and was not compared");
-    }
+  for (auto& note : notes_on_left_out(*verdict.trace)) {
+    verdict.notes.push_back(std::move(note));
   }
   // Several processes may say the same.
   std::vector<std::string> once;

@@ -31,6 +31,10 @@ struct Verdict {
   std::vector<std::string> notes;
 };
 
+/// What is to be said of tensors whose values or gradients say nothing. There can be
+/// one for each layer: one note for all of a kind.
+std::vector<std::string> notes_on_left_out(const TraceComparison& trace);
+
 /// Compares a run of the migrated program with the original's. `repeat` is a
 /// second run of the original, or the first one where there is none.
 Verdict judge(

@@ -18,6 +18,7 @@
 #include "tolerance.h"
 #include "trace_compare.h"
 #include "trace_reader.h"
+#include "verdict.h"
 #include "workplace.h"
 
 namespace accel::verify {
@@ -491,6 +492,41 @@ TEST(Losses, ThatTakeBothSignsAreMeasuredByTheLargest) {
   EXPECT_FALSE(differ({1, -0.01}, {1, -0.01 + 5e-11}));
   EXPECT_TRUE(differ({1, -0.01}, {1, -0.01 + 5e-10}));
   EXPECT_TRUE(differ({1, 0.01}, {1, 0.01 + 5e-11}));
+}
+
+TEST(Notes, OneForAllTensorsThatAreLeftOut) {
+  TraceComparison trace;
+  const auto add = [&](const std::string& name) -> TensorRow& {
+    trace.tensors.emplace_back();
+    trace.tensors.back().name = name;
+    return trace.tensors.back();
+  };
+  add("weight");
+  EXPECT_EQ(notes_on_left_out(trace), std::vector<std::string>());
+  add("a").undetermined = true;
+  const std::string one =
+      "a has no gradient but rounding, so its value is random; it was not compared";
+  EXPECT_EQ(notes_on_left_out(trace), std::vector<std::string>{one});
+  const std::string rest =
+      " have no gradient but rounding, so their values are random; they were not compared";
+  add("b").undetermined = true;
+  EXPECT_EQ(notes_on_left_out(trace), std::vector<std::string>{"a and b" + rest});
+  add("c").undetermined = true;
+  add("d").undetermined = true;
+  EXPECT_EQ(
+      notes_on_left_out(trace), std::vector<std::string>{"a, b, c and d" + rest});
+  add("e").undetermined = true;
+  auto& mean = add("mean");
+  mean.undetermined = true;
+  mean.follows = "a";
+  add("f").unused_gradient = true;
+  EXPECT_EQ(
+      notes_on_left_out(trace),
+      (std::vector<std::string>{
+          "mean follows a, whose value is random; it was not compared",
+          "a, b, c and 2 more" + rest,
+          "f is never changed: its gradient, on which nothing steps, is that of a "
+          "part of the batch and was not compared"}));
 }
 
 // Adam divides rounding by rounding in the bias in front of a batch norm, whose
