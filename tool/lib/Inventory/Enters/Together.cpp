@@ -109,7 +109,11 @@ public:
   explicit Holders(const CallExpr *Call) : Call(Call) {}
   bool VisitVarDecl(VarDecl *V) override {
     const auto *Parts = dyn_cast<DecompositionDecl>(V);
-    if (Parts && V->getInit() && plain(V->getInit()) == Call)
+    // auto &[x, y] = kept(): another value is none that it can refer to.
+    const QualType T = V->getType();
+    const bool Refers = T->isLValueReferenceType() &&
+                        !T->getPointeeType().isConstQualified();
+    if (Parts && V->getInit() && plain(V->getInit()) == Call && !Refers)
       Found.append(Parts->bindings().begin(), Parts->bindings().end());
     return true;
   }

@@ -87,11 +87,26 @@ bool accel::migrate::isFileStream(const CXXRecordDecl *D) {
           D->getName() == "basic_ifstream");
 }
 
+/// torch::save(net, path). A stream is a file's of its own (judged where it is
+/// opened), or memory.
+static bool savesToPath(const CallExpr *E) {
+  return E->getNumArgs() >= 2 && isPath(plain(E->getArg(1))->getType());
+}
+
+/// Whether the statement behind `S` saves, too: all wait behind that one.
+static bool isFollowedBySave(const CompoundStmt *Block, const Stmt *S) {
+  const auto *It = llvm::find(Block->body(), S);
+  if (It == Block->body_end() || ++It == Block->body_end())
+    return false;
+  const auto *Next = dyn_cast<Expr>(*It);
+  const auto *Call = Next ? dyn_cast<CallExpr>(plain(Next)) : nullptr;
+  const FunctionDecl *F = calleeOf(Call);
+  return F && !isa<CXXMethodDecl>(F) && F->getIdentifier() &&
+         F->getName() == "save" && isTorch(F) && savesToPath(Call);
+}
+
 void FileFacts::save(const CallExpr *E) {
-  if (E->getNumArgs() < 2)
-    return;
-  // A stream is a file's of its own (judged where it is opened), or memory.
-  if (!isPath(plain(E->getArg(1))->getType()))
+  if (!savesToPath(E))
     return;
   const std::optional<TextRange> Callee = nameOf(E->getCallee());
   if (!Callee)
@@ -113,11 +128,13 @@ void FileFacts::save(const CallExpr *E) {
   }
   if (Fact.ReadLater) {
     const Stmt *Statement = nullptr;
-    block(&Statement);
+    const CompoundStmt *Block = block(&Statement);
     std::optional<LinePoint> After;
     if (const auto *S = dyn_cast_or_null<Expr>(Statement);
-        S && plain(S) == E)
+        S && plain(S) == E) {
       After = Text.after(S);
+      Fact.ReadLater = !isFollowedBySave(Block, S);
+    }
     // if (better) torch::save(net, path);
     if (!After && isBodyOfItsOwn())
       if (std::optional<TextRange> R = editable(E->getSourceRange()))
