@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <vector>
 
 using accel::Accelerator;
@@ -181,6 +182,41 @@ ACCEL_RANK_FUNCTION(penalties_in_parts) {
   // A difference that is zero on one device is zero.
   const Tensor loss = accelerator.distribute(rows).mm(weight).square().mean();
   EXPECT_EQ((loss - accelerator.full(loss)).item<float>(), 0);
+}
+
+/// A scale that is also added to the loss: its gradient, parts of a sum, goes
+/// through `exp` and meets one that all processes have.
+ACCEL_RANK_FUNCTION(scales_in_parts) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor rows = torch::randn({7, 2}, torch::kDouble);
+  for (const double first : {0.5, 800.0}) {
+    const auto gradient = [&](const Tensor& x, bool in_parts) {
+      const Tensor logarithm =
+          torch::tensor({first, -0.25}, torch::kDouble).requires_grad_();
+      const Tensor copy = logarithm * 1.0;
+      bool is_sum = false;
+      copy.register_hook([&](const Tensor& got) {
+        is_sum = accel::distributed::is_distributed(got) &&
+            placements(got).at(0).is_sum();
+      });
+      const Tensor scale = copy.exp();
+      ((x * scale).pow(2).mean() + 0.1 * copy.sum()).backward();
+      // exp(800) is infinite: 0 in one process's part and a number in another's.
+      EXPECT_EQ(is_sum, in_parts && std::isfinite(std::exp(first)));
+      return logarithm.grad();
+    };
+    const Tensor plain = gradient(rows, false);
+    const Tensor got = gradient(accelerator.distribute(rows), true);
+    EXPECT_TRUE(torch::allclose(
+        plain, accelerator.full(got), 1e-12, 1e-12, /*equal_nan=*/true))
+        << plain << got;
+  }
+}
+
+TEST(InParts, ScalesOfRows) {
+  run_and_expect_success("scales_in_parts", 3);
 }
 
 TEST(InParts, SequencesOfAnyLength) {

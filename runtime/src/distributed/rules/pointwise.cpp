@@ -86,18 +86,29 @@ bool is_finite(const c10::Scalar& number) {
   return !number.isFloatingPoint() || std::isfinite(number.toDouble());
 }
 
+/// Whether all elements of a small tensor are finite, for less than a sum of the
+/// processes costs.
+bool is_small_and_finite(const at::Tensor& tensor) {
+  constexpr int64_t kMost = 4096;
+  return tensor.numel() <= kMost && tensor.is_floating_point() &&
+      at::isfinite(tensor).all().item<bool>();
+}
+
 /// Whether parts of a sum may be multiplied or divided by argument `i`: by a number
 /// that all processes know and that is finite, and no zero to divide by. 1 / 0 and
 /// -1 / 0 add up to nothing that their sum / 0 is; of a larger tensor that would
-/// have to be looked up for each element.
+/// have to be looked up for each element. That is done where gradients of small
+/// parameters are multiplied, `exp(scale) * x`: they are added up once, at the end.
 bool is_factor(const Call& call, size_t i, bool divides) {
   const auto& value = call.at(i);
   c10::Scalar number;
   if (value.isTensor()) {
     const auto& tensor = value.toTensor();
-    if (!tensor.defined() || tensor.numel() != 1 || !tensor.is_cpu() ||
-        part_of(tensor) != nullptr) {
+    if (!tensor.defined() || !tensor.is_cpu() || part_of(tensor) != nullptr) {
       return false;
+    }
+    if (tensor.numel() != 1) {
+      return !divides && in_backward() && is_small_and_finite(tensor);
     }
     number = tensor.item();
   } else if (value.isScalar()) {
@@ -150,12 +161,13 @@ bool keeps_sums(const Call& call, const Operands& operands) {
 /// A loss of which each process has a part, and a number that all have: a weight
 /// penalty, or a sum that begins at zero. One process adds it, and the loss is
 /// added up where it is read, not here. Only sums of one element, which cost
-/// little to be added up several times; and no differences, which programs
-/// compare with zero.
+/// little to be added up several times, and gradients, which are added up once, at
+/// the end; and no differences, which programs compare with zero.
 bool add_number_once(Call& call, const Operands& operands) {
   if (call.name() != "aten::add" || operands.partial != 1 ||
-      operands.sums != 1 || !has_one_element(operands.sizes) || !call.at(2).isScalar() ||
-      !call.at(2).toScalar().equal(1)) {
+      operands.sums != 1 || !call.at(2).isScalar() ||
+      !call.at(2).toScalar().equal(1) ||
+      !(has_one_element(operands.sizes) || in_backward())) {
     return false;
   }
   const size_t sum = call.place(0).is_sum() ? 0 : 1;
