@@ -85,6 +85,16 @@ bool accel::migrate::holdsTensors(QualType T) {
   return false;
 }
 
+/// Whether objects can be copied, as far as the class itself says.
+static bool isCopied(const CXXRecordDecl *D) {
+  return !(D->needsImplicitCopyConstructor() &&
+           !D->needsOverloadResolutionForCopyConstructor() &&
+           D->defaultedCopyConstructorIsDeleted()) &&
+         llvm::none_of(D->ctors(), [](const CXXConstructorDecl *C) {
+           return C->isCopyConstructor() && C->isDeleted();
+         });
+}
+
 /// Whether a member can be made by `{}` and copied, and is no `T` or container of
 /// such.
 static bool isPlainMember(const FieldDecl *F, const CXXRecordDecl *T) {
@@ -96,9 +106,7 @@ static bool isPlainMember(const FieldDecl *F, const CXXRecordDecl *T) {
   if (!D || !D->getDefinition())
     return !D;
   D = D->getDefinition();
-  if (D->getIdentifier() && D->getName() == "unique_ptr" && isInStd(D))
-    return false;
-  if (!D->isAggregate() && !D->hasDefaultConstructor())
+  if (!isCopied(D) || (!D->isAggregate() && !D->hasDefaultConstructor()))
     return false;
   if (const TemplateArgumentList *Args = templateArgumentsOf(D))
     return llvm::none_of(Args->asArray(), [&](const TemplateArgument &A) {
@@ -115,7 +123,7 @@ bool accel::migrate::isStructOfTensors(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
   D = D && !T->isPointerType() ? D->getDefinition() : nullptr;
   if (!D || D->isUnion() || isInStd(D) || isTorch(D) || !D->isAggregate() ||
-      D->getNumBases() != 0 || D->isDependentType())
+      !isCopied(D) || D->getNumBases() != 0 || D->isDependentType())
     return false;
   const auto Fields = llvm::to_vector(D->fields());
   const auto Holds = [](const FieldDecl *F) {
