@@ -29,8 +29,18 @@ bool accel::migrate::isBatch(QualType T) {
   if (D->getName() == "tuple" && Args.size() == 1)
     return Args[0].pack_size() != 0 &&
            llvm::all_of(Args[0].pack_elements(), IsBatch);
-  return (D->getName() == "map" || D->getName() == "unordered_map") &&
+  if (D->getName() != "map" && D->getName() != "unordered_map")
+    return false;
+  const CXXRecordDecl *Key = recordOf(Args[0].getAsType());
+  return Key && isInStd(Key) && Key->getName() == "basic_string" &&
          IsBatch(Args[1]);
+}
+
+bool accel::migrate::isNamedBatch(QualType T) {
+  const CXXRecordDecl *D = recordOf(T);
+  return isStructOfTensors(T) ||
+         (D && isInStd(D) && D->getIdentifier() &&
+          D->getName().ends_with("map") && isBatch(T));
 }
 
 /// The iterator that a loader's begin() returns.

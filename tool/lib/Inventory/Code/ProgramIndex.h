@@ -43,6 +43,10 @@ const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);
 /// tensors, `torch::data::Example`s, pairs, tuples and maps of such, and structs.
 bool isBatch(clang::QualType T);
 
+/// A batch whose tensors have names: a struct, or a map by `std::string`. (A pair
+/// or a tuple may be a state.)
+bool isNamedBatch(clang::QualType T);
+
 /// Whether `E` reads a batch from a loader: what a loop over it declares, `*it`
 /// and `it->` of its iterators.
 bool readsBatch(const clang::Expr *E);

@@ -30,7 +30,7 @@ public:
   std::map<const ValueDecl *, Uses> Of;
 
   bool VisitVarDecl(VarDecl *V) override {
-    if (V->getInit() && (isTensor(V->getType()) || isStructOfTensors(V->getType())))
+    if (V->getInit() && (isTensor(V->getType()) || isNamedBatch(V->getType())))
       made(V, V->getInit());
     return true;
   }
@@ -422,7 +422,7 @@ void Finder::read(const Expr *Input, const FunctionDecl *F, bool IsVariable) {
   Variable = IsVariable ? plain(Input) : nullptr;
   Seen.clear();
   if (isTensor(plain(Input)->getType()) ||
-      isStructOfTensors(plain(Input)->getType()))
+      isNamedBatch(plain(Input)->getType()))
     return resolve(Input, F, 0);
   // forward({x}) of TorchScript's models.
   const CXXRecordDecl *D = recordOf(Input->getType());
@@ -444,13 +444,13 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
   E = plain(E);
   if (!E || Depth > 6 || Loaded.in(E) || callsModel(E) || isNoBatch(E))
     return;
-  const bool Struct = isStructOfTensors(E->getType());
-  if (!Struct && !isTensor(E->getType()))
+  const bool Named = isNamedBatch(E->getType());
+  if (!Named && !isTensor(E->getType()))
     return;
   if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
     return resolveVariable(Ref, F, Depth);
   // What a function makes is shared out as a whole where it is called.
-  if (Struct)
+  if (Named)
     return void(share(E, F));
   if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
       Value && resolveReturned(*Value, F, Depth))
