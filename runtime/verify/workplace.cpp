@@ -64,48 +64,59 @@ Workplace::Workplace(const fs::path& source, const fs::path& place)
 void Workplace::mirror(
     const fs::path& source, const fs::path& target, const fs::path& except) {
   for (const auto& entry : fs::directory_iterator(source)) {
-    const fs::path name = entry.path().filename();
-    const fs::path copy = target / name;
-    std::error_code none;
-    if (entry.is_directory(none)) {
-      if (name.string()[0] == '.' ||
-          fs::canonical(entry.path(), none) == except) {
-        continue;
+    try {
+      mirror_entry(entry, target / entry.path().filename(), except);
+    } catch (const fs::filesystem_error&) {
+      // Somebody else's file, taken away meanwhile, is none of the program's.
+      if (fs::exists(fs::symlink_status(entry.path()))) {
+        throw;
       }
-      if (entry.is_symlink()) {
-        fs::create_directory_symlink(fs::canonical(entry.path()), copy);
-        continue;
-      }
-      fs::create_directory(copy);
-      mirror(entry.path(), copy, except);
-      continue;
     }
-    if (!entry.is_regular_file(none)) {
-      continue;
+  }
+}
+
+void Workplace::mirror_entry(
+    const fs::directory_entry& entry,
+    const fs::path& copy,
+    const fs::path& except) {
+  std::error_code none;
+  if (entry.is_directory(none)) {
+    if (copy.filename().string()[0] == '.' ||
+        fs::canonical(entry.path(), none) == except) {
+      return;
     }
-    if (initial_.size() >= kMostFiles) {
+    if (entry.is_symlink()) {
+      fs::create_directory_symlink(fs::canonical(entry.path()), copy);
+      return;
+    }
+    fs::create_directory(copy);
+    mirror(entry.path(), copy, except);
+    return;
+  }
+  if (!entry.is_regular_file(none)) {
+    return;
+  }
+  if (initial_.size() >= kMostFiles) {
+    throw std::runtime_error(
+        "the working directory holds more than " + std::to_string(kMostFiles) +
+        " files, and each run gets a copy of it. Go to a folder with only "
+        "what the program reads, and start accel verify there");
+  }
+  const fs::path file = fs::canonical(entry.path());
+  if (entry.file_size(none) <= kCopyLimit) {
+    copied_ += entry.file_size(none);
+    if (copied_ > kMostBytes) {
       throw std::runtime_error(
-          "the working directory holds more than " +
-          std::to_string(kMostFiles) +
-          " files, and each run gets a copy of it. Go to a folder with only "
+          "the working directory holds more than 2 GB in files of up to 16 "
+          "MB, and each run gets a copy of them. Go to a folder with only "
           "what the program reads, and start accel verify there");
     }
-    const fs::path file = fs::canonical(entry.path());
-    if (entry.file_size(none) <= kCopyLimit) {
-      copied_ += entry.file_size(none);
-      if (copied_ > kMostBytes) {
-        throw std::runtime_error(
-            "the working directory holds more than 2 GB in files of up to 16 "
-            "MB, and each run gets a copy of them. Go to a folder with only "
-            "what the program reads, and start accel verify there");
-      }
-      fs::copy_file(file, copy);
-    } else {
-      fs::create_symlink(file, copy);
-      linked_[file.string()] = state_of(file);
-    }
-    initial_[fs::relative(copy, directory_).string()] = state_of(copy);
+    fs::copy_file(file, copy);
+  } else {
+    fs::create_symlink(file, copy);
+    linked_[file.string()] = state_of(file);
   }
+  initial_[fs::relative(copy, directory_).string()] = state_of(copy);
 }
 
 std::vector<std::string> Workplace::written() const {

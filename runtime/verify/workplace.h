@@ -52,6 +52,10 @@ class Workplace {
       const std::filesystem::path& source,
       const std::filesystem::path& target,
       const std::filesystem::path& except);
+  void mirror_entry(
+      const std::filesystem::directory_entry& entry,
+      const std::filesystem::path& copy,
+      const std::filesystem::path& except);
 
   std::filesystem::path directory_;
   std::map<std::string, State> initial_;

@@ -122,7 +122,7 @@ TEST_F(Verify, HarmlessOrderInsideOfAShare) {
 }
 
 TEST_F(Verify, HarmlessNamesPrintsAndFiles) {
-  expect_equal("threads,names,iostream,stderr,rename,sleep,extra-tensors");
+  expect_equal("threads,names,addresses,iostream,stderr,rename,sleep,extra-tensors");
 }
 
 TEST_F(Verify, HarmlessNameOfTheProgram) {

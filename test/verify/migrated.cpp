@@ -411,6 +411,7 @@ int main(int argc, char** argv) {
   Net net(dropout);
   // Another name; in what is saved it would be a difference.
   Average average(net.hidden, has("names") ? "average" : "weight");
+  Scales scales(!has("addresses"));
   if (has("missing-broadcast") && accelerator.process_index() == 1) {
     const torch::NoGradGuard no_grad;
     net.hidden->weight.add_(0.1);
@@ -422,6 +423,7 @@ int main(int argc, char** argv) {
     accelerator.prepare(net, *optimizer);
   }
   train(net, average, backbone, data, *optimizer);
+  scales.change();
   if (!accelerator.is_main_process()) {
     return 0;
   }

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   }
   Net net(dropout_of(flags));
   Average average(net.hidden);
+  Scales scales(/*reused=*/true);
   Data data(flags);
   torch::nn::Linear backbone = backbone_of(flags);
   torch::optim::SGD optimizer(
@@ -72,6 +73,7 @@ int main(int argc, char** argv) {
         running / kBatches,
         static_cast<long>(correct));
   }
+  scales.change();
   if (flags.count("--clock") != 0) {
     std::printf(
         "took %lld ns\n",

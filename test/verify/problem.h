@@ -63,6 +63,43 @@ struct Average : torch::nn::Module {
   torch::Tensor weight;
 };
 
+/// Two models of which no step makes anything. `reused`: the first one lies where a
+/// model of another kind has been before.
+class Scales {
+ public:
+  explicit Scales(bool reused) {
+    { make<Shift>(0); }
+    first = make<Scale>(reused ? 0 : 1);
+    second = make<Scale>(2);
+  }
+  void change() {
+    const torch::NoGradGuard no_grad;
+    first->scale.fill_(1);
+    second->scale.fill_(2);
+  }
+
+ private:
+  struct Shift : torch::nn::Module {
+    Shift() {
+      register_parameter("shift", torch::zeros({1}));
+    }
+  };
+  struct Scale : torch::nn::Module {
+    Scale() {
+      scale = register_parameter("scale", torch::zeros({1}));
+    }
+    torch::Tensor scale;
+  };
+  template <typename Model>
+  std::shared_ptr<Model> make(int place) {
+    static_assert(sizeof(Model) <= sizeof(Scale));
+    return {new (places[place]) Model(), [](Model* model) { model->~Model(); }};
+  }
+
+  alignas(Scale) unsigned char places[3][sizeof(Scale)];
+  std::shared_ptr<Scale> first, second;
+};
+
 struct Data {
   /// With --blob: the program has its data in memory of its own, as floats.
   explicit Data(const std::set<std::string>& flags)

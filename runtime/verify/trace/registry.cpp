@@ -40,12 +40,12 @@ std::string short_type(const std::string& type) {
 
 std::string Registry::label(
     const void* module, const std::string& type, const std::string& name) {
-  auto& known = modules_[module];
+  const std::string short_name = short_type(type);
+  auto& known = modules_[{module, short_name}];
   // A name that comes again belongs to another module at the same address.
   if (known.label.empty() ||
       std::find(known.names.begin(), known.names.end(), name) !=
           known.names.end()) {
-    const std::string short_name = short_type(type);
     known.label = short_name + "#" +
         std::to_string(++modules_of_type_[short_name]);
     known.names.clear();

@@ -77,7 +77,8 @@ class Registry {
   void keep(Entry& entry, const at::Tensor& tensor);
 
   uint32_t next_id_ = 0;
-  std::map<const void*, Module> modules_;
+  /// By address and type: another module may be made where one has been.
+  std::map<std::pair<const void*, std::string>, Module> modules_;
   std::map<std::string, int> modules_of_type_;
   std::unordered_map<const at::TensorImpl*, Registered> registered_;
   std::vector<c10::weak_intrusive_ptr<at::TensorImpl>> pending_;

@@ -10,8 +10,13 @@
 using namespace accel::migrate;
 
 void accel::migrate::applyDistribute(RuleContext &Context) {
-  for (const Spelled &Batch : Context.Program.Batches)
-    Context.wrap(Batch.Range, nullptr, "distribute",
+  for (const BatchFact &Batch : Context.Program.Batches)
+    Context.wrap(Batch.Range, nullptr,
+                 Batch.StepsFirst ? "distribute-samples" : "distribute",
                  {{"accelerator", Context.accelerator(Batch.In)}},
-                 "the batch is complete here; the processes share out its rows");
+                 Batch.StepsFirst
+                     ? "the batch is complete here; the processes share out its "
+                       "samples, dimension 1 of what the model's layers take"
+                     : "the batch is complete here; the processes share out its "
+                       "rows");
 }

@@ -359,7 +359,7 @@ bool trace(Call& call) {
 }
 
 /// equal and allclose: true where it is on every process.
-bool equal(Call& call) {
+bool all_equal(Call& call) {
   const auto place = first_cut(call, {0, 1});
   if (!place.is_shard() || call.tensor(0).sizes() != call.tensor(1).sizes()) {
     return false;
@@ -372,6 +372,16 @@ bool equal(Call& call) {
                       call.axis(), differ, ReduceOp::kSum, call.name().c_str())
                       .item<int64_t>() == 0;
   return true;
+}
+
+/// As LibTorch does, a tensor is not compared with itself: attention asks so whether
+/// it attends to its own input.
+bool equal(Call& call) {
+  if (call.tensor(0).is_same(call.tensor(1))) {
+    call.finish({true});
+    return true;
+  }
+  return all_equal(call);
 }
 
 } // namespace
@@ -415,8 +425,8 @@ const Family& family() {
       {"aten::var_mean.correction", var, "S", "as var"},
       {"aten::std_mean.correction", var, "S", "as var"},
       {"aten::trace", trace, "rows, columns, P", "nothing; the result is P"},
-      {"aten::equal", equal, "S", "one number"},
-      {"aten::allclose", equal, "S", "one number"},
+      {"aten::equal", equal, "S", "one number; nothing for a tensor and itself"},
+      {"aten::allclose", all_equal, "S", "one number"},
   };
   return rows;
 }

@@ -60,6 +60,11 @@ struct Spelled {
   TextRange Range;
 };
 
+/// A batch that no loader makes, to be shared out where it stands.
+struct BatchFact : Spelled {
+  bool StepsFirst = false; ///< Along dimension 1, where its samples are.
+};
+
 /// `std::mt19937 generator(std::random_device{}());`, a global variable.
 struct EarlyEngineFact {
   FunctionId Main = 0;
@@ -277,7 +282,7 @@ struct TrainingProgram {
   std::vector<DeviceFact> Devices;
   std::vector<TrainingLoopFact> TrainingLoops;
   std::vector<BackwardFact> Backwards;
-  std::vector<Spelled> Batches; ///< To be shared out, where they stand.
+  std::vector<BatchFact> Batches;
   std::vector<VariablesFact> Gathers;
   std::vector<MemoryFact> Memory;
   std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.

@@ -543,9 +543,14 @@ public:
   explicit CallFinder(const ProgramIndex &Index) : Index(Index) {}
   bool VisitStmt(Stmt *S) override {
     Found |= Index.Loops.count(S) != 0;
-    if (const auto *Call = dyn_cast<CallExpr>(S))
+    if (const auto *Call = dyn_cast<CallExpr>(S)) {
+      // A closure that a template calls in its loop.
+      Found |= llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
+        return B.Call == Call;
+      });
       if (const FunctionDecl *F = Call->getDirectCallee())
         Found |= Index.runsBatches(F);
+    }
     return !Found;
   }
   bool Found = false;
@@ -555,7 +560,24 @@ private:
 };
 } // namespace
 
+/// `auto step = [&] { ... };`: nothing runs yet.
+static bool declaresClosure(const Stmt *S) {
+  const auto *D = dyn_cast_or_null<DeclStmt>(S);
+  if (!D || !D->isSingleDecl() || !isa<VarDecl>(D->getSingleDecl()))
+    return false;
+  const Stmt *Init = cast<VarDecl>(D->getSingleDecl())->getInit();
+  while (Init && !isa<LambdaExpr>(Init)) {
+    auto Children = Init->children();
+    const bool Single = Children.begin() != Children.end() &&
+                        std::next(Children.begin()) == Children.end();
+    Init = Single ? *Children.begin() : nullptr;
+  }
+  return Init != nullptr;
+}
+
 bool ProgramIndex::holdsBatches(const Stmt *S) const {
+  if (declaresClosure(S))
+    return false;
   CallFinder Finder(*this);
   Finder.TraverseStmt(const_cast<Stmt *>(S));
   return Finder.Found;

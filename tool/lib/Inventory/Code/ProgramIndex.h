@@ -124,11 +124,11 @@ struct ProgramIndex {
 
   /// Whether the program may come to `F`, as far as is seen.
   bool isReached(const clang::FunctionDecl *F) const;
-  /// Whether calling `F` runs a loop over batches, of whatever depth.
+  /// Whether calling `F` runs a loop over batches or a backward, of whatever depth.
   bool runsBatches(const clang::FunctionDecl *F) const;
   /// Whether a training loop stands in `F` itself.
   bool trainsDirectly(const clang::FunctionDecl *F) const;
-  /// Whether `S` has a loop over batches in it, or runs one.
+  /// Whether `S` has a loop over batches or a backward in it, or runs one.
   bool holdsBatches(const clang::Stmt *S) const;
   /// Whether what stands at `Loc`, in the body of `F`, is part of a training
   /// step.

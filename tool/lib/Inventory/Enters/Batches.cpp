@@ -1,8 +1,10 @@
 //===- Batches.cpp - What enters without a loader -------------------------===//
 
 #include "Batches.h"
+#include "Layout.h"
 #include "Returned.h"
 #include "Together.h"
+#include "Uses.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
@@ -15,152 +17,6 @@ using namespace accel::migrate;
 using namespace clang;
 
 namespace {
-
-/// What a function does with one of its variables that holds a tensor.
-struct Uses {
-  std::vector<const Expr *> Made; ///< What it is given as a whole.
-  std::vector<ReturnedValue> Tied; ///< What std::tie gives it.
-  bool Written = false; ///< Its memory is written, or its elements are.
-  bool Leaf = false;    ///< It requires gradients of its own.
-  bool Handed = false;  ///< It goes to code that may keep it.
-};
-
-class UseFinder : public AstVisitor {
-public:
-  std::map<const ValueDecl *, Uses> Of;
-
-  bool VisitVarDecl(VarDecl *V) override {
-    if (V->getInit() && (isTensor(V->getType()) || isNamedBatch(V->getType())))
-      made(V, V->getInit());
-    return true;
-  }
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    if (!E->isAssignmentOp())
-      return true;
-    if (const std::optional<Tied> All = tiedOf(E)) {
-      for (unsigned I = 0; I < All->Variables.size(); ++I)
-        if (All->Variables[I])
-          Of[All->Variables[I]].Tied.push_back({All->Call, I});
-      return true;
-    }
-    const Expr *To = plain(E->getArg(0));
-    if (E->getOperator() == OO_Equal && isa<DeclRefExpr>(To)) {
-      made(cast<DeclRefExpr>(To)->getDecl(), E->getArg(1));
-    } else if (const ValueDecl *Root = rootOf(To)) {
-      Of[Root].Written = true;
-      Of[Root].Leaf |= isa<MemberExpr>(To) && asksForGradients(E->getArg(1));
-    }
-    return true;
-  }
-  void initialiser(const CXXCtorInitializer *Init) {
-    if (Init->isAnyMemberInitializer() && Init->getInit())
-      Of[Init->getAnyMember()].Leaf |= asksForGradients(plain(Init->getInit()));
-  }
-  bool VisitCallExpr(CallExpr *E) override {
-    const FunctionDecl *F = E->getDirectCallee();
-    if (!F)
-      return true;
-    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
-      method(Member, F);
-    // next(x, y), where next is a lambda or a std::function.
-    const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
-    if (isTorch(F) || (Operator && Operator->getOperator() != OO_Call) ||
-        modelCallOf(E))
-      return true;
-    const unsigned Skip = Operator ? 1 : 0;
-    for (unsigned I = 0; I + Skip < E->getNumArgs() && I < F->getNumParams();
-         ++I)
-      if (const ValueDecl *Root = rootOf(E->getArg(I + Skip))) {
-        // A lambda of the function is its own code, which keeps nothing.
-        Of[Root].Handed |= !isInStd(F) && !Operator;
-        const QualType T = F->getParamDecl(I)->getType();
-        Of[Root].Written |= T->isReferenceType() && isTensor(T) &&
-                            !T->getPointeeType().isConstQualified() &&
-                            (!isInStd(F) || Operator);
-      }
-    return true;
-  }
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
-    if (!isTorch(E->getConstructor()) || !isTensor(E->getType()))
-      for (const Expr *Arg : E->arguments())
-        if (const ValueDecl *Root = rootOf(Arg))
-          Of[Root].Handed = true;
-    return true;
-  }
-
-private:
-  void made(const ValueDecl *V, const Expr *E) {
-    // torch::Tensor x;
-    if (const auto *Made = dyn_cast<CXXConstructExpr>(plain(E));
-        Made && Made->getNumArgs() == 0)
-      return;
-    Of[V].Made.push_back(E);
-    Of[V].Leaf |= asksForGradients(E);
-  }
-
-  void method(const CXXMemberCallExpr *E, const FunctionDecl *F) {
-    const Expr *Object = E->getImplicitObjectArgument();
-    if (!isTensor(Object->getType()) || !F->getIdentifier())
-      return;
-    const ValueDecl *Root = rootOf(Object);
-    if (!Root)
-      return;
-    const llvm::StringRef Name = F->getName();
-    if (Name == "requires_grad_" || Name == "set_requires_grad" ||
-        Name == "retain_grad" || Name == "mutable_grad" || Name == "grad")
-      Of[Root].Leaf = true;
-    else if ((Name.ends_with("_") && !Name.ends_with("__")) ||
-             Name.contains("data_ptr") || Name.contains("accessor"))
-      Of[Root].Written = true;
-  }
-
-  /// `torch::rand({3}, torch::requires_grad())`, `x.requires_grad_(true)`, and a
-  /// function of the program that returns such a tensor.
-  static bool asksForGradients(const Stmt *S, unsigned Depth = 0) {
-    if (!S)
-      return false;
-    if (const auto *Call = dyn_cast<CallExpr>(S))
-      if (const FunctionDecl *F = Call->getDirectCallee(), *Body = nullptr;
-          F && F->getIdentifier()) {
-        if (F->getName().contains("requires_grad"))
-          return true;
-        if (Depth < 4 && isTensor(Call->getType()) && !isTorch(F) &&
-            !isInStd(F) && F->hasBody(Body) &&
-            returnsLeaf(Body->getBody(), Depth + 1))
-          return true;
-      }
-    return llvm::any_of(S->children(), [&](const Stmt *Child) {
-      return asksForGradients(Child, Depth);
-    });
-  }
-  static bool returnsLeaf(const Stmt *S, unsigned Depth) {
-    if (!S || isa<LambdaExpr>(S))
-      return false;
-    if (const auto *Block = dyn_cast<CompoundStmt>(S))
-      if (const auto *Return = dyn_cast_or_null<ReturnStmt>(Block->body_back()))
-        if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(
-                plain(Return->getRetValue())))
-          return isMadeLeaf(Block, Ref->getDecl());
-    if (const auto *Return = dyn_cast<ReturnStmt>(S))
-      return asksForGradients(Return->getRetValue(), Depth);
-    return llvm::any_of(S->children(), [&](const Stmt *Child) {
-      return returnsLeaf(Child, Depth);
-    });
-  }
-  /// w.set_requires_grad(true);
-  static bool isMadeLeaf(const Stmt *S, const ValueDecl *V) {
-    if (!S)
-      return false;
-    if (const auto *Call = dyn_cast<CXXMemberCallExpr>(S))
-      if (const CXXMethodDecl *M = Call->getMethodDecl();
-          M && M->getIdentifier() && M->getName().contains("requires_grad"))
-        if (rootOf(Call->getImplicitObjectArgument()) == V)
-          return true;
-    return llvm::any_of(S->children(), [&](const Stmt *Child) {
-      return isMadeLeaf(Child, V);
-    });
-  }
-};
 
 /// All places where the program calls its functions.
 struct Caller {
@@ -176,7 +32,8 @@ public:
 
 private:
   friend class StepWalk;
-  void read(const Expr *Input, const FunctionDecl *F, bool Variable = false);
+  void read(const Expr *Input, const FunctionDecl *F, bool Variable = false,
+            bool IsStepsFirst = false);
   void resolve(const Expr *E, const FunctionDecl *F, unsigned Depth);
   void resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
                        unsigned Depth);
@@ -189,11 +46,17 @@ private:
   bool isParameter(const Expr *E, const FunctionDecl *F);
   bool readsParameter(const Stmt *S, const FunctionDecl *F);
   bool isNoBatch(const Expr *E) const;
+  /// Whether the samples of what `E` is made from are where those of `E` are, as
+  /// far as that matters.
+  bool knowsLayout(const Expr *E) const {
+    return !StepsFirst || Layout::isLaidOutLikeOperand(E);
+  }
 
   const ProgramIndex &Index;
   const Cut &Loaded;
   SourceText &Text;
-  std::map<const FunctionDecl *, UseFinder> Known;
+  const Layout Layouts;
+  std::map<const FunctionDecl *, std::map<const ValueDecl *, Uses>> Known;
   std::multimap<const FunctionDecl *, Caller> Callers;
   std::vector<Batch> Found;
   std::set<std::pair<std::string, unsigned>> Places;
@@ -203,6 +66,8 @@ private:
   std::set<const ValueDecl *> Seen;
   /// What is read now is multiplied with a tensor that the program trains.
   bool OwnTensors = false;
+  /// What is read now has its samples in dimension 1.
+  bool StepsFirst = false;
 };
 
 /// Goes through what training steps run.
@@ -221,7 +86,8 @@ public:
       // A loss takes its rows of what meets a model's output.
       if (Models && !isLoss(*Call))
         for (unsigned I = 0; I < Call->Inputs.size(); ++I)
-          F.read(Call->Inputs[I], In, takesVariable(*Call, I));
+          F.read(Call->Inputs[I], In, takesVariable(*Call, I),
+                 F.Layouts.hasStepsFirst(*Call, I));
       return true;
     }
     if (!Models)
@@ -323,20 +189,16 @@ private:
 } // namespace
 
 Finder::Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text)
-    : Index(Index), Loaded(Loaded), Text(Text) {
+    : Index(Index), Loaded(Loaded), Text(Text), Layouts(Index) {
   for (const FunctionDecl *F : Index.Functions)
     CallerFinder(Index, Callers, F).TraverseStmt(F->getBody());
 }
 
 const Uses &Finder::usesOf(const ValueDecl *V, const FunctionDecl *F) {
   auto [It, New] = Known.try_emplace(F);
-  if (New) {
-    It->second.TraverseStmt(F->getBody());
-    if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
-      for (const CXXCtorInitializer *Init : Ctor->inits())
-        It->second.initialiser(Init);
-  }
-  return It->second.Of[V];
+  if (New)
+    It->second = usesIn(F);
+  return It->second[V];
 }
 
 /// A variable whose gradient the program wants: it is trained.
@@ -379,7 +241,7 @@ bool Finder::share(const Expr *E, const FunctionDecl *F, bool Points) {
   if (!R)
     return false;
   if (Places.insert({R->File, R->Offset}).second)
-    Found.push_back({F, E, ReadAt, Points});
+    Found.push_back({F, E, ReadAt, Points, StepsFirst});
   return true;
 }
 
@@ -397,7 +259,8 @@ static bool makesOneRow(const CallExpr *E, const ASTContext &Context) {
 bool Finder::isNoBatch(const Expr *E) const {
   static const llvm::StringSet<> Names = {
       "zeros", "ones", "full", "eye",  "empty",      "zeros_like",
-      "ones_like", "full_like", "triu", "tril", "scalar_tensor"};
+      "ones_like", "full_like", "triu", "tril", "scalar_tensor",
+      "generate_square_subsequent_mask"};
   for (unsigned Depth = 0; E && Depth < 32; ++Depth) {
     E = plain(E);
     const FunctionDecl *F = calleeOf(E);
@@ -417,7 +280,9 @@ bool Finder::isNoBatch(const Expr *E) const {
 }
 
 /// A model reads `Input` in a step.
-void Finder::read(const Expr *Input, const FunctionDecl *F, bool IsVariable) {
+void Finder::read(const Expr *Input, const FunctionDecl *F, bool IsVariable,
+                  bool IsStepsFirst) {
+  StepsFirst = IsStepsFirst;
   ReadAt = Input->getExprLoc();
   Variable = IsVariable ? plain(Input) : nullptr;
   Seen.clear();
@@ -462,7 +327,7 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
     // What is taken out of what a caller gives is the batch, not all of that.
     const bool IsPart = V && isa<ParmVarDecl>(V) && selectsRows(E);
     if (V && V->hasLocalStorage() && Index.isInStep(V->getLocation(), F) &&
-        !IsPart && !usesOf(V, F).Leaf)
+        !IsPart && !usesOf(V, F).Leaf && knowsLayout(E))
       return resolveVariable(Ref, F, Depth);
     if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
         callsModel(Operand))
@@ -477,7 +342,7 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
 /// `auto [x, y] = next_batch();`: a pair of tensors is shared out where it comes
 /// to the step.
 bool Finder::shareTogether(const CallExpr *Call, const FunctionDecl *F) {
-  if (isTensor(Call->getType()) || !isBatch(Call->getType()) ||
+  if (StepsFirst || isTensor(Call->getType()) || !isBatch(Call->getType()) ||
       !Index.isInStep(Call->getExprLoc(), F))
     return false;
   const auto Held = variablesOf(Call, F);
@@ -594,8 +459,8 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
       continue;
     }
     // Made of what was made in the step: that is the batch.
-    const Expr *Operand = leadingOperand(M);
-    if (!Operand)
+    const Expr *Operand = knowsLayout(M) ? leadingOperand(M) : nullptr;
+    if (!Operand && !StepsFirst)
       Operand = onlyTensorOf(M, Index);
     const auto *Ref = Operand ? dyn_cast<DeclRefExpr>(plain(Operand)) : nullptr;
     const auto *Before = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
@@ -633,6 +498,7 @@ std::vector<Batch> Finder::run() {
 /// same rows belong together.
 void Finder::shareAlike() {
   Variable = nullptr;
+  StepsFirst = false;
   for (size_t I = 0; I < Found.size(); ++I) {
     const Batch B = Found[I];
     const std::string Selection = B.Points ? "" : selectionOf(B.E, Text);

@@ -24,6 +24,8 @@ struct Batch {
   /// A variable that holds points at which derivatives are taken. It may be made
   /// of a batch.
   bool Points = false;
+  /// Its samples are in dimension 1 (Layout.h), not in dimension 0.
+  bool StepsFirst = false;
 };
 
 /// Those of the whole unit, each expression once.

@@ -71,7 +71,8 @@ void Entering::addBatches() {
       if (!R || B.Points != Points || (Points && Cuts.in(B.E)))
         continue;
       Shared.insert(B.E);
-      Program.Batches.push_back({Functions.at(B.E->getExprLoc(), B.In), *R});
+      Program.Batches.push_back(
+          {{Functions.at(B.E->getExprLoc(), B.In), *R}, B.StepsFirst});
     }
     Cuts.add(Shared);
   }

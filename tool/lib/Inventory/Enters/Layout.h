@@ -1,0 +1,39 @@
+//===- Layout.h - Where a batch's samples are -------------------*- C++ -*-===//
+//
+// LibTorch's layers of attention take `[steps, samples, features]`, and so do its
+// recurrent ones unless they are told `batch_first(true)`. Who gives a model such
+// a batch shares out its samples, dimension 1: every step of attention wants all
+// the others. A wrong guess costs speed and never a result.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_LAYOUT_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_LAYOUT_H
+
+#include "Code/ModelCalls.h"
+#include "Code/ProgramIndex.h"
+
+namespace accel::migrate {
+
+class Layout {
+public:
+  explicit Layout(const ProgramIndex &Index);
+
+  /// Whether input `I` of the model comes to such a layer as it is laid out.
+  bool hasStepsFirst(const ModelCall &Call, unsigned I) const;
+
+  /// Whether `E` is sure to have the dimensions of its leading operand:
+  /// `x.to(device)`, `x.slice(0, i, i + n)`.
+  static bool isLaidOutLikeOperand(const clang::Expr *E);
+
+private:
+  class Trace;
+  bool hasStepsFirst(const ModelCall &Call, unsigned I, unsigned Depth) const;
+
+  const ProgramIndex &Index;
+  bool BatchFirst = false; ///< The program has recurrent layers that are told so.
+};
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_LAYOUT_H

@@ -1,0 +1,161 @@
+//===- Uses.cpp - What a function does with its tensors -------------------===//
+
+#include "Uses.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+
+class UseFinder : public AstVisitor {
+public:
+  std::map<const ValueDecl *, Uses> Of;
+
+  bool VisitVarDecl(VarDecl *V) override {
+    if (V->getInit() && (isTensor(V->getType()) || isNamedBatch(V->getType())))
+      made(V, V->getInit());
+    return true;
+  }
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+    if (!E->isAssignmentOp())
+      return true;
+    if (const std::optional<Tied> All = tiedOf(E)) {
+      for (unsigned I = 0; I < All->Variables.size(); ++I)
+        if (All->Variables[I])
+          Of[All->Variables[I]].Tied.push_back({All->Call, I});
+      return true;
+    }
+    const Expr *To = plain(E->getArg(0));
+    if (E->getOperator() == OO_Equal && isa<DeclRefExpr>(To)) {
+      made(cast<DeclRefExpr>(To)->getDecl(), E->getArg(1));
+    } else if (const ValueDecl *Root = rootOf(To)) {
+      Of[Root].Written = true;
+      Of[Root].Leaf |= isa<MemberExpr>(To) && asksForGradients(E->getArg(1));
+    }
+    return true;
+  }
+  void initialiser(const CXXCtorInitializer *Init) {
+    if (Init->isAnyMemberInitializer() && Init->getInit())
+      Of[Init->getAnyMember()].Leaf |= asksForGradients(plain(Init->getInit()));
+  }
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (!F)
+      return true;
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
+      method(Member, F);
+    // next(x, y), where next is a lambda or a std::function.
+    const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
+    if (isTorch(F) || (Operator && Operator->getOperator() != OO_Call) ||
+        modelCallOf(E))
+      return true;
+    const unsigned Skip = Operator ? 1 : 0;
+    for (unsigned I = 0; I + Skip < E->getNumArgs() && I < F->getNumParams();
+         ++I)
+      if (const ValueDecl *Root = rootOf(E->getArg(I + Skip))) {
+        // A lambda of the function is its own code, which keeps nothing.
+        Of[Root].Handed |= !isInStd(F) && !Operator;
+        const QualType T = F->getParamDecl(I)->getType();
+        Of[Root].Written |= T->isReferenceType() && isTensor(T) &&
+                            !T->getPointeeType().isConstQualified() &&
+                            (!isInStd(F) || Operator);
+      }
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
+    if (!isTorch(E->getConstructor()) || !isTensor(E->getType()))
+      for (const Expr *Arg : E->arguments())
+        if (const ValueDecl *Root = rootOf(Arg))
+          Of[Root].Handed = true;
+    return true;
+  }
+
+private:
+  void made(const ValueDecl *V, const Expr *E) {
+    // torch::Tensor x;
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(plain(E));
+        Made && Made->getNumArgs() == 0)
+      return;
+    Of[V].Made.push_back(E);
+    Of[V].Leaf |= asksForGradients(E);
+  }
+
+  void method(const CXXMemberCallExpr *E, const FunctionDecl *F) {
+    const Expr *Object = E->getImplicitObjectArgument();
+    if (!isTensor(Object->getType()) || !F->getIdentifier())
+      return;
+    const ValueDecl *Root = rootOf(Object);
+    if (!Root)
+      return;
+    const llvm::StringRef Name = F->getName();
+    if (Name == "requires_grad_" || Name == "set_requires_grad" ||
+        Name == "retain_grad" || Name == "mutable_grad" || Name == "grad")
+      Of[Root].Leaf = true;
+    else if ((Name.ends_with("_") && !Name.ends_with("__")) ||
+             Name.contains("data_ptr") || Name.contains("accessor"))
+      Of[Root].Written = true;
+  }
+
+  /// `torch::rand({3}, torch::requires_grad())`, `x.requires_grad_(true)`, and a
+  /// function of the program that returns such a tensor.
+  static bool asksForGradients(const Stmt *S, unsigned Depth = 0) {
+    if (!S)
+      return false;
+    if (const auto *Call = dyn_cast<CallExpr>(S))
+      if (const FunctionDecl *F = Call->getDirectCallee(), *Body = nullptr;
+          F && F->getIdentifier()) {
+        if (F->getName().contains("requires_grad"))
+          return true;
+        if (Depth < 4 && isTensor(Call->getType()) && !isTorch(F) &&
+            !isInStd(F) && F->hasBody(Body) &&
+            returnsLeaf(Body->getBody(), Depth + 1))
+          return true;
+      }
+    return llvm::any_of(S->children(), [&](const Stmt *Child) {
+      return asksForGradients(Child, Depth);
+    });
+  }
+  static bool returnsLeaf(const Stmt *S, unsigned Depth) {
+    if (!S || isa<LambdaExpr>(S))
+      return false;
+    if (const auto *Block = dyn_cast<CompoundStmt>(S))
+      if (const auto *Return = dyn_cast_or_null<ReturnStmt>(Block->body_back()))
+        if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(
+                plain(Return->getRetValue())))
+          return isMadeLeaf(Block, Ref->getDecl());
+    if (const auto *Return = dyn_cast<ReturnStmt>(S))
+      return asksForGradients(Return->getRetValue(), Depth);
+    return llvm::any_of(S->children(), [&](const Stmt *Child) {
+      return returnsLeaf(Child, Depth);
+    });
+  }
+  /// w.set_requires_grad(true);
+  static bool isMadeLeaf(const Stmt *S, const ValueDecl *V) {
+    if (!S)
+      return false;
+    if (const auto *Call = dyn_cast<CXXMemberCallExpr>(S))
+      if (const CXXMethodDecl *M = Call->getMethodDecl();
+          M && M->getIdentifier() && M->getName().contains("requires_grad"))
+        if (rootOf(Call->getImplicitObjectArgument()) == V)
+          return true;
+    return llvm::any_of(S->children(), [&](const Stmt *Child) {
+      return isMadeLeaf(Child, V);
+    });
+  }
+};
+
+} // namespace
+
+std::map<const ValueDecl *, Uses>
+accel::migrate::usesIn(const FunctionDecl *F) {
+  UseFinder Finder;
+  Finder.TraverseStmt(F->getBody());
+  if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
+    for (const CXXCtorInitializer *Init : Ctor->inits())
+      Finder.initialiser(Init);
+  return std::move(Finder.Of);
+}
