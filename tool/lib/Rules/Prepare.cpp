@@ -27,14 +27,15 @@ void accel::migrate::applyPrepare(RuleContext &Context) {
   // In each block, those before a training apart from those behind it.
   std::map<std::tuple<FunctionId, unsigned, unsigned>, Group> Groups;
   for (const OptimizerFact &Optimizer : Context.Program.Optimizers) {
-    if (Optimizer.Object.empty())
+    if (Optimizer.Object.empty() && Optimizer.Models.empty())
       continue; // The caller holds it.
     Group &G =
         Groups[{Optimizer.In, Optimizer.Block, Optimizer.Trainings}];
     G.In = Optimizer.In;
     for (const std::string &Model : Optimizer.Models)
       addOnce(G.Models, Model);
-    addOnce(G.Optimizers, Optimizer.Object);
+    if (!Optimizer.Object.empty())
+      addOnce(G.Optimizers, Optimizer.Object);
     if (G.Last.At.File.empty() ||
         G.Last.At.Offset < Optimizer.SetUp.At.Offset)
       G.Last = Optimizer.SetUp;

@@ -374,11 +374,15 @@ bool all_equal(Call& call) {
   return true;
 }
 
-/// As LibTorch does, a tensor is not compared with itself: attention asks so whether
-/// it attends to its own input.
+/// As LibTorch does, a tensor is not compared with itself, nor with one of other sizes:
+/// attention asks so whether it attends to its own input.
 bool equal(Call& call) {
-  if (call.tensor(0).is_same(call.tensor(1))) {
-    call.finish({true});
+  const auto& one = call.tensor(0);
+  const auto& other = call.tensor(1);
+  const bool alike =
+      one.scalar_type() == other.scalar_type() && one.device() == other.device();
+  if (one.is_same(other) || (alike && one.sizes() != other.sizes())) {
+    call.finish({one.is_same(other)});
     return true;
   }
   return all_equal(call);
@@ -425,7 +429,7 @@ const Family& family() {
       {"aten::var_mean.correction", var, "S", "as var"},
       {"aten::std_mean.correction", var, "S", "as var"},
       {"aten::trace", trace, "rows, columns, P", "nothing; the result is P"},
-      {"aten::equal", equal, "S", "one number; nothing for a tensor and itself"},
+      {"aten::equal", equal, "S", "one number; nothing for a tensor and itself, nor for other sizes"},
       {"aten::allclose", all_equal, "S", "one number"},
   };
   return rows;

@@ -77,7 +77,8 @@ struct OptimizerFact {
   /// Where the type is spelled: in the declaration, in its initialiser, or
   /// both.
   std::vector<TextRange> TypeNames;
-  /// How a function that takes a reference is given it, e.g. "*optimizer".
+  /// How a function that takes a reference is given it, e.g. "*optimizer"; empty
+  /// where it has no name here.
   std::string Object;
   /// The same for the models that it trains, as far as they are seen.
   std::vector<std::string> Models;

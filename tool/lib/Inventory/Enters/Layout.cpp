@@ -129,7 +129,7 @@ private:
   bool Changed = false;
 };
 
-Layout::Layout(const ProgramIndex &Index) : Index(Index) {
+Layout::Layout(const ProgramIndex &Index) {
   BatchFirstFinder Finder;
   for (const FunctionDecl *F : Index.Functions) {
     Finder.TraverseStmt(F->getBody());

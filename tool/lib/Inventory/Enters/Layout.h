@@ -30,7 +30,6 @@ private:
   class Trace;
   bool hasStepsFirst(const ModelCall &Call, unsigned I, unsigned Depth) const;
 
-  const ProgramIndex &Index;
   bool BatchFirst = false; ///< The program has recurrent layers that are told so.
 };
 

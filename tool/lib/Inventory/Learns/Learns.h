@@ -29,7 +29,17 @@ public:
   void end() override;
 
 private:
-  struct Making;
+  /// What is seen of how an optimizer or a scheduler is made.
+  struct Making {
+    std::vector<TextRange> TypeNames; ///< Where its type is spelled.
+    const clang::Expr *First = nullptr; ///< What its constructor is given first.
+    const clang::CXXRecordDecl *Class = nullptr;
+    bool Understood = true;
+  };
+  static constexpr char PrepareByHand[] =
+      "Nothing has to be done for the results. For gradient accumulation and "
+      "fp16, write `accel::AcceleratedOptimizer<…>` in place of the optimizer's "
+      "type and call accelerator.prepare(model, optimizer) behind it.";
   Making makingOf(const clang::DeclaratorDecl *V, const clang::Expr *Init);
   void optimizerVariable(const clang::VarDecl *V);
   void optimizerMade(const clang::ValueDecl *Holder,
@@ -39,6 +49,9 @@ private:
   void schedulerVariable(const clang::VarDecl *V);
   void schedulerMade(const clang::DeclaratorDecl *V, const clang::Expr *Init);
   void strayOptimizer(const clang::Expr *E);
+  bool prepareModelsOf(const clang::Expr *Optimizer);
+  bool setUp(OptimizerFact &Fact, const clang::ValueDecl *Optimizer,
+             llvm::ArrayRef<const clang::ValueDecl *> Models);
   void addedGroup(const clang::CallExpr *E);
   const clang::ValueDecl *modelOf(const clang::Expr *Parameters);
   std::vector<const clang::ValueDecl *>

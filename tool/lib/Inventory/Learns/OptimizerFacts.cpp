@@ -9,11 +9,6 @@
 using namespace accel::migrate;
 using namespace clang;
 
-static constexpr char PrepareByHand[] =
-    "Nothing has to be done for the results. For gradient accumulation and fp16, "
-    "write `accel::AcceleratedOptimizer<…>` in place of the optimizer's type and "
-    "call accelerator.prepare(model, optimizer) behind it.";
-
 /// Where a type is spelled, without `const` and the like.
 static std::optional<SourceRange> spellingOf(const TypeSourceInfo *Info) {
   if (!Info)
@@ -23,16 +18,6 @@ static std::optional<SourceRange> spellingOf(const TypeSourceInfo *Info) {
     return std::nullopt;
   return Loc.getSourceRange();
 }
-
-/// What is seen of how an optimizer or a scheduler is made.
-struct OptimizerFacts::Making {
-  /// The places where its type is spelled.
-  std::vector<TextRange> TypeNames;
-  /// The first argument of its constructor.
-  const Expr *First = nullptr;
-  const CXXRecordDecl *Class = nullptr;
-  bool Understood = true;
-};
 
 /// `V` is what holds it, where its type is spelled, too; may be null.
 OptimizerFacts::Making OptimizerFacts::makingOf(const DeclaratorDecl *V,
@@ -285,6 +270,28 @@ static bool callsFactory(const Expr *Init, const ProgramIndex &Index) {
          !isOrDerives(recordOf(F->getReturnType()), "torch::optim::Optimizer");
 }
 
+/// Where models and an optimizer, if it has a name, are prepared; false where there
+/// is no place for it.
+bool OptimizerFacts::setUp(OptimizerFact &Fact, const ValueDecl *Optimizer,
+                           llvm::ArrayRef<const ValueDecl *> Models) {
+  const std::optional<LinePoint> Point = setUpPoint(Optimizer, Models);
+  const Stmt *Child = nullptr;
+  const CompoundStmt *Block = setUpBlock(&Child);
+  if (!Point || !Block)
+    return false;
+  Fact.In = Functions.of(Function); // Also for a constructor's initialiser.
+  for (const ValueDecl *Model : Models)
+    Fact.Models.push_back(objectOf(Model, Function));
+  Fact.SetUp = *Point;
+  Fact.Block = Text.SM.getFileOffset(Text.SM.getFileLoc(Block->getBeginLoc()));
+  for (const Stmt *S : Block->body()) {
+    if (S == Child)
+      break;
+    Fact.Trainings += Index.holdsBatches(S);
+  }
+  return true;
+}
+
 /// `Holder` is given what `Init` makes; `Declared` is where its type is
 /// spelled, when that is what makes it.
 void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
@@ -323,14 +330,8 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
                       " is not made in a function's own block, and stays "
                       "LibTorch's",
                   PrepareByHand);
-  Fact.In = Functions.of(Function); // Also for a constructor's initialiser.
   Fact.Object = objectOf(Holder, Function);
-  for (const ValueDecl *Model : Models)
-    Fact.Models.push_back(objectOf(Model, Function));
-  const std::optional<LinePoint> Point = setUpPoint(Holder, Models);
-  const Stmt *Child = nullptr;
-  const CompoundStmt *Block = setUpBlock(&Child);
-  if (!Point || !Block)
+  if (!setUp(Fact, Holder, Models))
     return say("ACL0182", Loc,
                   "there is no line behind the optimizer " + Name +
                       " on which it could be prepared, so that it stays "
@@ -343,13 +344,6 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
         "Nothing has to be done for the results. For gradient accumulation and "
         "fp16, write `accel::AcceleratedOptimizer<…>` in place of the "
         "optimizer's type where it is made.");
-  Fact.SetUp = *Point;
-  Fact.Block = Text.SM.getFileOffset(Text.SM.getFileLoc(Block->getBeginLoc()));
-  for (const Stmt *S : Block->body()) {
-    if (S == Child)
-      break;
-    Fact.Trainings += Index.holdsBatches(S);
-  }
   Program.Optimizers.push_back(std::move(Fact));
 }
 
@@ -553,45 +547,4 @@ void OptimizerFacts::schedulerMade(const DeclaratorDecl *V, const Expr *Init) {
   Fact.In = here();
   Fact.TypeNames = Made.TypeNames;
   Program.Schedulers.push_back(std::move(Fact));
-}
-
-/// An optimizer that is made elsewhere than in a variable's declaration.
-void OptimizerFacts::strayOptimizer(const Expr *E) {
-  for (const Stmt *S : Path)
-    if (Consumed.count(S))
-      return;
-  if (const auto *Made = dyn_cast<CXXConstructExpr>(E))
-    if (Made->getConstructor()->isCopyOrMoveConstructor())
-      return;
-  if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
-      Made && isa<CXXConstructorDecl>(Function) &&
-      isOrDerives(cast<CXXConstructorDecl>(Function)->getParent(),
-                  "torch::optim::Optimizer"))
-    return;
-  Consumed.insert(E);
-  say("ACL0182", E->getExprLoc(),
-         "an optimizer is made here that is not a variable of the function, "
-         "and stays LibTorch's",
-         PrepareByHand);
-}
-
-/// Parameters that come later must come before prepare does.
-void OptimizerFacts::addedGroup(const CallExpr *E) {
-  const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
-  const ValueDecl *Optimizer =
-      Call ? placeOf(Call->getImplicitObjectArgument()) : nullptr;
-  const Stmt *Child = nullptr;
-  bool Here = false;
-  if (const CompoundStmt *Block = block(&Child);
-      Block && Child && isa<Expr>(Child) && plain(cast<Expr>(Child)) == E)
-    for (const Stmt *S : Block->body())
-      if (const auto *D = dyn_cast<DeclStmt>(S))
-        for (const Decl *Declared : D->decls())
-          Here |= Declared == Optimizer;
-  if (!Here)
-    say("ACL0182", E->getExprLoc(),
-           "parameters are added to an optimizer at another place than the one "
-           "that makes it: their gradients are summed one by one",
-           "Nothing has to be done for the results. To have them summed with "
-           "the others, call accelerator.prepare(optimizer) behind this.");
 }
