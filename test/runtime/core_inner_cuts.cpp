@@ -229,6 +229,98 @@ TEST(InnerCuts, OneHotVectorsKeepThem) {
   run_and_expect_success("one_hot_vectors", 3);
 }
 
+// Pooling over points, the best action of a state, beams: the gradient of what is
+// selected lies as the input does, along the rows and along dimensions between.
+ACCEL_RANK_FUNCTION(gradients_of_selections) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  const Tensor whole = torch::arange(60, torch::kDouble)
+                           .mul(7)
+                           .remainder(61)
+                           .view({5, 4, 3});
+  using Select = std::function<Tensor(const Tensor&)>;
+  const std::vector<Select> selections{
+      [](const Tensor& x) { return std::get<0>(x.max(2)); },
+      [](const Tensor& x) { return std::get<0>(x.min(-1, /*keepdim=*/true)); },
+      [](const Tensor& x) { return std::get<0>(x.topk(2, 2)); },
+      [](const Tensor& x) { return std::get<0>(x.sort(2)); },
+      [](const Tensor& x) { return std::get<0>(x.max(1)); }};
+  for (const int64_t dim : {0, 1}) {
+    for (const auto& select : selections) {
+      const auto gradient = [&](const Tensor& x) {
+        const Tensor leaf = x.detach().requires_grad_();
+        const Tensor selected = select(leaf);
+        return torch::autograd::grad({(selected * selected).sum()}, {leaf})[0];
+      };
+      const Tensor found = gradient(accelerator.distribute(whole, dim));
+      EXPECT_TRUE(torch::equal(accelerator.full(found), gradient(whole))) << dim;
+      if (&select != &selections.back() || dim == 0) {
+        ASSERT_TRUE(accel::distributed::is_distributed(found)) << dim;
+        EXPECT_TRUE(placements(found).at(0) == Shard(dim)) << dim;
+      }
+    }
+  }
+}
+
+TEST(InnerCuts, GradientsOfSelectionsKeepThem) {
+  run_and_expect_success("gradients_of_selections", 2);
+  run_and_expect_success("gradients_of_selections", 3);
+}
+
+// Rows in another order, and of each row the element that another tensor names: both
+// are rows, and so are their gradients.
+ACCEL_RANK_FUNCTION(rows_by_index) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  const Tensor whole = torch::arange(35, torch::kDouble).sin().view({7, 5});
+  const Tensor order = torch::tensor({4, 2, 6, 0, 1, 3, 5, 2}, torch::kLong);
+  const Tensor rows = torch::arange(7);
+  const Tensor column = torch::tensor({1, 0, 4, 4, 2, 3, 1}, torch::kLong);
+  const auto labels = accelerator.distribute(column);
+  const auto check = [&](const Tensor& found, const Tensor& expected) {
+    ASSERT_TRUE(accel::distributed::is_distributed(found));
+    EXPECT_TRUE(placements(found).at(0) == Shard(0));
+    EXPECT_TRUE(torch::equal(accelerator.full(found), expected));
+  };
+  const auto parts = accelerator.distribute(whole);
+  check(parts.index_select(0, order), whole.index_select(0, order));
+  using torch::indexing::None;
+  using torch::indexing::Slice;
+  check(parts.index({rows, column}), whole.index({rows, column}));
+  check(parts.index({rows, labels}), whole.index({rows, column}));
+  const Tensor two = torch::stack({column, column.flip(0)}, 1);
+  check(
+      parts.index({rows.unsqueeze(1), two}),
+      whole.index({rows.unsqueeze(1), two}));
+  check(
+      parts.index_put({rows, labels}, torch::ones({7}, torch::kDouble)),
+      whole.index_put({rows, column}, torch::ones({7}, torch::kDouble)));
+  check(
+      parts.index_put({rows.unsqueeze(1), two}, parts.slice(1, 0, 2), true),
+      whole.index_put({rows.unsqueeze(1), two}, whole.slice(1, 0, 2), true));
+  // In another order no process has the rows that it needs.
+  const Tensor other = rows.roll(1);
+  EXPECT_TRUE(torch::equal(
+      accelerator.full(parts.index({other, column})),
+      whole.index({other, column})));
+
+  const auto gradient = [&](const Tensor& x, const Tensor& named) {
+    const Tensor leaf = x.detach().requires_grad_();
+    const Tensor taken = leaf.index({rows, named});
+    const Tensor moved = leaf.index_select(0, order);
+    return torch::autograd::grad(
+        {(taken * taken).sum() + moved.cos().sum()}, {leaf})[0];
+  };
+  const Tensor found = gradient(parts, labels);
+  EXPECT_TRUE(
+      torch::allclose(accelerator.full(found), gradient(whole, column), 0, 1e-14));
+}
+
+TEST(InnerCuts, RowsByIndexAreRows) {
+  run_and_expect_success("rows_by_index", 2);
+  run_and_expect_success("rows_by_index", 3);
+}
+
 // From every placement to every other: parts of parts travel, or of sums.
 ACCEL_RANK_FUNCTION(redistributed) {
   Accelerator accelerator(

@@ -65,17 +65,36 @@ torch::Tensor place_own_rows(const torch::Tensor& own, int64_t n) {
   return along(runtime.batch_axes(), 0, own, n);
 }
 
-torch::Tensor place_whole(const torch::Tensor& whole, int64_t n) {
-  if (!whole.defined() || whole.dim() == 0 || whole.size(0) != n ||
+bool has_rows(const torch::Tensor& tensor, int64_t n) {
+  return tensor.defined() && tensor.dim() > 0 && tensor.size(0) == n;
+}
+
+torch::Tensor place_whole(const torch::Tensor& whole, int64_t n, int64_t dim) {
+  if (!whole.defined() || whole.dim() <= dim || whole.size(dim) != n ||
       whole.layout() != at::kStrided) {
     return whole;
   }
-  const auto& runtime = Runtime::require();
+  auto& runtime = Runtime::require();
   const auto range =
       sharding_options().rows(n, runtime.state().process_index());
-  return range.rows == n && runtime.sequence_axis() == nullptr
-      ? whole
-      : place_own_rows(whole.narrow(0, range.offset, range.rows), n);
+  const bool in_sequences = runtime.sequence_axis() != nullptr;
+  if (range.rows == n && !in_sequences) {
+    return whole;
+  }
+  if (dim == 0) {
+    return place_own_rows(whole.narrow(0, range.offset, range.rows), n);
+  }
+  const auto axes = runtime.batch_axes();
+  if (in_sequences || axes.size() != 1 || n < axes[0]->size()) {
+    return whole;
+  }
+  runtime.enter_batch(n);
+  distributed::install();
+  const distributed::InsideGuard inside;
+  const auto [begin, end] = axes[0]->range(n, {});
+  return distributed::make_tensor(
+      *axes[0], whole.narrow(dim, begin, end - begin).contiguous(),
+      distributed::Shard(dim), whole.sizes());
 }
 
 } // namespace accel::detail

@@ -29,9 +29,13 @@ namespace accel::detail {
 /// Throws where `own` does not have as many rows.
 ACCEL_API torch::Tensor place_own_rows(const torch::Tensor& own, int64_t n);
 
-/// A tensor that all processes have loaded: distributed where it has `n` rows,
-/// else as it is. Nothing is communicated.
-ACCEL_API torch::Tensor place_whole(const torch::Tensor& whole, int64_t n);
+/// A tensor that all processes have loaded: distributed where it has `n` samples
+/// along dimension `dim`, 0 or 1, else as it is. Nothing is communicated.
+ACCEL_API torch::Tensor place_whole(
+    const torch::Tensor& whole, int64_t n, int64_t dim);
+
+/// Whether the tensor has `n` rows.
+ACCEL_API bool has_rows(const torch::Tensor& tensor, int64_t n);
 
 /// Whether `flag` is true on at least one process. Collective.
 ACCEL_API bool on_any_process(bool flag);
@@ -156,7 +160,9 @@ void watch_batch(DataLoaderState& state, const Batch& batch) {
 }
 
 /// The batch with its tensors distributed: `by_rows` where it holds this
-/// process's rows of `n`, else whole, and then those that have `n` rows. A type that
+/// process's rows of `n`, else whole, and then those that have `n` rows. Where no
+/// tensor has, a collation has put the steps of sequences first: then those whose
+/// dimension 1 has `n` samples are cut along that. A type that
 /// accel finds no tensors in (`TensorsOf`), and one of standard containers that has
 /// others than tensors, stays as it is.
 ///
@@ -166,9 +172,15 @@ Batch place_batch(Batch batch, int64_t n, bool by_rows) {
   if constexpr (
       has_tensor_rows<Batch>::value ||
       accel::detail::is_struct_of_tensors<Batch>()) {
+    bool any_rows = by_rows;
+    map_tensors(batch, [&](const torch::Tensor& tensor) {
+      any_rows = any_rows || accel::detail::has_rows(tensor, n);
+      return tensor;
+    });
     return map_tensors(batch, [&](const torch::Tensor& tensor) {
-      return by_rows ? accel::detail::place_own_rows(tensor, n)
-                     : accel::detail::place_whole(tensor, n);
+      return by_rows
+          ? accel::detail::place_own_rows(tensor, n)
+          : accel::detail::place_whole(tensor, n, any_rows ? 0 : 1);
     });
   } else {
     return batch;

@@ -11,12 +11,15 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/index_select_backward_native.h>
 #include <ATen/ops/layer_norm_native.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/matmul_native.h>
 #include <ATen/ops/one_hot_native.h>
+#include <ATen/ops/value_selecting_reduction_backward_native.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -349,6 +352,53 @@ at::Tensor one_hot(const at::Tensor& self, int64_t num_classes) {
       .to(at::kLong);
 }
 
+/// The gradient of max, min, topk, sort along `dim`. LibTorch scatters into zeros that
+/// it makes itself, which are whole; here they are cut as the gradient is.
+at::Tensor value_selecting_reduction_backward(
+    const at::Tensor& grad,
+    int64_t dim,
+    const at::Tensor& indices,
+    c10::SymIntArrayRef sizes,
+    bool keepdim) {
+  const auto plainly = [&] {
+    return at::native::value_selecting_reduction_backward_symint(
+        grad, dim, indices, sizes, keepdim);
+  };
+  if (part_of(grad) == nullptr || sizes.empty() || grad.numel() == 0) {
+    return plainly();
+  }
+  dim = at::maybe_wrap_dim(dim, static_cast<int64_t>(sizes.size()));
+  const auto selected = keepdim ? grad : grad.unsqueeze(dim);
+  const auto places = placements(selected);
+  const auto is_beside = [dim](const Placement& place) {
+    return place.is_replicate() || (place.is_shard() && !place.is_shard(dim));
+  };
+  if (!std::all_of(places.begin(), places.end(), is_beside)) {
+    return plainly();
+  }
+  return at::zeros_like(
+             selected.narrow(dim, 0, 1).expand_symint(sizes),
+             at::MemoryFormat::Contiguous)
+      .scatter(dim, keepdim ? indices : indices.unsqueeze(dim), selected);
+}
+
+/// The gradient of rows that an index names along `dim`. LibTorch adds to zeros in
+/// place, which stay whole; so that a process adds its rows alone, it is done out of
+/// place.
+at::Tensor index_select_backward(
+    const at::Tensor& grad,
+    c10::SymIntArrayRef sizes,
+    int64_t dim,
+    const at::Tensor& index) {
+  const Part* part = part_of(grad);
+  if (part == nullptr || sizes.empty() ||
+      !part->placement.is_shard(
+          at::maybe_wrap_dim(dim, static_cast<int64_t>(sizes.size())))) {
+    return at::native::index_select_backward_symint(grad, sizes, dim, index);
+  }
+  return at::zeros_symint(sizes, grad.options()).index_add(dim, index, grad);
+}
+
 template <void (*kernel)(const c10::OperatorHandle&, torch::jit::Stack*)>
 void add(torch::Library& library, const char* op) {
   for (const auto key : kAutograd) {
@@ -392,6 +442,12 @@ void install_composites() {
       made->impl("linear", torch::dispatch(key, TORCH_FN(linear)));
       made->impl("matmul", torch::dispatch(key, TORCH_FN(matmul)));
       made->impl("one_hot", torch::dispatch(key, TORCH_FN(one_hot)));
+      made->impl(
+          "index_select_backward",
+          torch::dispatch(key, TORCH_FN(index_select_backward)));
+      made->impl(
+          "value_selecting_reduction_backward",
+          torch::dispatch(key, TORCH_FN(value_selecting_reduction_backward)));
       made->impl("layer_norm", torch::dispatch(key, TORCH_FN(layer_norm)));
     }
     return made;

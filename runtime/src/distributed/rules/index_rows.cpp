@@ -47,6 +47,16 @@ bool index_select(Call& call) {
     call.place_result(0, place);
     return true;
   }
+  // Rows in another order are rows: all travel, and what follows is done in parts.
+  const int64_t n = call.tensor(2).numel();
+  if (place.is_shard(dim) && call.tensor(2).dim() == 1 &&
+      n >= call.axis().size()) {
+    call.use_whole(0);
+    call.use(2, Shard(0));
+    call.run();
+    call.place_result(0, Shard(dim), n);
+    return true;
+  }
   return false;
 }
 

@@ -136,6 +136,48 @@ Placement broadcast_cut(
   return dim < 0 || tensor.size(dim) == 1 ? Replicate() : place.with_dim(dim);
 }
 
+/// `x.index({arange(n), y})` of a tensor of n rows, cut along them: each row is looked
+/// into by itself. The dimension of the indices' broadcast sizes that is cut then;
+/// nothing where the rows are named in another order.
+std::optional<int64_t> dim_of_own_rows(
+    const Call& call, const at::Tensor& self, const Lookup& lookup) {
+  const auto place = call.place(0);
+  const auto d = static_cast<size_t>(place.dim());
+  if (!place.is_shard() || lookup.masks || d >= lookup.indices.size() ||
+      !lookup.indices[d]) {
+    return {};
+  }
+  const at::Tensor& rows = *lookup.indices[d];
+  const int64_t n = self.size(place.dim());
+  if (part_of(rows) != nullptr || rows.scalar_type() != at::kLong ||
+      rows.numel() != n || n < 2 ||
+      !at::equal(rows.reshape(-1), at::arange(n, rows.options()))) {
+    return {};
+  }
+  const auto sizes = rows.sizes();
+  const auto longest = std::max_element(sizes.begin(), sizes.end());
+  return *longest == n
+      ? std::optional<int64_t>(
+            longest - sizes.begin() + lookup.count - rows.dim())
+      : std::nullopt;
+}
+
+/// The indices of `dim_of_own_rows`: those of the rows count on each process anew.
+void use_own_rows(Call& call, const Lookup& lookup, int64_t cut) {
+  const auto place = call.place(0);
+  const int64_t back = lookup.count - cut;
+  const int64_t n = call.local(0).size(place.dim());
+  const at::Tensor& rows = *lookup.indices[place.dim()];
+  Sizes sizes(rows.sizes().begin(), rows.sizes().end());
+  sizes[cut - lookup.count + rows.dim()] = n;
+  use_indices(call, lookup, [&](const at::Tensor& index) {
+    return broadcast_cut(index, back, place);
+  });
+  auto list = call.at(1).toOptionalTensorList();
+  list.set(place.dim(), at::arange(n, rows.options()).view(sizes));
+  call.set(1, std::move(list));
+}
+
 /// The strides of the plain result, which TensorIterator makes of the tensor,
 /// repeated along the dimensions of the indices, and of these, repeated along all
 /// others. Empty where all lie in the order of their dimensions, and so does the
@@ -215,6 +257,15 @@ bool index(Call& call) {
         self.size(place.dim()));
     return true;
   }
+  if (const auto own = dim_of_own_rows(call, self, lookup)) {
+    use_own_rows(call, lookup, *own);
+    call.use_local(0);
+    call.run();
+    place_looked_up(
+        call, self, lookup, place.with_dim(lookup.first + *own),
+        self.size(place.dim()));
+    return true;
+  }
   if (place.is_sum() && !cut) {
     use_whole_indices(call, lookup);
     call.use_local(0);
@@ -281,6 +332,12 @@ bool index_put(Call& call) {
   if (dim >= 0) {
     call.use(2, broadcast_cut(call.tensor(2), lookup.dims - dim, place));
     use_whole_indices(call, lookup);
+  } else if (const auto own = dim_of_own_rows(call, self, lookup)) {
+    call.use(
+        2,
+        broadcast_cut(
+            call.tensor(2), lookup.dims - lookup.first - *own, place));
+    use_own_rows(call, lookup, *own);
   } else if (!put_by_mask(call, lookup)) {
     return false;
   }
@@ -299,11 +356,11 @@ bool index_put(Call& call) {
 const Family& family() {
   static const char* const none = "nothing";
   static const char* const of_index =
-      "dimensions that are not indexed; a cut index into a replicated tensor; P";
+      "dimensions that are not indexed; rows that arange(n) names; a cut index into a replicated tensor; P";
   static const Family rows{
       {"aten::index.Tensor", index, of_index, none},
       {"aten::_unsafe_index.Tensor", index, of_index, none},
-      {"aten::index_put", index_put, "dimensions that are not indexed; any for a number put by a mask", none},
+      {"aten::index_put", index_put, "dimensions that are not indexed; rows that arange(n) names; any for a number put by a mask", none},
       {"aten::index_put_", index_put, "as index_put", none},
       {"aten::_index_put_impl_", index_put, "as index_put", none},
       {"aten::_unsafe_index_put", index_put, "as index_put", none},
