@@ -129,11 +129,11 @@ int main(int argc, char** argv) {
   accelerator.prepare(generator, critic, generator_optimizer, critic_optimizer);
 
   for (int step = 1; step <= steps; ++step) {
-    auto accumulation = accelerator.accumulate(generator, critic);
+    auto accumulation = accelerator.accumulate(generator);
     double critic_loss = 0;
     double penalty = 0;
     for (int i = 0; i < kCriticSteps; ++i) {
-      auto inner_step = accelerator.accumulate(generator, critic);
+      auto inner_step = accelerator.accumulate(critic);
       auto real = accelerator.distribute(sample_ring(kBatchSize, device));
       auto fake = generator(accelerator.distribute(torch::randn({kBatchSize, kNoiseSize}, device))).detach();
       auto gp = gradient_penalty(critic, real, fake);

@@ -104,7 +104,7 @@ static bool isSame(const OptimizerFact &A, const OptimizerFact &B) {
   const auto First = [](const OptimizerFact &F) {
     return F.TypeNames.empty() ? 0u : F.TypeNames.front().Offset;
   };
-  return A.Object == B.Object && First(A) == First(B);
+  return A.Object == B.Object && A.Models == B.Models && First(A) == First(B);
 }
 template <typename T> static bool isSame(const T &, const T &) { return true; }
 

@@ -39,6 +39,7 @@ private:
                        unsigned Depth);
   bool resolveReturned(const ReturnedValue &Value, const FunctionDecl *F,
                        unsigned Depth);
+  bool resolveJoined(const Expr *E, const FunctionDecl *F, unsigned Depth);
   bool shareTogether(const CallExpr *Call, const FunctionDecl *F);
   void shareAlike();
   bool share(const Expr *E, const FunctionDecl *F, bool Points = false);
@@ -103,7 +104,8 @@ private:
   }
 
   /// Whether no gradients are calculated here, or a loader is read that does
-  /// not train.
+  /// not train. In a block of its own, `{ NoGradGuard guard; next = target(x); }`, a
+  /// step calculates something for itself.
   bool evaluates() const {
     for (size_t I = 0; I + 1 < Path.size(); ++I) {
       if (auto It = F.Index.Loops.find(Path[I]);
@@ -111,7 +113,7 @@ private:
           !It->second.AddsUp)
         return true;
       const auto *Block = dyn_cast<CompoundStmt>(Path[I]);
-      if (!Block)
+      if (!Block || (I > 0 && isa<CompoundStmt>(Path[I - 1])))
         continue;
       for (const Stmt *S : Block->body()) {
         if (S == Path[I + 1])
@@ -320,6 +322,8 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
   if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
       Value && resolveReturned(*Value, F, Depth))
     return;
+  if (resolveJoined(E, F, Depth))
+    return;
   // x.view({-1, 784}): x is the batch, where it is made in the step.
   if (const Expr *Operand = leadingOperand(E)) {
     const auto *Ref = dyn_cast<DeclRefExpr>(plain(Operand));
@@ -352,6 +356,40 @@ bool Finder::shareTogether(const CallExpr *Call, const FunctionDecl *F) {
            isOnlyCalculatedWith(V, F->getBody());
   };
   return !Held.empty() && llvm::all_of(Held, MayBeShared) && share(Call, F);
+}
+
+/// `torch::cat({x, y}, 1)` of what is made in the step: x and y are batches.
+bool Finder::resolveJoined(const Expr *E, const FunctionDecl *F,
+                           unsigned Depth) {
+  const auto *Call = dyn_cast<CallExpr>(plain(E));
+  const FunctionDecl *Callee = Call ? Call->getDirectCallee() : nullptr;
+  if (!Callee || !Callee->getIdentifier() || !isTorch(Callee) ||
+      Callee->getName() != "cat" || Call->getNumArgs() != 2 || StepsFirst)
+    return false;
+  const std::optional<int64_t> Dim = constantOf(Call->getArg(1), Index.Context);
+  if (!Dim || *Dim == 0)
+    return false;
+  llvm::SmallVector<const DeclRefExpr *, 4> Joined;
+  std::vector<const Stmt *> Work = {Call->getArg(0)};
+  while (!Work.empty()) {
+    const Stmt *S = Work.back();
+    Work.pop_back();
+    const auto *Part = dyn_cast_or_null<Expr>(S);
+    if (!Part || !isTensor(Part->getType())) {
+      if (S)
+        Work.insert(Work.end(), S->child_begin(), S->child_end());
+      continue;
+    }
+    const auto *Ref = dyn_cast<DeclRefExpr>(plain(Part));
+    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (!V || isa<ParmVarDecl>(V) || !V->hasLocalStorage() ||
+        !Index.isInStep(V->getLocation(), F) || usesOf(V, F).Leaf)
+      return false;
+    Joined.push_back(Ref);
+  }
+  for (const DeclRefExpr *Ref : Joined)
+    resolveVariable(Ref, F, Depth + 1);
+  return !Joined.empty();
 }
 
 /// A function of the program makes several tensors: all of them are shared out

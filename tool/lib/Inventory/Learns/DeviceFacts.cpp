@@ -49,6 +49,12 @@ static bool isCudaQuestion(const Expr *E) {
          asksForCuda(plain(V->getInit()));
 }
 
+static DeviceLiteral namedDevice(const StringLiteral *Text) {
+  if (Text->getString().starts_with("cuda"))
+    return DeviceLiteral::Cuda;
+  return Text->getString() == "cpu" ? DeviceLiteral::Cpu : DeviceLiteral::None;
+}
+
 /// `torch::kCUDA`, `torch::Device(torch::kCUDA, 1)`, `"cuda:0"`.
 static DeviceLiteral deviceLiteral(const Expr *E) {
   E = bare(E);
@@ -70,13 +76,36 @@ static DeviceLiteral deviceLiteral(const Expr *E) {
   const bool Holds = isDevice(Made->getType()) || isInStd(D) || isTorch(D);
   if (!Holds)
     return DeviceLiteral::None;
-  if (const auto *Text = dyn_cast<StringLiteral>(bare(Made->getArg(0)))) {
-    if (Text->getString().starts_with("cuda"))
-      return DeviceLiteral::Cuda;
-    return Text->getString() == "cpu" ? DeviceLiteral::Cpu
-                                      : DeviceLiteral::None;
-  }
+  if (const auto *Text = dyn_cast<StringLiteral>(bare(Made->getArg(0))))
+    return namedDevice(Text);
   return deviceLiteral(Made->getArg(0));
+}
+
+/// What a device is made from, through the constructions of it.
+static const Expr *origin(const Expr *E) {
+  E = bare(E);
+  while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(E)) {
+    if (Made->getNumArgs() == 0)
+      break;
+    E = bare(Made->getArg(0));
+  }
+  return E;
+}
+
+/// `torch::cuda::is_available() ? torch::kCUDA : torch::kCPU`, also as text, in what
+/// makes a device.
+static const ConditionalOperator *choiceIn(const Expr *E) {
+  const auto *Choice = dyn_cast_or_null<ConditionalOperator>(origin(E));
+  if (!Choice || !isCudaQuestion(plain(Choice->getCond())))
+    return nullptr;
+  const auto NamesDevice = [](const Expr *Answer) {
+    const auto *Text = dyn_cast<StringLiteral>(bare(Answer));
+    return (Text ? namedDevice(Text) : deviceLiteral(Answer)) !=
+           DeviceLiteral::None;
+  };
+  return NamesDevice(Choice->getTrueExpr()) && NamesDevice(Choice->getFalseExpr())
+             ? Choice
+             : nullptr;
 }
 
 /// `device = torch::kCUDA;` and nothing else.
@@ -183,18 +212,9 @@ void DeviceFacts::variable(const VarDecl *V) {
   const Stmt *Statement = nullptr;
   block(&Statement);
   const auto *Declaration = dyn_cast_or_null<DeclStmt>(Statement);
+  const Expr *Bare = origin(V->getInit());
   // The condition's answer, both ways, is a device.
-  bool Choice = false;
-  const Expr *Bare = bare(V->getInit());
-  while (const auto *Made = dyn_cast<CXXConstructExpr>(Bare)) {
-    if (Made->getNumArgs() == 0)
-      break;
-    Bare = bare(Made->getArg(0));
-  }
-  if (const auto *C = dyn_cast<ConditionalOperator>(Bare))
-    Choice = isCudaQuestion(plain(C->getCond())) &&
-             deviceLiteral(C->getTrueExpr()) != DeviceLiteral::None &&
-             deviceLiteral(C->getFalseExpr()) != DeviceLiteral::None;
+  const bool Choice = choiceIn(Bare) != nullptr;
   const DeviceLiteral Literal =
       Choice ? DeviceLiteral::None : deviceLiteral(V->getInit());
   const IfStmt *Selection =
@@ -407,15 +427,18 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
                         "' is CUDA's own and stays");
   if (Made->getConstructor()->isCopyOrMoveConstructor())
     return;
+  const ConditionalOperator *Choice = choiceIn(E);
   if (isTensorOptions(E->getType()) && Made->getNumArgs() == 1 &&
       isDeviceType(bare(Made->getArg(0))->getType()) &&
-      deviceLiteral(Made->getArg(0)) == DeviceLiteral::Cuda) {
+      (Choice || deviceLiteral(Made->getArg(0)) == DeviceLiteral::Cuda)) {
     const Expr *Spelled = bare(Made->getArg(0));
     if (llvm::any_of(Path, [&](const Stmt *S) { return Consumed.count(S); }) ||
         Consumed.count(Spelled))
       return;
-    if (std::optional<TextRange> R = editable(Spelled->getSourceRange()))
+    if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
       Program.Devices.push_back({here(), DeviceFact::Literal, *R});
+      Consumed.insert(Spelled);
+    }
     return;
   }
   if (!isDevice(E->getType()))
@@ -426,9 +449,10 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
       Made->getNumArgs() == 2 && !isa<CXXDefaultArgExpr>(Made->getArg(1));
   const bool Text = Made->getNumArgs() >= 1 &&
                     isa<StringLiteral>(bare(Made->getArg(0)));
-  if (deviceLiteral(E) != DeviceLiteral::Cuda ||
-      (!Index && !Text && !isArgument(Path, E) &&
-       !(Initialiser && bare(Initialiser) == bare(E))))
+  if (!Choice &&
+      (deviceLiteral(E) != DeviceLiteral::Cuda ||
+       (!Index && !Text && !isArgument(Path, E) &&
+        !(Initialiser && bare(Initialiser) == bare(E)))))
     return;
   for (const Stmt *S : Path)
     if (Consumed.count(S))
@@ -444,8 +468,11 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
                              ImplicitCastExpr>(Path[I]))
       break;
   }
-  if (std::optional<TextRange> R = editable(Range))
+  if (std::optional<TextRange> R = editable(Range)) {
     Program.Devices.push_back({here(), DeviceFact::Literal, *R});
+    if (Choice)
+      Consumed.insert(Choice);
+  }
 }
 
 void accel::migrate::addGlobalDevices(const Unit &U) {

@@ -50,6 +50,7 @@ private:
   void schedulerMade(const clang::DeclaratorDecl *V, const clang::Expr *Init);
   void strayOptimizer(const clang::Expr *E);
   bool prepareModelsOf(const clang::Expr *Optimizer);
+  std::optional<std::string> modelIn(const clang::Expr *Parameters);
   bool setUp(OptimizerFact &Fact, const clang::ValueDecl *Optimizer,
              llvm::ArrayRef<const clang::ValueDecl *> Models);
   void addedGroup(const clang::CallExpr *E);
@@ -92,8 +93,28 @@ public:
 private:
   void addBackward(const BackwardCall &B);
   void addTrainingLoop(const BatchLoop &Loop);
+  void keepTrained(std::vector<std::string> &Models, const BatchLoop &Loop) const;
+  void prepareModels(const BatchLoop &Loop,
+                     llvm::ArrayRef<const clang::VarDecl *> Models);
   void checkTemplates();
+
+  /// No optimizer is seen: what is in Program.Optimizers are models alone.
+  bool Prepares = false;
 };
+
+/// Behind `From`, or from the beginning of the block where that is null: the last
+/// statement before a training that makes one of the models, moves it, or adds
+/// parameters to the optimizer; or `From`.
+const clang::Stmt *lastSetUp(const clang::CompoundStmt *Block,
+                             const clang::Stmt *From,
+                             const clang::ValueDecl *Optimizer,
+                             llvm::ArrayRef<const clang::ValueDecl *> Models,
+                             const ProgramIndex &Index);
+
+/// Notes the block in which something is prepared, and how many trainings come before
+/// the statement `Until`: what has both in common is prepared together.
+void setGroup(OptimizerFact &Fact, const clang::CompoundStmt *Block,
+              const clang::Stmt *Until, const Unit &U);
 
 /// How code of `In` names what `Place` holds where a reference, a holder or a
 /// shared_ptr is taken.

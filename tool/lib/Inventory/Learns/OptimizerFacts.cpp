@@ -119,24 +119,31 @@ const CompoundStmt *OptimizerFacts::setUpBlock(const Stmt **Child) const {
   return dyn_cast_or_null<CompoundStmt>(Function->getBody());
 }
 
-/// Behind the last statement of the optimizer's block that creates one of the
-/// them or moves a model.
-std::optional<LinePoint>
-OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
-                           llvm::ArrayRef<const ValueDecl *> Models) {
+void accel::migrate::setGroup(OptimizerFact &Fact, const CompoundStmt *Block,
+                              const Stmt *Until, const Unit &U) {
+  const SourceManager &SM = U.Text.SM;
+  Fact.Block = SM.getFileOffset(SM.getFileLoc(Block->getBeginLoc()));
+  for (const Stmt *S : Block->body()) {
+    if (S == Until)
+      break;
+    Fact.Trainings += U.Index.holdsBatches(S);
+  }
+}
+
+const Stmt *accel::migrate::lastSetUp(const CompoundStmt *Block,
+                                      const Stmt *From,
+                                      const ValueDecl *Optimizer,
+                                      llvm::ArrayRef<const ValueDecl *> Models,
+                                      const ProgramIndex &Index) {
   auto IsModel = [&](const ValueDecl *Place) {
     return Place && llvm::is_contained(Models, Place);
   };
-  const Stmt *Child = nullptr;
-  const CompoundStmt *Block = setUpBlock(&Child);
-  if (!Block)
-    return std::nullopt;
-  const Stmt *Last = Child;
-  bool Behind = Child == nullptr;
+  const Stmt *Last = From;
+  bool Behind = From == nullptr;
   for (const Stmt *S : Block->body()) {
     if (Behind && Index.holdsBatches(S))
       break; // Whatever comes behind comes too late.
-    Behind |= S == Child;
+    Behind |= S == From;
     if (!Behind)
       continue;
     if (const auto *D = dyn_cast<DeclStmt>(S))
@@ -159,6 +166,17 @@ OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
             placeOf(Call->getImplicitObjectArgument()) == Optimizer)))
         Last = S;
   }
+  return Last;
+}
+
+std::optional<LinePoint>
+OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
+                           llvm::ArrayRef<const ValueDecl *> Models) {
+  const Stmt *Child = nullptr;
+  const CompoundStmt *Block = setUpBlock(&Child);
+  if (!Block)
+    return std::nullopt;
+  const Stmt *Last = lastSetUp(Block, Child, Optimizer, Models, Index);
   return Last ? Text.after(Last) : Text.topOf(Block);
 }
 
@@ -279,16 +297,12 @@ bool OptimizerFacts::setUp(OptimizerFact &Fact, const ValueDecl *Optimizer,
   const CompoundStmt *Block = setUpBlock(&Child);
   if (!Point || !Block)
     return false;
-  Fact.In = Functions.of(Function); // Also for a constructor's initialiser.
+  // Also for a constructor's initialiser.
+  Fact.In = Lambdas.empty() ? Functions.of(Function) : here();
   for (const ValueDecl *Model : Models)
     Fact.Models.push_back(objectOf(Model, Function));
   Fact.SetUp = *Point;
-  Fact.Block = Text.SM.getFileOffset(Text.SM.getFileLoc(Block->getBeginLoc()));
-  for (const Stmt *S : Block->body()) {
-    if (S == Child)
-      break;
-    Fact.Trainings += Index.holdsBatches(S);
-  }
+  setGroup(Fact, Block, Child, *this);
   return true;
 }
 
@@ -324,7 +338,7 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
   const auto *Variable = dyn_cast<VarDecl>(Holder);
   const bool BeforeMain = Variable && Variable == Declared &&
                           Variable->hasGlobalStorage();
-  if (BeforeMain || !Lambdas.empty())
+  if (BeforeMain)
     return say("ACL0182", Loc,
                   "the optimizer " + Name +
                       " is not made in a function's own block, and stays "

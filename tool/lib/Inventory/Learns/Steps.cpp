@@ -154,6 +154,7 @@ public:
     return true;
   }
   std::vector<std::string> Found;
+  std::vector<const VarDecl *> Variables; ///< Those of them that are one.
 
 private:
   /// A function or a method of this object that `E` calls. A method of another
@@ -186,8 +187,11 @@ private:
     const bool Named =
         Field ? isMemberOf(Field, Loop.In)
               : Variable && (Variable->hasGlobalStorage() || isAround(Variable));
-    if (Named && hasParameters(Impl))
-      add(objectOf(Model, Loop.In));
+    if (!Named || !hasParameters(Impl))
+      return;
+    add(objectOf(Model, Loop.In));
+    if (Variable && !llvm::is_contained(Variables, Variable))
+      Variables.push_back(Variable);
   }
   /// Whether a local variable is declared before the loop in a function that the
   /// loop stands in.
@@ -254,7 +258,61 @@ private:
   const SourceManager &SM;
   std::set<const FunctionDecl *> Entered;
 };
+
+/// The optimizers that a loop steps, in no training loop inside of it.
+class SteppedFinder : public AstAncestorVisitor {
+public:
+  SteppedFinder(const ProgramIndex &Index, const BatchLoop &Loop)
+      : Index(Index), Loop(Loop) {}
+
+  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
+    const Expr *Object = E->getImplicitObjectArgument();
+    const CXXMethodDecl *M = E->getMethodDecl();
+    const ValueDecl *Place = M && M->getIdentifier() && M->getName() == "step" &&
+                                     optimizerOf(Object->getType())
+                                 ? placeOf(Object)
+                                 : nullptr;
+    const bool IsInner = llvm::any_of(Path, [&](const Stmt *S) {
+      const auto It = Index.Loops.find(S);
+      return It != Index.Loops.end() && S != Loop.Loop && It->second.Training;
+    });
+    if (Place && !IsInner)
+      Found.push_back(objectOf(Place, Loop.In));
+    return true;
+  }
+  std::vector<std::string> Found;
+
+private:
+  const ProgramIndex &Index;
+  const BatchLoop &Loop;
+};
 } // namespace
+
+/// Of the models that a loop calls, those that the optimizers train which it steps:
+/// not a teacher, a target network, or a model that an inner loop trains. All of them
+/// where that is not known.
+void Steps::keepTrained(std::vector<std::string> &Models,
+                        const BatchLoop &Loop) const {
+  SteppedFinder Stepped(Index, Loop);
+  Stepped.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
+  std::set<std::string> Trained;
+  for (const std::string &Name : Stepped.Found) {
+    const auto IsIt = [&](const OptimizerFact &Fact) {
+      return Fact.Object == Name && !Fact.Models.empty();
+    };
+    if (llvm::none_of(Program.Optimizers, IsIt))
+      return;
+    for (const OptimizerFact &Fact : Program.Optimizers)
+      if (IsIt(Fact))
+        Trained.insert(Fact.Models.begin(), Fact.Models.end());
+  }
+  const auto IsTrained = [&](const std::string &Model) {
+    return Trained.count(Model) != 0;
+  };
+  if (llvm::any_of(Models, IsTrained))
+    llvm::erase_if(Models,
+                   [&](const std::string &Model) { return !IsTrained(Model); });
+}
 
 void Steps::addTrainingLoop(const BatchLoop &Loop) {
   if (!Text.mayEdit(Loop.Loop->getBeginLoc()))
@@ -274,12 +332,52 @@ void Steps::addTrainingLoop(const BatchLoop &Loop) {
   ModelFinder Models(Loop, Text.SM);
   Models.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
   Fact.Models = std::move(Models.Found);
+  keepTrained(Fact.Models, Loop);
+  if (Program.Optimizers.empty() || Prepares)
+    prepareModels(Loop, Models.Variables);
   Fact.Inner = llvm::any_of(Index.Loops, [&](const auto &Other) {
     return Other.first != Loop.Loop && Other.second.Training &&
            Other.second.In == Loop.In &&
            isWithin(Loop.Loop->getBeginLoc(), Other.first, Text.SM);
   });
   Program.TrainingLoops.push_back(std::move(Fact));
+}
+
+/// The function's block in which a variable is declared, and the statement.
+static std::pair<const CompoundStmt *, const Stmt *>
+declarationOf(const VarDecl *V, const Stmt *In) {
+  if (const auto *Block = dyn_cast_or_null<CompoundStmt>(In))
+    for (const Stmt *S : Block->body())
+      if (const auto *D = dyn_cast<DeclStmt>(S);
+          D && llvm::is_contained(D->decls(), V))
+        return {Block, S};
+  if (In)
+    for (const Stmt *Child : In->children())
+      if (auto Found = declarationOf(V, Child); Found.first)
+        return Found;
+  return {nullptr, nullptr};
+}
+
+/// `p.sub_(rate * p.grad())`: where no optimizer steps, models are prepared behind
+/// their declaration, so that gradients are brought together at once.
+void Steps::prepareModels(const BatchLoop &Loop,
+                          llvm::ArrayRef<const VarDecl *> Models) {
+  for (const VarDecl *Model : Models) {
+    const auto [Block, At] = declarationOf(Model, Loop.In->getBody());
+    if (!Block || !isWithin(Loop.Loop->getBeginLoc(), Block, Text.SM))
+      continue;
+    OptimizerFact Fact;
+    const std::optional<LinePoint> Point = Text.after(
+        lastSetUp(Block, At, nullptr, {Model}, Index));
+    if (!Point)
+      continue;
+    Fact.In = Functions.at(At->getBeginLoc(), Loop.In);
+    Fact.Models = {objectOf(Model, Loop.In)};
+    Fact.SetUp = *Point;
+    setGroup(Fact, Block, At, *this);
+    Program.Optimizers.push_back(std::move(Fact));
+    Prepares = true;
+  }
 }
 
 /// Whether the text calls a function of this name.

@@ -9,6 +9,8 @@
 
 #include "Code/TorchTypes.h"
 
+#include "llvm/ADT/StringSet.h"
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -35,11 +37,58 @@ void OptimizerFacts::strayOptimizer(const Expr *E) {
       PrepareByHand);
 }
 
+/// Whether an expression only looks at what variables hold: `nets[i]`,
+/// `agent.model`, `nets.back()`.
+static bool onlyLooks(const Expr *E) {
+  E = plain(E);
+  if (isa<DeclRefExpr, CXXThisExpr, IntegerLiteral>(E))
+    return true;
+  if (const auto *M = dyn_cast<MemberExpr>(E))
+    return isa<FieldDecl>(M->getMemberDecl()) && onlyLooks(M->getBase());
+  if (const auto *U = dyn_cast<UnaryOperator>(E))
+    return U->getOpcode() == UO_Deref && onlyLooks(U->getSubExpr());
+  if (const auto *A = dyn_cast<ArraySubscriptExpr>(E))
+    return onlyLooks(A->getBase()) && onlyLooks(A->getIdx());
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E))
+    return (O->getOperator() == OO_Subscript || O->getOperator() == OO_Star ||
+            O->getOperator() == OO_Arrow) &&
+           llvm::all_of(O->arguments(), onlyLooks);
+  if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E)) {
+    static const llvm::StringSet<> Names = {"back", "front", "at", "get"};
+    const CXXMethodDecl *M = Call->getMethodDecl();
+    return M && M->getIdentifier() && isInStd(M) && Names.count(M->getName()) &&
+           onlyLooks(Call->getImplicitObjectArgument()) &&
+           llvm::all_of(Call->arguments(), onlyLooks);
+  }
+  return false;
+}
+
+/// How the model of `nets[i]->parameters()` is spelled.
+std::optional<std::string> OptimizerFacts::modelIn(const Expr *Parameters) {
+  const auto *Call = dyn_cast<CXXMemberCallExpr>(bare(Parameters));
+  const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
+  if (!M || !M->getIdentifier() || M->getName() != "parameters" || Initialiser)
+    return std::nullopt;
+  const Expr *Object = Call->getImplicitObjectArgument();
+  // What the arrow of a holder or of a pointer leads to.
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(plain(Object));
+      O && O->getOperator() == OO_Arrow)
+    Object = O->getArg(0);
+  if (!moduleOf(Object->getType()) || isa<CXXThisExpr>(plain(Object)) ||
+      !onlyLooks(Object))
+    return std::nullopt;
+  const CXXRecordDecl *D = recordOf(Object->getType());
+  const bool Pointer = Object->getType()->isPointerType() ||
+                       (D && D->getIdentifier() && isInStd(D) &&
+                        D->getName() == "unique_ptr");
+  return (Pointer ? "*" : "") + Text.text(Object->getSourceRange());
+}
+
 /// `Schedule schedule(std::make_unique<torch::optim::Adam>(net->parameters()));`: its
 /// model can be prepared behind that.
 bool OptimizerFacts::prepareModelsOf(const Expr *Optimizer) {
   const Expr *Parameters = makingOf(nullptr, Optimizer).First;
-  if (!Parameters || !Lambdas.empty())
+  if (!Parameters)
     return false;
   std::vector<const ValueDecl *> Models;
   if (const ValueDecl *Model = modelOf(Parameters))
@@ -51,7 +100,11 @@ bool OptimizerFacts::prepareModelsOf(const Expr *Optimizer) {
       setUpBlock(&Child) && (!Child || (isa<DeclStmt, Expr>(Child) &&
                                         !Index.holdsBatches(Child)));
   OptimizerFact Fact;
-  if (Models.empty() || !IsBefore || !setUp(Fact, nullptr, Models))
+  if (Models.empty())
+    if (const std::optional<std::string> Name = modelIn(Parameters))
+      Fact.Models = {*Name};
+  if ((Models.empty() && Fact.Models.empty()) || !IsBefore ||
+      !setUp(Fact, nullptr, Models))
     return false;
   Program.Optimizers.push_back(std::move(Fact));
   return true;
