@@ -321,6 +321,75 @@ TEST(InnerCuts, RowsByIndexAreRows) {
   run_and_expect_success("rows_by_index", 3);
 }
 
+// A layer runs on packed sequences as a whole; its states and what is unpacked lie as
+// the samples did before, and so do their gradients.
+ACCEL_RANK_FUNCTION(packed_sequences) {
+  namespace rnn = torch::nn::utils::rnn;
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  const Tensor whole = torch::arange(90, torch::kDouble).sin().view({5, 6, 3});
+  for (const bool sorted : {false, true}) {
+    const Tensor lengths = sorted ? torch::tensor({6, 5, 4, 4, 2}, torch::kLong)
+                                  : torch::tensor({3, 2, 6, 4, 5}, torch::kLong);
+    torch::manual_seed(3);
+    torch::nn::LSTM lstm(
+        torch::nn::LSTMOptions(3, 4).bidirectional(true).batch_first(true));
+    torch::nn::GRU gru(torch::nn::GRUOptions(8, 4).batch_first(true));
+    lstm->to(torch::kDouble);
+    gru->to(torch::kDouble);
+    struct Results {
+      Tensor padded, state, last;
+      std::vector<Tensor> gradients;
+    };
+    const auto run = [&](const Tensor& x, const Tensor& n) {
+      const Tensor leaf = x.detach().requires_grad_();
+      const auto packed = rnn::pack_padded_sequence(leaf, n, true, sorted);
+      const auto [output, states] = lstm->forward_with_packed_input(packed);
+      const auto padded = std::get<0>(rnn::pad_packed_sequence(output, true));
+      const auto again = rnn::pack_padded_sequence(padded, n, true, sorted);
+      const auto last = std::get<1>(gru->forward_with_packed_input(again));
+      const auto loss = padded.square().sum() + std::get<1>(states).cos().sum() +
+          last.sin().sum();
+      auto parameters = lstm->parameters();
+      parameters.push_back(leaf);
+      return Results{
+          padded, std::get<0>(states), last,
+          torch::autograd::grad({loss}, parameters)};
+    };
+    const auto expected = run(whole, lengths);
+    const auto found =
+        run(accelerator.distribute(whole), accelerator.distribute(lengths));
+    const auto check = [&](const Tensor& part, const Tensor& all, int64_t dim) {
+      ASSERT_TRUE(accel::distributed::is_distributed(part));
+      EXPECT_TRUE(placements(part).at(0) == Shard(dim));
+      EXPECT_TRUE(torch::allclose(accelerator.full(part), all, 0, 1e-13));
+    };
+    check(found.padded, expected.padded, 0);
+    check(found.state, expected.state, 1);
+    check(found.last, expected.last, 1);
+    for (size_t i = 0; i < expected.gradients.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(
+          accelerator.full(found.gradients[i]), expected.gradients[i], 0, 1e-12))
+          << i;
+    }
+    // A state of the step before, in parts, is taken as it comes.
+    const auto packed = rnn::pack_padded_sequence(
+        accelerator.distribute(whole), lengths, true, sorted);
+    const auto next = lstm->forward_with_packed_input(
+        packed, std::make_tuple(found.state, found.state));
+    const auto same = lstm->forward_with_packed_input(
+        rnn::pack_padded_sequence(whole, lengths, true, sorted),
+        std::make_tuple(expected.state, expected.state));
+    check(
+        std::get<0>(std::get<1>(next)), std::get<0>(std::get<1>(same)), 1);
+  }
+}
+
+TEST(InnerCuts, PackedSequencesHaveThemAgain) {
+  run_and_expect_success("packed_sequences", 2);
+  run_and_expect_success("packed_sequences", 3);
+}
+
 // From every placement to every other: parts of parts travel, or of sums.
 ACCEL_RANK_FUNCTION(redistributed) {
   Accelerator accelerator(

@@ -11,10 +11,11 @@ using namespace accel::migrate;
 void accel::migrate::applySave(RuleContext &Context) {
   for (const SaveFact &Save : Context.Program.Saves) {
     const std::string Accelerator = Context.accelerator(Save.In);
-    Context.replace(Save.Callee, "save", {{"accelerator", Accelerator}},
+    Context.replace(Save.Callee, Save.Close ? "save-open" : "save",
+                    {{"accelerator", Accelerator}},
                     "the main process writes the file");
-    if (Save.BehindCall)
-      Context.insert(*Save.BehindCall, "save-wait-inline",
+    if (Save.Close)
+      Context.insert(*Save.Close, "save-wait-close",
                      {{"accelerator", Accelerator}},
                      "the program reads files again: nobody goes on before "
                      "this one is written");

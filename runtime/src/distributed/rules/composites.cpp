@@ -3,6 +3,7 @@
 #include "core/libtorch_releases.h"
 #include "distributed/collectives.h"
 #include "distributed/part.h"
+#include "distributed/rules/recurrent.h"
 #include "distributed/sequence.h"
 
 #include <accel/distributed/tensor.h>
@@ -295,13 +296,56 @@ void make_weights_whole(const at::Tensor& input, c10::IValue& weights) {
   }
 }
 
+/// States, a tensor or a list of them.
+void make_whole(c10::IValue& states) {
+  if (states.isTensor()) {
+    states = full_tensor(states.toTensor());
+    return;
+  }
+  auto list = states.toTensorVector();
+  for (auto& state : list) {
+    state = full_tensor(state);
+  }
+  states = std::move(list);
+}
+
+/// What is made of all samples again, cut as they were before they were packed. Its
+/// gradient is made whole at once: the steps of the layer, which ran whole, need it all.
+void cut_again(c10::IValue& value, Axis* axis, int64_t samples) {
+  const at::Tensor whole = value.toTensor();
+  if (axis != nullptr && whole.defined() && part_of(whole) == nullptr) {
+    if (whole.requires_grad()) {
+      whole.register_hook(
+          [](const at::Tensor& gradient) { return full_tensor(gradient); });
+    }
+    value = distribute_tensor(whole, DeviceMesh({axis}), {Shard(samples)});
+  }
+}
+
 /// Of packed sequences, `(data, batch_sizes, states, weights, ...)`: the rows of each
-/// step are read.
+/// step are read. Of the results, the states of the last steps have a column for each
+/// sample.
 void packed_recurrent_layer(
     const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t base = stack->size() - op.schema().arguments().size();
+  Axis* axis = axis_of_packed((*stack)[base + 1].toTensor());
   make_weights_whole((*stack)[base].toTensor(), (*stack)[base + 3]);
+  make_whole((*stack)[base + 2]);
   reads<1, 1>(op, stack);
+  const size_t results = op.schema().returns().size();
+  for (size_t i = stack->size() - results + 1; i < stack->size(); ++i) {
+    cut_again((*stack)[i], axis, 1);
+  }
+}
+
+/// `(data, batch_sizes, batch_first, ...)`.
+void pad_packed_sequence(
+    const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t base = stack->size() - op.schema().arguments().size();
+  Axis* axis = axis_of_packed((*stack)[base + 1].toTensor());
+  const int64_t samples = (*stack)[base + 2].toBool() ? 0 : 1;
+  reads<1, 1>(op, stack);
+  cut_again((*stack)[stack->size() - 2], axis, samples);
 }
 
 /// Recurrent layers, `(input, states, weights, ..., batch_first)`. LibTorch adds to the
@@ -417,8 +461,7 @@ void install_composites() {
     add<max_pool1d>(*made, "max_pool1d");
     add<reads<1, 1>>(*made, "tensor_split.tensor_indices_or_sections");
     add<reads<2, 3>>(*made, "ctc_loss.Tensor");
-    // The rows of each step of a packed sequence.
-    add<reads<1, 1>>(*made, "_pad_packed_sequence");
+    add<pad_packed_sequence>(*made, "_pad_packed_sequence");
     add<packed_recurrent_layer>(*made, "lstm.data");
     add<packed_recurrent_layer>(*made, "gru.data");
     add<packed_recurrent_layer>(*made, "rnn_tanh.data");

@@ -1,9 +1,14 @@
 #include "distributed/rules/recurrent.h"
 
+#include "distributed/rules/common.h"
 #include "distributed/rules/table.h"
 #include "distributed/rules/strategy.h"
 
 #include <ATen/ATen.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
 
 // Cells and fused recurrent layers. Each sample goes through the layer by
 // itself, so that a cut of samples stays; gradients of weights are parts of
@@ -247,10 +252,59 @@ bool mkldnn_layer_backward(Call& call) {
   return true;
 }
 
+/// Batch sizes of packed sequences, which go from the packing through the layers to
+/// the unpacking as they are.
+struct Packed {
+  struct Entry {
+    c10::weak_intrusive_ptr<at::TensorImpl> batch_sizes;
+    Axis* axis;
+  };
+  std::mutex mutex;
+  std::vector<Entry> entries;
+
+  static Packed& get() {
+    static Packed packed;
+    return packed;
+  }
+};
+
+/// `(input, lengths, batch_first)`: the rows of each step lie behind those of the step
+/// before, so that no process has rows of its own.
+bool pack_padded_sequence(Call& call) {
+  if (has_out(call)) {
+    return false;
+  }
+  const at::Tensor input = call.tensor(0);
+  const Part* part = call.part(input);
+  if (part == nullptr || !call.place(0).is_shard(call.boolean(2) ? 0 : 1)) {
+    return false;
+  }
+  const bool other_axes = part_of(part->local) != nullptr;
+  call.use_whole(0);
+  call.use_whole(1);
+  call.run();
+  if (!other_axes) {
+    auto& packed = Packed::get();
+    const std::lock_guard<std::mutex> lock(packed.mutex);
+    auto& entries = packed.entries;
+    entries.erase(
+        std::remove_if(
+            entries.begin(), entries.end(),
+            [](const auto& entry) { return entry.batch_sizes.expired(); }),
+        entries.end());
+    const at::Tensor batch_sizes = call.result(1).toTensor();
+    entries.push_back(
+        {c10::weak_intrusive_ptr<at::TensorImpl>(batch_sizes.getIntrusivePtr()),
+         &call.axis()});
+  }
+  return true;
+}
+
 } // namespace
 
 const Family& family() {
   static const Family rows{
+      {"aten::_pack_padded_sequence", pack_padded_sequence, "samples", "the sequences and their lengths; states and unpacked sequences are cut anew"},
       {"aten::_thnn_fused_lstm_cell", cell, "samples", "nothing"},
       {"aten::_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward, "samples; the bias' gradient is P", "nothing"},
       {"aten::_thnn_fused_gru_cell", cell, "samples", "nothing"},
@@ -281,6 +335,18 @@ OwnBuffer own_buffer(const c10::OperatorHandle& op) {
     }
   }
   return {};
+}
+
+Axis* axis_of_packed(const at::Tensor& batch_sizes) {
+  auto& packed = recurrent_rules::Packed::get();
+  const std::lock_guard<std::mutex> lock(packed.mutex);
+  for (const auto& entry : packed.entries) {
+    if (entry.batch_sizes._unsafe_get_target() ==
+        batch_sizes.unsafeGetTensorImpl()) {
+      return entry.batch_sizes.expired() ? nullptr : entry.axis;
+    }
+  }
+  return nullptr;
 }
 
 } // namespace accel::distributed

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "distributed/axis.h"
+
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 namespace accel::distributed {
@@ -14,5 +17,10 @@ struct OwnBuffer {
   bool taken = false;
 };
 OwnBuffer own_buffer(const c10::OperatorHandle& op);
+
+/// The axis along which the samples were cut that packed sequences with these batch
+/// sizes were made of; null where they were not. Packed, they are whole: what is made
+/// of all samples again can be cut anew.
+Axis* axis_of_packed(const at::Tensor& batch_sizes);
 
 } // namespace accel::distributed

@@ -204,10 +204,10 @@ struct PrintFact {
 struct SaveFact {
   FunctionId In = 0;
   TextRange Callee;
-  /// Behind the statement; where there is no line for another one, behind the
-  /// call.
+  /// Behind the statement; where that is a whole branch, without braces, its end,
+  /// where they close.
   LinePoint After;
-  std::optional<TextRange> BehindCall;
+  std::optional<TextRange> Close;
   /// Whether the program reads a file again.
   bool ReadLater = false;
 };

@@ -76,58 +76,93 @@ static bool changesDimensions(const Expr *E) {
   return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
 }
 
-/// Follows what a function of a model gives to a layer back to its parameters.
-class Layout::Trace {
+namespace {
+/// Follows what a function of a model makes back to the function's parameters.
+class Trace {
 public:
-  explicit Trace(const FunctionDecl *F) : F(F), Known(usesIn(F)) {}
+  explicit Trace(const FunctionDecl *F, unsigned Depth = 0)
+      : F(F), Depth(Depth), Known(usesIn(F)) {}
 
   /// Whether `E` is made of parameter `P`, of no other one, and with its dimensions
   /// as they are.
   bool keeps(const Expr *E, unsigned P) {
-    Seen.clear();
     Parameters.clear();
+    Variables.clear();
     Changed = false;
     follow(E, 0);
     return !Changed && Parameters == std::set<unsigned>{P};
   }
+  /// Whether everything that the function returns does.
+  bool returns(unsigned P) {
+    return returns(F->getBody(), P);
+  }
 
 private:
-  void follow(const Expr *E, unsigned Depth) {
-    E = plain(E);
-    if (!E || Depth > 32 || !isTensor(E->getType()))
-      return;
+  bool returns(const Stmt *S, unsigned P) {
+    if (!S || isa<LambdaExpr>(S))
+      return true;
+    if (const auto *Return = dyn_cast<ReturnStmt>(S))
+      return keeps(Return->getRetValue(), P);
+    return llvm::all_of(S->children(), [&](const Stmt *Child) {
+      return returns(Child, P);
+    });
+  }
+
+  /// Whether a parameter is reached.
+  bool follow(const Expr *E, unsigned Steps) {
+    E = E ? plain(E) : nullptr;
+    if (!E || Steps > 32 || !isTensor(E->getType()))
+      return false;
     if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
-      return followVariable(Ref->getDecl(), Depth);
-    // What a model's part makes of its first input is laid out like it.
+      return followVariable(Ref->getDecl(), Steps);
     if (const std::optional<ModelCall> Call = modelCallOf(E)) {
-      if (!Call->Inputs.empty())
-        follow(Call->Inputs.front(), Depth + 1);
-      return;
+      const bool Reached =
+          !Call->Inputs.empty() && follow(Call->Inputs.front(), Steps + 1);
+      Changed |= Reached && !keepsDimensions(*Call);
+      return Reached;
     }
     const auto *Call = dyn_cast<CallExpr>(E);
     if (!Call)
-      return;
-    Changed |= changesDimensions(E);
+      return false;
+    bool Reached = false;
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(Call))
-      follow(Member->getImplicitObjectArgument(), Depth + 1);
+      Reached |= follow(Member->getImplicitObjectArgument(), Steps + 1);
     for (const Expr *Arg : Call->arguments())
-      follow(Arg, Depth + 1);
+      Reached |= follow(Arg, Steps + 1);
+    Changed |= Reached && changesDimensions(E);
+    return Reached;
   }
-  void followVariable(const ValueDecl *V, unsigned Depth) {
-    if (!Seen.insert(V).second)
-      return;
-    if (const auto *P = dyn_cast<ParmVarDecl>(V); P && P->getDeclContext() == F)
+  bool followVariable(const ValueDecl *V, unsigned Steps) {
+    const auto [It, New] = Variables.try_emplace(V, false);
+    if (!New)
+      return It->second;
+    bool Reached = false;
+    if (const auto *P = dyn_cast<ParmVarDecl>(V); P && P->getDeclContext() == F) {
       Parameters.insert(P->getFunctionScopeIndex());
+      Reached = Variables[V] = true;
+    }
     for (const Expr *Made : Known[V].Made)
-      follow(Made, Depth + 1);
+      Reached |= follow(Made, Steps + 1);
+    return Variables[V] = Reached;
+  }
+  /// What a layer of LibTorch makes is taken to be laid out like its first input;
+  /// of a part of the program's own its code says it.
+  bool keepsDimensions(const ModelCall &Call) const {
+    const CXXRecordDecl *Model = moduleOf(Call.Model->getType());
+    if (!Model || isTorch(Model))
+      return true;
+    const FunctionDecl *Called = methodOf(Call, Model);
+    return Called && Depth < 4 && Trace(Called, Depth + 1).returns(0);
   }
 
   const FunctionDecl *F;
+  const unsigned Depth;
   std::map<const ValueDecl *, Uses> Known;
-  std::set<const ValueDecl *> Seen;
+  std::map<const ValueDecl *, bool> Variables; ///< Whether they reach a parameter.
   std::set<unsigned> Parameters;
   bool Changed = false;
 };
+} // namespace
 
 Layout::Layout(const ProgramIndex &Index) {
   BatchFirstFinder Finder;
@@ -137,6 +172,9 @@ Layout::Layout(const ProgramIndex &Index) {
       for (const CXXCtorInitializer *Init : Ctor->inits())
         Finder.TraverseStmt(Init->getInit());
   }
+  for (const FieldDecl *Field : Index.Fields)
+    if (Field->hasInClassInitializer() && Field->getInClassInitializer())
+      Finder.TraverseStmt(Field->getInClassInitializer());
   BatchFirst = Finder.Found;
 }
 

@@ -27,7 +27,6 @@ public:
   static bool isLaidOutLikeOperand(const clang::Expr *E);
 
 private:
-  class Trace;
   bool hasStepsFirst(const ModelCall &Call, unsigned I, unsigned Depth) const;
 
   bool BatchFirst = false; ///< The program has recurrent layers that are told so.

@@ -137,9 +137,10 @@ void FileFacts::save(const CallExpr *E) {
     }
     // if (better) torch::save(net, path);
     if (!After && isBodyOfItsOwn())
-      if (std::optional<TextRange> R = editable(E->getSourceRange()))
-        Fact.BehindCall = TextRange{R->File, R->Offset + R->Length, 0};
-    if (!After && !Fact.BehindCall)
+      if (const std::optional<BodyPoint> Body = Text.bodyTop(E);
+          Body && Body->Top.At.Offset == Callee->Offset)
+        Fact.Close = Body->Close;
+    if (!After && !Fact.Close)
       return say("ACL0226", E->getExprLoc(),
                     "the file that is saved here is read again, and there is "
                     "no place behind it where the processes could wait",
