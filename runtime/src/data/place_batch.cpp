@@ -1,6 +1,7 @@
 #include <accel/data/place_batch.h>
 
 #include <accel/detail/communicator.h>
+#include <accel/distributed/tensor.h>
 
 #include "core/runtime.h"
 #include "distributed/collectives.h"
@@ -89,12 +90,8 @@ torch::Tensor place_whole(const torch::Tensor& whole, int64_t n, int64_t dim) {
     return whole;
   }
   runtime.enter_batch(n);
-  distributed::install();
-  const distributed::InsideGuard inside;
-  const auto [begin, end] = axes[0]->range(n, {});
-  return distributed::make_tensor(
-      *axes[0], whole.narrow(dim, begin, end - begin).contiguous(),
-      distributed::Shard(dim), whole.sizes());
+  return distributed::distribute_tensor(
+      whole, distributed::DeviceMesh(axes), {distributed::Shard(dim)});
 }
 
 } // namespace accel::detail

@@ -277,36 +277,25 @@ at::Tensor samples_for_steps(const at::Tensor& input, int64_t samples) {
   return redistribute(input, places);
 }
 
+/// A tensor, or a list of them.
+void make_whole(c10::IValue& value) {
+  if (value.isTensor()) {
+    value = full_tensor(value.toTensor());
+    return;
+  }
+  auto list = value.toTensorVector();
+  for (auto& tensor : list) {
+    tensor = full_tensor(tensor);
+  }
+  value = std::move(list);
+}
+
 /// Makes the weights of a recurrent layer, a list, whole where the layer looks at
 /// where they lie in memory: on all devices but the CPU.
 void make_weights_whole(const at::Tensor& input, c10::IValue& weights) {
-  if (input.is_cpu()) {
-    return;
+  if (!input.is_cpu()) {
+    make_whole(weights);
   }
-  auto list = weights.toTensorVector();
-  bool any = false;
-  for (auto& weight : list) {
-    if (part_of(weight) != nullptr) {
-      weight = full_tensor(weight);
-      any = true;
-    }
-  }
-  if (any) {
-    weights = std::move(list);
-  }
-}
-
-/// States, a tensor or a list of them.
-void make_whole(c10::IValue& states) {
-  if (states.isTensor()) {
-    states = full_tensor(states.toTensor());
-    return;
-  }
-  auto list = states.toTensorVector();
-  for (auto& state : list) {
-    state = full_tensor(state);
-  }
-  states = std::move(list);
 }
 
 /// What is made of all samples again, cut as they were before they were packed. Its

@@ -162,7 +162,7 @@ const Stmt *accel::migrate::lastSetUp(const CompoundStmt *Block,
           M && M->getIdentifier() &&
           (((M->getName() == "to" || M->getName() == "reset") &&
             IsModel(placeOf(Call->getImplicitObjectArgument()))) ||
-           (M->getName() == "add_param_group" &&
+           (Optimizer && M->getName() == "add_param_group" &&
             placeOf(Call->getImplicitObjectArgument()) == Optimizer)))
         Last = S;
   }
