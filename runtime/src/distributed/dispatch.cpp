@@ -281,11 +281,14 @@ void run_whole(
   };
   // What is written must be written where it is read later.
   std::vector<at::Tensor> written;
+  std::vector<Sizes> written_strides;
   for (const auto i : info.writes) {
     each_tensor(stack[base + i], [&](const at::Tensor& tensor) {
       if (Part* p = part(tensor)) {
         settle(p);
         written.push_back(tensor);
+        const auto strides = p->local.strides();
+        written_strides.emplace_back(strides.begin(), strides.end());
       }
     });
   }
@@ -315,10 +318,13 @@ void run_whole(
     replace_tensors(stack[base + i], whole);
   }
   op.callBoxed(stack);
-  // In-place operators may change the shape.
-  for (const auto& tensor : written) {
+  // In-place operators may change the shape, or the order of equal dimensions only
+  // (t_ of a square).
+  for (size_t i = 0; i < written.size(); ++i) {
+    const auto& tensor = written[i];
     Part* p = part_of(tensor);
-    if (p->local.sizes() != tensor.sizes()) {
+    if (p->local.sizes() != tensor.sizes() ||
+        p->local.strides() != c10::IntArrayRef(written_strides[i])) {
       p->sizes.assign(p->local.sizes().begin(), p->local.sizes().end());
       p->strides.assign(p->local.strides().begin(), p->local.strides().end());
       tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
