@@ -16,6 +16,9 @@ void placed() {
   TORCH_CHECK(dt::is_distributed(cut) && cut.size(0) == 1024);
   auto whole = dt::redistribute(cut, {dt::Replicate()});
   auto columns = dt::redistribute(cut, mesh, {dt::Shard(1)});
+  auto sums = accel::distribute_like(torch::zeros({1024}), cut); // Shard(0), as cut
+  auto turned = accel::distribute_like(torch::zeros({8, 1024}), cut, 1); // Shard(1)
+  sums.add_(cut.sum(1)).add_(turned.sum(0));
   torch::Tensor mine = dt::to_local(columns); // [1024, 512 / processes]
   auto again = dt::from_local(mine, mesh, dt::Shard(1));
   TORCH_CHECK(dt::full_tensor(again).equal(weight));

@@ -94,11 +94,12 @@ def headers():
 
 
 def fill_cache():
-    """The cache that all tests share, filled by the first runs of the tool: the first
-    precompiles LibTorch's headers, the second accel's, then lists of templates in it
-    are damaged. What the runs print, in a folder that is returned, cli/proven.test
-    looks at: it would take as long to fill another cache. No test runs meanwhile,
-    which is why lists can be damaged. A new tool fills it anew.
+    """The cache that all tests share, filled by the first runs of the tool: they use
+    the headers that the build has precompiled for it, or precompile LibTorch's and
+    accel's, and make lists of templates, which then are damaged. What the runs print,
+    in a folder that is returned, cli/proven.test looks at: it would take as long to
+    fill another cache. No test runs meanwhile, which is why lists can be damaged. A
+    new tool fills it anew.
     """
     inputs = os.path.join(config.test_source_root, "cli", "Inputs")
     made_of = [config.accel_migrate, __file__, *(os.path.join(inputs, name) for name in ("proven.h", "loader.cpp"))]
@@ -112,6 +113,11 @@ def fill_cache():
     shutil.rmtree(cache, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
+    os.makedirs(cache)
+    # With the names that the cache gives them, without their lists.
+    for path in glob.glob(os.path.join(os.path.dirname(config.accel_migrate), "..", "lib*", "accel", "precompiled", "*")):
+        if path.endswith((".pch", ".pch.names")):
+            shutil.copy2(path, cache)
     with open(os.path.join(folder, "good.cpp"), "w") as file:
         for name in ("proven.h", "loader.cpp"):
             with open(os.path.join(inputs, name)) as part:

@@ -294,6 +294,33 @@ at::Tensor distribute_tensor(
   return placed(tensor, &asked.axes, &asked.placements);
 }
 
+at::Tensor distribute_like(
+    const at::Tensor& tensor,
+    const at::Tensor& like,
+    std::optional<int64_t> dim) {
+  TORCH_CHECK(
+      !dim || (*dim >= -tensor.dim() && *dim < tensor.dim()), "accel: ", *dim,
+      " is no dimension of a tensor of sizes ", tensor.sizes(),
+      ", which was to be distributed like another one along it.");
+  if (distributed::is_distributed(tensor) || tensor.layout() != at::kStrided) {
+    return tensor;
+  }
+  std::vector<Axis*> axes;
+  std::vector<Placement> placements;
+  for (const auto& level : levels_of(like)) {
+    if (!level.placement.is_shard()) {
+      continue;
+    }
+    const int64_t of_like = level.placement.dim();
+    const int64_t to = dim ? (*dim + tensor.dim()) % tensor.dim() : of_like;
+    if (to < tensor.dim() && tensor.size(to) == like.size(of_like)) {
+      axes.push_back(level.axis);
+      placements.push_back(level.placement.with_dim(to));
+    }
+  }
+  return axes.empty() ? tensor : placed(tensor, &axes, &placements);
+}
+
 at::Tensor redistribute(
     const at::Tensor& tensor,
     const DeviceMesh& mesh,

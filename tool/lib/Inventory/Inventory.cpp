@@ -234,6 +234,7 @@ TrainingProgram Taker::take() {
     return std::move(Program);
   }
   dropRepeated(Program.Batches);
+  dropRepeated(Program.Buffers);
   dropRepeated(Program.Backwards);
   dropRepeated(Program.TrainingLoops);
   dropRepeated(Program.Gathers);

@@ -38,6 +38,20 @@ ACCEL_API at::Tensor distribute_tensor(
     const DeviceMesh& mesh,
     const std::vector<Placement>& placements);
 
+/// A tensor that all processes have in full, cut where `like` is cut: for buffers
+/// that are made with a batch's sizes and are written step by step, such as
+/// `torch::zeros({x.size(0), steps})`. Along each axis that cuts a dimension of
+/// `like`, dimension `dim` is cut in the same places; without `dim` the dimension of
+/// the same number. Where that has other rows than `like` has, or `like` is not cut,
+/// nothing is. The tensor itself where `like` is plain, so that a function can say
+/// this of whatever it is given, and where the tensor is distributed already. Nothing
+/// is communicated, and only those processes need call it that go on with the tensor.
+/// Throws `c10::Error` where `dim` is no dimension of the tensor; -1 is the last one.
+ACCEL_API at::Tensor distribute_like(
+    const at::Tensor& tensor,
+    const at::Tensor& like,
+    std::optional<int64_t> dim = std::nullopt);
+
 /// The same tensor in other placements: one for each axis of `mesh`, whatever the
 /// tensor's were, a plain one included. Differentiable. Collective.
 ACCEL_API at::Tensor redistribute(
@@ -82,3 +96,7 @@ ACCEL_API std::vector<Placement> placements(const at::Tensor& tensor);
 ACCEL_API DeviceMesh mesh(const at::Tensor& tensor);
 
 } // namespace accel::distributed
+
+namespace accel {
+using distributed::distribute_like;
+} // namespace accel

@@ -60,6 +60,12 @@ struct Spelled {
   TextRange Range;
 };
 
+/// What makes a buffer, which is to be placed like a batch.
+struct BufferFact : Spelled {
+  std::string Like;            ///< The batch's name.
+  std::optional<unsigned> Dim; ///< Where it is not the batch's own dimension.
+};
+
 /// A batch that no loader makes, to be shared out where it stands.
 struct BatchFact : Spelled {
   bool StepsFirst = false; ///< Along dimension 1, where its samples are.
@@ -284,6 +290,7 @@ struct TrainingProgram {
   std::vector<TrainingLoopFact> TrainingLoops;
   std::vector<BackwardFact> Backwards;
   std::vector<BatchFact> Batches;
+  std::vector<BufferFact> Buffers;
   std::vector<VariablesFact> Gathers;
   std::vector<MemoryFact> Memory;
   std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.

@@ -16,6 +16,9 @@ static bool mayHold(QualType T) {
     return false;
   if (holdsTensors(T))
     return true;
+  // The list in torch::cat({x, y}).
+  if (const ArrayType *List = T->getAsArrayTypeUnsafe())
+    return mayHold(List->getElementType());
   if (isHostNumber(T) && !recordOf(T))
     return false;
   const CXXRecordDecl *D = recordOf(T);

@@ -3,6 +3,7 @@
 #include "Enters.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -61,8 +62,38 @@ void LoaderFacts::call(const CallExpr *E, const FunctionDecl *F,
       Program.Loaders.push_back({here(), *R});
 }
 
+/// The buffers that are filled with parts of batches, of which `Cuts` has to know.
+std::set<const ValueDecl *> Entering::addBuffers(llvm::ArrayRef<Batch> Batches) {
+  std::set<const Expr *> Shared;
+  for (const Batch &B : Batches)
+    Shared.insert(B.E);
+  Cut Known = Cuts;
+  Known.add(Shared);
+  std::set<const ValueDecl *> Variables;
+  Shared.clear();
+  for (Buffer &B : findBuffers(Index, Known))
+    if (const std::optional<TextRange> R = editable(B.Made->getSourceRange())) {
+      Variables.insert(B.Variable);
+      Shared.insert(B.Made);
+      BufferFact Fact;
+      Fact.In = Functions.at(B.Made->getExprLoc(), B.In);
+      Fact.Range = *R;
+      Fact.Like = std::move(B.Like);
+      Fact.Dim = B.Dim;
+      Program.Buffers.push_back(std::move(Fact));
+    }
+  Cuts.add(Shared);
+  return Variables;
+}
+
 void Entering::addBatches() {
-  const std::vector<Batch> Batches = findBatches(Index, Cuts, Text);
+  std::vector<Batch> Batches = findBatches(Index, Cuts, Text);
+  // They are no batches where a model reads them.
+  const std::set<const ValueDecl *> Buffers = addBuffers(Batches);
+  llvm::erase_if(Batches, [&](const Batch &B) {
+    const ValueDecl *Root = rootOf(B.E);
+    return Root && Buffers.count(Root);
+  });
   // Points that are made of a batch are shared out with it.
   for (const bool Points : {false, true}) {
     std::set<const Expr *> Shared;

@@ -9,6 +9,7 @@
 #define ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_ENTERS_H
 
 #include "Batches.h"
+#include "Buffers.h"
 #include "Code/Subject.h"
 
 namespace accel::migrate {
@@ -29,6 +30,7 @@ public:
   void addBatches();
 
 private:
+  std::set<const clang::ValueDecl *> addBuffers(llvm::ArrayRef<Batch> Batches);
   void noteLoops(llvm::ArrayRef<Batch> Batches);
 
   Cut &Cuts;

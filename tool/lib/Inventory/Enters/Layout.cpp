@@ -1,6 +1,7 @@
 //===- Layout.cpp - Where a batch's samples are ---------------------------===//
 
 #include "Layout.h"
+#include "Sizes.h"
 #include "Uses.h"
 
 #include "Code/AstVisitor.h"
@@ -178,6 +179,45 @@ Layout::Layout(const ProgramIndex &Index) {
   BatchFirst = Finder.Found;
 }
 
+namespace {
+/// Whether a model goes through the steps of its input itself: it takes `x[t]`, and
+/// there are `x.size(1)` rows of what it keeps; or packs sequences that lie so.
+class StepFinder : public AstVisitor {
+public:
+  StepFinder(const FunctionDecl *F, unsigned I, Trace &Back)
+      : F(F), I(I), Back(Back) {}
+
+  bool TakesSteps = false, KeepsRows = false, Packs = false;
+
+  bool VisitCallExpr(CallExpr *E) override {
+    const llvm::StringRef Name = torchNameOf(E);
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E))
+      TakesSteps |= O->getOperator() == OO_Subscript &&
+                    isTensor(O->getArg(0)->getType()) &&
+                    O->getArg(1)->getType()->isIntegerType() &&
+                    Back.keeps(O->getArg(0), I);
+    else if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+             Member && Name == "select")
+      TakesSteps |= constantOf(E->getArg(0), F->getASTContext()) == 0 &&
+                    Back.keeps(Member->getImplicitObjectArgument(), I);
+    else if (Name == "pack_padded_sequence" && E->getNumArgs() > 2)
+      Packs |= (isa<CXXDefaultArgExpr>(E->getArg(2)) ||
+                constantOf(E->getArg(2), F->getASTContext()) == 0) &&
+               Back.keeps(E->getArg(0), I);
+    if (const InitListExpr *Sizes = sizesOfBuffer(E))
+      for (const Expr *Size : Sizes->inits())
+        if (const std::optional<SizeOf> Of = sizeOf(Size, F))
+          KeepsRows |= Of->Dim == 1 && Back.keeps(Of->Tensor, I);
+    return true;
+  }
+
+private:
+  const FunctionDecl *F;
+  const unsigned I;
+  Trace &Back;
+};
+} // namespace
+
 bool Layout::hasStepsFirst(const ModelCall &Call, unsigned I,
                            unsigned Depth) const {
   const CXXRecordDecl *Model = moduleOf(Call.Model->getType());
@@ -196,7 +236,9 @@ bool Layout::hasStepsFirst(const ModelCall &Call, unsigned I,
       if (hasStepsFirst(Part, Input, Depth + 1) &&
           Back.keeps(Part.Inputs[Input], I))
         return true;
-  return false;
+  StepFinder Steps(Called, I, Back);
+  Steps.TraverseStmt(Called->getBody());
+  return Steps.Packs || (Steps.TakesSteps && Steps.KeepsRows);
 }
 
 bool Layout::isLaidOutLikeOperand(const Expr *E) {

@@ -1,9 +1,10 @@
 //===- Layout.h - Where a batch's samples are -------------------*- C++ -*-===//
 //
 // LibTorch's layers of attention take `[steps, samples, features]`, and so do its
-// recurrent ones unless they are told `batch_first(true)`. Who gives a model such
-// a batch shares out its samples, dimension 1: every step of attention wants all
-// the others. A wrong guess costs speed and never a result.
+// recurrent ones unless they are told `batch_first(true)`; so do models that go
+// through the steps themselves. Who gives a model such a batch shares out its
+// samples, dimension 1: every step wants all the others. A wrong guess costs speed
+// and never a result.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,7 +20,8 @@ class Layout {
 public:
   explicit Layout(const ProgramIndex &Index);
 
-  /// Whether input `I` of the model comes to such a layer as it is laid out.
+  /// Whether input `I` of the model comes to such a layer, or to such code of the
+  /// model's own, as it is laid out.
   bool hasStepsFirst(const ModelCall &Call, unsigned I) const;
 
   /// Whether `E` is sure to have the dimensions of its leading operand:
