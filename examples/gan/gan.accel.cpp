@@ -89,7 +89,7 @@ void report(int step, Generator& generator, torch::Device device) {
   auto& accelerator = accel::accelerator();
   torch::NoGradGuard no_grad;
   generator->eval();
-  auto points = generator(torch::randn({1000, kNoiseSize}, device));
+  auto points = generator(accelerator.distribute(torch::randn({1000, kNoiseSize}, device)));
   auto [distance, nearest] = torch::cdist(points, centres(device)).min(1);
   auto hits = torch::bincount(nearest.masked_select(distance < 4 * kSpread), {}, kModes);
   accelerator.printf(

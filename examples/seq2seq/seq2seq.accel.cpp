@@ -147,6 +147,7 @@ TORCH_MODULE(Seq2Seq);
 
 // The share of test sequences that are sorted without a mistake.
 double evaluate(Seq2Seq& model, const Pairs& pairs, torch::Device device) {
+  auto& accelerator = accel::accelerator();
   torch::NoGradGuard no_grad;
   model->eval();
   int64_t correct = 0;
@@ -155,7 +156,7 @@ double evaluate(Seq2Seq& model, const Pairs& pairs, torch::Device device) {
     std::iota(rows.begin(), rows.end(), begin);
     auto source = pad(pairs.sources, rows).to(device);
     auto target = pad(pairs.targets, rows).to(device);
-    auto guess = model(source, torch::Tensor(), target.size(1), 0.0).argmax(2);
+    auto guess = model(accelerator.distribute(source), torch::Tensor(), target.size(1), 0.0).argmax(2);
     auto right = guess.eq(target).logical_or(target.eq(kPad)).all(1);
     correct += right.sum().item<int64_t>();
   }

@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
     if (epoch % 5 == 0) {
       model->eval();
       torch::NoGradGuard no_grad;
-      auto guess = model->forward(points).argmax(1);
+      auto guess = model->forward(accelerator.distribute(points)).argmax(1);
       auto accuracy = guess.eq(labels).to(torch::kDouble).mean().item<double>();
       accelerator.printf("epoch %3d loss %.12g accuracy %.6f\n", epoch, epoch_loss / count, accuracy);
     }

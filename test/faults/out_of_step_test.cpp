@@ -57,7 +57,19 @@ TEST(PlacementReport, SaysWhatRanWholeAndWhere) {
       launch({"--placement-report"}, {"shared-out"}), in(folder));
   EXPECT_EQ(result.status, 0) << result.err;
   expect_part(result.err, "accel: placement report of process 0 of 2");
-  expect_part(result.err, "% of the operators' time was shared out, ");
+  // What runs whole stands before the step.
+  const std::string shares = "% of the operators' time was shared out, ";
+  expect_part(result.err, shares);
+  double without = 0;
+  double in_steps = 0;
+  EXPECT_EQ(
+      std::sscanf(
+          result.err.c_str() + result.err.find(shares) + shares.size(),
+          "%lf %% without data sets and optimizers, %lf %% in training steps.",
+          &without, &in_steps),
+      2)
+      << result.err;
+  EXPECT_GT(in_steps, without);
   // Its lines: milliseconds, calls, bytes, the operator and its place.
   const auto line = [&](const std::string& of) {
     const auto lines = split_lines(result.err);

@@ -194,8 +194,10 @@ void train_shared_out(accel::Accelerator& accelerator, bool distributed) {
   for (int i = 0; i < 5; ++i) {
     auto x = torch::randn({8, 8});
     x = distributed ? accelerator.distribute(x) : x;
+    const auto inverse = invert(x); // before the step
+    auto step = accelerator.accumulate(net);
     optimizer.zero_grad();
-    accelerator.backward((net->forward(x) - invert(x)).pow(2).mean());
+    accelerator.backward((net->forward(x) - inverse).pow(2).mean());
     optimizer.step();
   }
 }

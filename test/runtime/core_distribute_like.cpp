@@ -1,5 +1,5 @@
 // distribute_like: a buffer is cut where a batch is cut, filled in parts, and gives
-// the plain numbers and gradients.
+// the plain numbers and gradients; distribute: what is cut nowhere is cut.
 
 #include "multiprocess.h"
 
@@ -57,6 +57,25 @@ ACCEL_RANK_FUNCTION(cut_where_a_batch_is) {
       distribute_like(torch::zeros({7}), x.sum(0).sum(0).sum().expand({7}))));
 }
 
+/// What was put together of single rows is a part of a sum, or the same on every
+/// process.
+ACCEL_RANK_FUNCTION(cut_again) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  const auto data = torch::arange(28, torch::kDouble).view({7, 4});
+  for (const bool same : {false, true}) {
+    auto together = torch::cat(accelerator.distribute(data).chunk(7, 0));
+    together = same ? together.clone().relu_() : together;
+    ASSERT_FALSE(placements(together).at(0).is_shard());
+    const auto again = accelerator.distribute(together);
+    EXPECT_EQ(placements(again).at(0), Shard(0)) << placements(together).at(0).str();
+    EXPECT_TRUE(again.equal(data));
+  }
+  // What is cut elsewhere stays so.
+  const auto inner = accelerator.distribute(data, 1);
+  EXPECT_EQ(placements(accelerator.distribute(inner)).at(0), Shard(1));
+}
+
 ACCEL_RANK_FUNCTION(filled_in_parts) {
   Accelerator accelerator(
       AcceleratorOptions().cpu(true).match_single_device(true));
@@ -104,6 +123,11 @@ ACCEL_RANK_FUNCTION(on_two_axes) {
 TEST(DistributeLike, CutsWhereABatchIsCut) {
   run_and_expect_success("cut_where_a_batch_is", 2);
   run_and_expect_success("cut_where_a_batch_is", 3);
+}
+
+TEST(Distribute, CutsWhatIsCutNowhere) {
+  run_and_expect_success("cut_again", 2);
+  run_and_expect_success("cut_again", 3);
 }
 
 TEST(DistributeLike, IsFilledInParts) {

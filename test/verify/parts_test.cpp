@@ -285,6 +285,26 @@ TEST_F(Files, OfRawNumbersAreComparedAsNumbers) {
   EXPECT_TRUE(differ(Floats(40, 1), c));
 }
 
+// Rounding may take the only byte away that no text has.
+TEST_F(Files, OfRawNumbersMayLookLikeText) {
+  const auto dump = [&](const std::string& run, const std::string& bytes) {
+    fs::create_directories(path / run);
+    std::ofstream(path / run / "f", std::ios::binary) << bytes;
+    return WrittenFiles{path / run, {"f"}};
+  };
+  const auto differ = [&](const std::string& a, const std::string& b) {
+    const auto original = dump("original", a);
+    return compare_files(original, original, dump("migrated", b), 1e-6, {}).different;
+  };
+  const std::string zero("\x00\x40\x9a\x3e", 4);
+  EXPECT_FALSE(differ(zero, "\xff\x3f\x9a\x3e"));
+  EXPECT_FALSE(differ("\xff\x3f\x9a\x3e", zero));
+  EXPECT_TRUE(differ(zero, "\xff\x3f\x9b\x3e"));
+  EXPECT_FALSE(differ("\x01\x40\x9a\x3e", "\x02\x40\x9a\x3e"));
+  // Texts stay texts.
+  EXPECT_FALSE(differ("\x1b[1mloss\x1b[0m 0.25\t\n", "\x1b[1mloss\x1b[0m 0.2500000001\t\n"));
+}
+
 TEST_F(Files, AreLeftToChanceOnlyWhereTheTrainingIs) {
   const std::string finding =
       compare({1, 2, 3}, {5, 6}).files.at(0).finding;

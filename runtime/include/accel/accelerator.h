@@ -274,8 +274,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// distributed tensor with the same sizes, values and gradients
   /// (accel/distributed/tensor.h). The tensor itself on one process, where it has
   /// fewer samples than there are processes, where it is undefined, has no
-  /// dimension or is sparse, and where it is distributed already, however it
-  /// lies. Differentiable. Collective. Where the processes have different
+  /// dimension or is sparse, and where it is cut already, in whatever dimension.
+  /// Differentiable. Collective. Where the processes have different
   /// tensors, `backward` or what uses values of all before throws (unless
   /// `ACCEL_CHECK_BATCHES=0`).
   ///

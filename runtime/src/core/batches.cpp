@@ -5,11 +5,26 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 namespace accel {
 
+namespace {
+/// Distributed, and not merely the same, or a part of a sum, on every process.
+bool is_cut(const torch::Tensor& tensor) {
+  if (!distributed::is_distributed(tensor)) {
+    return false;
+  }
+  const auto all = distributed::placements(tensor);
+  return std::any_of(all.begin(), all.end(), [](const auto& place) {
+    return place.is_shard();
+  });
+}
+} // namespace
+
 torch::Tensor Accelerator::distribute(const torch::Tensor& tensor) const {
-  const bool nothing_to_cut = !tensor.defined() || tensor.dim() == 0 ||
-      distributed::is_distributed(tensor);
+  const bool nothing_to_cut =
+      !tensor.defined() || tensor.dim() == 0 || is_cut(tensor);
   return nothing_to_cut ? tensor : distribute(tensor, 0);
 }
 

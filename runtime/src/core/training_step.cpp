@@ -1,6 +1,8 @@
 #include "core/runtime.h"
 
 #include "core/read_values.h"
+#include "distributed/report.h"
+#include "distributed/watch.h"
 
 #include <accel/autocast.h>
 #include <accel/distributed/tensor.h>
@@ -19,6 +21,9 @@ void Runtime::begin_micro_step() {
   }
   ++window_;
   ++open_steps_;
+  if (distributed::watch().report) {
+    distributed::PlacementReport::instance().begin_step();
+  }
   if (state.sync_with_dataloader && state.body_ends_pass()) {
     state.step = 0;
     state.sync_gradients = true;
@@ -30,6 +35,9 @@ void Runtime::begin_micro_step() {
 
 void Runtime::end_micro_step() {
   --open_steps_;
+  if (distributed::watch().report) {
+    distributed::PlacementReport::instance().end_step();
+  }
 }
 
 void Runtime::restart_window(int64_t step) {

@@ -79,6 +79,7 @@ struct Entry {
   bool has_rule = false;
   std::string arguments;
   Sum sum;
+  Sum in_steps; // of these, those in training steps
 };
 
 /// A line of the report.
@@ -89,6 +90,7 @@ struct Line {
   std::string reason;
   std::string arguments;
   Sum sum;
+  Sum in_steps;
 };
 
 const char* name_of(Way way) {
@@ -150,17 +152,36 @@ struct PlacementReport::State {
   int64_t processes = 0;
   /// The largest batch that was shared out.
   int64_t rows = 0;
+  /// Training steps that have begun and not ended.
+  int64_t steps = 0;
   bool finished = false;
   bool expected = false;
 
-  Sum total(Way way) const {
+  Sum total(Way way, bool in_steps = false) const {
     Sum sum;
     for (const auto& [key, entry] : entries) {
       if (key.way == way) {
-        sum.add(entry.sum);
+        sum.add(in_steps ? entry.in_steps : entry.sum);
       }
     }
     return sum;
+  }
+
+  /// Percent of the time that was shared out, without data sets and optimizers
+  /// where these are `left_out`; 0 where there is no time.
+  double shared(bool left_out, bool in_steps) const {
+    double all = 0;
+    double parts = 0;
+    for (const Way way : kWays) {
+      const double time = total(way, in_steps).milliseconds();
+      if (!left_out || (way != Way::kLoading && way != Way::kUpdating)) {
+        all += time;
+      }
+      if (way == Way::kInParts || way == Way::kInPartsWithTraffic) {
+        parts += time;
+      }
+    }
+    return all > 0 ? 100 * parts / all : 0;
   }
 
   /// Calls from one place of the source through different calls are one line;
@@ -183,6 +204,7 @@ struct PlacementReport::State {
         line.arguments = entry.arguments;
       }
       line.sum.add(entry.sum);
+      line.in_steps.add(entry.in_steps);
     }
     std::vector<Line> sorted;
     for (auto& [key, line] : by_place) {
@@ -276,6 +298,16 @@ void PlacementReport::add_batch(int64_t rows) {
   state_->rows = std::max(state_->rows, rows);
 }
 
+void PlacementReport::begin_step() {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  ++state_->steps;
+}
+
+void PlacementReport::end_step() {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->steps = std::max<int64_t>(0, state_->steps - 1);
+}
+
 void PlacementReport::expect(int64_t processes) {
   set_processes(processes);
   const std::lock_guard<std::mutex> lock(state_->mutex);
@@ -301,7 +333,11 @@ std::string* PlacementReport::add_at(
     entry.op = c10::toString(call.op.operator_name());
     entry.has_rule = call.has_rule;
   }
-  entry.sum.add({1, call.nanoseconds, call.collectives, call.bytes});
+  const Sum sum{1, call.nanoseconds, call.collectives, call.bytes};
+  entry.sum.add(sum);
+  if (state_->steps > 0) {
+    entry.in_steps.add(sum);
+  }
   // Elements of an unordered map stay where they are.
   return fresh ? &entry.arguments : nullptr;
 }
@@ -313,8 +349,6 @@ void PlacementReport::print(std::ostream& out) {
     total.add(state_->total(way));
   }
   const double milliseconds = std::max(total.milliseconds(), 1e-9);
-  const double shared = state_->total(Way::kInParts).milliseconds() +
-      state_->total(Way::kInPartsWithTraffic).milliseconds();
   out << "accel: placement report of process 0";
   if (state_->processes > 0) {
     out << " of " << state_->processes;
@@ -322,13 +356,16 @@ void PlacementReport::print(std::ostream& out) {
   out << '\n';
   write(
       out, "%.1f %% of the operators' time was shared out",
-      100 * shared / milliseconds);
-  const double others = state_->total(Way::kLoading).milliseconds() +
-      state_->total(Way::kUpdating).milliseconds();
-  if (others > 0) {
+      state_->shared(/*left_out=*/false, /*in_steps=*/false));
+  if (state_->total(Way::kLoading).calls + state_->total(Way::kUpdating).calls > 0) {
     write(
         out, ", %.1f %% without data sets and optimizers",
-        100 * shared / std::max(milliseconds - others, 1e-9));
+        state_->shared(/*left_out=*/true, /*in_steps=*/false));
+  }
+  if (state_->total(Way::kInParts, /*in_steps=*/true).calls > 0) {
+    write(
+        out, ", %.1f %% in training steps",
+        state_->shared(/*left_out=*/true, /*in_steps=*/true));
   }
   out << ".\n\n";
   write(
@@ -366,10 +403,12 @@ void PlacementReport::print_json(std::ostream& out) {
   };
   for (const Way way : kWays) {
     report["totals"][key_of(way)] = numbers(state_->total(way));
+    report["totals_in_steps"][key_of(way)] = numbers(state_->total(way, /*in_steps=*/true));
     auto& list = report["operators"][key_of(way)] = json::array();
     for (const auto& line : state_->lines(way)) {
       auto entry = numbers(line.sum);
       entry["operator"] = line.op;
+      entry["milliseconds_in_steps"] = line.in_steps.milliseconds();
       if (!line.place.empty()) {
         entry["where"] = line.place;
       }

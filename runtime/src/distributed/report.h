@@ -70,6 +70,10 @@ class PlacementReport {
   void set_processes(int64_t processes);
   /// A batch of so many rows was shared out.
   void add_batch(int64_t rows);
+  /// What runs until `end_step` is a training step, in whatever thread: it is
+  /// counted beside the whole program.
+  void begin_step();
+  void end_step();
   /// This process reports for so many, also that there was nothing to report.
   void expect(int64_t processes);
 

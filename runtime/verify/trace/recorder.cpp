@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -237,11 +238,31 @@ void Recorder::finish_unused() {
 
 void Recorder::write_final_values() {
   try {
-    const auto entries = registry_.kept();
-    for (const auto* entry : entries) {
-      encoder_.clear();
-      encoder_.add(entry->id).add(measure(entry->tensor));
-      write(Record::kFinal, encoder_.bytes());
+    auto entries = registry_.kept();
+    // A batch that the program differentiates by lies in parts, and perhaps nobody
+    // puts them together any more.
+    std::string unread;
+    size_t unread_count = 0;
+    const auto is_unread = [&](const Registry::Entry* entry) {
+      try {
+        encoder_.clear();
+        encoder_.add(entry->id).add(measure(entry->tensor));
+        write(Record::kFinal, encoder_.bytes());
+        return false;
+      } catch (const c10::Error& error) {
+        ++unread_count;
+        unread = error.what_without_backtrace();
+        return true;
+      }
+    };
+    entries.erase(
+        std::remove_if(entries.begin(), entries.end(), is_unread),
+        entries.end());
+    if (unread_count > 0) {
+      write(
+          Record::kNote,
+          "the final values of " + std::to_string(unread_count) +
+              " tensors could not be read: " + unread);
     }
     if (registry_.left_out() > 0) {
       write(

@@ -59,7 +59,7 @@ _LIBRARIES = (  # a pattern of #include, and what to link
 
 @dataclass
 class Outcome(Result):
-    shared: float = None  # share of the operator time of forward and backward, percent
+    shared: float = None  # share of the operator time of training steps, percent
     of_all: float = None  # the same with what data sets and optimizers do
     rows: int = 0  # of the largest batch
     stress: list = field(default_factory=list)  # (seed, outcome, numbers compared, what was said), under random placements
@@ -355,13 +355,16 @@ _ELSEWHERE = ("loading", "updating")
 def share_of(report, of_all=False):
     """Percent of the operators' time that was shared out, of a report of
     ACCEL_PLACEMENT_REPORT, without the time in which processes wait for numbers
-    that the program reads or keeps; None where it is of one process. `of_all`: with the
-    time of data sets and optimizers."""
-    times = {way: sums["milliseconds"] for way, sums in report["totals"].items() if of_all or way not in _ELSEWHERE}
+    that the program reads or keeps; None where it is of one process. What training
+    steps (accumulate) take without data sets and optimizers; all of the program where it
+    has none, or `of_all`, which also has the time of data sets and optimizers."""
+    in_steps = not of_all and any(sums["calls"] for sums in report["totals_in_steps"].values())
+    totals, time = ("totals_in_steps", "milliseconds_in_steps") if in_steps else ("totals", "milliseconds")
+    times = {way: sums["milliseconds"] for way, sums in report[totals].items() if of_all or way not in _ELSEWHERE}
     for way, entries in report["operators"].items():
         if way not in times:
             continue
-        times[way] -= sum(entry["milliseconds"] for entry in entries if reads_number(entry))
+        times[way] -= sum(entry[time] for entry in entries if reads_number(entry))
     if report["processes"] < 2 or sum(times.values()) <= 0:
         return None
     return 100 * (times["in_parts"] + times["in_parts_communicating"]) / sum(times.values())

@@ -1,6 +1,7 @@
 //===- Batches.cpp - What enters without a loader -------------------------===//
 
 #include "Batches.h"
+#include "Evaluated.h"
 #include "Layout.h"
 #include "Returned.h"
 #include "Together.h"
@@ -46,7 +47,6 @@ private:
   const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
   bool isParameter(const Expr *E, const FunctionDecl *F);
   bool readsParameter(const Stmt *S, const FunctionDecl *F);
-  bool isNoBatch(const Expr *E) const;
   /// Whether the samples of what `E` is made from are where those of `E` are, as
   /// far as that matters.
   bool knowsLayout(const Expr *E) const {
@@ -80,7 +80,7 @@ public:
   bool AnyModel = false;
 
   bool VisitCallExpr(CallExpr *E) override {
-    if (!F.Index.isInStep(E->getExprLoc(), In) || evaluates())
+    if (!F.Index.isInStep(E->getExprLoc(), In) || isInEvaluation(Path, F.Index))
       return true;
     if (const std::optional<ModelCall> Call = modelCallOf(E)) {
       AnyModel = true;
@@ -101,33 +101,6 @@ private:
     const CXXRecordDecl *Impl = moduleOf(Call.Model->getType());
     return Impl && isTorch(Impl) && Impl->getIdentifier() &&
            Impl->getName().ends_with("LossImpl");
-  }
-
-  /// Whether no gradients are calculated here, or a loader is read that does
-  /// not train. In a block of its own, `{ NoGradGuard guard; next = target(x); }`, a
-  /// step calculates something for itself.
-  bool evaluates() const {
-    for (size_t I = 0; I + 1 < Path.size(); ++I) {
-      if (auto It = F.Index.Loops.find(Path[I]);
-          It != F.Index.Loops.end() && !It->second.Training &&
-          !It->second.AddsUp)
-        return true;
-      const auto *Block = dyn_cast<CompoundStmt>(Path[I]);
-      if (!Block || (I > 0 && isa<CompoundStmt>(Path[I - 1])))
-        continue;
-      for (const Stmt *S : Block->body()) {
-        if (S == Path[I + 1])
-          break;
-        if (const auto *D = dyn_cast<DeclStmt>(S); D && D->isSingleDecl())
-          if (const auto *V = dyn_cast<VarDecl>(D->getSingleDecl()))
-            if (const CXXRecordDecl *R = recordOf(V->getType());
-                R && R->getIdentifier() &&
-                (R->getName() == "NoGradGuard" ||
-                 R->getName() == "InferenceMode"))
-              return true;
-      }
-    }
-    return false;
   }
 
   /// Where the program trains tensors of its own: `x.mm(weight)`, with a weight
@@ -256,20 +229,22 @@ static bool makesOneRow(const CallExpr *E, const ASTContext &Context) {
          constantOf(E->getArg(Dim), Context) == 0;
 }
 
-/// Constants, states, masks and single samples, `data[i]`: nothing is gained by
-/// sharing them out.
-bool Finder::isNoBatch(const Expr *E) const {
+bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
   static const llvm::StringSet<> Names = {
       "zeros", "ones", "full", "eye",  "empty",      "zeros_like",
       "ones_like", "full_like", "triu", "tril", "scalar_tensor",
       "generate_square_subsequent_mask"};
   for (unsigned Depth = 0; E && Depth < 32; ++Depth) {
     E = plain(E);
+    // torch::Tensor()
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
+        Made && Made->getNumArgs() == 0)
+      return true;
     const FunctionDecl *F = calleeOf(E);
     if (F && F->getIdentifier() && isTorch(F) &&
         (Names.count(F->getName()) ||
-         (F->getName().starts_with("rand") && hasOneRow(E, Index.Context)) ||
-         makesOneRow(cast<CallExpr>(E), Index.Context)))
+         (F->getName().starts_with("rand") && hasOneRow(E, Context)) ||
+         makesOneRow(cast<CallExpr>(E), Context)))
       return true;
     if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
         O && O->getOperator() == OO_Subscript && isTensor(O->getType()) &&
@@ -309,7 +284,8 @@ void Finder::read(const Expr *Input, const FunctionDecl *F, bool IsVariable,
 
 void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
   E = plain(E);
-  if (!E || Depth > 6 || Loaded.in(E) || callsModel(E) || isNoBatch(E))
+  if (!E || Depth > 6 || Loaded.in(E) || callsModel(E) ||
+      isNoBatch(E, Index.Context))
     return;
   const bool Named = isNamedBatch(E->getType());
   if (!Named && !isTensor(E->getType()))
@@ -435,7 +411,15 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
           return readsParameter(Made, F);
         }))
       return;
-    if (From == To || !U.Made.empty())
+    // A closure that is given to a function which goes through batches: that
+    // function may be for others, too.
+    const auto *Method = dyn_cast_or_null<CXXMethodDecl>(Of);
+    const bool Given =
+        Method && Method->getParent()->isLambda() &&
+        std::any_of(From, To, [&](const auto &Call) {
+          return !isWithin(P->getLocation(), Call.second.In->getBody(), Text.SM);
+        });
+    if (From == To || !U.Made.empty() || Given)
       return AtUse();
     // What is bound to a torch::Tensor& is shared out where it is made, or
     // behind the call.
@@ -489,8 +473,11 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     return AtUse();
   for (const Expr *Made : U.Made) {
     const Expr *M = plain(Made);
-    if (rootOf(M) == V || Loaded.in(M) || callsModel(M) || isNoBatch(M) ||
-        (OwnTensors && readsParameter(M, F)))
+    // What a model gives in a step is made in parts there.
+    const bool Given =
+        callsModel(M) && Index.isInStep(M->getExprLoc(), F);
+    if (rootOf(M) == V || Loaded.in(M) || Given ||
+        isNoBatch(M, Index.Context) || (OwnTensors && readsParameter(M, F)))
       continue;
     if (const auto *Other = dyn_cast<DeclRefExpr>(M)) {
       resolveVariable(Other, F, Depth + 1);

@@ -28,6 +28,10 @@ struct Batch {
   bool StepsFirst = false;
 };
 
+/// Constants, states, masks and single samples, `data[i]`: nothing is gained by
+/// sharing them out.
+bool isNoBatch(const clang::Expr *E, const clang::ASTContext &Context);
+
 /// Those of the whole unit, each expression once.
 std::vector<Batch> findBatches(const ProgramIndex &Index, const Cut &Loaded,
                                SourceText &Text);

@@ -108,6 +108,14 @@ void Entering::addBatches() {
     Cuts.add(Shared);
   }
   noteLoops(Batches);
+  std::set<const Expr *> Evaluated;
+  for (const Batch &B : findEvaluated(Index, Cuts, Batches, Text))
+    if (const std::optional<TextRange> R = editable(B.E->getSourceRange())) {
+      Evaluated.insert(B.E);
+      Program.Batches.push_back(
+          {{Functions.at(B.E->getExprLoc(), B.In), *R}, B.StepsFirst});
+    }
+  Cuts.add(Evaluated);
 }
 
 /// At most this much of an expression is shown.

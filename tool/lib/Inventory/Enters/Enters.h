@@ -10,6 +10,7 @@
 
 #include "Batches.h"
 #include "Buffers.h"
+#include "Evaluated.h"
 #include "Code/Subject.h"
 
 namespace accel::migrate {

@@ -9,6 +9,7 @@
 #define ACCEL_MIGRATE_LIB_INVENTORY_LEARNS_LEARNS_H
 
 #include "Code/Subject.h"
+#include "StepBodies.h"
 
 namespace accel::migrate {
 
@@ -87,17 +88,21 @@ void addGlobalDevices(const Unit &U);
 /// Backwards, training loops, and templates that nobody uses.
 class Steps : private Unit {
 public:
-  explicit Steps(const Unit &U) : Unit(U) {}
+  explicit Steps(const Unit &U) : Unit(U), Bodies(Index) {}
   void add();
 
 private:
   void addBackward(const BackwardCall &B);
   void addTrainingLoop(const BatchLoop &Loop);
-  void keepTrained(std::vector<std::string> &Models, const BatchLoop &Loop) const;
+  void addStep(const BatchLoop &Loop, const clang::Stmt *Step,
+               const clang::FunctionDecl *In);
+  void keepTrained(std::vector<std::string> &Models, const BatchLoop &Loop,
+                   const clang::Stmt *Step) const;
   void prepareModels(const BatchLoop &Loop,
                      llvm::ArrayRef<const clang::VarDecl *> Models);
   void checkTemplates();
 
+  const StepBodies Bodies;
   /// No optimizer is seen: what is in Program.Optimizers are models alone.
   bool Prepares = false;
 };

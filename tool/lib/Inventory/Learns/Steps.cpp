@@ -41,7 +41,7 @@ void Steps::add() {
   for (const BackwardCall &B : Index.Backwards)
     addBackward(B);
   for (const auto &[Loop, Facts] : Index.Loops)
-    if (Facts.Training)
+    if (Facts.Training && !Bodies.isPartOfStep(Facts))
       addTrainingLoop(Facts);
   checkTemplates();
 }
@@ -57,6 +57,8 @@ void Steps::addBackward(const BackwardCall &B) {
         "not see this call.");
   };
   const auto *Member = dyn_cast<CXXMemberCallExpr>(B.Call);
+  if (Bodies.isForInput(B))
+    return StaysAsItIs("backward() computes the gradient of an input");
   if (!Member)
     return StaysAsItIs(qualifiedName(B.Call->getDirectCallee()) + " is called");
   BackwardFact Fact;
@@ -124,8 +126,8 @@ namespace {
 /// where that is done in a function of the program.
 class ModelFinder : public AstVisitor {
 public:
-  ModelFinder(const BatchLoop &Loop, const SourceManager &SM)
-      : Loop(Loop), SM(SM) {}
+  ModelFinder(const BatchLoop &Loop, const Stmt *Step, const SourceManager &SM)
+      : Loop(Loop), At(Step->getBeginLoc()), SM(SM) {}
 
   bool VisitCallExpr(CallExpr *E) override {
     const std::optional<ModelCall> Call = modelCallOf(E);
@@ -193,11 +195,10 @@ private:
     if (Variable && !llvm::is_contained(Variables, Variable))
       Variables.push_back(Variable);
   }
-  /// Whether a local variable is declared before the loop in a function that the
-  /// loop stands in.
+  /// Whether a local variable is declared before the step in a function that the
+  /// step stands in.
   bool isAround(const VarDecl *V) const {
     const auto *In = dyn_cast<FunctionDecl>(V->getDeclContext());
-    const SourceLocation At = Loop.Loop->getBeginLoc();
     return In && In->hasBody() && isWithin(At, In->getBody(), SM) &&
            SM.isBeforeInTranslationUnit(V->getLocation(), At);
   }
@@ -255,6 +256,7 @@ private:
   }
 
   const BatchLoop &Loop;
+  const SourceLocation At; ///< Where the step begins.
   const SourceManager &SM;
   std::set<const FunctionDecl *> Entered;
 };
@@ -292,9 +294,9 @@ private:
 /// not a teacher, a target network, or a model that an inner loop trains. All of them
 /// where that is not known.
 void Steps::keepTrained(std::vector<std::string> &Models,
-                        const BatchLoop &Loop) const {
+                        const BatchLoop &Loop, const Stmt *Step) const {
   SteppedFinder Stepped(Index, Loop);
-  Stepped.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
+  Stepped.TraverseStmt(const_cast<Stmt *>(Step));
   std::set<std::string> Trained;
   for (const std::string &Name : Stepped.Found) {
     const auto IsIt = [&](const OptimizerFact &Fact) {
@@ -314,25 +316,42 @@ void Steps::keepTrained(std::vector<std::string> &Models,
                    [&](const std::string &Model) { return !IsTrained(Model); });
 }
 
+/// The function that a closure is made in.
+static const FunctionDecl *functionAround(const CXXMethodDecl *Closure) {
+  const DeclContext *Around = Closure->getParent()->getDeclContext();
+  while (Around && !isa<FunctionDecl>(Around))
+    Around = Around->getParent();
+  return Around ? cast<FunctionDecl>(Around) : Closure;
+}
+
 void Steps::addTrainingLoop(const BatchLoop &Loop) {
   if (!Text.mayEdit(Loop.Loop->getBeginLoc()))
     return say("ACL0014", Loop.Loop->getBeginLoc(),
                "the training loop stands in a file that may not be changed",
                "Name the file on the command line, or make the folder it is in "
                "part of the project.");
-  const std::optional<BodyPoint> Body = Text.bodyTop(bodyOf(Loop.Loop));
+  const std::vector<const CXXMethodDecl *> Closures = Bodies.closuresOf(Loop);
+  for (const CXXMethodDecl *Closure : Closures)
+    addStep(Loop, Closure->getBody(), functionAround(Closure));
+  if (Closures.empty())
+    addStep(Loop, bodyOf(Loop.Loop), Loop.In);
+}
+
+void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
+                    const FunctionDecl *In) {
+  const std::optional<BodyPoint> Body = Text.bodyTop(Step);
   if (!Body)
     return say("ACL0102", Loop.Loop->getBeginLoc(),
                "the training loop is written by a macro, so that no statement "
                "can be put into it",
                "Write the loop out.");
   TrainingLoopFact Fact;
-  Fact.In = Functions.at(bodyOf(Loop.Loop)->getBeginLoc(), Loop.In);
+  Fact.In = Functions.at(Step->getBeginLoc(), In);
   Fact.Body = *Body;
-  ModelFinder Models(Loop, Text.SM);
-  Models.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
+  ModelFinder Models(Loop, Step, Text.SM);
+  Models.TraverseStmt(const_cast<Stmt *>(Step));
   Fact.Models = std::move(Models.Found);
-  keepTrained(Fact.Models, Loop);
+  keepTrained(Fact.Models, Loop, Step);
   if (Program.Optimizers.empty() || Prepares)
     prepareModels(Loop, Models.Variables);
   Fact.Inner = llvm::any_of(Index.Loops, [&](const auto &Other) {

@@ -1,0 +1,122 @@
+//===- Evaluated.cpp - What enters an evaluation --------------------------===//
+
+#include "Evaluated.h"
+#include "Sizes.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+static bool switchesGradientsOff(const Stmt *S) {
+  const auto *D = dyn_cast<DeclStmt>(S);
+  const auto *V =
+      D && D->isSingleDecl() ? dyn_cast<VarDecl>(D->getSingleDecl()) : nullptr;
+  const CXXRecordDecl *R = V ? recordOf(V->getType()) : nullptr;
+  return R && R->getIdentifier() &&
+         (R->getName() == "NoGradGuard" || R->getName() == "InferenceMode");
+}
+
+bool accel::migrate::isInEvaluation(llvm::ArrayRef<const Stmt *> Path,
+                                    const ProgramIndex &Index) {
+  for (size_t I = 0; I + 1 < Path.size(); ++I) {
+    if (auto It = Index.Loops.find(Path[I]); It != Index.Loops.end() &&
+                                             !It->second.Training &&
+                                             !It->second.AddsUp)
+      return true;
+    const auto *Block = dyn_cast<CompoundStmt>(Path[I]);
+    if (!Block || (I > 0 && isa<CompoundStmt>(Path[I - 1])))
+      continue;
+    for (const Stmt *S : Block->body()) {
+      if (S == Path[I + 1])
+        break;
+      if (switchesGradientsOff(S))
+        return true;
+    }
+  }
+  return false;
+}
+
+namespace {
+/// The models that a function calls without training them, and what it does with
+/// what they give.
+class EvaluationWalk : public AstAncestorVisitor {
+public:
+  EvaluationWalk(const ProgramIndex &Index, const FunctionDecl *F)
+      : Index(Index), F(F), Trains(Index.trainsDirectly(F)) {}
+
+  std::vector<const Expr *> Inputs;
+  bool Measures = false;
+  bool LooksAtElements = false;
+
+  bool VisitCallExpr(CallExpr *E) override {
+    // What stands between trainings is no evaluation by itself.
+    if ((Trains || Index.isInStep(E->getExprLoc(), F)) &&
+        !isInEvaluation(Path, Index))
+      return true;
+    const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
+    if (Operator && isTensor(Operator->getArg(0)->getType())) {
+      LooksAtElements |= Operator->getOperator() == OO_Subscript;
+      Measures |= Operator->getOperator() == OO_EqualEqual;
+    }
+    static const llvm::StringSet<> Measuring = {"cross_entropy", "eq", "mean",
+                                                "kl_div"};
+    static const llvm::StringSet<> Elementwise = {
+        "data_ptr", "accessor", "multinomial", "select", "unbind"};
+    const llvm::StringRef Name = torchNameOf(E);
+    Measures |= Name.ends_with("_loss") || Measuring.count(Name);
+    LooksAtElements |= Elementwise.count(Name) != 0;
+    const std::optional<ModelCall> Call = modelCallOf(E);
+    if (!Call)
+      return true;
+    const CXXRecordDecl *Model = moduleOf(Call->Model->getType());
+    if (Model && isTorch(Model) && Model->getIdentifier() &&
+        Model->getName().ends_with("LossImpl")) {
+      Measures = true;
+      return true;
+    }
+    for (unsigned I = 0; I < Call->Inputs.size(); ++I)
+      if (!takesVariable(*Call, I))
+        Inputs.push_back(Call->Inputs[I]);
+    return true;
+  }
+
+private:
+  const ProgramIndex &Index;
+  const FunctionDecl *F;
+  const bool Trains;
+};
+} // namespace
+
+std::vector<Batch> accel::migrate::findEvaluated(const ProgramIndex &Index,
+                                                 const Cut &Cuts,
+                                                 llvm::ArrayRef<Batch> Shared,
+                                                 SourceText &Text) {
+  std::vector<Batch> Found;
+  std::set<std::pair<std::string, unsigned>> Places;
+  for (const FunctionDecl *F : Index.Functions) {
+    if (isPartOfModel(F) || Index.loadsSamples(F) || Index.BeforeMain.count(F) ||
+        Index.OfMainProcess.count(F->getCanonicalDecl()))
+      continue;
+    EvaluationWalk Walk(Index, F);
+    Walk.TraverseStmt(F->getBody());
+    if (!Walk.Measures || Walk.LooksAtElements)
+      continue;
+    for (const Expr *Input : Walk.Inputs) {
+      const Expr *E = plain(Input);
+      if (!isTensor(E->getType()) || Cuts.in(E) || callsModel(E) ||
+          isNoBatch(E, Index.Context) || llvm::any_of(Shared, [&](const Batch &B) {
+            return isWithin(E->getExprLoc(), B.E, Text.SM);
+          }))
+        continue;
+      const std::optional<TextRange> R = Text.range(E->getSourceRange());
+      if (R && Places.insert({R->File, R->Offset}).second)
+        Found.push_back({F, E, E->getExprLoc()});
+    }
+  }
+  return Found;
+}

@@ -1,0 +1,153 @@
+//===- StepBodies.cpp - What is one training step -------------------------===//
+
+#include "StepBodies.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+/// What statements run, with the functions and closures of the program that they
+/// call or name.
+class RunFinder : public AstVisitor {
+public:
+  explicit RunFinder(const ProgramIndex &Index) : Index(Index) {}
+
+  bool Updates = false;
+  bool HasBackward = false;
+  std::set<const FunctionDecl *> Functions;
+
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (!F)
+      return true;
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+        Member && F->getIdentifier()) {
+      const QualType T = Member->getImplicitObjectArgument()->getType();
+      Updates |= F->getName() == "step" && optimizerOf(T);
+      HasBackward |= F->getName() == "backward" && isTensor(T);
+    }
+    if (!isTorch(F) && !isInStd(F))
+      for (const FunctionDecl *Body : Index.bodiesOf(F))
+        enter(Body);
+    return true;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    const auto *V = dyn_cast<VarDecl>(E->getDecl());
+    if (const auto *L = V && V->getInit()
+                            ? dyn_cast<LambdaExpr>(bare(V->getInit()))
+                            : nullptr)
+      enter(L->getCallOperator());
+    return true;
+  }
+
+private:
+  void enter(const FunctionDecl *F) {
+    if (Functions.insert(F).second && F->hasBody())
+      TraverseStmt(F->getBody());
+  }
+  const ProgramIndex &Index;
+};
+
+/// The closures that a loop calls and was given: those that are parameters of its
+/// function.
+class ClosureFinder : public AstVisitor {
+public:
+  std::vector<const CXXMethodDecl *> Given;
+
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+    const auto *M = dyn_cast_or_null<CXXMethodDecl>(E->getDirectCallee());
+    const auto *Ref = dyn_cast<DeclRefExpr>(plain(E->getArg(0)));
+    if (E->getOperator() == OO_Call && M && M->getParent()->isLambda() &&
+        Ref && isa<ParmVarDecl>(Ref->getDecl()) && M->hasBody() &&
+        !llvm::is_contained(Given, M))
+      Given.push_back(M);
+    return true;
+  }
+};
+
+/// The tensors that are told to have gradients, those that models are given, and those
+/// whose gradient is read.
+class InputFinder : public AstVisitor {
+public:
+  std::set<const ValueDecl *> Leaves, Inputs, Graded;
+
+  bool VisitCallExpr(CallExpr *E) override {
+    if (const std::optional<ModelCall> Call = modelCallOf(E))
+      for (const Expr *Input : Call->Inputs)
+        namesIn(Input);
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+    const FunctionDecl *F = E->getDirectCallee();
+    const ValueDecl *Root =
+        Member && F && F->getIdentifier() && isTorch(F)
+            ? rootOf(Member->getImplicitObjectArgument())
+            : nullptr;
+    if (Root && F->getName() == "grad")
+      Graded.insert(Root);
+    else if (Root && F->getName().contains("requires_grad"))
+      Leaves.insert(Root);
+    return true;
+  }
+
+private:
+  void namesIn(const Stmt *S) {
+    if (!S)
+      return;
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
+      Inputs.insert(Ref->getDecl());
+    for (const Stmt *Child : S->children())
+      namesIn(Child);
+  }
+};
+} // namespace
+
+StepBodies::StepBodies(const ProgramIndex &Index) : Index(Index) {
+  for (const auto &[Loop, Facts] : Index.Loops) {
+    if (!Facts.Training)
+      continue;
+    RunFinder Finder(Index);
+    Finder.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop)));
+    Runs[Loop] = {Finder.Updates, std::move(Finder.Functions)};
+  }
+}
+
+bool StepBodies::isPartOfStep(const BatchLoop &Loop) const {
+  if (Runs.at(Loop.Loop).Updates)
+    return false;
+  const SourceManager &SM = Index.Context.getSourceManager();
+  return llvm::any_of(Runs, [&](const auto &Other) {
+    return Other.first != Loop.Loop && Other.second.Updates &&
+           (Other.second.Functions.count(Loop.In) ||
+            isWithin(Loop.Loop->getBeginLoc(), bodyOf(Other.first), SM));
+  });
+}
+
+bool StepBodies::isForInput(const BackwardCall &B) const {
+  if (!B.Step || !isPartOfStep(Index.Loops.at(B.Step)))
+    return false;
+  InputFinder Function, Step;
+  Function.TraverseStmt(B.In->getBody());
+  Step.TraverseStmt(const_cast<Stmt *>(bodyOf(B.Step)));
+  return llvm::any_of(Step.Inputs, [&](const ValueDecl *V) {
+    return Step.Graded.count(V) && Function.Leaves.count(V);
+  });
+}
+
+std::vector<const CXXMethodDecl *>
+StepBodies::closuresOf(const BatchLoop &Loop) const {
+  ClosureFinder Finder;
+  Finder.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
+  std::vector<const CXXMethodDecl *> Steps;
+  for (const CXXMethodDecl *M : Finder.Given) {
+    RunFinder Run(Index);
+    Run.TraverseStmt(M->getBody());
+    if (Run.Updates && Run.HasBackward)
+      Steps.push_back(M);
+    else if (Run.HasBackward)
+      return {};
+  }
+  return Steps;
+}

@@ -1,0 +1,44 @@
+//===- StepBodies.h - What is one training step -----------------*- C++ -*-===//
+//
+// A training step is what one update of the optimizer belongs to. A backward in a loop
+// without one is part of the step around it: micro-batches that are added up, an
+// input that is changed by its own gradient, one gradient for each task. And where
+// a function goes through batches and knows nothing of training, the closure that it
+// is given is the step: `for_each_batch(data, [&](auto x, auto y) { … });`.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_LEARNS_STEPBODIES_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_LEARNS_STEPBODIES_H
+
+#include "Code/ProgramIndex.h"
+
+namespace accel::migrate {
+
+class StepBodies {
+public:
+  explicit StepBodies(const ProgramIndex &Index);
+
+  /// Whether the training loop is part of the step that another one makes.
+  bool isPartOfStep(const BatchLoop &Loop) const;
+  /// Whether a backward in it is for the gradient of an input, and not for that of
+  /// parameters: `x.set_requires_grad(true); net(x).sum().backward(); x.grad()`.
+  bool isForInput(const BackwardCall &B) const;
+  /// The closures that are the steps of the loop, with their bodies; empty where the
+  /// loop's body is.
+  std::vector<const clang::CXXMethodDecl *>
+  closuresOf(const BatchLoop &Loop) const;
+
+private:
+  /// What the body of a training loop runs.
+  struct Run {
+    bool Updates = false; ///< An optimizer steps.
+    std::set<const clang::FunctionDecl *> Functions;
+  };
+  const ProgramIndex &Index;
+  std::map<const clang::Stmt *, Run> Runs;
+};
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_LEARNS_STEPBODIES_H
