@@ -46,12 +46,28 @@ bool has_unit_of_time(const std::string& line, size_t end) {
   return kUnits.count(word_at(line, end)) != 0;
 }
 
-/// What says that a number is a time or a speed: `12 ms`, `3.1 it/s`,
+bool is_digit(const std::string& line, size_t at) {
+  return at < line.size() && std::isdigit(static_cast<unsigned char>(line[at])) != 0;
+}
+
+/// 00:01, 12:30:59, of a progress bar or a date.
+bool is_of_clock(const std::string& line, size_t begin, size_t end) {
+  if (end - begin != 2 || !is_digit(line, begin) || !is_digit(line, end - 1)) {
+    return false;
+  }
+  const bool before = end < line.size() && line[end] == ':' &&
+      is_digit(line, end + 1) && is_digit(line, end + 2) && !is_digit(line, end + 3);
+  const bool behind = begin >= 3 && line[begin - 1] == ':' &&
+      is_digit(line, begin - 2) && is_digit(line, begin - 3);
+  return before || behind;
+}
+
+/// What says that a number is a time or a speed: `12 ms`, `3.1 it/s`, `00:01`,
 /// `elapsed: 3`, `time = 0.25`. "0.25 min 0.1" is no time.
 bool is_time(const std::string& line, size_t begin, size_t end) {
   static const std::set<std::string> kUnits = {
       "s", "ms", "us", "ns", "sec", "secs", "second", "seconds", "minutes", "hours"};
-  if (has_unit_of_time(line, end)) {
+  if (has_unit_of_time(line, end) || is_of_clock(line, begin, end)) {
     return true;
   }
   if (end < line.size() && line[end] == ' ') {

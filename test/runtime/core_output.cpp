@@ -156,6 +156,30 @@ ACCEL_RANK_FUNCTION(reads_what_it_wrote) {
   }
 }
 
+/// A layer that takes its first values from a batch.
+ACCEL_RANK_FUNCTION(saves_values_of_a_batch) {
+  Accelerator accelerator(
+      accel::AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(4);
+  torch::nn::Linear net(4, 7);
+  net->register_buffer("seen", torch::zeros({7, 4}));
+  const auto data = torch::rand({7, 4});
+  const auto x = accelerator.distribute(data);
+  net->bias.set_data(x.mean(1).detach()); // cut
+  net->weight.set_data(x.mm(x.t().mm(x)).detach());
+  net->named_buffers()["seen"].set_data(x);
+  const auto path = shared_path() + ".pt";
+  accelerator.save(net, path);
+  accelerator.wait_for_everyone();
+  EXPECT_EQ(accel::distributed::is_distributed(net->bias), accelerator.use_distributed());
+  torch::nn::Linear read(4, 7);
+  read->register_buffer("seen", torch::zeros({7, 4}));
+  torch::load(read, path);
+  EXPECT_TRUE(read->bias.allclose(data.mean(1)));
+  EXPECT_TRUE(read->weight.allclose(data.mm(data.t()).mm(data)));
+  EXPECT_TRUE(read->named_buffers()["seen"].equal(data));
+}
+
 ACCEL_RANK_FUNCTION(talks_to_a_command) {
   Accelerator accelerator;
   const std::string path = shared_path();
@@ -190,6 +214,11 @@ ACCEL_RANK_FUNCTION(prints_to_stdout) {
 TEST(BroadcastObject, OneAndThreeProcesses) {
   accel::test::run_and_expect_success("broadcasts_objects", 1);
   accel::test::run_and_expect_success("broadcasts_objects", 3);
+}
+
+TEST(Save, PutsValuesOfABatchTogether) {
+  run_and_expect_success("saves_values_of_a_batch", 1);
+  run_and_expect_success("saves_values_of_a_batch", 3);
 }
 
 TEST(MainProcessPath, OneProcessWrites) {

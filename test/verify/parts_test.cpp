@@ -116,7 +116,9 @@ TEST(Texts, TimesAreLeftOutWhereTheyDiffer) {
            {"epoch 1 (12 ms)", "epoch 1 (31 ms)"},
            {"[10/10] 3.1 it/s", "[10/10] 2.8 it/s"},
            {"Time: 0.1, loss 2", "Time: 0.2, loss 2"},
-           {"took 1 | loss 2", "took 2 | loss 2"}}) {
+           {"took 1 | loss 2", "took 2 | loss 2"},
+           {"9/10 [00:01<00:02] loss 2", "9/10 [00:01<00:03] loss 2"},
+           {"Sat Nov 28 00:59:07 2026", "Sat Nov 28 00:59:09 2026"}}) {
     const auto result = compare(a, b);
     EXPECT_FALSE(result.different) << a << ": " << result.first;
     EXPECT_EQ(result.ignored_numbers, 1u) << a;
@@ -128,6 +130,8 @@ TEST(Texts, TimesAreLeftOutWhereTheyDiffer) {
   EXPECT_TRUE(compare("time 3\n", "time 4\n").different);
   EXPECT_TRUE(compare("layer 3 size 4\n", "layer 4 size 4\n").different);
   EXPECT_TRUE(compare("conv2s\n", "conv3s\n").different);
+  EXPECT_TRUE(compare("class 3:10\n", "class 3:11\n").different);
+  EXPECT_TRUE(compare("12:345\n", "12:346\n").different);
 }
 
 TEST(Tolerances, GrowWithTheStepsAndStop) {

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <iostream>
 #include <streambuf>
+#include <utility>
+#include <vector>
 
 namespace accel::detail {
 namespace {
@@ -26,6 +28,34 @@ class NullBuffer : public std::streambuf {
   std::streamsize xsputn(const char*, std::streamsize count) override {
     return count;
   }
+};
+
+/// Tensors of a model that the program itself has given values of a distributed
+/// tensor, `weight.set_data(batch.mean(0))`: whole while it lives. Collective.
+class WholeTensors {
+ public:
+  explicit WholeTensors(const torch::nn::Module& model) {
+    const torch::NoGradGuard no_grad;
+    for (const auto& tensors : {model.parameters(), model.buffers()}) {
+      for (const auto& tensor : tensors) {
+        if (distributed::is_distributed(tensor)) {
+          parts_.emplace_back(tensor, tensor.variable_data());
+          parts_.back().first.set_data(
+              distributed::full_tensor(tensor.detach()));
+        }
+      }
+    }
+  }
+  ~WholeTensors() {
+    for (auto& [tensor, part] : parts_) {
+      tensor.set_data(part);
+    }
+  }
+  WholeTensors(const WholeTensors&) = delete;
+  WholeTensors& operator=(const WholeTensors&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> parts_;
 };
 
 /// Never destroyed: global variables may print when they are.
@@ -76,7 +106,7 @@ std::shared_ptr<void> MainProcessOutput::make_whole(
     const torch::optim::Optimizer* optimizer) {
   auto& runtime = Runtime::require();
   if (runtime.sharded() == nullptr) {
-    return nullptr;
+    return model == nullptr ? nullptr : std::make_shared<WholeTensors>(*model);
   }
   std::vector<const torch::nn::Module*> models;
   std::vector<torch::optim::Optimizer*> optimizers;

@@ -8,6 +8,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 namespace accel::distributed {
 namespace {
 
@@ -302,7 +304,11 @@ at::Tensor distribute_like(
       !dim || (*dim >= -tensor.dim() && *dim < tensor.dim()), "accel: ", *dim,
       " is no dimension of a tensor of sizes ", tensor.sizes(),
       ", which was to be distributed like another one along it.");
-  if (distributed::is_distributed(tensor) || tensor.layout() != at::kStrided) {
+  const auto own = levels_of(tensor);
+  const bool lies_in_parts = std::any_of(own.begin(), own.end(), [](const auto& level) {
+    return !level.placement.is_replicate();
+  });
+  if (lies_in_parts || tensor.layout() != at::kStrided) {
     return tensor;
   }
   std::vector<Axis*> axes;

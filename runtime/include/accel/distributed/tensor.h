@@ -44,7 +44,7 @@ ACCEL_API at::Tensor distribute_tensor(
 /// `like`, dimension `dim` is cut in the same places; without `dim` the dimension of
 /// the same number. Where that has other rows than `like` has, or `like` is not cut,
 /// nothing is. The tensor itself where `like` is plain, so that a function can say
-/// this of whatever it is given, and where the tensor is distributed already. Nothing
+/// this of whatever it is given, and where the tensor lies in parts already. Nothing
 /// is communicated, and only those processes need call it that go on with the tensor.
 /// Throws `c10::Error` where `dim` is no dimension of the tensor; -1 is the last one.
 ACCEL_API at::Tensor distribute_like(

@@ -156,6 +156,63 @@ private:
   llvm::SmallVector<bool, 4> Picked;
 };
 
+/// The batch of whose rows the elements of a vector are made: `all.push_back(x[i])`.
+class RowFinder : public AstVisitor {
+public:
+  RowFinder(const ValueDecl *Vector, const Cut &Cuts,
+            const std::map<const ValueDecl *, Uses> &Known,
+            const ASTContext &Context)
+      : Vector(Vector), Cuts(Cuts), Known(Known), Context(Context) {}
+
+  const ValueDecl *Of = nullptr;
+
+  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
+    const CXXMethodDecl *M = E->getMethodDecl();
+    const auto *Ref = dyn_cast<DeclRefExpr>(plain(E->getImplicitObjectArgument()));
+    if (M && M->getIdentifier() && Ref && Ref->getDecl() == Vector &&
+        (M->getName() == "push_back" || M->getName() == "emplace_back") &&
+        E->getNumArgs() == 1)
+      follow(E->getArg(0), 0);
+    return true;
+  }
+
+private:
+  void follow(const Expr *E, unsigned Depth) {
+    for (; E && Depth < 32; ++Depth) {
+      E = plain(E);
+      if (const auto *Ref = dyn_cast<DeclRefExpr>(E)) {
+        const auto It = Known.find(Ref->getDecl());
+        if (It != Known.end() && Followed.insert(Ref->getDecl()).second)
+          for (const Expr *Made : It->second.Made)
+            follow(Made, Depth + 1);
+        return;
+      }
+      const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+      const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+      const Expr *Whole = nullptr;
+      if (O && O->getOperator() == OO_Subscript &&
+          O->getArg(1)->getType()->isIntegerType())
+        Whole = O->getArg(0);
+      else if (Member && torchNameOf(Member) == "select" &&
+               constantOf(Member->getArg(0), Context) == 0)
+        Whole = Member->getImplicitObjectArgument();
+      const auto *Batch =
+          Whole ? dyn_cast<DeclRefExpr>(plain(Whole)) : nullptr;
+      if (Batch && Cuts.in(Batch)) {
+        Of = Batch->getDecl();
+        return;
+      }
+      E = Whole ? Whole : leadingOperand(E);
+    }
+  }
+
+  const ValueDecl *Vector;
+  const Cut &Cuts;
+  const std::map<const ValueDecl *, Uses> &Known;
+  const ASTContext &Context;
+  std::set<const ValueDecl *> Followed;
+};
+
 class BufferFinder : public AstVisitor {
 public:
   BufferFinder(const ProgramIndex &Index, const Cut &Cuts, const FunctionDecl *F,
@@ -176,6 +233,23 @@ public:
     if (!In.IsFilled || In.IsUnknown)
       return true;
     place(V, Sizes, In);
+    return true;
+  }
+
+  /// torch::stack(rows), where the rows were taken out of a batch one by one.
+  bool VisitCallExpr(CallExpr *E) override {
+    const llvm::StringRef Name = torchNameOf(E);
+    if ((Name != "stack" && Name != "cat") || E->getNumArgs() != 2 ||
+        constantOf(E->getArg(1), Index.Context).value_or(0) != 0)
+      return true;
+    const auto *Ref = dyn_cast<DeclRefExpr>(plain(bare(E->getArg(0))));
+    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (!V || !V->isLocalVarDecl() || V->getDeclContext() != F)
+      return true;
+    RowFinder Rows(V, Cuts, Known, Index.Context);
+    Rows.TraverseStmt(F->getBody());
+    if (Rows.Of && Rows.Of->getDeclContext() == F)
+      Found.push_back({F, nullptr, E, Rows.Of->getNameAsString(), std::nullopt});
     return true;
   }
 

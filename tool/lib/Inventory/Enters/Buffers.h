@@ -3,7 +3,8 @@
 // `auto outputs = torch::zeros({x.size(0), steps}); outputs.select(1, t).copy_(y);`:
 // a buffer that has the sizes of a batch and is written step by step. Every
 // process has all of it, so that what is written would be collected, and what is
-// made of it done in full. It is placed like the batch. A wrong guess costs speed
+// made of it done in full. It is placed like the batch; so is what is put together of
+// a batch's rows that were taken out one by one, `torch::stack(rows)`. A wrong guess costs speed
 // and never a result.
 //
 //===----------------------------------------------------------------------===//
@@ -20,7 +21,7 @@ namespace accel::migrate {
 
 struct Buffer {
   const clang::FunctionDecl *In = nullptr; ///< The function around it.
-  const clang::VarDecl *Variable = nullptr;
+  const clang::VarDecl *Variable = nullptr; ///< Null where it has none.
   const clang::Expr *Made = nullptr; ///< What it is made by.
   std::string Like;                  ///< The batch's variable.
   /// The buffer's dimension that is the batch's; nothing: that of the same number.

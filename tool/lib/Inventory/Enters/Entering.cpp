@@ -63,18 +63,18 @@ void LoaderFacts::call(const CallExpr *E, const FunctionDecl *F,
 }
 
 /// The buffers that are filled with parts of batches, of which `Cuts` has to know.
-std::set<const ValueDecl *> Entering::addBuffers(llvm::ArrayRef<Batch> Batches) {
+Entering::Buffers Entering::addBuffers(llvm::ArrayRef<Batch> Batches) {
   std::set<const Expr *> Shared;
   for (const Batch &B : Batches)
     Shared.insert(B.E);
   Cut Known = Cuts;
   Known.add(Shared);
-  std::set<const ValueDecl *> Variables;
-  Shared.clear();
+  Buffers Placed;
   for (Buffer &B : findBuffers(Index, Known))
     if (const std::optional<TextRange> R = editable(B.Made->getSourceRange())) {
-      Variables.insert(B.Variable);
-      Shared.insert(B.Made);
+      if (B.Variable)
+        Placed.Variables.insert(B.Variable);
+      Placed.Made.insert(B.Made);
       BufferFact Fact;
       Fact.In = Functions.at(B.Made->getExprLoc(), B.In);
       Fact.Range = *R;
@@ -82,17 +82,17 @@ std::set<const ValueDecl *> Entering::addBuffers(llvm::ArrayRef<Batch> Batches) 
       Fact.Dim = B.Dim;
       Program.Buffers.push_back(std::move(Fact));
     }
-  Cuts.add(Shared);
-  return Variables;
+  Cuts.add(Placed.Made);
+  return Placed;
 }
 
 void Entering::addBatches() {
   std::vector<Batch> Batches = findBatches(Index, Cuts, Text);
   // They are no batches where a model reads them.
-  const std::set<const ValueDecl *> Buffers = addBuffers(Batches);
+  const Buffers Placed = addBuffers(Batches);
   llvm::erase_if(Batches, [&](const Batch &B) {
     const ValueDecl *Root = rootOf(B.E);
-    return Root && Buffers.count(Root);
+    return Placed.Made.count(B.E) || (Root && Placed.Variables.count(Root));
   });
   // Points that are made of a batch are shared out with it.
   for (const bool Points : {false, true}) {

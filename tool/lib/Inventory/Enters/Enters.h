@@ -31,7 +31,12 @@ public:
   void addBatches();
 
 private:
-  std::set<const clang::ValueDecl *> addBuffers(llvm::ArrayRef<Batch> Batches);
+  /// What is placed like a batch.
+  struct Buffers {
+    std::set<const clang::ValueDecl *> Variables;
+    std::set<const clang::Expr *> Made;
+  };
+  Buffers addBuffers(llvm::ArrayRef<Batch> Batches);
   void noteLoops(llvm::ArrayRef<Batch> Batches);
 
   Cut &Cuts;
