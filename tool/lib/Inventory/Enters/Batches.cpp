@@ -322,6 +322,10 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
 /// `auto [x, y] = next_batch();`: a pair of tensors is shared out where it comes
 /// to the step.
 bool Finder::shareTogether(const CallExpr *Call, const FunctionDecl *F) {
+  // What a loop over a range takes its elements with is not spelled.
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call);
+      O && O->getOperator() != OO_Call)
+    return false;
   if (StepsFirst || isTensor(Call->getType()) || !isBatch(Call->getType()) ||
       !Index.isInStep(Call->getExprLoc(), F))
     return false;
