@@ -333,6 +333,11 @@ const VarDecl *accel::migrate::variableOf(const Expr *E) {
   return dyn_cast_or_null<VarDecl>(placeOf(E));
 }
 
+const LambdaExpr *accel::migrate::lambdaIn(const ValueDecl *D) {
+  const auto *V = dyn_cast_or_null<VarDecl>(D);
+  return V && V->getInit() ? dyn_cast<LambdaExpr>(bare(V->getInit())) : nullptr;
+}
+
 std::optional<int64_t>
 accel::migrate::constantOf(const Expr *E, const ASTContext &Context) {
   E = bare(E);

@@ -65,6 +65,9 @@ const clang::ValueDecl *placeOf(const clang::Expr *E);
 /// The same, for variables alone.
 const clang::VarDecl *variableOf(const clang::Expr *E);
 
+/// The lambda that a variable is initialised with; null for others.
+const clang::LambdaExpr *lambdaIn(const clang::ValueDecl *D);
+
 /// The value of an integer constant.
 std::optional<int64_t> constantOf(const clang::Expr *E,
                                   const clang::ASTContext &Context);

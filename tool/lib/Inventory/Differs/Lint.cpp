@@ -464,10 +464,9 @@ Exits Linter::walk(const Stmt *S, const Split *Under) {
       const Split *Main = make(Call->getCallee());
       if (const auto *L = dyn_cast_or_null<LambdaExpr>(Inner))
         walk(L->getBody(), Main);
-      else if (const VarDecl *V = Inner ? variableOf(Inner) : nullptr;
-               V && V->getInit())
-        if (const auto *L = dyn_cast<LambdaExpr>(bare(V->getInit())))
-          walk(L->getBody(), Main);
+      else if (const LambdaExpr *L =
+                   Inner ? lambdaIn(variableOf(Inner)) : nullptr)
+        walk(L->getBody(), Main);
       continue;
     }
     walk(Child, Under);

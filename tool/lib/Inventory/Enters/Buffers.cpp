@@ -215,8 +215,8 @@ private:
 
 class BufferFinder : public AstVisitor {
 public:
-  BufferFinder(const ProgramIndex &Index, const Cut &Cuts, const FunctionDecl *F,
-         std::vector<Buffer> &Found)
+  BufferFinder(const ProgramIndex &Index, const Cut &Cuts,
+               const FunctionDecl *F, std::vector<Buffer> &Found)
       : Index(Index), Cuts(Cuts), F(F), Found(Found), Known(usesIn(F)) {}
 
   bool VisitVarDecl(VarDecl *V) override {

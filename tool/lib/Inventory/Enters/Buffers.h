@@ -3,9 +3,9 @@
 // `auto outputs = torch::zeros({x.size(0), steps}); outputs.select(1, t).copy_(y);`:
 // a buffer that has the sizes of a batch and is written step by step. Every
 // process has all of it, so that what is written would be collected, and what is
-// made of it done in full. It is placed like the batch; so is what is put together of
-// a batch's rows that were taken out one by one, `torch::stack(rows)`. A wrong guess costs speed
-// and never a result.
+// made of it done in full. It is placed like the batch; so is what is put
+// together of a batch's rows that were taken out one by one, `torch::stack(rows)`.
+// A wrong guess costs speed and never a result.
 //
 //===----------------------------------------------------------------------===//
 

@@ -21,10 +21,7 @@ public:
   }
 
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    const auto *V = dyn_cast<VarDecl>(E->getDecl());
-    if (const auto *L = V && V->getInit()
-                            ? dyn_cast<LambdaExpr>(bare(V->getInit()))
-                            : nullptr)
+    if (const LambdaExpr *L = lambdaIn(E->getDecl()))
       add(L->getBody());
     return true;
   }

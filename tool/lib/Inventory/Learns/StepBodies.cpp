@@ -36,10 +36,7 @@ public:
     return true;
   }
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    const auto *V = dyn_cast<VarDecl>(E->getDecl());
-    if (const auto *L = V && V->getInit()
-                            ? dyn_cast<LambdaExpr>(bare(V->getInit()))
-                            : nullptr)
+    if (const LambdaExpr *L = lambdaIn(E->getDecl()))
       enter(L->getCallOperator());
     return true;
   }
