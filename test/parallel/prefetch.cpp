@@ -237,37 +237,38 @@ ACCEL_RANK_FUNCTION(units_ahead_of_what_is_computed_again) {
   plain->to(torch::kDouble);
   optim::Adam optimizer(plain->parameters(), optim::AdamOptions(0.001));
   const auto expected = train(nullptr, plain, optimizer);
-  for (const auto when :
-       {BackwardPrefetch::kBackwardPre, BackwardPrefetch::kBackwardPost}) {
-    SCOPED_TRACE(to_string(when));
-    const auto before = distributed::Recompute::times();
-    const auto actual = trained(
-        AcceleratorOptions()
-            .match_single_device(true)
-            .fsdp_plugin(FullyShardedDataParallelPlugin()
-                             .forward_prefetch(true)
-                             .backward_prefetch(when)
-                             .activation_checkpointing(true)),
-        torch::kDouble);
-    // Of eight passes all units but the last, of five layers or of four.
-    EXPECT_EQ(distributed::Recompute::times() - before, 6 * 4 + 2 * 3);
-    for (size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_TRUE(torch::allclose(actual[i], expected[i], 1e-9, 1e-9))
-          << i << ": " << (actual[i] - expected[i]).abs().max();
-    }
+  // FSDP_BACKWARD_PREFETCH says when.
+  const auto before = distributed::Recompute::times();
+  const auto actual = trained(
+      AcceleratorOptions()
+          .match_single_device(true)
+          .fsdp_plugin(FullyShardedDataParallelPlugin()
+                           .forward_prefetch(true)
+                           .activation_checkpointing(true)),
+      torch::kDouble);
+  // Of eight passes all units but the last, of five layers or of four.
+  EXPECT_EQ(distributed::Recompute::times() - before, 6 * 4 + 2 * 3);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(actual[i], expected[i], 1e-9, 1e-9))
+        << i << ": " << (actual[i] - expected[i]).abs().max();
   }
 }
 
 TEST(Prefetch, GathersAheadOfWhatIsComputedAgain) {
   const char* const again = "units_ahead_of_what_is_computed_again";
-  run_and_expect_success(again, 2, patient({{"ACCEL_SHARED_MEMORY", "0"}}));
-  run_and_expect_success(again, 3, patient());
-  for (const char* other : {"DP_REPLICATE", "TP"}) {
+  const char* const when = "FSDP_BACKWARD_PREFETCH";
+  run_and_expect_success(
+      again, 2, patient({{when, "BACKWARD_PRE"}, {"ACCEL_SHARED_MEMORY", "0"}}));
+  run_and_expect_success(again, 3, patient({{when, "BACKWARD_POST"}}));
+  for (const bool replicates : {false, true}) {
     run_and_expect_success(
         again, 4,
-        patient({{"ACCELERATE_USE_PARALLELISM_CONFIG", "true"},
+        patient({{when, replicates ? "BACKWARD_PRE" : "BACKWARD_POST"},
+                 {"ACCELERATE_USE_PARALLELISM_CONFIG", "true"},
                  {"PARALLELISM_CONFIG_DP_SHARD_SIZE", "2"},
-                 {std::string("PARALLELISM_CONFIG_") + other + "_SIZE", "2"}}));
+                 {std::string("PARALLELISM_CONFIG_") +
+                      (replicates ? "DP_REPLICATE" : "TP") + "_SIZE",
+                  "2"}}));
   }
 }
 

@@ -131,58 +131,62 @@ const std::vector<Write>& writes() {
   return all;
 }
 
+/// Units are kept from forward to backward (SHARD_GRAD_OP), or are not: a process of
+/// such a run asks strategy_of_this_run.
+RunOptions keeping(bool keeps) {
+  return patient({{"KEEPS", keeps ? "1" : "0"}});
+}
+ShardingStrategy strategy_of_this_run() {
+  return std::string(std::getenv("KEEPS")) == "1" ? ShardingStrategy::kShardGradOp
+                                                  : ShardingStrategy::kFullShard;
+}
+
 ACCEL_RANK_FUNCTION(units_see_writes) {
   torch::manual_seed(2);
   const auto x = torch::randn({6, kWide});
-  for (const auto strategy :
-       {ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp}) {
-    Accelerator accelerator(sharded(strategy));
-    for (const auto& write : writes()) {
-      // Of the first layer and of the last one, weight and bias.
-      for (const size_t i : {0, 1, 2}) {
-        auto plain = wide_layers(2);
-        auto net = wide_layers(2);
-        accelerator.prepare(net);
-        const auto expect_same = [&](const char* when) {
-          const auto expected = plain->forward(x);
-          for (int k = 0; k < 2; ++k) {
-            const auto actual =
-                accelerator.full(net->forward(accelerator.distribute(x)));
-            EXPECT_TRUE(torch::allclose(actual, expected, 1e-4, 1e-5))
-                << write.name << " of parameter " << i << ", " << when;
-          }
-        };
-        torch::NoGradGuard no_grad;
-        const auto parameter = net->parameters()[i];
-        if (parameter.dim() < 2 && write.of_matrices) {
-          continue;
+  Accelerator accelerator(sharded(strategy_of_this_run()));
+  for (const auto& write : writes()) {
+    // Of the first layer and of the last one, weight and bias.
+    for (const size_t i : {0, 1, 2}) {
+      auto plain = wide_layers(2);
+      auto net = wide_layers(2);
+      accelerator.prepare(net);
+      const auto expect_same = [&](const char* when) {
+        const auto expected = plain->forward(x);
+        for (int k = 0; k < 2; ++k) {
+          const auto actual =
+              accelerator.full(net->forward(accelerator.distribute(x)));
+          EXPECT_TRUE(torch::allclose(actual, expected, 1e-4, 1e-5))
+              << write.name << " of parameter " << i << ", " << when;
         }
-        for (const char* when : {"once", "twice"}) {
-          expect_same("before");
-          write.run(plain->parameters()[i]);
-          write.run(parameter);
-          expect_same(when);
-        }
+      };
+      torch::NoGradGuard no_grad;
+      const auto parameter = net->parameters()[i];
+      if (parameter.dim() < 2 && write.of_matrices) {
+        continue;
+      }
+      for (const char* when : {"once", "twice"}) {
+        expect_same("before");
+        write.run(plain->parameters()[i]);
+        write.run(parameter);
+        expect_same(when);
       }
     }
   }
 }
 
 TEST(Units, SeeWhatIsWrittenBetweenTwoReads) {
-  for (const int processes : {2, 3}) {
-    run_and_expect_success("units_see_writes", processes, patient());
-  }
+  run_and_expect_success("units_see_writes", 2, keeping(true));
+  run_and_expect_success("units_see_writes", 3, keeping(false));
 }
 
 /// Whatever a program does in whatever order: reads of some layers, with and
 /// without a graph, backward, steps, and writes of every kind in between.
 ACCEL_RANK_FUNCTION(units_survive_anything) {
-  const auto strategy = std::getenv("KEEPS") != nullptr
-                            ? ShardingStrategy::kShardGradOp
-                            : ShardingStrategy::kFullShard;
-  Accelerator accelerator(sharded(strategy));
+  Accelerator accelerator(sharded(strategy_of_this_run()));
   const unsigned first = std::strtoul(std::getenv("FIRST_SEED"), nullptr, 10);
-  for (unsigned seed = first; seed < first + 3; ++seed) {
+  const unsigned seeds = std::strtoul(std::getenv("SEEDS"), nullptr, 10);
+  for (unsigned seed = first; seed < first + seeds; ++seed) {
     std::mt19937 random(seed);
     const auto below = [&](size_t n) { return random() % n; };
     constexpr int64_t kLayers = 5;
@@ -269,13 +273,14 @@ ACCEL_RANK_FUNCTION(units_survive_anything) {
 }
 
 TEST(Units, SurviveAnything) {
-  for (const int processes : {2, 3}) {
-    RunOptions options = patient();
-    options.environment["FIRST_SEED"] = processes == 2 ? "0" : "3";
-    run_and_expect_success("units_survive_anything", processes, options);
-    options.environment["FIRST_SEED"] = processes == 2 ? "3" : "0";
-    options.environment["KEEPS"] = "1";
-    run_and_expect_success("units_survive_anything", processes, options);
+  const char* const anything = "units_survive_anything";
+  for (const bool keeps : {false, true}) {
+    for (const int processes : {2, 3}) {
+      RunOptions options = keeping(keeps);
+      options.environment["FIRST_SEED"] = processes == 2 ? "0" : "3";
+      options.environment["SEEDS"] = keeps == (processes == 2) ? "1" : "2";
+      run_and_expect_success(anything, processes, options);
+    }
   }
 }
 
