@@ -321,8 +321,8 @@ TEST(InnerCuts, RowsByIndexAreRows) {
   run_and_expect_success("rows_by_index", 3);
 }
 
-// A layer runs on packed sequences as a whole; its states and what is unpacked lie as
-// the samples did before, and so do their gradients.
+// Each process computes some of the packed sequences; states and what is unpacked lie
+// as the samples did before, and so do their gradients.
 ACCEL_RANK_FUNCTION(packed_sequences) {
   namespace rnn = torch::nn::utils::rnn;
   Accelerator accelerator(
@@ -372,6 +372,7 @@ ACCEL_RANK_FUNCTION(packed_sequences) {
           accelerator.full(found.gradients[i]), expected.gradients[i], 0, 1e-12))
           << i;
     }
+    EXPECT_TRUE(placements(found.gradients[0]).at(0).is_sum());
     // A state of the step before, in parts, is taken as it comes.
     const auto packed = rnn::pack_padded_sequence(
         accelerator.distribute(whole), lengths, true, sorted);
@@ -385,9 +386,59 @@ ACCEL_RANK_FUNCTION(packed_sequences) {
   }
 }
 
+// What cannot be shared out is computed whole: fewer sequences than processes, and
+// layers with random numbers between them. Gradients have gradients in either case.
+ACCEL_RANK_FUNCTION(packed_sequences_of_all_kinds) {
+  namespace rnn = torch::nn::utils::rnn;
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  struct Kind {
+    int64_t samples;
+    double dropout;
+    bool parts;
+  };
+  for (const auto& kind : {Kind{4, 0, true}, Kind{2, 0, false}, Kind{4, 0.5, false}}) {
+    const Tensor whole = torch::arange(kind.samples * 15, torch::kDouble)
+                             .sin()
+                             .view({5, kind.samples, 3});
+    const Tensor lengths = 5 - torch::arange(kind.samples);
+    torch::manual_seed(3);
+    torch::nn::GRU gru(torch::nn::GRUOptions(3, 4).num_layers(2).dropout(kind.dropout));
+    gru->to(torch::kDouble);
+    const auto run = [&](const Tensor& x) {
+      torch::manual_seed(8);
+      const Tensor leaf = x.detach().requires_grad_();
+      const auto [output, state] =
+          gru->forward_with_packed_input(rnn::pack_padded_sequence(leaf, lengths));
+      const auto once = torch::autograd::grad(
+          {std::get<0>(rnn::pad_packed_sequence(output)).sin().sum() +
+           state.square().sum()},
+          {leaf, gru->parameters()[0]}, {}, {}, /*create_graph=*/true);
+      auto twice = torch::autograd::grad(
+          {once[0].square().sum() + once[1].square().sum()},
+          {leaf, gru->parameters()[1]});
+      twice.insert(twice.end(), once.begin(), once.end());
+      return twice;
+    };
+    const auto expected = run(whole);
+    const auto found =
+        run(accelerator.distribute(whole, 1));
+    EXPECT_EQ(
+        accel::distributed::is_distributed(found[3]) &&
+            placements(found[3]).at(0).is_sum(),
+        kind.parts);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(
+          accelerator.full(found[i]), expected[i], 0, 1e-11))
+          << i << " of " << kind.samples << ", " << kind.dropout;
+    }
+  }
+}
+
 TEST(InnerCuts, PackedSequencesHaveThemAgain) {
   run_and_expect_success("packed_sequences", 2);
   run_and_expect_success("packed_sequences", 3);
+  run_and_expect_success("packed_sequences_of_all_kinds", 3);
 }
 
 // From every placement to every other: parts of parts travel, or of sums.

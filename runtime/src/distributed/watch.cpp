@@ -8,12 +8,19 @@
 #include "distributed/report.h"
 #include "distributed/rules/recurrent.h"
 
+#include <ATen/SequenceNumber.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <iterator>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace accel::distributed {
 namespace {
@@ -95,7 +102,43 @@ bool is_first(const OperatorInfo& info, const torch::jit::Stack& stack) {
   return true;
 }
 
+/// The graph's nodes that were made in PartScopes: ranges of numbers, in their order.
+struct PartNodes {
+  std::mutex mutex;
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;
+
+  void add(uint64_t first, uint64_t end) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (first != end) {
+      ranges.emplace_back(first, end);
+    }
+  }
+  bool have(uint64_t number) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto behind = std::upper_bound(
+        ranges.begin(), ranges.end(), std::pair(number, ~uint64_t{0}));
+    return behind != ranges.begin() && number < std::prev(behind)->second;
+  }
+  static PartNodes& get() {
+    static PartNodes nodes;
+    return nodes;
+  }
+};
+
+thread_local int part_scopes = 0;
+
+bool is_part() {
+  if (part_scopes > 0) {
+    return true;
+  }
+  const auto node = torch::autograd::get_current_node();
+  return node != nullptr && PartNodes::get().have(node->sequence_nr());
+}
+
 Way way_of_plain() {
+  if (is_part()) {
+    return Way::kInParts;
+  }
   switch (accel::detail::PhaseScope::current()) {
     case accel::detail::Phase::kLoading:
       return Way::kLoading;
@@ -129,6 +172,17 @@ thread_local bool reports_plain = false;
 Watch& watch() {
   static Watch watch = from_environment();
   return watch;
+}
+
+PartScope::PartScope() : first_(at::sequence_number::peek()) {
+  ++part_scopes;
+}
+
+PartScope::~PartScope() {
+  --part_scopes;
+  if (watch().report) {
+    PartNodes::get().add(first_, at::sequence_number::peek());
+  }
 }
 
 void Watch::listen(int more) {

@@ -84,6 +84,19 @@ class ACCEL_API PlainOperators {
   bool was_included_;
 };
 
+/// While it lives, operators of this thread on plain tensors are this process's part of
+/// one that all do together: the report counts them so, in backward, too.
+class PartScope {
+ public:
+  PartScope();
+  ~PartScope();
+  PartScope(const PartScope&) = delete;
+  PartScope& operator=(const PartScope&) = delete;
+
+ private:
+  uint64_t first_;
+};
+
 /// Runs an operator on plain tensors, and looks at it.
 void run_plain(
     const c10::OperatorHandle& op,

@@ -3,6 +3,7 @@
 #include "core/libtorch_releases.h"
 #include "distributed/collectives.h"
 #include "distributed/part.h"
+#include "distributed/rules/packed.h"
 #include "distributed/rules/recurrent.h"
 #include "distributed/sequence.h"
 
@@ -312,15 +313,24 @@ void cut_again(c10::IValue& value, Axis* axis, int64_t samples) {
 }
 
 /// Of packed sequences, `(data, batch_sizes, states, weights, ...)`: the rows of each
-/// step are read. Of the results, the states of the last steps have a column for each
-/// sample.
+/// step are read. Where they were made of samples in parts, each process computes some
+/// of the sequences. Of the results, the states of the last steps have a column for
+/// each sample.
 void packed_recurrent_layer(
     const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t base = stack->size() - op.schema().arguments().size();
   Axis* axis = axis_of_packed((*stack)[base + 1].toTensor());
-  make_weights_whole((*stack)[base].toTensor(), (*stack)[base + 3]);
   make_whole((*stack)[base + 2]);
-  reads<1, 1>(op, stack);
+  if (axis != nullptr) {
+    make_whole((*stack)[base]);
+    make_whole((*stack)[base + 1]);
+    make_whole((*stack)[base + 3]);
+  } else {
+    make_weights_whole((*stack)[base].toTensor(), (*stack)[base + 3]);
+  }
+  if (axis == nullptr || !run_packed_in_parts(op, stack, *axis)) {
+    reads<1, 1>(op, stack);
+  }
   const size_t results = op.schema().returns().size();
   for (size_t i = stack->size() - results + 1; i < stack->size(); ++i) {
     cut_again((*stack)[i], axis, 1);

@@ -304,7 +304,7 @@ bool pack_padded_sequence(Call& call) {
 
 const Family& family() {
   static const Family rows{
-      {"aten::_pack_padded_sequence", pack_padded_sequence, "samples", "the sequences and their lengths; states and unpacked sequences are cut anew"},
+      {"aten::_pack_padded_sequence", pack_padded_sequence, "samples", "the sequences and their lengths; each process computes some of them in the layer, whose results travel, too"},
       {"aten::_thnn_fused_lstm_cell", cell, "samples", "nothing"},
       {"aten::_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward, "samples; the bias' gradient is P", "nothing"},
       {"aten::_thnn_fused_gru_cell", cell, "samples", "nothing"},

@@ -5,6 +5,8 @@
 #include "Code/AstVisitor.h"
 #include "Code/TorchTypes.h"
 
+#include "llvm/Support/Path.h"
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -335,6 +337,17 @@ static bool mayMeet(const Finder &F, const Placed &Read, const Placed &W) {
          (!Read.Use->IsLoad && *Read.At.begin() <= *W.At.rbegin());
 }
 
+/// The same where a data set reads, which cannot wait. It may read what
+/// `torch::save` wrote: all wait behind that, and samples that were loaded before
+/// belong to steps in which the processes have met since.
+static bool mayLoad(const Finder &F, const Placed &Read, const Placed &W,
+                    const Stmt *&Behind) {
+  if (W.Use->IsSave && !W.Use->InSamples)
+    return false;
+  return mayBeOfOneFile(Read, W) &&
+         F.loadsBehind(W.Known ? W.At : std::set<size_t>(), Behind);
+}
+
 bool Finder::loadsBehind(const std::set<size_t> &Written,
                          const Stmt *&Behind) const {
   Behind = nullptr;
@@ -393,11 +406,8 @@ accel::migrate::findReadBacks(const ProgramIndex &Index,
         if (!MayWrite(*W.Use))
           continue;
         ReadBack Pair{W.Use, Read.Use};
-        if (Read.Use->InSamples
-                ? mayBeOfOneFile(Read, W) &&
-                      F.loadsBehind(W.Known ? W.At : std::set<size_t>(),
-                                    Pair.Behind)
-                : mayMeet(F, Read, W)) {
+        if (Read.Use->InSamples ? mayLoad(F, Read, W, Pair.Behind)
+                                : mayMeet(F, Read, W)) {
           Result.push_back(Pair);
           Waiting.push_back(W.Use);
           if (!Read.Use->InSamples)
@@ -507,6 +517,17 @@ void accel::migrate::addMoveWaits(const Unit &U,
   }
 }
 
+/// "line 12", with the file where `Beside` stands in another one.
+static std::string lineOf(const Unit &U, const Expr *E, const Expr *Beside) {
+  const SourceManager &SM = U.Text.SM;
+  const SourceLocation At = SM.getExpansionLoc(E->getExprLoc());
+  std::string Line = "line " + std::to_string(SM.getSpellingLineNumber(At));
+  if (SM.getFileID(At) !=
+      SM.getFileID(SM.getExpansionLoc(Beside->getExprLoc())))
+    Line += " of '" + llvm::sys::path::filename(SM.getFilename(At)).str() + "'";
+  return Line;
+}
+
 void accel::migrate::addReadBacks(const Unit &U,
                                   llvm::MutableArrayRef<FileUse> Files) {
   for (const ReadBack &Found : findReadBacks(U.Index, Files)) {
@@ -531,9 +552,8 @@ void accel::migrate::addReadBacks(const Unit &U,
       continue;
     }
     U.say("ACL0226", Found.Read->Use->getExprLoc(),
-           "this may read a file that the main process writes in line " +
-               std::to_string(U.Text.SM.getExpansionLineNumber(
-                   Found.Write->Use->getExprLoc())) +
+           "this may read a file that the main process writes in " +
+               lineOf(U, Found.Write->Use, Found.Read->Use) +
                ", before it is written",
            "Close the file, call accelerator.wait_for_everyone() on all "
            "processes, and read it then.");
