@@ -150,6 +150,14 @@ ACCEL_RANK_FUNCTION(accumulates) {
     in_windows(kMicroBatches, kWindow, [&](const MicroBatch& micro) {
       const auto i = micro.number;
       const auto batch = rows(6 + i % 2, 3, 1.0 + i);
+      if (i % 4 != 0) {
+        // Bodies in which nothing is learnt count for nothing.
+        in_windows(3, kWindow, [&](const MicroBatch&) {
+          auto step = accelerator.accumulate(net);
+          torch::NoGradGuard no_grad;
+          net->forward(accelerator.distribute(batch));
+        });
+      }
       {
         auto step = accelerator.accumulate(net);
         EXPECT_EQ(accelerator.sync_gradients(), micro.last);

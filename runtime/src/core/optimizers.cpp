@@ -79,6 +79,7 @@ at::Tensor OptimizerControl::run_step(
   if (runtime == nullptr) {
     return inner(std::move(closure));
   }
+  runtime->note_learning();
   const auto& state = GradientState::get();
   auto* scaler = runtime->scaler();
   TORCH_CHECK(

@@ -130,12 +130,15 @@ class Runtime {
       const std::vector<std::pair<std::string, at::Tensor>>& given_buffers,
       const std::vector<at::Tensor>& sparse);
 
-  /// Enters and leaves an accumulation step.
+  /// Enters and leaves an accumulation step. With `match_single_device` one in which
+  /// nothing was learnt, of an evaluation say, is none when it is left.
   void begin_micro_step();
   void end_micro_step();
   bool in_micro_step() const {
-    return open_steps_ > 0;
+    return !open_steps_.empty();
   }
+  /// A backward runs, or a prepared optimizer was asked to step.
+  void note_learning();
   /// Between two windows, after `step` micro-steps since the loader's last end.
   void restart_window(int64_t step);
 
@@ -231,8 +234,14 @@ class Runtime {
   BatchCheck batch_check_;
   /// Micro-steps since the last one that synchronised.
   int64_t window_ = 0;
-  /// Accumulation guards that live.
-  int64_t open_steps_ = 0;
+  /// Of an accumulation guard that lives: what was before it.
+  struct OpenStep {
+    int64_t step;
+    bool sync_gradients;
+    int64_t window;
+    bool learns;
+  };
+  std::vector<OpenStep> open_steps_;
 };
 
 /// Overwrites all tensors with process 0's, in few messages.

@@ -16,11 +16,12 @@ namespace accel::detail {
 
 void Runtime::begin_micro_step() {
   auto& state = GradientState::get();
+  open_steps_.push_back(
+      {state.step, state.sync_gradients, window_, !state_->match_single_device()});
   if (state.sync_gradients) {
     window_ = 0;
   }
   ++window_;
-  ++open_steps_;
   if (distributed::watch().report) {
     distributed::PlacementReport::instance().begin_step();
   }
@@ -34,13 +35,27 @@ void Runtime::begin_micro_step() {
 }
 
 void Runtime::end_micro_step() {
-  --open_steps_;
+  const OpenStep own = open_steps_.back();
+  open_steps_.pop_back();
+  if (!own.learns) {
+    auto& state = GradientState::get();
+    state.step = own.step;
+    state.sync_gradients = own.sync_gradients;
+    window_ = own.window;
+  }
   if (distributed::watch().report) {
     distributed::PlacementReport::instance().end_step();
   }
 }
 
+void Runtime::note_learning() {
+  for (auto& step : open_steps_) {
+    step.learns = true;
+  }
+}
+
 void Runtime::restart_window(int64_t step) {
+  note_learning(); // Nothing is as it was before.
   auto& state = GradientState::get();
   state.step = step;
   state.sync_gradients = true;
@@ -96,6 +111,7 @@ void Runtime::backward(
     double weight,
     bool ghost,
     const BackwardOptions& options) {
+  note_learning();
   finish_batch_check();
   if (sharded_) {
     sharded_->check_plan();
