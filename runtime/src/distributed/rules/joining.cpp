@@ -9,8 +9,9 @@
 // Joining tensors: beside the cut dimension it is done in parts. Along the cut
 // dimension the rows of the result lie on other processes than those of the
 // inputs: these are gathered, and each process keeps its rows of the result, so
-// that what follows is shared out (a network on `cat({real, fake})`). Features
-// that are cut alike become blocks (gradients of queries, keys and values).
+// that what follows is shared out (a network on `cat({real, fake})`). So are rows
+// that a program took out of a batch one by one, changed, and puts together again.
+// Features that are cut alike become blocks (gradients of queries, keys and values).
 
 namespace accel::distributed::joining_rules {
 namespace {
@@ -25,6 +26,8 @@ struct Joined {
   bool cut_along = false;
   /// Every tensor is a part of a sum or replicated, and all are of one dtype.
   bool sums = true;
+  /// No tensor is more than replicated.
+  bool replicated = true;
 };
 
 Joined look(const Call& call, std::optional<int64_t> along) {
@@ -42,6 +45,7 @@ Joined look(const Call& call, std::optional<int64_t> along) {
     all.tensors.push_back(std::move(tensor));
     all.sums = all.sums && (place.is_replicate() || place.is_sum()) &&
         all.tensors.back().scalar_type() == all.tensors[0].scalar_type();
+    all.replicated = all.replicated && place.is_replicate();
   }
   return all;
 }
@@ -95,6 +99,20 @@ std::optional<Placement> blocks_along(
   return Shard(dim, call.axis().cut_at(std::move(points), blocks));
 }
 
+/// Every process has all of what is joined, and keeps its rows along `dim`.
+bool own_rows_of_all(
+    Call& call, Joined& joined, int64_t dim, const Sizes& sizes) {
+  if (sizes[dim] < call.axis().size()) {
+    return false;
+  }
+  const Placement place = Shard(dim);
+  use_all(call, joined, Replicate());
+  call.run();
+  call.result() = own_rows(call.axis(), call.local_result(), place).clone();
+  call.place_result(0, place, sizes);
+  return true;
+}
+
 bool cat(Call& call) {
   if (has_out(call)) {
     return false;
@@ -138,15 +156,10 @@ bool cat(Call& call) {
     call.place_result(0, *blocks, sizes);
     return true;
   }
-  if (joined.cut_along) {
-    const Placement place = Shard(dim);
-    use_all(call, joined, Replicate());
-    call.run();
-    call.result() = own_rows(call.axis(), call.local_result(), place).clone();
-    call.place_result(0, place, sizes);
-    return true;
+  if (joined.cut_along || (joined.replicated && dim == 0)) {
+    return own_rows_of_all(call, joined, dim, sizes);
   }
-  if (joined.sums) {
+  if (joined.sums && !joined.replicated) {
     use_all(call, joined, Partial());
     call.run();
     call.place_result(0, Partial(), sizes);
@@ -180,6 +193,9 @@ bool stack(Call& call) {
         0, place.dim() >= dim ? place.with_dim(place.dim() + 1) : place, sizes);
     return true;
   }
+  if (joined.replicated) {
+    return own_rows_of_all(call, joined, dim, sizes);
+  }
   if (joined.sums) {
     use_all(call, joined, Partial());
     call.run();
@@ -195,7 +211,7 @@ bool block_diag(Call& call) {
     return false;
   }
   auto joined = look(call, {});
-  if (joined.beside || !joined.sums || joined.tensors.empty()) {
+  if (joined.beside || !joined.sums || joined.replicated || joined.tensors.empty()) {
     return false;
   }
   use_all(call, joined, Partial());
