@@ -16,6 +16,20 @@ static bool isModel(QualType T) {
          llvm::StringRef(qualifiedName(D)).contains("jit");
 }
 
+/// A class of the program that is no torch::nn::Module, and has a `forward` for
+/// tensors: a model from scratch, or a loss.
+static bool isOwnModel(QualType T) {
+  const CXXRecordDecl *D = recordOf(T);
+  if (!D || !D->hasDefinition() || isTorch(D) || isInStd(D) || D->isLambda())
+    return false;
+  return llvm::any_of(D->methods(), [](const CXXMethodDecl *M) {
+    return M->getIdentifier() && M->getName() == "forward" &&
+           !M->isStatic() && M->getNumParams() > 0 &&
+           isTensor(M->getParamDecl(0)->getType().getNonReferenceType()) &&
+           holdsTensors(M->getReturnType());
+  });
+}
+
 /// T&, to which no temporary can be given.
 static bool takesReference(const ParmVarDecl *P) {
   const QualType T = P->getType();
@@ -37,8 +51,12 @@ std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
   } else if (const auto *Member = dyn_cast<CXXMemberCallExpr>(Call)) {
     const CXXMethodDecl *M = Member->getMethodDecl();
     const Expr *Object = Member->getImplicitObjectArgument();
-    if (!M || !M->getIdentifier() || !isModel(Object->getType()) ||
-        (M->getName() != "forward" && (isTorch(M) || isInStd(M))))
+    if (!M || !M->getIdentifier())
+      return std::nullopt;
+    const bool IsForward = M->getName() == "forward";
+    if (!(isModel(Object->getType()) &&
+          (IsForward || !(isTorch(M) || isInStd(M)))) &&
+        !(IsForward && isOwnModel(Object->getType())))
       return std::nullopt;
     Result.Model = Object;
   } else {
@@ -89,7 +107,9 @@ bool accel::migrate::callsModel(const Stmt *S) {
 
 bool accel::migrate::isPartOfModel(const FunctionDecl *F) {
   const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
-  return M && isOrDerives(M->getParent(), "torch::nn::Module");
+  return M && (isOrDerives(M->getParent(), "torch::nn::Module") ||
+               (M->getIdentifier() && M->getName() == "forward" &&
+                isOwnModel(M->getASTContext().getRecordType(M->getParent()))));
 }
 
 const Expr *accel::migrate::leadingOperand(const Expr *E) {

@@ -197,8 +197,9 @@ private:
         continue;
       if (C.in(Args[I]))
         add(P);
+      // What a model is given in any case says nothing of this argument.
       const QualType T = P->getType();
-      if (C.Values.count(P) && T->isReferenceType() &&
+      if (C.Values.count(P) && !C.Supposed.count(P) && T->isReferenceType() &&
           !T->getPointeeType().isConstQualified())
         assign(Args[I]);
     }
@@ -239,8 +240,10 @@ Cut::Cut(const ProgramIndex &Index) : Index(Index) {
     // Whoever calls it: containers of modules, TorchScript, the program.
     if (isPartOfModel(M) && M->getIdentifier() && M->getName() == "forward")
       for (const ParmVarDecl *P : M->parameters())
-        if (mayHold(P->getType()))
+        if (mayHold(P->getType())) {
           Values.insert(P);
+          Supposed.insert(P);
+        }
   }
   follow();
 }

@@ -32,6 +32,8 @@ private:
 
   const ProgramIndex &Index;
   std::set<const clang::ValueDecl *> Values;
+  /// Of these, what a model's `forward` takes, whoever calls it.
+  std::set<const clang::ValueDecl *> Supposed;
   std::set<const clang::FunctionDecl *> Returning; ///< Canonical.
   std::set<const clang::Expr *> Shared;
 };
