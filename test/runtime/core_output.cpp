@@ -141,6 +141,23 @@ ACCEL_RANK_FUNCTION(reads_what_it_wrote) {
         std::chrono::milliseconds(accelerator.is_main_process() ? 0 : 200));
     EXPECT_EQ(read(found.string()), text);
   }
+  // A folder that is listed has all that was written into it, and nothing that
+  // process 0 writes next.
+  const std::string folder = path + ".folder";
+  std::filesystem::create_directories(folder);
+  for (int round = 1; round < 4; ++round) {
+    for (int i = 0; i < 2; ++i) {
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(accelerator.is_main_process() ? 50 : 0));
+      std::ofstream file(accelerator.main_process_path(
+          folder + "/" + std::to_string(round) + std::to_string(i)));
+    }
+    const auto listed = accelerator.readable_path(folder);
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(accelerator.is_main_process() ? 0 : 100));
+    const std::filesystem::directory_iterator begin(listed), end;
+    EXPECT_EQ(std::distance(begin, end), 2 * round);
+  }
   std::string error;
   std::thread([&] {
     error = accel::test::error_of([&] { accelerator.readable_path(path); });
@@ -153,6 +170,7 @@ ACCEL_RANK_FUNCTION(reads_what_it_wrote) {
   if (accelerator.is_main_process()) {
     EXPECT_TRUE(std::filesystem::remove(path));
     EXPECT_TRUE(std::filesystem::remove(saved));
+    EXPECT_EQ(std::filesystem::remove_all(folder), 7u);
   }
 }
 

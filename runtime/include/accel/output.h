@@ -91,7 +91,8 @@ class ACCEL_API MainProcessOutput {
 
   /// Where this process reads a file, or asks whether it is there, that the
   /// program may have written before through `main_process_path` or `save`, or
-  /// may write next: the path. For a file that it has written all processes wait
+  /// may write next: the path; or that of a folder which it lists, with such files
+  /// in it. For a file that it has written all processes wait
   /// until process 0 has come here, so that each reads what one device would
   /// read; a stream that is still open, and not flushed, is as unfinished as
   /// there. One that it writes next is written when all have come to that.

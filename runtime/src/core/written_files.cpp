@@ -38,6 +38,33 @@ std::string name_of(const std::string& path) {
   return error ? whole.string() : (folder / whole.filename()).string();
 }
 
+/// Whether this thread has opened something in that folder.
+bool opened_below(const std::string& folder) {
+  const std::string begin = folder + "/";
+  bool found = false;
+  for (auto it = files().lower_bound(begin);
+       it != files().end() && it->first.compare(0, begin.size(), begin) == 0; ++it) {
+    found = found || (it->second.opened && it->second.thread == std::this_thread::get_id());
+  }
+  return found;
+}
+
+/// Whether this thread has listed a folder that the file is in since all waited for
+/// that.
+bool listed_above(const std::string& name) {
+  bool found = false;
+  for (auto end = name.rfind('/'); end != std::string::npos && end > 0;
+       end = name.rfind('/', end - 1)) {
+    const auto folder = files().find(name.substr(0, end));
+    if (folder != files().end() && folder->second.read &&
+        folder->second.thread == std::this_thread::get_id()) {
+      folder->second.read = false;
+      found = true;
+    }
+  }
+  return found;
+}
+
 } // namespace
 
 WrittenFiles& WrittenFiles::get() {
@@ -47,7 +74,9 @@ WrittenFiles& WrittenFiles::get() {
 
 bool WrittenFiles::opened(const std::string& path) {
   const std::lock_guard<std::mutex> lock(mutex);
-  File& file = files()[name_of(path)];
+  const auto name = name_of(path);
+  const bool listed = listed_above(name);
+  File& file = files()[name];
   const bool waits = file.read && file.thread == std::this_thread::get_id();
   TORCH_CHECK(
       !file.read || waits || !file.opened,
@@ -55,12 +84,13 @@ bool WrittenFiles::opened(const std::string& path) {
       path,
       "' is opened for writing on another thread than before, while other processes may still be reading it. Write and read it on the thread that trains.");
   file = {std::this_thread::get_id(), true, false};
-  return waits;
+  return waits || listed;
 }
 
 bool WrittenFiles::read(const std::string& path) {
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto [found, is_new] = files().try_emplace(name_of(path));
+  const auto name = name_of(path);
+  const auto [found, is_new] = files().try_emplace(name);
   File& file = found->second;
   if (is_new) {
     file.thread = std::this_thread::get_id();
@@ -71,7 +101,7 @@ bool WrittenFiles::read(const std::string& path) {
       path,
       "' is read on another thread than the one that opened it for writing, where the processes cannot wait for each other: it may not be complete. Read it on the thread that trains, behind accelerator.wait_for_everyone().");
   file.read = true;
-  return file.opened;
+  return file.opened || opened_below(name);
 }
 
 } // namespace accel::detail

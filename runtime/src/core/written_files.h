@@ -15,12 +15,12 @@ class WrittenFiles {
   static WrittenFiles& get();
 
   /// A file is about to be opened for writing. True: all must wait first, since
-  /// some may still be about to read it.
+  /// some may still be about to read it, or to list a folder that it is in.
   bool opened(const std::string& path);
 
-  /// A file is about to be read. True: the program has written it, so that all
-  /// must wait first. Throws `c10::Error` if so on another thread than the one
-  /// that opened it.
+  /// A file is about to be read, or a folder to be listed. True: the program has
+  /// written it, or something in it, so that all must wait first. Throws `c10::Error`
+  /// if it was opened on another thread.
   bool read(const std::string& path);
 
  private:

@@ -266,6 +266,12 @@ void FileFacts::construct(const CXXConstructExpr *E) {
   const CXXRecordDecl *D = E->getConstructor()->getParent();
   if (isInStd(D) && isFileStream(D))
     openStream(E, D, {E->getArgs(), E->getNumArgs()});
+  // A folder is listed.
+  if (isInStd(D) && D->getIdentifier() && E->getNumArgs() &&
+      (D->getName() == "directory_iterator" ||
+       D->getName() == "recursive_directory_iterator") &&
+      isPath(plain(E->getArg(0))->getType()))
+    file(E, E->getArg(0), /*Writes=*/false).Below = true;
   // The files of a data set of LibTorch's.
   if (E->getNumArgs() && !E->getConstructor()->isCopyOrMoveConstructor() &&
       isOrDerives(D, "torch::data::datasets::MNIST") &&
@@ -303,6 +309,10 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
   }
   if (C && Name == "popen")
     return command(E);
+  if (F->isExternC() && Name == "opendir" && E->getNumArgs() == 1) {
+    file(E, E->getArg(0), /*Writes=*/false).Below = true;
+    return;
+  }
   if (F->isExternC() && (Name == "creat" || Name == "open") &&
       E->getNumArgs() >= 2) {
     const std::optional<int64_t> Flags =

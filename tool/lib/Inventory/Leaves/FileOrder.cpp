@@ -337,12 +337,23 @@ static bool mayMeet(const Finder &F, const Placed &Read, const Placed &W) {
          (!Read.Use->IsLoad && *Read.At.begin() <= *W.At.rbegin());
 }
 
-/// The same where a data set reads, which cannot wait. It may read what
-/// `torch::save` wrote: all wait behind that, and samples that were loaded before
-/// belong to steps in which the processes have met since.
+/// Whether both are known to be the same file.
+static bool isOneFile(const Placed &A, const Placed &B) {
+  return llvm::any_of(A.Texts, [&](const PathText &X) {
+    return llvm::any_of(B.Texts, [&](const PathText &Y) {
+      return X.Whole && Y.Whole && X.Begin == Y.Begin;
+    });
+  });
+}
+
+/// The same where a data set reads, which cannot wait. What `torch::save` writes
+/// is no text or image: who does not name that file reads another one. All wait
+/// behind one that is loaded later, and samples that were loaded before belong to
+/// steps in which the processes have met since.
 static bool mayLoad(const Finder &F, const Placed &Read, const Placed &W,
                     const Stmt *&Behind) {
-  if (W.Use->IsSave && !W.Use->InSamples)
+  if (W.Use->IsSave && !W.Use->InSamples &&
+      (Read.Use->IsLoad || !isOneFile(Read, W)))
     return false;
   return mayBeOfOneFile(Read, W) &&
          F.loadsBehind(W.Known ? W.At : std::set<size_t>(), Behind);
@@ -400,7 +411,7 @@ accel::migrate::findReadBacks(const ProgramIndex &Index,
     Result.clear();
     Waiting.clear();
     for (const Placed &Read : All) {
-      if (!Read.isRead() || Read.Use->Below)
+      if (!Read.isRead() || (Read.Use->Below && !Read.Use->Argument))
         continue;
       for (const Placed &W : All) {
         if (!MayWrite(*W.Use))
