@@ -57,20 +57,29 @@ ACCEL_RANK_FUNCTION(cut_where_a_batch_is) {
       distribute_like(torch::zeros({7}), x.sum(0).sum(0).sum().expand({7}))));
 }
 
-/// What was put together of single rows is a part of a sum, or the same on every
-/// process.
+/// What is a part of a sum, or the same on every process; and single rows that were
+/// put together are cut already.
 ACCEL_RANK_FUNCTION(cut_again) {
   Accelerator accelerator(
       AcceleratorOptions().cpu(true).match_single_device(true));
   const auto data = torch::arange(28, torch::kDouble).view({7, 4});
   for (const bool same : {false, true}) {
-    auto together = torch::cat(accelerator.distribute(data).chunk(7, 0));
+    auto together = accelerator.distribute(data, 1).mm(torch::eye(4, torch::kDouble));
     together = same ? together.clone().relu_() : together;
     ASSERT_FALSE(placements(together).at(0).is_shard());
     const auto again = accelerator.distribute(together);
     EXPECT_EQ(placements(again).at(0), Shard(0)) << placements(together).at(0).str();
     EXPECT_TRUE(again.equal(data));
   }
+  const auto rows = accelerator.distribute(data).chunk(7, 0);
+  EXPECT_EQ(placements(torch::cat(rows)).at(0), Shard(0));
+  EXPECT_TRUE(torch::cat(rows).equal(data));
+  std::vector<torch::Tensor> taken;
+  for (int64_t i = 6; i >= 0; --i) {
+    taken.push_back(accelerator.distribute(data)[i]);
+  }
+  EXPECT_EQ(placements(torch::stack(taken)).at(0), Shard(0));
+  EXPECT_TRUE(torch::stack(taken).equal(data.flip(0)));
   // What is cut elsewhere stays so.
   const auto inner = accelerator.distribute(data, 1);
   EXPECT_EQ(placements(accelerator.distribute(inner)).at(0), Shard(1));

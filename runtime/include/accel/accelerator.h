@@ -195,8 +195,9 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// `gradient_accumulation_steps` times and (with `sync_with_dataloader`) at
   /// the last batch of the loader that the loop is over, whatever other loops
   /// were left before or are left inside. Pass the models that the body trains.
-  /// With `match_single_device` a body without a backward and a step, of an
-  /// evaluation or of a round in which nothing is learnt yet, counts for nothing.
+  /// With `match_single_device` a body without a backward, a step and a question for
+  /// `sync_gradients`, of an evaluation or of a round in which nothing is learnt yet,
+  /// counts for nothing.
   template <typename... Models>
   [[nodiscard]] AccumulateGuard accumulate(const Models&... models);
 

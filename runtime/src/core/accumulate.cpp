@@ -52,6 +52,7 @@ AccumulateGuard Accelerator::begin_micro_step() {
 }
 
 bool Accelerator::sync_gradients() const {
+  runtime_->note_learning();
   return GradientState::get().sync_gradients;
 }
 

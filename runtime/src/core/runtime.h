@@ -137,7 +137,8 @@ class Runtime {
   bool in_micro_step() const {
     return !open_steps_.empty();
   }
-  /// A backward runs, or a prepared optimizer was asked to step.
+  /// A backward runs, a prepared optimizer was asked to step, or the program asks
+  /// whether this micro-step synchronises.
   void note_learning();
   /// Between two windows, after `step` micro-steps since the loader's last end.
   void restart_window(int64_t step);
