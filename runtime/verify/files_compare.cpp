@@ -3,23 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "file_pairs.h"
+#include "read_file.h"
 #include "tensor_archive.h"
 #include "text_compare.h"
 #include "tolerance.h"
 
 namespace accel::verify {
 namespace {
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {
-      std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 struct Content {
   std::string kind;
@@ -252,12 +245,12 @@ FilesComparison compare_files(
       file.finding = "only the original wrote it";
       file.different = true;
     } else {
-      const auto first = read(original.directory / pair.original);
-      const auto other = read(migrated.directory / pair.migrated);
+      const auto first = read_file(original.directory / pair.original);
+      const auto other = read_file(migrated.directory / pair.migrated);
       const auto content = parse(first);
       file.kind = content.kind;
       double largest = 0;
-      const auto again = parse(read(repeat.directory / pair.repeat));
+      const auto again = parse(read_file(repeat.directory / pair.repeat));
       std::string found = first == other
           ? ""
           : differences(

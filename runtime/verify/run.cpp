@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -18,6 +16,7 @@
 
 #include "error.h"
 #include "installation.h"
+#include "read_file.h"
 
 namespace accel::verify {
 namespace {
@@ -112,16 +111,10 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {
-      std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 /// What a run printed; its program's own path, which is another in each run, is
 /// called the same.
 std::string read_output(const fs::path& path, const std::string& program) {
-  std::string text = read_text(path);
+  std::string text = read_file(path);
   for (size_t at = 0; (at = text.find(program, at)) != std::string::npos;) {
     text.replace(at, program.size(), "PROGRAM");
   }
@@ -263,7 +256,7 @@ Run run(const RunPlan& plan, const Installation& installation) {
         read_output(printed / (prefix + "stderr.log"), program));
   }
   if (plan.processes > 0) {
-    result.errors.push_back(read_text(printed / "stderr.log")); // the launcher's
+    result.errors.push_back(read_file(printed / "stderr.log")); // the launcher's
   }
   result.written = workplace.written();
   result.work_directory = workplace.directory();

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
 
+#include "read_file.h"
 #include "tensor_archive.h"
 
 namespace accel::verify {
@@ -460,11 +459,7 @@ class TraceComparer {
     if (none || size > kLargestFile) {
       return {};
     }
-    std::ifstream file(path, std::ios::binary);
-    const std::string bytes(
-        (std::istreambuf_iterator<char>(file)),
-        std::istreambuf_iterator<char>());
-    return read_safetensors(bytes).value_or(StoredTensors());
+    return read_safetensors(read_file(path)).value_or(StoredTensors());
   }
 
   const Trace& a_;

@@ -1,7 +1,7 @@
 #include "trace_reader.h"
+#include "read_file.h"
 
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -106,12 +106,10 @@ const TracedTensor* Trace::find(uint32_t id) const {
 }
 
 Trace read_trace(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  if (!std::ifstream(path)) {
     throw std::runtime_error(path + " cannot be read");
   }
-  const std::string bytes(
-      (std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string bytes = read_file(path);
   const std::string magic(kTraceMagic, sizeof(kTraceMagic));
   if (bytes.compare(0, magic.size(), magic) != 0) {
     throw std::runtime_error(path + " is no trace of this version of accel");
