@@ -13,6 +13,17 @@ using namespace clang;
 
 namespace {
 
+/// What an index of `index({Slice(), t})` is made of.
+const Expr *indexIn(const InitListExpr *List, unsigned I) {
+  const Expr *At = bare(List->getInit(I));
+  while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(At)) {
+    if (Made->getNumArgs() == 0 || isa<CXXDefaultArgExpr>(Made->getArg(0)))
+      break;
+    At = bare(Made->getArg(0));
+  }
+  return At;
+}
+
 /// What a function does with one of its variables, dimension by dimension.
 class BufferUses : public AstAncestorVisitor {
 public:
@@ -132,12 +143,7 @@ private:
       return;
     }
     for (unsigned I = 0; I < List->getNumInits(); ++I) {
-      const Expr *At = bare(List->getInit(I));
-      while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(At)) {
-        if (Made->getNumArgs() == 0 || isa<CXXDefaultArgExpr>(Made->getArg(0)))
-          break;
-        At = bare(Made->getArg(0));
-      }
+      const Expr *At = indexIn(List, I);
       const CXXRecordDecl *R = At ? recordOf(At->getType()) : nullptr;
       const bool All = R && R->getIdentifier() && R->getName() == "Slice" &&
                        isa<CXXConstructExpr>(At);
@@ -193,8 +199,9 @@ private:
       if (O && O->getOperator() == OO_Subscript &&
           O->getArg(1)->getType()->isIntegerType())
         Whole = O->getArg(0);
-      else if (Member && torchNameOf(Member) == "select" &&
-               constantOf(Member->getArg(0), Context) == 0)
+      else if (Member && ((torchNameOf(Member) == "select" &&
+                           constantOf(Member->getArg(0), Context) == 0) ||
+                          takesRow(Member)))
         Whole = Member->getImplicitObjectArgument();
       const auto *Batch =
           Whole ? dyn_cast<DeclRefExpr>(plain(Whole)) : nullptr;
@@ -204,6 +211,14 @@ private:
       }
       E = Whole ? Whole : leadingOperand(E);
     }
+  }
+
+  /// x.index({i, Slice(2, 5)})
+  static bool takesRow(const CXXMemberCallExpr *E) {
+    const InitListExpr *List =
+        torchNameOf(E) == "index" ? listIn(E->getArg(0)) : nullptr;
+    const Expr *First = List && List->getNumInits() ? indexIn(List, 0) : nullptr;
+    return First && First->getType()->isIntegerType();
   }
 
   const ValueDecl *Vector;
