@@ -41,12 +41,13 @@ std::string name_of(const std::string& path) {
 /// Whether this thread has opened something in that folder.
 bool opened_below(const std::string& folder) {
   const std::string begin = folder + "/";
-  bool found = false;
   for (auto it = files().lower_bound(begin);
        it != files().end() && it->first.compare(0, begin.size(), begin) == 0; ++it) {
-    found = found || (it->second.opened && it->second.thread == std::this_thread::get_id());
+    if (it->second.opened && it->second.thread == std::this_thread::get_id()) {
+      return true;
+    }
   }
-  return found;
+  return false;
 }
 
 /// Whether this thread has listed a folder that the file is in since all waited for

@@ -321,14 +321,8 @@ void packed_recurrent_layer(
   const size_t base = stack->size() - op.schema().arguments().size();
   Axis* axis = axis_of_packed((*stack)[base + 1].toTensor());
   make_whole((*stack)[base + 2]);
-  if (axis != nullptr) {
-    make_whole((*stack)[base]);
-    make_whole((*stack)[base + 1]);
-    make_whole((*stack)[base + 3]);
-  } else {
-    make_weights_whole((*stack)[base].toTensor(), (*stack)[base + 3]);
-  }
   if (axis == nullptr || !run_packed_in_parts(op, stack, *axis)) {
+    make_weights_whole((*stack)[base].toTensor(), (*stack)[base + 3]);
     reads<1, 1>(op, stack);
   }
   const size_t results = op.schema().returns().size();

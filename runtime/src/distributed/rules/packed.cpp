@@ -175,10 +175,11 @@ at::Tensor collected(
   return full_tensor(parts).index_select(dim, order.back(local.device()));
 }
 
-/// Those that need a gradient give each process a part of its sum.
+/// Whole; those that need a gradient give each process a part of its sum.
 std::vector<at::Tensor> with_summed_gradients(
     std::vector<at::Tensor> weights, Axis& axis) {
   for (auto& weight : weights) {
+    weight = full_tensor(weight);
     if (weight.defined() && weight.requires_grad()) {
       weight = to_part(
           weight, c10::make_intrusive<Whole>(&axis, Partial(), weight.sizes()));
@@ -198,7 +199,7 @@ bool draws(const torch::jit::Stack& stack, size_t base) {
 bool run_packed_in_parts(
     const c10::OperatorHandle& op, torch::jit::Stack* stack, Axis& axis) {
   const size_t base = stack->size() - op.schema().arguments().size();
-  const auto batch_sizes = (*stack)[base + 1].toTensor();
+  const auto batch_sizes = full_tensor((*stack)[base + 1].toTensor());
   // Random placements and what notes operators look at each as if it were whole.
   if (draws(*stack, base) || watch().place != nullptr ||
       PlainOperators::are_followed() || batch_sizes.numel() == 0 ||
@@ -206,7 +207,7 @@ bool run_packed_in_parts(
     return false;
   }
   const Dealt dealt(batch_sizes.contiguous(), axis);
-  const at::Tensor data = (*stack)[base].toTensor().alias();
+  const at::Tensor data = full_tensor((*stack)[base].toTensor()).alias();
   if (data.requires_grad()) {
     // The gradient of packing goes through the steps.
     data.register_hook(

@@ -199,9 +199,7 @@ private:
       if (O && O->getOperator() == OO_Subscript &&
           O->getArg(1)->getType()->isIntegerType())
         Whole = O->getArg(0);
-      else if (Member && ((torchNameOf(Member) == "select" &&
-                           constantOf(Member->getArg(0), Context) == 0) ||
-                          takesRow(Member)))
+      else if (Member && takesRow(Member))
         Whole = Member->getImplicitObjectArgument();
       const auto *Batch =
           Whole ? dyn_cast<DeclRefExpr>(plain(Whole)) : nullptr;
@@ -213,10 +211,12 @@ private:
     }
   }
 
-  /// x.index({i, Slice(2, 5)})
-  static bool takesRow(const CXXMemberCallExpr *E) {
-    const InitListExpr *List =
-        torchNameOf(E) == "index" ? listIn(E->getArg(0)) : nullptr;
+  /// x.select(0, i), x.index({i, Slice(2, 5)})
+  bool takesRow(const CXXMemberCallExpr *E) const {
+    const llvm::StringRef Name = torchNameOf(E);
+    if (Name == "select")
+      return constantOf(E->getArg(0), Context) == 0;
+    const InitListExpr *List = Name == "index" ? listIn(E->getArg(0)) : nullptr;
     const Expr *First = List && List->getNumInits() ? indexIn(List, 0) : nullptr;
     return First && First->getType()->isIntegerType();
   }
