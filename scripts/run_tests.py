@@ -11,9 +11,10 @@ sanitized_tests.txt lists (test/sanitizers).
 
 All groups are in one pool, so that no core is idle at the end of each: CTest
 runs the tests of all its groups in one go. Beside it, with a lower priority, so
-that they get what the others leave of the processors, the rewriter's tests and
-then the sanitized programs run: these wait for nobody, and no clock is looked at
-in them. Tests that have the property RUN_SERIAL come last, with nothing beside.
+that they get what the others leave of the processors, the sanitized programs and
+then the rewriter's tests run: these wait for nobody, and no clock is looked at
+in them. Their priority is so low that CTest's, most of which wait for processes, end
+before them. Tests that have the property RUN_SERIAL come last, with nothing beside.
 """
 
 import concurrent.futures
@@ -28,7 +29,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 LIT = ["/usr/lib/llvm-19/build/utils/lit/lit.py"]
-BESIDE = ("migrate", "sanitizers")  # In this order.
+BESIDE = ("sanitizers", "migrate")  # In this order: small tests at the end, so that no core waits for one.
 
 # What CTest's tests take of the two processors, as PROCESSORS of SLOTS: 1, where
 # nothing is said, is a test that waits; 3 one that computes in one process at a
@@ -67,7 +68,7 @@ def without(report):
 
 def run_lines(group, command, **options):
     """Runs a command of those beside; its lines, with the group's name in front."""
-    with subprocess.Popen(["nice", "-n", "3", *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    with subprocess.Popen(["nice", "-n", "10", *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace", **options) as process:
         for line in process.stdout:
             say(f"{group}: {line}")

@@ -583,7 +583,9 @@ ACCEL_RANK_FUNCTION(plain_losses_of_a_window) {
   Accelerator accelerator(
       options().gradient_accumulation_steps(3));
   torch::nn::Linear net(3, 1);
-  accelerator.prepare(net);
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(
+      net->parameters(), torch::optim::SGDOptions(0.1));
+  accelerator.prepare(net, optimizer);
   for (int i = 0; i < 3; ++i) {
     auto step = accelerator.accumulate(net);
     const auto other = i == 1
@@ -591,6 +593,7 @@ ACCEL_RANK_FUNCTION(plain_losses_of_a_window) {
         : 0.F;
     const auto error = error_of([&] {
       accelerator.backward(net->forward(torch::ones({2, 3})).sum() * 0 + other);
+      optimizer.step();
     });
     // The comparison comes with the gradients.
     EXPECT_EQ(contains(error, "it is not the same on all processes"), i == 2)

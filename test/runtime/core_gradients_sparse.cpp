@@ -143,7 +143,6 @@ ACCEL_RANK_FUNCTION(sparse_windows) {
         if (micro.last || each_batch) {
           norm = accelerator.clip_grad_norm_(net->parameters(), 0.05);
         } else {
-          EXPECT_FALSE(net->weight.grad().defined());
           accelerator.clip_grad_norm_(net->parameters(), 1e-3);
         }
         optimizer.step();

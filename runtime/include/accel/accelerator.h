@@ -195,9 +195,10 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// `gradient_accumulation_steps` times and (with `sync_with_dataloader`) at
   /// the last batch of the loader that the loop is over, whatever other loops
   /// were left before or are left inside. Pass the models that the body trains.
-  /// With `match_single_device` a body without a backward, a step and a question for
-  /// `sync_gradients`, of an evaluation or of a round in which nothing is learnt yet,
-  /// counts for nothing.
+  /// With `match_single_device` each optimizer counts its own steps
+  /// (`AcceleratedOptimizer`), unless the body asks for `sync_gradients`, which then
+  /// decides. A body without a backward, a step and that question, of an evaluation
+  /// or of a round in which nothing is learnt yet, counts for nothing.
   template <typename... Models>
   [[nodiscard]] AccumulateGuard accumulate(const Models&... models);
 
@@ -210,9 +211,9 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// In `match_single_device`, and wherever it is a distributed tensor, it is
   /// the loss of the whole batch, and gradients are summed from what each
   /// process has computed of them. Elsewhere it is the mean over this process's
-  /// batch, and gradients are averaged. The loss counts 1 /
-  /// `gradient_accumulation_steps`; in `match_single_device`, 1 / the real length
-  /// of the window, also for a last one that is shorter.
+  /// batch, and gradients are averaged. There the loss counts 1 /
+  /// `gradient_accumulation_steps`; in `match_single_device` an optimizer's step
+  /// divides by the real length of its window, also for a last one that is shorter.
   void backward(const torch::Tensor& loss, BackwardOptions options = {});
 
   /// For a mean over something other than samples, such as the tokens that

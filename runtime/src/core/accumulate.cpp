@@ -52,7 +52,7 @@ AccumulateGuard Accelerator::begin_micro_step() {
 }
 
 bool Accelerator::sync_gradients() const {
-  runtime_->note_learning();
+  runtime_->note_question();
   return GradientState::get().sync_gradients;
 }
 

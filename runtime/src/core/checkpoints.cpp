@@ -18,8 +18,10 @@
 #include "checkpoint/together.h"
 #include "core/accelerator_own.h"
 #include "core/environment.h"
+#include "core/optimizers.h"
 #include "core/registry.h"
 #include "core/runtime.h"
+#include "gradients/window.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -207,6 +209,18 @@ std::string automatic_root(const std::string& project_dir) {
   return (std::filesystem::path(project_dir) / "checkpoints").string();
 }
 
+/// Whether something has been accumulated that a checkpoint would not have.
+bool accumulating(detail::Runtime& runtime) {
+  if (!runtime.state().match_single_device()) {
+    return !GradientState::get().sync_gradients || runtime.reducer().holding();
+  }
+  const auto& optimizers = detail::prepared_optimizers();
+  return std::any_of(
+      optimizers.begin(), optimizers.end(), [](const auto* optimizer) {
+        return optimizer->window().holds();
+      });
+}
+
 } // namespace
 
 void Accelerator::add_for_checkpointing(checkpoint::CustomObject object) {
@@ -314,7 +328,7 @@ std::string Accelerator::save_state(
         "or launch without --resume.");
     const auto& gradients = GradientState::get();
     TORCH_CHECK(
-        gradients.sync_gradients && !runtime_->reducer().holding(),
+        !accumulating(*runtime_),
         "accel: save_state was called in the middle of an accumulation window, "
         "after micro-step ",
         gradients.step,

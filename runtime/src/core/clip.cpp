@@ -3,6 +3,7 @@
 
 #include "core/optimizers.h"
 #include "core/runtime.h"
+#include "gradients/window.h"
 
 #include <torch/nn/utils/clip_grad.h>
 
@@ -12,11 +13,13 @@ namespace {
 /// Tensors whose gradients are copies of what has been accumulated for
 /// `parameters`.
 std::vector<torch::Tensor> stand_ins(
-    detail::Reducer& reducer,
+    detail::Runtime& runtime,
     const std::vector<torch::Tensor>& parameters) {
   std::vector<torch::Tensor> result;
   for (const auto& parameter : parameters) {
-    const auto gradient = reducer.accumulated(parameter);
+    const auto gradient = runtime.state().match_single_device()
+        ? detail::mean_of_window(parameter)
+        : runtime.reducer().accumulated(parameter);
     if (gradient.defined()) {
       result.push_back(torch::empty({0}, gradient.options()));
       result.back().mutable_grad() = gradient.clone();
@@ -25,17 +28,28 @@ std::vector<torch::Tensor> stand_ins(
   return result;
 }
 
-/// Makes the gradients those of all processes; throws where some are not. In
-/// `match_single_device` a tensor that no optimizer has, and that the program
-/// updates itself, need not be prepared: its gradient is a distributed tensor,
-/// or the same on all processes.
-void gradients_are_whole(
+/// Makes the gradients those of all processes, and of the whole window; false
+/// on a micro-step on which their optimizer does not step. Throws where some
+/// are not. In `match_single_device` a tensor that no optimizer has, and that the
+/// program updates itself, need not be prepared: its gradient is a distributed
+/// tensor, or the same on all processes.
+bool gradients_are_whole(
     detail::Runtime& runtime,
     const std::vector<torch::Tensor>& parameters) {
+  runtime.note_learning();
+  const auto& gradients = GradientState::get();
+  if (runtime.state().match_single_device() && gradients.num_steps > 1) {
+    if (!detail::complete_windows(parameters)) {
+      return false;
+    }
+  } else if (!gradients.sync_gradients) {
+    return false;
+  }
   runtime.average_accumulated();
   if (!runtime.state().match_single_device()) {
     runtime.reducer().check_averaged(parameters);
   }
+  return true;
 }
 
 } // namespace
@@ -45,11 +59,16 @@ GradScaler* Accelerator::scaler() const {
 }
 
 void Accelerator::unscale_gradients() {
-  if (scaler() == nullptr || !sync_gradients()) {
+  if (scaler() == nullptr) {
     return;
   }
+  runtime_->note_learning();
   for (auto* control : detail::prepared_optimizers()) {
+    if (!control->steps_now()) {
+      continue;
+    }
     auto& optimizer = dynamic_cast<torch::optim::Optimizer&>(*control);
+    control->complete_window(optimizer);
     const auto parameters = detail::parameters_of(optimizer);
     const bool has_gradients = std::any_of(
         parameters.begin(), parameters.end(), [](const auto& parameter) {
@@ -67,11 +86,10 @@ double Accelerator::clip_grad_norm_(
     double norm_type,
     bool error_if_nonfinite) {
   const auto all = parameters.vec();
-  if (!sync_gradients()) {
+  if (!gradients_are_whole(*runtime_, all)) {
     return torch::nn::utils::clip_grad_norm_(
-        stand_ins(runtime_->reducer(), all), max_norm, norm_type);
+        stand_ins(*runtime_, all), max_norm, norm_type);
   }
-  gradients_are_whole(*runtime_, all);
   unscale_gradients();
   return torch::nn::utils::clip_grad_norm_(
       all, max_norm, norm_type, error_if_nonfinite);
@@ -80,9 +98,8 @@ double Accelerator::clip_grad_norm_(
 void Accelerator::clip_grad_value_(
     at::TensorList parameters,
     double clip_value) {
-  if (sync_gradients()) {
-    const auto all = parameters.vec();
-    gradients_are_whole(*runtime_, all);
+  const auto all = parameters.vec();
+  if (gradients_are_whole(*runtime_, all)) {
     unscale_gradients();
     torch::nn::utils::clip_grad_value_(all, clip_value);
   }

@@ -6,11 +6,14 @@
 #include <accel/optim/scheduler.h>
 
 #include "core/runtime.h"
+#include "gradients/window.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/nn/utils/clip_grad.h>
 
 #include <algorithm>
+#include <unordered_set>
+#include <utility>
 
 namespace accel::detail {
 namespace {
@@ -25,6 +28,26 @@ void clip_gradients(Runtime& runtime, torch::optim::Optimizer& optimizer) {
     }
     torch::nn::utils::clip_grad_norm_(parameters_of(optimizer), bound);
   }
+}
+
+/// The prepared optimizers that have one of `parameters`.
+std::vector<OptimizerControl*> windows_of(
+    const std::vector<at::Tensor>& parameters) {
+  std::unordered_set<const c10::TensorImpl*> wanted;
+  for (const auto& parameter : parameters) {
+    wanted.insert(parameter.unsafeGetTensorImpl());
+  }
+  std::vector<OptimizerControl*> result;
+  for (auto* control : prepared_optimizers()) {
+    const auto own =
+        parameters_of(dynamic_cast<torch::optim::Optimizer&>(*control));
+    if (std::any_of(own.begin(), own.end(), [&](const at::Tensor& one) {
+          return wanted.count(one.unsafeGetTensorImpl()) != 0;
+        })) {
+      result.push_back(control);
+    }
+  }
+  return result;
 }
 
 } // namespace
@@ -44,13 +67,19 @@ std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
   return parameters;
 }
 
-OptimizerControl::OptimizerControl(OptimizerControl&& other) noexcept {
+OptimizerControl::OptimizerControl()
+    : window_(std::make_shared<GradientWindow>()) {}
+
+OptimizerControl::OptimizerControl(OptimizerControl&& other) noexcept
+    : window_(std::make_shared<GradientWindow>()) {
   *this = std::move(other);
 }
 
 OptimizerControl& OptimizerControl::operator=(
     OptimizerControl&& other) noexcept {
   step_was_skipped_ = other.step_was_skipped_;
+  stepped_ = other.stepped_;
+  std::swap(window_, other.window_);
   // A prepared optimizer that is moved stays prepared.
   auto& optimizers = prepared_optimizers();
   optimizers.erase(
@@ -71,6 +100,39 @@ OptimizerControl::~OptimizerControl() {
       optimizers.end());
 }
 
+bool OptimizerControl::steps_now() const {
+  const auto* runtime = Runtime::get();
+  return runtime == nullptr || runtime->steps_now(*window_);
+}
+
+void OptimizerControl::complete_window(torch::optim::Optimizer& optimizer) {
+  auto* runtime = Runtime::get();
+  const auto parameters = parameters_of(optimizer);
+  if (window_->complete(parameters)) {
+    runtime->note_accumulated(parameters);
+  }
+  runtime->average_accumulated();
+}
+
+bool complete_windows(const std::vector<at::Tensor>& parameters) {
+  const auto controls = windows_of(parameters);
+  if (!std::all_of(controls.begin(), controls.end(), [](const auto* control) {
+        return control->steps_now();
+      })) {
+    return false;
+  }
+  for (auto* control : controls) {
+    control->complete_window(dynamic_cast<torch::optim::Optimizer&>(*control));
+  }
+  return true;
+}
+
+at::Tensor mean_of_window(const at::Tensor& parameter) {
+  const auto controls = windows_of({parameter});
+  return controls.empty() ? parameter.grad()
+                          : controls.front()->window().mean(parameter);
+}
+
 at::Tensor OptimizerControl::run_step(
     torch::optim::Optimizer& optimizer,
     Closure closure,
@@ -79,14 +141,18 @@ at::Tensor OptimizerControl::run_step(
   if (runtime == nullptr) {
     return inner(std::move(closure));
   }
-  runtime->note_learning();
+  runtime->note_step(*this);
   const auto& state = GradientState::get();
   auto* scaler = runtime->scaler();
   TORCH_CHECK(
       closure == nullptr || (state.num_steps == 1 && scaler == nullptr),
       "accel: an optimizer step with a closure computes its own gradients, so "
       "it cannot be combined with gradient accumulation or fp16.");
-  if (!state.sync_gradients) {
+  stepped_ = steps_now();
+  if (!stepped_) {
+    if (runtime->state().match_single_device()) {
+      window_->add(parameters_of(optimizer));
+    }
     return {};
   }
   const auto* offload = runtime->optimizer_offload();
@@ -103,7 +169,7 @@ at::Tensor OptimizerControl::run_step(
       return loss.defined() ? runtime->whole_loss(loss) : loss;
     });
   } else {
-    runtime->average_accumulated();
+    complete_window(optimizer);
     runtime->reducer().check_averaged(parameters_of(optimizer));
     clip_gradients(*runtime, optimizer);
     if (offload != nullptr) {
@@ -117,6 +183,7 @@ at::Tensor OptimizerControl::run_step(
       result = inner(nullptr);
     }
   }
+  window_->end();
   if (offload != nullptr) {
     offload->move_states(optimizer);
   }
@@ -141,8 +208,10 @@ int64_t scheduler_steps(const OptimizerControl* optimizer) {
       (single_device && !runtime->in_micro_step())) {
     return 1;
   }
-  if (!GradientState::get().sync_gradients ||
-      (optimizer != nullptr && optimizer->step_was_skipped())) {
+  const bool stepped = single_device && optimizer != nullptr
+      ? optimizer->stepped()
+      : GradientState::get().sync_gradients;
+  if (!stepped || (optimizer != nullptr && optimizer->step_was_skipped())) {
     return 0;
   }
   return single_device || options.split_batches

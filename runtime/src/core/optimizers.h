@@ -13,4 +13,12 @@ std::vector<OptimizerControl*>& prepared_optimizers();
 /// All tensors that an optimizer steps.
 std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer);
 
+/// `match_single_device`: where all optimizers that have one of `parameters` update them at
+/// their next step, makes the gradients those of their windows and of all processes, and
+/// returns true; also where no optimizer has any. Collective.
+bool complete_windows(const std::vector<at::Tensor>& parameters);
+
+/// The mean of what the window of its optimizer has of `parameter`, with its gradient.
+at::Tensor mean_of_window(const at::Tensor& parameter);
+
 } // namespace accel::detail

@@ -26,6 +26,9 @@
 
 namespace accel::detail {
 
+class GradientWindow;
+class OptimizerControl;
+
 /// What the Accelerators of this program share: the state, the connections to
 /// the other processes, and where the training step stands. Made by the first
 /// Accelerator, ended by the last.
@@ -137,9 +140,17 @@ class Runtime {
   bool in_micro_step() const {
     return !open_steps_.empty();
   }
-  /// A backward runs, a prepared optimizer was asked to step, or the program asks
-  /// whether this micro-step synchronises.
+  /// Whether the step that an optimizer with this window would make now updates its
+  /// parameters. On a micro-step on which the program asks whether it synchronises,
+  /// that decides; else, in `match_single_device`, how many steps of the optimizer
+  /// were left out.
+  bool steps_now(const GradientWindow& window) const;
+  /// A backward runs.
   void note_learning();
+  /// The optimizer was asked to step.
+  void note_step(const OptimizerControl& optimizer);
+  /// The program asks whether this micro-step synchronises.
+  void note_question();
   /// Between two windows, after `step` micro-steps since the loader's last end.
   void restart_window(int64_t step);
 
@@ -157,9 +168,10 @@ class Runtime {
   /// Waits for it.
   void finish_batch_check();
 
-  /// Averages what micro-steps have accumulated where the one that
-  /// synchronises has run no backward of its own.
+  /// Averages what micro-steps have accumulated where no backward has done so.
   void average_accumulated();
+  /// The gradients of `tensors` have become those of a window, of this process only.
+  void note_accumulated(const std::vector<at::Tensor>& tensors);
 
   /// The loss of the whole batch, of one element, plain and the same on all
   /// processes; `loss` is this process's. Every process must call it.
@@ -202,7 +214,14 @@ class Runtime {
   /// Whether `ReadValues` are those of the other processes.
   bool compares_values() const;
   void leave() noexcept;
-  void run_backward(const std::function<void()>& run, bool ghost);
+  /// `hold`: what it leaves is kept aside for the next micro-step.
+  void run_backward(
+      const std::function<void()>& run,
+      bool synchronize,
+      bool hold,
+      bool ghost);
+  struct OpenStep;
+  void hold_gradients(const OpenStep& step);
   void broadcast_buffers();
   /// Lets go of tensors that nobody else has.
   void drop_unused();
@@ -233,14 +252,20 @@ class Runtime {
   Registry registry_;
   std::vector<at::Tensor> buffers_;
   BatchCheck batch_check_;
-  /// Micro-steps since the last one that synchronised.
-  int64_t window_ = 0;
-  /// Of an accumulation guard that lives: what was before it.
+  /// A backward has left gradients that are this process's only.
+  bool unaveraged_ = false;
+  /// Of an accumulation guard that lives.
   struct OpenStep {
+    /// What was before it.
     int64_t step;
     bool sync_gradients;
-    int64_t window;
     bool learns;
+    /// It works on its loader's last batch, which ends windows.
+    bool ends_pass = false;
+    /// The program has asked whether it synchronises.
+    bool asked = false;
+    /// The optimizers that were asked to step in it.
+    std::vector<const OptimizerControl*> optimizers;
   };
   std::vector<OpenStep> open_steps_;
 };

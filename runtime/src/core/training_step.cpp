@@ -1,8 +1,10 @@
 #include "core/runtime.h"
 
+#include "core/optimizers.h"
 #include "core/read_values.h"
 #include "distributed/report.h"
 #include "distributed/watch.h"
+#include "gradients/window.h"
 
 #include <accel/autocast.h>
 #include <accel/distributed/tensor.h>
@@ -12,20 +14,21 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <exception>
+
 namespace accel::detail {
 
 void Runtime::begin_micro_step() {
   auto& state = GradientState::get();
   open_steps_.push_back(
-      {state.step, state.sync_gradients, window_, !state_->match_single_device()});
-  if (state.sync_gradients) {
-    window_ = 0;
-  }
-  ++window_;
+      {state.step, state.sync_gradients, !state_->match_single_device()});
   if (distributed::watch().report) {
     distributed::PlacementReport::instance().begin_step();
   }
-  if (state.sync_with_dataloader && state.body_ends_pass()) {
+  open_steps_.back().ends_pass =
+      state.sync_with_dataloader && state.body_ends_pass();
+  if (open_steps_.back().ends_pass) {
     state.step = 0;
     state.sync_gradients = true;
   } else {
@@ -37,14 +40,33 @@ void Runtime::begin_micro_step() {
 void Runtime::end_micro_step() {
   const OpenStep own = open_steps_.back();
   open_steps_.pop_back();
+  auto& state = GradientState::get();
+  if (own.asked && !state.sync_gradients && state_->match_single_device() &&
+      std::uncaught_exceptions() == 0) {
+    hold_gradients(own);
+  }
   if (!own.learns) {
-    auto& state = GradientState::get();
     state.step = own.step;
     state.sync_gradients = own.sync_gradients;
-    window_ = own.window;
   }
   if (distributed::watch().report) {
     distributed::PlacementReport::instance().end_step();
+  }
+}
+
+void Runtime::hold_gradients(const OpenStep& step) {
+  // The program leaves out the optimizers' steps itself: out of the reach of
+  // `zero_grad`, which it may call every time.
+  for (auto* control : prepared_optimizers()) {
+    if (std::find(step.optimizers.begin(), step.optimizers.end(), control) ==
+        step.optimizers.end()) {
+      const auto parameters =
+          parameters_of(dynamic_cast<torch::optim::Optimizer&>(*control));
+      control->window().add(parameters);
+      for (const auto& parameter : parameters) {
+        parameter.mutable_grad().reset();
+      }
+    }
   }
 }
 
@@ -54,12 +76,43 @@ void Runtime::note_learning() {
   }
 }
 
+void Runtime::note_step(const OptimizerControl& optimizer) {
+  note_learning();
+  if (in_micro_step()) {
+    open_steps_.back().optimizers.push_back(&optimizer);
+  }
+}
+
+void Runtime::note_question() {
+  note_learning();
+  if (in_micro_step()) {
+    open_steps_.back().asked = true;
+  }
+}
+
+bool Runtime::steps_now(const GradientWindow& window) const {
+  const auto& state = GradientState::get();
+  if (!state_->match_single_device()) {
+    return state.sync_gradients;
+  }
+  if (!in_micro_step()) {
+    return true;
+  }
+  if (open_steps_.back().asked) {
+    return state.sync_gradients;
+  }
+  return open_steps_.back().ends_pass || window.completed() ||
+      window.steps() + 1 >= state.num_steps;
+}
+
 void Runtime::restart_window(int64_t step) {
   note_learning(); // Nothing is as it was before.
   auto& state = GradientState::get();
   state.step = step;
   state.sync_gradients = true;
-  window_ = 0;
+  for (auto* control : prepared_optimizers()) {
+    control->window().end();
+  }
 }
 
 void Runtime::check_same_batch(
@@ -78,17 +131,15 @@ void Runtime::finish_batch_check() {
   batch_check_.end(communicator());
 }
 
-void Runtime::run_backward(const std::function<void()>& run, bool ghost) {
-  const auto& state = GradientState::get();
+void Runtime::run_backward(
+    const std::function<void()>& run,
+    bool synchronize,
+    bool hold,
+    bool ghost) {
   BackwardPlan plan;
-  plan.synchronize = state.sync_gradients || state.sync_each_batch;
-  plan.hold = !state.sync_gradients;
+  plan.synchronize = synchronize;
+  plan.hold = hold;
   plan.ghost = ghost;
-  if (state.sync_gradients && in_micro_step() &&
-      state_->match_single_device()) {
-    // The micro-steps before this one counted 1 / num_steps each.
-    plan.held_scale = static_cast<double>(state.num_steps) / window_;
-  }
   auto& values = ReadValues::get();
   const bool compares = plan.synchronize && compares_values() &&
       values.is_due(reducer_->met_others());
@@ -104,6 +155,7 @@ void Runtime::run_backward(const std::function<void()>& run, bool ghost) {
       state_->options().broadcast_buffers) {
     broadcast_buffers();
   }
+  unaveraged_ = !synchronize && !hold;
 }
 
 void Runtime::backward(
@@ -128,10 +180,14 @@ void Runtime::backward(
       "accel: backward with create_graph is not supported with several "
       "processes, because averaged gradients have no graph. Compute gradients "
       "that enter a loss with torch::autograd::grad.");
-  double steps = static_cast<double>(state.num_steps);
-  if (state_->match_single_device() && state.sync_gradients) {
-    steps = in_micro_step() ? static_cast<double>(window_) : 1;
-  }
+  // In `match_single_device` the optimizers' windows divide, and tell where gradients
+  // must be those of all processes: loops in each other have windows of their own.
+  const bool single_device = state_->match_single_device();
+  const double steps =
+      single_device ? 1 : static_cast<double>(state.num_steps);
+  const bool ends_window = single_device
+      ? state.num_steps == 1 || !in_micro_step() || prepared_optimizers().empty()
+      : state.sync_gradients;
   if (!ghost && compares_values() && !distributed::is_distributed(loss)) {
     ReadValues::get().add_loss(loss);
   }
@@ -166,11 +222,13 @@ void Runtime::backward(
             .backward(seed, retain_graph, options.create_graph());
         gradients.finish();
       },
+      /*synchronize=*/ends_window || state.sync_each_batch,
+      /*hold=*/!single_device && !ends_window,
       ghost);
   if (sharded_ && !retain_graph) {
     sharded_->settle();
   }
-  traced.end(/*averaged=*/state.sync_gradients);
+  traced.end(/*averaged=*/ends_window);
 }
 
 at::Tensor Runtime::whole_loss(const at::Tensor& loss) {
@@ -189,9 +247,14 @@ at::Tensor Runtime::whole_loss(const at::Tensor& loss) {
 }
 
 void Runtime::average_accumulated() {
-  if (reducer_->holding()) {
-    run_backward([] {}, /*ghost=*/false);
+  if (unaveraged_ || reducer_->holding()) {
+    run_backward([] {}, /*synchronize=*/true, /*hold=*/false, /*ghost=*/false);
   }
+}
+
+void Runtime::note_accumulated(const std::vector<at::Tensor>& tensors) {
+  reducer_->note_added(tensors);
+  unaveraged_ = true;
 }
 
 void Runtime::broadcast_buffers() {

@@ -57,16 +57,13 @@ void Parameters::hold() {
   }
 }
 
-void Parameters::release(double scale) {
+void Parameters::release() {
   const at::NoGradGuard no_grad;
   for (const auto& parameter : parameters_) {
     if (!parameter->held.defined()) {
       continue;
     }
     auto held = std::exchange(parameter->held, at::Tensor());
-    if (scale != 1) {
-      held.mul_(scale);
-    }
     auto& grad = parameter->tensor.mutable_grad();
     if (grad.defined()) {
       // A dense one cannot be added to a sparse one in place.

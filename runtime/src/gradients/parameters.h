@@ -63,8 +63,7 @@ class Parameters {
 
   /// Moves accumulated gradients out of and back into `grad()`.
   void hold();
-  /// Multiplies what was held by `scale`.
-  void release(double scale);
+  void release();
   bool holding() const;
 
   /// Sets the gradients aside / brings those back that a backward did not

@@ -96,7 +96,7 @@ void Reducer::backward(
   TORCH_CHECK(
       !running_,
       "accel: accelerator.backward was called inside of accelerator.backward.");
-  parameters_.release(plan.held_scale);
+  parameters_.release();
   if (!distributed()) {
     run();
   } else {
@@ -389,6 +389,14 @@ void Reducer::check_averaged(const std::vector<at::Tensor>& tensors) {
         " that has not been prepared, so its gradient was not averaged over "
         "the processes. Call accelerator.prepare(model, optimizer) once all "
         "parameters exist.");
+  }
+}
+
+void Reducer::note_added(const std::vector<at::Tensor>& tensors) {
+  for (const auto& tensor : tensors) {
+    if (auto* parameter = parameters_.find(tensor)) {
+      parameter->used = true;
+    }
   }
 }
 

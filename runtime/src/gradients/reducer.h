@@ -27,8 +27,6 @@ struct BackwardPlan {
   bool hold = false;
   /// Leave this process's contribution out (it counts as zeros).
   bool ghost = false;
-  /// Factor for what earlier micro-steps of the window have accumulated.
-  double held_scale = 1;
   /// Travels with the gradients; may be null.
   std::shared_ptr<Enclosed> enclosed;
 };
@@ -101,6 +99,10 @@ class Reducer {
   bool met_others() const {
     return met_others_;
   }
+
+  /// The gradients of `tensors` have been added to; the next backward that synchronises
+  /// brings them together.
+  void note_added(const std::vector<at::Tensor>& tensors);
 
   /// Throws where one of the tensors has a gradient that the others cannot
   /// have a part in.

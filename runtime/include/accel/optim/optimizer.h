@@ -5,16 +5,19 @@
 #include <torch/optim/optimizer.h>
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 namespace accel {
 
 namespace detail {
 
+class GradientWindow;
+
 /// What all accelerated optimizers have besides their torch type.
 class ACCEL_API OptimizerControl {
  public:
-  OptimizerControl() = default;
+  OptimizerControl();
   OptimizerControl(OptimizerControl&& other) noexcept;
   OptimizerControl& operator=(OptimizerControl&& other) noexcept;
   virtual ~OptimizerControl();
@@ -24,6 +27,21 @@ class ACCEL_API OptimizerControl {
   bool step_was_skipped() const {
     return step_was_skipped_;
   }
+
+  /// Whether the next `step` updates the parameters: it does not on a micro-step of an
+  /// accumulation window other than the last.
+  bool steps_now() const;
+  /// Whether the last `step` has; true before the first.
+  bool stepped() const {
+    return stepped_;
+  }
+  /// `match_single_device`: the window of this optimizer's steps.
+  GradientWindow& window() const {
+    return *window_;
+  }
+  /// Before a step that updates: makes the gradients of `optimizer`, which is this, those of
+  /// the whole window and of all processes. Collective.
+  void complete_window(torch::optim::Optimizer& optimizer);
 
  protected:
   using Closure = torch::optim::Optimizer::LossClosure;
@@ -36,6 +54,8 @@ class ACCEL_API OptimizerControl {
 
  private:
   bool step_was_skipped_ = false;
+  bool stepped_ = true;
+  std::shared_ptr<GradientWindow> window_;
 };
 
 } // namespace detail
@@ -50,6 +70,10 @@ class ACCEL_API OptimizerControl {
 ///
 /// `zero_grad` is torch's. What has been accumulated in a window is out of its
 /// reach until the window is complete, so it may stand anywhere in the loop.
+///
+/// In `match_single_device` each optimizer has a window of its own: of
+/// `gradient_accumulation_steps` calls of `step` inside of accumulation steps the
+/// last one updates, with the mean of the gradients that each would have seen.
 template <typename Opt>
 class AcceleratedOptimizer : public Opt, public detail::OptimizerControl {
  public:

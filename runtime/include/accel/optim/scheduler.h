@@ -37,7 +37,7 @@ ACCEL_API void set_step_count(
 /// A torch scheduler that keeps in step with the optimizer.
 ///
 /// In `match_single_device` one call is one step; inside of an accumulation
-/// step (`accumulate`) only where the optimizer steps too, so that a schedule
+/// step (`accumulate`) only where its optimizer's last `step` was one, too, so that a schedule
 /// per batch counts optimizer steps and one per epoch counts epochs.
 ///
 /// Otherwise Accelerate's rules hold: nothing while gradients accumulate or
