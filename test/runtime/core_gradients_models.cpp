@@ -190,6 +190,52 @@ TEST(Gradients, AccumulationSurvivesZeroGrad) {
   run_all("accumulates");
 }
 
+// A weight penalty's gradient, which all processes have, becomes a part of the sum that
+// the loss's gradient is: one sum over the processes for all parameters, at the end.
+ACCEL_RANK_FUNCTION(penalties) {
+  Accelerator accelerator(kMatch);
+  for (const bool after : {false, true}) {
+    auto net = make_net();
+    auto reference = make_net();
+    accelerator.prepare(net);
+    const auto batch = rows(6);
+    const auto loss_of = [&](torch::nn::Sequential& model, const torch::Tensor& x) {
+      // Backward goes from the last operator to the first.
+      const auto first = after ? mean_loss(model, x) : torch::Tensor();
+      auto penalty = torch::zeros({}, torch::kDouble);
+      for (const auto& parameter : model->parameters()) {
+        penalty = penalty + parameter.pow(2).sum();
+      }
+      return (after ? first : mean_loss(model, x)) + 0.1 * penalty;
+    };
+    const auto loss = loss_of(net, accelerator.distribute(batch));
+    loss.backward();
+    const auto expected = loss_of(reference, batch);
+    expected.backward();
+    for (const auto& parameter : net->parameters()) {
+      const auto& gradient = parameter.grad();
+      EXPECT_EQ(
+          accel::distributed::is_distributed(gradient),
+          accelerator.num_processes() > 1);
+      if (accel::distributed::is_distributed(gradient)) {
+        EXPECT_TRUE(accel::distributed::placements(gradient)[0].is_partial());
+      }
+    }
+    for (size_t i = 0; i < net->parameters().size(); ++i) {
+      expect_same(
+          accel::distributed::full_tensor(net->parameters()[i].grad()),
+          reference->parameters()[i].grad(),
+          "parameter " + std::to_string(i));
+    }
+    EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-14);
+    net->zero_grad();
+  }
+}
+
+TEST(Gradients, OfPenaltiesAreBroughtTogetherWithTheOthers) {
+  run_all("penalties");
+}
+
 ACCEL_RANK_FUNCTION(accelerates_way) {
   // Loss divided by the number of steps, also in a short window; plain means.
   Accelerator accelerator(

@@ -1,4 +1,5 @@
 #include "expectations.h"
+#include "multiprocess.h"
 
 #include <accel/accelerator.h>
 
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 using accel::Accelerator;
+using accel::test::run_and_expect_success;
 
 namespace {
 

@@ -212,3 +212,38 @@ ACCEL_RANK_FUNCTION(windows_that_the_program_asks_for) {
 TEST(AccumulationWindows, ThatTheProgramAsksFor) {
   run_all("windows_that_the_program_asks_for");
 }
+
+// Updates by hand are made every time, and one process says so.
+ACCEL_RANK_FUNCTION(windows_without_an_optimizer) {
+  Accelerator accelerator(
+      AcceleratorOptions(kMatch).gradient_accumulation_steps(kWindow));
+  auto net = make_net();
+  auto plain = make_net();
+  accelerator.prepare(net);
+  for (int i = 0; i < 3; ++i) {
+    const auto batch = rows(6, 3, 0.3 + i);
+    auto step = accelerator.accumulate(net);
+    accelerator.backward(mean_loss(net, accelerator.distribute(batch)));
+    mean_loss(plain, batch).backward();
+    const torch::NoGradGuard no_grad;
+    for (auto& model : {net, plain}) {
+      for (auto& parameter : model->parameters()) {
+        parameter.sub_(parameter.grad(), 0.1);
+        parameter.grad().zero_();
+      }
+    }
+    expect_same_parameters(*net, *plain, "update " + std::to_string(i));
+  }
+}
+
+TEST(AccumulationWindows, UpdatesByHandHaveNone) {
+  for (const int world : {1, 2, 3}) {
+    const auto results = accel::test::run("windows_without_an_optimizer", world);
+    for (size_t rank = 0; rank < results.size(); ++rank) {
+      EXPECT_TRUE(results[rank].success()) << results[rank].output;
+      EXPECT_EQ(
+          results[rank].error.find("nothing is accumulated") != std::string::npos,
+          rank == 0);
+    }
+  }
+}

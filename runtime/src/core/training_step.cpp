@@ -45,6 +45,16 @@ void Runtime::end_micro_step() {
       std::uncaught_exceptions() == 0) {
     hold_gradients(own);
   }
+  if (own.learns && state.num_steps > 1 && prepared_optimizers().empty() &&
+      state_->match_single_device() && state_->is_main_process()) {
+    TORCH_WARN_ONCE(
+        "accel: gradient_accumulation_steps is ",
+        state.num_steps,
+        ", but no optimizer was prepared, so that nothing is accumulated: "
+        "updates that the program makes itself, or by an optimizer of LibTorch's "
+        "own types, are made every time. Make the optimizer an "
+        "accel::AcceleratedOptimizer and pass it to accelerator.prepare.");
+  }
   if (!own.learns) {
     state.step = own.step;
     state.sync_gradients = own.sync_gradients;

@@ -1,12 +1,15 @@
 #include "distributed/kernels.h"
 
 #include "distributed/call.h"
+#include "distributed/recompute.h"
 #include "distributed/watch.h"
 
 #include <ATen/ATen.h>
 #include <ATen/InferSize.h>
 #include <ATen/Operators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -191,6 +194,30 @@ at::Tensor add(
       : placed(*part, std::move(sum), part->placement, self.sizes());
 }
 
+/// Whether autograd's engine adds up here, in place, the gradients of a tensor that
+/// several operators have read. Nobody else has seen the first one: a weight penalty's
+/// gradient, which all processes have, may become a part of the sum that it is
+/// added to, which is so brought together once, at the end. Not in nodes of the
+/// program's own, which have no name of that form: what they write to, they may also
+/// know by its memory.
+bool engine_adds_up(const at::Tensor& self, const at::Tensor& other) {
+  if (has_part(self) == has_part(other) || self.use_count() != 1 ||
+      self.sizes() != other.sizes() || self.dtype() != other.dtype() ||
+      !in_backward() || at::GradMode::is_enabled()) {
+    return false;
+  }
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) {
+    return true;
+  }
+  const std::string name = node->name(); // "MulBackward0"
+  const size_t digits = name.find_last_not_of("0123456789") + 1;
+  static const std::string kind = "Backward";
+  return digits < name.size() && digits >= kind.size() &&
+      name.compare(digits - kind.size(), kind.size(), kind) == 0 &&
+      name.find("::") == std::string::npos;
+}
+
 at::Tensor& add_(
     c10::DispatchKeySet keys,
     at::Tensor& self,
@@ -202,7 +229,11 @@ at::Tensor& add_(
   if (part == nullptr || root_of(part)->whole.defined() ||
       root_of(part)->kept.defined() || !meets(self, *part, other, local) ||
       (part->placement.is_sum() && !is_finite(alpha))) {
-    by_table<at::_ops::add__Tensor>(self, other, alpha);
+    if (engine_adds_up(self, other)) {
+      self = by_table<at::_ops::add_Tensor>(self, other, alpha);
+    } else {
+      by_table<at::_ops::add__Tensor>(self, other, alpha);
+    }
     return self;
   }
   const InsideGuard inside;
