@@ -9,6 +9,8 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <functional>
+#include <utility>
 #include <vector>
 
 using accel::Accelerator;
@@ -184,6 +186,54 @@ ACCEL_RANK_FUNCTION(penalties_in_parts) {
   EXPECT_EQ((loss - accelerator.full(loss)).item<float>(), 0);
 }
 
+/// In-place operators on views: gradients go back through the views, not to where
+/// these lie in the memory of the whole tensor.
+ACCEL_RANK_FUNCTION(writes_through_views_in_parts) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor images = torch::randn({5, 4, 3, 3}, torch::kDouble);
+  torch::nn::InstanceNorm2d norm(4);
+  using Write = std::function<Tensor(const Tensor&)>;
+  const std::vector<std::pair<const char*, Write>> writes{
+      {"a norm's result", [&](const Tensor& x) { return norm(x).relu_(); }},
+      {"channels",
+       [](const Tensor& x) {
+         Tensor y = x * 2;
+         y.narrow(1, 1, 2).mul_(x.narrow(1, 0, 2));
+         return y;
+       }},
+      {"flattened",
+       [](const Tensor& x) {
+         Tensor y = x * 2;
+         y.view({-1, 9}).select(1, 4).sigmoid_();
+         return y;
+       }},
+      {"transposed",
+       [](const Tensor& x) {
+         Tensor y = x * 2;
+         y.transpose(1, 3).tanh_();
+         return y;
+       }},
+  };
+  for (const auto& [what, write] : writes) {
+    const auto gradient = [&, &write = write](const Tensor& batch) {
+      // No leaf: a leaf's gradient would be made like the leaf.
+      const Tensor leaf = batch.detach().requires_grad_();
+      Tensor seen;
+      const Tensor x = leaf * 1.0;
+      x.register_hook([&](const Tensor& got) { seen = got; });
+      (write(x).square() * images.sum().cos()).sum().backward();
+      return seen;
+    };
+    const Tensor got = gradient(accelerator.distribute(images));
+    ASSERT_TRUE(accel::distributed::is_distributed(got)) << what;
+    EXPECT_TRUE(placements(got).at(0).is_shard(0)) << what;
+    EXPECT_TRUE(torch::allclose(gradient(images), accelerator.full(got), 1e-12, 1e-14))
+        << what;
+  }
+}
+
 /// A scale that is also added to the loss: its gradient, parts of a sum, goes
 /// through `exp` and meets one that all processes have.
 ACCEL_RANK_FUNCTION(scales_in_parts) {
@@ -235,6 +285,12 @@ TEST(InParts, DrawsFromExpandedTensors) {
   run_and_expect_success("draws_in_parts", 2);
   run_and_expect_success("draws_in_parts", 3);
 }
+
+TEST(InParts, WritesThroughViews) {
+  run_and_expect_success("writes_through_views_in_parts", 2);
+  run_and_expect_success("writes_through_views_in_parts", 3);
+}
+
 TEST(InParts, PenaltiesOfALoss) {
   run_and_expect_success("penalties_in_parts", 2);
   run_and_expect_success("penalties_in_parts", 3);

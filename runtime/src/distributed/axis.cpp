@@ -2,6 +2,7 @@
 
 #include <accel/detail/alone.h>
 
+#include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -22,7 +23,15 @@ Axis::Axis(
       name_(std::move(name)),
       rank_(communicator->rank()),
       size_(communicator->size()),
-      thread_(&in_this_thread) {}
+      thread_(&in_this_thread) {
+  if (size_ > 1) {
+    // Autograd is to remember how views were made. Else it goes back to the base of a
+    // view that was written to by its place in memory (as_strided), which parts have not
+    // in common with the whole tensor, so that the gradients there would be gathered:
+    // InstanceNorm2d followed by ReLU(inplace), or `x.narrow(…).mul_(…)`.
+    c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
+  }
+}
 
 __thread char Axis::in_this_thread;
 

@@ -409,7 +409,8 @@ void OptimizerFacts::call(const CallExpr *E, const FunctionDecl *F,
 /// trains.
 void OptimizerFacts::end() {
   const auto *Method = dyn_cast<CXXMethodDecl>(Function);
-  if (Method && Index.trainsDirectly(Function) &&
+  if (Method &&
+      (Index.trainsDirectly(Function) || Index.InStep.count(Function)) &&
       !isa<CXXConstructorDecl>(Function))
     for (const FieldDecl *Member : Method->getParent()->fields())
       optimizerOfDefault(Member);
