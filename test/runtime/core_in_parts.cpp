@@ -31,6 +31,47 @@ void expect_equal(Accelerator& accelerator, const Tensor& plain, const Tensor& g
   EXPECT_TRUE(torch::allclose(plain, accelerator.full(got), 1e-12, 1e-12));
 }
 
+/// What a program adds up in place, beginning with a plain tensor of zeros, becomes a
+/// part like what is added; a tensor that has a second name stays what it is. And
+/// frames of a signal, through a view.
+ACCEL_RANK_FUNCTION(sums_in_place_in_parts) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor rows = torch::randn({6, 4}, torch::kDouble);
+  const Tensor weight = torch::randn({4, 2}, torch::kDouble).requires_grad_();
+  const auto sums = [&](const Tensor& x) {
+    Tensor loss = torch::zeros({}, torch::kDouble);
+    Tensor of_rows = torch::zeros({x.size(0)}, torch::kDouble);
+    Tensor named = torch::zeros({x.size(0)}, torch::kDouble);
+    const Tensor name = named;
+    for (int i = 0; i < 2; ++i) {
+      const Tensor y = x.mm(weight).tanh();
+      loss += y.square().mean();
+      of_rows += y.sum(1);
+      named += y.sum(1);
+    }
+    EXPECT_TRUE(torch::equal(accelerator.full(name), accelerator.full(named)));
+    const Tensor frames = x.view({6, 2, 2}).view({6, 4}).as_strided({6, 3, 2}, {4, 1, 1});
+    return std::vector<Tensor>{loss, of_rows, name, frames};
+  };
+  const auto gradient = [&](const std::vector<Tensor>& all) {
+    weight.mutable_grad() = Tensor();
+    (all[0] + all[1].square().sum() + all[2].sum()).backward();
+    return weight.grad();
+  };
+  const auto plain = sums(rows);
+  const auto got = sums(accelerator.distribute(rows));
+  ASSERT_TRUE(accel::distributed::is_distributed(got[0]));
+  EXPECT_TRUE(placements(got[0]).at(0).is_partial());
+  EXPECT_TRUE(is_cut(got[1], 0));
+  EXPECT_TRUE(is_cut(got[3], 0));
+  for (size_t i = 0; i < plain.size(); ++i) {
+    expect_equal(accelerator, plain[i], got[i]);
+  }
+  expect_equal(accelerator, gradient(plain), gradient(got));
+}
+
 } // namespace
 
 ACCEL_RANK_FUNCTION(sequences_in_parts) {
@@ -289,6 +330,11 @@ TEST(InParts, DrawsFromExpandedTensors) {
 TEST(InParts, WritesThroughViews) {
   run_and_expect_success("writes_through_views_in_parts", 2);
   run_and_expect_success("writes_through_views_in_parts", 3);
+}
+
+TEST(InParts, SumsInPlace) {
+  run_and_expect_success("sums_in_place_in_parts", 2);
+  run_and_expect_success("sums_in_place_in_parts", 3);
 }
 
 TEST(InParts, PenaltiesOfALoss) {

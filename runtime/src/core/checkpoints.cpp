@@ -217,7 +217,7 @@ bool accumulating(detail::Runtime& runtime) {
   const auto& optimizers = detail::prepared_optimizers();
   return std::any_of(
       optimizers.begin(), optimizers.end(), [](const auto* optimizer) {
-        return optimizer->window().holds();
+        return detail::Windows::of(*optimizer).holds();
       });
 }
 

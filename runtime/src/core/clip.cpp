@@ -64,11 +64,11 @@ void Accelerator::unscale_gradients() {
   }
   runtime_->note_learning();
   for (auto* control : detail::prepared_optimizers()) {
-    if (!control->steps_now()) {
+    if (!detail::Windows::steps_now(*control)) {
       continue;
     }
     auto& optimizer = dynamic_cast<torch::optim::Optimizer&>(*control);
-    control->complete_window(optimizer);
+    detail::Windows::complete(*control);
     const auto parameters = detail::parameters_of(optimizer);
     const bool has_gradients = std::any_of(
         parameters.begin(), parameters.end(), [](const auto& parameter) {

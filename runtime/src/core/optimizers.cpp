@@ -100,15 +100,24 @@ OptimizerControl::~OptimizerControl() {
       optimizers.end());
 }
 
-bool OptimizerControl::steps_now() const {
-  const auto* runtime = Runtime::get();
-  return runtime == nullptr || runtime->steps_now(*window_);
+GradientWindow& Windows::of(const OptimizerControl& optimizer) {
+  return *optimizer.window_;
 }
 
-void OptimizerControl::complete_window(torch::optim::Optimizer& optimizer) {
+bool Windows::steps_now(const OptimizerControl& optimizer) {
+  const auto* runtime = Runtime::get();
+  return runtime == nullptr || runtime->steps_now(of(optimizer));
+}
+
+bool Windows::stepped(const OptimizerControl& optimizer) {
+  return optimizer.stepped_;
+}
+
+void Windows::complete(OptimizerControl& optimizer) {
   auto* runtime = Runtime::get();
-  const auto parameters = parameters_of(optimizer);
-  if (window_->complete(parameters)) {
+  const auto parameters =
+      parameters_of(dynamic_cast<torch::optim::Optimizer&>(optimizer));
+  if (of(optimizer).complete(parameters)) {
     runtime->note_accumulated(parameters);
   }
   runtime->average_accumulated();
@@ -117,12 +126,12 @@ void OptimizerControl::complete_window(torch::optim::Optimizer& optimizer) {
 bool complete_windows(const std::vector<at::Tensor>& parameters) {
   const auto controls = windows_of(parameters);
   if (!std::all_of(controls.begin(), controls.end(), [](const auto* control) {
-        return control->steps_now();
+        return Windows::steps_now(*control);
       })) {
     return false;
   }
   for (auto* control : controls) {
-    control->complete_window(dynamic_cast<torch::optim::Optimizer&>(*control));
+    Windows::complete(*control);
   }
   return true;
 }
@@ -130,7 +139,7 @@ bool complete_windows(const std::vector<at::Tensor>& parameters) {
 at::Tensor mean_of_window(const at::Tensor& parameter) {
   const auto controls = windows_of({parameter});
   return controls.empty() ? parameter.grad()
-                          : controls.front()->window().mean(parameter);
+                          : Windows::of(*controls.front()).mean(parameter);
 }
 
 at::Tensor OptimizerControl::run_step(
@@ -148,7 +157,7 @@ at::Tensor OptimizerControl::run_step(
       closure == nullptr || (state.num_steps == 1 && scaler == nullptr),
       "accel: an optimizer step with a closure computes its own gradients, so "
       "it cannot be combined with gradient accumulation or fp16.");
-  stepped_ = steps_now();
+  stepped_ = Windows::steps_now(*this);
   if (!stepped_) {
     if (runtime->state().match_single_device()) {
       window_->add(parameters_of(optimizer));
@@ -169,7 +178,7 @@ at::Tensor OptimizerControl::run_step(
       return loss.defined() ? runtime->whole_loss(loss) : loss;
     });
   } else {
-    complete_window(optimizer);
+    Windows::complete(*this);
     runtime->reducer().check_averaged(parameters_of(optimizer));
     clip_gradients(*runtime, optimizer);
     if (offload != nullptr) {
@@ -209,7 +218,7 @@ int64_t scheduler_steps(const OptimizerControl* optimizer) {
     return 1;
   }
   const bool stepped = single_device && optimizer != nullptr
-      ? optimizer->stepped()
+      ? Windows::stepped(*optimizer)
       : GradientState::get().sync_gradients;
   if (!stepped || (optimizer != nullptr && optimizer->step_was_skipped())) {
     return 0;

@@ -72,7 +72,7 @@ void Runtime::hold_gradients(const OpenStep& step) {
         step.optimizers.end()) {
       const auto parameters =
           parameters_of(dynamic_cast<torch::optim::Optimizer&>(*control));
-      control->window().add(parameters);
+      Windows::of(*control).add(parameters);
       for (const auto& parameter : parameters) {
         parameter.mutable_grad().reset();
       }
@@ -121,7 +121,7 @@ void Runtime::restart_window(int64_t step) {
   state.step = step;
   state.sync_gradients = true;
   for (auto* control : prepared_optimizers()) {
-    control->window().end();
+    Windows::of(*control).end();
   }
 }
 

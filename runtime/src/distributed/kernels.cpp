@@ -194,16 +194,38 @@ at::Tensor add(
       : placed(*part, std::move(sum), part->placement, self.sizes());
 }
 
-/// Whether autograd's engine adds up here, in place, the gradients of a tensor that
-/// several operators have read. Nobody else has seen the first one: a weight penalty's
+/// Whether nobody has `self` but the variable that is written to here, nor its memory.
+bool is_only_one(const at::Tensor& self) {
+  if (self.use_count() != 1) {
+    return false;
+  }
+  if (has_part(self)) {
+    return true;
+  }
+  return self.has_storage() && self.storage().use_count() == 1 &&
+      self.storage().resizable() && !self.is_view();
+}
+
+/// Whether `self` may become the sum, in another place, instead of being written to.
+///
+/// Where autograd's engine adds up, in place, the gradients of a tensor that several
+/// operators have read, nobody else has seen the first one: a weight penalty's
 /// gradient, which all processes have, may become a part of the sum that it is
 /// added to, which is so brought together once, at the end. Not in nodes of the
 /// program's own, which have no name of that form: what they write to, they may also
 /// know by its memory.
-bool engine_adds_up(const at::Tensor& self, const at::Tensor& other) {
-  if (has_part(self) == has_part(other) || self.use_count() != 1 ||
-      self.sizes() != other.sizes() || self.dtype() != other.dtype() ||
-      !in_backward() || at::GradMode::is_enabled()) {
+///
+/// In a forward pass what the program itself adds up, `auto loss = torch::zeros({});
+/// loss += …`, becomes part of the graph, and is no memory that it looks at.
+bool may_become_sum(const at::Tensor& self, const at::Tensor& other) {
+  if (has_part(self) == has_part(other) || self.sizes() != other.sizes() ||
+      self.dtype() != other.dtype() || !is_only_one(self)) {
+    return false;
+  }
+  if (at::GradMode::is_enabled()) {
+    return !has_part(self) && other.requires_grad() && !in_backward();
+  }
+  if (!in_backward()) {
     return false;
   }
   const auto node = torch::autograd::get_current_node();
@@ -229,7 +251,7 @@ at::Tensor& add_(
   if (part == nullptr || root_of(part)->whole.defined() ||
       root_of(part)->kept.defined() || !meets(self, *part, other, local) ||
       (part->placement.is_sum() && !is_finite(alpha))) {
-    if (engine_adds_up(self, other)) {
+    if (may_become_sum(self, other)) {
       self = by_table<at::_ops::add_Tensor>(self, other, alpha);
     } else {
       by_table<at::_ops::add__Tensor>(self, other, alpha);

@@ -13,6 +13,7 @@ namespace accel {
 namespace detail {
 
 class GradientWindow;
+struct Windows;
 
 /// What all accelerated optimizers have besides their torch type.
 class ACCEL_API OptimizerControl {
@@ -28,21 +29,6 @@ class ACCEL_API OptimizerControl {
     return step_was_skipped_;
   }
 
-  /// Whether the next `step` updates the parameters: it does not on a micro-step of an
-  /// accumulation window other than the last.
-  bool steps_now() const;
-  /// Whether the last `step` has; true before the first.
-  bool stepped() const {
-    return stepped_;
-  }
-  /// `match_single_device`: the window of this optimizer's steps.
-  GradientWindow& window() const {
-    return *window_;
-  }
-  /// Before a step that updates: makes the gradients of `optimizer`, which is this, those of
-  /// the whole window and of all processes. Collective.
-  void complete_window(torch::optim::Optimizer& optimizer);
-
  protected:
   using Closure = torch::optim::Optimizer::LossClosure;
 
@@ -53,6 +39,8 @@ class ACCEL_API OptimizerControl {
       const std::function<at::Tensor(Closure)>& inner);
 
  private:
+  friend struct Windows;
+
   bool step_was_skipped_ = false;
   bool stepped_ = true;
   std::shared_ptr<GradientWindow> window_;

@@ -426,10 +426,10 @@ bool as_strided(Call& call) {
   }
   const at::Tensor self = call.tensor(0);
   const auto place = call.place(0);
-  const Part* part = call.part(self);
   const Sizes sizes = call.integers(1);
   const Sizes strides = call.integers(2);
-  if (part->view || !self.is_contiguous() || sizes.size() != strides.size() ||
+  if (!self.is_contiguous() || !call.local(0).is_contiguous() ||
+      sizes.size() != strides.size() ||
       self.numel() == 0) {
     return false;
   }

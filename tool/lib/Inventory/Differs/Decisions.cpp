@@ -164,6 +164,10 @@ void Decisions::differingArgument(const Expr *E, const FunctionDecl *F,
   if (!isTorch(F) || seeds(F) || !Text.mayEdit(E->getExprLoc()) ||
       (F->getIdentifier() && F->getName() == "save"))
     return;
+  // `out << seconds << device`: LibTorch writes to the stream, it does not read it.
+  if (F->getOverloadedOperator() == OO_LessLess && Args.size() == 2 &&
+      isOrDerives(recordOf(Args[0]->getType()), "std::basic_ostream"))
+    Args = Args.drop_front();
   for (const Expr *Arg : Args) {
     std::vector<const Expr *> Numbers;
     if (numbersIn(Arg, Differs, Numbers) &&
