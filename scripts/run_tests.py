@@ -34,9 +34,9 @@ BESIDE = ("sanitizers", "migrate")  # In this order: small tests at the end, so 
 # What CTest's tests take of the two processors, as PROCESSORS of SLOTS: 1, where
 # nothing is said, is a test that waits; 3 one that computes in one process at a
 # time, or in short-lived ones; 5 one whose processes keep both cores busy. So two
-# of the last, which only get in each other's way, are never together, and three of
-# those that compute in one process are, because each of them waits now and then.
-SLOTS = 9
+# of the last, which only get in each other's way, are never together, and what
+# waits always finds a place beside two that compute.
+SLOTS = 8
 
 printing = threading.Lock()
 
