@@ -72,6 +72,22 @@ struct Pair {
   }
 };
 
+/// One step of a model and of its reference on the same batch.
+void step_both(
+    Accelerator& accelerator,
+    torch::nn::Sequential& model,
+    SGD& optimizer,
+    torch::nn::Sequential& plain_model,
+    PlainWindows& plain,
+    const torch::Tensor& batch) {
+  optimizer.zero_grad();
+  accelerator.backward(mean_loss(model, accelerator.distribute(batch)));
+  optimizer.step();
+  plain.zero_grad();
+  mean_loss(plain_model, batch).backward();
+  plain.step();
+}
+
 torch::Tensor scores(torch::nn::Sequential& critic, const torch::Tensor& made) {
   return critic->forward(torch::cat({made, made.narrow(1, 0, 1)}, 1));
 }
@@ -137,13 +153,8 @@ ACCEL_RANK_FUNCTION(windows_of_loops_in_each_other) {
       mean_loss(pair.plain_critic, batch).backward();
       pair.plain_d.step(/*clip=*/1e-2);
     }
-    const auto batch = rows(6, 3, seed += 0.1);
-    pair.g_optimizer.zero_grad();
-    accelerator.backward(mean_loss(pair.generator, accelerator.distribute(batch)));
-    pair.g_optimizer.step();
-    pair.plain_g.zero_grad();
-    mean_loss(pair.plain_generator, batch).backward();
-    pair.plain_g.step();
+    step_both(accelerator, pair.generator, pair.g_optimizer,
+              pair.plain_generator, pair.plain_g, rows(6, 3, seed += 0.1));
     pair.expect_same("round " + std::to_string(round));
   }
 }
@@ -162,13 +173,8 @@ ACCEL_RANK_FUNCTION(windows_of_bodies_without_steps) {
   for (int body = 0; body < 12; ++body) {
     auto step = accelerator.accumulate(pair.generator);
     for (int i = 0; body % 4 == 0 && i < 4; ++i) {
-      const auto batch = rows(6, 3, seed += 0.1);
-      pair.g_optimizer.zero_grad();
-      accelerator.backward(mean_loss(pair.generator, accelerator.distribute(batch)));
-      pair.g_optimizer.step();
-      pair.plain_g.zero_grad();
-      mean_loss(pair.plain_generator, batch).backward();
-      pair.plain_g.step();
+      step_both(accelerator, pair.generator, pair.g_optimizer,
+                pair.plain_generator, pair.plain_g, rows(6, 3, seed += 0.1));
     }
     pair.expect_same("body " + std::to_string(body));
   }

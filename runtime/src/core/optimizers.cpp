@@ -31,7 +31,7 @@ void clip_gradients(Runtime& runtime, torch::optim::Optimizer& optimizer) {
 }
 
 /// The prepared optimizers that have one of `parameters`.
-std::vector<OptimizerControl*> windows_of(
+std::vector<OptimizerControl*> optimizers_of(
     const std::vector<at::Tensor>& parameters) {
   std::unordered_set<const c10::TensorImpl*> wanted;
   for (const auto& parameter : parameters) {
@@ -115,16 +115,18 @@ bool Windows::stepped(const OptimizerControl& optimizer) {
 
 void Windows::complete(OptimizerControl& optimizer) {
   auto* runtime = Runtime::get();
-  const auto parameters =
-      parameters_of(dynamic_cast<torch::optim::Optimizer&>(optimizer));
-  if (of(optimizer).complete(parameters)) {
-    runtime->note_accumulated(parameters);
+  if (of(optimizer).steps() > 0) {
+    const auto parameters =
+        parameters_of(dynamic_cast<torch::optim::Optimizer&>(optimizer));
+    if (of(optimizer).complete(parameters)) {
+      runtime->note_accumulated(parameters);
+    }
   }
   runtime->average_accumulated();
 }
 
 bool complete_windows(const std::vector<at::Tensor>& parameters) {
-  const auto controls = windows_of(parameters);
+  const auto controls = optimizers_of(parameters);
   if (!std::all_of(controls.begin(), controls.end(), [](const auto* control) {
         return Windows::steps_now(*control);
       })) {
@@ -137,7 +139,7 @@ bool complete_windows(const std::vector<at::Tensor>& parameters) {
 }
 
 at::Tensor mean_of_window(const at::Tensor& parameter) {
-  const auto controls = windows_of({parameter});
+  const auto controls = optimizers_of({parameter});
   return controls.empty() ? parameter.grad()
                           : Windows::of(*controls.front()).mean(parameter);
 }

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 namespace accel::detail {
 
@@ -38,7 +39,7 @@ void Runtime::begin_micro_step() {
 }
 
 void Runtime::end_micro_step() {
-  const OpenStep own = open_steps_.back();
+  const OpenStep own = std::move(open_steps_.back());
   open_steps_.pop_back();
   auto& state = GradientState::get();
   if (own.asked && !state.sync_gradients && state_->match_single_device() &&
