@@ -12,9 +12,16 @@ using namespace clang;
 namespace {
 /// What statements run, with the functions and closures of the program that they
 /// call or name.
-class RunFinder : public AstVisitor {
+class RunFinder : public AstPathVisitor {
 public:
-  explicit RunFinder(const ProgramIndex &Index) : Index(Index) {}
+  /// Loops of `Apart`, with all that they run, do not count.
+  explicit RunFinder(const ProgramIndex &Index,
+                     const std::set<const Stmt *> &Apart = {})
+      : Index(Index), Apart(Apart) {}
+
+  bool TraverseStmt(Stmt *S) override {
+    return Apart.count(S) || AstPathVisitor::TraverseStmt(S);
+  }
 
   bool Updates = false;
   bool HasBackward = false;
@@ -47,6 +54,28 @@ private:
       TraverseStmt(F->getBody());
   }
   const ProgramIndex &Index;
+  const std::set<const Stmt *> Apart;
+};
+
+/// All loops of a function; those in closures are the closures'.
+class AllLoops : public AstPathVisitor {
+public:
+  AllLoops(const FunctionDecl *F, std::vector<BatchLoop> &Found)
+      : In(F), Found(Found) {}
+
+  bool TraverseLambdaExpr(LambdaExpr *) override { return true; }
+  bool VisitStmt(Stmt *S) override {
+    if (isa<ForStmt, CXXForRangeStmt, WhileStmt, DoStmt>(S)) {
+      Found.emplace_back();
+      Found.back().Loop = S;
+      Found.back().In = Found.back().Writer = In;
+    }
+    return true;
+  }
+
+private:
+  const FunctionDecl *In;
+  std::vector<BatchLoop> &Found;
 };
 
 /// The closures that a loop calls and was given: those that are parameters of its
@@ -109,6 +138,15 @@ StepBodies::StepBodies(const ProgramIndex &Index) : Index(Index) {
     Finder.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop)));
     Runs[Loop] = {Finder.Updates, std::move(Finder.Functions)};
   }
+  findLoopsAround();
+}
+
+/// Whether the body of the outer loop runs the inner one.
+bool StepBodies::runs(const Run &Outer, const Stmt *OuterLoop,
+                      const BatchLoop &Inner, const SourceManager &SM) {
+  return OuterLoop != Inner.Loop &&
+         (Outer.Functions.count(Inner.In) ||
+          isWithin(Inner.Loop->getBeginLoc(), bodyOf(OuterLoop), SM));
 }
 
 bool StepBodies::isPartOfStep(const BatchLoop &Loop) const {
@@ -116,10 +154,48 @@ bool StepBodies::isPartOfStep(const BatchLoop &Loop) const {
     return false;
   const SourceManager &SM = Index.Context.getSourceManager();
   return llvm::any_of(Runs, [&](const auto &Other) {
-    return Other.first != Loop.Loop && Other.second.Updates &&
-           (Other.second.Functions.count(Loop.In) ||
-            isWithin(Loop.Loop->getBeginLoc(), bodyOf(Other.first), SM));
+    return Other.second.Updates && runs(Other.second, Other.first, Loop, SM);
   });
+}
+
+void StepBodies::findLoopsAround() {
+  std::vector<BatchLoop> WithoutStep;
+  std::set<const Stmt *> Updating;
+  for (const auto &[Loop, Facts] : Index.Loops)
+    if (!Facts.Training)
+      continue;
+    else if (Runs.at(Loop).Updates)
+      Updating.insert(Loop);
+    else if (!isPartOfStep(Facts))
+      WithoutStep.push_back(Facts);
+  if (WithoutStep.empty())
+    return;
+  const SourceManager &SM = Index.Context.getSourceManager();
+  // An epoch, too, updates: by the loops that are steps already. They do not count.
+  std::vector<BatchLoop> Loops;
+  for (const FunctionDecl *F : Index.Functions)
+    AllLoops(F, Loops).TraverseStmt(F->getBody());
+  std::vector<std::pair<BatchLoop, Run>> Around;
+  for (const BatchLoop &Loop : Loops) {
+    if (Runs.count(Loop.Loop))
+      continue;
+    RunFinder Finder(Index, Updating);
+    Finder.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
+    Run Found{Finder.Updates, std::move(Finder.Functions)};
+    if (Found.Updates && llvm::any_of(WithoutStep, [&](const BatchLoop &Inner) {
+          return runs(Found, Loop.Loop, Inner, SM);
+        }))
+      Around.emplace_back(Loop, std::move(Found));
+  }
+  for (const auto &[Loop, Found] : Around) {
+    const bool IsInnermost = llvm::none_of(Around, [&, &Outer = Loop, &Run = Found](const auto &Inner) {
+      return runs(Run, Outer.Loop, Inner.first, SM);
+    });
+    if (!IsInnermost)
+      continue;
+    LoopsAround.push_back(Loop);
+    Runs[Loop.Loop] = Found;
+  }
 }
 
 bool StepBodies::isForInput(const BackwardCall &B) const {

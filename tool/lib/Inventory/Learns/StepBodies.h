@@ -2,7 +2,9 @@
 //
 // A training step is what one update of the optimizer belongs to. A backward in a loop
 // without one is part of the step around it: micro-batches that are added up, an
-// input that is changed by its own gradient, one gradient for each task. And where
+// input that is changed by its own gradient, one gradient for each task. The loop around
+// it need not be one that is known for a backward of its own: it is the innermost that
+// updates. And where
 // a function goes through batches and knows nothing of training, the closure that it
 // is given is the step: `for_each_batch(data, [&](auto x, auto y) { … });`.
 //
@@ -21,6 +23,10 @@ public:
 
   /// Whether the training loop is part of the step that another one makes.
   bool isPartOfStep(const BatchLoop &Loop) const;
+  /// Loops whose passes are steps although each backward in them stands in a loop
+  /// inside, which updates nothing:
+  /// `for (…) { for (…) loss.backward(); optimizer.step(); }`.
+  llvm::ArrayRef<BatchLoop> loopsAround() const { return LoopsAround; }
   /// Whether a backward in it is for the gradient of an input, and not for that of
   /// parameters: `x.set_requires_grad(true); net(x).sum().backward(); x.grad()`.
   bool isForInput(const BackwardCall &B) const;
@@ -35,8 +41,13 @@ private:
     bool Updates = false; ///< An optimizer steps.
     std::set<const clang::FunctionDecl *> Functions;
   };
+  static bool runs(const Run &Outer, const clang::Stmt *OuterLoop,
+                   const BatchLoop &Inner, const clang::SourceManager &SM);
+  void findLoopsAround();
+
   const ProgramIndex &Index;
-  std::map<const clang::Stmt *, Run> Runs;
+  std::map<const clang::Stmt *, Run> Runs; ///< Of each loop whose passes are steps.
+  std::vector<BatchLoop> LoopsAround;
 };
 
 } // namespace accel::migrate

@@ -43,6 +43,8 @@ void Steps::add() {
   for (const auto &[Loop, Facts] : Index.Loops)
     if (Facts.Training && !Bodies.isPartOfStep(Facts))
       addTrainingLoop(Facts);
+  for (const BatchLoop &Loop : Bodies.loopsAround())
+    addTrainingLoop(Loop);
   checkTemplates();
 }
 
