@@ -53,8 +53,12 @@ std::string idsOf(const EditGroup &Group) {
   return Ids;
 }
 
-std::string withInclude(llvm::StringRef Text) {
-  std::optional<Change> C = accelInclude("/p/a.cpp", Text);
+/// With the include that a change wants which puts `accel;` before `Use`.
+std::string withInclude(llvm::StringRef Text, llvm::StringRef Use = "") {
+  std::vector<Change> Changes;
+  if (!Use.empty())
+    Changes.push_back(change(Text.find(Use), 0, "accel;"));
+  std::optional<Change> C = accelInclude("/p/a.cpp", Text, Changes);
   return C ? apply(Text, {*C}) : Text.str();
 }
 
@@ -211,8 +215,20 @@ TEST(Include, FindsAPlaceInEveryFile) {
 }
 
 TEST(Include, IsThereOnce) {
-  EXPECT_FALSE(accelInclude("/p/a.cpp", "#include <torch/torch.h>\n#include <accel/accel.h>\n"));
-  EXPECT_FALSE(accelInclude("/p/a.cpp", "#include \"accel/accel.h\"\n#include <torch/torch.h>\n"));
+  EXPECT_FALSE(accelInclude("/p/a.cpp", "#include <torch/torch.h>\n#include <accel/accel.h>\n", {}));
+  EXPECT_FALSE(accelInclude("/p/a.cpp", "#include \"accel/accel.h\"\n#include <torch/torch.h>\n", {}));
+}
+
+TEST(Include, ComesBeforeTheFirstUse) {
+  EXPECT_EQ(withInclude("#include <torch/torch.h>\nint i;\n#include <torch/script.h>\nint j;\n", "int i"),
+            "#include <torch/torch.h>\n#include <accel/accel.h>\nint i;\n#include <torch/script.h>\nint j;\n");
+  EXPECT_EQ(withInclude("#include <torch/torch.h>\nint i;\n#include <accel/accel.h>\n", "int i"),
+            "#include <torch/torch.h>\n#include <accel/accel.h>\nint i;\n#include <accel/accel.h>\n");
+  EXPECT_EQ(withInclude("int i;\n#include <torch/torch.h>\n", "int i"),
+            "#include <accel/accel.h>\nint i;\n#include <torch/torch.h>\n");
+  // What a macro is replaced by is used behind the includes.
+  EXPECT_EQ(withInclude("#define SHOW \\\n  std::cout\n#include <torch/torch.h>\n", "std::cout"),
+            "#define SHOW \\\n  std::cout\n#include <torch/torch.h>\n#include <accel/accel.h>\n");
 }
 
 TEST(Diff, SeparatesDistantChangesAndJoinsNearOnes) {

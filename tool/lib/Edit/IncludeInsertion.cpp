@@ -65,8 +65,36 @@ static StringRef headerOf(const Directive &D) {
   return D.Rest.drop_front().take_until([&](char C) { return C == Close; });
 }
 
-std::optional<Change> accelInclude(StringRef File, StringRef Text) {
+/// Whether the line is a directive's, or continues one.
+static bool isInDirective(StringRef Text, unsigned Offset) {
+  StringRef Before = Text.take_front(Offset);
+  while (true) {
+    const size_t Break = Before.rfind('\n');
+    if (Break == StringRef::npos)
+      return Before.ltrim().starts_with("#");
+    const StringRef Line = Before.substr(Break + 1);
+    Before = Before.take_front(Break);
+    if (!Before.rtrim('\r').ends_with("\\"))
+      return Line.ltrim().starts_with("#");
+  }
+}
+
+/// Where the first of the changes is from which on accel's names are used. What a
+/// macro is replaced by is used later.
+static unsigned firstUse(StringRef Text, ArrayRef<Change> Changes) {
+  unsigned First = Text.size();
+  for (const Change &C : Changes)
+    if (C.Range.Offset < First && StringRef(C.Replacement).contains("accel") &&
+        !isInDirective(Text, C.Range.Offset))
+      First = C.Range.Offset;
+  return First;
+}
+
+std::optional<Change> accelInclude(StringRef File, StringRef Text,
+                                   ArrayRef<Change> Changes) {
   std::vector<Directive> Directives = directivesOf(Text);
+  const unsigned First = firstUse(Text, Changes);
+  erase_if(Directives, [&](const Directive &D) { return D.End > First; });
   const Directive *Place = nullptr;
   bool PlaceIsTorch = false;
   for (const Directive &D : Directives) {

@@ -200,7 +200,8 @@ private:
       return;
     }
     if (WantsInclude)
-      if (std::optional<Change> Include = accelInclude(File, Edit.Before))
+      if (std::optional<Change> Include =
+              accelInclude(File, Edit.Before, Edit.Changes))
         Edit.Changes.push_back(std::move(*Include));
     Change Culprit;
     Expected<std::string> After =

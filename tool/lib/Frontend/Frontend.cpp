@@ -170,7 +170,7 @@ public:
                                                  StringRef) override {
     Preprocessor &PP = Compiler.getPreprocessor();
     PP.addPPCallbacks(watchPrefix(Compiler.getSourceManager(), User,
-                                  How.HasAccel, Sources, How.Mentions,
+                                  How.HasAccel, How.Mentions,
                                   Result.PrefixFits));
     PP.addPPCallbacks(Result.Unseen.watch(Compiler.getSourceManager(), User));
     if (Sources.size() > 1) {
@@ -504,11 +504,11 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef Text,
     return A;
   };
 
-  if (Prefixes && mentionsTorch(Text, Command, Asked.Overlay)) {
-    bool HasAccel =
-        !Found.AccelIncludeDir.empty() &&
-        beginsWithAccel(Asked.Sources.empty() ? Text : Asked.Sources.front(),
-                        Asked.Overlay);
+  if (Prefixes && mentionsHeader(Text, Command, Asked.Overlay,
+                                 {"torch/torch.h", "torch/all.h"})) {
+    bool HasAccel = !Found.AccelIncludeDir.empty() &&
+                    mentionsHeader(Text, Command, Asked.Overlay,
+                                   {"accel/accel.h"});
     // More than one try for each is for a file in the cache that is no longer
     // good.
     for (int Try = 0; Try != 4; ++Try) {

@@ -11,8 +11,7 @@ using namespace llvm;
 
 namespace accel::migrate {
 
-/// What stands between the delimiters of the include that `Line` is, if any.
-static StringRef includedName(StringRef Line) {
+StringRef includedName(StringRef Line) {
   Line = Line.ltrim();
   if (!Line.consume_front("#"))
     return "";
@@ -41,27 +40,8 @@ static StringRef textOf(const std::string &RealPath, const TextOverlay &Overlay,
   return Text;
 }
 
-bool beginsWithAccel(StringRef File, const TextOverlay &Overlay) {
-  std::unique_ptr<MemoryBuffer> Buffer;
-  StringRef Text = textOf(realPath(File), Overlay, Buffer), Line;
-  while (!Text.empty()) {
-    std::tie(Line, Text) = Text.split('\n');
-    if (includedName(Line) == "accel/accel.h")
-      return true;
-    StringRef Directive = Line.ltrim();
-    if (!Directive.consume_front("#"))
-      continue;
-    Directive = Directive.ltrim();
-    if (Directive.starts_with("define") ||
-        (Directive.consume_front("include") &&
-         Directive.ltrim().starts_with("\"")))
-      return false;
-  }
-  return false;
-}
-
-bool mentionsTorch(StringRef File, const UnitCommand &Command,
-                   const TextOverlay &Overlay) {
+bool mentionsHeader(StringRef File, const UnitCommand &Command,
+                    const TextOverlay &Overlay, ArrayRef<StringRef> Headers) {
   std::vector<std::string> Dirs;
   for (size_t I = 0; I + 1 < Command.Arguments.size(); ++I)
     if ((Command.Arguments[I] == "-I" || Command.Arguments[I] == "-iquote" ||
@@ -84,7 +64,7 @@ bool mentionsTorch(StringRef File, const UnitCommand &Command,
       StringRef Name = includedName(Line);
       if (Name.empty())
         continue;
-      if (Name == "torch/torch.h" || Name == "torch/all.h")
+      if (is_contained(Headers, Name))
         return true;
       auto See = [&](StringRef Dir) {
         std::string Included = sys::path::is_absolute(Name)

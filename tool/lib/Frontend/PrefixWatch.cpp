@@ -2,6 +2,7 @@
 
 #include "PrefixWatch.h"
 
+#include "IncludeScan.h"
 #include "UserScope.h"
 
 #include "accel/migrate/Frontend.h"
@@ -18,9 +19,8 @@ namespace {
 class PrefixWatch : public PPCallbacks {
 public:
   PrefixWatch(const SourceManager &SM, UserLocations &User, bool HasAccel,
-              ArrayRef<std::string> Sources,
               std::function<bool(StringRef)> Mentions, bool &Fits)
-      : SM(SM), User(User), HasAccel(HasAccel), Sources(Sources),
+      : SM(SM), User(User), HasAccel(HasAccel),
         Mentions(std::move(Mentions)), Fits(Fits) {}
 
   void InclusionDirective(SourceLocation, const Token &, StringRef Name, bool,
@@ -32,16 +32,13 @@ public:
       decide(true);
   }
 
-  // accel's headers are not written as defensively as LibTorch's: what a header
-  // of the user's declares before them may matter.
+  // With the prefix accel's names are there from the start. A file that uses one
+  // before the include would compile here and nowhere else.
   void LexedFileChanged(FileID File, LexedFileChangeReason,
                         SrcMgr::CharacteristicKind, FileID,
                         SourceLocation) override {
-    if (!HasAccel || Decided || File == SM.getMainFileID() ||
-        !User.contains(File, SM))
-      return;
-    OptionalFileEntryRef Entry = SM.getFileEntryRefForID(File);
-    if (!Entry || !is_contained(Sources, realPath(Entry->getName())))
+    if (HasAccel && !Decided && User.contains(File, SM) &&
+        namesAccelBeforeIncludingIt(SM.getBufferData(File)))
       decide(false);
   }
 
@@ -80,10 +77,22 @@ private:
                ("#ifndef " + Name.getIdentifierInfo()->getName()).str());
   }
 
+  /// As far as its letters tell.
+  static bool namesAccelBeforeIncludingIt(StringRef Text) {
+    while (Text.contains("accel")) {
+      StringRef Line;
+      std::tie(Line, Text) = Text.split('\n');
+      if (includedName(Line) == "accel/accel.h")
+        return false;
+      if (Line.contains("accel") && includedName(Line).empty())
+        return true;
+    }
+    return false;
+  }
+
   const SourceManager &SM;
   UserLocations &User;
   const bool HasAccel;
-  ArrayRef<std::string> Sources;
   const std::function<bool(StringRef)> Mentions;
   bool &Fits;
   bool Decided = false;
@@ -92,9 +101,9 @@ private:
 
 std::unique_ptr<PPCallbacks>
 accel::migrate::watchPrefix(const SourceManager &SM, UserLocations &User,
-                            bool HasAccel, ArrayRef<std::string> Sources,
+                            bool HasAccel,
                             std::function<bool(StringRef)> Mentions,
                             bool &Fits) {
-  return std::make_unique<PrefixWatch>(SM, User, HasAccel, Sources,
+  return std::make_unique<PrefixWatch>(SM, User, HasAccel,
                                        std::move(Mentions), Fits);
 }

@@ -16,10 +16,11 @@ class UserLocations;
 /// Watches what stands before the first include of what is precompiled:
 /// LibTorch, or accel where the prefix `HasAccel`. `Fits` becomes true there,
 /// unless something before it could change what the prefix means. `Mentions`
-/// says whether the headers of the prefix have a name in them.
+/// says whether the headers of the prefix have a name in them. accel's headers come
+/// first in what is compiled so, before headers of the user's that stand before them;
+/// they name nothing that is not theirs, LibTorch's or the standard library's.
 std::unique_ptr<clang::PPCallbacks>
 watchPrefix(const clang::SourceManager &SM, UserLocations &User, bool HasAccel,
-            llvm::ArrayRef<std::string> Sources,
             std::function<bool(llvm::StringRef)> Mentions, bool &Fits);
 
 } // namespace accel::migrate

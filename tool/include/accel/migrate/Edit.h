@@ -71,8 +71,10 @@ llvm::Expected<std::string> applyChanges(llvm::StringRef Before,
 
 /// The change that adds `#include <accel/accel.h>`: on a line of its own behind
 /// the last include of a torch header that is not in an inner #if, else behind
-/// the last include, else at the top. Nothing if the file includes it already.
-std::optional<Change> accelInclude(llvm::StringRef File, llvm::StringRef Text);
+/// the last include, else at the top; before what the changes make use accel's names.
+/// Nothing if the file includes it there already.
+std::optional<Change> accelInclude(llvm::StringRef File, llvm::StringRef Text,
+                                   llvm::ArrayRef<Change> Changes);
 
 /// Line and column (1-based, in bytes) of an offset.
 std::pair<unsigned, unsigned> lineAndColumn(llvm::StringRef Text,
