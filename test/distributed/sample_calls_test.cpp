@@ -190,7 +190,7 @@ void run_all(
 
 /// What three ranks do otherwise than two shows in few placements.
 int64_t placements_on(const std::vector<int64_t>& mesh_sizes) {
-  return options().placements != 0 ? options().placements : mesh_sizes[0] == 3 ? 2 : 4;
+  return options().placements != 0 ? options().placements : mesh_sizes[0] == 3 ? 1 : 3;
 }
 
 /// Two placements of one size of each sample.
@@ -474,7 +474,7 @@ int main(int argc, char** argv) {
   app.add_option(
          "--placements", all.placements,
          "Of each call and mesh: all of them where there are no more, else as many "
-         "at random (of forms and other dtypes two fifths of that). Default: 4, and 2 "
+         "at random (of forms and other dtypes two fifths of that). Default: 3, and 1 "
          "on three ranks")
       ->check(CLI::PositiveNumber);
   add_world(app, all.world);
