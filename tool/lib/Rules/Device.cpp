@@ -49,6 +49,10 @@ void accel::migrate::applyDevice(RuleContext &Context) {
     case DeviceFact::CudaCall:
       Replace("device-call", "each process has a device of its own");
       break;
+    case DeviceFact::CudaQuestion:
+      Context.replace(Device.Range, "device-question", {{"device", Device.Name}},
+                      "the process's device has a number, torch::kCUDA none");
+      break;
     case DeviceFact::Global:
       Context.insertLine(Context.Program.Functions[Device.In].Top,
                          "device-global",

@@ -120,13 +120,16 @@ struct DeviceFact {
     Literal,         ///< `torch::kCUDA`, `torch::Device("cuda:1")`.
     TypeLiteral,     ///< `torch::kCUDA` where a DeviceType is assigned.
     CudaCall,        ///< `cuda()`, without the object.
+    CudaQuestion,    ///< `device == torch::kCUDA`, whose device has a number.
     Synchronize,     ///< `torch::cuda::synchronize()`.
     Global,          ///< A variable that is made before main.
   };
   FunctionId In = 0;
   KindTy Kind = Initialiser;
   TextRange Range;
-  std::string Name = {}; ///< Global: the variable, as main can name it.
+  /// Global: the variable, as main can name it. CudaQuestion: the device that is
+  /// asked about, with a '!' where it is not to be one.
+  std::string Name = {};
 };
 
 /// The body of a loop in which it may be that no statement can be put, for want

@@ -314,7 +314,54 @@ static const Expr *negationOf(const Expr *E, llvm::ArrayRef<const Stmt *> Path) 
   return nullptr;
 }
 
+/// `device == torch::kCUDA`: not so for a device with a number.
+void DeviceFacts::compared(const CXXOperatorCallExpr *E) {
+  if ((E->getOperator() != OO_EqualEqual && E->getOperator() != OO_ExclaimEqual) ||
+      E->getNumArgs() != 2)
+    return;
+  // C++17 has no operator for the kind on the left.
+  const Expr *Kind = origin(E->getArg(1));
+  if (!isDevice(E->getArg(1)->getType()) || !isa_and_nonnull<DeclRefExpr>(Kind) ||
+      !isDeviceType(Kind->getType()) || deviceLiteral(Kind) != DeviceLiteral::Cuda)
+    return;
+  // What `.is_cuda()` can be put behind, and nothing else changes in.
+  const Expr *Asked = plain(E->getArg(0));
+  const auto *Call = dyn_cast<CXXMemberCallExpr>(Asked);
+  if (!isDevice(Asked->getType()) ||
+      !(isa<DeclRefExpr, MemberExpr>(Asked) || (Call && Call->getNumArgs() == 0)))
+    return;
+  const std::optional<TextRange> All = editable(E->getSourceRange());
+  const std::optional<TextRange> Part = All ? editable(Asked->getSourceRange()) : std::nullopt;
+  if (!Part)
+    return;
+  DeviceFact Fact{here(), DeviceFact::CudaQuestion, *All};
+  Fact.Name = (E->getOperator() == OO_ExclaimEqual ? "!" : "") + Text.text(*Part).str();
+  Program.Devices.push_back(std::move(Fact));
+  Consumed.insert(E);
+}
+
+/// `device.set_index(1)`: which one it is, the accelerator has chosen.
+void DeviceFacts::numbered(const CXXMemberCallExpr *E) {
+  const auto *Callee = cast<MemberExpr>(E->getCallee()->IgnoreParens());
+  if (Callee->isArrow() || !isDevice(Callee->getBase()->getType()))
+    return;
+  const Stmt *Statement = nullptr;
+  const CompoundStmt *Block = block(&Statement);
+  const auto *Alone = dyn_cast_or_null<Expr>(Statement);
+  if (Block && Alone && plain(Alone) == E)
+    if (const std::optional<TextRange> Lines = Text.wholeLines(Statement)) {
+      Program.Devices.push_back({here(), DeviceFact::Selection, *Lines});
+      return;
+    }
+  const SourceLocation ObjectEnd = Lexer::getLocForEndOfToken(
+      Callee->getBase()->getEndLoc(), 0, Text.SM, Context.getLangOpts());
+  if (const std::optional<TextRange> R = editable({ObjectEnd, E->getEndLoc()}))
+    Program.Devices.push_back({here(), DeviceFact::Initialiser, *R});
+}
+
 void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
+  if (const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E))
+    compared(Operator);
   if (makesObject(F))
     return forwarded(E);
   if (F && F->getIdentifier() && F->getName() == "synchronize" && isTorch(F) &&
@@ -336,6 +383,11 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
                         "device already, and so without effect; accel launch "
                         "--gpu-ids says which GPUs are used");
   if (asksForCuda(E)) {
+    // Nothing is done with the answer.
+    const Stmt *Statement = nullptr;
+    if (block(&Statement) && isa_and_nonnull<Expr>(Statement) &&
+        plain(cast<Expr>(Statement)) == E)
+      return;
     // What is only printed is not a choice.
     for (const Stmt *S : Path)
       if (const auto *O = dyn_cast<CXXOperatorCallExpr>(S))
@@ -352,6 +404,8 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
   const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
   if (!M || !M->getIdentifier() || !isTorch(M))
     return;
+  if (M->getName() == "set_index")
+    return numbered(Member);
   const Expr *Object = Member->getImplicitObjectArgument();
   const QualType Type = Object->getType()->isPointerType()
                             ? Object->getType()->getPointeeType()

@@ -76,6 +76,8 @@ public:
 
 private:
   void forwarded(const clang::CallExpr *E);
+  void compared(const clang::CXXOperatorCallExpr *E);
+  void numbered(const clang::CXXMemberCallExpr *E);
   void cudasOwn(clang::SourceLocation Loc, const std::string &What);
   const clang::IfStmt *selectionOf(const clang::VarDecl *V);
   std::vector<const clang::Stmt *> choicesOf(const clang::Expr *Init);
