@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include <cstdio>
 #include <string>
 
 struct Points : torch::data::datasets::Dataset<Points> {
@@ -32,7 +33,7 @@ int main() {
     optimizer.step();
   }
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
-  const bool written = images::save_image("x.png", 1);
+  const bool moved = std::rename("new.pt", "best.pt") == 0;
   if (net->options.bias())
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
     images::save_image("y.png", 2);

@@ -37,6 +37,12 @@ void accel::migrate::applyBroadcast(RuleContext &Context) {
       Template = "broadcast-key";
       Why = "the main process has the window; all are told what it returned";
       break;
+    case BroadcastFact::Status:
+    case BroadcastFact::Success:
+      Template = Fact.Kind == BroadcastFact::Status ? "broadcast-status"
+                                                    : "broadcast-success";
+      Why = "the main process does it; all are told what it returned";
+      break;
     }
     Context.wrap(Fact.Range, nullptr, Template,
                  {{"accelerator", Context.accelerator(Fact.In)}}, Why);

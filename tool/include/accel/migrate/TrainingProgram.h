@@ -232,6 +232,8 @@ struct BroadcastFact {
     CName,    ///< The same, of C.
     Path,     ///< The same, a std::filesystem::path.
     Key,      ///< A call that waits for a key.
+    Status,   ///< A call that the main process makes, whose answer is a number.
+    Success,  ///< The same, whose answer is a truth.
   };
   FunctionId In = 0;
   KindTy Kind = Decision;

@@ -84,6 +84,7 @@ public:
             llvm::StringRef Name) override;
 
 private:
+  bool answer(const clang::CallExpr *E);
   bool guard(const clang::CallExpr *E, const std::string &What);
   void moves(const clang::CallExpr *E, const clang::Stmt *Statement,
              bool HasBlock);

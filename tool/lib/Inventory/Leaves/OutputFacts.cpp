@@ -216,6 +216,35 @@ void OutputFacts::moves(const CallExpr *E, const Stmt *Statement,
     Add(nullptr, false, llvm::any_of(literalsIn(E->getArg(0)), takesFilesAway));
 }
 
+/// `if (system("mkdir out") != 0)`: the main process makes the call, and all are told
+/// what it returned. Not where others may still read what the call takes away.
+bool OutputFacts::answer(const CallExpr *E) {
+  const bool IsTruth = E->getType()->isBooleanType();
+  const FunctionDecl *F = E->getDirectCallee();
+  if ((!IsTruth && !E->getType()->isSpecificBuiltinType(BuiltinType::Int)) ||
+      inSamples() || Index.BeforeMain.count(Function) || !F->getIdentifier() ||
+      isBodyOfItsOwn())
+    return false;
+  static const llvm::StringSet<> TakeAway = {
+      "remove",   "unlink",  "rename", "resize_file", "truncate",      "remove_all",
+      "copy_file", "copy",   "symlink", "link",       "create_symlink"};
+  if (TakeAway.count(F->getName()) ||
+      (F->getName() == "system" &&
+       llvm::any_of(literalsIn(E->getArg(0)), takesFilesAway)))
+    return false;
+  std::set<const FunctionDecl *> Seen;
+  if (llvm::any_of(E->arguments(), [&](const Expr *Arg) {
+        return Cuts.isReadIn(Arg) ||
+               !leavesNoTrace(Arg, Index, Seen, /*InFunction=*/false);
+      }))
+    return false;
+  const std::optional<TextRange> R = editable(E->getSourceRange());
+  if (R)
+    Program.Broadcasts.push_back(
+        {here(), IsTruth ? BroadcastFact::Success : BroadcastFact::Status, *R});
+  return R.has_value();
+}
+
 /// The statement is made by the main process only.
 bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   if (!Text.mayEdit(E->getExprLoc()))
@@ -224,6 +253,8 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   const bool HasBlock = Statement != nullptr;
   if (!Statement && isBodyForCondition())
     Statement = E;
+  if (!Statement && answer(E))
+    return true;
   if (!Statement) {
     say("ACL0226", E->getExprLoc(),
            What + ", which the main process alone should do, and its result is "
