@@ -16,15 +16,45 @@ static bool isModel(QualType T) {
          llvm::StringRef(qualifiedName(D)).contains("jit");
 }
 
+/// Whether something in `S` asks for gradients: `weight.requires_grad_()`,
+/// `torch::rand({4}, torch::requires_grad())`.
+static bool asksForGradients(const Stmt *S) {
+  if (!S)
+    return false;
+  if (const auto *Call = dyn_cast<CallExpr>(S))
+    if (const FunctionDecl *F = Call->getDirectCallee();
+        F && F->getIdentifier() && F->getName().contains("requires_grad"))
+      return true;
+  return llvm::any_of(S->children(), asksForGradients);
+}
+
+/// Whether objects of the class make tensors that are trained, and keep them.
+static bool trainsItsTensors(const CXXRecordDecl *D) {
+  return llvm::any_of(D->fields(), [](const FieldDecl *F) {
+           return holdsTensors(F->getType());
+         }) &&
+         llvm::any_of(D->methods(), [](const CXXMethodDecl *M) {
+           const auto *Ctor = dyn_cast<CXXConstructorDecl>(M);
+           return (M->hasBody() && asksForGradients(M->getBody())) ||
+                  (Ctor && llvm::any_of(Ctor->inits(), [](const auto *Init) {
+                     return asksForGradients(Init->getInit());
+                   }));
+         });
+}
+
 /// A class of the program that is no torch::nn::Module, and has a `forward` for
-/// tensors: a model from scratch, or a loss.
+/// tensors: a model from scratch, or a loss. Or a model that is called itself, with
+/// tensors of its own.
 static bool isOwnModel(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
   if (!D || !D->hasDefinition() || isTorch(D) || isInStd(D) || D->isLambda())
     return false;
-  return llvm::any_of(D->methods(), [](const CXXMethodDecl *M) {
-    return M->getIdentifier() && M->getName() == "forward" &&
-           !M->isStatic() && M->getNumParams() > 0 &&
+  return llvm::any_of(D->methods(), [D](const CXXMethodDecl *M) {
+    const bool Runs =
+        M->getOverloadedOperator() == OO_Call
+            ? trainsItsTensors(D)
+            : M->getIdentifier() && M->getName() == "forward" && !M->isStatic();
+    return Runs && M->getNumParams() > 0 &&
            isTensor(M->getParamDecl(0)->getType().getNonReferenceType()) &&
            holdsTensors(M->getReturnType());
   });
@@ -44,7 +74,8 @@ std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
   Result.Call = Call;
   unsigned First = 0;
   if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call)) {
-    if (O->getOperator() != OO_Call || !isModel(O->getArg(0)->getType()))
+    if (O->getOperator() != OO_Call || !(isModel(O->getArg(0)->getType()) ||
+                                         isOwnModel(O->getArg(0)->getType())))
       return std::nullopt;
     Result.Model = O->getArg(0);
     First = 1;
@@ -108,7 +139,8 @@ bool accel::migrate::callsModel(const Stmt *S) {
 bool accel::migrate::isPartOfModel(const FunctionDecl *F) {
   const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
   return M && (isOrDerives(M->getParent(), "torch::nn::Module") ||
-               (M->getIdentifier() && M->getName() == "forward" &&
+               ((M->getOverloadedOperator() == OO_Call ||
+                 (M->getIdentifier() && M->getName() == "forward")) &&
                 isOwnModel(M->getASTContext().getRecordType(M->getParent()))));
 }
 

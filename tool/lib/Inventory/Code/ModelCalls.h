@@ -13,7 +13,8 @@ namespace accel::migrate {
 /// `net->forward(x, y)`, `net(x)`, `vae->encode(x)`: a call of a model, or of a
 /// method of a model's class of the program's own that returns tensors; of
 /// `net.forward(x, out)` what is not given back. A class of the program with a
-/// `forward` for tensors is a model, too.
+/// `forward` for tensors is a model, too, and one with an operator() that trains tensors
+/// of its own.
 struct ModelCall {
   const clang::CallExpr *Call = nullptr;
   const clang::Expr *Model = nullptr;

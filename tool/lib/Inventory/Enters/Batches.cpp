@@ -45,7 +45,7 @@ private:
   void shareAlike();
   bool share(const Expr *E, const FunctionDecl *F, bool Points = false);
   const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
-  bool isParameter(const Expr *E, const FunctionDecl *F);
+  bool isParameter(const Expr *E, const FunctionDecl *F, unsigned Depth = 0);
   bool readsParameter(const Stmt *S, const FunctionDecl *F);
   /// Whether the samples of what `E` is made from are where those of `E` are, as
   /// far as that matters.
@@ -176,13 +176,23 @@ const Uses &Finder::usesOf(const ValueDecl *V, const FunctionDecl *F) {
   return It->second[V];
 }
 
-/// A variable whose gradient the program wants: it is trained.
-bool Finder::isParameter(const Expr *E, const FunctionDecl *F) {
+/// A variable whose gradient the program wants: it is trained. Also a parameter of a
+/// function that is given one: `linreg(x, weight, bias)`.
+bool Finder::isParameter(const Expr *E, const FunctionDecl *F, unsigned Depth) {
   const ValueDecl *Root = rootOf(E);
   if (!Root)
     return false;
   if (usesOf(Root, F).Leaf)
     return true;
+  if (const auto *P = dyn_cast<ParmVarDecl>(Root); P && Depth < 3) {
+    auto [From, To] = Callers.equal_range(dyn_cast<FunctionDecl>(P->getDeclContext()));
+    const unsigned I = P->getFunctionScopeIndex();
+    if (std::any_of(From, To, [&](const auto &Call) {
+          return I < Call.second.Args.size() &&
+                 isParameter(Call.second.Args[I], Call.second.In, Depth + 1);
+        }))
+      return true;
+  }
   if (!isa<FieldDecl, ParmVarDecl>(Root) &&
       !(isa<VarDecl>(Root) && cast<VarDecl>(Root)->hasGlobalStorage()))
     return false;
