@@ -51,7 +51,11 @@ std::optional<TextRange> SourceText::charRange(CharSourceRange Range) {
   const CharSourceRange InFile =
       Lexer::makeFileCharRange(Range, SM, Context.getLangOpts());
   const bool Begins = isSpelledInFile(Range.getBegin(), SM);
-  if (InFile.isInvalid() || !Begins || !isSpelledInFile(Range.getEnd(), SM)) {
+  // ROOT_DIR "/net.pt": of a macro that is a part of the range its name is the place's.
+  const bool IsWhole = SM.getExpansionLoc(Range.getBegin()) ==
+                       SM.getExpansionLoc(Range.getEnd());
+  if (InFile.isInvalid() ||
+      (IsWhole && (!Begins || !isSpelledInFile(Range.getEnd(), SM)))) {
     SourceLocation Loc = Range.getBegin();
     if (!Loc.isMacroID() || Begins)
       Loc = Range.getEnd();
@@ -222,6 +226,19 @@ std::optional<BodyPoint> SourceText::bodyTop(const Stmt *Body) {
   return Result;
 }
 
+/// The start of the comment that says what the line at `Start` does: of the lines above
+/// it that hold a comment and nothing else; but not above what is told to the tool.
+static unsigned commentStart(StringRef Buffer, unsigned Start) {
+  while (Start > 1) {
+    const unsigned Above = lineStart(Buffer, Start - 2);
+    const StringRef Line = Buffer.slice(Above, Start).trim();
+    if (!Line.starts_with("//") || Line.contains("accel-migrate:"))
+      break;
+    Start = Above;
+  }
+  return Start;
+}
+
 std::optional<LinePoint> SourceText::before(const Stmt *S) {
   const SourceLocation Begin = SM.getFileLoc(S->getBeginLoc());
   const auto [Id, Offset] = SM.getDecomposedLoc(Begin);
@@ -230,7 +247,7 @@ std::optional<LinePoint> SourceText::before(const Stmt *S) {
     return std::nullopt;
   const unsigned Start = lineStart(F.Buffer, Offset);
   if (Start + blanksAt(F.Buffer, Start).size() == Offset)
-    return lineAt(Id, Start, Offset);
+    return lineAt(Id, commentStart(F.Buffer, Start), Offset);
   return LinePoint{{F.RealPath, Offset, 0}, "", " "};
 }
 

@@ -52,7 +52,8 @@ public:
   Finding finding(llvm::StringRef Id, clang::SourceLocation Loc,
                   std::string Message, std::string Remedy = "");
 
-  /// Lines of their own: the first in a block, before and after a statement.
+  /// Lines of their own: the first in a block, before a statement and the comment
+  /// above it, and after a statement.
   std::optional<LinePoint> topOf(const clang::CompoundStmt *Block);
   /// The same for a loop's body, which may be a statement without braces.
   std::optional<BodyPoint> bodyTop(const clang::Stmt *Body);

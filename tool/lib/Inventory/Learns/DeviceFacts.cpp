@@ -512,6 +512,12 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
     if (Consumed.count(S))
       return;
   SourceRange Range = E->getSourceRange();
+  // `device(torch::kCUDA)` of a member, whose name belongs to the construction, or
+  // `{torch::kCUDA, 1}`.
+  if (Made->getParenOrBraceRange().isValid() && !isa<CXXTemporaryObjectExpr>(Made) &&
+      Made->getNumArgs() > 0)
+    Range = {Made->getArg(0)->getBeginLoc(),
+             Index ? Made->getArg(1)->getEndLoc() : Made->getArg(0)->getEndLoc()};
   // The cast that spells `torch::Device(…)`.
   for (size_t I = Path.size(); I-- > 0;) {
     if (const auto *Cast = dyn_cast<CXXFunctionalCastExpr>(Path[I])) {
