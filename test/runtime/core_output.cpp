@@ -198,6 +198,12 @@ ACCEL_RANK_FUNCTION(saves_values_of_a_batch) {
   EXPECT_TRUE(read->bias.allclose(data.mean(1)));
   EXPECT_TRUE(read->weight.allclose(data.mm(data.t()).mm(data)));
   EXPECT_TRUE(read->named_buffers()["seen"].equal(data));
+  accelerator.save({x, torch::ones({2})}, path + ".list");
+  accelerator.wait_for_everyone();
+  std::vector<torch::Tensor> list;
+  torch::load(list, path + ".list");
+  ASSERT_EQ(list.size(), 2);
+  EXPECT_TRUE(list[0].equal(data));
 }
 
 ACCEL_RANK_FUNCTION(talks_to_a_command) {

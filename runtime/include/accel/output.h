@@ -78,6 +78,12 @@ class ACCEL_API MainProcessOutput {
     }
   }
 
+  /// The same of tensors in a list: `save({mean, variance}, "statistics.pt")`.
+  template <typename... Args>
+  void save(const std::vector<at::Tensor>& tensors, Args&&... args) {
+    save<std::vector<at::Tensor>>(tensors, std::forward<Args>(args)...);
+  }
+
   /// Where this process writes a file that one process should write: the path
   /// on process 0, the null device elsewhere. Every process must call it: where
   /// `readable_path` has been asked for the file, all wait until all have come
