@@ -4,7 +4,9 @@ migrated again, compiled, and taken back."""
 import os
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 
@@ -165,9 +167,14 @@ def read_sources(copy, paths):
 
 
 def diff_of(before, after, changed):
-    import difflib
-    lines = []
-    for path in changed:
-        old, new = (text.get(path, b"").decode("utf-8", "replace").splitlines(keepends=True) for text in (before, after))
-        lines += difflib.unified_diff(old, new, path, path)
-    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
+    """As diff tells it: difflib shows lines that occur often as if they were new."""
+    said = ""
+    with tempfile.TemporaryDirectory() as folder:
+        for path in changed:
+            names = [os.path.join(folder, name) for name in ("old", "new")]
+            for name, text in zip(names, (before, after)):
+                with open(name, "wb") as file:
+                    file.write(text.get(path, b""))
+            said += subprocess.run(["diff", "-u", "--label", path, "--label", path, *names], stdout=subprocess.PIPE,
+                                   text=True, errors="replace").stdout
+    return said

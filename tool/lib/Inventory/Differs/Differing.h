@@ -50,9 +50,9 @@ public:
 
   /// `Decides`: where a condition that differs matters (`mustAgree`), where a
   /// number that differs is given to LibTorch (`agreesIn`), where one is drawn
-  /// from a random device by a distribution, and where a name is declared
-  /// (`agreesAsName`), it will be made to agree, so that what follows from it
-  /// does not differ.
+  /// from a random device by a distribution or to be kept (`agreesAsDraw`), and
+  /// where a name is declared (`agreesAsName`), it will be made to agree, so that
+  /// what follows from it does not differ.
   Differing(const ProgramIndex &Index, unsigned Sources, bool Decides = false);
 
   /// Whether the value of an expression can differ.
@@ -77,6 +77,11 @@ public:
   /// with a clock in it, of what all processes read or make.
   bool agreesAsName(const clang::VarDecl *V) const;
 
+  /// Whether a number that a random device draws is made to agree, or else refused:
+  /// where it is assigned, or given to code of the program's own, which may keep it.
+  /// One that seeds a generator is made to agree there.
+  bool agreesAsDraw(const clang::CallExpr *E) const { return Draws.count(E) != 0; }
+
   /// Whether a function's arguments are made to agree, or else refused.
   bool agreesIn(const clang::FunctionDecl *F) const;
 
@@ -90,6 +95,7 @@ private:
   bool Decides;
   Quiet Silent;
   std::set<const clang::ValueDecl *> Own, Given;
+  std::set<const clang::CallExpr *> Draws; ///< `agreesAsDraw`.
   /// What gather and the like return into: the same everywhere.
   std::set<const clang::ValueDecl *> Shared;
   std::set<const clang::FunctionDecl *> Returning;

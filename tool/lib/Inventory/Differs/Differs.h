@@ -65,6 +65,7 @@ public:
 private:
   void hostDraw(const clang::CallExpr *E);
   void deviceDraw(const clang::CallExpr *E, const clang::Expr *Device);
+  void keptDraw(const clang::CallExpr *E);
   void seed(const clang::Expr *Whole, const clang::Expr *Seed);
 
   const Differing &Differs;

@@ -156,7 +156,9 @@ static bool isMadeAnew(const CallExpr *Draw, const ValueDecl *Generator,
 }
 
 void Randomness::call(const CallExpr *E, const FunctionDecl *F) {
-  if (drawsOnHost(E))
+  if (Differs.agreesAsDraw(E))
+    keptDraw(E);
+  else if (drawsOnHost(E))
     hostDraw(E);
   else if (seeds(F) && E->getNumArgs() >= 1)
     seed(E, E->getArg(0));
@@ -207,6 +209,17 @@ void Randomness::deviceDraw(const CallExpr *E, const Expr *Device) {
           editable((IsNumber ? E : Device)->getSourceRange()))
     Program.Broadcasts.push_back(
         {here(), IsNumber ? BroadcastFact::Number : BroadcastFact::Device, *R});
+}
+
+/// `seed = device();`, `Environment environment(device());`
+void Randomness::keptDraw(const CallExpr *E) {
+  if (!Differs.isReachedByAll(Path, Function))
+    return say("ACL0127", E->getExprLoc(),
+               "what is drawn from a random device differs between processes, and "
+               "not all of them draw it",
+               "Draw it where all processes do.");
+  if (std::optional<TextRange> R = editable(E->getSourceRange()))
+    Program.Broadcasts.push_back({here(), BroadcastFact::Number, *R});
 }
 
 /// Something that differs becomes process 0's where it seeds a generator.
