@@ -35,9 +35,9 @@ BESIDE = ("sanitizers", "migrate")  # In this order: small tests at the end, so 
 # nothing is said, is a test that waits; 2 one that starts programs and waits for them;
 # 3 one that computes in one process at a time, or in short-lived ones; 5 one whose
 # processes keep both cores busy. So two of the last, which only get in each other's
-# way, are never together. With three that compute in one process the cores stay busy
-# also when the rewriter's tests have ended.
-SLOTS = 9
+# way, are never together, and what waits always finds a place beside two that
+# compute. (Nine places were slower.)
+SLOTS = 8
 
 printing = threading.Lock()
 

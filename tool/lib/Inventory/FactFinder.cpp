@@ -103,7 +103,13 @@ FactFinder::FactFinder(const Unit &U, UnitFacts &All)
     : Unit(U), All(All), Devices(U, At), Decides(U, At, All.Differs),
       Random(U, At, All.Differs, All.Draws), Loaders(U, At), Optimizers(U, At),
       Prints(U, At), Inputs(U, At), Files(U, At, All.Files),
-      Outputs(U, At, All.Cuts, All.Files), Dangers(U, At) {}
+      Outputs(
+          U, At,
+          [&D = All.Differs](auto Path, auto *F) {
+            return D.isReachedByAll(Path, F) && D.isCalledByAll(F);
+          },
+          All.Cuts, All.Files),
+      Dangers(U, At) {}
 
 void FactFinder::run(const FunctionDecl *F) {
   At.Function = F;

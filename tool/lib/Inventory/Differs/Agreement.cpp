@@ -57,6 +57,87 @@ bool Differing::isReachedByAll(llvm::ArrayRef<const Stmt *> Path,
   });
 }
 
+namespace {
+/// What a function calls, and what of it only some processes come to.
+class CallsOf : public AstAncestorVisitor {
+public:
+  CallsOf(const Differing &D, const ProgramIndex &Index, const FunctionDecl *In)
+      : D(D), Index(Index), In(In) {}
+
+  std::set<const FunctionDecl *> All, OfSome;
+
+  bool VisitCallExpr(CallExpr *E) override {
+    calls(E->getDirectCallee());
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
+    calls(E->getConstructor());
+    return true;
+  }
+
+private:
+  void calls(const FunctionDecl *F) {
+    if (!F || isTorch(F) || isInStd(F))
+      return;
+    const bool ByAll = D.isReachedByAll(Path, In);
+    for (const FunctionDecl *Body : Index.bodiesOf(F)) {
+      All.insert(Body);
+      if (!ByAll)
+        OfSome.insert(Body);
+    }
+  }
+  const Differing &D;
+  const ProgramIndex &Index;
+  const FunctionDecl *In;
+};
+
+/// Whether some processes leave a function before its end.
+class LeavesEarly : public AstVisitor {
+public:
+  LeavesEarly(const Differing &D, const FunctionDecl *In) : D(D), In(In) {}
+  bool Found = false;
+
+  bool VisitIfStmt(IfStmt *S) override {
+    Found |= D.in(S->getCond()) && leaps(S, false) &&
+             !D.mustAgree(S->getCond(), S, In);
+    return !Found;
+  }
+
+private:
+  const Differing &D;
+  const FunctionDecl *In;
+};
+} // namespace
+
+void Differing::findUnequalCalls() const {
+  Unequal.emplace();
+  std::map<const FunctionDecl *, std::set<const FunctionDecl *>> Calls;
+  std::vector<const FunctionDecl *> Work;
+  for (const FunctionDecl *F : Index.Functions) {
+    CallsOf Found(*this, Index, F);
+    Found.TraverseStmt(F->getBody());
+    LeavesEarly Leaves(*this, F);
+    Leaves.TraverseStmt(F->getBody());
+    const auto &Some = Leaves.Found ? Found.All : Found.OfSome;
+    Work.insert(Work.end(), Some.begin(), Some.end());
+    if (Leaves.Found)
+      Work.push_back(F);
+    Calls[F] = std::move(Found.All);
+  }
+  while (!Work.empty()) {
+    const FunctionDecl *F = Work.back();
+    Work.pop_back();
+    if (Unequal->insert(F).second)
+      Work.insert(Work.end(), Calls[F].begin(), Calls[F].end());
+  }
+}
+
+bool Differing::isCalledByAll(const FunctionDecl *F) const {
+  if (!Unequal)
+    findUnequalCalls();
+  return Unequal->count(F) == 0;
+}
+
 static bool isString(QualType T) {
   const CXXRecordDecl *D = T->getAsCXXRecordDecl();
   return D && D->getIdentifier() && isInStd(D) &&

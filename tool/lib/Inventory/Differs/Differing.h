@@ -15,6 +15,8 @@
 
 #include "llvm/ADT/DenseMap.h"
 
+#include <optional>
+
 namespace accel::migrate {
 
 /// A call whose result differs between processes, whatever the data: clocks,
@@ -73,6 +75,10 @@ public:
   bool isReachedByAll(llvm::ArrayRef<const clang::Stmt *> Path,
                       const clang::FunctionDecl *In) const;
 
+  /// Whether all processes call `F` wherever one does: no condition that stays
+  /// different, because it controls nothing but output, decides about that.
+  bool isCalledByAll(const clang::FunctionDecl *F) const;
+
   /// Whether a string or a path is made to agree where it is declared: a name
   /// with a clock in it, of what all processes read or make.
   bool agreesAsName(const clang::VarDecl *V) const;
@@ -89,6 +95,7 @@ private:
   friend class DifferingWalk;
   bool in(const clang::Stmt *S, bool ThroughCalls) const;
   bool isSource(const clang::Expr *E) const;
+  void findUnequalCalls() const;
 
   const ProgramIndex &Index;
   unsigned Sources;
@@ -101,6 +108,8 @@ private:
   std::set<const clang::FunctionDecl *> Returning;
   std::set<const clang::ValueDecl *> Batches;
   mutable std::map<const clang::VarDecl *, bool> Names;
+  /// Functions that some processes call and others do not; null: not looked for yet.
+  mutable std::optional<std::set<const clang::FunctionDecl *>> Unequal;
 };
 
 } // namespace accel::migrate

@@ -12,6 +12,8 @@
 #include "Enters/Cut.h"
 #include "FileOrder.h"
 
+#include <functional>
+
 namespace accel::migrate {
 
 class PrintFacts : public Subject {
@@ -76,9 +78,13 @@ private:
 /// Windows, images, plots.
 class OutputFacts : public FileSubject {
 public:
-  OutputFacts(const Unit &U, Walk &W, const Cut &Cuts,
+  /// Whether all processes come to the end of a path in a function.
+  using ReachedByAll = std::function<bool(llvm::ArrayRef<const clang::Stmt *>,
+                                          const clang::FunctionDecl *)>;
+
+  OutputFacts(const Unit &U, Walk &W, ReachedByAll ByAll, const Cut &Cuts,
               std::vector<FileUse> &Files)
-      : FileSubject(U, W, Files), Cuts(Cuts) {}
+      : FileSubject(U, W, Files), ByAll(std::move(ByAll)), Cuts(Cuts) {}
   using Subject::call;
   void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
             llvm::StringRef Name) override;
@@ -89,6 +95,7 @@ private:
   void moves(const clang::CallExpr *E, const clang::Stmt *Statement,
              bool HasBlock);
 
+  const ReachedByAll ByAll;
   const Cut &Cuts;
 };
 

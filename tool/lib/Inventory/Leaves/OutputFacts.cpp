@@ -217,13 +217,14 @@ void OutputFacts::moves(const CallExpr *E, const Stmt *Statement,
 }
 
 /// `if (system("mkdir out") != 0)`: the main process makes the call, and all are told
-/// what it returned. Not where others may still read what the call takes away.
+/// what it returned. Not where others may still read what the call takes away, or where
+/// not all come to.
 bool OutputFacts::answer(const CallExpr *E) {
   const bool IsTruth = E->getType()->isBooleanType();
   const FunctionDecl *F = E->getDirectCallee();
   if ((!IsTruth && !E->getType()->isSpecificBuiltinType(BuiltinType::Int)) ||
       inSamples() || Index.BeforeMain.count(Function) || !F->getIdentifier() ||
-      isBodyOfItsOwn())
+      isBodyOfItsOwn() || !ByAll(Path, Function))
     return false;
   static const llvm::StringSet<> TakeAway = {
       "remove",   "unlink",  "rename", "resize_file", "truncate",      "remove_all",
