@@ -504,11 +504,11 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef Text,
     return A;
   };
 
-  if (Prefixes && mentionsHeader(Text, Command, Asked.Overlay,
-                                 {"torch/torch.h", "torch/all.h"})) {
-    bool HasAccel = !Found.AccelIncludeDir.empty() &&
-                    mentionsHeader(Text, Command, Asked.Overlay,
-                                   {"accel/accel.h"});
+  MentionedHeaders Mentioned;
+  if (Prefixes)
+    Mentioned = mentionedHeaders(Text, Command, Asked.Overlay);
+  if (Mentioned.Torch) {
+    bool HasAccel = !Found.AccelIncludeDir.empty() && Mentioned.Accel;
     // More than one try for each is for a file in the cache that is no longer
     // good.
     for (int Try = 0; Try != 4; ++Try) {

@@ -40,8 +40,9 @@ static StringRef textOf(const std::string &RealPath, const TextOverlay &Overlay,
   return Text;
 }
 
-bool mentionsHeader(StringRef File, const UnitCommand &Command,
-                    const TextOverlay &Overlay, ArrayRef<StringRef> Headers) {
+MentionedHeaders mentionedHeaders(StringRef File, const UnitCommand &Command,
+                                  const TextOverlay &Overlay) {
+  MentionedHeaders Found;
   std::vector<std::string> Dirs;
   for (size_t I = 0; I + 1 < Command.Arguments.size(); ++I)
     if ((Command.Arguments[I] == "-I" || Command.Arguments[I] == "-iquote" ||
@@ -64,8 +65,10 @@ bool mentionsHeader(StringRef File, const UnitCommand &Command,
       StringRef Name = includedName(Line);
       if (Name.empty())
         continue;
-      if (is_contained(Headers, Name))
-        return true;
+      Found.Torch |= Name == "torch/torch.h" || Name == "torch/all.h";
+      Found.Accel |= Name == "accel/accel.h";
+      if (Found.Torch && Found.Accel)
+        return Found;
       auto See = [&](StringRef Dir) {
         std::string Included = sys::path::is_absolute(Name)
                                    ? Name.str()
@@ -79,7 +82,7 @@ bool mentionsHeader(StringRef File, const UnitCommand &Command,
         (void)any_of(Dirs, See);
     }
   }
-  return false;
+  return Found;
 }
 
 } // namespace accel::migrate

@@ -10,13 +10,17 @@ namespace accel::migrate {
 /// What stands between the delimiters of the include that `Line` is; else empty.
 llvm::StringRef includedName(llvm::StringRef Line);
 
-/// Whether the text of a file or of a header that it includes (next to it or in
-/// the command's -I folders) mentions one of these headers (as in #include <…>). A
-/// quick look, without a preprocessor, that decides whether the precompiled form is
+/// Which of the headers that there are precompiled the text of a file mentions, or of
+/// a header that it includes (next to it or in the command's -I folders).
+struct MentionedHeaders {
+  bool Torch = false; ///< <torch/torch.h>
+  bool Accel = false; ///< <accel/accel.h>
+};
+
+/// A quick look, without a preprocessor, that decides whether the precompiled form is
 /// worth trying.
-bool mentionsHeader(llvm::StringRef File, const UnitCommand &Command,
-                    const TextOverlay &Overlay,
-                    llvm::ArrayRef<llvm::StringRef> Headers);
+MentionedHeaders mentionedHeaders(llvm::StringRef File, const UnitCommand &Command,
+                                  const TextOverlay &Overlay);
 
 } // namespace accel::migrate
 

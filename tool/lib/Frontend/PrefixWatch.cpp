@@ -34,10 +34,11 @@ public:
 
   // With the prefix accel's names are there from the start. A file that uses one
   // before the include would compile here and nowhere else.
-  void LexedFileChanged(FileID File, LexedFileChangeReason,
+  void LexedFileChanged(FileID File, LexedFileChangeReason Reason,
                         SrcMgr::CharacteristicKind, FileID,
                         SourceLocation) override {
-    if (HasAccel && !Decided && User.contains(File, SM) &&
+    if (HasAccel && !Decided && Reason == LexedFileChangeReason::EnterFile &&
+        User.contains(File, SM) &&
         namesAccelBeforeIncludingIt(SM.getBufferData(File)))
       decide(false);
   }
@@ -79,7 +80,7 @@ private:
 
   /// As far as its letters tell.
   static bool namesAccelBeforeIncludingIt(StringRef Text) {
-    while (Text.contains("accel")) {
+    while (!Text.empty()) {
       StringRef Line;
       std::tie(Line, Text) = Text.split('\n');
       if (includedName(Line) == "accel/accel.h")

@@ -11,6 +11,7 @@ using namespace accel::migrate;
 void accel::migrate::applyBroadcast(RuleContext &Context) {
   for (const BroadcastFact &Fact : Context.Program.Broadcasts) {
     llvm::StringRef Template = "broadcast";
+    const char *Elsewhere = ""; ///< What the others have before they are told.
     const char *Why = "all processes go the way that process 0 goes here";
     switch (Fact.Kind) {
     case BroadcastFact::Decision:
@@ -34,17 +35,20 @@ void accel::migrate::applyBroadcast(RuleContext &Context) {
       Why = "all processes use the name that process 0 has here";
       break;
     case BroadcastFact::Key:
-      Template = "broadcast-key";
+      Template = "broadcast-answer";
+      Elsewhere = "-1";
       Why = "the main process has the window; all are told what it returned";
       break;
     case BroadcastFact::Status:
     case BroadcastFact::Success:
-      Template = Fact.Kind == BroadcastFact::Status ? "broadcast-status"
-                                                    : "broadcast-success";
+      Template = "broadcast-answer";
+      Elsewhere = Fact.Kind == BroadcastFact::Status ? "0" : "false";
       Why = "the main process does it; all are told what it returned";
       break;
     }
     Context.wrap(Fact.Range, nullptr, Template,
-                 {{"accelerator", Context.accelerator(Fact.In)}}, Why);
+                 {{"accelerator", Context.accelerator(Fact.In)},
+                  {"elsewhere", Elsewhere}},
+                 Why);
   }
 }

@@ -331,11 +331,13 @@ void DeviceFacts::compared(const CXXOperatorCallExpr *E) {
       !(isa<DeclRefExpr, MemberExpr>(Asked) || (Call && Call->getNumArgs() == 0)))
     return;
   const std::optional<TextRange> All = editable(E->getSourceRange());
-  const std::optional<TextRange> Part = All ? editable(Asked->getSourceRange()) : std::nullopt;
+  const std::optional<TextRange> Part =
+      All ? editable(Asked->getSourceRange()) : std::nullopt;
   if (!Part)
     return;
   DeviceFact Fact{here(), DeviceFact::CudaQuestion, *All};
-  Fact.Name = (E->getOperator() == OO_ExclaimEqual ? "!" : "") + Text.text(*Part).str();
+  Fact.Name = (E->getOperator() == OO_ExclaimEqual ? "!" : "") +
+              Text.text(*Part).str();
   Program.Devices.push_back(std::move(Fact));
   Consumed.insert(E);
 }
@@ -345,10 +347,7 @@ void DeviceFacts::numbered(const CXXMemberCallExpr *E) {
   const auto *Callee = cast<MemberExpr>(E->getCallee()->IgnoreParens());
   if (Callee->isArrow() || !isDevice(Callee->getBase()->getType()))
     return;
-  const Stmt *Statement = nullptr;
-  const CompoundStmt *Block = block(&Statement);
-  const auto *Alone = dyn_cast_or_null<Expr>(Statement);
-  if (Block && Alone && plain(Alone) == E)
+  if (const Stmt *Statement = statementOf(E))
     if (const std::optional<TextRange> Lines = Text.wholeLines(Statement)) {
       Program.Devices.push_back({here(), DeviceFact::Selection, *Lines});
       return;
@@ -384,9 +383,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
                         "--gpu-ids says which GPUs are used");
   if (asksForCuda(E)) {
     // Nothing is done with the answer.
-    const Stmt *Statement = nullptr;
-    if (block(&Statement) && isa_and_nonnull<Expr>(Statement) &&
-        plain(cast<Expr>(Statement)) == E)
+    if (statementOf(E))
       return;
     // What is only printed is not a choice.
     for (const Stmt *S : Path)

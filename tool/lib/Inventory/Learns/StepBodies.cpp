@@ -134,11 +134,17 @@ StepBodies::StepBodies(const ProgramIndex &Index) : Index(Index) {
   for (const auto &[Loop, Facts] : Index.Loops) {
     if (!Facts.Training)
       continue;
-    RunFinder Finder(Index);
-    Finder.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop)));
-    Runs[Loop] = {Finder.Updates, std::move(Finder.Functions)};
+    Runs[Loop] = runOf(Loop);
   }
   findLoopsAround();
+}
+
+/// What the loop's body runs, but for the loops of `Apart`.
+StepBodies::Run StepBodies::runOf(const Stmt *Loop,
+                                  const std::set<const Stmt *> &Apart) const {
+  RunFinder Finder(Index, Apart);
+  Finder.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop)));
+  return {Finder.Updates, std::move(Finder.Functions)};
 }
 
 /// Whether the body of the outer loop runs the inner one.
@@ -179,22 +185,20 @@ void StepBodies::findLoopsAround() {
   for (const BatchLoop &Loop : Loops) {
     if (Runs.count(Loop.Loop))
       continue;
-    RunFinder Finder(Index, Updating);
-    Finder.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
-    Run Found{Finder.Updates, std::move(Finder.Functions)};
+    Run Found = runOf(Loop.Loop, Updating);
     if (Found.Updates && llvm::any_of(WithoutStep, [&](const BatchLoop &Inner) {
           return runs(Found, Loop.Loop, Inner, SM);
         }))
       Around.emplace_back(Loop, std::move(Found));
   }
-  for (const auto &[Loop, Found] : Around) {
-    const bool IsInnermost = llvm::none_of(Around, [&, &Outer = Loop, &Run = Found](const auto &Inner) {
-      return runs(Run, Outer.Loop, Inner.first, SM);
+  for (const auto &Outer : Around) {
+    const bool IsInnermost = llvm::none_of(Around, [&](const auto &Inner) {
+      return runs(Outer.second, Outer.first.Loop, Inner.first, SM);
     });
     if (!IsInnermost)
       continue;
-    LoopsAround.push_back(Loop);
-    Runs[Loop.Loop] = Found;
+    LoopsAround.push_back(Outer.first);
+    Runs[Outer.first.Loop] = Outer.second;
   }
 }
 

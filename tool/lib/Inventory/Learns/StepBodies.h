@@ -41,6 +41,8 @@ private:
     bool Updates = false; ///< An optimizer steps.
     std::set<const clang::FunctionDecl *> Functions;
   };
+  Run runOf(const clang::Stmt *Loop,
+            const std::set<const clang::Stmt *> &Apart = {}) const;
   static bool runs(const Run &Outer, const clang::Stmt *OuterLoop,
                    const BatchLoop &Inner, const clang::SourceManager &SM);
   void findLoopsAround();

@@ -189,6 +189,22 @@ static bool takesFilesAway(const StringLiteral *Command) {
          Text.starts_with("mv ") || Text.contains(" mv ");
 }
 
+/// Whether a function takes away, or changes, the file that its first argument names.
+static bool takesFirst(llvm::StringRef Name) {
+  static const llvm::StringSet<> Names = {"remove",      "unlink",
+                                          "rename",      "resize_file",
+                                          "truncate",    "remove_all"};
+  return Names.count(Name) != 0;
+}
+
+/// Whether a function makes the file that its second argument names, in place of
+/// another one.
+static bool makesSecond(llvm::StringRef Name) {
+  static const llvm::StringSet<> Names = {"rename",  "copy", "copy_file",
+                                          "symlink", "link", "create_symlink"};
+  return Names.count(Name) != 0;
+}
+
 /// The files that a statement of the main process makes or takes away.
 void OutputFacts::moves(const CallExpr *E, const Stmt *Statement,
                         bool HasBlock) {
@@ -204,13 +220,9 @@ void OutputFacts::moves(const CallExpr *E, const Stmt *Statement,
   };
   const llvm::StringRef Name = F->getName();
   const unsigned Args = E->getNumArgs();
-  if (Args && (Name == "remove" || Name == "unlink" || Name == "rename" ||
-               Name == "resize_file" || Name == "truncate" ||
-               Name == "remove_all"))
+  if (Args && takesFirst(Name))
     Add(E->getArg(0), Name == "remove_all" || Name == "rename", true);
-  if (Args > 1 && (Name == "rename" || Name == "copy" || Name == "copy_file" ||
-                   Name == "symlink" || Name == "link" ||
-                   Name == "create_symlink"))
+  if (Args > 1 && makesSecond(Name))
     Add(E->getArg(1), Name != "copy_file", true);
   if (Args && Name == "system")
     Add(nullptr, false, llvm::any_of(literalsIn(E->getArg(0)), takesFilesAway));
@@ -226,10 +238,7 @@ bool OutputFacts::answer(const CallExpr *E) {
       inSamples() || Index.BeforeMain.count(Function) || !F->getIdentifier() ||
       isBodyOfItsOwn() || !ByAll(Path, Function))
     return false;
-  static const llvm::StringSet<> TakeAway = {
-      "remove",   "unlink",  "rename", "resize_file", "truncate",      "remove_all",
-      "copy_file", "copy",   "symlink", "link",       "create_symlink"};
-  if (TakeAway.count(F->getName()) ||
+  if (takesFirst(F->getName()) || makesSecond(F->getName()) ||
       (F->getName() == "system" &&
        llvm::any_of(literalsIn(E->getArg(0)), takesFilesAway)))
     return false;
