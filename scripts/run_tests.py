@@ -33,10 +33,11 @@ BESIDE = ("sanitizers", "migrate")  # In this order: small tests at the end, so 
 
 # What CTest's tests take of the two processors, as PROCESSORS of SLOTS: 1, where
 # nothing is said, is a test that waits; 2 one that starts programs and waits for them;
-# 3 one that computes in one process at a time, or in short-lived ones; 5 one whose
-# processes keep both cores busy. So two of the last, which only get in each other's
-# way, are never together, and what waits always finds a place beside two that
-# compute. (Nine places were slower.)
+# 3 one that computes in one process at a time, or in short-lived ones; 4 one of
+# several processes that compute, and wait for each other: by itself it leaves half of
+# the time of two processors, so there are places for two of them. (With 5 they ran
+# one by one, and last, since places for 5 hardly ever are free at once. Nine places
+# were slower.)
 SLOTS = 8
 
 printing = threading.Lock()

@@ -37,7 +37,7 @@ namespace {
 struct Options {
   std::vector<std::string> filter;
   uint64_t seed = 1;
-  int64_t trials = 2;
+  int64_t trials = 1;
   std::string world;
   int64_t line = 0;
   int64_t from = 0;

@@ -25,6 +25,7 @@
 #include "distributed/watch.h"
 #include "placing.h"
 #include "shared_memory_ranks.h"
+#include "stress_memory.h"
 
 #include <accel/distributed/tensor.h>
 
@@ -39,11 +40,11 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
-#include <typeinfo>
 
 namespace accel::distributed::test {
 namespace {
@@ -182,89 +183,34 @@ void start() {
 }();
 
 } // namespace
-} // namespace accel::distributed::test
 
-namespace at {
-
-/// In place of LibTorch's, which reads the memory: `std::cout << tensor`.
-__attribute__((visibility("default"))) std::ostream& print(
-    std::ostream& stream,
-    const Tensor& tensor,
-    int64_t width) {
-  using Print = std::ostream& (*)(std::ostream&, const Tensor&, int64_t);
-  static const auto print_plain = reinterpret_cast<Print>(
-      ::dlsym(RTLD_NEXT, "_ZN2at5printERSoRKNS_6TensorEl"));
-  TORCH_CHECK(print_plain != nullptr, "accel: LibTorch has no at::print");
-  // Printing is made of operators, whose results would be placed again.
-  const bool included =
-      c10::impl::tls_is_dispatch_key_included(accel::distributed::kKey);
-  const auto whole = tensor.defined()
-      ? accel::distributed::full_tensor(tensor.detach())
-      : tensor;
-  c10::impl::tls_set_dispatch_key_included(accel::distributed::kKey, false);
-  print_plain(stream, whole, width);
-  c10::impl::tls_set_dispatch_key_included(accel::distributed::kKey, included);
-  return stream;
+void with_whole(const at::Tensor& tensor, const std::function<void(const at::Tensor&)>& use) {
+  // What is done with it is made of operators, whose results would be placed again.
+  const bool included = c10::impl::tls_is_dispatch_key_included(kKey);
+  const auto whole = tensor.defined() ? full_tensor(tensor.detach()) : tensor;
+  c10::impl::tls_set_dispatch_key_included(kKey, false);
+  use(whole);
+  c10::impl::tls_set_dispatch_key_included(kKey, included);
 }
 
-/// In place of LibTorch's, for programs that read and write the memory of a tensor:
-/// a distributed one becomes replicated, and its memory is the whole tensor's.
-/// Threads that the program starts cannot wait for the other processes: they get
-/// the library's error.
-template <typename Pointer>
-Pointer memory_of(const TensorBase& base, const std::string& symbol) {
-  using Plain = Pointer (*)(const TensorBase&);
-  using namespace accel::distributed;
-  auto* const plain =
-      reinterpret_cast<Plain>(::dlsym(RTLD_NEXT, symbol.c_str()));
-  TORCH_CHECK(plain != nullptr, "accel: LibTorch has no ", symbol);
-  const Tensor tensor(base);
-  if (!tensor.defined() || !test::is_main_thread() ||
-      part_of(tensor) == nullptr) {
-    return plain(base);
+at::TensorBase replicated(const at::TensorBase& base) {
+  const at::Tensor tensor(base);
+  if (!tensor.defined() || !is_main_thread() || part_of(tensor) == nullptr) {
+    return base;
   }
   const InsideGuard inside;
   root_of(part_of(tensor))->kept.reset(); // it may be written
   settle(part_of(tensor));
-  const Tensor whole = part_of(tensor)->local;
+  const at::Tensor whole = part_of(tensor)->local;
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     TORCH_CHECK(
         whole.size(d) == tensor.size(d) &&
             (tensor.size(d) < 2 || whole.stride(d) == tensor.stride(d)),
         "random placements: a replicated tensor lies in another order");
   }
-  return plain(whole);
+  return whole;
 }
-
-#define ACCEL_MEMORY_OF(T, scalar)                                        \
-  template <>                                                             \
-  __attribute__((visibility("default"))) T*                               \
-  TensorBase::mutable_data_ptr() const {                                  \
-    return memory_of<T*>(                                                 \
-        *this,                                                            \
-        std::string("_ZNK2at10TensorBase16mutable_data_ptrI") +           \
-            typeid(T).name() + "EEPT_v");                                 \
-  }                                                                       \
-  template <>                                                             \
-  __attribute__((visibility("default"))) T* TensorBase::data_ptr()        \
-      const {                                                             \
-    return memory_of<T*>(                                                 \
-        *this,                                                            \
-        std::string("_ZNK2at10TensorBase8data_ptrI") + typeid(T).name() + \
-            "EEPT_v");                                                    \
-  }                                                                       \
-  template <>                                                             \
-  __attribute__((visibility("default"))) const T*                         \
-  TensorBase::const_data_ptr() const {                                    \
-    return memory_of<const T*>(                                           \
-        *this,                                                            \
-        std::string("_ZNK2at10TensorBase14const_data_ptrI") +             \
-            typeid(T).name() + "Li0EEEPKT_v");                            \
-  }
-AT_FORALL_SCALAR_TYPES_AND3(Bool, Half, BFloat16, ACCEL_MEMORY_OF)
-#undef ACCEL_MEMORY_OF
-
-} // namespace at
+} // namespace accel::distributed::test
 
 namespace torch::jit {
 
