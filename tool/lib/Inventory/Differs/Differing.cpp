@@ -2,6 +2,8 @@
 
 #include "Differing.h"
 
+#include "Draws.h"
+
 #include "Code/AstVisitor.h"
 #include "Code/TorchTypes.h"
 
@@ -273,51 +275,6 @@ private:
   const ProgramIndex &Index;
   std::set<const ValueDecl *> &Found;
   bool InHandler = false;
-};
-} // namespace
-
-namespace {
-/// Numbers of random devices that are assigned, or given to the program's own code.
-class DrawFinder : public AstAncestorVisitor {
-public:
-  DrawFinder(const ProgramIndex &Index, std::set<const CallExpr *> &Found)
-      : Index(Index), Found(Found) {}
-
-  bool shouldVisitTemplateInstantiations() const override { return true; }
-  bool TraverseLambdaExpr(LambdaExpr *L) override {
-    return Index.loadsSamples(L) || AstAncestorVisitor::TraverseLambdaExpr(L);
-  }
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    const auto *M = dyn_cast_or_null<CXXMethodDecl>(E->getDirectCallee());
-    if (E->getOperator() == OO_Call && M && isRandomDevice(M->getParent()) &&
-        isKept())
-      Found.insert(E);
-    return true;
-  }
-
-private:
-  bool isKept() const {
-    for (const Stmt *S : llvm::reverse(llvm::ArrayRef(Path).drop_back())) {
-      const auto *Binary = dyn_cast<BinaryOperator>(S);
-      if (Binary && Binary->isAssignmentOp())
-        return true;
-      if (isa<CastExpr, ParenExpr, MaterializeTemporaryExpr, ExprWithCleanups>(S) ||
-          (Binary && S != Path.back()))
-        continue;
-      if (const auto *Made = dyn_cast<CXXConstructExpr>(S))
-        return Index.isOwn(Made->getConstructor());
-      const FunctionDecl *F = nullptr;
-      if (const auto *Call = dyn_cast<CallExpr>(S))
-        F = Call->getDirectCallee();
-      return F && (Index.isOwn(F) ||
-                   (F->getIdentifier() && isInStd(F) &&
-                    (F->getName().starts_with("make_") ||
-                     F->getName().starts_with("emplace"))));
-    }
-    return false;
-  }
-  const ProgramIndex &Index;
-  std::set<const CallExpr *> &Found;
 };
 } // namespace
 
@@ -616,9 +573,7 @@ private:
 Differing::Differing(const ProgramIndex &Index, unsigned Sources, bool Decides)
     : Index(Index), Sources(Sources), Decides(Decides), Silent(Index) {
   if (Decides)
-    for (const FunctionDecl *F : Index.Functions)
-      if (!Index.loadsSamples(F) && !Index.BeforeMain.count(F))
-        DrawFinder(Index, Draws).TraverseStmt(F->getBody());
+    Draws = keptDraws(Index);
   if (Sources & Clock) {
     SignalFinder Signals(Index, Own);
     for (const FunctionDecl *F : Index.Functions)

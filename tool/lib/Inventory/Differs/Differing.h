@@ -84,8 +84,7 @@ public:
   bool agreesAsName(const clang::VarDecl *V) const;
 
   /// Whether a number that a random device draws is made to agree, or else refused:
-  /// where it is assigned, or given to code of the program's own, which may keep it.
-  /// One that seeds a generator is made to agree there.
+  /// where it is kept (keptDraws). One that seeds a generator is made to agree there.
   bool agreesAsDraw(const clang::CallExpr *E) const { return Draws.count(E) != 0; }
 
   /// Whether a function's arguments are made to agree, or else refused.

@@ -277,6 +277,23 @@ void Randomness::construct(const CXXConstructExpr *E) {
       seed(E, Arg);
 }
 
+namespace {
+/// Draws that are made to agree (Differing::agreesAsDraw).
+class KeptDraws : public AstVisitor {
+public:
+  explicit KeptDraws(const Differing &Differs) : Differs(Differs) {}
+  bool VisitCallExpr(CallExpr *E) override {
+    if (Differs.agreesAsDraw(E))
+      Found.push_back(E);
+    return true;
+  }
+  std::vector<const CallExpr *> Found;
+
+private:
+  const Differing &Differs;
+};
+} // namespace
+
 void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
                        bool Early) {
   const Expr *Init = F->getInClassInitializer();
@@ -288,6 +305,17 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
                       "' is seeded with something that differs between "
                       "processes",
                   "Seed it with a constant.");
+  KeptDraws Numbers(Differs);
+  Numbers.TraverseStmt(const_cast<Expr *>(Init));
+  if (!Numbers.Found.empty() && !Early) {
+    for (const CallExpr *Draw : Numbers.Found) {
+      Initialiser = Draw;
+      if (std::optional<TextRange> R = editable(Draw->getSourceRange()))
+        Program.Broadcasts.push_back({here(), BroadcastFact::Number, *R});
+    }
+    Initialiser = nullptr;
+    return;
+  }
   // An engine made from one number.
   const auto *Made = dyn_cast<CXXConstructExpr>(plain(Init));
   if (const auto *List = dyn_cast<InitListExpr>(plain(Init));
@@ -298,7 +326,7 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
       !plain(Made->getArg(0))->getType()->isArithmeticType()) {
     // A device or a time that is only kept is judged where it is used.
     const CXXRecordDecl *D = recordOf(F->getType());
-    if (D && isEngine(D))
+    if (!Numbers.Found.empty() || (D && isEngine(D)))
       say(Early ? "ACL0184" : "ACL0127", F->getLocation(),
           "'" + F->getNameAsString() +
               "' is seeded with something that differs between processes" +
