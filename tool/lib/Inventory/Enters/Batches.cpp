@@ -27,14 +27,15 @@ struct Caller {
 
 class Finder {
 public:
-  Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text);
+  Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text,
+         bool OnlyWhole);
 
   std::vector<Batch> run();
 
 private:
   friend class StepWalk;
-  void read(const Expr *Input, const FunctionDecl *F, bool Variable = false,
-            bool IsStepsFirst = false);
+  void read(const Expr *Input, const CallExpr *By, const FunctionDecl *F,
+            bool Variable = false, bool IsStepsFirst = false);
   void resolve(const Expr *E, const FunctionDecl *F, unsigned Depth);
   void resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
                        unsigned Depth);
@@ -56,12 +57,13 @@ private:
   const ProgramIndex &Index;
   const Cut &Loaded;
   SourceText &Text;
+  const bool OnlyWhole;
   const Layout Layouts;
   std::map<const FunctionDecl *, std::map<const ValueDecl *, Uses>> Known;
   std::multimap<const FunctionDecl *, Caller> Callers;
   std::vector<Batch> Found;
   std::set<std::pair<std::string, unsigned>> Places;
-  SourceLocation ReadAt;
+  const CallExpr *ReadBy = nullptr;
   const Expr *Variable = nullptr; ///< What is read has to stay a variable.
   bool Stayed = false;            ///< And it did: it is not shared out there.
   std::set<const ValueDecl *> Seen;
@@ -85,9 +87,9 @@ public:
     if (const std::optional<ModelCall> Call = modelCallOf(E)) {
       AnyModel = true;
       // A loss takes its rows of what meets a model's output.
-      if (Models && !isLoss(*Call))
+      if (Models && !isLoss(*Call) && !isDone(Call->Inputs))
         for (unsigned I = 0; I < Call->Inputs.size(); ++I)
-          F.read(Call->Inputs[I], In, takesVariable(*Call, I),
+          F.read(Call->Inputs[I], E, In, takesVariable(*Call, I),
                  F.Layouts.hasStepsFirst(*Call, I));
       return true;
     }
@@ -97,6 +99,11 @@ public:
   }
 
 private:
+  bool isDone(llvm::ArrayRef<const Expr *> Inputs) const {
+    return F.OnlyWhole && llvm::any_of(Inputs, [&](const Expr *Input) {
+             return F.Loaded.in(Input);
+           });
+  }
   static bool isLoss(const ModelCall &Call) {
     const CXXRecordDecl *Impl = moduleOf(Call.Model->getType());
     return Impl && isTorch(Impl) && Impl->getIdentifier() &&
@@ -127,9 +134,11 @@ private:
           return F.isParameter(O, In);
         }))
       return;
+    if (isDone(Operands))
+      return;
     for (const Expr *O : Operands)
       if (!F.readsParameter(O, In))
-        F.read(O, In);
+        F.read(O, E, In);
   }
 
   Finder &F;
@@ -163,8 +172,10 @@ private:
 
 } // namespace
 
-Finder::Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text)
-    : Index(Index), Loaded(Loaded), Text(Text), Layouts(Index) {
+Finder::Finder(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text,
+               bool OnlyWhole)
+    : Index(Index), Loaded(Loaded), Text(Text), OnlyWhole(OnlyWhole),
+      Layouts(Index) {
   for (const FunctionDecl *F : Index.Functions)
     CallerFinder(Index, Callers, F).TraverseStmt(F->getBody());
 }
@@ -226,7 +237,7 @@ bool Finder::share(const Expr *E, const FunctionDecl *F, bool Points) {
   if (!R)
     return false;
   if (Places.insert({R->File, R->Offset}).second)
-    Found.push_back({F, E, ReadAt, Points, StepsFirst});
+    Found.push_back({F, E, ReadBy, Points, StepsFirst});
   return true;
 }
 
@@ -267,10 +278,10 @@ bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
 }
 
 /// A model reads `Input` in a step.
-void Finder::read(const Expr *Input, const FunctionDecl *F, bool IsVariable,
-                  bool IsStepsFirst) {
+void Finder::read(const Expr *Input, const CallExpr *By, const FunctionDecl *F,
+                  bool IsVariable, bool IsStepsFirst) {
   StepsFirst = IsStepsFirst;
-  ReadAt = Input->getExprLoc();
+  ReadBy = By;
   Variable = IsVariable ? plain(Input) : nullptr;
   Seen.clear();
   if (isTensor(plain(Input)->getType()) ||
@@ -543,7 +554,7 @@ void Finder::shareAlike() {
     const std::string Selection = B.Points ? "" : selectionOf(B.E, Text);
     if (Selection.empty())
       continue;
-    ReadAt = B.ReadAt;
+    ReadBy = B.ReadBy;
     for (const VarDecl *V : tensorsBeside(B.E, B.In)) {
       const Uses &U = usesOf(V, B.In);
       const Expr *Init = plain(V->getInit());
@@ -557,6 +568,7 @@ void Finder::shareAlike() {
 
 std::vector<Batch> accel::migrate::findBatches(const ProgramIndex &Index,
                                                const Cut &Loaded,
-                                               SourceText &Text) {
-  return Finder(Index, Loaded, Text).run();
+                                               SourceText &Text,
+                                               bool OnlyWhole) {
+  return Finder(Index, Loaded, Text, OnlyWhole).run();
 }

@@ -19,8 +19,8 @@ namespace accel::migrate {
 struct Batch {
   const clang::FunctionDecl *In = nullptr; ///< The function around it.
   const clang::Expr *E = nullptr;
-  /// The place in a step where a model reads it.
-  clang::SourceLocation ReadAt;
+  /// The call in a step with which a model reads it.
+  const clang::CallExpr *ReadBy = nullptr;
   /// A variable that holds points at which derivatives are taken. It may be made
   /// of a batch.
   bool Points = false;
@@ -32,9 +32,10 @@ struct Batch {
 /// sharing them out.
 bool isNoBatch(const clang::Expr *E, const clang::ASTContext &Context);
 
-/// Those of the whole unit, each expression once.
+/// Those of the whole unit, each expression once. `OnlyWhole`: only what is read
+/// where a model is given nothing that is distributed.
 std::vector<Batch> findBatches(const ProgramIndex &Index, const Cut &Loaded,
-                               SourceText &Text);
+                               SourceText &Text, bool OnlyWhole = false);
 
 } // namespace accel::migrate
 

@@ -43,6 +43,15 @@ bool Cut::in(const Expr *E) const {
   if (const auto *M = dyn_cast<MemberExpr>(E))
     return Values.count(M->getMemberDecl()) != 0 || in(M->getBase());
   if (const auto *Call = dyn_cast<CallExpr>(E)) {
+    if (ByArguments) {
+      if (const std::optional<ModelCall> Model = modelCallOf(Call))
+        return llvm::any_of(Model->Inputs,
+                            [&](const Expr *Input) { return in(Input); });
+      // autograd::grad({energy}, {x})
+      if (torchNameOf(Call) == "grad" && !isa<CXXMemberCallExpr>(Call) &&
+          Call->getNumArgs() > 1)
+        return in(Call->getArg(1));
+    }
     const FunctionDecl *F = Call->getDirectCallee();
     if (F)
       for (const FunctionDecl *Body : Index.bodiesOf(F))
@@ -232,7 +241,8 @@ private:
 
 } // namespace accel::migrate
 
-Cut::Cut(const ProgramIndex &Index) : Index(Index) {
+Cut::Cut(const ProgramIndex &Index, bool ByArguments)
+    : Index(Index), ByArguments(ByArguments) {
   for (const FunctionDecl *F : Index.Functions) {
     const auto *M = dyn_cast<CXXMethodDecl>(F);
     if (!M)

@@ -16,7 +16,10 @@ namespace accel::migrate {
 
 class Cut {
 public:
-  explicit Cut(const ProgramIndex &Index);
+  /// `ByArguments`: what a model gives is distributed only where it is given
+  /// something that is, and a gradient where that is which it belongs to. A model
+  /// that keeps part of a batch is not followed, so "no" cannot be relied on.
+  explicit Cut(const ProgramIndex &Index, bool ByArguments = false);
 
   /// Whether the value of an expression may have distributed tensors in it.
   bool in(const clang::Expr *E) const;
@@ -31,6 +34,7 @@ private:
   void follow();
 
   const ProgramIndex &Index;
+  bool ByArguments;
   std::set<const clang::ValueDecl *> Values;
   /// Of these, what a model's `forward` takes, whoever calls it.
   std::set<const clang::ValueDecl *> Supposed;

@@ -83,6 +83,46 @@ Entering::Buffers Entering::addBuffers(llvm::ArrayRef<Batch> Batches) {
   return Placed;
 }
 
+/// Adds a batch to the program, and to `Shared`, where its text may be edited.
+void Entering::addBatch(const Batch &B, std::set<const Expr *> &Shared) {
+  if (const std::optional<TextRange> R = editable(B.E->getSourceRange())) {
+    Shared.insert(B.E);
+    Program.Batches.push_back(
+        {{Functions.at(B.E->getExprLoc(), B.In), *R}, B.StepsFirst});
+  }
+}
+
+/// Batches that models have helped to make: samples that are drawn, points that
+/// are moved. To be on the safe side `Cuts` takes for distributed whatever a
+/// model gives; where the models were given nothing that is, it stays whole.
+void Entering::addSampled(std::vector<Batch> &Batches) {
+  Cut Given(Index, /*ByArguments=*/true);
+  std::set<const Expr *> Shared;
+  for (const Batch &B : Batches)
+    Shared.insert(B.E);
+  Given.add(Shared);
+  // What one call reads at a time: what is made of it is no batch of its own.
+  constexpr unsigned Most = 16;
+  for (unsigned I = 0; I < Most; ++I) {
+    const std::vector<Batch> More =
+        findBatches(Index, Given, Text, /*OnlyWhole=*/true);
+    const auto IsNew = [&](const Batch &B) {
+      return !Shared.count(B.E) && !(B.Points && Given.in(B.E));
+    };
+    const auto Next = llvm::find_if(More, IsNew);
+    if (Next == More.end())
+      return;
+    std::set<const Expr *> Added;
+    for (const Batch &B : More)
+      if (B.ReadBy == Next->ReadBy && IsNew(B)) {
+        Batches.push_back(B);
+        Added.insert(B.E);
+      }
+    Shared.insert(Added.begin(), Added.end());
+    Given.add(Added);
+  }
+}
+
 void Entering::addBatches() {
   std::vector<Batch> Batches = findBatches(Index, Cuts, Text);
   // They are no batches where a model reads them.
@@ -94,24 +134,21 @@ void Entering::addBatches() {
   // Points that are made of a batch are shared out with it.
   for (const bool Points : {false, true}) {
     std::set<const Expr *> Shared;
-    for (const Batch &B : Batches) {
-      const std::optional<TextRange> R = editable(B.E->getSourceRange());
-      if (!R || B.Points != Points || (Points && Cuts.in(B.E)))
-        continue;
-      Shared.insert(B.E);
-      Program.Batches.push_back(
-          {{Functions.at(B.E->getExprLoc(), B.In), *R}, B.StepsFirst});
-    }
+    for (const Batch &B : Batches)
+      if (B.Points == Points && !(Points && Cuts.in(B.E)))
+        addBatch(B, Shared);
     Cuts.add(Shared);
   }
+  const size_t Before = Batches.size();
+  addSampled(Batches);
+  std::set<const Expr *> Sampled;
+  for (const Batch &B : llvm::ArrayRef(Batches).drop_front(Before))
+    addBatch(B, Sampled);
+  Cuts.add(Sampled);
   noteLoops(Batches);
   std::set<const Expr *> Evaluated;
   for (const Batch &B : findEvaluated(Index, Cuts, Batches, Text))
-    if (const std::optional<TextRange> R = editable(B.E->getSourceRange())) {
-      Evaluated.insert(B.E);
-      Program.Batches.push_back(
-          {{Functions.at(B.E->getExprLoc(), B.In), *R}, B.StepsFirst});
-    }
+    addBatch(B, Evaluated);
   Cuts.add(Evaluated);
 }
 
@@ -145,7 +182,7 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
     // A lambda before the loop may read what the loop makes.
     const LoopText In(Loop, Index);
     for (const Batch &B : Batches)
-      if (In.holds(B.ReadAt, Text.SM) || In.holds(B.E->getExprLoc(), Text.SM))
+      if (In.holds(B.ReadBy->getExprLoc(), Text.SM) || In.holds(B.E->getExprLoc(), Text.SM))
         Share(B.E->getSourceRange());
     if (!Shared.empty()) {
       constexpr size_t Most = 3;

@@ -37,6 +37,8 @@ private:
     std::set<const clang::Expr *> Made;
   };
   Buffers addBuffers(llvm::ArrayRef<Batch> Batches);
+  void addBatch(const Batch &B, std::set<const clang::Expr *> &Shared);
+  void addSampled(std::vector<Batch> &Batches);
   void noteLoops(llvm::ArrayRef<Batch> Batches);
 
   Cut &Cuts;

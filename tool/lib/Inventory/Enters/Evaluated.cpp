@@ -115,7 +115,7 @@ std::vector<Batch> accel::migrate::findEvaluated(const ProgramIndex &Index,
         continue;
       const std::optional<TextRange> R = Text.range(E->getSourceRange());
       if (R && Places.insert({R->File, R->Offset}).second)
-        Found.push_back({F, E, E->getExprLoc()});
+        Found.push_back({F, E});
     }
   }
   return Found;
