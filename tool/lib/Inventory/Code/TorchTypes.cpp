@@ -59,6 +59,13 @@ static const TemplateArgumentList *templateArgumentsOf(const CXXRecordDecl *D) {
   return S ? &S->getTemplateArgs() : nullptr;
 }
 
+bool accel::migrate::isVectorOfTensors(QualType T) {
+  const auto *D =
+      dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
+  return D && D->getIdentifier() && D->getName() == "vector" && isInStd(D) &&
+         isTensor(D->getTemplateArgs()[0].getAsType());
+}
+
 bool accel::migrate::holdsTensors(QualType T) {
   if (isTensor(T))
     return true;

@@ -28,6 +28,8 @@ bool isOrDerives(const clang::CXXRecordDecl *D, llvm::StringRef Base);
 
 /// at::Tensor (or a reference to it).
 bool isTensor(clang::QualType T);
+/// std::vector<torch::Tensor>
+bool isVectorOfTensors(clang::QualType T);
 /// A type that has tensors in it: Tensor, optional, tuple, vector, Example …
 bool holdsTensors(clang::QualType T);
 /// A struct of the program's whose tensors the runtime finds by itself

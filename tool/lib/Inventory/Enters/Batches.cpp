@@ -64,6 +64,7 @@ private:
   std::vector<Batch> Found;
   std::set<std::pair<std::string, unsigned>> Places;
   const CallExpr *ReadBy = nullptr;
+  const FunctionDecl *ReadIn = nullptr;
   const Expr *Variable = nullptr; ///< What is read has to stay a variable.
   bool Stayed = false;            ///< And it did: it is not shared out there.
   std::set<const ValueDecl *> Seen;
@@ -219,7 +220,8 @@ bool Finder::readsParameter(const Stmt *S, const FunctionDecl *F) {
   if (!S)
     return false;
   if (const auto *E = dyn_cast<Expr>(S);
-      E && isa<DeclRefExpr, MemberExpr>(E) && isTensor(E->getType()) &&
+      E && isa<DeclRefExpr, MemberExpr>(E) &&
+      (isTensor(E->getType()) || isVectorOfTensors(E->getType())) &&
       isParameter(E, F))
     return true;
   return llvm::any_of(S->children(), [&](const Stmt *Child) {
@@ -237,7 +239,7 @@ bool Finder::share(const Expr *E, const FunctionDecl *F, bool Points) {
   if (!R)
     return false;
   if (Places.insert({R->File, R->Offset}).second)
-    Found.push_back({F, E, ReadBy, Points, StepsFirst});
+    Found.push_back({F, E, ReadBy, ReadIn, Points, StepsFirst});
   return true;
 }
 
@@ -282,6 +284,7 @@ void Finder::read(const Expr *Input, const CallExpr *By, const FunctionDecl *F,
                   bool IsVariable, bool IsStepsFirst) {
   StepsFirst = IsStepsFirst;
   ReadBy = By;
+  ReadIn = F;
   Variable = IsVariable ? plain(Input) : nullptr;
   Seen.clear();
   if (isTensor(plain(Input)->getType()) ||
@@ -415,9 +418,13 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
   if (const auto *B = dyn_cast<BindingDecl>(E->getDecl())) {
     const Uses &U = usesOf(B, F);
     const std::optional<ReturnedValue> Value = returnedValueOf(E);
-    if (Value && Seen.insert(B).second && !U.Written && !U.Leaf &&
-        U.Made.empty() && resolveReturned(*Value, F, Depth))
+    if (Seen.count(B))
       return;
+    if (Value && !U.Written && !U.Leaf && U.Made.empty() &&
+        resolveReturned(*Value, F, Depth)) {
+      Seen.insert(B);
+      return;
+    }
     share(E, F);
     return;
   }
@@ -555,6 +562,7 @@ void Finder::shareAlike() {
     if (Selection.empty())
       continue;
     ReadBy = B.ReadBy;
+    ReadIn = B.ReadIn;
     for (const VarDecl *V : tensorsBeside(B.E, B.In)) {
       const Uses &U = usesOf(V, B.In);
       const Expr *Init = plain(V->getInit());

@@ -19,8 +19,9 @@ namespace accel::migrate {
 struct Batch {
   const clang::FunctionDecl *In = nullptr; ///< The function around it.
   const clang::Expr *E = nullptr;
-  /// The call in a step with which a model reads it.
+  /// The call in a step with which a model reads it, and the function around that.
   const clang::CallExpr *ReadBy = nullptr;
+  const clang::FunctionDecl *ReadIn = nullptr;
   /// A variable that holds points at which derivatives are taken. It may be made
   /// of a batch.
   bool Points = false;

@@ -101,7 +101,7 @@ void Entering::addSampled(std::vector<Batch> &Batches) {
   for (const Batch &B : Batches)
     Shared.insert(B.E);
   Given.add(Shared);
-  // What one call reads at a time: what is made of it is no batch of its own.
+  // What one function reads at a time: what is made of it is no batch of its own.
   constexpr unsigned Most = 16;
   for (unsigned I = 0; I < Most; ++I) {
     const std::vector<Batch> More =
@@ -114,7 +114,7 @@ void Entering::addSampled(std::vector<Batch> &Batches) {
       return;
     std::set<const Expr *> Added;
     for (const Batch &B : More)
-      if (B.ReadBy == Next->ReadBy && IsNew(B)) {
+      if (B.ReadIn == Next->ReadIn && IsNew(B)) {
         Batches.push_back(B);
         Added.insert(B.E);
       }

@@ -16,8 +16,20 @@ public:
   std::map<const ValueDecl *, Uses> Of;
 
   bool VisitVarDecl(VarDecl *V) override {
-    if (V->getInit() && (isTensor(V->getType()) || isNamedBatch(V->getType())))
+    if (!V->getInit())
+      return true;
+    if (isTensor(V->getType()) || isNamedBatch(V->getType()))
       made(V, V->getInit());
+    else if (isVectorOfTensors(V->getType()))
+      Of[V].Leaf |= asksForGradients(V->getInit());
+    return true;
+  }
+  /// for (auto &w : weights) w.requires_grad_(true);
+  bool VisitCXXForRangeStmt(CXXForRangeStmt *S) override {
+    const ValueDecl *Root = rootOf(S->getRangeInit());
+    if (Root && isTensor(S->getLoopVariable()->getType().getNonReferenceType()) &&
+        isMadeLeaf(S->getBody(), S->getLoopVariable()))
+      Of[Root].Leaf = true;
     return true;
   }
   bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
@@ -48,6 +60,11 @@ public:
       return true;
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
       method(Member, F);
+    // std::make_unique<torch::optim::Adam>(weights, options)
+    if (isInStd(F) && F->getIdentifier() && F->getName().starts_with("make_") &&
+        optimizerOf(E->getType()))
+      for (const Expr *Arg : E->arguments())
+        trained(Arg);
     // next(x, y), where next is a lambda or a std::function.
     const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
     if (isTorch(F) || (Operator && Operator->getOperator() != OO_Call) ||
@@ -67,6 +84,9 @@ public:
     return true;
   }
   bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
+    if (optimizerOf(E->getType()))
+      for (const Expr *Arg : E->arguments())
+        trained(Arg);
     if (!isTorch(E->getConstructor()) || !isTensor(E->getType()))
       for (const Expr *Arg : E->arguments())
         if (const ValueDecl *Root = rootOf(Arg))
@@ -82,6 +102,22 @@ private:
       return;
     Of[V].Made.push_back(E);
     Of[V].Leaf |= asksForGradients(E);
+  }
+
+  /// What an optimizer is given: `weights`, `{w, b}`, but not what
+  /// `net->parameters()` is called on.
+  void trained(const Stmt *S) {
+    if (!S || isa<CXXMemberCallExpr>(S))
+      return;
+    const auto *E = dyn_cast<Expr>(S);
+    if (E && isa<DeclRefExpr, MemberExpr>(E) &&
+        (isTensor(E->getType()) || isVectorOfTensors(E->getType()))) {
+      if (const ValueDecl *Root = rootOf(E))
+        Of[Root].Leaf = true;
+      return;
+    }
+    for (const Stmt *Child : S->children())
+      trained(Child);
   }
 
   void method(const CXXMemberCallExpr *E, const FunctionDecl *F) {
@@ -106,12 +142,12 @@ private:
     if (!S)
       return false;
     if (const auto *Call = dyn_cast<CallExpr>(S))
-      if (const FunctionDecl *F = Call->getDirectCallee(), *Body = nullptr;
-          F && F->getIdentifier()) {
-        if (F->getName().contains("requires_grad"))
+      if (const FunctionDecl *F = Call->getDirectCallee(), *Body = nullptr; F) {
+        if (F->getIdentifier() && F->getName().contains("requires_grad"))
           return true;
-        if (Depth < 4 && isTensor(Call->getType()) && !isTorch(F) &&
-            !isInStd(F) && F->hasBody(Body) &&
+        if (Depth < 4 &&
+            (isTensor(Call->getType()) || isVectorOfTensors(Call->getType())) &&
+            !isTorch(F) && !isInStd(F) && F->hasBody(Body) &&
             returnsLeaf(Body->getBody(), Depth + 1))
           return true;
       }
