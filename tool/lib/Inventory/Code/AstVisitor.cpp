@@ -2,6 +2,8 @@
 
 #include "AstVisitor.h"
 
+#include "Closures.h"
+
 #include "clang/AST/RecursiveASTVisitor.h"
 
 using namespace accel::migrate;
@@ -10,6 +12,26 @@ using namespace clang;
 AstNodes::~AstNodes() = default;
 
 namespace {
+
+/// What is spelled of a lambda with `auto` parameters: its captures, and the body
+/// with the types of a call, which has no other parent than its class.
+template <class Visitor> bool traverseGeneric(Visitor &V, LambdaExpr *L) {
+  if (!V.WalkUpFromLambdaExpr(L))
+    return false;
+  for (unsigned I = 0; I < L->capture_size(); ++I) {
+    const LambdaCapture *C = L->capture_begin() + I;
+    if (C->isExplicit() &&
+        !V.TraverseLambdaCapture(L, C, L->capture_init_begin()[I]))
+      return false;
+  }
+  Stmt *Body = bodyOf(L);
+  if (!Body)
+    return true;
+  for (ParmVarDecl *P : operatorOf(L)->parameters())
+    if (!V.TraverseDecl(P))
+      return false;
+  return V.TraverseStmt(Body);
+}
 
 #define NODE(Class)                                                            \
   bool Visit##Class(clang::Class *N) { return Visitor.Visit##Class(N); }
@@ -30,6 +52,11 @@ class Nodes : public RecursiveASTVisitor<Nodes> {
 public:
   explicit Nodes(AstVisitor &Visitor) : Visitor(Visitor) {}
   VISITS
+  bool TraverseLambdaExpr(LambdaExpr *L, DataRecursionQueue *Queue = nullptr) {
+    return L->isGenericLambda()
+               ? traverseGeneric(*this, L)
+               : RecursiveASTVisitor::TraverseLambdaExpr(L, Queue);
+  }
 
 private:
   AstVisitor &Visitor;
@@ -38,7 +65,6 @@ private:
 #define TRAVERSED(TRAVERSE)                                                    \
   TRAVERSE(Stmt)                                                               \
   TRAVERSE(Decl)                                                               \
-  TRAVERSE(LambdaExpr)                                                         \
   TRAVERSE(IfStmt)                                                             \
   TRAVERSE(SwitchStmt)                                                         \
   TRAVERSE(WhileStmt)                                                          \
@@ -53,7 +79,12 @@ public:
 #define TRAVERSE(Class)                                                        \
   bool Traverse##Class(clang::Class *N) { return Visitor.Traverse##Class(N); }
   TRAVERSED(TRAVERSE)
+  TRAVERSE(LambdaExpr)
 #undef TRAVERSE
+  bool traverseAsSpelled(LambdaExpr *L) {
+    return L->isGenericLambda() ? traverseGeneric(*this, L)
+                                : RecursiveASTVisitor::TraverseLambdaExpr(L);
+  }
 
 private:
   AstPathVisitor &Visitor;
@@ -74,6 +105,9 @@ bool AstVisitor::TraverseDecl(Decl *D) { return Nodes(*this).TraverseDecl(D); }
 TRAVERSED(TRAVERSE)
 #undef TRAVERSE
 #undef TRAVERSED
+bool AstPathVisitor::TraverseLambdaExpr(LambdaExpr *L) {
+  return Paths(*this).traverseAsSpelled(L);
+}
 
 bool AstAncestorVisitor::TraverseStmt(Stmt *S) {
   if (!S)

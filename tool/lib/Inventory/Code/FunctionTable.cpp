@@ -3,6 +3,7 @@
 #include "FunctionTable.h"
 
 #include "AstVisitor.h"
+#include "Closures.h"
 #include "ProgramIndex.h"
 
 
@@ -131,5 +132,5 @@ FunctionId FunctionTable::ofInitialiser(const Expr *Init) {
 }
 
 FunctionId FunctionTable::of(const LambdaExpr *L) {
-  return of(L->getCallOperator());
+  return of(operatorOf(L));
 }

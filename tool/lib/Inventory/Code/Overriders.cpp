@@ -2,6 +2,7 @@
 
 #include "ProgramIndex.h"
 
+#include "Closures.h"
 using namespace accel::migrate;
 using namespace clang;
 
@@ -22,8 +23,11 @@ void ProgramIndex::addOverrider(const CXXMethodDecl *M) {
 llvm::SmallVector<const FunctionDecl *, 2>
 ProgramIndex::bodiesOf(const FunctionDecl *F) const {
   llvm::SmallVector<const FunctionDecl *, 2> Result;
+  const auto *M = dyn_cast<CXXMethodDecl>(F);
   const FunctionDecl *Body = nullptr;
-  if (F->hasBody(Body))
+  if (M && M->getParent()->isLambda())
+    Result.push_back(operatorOf(M->getParent()));
+  else if (F->hasBody(Body))
     Result.push_back(Body);
   auto [From, To] = Overriders.equal_range(F->getCanonicalDecl());
   for (auto It = From; It != To; ++It)

@@ -3,6 +3,7 @@
 #include "ProgramIndex.h"
 
 #include "AstVisitor.h"
+#include "Closures.h"
 #include "TorchTypes.h"
 
 #include "clang/Basic/SourceManager.h"
@@ -86,7 +87,7 @@ public:
     std::vector<const Stmt *> Outside;
     std::swap(Outside, Around);
     const FunctionDecl *OuterWriter = Writer;
-    Writer = L->getCallOperator();
+    Writer = operatorOf(L);
     const bool Result = AstPathVisitor::TraverseLambdaExpr(L);
     Writer = OuterWriter;
     std::swap(Outside, Around);
@@ -249,7 +250,7 @@ private:
   void take(Stmt *S) {
     if (auto *L = dyn_cast<LambdaExpr>(S)) {
       Lambdas.insert(L);
-      Callees(Index, Functions).TraverseStmt(L->getBody());
+      Callees(Index, Functions).TraverseStmt(bodyOf(L));
       return;
     }
     if (const auto *Ref = dyn_cast<DeclRefExpr>(S)) {
@@ -480,10 +481,10 @@ const FunctionDecl *accel::migrate::closureOf(const Expr *E) {
   while (E) {
     E = plain(E);
     if (const auto *L = dyn_cast<LambdaExpr>(E))
-      return L->getCallOperator();
+      return operatorOf(L);
     const CXXRecordDecl *D = recordOf(E->getType());
     if (D && D->isLambda())
-      return D->getLambdaCallOperator();
+      return operatorOf(D);
     if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
         Made && Made->getNumArgs() == 1) {
       E = Made->getArg(0);
@@ -512,6 +513,11 @@ bool accel::migrate::isWithin(SourceLocation Loc, const Stmt *S,
 bool ProgramIndex::isInStep(SourceLocation Loc, const FunctionDecl *F) const {
   if (Steps.count(F))
     return true;
+  // A closure is called where it is written: std::visit([&](auto &net) { … }, model)
+  if (const auto *M = dyn_cast<CXXMethodDecl>(F); M && M->getParent()->isLambda())
+    if (const auto *Outside =
+            dyn_cast<FunctionDecl>(M->getParent()->getDeclContext()))
+      return isInStep(Loc, Outside);
   const SourceManager &SM = Context.getSourceManager();
   for (const auto &[Loop, Facts] : Loops)
     if (Facts.Training && Facts.In == F && isWithin(Loc, Loop, SM))

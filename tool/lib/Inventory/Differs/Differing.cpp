@@ -5,6 +5,7 @@
 #include "Draws.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Code/TorchTypes.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -216,7 +217,7 @@ const FunctionDecl *accel::migrate::signalHandler(const Stmt *S,
        Part = Part->children().empty() ? nullptr : *Part->child_begin()) {
     const FunctionDecl *F = nullptr, *Body = nullptr;
     if (const auto *L = dyn_cast<LambdaExpr>(Part))
-      F = L->getCallOperator();
+      F = operatorOf(L);
     else if (const auto *Ref = dyn_cast<DeclRefExpr>(Part))
       F = dyn_cast<FunctionDecl>(Ref->getDecl());
     if (F)
@@ -429,7 +430,7 @@ public:
     return true;
   }
   bool TraverseLambdaExpr(LambdaExpr *L) override {
-    Lambdas.push_back(L->getCallOperator());
+    Lambdas.push_back(operatorOf(L));
     const bool Result = AstPathVisitor::TraverseLambdaExpr(L);
     Lambdas.pop_back();
     return Result;

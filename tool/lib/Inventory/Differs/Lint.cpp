@@ -3,6 +3,7 @@
 #include "accel/migrate/Lint.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Differing.h"
 #include "Code/ProgramIndex.h"
 #include "Code/SourceText.h"
@@ -392,7 +393,7 @@ Exits Linter::walk(const Stmt *S, const Split *Under) {
       if (C.capturesVariable() && L->isInitCapture(&C))
         if (const auto *V = dyn_cast<VarDecl>(C.getCapturedVar()))
           walk(V->getInit(), Under);
-    walk(L->getBody(), Under);
+    walk(bodyOf(L), Under);
     return Result;
   }
   if (const auto *If = dyn_cast<IfStmt>(S)) {
@@ -463,10 +464,10 @@ Exits Linter::walk(const Stmt *S, const Split *Under) {
       const Expr *Inner = E ? bare(E) : nullptr;
       const Split *Main = make(Call->getCallee());
       if (const auto *L = dyn_cast_or_null<LambdaExpr>(Inner))
-        walk(L->getBody(), Main);
+        walk(bodyOf(L), Main);
       else if (const LambdaExpr *L =
                    Inner ? lambdaIn(variableOf(Inner)) : nullptr)
-        walk(L->getBody(), Main);
+        walk(bodyOf(L), Main);
       continue;
     }
     walk(Child, Under);

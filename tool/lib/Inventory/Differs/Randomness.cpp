@@ -7,6 +7,7 @@
 
 #include "Differs.h"
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 
@@ -186,7 +187,7 @@ void Randomness::hostDraw(const CallExpr *E) {
     Draws.Elsewhere.push_back({Generator, E});
   else if (!isMadeAnew(E, Generator,
                        Lambdas.empty() ? Function
-                                       : Lambdas.back()->getCallOperator(),
+                                       : operatorOf(Lambdas.back()),
                        Index))
     Draws.InDatasets.push_back({Generator, E});
 }

@@ -3,6 +3,7 @@
 #include "Cut.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
@@ -106,7 +107,7 @@ public:
 
   bool TraverseLambdaExpr(LambdaExpr *L) override {
     const FunctionDecl *Outside = Function;
-    Function = L->getCallOperator();
+    Function = operatorOf(L);
     const bool Result = AstPathVisitor::TraverseLambdaExpr(L);
     Function = Outside;
     return Result;

@@ -3,6 +3,7 @@
 #include "Enters.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
@@ -22,7 +23,7 @@ public:
 
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
     if (const LambdaExpr *L = lambdaIn(E->getDecl()))
-      add(L->getBody());
+      add(bodyOf(L));
     return true;
   }
 

@@ -3,6 +3,7 @@
 #include "StepBodies.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
@@ -44,7 +45,7 @@ public:
   }
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
     if (const LambdaExpr *L = lambdaIn(E->getDecl()))
-      enter(L->getCallOperator());
+      enter(operatorOf(L));
     return true;
   }
 

@@ -9,6 +9,7 @@
 #include "Learns.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
@@ -151,7 +152,7 @@ public:
   /// A lambda, which is called here or by what it is given to: LBFGS.
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
     if (const LambdaExpr *L = lambdaIn(E->getDecl()))
-      enter(L->getCallOperator());
+      enter(operatorOf(L));
     return true;
   }
   std::vector<std::string> Found;

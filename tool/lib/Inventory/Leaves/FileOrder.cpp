@@ -3,6 +3,7 @@
 #include "Leaves.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Code/TorchTypes.h"
 
 #include "llvm/Support/Path.h"
@@ -72,7 +73,7 @@ bool holds(const Stmt *S, const Expr *E) {
   if (!S)
     return false;
   if (const auto *L = dyn_cast<LambdaExpr>(S))
-    return holds(L->getBody(), E);
+    return holds(bodyOf(L), E);
   for (const Stmt *Child : S->children())
     if (holds(Child, E))
       return true;
@@ -81,7 +82,7 @@ bool holds(const Stmt *S, const Expr *E) {
 
 bool isInLambda(const Stmt *S, const Expr *E) {
   if (const auto *L = dyn_cast_or_null<LambdaExpr>(S))
-    return holds(L->getBody(), E);
+    return holds(bodyOf(L), E);
   return S && llvm::any_of(S->children(), [&](const Stmt *Child) {
     return isInLambda(Child, E);
   });
