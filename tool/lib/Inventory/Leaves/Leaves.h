@@ -91,6 +91,8 @@ public:
 
 private:
   bool answer(const clang::CallExpr *E);
+  const clang::CXXForRangeStmt *folderLoop() const;
+  bool doesNothingElse(const clang::CXXForRangeStmt *Loop) const;
   bool guard(const clang::CallExpr *E, const std::string &What);
   void moves(const clang::CallExpr *E, const clang::Stmt *Statement,
              bool HasBlock);

@@ -255,6 +255,44 @@ bool OutputFacts::answer(const CallExpr *E) {
   return R.has_value();
 }
 
+/// The innermost loop over the files of a folder that the path's end stands in.
+const CXXForRangeStmt *OutputFacts::folderLoop() const {
+  for (const Stmt *S : llvm::reverse(Path)) {
+    if (isa<LambdaExpr>(S))
+      return nullptr;
+    const auto *Loop = dyn_cast<CXXForRangeStmt>(S);
+    const CXXRecordDecl *D =
+        Loop ? recordOf(Loop->getRangeInit()->getType()) : nullptr;
+    if (D && isInStd(D) && D->getIdentifier() &&
+        D->getName().ends_with("directory_iterator"))
+      return Loop;
+  }
+  return nullptr;
+}
+
+/// Whether a loop in a block does nothing but the call at the path's end, perhaps
+/// under conditions that change nothing.
+bool OutputFacts::doesNothingElse(const CXXForRangeStmt *Loop) const {
+  const auto At = llvm::find(Path, Loop);
+  if (At == Path.begin() || !isa<CompoundStmt>(*(At - 1)))
+    return false;
+  std::set<const FunctionDecl *> Seen;
+  for (const Stmt *S : llvm::make_range(At + 1, Path.end() - 1)) {
+    if (const auto *Block = dyn_cast<CompoundStmt>(S)) {
+      if (Block->size() != 1)
+        return false;
+    } else if (const auto *If = dyn_cast<IfStmt>(S)) {
+      if (If->getElse() || If->hasInitStorage() || If->hasVarStorage() ||
+          !leavesNoTrace(If->getCond(), Index, Seen, /*InFunction=*/false) ||
+          Cuts.isReadIn(If->getCond()))
+        return false;
+    } else if (!isa<ExprWithCleanups, CastExpr>(S)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 /// The statement is made by the main process only.
 bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   if (!Text.mayEdit(E->getExprLoc()))
@@ -273,6 +311,23 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
            "(accelerator.is_main_process())`.");
     return false;
   }
+  // Another process, which goes through the folder meanwhile, would find fewer
+  // files, and wait less often.
+  const FunctionDecl *F = E->getDirectCallee();
+  if (const CXXForRangeStmt *Loop = folderLoop();
+      Loop && F && F->getIdentifier() && takesFirst(F->getName())) {
+    if (!doesNothingElse(Loop)) {
+      say("ACL0226", E->getExprLoc(),
+          What + ", which the main process alone should do, in a loop over the "
+                 "files of a folder that does more than that",
+          "Do it in a loop of its own.");
+      return false;
+    }
+    llvm::erase_if(Files, [&](const FileUse &Use) {
+      return isWithin(Use.Use->getExprLoc(), Loop, Text.SM);
+    });
+    Statement = Loop;
+  }
   const std::optional<TextRange> R = editable(Statement->getSourceRange());
   if (!R)
     return false;
@@ -280,7 +335,7 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   Fact.In = here();
   Fact.Range = *R;
   if (!inSamples() && !Index.BeforeMain.count(Function))
-    moves(E, Statement, HasBlock);
+    moves(E, Statement, HasBlock || isa<CXXForRangeStmt>(Statement));
   // Then all processes calculate the arguments.
   std::set<const FunctionDecl *> Seen;
   const auto Does = llvm::find_if(E->arguments(), [&](const Expr *Arg) {
