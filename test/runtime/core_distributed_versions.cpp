@@ -18,7 +18,9 @@
 
 using accel::distributed::DeviceMesh;
 using accel::distributed::distribute_tensor;
+using accel::distributed::from_local;
 using accel::distributed::full_tensor;
+using accel::distributed::Partial;
 using accel::distributed::Shard;
 using torch::Tensor;
 
@@ -150,6 +152,28 @@ TEST(DistributedVersions, WholeTensorsAreWrittenAlone) {
     local.mul_(1);
     EXPECT_EQ(local._version(), 1);
   }
+}
+
+TEST(DistributedVersions, ASumThatIsNeededIsAddedUpOnce) {
+  const accel::Accelerator accelerator(accel::AcceleratorOptions().cpu(true));
+  const DeviceMesh mesh;
+  const torch::NoGradGuard no_grad;
+  const auto sum = from_local(whole(), mesh, {Partial()});
+  const auto view = sum.view({24});
+  const auto row = sum.narrow(0, 0, 1);
+  const auto placed = [](const Tensor& tensor) { return accel::distributed::placements(tensor)[0]; };
+  ASSERT_TRUE(placed(sum).is_sum());
+  // A small part of it does not add up all.
+  EXPECT_TRUE(torch::equal(full_tensor(row.erfinv()), whole().narrow(0, 0, 1).erfinv()));
+  EXPECT_TRUE(placed(sum).is_sum());
+  EXPECT_DOUBLE_EQ(torch::dot(view, view).item<double>(), whole().square().sum().item<double>());
+  for (const auto& tensor : {sum, view, row}) {
+    EXPECT_TRUE(placed(tensor).is_replicate());
+  }
+  // They are one memory still.
+  view.add_(1);
+  EXPECT_TRUE(torch::equal(full_tensor(sum), whole() + 1));
+  EXPECT_TRUE(torch::equal(full_tensor(row), whole().narrow(0, 0, 1) + 1));
 }
 
 TEST(DistributedVersions, InferenceModeMakesWhatItMakesOfPlainTensors) {
