@@ -253,3 +253,40 @@ TEST(AccumulationWindows, UpdatesByHandHaveNone) {
     }
   }
 }
+
+namespace {
+void train_for(int steps) {
+  Accelerator accelerator(
+      AcceleratorOptions(kMatch).gradient_accumulation_steps(kWindow));
+  auto net = make_net();
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(net->parameters(), kSgd);
+  accelerator.prepare(net, optimizer);
+  for (int i = 0; i < steps; ++i) {
+    auto step = accelerator.accumulate(net);
+    optimizer.zero_grad();
+    accelerator.backward(mean_loss(net, accelerator.distribute(rows(6, 3, 0.3 + i))));
+    optimizer.step();
+  }
+}
+} // namespace
+
+ACCEL_RANK_FUNCTION(windows_that_are_full) {
+  train_for(2 * kWindow);
+}
+ACCEL_RANK_FUNCTION(windows_of_which_one_is_not) {
+  train_for(kWindow + 1);
+}
+
+TEST(AccumulationWindows, GradientsThatNoUpdateHasUsedAreWarnedOf) {
+  for (const char* name : {"windows_that_are_full", "windows_of_which_one_is_not"}) {
+    const bool is_full = std::string(name) == "windows_that_are_full";
+    const auto results = accel::test::run(name, 2);
+    for (size_t rank = 0; rank < results.size(); ++rank) {
+      EXPECT_TRUE(results[rank].success()) << results[rank].output;
+      EXPECT_EQ(
+          results[rank].error.find("gradients that no update has used, those of its last 1 steps") != std::string::npos,
+          rank == 0 && !is_full)
+          << name << " " << rank << ": " << results[rank].error;
+    }
+  }
+}

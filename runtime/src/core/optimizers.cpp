@@ -12,6 +12,7 @@
 #include <torch/nn/utils/clip_grad.h>
 
 #include <algorithm>
+#include <exception>
 #include <unordered_set>
 #include <utility>
 
@@ -48,6 +49,26 @@ std::vector<OptimizerControl*> optimizers_of(
     }
   }
   return result;
+}
+
+/// Of an optimizer that ends in the middle of a window.
+void warn_of_unused_gradients(const GradientWindow& window) noexcept {
+  const auto* runtime = Runtime::get();
+  if (!window.holds() || runtime == nullptr || std::uncaught_exceptions() > 0 ||
+      !runtime->state().is_main_process()) {
+    return;
+  }
+  try {
+    TORCH_WARN_ONCE(
+        "accel: an optimizer ends with gradients that no update has used, those "
+        "of its last ", window.steps(), " steps: their number is no multiple of "
+        "gradient_accumulation_steps, which is ",
+        GradientState::get().num_steps, ". The end of a prepared data loader ends "
+        "a window as well; other loops should have so many steps, or ask "
+        "accelerator.sync_gradients().");
+  } catch (...) {
+    // Warnings may be errors, which a destructor cannot have.
+  }
 }
 
 } // namespace
@@ -94,6 +115,7 @@ OptimizerControl& OptimizerControl::operator=(
 }
 
 OptimizerControl::~OptimizerControl() {
+  warn_of_unused_gradients(*window_);
   auto& optimizers = prepared_optimizers();
   optimizers.erase(
       std::remove(optimizers.begin(), optimizers.end(), this),

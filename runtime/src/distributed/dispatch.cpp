@@ -306,7 +306,7 @@ void run_whole(
     // of which this is a small part.
     if (p->placement.is_sum() && root_of(p)->placement.is_sum() &&
         root_of(p)->local.numel() == p->local.numel()) {
-      settle(p);
+      settle(p, op.schema().name().c_str());
       return p->local;
     }
     const auto gathered = gather(

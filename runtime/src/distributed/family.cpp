@@ -24,18 +24,18 @@ Sizes strides_of(const Part& root) {
   return root.strides.empty() ? usual_strides(root.sizes) : root.strides;
 }
 
-const at::Tensor& whole_of(Part* part) {
+const at::Tensor& whole_of(Part* part, const char* operation) {
   if (part->view == nullptr) {
     if (!part->whole.defined()) {
       const auto whole = gather(
-          *part->axis, part->local, part->placement, part->sizes, "a view");
+          *part->axis, part->local, part->placement, part->sizes, operation);
       // Views of it have the strides that views of a whole tensor would have.
       part->whole = laid_out(whole, strides_of(*part));
     }
     return part->whole;
   }
   if (!part->whole.defined()) {
-    part->whole = part->view->of(whole_of(part->view->parent.get()));
+    part->whole = part->view->of(whole_of(part->view->parent.get(), operation));
   }
   return part->whole;
 }
@@ -60,10 +60,10 @@ void follow(Part* part) {
   part->settled = true;
 }
 
-void settle(Part* part) {
+void settle(Part* part, const char* operation) {
   Part* root = root_of(part);
   if (!root->settled) {
-    root->local = whole_of(root);
+    root->local = whole_of(root, operation);
     root->placement = Replicate();
     root->settled = true;
   }

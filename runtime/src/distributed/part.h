@@ -145,15 +145,15 @@ inline Part* root_of(Part* part) {
 }
 
 /// The gathered value of a part, replicated and aliasing its family's.
-/// Collective when it is not there yet.
-ACCEL_API const at::Tensor& whole_of(Part* part);
+/// Collective when it is not there yet; `operation`: what needs it, for errors.
+ACCEL_API const at::Tensor& whole_of(Part* part, const char* operation = "a view");
 
 /// Makes a view of a settled family again.
 ACCEL_API void follow(Part* part);
 
 /// Makes a family replicated, before a write that cannot be done in parts, or
 /// that views of the gathered value have to see. Collective.
-ACCEL_API void settle(Part* part);
+ACCEL_API void settle(Part* part, const char* operation = "a view");
 
 /// The gathered value of a part whose root keeps it, for reading. Collective when
 /// it is not there yet.
