@@ -13,8 +13,8 @@ AstNodes::~AstNodes() = default;
 
 namespace {
 
-/// What is spelled of a lambda with `auto` parameters: its captures, and the body
-/// with the types of a call, which has no other parent than its class.
+/// What is spelled of a lambda with `auto` parameters: its captures, and parameters
+/// and body with the types of a call, which its class has.
 template <class Visitor> bool traverseGeneric(Visitor &V, LambdaExpr *L) {
   if (!V.WalkUpFromLambdaExpr(L))
     return false;
@@ -105,6 +105,7 @@ bool AstVisitor::TraverseDecl(Decl *D) { return Nodes(*this).TraverseDecl(D); }
 TRAVERSED(TRAVERSE)
 #undef TRAVERSE
 #undef TRAVERSED
+
 bool AstPathVisitor::TraverseLambdaExpr(LambdaExpr *L) {
   return Paths(*this).traverseAsSpelled(L);
 }

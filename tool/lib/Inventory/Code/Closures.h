@@ -2,7 +2,8 @@
 //
 // A lambda with `auto` parameters has a body for each list of types that it is
 // called with, and one that is a pattern, in which no call and no type is known.
-// The first of the former stands for all: they share one text.
+// The first of the former stands for all: they share one text. What only another
+// one has (`if constexpr`) is not seen.
 //
 //===----------------------------------------------------------------------===//
 

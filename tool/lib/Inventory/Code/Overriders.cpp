@@ -3,6 +3,7 @@
 #include "ProgramIndex.h"
 
 #include "Closures.h"
+
 using namespace accel::migrate;
 using namespace clang;
 

@@ -418,13 +418,12 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
   if (const auto *B = dyn_cast<BindingDecl>(E->getDecl())) {
     const Uses &U = usesOf(B, F);
     const std::optional<ReturnedValue> Value = returnedValueOf(E);
-    if (Seen.count(B))
+    if (!Seen.insert(B).second)
       return;
     if (Value && !U.Written && !U.Leaf && U.Made.empty() &&
-        resolveReturned(*Value, F, Depth)) {
-      Seen.insert(B);
+        resolveReturned(*Value, F, Depth))
       return;
-    }
+    Seen.erase(B); // It is shared out in each place where it is read.
     share(E, F);
     return;
   }

@@ -96,9 +96,9 @@ void Entering::addBatch(const Batch &B, std::set<const Expr *> &Shared) {
 /// Batches that models have helped to make: samples that are drawn, points that
 /// are moved. To be on the safe side `Cuts` takes for distributed whatever a
 /// model gives; where the models were given nothing that is, it stays whole.
-void Entering::addSampled(std::vector<Batch> &Batches) {
+void Entering::addSampled(std::vector<Batch> &Batches, const Buffers &Placed) {
   Cut Given(Index, /*ByArguments=*/true);
-  std::set<const Expr *> Shared;
+  std::set<const Expr *> Shared = Placed.Made;
   for (const Batch &B : Batches)
     Shared.insert(B.E);
   Given.add(Shared);
@@ -141,7 +141,7 @@ void Entering::addBatches() {
     Cuts.add(Shared);
   }
   const size_t Before = Batches.size();
-  addSampled(Batches);
+  addSampled(Batches, Placed);
   std::set<const Expr *> Sampled;
   for (const Batch &B : llvm::ArrayRef(Batches).drop_front(Before))
     addBatch(B, Sampled);
@@ -183,7 +183,8 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
     // A lambda before the loop may read what the loop makes.
     const LoopText In(Loop, Index);
     for (const Batch &B : Batches)
-      if (In.holds(B.ReadBy->getExprLoc(), Text.SM) || In.holds(B.E->getExprLoc(), Text.SM))
+      if (In.holds(B.ReadBy->getExprLoc(), Text.SM) ||
+          In.holds(B.E->getExprLoc(), Text.SM))
         Share(B.E->getSourceRange());
     if (!Shared.empty()) {
       constexpr size_t Most = 3;

@@ -38,7 +38,7 @@ private:
   };
   Buffers addBuffers(llvm::ArrayRef<Batch> Batches);
   void addBatch(const Batch &B, std::set<const clang::Expr *> &Shared);
-  void addSampled(std::vector<Batch> &Batches);
+  void addSampled(std::vector<Batch> &Batches, const Buffers &Placed);
   void noteLoops(llvm::ArrayRef<Batch> Batches);
 
   Cut &Cuts;
