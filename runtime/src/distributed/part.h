@@ -68,8 +68,9 @@ struct ViewOf : c10::intrusive_ptr_target, Pooled<ViewOf> {
 /// Views that a rule has made share memory with their parent's local tensor.
 /// What cannot be viewed in parts (`x[0]` of cut rows) is a view of `whole`,
 /// the family's gathered value. As long as nothing is written the two agree;
-/// before a write the root becomes replicated, its local tensor is `whole`, and
-/// every view is made of it again when it is next used (`follow`).
+/// before a write, and where a sum is needed whole, the root becomes replicated
+/// (`settle`), its local tensor is `whole`, and every view is made of it again when
+/// it is next used (`follow`).
 struct Part : c10::BackendMeta, Pooled<Part> {
   /// A blank one: of no tensor yet.
   Part() = default;
@@ -151,8 +152,9 @@ ACCEL_API const at::Tensor& whole_of(Part* part, const char* operation = "a view
 /// Makes a view of a settled family again.
 ACCEL_API void follow(Part* part);
 
-/// Makes a family replicated, before a write that cannot be done in parts, or
-/// that views of the gathered value have to see. Collective.
+/// Makes a family replicated: before a write that cannot be done in parts, or
+/// that views of the gathered value have to see; and a sum that `operation` needs
+/// whole, so that it is not added up again. Collective.
 ACCEL_API void settle(Part* part, const char* operation = "a view");
 
 /// The gathered value of a part whose root keeps it, for reading. Collective when
