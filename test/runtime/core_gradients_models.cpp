@@ -304,8 +304,7 @@ TEST(Gradients, InitialValuesAreProcessZeros) {
   run_all("initial_values");
 }
 
-ACCEL_RANK_FUNCTION(lbfgs) {
-  Accelerator accelerator(kMatch);
+void train_by_closures(Accelerator& accelerator) {
   auto net = make_net();
   auto reference = make_net();
   const auto options = torch::optim::LBFGSOptions(0.5).max_iter(4);
@@ -321,12 +320,14 @@ ACCEL_RANK_FUNCTION(lbfgs) {
       optimizer.zero_grad();
       auto loss = mean_loss(net, part);
       accelerator.backward(loss);
+      accelerator.clip_grad_norm_(net->parameters(), 2);
       return loss;
     });
     plain.step([&] {
       plain.zero_grad();
       auto loss = mean_loss(reference, batch);
       loss.backward();
+      torch::nn::utils::clip_grad_norm_(reference->parameters(), 2);
       return loss;
     });
     const auto actual = net->named_parameters();
@@ -337,8 +338,24 @@ ACCEL_RANK_FUNCTION(lbfgs) {
   }
 }
 
+ACCEL_RANK_FUNCTION(lbfgs) {
+  Accelerator accelerator(kMatch);
+  train_by_closures(accelerator);
+}
+
+// Gradients of a closure are those of its batch: each call updates, and says so.
+ACCEL_RANK_FUNCTION(lbfgs_in_a_window) {
+  Accelerator accelerator(
+      AcceleratorOptions(kMatch).gradient_accumulation_steps(2));
+  train_by_closures(accelerator);
+}
+
 TEST(Gradients, ClosuresOfLbfgs) {
   run_all("lbfgs");
+}
+
+TEST(Gradients, ClosuresAccumulateNothing) {
+  run_all("lbfgs_in_a_window");
 }
 
 // Accelerate's way: each process has a batch, and the optimizer sees the mean of

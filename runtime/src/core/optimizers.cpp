@@ -71,6 +71,27 @@ void warn_of_unused_gradients(const GradientWindow& window) noexcept {
   }
 }
 
+/// Gradients that are computed in its lifetime are those of a step without
+/// accumulation.
+class StepOfOneBatch {
+ public:
+  StepOfOneBatch() {
+    state_.num_steps = 1;
+    state_.sync_gradients = true;
+  }
+  ~StepOfOneBatch() {
+    state_.num_steps = num_steps_;
+    state_.sync_gradients = sync_gradients_;
+  }
+  StepOfOneBatch(const StepOfOneBatch&) = delete;
+  StepOfOneBatch& operator=(const StepOfOneBatch&) = delete;
+
+ private:
+  GradientState& state_ = GradientState::get();
+  const int64_t num_steps_ = state_.num_steps;
+  const bool sync_gradients_ = state_.sync_gradients;
+};
+
 } // namespace
 
 std::vector<OptimizerControl*>& prepared_optimizers() {
@@ -178,12 +199,22 @@ at::Tensor OptimizerControl::run_step(
   const auto& state = GradientState::get();
   auto* scaler = runtime->scaler();
   TORCH_CHECK(
-      closure == nullptr || (state.num_steps == 1 && scaler == nullptr),
+      closure == nullptr || scaler == nullptr,
       "accel: an optimizer step with a closure computes its own gradients, so "
-      "it cannot be combined with gradient accumulation or fp16.");
-  stepped_ = Windows::steps_now(*this);
+      "it cannot be combined with fp16. Train in bf16, or without.");
+  const bool single_device = runtime->state().match_single_device();
+  if (closure != nullptr && state.num_steps > 1) {
+    TORCH_CHECK(
+        single_device,
+        "accel: an optimizer step with a closure computes its own gradients, so "
+        "it cannot be combined with gradient accumulation.");
+    TORCH_WARN_ONCE(
+        "accel: an optimizer step with a closure computes its own gradients: it "
+        "is made for every batch, and accumulates nothing.");
+  }
+  stepped_ = closure != nullptr || Windows::steps_now(*this);
   if (!stepped_) {
-    if (runtime->state().match_single_device()) {
+    if (single_device) {
       window_->add(parameters_of(optimizer));
     }
     return {};
@@ -193,6 +224,7 @@ at::Tensor OptimizerControl::run_step(
   step_was_skipped_ = false;
   const PhaseScope updating(Phase::kUpdating);
   if (closure != nullptr) {
+    const StepOfOneBatch one;
     result = inner([&] {
       const PhaseScope training(Phase::kTraining);
       const auto loss = closure();
@@ -216,7 +248,9 @@ at::Tensor OptimizerControl::run_step(
       result = inner(nullptr);
     }
   }
-  window_->end();
+  if (closure == nullptr) {
+    window_->end();
+  }
   if (offload != nullptr) {
     offload->move_states(optimizer);
   }

@@ -69,10 +69,13 @@ class AcceleratedOptimizer : public Opt, public detail::OptimizerControl {
 
   /// Does nothing, and returns an undefined tensor, on micro-steps at which
   /// gradients are not synchronised. With a closure, every process must call
-  /// it; the loss that the optimizer sees is the one of the global batch.
+  /// it; the loss that the optimizer sees is the one of the global batch. In
+  /// `match_single_device` it updates on every call then, and warns where gradients
+  /// accumulate: those of a closure do not.
   ///
   /// Throws `c10::Error` where a gradient has not been averaged over the
-  /// processes, and for closures together with gradient accumulation or fp16.
+  /// processes, for a closure together with fp16, and, without
+  /// `match_single_device`, for a closure together with gradient accumulation.
   torch::Tensor step(
       torch::optim::Optimizer::LossClosure closure = nullptr) override {
     return this->run_step(

@@ -274,6 +274,11 @@ at::Tensor samples_for_steps(const at::Tensor& input, int64_t samples) {
   if (steps == nullptr) {
     return input;
   }
+  for (auto& place : places) {
+    if (place.is_shard()) {
+      place = Shard(place.dim()); // A cut of its own is one of the rows that were there.
+    }
+  }
   *steps = Shard(samples);
   return redistribute(input, places);
 }

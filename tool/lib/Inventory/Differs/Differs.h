@@ -66,6 +66,7 @@ private:
   void hostDraw(const clang::CallExpr *E);
   void deviceDraw(const clang::CallExpr *E, const clang::Expr *Device);
   void keptDraw(const clang::CallExpr *E);
+  void broadcast(const clang::Expr *E, BroadcastFact::KindTy What);
   void seed(const clang::Expr *Whole, const clang::Expr *Seed);
 
   const Differing &Differs;

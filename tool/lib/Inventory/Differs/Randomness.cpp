@@ -206,10 +206,16 @@ void Randomness::deviceDraw(const CallExpr *E, const Expr *Device) {
                "what is drawn from a random device differs between processes",
                "Draw from a std::mt19937, seeded with a constant or from the "
                "random device.");
-  if (std::optional<TextRange> R =
-          editable((IsNumber ? E : Device)->getSourceRange()))
-    Program.Broadcasts.push_back(
-        {here(), IsNumber ? BroadcastFact::Number : BroadcastFact::Device, *R});
+  if (IsNumber)
+    broadcast(E, BroadcastFact::Number);
+  else
+    broadcast(Device, BroadcastFact::Device);
+}
+
+/// Process 0's is sent to all.
+void Randomness::broadcast(const Expr *E, BroadcastFact::KindTy What) {
+  if (std::optional<TextRange> R = editable(E->getSourceRange()))
+    Program.Broadcasts.push_back({here(), What, *R});
 }
 
 /// `seed = device();`, `Environment environment(device());`
@@ -219,8 +225,7 @@ void Randomness::keptDraw(const CallExpr *E) {
                "what is drawn from a random device differs between processes, and "
                "not all of them draw it",
                "Draw it where all processes do.");
-  if (std::optional<TextRange> R = editable(E->getSourceRange()))
-    Program.Broadcasts.push_back({here(), BroadcastFact::Number, *R});
+  broadcast(E, BroadcastFact::Number);
 }
 
 /// Something that differs becomes process 0's where it seeds a generator.
@@ -311,8 +316,7 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
   if (!Numbers.Found.empty() && !Early) {
     for (const CallExpr *Draw : Numbers.Found) {
       Initialiser = Draw;
-      if (std::optional<TextRange> R = editable(Draw->getSourceRange()))
-        Program.Broadcasts.push_back({here(), BroadcastFact::Number, *R});
+      broadcast(Draw, BroadcastFact::Number);
     }
     Initialiser = nullptr;
     return;

@@ -47,6 +47,8 @@ private:
   bool share(const Expr *E, const FunctionDecl *F, bool Points = false);
   const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
   bool isParameter(const Expr *E, const FunctionDecl *F, unsigned Depth = 0);
+  bool isReadByRows(const ValueDecl *V, const FunctionDecl *F,
+                    unsigned Depth = 0);
   bool readsParameter(const Stmt *S, const FunctionDecl *F);
   /// Whether the samples of what `E` is made from are where those of `E` are, as
   /// far as that matters.
@@ -210,6 +212,27 @@ bool Finder::isParameter(const Expr *E, const FunctionDecl *F, unsigned Depth) {
     return false;
   for (const FunctionDecl *Other : Index.Functions)
     if (usesOf(Root, Other).Leaf)
+      return true;
+  return false;
+}
+
+/// Whether the host goes through the elements of a variable, in `F` or in a function
+/// that is given it, or of what is made of it. Every element of a tensor that is
+/// shared out would be asked for over the network: it is shared out behind that.
+bool Finder::isReadByRows(const ValueDecl *V, const FunctionDecl *F,
+                          unsigned Depth) {
+  const Uses &U = usesOf(V, F);
+  if (U.ByRows)
+    return true;
+  if (Depth == 4)
+    return false;
+  for (const ParmVarDecl *P : U.Given)
+    if (isReadByRows(P, cast<FunctionDecl>(P->getDeclContext()), Depth + 1))
+      return true;
+  for (const auto &[Other, Of] : Known[F])
+    if (Other != V && llvm::any_of(Of.Made, [&](const Expr *Made) {
+          return rootOf(Made) == V;
+        }) && isReadByRows(Other, F, Depth + 1))
       return true;
   return false;
 }
@@ -488,7 +511,7 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     Local = false;
   if (!Index.isInStep(V->getLocation(), F) && U.Handed)
     Local = false; // A data set may be made of it.
-  if (!Local)
+  if (!Local || isReadByRows(V, F))
     return AtUse();
   if (!U.Tied.empty()) {
     if (U.Made.empty() && llvm::all_of(U.Tied, [&](const ReturnedValue &Value) {
@@ -521,7 +544,8 @@ void Finder::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     const auto *Ref = Operand ? dyn_cast<DeclRefExpr>(plain(Operand)) : nullptr;
     const auto *Before = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
     if (Before && Before->hasLocalStorage() && !isa<ParmVarDecl>(Before) &&
-        Index.isInStep(Before->getLocation(), F) && isTensor(Before->getType())) {
+        Index.isInStep(Before->getLocation(), F) &&
+        isTensor(Before->getType()) && !isReadByRows(Before, F)) {
       resolveVariable(Ref, F, Depth + 1);
       continue;
     }

@@ -76,6 +76,8 @@ public:
       if (const ValueDecl *Root = rootOf(E->getArg(I + Skip))) {
         // A lambda of the function is its own code, which keeps nothing.
         Of[Root].Handed |= !isInStd(F) && !Operator;
+        if (const FunctionDecl *Body = nullptr; F->hasBody(Body))
+          Of[Root].Given.push_back(Body->getParamDecl(I));
         const QualType T = F->getParamDecl(I)->getType();
         Of[Root].Written |= T->isReferenceType() && isTensor(T) &&
                             !T->getPointeeType().isConstQualified() &&
@@ -134,6 +136,18 @@ private:
     else if ((Name.ends_with("_") && !Name.ends_with("__")) ||
              Name.contains("data_ptr") || Name.contains("accessor"))
       Of[Root].Written = true;
+    else if (Name == "item")
+      Of[Root].ByRows |= isCountedThrough(Object);
+  }
+
+  /// `x[i]`, `x[i][2]`, where the program counts i.
+  static bool isCountedThrough(const Expr *E) {
+    const auto *O = dyn_cast<CXXOperatorCallExpr>(plain(E));
+    if (!O || O->getOperator() != OO_Subscript)
+      return false;
+    const Expr *At = O->getArg(1)->IgnoreParenImpCasts();
+    return (At->getType()->isIntegerType() && !isa<IntegerLiteral>(At)) ||
+           isCountedThrough(O->getArg(0));
   }
 
   /// `torch::rand({3}, torch::requires_grad())`, `x.requires_grad_(true)`, and a

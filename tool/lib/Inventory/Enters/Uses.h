@@ -21,6 +21,9 @@ struct Uses {
   bool Written = false; ///< Its memory is written, or its elements are.
   bool Leaf = false;    ///< It requires gradients of its own.
   bool Handed = false;  ///< It goes to code that may keep it.
+  bool ByRows = false;  ///< The host reads its elements one by one: `x[i].item()`.
+  /// The parameters of functions of the program that it is given to.
+  std::vector<const clang::ParmVarDecl *> Given;
 };
 
 /// Of each variable in the body of `F` and in the initialisers of a constructor.
