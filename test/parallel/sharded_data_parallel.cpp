@@ -177,6 +177,58 @@ ACCEL_RANK_FUNCTION(sharded_loads_files) {
   EXPECT_TRUE(ad::placements(net->table->weight.detach())[0].is_shard(0));
 }
 
+/// An archive in a file, with others in it, and a stream in memory have whole tensors;
+/// what was written into the archive stays in parts.
+ACCEL_RANK_FUNCTION(sharded_saves_archives) {
+  const std::string path = std::getenv("SHARDED_FOLDER") + std::string("/all.pt");
+  Accelerator accelerator(sharded());
+  const auto net = std::make_shared<Net>();
+  AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  step(&accelerator, net, optimizer, 0);
+  torch::serialize::OutputArchive all, model, state;
+  net->save(model);
+  optimizer.save(state);
+  all.write("model", model);
+  all.write("optimizer", state);
+  all.write("table", net->table->weight);
+  accelerator.save(all, path);
+  accelerator.wait_for_everyone();
+  EXPECT_EQ(ad::is_distributed(net->table->weight), accelerator.use_distributed());
+
+  torch::serialize::InputArchive read, read_model, read_state;
+  read.load_from(path);
+  read.read("model", read_model);
+  read.read("optimizer", read_state);
+  torch::Tensor table;
+  read.read("table", table);
+  const auto plain = std::make_shared<Net>();
+  plain->load(read_model);
+  expect_equal(*net, *plain, 0);
+  EXPECT_TRUE(table.equal(plain->table->weight));
+  EXPECT_TRUE(table.requires_grad());
+  optim::Adam same(plain->parameters(), 0.01);
+  same.load(read_state);
+  for (int i = 1; i < 3; ++i) {
+    step(&accelerator, net, optimizer, i);
+    step(nullptr, plain, same, i);
+  }
+  expect_equal(*net, *plain, 1e-9);
+
+  std::stringstream memory;
+  accelerator.save(net, memory);
+  const auto copy = std::make_shared<Net>();
+  torch::load(copy, memory); // on each process its own
+  expect_equal(*net, *copy, 0);
+}
+
+TEST(ShardedDataParallel, SavesArchives) {
+  const Folder folder;
+  for (const int processes : {1, 2, 3}) {
+    run_and_expect_success("sharded_saves_archives", processes, folder.options());
+  }
+}
+
 TEST(ShardedDataParallel, GoesOnBehindTorchLoad) {
   const Folder folder;
   for (const int processes : {2, 3}) {

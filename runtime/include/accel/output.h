@@ -58,7 +58,7 @@ class ACCEL_API MainProcessOutput {
         std::is_same_v<Value, at::Tensor> ||
         std::is_same_v<Value, std::vector<at::Tensor>>) {
       const auto whole = whole_tensors(value);
-      if (saves()) {
+      if (saves) {
         torch::save(whole, std::forward<Args>(args)...);
       }
       return;
@@ -67,14 +67,31 @@ class ACCEL_API MainProcessOutput {
     if constexpr (is_model_or_optimizer<Value>()) {
       visit_preparable(
           value,
-          [&](const torch::nn::Module* m) { whole = make_whole(m, nullptr); },
+          [&](const torch::nn::Module* m) {
+            whole = make_whole(m, nullptr, saves);
+          },
           [&](const torch::optim::Optimizer* o) {
-            whole = make_whole(nullptr, o);
+            whole = make_whole(nullptr, o, saves);
           },
           [](const torch::optim::LRScheduler*) {});
     }
-    if (saves()) {
+    if (saves) {
       torch::save(value, std::forward<Args>(args)...);
+    }
+  }
+
+  /// The same with `archive.save_to(args...)`, of an archive that the program has
+  /// written tensors, models or other archives into. It stays as it is.
+  ///
+  ///     model->save(archive);
+  ///     accelerator.save(archive, "model.pt");
+  template <typename... Args>
+  void save(torch::serialize::OutputArchive& archive, Args&&... args) {
+    wait_for_readers(args...);
+    const bool saves = writes_to(args...);
+    const auto whole = make_whole(archive, saves);
+    if (saves) {
+      archive.save_to(std::forward<Args>(args)...);
     }
   }
 
@@ -126,15 +143,29 @@ class ACCEL_API MainProcessOutput {
   }
   /// A file is about to be written: until all who asked for it have come here.
   static void wait_for_readers_of(const std::string& path);
+  template <typename To, typename... Rest>
+  static bool writes_to(const To& to, const Rest&...) {
+    if constexpr (std::is_base_of_v<std::ostream, To>) {
+      return saves() || is_own(to);
+    } else {
+      return saves();
+    }
+  }
   /// Whether this process saves.
   static bool saves();
+  /// Whether a stream is one of this process's memory.
+  static bool is_own(const std::ostream& stream);
   static at::Tensor whole_tensors(const at::Tensor& tensor);
   static std::vector<at::Tensor> whole_tensors(
       const std::vector<at::Tensor>& tensors);
-  /// While what it returns lives, a model or an optimizer is whole here.
+  /// While what it returns lives, a model or an optimizer is whole here, at least
+  /// where it is saved.
   static std::shared_ptr<void> make_whole(
       const torch::nn::Module* model,
-      const torch::optim::Optimizer* optimizer);
+      const torch::optim::Optimizer* optimizer,
+      bool saves);
+  static std::shared_ptr<void> make_whole(
+      torch::serialize::OutputArchive& archive, bool saves);
 };
 
 } // namespace accel::detail

@@ -2,6 +2,7 @@
 #include <accel/output.h>
 
 #include "core/runtime.h"
+#include "core/whole_archive.h"
 #include "written_files.h"
 
 #include <c10/util/Exception.h>
@@ -9,6 +10,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <iostream>
+#include <sstream>
 #include <streambuf>
 #include <utility>
 #include <vector>
@@ -103,7 +105,8 @@ std::vector<at::Tensor> MainProcessOutput::whole_tensors(
 
 std::shared_ptr<void> MainProcessOutput::make_whole(
     const torch::nn::Module* model,
-    const torch::optim::Optimizer* optimizer) {
+    const torch::optim::Optimizer* optimizer,
+    bool saves) {
   auto& runtime = Runtime::require();
   if (runtime.sharded() == nullptr) {
     return model == nullptr ? nullptr : std::make_shared<WholeTensors>(*model);
@@ -117,7 +120,17 @@ std::shared_ptr<void> MainProcessOutput::make_whole(
     optimizers.push_back(const_cast<torch::optim::Optimizer*>(optimizer));
   }
   return std::make_shared<parallel::ShardedParameters::Whole>(
-      runtime.whole(models, optimizers, saves()));
+      runtime.whole(models, optimizers, saves));
+}
+
+std::shared_ptr<void> MainProcessOutput::make_whole(
+    torch::serialize::OutputArchive& archive, bool saves) {
+  return std::make_shared<WholeArchive>(archive, saves);
+}
+
+bool MainProcessOutput::is_own(const std::ostream& stream) {
+  return dynamic_cast<const std::ostringstream*>(&stream) != nullptr ||
+      dynamic_cast<const std::stringstream*>(&stream) != nullptr;
 }
 
 std::ostream& MainProcessOutput::cout() {

@@ -58,6 +58,7 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
   Into.Prints.clear();
   if (!Into.Devices.empty() || !Into.Optimizers.empty() ||
       !Into.Loaders.empty() || !Into.Saves.empty() ||
+      !Into.Archives.empty() ||
       !Into.Seeds.empty() || !Into.Broadcasts.empty() || !Into.Guards.empty() ||
       !Into.Paths.empty() || !Into.Commands.empty() || !Into.Inputs.empty())
     Into.Findings.push_back(
@@ -91,6 +92,7 @@ static TextRange placeOf(const SchedulerFact &F) { return F.TypeNames.front(); }
 static TextRange placeOf(const DeviceFact &F) { return F.Range; }
 static TextRange placeOf(const PrintFact &F) { return F.Range; }
 static TextRange placeOf(const SaveFact &F) { return F.Callee; }
+static TextRange placeOf(const ArchiveFact &F) { return F.Object; }
 static TextRange placeOf(const BroadcastFact &F) { return F.Range; }
 static TextRange placeOf(const GuardFact &F) { return F.Range; }
 static TextRange placeOf(const InputFact &F) { return F.Range; }
@@ -131,6 +133,7 @@ void Taker::merge(TrainingProgram &&Part) {
   addNew(Program.ValueClips, Part.ValueClips);
   addNew(Program.Prints, Part.Prints);
   addNew(Program.Saves, Part.Saves);
+  addNew(Program.Archives, Part.Archives);
   addNew(Program.Seeds, Part.Seeds);
   addNew(Program.Broadcasts, Part.Broadcasts);
   addNew(Program.Paths, Part.Paths);

@@ -25,4 +25,10 @@ void accel::migrate::applySave(RuleContext &Context) {
                          "the program reads files again: nobody goes on before "
                          "this one is written");
   }
+  for (const ArchiveFact &Archive : Context.Program.Archives)
+    Context.wrap(Archive.Object, &Archive.Between, "save-archive",
+                 {{"accelerator", Context.accelerator(Archive.In)},
+                  {"star", Archive.IsPointer ? "*" : ""}},
+                 "the main process writes the file, with tensors that are in "
+                 "parts put together");
 }

@@ -221,6 +221,14 @@ struct SaveFact {
   bool ReadLater = false;
 };
 
+/// `archive.save_to(path)`.
+struct ArchiveFact {
+  FunctionId In = 0;
+  TextRange Object;  ///< `archive`
+  TextRange Between; ///< `.save_to(`
+  bool IsPointer = false;
+};
+
 /// Something that differs between processes and must not.
 struct BroadcastFact {
   enum KindTy {
@@ -302,6 +310,7 @@ struct TrainingProgram {
   std::vector<Spelled> ValueClips; ///< The name clip_grad_value_.
   std::vector<PrintFact> Prints;
   std::vector<SaveFact> Saves;
+  std::vector<ArchiveFact> Archives; ///< That are written to files, or streams.
   /// Functions of the person's that are used and have no body here.
   std::vector<MissingFunction> Missing;
   std::vector<Spelled> Seeds; ///< Numbers that differ and seed a generator.

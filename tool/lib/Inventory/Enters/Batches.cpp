@@ -41,8 +41,11 @@ private:
                        unsigned Depth);
   bool resolveReturned(const ReturnedValue &Value, const FunctionDecl *F,
                        unsigned Depth);
+  /// Whether a model makes it of tensors in a step: it is made in parts there.
+  bool isGiven(const ReturnedValue &Value, const FunctionDecl *F) const;
   bool resolveJoined(const Expr *E, const FunctionDecl *F, unsigned Depth);
   bool shareTogether(const CallExpr *Call, const FunctionDecl *F);
+  bool shareStruct(const Expr *E, const FunctionDecl *F);
   void shareAlike();
   bool share(const Expr *E, const FunctionDecl *F, bool Points = false);
   const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
@@ -345,7 +348,7 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
   if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
       Value && resolveReturned(*Value, F, Depth))
     return;
-  if (resolveJoined(E, F, Depth))
+  if (resolveJoined(E, F, Depth) || shareStruct(E, F))
     return;
   // x.view({-1, 784}): x is the batch, where it is made in the step.
   if (const Expr *Operand = leadingOperand(E)) {
@@ -358,6 +361,9 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
       return resolveVariable(Ref, F, Depth);
     if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
         callsModel(Operand))
+      return;
+    if (const std::optional<ReturnedValue> Value = returnedValueOf(Operand);
+        Value && isGiven(*Value, F))
       return;
   }
   // Points that an object keeps stay leaves, as those of a variable do.
@@ -383,6 +389,22 @@ bool Finder::shareTogether(const CallExpr *Call, const FunctionDecl *F) {
            isOnlyCalculatedWith(V, F->getBody());
   };
   return !Held.empty() && llvm::all_of(Held, MayBeShared) && share(Call, F);
+}
+
+/// `auto batch = next_batch();`, of which the model reads `batch.states`: the struct
+/// is shared out where it comes to the step.
+bool Finder::shareStruct(const Expr *E, const FunctionDecl *F) {
+  const auto *M = dyn_cast<MemberExpr>(plain(E));
+  const auto *Ref = M ? dyn_cast<DeclRefExpr>(plain(M->getBase())) : nullptr;
+  const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  if (StepsFirst || !V || M->isArrow() || !V->isLocalVarDecl() ||
+      V->isStaticLocal() || V->getType()->isReferenceType() ||
+      V->isCXXForRangeDecl() || !isNamedBatch(V->getType()) || isReassigned(V))
+    return false;
+  const auto *Call = dyn_cast_or_null<CallExpr>(plain(V->getInit()));
+  return Call && !isa<CXXOperatorCallExpr>(Call) && !callsModel(Call) &&
+         !Loaded.in(Call) && Index.isInStep(Call->getExprLoc(), F) &&
+         isOnlyCalculatedWith(V, F->getBody()) && share(Call, F);
 }
 
 /// `torch::cat({x, y}, 1)` of what is made in the step: x and y are batches.
@@ -419,11 +441,19 @@ bool Finder::resolveJoined(const Expr *E, const FunctionDecl *F,
   return !Joined.empty();
 }
 
+bool Finder::isGiven(const ReturnedValue &Value, const FunctionDecl *F) const {
+  const std::optional<ModelCall> Model = modelCallOf(Value.Call);
+  return Model && Index.isInStep(Value.Call->getExprLoc(), F) &&
+         llvm::any_of(Model->Inputs, [](const Expr *Input) {
+           return isTensor(plain(Input)->getType());
+         });
+}
+
 /// A function of the program makes several tensors: all of them are shared out
 /// where it is called, or this one there.
 bool Finder::resolveReturned(const ReturnedValue &Value,
                              const FunctionDecl *In, unsigned Depth) {
-  if (shareTogether(Value.Call, In))
+  if (isGiven(Value, In) || shareTogether(Value.Call, In))
     return true;
   const FunctionDecl *F = Value.Call->getDirectCallee(), *Body = nullptr;
   if (!F || !F->hasBody(Body) || !Index.isOwn(Body) ||

@@ -26,7 +26,11 @@ bool accel::migrate::isOnlyCalculatedWith(const ValueDecl *V, const Stmt *S) {
         (F && F->getIdentifier() && isInStd(F) && F->getName() == "tie") ||
         modelCallOf(Call);
     const auto Names = [&](const Expr *E) {
-      const auto *Ref = dyn_cast<DeclRefExpr>(plain(E));
+      E = plain(E);
+      if (const auto *M = dyn_cast<MemberExpr>(E);
+          M && isa<FieldDecl>(M->getMemberDecl()) && isTensor(M->getType()))
+        E = plain(M->getBase());
+      const auto *Ref = dyn_cast<DeclRefExpr>(E);
       return Ref && Ref->getDecl() == V;
     };
     const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);

@@ -13,8 +13,8 @@
 
 namespace accel::migrate {
 
-/// Whether a variable is used in `S` for nothing but to calculate with all of it:
-/// whoever reads its elements wants to have them all.
+/// Whether a variable, or each tensor of a struct, is used in `S` for nothing but to
+/// calculate with all of it: whoever reads its elements wants to have them all.
 bool isOnlyCalculatedWith(const clang::ValueDecl *V, const clang::Stmt *S);
 
 /// Some rows of a tensor: `data.slice(0, i, i + n)`, `data.index({ids})`.

@@ -87,10 +87,15 @@ bool accel::migrate::isFileStream(const CXXRecordDecl *D) {
           D->getName() == "basic_ifstream");
 }
 
-/// torch::save(net, path). A stream is a file's of its own (judged where it is
-/// opened), or memory.
+/// torch::save(net, path).
 static bool savesToPath(const CallExpr *E) {
   return E->getNumArgs() >= 2 && isPath(plain(E->getArg(1))->getType());
+}
+
+/// A stream is a file's of its own (judged where it is opened), or memory.
+static bool isOutputStream(QualType T) {
+  const CXXRecordDecl *D = recordOf(T);
+  return D && isInStd(D) && isOrDerives(D, "std::basic_ostream");
 }
 
 /// Whether the statement behind `S` saves, too: all wait behind that one.
@@ -106,15 +111,21 @@ static bool isFollowedBySave(const CompoundStmt *Block, const Stmt *S) {
 }
 
 void FileFacts::save(const CallExpr *E) {
-  if (!savesToPath(E))
+  const bool ToStream =
+      E->getNumArgs() >= 2 && isOutputStream(plain(E->getArg(1))->getType());
+  if (!savesToPath(E) && !ToStream)
     return;
   const std::optional<TextRange> Callee = nameOf(E->getCallee());
   if (!Callee)
     return;
-  addUse(E, E->getArg(1)).IsSave = true;
   SaveFact Fact;
   Fact.In = here();
   Fact.Callee = *Callee;
+  if (ToStream) {
+    Program.Saves.push_back(std::move(Fact));
+    return;
+  }
+  addUse(E, E->getArg(1)).IsSave = true;
   // A load later on, in the text of this function or in another one, which may
   // be called later.
   const SourceManager &SM = Text.SM;
@@ -150,6 +161,38 @@ void FileFacts::save(const CallExpr *E) {
       Fact.After = *After;
   }
   Program.Saves.push_back(std::move(Fact));
+}
+
+/// `archive.save_to(path)` becomes `accelerator.save(archive, path)`: parameters that
+/// were written into it may be in parts.
+void FileFacts::saveArchive(const CXXMemberCallExpr *E) {
+  const Expr *To = E->getArg(0);
+  const bool IsFile = isPath(plain(To)->getType());
+  if (!IsFile && !isOutputStream(plain(To)->getType()))
+    return;
+  const Expr *Object = E->getImplicitObjectArgument();
+  bool IsPointer = Object->getType()->isPointerType();
+  // The arrow of std::unique_ptr<OutputArchive>.
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Object->IgnoreParenImpCasts());
+      O && O->getOperator() == OO_Arrow) {
+    Object = O->getArg(0);
+    IsPointer = true;
+  }
+  const std::optional<TextRange> From = editable(Object->getSourceRange());
+  const std::optional<TextRange> Given = Text.range(written(To));
+  if (!From || !Given || Index.BeforeMain.count(Function) ||
+      From->File != Given->File || From->Offset + From->Length > Given->Offset) {
+    if (IsFile)
+      file(E, To, /*Writes=*/true);
+    return;
+  }
+  if (IsFile)
+    addUse(E, To).Writes = true;
+  const unsigned End = From->Offset + From->Length;
+  Program.Archives.push_back({here(),
+                              *From,
+                              {From->File, End, Given->Offset - End},
+                              IsPointer});
 }
 
 void accel::migrate::modeOf(const Expr *Mode, const ASTContext &Context,
@@ -340,10 +383,10 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
     const bool Script = Name == "save" && D->getIdentifier() &&
                         D->getName() == "Module" && isTorch(D) &&
                         llvm::StringRef(qualifiedName(D)).contains("jit");
-    if ((Archive || Script) && E->getNumArgs() >= 1 &&
-        isPath(plain(E->getArg(0))->getType())) {
+    if (Archive && E->getNumArgs() == 1)
+      saveArchive(cast<CXXMemberCallExpr>(E));
+    if (Script && E->getNumArgs() >= 1 && isPath(plain(E->getArg(0))->getType()))
       file(E, E->getArg(0), true);
-    }
     if (Name == "load_from" && D->getIdentifier() &&
         D->getName() == "InputArchive" && isTorch(D) && E->getNumArgs() >= 1 &&
         isPath(plain(E->getArg(0))->getType()))

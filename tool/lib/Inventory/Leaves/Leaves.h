@@ -66,6 +66,7 @@ public:
 
 private:
   void save(const clang::CallExpr *E);
+  void saveArchive(const clang::CXXMemberCallExpr *E);
   std::string openMode(const clang::Expr *Mode) const;
   void openStream(const clang::Expr *E, const clang::CXXRecordDecl *D,
                   llvm::ArrayRef<const clang::Expr *> Args);
