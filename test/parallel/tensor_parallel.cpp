@@ -168,6 +168,31 @@ TEST(TensorParallel, ProgramsReadAndWriteParameters) {
   run_and_expect_success("tensor_parallel_net", 4, mesh_of(2, 2));
 }
 
+/// `Net net;`, not in a shared_ptr.
+ACCEL_RANK_FUNCTION(tensor_parallel_on_the_stack) {
+  for (const Plan& plan : {Plan{}, Plan{{"first", "rowwise"}}}) {
+    Accelerator accelerator(tensor_parallel(plan));
+    Net plain;
+    optim::SGD plain_optimizer(plain.parameters(), 0.1);
+    Net net;
+    AcceleratedOptimizer<optim::SGD> optimizer(net.parameters(), 0.1);
+    accelerator.prepare(net, optimizer);
+    EXPECT_TRUE(ad::placements(net.first->weight)[0].is_shard());
+    // Who does not own it.
+    const std::shared_ptr<Net> here(&net, [](Net*) {});
+    const std::shared_ptr<Net> beside(&plain, [](Net*) {});
+    for (int64_t i = 0; i < 3; ++i) {
+      const double expected = step(nullptr, beside, plain_optimizer, i);
+      EXPECT_NEAR(step(&accelerator, here, optimizer, i), expected, 1e-9);
+    }
+    expect_equal(net, plain, 1e-9);
+  }
+}
+
+TEST(TensorParallel, ModelsOnTheStack) {
+  run_and_expect_success("tensor_parallel_on_the_stack", 2, mesh_of(2));
+}
+
 /// What each process has of each layer.
 ACCEL_RANK_FUNCTION(tensor_parallel_places) {
   Accelerator accelerator(tensor_parallel());

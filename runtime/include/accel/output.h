@@ -83,6 +83,7 @@ class ACCEL_API MainProcessOutput {
   /// The same with `archive.save_to(args...)`, of an archive that the program has
   /// written tensors, models or other archives into. It stays as it is.
   ///
+  ///     torch::serialize::OutputArchive archive;
   ///     model->save(archive);
   ///     accelerator.save(archive, "model.pt");
   template <typename... Args>

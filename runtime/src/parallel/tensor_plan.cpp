@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace accel::parallel {
 namespace {
@@ -86,6 +89,16 @@ bool matches(const char* pattern, const char* name) {
   return *name == '\0';
 }
 
+/// A model, which may lie on the stack, and all modules in it, with their names.
+std::vector<std::pair<std::string, const nn::Module*>> modules_of(
+    const nn::Module& model, const std::string& name = "") {
+  std::vector<std::pair<std::string, const nn::Module*>> modules{{name, &model}};
+  for (const auto& item : model.named_modules(name, /*include_self=*/false)) {
+    modules.emplace_back(item.key(), item.value().get());
+  }
+  return modules;
+}
+
 class Planner {
  public:
   explicit Planner(int64_t processes) : processes_(processes) {}
@@ -112,9 +125,9 @@ class Planner {
       add(name, module);
       return;
     }
-    for (const auto& item : module.named_modules(name)) {
-      if (item.value()->as<nn::LayerNormImpl>() != nullptr) {
-        add(item.key(), *item.value());
+    for (const auto& [prefix, one] : modules_of(module, name)) {
+      if (one->as<nn::LayerNormImpl>() != nullptr) {
+        add(prefix, *one);
       }
     }
   }
@@ -257,7 +270,7 @@ int64_t sequence_dim_of(const nn::Module& model, const PlanEntries& entries) {
   if (said) {
     return *said;
   }
-  for (const auto& module : model.modules()) {
+  for (const auto& [name, module] : modules_of(model)) {
     if (module->as<nn::MultiheadAttentionImpl>() != nullptr) {
       return 0;
     }
@@ -269,9 +282,9 @@ int64_t sequence_dim_of(const nn::Module& model, const PlanEntries& entries) {
 void plan_by_order(const nn::Module& model, Planner& planner) {
   std::set<const nn::Module*> done;
   const nn::LinearImpl* before = nullptr; // colwise, and nothing behind it yet
-  for (const auto& item : model.named_modules()) {
-    const auto& module = *item.value();
-    const auto& name = item.key();
+  for (const auto& item : modules_of(model)) {
+    const auto& name = item.first;
+    const auto& module = *item.second;
     const auto child = [&](const char* which) {
       return name.empty() ? which : name + "." + which;
     };
@@ -364,14 +377,14 @@ TensorPlan tensor_plan(
   }
   for (size_t i = 0; i < entries.size(); ++i) {
     const auto& [pattern, word] = entries[i];
-    for (const auto& item : model.named_modules()) {
-      if (matches(pattern.c_str(), item.key().c_str())) {
+    for (const auto& [name, module] : modules_of(model)) {
+      if (matches(pattern.c_str(), name.c_str())) {
         matched[i] = true;
         const auto kind = read_word(pattern, word).word;
         if (kind == Word::kSequence) {
-          planner.add_in_positions(item.key(), *item.value());
+          planner.add_in_positions(name, *module);
         } else {
-          planner.add(item.key(), *item.value(), kind, /*strict=*/true);
+          planner.add(name, *module, kind, /*strict=*/true);
         }
       }
     }
