@@ -50,15 +50,18 @@ class ACCEL_API MainProcessOutput {
   /// `save_on_each_node`). Every process must call it. The others do not wait,
   /// but where `readable_path` has been asked for the file: then all wait until
   /// all have come here. A model, an optimizer or tensors that are divided between
-  /// the processes are put together first, which is collective.
+  /// the processes are put together first, which is collective. What is saved to
+  /// a stream of the process's memory (`std::stringstream`) is written on all
+  /// processes, since each has its own.
   template <typename Value, typename... Args>
   void save(const Value& value, Args&&... args) {
     wait_for_readers(args...);
+    const bool writes = writes_to(args...);
     if constexpr (
         std::is_same_v<Value, at::Tensor> ||
         std::is_same_v<Value, std::vector<at::Tensor>>) {
       const auto whole = whole_tensors(value);
-      if (saves) {
+      if (writes) {
         torch::save(whole, std::forward<Args>(args)...);
       }
       return;
@@ -68,14 +71,14 @@ class ACCEL_API MainProcessOutput {
       visit_preparable(
           value,
           [&](const torch::nn::Module* m) {
-            whole = make_whole(m, nullptr, saves);
+            whole = make_whole(m, nullptr, writes);
           },
           [&](const torch::optim::Optimizer* o) {
-            whole = make_whole(nullptr, o, saves);
+            whole = make_whole(nullptr, o, writes);
           },
           [](const torch::optim::LRScheduler*) {});
     }
-    if (saves) {
+    if (writes) {
       torch::save(value, std::forward<Args>(args)...);
     }
   }
@@ -89,9 +92,9 @@ class ACCEL_API MainProcessOutput {
   template <typename... Args>
   void save(torch::serialize::OutputArchive& archive, Args&&... args) {
     wait_for_readers(args...);
-    const bool saves = writes_to(args...);
-    const auto whole = make_whole(archive, saves);
-    if (saves) {
+    const bool writes = writes_to(args...);
+    const auto whole = make_whole(archive, writes);
+    if (writes) {
       archive.save_to(std::forward<Args>(args)...);
     }
   }
@@ -164,9 +167,9 @@ class ACCEL_API MainProcessOutput {
   static std::shared_ptr<void> make_whole(
       const torch::nn::Module* model,
       const torch::optim::Optimizer* optimizer,
-      bool saves);
+      bool writes);
   static std::shared_ptr<void> make_whole(
-      torch::serialize::OutputArchive& archive, bool saves);
+      torch::serialize::OutputArchive& archive, bool writes);
 };
 
 } // namespace accel::detail

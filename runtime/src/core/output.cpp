@@ -106,7 +106,7 @@ std::vector<at::Tensor> MainProcessOutput::whole_tensors(
 std::shared_ptr<void> MainProcessOutput::make_whole(
     const torch::nn::Module* model,
     const torch::optim::Optimizer* optimizer,
-    bool saves) {
+    bool writes) {
   auto& runtime = Runtime::require();
   if (runtime.sharded() == nullptr) {
     return model == nullptr ? nullptr : std::make_shared<WholeTensors>(*model);
@@ -120,12 +120,12 @@ std::shared_ptr<void> MainProcessOutput::make_whole(
     optimizers.push_back(const_cast<torch::optim::Optimizer*>(optimizer));
   }
   return std::make_shared<parallel::ShardedParameters::Whole>(
-      runtime.whole(models, optimizers, saves));
+      runtime.whole(models, optimizers, writes));
 }
 
 std::shared_ptr<void> MainProcessOutput::make_whole(
-    torch::serialize::OutputArchive& archive, bool saves) {
-  return std::make_shared<WholeArchive>(archive, saves);
+    torch::serialize::OutputArchive& archive, bool writes) {
+  return std::make_shared<WholeArchive>(archive, writes);
 }
 
 bool MainProcessOutput::is_own(const std::ostream& stream) {

@@ -43,9 +43,11 @@ private:
                        unsigned Depth);
   /// Whether a model makes it of tensors in a step: it is made in parts there.
   bool isGiven(const ReturnedValue &Value, const FunctionDecl *F) const;
+  /// The same of what is made of that: `actions.detach()`.
+  bool isMadeOfGiven(const Expr *E, const FunctionDecl *F) const;
   bool resolveJoined(const Expr *E, const FunctionDecl *F, unsigned Depth);
   bool shareTogether(const CallExpr *Call, const FunctionDecl *F);
-  bool shareStruct(const Expr *E, const FunctionDecl *F);
+  const CallExpr *structOf(const Expr *E, const FunctionDecl *F);
   void shareAlike();
   bool share(const Expr *E, const FunctionDecl *F, bool Points = false);
   const Uses &usesOf(const ValueDecl *V, const FunctionDecl *F);
@@ -348,7 +350,9 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
   if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
       Value && resolveReturned(*Value, F, Depth))
     return;
-  if (resolveJoined(E, F, Depth) || shareStruct(E, F))
+  if (const CallExpr *Made = structOf(E, F); Made && share(Made, F))
+    return;
+  if (resolveJoined(E, F, Depth))
     return;
   // x.view({-1, 784}): x is the batch, where it is made in the step.
   if (const Expr *Operand = leadingOperand(E)) {
@@ -362,8 +366,7 @@ void Finder::resolve(const Expr *E, const FunctionDecl *F, unsigned Depth) {
     if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
         callsModel(Operand))
       return;
-    if (const std::optional<ReturnedValue> Value = returnedValueOf(Operand);
-        Value && isGiven(*Value, F))
+    if (isMadeOfGiven(Operand, F))
       return;
   }
   // Points that an object keeps stay leaves, as those of a variable do.
@@ -392,19 +395,21 @@ bool Finder::shareTogether(const CallExpr *Call, const FunctionDecl *F) {
 }
 
 /// `auto batch = next_batch();`, of which the model reads `batch.states`: the struct
-/// is shared out where it comes to the step.
-bool Finder::shareStruct(const Expr *E, const FunctionDecl *F) {
+/// is shared out where it comes to the step. Null where that is not possible.
+const CallExpr *Finder::structOf(const Expr *E, const FunctionDecl *F) {
   const auto *M = dyn_cast<MemberExpr>(plain(E));
   const auto *Ref = M ? dyn_cast<DeclRefExpr>(plain(M->getBase())) : nullptr;
   const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
   if (StepsFirst || !V || M->isArrow() || !V->isLocalVarDecl() ||
       V->isStaticLocal() || V->getType()->isReferenceType() ||
       V->isCXXForRangeDecl() || !isNamedBatch(V->getType()) || isReassigned(V))
-    return false;
+    return nullptr;
   const auto *Call = dyn_cast_or_null<CallExpr>(plain(V->getInit()));
-  return Call && !isa<CXXOperatorCallExpr>(Call) && !callsModel(Call) &&
-         !Loaded.in(Call) && Index.isInStep(Call->getExprLoc(), F) &&
-         isOnlyCalculatedWith(V, F->getBody()) && share(Call, F);
+  const bool IsBatch = Call && !isa<CXXOperatorCallExpr>(Call) &&
+                       !callsModel(Call) && !Loaded.in(Call) &&
+                       Index.isInStep(Call->getExprLoc(), F) &&
+                       isOnlyCalculatedWith(V, F->getBody());
+  return IsBatch ? Call : nullptr;
 }
 
 /// `torch::cat({x, y}, 1)` of what is made in the step: x and y are batches.
@@ -419,6 +424,8 @@ bool Finder::resolveJoined(const Expr *E, const FunctionDecl *F,
   if (!Dim || *Dim == 0)
     return false;
   llvm::SmallVector<const DeclRefExpr *, 4> Joined;
+  llvm::SmallVector<const CallExpr *, 4> Structs;
+  bool Any = false;
   std::vector<const Stmt *> Work = {Call->getArg(0)};
   while (!Work.empty()) {
     const Stmt *S = Work.back();
@@ -429,6 +436,13 @@ bool Finder::resolveJoined(const Expr *E, const FunctionDecl *F,
         Work.insert(Work.end(), S->child_begin(), S->child_end());
       continue;
     }
+    Any = true;
+    if (isMadeOfGiven(Part, F))
+      continue;
+    if (const CallExpr *Made = structOf(Part, F)) {
+      Structs.push_back(Made);
+      continue;
+    }
     const auto *Ref = dyn_cast<DeclRefExpr>(plain(Part));
     const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
     if (!V || isa<ParmVarDecl>(V) || !V->hasLocalStorage() ||
@@ -436,9 +450,11 @@ bool Finder::resolveJoined(const Expr *E, const FunctionDecl *F,
       return false;
     Joined.push_back(Ref);
   }
+  for (const CallExpr *Made : Structs)
+    share(Made, F);
   for (const DeclRefExpr *Ref : Joined)
     resolveVariable(Ref, F, Depth + 1);
-  return !Joined.empty();
+  return Any;
 }
 
 bool Finder::isGiven(const ReturnedValue &Value, const FunctionDecl *F) const {
@@ -447,6 +463,15 @@ bool Finder::isGiven(const ReturnedValue &Value, const FunctionDecl *F) const {
          llvm::any_of(Model->Inputs, [](const Expr *Input) {
            return isTensor(plain(Input)->getType());
          });
+}
+
+bool Finder::isMadeOfGiven(const Expr *E, const FunctionDecl *F) const {
+  constexpr unsigned Most = 4;
+  for (unsigned I = 0; E && I < Most; ++I, E = leadingOperand(E))
+    if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
+        Value && isGiven(*Value, F))
+      return true;
+  return false;
 }
 
 /// A function of the program makes several tensors: all of them are shared out

@@ -12,36 +12,51 @@
 using namespace accel::migrate;
 using namespace clang;
 
-bool accel::migrate::isOnlyCalculatedWith(const ValueDecl *V, const Stmt *S) {
+/// A function of LibTorch's that calculates with all of what it is given.
+static bool calculates(const CallExpr *Call) {
   static const llvm::StringSet<> Reads = {
       "item",     "accessor", "packed_accessor32", "packed_accessor64",
       "data_ptr", "const_data_ptr", "mutable_data_ptr"};
+  const FunctionDecl *F = Call->getDirectCallee();
+  return (F && isTorch(F) && !(F->getIdentifier() && Reads.count(F->getName())) &&
+          F->getOverloadedOperator() != OO_Subscript) ||
+         (F && F->getIdentifier() && isInStd(F) && F->getName() == "tie") ||
+         modelCallOf(Call);
+}
+
+/// `x`, or a tensor of a struct, `batch.x`.
+static bool names(const Expr *E, const ValueDecl *V) {
+  E = plain(E);
+  if (const auto *M = dyn_cast<MemberExpr>(E);
+      M && isa<FieldDecl>(M->getMemberDecl()) && isTensor(M->getType()))
+    E = plain(M->getBase());
+  const auto *Ref = dyn_cast<DeclRefExpr>(E);
+  return Ref && Ref->getDecl() == V;
+}
+
+/// What such a function is given: the variable, also in a list, or something else.
+static bool isGivenWhole(const ValueDecl *V, const Stmt *S) {
+  if (!S)
+    return true;
+  const auto *E = dyn_cast<Expr>(S);
+  if (E && names(E, V))
+    return true;
+  if (!E || isa<CallExpr, LambdaExpr>(S))
+    return isOnlyCalculatedWith(V, S);
+  return llvm::all_of(S->children(), [&](const Stmt *Child) {
+    return isGivenWhole(V, Child);
+  });
+}
+
+bool accel::migrate::isOnlyCalculatedWith(const ValueDecl *V, const Stmt *S) {
   if (!S)
     return true;
   if (const auto *Call = dyn_cast<CallExpr>(S)) {
-    const FunctionDecl *F = Call->getDirectCallee();
-    const bool Calculates =
-        (F && isTorch(F) && !(F->getIdentifier() && Reads.count(F->getName())) &&
-         F->getOverloadedOperator() != OO_Subscript) ||
-        (F && F->getIdentifier() && isInStd(F) && F->getName() == "tie") ||
-        modelCallOf(Call);
-    const auto Names = [&](const Expr *E) {
-      E = plain(E);
-      if (const auto *M = dyn_cast<MemberExpr>(E);
-          M && isa<FieldDecl>(M->getMemberDecl()) && isTensor(M->getType()))
-        E = plain(M->getBase());
-      const auto *Ref = dyn_cast<DeclRefExpr>(E);
-      return Ref && Ref->getDecl() == V;
-    };
     const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
-    const bool IsNamed =
-        llvm::any_of(Call->arguments(), Names) ||
-        (Member && Names(Member->getImplicitObjectArgument()));
-    if (IsNamed)
-      return Calculates &&
-             llvm::all_of(Call->arguments(), [&](const Expr *Arg) {
-               return Names(Arg) || isOnlyCalculatedWith(V, Arg);
-             });
+    if (calculates(Call))
+      return llvm::all_of(Call->arguments(),
+                          [&](const Expr *Arg) { return isGivenWhole(V, Arg); }) &&
+             (!Member || isGivenWhole(V, Member->getImplicitObjectArgument()));
   }
   if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
     return Ref->getDecl() != V;
