@@ -51,8 +51,8 @@ class ACCEL_API MainProcessOutput {
   /// but where `readable_path` has been asked for the file: then all wait until
   /// all have come here. A model, an optimizer or tensors that are divided between
   /// the processes are put together first, which is collective. What is saved to
-  /// a stream of the process's memory (`std::stringstream`) is written on all
-  /// processes, since each has its own.
+  /// a stream that is no file's (`std::stringstream`) is written on all processes,
+  /// since each has its own.
   template <typename Value, typename... Args>
   void save(const Value& value, Args&&... args) {
     wait_for_readers(args...);
@@ -157,7 +157,7 @@ class ACCEL_API MainProcessOutput {
   }
   /// Whether this process saves.
   static bool saves();
-  /// Whether a stream is one of this process's memory.
+  /// Whether each process has a stream like this for itself: all but files.
   static bool is_own(const std::ostream& stream);
   static at::Tensor whole_tensors(const at::Tensor& tensor);
   static std::vector<at::Tensor> whole_tensors(

@@ -9,8 +9,8 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
-#include <sstream>
 #include <streambuf>
 #include <utility>
 #include <vector>
@@ -129,8 +129,8 @@ std::shared_ptr<void> MainProcessOutput::make_whole(
 }
 
 bool MainProcessOutput::is_own(const std::ostream& stream) {
-  return dynamic_cast<const std::ostringstream*>(&stream) != nullptr ||
-      dynamic_cast<const std::stringstream*>(&stream) != nullptr;
+  return dynamic_cast<const std::ofstream*>(&stream) == nullptr &&
+      dynamic_cast<const std::fstream*>(&stream) == nullptr;
 }
 
 std::ostream& MainProcessOutput::cout() {

@@ -13,7 +13,8 @@ void accel::migrate::applySave(RuleContext &Context) {
     const std::string Accelerator = Context.accelerator(Save.In);
     Context.replace(Save.Callee, Save.Close ? "save-open" : "save",
                     {{"accelerator", Accelerator}},
-                    "the main process writes the file");
+                    Save.ToStream ? "tensors that are in parts are put together"
+                                  : "the main process writes the file");
     if (Save.Close)
       Context.insert(*Save.Close, "save-wait-close",
                      {{"accelerator", Accelerator}},

@@ -219,6 +219,7 @@ struct SaveFact {
   std::optional<TextRange> Close;
   /// Whether the program reads a file again.
   bool ReadLater = false;
+  bool ToStream = false; ///< Of memory, or of a file that was opened before.
 };
 
 /// `archive.save_to(path)`.

@@ -121,6 +121,7 @@ void FileFacts::save(const CallExpr *E) {
   SaveFact Fact;
   Fact.In = here();
   Fact.Callee = *Callee;
+  Fact.ToStream = ToStream;
   if (ToStream) {
     Program.Saves.push_back(std::move(Fact));
     return;
