@@ -15,10 +15,11 @@ using namespace clang;
 /// A function of LibTorch's that calculates with all of what it is given.
 static bool calculates(const CallExpr *Call) {
   static const llvm::StringSet<> Reads = {
-      "item",     "accessor", "packed_accessor32", "packed_accessor64",
+      "item",     "accessor",       "packed_accessor32", "packed_accessor64",
       "data_ptr", "const_data_ptr", "mutable_data_ptr"};
   const FunctionDecl *F = Call->getDirectCallee();
-  return (F && isTorch(F) && !(F->getIdentifier() && Reads.count(F->getName())) &&
+  return (F && isTorch(F) &&
+          !(F->getIdentifier() && Reads.count(F->getName())) &&
           F->getOverloadedOperator() != OO_Subscript) ||
          (F && F->getIdentifier() && isInStd(F) && F->getName() == "tie") ||
          modelCallOf(Call);
@@ -34,7 +35,8 @@ static bool names(const Expr *E, const ValueDecl *V) {
   return Ref && Ref->getDecl() == V;
 }
 
-/// What such a function is given: the variable, also in a list, or something else.
+/// What such a function is given: the variable, also in a list, or something
+/// else.
 static bool isGivenWhole(const ValueDecl *V, const Stmt *S) {
   if (!S)
     return true;
@@ -43,9 +45,8 @@ static bool isGivenWhole(const ValueDecl *V, const Stmt *S) {
     return true;
   if (!E || isa<CallExpr, LambdaExpr>(S))
     return isOnlyCalculatedWith(V, S);
-  return llvm::all_of(S->children(), [&](const Stmt *Child) {
-    return isGivenWhole(V, Child);
-  });
+  return llvm::all_of(
+      S->children(), [&](const Stmt *Child) { return isGivenWhole(V, Child); });
 }
 
 bool accel::migrate::isOnlyCalculatedWith(const ValueDecl *V, const Stmt *S) {
@@ -54,8 +55,9 @@ bool accel::migrate::isOnlyCalculatedWith(const ValueDecl *V, const Stmt *S) {
   if (const auto *Call = dyn_cast<CallExpr>(S)) {
     const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
     if (calculates(Call))
-      return llvm::all_of(Call->arguments(),
-                          [&](const Expr *Arg) { return isGivenWhole(V, Arg); }) &&
+      return llvm::all_of(
+                 Call->arguments(),
+                 [&](const Expr *Arg) { return isGivenWhole(V, Arg); }) &&
              (!Member || isGivenWhole(V, Member->getImplicitObjectArgument()));
   }
   if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
@@ -66,9 +68,9 @@ bool accel::migrate::isOnlyCalculatedWith(const ValueDecl *V, const Stmt *S) {
 }
 
 bool accel::migrate::selectsRows(const Expr *E) {
-  static const llvm::StringSet<> Names = {"slice",        "narrow", "index",
-                                          "index_select", "take",   "select",
-                                          "gather",       "masked_select"};
+  static const llvm::StringSet<> Names = {
+      "slice", "narrow", "index",  "index_select",
+      "take",  "select", "gather", "masked_select"};
   const FunctionDecl *F = calleeOf(E);
   return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
 }
@@ -130,8 +132,8 @@ public:
     const auto *Parts = dyn_cast<DecompositionDecl>(V);
     // auto &[x, y] = kept(): another value is none that it can refer to.
     const QualType T = V->getType();
-    const bool Refers = T->isLValueReferenceType() &&
-                        !T->getPointeeType().isConstQualified();
+    const bool Refers =
+        T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
     if (Parts && V->getInit() && plain(V->getInit()) == Call && !Refers)
       Found.append(Parts->bindings().begin(), Parts->bindings().end());
     return true;

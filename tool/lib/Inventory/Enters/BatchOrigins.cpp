@@ -1,0 +1,458 @@
+//===- BatchOrigins.cpp - Where the step makes what a model reads ---------===//
+
+#include "BatchOrigins.h"
+#include "Layout.h"
+#include "Together.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+#include "llvm/Support/SaveAndRestore.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// All places where the program calls its functions.
+class BatchOrigins::CallerFinder : public AstVisitor {
+public:
+  CallerFinder(const ProgramIndex &Index,
+               std::multimap<const FunctionDecl *, Caller> &Found,
+               const FunctionDecl *In)
+      : Index(Index), Found(Found), In(In) {}
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (!F || isTorch(F) || isInStd(F))
+      return true;
+    llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
+    if (isa<CXXOperatorCallExpr>(E) && isa<CXXMethodDecl>(F))
+      Args = Args.drop_front();
+    for (const FunctionDecl *Body : Index.bodiesOf(F))
+      Found.insert({Body, {In, Args}});
+    return true;
+  }
+
+private:
+  const ProgramIndex &Index;
+  std::multimap<const FunctionDecl *, Caller> &Found;
+  const FunctionDecl *In;
+};
+
+BatchOrigins::BatchOrigins(const ProgramIndex &Index, const Cut &Loaded,
+                           SourceText &Text)
+    : Index(Index), Loaded(Loaded), Text(Text) {
+  for (const FunctionDecl *F : Index.Functions)
+    CallerFinder(Index, Callers, F).TraverseStmt(F->getBody());
+}
+
+const Uses &BatchOrigins::usesOf(const ValueDecl *V, const FunctionDecl *F) {
+  auto [It, New] = Known.try_emplace(F);
+  if (New)
+    It->second = usesIn(F);
+  return It->second[V];
+}
+
+bool BatchOrigins::isParameter(const Expr *E, const FunctionDecl *F,
+                               unsigned Depth) {
+  const ValueDecl *Root = rootOf(E);
+  if (!Root)
+    return false;
+  if (usesOf(Root, F).Leaf)
+    return true;
+  if (const auto *P = dyn_cast<ParmVarDecl>(Root); P && Depth < 3) {
+    auto [From, To] =
+        Callers.equal_range(dyn_cast<FunctionDecl>(P->getDeclContext()));
+    const unsigned I = P->getFunctionScopeIndex();
+    if (std::any_of(From, To, [&](const auto &Call) {
+          return I < Call.second.Args.size() &&
+                 isParameter(Call.second.Args[I], Call.second.In, Depth + 1);
+        }))
+      return true;
+  }
+  if (!isa<FieldDecl, ParmVarDecl>(Root) &&
+      !(isa<VarDecl>(Root) && cast<VarDecl>(Root)->hasGlobalStorage()))
+    return false;
+  for (const FunctionDecl *Other : Index.Functions)
+    if (usesOf(Root, Other).Leaf)
+      return true;
+  return false;
+}
+
+/// Whether the host goes through the elements of a variable, in `F` or in a
+/// function that is given it, or of what is made of it. Every element of a
+/// tensor that is shared out would be asked for over the network: it is shared
+/// out behind that.
+bool BatchOrigins::isReadByRows(const ValueDecl *V, const FunctionDecl *F,
+                                unsigned Depth) {
+  const Uses &U = usesOf(V, F);
+  if (U.ByRows)
+    return true;
+  if (Depth == 4)
+    return false;
+  for (const ParmVarDecl *P : U.Given)
+    if (isReadByRows(P, cast<FunctionDecl>(P->getDeclContext()), Depth + 1))
+      return true;
+  for (const auto &[Other, Of] : Known[F])
+    if (Other != V &&
+        llvm::any_of(Of.Made,
+                     [&](const Expr *Made) { return rootOf(Made) == V; }) &&
+        isReadByRows(Other, F, Depth + 1))
+      return true;
+  return false;
+}
+
+bool BatchOrigins::readsParameter(const Stmt *S, const FunctionDecl *F) {
+  if (!S)
+    return false;
+  if (const auto *E = dyn_cast<Expr>(S);
+      E && isa<DeclRefExpr, MemberExpr>(E) &&
+      (isTensor(E->getType()) || isVectorOfTensors(E->getType())) &&
+      isParameter(E, F))
+    return true;
+  return llvm::any_of(S->children(), [&](const Stmt *Child) {
+    return readsParameter(Child, F);
+  });
+}
+
+bool BatchOrigins::share(const Expr *E, const FunctionDecl *F, bool Points) {
+  E = plain(E);
+  if (E == Variable) {
+    Stayed = true;
+    return false;
+  }
+  const std::optional<TextRange> R = Text.range(E->getSourceRange());
+  if (!R)
+    return false;
+  if (Places.insert({R->File, R->Offset}).second)
+    Found.push_back({F, E, ReadBy, ReadIn, Points, StepsFirst});
+  return true;
+}
+
+/// Whether the samples of what `E` is made from are where those of `E` are, as
+/// far as that matters.
+bool BatchOrigins::knowsLayout(const Expr *E) const {
+  return !StepsFirst || Layout::isLaidOutLikeOperand(E);
+}
+
+void BatchOrigins::read(const Expr *Input, const CallExpr *By,
+                        const FunctionDecl *F, bool IsVariable,
+                        bool IsStepsFirst) {
+  StepsFirst = IsStepsFirst;
+  ReadBy = By;
+  ReadIn = F;
+  Variable = IsVariable ? plain(Input) : nullptr;
+  Seen.clear();
+  if (isTensor(plain(Input)->getType()) ||
+      isNamedBatch(plain(Input)->getType()))
+    return resolve(Input, F, 0);
+  // forward({x}) of TorchScript's models.
+  const CXXRecordDecl *D = recordOf(Input->getType());
+  if (!D || !D->getIdentifier() || D->getName() != "vector")
+    return;
+  std::vector<const Stmt *> Work = {Input};
+  while (!Work.empty()) {
+    const Stmt *S = Work.back();
+    Work.pop_back();
+    if (const auto *E = dyn_cast_or_null<Expr>(S); E && isTensor(E->getType()))
+      resolve(E, F, 0);
+    else if (S)
+      Work.insert(Work.end(), S->child_begin(), S->child_end());
+  }
+}
+
+void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
+                           unsigned Depth) {
+  E = plain(E);
+  if (!E || Depth > 6 || Loaded.in(E) || callsModel(E) ||
+      isNoBatch(E, Index.Context))
+    return;
+  const bool Named = isNamedBatch(E->getType());
+  if (!Named && !isTensor(E->getType()))
+    return;
+  if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
+    return resolveVariable(Ref, F, Depth);
+  // What a function makes is shared out as a whole where it is called.
+  if (Named)
+    return void(share(E, F));
+  if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
+      Value && resolveReturned(*Value, F, Depth))
+    return;
+  if (const CallExpr *Made = structOf(E, F); Made && share(Made, F))
+    return;
+  if (resolveJoined(E, F, Depth))
+    return;
+  // x.view({-1, 784}): x is the batch, where it is made in the step.
+  if (const Expr *Operand = leadingOperand(E)) {
+    const auto *Ref = dyn_cast<DeclRefExpr>(plain(Operand));
+    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    // What is taken out of what a caller gives is the batch, not all of that.
+    const bool IsPart = V && isa<ParmVarDecl>(V) && selectsRows(E);
+    if (V && V->hasLocalStorage() && Index.isInStep(V->getLocation(), F) &&
+        !IsPart && !usesOf(V, F).Leaf && knowsLayout(E))
+      return resolveVariable(Ref, F, Depth);
+    if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
+        callsModel(Operand))
+      return;
+    if (isMadeOfGiven(Operand, F))
+      return;
+  }
+  // Points that an object keeps stay leaves, as those of a variable do.
+  const bool Points = isParameter(E, F);
+  if (!Points || isa<MemberExpr>(E))
+    share(E, F, Points);
+}
+
+/// `auto [x, y] = next_batch();`: a pair of tensors is shared out where it
+/// comes to the step.
+bool BatchOrigins::shareTogether(const CallExpr *Call, const FunctionDecl *F) {
+  // What a loop over a range takes its elements with is not spelled.
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call);
+      O && O->getOperator() != OO_Call)
+    return false;
+  if (StepsFirst || isTensor(Call->getType()) || !isBatch(Call->getType()) ||
+      !Index.isInStep(Call->getExprLoc(), F))
+    return false;
+  const auto Held = variablesOf(Call, F);
+  const auto MayBeShared = [&](const ValueDecl *V) {
+    return V && !usesOf(V, F).Written && !usesOf(V, F).Leaf &&
+           (isa<BindingDecl>(V) || cast<VarDecl>(V)->hasLocalStorage()) &&
+           isOnlyCalculatedWith(V, F->getBody());
+  };
+  return !Held.empty() && llvm::all_of(Held, MayBeShared) && share(Call, F);
+}
+
+/// `auto batch = next_batch();`, of which the model reads `batch.states`: the
+/// struct is shared out where it comes to the step. Null where that is not
+/// possible.
+const CallExpr *BatchOrigins::structOf(const Expr *E, const FunctionDecl *F) {
+  const auto *M = dyn_cast<MemberExpr>(plain(E));
+  const auto *Ref = M ? dyn_cast<DeclRefExpr>(plain(M->getBase())) : nullptr;
+  const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  if (StepsFirst || !V || M->isArrow() || !V->isLocalVarDecl() ||
+      V->isStaticLocal() || V->getType()->isReferenceType() ||
+      V->isCXXForRangeDecl() || !isNamedBatch(V->getType()) || isReassigned(V))
+    return nullptr;
+  const auto *Call = dyn_cast_or_null<CallExpr>(plain(V->getInit()));
+  const bool IsBatch = Call && !isa<CXXOperatorCallExpr>(Call) &&
+                       !callsModel(Call) && !Loaded.in(Call) &&
+                       Index.isInStep(Call->getExprLoc(), F) &&
+                       isOnlyCalculatedWith(V, F->getBody());
+  return IsBatch ? Call : nullptr;
+}
+
+/// `torch::cat({x, y}, 1)` of what is made in the step: x and y are batches.
+bool BatchOrigins::resolveJoined(const Expr *E, const FunctionDecl *F,
+                                 unsigned Depth) {
+  const auto *Call = dyn_cast<CallExpr>(plain(E));
+  const FunctionDecl *Callee = Call ? Call->getDirectCallee() : nullptr;
+  if (!Callee || !Callee->getIdentifier() || !isTorch(Callee) ||
+      Callee->getName() != "cat" || Call->getNumArgs() != 2 || StepsFirst)
+    return false;
+  const std::optional<int64_t> Dim = constantOf(Call->getArg(1), Index.Context);
+  if (!Dim || *Dim == 0)
+    return false;
+  llvm::SmallVector<const DeclRefExpr *, 4> Joined;
+  llvm::SmallVector<const CallExpr *, 4> Structs;
+  bool Any = false;
+  std::vector<const Stmt *> Work = {Call->getArg(0)};
+  while (!Work.empty()) {
+    const Stmt *S = Work.back();
+    Work.pop_back();
+    const auto *Part = dyn_cast_or_null<Expr>(S);
+    if (!Part || !isTensor(Part->getType())) {
+      if (S)
+        Work.insert(Work.end(), S->child_begin(), S->child_end());
+      continue;
+    }
+    Any = true;
+    if (isMadeOfGiven(Part, F))
+      continue;
+    if (const CallExpr *Made = structOf(Part, F)) {
+      Structs.push_back(Made);
+      continue;
+    }
+    const auto *Ref = dyn_cast<DeclRefExpr>(plain(Part));
+    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (!V || isa<ParmVarDecl>(V) || !V->hasLocalStorage() ||
+        !Index.isInStep(V->getLocation(), F) || usesOf(V, F).Leaf)
+      return false;
+    Joined.push_back(Ref);
+  }
+  for (const CallExpr *Made : Structs)
+    share(Made, F);
+  for (const DeclRefExpr *Ref : Joined)
+    resolveVariable(Ref, F, Depth + 1);
+  return Any;
+}
+
+bool BatchOrigins::isGiven(const ReturnedValue &Value,
+                           const FunctionDecl *F) const {
+  const std::optional<ModelCall> Model = modelCallOf(Value.Call);
+  return Model && Index.isInStep(Value.Call->getExprLoc(), F) &&
+         llvm::any_of(Model->Inputs, [](const Expr *Input) {
+           return isTensor(plain(Input)->getType());
+         });
+}
+
+bool BatchOrigins::isMadeOfGiven(const Expr *E, const FunctionDecl *F) const {
+  constexpr unsigned Most = 4;
+  for (unsigned I = 0; E && I < Most; ++I, E = leadingOperand(E))
+    if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
+        Value && isGiven(*Value, F))
+      return true;
+  return false;
+}
+
+/// A function of the program makes several tensors: all of them are shared out
+/// where it is called, or this one there.
+bool BatchOrigins::resolveReturned(const ReturnedValue &Value,
+                                   const FunctionDecl *In, unsigned Depth) {
+  if (isGiven(Value, In) || shareTogether(Value.Call, In))
+    return true;
+  const FunctionDecl *F = Value.Call->getDirectCallee(), *Body = nullptr;
+  if (!F || !F->hasBody(Body) || !Index.isOwn(Body) ||
+      Index.loadsSamples(Body) || !Index.isInStep(Body->getLocation(), Body) ||
+      isPartOfModel(Body))
+    return false;
+  const auto From = returnedFrom(Body, Value.Index);
+  for (const Expr *E : From)
+    resolve(E, Body, Depth + 1);
+  return !From.empty();
+}
+
+void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
+                                   unsigned Depth) {
+  if (const auto *B = dyn_cast<BindingDecl>(E->getDecl())) {
+    const Uses &U = usesOf(B, F);
+    const std::optional<ReturnedValue> Value = returnedValueOf(E);
+    if (!Seen.insert(B).second)
+      return;
+    if (Value && !U.Written && !U.Leaf && U.Made.empty() &&
+        resolveReturned(*Value, F, Depth))
+      return;
+    Seen.erase(B); // It is shared out in each place where it is read.
+    share(E, F);
+    return;
+  }
+  const auto *V = dyn_cast<VarDecl>(E->getDecl());
+  const auto AtUse = [&] { share(E, F); };
+  if (!V || !Seen.insert(V).second)
+    return V ? void() : AtUse();
+  const Uses &U = usesOf(V, F);
+  if (const auto *P = dyn_cast<ParmVarDecl>(V)) {
+    // Of this function, or of a lambda in it.
+    const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
+    auto [From, To] = Callers.equal_range(Of);
+    const unsigned I = P->getFunctionScopeIndex();
+    // A state that is calculated anew is no batch either.
+    if (OwnTensors && llvm::any_of(U.Made, [&](const Expr *Made) {
+          return readsParameter(Made, F);
+        }))
+      return;
+    // A closure that is given to a function which goes through batches: that
+    // function may be for others, too.
+    const auto *Method = dyn_cast_or_null<CXXMethodDecl>(Of);
+    const bool Given = Method && Method->getParent()->isLambda() &&
+                       std::any_of(From, To, [&](const auto &Call) {
+                         return !isWithin(P->getLocation(),
+                                          Call.second.In->getBody(), Text.SM);
+                       });
+    if (From == To || !U.Made.empty() || Given)
+      return AtUse();
+    // What is bound to a torch::Tensor& is shared out where it is made, or
+    // behind the call.
+    const QualType T = P->getType();
+    const bool Bound =
+        T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
+    bool Behind = false;
+    for (auto It = From; It != To; ++It)
+      if (I < It->second.Args.size()) {
+        const Expr *Arg = It->second.Args[I];
+        llvm::SaveAndRestore Keep(Variable, Bound ? plain(Arg) : Variable);
+        Stayed = false;
+        resolve(Arg, It->second.In, Depth + 1);
+        Behind |= Bound && Stayed;
+      }
+    if (Behind)
+      AtUse();
+    return;
+  }
+  if (isParameter(E, F)) {
+    // Points at which derivatives are taken: they stay leaves.
+    if (!U.Made.empty() && U.Leaf)
+      share(E, F, /*Points=*/true);
+    return;
+  }
+  // Where it is made, or is it kept, changed, or made elsewhere? The elements
+  // of a range have no text of their own that makes them.
+  bool Local = V->hasLocalStorage() && !V->isStaticLocal() &&
+               V->isLocalVarDecl() && !U.Written &&
+               (!U.Made.empty() || !U.Tied.empty()) &&
+               !isa<DecompositionDecl>(V) && !V->isCXXForRangeDecl();
+  if (V->getType()->isReferenceType() &&
+      !V->getType()->getPointeeType().isConstQualified() &&
+      !V->getType()->isRValueReferenceType())
+    Local = false;
+  if (!Index.isInStep(V->getLocation(), F) && U.Handed)
+    Local = false; // A data set may be made of it.
+  if (!Local || isReadByRows(V, F))
+    return AtUse();
+  if (!U.Tied.empty()) {
+    if (U.Made.empty() && llvm::all_of(U.Tied, [&](const ReturnedValue &Value) {
+          return resolveReturned(Value, F, Depth);
+        }))
+      return;
+    return AtUse();
+  }
+  // x = x.to(device): where it comes from is not seen.
+  if (llvm::all_of(U.Made,
+                   [&](const Expr *Made) { return rootOf(plain(Made)) == V; }))
+    return AtUse();
+  for (const Expr *Made : U.Made) {
+    const Expr *M = plain(Made);
+    // What a model gives in a step is made in parts there.
+    const bool Given = callsModel(M) && Index.isInStep(M->getExprLoc(), F);
+    if (rootOf(M) == V || Loaded.in(M) || Given ||
+        isNoBatch(M, Index.Context) || (OwnTensors && readsParameter(M, F)))
+      continue;
+    if (const auto *Other = dyn_cast<DeclRefExpr>(M)) {
+      resolveVariable(Other, F, Depth + 1);
+      continue;
+    }
+    // Made of what was made in the step: that is the batch.
+    const Expr *Operand = knowsLayout(M) ? leadingOperand(M) : nullptr;
+    if (!Operand && !StepsFirst)
+      Operand = onlyTensorOf(M, Index);
+    const auto *Ref = Operand ? dyn_cast<DeclRefExpr>(plain(Operand)) : nullptr;
+    const auto *Before = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (Before && Before->hasLocalStorage() && !isa<ParmVarDecl>(Before) &&
+        Index.isInStep(Before->getLocation(), F) &&
+        isTensor(Before->getType()) && !isReadByRows(Before, F)) {
+      resolveVariable(Ref, F, Depth + 1);
+      continue;
+    }
+    if (!share(M, F))
+      AtUse();
+  }
+}
+
+void BatchOrigins::shareAlike() {
+  Variable = nullptr;
+  StepsFirst = false;
+  for (size_t I = 0; I < Found.size(); ++I) {
+    const Batch B = Found[I];
+    const std::string Selection = B.Points ? "" : selectionOf(B.E, Text);
+    if (Selection.empty())
+      continue;
+    ReadBy = B.ReadBy;
+    ReadIn = B.ReadIn;
+    for (const VarDecl *V : tensorsBeside(B.E, B.In)) {
+      const Uses &U = usesOf(V, B.In);
+      const Expr *Init = plain(V->getInit());
+      if (Init != B.E && U.Made.size() == 1 && !U.Written && !U.Leaf &&
+          !U.Handed && selectionOf(Init, Text) == Selection &&
+          !Loaded.in(Init) && isOnlyCalculatedWith(V, B.In->getBody()))
+        share(Init, B.In);
+    }
+  }
+}

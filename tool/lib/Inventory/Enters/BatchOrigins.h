@@ -1,0 +1,96 @@
+//===- BatchOrigins.h - Where the step makes what a model reads ---*- C++
+//-*-===//
+//
+// From what a model reads in a step back to the expression that makes it there,
+// through variables, functions and structs: it is shared out in that place, or
+// where it is read, if the variable is used otherwise in between.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_BATCHORIGINS_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_BATCHORIGINS_H
+
+#include "Batches.h"
+#include "Returned.h"
+#include "Uses.h"
+
+namespace accel::migrate {
+
+class BatchOrigins {
+public:
+  BatchOrigins(const ProgramIndex &Index, const Cut &Loaded, SourceText &Text);
+
+  /// A model reads `Input` in a step, or the program multiplies it with a
+  /// tensor that it trains (`OwnTensors`). `Variable`: it has to stay a
+  /// variable; `IsStepsFirst`: its samples are in dimension 1.
+  void read(const clang::Expr *Input, const clang::CallExpr *By,
+            const clang::FunctionDecl *F, bool Variable = false,
+            bool IsStepsFirst = false);
+  bool OwnTensors = false;
+
+  /// `auto x = data.index_select(0, rows), y = targets.index_select(0, rows);`:
+  /// the same rows belong together.
+  void shareAlike();
+
+  /// A variable whose gradient the program wants: it is trained. Also a
+  /// parameter of a function that is given one: `linreg(x, weight, bias)`.
+  bool isParameter(const clang::Expr *E, const clang::FunctionDecl *F,
+                   unsigned Depth = 0);
+  /// Whether a trained tensor is part of what is calculated: no batch, but what
+  /// is made of one.
+  bool readsParameter(const clang::Stmt *S, const clang::FunctionDecl *F);
+
+  /// All that was found, each expression once.
+  std::vector<Batch> take() { return std::move(Found); }
+
+private:
+  void resolve(const clang::Expr *E, const clang::FunctionDecl *F,
+               unsigned Depth);
+  void resolveVariable(const clang::DeclRefExpr *E,
+                       const clang::FunctionDecl *F, unsigned Depth);
+  bool resolveReturned(const ReturnedValue &Value, const clang::FunctionDecl *F,
+                       unsigned Depth);
+  bool resolveJoined(const clang::Expr *E, const clang::FunctionDecl *F,
+                     unsigned Depth);
+  /// Whether a model makes it of tensors in a step: it is made in parts there.
+  bool isGiven(const ReturnedValue &Value, const clang::FunctionDecl *F) const;
+  /// The same of what is made of that: `actions.detach()`.
+  bool isMadeOfGiven(const clang::Expr *E, const clang::FunctionDecl *F) const;
+  bool shareTogether(const clang::CallExpr *Call, const clang::FunctionDecl *F);
+  const clang::CallExpr *structOf(const clang::Expr *E,
+                                  const clang::FunctionDecl *F);
+  bool share(const clang::Expr *E, const clang::FunctionDecl *F,
+             bool Points = false);
+  const Uses &usesOf(const clang::ValueDecl *V, const clang::FunctionDecl *F);
+  bool isReadByRows(const clang::ValueDecl *V, const clang::FunctionDecl *F,
+                    unsigned Depth = 0);
+  bool knowsLayout(const clang::Expr *E) const;
+
+  /// A place where the program calls one of its functions.
+  struct Caller {
+    const clang::FunctionDecl *In;
+    llvm::ArrayRef<const clang::Expr *> Args;
+  };
+  class CallerFinder;
+
+  const ProgramIndex &Index;
+  const Cut &Loaded;
+  SourceText &Text;
+  std::map<const clang::FunctionDecl *,
+           std::map<const clang::ValueDecl *, Uses>>
+      Known;
+  std::multimap<const clang::FunctionDecl *, Caller> Callers;
+  std::vector<Batch> Found;
+  std::set<std::pair<std::string, unsigned>> Places;
+  const clang::CallExpr *ReadBy = nullptr;
+  const clang::FunctionDecl *ReadIn = nullptr;
+  const clang::Expr *Variable =
+      nullptr;         ///< What is read has to stay a variable.
+  bool Stayed = false; ///< And it did: it is not shared out there.
+  std::set<const clang::ValueDecl *> Seen;
+  bool StepsFirst = false; ///< What is read now has its samples in dimension 1.
+};
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_BATCHORIGINS_H
