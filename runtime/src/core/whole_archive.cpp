@@ -2,6 +2,7 @@
 
 #include <accel/distributed/tensor.h>
 
+#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/api/module.h>
 
