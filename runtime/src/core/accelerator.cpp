@@ -10,6 +10,7 @@
 
 #include "core/accelerator_own.h"
 #include "core/environment.h"
+#include "core/named_modules.h"
 #include "core/optimizers.h"
 #include "core/runtime.h"
 #include "core/stop_signals.h"
@@ -54,11 +55,8 @@ void for_each_table(const torch::nn::Module& model, const Visitor& visit) {
       visit(*bag, name);
     }
   };
-  // A model need not be held by a pointer, which `include_self` would ask for.
-  look(model, "model");
-  for (const auto& part :
-       model.named_modules("model", /*include_self=*/false)) {
-    look(*part.value(), part.key());
+  for (const auto& [name, part] : detail::named_modules_of(model, "model")) {
+    look(*part, name);
   }
 }
 

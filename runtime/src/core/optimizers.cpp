@@ -212,7 +212,8 @@ at::Tensor OptimizerControl::run_step(
         "accel: an optimizer step with a closure computes its own gradients: it "
         "is made for every batch, and accumulates nothing.");
   }
-  stepped_ = closure != nullptr || Windows::steps_now(*this);
+  stepped_ =
+      (closure != nullptr && single_device) || Windows::steps_now(*this);
   if (!stepped_) {
     if (single_device) {
       window_->add(parameters_of(optimizer));
@@ -247,8 +248,6 @@ at::Tensor OptimizerControl::run_step(
     } else {
       result = inner(nullptr);
     }
-  }
-  if (closure == nullptr) {
     window_->end();
   }
   if (offload != nullptr) {

@@ -1,6 +1,7 @@
 #include "parallel/tensor_plan.h"
 
 #include "core/environment.h"
+#include "core/named_modules.h"
 
 #include <c10/util/Exception.h>
 #include <torch/nn/modules/activation.h>
@@ -12,9 +13,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace accel::parallel {
 namespace {
@@ -89,16 +87,6 @@ bool matches(const char* pattern, const char* name) {
   return *name == '\0';
 }
 
-/// A model, which may lie on the stack, and all modules in it, with their names.
-std::vector<std::pair<std::string, const nn::Module*>> modules_of(
-    const nn::Module& model, const std::string& name = "") {
-  std::vector<std::pair<std::string, const nn::Module*>> modules{{name, &model}};
-  for (const auto& item : model.named_modules(name, /*include_self=*/false)) {
-    modules.emplace_back(item.key(), item.value().get());
-  }
-  return modules;
-}
-
 class Planner {
  public:
   explicit Planner(int64_t processes) : processes_(processes) {}
@@ -125,7 +113,7 @@ class Planner {
       add(name, module);
       return;
     }
-    for (const auto& [prefix, one] : modules_of(module, name)) {
+    for (const auto& [prefix, one] : detail::named_modules_of(module, name)) {
       if (one->as<nn::LayerNormImpl>() != nullptr) {
         add(prefix, *one);
       }
@@ -270,7 +258,7 @@ int64_t sequence_dim_of(const nn::Module& model, const PlanEntries& entries) {
   if (said) {
     return *said;
   }
-  for (const auto& [name, module] : modules_of(model)) {
+  for (const auto& [name, module] : detail::named_modules_of(model)) {
     if (module->as<nn::MultiheadAttentionImpl>() != nullptr) {
       return 0;
     }
@@ -282,7 +270,7 @@ int64_t sequence_dim_of(const nn::Module& model, const PlanEntries& entries) {
 void plan_by_order(const nn::Module& model, Planner& planner) {
   std::set<const nn::Module*> done;
   const nn::LinearImpl* before = nullptr; // colwise, and nothing behind it yet
-  for (const auto& item : modules_of(model)) {
+  for (const auto& item : detail::named_modules_of(model)) {
     const auto& name = item.first;
     const auto& module = *item.second;
     const auto child = [&](const char* which) {
@@ -377,7 +365,7 @@ TensorPlan tensor_plan(
   }
   for (size_t i = 0; i < entries.size(); ++i) {
     const auto& [pattern, word] = entries[i];
-    for (const auto& [name, module] : modules_of(model)) {
+    for (const auto& [name, module] : detail::named_modules_of(model)) {
       if (matches(pattern.c_str(), name.c_str())) {
         matched[i] = true;
         const auto kind = read_word(pattern, word).word;

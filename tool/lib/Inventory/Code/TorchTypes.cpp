@@ -361,3 +361,12 @@ const FunctionDecl *accel::migrate::calleeOf(const Expr *E) {
     return Call->getDirectCallee();
   return nullptr;
 }
+
+SpelledObject accel::migrate::objectOf(const CXXMemberCallExpr *Call) {
+  const Expr *Object = Call->getImplicitObjectArgument();
+  if (const auto *Arrow = dyn_cast<CXXOperatorCallExpr>(plain(Object));
+      Arrow && Arrow->getOperator() == OO_Arrow)
+    return {Arrow->getArg(0), true};
+  return {Object,
+          cast<MemberExpr>(Call->getCallee()->IgnoreParens())->isArrow()};
+}

@@ -77,6 +77,15 @@ std::optional<int64_t> constantOf(const clang::Expr *E,
 /// The callee's declaration, for calls of all kinds.
 const clang::FunctionDecl *calleeOf(const clang::Expr *E);
 
+/// The object that a method is called on, as it is spelled: `loss` of
+/// `loss.backward()` and of `loss->backward()`, which calls it on a pointer, or on
+/// what has an operator ->.
+struct SpelledObject {
+  const clang::Expr *E;
+  bool IsPointer;
+};
+SpelledObject objectOf(const clang::CXXMemberCallExpr *Call);
+
 } // namespace accel::migrate
 
 #endif // ACCEL_MIGRATE_LIB_INVENTORY_CODE_TORCHTYPES_H

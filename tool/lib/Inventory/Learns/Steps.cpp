@@ -80,14 +80,8 @@ void Steps::addBackward(const BackwardCall &B) {
       return;
     Fact.RetainGraph = Text.text(*R).str();
   }
-  // loss->backward(), of a pointer and of what has an operator ->.
-  const Expr *Object = Member->getImplicitObjectArgument();
-  Fact.IsPointer = cast<MemberExpr>(Member->getCallee()->IgnoreParens())->isArrow();
-  if (const auto *Arrow = dyn_cast<CXXOperatorCallExpr>(plain(Object));
-      Arrow && Arrow->getOperator() == OO_Arrow) {
-    Object = Arrow->getArg(0);
-    Fact.IsPointer = true;
-  }
+  const auto [Object, IsPointer] = objectOf(Member);
+  Fact.IsPointer = IsPointer;
   const std::optional<TextRange> All = editable(B.Call->getSourceRange());
   std::optional<TextRange> Part =
       All ? editable(Object->getSourceRange()) : std::nullopt;

@@ -171,14 +171,7 @@ void FileFacts::saveArchive(const CXXMemberCallExpr *E) {
   const bool IsFile = isPath(plain(To)->getType());
   if (!IsFile && !isOutputStream(plain(To)->getType()))
     return;
-  const Expr *Object = E->getImplicitObjectArgument();
-  bool IsPointer = Object->getType()->isPointerType();
-  // The arrow of std::unique_ptr<OutputArchive>.
-  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Object->IgnoreParenImpCasts());
-      O && O->getOperator() == OO_Arrow) {
-    Object = O->getArg(0);
-    IsPointer = true;
-  }
+  const auto [Object, IsPointer] = objectOf(E);
   const std::optional<TextRange> From = editable(Object->getSourceRange());
   const std::optional<TextRange> Given = Text.range(written(To));
   if (!From || !Given || Index.BeforeMain.count(Function) ||
