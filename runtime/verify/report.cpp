@@ -65,9 +65,13 @@ const char* word_of(Outcome outcome) {
 
 std::string command_of(const VerifyOptions& options) {
   std::string text = "accel verify --original " + options.original +
-      " --migrated " + options.migrated + " --num-processes ";
+      " --migrated " + options.migrated +
+      (options.processes.empty() ? "" : " --num-processes ");
   for (size_t i = 0; i < options.processes.size(); ++i) {
     text += (i == 0 ? "" : ",") + std::to_string(options.processes[i]);
+  }
+  for (const auto& launched : options.launched) {
+    text += " --launch '" + launched.text + "'";
   }
   text += options.to_double ? " --double" : "";
   if (options.max_steps != 0) {
@@ -78,11 +82,6 @@ std::string command_of(const VerifyOptions& options) {
     text += " " + argument;
   }
   return text;
-}
-
-std::string processes_of(const Verdict& verdict) {
-  return std::to_string(verdict.processes) +
-      (verdict.processes == 1 ? " process" : " processes");
 }
 
 /// A differing line is shown with its surroundings; equal ones are left out
@@ -209,7 +208,7 @@ void write_plots(std::ostream& out, const TraceComparison& trace) {
 }
 
 void write_verdict(std::ostream& out, const Verdict& verdict) {
-  out << "<h2>" << processes_of(verdict) << ": <span class=\""
+  out << "<h2>" << escape(verdict.way) << ": <span class=\""
       << class_of(verdict.outcome) << "\">" << word_of(verdict.outcome)
       << "</span></h2>\n<div class=\"card\"><p>" << escape(summary(verdict))
       << "</p>\n";
@@ -256,7 +255,7 @@ std::string make_report(const Result& result) {
     body << "<table class=\"overview\"><caption>The migrated program with"
             "</caption><tbody>\n";
     for (const auto& verdict : result.verdicts) {
-      body << "<tr><td>" << processes_of(verdict) << "</td><td class=\"word "
+      body << "<tr><td>" << escape(verdict.way) << "</td><td class=\"word "
            << class_of(verdict.outcome) << "\">" << word_of(verdict.outcome)
            << "</td><td>" << escape(summary(verdict)) << "</td></tr>\n";
     }

@@ -57,7 +57,9 @@ std::string report_of(const RunPlan& plan, const std::string& report) {
     return report; // 1
   }
   return (file.parent_path() / file.stem()).string() + "." +
-      std::to_string(plan.processes) + file.extension().string();
+      (plan.launch.empty() ? std::to_string(plan.processes)
+                           : plan.directory.filename().string()) +
+      file.extension().string();
 }
 
 std::vector<std::string> environment_for(
@@ -222,16 +224,20 @@ Run run(const RunPlan& plan, const Installation& installation) {
         // difference from the original.
         "--config-file",
         "/dev/null",
-        "--num-processes",
-        std::to_string(plan.processes),
         "--output",
-        printed.string() + "/",
-        "--"};
+        printed.string() + "/"};
+    if (plan.launch.empty()) {
+      launch.insert(
+          launch.end(), {"--num-processes", std::to_string(plan.processes)});
+    }
+    launch.insert(launch.end(), plan.launch.begin(), plan.launch.end());
+    launch.push_back("--");
     command.insert(command.begin(), launch.begin(), launch.end());
   }
   Run result;
   result.name = plan.name;
   result.processes = plan.processes;
+  result.way = plan.way;
   const pid_t pid =
       start(
           command,

@@ -15,10 +15,15 @@ namespace accel::verify {
 
 /// One run that is to be made.
 struct RunPlan {
-  /// For messages: "the original", "2 processes".
+  /// For messages: "the original", "the migrated program with 2 processes".
   std::string name;
+  /// `Run::way`.
+  std::string way;
   /// 0: the original, without a launcher.
   int processes = 0;
+  /// Options of `accel launch`, the number of processes among them; empty: only
+  /// that.
+  std::vector<std::string> launch;
   /// An absolute path and its arguments.
   std::vector<std::string> program;
   /// Where the run's folders are made; it must not exist yet.
@@ -42,6 +47,8 @@ struct RunPlan {
 struct Run {
   std::string name;
   int processes = 0;
+  /// How it was started, for the verdict: "2 processes", "-n 2 --fsdp FULL_SHARD".
+  std::string way;
   /// As a shell counts: 128 + signal.
   int exit_code = 0;
   bool timed_out = false;

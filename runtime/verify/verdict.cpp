@@ -283,6 +283,7 @@ Verdict judge(
     const ToleranceOptions& options) {
   Verdict verdict;
   verdict.processes = migrated.processes;
+  verdict.way = migrated.way;
   verdict.seconds = migrated.seconds;
   const std::string failed = failure(migrated);
   if (!failed.empty()) {

@@ -12,12 +12,14 @@
 
 namespace accel::verify {
 
-/// Exit codes of `accel verify`, the worst of all process counts.
+/// Exit codes of `accel verify`, the worst of all runs.
 enum class Outcome : int { kEqual = 0, kDifferent = 1, kNotCompared = 2 };
 
-/// All that is known about one number of processes.
+/// All that is known about one run of the migrated program.
 struct Verdict {
   int processes = 1;
+  /// How it was started: "2 processes", "-n 2 --fsdp FULL_SHARD".
+  std::string way;
   Outcome outcome = Outcome::kNotCompared;
   /// "at step 4, the gradient of …", "process 1 printed, too", or why it could
   /// not be compared.

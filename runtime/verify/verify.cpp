@@ -140,6 +140,7 @@ std::vector<RunPlan> make_plans(
         plan.program.end(), arguments.begin(), arguments.end());
     plan.directory = folder / directory;
     plans.push_back(plan);
+    return &plans.back();
   };
   add(options.original, "the original", "original", 0);
   if (options.repeat) {
@@ -153,7 +154,18 @@ std::vector<RunPlan> make_plans(
     add(options.migrated,
         "the migrated program with " + text,
         "migrated-" + std::to_string(count),
-        count);
+        count)
+        ->way = text;
+  }
+  for (size_t i = 0; i < options.launched.size(); ++i) {
+    const auto& launched = options.launched[i];
+    RunPlan* plan = add(
+        options.migrated,
+        "the migrated program with " + launched.text,
+        "launched-" + std::to_string(i + 1),
+        launched.processes);
+    plan->way = launched.text;
+    plan->launch = launched.options;
   }
   return plans;
 }
@@ -344,7 +356,7 @@ void print(const Result& result) {
     const char* word = verdict.outcome == Outcome::kEqual ? "equal"
         : verdict.outcome == Outcome::kDifferent          ? "DIFFERENT"
                                                           : "NOT COMPARED";
-    std::string line = processes_text(verdict.processes);
+    std::string line = verdict.way;
     line.resize(std::max<size_t>(line.size() + 2, 14), ' ');
     std::cout << line << word << "  " << summary(verdict) << "\n";
     if (!verdict.cause.text.empty()) {

@@ -24,6 +24,7 @@ ARGUMENTS go to both programs. Everything behind -- belongs to them.
 Examples:
   accel verify --original ./train --migrated ./train_accel -n 1,2,4
   accel verify --original a --migrated b --double --report verify.html -- --epochs 2
+  accel verify --original a --migrated b --launch "-n 2 --fsdp FULL_SHARD"
 
 Exit codes: 0 equal, 1 different, 2 could not be compared or wrong usage.)";
 
@@ -53,10 +54,52 @@ std::vector<int> parse_processes(const std::string& list) {
   return result;
 }
 
+/// The options of `--launch`, of which the number of processes is needed here.
+LaunchedRun parse_launched(const std::string& text) {
+  LaunchedRun result;
+  result.text = text;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    result.options.push_back(word);
+  }
+  std::string count;
+  for (size_t i = 0; i < result.options.size(); ++i) {
+    const std::string& option = result.options[i];
+    const size_t equals = option.find('=');
+    const std::string name = option.substr(0, equals);
+    if (name == "-n" || name == "--num-processes" || name == "--num_processes") {
+      count = equals != std::string::npos    ? option.substr(equals + 1)
+          : i + 1 < result.options.size() ? result.options[i + 1]
+                                          : "";
+    } else if (option.rfind("-n", 0) == 0 && option.size() > 2) {
+      count = option.substr(2);
+    }
+    if (name == "--output" || name == "--num-machines" || name == "--num_machines" ||
+        name == "--" || (i == 0 && option[0] != '-')) {
+      throw Error(
+          kUsage,
+          "--launch: '" + option + "' in '" + text +
+              "' has no place there: accel verify starts the program on this "
+              "machine, and keeps what it prints. Write options such as "
+              "'-n 2 --fsdp FULL_SHARD'");
+    }
+  }
+  if (count.empty()) {
+    throw Error(
+        kUsage,
+        "--launch: '" + text +
+            "' does not say how many processes; write -n, too: "
+            "'-n 2 --fsdp FULL_SHARD'");
+  }
+  result.processes = parse_processes(count).at(0);
+  return result;
+}
+
 /// Nothing when only help was asked for.
 std::optional<VerifyOptions> parse(const std::vector<std::string>& arguments) {
   VerifyOptions options;
   std::string processes;
+  std::vector<std::string> launched;
   double base = 0;
   double growth = 0;
   bool once = false;
@@ -80,6 +123,16 @@ std::optional<VerifyOptions> parse(const std::vector<std::string>& arguments) {
           processes,
           "For the migrated program, e.g. 1,2,4; 1,2 if not given")
       ->type_name("LIST");
+  command
+      .add_option(
+          "--launch",
+          launched,
+          "One more run of the migrated program, with these options of accel "
+          "launch, -n among them; repeatable. Where it is given and -n is not, "
+          "there are only these runs")
+      ->type_name("OPTIONS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command.add_flag(
       "--double",
       options.to_double,
@@ -137,8 +190,13 @@ std::optional<VerifyOptions> parse(const std::vector<std::string>& arguments) {
   }
   options.arguments = std::move(split.program);
   options.repeat = !once;
+  for (const auto& text : launched) {
+    options.launched.push_back(parse_launched(text));
+  }
   if (!processes.empty()) {
     options.processes = parse_processes(processes);
+  } else if (!launched.empty()) {
+    options.processes.clear();
   }
   if (*base_option) {
     options.tolerance.base = base;

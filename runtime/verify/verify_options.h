@@ -8,11 +8,21 @@
 
 namespace accel::verify {
 
+/// One more run of the migrated program, started with options of `accel launch`.
+struct LaunchedRun {
+  /// As the person wrote them: "-n 2 --fsdp FULL_SHARD".
+  std::string text;
+  std::vector<std::string> options;
+  /// That they ask for.
+  int processes = 1;
+};
+
 /// What `accel verify` was asked for.
 struct VerifyOptions {
   std::string original;
   std::string migrated;
   std::vector<int> processes = {1, 2};
+  std::vector<LaunchedRun> launched;
   /// For both programs.
   std::vector<std::string> arguments;
   bool to_double = false;

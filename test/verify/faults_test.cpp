@@ -107,6 +107,44 @@ TEST_F(Verify, EqualInDoubleOnOneTwoAndThreeProcesses) {
   EXPECT_TRUE(outcome.says("9 printed numbers, 2 files")) << outcome.text;
 }
 
+// Parameters in parts are the original's, too, and so are the bytes of the model's file.
+TEST_F(Verify, EqualWithOptionsOfLaunch) {
+  const auto outcome = verify(
+      "--double --no-repeat --launch '-n 2 --fsdp FULL_SHARD' "
+      "--launch '-n 2 --tp 2' --launch '-n 4 --dp-shard 2 --tp 2'");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("-n 2 --fsdp FULL_SHARD  equal  15 steps"))
+      << outcome.text;
+  EXPECT_TRUE(outcome.says("-n 2 --tp 2   equal  15 steps")) << outcome.text;
+  EXPECT_TRUE(outcome.says("-n 4 --dp-shard 2 --tp 2  equal  15 steps"))
+      << outcome.text;
+  EXPECT_FALSE(outcome.says("could not be read")) << outcome.text;
+  EXPECT_FALSE(outcome.says("1 process ")) << outcome.text;
+}
+
+TEST_F(Verify, AFaultOfOneLaunch) {
+  const auto outcome = verify(
+      "--double --no-repeat -n 1 --launch '-n 2 --fsdp FULL_SHARD'",
+      "everybody-prints");
+  EXPECT_EQ(outcome.status, 1) << outcome.text;
+  EXPECT_TRUE(outcome.says("1 process     equal")) << outcome.text;
+  EXPECT_TRUE(outcome.says("-n 2 --fsdp FULL_SHARD  DIFFERENT"))
+      << outcome.text;
+}
+
+TEST_F(Verify, LaunchOptionsMustSayHowManyProcesses) {
+  auto outcome = verify("--launch '--fsdp FULL_SHARD'");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says(
+      "--launch: '--fsdp FULL_SHARD' does not say how many processes; write -n, "
+      "too: '-n 2 --fsdp FULL_SHARD'"))
+      << outcome.text;
+  outcome = verify("--launch '-n 2 --output x'");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("'--output' in '-n 2 --output x' has no place there"))
+      << outcome.text;
+}
+
 TEST_F(Verify, EqualInFloat) {
   const auto outcome = verify("-n 2 --no-repeat");
   EXPECT_EQ(outcome.status, 0) << outcome.text;

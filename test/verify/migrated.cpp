@@ -379,15 +379,15 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(Net& net) {
   return optimizer;
 }
 
-void save_all(const Net& net, double dropout) {
-  if (!has("missing-file")) {
-    const char* name = has("rename") ? "net.tmp" : "net.pt";
-    save(has("wrong-file") ? Net(dropout) : net, name);
-    if (has("rename")) {
-      std::filesystem::rename(name, "net.pt");
-    }
+void save_net(const Net& net, double dropout) {
+  auto& accelerator = accel::accelerator();
+  const char* name = has("rename") ? "net.tmp" : "net.pt";
+  torch::serialize::OutputArchive archive;
+  (has("wrong-file") ? Net(dropout) : net).save(archive);
+  accelerator.save(archive, name);
+  if (has("rename") && accelerator.is_main_process()) {
+    std::filesystem::rename(name, "net.pt");
   }
-  std::ofstream("done.txt") << "done\n";
 }
 
 } // namespace
@@ -424,6 +424,9 @@ int main(int argc, char** argv) {
   }
   train(net, average, backbone, data, *optimizer);
   scales.change();
+  if (!has("missing-file")) {
+    save_net(net, dropout);
+  }
   if (!accelerator.is_main_process()) {
     return 0;
   }
@@ -436,5 +439,5 @@ int main(int argc, char** argv) {
   if (has("other-text")) {
     std::printf("done\n");
   }
-  save_all(net, dropout);
+  std::ofstream("done.txt") << "done\n";
 }

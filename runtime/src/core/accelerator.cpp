@@ -5,6 +5,7 @@
 #include <accel/data/place_batch.h>
 #include <accel/distributed/tensor.h>
 #include <accel/detail/communicator.h>
+#include <accel/detail/trace.h>
 #include <accel/optim/optimizer.h>
 #include <accel/optim/schedulers/control.h>
 
@@ -174,8 +175,12 @@ Accelerator::~Accelerator() {
   accelerators.erase(
       std::find(accelerators.begin(), accelerators.end(), this));
   if (accelerators.empty()) {
-    runtime_->end(
-        /*orderly=*/std::uncaught_exceptions() == own_->exceptions_at_start);
+    const bool orderly =
+        std::uncaught_exceptions() == own_->exceptions_at_start;
+    if (orderly) {
+      detail::TracedBackward::end_together();
+    }
+    runtime_->end(orderly);
   }
 }
 

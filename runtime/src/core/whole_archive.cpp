@@ -86,7 +86,7 @@ void WholeArchive::visit(const Object& object) {
       }
     }
     if (keep_ && !now.isNone()) {
-      replaced_.push_back({object, slot, value});
+      replaced_.push_back({object.get(), slot, value});
       object->setSlot(slot, std::move(now));
     }
   }

@@ -21,7 +21,9 @@ class WholeArchive {
 
  private:
   struct Replaced {
-    c10::intrusive_ptr<c10::ivalue::Object> object;
+    /// No reference: LibTorch's writer marks what has several, and the file would
+    /// have other bytes.
+    c10::ivalue::Object* object;
     size_t slot;
     c10::IValue before;
   };

@@ -216,6 +216,26 @@ void Recorder::note(const std::string& text) {
   write(Record::kNote, text);
 }
 
+void Recorder::end_together() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) {
+    return;
+  }
+  try {
+    for (auto* entry : registry_.kept()) {
+      auto whole = whole_of(entry->tensor);
+      if (!whole.is_same(entry->tensor)) {
+        entry->whole = std::move(whole);
+      }
+    }
+  } catch (const c10::Error& error) {
+    write(
+        Record::kNote,
+        std::string("the final values could not be read: ") +
+            error.what_without_backtrace());
+  }
+}
+
 void Recorder::finish() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (ended_) {
@@ -243,11 +263,17 @@ void Recorder::write_final_values() {
     // puts them together any more.
     std::string unread;
     size_t unread_count = 0;
-    const auto is_unread = [&](const Registry::Entry* entry) {
+    const auto is_unread = [&](Registry::Entry* entry) {
       try {
+        // All processes put parameters that are in parts together, once.
+        const auto whole = entry->whole.defined() ? entry->whole
+                                                  : whole_of(entry->tensor);
         encoder_.clear();
-        encoder_.add(entry->id).add(measure(entry->tensor));
+        encoder_.add(entry->id).add(measure(whole));
         write(Record::kFinal, encoder_.bytes());
+        if (options_.rank == 0) {
+          entry->tensor = whole;
+        }
         return false;
       } catch (const c10::Error& error) {
         ++unread_count;

@@ -58,6 +58,7 @@ class Recorder final : public detail::TraceSink {
       override;
   void end(bool averaged) override;
   void fail() override;
+  void end_together() override;
 
   void note(const std::string& text);
 

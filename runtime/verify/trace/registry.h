@@ -32,6 +32,8 @@ class Registry {
     at::Tensor tensor;
     /// Until it is kept.
     c10::weak_intrusive_ptr<at::TensorImpl> weak;
+    /// Of one that was in parts when the last Accelerator ended: its last value.
+    at::Tensor whole = {};
   };
 
   /// A module has registered a tensor. `type` is the module's C++ type.

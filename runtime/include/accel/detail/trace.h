@@ -34,6 +34,10 @@ class TraceSink {
 
   /// It has thrown.
   virtual void fail() = 0;
+
+  /// The last Accelerator ends, in good order on all processes: what is in parts can
+  /// be put together for the last time.
+  virtual void end_together() = 0;
 };
 
 /// One backward over all processes, as the sink is told about it:
@@ -71,6 +75,13 @@ class ACCEL_API TracedBackward {
     }
   }
 
+  /// `TraceSink::end_together`, where somebody looks on.
+  static void end_together() {
+    if (sink_ != nullptr) {
+      sink_->end_together();
+    }
+  }
+
   /// Null: nobody looks on.
   static void set_sink(TraceSink* sink) {
     sink_ = sink;
@@ -84,7 +95,7 @@ class ACCEL_API TracedBackward {
 };
 
 /// Grows with every change of `TraceSink`.
-constexpr int kTraceSinkVersion = 1;
+constexpr int kTraceSinkVersion = 2;
 
 } // namespace accel::detail
 
