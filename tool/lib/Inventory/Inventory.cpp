@@ -219,13 +219,14 @@ TrainingProgram Taker::take() {
   if (Index.Main && Text.mayEdit(Index.Main->getLocation()))
     Functions.of(Index.Main);
   Entering(Here, Cuts).addBatches();
+  Memory Memories(Here, Cuts);
   for (const FunctionDecl *F : Index.Functions) {
     if (!Text.mayEdit(F->getLocation()))
       continue;
     TrainingProgram Part;
     takeFunction(F, Part);
     merge(std::move(Part));
-    Memory(Here, Cuts).add(F);
+    Memories.add(F);
   }
   Steps(Here).add();
   Evaluation(Here, Cuts).add();

@@ -8,6 +8,8 @@
 #include "clang/Basic/SourceManager.h"
 #include "llvm/ADT/STLExtras.h"
 
+#include "llvm/ADT/StringSet.h"
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -369,4 +371,12 @@ SpelledObject accel::migrate::objectOf(const CXXMemberCallExpr *Call) {
     return {Arrow->getArg(0), true};
   return {Object,
           cast<MemberExpr>(Call->getCallee()->IgnoreParens())->isArrow()};
+}
+
+bool accel::migrate::givesMemory(const FunctionDecl *F) {
+  static const llvm::StringSet<> Names = {
+      "data_ptr",          "const_data_ptr",    "mutable_data_ptr",
+      "accessor",          "packed_accessor32", "packed_accessor64",
+      "packed_accessor",   "storage",           "unsafeGetTensorImpl"};
+  return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
 }

@@ -77,6 +77,9 @@ std::optional<int64_t> constantOf(const clang::Expr *E,
 /// The callee's declaration, for calls of all kinds.
 const clang::FunctionDecl *calleeOf(const clang::Expr *E);
 
+/// A method of tensors that hands out their memory: data_ptr, accessor.
+bool givesMemory(const clang::FunctionDecl *F);
+
 /// The object that a method is called on, as it is spelled: `loss` of
 /// `loss.backward()` and of `loss->backward()`, which calls it on a pointer, or on
 /// what has an operator ->.

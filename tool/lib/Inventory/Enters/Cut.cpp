@@ -33,18 +33,38 @@ static bool mayHold(QualType T) {
          D->getName() != "Device";
 }
 
+/// Whether `E` is a parameter of a module, a list of them, or what a module gives.
+static bool isOfModule(const Expr *E) {
+  if (const auto *M = dyn_cast<MemberExpr>(E)) {
+    const auto *Field = dyn_cast<FieldDecl>(M->getMemberDecl());
+    const auto *Owner =
+        Field ? dyn_cast<CXXRecordDecl>(Field->getParent()) : nullptr;
+    return Owner && isTensor(Field->getType()) &&
+           isOrDerives(Owner, "torch::nn::Module");
+  }
+  if (const std::optional<ModelCall> Call = modelCallOf(E))
+    return moduleOf(Call->Model->getType()) ||
+           isAnyModule(Call->Model->getType());
+  const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
+  const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
+  if (!M || !M->getIdentifier() || !isTorch(M))
+    return false;
+  return M->getName() == "parameters" || M->getName() == "named_parameters" ||
+         (M->getName() == "params" && !isTensor(Call->getObjectType()));
+}
+
 bool Cut::in(const Expr *E) const {
   E = plain(E);
   if (!E || isa<LambdaExpr>(E) || !mayHold(E->getType()))
     return false;
-  if (Shared.count(E) || readsBatch(E))
+  if (Shared.count(E) || readsBatch(E) || (Kind == OfParameters && isOfModule(E)))
     return true;
   if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
     return Values.count(Ref->getDecl()) != 0;
   if (const auto *M = dyn_cast<MemberExpr>(E))
     return Values.count(M->getMemberDecl()) != 0 || in(M->getBase());
   if (const auto *Call = dyn_cast<CallExpr>(E)) {
-    if (ByArguments) {
+    if (Kind == ByArguments) {
       if (const std::optional<ModelCall> Model = modelCallOf(Call))
         return llvm::any_of(Model->Inputs,
                             [&](const Expr *Input) { return in(Input); });
@@ -242,8 +262,7 @@ private:
 
 } // namespace accel::migrate
 
-Cut::Cut(const ProgramIndex &Index, bool ByArguments)
-    : Index(Index), ByArguments(ByArguments) {
+Cut::Cut(const ProgramIndex &Index, KindTy Kind) : Index(Index), Kind(Kind) {
   for (const FunctionDecl *F : Index.Functions) {
     const auto *M = dyn_cast<CXXMethodDecl>(F);
     if (!M)

@@ -16,10 +16,16 @@ namespace accel::migrate {
 
 class Cut {
 public:
-  /// `ByArguments`: what a model gives is distributed only where it is given
-  /// something that is, and a gradient where that is which it belongs to. A model
-  /// that keeps part of a batch is not followed, so "no" cannot be relied on.
-  explicit Cut(const ProgramIndex &Index, bool ByArguments = false);
+  enum KindTy {
+    OfBatches,
+    /// What a model gives is distributed only where it is given something that is,
+    /// and a gradient where that is which it belongs to. A model that keeps part of a
+    /// batch is not followed, so "no" cannot be relied on.
+    ByArguments,
+    /// Where parameters are in parts: also these, and all that models give.
+    OfParameters
+  };
+  explicit Cut(const ProgramIndex &Index, KindTy Kind = OfBatches);
 
   /// Whether the value of an expression may have distributed tensors in it.
   bool in(const clang::Expr *E) const;
@@ -34,7 +40,7 @@ private:
   void follow();
 
   const ProgramIndex &Index;
-  bool ByArguments;
+  KindTy Kind;
   std::set<const clang::ValueDecl *> Values;
   /// Of these, what a model's `forward` takes, whoever calls it.
   std::set<const clang::ValueDecl *> Supposed;

@@ -97,7 +97,7 @@ void Entering::addBatch(const Batch &B, std::set<const Expr *> &Shared) {
 /// are moved. To be on the safe side `Cuts` takes for distributed whatever a
 /// model gives; where the models were given nothing that is, it stays whole.
 void Entering::addSampled(std::vector<Batch> &Batches, const Buffers &Placed) {
-  Cut Given(Index, /*ByArguments=*/true);
+  Cut Given(Index, Cut::ByArguments);
   std::set<const Expr *> Shared = Placed.Made;
   for (const Batch &B : Batches)
     Shared.insert(B.E);

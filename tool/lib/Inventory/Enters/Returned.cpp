@@ -126,9 +126,8 @@ accel::migrate::returnedFrom(const FunctionDecl *Body, unsigned Index) {
 /// Reads elements or rows of tensors, whose number or memory is asked for.
 static bool readsElements(const Stmt *S) {
   static const llvm::StringSet<> Reads = {
-      "item",     "accessor", "packed_accessor32", "packed_accessor64",
-      "data_ptr", "const_data_ptr", "mutable_data_ptr", "select", "index",
-      "slice",    "narrow",   "unbind",  "split",  "chunk",  "cpu"};
+      "item",   "select", "index", "slice", "narrow",
+      "unbind", "split",  "chunk", "cpu"};
   if (!S)
     return false;
   if (const auto *Call = dyn_cast<CallExpr>(S))
@@ -136,7 +135,8 @@ static bool readsElements(const Stmt *S) {
       if (F->getOverloadedOperator() == OO_Subscript &&
           isTensor(Call->getArg(0)->getType()))
         return true;
-      if (F->getIdentifier() && isTorch(F) && Reads.count(F->getName()))
+      if (givesMemory(F) ||
+          (F->getIdentifier() && isTorch(F) && Reads.count(F->getName())))
         return true;
     }
   return llvm::any_of(S->children(), readsElements);

@@ -14,12 +14,9 @@ using namespace clang;
 
 /// A function of LibTorch's that calculates with all of what it is given.
 static bool calculates(const CallExpr *Call) {
-  static const llvm::StringSet<> Reads = {
-      "item",     "accessor",       "packed_accessor32", "packed_accessor64",
-      "data_ptr", "const_data_ptr", "mutable_data_ptr"};
   const FunctionDecl *F = Call->getDirectCallee();
-  return (F && isTorch(F) &&
-          !(F->getIdentifier() && Reads.count(F->getName())) &&
+  return (F && isTorch(F) && !givesMemory(F) &&
+          !(F->getIdentifier() && F->getName() == "item") &&
           F->getOverloadedOperator() != OO_Subscript) ||
          (F && F->getIdentifier() && isInStd(F) && F->getName() == "tie") ||
          modelCallOf(Call);

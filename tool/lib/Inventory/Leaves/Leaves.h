@@ -124,7 +124,11 @@ public:
   void add(const clang::FunctionDecl *F);
 
 private:
+  /// Where parameters are in parts; made when it is first asked for.
+  const Cut &Divided();
+
   const Cut &Cuts;
+  std::optional<Cut> WithParameters;
 };
 
 /// Waits around statements of the main process that make files or take them away.

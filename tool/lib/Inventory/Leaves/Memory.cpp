@@ -4,15 +4,18 @@
 // it is given a whole tensor, under the same name where that can be, so that
 // two pointers into one tensor stay that.
 //
+// Where parameters are in parts (--fsdp, --tp) they and all that models give are
+// distributed, also of what is no batch. What only reads the memory of these is
+// given a whole copy; what writes into it must not be, and stops with an error there.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Leaves.h"
+#include "MemoryReads.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
-
-#include "llvm/ADT/StringSet.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -26,6 +29,8 @@ public:
     const Expr *Tensor;
     const Stmt *Statement; ///< Of the innermost block; may be null.
     const CompoundStmt *Block; ///< That block.
+    /// To the call that gives the memory; empty where the tensor itself is passed on.
+    std::vector<const Stmt *> Path;
   };
   std::vector<Found> All;
 
@@ -34,13 +39,9 @@ public:
     if (!F || !F->getIdentifier())
       return true;
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
-      static const llvm::StringSet<> Readers = {
-          "data_ptr", "const_data_ptr", "mutable_data_ptr", "accessor",
-          "packed_accessor32", "packed_accessor64", "packed_accessor",
-          "storage", "unsafeGetTensorImpl"};
       const Expr *Object = Member->getImplicitObjectArgument();
-      if (isTensor(Object->getType()) && Readers.count(F->getName()))
-        add(Object);
+      if (isTensor(Object->getType()) && givesMemory(F))
+        add(Object, Path);
       return true;
     }
     // A function of somebody else's that takes a tensor.
@@ -53,7 +54,7 @@ public:
   }
 
 private:
-  void add(const Expr *Tensor) {
+  void add(const Expr *Tensor, std::vector<const Stmt *> ToMemory = {}) {
     const Stmt *Statement = nullptr;
     const CompoundStmt *Block = nullptr;
     for (size_t I = Path.size(); I-- > 0;)
@@ -63,7 +64,7 @@ private:
       } else if (isa<LambdaExpr>(Path[I])) {
         break;
       }
-    All.push_back({Tensor, Statement, Block});
+    All.push_back({Tensor, Statement, Block, std::move(ToMemory)});
   }
 };
 
@@ -112,6 +113,12 @@ bool isAssignable(const Expr *Base) {
 
 } // namespace
 
+const Cut &Memory::Divided() {
+  if (!WithParameters)
+    WithParameters.emplace(Index, Cut::OfParameters);
+  return *WithParameters;
+}
+
 void Memory::add(const FunctionDecl *F) {
   if (!Text.mayEdit(F->getLocation()) || Index.loadsSamples(F) ||
       Index.BeforeMain.count(F))
@@ -129,9 +136,13 @@ void Memory::add(const FunctionDecl *F) {
              At < G.Range.Offset + G.Range.Length;
     });
   };
-  for (const auto &[Tensor, Statement, Block] : Finder.All) {
+  for (const auto &[Tensor, Statement, Block, Path] : Finder.All) {
     // The main process's statements are given whole tensors.
-    if (!Cuts.in(Tensor) || IsGuarded(Tensor))
+    if (IsGuarded(Tensor))
+      continue;
+    const bool IsCopy = !Cuts.in(Tensor);
+    if (IsCopy && (Path.empty() || !Divided().in(Tensor) ||
+                   !isMemoryOnlyRead(Path, F->getBody(), Index)))
       continue;
     const FunctionId In = Functions.at(Tensor->getExprLoc(), F);
     const Expr *Base = baseOf(Tensor);
@@ -140,7 +151,8 @@ void Memory::add(const FunctionDecl *F) {
       if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
           V && MadeWhole.count(V) && !isReassigned(V))
         continue;
-    if (const VarDecl *V = declaredBefore(Base, Statement, Block))
+    if (const VarDecl *V = declaredBefore(Base, Statement, Block);
+        V && !(IsCopy && isWrittenInPlace(V, F->getBody())))
       if (const std::optional<TextRange> R =
               editable(V->getInit()->getSourceRange())) {
         MemoryFact Whole;
@@ -174,7 +186,7 @@ void Memory::add(const FunctionDecl *F) {
       continue;
     Fact.Object = *R;
     Fact.Variable = Text.text(*R).str();
-    Fact.IsConst = !isAssignable(Base);
+    Fact.IsConst = IsCopy || !isAssignable(Base);
     Fact.At = *At;
     if (!Fact.IsConst && !Made.insert({Statement, Fact.Variable}).second)
       continue;

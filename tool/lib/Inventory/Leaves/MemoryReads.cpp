@@ -1,0 +1,200 @@
+//===- MemoryReads.cpp - What is done with the memory of tensors ----------===//
+
+#include "MemoryReads.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// LibTorch's name for what writes into its object.
+static bool isInPlace(llvm::StringRef Name) {
+  return (Name.ends_with("_") && !Name.ends_with("__")) || Name == "set_data";
+}
+
+/// Whether `S` may train, or write into a tensor: what a copy of one does not see.
+static bool maySetTensors(const Stmt *S, const ProgramIndex &Index,
+                          std::set<const FunctionDecl *> &Seen) {
+  if (!S)
+    return false;
+  if (const auto *Call = dyn_cast<CallExpr>(S))
+    if (const FunctionDecl *F = calleeOf(Call)) {
+      if (F->getIdentifier() && isTorch(F) &&
+          (isInPlace(F->getName()) || F->getName() == "step" ||
+           F->getName() == "zero_grad" || F->getName() == "backward" ||
+           F->getName() == "load"))
+        return true;
+      for (const FunctionDecl *Body : Index.ownBodiesOf(F))
+        if (Seen.insert(Body).second &&
+            maySetTensors(Body->getBody(), Index, Seen))
+          return true;
+    }
+  return llvm::any_of(S->children(), [&](const Stmt *Child) {
+    return maySetTensors(Child, Index, Seen);
+  });
+}
+
+/// An algorithm of the standard library that reads what its pointers lead to.
+static bool readsRanges(const FunctionDecl *F, const CallExpr *Call,
+                        const Stmt *Argument) {
+  static const llvm::StringSet<> Names = {
+      "accumulate",  "reduce", "inner_product", "count",  "count_if",
+      "max_element", "min_element", "minmax_element", "find",   "find_if",
+      "all_of",      "any_of", "none_of",        "equal",  "distance",
+      "for_each_n",  "vector"};
+  // Where these write comes last.
+  static const llvm::StringSet<> Copies = {"copy", "copy_n", "transform",
+                                           "partial_sum"};
+  if (!F || !F->getIdentifier() || !isInStd(F))
+    return false;
+  if (Names.count(F->getName()))
+    return true;
+  return Copies.count(F->getName()) && Call->getNumArgs() > 1 &&
+         (Call->getArg(0) == Argument ||
+          (Call->getArg(1) == Argument && F->getName() != "copy_n" &&
+           F->getName() != "transform"));
+}
+
+namespace {
+
+/// The uses of a variable, each with the statements around it.
+class VariableUses : public AstAncestorVisitor {
+public:
+  explicit VariableUses(const VarDecl *V) : V(V) {}
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    if (E->getDecl() == V)
+      All.push_back(Path);
+    return true;
+  }
+  std::vector<std::vector<const Stmt *>> All;
+
+private:
+  const VarDecl *V;
+};
+
+class Reads {
+public:
+  Reads(const Stmt *Body, const ProgramIndex &Index)
+      : Body(Body), Index(Index) {}
+
+  bool only(llvm::ArrayRef<const Stmt *> Path);
+
+private:
+  bool keeps(const VarDecl *V, bool IsConst, llvm::ArrayRef<const Stmt *> Path);
+
+  const Stmt *Body;
+  const ProgramIndex &Index;
+  std::set<const VarDecl *> Kept;
+};
+
+} // namespace
+
+bool Reads::only(llvm::ArrayRef<const Stmt *> Path) {
+  const Stmt *Of = Path.back();
+  bool IsConst = false; // const float*, const void*
+  for (Path = Path.drop_back(); !Path.empty(); Of = Path.back(), Path = Path.drop_back()) {
+    const Stmt *Around = Path.back();
+    if (const auto *E = dyn_cast<CastExpr>(Around)) {
+      if (E->getCastKind() == CK_LValueToRValue && !E->getType()->isPointerType())
+        return true;
+      const QualType To = E->getType()->getPointeeType();
+      IsConst |= !To.isNull() && To.isConstQualified();
+      continue;
+    }
+    if (const auto *O = dyn_cast<BinaryOperator>(Around)) {
+      if (O->isComparisonOp())
+        return true;
+      if (O->isAssignmentOp() || O->isCompoundAssignmentOp())
+        return false;
+      continue;
+    }
+    if (const auto *U = dyn_cast<UnaryOperator>(Around)) {
+      // Moved on, what it points to is read elsewhere in the expression.
+      if (U->isIncrementDecrementOp() && !U->getType()->isPointerType())
+        return false;
+      continue;
+    }
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(Around)) {
+      const CXXRecordDecl *D = Made->getConstructor()->getParent();
+      if (Made->getConstructor()->isCopyOrMoveConstructor())
+        continue;
+      return isInStd(D); // std::vector<float>(p, p + n)
+    }
+    if (const auto *Call = dyn_cast<CallExpr>(Around)) {
+      const FunctionDecl *F = calleeOf(Call);
+      // A row of an accessor; its sizes.
+      if (F && isTorch(F) && isa<CXXMethodDecl>(F)) {
+        if (!Call->getType()->isDependentType() &&
+            isa<CXXOperatorCallExpr>(Call))
+          continue;
+        return cast<CXXMethodDecl>(F)->isConst() &&
+               !Call->getType()->isPointerType();
+      }
+      return IsConst || readsRanges(F, Call, Of);
+    }
+    if (const auto *D = dyn_cast<DeclStmt>(Around)) {
+      for (const Decl *Each : D->decls())
+        if (const auto *V = dyn_cast<VarDecl>(Each); V && V->getInit() == Of)
+          return keeps(V, IsConst, Path);
+      return false;
+    }
+    if (isa<ParenExpr, ExprWithCleanups, MaterializeTemporaryExpr,
+            CXXBindTemporaryExpr, ArraySubscriptExpr, MemberExpr,
+            ConditionalOperator, InitListExpr>(Around))
+      continue;
+    return isa<CompoundStmt, ForStmt, WhileStmt, IfStmt, DoStmt>(Around);
+  }
+  return false;
+}
+
+/// The variable of the declaration that `Path` ends with.
+bool Reads::keeps(const VarDecl *V, bool IsConst,
+                  llvm::ArrayRef<const Stmt *> Path) {
+  if (!V->hasLocalStorage() || !Kept.insert(V).second)
+    return Kept.count(V) != 0;
+  const Stmt *Declared = Path.back();
+  Path = Path.drop_back();
+  const auto *Block = Path.empty() ? nullptr : dyn_cast<CompoundStmt>(Path.back());
+  if (!Block)
+    return false;
+  std::set<const FunctionDecl *> Seen;
+  for (const Stmt *S : llvm::make_range(
+           std::next(llvm::find(Block->body(), Declared)), Block->body_end()))
+    if (maySetTensors(S, Index, Seen))
+      return false;
+  if (IsConst)
+    return true;
+  VariableUses Uses(V);
+  Uses.TraverseStmt(const_cast<Stmt *>(Body));
+  return llvm::all_of(Uses.All, [&](const auto &Use) { return only(Use); });
+}
+
+bool accel::migrate::isMemoryOnlyRead(llvm::ArrayRef<const Stmt *> Path,
+                                      const Stmt *Body,
+                                      const ProgramIndex &Index) {
+  return Reads(Body, Index).only(Path);
+}
+
+bool accel::migrate::isWrittenInPlace(const VarDecl *V, const Stmt *Body) {
+  VariableUses Uses(V);
+  Uses.TraverseStmt(const_cast<Stmt *>(Body));
+  return llvm::any_of(Uses.All, [&](llvm::ArrayRef<const Stmt *> Path) {
+    // x.mul_(2), x[0].zero_(), x[0] = y
+    for (const Stmt *S : llvm::reverse(Path.drop_back())) {
+      const auto *Call = dyn_cast<CallExpr>(S);
+      const FunctionDecl *F = Call ? calleeOf(Call) : nullptr;
+      if (const auto *O = dyn_cast_or_null<CXXOperatorCallExpr>(Call);
+          O && O->isAssignmentOp())
+        return rootOf(O->getArg(0)) == V;
+      if (F && F->getIdentifier() && isTorch(F) && isInPlace(F->getName()))
+        return true;
+      if (!isa<Expr>(S))
+        return false;
+    }
+    return false;
+  });
+}

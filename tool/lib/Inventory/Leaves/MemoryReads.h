@@ -1,0 +1,21 @@
+//===- MemoryReads.h - What is done with the memory of tensors --*- C++ -*-===//
+
+#ifndef ACCEL_MIGRATE_LIB_INVENTORY_LEAVES_MEMORYREADS_H
+#define ACCEL_MIGRATE_LIB_INVENTORY_LEAVES_MEMORYREADS_H
+
+#include "Code/ProgramIndex.h"
+
+namespace accel::migrate {
+
+/// Whether the memory that `Path` ends with (a pointer, an accessor) is only read in
+/// `Body`, the function's: also through variables that keep it, as long as nothing
+/// behind them may change tensors. "No" where that is not certain.
+bool isMemoryOnlyRead(llvm::ArrayRef<const clang::Stmt *> Path,
+                      const clang::Stmt *Body, const ProgramIndex &Index);
+
+/// Whether something in `Body` may write into the tensor that `V` names.
+bool isWrittenInPlace(const clang::VarDecl *V, const clang::Stmt *Body);
+
+} // namespace accel::migrate
+
+#endif // ACCEL_MIGRATE_LIB_INVENTORY_LEAVES_MEMORYREADS_H
