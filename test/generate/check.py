@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from built_programs import Build, ids_of, last_line, refusals_of, run_limited  # noqa: E402
 from compare_runs import Different, compare  # noqa: E402
 from structure import HEADERS  # noqa: E402
+from ways import BESIDE, WAYS  # noqa: E402
 
 # Outcomes. All but the first three are failures.
 EQUAL, NOT_SHARED, MEANT = "equal", "equal, nothing shared out", "refused as meant"
@@ -93,8 +94,9 @@ class Checker:
     """`launched`: processes are started by `accel launch`, from executables; otherwise
     they are forked from a process that has loaded LibTorch, which is quicker."""
 
-    def __init__(self, settings, work, timeout=60, launched=False):
+    def __init__(self, settings, work, timeout=60, launched=False, all_ways=False):
         self.settings, self.work, self.timeout, self.launched = settings, work, timeout, launched or not settings.runner
+        self.all_ways = all_ways
         self._runners, self._of_thread = [], threading.local()
         self._together = {}  # folder of a program -> the library and function that it is
 
@@ -218,7 +220,17 @@ class Checker:
             names = sorted(name for name in {*original[2], *alone[2]} if original[2].get(name) != alone[2].get(name))
             raise Failure(DIFFERENT, f"1 process: other files: {', '.join(names)}")
         for processes in PROCESSES:
-            self._run_several(migrated, processes, original, result)
+            report = os.path.join(folder, f"placement{processes}.json")
+            environment = {"ACCEL_PLACEMENT_REPORT": report} if processes == PROCESSES[0] else {}
+            self._run_several(migrated, f"{processes} processes", processes, original, result, environment)
+            if environment:
+                with open(report, encoding="utf-8") as file:
+                    totals = json.load(file)["totals"]
+                calls = {key: sums["calls"] for key, sums in totals.items()}
+                result.shared = calls.get("in_parts", 0) / max(1, sum(calls.values()))
+        for way in WAYS if self.all_ways else [WAYS[result.seed % len(WAYS)]]:
+            expected = self._run_alone(migrated, CRASHED, way.common) if way.common else original
+            self._run_several(migrated, f"{way.name}, {way.processes} processes", way.processes, expected, result, {**way.environment, **way.common})
         if not result.shared:
             result.outcome = NOT_SHARED
 
@@ -264,39 +276,40 @@ class Checker:
         if code != 0:
             raise Failure(outcome, f"{os.path.basename(folder)}: the linker: {err.strip()[-300:]}")
 
-    def _run_alone(self, folder, outcome):
+    def _run_alone(self, folder, outcome, environment=None):
         """What the program prints, and the files that it writes."""
         run = os.path.join(folder, "alone")
         shutil.rmtree(run, ignore_errors=True)
         os.makedirs(run)
-        code, out, err = self._run_program(folder, run, 1, {})
+        code, out, err = self._run_program(folder, run, 1, environment or {})
         if code != 0:
             raise Failure(outcome if outcome == INVALID else outcome_of(code), f"1 process: exit code {code}: {last_line(err)}")
         return out, err, files_of(run)
 
-    def _run_several(self, folder, processes, original, result):
-        run = os.path.join(folder, f"of{processes}")
+    def _run_several(self, folder, name, processes, original, result, environment):
+        run = os.path.join(folder, "several")
+        shutil.rmtree(run, ignore_errors=True)
         os.makedirs(run)
-        report = os.path.join(folder, f"placement{processes}.json")
-        environment = {"ACCEL_PLACEMENT_REPORT": report} if processes == PROCESSES[0] else {}
+        os.makedirs(run + ".beside", exist_ok=True)
+        environment = {variable: value.replace(BESIDE, run + ".beside") for variable, value in environment.items()}
         code, out, err = self._run_program(folder, run, processes, environment)
         if code != 0:
-            told = [line for line in err.splitlines() if "what()" in line or "accel:" in line or "error" in line.lower()]
-            raise Failure(outcome_of(code), f"{processes} processes: exit code {code}: {told[0] if told else last_line(err)}")
+            told = [line for line in err.splitlines() if "what():" in line] or [line for line in err.splitlines() if "accel:" in line or "error" in line.lower()]
+            raise Failure(outcome_of(code), f"{name}: exit code {code}: {told[0] if told else last_line(err)}")
         expected_out, expected_err, expected_files = original
-        result.numbers += compare_within(expected_out, out, f"{processes} processes, standard output")
-        compare_within(expected_err, err, f"{processes} processes, standard error")
+        result.numbers += compare_within(expected_out, out, f"{name}, standard output")
+        compare_within(without_times(expected_err), without_times(err), f"{name}, standard error")
         files = files_of(run)
         if sorted(files) != sorted(expected_files):
-            raise Failure(DIFFERENT, f"{processes} processes: files {sorted(files)} instead of {sorted(expected_files)}")
-        for name, content in expected_files.items():
-            if not name.endswith(".pt"):
-                compare_within(content.decode(), files[name].decode(), f"{processes} processes, {name}")
-        if environment:
-            with open(report, encoding="utf-8") as file:
-                totals = json.load(file)["totals"]
-            calls = {key: sums["calls"] for key, sums in totals.items()}
-            result.shared = calls.get("in_parts", 0) / max(1, sum(calls.values()))
+            raise Failure(DIFFERENT, f"{name}: files {sorted(files)} instead of {sorted(expected_files)}")
+        for file, content in expected_files.items():
+            if not file.endswith(".pt"):
+                compare_within(content.decode(), files[file].decode(), f"{name}, {file}")
+
+
+def without_times(said):
+    """LibTorch's warnings begin with the time."""
+    return re.sub(r"^\[W\S* \S* ", "[W ", said, flags=re.MULTILINE)
 
 
 def write_program(program, folder):

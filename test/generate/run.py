@@ -8,7 +8,8 @@
 
 A seed is a random but plain LibTorch program as people write them. It is migrated; the original and the
 result are compiled and run: the result as one process, which must print the same bytes, and as 2 and 3 processes, whose numbers must be equal to 1e-9 relative (all is trained in float64) and whose other text must
-be equal. Plain programs that are refused are failures, too. Equal programs whose processes
+be equal. So must they with parameters or positions in parts, and with several batches for a step against the
+same as one process: ways.py has these, of which a seed runs one. Plain programs that are refused are failures, too. Equal programs whose processes
 shared nothing out are counted apart.
 
 Programs are shared libraries, eight in one, and their processes are forked from one that has loaded LibTorch; what fails
@@ -46,6 +47,7 @@ def parse_arguments():
     parser.add_argument("--shrink", action="store_true", help="with --seed: take choices back while the failure stays")
     parser.add_argument("--timeout", type=int, default=60, metavar="SECONDS", help="a run that takes longer hangs (default 60)")
     parser.add_argument("--minutes", type=float, metavar="N", help="begin with no further program after N minutes")
+    parser.add_argument("--all-ways", action="store_true", help="each program with every strategy (ways.py), not with one that its seed chooses")
     parser.add_argument("--launch", action="store_true", help="executables under accel launch; slower")
     return parser.parse_args()
 
@@ -106,7 +108,7 @@ def main():
     checker = None
     try:
         settings.precompile(work)
-        checker = Checker(settings, work, arguments.timeout, arguments.launch)
+        checker = Checker(settings, work, arguments.timeout, arguments.launch, arguments.all_ways)
         if arguments.shrink:
             return 0 if shrink(seeds[0], plain, checker).outcome in GOOD else 1
 

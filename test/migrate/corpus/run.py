@@ -66,8 +66,8 @@ class Outcome(Result):
 
 
 def _only_rounding(said):
-    """Whether accel verify found each number of processes equal, or as far off as the original is from itself."""
-    verdicts = re.findall(r"^\d+ process(?:es)? +(.*)", said, re.MULTILINE)
+    """Whether accel verify found each run equal, or as far off as the original is from itself."""
+    verdicts = re.findall(r"^(?:\d+ process(?:es)?|-n .*?)  +((?:equal|DIFFERENT|NOT COMPARED).*)", said, re.MULTILINE)
     return bool(verdicts) and all(
         verdict.startswith("equal") or "computed with other instructions, the original differs from itself" in verdict for verdict in verdicts)
 
@@ -76,8 +76,9 @@ class Runner:
     """`build` is a built_programs.Build; its precompiled header serves programs of
     the build's C++ standard."""
 
-    def __init__(self, build, work, store, extra_flags, max_steps, limit, recipes, stress=None):
+    def __init__(self, build, work, store, extra_flags, max_steps, limit, recipes, stress=None, launches=()):
         self.build, self.work, self.store, self.stress = build, work, store, stress
+        self.launches = [word for options in launches for word in ("--launch", options)]
         self.extra_flags = [*extra_flags, *(flag for folder in _FOLDERS for flag in ("-isystem", folder))]
         self.max_steps, self.limit, self.recipes = max_steps, limit, recipes
 
@@ -231,7 +232,7 @@ class Runner:
             self._stress(outcome, original, arguments, place, os.path.dirname(copy))
         report = os.path.join(folder, "placement.json")
         environment = dict(os.environ, OMP_NUM_THREADS="1", ACCEL_PLACEMENT_REPORT=report, **_NO_SCREEN)
-        command = [self.build.launcher, "verify", "--original", original, "--migrated", result, "-n", "1,2,3",
+        command = [self.build.launcher, "verify", "--original", original, "--migrated", result, "-n", "1,2,3", *self.launches,
                    "--max-steps", str(recipe.get("max_steps", self.max_steps)), "--timeout", str(self.limit // 2), "--jobs", "1",
                    "--double", "--", *arguments]
         for _ in range(4):
