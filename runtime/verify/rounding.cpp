@@ -45,9 +45,28 @@ bool explains_training(
           reach_of(rounding.largest_final(), found));
 }
 
+/// Where rounding alone takes a model's values as far as this, what is decided by
+/// them may come out either way.
+constexpr double kAstray = 1e-3;
+
+bool has_other_words(const Verdict& verdict) {
+  return verdict.text.different && !verdict.text.only_numbers;
+}
+
+/// Words follow numbers: a plot of signs, the name of the largest.
+bool explains_words(const Verdict& rounding, const Verdict& found) {
+  return !has_other_words(found) ||
+      (rounding.text.lines.size() == found.text.lines.size() &&
+       (has_other_words(rounding) ||
+        rounding.trace->largest_final() >= kAstray));
+}
+
 /// What is printed follows the training: where rounding leads that astray, as far
 /// as it likes.
 bool explains_text(const Verdict& rounding, const Verdict& found) {
+  if (!explains_words(rounding, found)) {
+    return false;
+  }
   return (found.trace->first && rounding.text.different) ||
       found.text.largest <=
       std::max(
@@ -80,7 +99,8 @@ bool may_be_rounding(const Verdict& verdict, const Run& migrated) {
       (first->between_processes || first->kind == EventKind::kCount)) {
     return false;
   }
-  return (!verdict.text.different || verdict.text.only_numbers) &&
+  // Words alone are not numbers that rounding has led astray.
+  return (!has_other_words(verdict) || verdict.trace->first) &&
       std::all_of(
              std::next(migrated.output.begin()),
              migrated.output.end(),

@@ -101,6 +101,28 @@ TEST(Rounding, OfWhatIsPrintedAlone) {
       Outcome::kDifferent);
 }
 
+TEST(Rounding, ExplainsWordsWhereItChangesWords) {
+  const auto with_words = [](bool different, size_t lines) {
+    auto verdict = apart(steps(20, 4, 1e-3));
+    verdict.text.different = different;
+    verdict.text.lines.resize(lines);
+    return verdict;
+  };
+  EXPECT_EQ(
+      weighed(with_words(true, 8), with_words(true, 8)), Outcome::kNotCompared);
+  EXPECT_EQ(
+      weighed(with_words(false, 8), with_words(true, 8)), Outcome::kDifferent);
+  EXPECT_EQ(
+      weighed(with_words(true, 7), with_words(true, 8)), Outcome::kDifferent);
+  auto numbers = with_words(true, 8);
+  numbers.text.only_numbers = true;
+  EXPECT_EQ(weighed(numbers, with_words(true, 8)), Outcome::kDifferent);
+  // A model that it takes far decides otherwise, here or there.
+  auto far = with_words(false, 8);
+  far.trace->tensors.emplace_back().final = 1e-2;
+  EXPECT_EQ(weighed(far, with_words(true, 8)), Outcome::kNotCompared);
+}
+
 TEST(Rounding, ExplainsFilesThatItChanges) {
   const auto with_file = [](const std::string& name, bool different) {
     auto verdict = apart(steps(20, 4, 1e-6));
@@ -118,7 +140,7 @@ TEST(Rounding, ExplainsFilesThatItChanges) {
       Outcome::kDifferent);
 }
 
-TEST(Rounding, IsNotAskedAboutWordsCountsAndProcesses) {
+TEST(Rounding, IsNotAskedAboutWordsAloneCountsAndProcesses) {
   verify::Run migrated;
   migrated.output = {"loss 1\n", ""};
   auto verdict = apart(steps(20, 4, 1e-6));
@@ -130,6 +152,8 @@ TEST(Rounding, IsNotAskedAboutWordsCountsAndProcesses) {
   EXPECT_FALSE(may_be_rounding(verdict, migrated));
   verdict.trace->first->kind = EventKind::kLoss;
   verdict.text.different = true; // in its words
+  EXPECT_TRUE(may_be_rounding(verdict, migrated));
+  verdict.trace->first.reset(); // alone
   EXPECT_FALSE(may_be_rounding(verdict, migrated));
   verdict.text.only_numbers = true;
   EXPECT_TRUE(may_be_rounding(verdict, migrated));
