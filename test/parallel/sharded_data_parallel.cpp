@@ -222,6 +222,55 @@ ACCEL_RANK_FUNCTION(sharded_saves_archives) {
   expect_equal(*net, *copy, 0);
 }
 
+/// A model, and tensors that nobody else holds.
+void write_net(torch::serialize::OutputArchive& archive, const Net& net) {
+  torch::serialize::OutputArchive model;
+  net.save(model);
+  archive.write("model", model);
+  int number = 0;
+  for (const auto& parameter : net.parameters()) {
+    archive.write("p" + std::to_string(++number), parameter.detach());
+  }
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// What is written of parts has the bytes that one device writes.
+ACCEL_RANK_FUNCTION(sharded_saves_bytes) {
+  const std::string folder = std::getenv("SHARDED_FOLDER");
+  Accelerator accelerator(sharded());
+  const auto net = std::make_shared<Net>();
+  const auto plain = std::make_shared<Net>();
+  AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  step(&accelerator, net, optimizer, 0);
+  accelerator.save(net, folder + "/net.pt");
+  accelerator.wait_for_everyone();
+  torch::load(plain, folder + "/net.pt");
+  torch::serialize::OutputArchive parts;
+  write_net(parts, *net);
+  accelerator.save(parts, folder + "/all.pt"); // the name is in the file
+  accelerator.wait_for_everyone();
+  if (accelerator.is_main_process()) {
+    const std::string written = bytes_of(folder + "/all.pt");
+    torch::serialize::OutputArchive whole;
+    write_net(whole, *plain);
+    whole.save_to(folder + "/all.pt");
+    EXPECT_FALSE(written.empty());
+    EXPECT_TRUE(written == bytes_of(folder + "/all.pt"));
+  }
+}
+
+TEST(ShardedDataParallel, SavesTheBytesOfOneDevice) {
+  const Folder folder;
+  for (const int processes : {1, 2}) {
+    run_and_expect_success("sharded_saves_bytes", processes, folder.options());
+  }
+}
+
 TEST(ShardedDataParallel, SavesArchives) {
   const Folder folder;
   for (const int processes : {1, 2, 3}) {

@@ -400,6 +400,35 @@ TEST(Gradients, ClosuresOfLbfgsWithABatchForEachProcess) {
   run_all("lbfgs_with_a_batch_each");
 }
 
+// A gradient that is a distributed tensor knows what it is a part of: nobody has to
+// have prepared the parameter.
+ACCEL_RANK_FUNCTION(unprepared) {
+  Accelerator accelerator(kMatch);
+  auto net = make_net();
+  auto reference = make_net();
+  SGD optimizer(net->parameters(), kSgd);
+  torch::optim::SGD plain(reference->parameters(), kSgd);
+  for (int64_t i = 0; i < 3; ++i) {
+    const auto all = rows(7, 3, 1.0 + i);
+    auto step = accelerator.accumulate();
+    optimizer.zero_grad();
+    plain.zero_grad();
+    accelerator.backward(mean_loss(net, accelerator.distribute(all)));
+    mean_loss(reference, all).backward();
+    optimizer.step();
+    plain.step();
+    const auto actual = net->named_parameters();
+    for (const auto& item : reference->named_parameters()) {
+      EXPECT_TRUE(
+          torch::allclose(actual[item.key()], item.value(), 1e-12, 1e-14));
+    }
+  }
+}
+
+TEST(Gradients, DistributedOnesOfWhatNobodyPrepared) {
+  run_all("unprepared");
+}
+
 ACCEL_RANK_FUNCTION(mistakes) {
   Accelerator accelerator(kMatch);
   const bool several = accelerator.use_distributed();

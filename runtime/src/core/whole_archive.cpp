@@ -1,5 +1,7 @@
 #include "core/whole_archive.h"
 
+#include "distributed/part.h"
+
 #include <accel/distributed/tensor.h>
 
 #include <ATen/ATen.h>
@@ -33,6 +35,9 @@ WholeArchive::WholeArchive(torch::serialize::OutputArchive& archive, bool keep)
   const auto object = module_of(archive)._ivalue();
   find_names(object);
   visit(object);
+  for (const auto* only : held_here_) {
+    whole_.erase(only);
+  }
 }
 
 WholeArchive::~WholeArchive() {
@@ -71,6 +76,10 @@ void WholeArchive::visit(const Object& object) {
     if (value.isObject()) {
       visit(value.toObject());
     } else if (value.isTensor() && distributed::is_distributed(value.toTensor())) {
+      // The slot and this copy.
+      if (value.use_count() == 2) {
+        held_here_.insert(value.toTensor().unsafeGetTensorImpl());
+      }
       now = whole(value.toTensor());
     } else if (value.isTensorList()) {
       auto list = value.toTensorVector();
@@ -95,12 +104,16 @@ void WholeArchive::visit(const Object& object) {
 at::Tensor WholeArchive::whole(const at::Tensor& tensor) {
   auto& found = whole_[tensor.unsafeGetTensorImpl()];
   if (!found.defined()) {
-    found = distributed::full_tensor(tensor.detach());
-    found.set_requires_grad(tensor.requires_grad() && tensor.is_leaf());
-    if (!keep_) {
-      // Known from here on, and not held.
-      found = at::empty({0}, tensor.options());
+    auto& memory = memory_[distributed::part_of(tensor)];
+    if (!memory.defined()) {
+      memory = distributed::full_tensor(tensor.detach());
+      if (!keep_) {
+        // Known from here on, and not held.
+        memory = at::empty({0}, tensor.options());
+      }
     }
+    found = memory.detach();
+    found.set_requires_grad(tensor.requires_grad() && tensor.is_leaf());
   }
   return found;
 }

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace accel::detail {
@@ -21,8 +22,7 @@ class WholeArchive {
 
  private:
   struct Replaced {
-    /// No reference: LibTorch's writer marks what has several, and the file would
-    /// have other bytes.
+    /// No reference: LibTorch's writer marks what has several.
     c10::ivalue::Object* object;
     size_t slot;
     c10::IValue before;
@@ -40,6 +40,11 @@ class WholeArchive {
   std::vector<Replaced> replaced_;
   /// A tensor that was written twice stays one.
   std::unordered_map<const c10::TensorImpl*, at::Tensor> whole_;
+  /// What shares memory (a parameter, and `detach` of it) does so in the file, too.
+  std::unordered_map<const void*, at::Tensor> memory_;
+  /// Tensors that nobody else has: what takes their place must have one reference,
+  /// too, for the same bytes.
+  std::unordered_set<const c10::TensorImpl*> held_here_;
   /// An optimizer's archive names the states of parameters by their addresses, in no
   /// order, and lists these names for each group: the place of each in the lists.
   std::unordered_map<std::string, size_t> places_;

@@ -383,7 +383,9 @@ void Reducer::check_averaged(const std::vector<at::Tensor>& tensors) {
   for (const auto& tensor : tensors) {
     TORCH_CHECK(
         !tensor.grad().defined() || parameters_.known(tensor) ||
-            accel::distributed::is_distributed(tensor),
+            accel::distributed::is_distributed(tensor) ||
+            // It knows what it is a part of.
+            accel::distributed::is_distributed(tensor.grad()),
         "accel: the optimizer steps a parameter of sizes ",
         tensor.sizes(),
         " that has not been prepared, so its gradient was not averaged over "

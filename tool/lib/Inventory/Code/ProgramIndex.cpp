@@ -401,6 +401,12 @@ void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
       if (!C.Step && InStep.count(C.From) && Trains.count(C.To))
         Changed |= InStep.insert(C.To).second;
   }
+  for (const BackwardCall &B : Backwards)
+    if (const auto *M = dyn_cast<CXXMethodDecl>(B.Writer);
+        M && !B.Step && M->getParent()->isLambda() &&
+        !llvm::is_contained(GivenAway, M) &&
+        llvm::none_of(Calls, [&](const OwnCall &C) { return C.To == M; }))
+      GivenAway.push_back(M);
 }
 
 const Stmt *accel::migrate::bodyOf(const Stmt *Loop) {
@@ -543,12 +549,39 @@ bool ProgramIndex::isOwn(const FunctionDecl *D) const {
                 cast<CXXMethodDecl>(D)->getParent()->isLambda()));
 }
 
+/// The closure that a local variable is made of, alone: `auto step = [&] { … };`,
+/// `Engine trainer([&](auto &batch) { … });`.
+static const LambdaExpr *closureIn(const VarDecl *V) {
+  const Stmt *Init = V && V->hasLocalStorage() ? V->getInit() : nullptr;
+  while (Init && !isa<LambdaExpr>(Init)) {
+    auto Children = Init->children();
+    const bool Single = Children.begin() != Children.end() &&
+                        std::next(Children.begin()) == Children.end();
+    Init = Single ? *Children.begin() : nullptr;
+  }
+  return dyn_cast_or_null<LambdaExpr>(Init);
+}
+
+/// Nothing runs yet where such a variable is declared.
+static bool declaresClosure(const Stmt *S) {
+  const auto *D = dyn_cast_or_null<DeclStmt>(S);
+  return D && D->isSingleDecl() &&
+         closureIn(dyn_cast<VarDecl>(D->getSingleDecl()));
+}
+
 namespace {
 class CallFinder : public AstVisitor {
 public:
   explicit CallFinder(const ProgramIndex &Index) : Index(Index) {}
   bool VisitStmt(Stmt *S) override {
     Found |= Index.Loops.count(S) != 0;
+    // trainer.run(data), of Trainer trainer([&](auto &batch) { … backward … })
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
+      if (const LambdaExpr *L = closureIn(dyn_cast<VarDecl>(Ref->getDecl())))
+        Found |= llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
+          return isWithin(B.Call->getExprLoc(), L,
+                          Index.Context.getSourceManager());
+        });
     if (const auto *Call = dyn_cast<CallExpr>(S)) {
       // A closure that a template calls in its loop.
       Found |= llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
@@ -565,21 +598,6 @@ private:
   const ProgramIndex &Index;
 };
 } // namespace
-
-/// `auto step = [&] { ... };`: nothing runs yet.
-static bool declaresClosure(const Stmt *S) {
-  const auto *D = dyn_cast_or_null<DeclStmt>(S);
-  if (!D || !D->isSingleDecl() || !isa<VarDecl>(D->getSingleDecl()))
-    return false;
-  const Stmt *Init = cast<VarDecl>(D->getSingleDecl())->getInit();
-  while (Init && !isa<LambdaExpr>(Init)) {
-    auto Children = Init->children();
-    const bool Single = Children.begin() != Children.end() &&
-                        std::next(Children.begin()) == Children.end();
-    Init = Single ? *Children.begin() : nullptr;
-  }
-  return Init != nullptr;
-}
 
 bool ProgramIndex::holdsBatches(const Stmt *S) const {
   if (declaresClosure(S))

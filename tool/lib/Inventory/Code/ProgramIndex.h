@@ -104,6 +104,9 @@ struct ProgramIndex {
   std::vector<BackwardCall> Backwards;
   /// Functions with a backward in no loop of theirs that a loop calls.
   std::set<const clang::FunctionDecl *> InStep;
+  /// Closures with a backward in no loop of theirs that nothing calls which is seen:
+  /// what they are given to does, a std::function.
+  std::vector<const clang::CXXMethodDecl *> GivenAway;
 
   /// Functions that do nothing with two of their parameters but to give them to
   /// fopen, as the path and the mode; where their names are used in calls only.

@@ -55,6 +55,7 @@ private:
   bool setUp(OptimizerFact &Fact, const clang::ValueDecl *Optimizer,
              llvm::ArrayRef<const clang::ValueDecl *> Models);
   void addedGroup(const clang::CallExpr *E);
+  void emplaced(const clang::CXXMemberCallExpr *E);
   const clang::ValueDecl *modelOf(const clang::Expr *Parameters);
   std::vector<const clang::ValueDecl *>
   listedModels(const clang::Expr *Parameters);

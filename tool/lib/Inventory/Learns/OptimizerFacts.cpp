@@ -2,6 +2,7 @@
 
 #include "Learns.h"
 #include "ListedModels.h"
+#include "Code/Closures.h"
 #include "Code/TorchTypes.h"
 
 #include "clang/AST/TypeLoc.h"
@@ -395,6 +396,8 @@ void OptimizerFacts::call(const CallExpr *E, const FunctionDecl *F,
   if (isInStd(F) && (Name == "make_unique" || Name == "make_shared") &&
       optimizerOf(F->getReturnType()))
     strayOptimizer(E);
+  else if (isInStd(F) && Name == "emplace" && isa<CXXMemberCallExpr>(E))
+    emplaced(cast<CXXMemberCallExpr>(E));
   else if (!isTorch(F))
     return;
   else if (Name == "add_param_group")
@@ -481,11 +484,61 @@ void OptimizerFacts::assigned(const Expr *To, const Expr *Made) {
   optimizerMade(Holder, nullptr, Made);
 }
 
+/// The type X of `std::optional<X>`, as it is spelled in a declaration.
+static std::optional<SourceRange> typeInOptional(const ValueDecl *V) {
+  const auto *D = dyn_cast<DeclaratorDecl>(V);
+  if (!D || !D->getTypeSourceInfo())
+    return std::nullopt;
+  TypeLoc Loc = D->getTypeSourceInfo()->getTypeLoc().getUnqualifiedLoc();
+  if (const auto Elaborated = Loc.getAs<ElaboratedTypeLoc>())
+    Loc = Elaborated.getNamedTypeLoc();
+  const auto Template = Loc.getAs<TemplateSpecializationTypeLoc>();
+  return Template && Template.getNumArgs() == 1
+             ? spellingOf(Template.getArgLoc(0).getTypeSourceInfo())
+             : std::nullopt;
+}
+
+/// `optimizer.emplace(net->parameters(), 0.1)`, of a std::optional.
+void OptimizerFacts::emplaced(const CXXMemberCallExpr *E) {
+  const Expr *Object = E->getImplicitObjectArgument();
+  const CXXRecordDecl *Class = optimizerOf(Object->getType());
+  const ValueDecl *Holder = Class ? placeOf(Object) : nullptr;
+  if (!Holder || !isByValue(E->getType().getNonReferenceType()))
+    return;
+  const std::string Name = "'" + Holder->getNameAsString() + "'";
+  const std::optional<SourceRange> Spelled = typeInOptional(Holder);
+  const std::optional<TextRange> Type =
+      Spelled ? editable(*Spelled) : std::nullopt;
+  if (!Type || !isTorch(Class) || !isKnown(Class))
+    return say("ACL0182", E->getExprLoc(),
+               "the type of the optimizer " + Name +
+                   " is not spelled as one of LibTorch's, and stays as it is",
+               PrepareByHand);
+  OptimizerFact Fact;
+  Fact.TypeNames = {*Type};
+  std::vector<const ValueDecl *> Models;
+  if (const Expr *First = E->getNumArgs() > 0 ? E->getArg(0) : nullptr) {
+    if (const ValueDecl *Model = modelOf(First))
+      Models = {Model};
+    else
+      Models = listedModels(First);
+  }
+  Fact.Object = objectOf(Holder, Function);
+  if (!setUp(Fact, Holder, Models))
+    return say("ACL0182", E->getExprLoc(),
+               "there is no line behind the optimizer " + Name +
+                   " on which it could be prepared, so that it stays LibTorch's",
+               PrepareByHand);
+  Program.Optimizers.push_back(std::move(Fact));
+}
+
 /// A function that makes an optimizer for its caller, who prepares it.
 void OptimizerFacts::returned(const ReturnStmt *S) {
   const Expr *E = S->getRetValue();
-  if (!E || !optimizerOf(E->getType()) || !Lambdas.empty() ||
-      isOrDerives(recordOf(Function->getReturnType()),
+  const FunctionDecl *Returns =
+      Lambdas.empty() ? Function : operatorOf(Lambdas.back());
+  if (!E || !optimizerOf(E->getType()) || !Returns ||
+      isOrDerives(recordOf(Returns->getReturnType()),
                   "torch::optim::Optimizer") ||
       namesAnother(E) || callsFactory(E, Index))
     return;

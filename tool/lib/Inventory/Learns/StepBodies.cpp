@@ -214,6 +214,17 @@ bool StepBodies::isForInput(const BackwardCall &B) const {
   });
 }
 
+std::vector<const CXXMethodDecl *> StepBodies::closuresGivenAway() const {
+  std::vector<const CXXMethodDecl *> Steps;
+  for (const CXXMethodDecl *M : Index.GivenAway) {
+    RunFinder Run(Index);
+    Run.TraverseStmt(M->getBody());
+    if (Run.Updates)
+      Steps.push_back(M);
+  }
+  return Steps;
+}
+
 std::vector<const CXXMethodDecl *>
 StepBodies::closuresOf(const BatchLoop &Loop) const {
   ClosureFinder Finder;

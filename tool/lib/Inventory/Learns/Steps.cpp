@@ -38,6 +38,14 @@ static bool hasComma(const Expr *E) {
   return Call && Call->getOperator() == OO_Comma;
 }
 
+/// The function that a closure is made in.
+static const FunctionDecl *functionAround(const CXXMethodDecl *Closure) {
+  const DeclContext *Around = Closure->getParent()->getDeclContext();
+  while (Around && !isa<FunctionDecl>(Around))
+    Around = Around->getParent();
+  return Around ? cast<FunctionDecl>(Around) : Closure;
+}
+
 void Steps::add() {
   for (const BackwardCall &B : Index.Backwards)
     addBackward(B);
@@ -46,6 +54,13 @@ void Steps::add() {
       addTrainingLoop(Facts);
   for (const BatchLoop &Loop : Bodies.loopsAround())
     addTrainingLoop(Loop);
+  for (const CXXMethodDecl *Closure : Bodies.closuresGivenAway()) {
+    BatchLoop Step;
+    Step.Loop = Closure->getBody();
+    Step.In = Step.Writer = functionAround(Closure);
+    if (Text.mayEdit(Step.Loop->getBeginLoc()))
+      addStep(Step, Step.Loop, Step.In);
+  }
   checkTemplates();
 }
 
@@ -308,14 +323,6 @@ void Steps::keepTrained(std::vector<std::string> &Models,
   if (llvm::any_of(Models, IsTrained))
     llvm::erase_if(Models,
                    [&](const std::string &Model) { return !IsTrained(Model); });
-}
-
-/// The function that a closure is made in.
-static const FunctionDecl *functionAround(const CXXMethodDecl *Closure) {
-  const DeclContext *Around = Closure->getParent()->getDeclContext();
-  while (Around && !isa<FunctionDecl>(Around))
-    Around = Around->getParent();
-  return Around ? cast<FunctionDecl>(Around) : Closure;
 }
 
 void Steps::addTrainingLoop(const BatchLoop &Loop) {
