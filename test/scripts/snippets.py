@@ -210,7 +210,7 @@ class Snippets(unittest.TestCase):
                     return f"{place}: {path} is no command"
                 write(f"{folder}/{path}", "#!/bin/sh\n", True)
                 for call in re.findall(rf"{re.escape(path)}([^\n#]*)", typed):
-                    for option in re.findall(r"(?<= )--[a-z][a-z0-9-]*", call):
+                    for option in re.findall(r"(?<= )--[a-z][a-z0-9-]*", re.sub(r"'[^']*'", "", call)):
                         if option not in read(path):
                             return f"{place}: {path} has no option {option}"
             lit = "/usr/lib/llvm-19/build/utils/lit/lit.py"
