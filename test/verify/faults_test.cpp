@@ -122,6 +122,14 @@ TEST_F(Verify, EqualWithOptionsOfLaunch) {
   EXPECT_FALSE(outcome.says("1 process ")) << outcome.text;
 }
 
+TEST_F(Verify, FinalValuesOfPartsBehindTheLastOfSomeSteps) {
+  const auto outcome = verify(
+      "--double --no-repeat --max-steps 7 --launch '-n 2 --fsdp FULL_SHARD'");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(outcome.says("equal  7 steps")) << outcome.text;
+  EXPECT_FALSE(outcome.says("could not be read")) << outcome.text;
+}
+
 TEST_F(Verify, AFaultOfOneLaunch) {
   const auto outcome = verify(
       "--double --no-repeat -n 1 --launch '-n 2 --fsdp FULL_SHARD'",

@@ -14,6 +14,7 @@ void TracedBackward::begin(const at::Tensor& loss, double weight) {
   auto& runtime = Runtime::require();
   if (sink_->finished()) {
     // All processes are here: they have begun the same backward.
+    sink_->end_together();
     runtime.end(/*orderly=*/true);
     sink_->leave();
   }

@@ -106,6 +106,11 @@ at::Tensor Call::local_as(const at::Tensor& tensor, const Placement& to) const {
   if (C10_UNLIKELY(to.is_replicate() && root->keeps_whole)) {
     return kept_whole(p, name().c_str());
   }
+  if (to.is_replicate() && !info_.is_view && is_worth_settling(*p) &&
+      !is_written(tensor)) {
+    settle(p, name().c_str());
+    return p->local;
+  }
   // In the order of memory that the whole tensor has: results follow it.
   return in_order_of(
       redistribute_local(

@@ -302,10 +302,7 @@ void run_whole(
     if (p->placement.is_replicate()) {
       return p->local; // itself: it may be what is written
     }
-    // A sum is no larger than its terms: what has been added up stays so. Not that
-    // of which this is a small part.
-    if (p->placement.is_sum() && root_of(p)->placement.is_sum() &&
-        root_of(p)->local.numel() == p->local.numel()) {
+    if (is_worth_settling(*p)) {
       settle(p, op.schema().name().c_str());
       return p->local;
     }

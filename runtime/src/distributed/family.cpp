@@ -60,6 +60,12 @@ void follow(Part* part) {
   part->settled = true;
 }
 
+bool is_worth_settling(Part& part) {
+  const Part* root = root_of(&part);
+  return part.placement.is_sum() && root->placement.is_sum() &&
+      root->local.numel() == part.local.numel();
+}
+
 void settle(Part* part, const char* operation) {
   Part* root = root_of(part);
   if (!root->settled) {

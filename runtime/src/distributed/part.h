@@ -157,6 +157,10 @@ ACCEL_API void follow(Part* part);
 /// whole, so that it is not added up again. Collective.
 ACCEL_API void settle(Part* part, const char* operation = "a view");
 
+/// A sum is no larger than its terms: one that has been added up stays so. Not that
+/// of which the part is a small piece.
+ACCEL_API bool is_worth_settling(Part& part);
+
 /// The gathered value of a part whose root keeps it, for reading. Collective when
 /// it is not there yet.
 ACCEL_API at::Tensor kept_whole(Part* part, const char* operation);

@@ -301,6 +301,7 @@ bool ShardedParameters::build(const at::Tensor& parameter) {
 std::string ShardedParameters::add(
     const torch::nn::Module& module,
     const std::vector<at::Tensor>& but) {
+  any_model_ = true;
   TensorPlan plan;
   if (tensor_) {
     plan = tensor_plan(module, plan_, axes_[*tensor_]->size(), matched_);
@@ -382,6 +383,15 @@ void ShardedParameters::check_plan() {
   }
   if (shard_) {
     class_names_.check();
+  }
+  const bool first = std::all_of(
+      axes_.begin(), axes_.end(),
+      [](const Axis* axis) { return axis->rank() == 0; });
+  if (!any_model_ && first) {
+    TORCH_WARN(
+        "accel: nothing is divided between the processes: that is done with the "
+        "parameters of models, and none was passed to prepare. Write "
+        "accelerator.prepare(model, optimizer).");
   }
 }
 

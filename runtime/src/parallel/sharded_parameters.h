@@ -199,6 +199,7 @@ class ShardedParameters {
   /// Which entries have named a module.
   std::vector<bool> matched_;
   bool checked_ = false;
+  bool any_model_ = false;
   std::vector<Known> parameters_;
   /// What the units along dp_shard are gathered into.
   std::shared_ptr<distributed::UnitMemory> unit_memory_;

@@ -403,7 +403,8 @@ void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
   }
   for (const BackwardCall &B : Backwards)
     if (const auto *M = dyn_cast<CXXMethodDecl>(B.Writer);
-        M && !B.Step && M->getParent()->isLambda() &&
+        M && !B.Step &&
+        (M->getParent()->isLambda() || M->size_overridden_methods() > 0) &&
         !llvm::is_contained(GivenAway, M) &&
         llvm::none_of(Calls, [&](const OwnCall &C) { return C.To == M; }))
       GivenAway.push_back(M);

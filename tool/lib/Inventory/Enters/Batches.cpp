@@ -35,7 +35,7 @@ public:
 
   bool VisitCallExpr(CallExpr *E) override {
     if (!Asked.Index.isInStep(E->getExprLoc(), In) ||
-        isInEvaluation(Path, Asked.Index))
+        isInEvaluation(Path, Asked.Index, /*InStep=*/true))
       return true;
     if (const std::optional<ModelCall> Call = modelCallOf(E)) {
       AnyModel = true;

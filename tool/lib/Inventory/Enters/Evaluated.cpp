@@ -22,14 +22,14 @@ static bool switchesGradientsOff(const Stmt *S) {
 }
 
 bool accel::migrate::isInEvaluation(llvm::ArrayRef<const Stmt *> Path,
-                                    const ProgramIndex &Index) {
+                                    const ProgramIndex &Index, bool InStep) {
   for (size_t I = 0; I + 1 < Path.size(); ++I) {
     if (auto It = Index.Loops.find(Path[I]); It != Index.Loops.end() &&
                                              !It->second.Training &&
                                              !It->second.AddsUp)
       return true;
     const auto *Block = dyn_cast<CompoundStmt>(Path[I]);
-    if (!Block || (I > 0 && isa<CompoundStmt>(Path[I - 1])))
+    if (!Block || (InStep && I > 0 && isa<CompoundStmt>(Path[I - 1])))
       continue;
     for (const Stmt *S : Block->body()) {
       if (S == Path[I + 1])
@@ -55,8 +55,8 @@ public:
 
   bool VisitCallExpr(CallExpr *E) override {
     // What stands between trainings is no evaluation by itself.
-    if ((Trains || Index.isInStep(E->getExprLoc(), F)) &&
-        !isInEvaluation(Path, Index))
+    const bool InStep = Index.isInStep(E->getExprLoc(), F);
+    if ((Trains || InStep) && !isInEvaluation(Path, Index, InStep))
       return true;
     const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
     if (Operator && isTensor(Operator->getArg(0)->getType())) {

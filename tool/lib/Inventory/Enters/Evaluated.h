@@ -16,10 +16,11 @@
 namespace accel::migrate {
 
 /// Whether no gradients are calculated at the end of `Path`, statements from the
-/// outermost on, or a loader is read that does not train. In a block of its own,
-/// `{ NoGradGuard guard; next = target(x); }`, a step calculates something for itself.
+/// outermost on, or a loader is read that does not train. `InStep`: in a training step,
+/// where `{ NoGradGuard guard; next = target(x); }` is something that the step calculates
+/// for itself.
 bool isInEvaluation(llvm::ArrayRef<const clang::Stmt *> Path,
-                    const ProgramIndex &Index);
+                    const ProgramIndex &Index, bool InStep);
 
 /// What evaluations read that `Cuts` does not have, where it stands; not within
 /// what is shared out as a whole.

@@ -57,6 +57,7 @@ private:
   void addedGroup(const clang::CallExpr *E);
   void emplaced(const clang::CXXMemberCallExpr *E);
   const clang::ValueDecl *modelOf(const clang::Expr *Parameters);
+  std::vector<const clang::ValueDecl *> modelsGiven(const clang::Expr *Init);
   std::vector<const clang::ValueDecl *>
   listedModels(const clang::Expr *Parameters);
   std::optional<LinePoint>

@@ -208,6 +208,24 @@ const ValueDecl *OptimizerFacts::modelOf(const Expr *Parameters) {
   return Model;
 }
 
+/// The models whose parameters a factory is given:
+/// `make_optimizer("adam", net->parameters(), 0.1)`.
+std::vector<const ValueDecl *> OptimizerFacts::modelsGiven(const Expr *Init) {
+  const Expr *E = plain(Init);
+  while (const auto *Made = dyn_cast<CXXConstructExpr>(E)) {
+    if (Made->getNumArgs() != 1)
+      return {};
+    E = plain(Made->getArg(0));
+  }
+  std::vector<const ValueDecl *> Models;
+  if (const auto *Call = dyn_cast<CallExpr>(E))
+    for (const Expr *Arg : Call->arguments())
+      if (const ValueDecl *Model = modelOf(Arg);
+          Model && !llvm::is_contained(Models, Model))
+        Models.push_back(Model);
+  return Models;
+}
+
 /// Those of a list of parameters that have a name where the optimizer is
 /// prepared.
 std::vector<const ValueDecl *>
@@ -317,7 +335,9 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
   OptimizerFact Fact;
   std::vector<const ValueDecl *> Models;
   bool IsSpelled = true;
-  if (!callsFactory(Init, Index)) {
+  if (callsFactory(Init, Index)) {
+    Models = modelsGiven(Init);
+  } else {
     const Making Made = makingOf(Declared, Init);
     const CXXRecordDecl *Class =
         Made.Class ? Made.Class : optimizerOf(Holder->getType());

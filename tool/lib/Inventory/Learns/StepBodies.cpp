@@ -214,7 +214,7 @@ bool StepBodies::isForInput(const BackwardCall &B) const {
   });
 }
 
-std::vector<const CXXMethodDecl *> StepBodies::closuresGivenAway() const {
+std::vector<const CXXMethodDecl *> StepBodies::stepsGivenAway() const {
   std::vector<const CXXMethodDecl *> Steps;
   for (const CXXMethodDecl *M : Index.GivenAway) {
     RunFinder Run(Index);

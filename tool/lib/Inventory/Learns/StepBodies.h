@@ -27,8 +27,8 @@ public:
   /// inside, which updates nothing:
   /// `for (…) { for (…) loss.backward(); optimizer.step(); }`.
   llvm::ArrayRef<BatchLoop> loopsAround() const { return LoopsAround; }
-  /// Closures that are a step each time that something unseen calls them.
-  std::vector<const clang::CXXMethodDecl *> closuresGivenAway() const;
+  /// Closures and overrides that are a step each time that something unseen calls them.
+  std::vector<const clang::CXXMethodDecl *> stepsGivenAway() const;
   /// Whether a backward in it is for the gradient of an input, and not for that of
   /// parameters: `x.set_requires_grad(true); net(x).sum().backward(); x.grad()`.
   bool isForInput(const BackwardCall &B) const;

@@ -54,10 +54,10 @@ void Steps::add() {
       addTrainingLoop(Facts);
   for (const BatchLoop &Loop : Bodies.loopsAround())
     addTrainingLoop(Loop);
-  for (const CXXMethodDecl *Closure : Bodies.closuresGivenAway()) {
+  for (const CXXMethodDecl *M : Bodies.stepsGivenAway()) {
     BatchLoop Step;
-    Step.Loop = Closure->getBody();
-    Step.In = Step.Writer = functionAround(Closure);
+    Step.Loop = M->getBody();
+    Step.In = Step.Writer = M->getParent()->isLambda() ? functionAround(M) : M;
     if (Text.mayEdit(Step.Loop->getBeginLoc()))
       addStep(Step, Step.Loop, Step.In);
   }
