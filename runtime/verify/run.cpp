@@ -41,6 +41,7 @@ const std::set<std::string> kRemoved = {
     kTraceDouble,
     kTraceSeed,
     kTraceTime,
+    kTraceNoise,
     kTraceMaxSteps};
 
 /// Instructions that every x86-64 processor has, in LibTorch's own kernels, in
@@ -97,6 +98,7 @@ std::vector<std::string> environment_for(
     for (const auto& [name, value] : kOtherInstructions) {
       set(name.c_str(), value);
     }
+    set(kTraceNoise, "1");
   }
   if (plan.max_steps != 0) {
     set(kTraceMaxSteps, std::to_string(plan.max_steps));

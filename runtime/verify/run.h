@@ -31,7 +31,8 @@ struct RunPlan {
   /// What its working directory begins with.
   std::filesystem::path source;
   Widening widening = Widening::kNone;
-  /// Compute with other instructions of the processor, which round otherwise.
+  /// Compute with other instructions of the processor, which round otherwise, and with
+  /// gradients that differ by a rounding.
   bool other_instructions = false;
   uint64_t seed = 0;
   /// What time() says when the program begins.

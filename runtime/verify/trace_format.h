@@ -141,6 +141,8 @@ constexpr const char* kTraceDoubleAll = "all";
 constexpr const char* kTraceSeed = "ACCEL_TRACE_SEED";
 /// Seconds since 1970: what time() says when the program begins.
 constexpr const char* kTraceTime = "ACCEL_TRACE_TIME";
+/// Any value: gradients are changed by as much as another order of additions might.
+constexpr const char* kTraceNoise = "ACCEL_TRACE_NOISE";
 constexpr const char* kTraceMaxSteps = "ACCEL_TRACE_MAX_STEPS";
 
 } // namespace accel::verify

@@ -650,6 +650,25 @@ TEST_F(Verify, RecordingChangesNothing) {
   EXPECT_TRUE(fs::exists(folder_ / "rank-0.trace"));
 }
 
+// Of the run that tells what rounding does: other values, in the last digits only, and
+// the same random numbers.
+TEST_F(Verify, NoiseIsARounding) {
+  const auto record = [&](const std::string& folder, const std::string& noise) {
+    fs::create_directory(folder_ / folder);
+    const auto run = shell(
+        noise + "ACCEL_TRACE_DOUBLE=default ACCEL_TRACE_SEED=0 ACCEL_TRACE_DIRECTORY=" +
+        folder + " LD_PRELOAD=" + kTraceLibrary + " " + kVerifyOriginal);
+    EXPECT_EQ(run.status, 0) << run.text;
+    return std::make_pair(run.text, read(folder + "/rank-0.safetensors"));
+  };
+  const auto plain = record("plain", ""), again = record("again", ""),
+             changed = record("changed", "ACCEL_TRACE_NOISE=1 ");
+  EXPECT_NE(plain.second, "");
+  EXPECT_TRUE(plain.second == again.second);
+  EXPECT_FALSE(plain.second == changed.second);
+  EXPECT_EQ(plain.first, changed.first); // nine digits
+}
+
 TEST_F(Verify, ReportIsOnePageThatNeedsNothingElse) {
   const auto outcome = verify(
       "--double -n 1,2 --no-repeat --report page.html", "last-batch");

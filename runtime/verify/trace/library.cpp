@@ -129,6 +129,7 @@ Recorder::Options read_options() {
   options.seed = std::strtoull(seed.c_str(), nullptr, 10);
   options.max_steps =
       std::strtoull(environment(kTraceMaxSteps).c_str(), nullptr, 10);
+  options.noise = !environment(kTraceNoise).empty();
   const std::string world_size = environment("WORLD_SIZE");
   if (!world_size.empty()) {
     options.world_size = std::strtoll(world_size.c_str(), nullptr, 10);

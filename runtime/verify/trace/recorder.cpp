@@ -1,6 +1,7 @@
 #include "recorder.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/version.h>
 
 #include <dlfcn.h>
@@ -190,10 +191,36 @@ void Recorder::end_record() {
         .add(has_gradient ? measure(gradient) : Fingerprint());
   }
   write(Record::kBackward, encoder_.bytes());
+  if (options_.noise) {
+    for (const auto& leaf : current_.leaves) {
+      change_by_rounding(leaf.tensor.grad());
+    }
+  }
   current_.leaves.clear();
   if (++steps_ % 64 == 0) {
     registry_.prune();
   }
+}
+
+/// As another order of additions might: by a rounding of the largest element. What is
+/// exactly zero has no terms, or such that cancel in any order.
+void Recorder::change_by_rounding(const at::Tensor& gradient) {
+  // A gradient that has a graph may be saved in it.
+  if (!gradient.defined() || !gradient.is_floating_point() ||
+      gradient.requires_grad() || gradient.layout() != at::kStrided || gradient.numel() == 0) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  // Of its own: the program's random numbers stay those that they are.
+  static at::Generator generator = at::detail::createCPUGenerator(1);
+  const auto sizes = gradient.abs();
+  const double rounding = gradient.scalar_type() == at::kDouble ? 0x1p-53
+      : gradient.scalar_type() == at::kFloat                    ? 0x1p-24
+                                                                : 0;
+  const auto noise = at::empty(gradient.sizes(), gradient.options().device(at::kCPU))
+                         .uniform_(-rounding, rounding, generator)
+                         .to(gradient.device());
+  gradient.data().add_(noise * sizes.max() * gradient.ne(0));
 }
 
 void Recorder::write_tensor(

@@ -33,6 +33,8 @@ class Recorder final : public detail::TraceSink {
     Widening widening = Widening::kNone;
     bool seeded = false;
     uint64_t seed = 0;
+    /// Change gradients behind each backward by a rounding.
+    bool noise = false;
   };
 
   /// Throws `c10::Error` where the file cannot be made.
@@ -77,6 +79,7 @@ class Recorder final : public detail::TraceSink {
   void end_record();
   void write_tensor(const Registry::Entry& entry, const at::Tensor& tensor);
   void write_final_values();
+  void change_by_rounding(const at::Tensor& gradient);
   void write(Record type, const std::string& bytes);
   void flush();
 
