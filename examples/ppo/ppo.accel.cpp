@@ -145,6 +145,7 @@ class Agent {
   }
 
   Rollout collect() {
+    auto& accelerator = accel::accelerator();
     torch::NoGradGuard no_grad;
     Rollout rollout(device_);
     lengths_.clear();
@@ -156,7 +157,7 @@ class Agent {
       rollout.actions[t] = actions.squeeze(1);
       rollout.log_probabilities[t] = log_probabilities.gather(1, actions).squeeze(1);
       rollout.values[t] = values;
-      auto chosen = actions.to(torch::kCPU);
+      auto chosen = accelerator.full(actions.to(torch::kCPU));
       auto action = chosen.accessor<int64_t, 2>();
       for (int64_t i = 0; i < kEnvironments; ++i) {
         const bool done = environments_[i].step(action[i][0]);

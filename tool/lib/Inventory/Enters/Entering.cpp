@@ -161,39 +161,68 @@ static std::string shortened(llvm::StringRef Text) {
   return Shown.rtrim().str() + (Shown.size() < Text.size() ? " ..." : "");
 }
 
-/// Says of each training what is shared out in it; of one in which nothing is
+namespace {
+/// What a training shares out, as it is shown.
+class SharedOut {
+public:
+  explicit SharedOut(SourceText &Text) : Text(Text) {}
+
+  void add(SourceRange Range) {
+    const std::string What = "'" + shortened(Text.text(Range)) + "'";
+    if (!llvm::is_contained(All, What))
+      All.push_back(What);
+  }
+  /// The batches that are made or read in what `S` runs.
+  void addIn(const Stmt *S, llvm::ArrayRef<Batch> Batches,
+             const ProgramIndex &Index) {
+    // A lambda before the loop may read what the loop makes.
+    const LoopText In(S, Index);
+    for (const Batch &B : Batches)
+      if (In.holds(B.ReadBy->getExprLoc(), Text.SM) ||
+          In.holds(B.E->getExprLoc(), Text.SM))
+        add(B.E->getSourceRange());
+  }
+  bool empty() const { return All.empty(); }
+  std::string list() const {
+    constexpr size_t Most = 3;
+    const size_t More = All.size() > Most ? All.size() - Most : 0;
+    return llvm::join(llvm::ArrayRef(All).drop_back(More), ", ") +
+           (More ? " and " + std::to_string(More) + " more" : "");
+  }
+
+private:
+  SourceText &Text;
+  std::vector<std::string> All;
+};
+} // namespace
+
+/// Says of each training what is shared out in it; of a loop in which nothing is
 /// found, that all processes do all of it.
 void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
+  for (const CXXMethodDecl *Step : Index.GivenAway) {
+    SharedOut Shared(Text);
+    Shared.addIn(Step->getBody(), Batches, Index);
+    if (!Shared.empty() && Text.mayEdit(Step->getBody()->getBeginLoc()))
+      say("ACL0174", Step->getBody()->getBeginLoc(),
+          "the processes share out this training step, by the rows of " +
+              Shared.list());
+  }
   for (const auto &[Loop, Facts] : Index.Loops) {
     if ((!Facts.Training && !Facts.AddsUp) ||
         !Text.mayEdit(Loop->getBeginLoc()))
       continue;
-    std::vector<std::string> Shared;
-    const auto Share = [&](SourceRange Range) {
-      const std::string What = "'" + shortened(Text.text(Range)) + "'";
-      if (!llvm::is_contained(Shared, What))
-        Shared.push_back(What);
-    };
+    SharedOut Shared(Text);
     const Expr *Loader = loaderOfLoop(Loop);
     const auto *Range = dyn_cast<CXXForRangeStmt>(Loop);
     const bool Placed =
         Loader && (!Range || isBatch(Range->getLoopVariable()->getType()));
     if (Placed)
-      Share(Loader->getSourceRange());
-    // A lambda before the loop may read what the loop makes.
-    const LoopText In(Loop, Index);
-    for (const Batch &B : Batches)
-      if (In.holds(B.ReadBy->getExprLoc(), Text.SM) ||
-          In.holds(B.E->getExprLoc(), Text.SM))
-        Share(B.E->getSourceRange());
+      Shared.add(Loader->getSourceRange());
+    Shared.addIn(Loop, Batches, Index);
     if (!Shared.empty()) {
-      constexpr size_t Most = 3;
-      const size_t More = Shared.size() > Most ? Shared.size() - Most : 0;
-      Shared.resize(Shared.size() - More);
       say("ACL0174", Loop->getBeginLoc(),
           "the processes share out this training loop, by the rows of " +
-              llvm::join(Shared, ", ") +
-              (More ? " and " + std::to_string(More) + " more" : ""));
+              Shared.list());
       continue;
     }
     if (Facts.HasLoader && (!Loader || Placed))

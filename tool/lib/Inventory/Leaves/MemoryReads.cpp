@@ -38,25 +38,23 @@ static bool maySetTensors(const Stmt *S, const ProgramIndex &Index,
   });
 }
 
-/// An algorithm of the standard library that reads what its pointers lead to.
-static bool readsRanges(const FunctionDecl *F, const CallExpr *Call,
-                        const Stmt *Argument) {
+/// A function of the standard library that reads the range which `Argument` is an end
+/// of.
+static bool readsRange(const CallExpr *Call, const Stmt *Argument) {
   static const llvm::StringSet<> Names = {
-      "accumulate",  "reduce", "inner_product", "count",  "count_if",
-      "max_element", "min_element", "minmax_element", "find",   "find_if",
-      "all_of",      "any_of", "none_of",        "equal",  "distance",
-      "for_each_n",  "vector"};
-  // Where these write comes last.
+      "accumulate",  "reduce",      "inner_product",  "count",   "count_if",
+      "max_element", "min_element", "minmax_element", "find",    "find_if",
+      "all_of",      "any_of",      "none_of",        "equal",   "distance",
+      "assign"}; // of std::vector
+  // What these write comes behind.
   static const llvm::StringSet<> Copies = {"copy", "copy_n", "transform",
                                            "partial_sum"};
+  const FunctionDecl *F = calleeOf(Call);
   if (!F || !F->getIdentifier() || !isInStd(F))
     return false;
-  if (Names.count(F->getName()))
-    return true;
-  return Copies.count(F->getName()) && Call->getNumArgs() > 1 &&
-         (Call->getArg(0) == Argument ||
-          (Call->getArg(1) == Argument && F->getName() != "copy_n" &&
-           F->getName() != "transform"));
+  return Names.count(F->getName()) ||
+         (Copies.count(F->getName()) && Call->getNumArgs() > 1 &&
+          (Call->getArg(0) == Argument || Call->getArg(1) == Argument));
 }
 
 namespace {
@@ -94,10 +92,11 @@ private:
 } // namespace
 
 bool Reads::only(llvm::ArrayRef<const Stmt *> Path) {
-  const Stmt *Of = Path.back();
+  const Stmt *Of = Path.back(), *Around = nullptr;
   bool IsConst = false; // const float*, const void*
-  for (Path = Path.drop_back(); !Path.empty(); Of = Path.back(), Path = Path.drop_back()) {
-    const Stmt *Around = Path.back();
+  for (Path = Path.drop_back(); !Path.empty();
+       Of = Around, Path = Path.drop_back()) {
+    Around = Path.back();
     if (const auto *E = dyn_cast<CastExpr>(Around)) {
       if (E->getCastKind() == CK_LValueToRValue && !E->getType()->isPointerType())
         return true;
@@ -134,7 +133,7 @@ bool Reads::only(llvm::ArrayRef<const Stmt *> Path) {
         return cast<CXXMethodDecl>(F)->isConst() &&
                !Call->getType()->isPointerType();
       }
-      return IsConst || readsRanges(F, Call, Of);
+      return IsConst || readsRange(Call, Of);
     }
     if (const auto *D = dyn_cast<DeclStmt>(Around)) {
       for (const Decl *Each : D->decls())
