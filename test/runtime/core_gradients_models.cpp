@@ -417,11 +417,7 @@ ACCEL_RANK_FUNCTION(unprepared) {
     mean_loss(reference, all).backward();
     optimizer.step();
     plain.step();
-    const auto actual = net->named_parameters();
-    for (const auto& item : reference->named_parameters()) {
-      EXPECT_TRUE(
-          torch::allclose(actual[item.key()], item.value(), 1e-12, 1e-14));
-    }
+    expect_same_parameters(*net, *reference, "step " + std::to_string(i));
   }
 }
 

@@ -53,9 +53,8 @@ public:
       return true;
     // losses.push_back(loss), total.add_(loss)
     const bool Keeps = isInStd(M) && !M->isConst();
-    const bool Adds = isTensor(E->getObjectType()) &&
-                      M->getName().ends_with("_") &&
-                      !M->getName().ends_with("__");
+    const bool Adds =
+        isTensor(E->getObjectType()) && namesInPlace(M->getName());
     if (Keeps || Adds)
       add(E->getImplicitObjectArgument(), E->getArg(0));
     return true;

@@ -7,7 +7,6 @@
 #include "clang/AST/ExprCXX.h"
 #include "clang/Basic/SourceManager.h"
 #include "llvm/ADT/STLExtras.h"
-
 #include "llvm/ADT/StringSet.h"
 
 using namespace accel::migrate;
@@ -371,6 +370,10 @@ SpelledObject accel::migrate::objectOf(const CXXMemberCallExpr *Call) {
     return {Arrow->getArg(0), true};
   return {Object,
           cast<MemberExpr>(Call->getCallee()->IgnoreParens())->isArrow()};
+}
+
+bool accel::migrate::namesInPlace(llvm::StringRef Name) {
+  return Name.ends_with("_") && !Name.ends_with("__");
 }
 
 bool accel::migrate::givesMemory(const FunctionDecl *F) {

@@ -77,6 +77,9 @@ std::optional<int64_t> constantOf(const clang::Expr *E,
 /// The callee's declaration, for calls of all kinds.
 const clang::FunctionDecl *calleeOf(const clang::Expr *E);
 
+/// LibTorch's way to name what writes into its object: `relu_`, and no `__and__`.
+bool namesInPlace(llvm::StringRef Name);
+
 /// A method of tensors that hands out their memory: data_ptr, accessor.
 bool givesMemory(const clang::FunctionDecl *F);
 

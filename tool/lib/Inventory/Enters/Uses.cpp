@@ -133,8 +133,8 @@ private:
     if (Name == "requires_grad_" || Name == "set_requires_grad" ||
         Name == "retain_grad" || Name == "mutable_grad" || Name == "grad")
       Of[Root].Leaf = true;
-    else if ((Name.ends_with("_") && !Name.ends_with("__")) ||
-             Name.contains("data_ptr") || Name.contains("accessor"))
+    else if (namesInPlace(Name) || Name.contains("data_ptr") ||
+             Name.contains("accessor"))
       Of[Root].Written = true;
     else if (Name == "item")
       Of[Root].ByRows |= isCountedThrough(Object);

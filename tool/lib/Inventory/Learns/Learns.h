@@ -54,10 +54,14 @@ private:
   std::optional<std::string> modelIn(const clang::Expr *Parameters);
   bool setUp(OptimizerFact &Fact, const clang::ValueDecl *Optimizer,
              llvm::ArrayRef<const clang::ValueDecl *> Models);
+  bool setUpHolder(OptimizerFact &Fact, const clang::ValueDecl *Holder,
+                   llvm::ArrayRef<const clang::ValueDecl *> Models,
+                   clang::SourceLocation Loc);
   void addedGroup(const clang::CallExpr *E);
   void emplaced(const clang::CXXMemberCallExpr *E);
   const clang::ValueDecl *modelOf(const clang::Expr *Parameters);
   std::vector<const clang::ValueDecl *> modelsGiven(const clang::Expr *Init);
+  std::vector<const clang::ValueDecl *> modelsOf(const clang::Expr *Parameters);
   std::vector<const clang::ValueDecl *>
   listedModels(const clang::Expr *Parameters);
   std::optional<LinePoint>

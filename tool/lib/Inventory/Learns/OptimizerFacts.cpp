@@ -208,17 +208,32 @@ const ValueDecl *OptimizerFacts::modelOf(const Expr *Parameters) {
   return Model;
 }
 
+/// What is converted to the type of a pointer or an owner: make_unique's result in a
+/// unique_ptr of the base class. Null where it is made of several values.
+static const Expr *converted(const Expr *E) {
+  E = plain(E);
+  while (const auto *Made = dyn_cast<CXXConstructExpr>(E)) {
+    if (Made->getNumArgs() != 1)
+      return nullptr;
+    E = plain(Made->getArg(0));
+  }
+  return E;
+}
+
+/// Whether `Init` calls a function of the program that returns a pointer to an
+/// optimizer; what that makes is found there.
+static bool callsFactory(const Expr *Init, const ProgramIndex &Index) {
+  const Expr *E = converted(Init);
+  const FunctionDecl *F = E ? calleeOf(E) : nullptr;
+  return F && Index.isOwn(F) && F->hasBody() &&
+         !isOrDerives(recordOf(F->getReturnType()), "torch::optim::Optimizer");
+}
+
 /// The models whose parameters a factory is given:
 /// `make_optimizer("adam", net->parameters(), 0.1)`.
 std::vector<const ValueDecl *> OptimizerFacts::modelsGiven(const Expr *Init) {
-  const Expr *E = plain(Init);
-  while (const auto *Made = dyn_cast<CXXConstructExpr>(E)) {
-    if (Made->getNumArgs() != 1)
-      return {};
-    E = plain(Made->getArg(0));
-  }
   std::vector<const ValueDecl *> Models;
-  if (const auto *Call = dyn_cast<CallExpr>(E))
+  if (const auto *Call = dyn_cast_or_null<CallExpr>(converted(Init)))
     for (const Expr *Arg : Call->arguments())
       if (const ValueDecl *Model = modelOf(Arg);
           Model && !llvm::is_contained(Models, Model))
@@ -293,18 +308,14 @@ static bool namesAnother(const Expr *Init) {
          placeOf(Init) != nullptr;
 }
 
-/// Whether `Init` calls a function of the program that returns a pointer to an
-/// optimizer; what that makes is found there.
-static bool callsFactory(const Expr *Init, const ProgramIndex &Index) {
-  Init = plain(Init);
-  while (const auto *Made = dyn_cast<CXXConstructExpr>(Init)) {
-    if (Made->getNumArgs() != 1)
-      return false;
-    Init = plain(Made->getArg(0));
-  }
-  const FunctionDecl *F = calleeOf(Init);
-  return F && Index.isOwn(F) && F->hasBody() &&
-         !isOrDerives(recordOf(F->getReturnType()), "torch::optim::Optimizer");
+/// The models of what an optimizer is given first, which may be nothing.
+std::vector<const ValueDecl *>
+OptimizerFacts::modelsOf(const Expr *Parameters) {
+  if (!Parameters)
+    return {};
+  if (const ValueDecl *Model = modelOf(Parameters))
+    return {Model};
+  return listedModels(Parameters);
 }
 
 /// Where models and an optimizer, if it has a name, are prepared; false where there
@@ -323,6 +334,20 @@ bool OptimizerFacts::setUp(OptimizerFact &Fact, const ValueDecl *Optimizer,
   Fact.SetUp = *Point;
   setGroup(Fact, Block, Child, *this);
   return true;
+}
+
+/// The same for an optimizer that `Holder` holds; says so where there is no place.
+bool OptimizerFacts::setUpHolder(OptimizerFact &Fact, const ValueDecl *Holder,
+                                 llvm::ArrayRef<const ValueDecl *> Models,
+                                 SourceLocation Loc) {
+  Fact.Object = objectOf(Holder, Function);
+  if (setUp(Fact, Holder, Models))
+    return true;
+  say("ACL0182", Loc,
+      "there is no line behind the optimizer '" + Holder->getNameAsString() +
+          "' on which it could be prepared, so that it stays LibTorch's",
+      PrepareByHand);
+  return false;
 }
 
 /// `Holder` is given what `Init` makes; `Declared` is where its type is
@@ -350,10 +375,7 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
     IsSpelled = Made.Understood;
     if (IsSpelled) {
       Fact.TypeNames = Made.TypeNames;
-      if (const ValueDecl *Model = modelOf(Made.First))
-        Models = {Model};
-      else if (Made.First)
-        Models = listedModels(Made.First);
+      Models = modelsOf(Made.First);
     }
   }
   const auto *Variable = dyn_cast<VarDecl>(Holder);
@@ -365,13 +387,8 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
                       " is not made in a function's own block, and stays "
                       "LibTorch's",
                   PrepareByHand);
-  Fact.Object = objectOf(Holder, Function);
-  if (!setUp(Fact, Holder, Models))
-    return say("ACL0182", Loc,
-                  "there is no line behind the optimizer " + Name +
-                      " on which it could be prepared, so that it stays "
-                      "LibTorch's",
-                  PrepareByHand);
+  if (!setUpHolder(Fact, Holder, Models, Loc))
+    return;
   if (!IsSpelled)
     say("ACL0182", Loc,
         "the type of the optimizer " + Name +
@@ -536,20 +553,10 @@ void OptimizerFacts::emplaced(const CXXMemberCallExpr *E) {
                PrepareByHand);
   OptimizerFact Fact;
   Fact.TypeNames = {*Type};
-  std::vector<const ValueDecl *> Models;
-  if (const Expr *First = E->getNumArgs() > 0 ? E->getArg(0) : nullptr) {
-    if (const ValueDecl *Model = modelOf(First))
-      Models = {Model};
-    else
-      Models = listedModels(First);
-  }
-  Fact.Object = objectOf(Holder, Function);
-  if (!setUp(Fact, Holder, Models))
-    return say("ACL0182", E->getExprLoc(),
-               "there is no line behind the optimizer " + Name +
-                   " on which it could be prepared, so that it stays LibTorch's",
-               PrepareByHand);
-  Program.Optimizers.push_back(std::move(Fact));
+  if (setUpHolder(Fact, Holder,
+                  modelsOf(E->getNumArgs() > 0 ? E->getArg(0) : nullptr),
+                  E->getExprLoc()))
+    Program.Optimizers.push_back(std::move(Fact));
 }
 
 /// A function that makes an optimizer for its caller, who prepares it.

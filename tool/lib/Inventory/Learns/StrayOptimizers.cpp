@@ -90,11 +90,7 @@ bool OptimizerFacts::prepareModelsOf(const Expr *Optimizer) {
   const Expr *Parameters = makingOf(nullptr, Optimizer).First;
   if (!Parameters)
     return false;
-  std::vector<const ValueDecl *> Models;
-  if (const ValueDecl *Model = modelOf(Parameters))
-    Models = {Model};
-  else
-    Models = listedModels(Parameters);
+  const std::vector<const ValueDecl *> Models = modelsOf(Parameters);
   const Stmt *Child = nullptr;
   const bool IsBefore =
       setUpBlock(&Child) && (!Child || (isa<DeclStmt, Expr>(Child) &&

@@ -141,8 +141,9 @@ void Memory::add(const FunctionDecl *F) {
     if (IsGuarded(Tensor))
       continue;
     const bool IsCopy = !Cuts.in(Tensor);
-    if (IsCopy && (Path.empty() || !Divided().in(Tensor) ||
-                   !isMemoryOnlyRead(Path, F->getBody(), Index)))
+    if (IsCopy && (Path.empty() ||
+                   !isMemoryOnlyRead(Path, F->getBody(), Index) ||
+                   !Divided().in(Tensor)))
       continue;
     const FunctionId In = Functions.at(Tensor->getExprLoc(), F);
     const Expr *Base = baseOf(Tensor);

@@ -11,9 +11,8 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// LibTorch's name for what writes into its object.
 static bool isInPlace(llvm::StringRef Name) {
-  return (Name.ends_with("_") && !Name.ends_with("__")) || Name == "set_data";
+  return namesInPlace(Name) || Name == "set_data";
 }
 
 /// Whether `S` may train, or write into a tensor: what a copy of one does not see.

@@ -158,7 +158,7 @@ bool accel::migrate::leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
           "rand",     "randn",     "randint",   "randperm", "rand_like",
           "randn_like", "randint_like", "normal", "bernoulli", "multinomial",
           "dropout",  "poisson",   "backward"};
-      if (Random.count(Name) || (Name.ends_with("_") && !Name.ends_with("__")))
+      if (Random.count(Name) || namesInPlace(Name))
         return false;
     }
     if (!Enters(F))
