@@ -140,12 +140,23 @@ ACCEL_RANK_FUNCTION(accumulates) {
   constexpr int64_t kWindow = 3;
   Accelerator accelerator(
       AcceleratorOptions(kMatch).gradient_accumulation_steps(kWindow));
-  for (const bool clear_first : {true, false}) {
+  // An optimizer that nobody prepared takes part, too: one that an object of the
+  // program's keeps, and that has no name.
+  for (const auto& way :
+       {std::pair{true, true}, {false, true}, {true, false}}) {
+    const bool clear_first = way.first;
+    const bool prepared = way.second;
     auto net = make_net();
     auto reference = make_net();
-    SGD optimizer(net->parameters(), kSgd);
+    std::vector<SGD> kept;
+    kept.emplace_back(net->parameters(), kSgd);
+    kept.emplace_back(std::vector{torch::zeros({1})}, kSgd); // Moves the first.
+    auto& optimizer = kept.front();
     torch::optim::SGD plain(reference->parameters(), kSgd);
-    accelerator.prepare(net, optimizer);
+    accelerator.prepare(net);
+    if (prepared) {
+      accelerator.prepare(optimizer);
+    }
     torch::optim::Optimizer& base = optimizer;
     in_windows(kMicroBatches, kWindow, [&](const MicroBatch& micro) {
       const auto i = micro.number;

@@ -294,7 +294,7 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
     if (is_main_process() && prints_plan()) {
       std::cerr << plan << std::flush;
     }
-    for (auto* control : detail::prepared_optimizers()) {
+    for (auto* control : detail::learning_optimizers()) {
       sharded->add(dynamic_cast<torch::optim::Optimizer&>(*control));
     }
   }

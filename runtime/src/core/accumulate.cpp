@@ -102,7 +102,7 @@ JoinUnevenGuard Accelerator::join_uneven_inputs(
 }
 
 bool Accelerator::optimizer_step_was_skipped() const {
-  const auto& optimizers = detail::prepared_optimizers();
+  const auto& optimizers = detail::learning_optimizers();
   return std::any_of(
       optimizers.begin(), optimizers.end(), [](const auto* optimizer) {
         return optimizer->step_was_skipped();

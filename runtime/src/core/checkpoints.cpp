@@ -214,7 +214,7 @@ bool accumulating(detail::Runtime& runtime) {
   if (!runtime.state().match_single_device()) {
     return !GradientState::get().sync_gradients || runtime.reducer().holding();
   }
-  const auto& optimizers = detail::prepared_optimizers();
+  const auto& optimizers = detail::learning_optimizers();
   return std::any_of(
       optimizers.begin(), optimizers.end(), [](const auto* optimizer) {
         return detail::Windows::of(*optimizer).holds();

@@ -63,7 +63,7 @@ void Accelerator::unscale_gradients() {
     return;
   }
   runtime_->note_learning();
-  for (auto* control : detail::prepared_optimizers()) {
+  for (auto* control : detail::learning_optimizers()) {
     if (!detail::Windows::steps_now(*control)) {
       continue;
     }

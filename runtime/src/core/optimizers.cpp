@@ -31,7 +31,7 @@ void clip_gradients(Runtime& runtime, torch::optim::Optimizer& optimizer) {
   }
 }
 
-/// The prepared optimizers that have one of `parameters`.
+/// The optimizers that have one of `parameters`.
 std::vector<OptimizerControl*> optimizers_of(
     const std::vector<at::Tensor>& parameters) {
   std::unordered_set<const c10::TensorImpl*> wanted;
@@ -39,7 +39,7 @@ std::vector<OptimizerControl*> optimizers_of(
     wanted.insert(parameter.unsafeGetTensorImpl());
   }
   std::vector<OptimizerControl*> result;
-  for (auto* control : prepared_optimizers()) {
+  for (auto* control : learning_optimizers()) {
     const auto own =
         parameters_of(dynamic_cast<torch::optim::Optimizer&>(*control));
     if (std::any_of(own.begin(), own.end(), [&](const at::Tensor& one) {
@@ -49,6 +49,20 @@ std::vector<OptimizerControl*> optimizers_of(
     }
   }
   return result;
+}
+
+std::vector<OptimizerControl*>& existing_optimizers() {
+  // Never destroyed: optimizers may be, at the program's end, after it.
+  static auto* optimizers = new std::vector<OptimizerControl*>();
+  return *optimizers;
+}
+
+void remove(
+    std::vector<OptimizerControl*>& optimizers,
+    const OptimizerControl* gone) {
+  optimizers.erase(
+      std::remove(optimizers.begin(), optimizers.end(), gone),
+      optimizers.end());
 }
 
 /// Of an optimizer that ends in the middle of a window.
@@ -95,9 +109,15 @@ class StepOfOneBatch {
 } // namespace
 
 std::vector<OptimizerControl*>& prepared_optimizers() {
-  // Never destroyed: optimizers may be, at the program's end, after it.
   static auto* optimizers = new std::vector<OptimizerControl*>();
   return *optimizers;
+}
+
+const std::vector<OptimizerControl*>& learning_optimizers() {
+  const auto* runtime = Runtime::get();
+  return runtime != nullptr && runtime->state().match_single_device()
+      ? existing_optimizers()
+      : prepared_optimizers();
 }
 
 std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
@@ -110,10 +130,12 @@ std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
 }
 
 OptimizerControl::OptimizerControl()
-    : window_(std::make_shared<GradientWindow>()) {}
+    : window_(std::make_shared<GradientWindow>()) {
+  existing_optimizers().push_back(this);
+}
 
 OptimizerControl::OptimizerControl(OptimizerControl&& other) noexcept
-    : window_(std::make_shared<GradientWindow>()) {
+    : OptimizerControl() {
   *this = std::move(other);
 }
 
@@ -124,9 +146,7 @@ OptimizerControl& OptimizerControl::operator=(
   std::swap(window_, other.window_);
   // A prepared optimizer that is moved stays prepared.
   auto& optimizers = prepared_optimizers();
-  optimizers.erase(
-      std::remove(optimizers.begin(), optimizers.end(), this),
-      optimizers.end());
+  remove(optimizers, this);
   std::replace(
       optimizers.begin(),
       optimizers.end(),
@@ -137,10 +157,8 @@ OptimizerControl& OptimizerControl::operator=(
 
 OptimizerControl::~OptimizerControl() {
   warn_of_unused_gradients(*window_);
-  auto& optimizers = prepared_optimizers();
-  optimizers.erase(
-      std::remove(optimizers.begin(), optimizers.end(), this),
-      optimizers.end());
+  remove(existing_optimizers(), this);
+  remove(prepared_optimizers(), this);
 }
 
 GradientWindow& Windows::of(const OptimizerControl& optimizer) {

@@ -10,6 +10,11 @@ namespace accel::detail {
 /// prepared.
 std::vector<OptimizerControl*>& prepared_optimizers();
 
+/// Those that take part in accumulation and scaling: the prepared ones, and in
+/// `match_single_device`, where gradients need nobody who averages them, all
+/// accelerated optimizers that exist, in the order in which they were made.
+const std::vector<OptimizerControl*>& learning_optimizers();
+
 /// All tensors that an optimizer steps.
 std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer);
 

@@ -46,7 +46,7 @@ void Runtime::end_micro_step() {
       std::uncaught_exceptions() == 0) {
     hold_gradients(own);
   }
-  if (own.learns && state.num_steps > 1 && prepared_optimizers().empty() &&
+  if (own.learns && state.num_steps > 1 && learning_optimizers().empty() &&
       state_->match_single_device() && state_->is_main_process()) {
     TORCH_WARN_ONCE(
         "accel: gradient_accumulation_steps is ",
@@ -68,7 +68,7 @@ void Runtime::end_micro_step() {
 void Runtime::hold_gradients(const OpenStep& step) {
   // The program leaves out the optimizers' steps itself: out of the reach of
   // `zero_grad`, which it may call every time.
-  for (auto* control : prepared_optimizers()) {
+  for (auto* control : learning_optimizers()) {
     if (std::find(step.optimizers.begin(), step.optimizers.end(), control) ==
         step.optimizers.end()) {
       const auto parameters =
@@ -121,7 +121,7 @@ void Runtime::restart_window(int64_t step) {
   auto& state = GradientState::get();
   state.step = step;
   state.sync_gradients = true;
-  for (auto* control : prepared_optimizers()) {
+  for (auto* control : learning_optimizers()) {
     Windows::of(*control).end();
   }
 }
@@ -197,7 +197,7 @@ void Runtime::backward(
   const double steps =
       single_device ? 1 : static_cast<double>(state.num_steps);
   const bool ends_window = single_device
-      ? state.num_steps == 1 || !in_micro_step() || prepared_optimizers().empty()
+      ? state.num_steps == 1 || !in_micro_step() || learning_optimizers().empty()
       : state.sync_gradients;
   if (!ghost && compares_values() && !distributed::is_distributed(loss)) {
     ReadValues::get().add_loss(loss);

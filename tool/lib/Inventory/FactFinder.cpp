@@ -101,7 +101,7 @@ private:
 
 FactFinder::FactFinder(const Unit &U, UnitFacts &All)
     : Unit(U), All(All), Devices(U, At), Decides(U, At, All.Differs),
-      Random(U, At, All.Differs, All.Draws), Loaders(U, At), Optimizers(U, At),
+      Random(U, At, All.Differs, All.Draws), Loaders(U, At), Optimizers(U, At, All.Held),
       Prints(U, At), Inputs(U, At), Files(U, At, All.Files),
       Outputs(
           U, At,

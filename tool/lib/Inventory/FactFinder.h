@@ -14,6 +14,7 @@ namespace accel::migrate {
 struct UnitFacts {
   const Differing &Differs;
   const Cut &Cuts;
+  const HeldOptimizers &Held;
   HostDraws Draws;
   std::vector<FileUse> Files;
 };

@@ -41,7 +41,8 @@ private:
   Cut Cuts;
   FunctionTable Functions;
   const Unit Here{Text, Index, Functions, Program};
-  UnitFacts Found{Differs, Cuts, {}, {}};
+  const HeldOptimizers Held{Text};
+  UnitFacts Found{Differs, Cuts, Held, {}, {}};
 };
 } // namespace
 
@@ -56,7 +57,9 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
             "' prints, and also runs before main begins, when no accelerator "
             "exists: its lines stay as they are and every process prints them"));
   Into.Prints.clear();
-  if (!Into.Devices.empty() || !Into.Optimizers.empty() ||
+  if (!Into.Devices.empty() ||
+      llvm::any_of(Into.Optimizers,
+                   [](const auto &Fact) { return Fact.isPrepared(); }) ||
       !Into.Loaders.empty() || !Into.Saves.empty() ||
       !Into.Archives.empty() ||
       !Into.Seeds.empty() || !Into.Broadcasts.empty() || !Into.Guards.empty() ||
@@ -195,6 +198,8 @@ void Taker::checkProgram() {
         "`accel::Accelerator accelerator(accel::AcceleratorOptions()"
         ".match_single_device(true));`.");
   addGlobalDevices(Here);
+  for (const TextRange &Type : Held.types())
+    Program.Optimizers.push_back({0, {Type}});
   takeInitialisers();
   Found.Draws.check(Here);
   addMoveWaits(Here, Found.Files);

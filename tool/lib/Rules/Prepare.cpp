@@ -27,8 +27,8 @@ void accel::migrate::applyPrepare(RuleContext &Context) {
   // In each block, those before a training apart from those behind it.
   std::map<std::tuple<FunctionId, unsigned, unsigned>, Group> Groups;
   for (const OptimizerFact &Optimizer : Context.Program.Optimizers) {
-    if (Optimizer.Object.empty() && Optimizer.Models.empty())
-      continue; // The caller holds it.
+    if (!Optimizer.isPrepared())
+      continue;
     Group &G =
         Groups[{Optimizer.In, Optimizer.Block, Optimizer.Trainings}];
     G.In = Optimizer.In;

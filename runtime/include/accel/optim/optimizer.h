@@ -61,11 +61,18 @@ class ACCEL_API OptimizerControl {
 ///
 /// In `match_single_device` each optimizer has a window of its own: of
 /// `gradient_accumulation_steps` calls of `step` inside of accumulation steps the
-/// last one updates, with the mean of the gradients that each would have seen.
+/// last one updates, with the mean of the gradients that each would have seen. There
+/// it takes part from when it is made, prepared or not: one that an object of the
+/// program's keeps needs no name. Checkpoints have those that are prepared.
 template <typename Opt>
 class AcceleratedOptimizer : public Opt, public detail::OptimizerControl {
  public:
   using Opt::Opt;
+
+  /// Takes the place of a torch optimizer, with its parameters and its state:
+  /// `optimizers.push_back(torch::optim::Adam(model->parameters()))`.
+  AcceleratedOptimizer(Opt&& optimizer) // NOLINT: implicit
+      : Opt(std::move(optimizer)) {}
 
   /// Does nothing, and returns an undefined tensor, on micro-steps at which
   /// gradients are not synchronised. With a closure, every process must call

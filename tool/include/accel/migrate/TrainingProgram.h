@@ -94,6 +94,9 @@ struct OptimizerFact {
   unsigned Trainings = 0;
   /// Behind the last of: this declaration, a model's, `model->to(device)`.
   LinePoint SetUp;
+
+  /// Otherwise only types change: somebody else holds it.
+  bool isPrepared() const { return !Object.empty() || !Models.empty(); }
 };
 
 /// `Schedule<decltype(optimizer)>`, of a class template of the program.

@@ -9,6 +9,7 @@
 #define ACCEL_MIGRATE_LIB_INVENTORY_LEARNS_LEARNS_H
 
 #include "Code/Subject.h"
+#include "HeldOptimizers.h"
 #include "StepBodies.h"
 
 namespace accel::migrate {
@@ -16,7 +17,8 @@ namespace accel::migrate {
 /// Optimizers, schedulers, their models, clipping.
 class OptimizerFacts : public Subject {
 public:
-  using Subject::Subject;
+  OptimizerFacts(const Unit &U, Walk &W, const HeldOptimizers &Held)
+      : Subject(U, W), Held(Held) {}
   using Subject::call;
   void variable(const clang::VarDecl *V) override;
   void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
@@ -41,6 +43,8 @@ private:
       "Nothing has to be done for the results. For gradient accumulation and "
       "fp16, write `accel::AcceleratedOptimizer<…>` in place of the optimizer's "
       "type and call accelerator.prepare(model, optimizer) behind it.";
+  const HeldOptimizers &Held;
+
   Making makingOf(const clang::DeclaratorDecl *V, const clang::Expr *Init);
   void optimizerVariable(const clang::VarDecl *V);
   void optimizerMade(const clang::ValueDecl *Holder,
@@ -50,7 +54,7 @@ private:
   void schedulerVariable(const clang::VarDecl *V);
   void schedulerMade(const clang::DeclaratorDecl *V, const clang::Expr *Init);
   void strayOptimizer(const clang::Expr *E);
-  bool prepareModelsOf(const clang::Expr *Optimizer);
+  bool prepareModelsOf(const clang::Expr *Parameters);
   std::optional<std::string> modelIn(const clang::Expr *Parameters);
   bool setUp(OptimizerFact &Fact, const clang::ValueDecl *Optimizer,
              llvm::ArrayRef<const clang::ValueDecl *> Models);
@@ -111,7 +115,7 @@ private:
   void checkTemplates();
 
   const StepBodies Bodies;
-  /// No optimizer is seen: what is in Program.Optimizers are models alone.
+  /// No optimizer's model is seen: the models in Program.Optimizers are those of loops.
   bool Prepares = false;
 };
 

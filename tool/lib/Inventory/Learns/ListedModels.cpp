@@ -57,9 +57,11 @@ public:
     if (!F)
       return true;
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
+      // net->parameters(), and net->weights_without_bias() of its own.
       const bool IsAsked =
           F->getIdentifier() &&
-          (F->getName() == "parameters" || F->getName() == "named_parameters");
+          (F->getName() == "parameters" || F->getName() == "named_parameters" ||
+           isListOfParameters(F->getReturnType()));
       if (IsAsked && moduleOf(Member->getImplicitObjectArgument()->getType()))
         add(outermostModel(Member->getImplicitObjectArgument()));
     } else if (!isTorch(F) && !isInStd(F) &&
@@ -69,6 +71,14 @@ public:
         if (moduleOf(Arg->getType()))
           add(outermostModel(Arg));
     }
+    return true;
+  }
+
+  /// net->embedding->weight
+  bool VisitMemberExpr(MemberExpr *E) override {
+    if (isOrDerives(recordOf(E->getType()), "at::Tensor") &&
+        moduleOf(E->getBase()->getType()))
+      add(outermostModel(E->getBase()));
     return true;
   }
 

@@ -10,14 +10,9 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// Where a type is spelled, without `const` and the like.
-static std::optional<SourceRange> spellingOf(const TypeSourceInfo *Info) {
-  if (!Info)
-    return std::nullopt;
-  const TypeLoc Loc = Info->getTypeLoc().getUnqualifiedLoc();
-  if (Loc.getAs<AutoTypeLoc>())
-    return std::nullopt;
-  return Loc.getSourceRange();
+/// Whether objects of the class are what is made, and no owners of it.
+static bool isMade(const CXXRecordDecl *Class) {
+  return isTorch(Class) || isOrDerives(Class, "torch::optim::Optimizer");
 }
 
 /// `V` is what holds it, where its type is spelled, too; may be null.
@@ -33,12 +28,12 @@ OptimizerFacts::Making OptimizerFacts::makingOf(const DeclaratorDecl *V,
   Init = Init ? plain(Init) : nullptr;
   // make_unique's result in a unique_ptr of the base class, and the like.
   while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init)) {
-    if (Made->getNumArgs() != 1 || isTorch(Made->getConstructor()->getParent()))
+    if (Made->getNumArgs() != 1 || isMade(Made->getConstructor()->getParent()))
       break;
     Init = plain(Made->getArg(0));
   }
   const bool ByValue = V && recordOf(V->getType()) &&
-                       isTorch(recordOf(V->getType())) &&
+                       isMade(recordOf(V->getType())) &&
                        !V->getType()->isPointerType();
   if (ByValue)
     if (const auto Spelled = spellingOf(V->getTypeSourceInfo()))
@@ -261,24 +256,14 @@ OptimizerFacts::listedModels(const Expr *Parameters) {
     const auto *Variable = dyn_cast<VarDecl>(Model);
     const bool IsGone = Initialiser && isa<ParmVarDecl>(Model) &&
                         !Model->getType()->isReferenceType();
-    return IsGone || (Variable && !Variable->hasGlobalStorage() &&
+    // Nobody may change it by that name.
+    const QualType T = Model->getType().getNonReferenceType();
+    const bool IsConst = T.isConstQualified() &&
+                         isOrDerives(recordOf(T), "torch::nn::Module");
+    return IsGone || IsConst || (Variable && !Variable->hasGlobalStorage() &&
                       !Named.count(Variable));
   });
   return Models;
-}
-
-/// The optimizers of LibTorch that do nothing but step on gradients. Behind a
-/// pointer to the base class stands what is constructed.
-static bool isKnown(const CXXRecordDecl *Class) {
-  static const std::set<std::string> Names = {
-      "SGD",     "Adam",  "AdamW",    "RMSprop",
-      "Adagrad", "LBFGS", "Optimizer"};
-  return Names.count(Class->getNameAsString()) != 0;
-}
-
-static bool isByValue(QualType T) {
-  return isOrDerives(recordOf(T), "torch::optim::Optimizer") &&
-         !T->isPointerType() && !T->isReferenceType();
 }
 
 /// Whether `Init` only names an optimizer that is made elsewhere, or none.
@@ -294,7 +279,7 @@ static bool namesAnother(const Expr *Init) {
       continue;
     }
     const auto *Made = dyn_cast<CXXConstructExpr>(Init);
-    if (!Made || isTorch(Made->getConstructor()->getParent()))
+    if (!Made || isMade(Made->getConstructor()->getParent()))
       break;
     if (Made->getNumArgs() == 0)
       return true;
@@ -366,7 +351,8 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
     const Making Made = makingOf(Declared, Init);
     const CXXRecordDecl *Class =
         Made.Class ? Made.Class : optimizerOf(Holder->getType());
-    if (!isTorch(Class) || (Made.Understood && !isKnown(Class)))
+    if (!(isTorch(Class) && !Made.Understood) &&
+        !(canTakePart(Class) && Made.Understood))
       return say("ACL0182", Loc,
                     "the optimizer " + Name + " is of the class '" +
                         Class->getNameAsString() + "' and stays that",
@@ -389,7 +375,7 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
                   PrepareByHand);
   if (!setUpHolder(Fact, Holder, Models, Loc))
     return;
-  if (!IsSpelled)
+  if (!IsSpelled && !Held.isDeclared(Holder))
     say("ACL0182", Loc,
         "the type of the optimizer " + Name +
             " is not spelled where it is made, so that it may stay LibTorch's",
@@ -433,7 +419,8 @@ void OptimizerFacts::call(const CallExpr *E, const FunctionDecl *F,
   if (isInStd(F) && (Name == "make_unique" || Name == "make_shared") &&
       optimizerOf(F->getReturnType()))
     strayOptimizer(E);
-  else if (isInStd(F) && Name == "emplace" && isa<CXXMemberCallExpr>(E))
+  else if (isInStd(F) && isa<CXXMemberCallExpr>(E) &&
+           (Name == "emplace" || Name == "emplace_back"))
     emplaced(cast<CXXMemberCallExpr>(E));
   else if (!isTorch(F))
     return;
@@ -461,7 +448,8 @@ void OptimizerFacts::optimizerVariable(const VarDecl *V) {
     return;
   if (!V->getInit() || namesAnother(V->getInit())) {
     // A pointer is filled later, or names what another one holds.
-    if (isByValue(V->getType()) && V->hasLocalStorage())
+    if (isOptimizerByValue(V->getType()) && V->hasLocalStorage() &&
+        !Held.isDeclared(V))
       say("ACL0182", V->getLocation(),
              "the optimizer '" + V->getNameAsString() +
                  "' is not made where it is declared, and stays LibTorch's",
@@ -484,7 +472,7 @@ void OptimizerFacts::memberInitialiser(const CXXCtorInitializer *Init) {
     return;
   if (!namesAnother(Given))
     return optimizerMade(Member, Member, Given);
-  if (isByValue(Member->getType()))
+  if (isOptimizerByValue(Member->getType()) && !Held.isDeclared(Member))
     say("ACL0182", Init->getSourceLocation(),
            "the optimizer '" + Member->getNameAsString() +
                "' is copied from another one, and stays LibTorch's",
@@ -512,50 +500,25 @@ void OptimizerFacts::assigned(const Expr *To, const Expr *Made) {
   if (schedulerOf(To->getType()) || !optimizerOf(To->getType()) ||
       namesAnother(Made))
     return;
-  const ValueDecl *Holder = placeOf(To);
-  if (!Holder)
-    return say("ACL0182", To->getExprLoc(),
-                  "the optimizer that is made here is not held by a variable "
-                  "or a member of this object, and stays LibTorch's",
-                  PrepareByHand);
-  optimizerMade(Holder, nullptr, Made);
+  if (const ValueDecl *Holder = placeOf(To))
+    optimizerMade(Holder, nullptr, Made);
 }
 
-/// The type X of `std::optional<X>`, as it is spelled in a declaration.
-static std::optional<SourceRange> typeInOptional(const ValueDecl *V) {
-  const auto *D = dyn_cast<DeclaratorDecl>(V);
-  if (!D || !D->getTypeSourceInfo())
-    return std::nullopt;
-  TypeLoc Loc = D->getTypeSourceInfo()->getTypeLoc().getUnqualifiedLoc();
-  if (const auto Elaborated = Loc.getAs<ElaboratedTypeLoc>())
-    Loc = Elaborated.getNamedTypeLoc();
-  const auto Template = Loc.getAs<TemplateSpecializationTypeLoc>();
-  return Template && Template.getNumArgs() == 1
-             ? spellingOf(Template.getArgLoc(0).getTypeSourceInfo())
-             : std::nullopt;
-}
-
-/// `optimizer.emplace(net->parameters(), 0.1)`, of a std::optional.
+/// `optimizer.emplace(net->parameters(), 0.1)`, of a std::optional, and
+/// `optimizers.emplace_back(net->parameters(), 0.1)`, of a list.
 void OptimizerFacts::emplaced(const CXXMemberCallExpr *E) {
-  const Expr *Object = E->getImplicitObjectArgument();
-  const CXXRecordDecl *Class = optimizerOf(Object->getType());
-  const ValueDecl *Holder = Class ? placeOf(Object) : nullptr;
-  if (!Holder || !isByValue(E->getType().getNonReferenceType()))
+  if (!isOptimizerByValue(E->getType().getNonReferenceType()) ||
+      E->getNumArgs() == 0)
     return;
-  const std::string Name = "'" + Holder->getNameAsString() + "'";
-  const std::optional<SourceRange> Spelled = typeInOptional(Holder);
-  const std::optional<TextRange> Type =
-      Spelled ? editable(*Spelled) : std::nullopt;
-  if (!Type || !isTorch(Class) || !isKnown(Class))
-    return say("ACL0182", E->getExprLoc(),
-               "the type of the optimizer " + Name +
-                   " is not spelled as one of LibTorch's, and stays as it is",
-               PrepareByHand);
+  const Expr *Object = E->getImplicitObjectArgument();
+  const ValueDecl *Holder =
+      optimizerOf(Object->getType()) ? placeOf(Object) : nullptr;
+  if (!Holder) {
+    prepareModelsOf(E->getArg(0));
+    return;
+  }
   OptimizerFact Fact;
-  Fact.TypeNames = {*Type};
-  if (setUpHolder(Fact, Holder,
-                  modelsOf(E->getNumArgs() > 0 ? E->getArg(0) : nullptr),
-                  E->getExprLoc()))
+  if (setUpHolder(Fact, Holder, modelsOf(E->getArg(0)), E->getExprLoc()))
     Program.Optimizers.push_back(std::move(Fact));
 }
 
@@ -570,8 +533,7 @@ void OptimizerFacts::returned(const ReturnStmt *S) {
       namesAnother(E) || callsFactory(E, Index))
     return;
   const Making Made = makingOf(nullptr, E);
-  if (!Made.Understood || !Made.Class || !isTorch(Made.Class) ||
-      !isKnown(Made.Class))
+  if (!Made.Understood || !canTakePart(Made.Class))
     return say("ACL0182", S->getBeginLoc(),
                   "the type of the optimizer that is returned is not spelled "
                   "here, so that it stays LibTorch's",
@@ -588,7 +550,7 @@ static bool holdsOptimizer(const CXXRecordDecl *D) {
   if (!D)
     return true;
   return llvm::any_of(D->fields(), [](const FieldDecl *F) {
-           return isByValue(F->getType());
+           return isOptimizerByValue(F->getType());
          }) ||
          llvm::any_of(D->bases(), [](const CXXBaseSpecifier &B) {
            const CXXRecordDecl *Base = B.getType()->getAsCXXRecordDecl();
@@ -609,7 +571,7 @@ void OptimizerFacts::templateNamed(const TemplateSpecializationTypeLoc &Loc) {
     const auto Type =
         Arg.getTypeSourceInfo()->getTypeLoc().getAs<DecltypeTypeLoc>();
     const CXXRecordDecl *Class =
-        Type && isByValue(Type.getType()) ? recordOf(Type.getType()) : nullptr;
+        Type && isOptimizerByValue(Type.getType()) ? recordOf(Type.getType()) : nullptr;
     if (Class && isTorch(Class))
       if (std::optional<TextRange> R = editable(Type.getSourceRange()))
         Program.OptimizerTypes.push_back({here(), *R, qualifiedName(Class)});

@@ -353,7 +353,9 @@ void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
   Models.TraverseStmt(const_cast<Stmt *>(Step));
   Fact.Models = std::move(Models.Found);
   keepTrained(Fact.Models, Loop, Step);
-  if (Program.Optimizers.empty() || Prepares)
+  if (Prepares || llvm::all_of(Program.Optimizers, [](const auto &Fact) {
+        return Fact.Models.empty();
+      }))
     prepareModels(Loop, Models.Variables);
   Fact.Inner = llvm::any_of(Index.Loops, [&](const auto &Other) {
     return Other.first != Loop.Loop && Other.second.Training &&
@@ -378,8 +380,9 @@ declarationOf(const VarDecl *V, const Stmt *In) {
   return {nullptr, nullptr};
 }
 
-/// `p.sub_(rate * p.grad())`: where no optimizer steps, models are prepared behind
-/// their declaration, so that gradients are brought together at once.
+/// `p.sub_(rate * p.grad())`, or an optimizer of parameters that come from elsewhere:
+/// the loop's models are prepared behind their declaration, so that gradients are
+/// brought together at once.
 void Steps::prepareModels(const BatchLoop &Loop,
                           llvm::ArrayRef<const VarDecl *> Models) {
   for (const VarDecl *Model : Models) {

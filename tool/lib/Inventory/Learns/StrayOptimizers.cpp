@@ -1,7 +1,7 @@
 //===- StrayOptimizers.cpp - Optimizers that are no variable --------------===//
 //
-// They stay LibTorch's. What they train is prepared where that is seen, so that
-// gradients are brought together at once and not one by one.
+// What they train is prepared where that is seen, so that gradients are brought
+// together at once and not one by one.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,18 +22,39 @@ void OptimizerFacts::strayOptimizer(const Expr *E) {
   if (const auto *Made = dyn_cast<CXXConstructExpr>(E))
     if (Made->getConstructor()->isCopyOrMoveConstructor())
       return;
-  if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
-      Made && isa<CXXConstructorDecl>(Function) &&
-      isOrDerives(cast<CXXConstructorDecl>(Function)->getParent(),
-                  "torch::optim::Optimizer"))
+  // A base class that is constructed, or a copy of itself.
+  if (const auto *M = dyn_cast<CXXMethodDecl>(Function);
+      M && isOrDerives(M->getParent(), "torch::optim::Optimizer"))
     return;
+  // The type of `Adam(parameters)`, with one argument, stands in a cast.
+  const Expr *Spelled = E;
+  for (const Stmt *S : llvm::reverse(Path))
+    if (const auto *Cast = dyn_cast<CXXFunctionalCastExpr>(S))
+      Spelled = plain(Cast->getSubExpr()) == E ? Cast : E;
+    else if (S != E && !isa<CXXBindTemporaryExpr, ImplicitCastExpr>(S))
+      break;
+  const Making Made = makingOf(nullptr, Spelled);
   Consumed.insert(E);
-  const bool Prepared = prepareModelsOf(E);
+  const bool Prepared = prepareModelsOf(Made.First);
+  if (Made.Understood && canTakePart(Made.Class)) {
+    OptimizerFact Fact;
+    Fact.In = here();
+    Fact.TypeNames = Made.TypeNames;
+    Program.Optimizers.push_back(std::move(Fact));
+    if (!Prepared)
+      say("ACL0182", E->getExprLoc(),
+          "the optimizer that is made here has no name, and no model of its is "
+          "seen that could be prepared here",
+          "Nothing has to be done for the results. Where the model is not "
+          "prepared elsewhere, accelerator.prepare(model) has its gradients "
+          "added up at once.");
+    return;
+  }
   say("ACL0182", E->getExprLoc(),
       llvm::Twine("an optimizer is made here that is not a variable of the "
                   "function, and stays LibTorch's")
-              .concat(Prepared ? "; its model is prepared" : "")
-              .str(),
+          .concat(Prepared ? "; its model is prepared" : "")
+          .str(),
       PrepareByHand);
 }
 
@@ -85,23 +106,30 @@ std::optional<std::string> OptimizerFacts::modelIn(const Expr *Parameters) {
 }
 
 /// `Schedule schedule(std::make_unique<torch::optim::Adam>(net->parameters()));`: its
-/// model can be prepared behind that.
-bool OptimizerFacts::prepareModelsOf(const Expr *Optimizer) {
-  const Expr *Parameters = makingOf(nullptr, Optimizer).First;
+/// model can be prepared behind that; before it, where the statement returns or trains.
+bool OptimizerFacts::prepareModelsOf(const Expr *Parameters) {
   if (!Parameters)
     return false;
   const std::vector<const ValueDecl *> Models = modelsOf(Parameters);
   const Stmt *Child = nullptr;
-  const bool IsBefore =
-      setUpBlock(&Child) && (!Child || (isa<DeclStmt, Expr>(Child) &&
-                                        !Index.holdsBatches(Child)));
+  if (!setUpBlock(&Child) ||
+      (Child && !isa<DeclStmt, Expr, ReturnStmt>(Child)))
+    return false;
+  const bool IsBehind =
+      !Child || !(isa<ReturnStmt>(Child) || Index.holdsBatches(Child));
   OptimizerFact Fact;
   if (Models.empty())
     if (const std::optional<std::string> Name = modelIn(Parameters))
       Fact.Models = {*Name};
-  if ((Models.empty() && Fact.Models.empty()) || !IsBefore ||
+  if ((Models.empty() && Fact.Models.empty()) ||
       !setUp(Fact, nullptr, Models))
     return false;
+  if (!IsBehind) {
+    const std::optional<LinePoint> Before = Text.before(Child);
+    if (!Before)
+      return false;
+    Fact.SetUp = *Before;
+  }
   Program.Optimizers.push_back(std::move(Fact));
   return true;
 }
