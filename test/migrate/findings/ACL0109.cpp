@@ -38,9 +38,18 @@ int main() {
   for (int i = 0; i < 20; i += 10) {
     // CHANGED: net->forward(accelerator.distribute(rows.narrow(0, i, 10)))
     auto output = net->forward(rows.narrow(0, i, 10));
+    // The losses of a list have the gradient of their sum.
+    // CHANGED: {{^ +}}accelerator.backward(output.sum() + output.pow(2).mean(), accel::BackwardOptions().retain_graph(true));
+    torch::autograd::backward({output.sum(), output.pow(2).mean()}, {}, true);
+    // CHANGED: {{^ +}}accelerator.backward(output.sum());
+    torch::autograd::backward({output.sum()}, {}, std::nullopt, false);
+    // CHECK: train.cpp:[[#@LINE+2]]:{{[0-9]+}}: note: backward() is called with the argument 'grad_tensors' {{.*}} [ACL0109]
+    // CHANGED: {{^ +}}torch::autograd::backward({net->forward(
+    torch::autograd::backward({net->forward(rows)}, {torch::ones({20, 1})});
+    std::vector<torch::Tensor> losses = {net->forward(rows).sum()};
     // CHECK: train.cpp:[[#@LINE+2]]:{{[0-9]+}}: note: torch::autograd::backward is called {{.*}} [ACL0109]
-    // CHANGED: {{^ +}}torch::autograd::backward({output.sum(), output.pow(2).mean()});
-    torch::autograd::backward({output.sum(), output.pow(2).mean()});
+    // CHANGED: {{^ +}}torch::autograd::backward(losses);
+    torch::autograd::backward(losses);
     optimizer.step();
   }
 }

@@ -14,6 +14,8 @@ void accel::migrate::applyBackward(RuleContext &Context) {
     const char *Why = "gradients are those of the whole batch when this returns";
     if (Backward.Open.Length)
       Context.remove(Backward.Open, Why);
+    for (const TextRange &Comma : Backward.Between)
+      Context.replace(Comma, "backward-sum", {}, "the losses have one gradient, that of their sum");
     const std::string Star = Backward.IsPointer ? "*" : "";
     if (Backward.RetainGraph.empty())
       Context.wrap(Backward.Object, &Backward.Tail, "backward",

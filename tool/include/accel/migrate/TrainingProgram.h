@@ -161,6 +161,8 @@ struct BackwardFact {
   /// The parenthesis in front of the object, which then ends in Tail; empty where
   /// there is none.
   TextRange Open;
+  /// What stands between several losses, whose sum it is.
+  std::vector<TextRange> Between;
   /// `Object` is a pointer to the loss.
   bool IsPointer = false;
   /// The argument `retain_graph` as it is spelled, or empty.

@@ -64,6 +64,22 @@ void Steps::add() {
   checkTemplates();
 }
 
+/// The losses of `torch::autograd::backward({a, b})`; none where the list is put
+/// together elsewhere, or where one is no operand of a sum.
+static llvm::ArrayRef<const Expr *> lossesOf(const CallExpr *Call,
+                                             std::vector<const Expr *> &Losses) {
+  const Expr *List = Call->getNumArgs() > 0 ? bare(Call->getArg(0)) : nullptr;
+  while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(List))
+    List = Made->getNumArgs() > 0 ? bare(Made->getArg(0)) : nullptr;
+  if (const auto *Inits = dyn_cast_or_null<InitListExpr>(List))
+    for (const Expr *Loss : Inits->inits()) {
+      if (isa<AbstractConditionalOperator>(Loss->IgnoreImplicit()))
+        return {};
+      Losses.push_back(Loss);
+    }
+  return Losses;
+}
+
 void Steps::addBackward(const BackwardCall &B) {
   if (!Text.mayEdit(B.Call->getExprLoc()))
     return;
@@ -77,13 +93,15 @@ void Steps::addBackward(const BackwardCall &B) {
   const auto *Member = dyn_cast<CXXMemberCallExpr>(B.Call);
   if (Bodies.isForInput(B))
     return StaysAsItIs("backward() computes the gradient of an input");
-  if (!Member)
-    return StaysAsItIs(qualifiedName(B.Call->getDirectCallee()) + " is called");
+  const FunctionDecl *Callee = B.Call->getDirectCallee();
+  std::vector<const Expr *> Losses;
+  if (!Member && (Callee->getName() != "backward" ||
+                  lossesOf(B.Call, Losses).empty()))
+    return StaysAsItIs(qualifiedName(Callee) + " is called");
   BackwardFact Fact;
-  for (unsigned I = 0; I < B.Call->getNumArgs(); ++I) {
+  for (unsigned I = Member ? 0 : 1; I < B.Call->getNumArgs(); ++I) {
     const Expr *Arg = B.Call->getArg(I);
-    const llvm::StringRef Name =
-        Member->getMethodDecl()->getParamDecl(I)->getName();
+    const llvm::StringRef Name = Callee->getParamDecl(I)->getName();
     if (saysNothing(Arg) ||
         (Name == "create_graph" && constantOf(Arg, Index.Context) == 0))
       continue;
@@ -95,22 +113,36 @@ void Steps::addBackward(const BackwardCall &B) {
       return;
     Fact.RetainGraph = Text.text(*R).str();
   }
-  const auto [Object, IsPointer] = objectOf(Member);
-  Fact.IsPointer = IsPointer;
   const std::optional<TextRange> All = editable(B.Call->getSourceRange());
-  std::optional<TextRange> Part =
-      All ? editable(Object->getSourceRange()) : std::nullopt;
+  std::optional<TextRange> Part;
+  if (Member) {
+    const auto [Object, IsPointer] = objectOf(Member);
+    Fact.IsPointer = IsPointer;
+    Part = All ? editable(Object->getSourceRange()) : std::nullopt;
+    // (a + b).backward(): the call has parentheses of its own.
+    if (const auto *Paren = dyn_cast<ParenExpr>(Object->IgnoreImplicit());
+        Part && Paren && !hasComma(Paren->getSubExpr()))
+      if (const std::optional<TextRange> Inner =
+              editable(Paren->getSubExpr()->getSourceRange());
+          Inner && Inner->File == Part->File && Inner->Offset > Part->Offset) {
+        Fact.Open = {Part->File, Part->Offset, Inner->Offset - Part->Offset};
+        Part = Inner;
+      }
+  } else if (All) {
+    Part = editable({Losses.front()->getBeginLoc(), Losses.back()->getEndLoc()});
+    if (Part && Part->File == All->File && Part->Offset > All->Offset)
+      Fact.Open = {All->File, All->Offset, Part->Offset - All->Offset};
+    for (size_t I = 0; Part && I + 1 < Losses.size(); ++I) {
+      const auto One = editable(Losses[I]->getSourceRange());
+      const auto Next = editable(Losses[I + 1]->getSourceRange());
+      if (!One || !Next || One->File != Part->File || Next->File != Part->File)
+        return;
+      const unsigned End = One->Offset + One->Length;
+      Fact.Between.push_back({Part->File, End, Next->Offset - End});
+    }
+  }
   if (!Part)
     return;
-  // (a + b).backward(): the call has parentheses of its own.
-  if (const auto *Paren = dyn_cast<ParenExpr>(Object->IgnoreImplicit());
-      Paren && !hasComma(Paren->getSubExpr()))
-    if (const std::optional<TextRange> Inner =
-            editable(Paren->getSubExpr()->getSourceRange());
-        Inner && Inner->File == Part->File && Inner->Offset > Part->Offset) {
-      Fact.Open = {Part->File, Part->Offset, Inner->Offset - Part->Offset};
-      Part = Inner;
-    }
   const unsigned End = Part->Offset + Part->Length;
   if (Part->File != All->File || Part->Offset < All->Offset ||
       End > All->Offset + All->Length)
