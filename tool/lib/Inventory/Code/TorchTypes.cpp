@@ -343,7 +343,14 @@ const VarDecl *accel::migrate::variableOf(const Expr *E) {
 
 const LambdaExpr *accel::migrate::lambdaIn(const ValueDecl *D) {
   const auto *V = dyn_cast_or_null<VarDecl>(D);
-  return V && V->getInit() ? dyn_cast<LambdaExpr>(bare(V->getInit())) : nullptr;
+  const Expr *Init = V && V->getInit() ? bare(V->getInit()) : nullptr;
+  if (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init)) {
+    const CXXRecordDecl *Class = Made->getConstructor()->getParent();
+    if (isInStd(Class) && Class->getIdentifier() &&
+        Class->getName() == "function" && Made->getNumArgs() > 0)
+      Init = bare(Made->getArg(0));
+  }
+  return dyn_cast_or_null<LambdaExpr>(Init);
 }
 
 std::optional<int64_t>

@@ -67,7 +67,8 @@ const clang::ValueDecl *placeOf(const clang::Expr *E);
 /// The same, for variables alone.
 const clang::VarDecl *variableOf(const clang::Expr *E);
 
-/// The lambda that a variable is initialised with; null for others.
+/// The lambda that a variable is initialised with, also one of a std::function type;
+/// null for others.
 const clang::LambdaExpr *lambdaIn(const clang::ValueDecl *D);
 
 /// The value of an integer constant.

@@ -8,6 +8,7 @@
 #include "Code/TorchTypes.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -84,6 +85,48 @@ Entering::Buffers Entering::addBuffers(llvm::ArrayRef<Batch> Batches) {
   return Placed;
 }
 
+namespace {
+/// The variables that an expression names.
+class Named : public AstVisitor {
+public:
+  std::set<const VarDecl *> Variables;
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    if (const auto *V = dyn_cast<VarDecl>(E->getDecl()))
+      Variables.insert(V);
+    return true;
+  }
+};
+} // namespace
+
+/// Whether a batch is put together of others: torch::cat({s, a}, 1), where s and a are
+/// batches, or what a function of the program makes of them. It is shared out as
+/// they are.
+static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
+                     const ASTContext &Context) {
+  const SourceManager &SM = Context.getSourceManager();
+  const auto *Call = dyn_cast<CallExpr>(plain(B.E));
+  const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
+  if (!F || isInStd(F))
+    return false;
+  if (isTorch(F)) {
+    static const llvm::StringSet<> Joins = {"cat", "concat", "concatenate"};
+    const bool ByRows = Call->getNumArgs() < 2 ||
+                        constantOf(Call->getArg(1), Context).value_or(0) == 0;
+    if (!Joins.count(torchNameOf(Call)) || ByRows)
+      return false;
+  }
+  Named In;
+  In.TraverseStmt(const_cast<Expr *>(B.E));
+  return llvm::any_of(Others, [&](const Batch &Other) {
+    return Other.E != B.E &&
+           llvm::any_of(In.Variables, [&](const VarDecl *V) {
+             return variableOf(Other.E) == V ||
+                    (V->getInit() &&
+                     isWithin(Other.E->getExprLoc(), V->getInit(), SM));
+           });
+  });
+}
+
 /// Adds a batch to the program, and to `Shared`, where its text may be edited.
 void Entering::addBatch(const Batch &B, std::set<const Expr *> &Shared) {
   if (const std::optional<TextRange> R = editable(B.E->getSourceRange())) {
@@ -102,7 +145,8 @@ void Entering::addSampled(std::vector<Batch> &Batches, const Buffers &Placed) {
   for (const Batch &B : Batches)
     Shared.insert(B.E);
   Given.add(Shared);
-  // What one function reads at a time: what is made of it is no batch of its own.
+  // What one function makes or reads at a time: what is made of it is no batch of
+  // its own.
   constexpr unsigned Most = 16;
   for (unsigned I = 0; I < Most; ++I) {
     const std::vector<Batch> More =
@@ -115,7 +159,8 @@ void Entering::addSampled(std::vector<Batch> &Batches, const Buffers &Placed) {
       return;
     std::set<const Expr *> Added;
     for (const Batch &B : More)
-      if (B.ReadIn == Next->ReadIn && IsNew(B)) {
+      if ((B.ReadIn == Next->ReadIn || B.In == Next->In) && IsNew(B) &&
+          !isMadeOf(B, More, Text.Context)) {
         Batches.push_back(B);
         Added.insert(B.E);
       }
@@ -131,6 +176,10 @@ void Entering::addBatches() {
   llvm::erase_if(Batches, [&](const Batch &B) {
     const ValueDecl *Root = rootOf(B.E);
     return Placed.Made.count(B.E) || (Root && Placed.Variables.count(Root));
+  });
+  const std::vector<Batch> All = Batches;
+  llvm::erase_if(Batches, [&](const Batch &B) {
+    return !B.Points && isMadeOf(B, All, Text.Context);
   });
   // Points that are made of a batch are shared out with it.
   for (const bool Points : {false, true}) {

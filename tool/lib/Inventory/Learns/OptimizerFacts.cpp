@@ -362,6 +362,8 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
     if (IsSpelled) {
       Fact.TypeNames = Made.TypeNames;
       Models = modelsOf(Made.First);
+    } else {
+      Models = modelsGiven(Init); // Of a std::function, say.
     }
   }
   const auto *Variable = dyn_cast<VarDecl>(Holder);
@@ -504,6 +506,20 @@ void OptimizerFacts::assigned(const Expr *To, const Expr *Made) {
     optimizerMade(Holder, nullptr, Made);
 }
 
+/// The type X of `std::optional<X>`, as it is spelled in a declaration.
+static std::optional<SourceRange> typeInOptional(const ValueDecl *V) {
+  const auto *D = dyn_cast<DeclaratorDecl>(V);
+  if (!D || !D->getTypeSourceInfo())
+    return std::nullopt;
+  TypeLoc Loc = D->getTypeSourceInfo()->getTypeLoc().getUnqualifiedLoc();
+  if (const auto Elaborated = Loc.getAs<ElaboratedTypeLoc>())
+    Loc = Elaborated.getNamedTypeLoc();
+  const auto Template = Loc.getAs<TemplateSpecializationTypeLoc>();
+  return Template && Template.getNumArgs() == 1
+             ? spellingOf(Template.getArgLoc(0).getTypeSourceInfo())
+             : std::nullopt;
+}
+
 /// `optimizer.emplace(net->parameters(), 0.1)`, of a std::optional, and
 /// `optimizers.emplace_back(net->parameters(), 0.1)`, of a list.
 void OptimizerFacts::emplaced(const CXXMemberCallExpr *E) {
@@ -518,6 +534,11 @@ void OptimizerFacts::emplaced(const CXXMemberCallExpr *E) {
     return;
   }
   OptimizerFact Fact;
+  // In a template the class of the optimizer is known here, and not there.
+  if (canTakePart(optimizerOf(Object->getType())))
+    if (const std::optional<SourceRange> Spelled = typeInOptional(Holder))
+      if (const std::optional<TextRange> Type = Text.range(*Spelled))
+        Fact.TypeNames = {*Type};
   if (setUpHolder(Fact, Holder, modelsOf(E->getArg(0)), E->getExprLoc()))
     Program.Optimizers.push_back(std::move(Fact));
 }

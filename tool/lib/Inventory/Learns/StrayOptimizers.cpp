@@ -28,19 +28,27 @@ void OptimizerFacts::strayOptimizer(const Expr *E) {
     return;
   // The type of `Adam(parameters)`, with one argument, stands in a cast.
   const Expr *Spelled = E;
+  const Stmt *Around = nullptr;
   for (const Stmt *S : llvm::reverse(Path))
-    if (const auto *Cast = dyn_cast<CXXFunctionalCastExpr>(S))
+    if (const auto *Cast = dyn_cast<CXXFunctionalCastExpr>(S)) {
       Spelled = plain(Cast->getSubExpr()) == E ? Cast : E;
-    else if (S != E && !isa<CXXBindTemporaryExpr, ImplicitCastExpr>(S))
+    } else if (S != E && !isa<CXXBindTemporaryExpr, ImplicitCastExpr>(S)) {
+      Around = S;
       break;
+    }
   const Making Made = makingOf(nullptr, Spelled);
   Consumed.insert(E);
   const bool Prepared = prepareModelsOf(Made.First);
   if (Made.Understood && canTakePart(Made.Class)) {
-    OptimizerFact Fact;
-    Fact.In = here();
-    Fact.TypeNames = Made.TypeNames;
-    Program.Optimizers.push_back(std::move(Fact));
+    // What is returned by value becomes what the caller holds; a lambda may be given
+    // to something that takes a function of this type.
+    if (!isOptimizerByValue(E->getType()) ||
+        !isa_and_nonnull<ReturnStmt, ExprWithCleanups>(Around)) {
+      OptimizerFact Fact;
+      Fact.In = here();
+      Fact.TypeNames = Made.TypeNames;
+      Program.Optimizers.push_back(std::move(Fact));
+    }
     if (!Prepared)
       say("ACL0182", E->getExprLoc(),
           "the optimizer that is made here has no name, and no model of its is "
