@@ -91,6 +91,13 @@ static bool hasParallelPolicy(const CallExpr *E) {
   });
 }
 
+/// std::async(std::launch::deferred, …): it runs where its result is asked for.
+static bool isDeferred(const CallExpr *E) {
+  const auto *Policy = dyn_cast<DeclRefExpr>(plain(E->getArg(0)));
+  return Policy && isa<EnumConstantDecl>(Policy->getDecl()) &&
+         Policy->getDecl()->getName() == "deferred";
+}
+
 bool accel::migrate::runsInThreads(const CallExpr *E, const FunctionDecl *F) {
   if (!F->getIdentifier() || E->getNumArgs() == 0)
     return false;
@@ -101,7 +108,8 @@ bool accel::migrate::runsInThreads(const CallExpr *E, const FunctionDecl *F) {
                true)
         .Default(false);
   if (isInStd(F))
-    return Name == "async" || makesThread(E, F) || hasParallelPolicy(E);
+    return (Name == "async" && !isDeferred(E)) || makesThread(E, F) ||
+           hasParallelPolicy(E);
   if (Name == "pthread_create")
     return true;
   const std::string Qualified = qualifiedName(F);

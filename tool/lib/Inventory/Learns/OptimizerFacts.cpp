@@ -27,10 +27,14 @@ OptimizerFacts::Making OptimizerFacts::makingOf(const DeclaratorDecl *V,
   };
   Init = Init ? plain(Init) : nullptr;
   // make_unique's result in a unique_ptr of the base class, and the like.
-  while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init)) {
-    if (Made->getNumArgs() != 1 || isMade(Made->getConstructor()->getParent()))
+  while (Init && !isMade(recordOf(Init->getType()))) {
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(Init);
+        Made && Made->getNumArgs() == 1)
+      Init = plain(Made->getArg(0));
+    else if (const auto *Cast = dyn_cast<CXXFunctionalCastExpr>(Init))
+      Init = plain(Cast->getSubExpr());
+    else
       break;
-    Init = plain(Made->getArg(0));
   }
   const bool ByValue = V && recordOf(V->getType()) &&
                        isMade(recordOf(V->getType())) &&

@@ -297,7 +297,23 @@ void FileFacts::command(const CallExpr *E) {
 }
 
 /// An argument as it is written, without the conversion to the parameter.
-SourceRange FileFacts::written(const Expr *E) { return plain(E)->getSourceRange(); }
+/// Of a macro that is the path, `#define CHECKPOINT "net.pt"`, where it is named: what
+/// is put around it there touches nothing of the macro.
+SourceRange FileFacts::written(const Expr *E) {
+  E = plain(E);
+  const SourceRange Range = E->getSourceRange();
+  while (const auto *Made = dyn_cast<CXXConstructExpr>(E)) {
+    if (Made->getNumArgs() == 0)
+      break;
+    E = plain(Made->getArg(0)); // std::string
+  }
+  if (!isa<StringLiteral>(E) || !Range.getBegin().isMacroID())
+    return Range;
+  const SourceRange Named = Text.SM.getExpansionRange(Range.getBegin()).getAsRange();
+  const bool IsAll = Named.getBegin() == Named.getEnd() &&
+                     Named.getBegin() == Text.SM.getExpansionLoc(Range.getEnd());
+  return IsAll ? Named : Range;
+}
 
 void FileFacts::construct(const CXXConstructExpr *E) {
   const CXXRecordDecl *D = E->getConstructor()->getParent();
