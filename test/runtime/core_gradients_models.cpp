@@ -424,8 +424,19 @@ ACCEL_RANK_FUNCTION(unprepared) {
     auto step = accelerator.accumulate();
     optimizer.zero_grad();
     plain.zero_grad();
-    accelerator.backward(mean_loss(net, accelerator.distribute(all)));
-    mean_loss(reference, all).backward();
+    // The second gradient is no distributed tensor: every process has all of it.
+    const auto decay = [](const auto& model) {
+      return model->parameters().front().square().sum();
+    };
+    accelerator.backward(
+        mean_loss(net, accelerator.distribute(all)) + decay(net));
+    (mean_loss(reference, all) + decay(reference)).backward();
+    optimizer.step();
+    plain.step();
+    optimizer.zero_grad();
+    plain.zero_grad();
+    accelerator.backward(decay(net));
+    decay(reference).backward();
     optimizer.step();
     plain.step();
     expect_same_parameters(*net, *reference, "step " + std::to_string(i));
@@ -436,22 +447,30 @@ TEST(Gradients, DistributedOnesOfWhatNobodyPrepared) {
   run_all("unprepared");
 }
 
+// Where each process has a batch of its own, somebody has to.
+ACCEL_RANK_FUNCTION(unprepared_with_a_batch_each) {
+  Accelerator accelerator;
+  auto net = make_net();
+  SGD optimizer(net->parameters(), kSgd);
+  mean_loss(net, rows(4)).backward();
+  if (accelerator.use_distributed()) {
+    EXPECT_TRUE(contains(
+        error_of([&] { optimizer.step(); }), "has not been prepared"));
+  } else {
+    optimizer.step();
+  }
+}
+
+TEST(Gradients, ThatNobodyAverages) {
+  run_all("unprepared_with_a_batch_each");
+}
+
 ACCEL_RANK_FUNCTION(mistakes) {
   Accelerator accelerator(kMatch);
   const bool several = accelerator.use_distributed();
   auto net = make_net();
   SGD optimizer(net->parameters(), kSgd);
   const auto batch = rows(4);
-
-  // An optimizer whose parameters nobody averages.
-  mean_loss(net, batch).backward();
-  if (several) {
-    EXPECT_TRUE(contains(
-        error_of([&] { optimizer.step(); }), "has not been prepared"));
-  } else {
-    optimizer.step();
-  }
-  net->zero_grad();
   accelerator.prepare(net, optimizer);
   accelerator.backward(mean_loss(net, batch)); // installs what sees the next
 

@@ -5,6 +5,7 @@
 #include "gradients.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -219,13 +220,21 @@ TEST(AccumulationWindows, ThatTheProgramAsksFor) {
   run_all("windows_that_the_program_asks_for");
 }
 
-// Updates by hand are made every time, and one process says so.
-ACCEL_RANK_FUNCTION(windows_without_an_optimizer) {
+namespace {
+// Updates by hand are made every time, and one process says so; also where something
+// else is accumulated.
+void update_by_hand(bool beside_an_optimizer) {
   Accelerator accelerator(
       AcceleratorOptions(kMatch).gradient_accumulation_steps(kWindow));
   auto net = make_net();
   auto plain = make_net();
+  auto other = make_net();
+  std::optional<accel::AcceleratedOptimizer<torch::optim::SGD>> optimizer;
   accelerator.prepare(net);
+  if (beside_an_optimizer) {
+    optimizer.emplace(other->parameters(), kSgd);
+    accelerator.prepare(other, *optimizer);
+  }
   for (int i = 0; i < 3; ++i) {
     const auto batch = rows(6, 3, 0.3 + i);
     auto step = accelerator.accumulate(net);
@@ -241,15 +250,29 @@ ACCEL_RANK_FUNCTION(windows_without_an_optimizer) {
     expect_same_parameters(*net, *plain, "update " + std::to_string(i));
   }
 }
+} // namespace
+
+ACCEL_RANK_FUNCTION(windows_without_an_optimizer) {
+  update_by_hand(/*beside_an_optimizer=*/false);
+}
+
+ACCEL_RANK_FUNCTION(windows_beside_an_optimizer) {
+  update_by_hand(/*beside_an_optimizer=*/true);
+}
 
 TEST(AccumulationWindows, UpdatesByHandHaveNone) {
-  for (const int world : {1, 2, 3}) {
-    const auto results = accel::test::run("windows_without_an_optimizer", world);
-    for (size_t rank = 0; rank < results.size(); ++rank) {
-      EXPECT_TRUE(results[rank].success()) << results[rank].output;
-      EXPECT_EQ(
-          results[rank].error.find("nothing is accumulated") != std::string::npos,
-          rank == 0);
+  for (const char* function :
+       {"windows_without_an_optimizer", "windows_beside_an_optimizer"}) {
+    for (const int world : {1, 2}) {
+      const auto results = accel::test::run(function, world);
+      for (size_t rank = 0; rank < results.size(); ++rank) {
+        EXPECT_TRUE(results[rank].success()) << results[rank].output;
+        EXPECT_EQ(
+            results[rank].error.find("not every update is accumulated") !=
+                std::string::npos,
+            rank == 0)
+            << function;
+      }
     }
   }
 }
@@ -287,6 +310,9 @@ TEST(AccumulationWindows, GradientsThatNoUpdateHasUsedAreWarnedOf) {
           results[rank].error.find("gradients that no update has used, those of its last 1 steps") != std::string::npos,
           rank == 0 && !is_full)
           << name << " " << rank << ": " << results[rank].error;
+      EXPECT_EQ(
+          results[rank].error.find("not every update is accumulated"),
+          std::string::npos);
     }
   }
 }

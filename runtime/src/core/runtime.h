@@ -10,6 +10,7 @@
 #include "checkpoint/removals.h"
 #include "core/batch_check.h"
 #include "core/registry.h"
+#include "core/unaccumulated.h"
 #include "core/world.h"
 #include "distributed/axis.h"
 #include "gradients/reducer.h"
@@ -268,6 +269,7 @@ class Runtime {
     std::vector<const OptimizerControl*> optimizers;
   };
   std::vector<OpenStep> open_steps_;
+  UnaccumulatedUpdates unaccumulated_;
 };
 
 /// Overwrites all tensors with process 0's, in few messages.

@@ -27,6 +27,9 @@ void Runtime::begin_micro_step() {
   if (distributed::watch().report) {
     distributed::PlacementReport::instance().begin_step();
   }
+  if (state_->match_single_device() && open_steps_.size() == 1) {
+    unaccumulated_.begin(registry().models(), state.num_steps);
+  }
   open_steps_.back().ends_pass =
       state.sync_with_dataloader && state.body_ends_pass();
   if (open_steps_.back().ends_pass) {
@@ -46,15 +49,17 @@ void Runtime::end_micro_step() {
       std::uncaught_exceptions() == 0) {
     hold_gradients(own);
   }
-  if (own.learns && state.num_steps > 1 && learning_optimizers().empty() &&
-      state_->match_single_device() && state_->is_main_process()) {
+  const bool unaccumulated = open_steps_.empty() && unaccumulated_.found();
+  if (own.learns && state.num_steps > 1 && state_->match_single_device() &&
+      state_->is_main_process() &&
+      (unaccumulated || learning_optimizers().empty())) {
     TORCH_WARN_ONCE(
         "accel: gradient_accumulation_steps is ",
         state.num_steps,
-        ", but no optimizer was prepared, so that nothing is accumulated: "
-        "updates that the program makes itself, or by an optimizer of LibTorch's "
-        "own types, are made every time. Make the optimizer an "
-        "accel::AcceleratedOptimizer and pass it to accelerator.prepare.");
+        ", but not every update is accumulated: those that the program makes "
+        "itself, or by an optimizer of LibTorch's own types, are made every time. "
+        "Make the optimizer an accel::AcceleratedOptimizer and pass it to "
+        "accelerator.prepare.");
   }
   if (!own.learns) {
     state.step = own.step;

@@ -380,11 +380,13 @@ void Reducer::check_averaged(const std::vector<at::Tensor>& tensors) {
     return;
   }
   reject_foreign();
+  if (options_.plain_is_whole) {
+    return; // The others know what they are parts of.
+  }
   for (const auto& tensor : tensors) {
     TORCH_CHECK(
         !tensor.grad().defined() || parameters_.known(tensor) ||
             accel::distributed::is_distributed(tensor) ||
-            // It knows what it is a part of.
             accel::distributed::is_distributed(tensor.grad()),
         "accel: the optimizer steps a parameter of sizes ",
         tensor.sizes(),

@@ -1,6 +1,7 @@
 //===- BatchOrigins.cpp - Where the step makes what a model reads ---------===//
 
 #include "BatchOrigins.h"
+#include "Groups.h"
 #include "Layout.h"
 #include "Together.h"
 
@@ -145,6 +146,11 @@ void BatchOrigins::read(const Expr *Input, const CallExpr *By,
   if (isTensor(plain(Input)->getType()) ||
       isNamedBatch(plain(Input)->getType()))
     return resolve(Input, F, 0);
+  if (isGroup(Input, By, Index)) {
+    if (!Loaded.in(plain(Input)))
+      share(Input, F);
+    return;
+  }
   // forward({x}) of TorchScript's models.
   const CXXRecordDecl *D = recordOf(Input->getType());
   if (!D || !D->getIdentifier() || D->getName() != "vector")

@@ -366,19 +366,24 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
     if (IsSpelled) {
       Fact.TypeNames = Made.TypeNames;
       Models = modelsOf(Made.First);
+      if (const auto Name = Models.empty() && Made.First ? modelIn(Made.First)
+                                                         : std::nullopt)
+        Fact.Models = {*Name}; // member.net->parameters()
     } else {
       Models = modelsGiven(Init); // Of a std::function, say.
     }
   }
   const auto *Variable = dyn_cast<VarDecl>(Holder);
   const bool BeforeMain = Variable && Variable == Declared &&
-                          Variable->hasGlobalStorage();
+                          Variable->hasGlobalStorage() &&
+                          !Variable->isStaticLocal();
   if (BeforeMain)
     return say("ACL0182", Loc,
-                  "the optimizer " + Name +
-                      " is not made in a function's own block, and stays "
-                      "LibTorch's",
-                  PrepareByHand);
+               "the optimizer " + Name +
+                   " is made before main begins, and its model is not prepared "
+                   "with it",
+               "Nothing has to be done for the results. To have its gradients "
+               "added up at once, call accelerator.prepare(model) in main.");
   if (!setUpHolder(Fact, Holder, Models, Loc))
     return;
   if (!IsSpelled && !Held.isDeclared(Holder))
@@ -450,7 +455,8 @@ void OptimizerFacts::end() {
 }
 
 void OptimizerFacts::optimizerVariable(const VarDecl *V) {
-  if (V->getType()->isReferenceType())
+  // What a lambda captures by a name of its own has none outside.
+  if (V->getType()->isReferenceType() || V->isInitCapture())
     return;
   if (!V->getInit() || namesAnother(V->getInit())) {
     // A pointer is filled later, or names what another one holds.

@@ -26,6 +26,12 @@ void OptimizerFacts::strayOptimizer(const Expr *E) {
   if (const auto *M = dyn_cast<CXXMethodDecl>(Function);
       M && isOrDerives(M->getParent(), "torch::optim::Optimizer"))
     return;
+  // What std::any is asked for is named elsewhere.
+  const auto IsAny = [](const Stmt *S) {
+    const auto *Made = dyn_cast<CXXConstructExpr>(S);
+    const CXXRecordDecl *D = Made ? recordOf(Made->getType()) : nullptr;
+    return D && isInStd(D) && D->getIdentifier() && D->getName() == "any";
+  };
   // The type of `Adam(parameters)`, with one argument, stands in a cast.
   const Expr *Spelled = E;
   const Stmt *Around = nullptr;
@@ -39,7 +45,7 @@ void OptimizerFacts::strayOptimizer(const Expr *E) {
   const Making Made = makingOf(nullptr, Spelled);
   Consumed.insert(E);
   const bool Prepared = prepareModelsOf(Made.First);
-  if (Made.Understood && canTakePart(Made.Class)) {
+  if (Made.Understood && canTakePart(Made.Class) && llvm::none_of(Path, IsAny)) {
     // What is returned by value becomes what the caller holds; a lambda may be given
     // to something that takes a function of this type.
     if (!isOptimizerByValue(E->getType()) ||

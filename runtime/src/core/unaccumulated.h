@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace accel::detail {
+
+/// Looks, in the first windows of a run that accumulates gradients, whether parameters
+/// that are trained are changed in a micro-step although no accelerated optimizer has
+/// them: by an optimizer of LibTorch's own type, or by the program itself.
+class UnaccumulatedUpdates {
+ public:
+  /// At the beginning of a micro-step of a window of `num_steps`.
+  void begin(const std::vector<torch::nn::Module*>& models, int64_t num_steps);
+  /// At its end. True once, where one has been changed.
+  bool found();
+
+ private:
+  struct Seen {
+    at::Tensor parameter;
+    int64_t version;
+  };
+  std::vector<Seen> seen_;
+  int64_t micro_steps_ = 0;
+  bool done_ = false;
+};
+
+} // namespace accel::detail

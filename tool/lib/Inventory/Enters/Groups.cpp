@@ -1,0 +1,96 @@
+//===- Groups.cpp - Batches that a model takes apart ----------------------===//
+
+#include "Groups.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// What `E` is a part of, through local variables: the parameter batch of batch[0],
+/// std::get<0>(batch).view({-1}), or of x in `auto [x, y] = batch`; null for itself.
+static const ValueDecl *wholeOf(const Expr *E) {
+  constexpr unsigned Deepest = 32;
+  bool IsPart = false;
+  for (unsigned Depth = 0; E && Depth < Deepest; ++Depth) {
+    E = plain(E);
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(E)) {
+      const ValueDecl *D = Ref->getDecl();
+      if (isa<ParmVarDecl>(D))
+        return IsPart ? D : nullptr;
+      if (const auto *B = dyn_cast<BindingDecl>(D)) {
+        D = cast<ValueDecl>(B->getDecomposedDecl());
+        IsPart = true;
+      }
+      const auto *V = dyn_cast<VarDecl>(D);
+      E = V && V->isLocalVarDecl() ? V->getInit() : nullptr;
+    } else if (const auto *M = dyn_cast<MemberExpr>(E)) {
+      IsPart = true;
+      E = M->getBase();
+    } else if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+               O && O->getOperator() == OO_Subscript) {
+      IsPart = true;
+      E = O->getArg(0);
+    } else if (const FunctionDecl *F = calleeOf(E);
+               F && isInStd(F) && F->getIdentifier() &&
+               (F->getName() == "get" || F->getName() == "at")) {
+      IsPart = true;
+      const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+      E = Member ? Member->getImplicitObjectArgument()
+                 : cast<CallExpr>(E)->getArg(0);
+    } else {
+      E = leadingOperand(E);
+    }
+  }
+  return nullptr;
+}
+
+namespace {
+/// Whether a model is given a part of a parameter.
+class PartFinder : public AstVisitor {
+public:
+  explicit PartFinder(const ParmVarDecl *Whole) : Whole(Whole) {}
+  bool Found = false;
+
+  bool VisitCallExpr(CallExpr *E) override {
+    if (const std::optional<ModelCall> Call = modelCallOf(E))
+      for (const Expr *Input : Call->Inputs)
+        Found |= isTensor(plain(Input)->getType()) && wholeOf(Input) == Whole;
+    return !Found;
+  }
+
+private:
+  const ParmVarDecl *Whole;
+};
+} // namespace
+
+bool accel::migrate::isGroup(const Expr *Input, const CallExpr *ReadBy,
+                             const ProgramIndex &Index) {
+  const Expr *Given = plain(Input);
+  const QualType T = Given->getType();
+  const FunctionDecl *F = ReadBy->getDirectCallee();
+  const bool IsNamed = isa<DeclRefExpr, MemberExpr>(Given) ||
+                       (isa<CXXOperatorCallExpr>(Given) &&
+                        cast<CXXOperatorCallExpr>(Given)->getOperator() ==
+                            OO_Subscript);
+  if (!F || !IsNamed || isTensor(T) || isNamedBatch(T) ||
+      !(isBatch(T) || isVectorOfTensors(T)))
+    return false;
+  llvm::ArrayRef<const Expr *> Args(ReadBy->getArgs(), ReadBy->getNumArgs());
+  if (isa<CXXOperatorCallExpr>(ReadBy))
+    Args = Args.drop_front();
+  const auto *At = llvm::find_if(
+      Args, [&](const Expr *Arg) { return plain(Arg) == Given; });
+  if (At == Args.end())
+    return false;
+  const unsigned I = At - Args.begin();
+  return llvm::any_of(Index.ownBodiesOf(F), [&](const FunctionDecl *Body) {
+    if (I >= Body->getNumParams())
+      return false;
+    PartFinder Parts(Body->getParamDecl(I));
+    Parts.TraverseStmt(Body->getBody());
+    return Parts.Found;
+  });
+}
