@@ -5,6 +5,9 @@
 
 #include <torch/torch.h>
 
+#include <unistd.h>
+
+#include <cstdio>
 
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
@@ -31,4 +34,12 @@ int main() {
     // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: warning: {{.*}} [ACL0154]
     spdlog::info("loss {}", loss.item<double>());
   }
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: warning: 'printf' is given to something {{.*}} [ACL0154]
+  int (*print)(const char*, ...) = std::printf;
+  print("done\n");
+  // CHECK-NOT: ACL0154
+  std::printf("done\n");
+  if (write(2, "done\n", 5) != 5) return 1;
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: warning: 'write' prints on every process [ACL0154]
+  if (write(STDOUT_FILENO, "done\n", 5) != 5) return 1;
 }

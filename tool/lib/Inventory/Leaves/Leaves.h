@@ -26,6 +26,7 @@ public:
 
 private:
   void standardOutput(const clang::DeclRefExpr *E);
+  void givenAway(const clang::DeclRefExpr *E, const clang::FunctionDecl *F);
   void printToFile(const clang::CallExpr *E, const clang::FunctionDecl *F);
   void toStandardFile(const clang::Expr *To);
   bool isFarewell() const;

@@ -61,7 +61,26 @@ void PrintFacts::standardOutput(const DeclRefExpr *E) {
       Program.Prints.push_back({here(), PrintFact::CStdout, *R});
 }
 
+/// `print = std::printf;`: a function that prints, and is not called here.
+void PrintFacts::givenAway(const DeclRefExpr *E, const FunctionDecl *F) {
+  static const llvm::StringSet<> Names = {"printf", "puts", "putchar"};
+  if (!F->getIdentifier() || !Names.count(F->getName()) ||
+      !(F->isExternC() || isInStd(F)) || !Text.mayEdit(E->getLocation()))
+    return;
+  const bool IsCalled = llvm::any_of(Path, [E](const Stmt *S) {
+    const auto *Call = dyn_cast<CallExpr>(S);
+    return Call && Call->getCallee()->IgnoreParenImpCasts() == E;
+  });
+  if (!IsCalled)
+    say("ACL0154", E->getLocation(),
+        "'" + F->getNameAsString() +
+            "' is given to something that calls it, on every process",
+        "Give it a lambda that calls accelerator.printf.");
+}
+
 void PrintFacts::name(const DeclRefExpr *E) {
+  if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl()))
+    return givenAway(E, F);
   const auto *V = dyn_cast<VarDecl>(E->getDecl());
   if (!V || !V->hasGlobalStorage() || !V->getIdentifier())
     return;
@@ -180,6 +199,12 @@ void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
                         Name == "fwrite" || Name == "vfprintf")) {
     if (Text.mayEdit(E->getExprLoc()))
       toStandardFile(E->getArg(Name == "vfprintf" ? 0 : E->getNumArgs() - 1));
+    return;
+  } else if (F->isExternC() && (Name == "write" || Name == "dprintf") &&
+             E->getNumArgs() > 1 && constantOf(E->getArg(0), Context) == 1) {
+    if (Text.mayEdit(E->getExprLoc()))
+      say("ACL0154", E->getExprLoc(), "'" + Name.str() + "' prints on every process",
+          "Put `if (accelerator.is_main_process())` before it.");
     return;
   } else if (llvm::StringRef(qualifiedName(F)).starts_with("spdlog::")) {
     static const llvm::StringSet<> Levels = {"trace", "debug", "info", "warn",
