@@ -108,7 +108,7 @@ std::optional<std::string> OptimizerFacts::modelIn(const Expr *Parameters) {
   // What the arrow of a holder or of a pointer leads to.
   if (const auto *O = dyn_cast<CXXOperatorCallExpr>(plain(Object));
       O && O->getOperator() == OO_Arrow)
-    Object = O->getArg(0);
+    Object = plain(O->getArg(0)); // shared_ptr's arrow is its base's.
   if (!moduleOf(Object->getType()) || isa<CXXThisExpr>(plain(Object)) ||
       !onlyLooks(Object))
     return std::nullopt;

@@ -5,6 +5,8 @@
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 
+#include "clang/Lex/Lexer.h"
+
 #include <fcntl.h>
 
 using namespace accel::migrate;
@@ -309,9 +311,12 @@ SourceRange FileFacts::written(const Expr *E) {
   }
   if (!isa<StringLiteral>(E) || !Range.getBegin().isMacroID())
     return Range;
+  const LangOptions &Language = Context.getLangOpts();
   const SourceRange Named = Text.SM.getExpansionRange(Range.getBegin()).getAsRange();
-  const bool IsAll = Named.getBegin() == Named.getEnd() &&
-                     Named.getBegin() == Text.SM.getExpansionLoc(Range.getEnd());
+  const bool IsAll =
+      Named.getBegin() == Named.getEnd() &&
+      Lexer::isAtStartOfMacroExpansion(Range.getBegin(), Text.SM, Language) &&
+      Lexer::isAtEndOfMacroExpansion(Range.getEnd(), Text.SM, Language);
   return IsAll ? Named : Range;
 }
 
