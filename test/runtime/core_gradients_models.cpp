@@ -366,7 +366,42 @@ TEST(Gradients, ClosuresOfLbfgs) {
 }
 
 TEST(Gradients, ClosuresAccumulateNothing) {
-  run_all("lbfgs_in_a_window");
+  for (const int world : {1, 2, 3}) {
+    const auto results = accel::test::run("lbfgs_in_a_window", world);
+    for (size_t rank = 0; rank < results.size(); ++rank) {
+      EXPECT_TRUE(results[rank].success()) << results[rank].output;
+      EXPECT_EQ(contains(results[rank].error, "accumulates nothing"), rank == 0);
+    }
+  }
+}
+
+// Accelerate's windows are those of the whole step, which a closure is no part of: it
+// is refused before it has changed anything, whether or not gradients are synchronised.
+ACCEL_RANK_FUNCTION(closure_in_a_window_of_all) {
+  Accelerator accelerator(AcceleratorOptions().gradient_accumulation_steps(2));
+  auto net = make_net();
+  auto before = make_net();
+  SGD optimizer(net->parameters(), kSgd);
+  accelerator.prepare(net, optimizer);
+  for (const bool synchronises : {false, true}) {
+    auto step = accelerator.accumulate(net);
+    EXPECT_EQ(accelerator.sync_gradients(), synchronises);
+    bool is_called = false;
+    EXPECT_TRUE(contains(
+        error_of([&] {
+          optimizer.step([&] {
+            is_called = true;
+            return mean_loss(net, rows(4));
+          });
+        }),
+        "cannot be combined with gradient accumulation"));
+    EXPECT_FALSE(is_called);
+    expect_same_parameters(*net, *before, "nothing has changed");
+  }
+}
+
+TEST(Gradients, ClosuresInWindowsOfAllOptimizersAreRefused) {
+  run_all("closure_in_a_window_of_all");
 }
 
 // Accelerate's way: each process has a batch, and the optimizer sees the mean of

@@ -226,9 +226,11 @@ at::Tensor OptimizerControl::run_step(
         single_device,
         "accel: an optimizer step with a closure computes its own gradients, so "
         "it cannot be combined with gradient accumulation.");
-    TORCH_WARN_ONCE(
-        "accel: an optimizer step with a closure computes its own gradients: it "
-        "is made for every batch, and accumulates nothing.");
+    if (runtime->state().is_main_process()) {
+      TORCH_WARN_ONCE(
+          "accel: an optimizer step with a closure computes its own gradients: it "
+          "is made for every batch, and accumulates nothing.");
+    }
   }
   stepped_ =
       (closure != nullptr && single_device) || Windows::steps_now(*this);
