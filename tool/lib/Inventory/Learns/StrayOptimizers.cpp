@@ -14,6 +14,44 @@
 using namespace accel::migrate;
 using namespace clang;
 
+namespace {
+/// An optimizer as it is written in an expression.
+struct WrittenOptimizer {
+  const Expr *E; ///< With the type: that of `Adam(parameters)` is a cast's.
+  const Stmt *Around; ///< What uses it; may be null.
+};
+} // namespace
+
+static WrittenOptimizer writtenAs(const Expr *E,
+                                  llvm::ArrayRef<const Stmt *> Path) {
+  WrittenOptimizer Result = {E, nullptr};
+  for (const Stmt *S : llvm::reverse(Path))
+    if (const auto *Cast = dyn_cast<CXXFunctionalCastExpr>(S)) {
+      Result.E = plain(Cast->getSubExpr()) == E ? Cast : E;
+    } else if (S != E && !isa<CXXBindTemporaryExpr, ImplicitCastExpr>(S)) {
+      Result.Around = S;
+      break;
+    }
+  return Result;
+}
+
+/// What is returned by value becomes what the caller holds, and is left as it is: a
+/// lambda may be given to something that takes a function of this type.
+static bool isReturnedByValue(const WrittenOptimizer &Optimizer) {
+  return isOptimizerByValue(Optimizer.E->getType()) &&
+         isa_and_nonnull<ReturnStmt, ExprWithCleanups>(Optimizer.Around);
+}
+
+/// Whether a std::any holds it, which is asked for it by a type that is named
+/// elsewhere.
+static bool isHeldByAny(llvm::ArrayRef<const Stmt *> Path) {
+  return llvm::any_of(Path, [](const Stmt *S) {
+    const auto *Made = dyn_cast<CXXConstructExpr>(S);
+    const CXXRecordDecl *D = Made ? recordOf(Made->getType()) : nullptr;
+    return D && isInStd(D) && D->getIdentifier() && D->getName() == "any";
+  });
+}
+
 /// An optimizer that is made elsewhere than in a variable's declaration.
 void OptimizerFacts::strayOptimizer(const Expr *E) {
   for (const Stmt *S : Path)
@@ -26,30 +64,12 @@ void OptimizerFacts::strayOptimizer(const Expr *E) {
   if (const auto *M = dyn_cast<CXXMethodDecl>(Function);
       M && isOrDerives(M->getParent(), "torch::optim::Optimizer"))
     return;
-  // What std::any is asked for is named elsewhere.
-  const auto IsAny = [](const Stmt *S) {
-    const auto *Made = dyn_cast<CXXConstructExpr>(S);
-    const CXXRecordDecl *D = Made ? recordOf(Made->getType()) : nullptr;
-    return D && isInStd(D) && D->getIdentifier() && D->getName() == "any";
-  };
-  // The type of `Adam(parameters)`, with one argument, stands in a cast.
-  const Expr *Spelled = E;
-  const Stmt *Around = nullptr;
-  for (const Stmt *S : llvm::reverse(Path))
-    if (const auto *Cast = dyn_cast<CXXFunctionalCastExpr>(S)) {
-      Spelled = plain(Cast->getSubExpr()) == E ? Cast : E;
-    } else if (S != E && !isa<CXXBindTemporaryExpr, ImplicitCastExpr>(S)) {
-      Around = S;
-      break;
-    }
-  const Making Made = makingOf(nullptr, Spelled);
+  const WrittenOptimizer Written = writtenAs(E, Path);
+  const Making Made = makingOf(nullptr, Written.E);
   Consumed.insert(E);
   const bool Prepared = prepareModelsOf(Made.First);
-  if (Made.Understood && canTakePart(Made.Class) && llvm::none_of(Path, IsAny)) {
-    // What is returned by value becomes what the caller holds; a lambda may be given
-    // to something that takes a function of this type.
-    if (!isOptimizerByValue(E->getType()) ||
-        !isa_and_nonnull<ReturnStmt, ExprWithCleanups>(Around)) {
+  if (Made.Understood && canTakePart(Made.Class) && !isHeldByAny(Path)) {
+    if (!isReturnedByValue(Written)) {
       OptimizerFact Fact;
       Fact.In = here();
       Fact.TypeNames = Made.TypeNames;
