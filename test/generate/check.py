@@ -308,7 +308,6 @@ class Checker:
             if not file.endswith(".pt"):
                 compare_within(content.decode(), files[file].decode(), f"{name}, {file}")
 
-
     @staticmethod
     def _prepares(folder):
         """Whether a program passes a model to prepare: of others, with tensors of their own, nothing can be divided, as they are told."""

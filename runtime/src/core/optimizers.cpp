@@ -51,8 +51,8 @@ std::vector<OptimizerControl*> optimizers_of(
   return result;
 }
 
+// The lists are never destroyed: optimizers may be, at the program's end, after them.
 std::vector<OptimizerControl*>& existing_optimizers() {
-  // Never destroyed: optimizers may be, at the program's end, after it.
   static auto* optimizers = new std::vector<OptimizerControl*>();
   return *optimizers;
 }

@@ -28,7 +28,7 @@ void Runtime::begin_micro_step() {
     distributed::PlacementReport::instance().begin_step();
   }
   if (state_->match_single_device() && open_steps_.size() == 1) {
-    unaccumulated_.begin(registry().models(), state.num_steps);
+    unaccumulated_.begin(registry(), state.num_steps);
   }
   open_steps_.back().ends_pass =
       state.sync_with_dataloader && state.body_ends_pass();

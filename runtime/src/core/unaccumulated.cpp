@@ -1,17 +1,14 @@
 #include "core/unaccumulated.h"
 
 #include "core/optimizers.h"
-
-#include <torch/nn/module.h>
+#include "core/registry.h"
 
 #include <algorithm>
 #include <unordered_set>
 
 namespace accel::detail {
 
-void UnaccumulatedUpdates::begin(
-    const std::vector<torch::nn::Module*>& models,
-    int64_t num_steps) {
+void UnaccumulatedUpdates::begin(Registry& registry, int64_t num_steps) {
   // What a program does, it does in its first windows; later ones cost nothing.
   constexpr int64_t kWindows = 2;
   seen_.clear();
@@ -25,7 +22,7 @@ void UnaccumulatedUpdates::begin(
       stepped.insert(parameter.unsafeGetTensorImpl());
     }
   }
-  for (auto* model : models) {
+  for (auto* model : registry.models()) {
     for (const auto& parameter : model->parameters()) {
       if (parameter.requires_grad() &&
           stepped.count(parameter.unsafeGetTensorImpl()) == 0) {
@@ -36,11 +33,11 @@ void UnaccumulatedUpdates::begin(
 }
 
 bool UnaccumulatedUpdates::found() {
-  done_ |= std::any_of(seen_.begin(), seen_.end(), [](const Seen& seen) {
+  const bool found = std::any_of(seen_.begin(), seen_.end(), [](const Seen& seen) {
     return seen.parameter.grad().defined() &&
         static_cast<int64_t>(seen.parameter._version()) != seen.version;
   });
-  const bool found = done_ && !seen_.empty();
+  done_ |= found;
   seen_.clear();
   return found;
 }

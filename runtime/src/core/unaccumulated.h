@@ -5,11 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace torch::nn {
-class Module;
-}
-
 namespace accel::detail {
+
+class Registry;
 
 /// Looks, in the first windows of a run that accumulates gradients, whether parameters
 /// that are trained are changed in a micro-step although no accelerated optimizer has
@@ -17,7 +15,7 @@ namespace accel::detail {
 class UnaccumulatedUpdates {
  public:
   /// At the beginning of a micro-step of a window of `num_steps`.
-  void begin(const std::vector<torch::nn::Module*>& models, int64_t num_steps);
+  void begin(Registry& registry, int64_t num_steps);
   /// At its end. True once, where one has been changed.
   bool found();
 

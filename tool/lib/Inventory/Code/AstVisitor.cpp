@@ -98,6 +98,19 @@ private:
 bool AstVisitor::TraverseStmt(Stmt *S) { return Nodes(*this).TraverseStmt(S); }
 bool AstVisitor::TraverseDecl(Decl *D) { return Nodes(*this).TraverseDecl(D); }
 
+void AstVisitor::TraverseUnit(ASTContext &Context) {
+  for (Decl *D : Context.getTraversalScope()) {
+    auto *Unit = dyn_cast<TranslationUnitDecl>(D);
+    if (!Unit) {
+      TraverseDecl(D);
+      continue;
+    }
+    for (Decl *Top : Unit->decls())
+      if (!Context.getSourceManager().isInSystemHeader(Top->getLocation()))
+        TraverseDecl(Top);
+  }
+}
+
 #define TRAVERSE(Class)                                                        \
   bool AstPathVisitor::Traverse##Class(clang::Class *N) {                      \
     return Paths(*this).RecursiveASTVisitor<Paths>::Traverse##Class(N);        \

@@ -73,6 +73,8 @@ class AstVisitor : public AstNodes {
 public:
   bool TraverseStmt(clang::Stmt *S);
   bool TraverseDecl(clang::Decl *D);
+  /// All that the unit has outside of the system's headers.
+  void TraverseUnit(clang::ASTContext &Context);
 };
 
 /// Looks at nodes, and knows what it is in: what overrides a Traverse function

@@ -301,15 +301,7 @@ static std::set<FileID> librariesOfC(llvm::ArrayRef<const FunctionDecl *> All,
 
 ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   Collector C(*this);
-  for (Decl *D : Context.getTraversalScope()) {
-    if (auto *Unit = dyn_cast<TranslationUnitDecl>(D)) {
-      for (Decl *Top : Unit->decls())
-        if (!Context.getSourceManager().isInSystemHeader(Top->getLocation()))
-          C.TraverseDecl(Top);
-    } else {
-      C.TraverseDecl(D);
-    }
-  }
+  C.TraverseUnit(Context);
   const SourceManager &SM = Context.getSourceManager();
   llvm::stable_sort(Functions, [&](const FunctionDecl *A,
                                    const FunctionDecl *B) {

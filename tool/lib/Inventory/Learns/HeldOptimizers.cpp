@@ -132,16 +132,7 @@ private:
 
 HeldOptimizers::HeldOptimizers(SourceText &Text) {
   HeldWalk W(Text);
-  for (Decl *D : Text.Context.getTraversalScope()) {
-    auto *Unit = dyn_cast<TranslationUnitDecl>(D);
-    if (!Unit) {
-      W.TraverseDecl(D);
-      continue;
-    }
-    for (Decl *Top : Unit->decls())
-      if (!Text.SM.isInSystemHeader(Top->getLocation()))
-        W.TraverseDecl(Top);
-  }
+  W.TraverseUnit(Text.Context);
   if (!W.All)
     return;
   Types = std::move(W.Types);

@@ -66,6 +66,8 @@ private:
   const clang::ValueDecl *modelOf(const clang::Expr *Parameters);
   std::vector<const clang::ValueDecl *> modelsGiven(const clang::Expr *Init);
   std::vector<const clang::ValueDecl *> modelsOf(const clang::Expr *Parameters);
+  std::vector<const clang::ValueDecl *> modelsOf(const clang::Expr *Parameters,
+                                                 OptimizerFact &Fact);
   std::vector<const clang::ValueDecl *>
   listedModels(const clang::Expr *Parameters);
   std::optional<LinePoint>
@@ -105,6 +107,11 @@ public:
 
 private:
   void addBackward(const BackwardCall &B);
+  std::optional<TextRange> lossOf(const clang::CXXMemberCallExpr *Call,
+                                  BackwardFact &Fact) const;
+  std::optional<TextRange> sumOf(llvm::ArrayRef<const clang::Expr *> Losses,
+                                 const TextRange &Call,
+                                 BackwardFact &Fact) const;
   void addTrainingLoop(const BatchLoop &Loop);
   void addStep(const BatchLoop &Loop, const clang::Stmt *Step,
                const clang::FunctionDecl *In);

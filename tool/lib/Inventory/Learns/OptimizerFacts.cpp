@@ -307,6 +307,16 @@ OptimizerFacts::modelsOf(const Expr *Parameters) {
   return listedModels(Parameters);
 }
 
+/// The same; one that is no variable, `member.net->parameters()`, is named in `Fact`.
+std::vector<const ValueDecl *> OptimizerFacts::modelsOf(const Expr *Parameters,
+                                                        OptimizerFact &Fact) {
+  std::vector<const ValueDecl *> Models = modelsOf(Parameters);
+  if (Parameters && Models.empty())
+    if (const std::optional<std::string> Name = modelIn(Parameters))
+      Fact.Models = {*Name};
+  return Models;
+}
+
 /// Where models and an optimizer, if it has a name, are prepared; false where there
 /// is no place for it.
 bool OptimizerFacts::setUp(OptimizerFact &Fact, const ValueDecl *Optimizer,
@@ -355,8 +365,7 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
     const Making Made = makingOf(Declared, Init);
     const CXXRecordDecl *Class =
         Made.Class ? Made.Class : optimizerOf(Holder->getType());
-    if (!(isTorch(Class) && !Made.Understood) &&
-        !(canTakePart(Class) && Made.Understood))
+    if (!(Made.Understood ? canTakePart(Class) : isTorch(Class)))
       return say("ACL0182", Loc,
                     "the optimizer " + Name + " is of the class '" +
                         Class->getNameAsString() + "' and stays that",
@@ -365,10 +374,7 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
     IsSpelled = Made.Understood;
     if (IsSpelled) {
       Fact.TypeNames = Made.TypeNames;
-      Models = modelsOf(Made.First);
-      if (const auto Name = Models.empty() && Made.First ? modelIn(Made.First)
-                                                         : std::nullopt)
-        Fact.Models = {*Name}; // member.net->parameters()
+      Models = modelsOf(Made.First, Fact);
     } else {
       Models = modelsGiven(Init); // Of a std::function, say.
     }

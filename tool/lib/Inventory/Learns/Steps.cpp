@@ -66,18 +66,55 @@ void Steps::add() {
 
 /// The losses of `torch::autograd::backward({a, b})`; none where the list is put
 /// together elsewhere, or where one is no operand of a sum.
-static llvm::ArrayRef<const Expr *> lossesOf(const CallExpr *Call,
-                                             std::vector<const Expr *> &Losses) {
+static std::vector<const Expr *> lossesOf(const CallExpr *Call) {
   const Expr *List = Call->getNumArgs() > 0 ? bare(Call->getArg(0)) : nullptr;
   while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(List))
     List = Made->getNumArgs() > 0 ? bare(Made->getArg(0)) : nullptr;
-  if (const auto *Inits = dyn_cast_or_null<InitListExpr>(List))
-    for (const Expr *Loss : Inits->inits()) {
-      if (isa<AbstractConditionalOperator>(Loss->IgnoreImplicit()))
-        return {};
-      Losses.push_back(Loss);
-    }
-  return Losses;
+  const auto *Inits = dyn_cast_or_null<InitListExpr>(List);
+  if (!Inits || llvm::any_of(Inits->inits(), [](const Expr *Loss) {
+        return isa<AbstractConditionalOperator>(Loss->IgnoreImplicit());
+      }))
+    return {};
+  return {Inits->inits().begin(), Inits->inits().end()};
+}
+
+/// Where the loss of `loss.backward()` is written.
+std::optional<TextRange> Steps::lossOf(const CXXMemberCallExpr *Call,
+                                       BackwardFact &Fact) const {
+  const auto [Object, IsPointer] = objectOf(Call);
+  Fact.IsPointer = IsPointer;
+  const std::optional<TextRange> All = editable(Object->getSourceRange());
+  // (a + b).backward(): the call has parentheses of its own.
+  const auto *Paren = dyn_cast<ParenExpr>(Object->IgnoreImplicit());
+  if (!All || !Paren || hasComma(Paren->getSubExpr()))
+    return All;
+  const std::optional<TextRange> Inner =
+      editable(Paren->getSubExpr()->getSourceRange());
+  if (!Inner || Inner->File != All->File || Inner->Offset <= All->Offset)
+    return All;
+  Fact.Open = {All->File, All->Offset, Inner->Offset - All->Offset};
+  return Inner;
+}
+
+/// Where the losses are written of torch::autograd::backward({a, b}), which is `Call`.
+std::optional<TextRange> Steps::sumOf(llvm::ArrayRef<const Expr *> Losses,
+                                      const TextRange &Call,
+                                      BackwardFact &Fact) const {
+  const std::optional<TextRange> All =
+      editable({Losses.front()->getBeginLoc(), Losses.back()->getEndLoc()});
+  if (!All)
+    return std::nullopt;
+  if (All->File == Call.File && All->Offset > Call.Offset)
+    Fact.Open = {Call.File, Call.Offset, All->Offset - Call.Offset};
+  for (size_t I = 0; I + 1 < Losses.size(); ++I) {
+    const auto One = editable(Losses[I]->getSourceRange());
+    const auto Next = editable(Losses[I + 1]->getSourceRange());
+    if (!One || !Next || One->File != All->File || Next->File != All->File)
+      return std::nullopt;
+    const unsigned End = One->Offset + One->Length;
+    Fact.Between.push_back({All->File, End, Next->Offset - End});
+  }
+  return All;
 }
 
 void Steps::addBackward(const BackwardCall &B) {
@@ -94,9 +131,10 @@ void Steps::addBackward(const BackwardCall &B) {
   if (Bodies.isForInput(B))
     return StaysAsItIs("backward() computes the gradient of an input");
   const FunctionDecl *Callee = B.Call->getDirectCallee();
-  std::vector<const Expr *> Losses;
-  if (!Member && (Callee->getName() != "backward" ||
-                  lossesOf(B.Call, Losses).empty()))
+  const std::vector<const Expr *> Losses =
+      Member || Callee->getName() != "backward" ? std::vector<const Expr *>()
+                                                : lossesOf(B.Call);
+  if (!Member && Losses.empty())
     return StaysAsItIs(qualifiedName(Callee) + " is called");
   BackwardFact Fact;
   for (unsigned I = Member ? 0 : 1; I < B.Call->getNumArgs(); ++I) {
@@ -114,33 +152,10 @@ void Steps::addBackward(const BackwardCall &B) {
     Fact.RetainGraph = Text.text(*R).str();
   }
   const std::optional<TextRange> All = editable(B.Call->getSourceRange());
-  std::optional<TextRange> Part;
-  if (Member) {
-    const auto [Object, IsPointer] = objectOf(Member);
-    Fact.IsPointer = IsPointer;
-    Part = All ? editable(Object->getSourceRange()) : std::nullopt;
-    // (a + b).backward(): the call has parentheses of its own.
-    if (const auto *Paren = dyn_cast<ParenExpr>(Object->IgnoreImplicit());
-        Part && Paren && !hasComma(Paren->getSubExpr()))
-      if (const std::optional<TextRange> Inner =
-              editable(Paren->getSubExpr()->getSourceRange());
-          Inner && Inner->File == Part->File && Inner->Offset > Part->Offset) {
-        Fact.Open = {Part->File, Part->Offset, Inner->Offset - Part->Offset};
-        Part = Inner;
-      }
-  } else if (All) {
-    Part = editable({Losses.front()->getBeginLoc(), Losses.back()->getEndLoc()});
-    if (Part && Part->File == All->File && Part->Offset > All->Offset)
-      Fact.Open = {All->File, All->Offset, Part->Offset - All->Offset};
-    for (size_t I = 0; Part && I + 1 < Losses.size(); ++I) {
-      const auto One = editable(Losses[I]->getSourceRange());
-      const auto Next = editable(Losses[I + 1]->getSourceRange());
-      if (!One || !Next || One->File != Part->File || Next->File != Part->File)
-        return;
-      const unsigned End = One->Offset + One->Length;
-      Fact.Between.push_back({Part->File, End, Next->Offset - End});
-    }
-  }
+  if (!All)
+    return;
+  const std::optional<TextRange> Part =
+      Member ? lossOf(Member, Fact) : sumOf(Losses, *All, Fact);
   if (!Part)
     return;
   const unsigned End = Part->Offset + Part->Length;

@@ -144,7 +144,6 @@ std::optional<std::string> OptimizerFacts::modelIn(const Expr *Parameters) {
 bool OptimizerFacts::prepareModelsOf(const Expr *Parameters) {
   if (!Parameters)
     return false;
-  const std::vector<const ValueDecl *> Models = modelsOf(Parameters);
   const Stmt *Child = nullptr;
   if (!setUpBlock(&Child) ||
       (Child && !isa<DeclStmt, Expr, ReturnStmt>(Child)))
@@ -152,9 +151,7 @@ bool OptimizerFacts::prepareModelsOf(const Expr *Parameters) {
   const bool IsBehind =
       !Child || !(isa<ReturnStmt>(Child) || Index.holdsBatches(Child));
   OptimizerFact Fact;
-  if (Models.empty())
-    if (const std::optional<std::string> Name = modelIn(Parameters))
-      Fact.Models = {*Name};
+  const std::vector<const ValueDecl *> Models = modelsOf(Parameters, Fact);
   if ((Models.empty() && Fact.Models.empty()) ||
       !setUp(Fact, nullptr, Models))
     return false;
