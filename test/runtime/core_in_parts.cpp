@@ -74,6 +74,44 @@ ACCEL_RANK_FUNCTION(sums_in_place_in_parts) {
 
 } // namespace
 
+/// A matrix between the rows of a batch, as a graph's: each process makes its own rows
+/// of the product, forward and backward.
+ACCEL_RANK_FUNCTION(products_between_rows) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor graph = torch::rand({6, 6}, torch::kDouble);
+  const Tensor rows = torch::randn({6, 4}, torch::kDouble);
+  const Tensor x = accelerator.distribute(rows).requires_grad_();
+  const Tensor plain = rows.clone().requires_grad_();
+  const Tensor got = graph.mm(x), wanted = graph.mm(plain);
+  got.square().sum().backward();
+  wanted.square().sum().backward();
+  EXPECT_TRUE(is_cut(got, 0) && is_cut(x.grad(), 0));
+  expect_equal(accelerator, wanted, got);
+  expect_equal(accelerator, plain.grad(), x.grad());
+  // The same of a sparse matrix, of which few are 0.
+  for (const bool added : {false, true}) {
+    const Tensor sparse = (graph * graph.gt(0.3)).to_sparse();
+    const Tensor part = accelerator.distribute(rows).requires_grad_();
+    const Tensor all = rows.clone().requires_grad_();
+    const auto product = [&](const Tensor& of) {
+      return added ? torch::addmm(torch::ones({4}, torch::kDouble), sparse, of)
+                   : torch::mm(sparse, of);
+    };
+    const Tensor in_parts = product(part), whole = product(all);
+    in_parts.square().sum().backward();
+    whole.square().sum().backward();
+    EXPECT_TRUE(is_cut(in_parts, 0) && is_cut(part.grad(), 0)) << added;
+    expect_equal(accelerator, whole, in_parts);
+    expect_equal(accelerator, all.grad(), part.grad());
+    EXPECT_TRUE(is_cut(sparse.mm(accelerator.distribute(rows, 1)), 1));
+  }
+  const Tensor columns = accelerator.distribute(rows.t(), 1).mm(graph);
+  EXPECT_TRUE(is_cut(columns, 1));
+  expect_equal(accelerator, rows.t().mm(graph), columns);
+}
+
 ACCEL_RANK_FUNCTION(sequences_in_parts) {
   Accelerator accelerator(
       AcceleratorOptions().cpu(true).match_single_device(true));
@@ -335,6 +373,11 @@ TEST(InParts, WritesThroughViews) {
 TEST(InParts, SumsInPlace) {
   run_and_expect_success("sums_in_place_in_parts", 2);
   run_and_expect_success("sums_in_place_in_parts", 3);
+}
+
+TEST(InParts, ProductsBetweenRows) {
+  run_and_expect_success("products_between_rows", 2);
+  run_and_expect_success("products_between_rows", 4);
 }
 
 TEST(InParts, PenaltiesOfALoss) {

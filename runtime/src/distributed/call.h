@@ -46,6 +46,8 @@ struct OperatorInfo {
   bool reads_value = false;
   /// Its rule takes tensors whose rows are cut in blocks (`CutPoints`).
   bool takes_blocks = false;
+  /// Its rule takes sparse tensors that all processes have.
+  bool takes_sparse = false;
   /// The indices of the arguments of these names, -1 where there are none.
   int dim = -1;
   int keepdim = -1;

@@ -442,7 +442,8 @@ void carry_out(
     watched.emplace(op, info, *stack, *axis);
   }
   // Rules cut dimensions of strided tensors.
-  const bool has_rule = info.rule != nullptr && seen.strided &&
+  const bool has_rule = info.rule != nullptr &&
+      (seen.strided || info.takes_sparse) &&
       (!seen.blocks || info.takes_blocks ||
        use_ranges(op, info, *stack, *axis));
   Call call(op, info, *stack, *axis, keys);

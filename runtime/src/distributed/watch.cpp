@@ -102,6 +102,22 @@ bool is_first(const OperatorInfo& info, const torch::jit::Stack& stack) {
   return true;
 }
 
+/// `loss.item()`, where the loss is a sum of which every process has a part.
+bool reads_sum(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (!info.reads_value) {
+    return false;
+  }
+  at::Tensor inner =
+      stack[stack.size() - info.arguments + info.tensors.front()].toTensor();
+  while (const Part* part = inner.defined() ? part_of(inner) : nullptr) {
+    if (part->placement.is_partial()) {
+      return true;
+    }
+    inner = part->local;
+  }
+  return false;
+}
+
 /// The graph's nodes that were made in PartScopes: ranges of numbers, in their order.
 struct PartNodes {
   std::mutex mutex;
@@ -224,6 +240,8 @@ struct Watched::State {
   const OperatorInfo& info;
   std::optional<ShadowCheck> check;
   bool reports = false;
+  /// A number is read that is a sum: its parts are added up, and no more.
+  bool reads_sum = false;
   std::string arguments;
   Traffic before;
   Clock::time_point begin;
@@ -247,6 +265,7 @@ Watched::Watched(
     reports_plain = true;
     PlacementReport::instance().set_processes(axis.size());
     state_->arguments = describe_arguments(info, stack);
+    state_->reads_sum = reads_sum(info, stack);
     finish_device(stack);
     state_->before = traffic();
     state_->begin = Clock::now();
@@ -268,9 +287,9 @@ void Watched::done(const torch::jit::Stack& stack, bool by_rule) {
         state.before.reductions;
     call.bytes = now.bytes - state.before.bytes;
     call.has_rule = state.info.rule != nullptr;
-    call.way = nesting.whole         ? Way::kWhole
-        : call.collectives > 0 ? Way::kInPartsWithTraffic
-                               : Way::kInParts;
+    call.way = nesting.whole && !state.reads_sum ? Way::kWhole
+        : call.collectives > 0                   ? Way::kInPartsWithTraffic
+                                                 : Way::kInParts;
     auto& report = PlacementReport::instance();
     if (call.way == Way::kInParts) {
       report.add(call);

@@ -126,6 +126,15 @@ std::optional<Placement> cut_of_indices(const Call& call, const Lookup& lookup) 
   return {};
 }
 
+/// A cut of the first dimension of the indices' broadcast sizes, where every process
+/// gets some of it.
+std::optional<Placement> cut_of_rows(const Call& call, const Lookup& lookup) {
+  return !lookup.masks && !lookup.sizes.empty() &&
+          lookup.sizes[0] >= call.axis().size()
+      ? std::optional<Placement>(Shard(0))
+      : std::nullopt;
+}
+
 /// Where a tensor is cut that is broadcast to something whose cut dimension is
 /// `back` dimensions from its end.
 Placement broadcast_cut(
@@ -273,18 +282,22 @@ bool index(Call& call) {
     place_looked_up(call, self, lookup, place);
     return true;
   }
-  if (!place.is_replicate() || !cut) {
+  // Rows in another order are rows: all travel, and what follows is done in parts.
+  const auto rows = cut ? cut
+      : place.is_shard() ? cut_of_rows(call, lookup)
+                         : std::nullopt;
+  if (place.is_partial() || !rows) {
     return false;
   }
-  const int64_t back = lookup.count - cut->dim();
+  const int64_t back = lookup.count - rows->dim();
   use_indices(call, lookup, [&](const at::Tensor& index) {
-    return broadcast_cut(index, back, *cut);
+    return broadcast_cut(index, back, *rows);
   });
   call.use_whole(0);
   call.run();
   place_looked_up(
-      call, self, lookup, cut->with_dim(lookup.first + cut->dim()),
-      lookup.sizes[cut->dim()]);
+      call, self, lookup, rows->with_dim(lookup.first + rows->dim()),
+      lookup.sizes[rows->dim()]);
   return true;
 }
 
@@ -357,9 +370,10 @@ const Family& family() {
   static const char* const none = "nothing";
   static const char* const of_index =
       "dimensions that are not indexed; rows that arange(n) names; a cut index into a replicated tensor; P";
+  static const char* const gathers = "of rows in any order: all-gather of the tensor";
   static const Family rows{
-      {"aten::index.Tensor", index, of_index, none},
-      {"aten::_unsafe_index.Tensor", index, of_index, none},
+      {"aten::index.Tensor", index, of_index, gathers},
+      {"aten::_unsafe_index.Tensor", index, of_index, gathers},
       {"aten::index_put", index_put, "dimensions that are not indexed; rows that arange(n) names; any for a number put by a mask", none},
       {"aten::index_put_", index_put, "as index_put", none},
       {"aten::_index_put_impl_", index_put, "as index_put", none},

@@ -87,13 +87,41 @@ void follow_self(const Call& call, Product& product, int64_t rows, int64_t colum
   }
 }
 
-bool mm(Call& call) {
-  Product product;
-  if (!call.info().writes.empty() ||
-      !choose(factors_of(call, 0, 1), product)) {
+/// Whether one of the factors is no strided tensor.
+bool has_sparse(const Call& call, size_t left) {
+  return call.tensor(left).layout() != at::kStrided ||
+      call.tensor(left + 1).layout() != at::kStrided;
+}
+
+/// A sparse matrix between the rows of a batch, as a graph's, in argument `left`: of
+/// the result each process makes its own rows; or, where the batch lies in columns,
+/// its own columns.
+bool choose_sparse(Call& call, size_t left, Product& out) {
+  const at::Tensor matrix = call.tensor(left);
+  const auto rows = call.place(left + 1);
+  if (matrix.layout() != at::kSparse || matrix.sparse_dim() != 2 ||
+      call.part(matrix) != nullptr ||
+      call.tensor(left + 1).layout() != at::kStrided || !rows.is_shard() ||
+      (rows.is_shard(0) && matrix.size(0) != matrix.size(1))) {
     return false;
   }
+  out = {Replicate(), rows.is_shard(0) ? Replicate() : rows, rows};
+  if (rows.is_shard(0)) {
+    const auto [begin, end] = call.axis().range(
+        matrix.size(0), rows.cut(), call.axis().rank());
+    call.set(left, at::narrow_copy(matrix, 0, begin, end - begin));
+  }
+  return true;
+}
+
+bool mm(Call& call) {
+  Product product;
   const Sizes sizes{call.tensor(0).size(0), call.tensor(1).size(1)};
+  if (!call.info().writes.empty() ||
+      !(has_sparse(call, 0) ? choose_sparse(call, 0, product)
+                            : choose(factors_of(call, 0, 1), product))) {
+    return false;
+  }
   call.use(0, product.left);
   call.use(1, product.right);
   call.run();
@@ -120,14 +148,18 @@ bool int_mm(Call& call) {
 
 bool addmm(Call& call) {
   Product product;
+  const Sizes sizes{call.tensor(1).size(0), call.tensor(2).size(1)};
+  if (has_sparse(call, 1)) {
+    return call.info().writes.empty() && choose_sparse(call, 1, product) &&
+        add_product(call, product, sizes);
+  }
   const bool chosen = choose(factors_of(call, 1, 2), product);
   if (!can_write(call) ||
       (!chosen && !(call.info().is_in_place && call.place(0).is_shard()))) {
     return false;
   }
   follow_self(call, product, 0, 1);
-  return add_product(
-      call, product, {call.tensor(1).size(0), call.tensor(2).size(1)});
+  return add_product(call, product, sizes);
 }
 
 /// With a function that is not linear behind it: the sum must be complete.
@@ -507,15 +539,21 @@ bool trilinear(Call& call) {
 
 } // namespace
 
+bool takes_sparse(Rule rule) {
+  return rule == mm || rule == addmm;
+}
+
 const Family& family() {
   static const char* const all = "rows, columns, summed dimension, P";
+  static const char* const between =
+      "nothing; of a square factor between the rows, also a sparse one: all-gather of the rows";
   static const char* const batched = "batch, rows, columns, summed dimension, P";
   static const char* const in_place = "self's own placement, which the factors get";
   static const char* const factors = "factors that are cut differently";
   static const Family rows{
-      {"aten::mm", mm, all, "nothing"},
+      {"aten::mm", mm, all, between},
       {"aten::_int_mm", int_mm, "rows, more than 16 on each process", "nothing"},
-      {"aten::addmm", addmm, all, "nothing"},
+      {"aten::addmm", addmm, all, between},
       {"aten::addmm_", addmm, in_place, factors},
       {"aten::_addmm_activation", addmm_activation, "rows, columns", "nothing"},
       {"aten::bmm", bmm, batched, "nothing"},

@@ -75,6 +75,14 @@ bool choose(const Factors& factors, Product& out) {
   if (right.is_shard(1)) {
     consider(Replicate(), right, right);
   }
+  // A matrix between the rows of a batch, as a graph's: of the result each process
+  // makes its own rows.
+  if (right.is_shard(0) && left.is_replicate() && factors.n == factors.k) {
+    consider(right, Replicate(), right);
+  }
+  if (left.is_shard(1) && right.is_replicate() && factors.k == factors.m) {
+    consider(Replicate(), left, left);
+  }
   if (left.is_shard(1)) {
     consider(left, left.with_dim(0), Partial());
   }

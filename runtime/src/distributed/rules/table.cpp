@@ -114,6 +114,7 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
   OperatorInfo info;
   info.rule = rule_of(op);
   info.takes_blocks = takes_blocks(op, info.rule);
+  info.takes_sparse = matrix_rules::takes_sparse(info.rule);
   info.is_composite = info.rule == nullptr &&
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   info.arguments = schema.arguments().size();

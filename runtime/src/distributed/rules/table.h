@@ -34,6 +34,8 @@ const Family& family();
 }
 namespace matrix_rules {
 const Family& family();
+/// Whether a rule takes sparse tensors that all processes have.
+bool takes_sparse(Rule rule);
 }
 namespace reduction_rules {
 const Family& family();
