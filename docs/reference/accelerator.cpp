@@ -230,6 +230,7 @@ void precision_and_gradients(accel::Accelerator& accelerator, torch::Tensor loss
   }
   accelerator.backward(loss, accel::BackwardOptions().retain_graph(true));
   accelerator.backward(loss, accel::BackwardOptions().create_graph(false));
+  accelerator.backward(loss, accel::BackwardOptions().gradient(torch::tensor(-1.0)));
   accelerator.backward(loss, /*weight=*/tokens);
   accelerator.unscale_gradients();
   accelerator.clip_grad_value_(parameters, 0.5);

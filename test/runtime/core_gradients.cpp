@@ -325,6 +325,45 @@ TEST(Gradients, SeveralBackwards) {
   run_all("several_backwards");
 }
 
+/// A gradient to begin with; and calls that the library has not been told of, whose
+/// gradients are parts of sums.
+ACCEL_RANK_FUNCTION(gradients_to_begin_with) {
+  Accelerator accelerator(kMatch);
+  auto net = make_net();
+  auto reference = make_net();
+  SGD optimizer(net->parameters(), kSgd), plain(reference->parameters(), kSgd);
+  accelerator.prepare(net, optimizer);
+  const auto batch = rows(5);
+  for (int i = 0; i < 3; ++i) {
+    auto output = net->forward(accelerator.distribute(batch));
+    auto expected = reference->forward(batch);
+    const auto gradient = expected.detach().cos();
+    optimizer.zero_grad();
+    plain.zero_grad();
+    accelerator.backward(
+        output, accel::BackwardOptions().gradient(gradient).retain_graph(true));
+    output.mean().backward(torch::tensor(-1., torch::kDouble), true);
+    accelerator.backward(output.abs().mean());
+    expected.backward(gradient, true);
+    expected.mean().backward(torch::tensor(-1., torch::kDouble), true);
+    expected.abs().mean().backward();
+    expect_same_gradients(*net, *reference, "three backwards");
+    optimizer.step();
+    plain.step();
+    expect_same_parameters(*net, *reference, "three backwards");
+  }
+  const auto output = net->forward(accelerator.distribute(batch));
+  const auto error = error_of([&] {
+    accelerator.backward(
+        output, accel::BackwardOptions().gradient(torch::ones({2}, torch::kDouble)));
+  });
+  EXPECT_TRUE(contains(error, "a gradient of sizes [2]")) << error;
+}
+
+TEST(Gradients, ToBeginWith) {
+  run_all("gradients_to_begin_with");
+}
+
 ACCEL_RANK_FUNCTION(other_batches) {
   Accelerator accelerator(kMatch);
   auto net = make_net();

@@ -205,8 +205,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// Whether this micro-step brings gradients together and steps the optimizer.
   bool sync_gradients() const;
 
-  /// Computes the gradients of `loss`, a scalar, and on a synchronising
-  /// micro-step brings them together. Collective.
+  /// Computes the gradients of `loss`, a scalar where `options` have no gradient to
+  /// begin with, and on a synchronising micro-step brings them together. Collective.
   ///
   /// In `match_single_device`, and wherever it is a distributed tensor, it is
   /// the loss of the whole batch, and gradients are summed from what each

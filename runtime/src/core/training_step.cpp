@@ -226,8 +226,17 @@ void Runtime::backward(
             ? AutocastGuard()
             : AutocastGuard(
                   state_->device().type(), at::kBFloat16, /*enabled=*/false);
-        at::Tensor seed;
-        if (factor != 1 || scaler_) {
+        at::Tensor seed = options.gradient();
+        if (seed.defined()) {
+          TORCH_CHECK(
+              seed.sizes() == loss.sizes(),
+              "accel: backward was given a gradient of sizes ",
+              seed.sizes(),
+              " for a tensor of sizes ",
+              loss.sizes(),
+              "; they must be the same.");
+          seed = factor == 1 ? seed : seed.mul(factor);
+        } else if (factor != 1 || scaler_) {
           TORCH_CHECK(
               loss.numel() == 1,
               "accel: backward needs a loss with one element, got sizes ",

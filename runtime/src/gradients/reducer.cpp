@@ -155,7 +155,8 @@ void Reducer::on_gradient(const Slot& slot) {
   auto& parameter = *slot.parameter;
   auto& grad = parameter.tensor.mutable_grad();
   if (!running_) {
-    parameter.foreign = true;
+    // Where plain gradients are whole, parts know that they are.
+    parameter.foreign = !options_.plain_is_whole;
     return;
   }
   TORCH_CHECK(

@@ -1,4 +1,4 @@
-// backward() with a gradient, or for a graph, is right as it stands.
+// backward() for a graph is right as it stands.
 //
 // RUN: rm -rf %t && mkdir -p %t && cp %s %t/train.cpp
 // RUN: cd %t && %accel_migrate --write train.cpp 2>&1 | FileCheck %s
@@ -24,9 +24,10 @@ int main() {
   for (auto& batch : *loader) {
     auto loss = torch::mse_loss(net->forward(batch.data), batch.target);
     optimizer.zero_grad();
-    // CHECK: train.cpp:[[#@LINE+2]]:{{[0-9]+}}: note: {{.*}} [ACL0109]
-    // CHANGED: {{^ +}}loss.backward(torch::ones_like(loss) * 2
+    // CHANGED: {{^ +}}accelerator.backward(loss, accel::BackwardOptions().gradient(torch::ones_like(loss) * 2).retain_graph(true));
     loss.backward(torch::ones_like(loss) * 2, /*retain_graph=*/true);
+    // CHANGED: {{^ +}}accelerator.backward(loss * 2, accel::BackwardOptions().gradient(torch::tensor(-1.0f)));
+    (loss * 2).backward(torch::tensor(-1.0f));
     // CHECK: train.cpp:[[#@LINE+2]]:{{[0-9]+}}: note: {{.*}} [ACL0109]
     // CHANGED: {{^ +}}loss.backward({}, true
     loss.backward({}, true, /*create_graph=*/true);

@@ -17,7 +17,16 @@ void accel::migrate::applyBackward(RuleContext &Context) {
     for (const TextRange &Comma : Backward.Between)
       Context.replace(Comma, "backward-sum", {}, "the losses have one gradient, that of their sum");
     const std::string Star = Backward.IsPointer ? "*" : "";
-    if (Backward.RetainGraph.empty())
+    if (Backward.Gradient.Length) {
+      Context.wrap(Backward.Object, &Backward.BeforeGradient,
+                   "backward-gradient",
+                   {{"accelerator", Accelerator}, {"star", Star}}, Why);
+      const bool Retains = !Backward.RetainGraph.empty();
+      Context.replace(Backward.Tail,
+                      Retains ? "backward-gradient-retain"
+                              : "backward-gradient-close",
+                      {{"retain", Backward.RetainGraph}}, Why);
+    } else if (Backward.RetainGraph.empty())
       Context.wrap(Backward.Object, &Backward.Tail, "backward",
                    {{"accelerator", Accelerator}, {"star", Star}}, Why);
     else

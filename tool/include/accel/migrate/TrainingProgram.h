@@ -165,6 +165,10 @@ struct BackwardFact {
   std::vector<TextRange> Between;
   /// `Object` is a pointer to the loss.
   bool IsPointer = false;
+  /// The argument `gradient`; then `Tail` is what stands behind it.
+  TextRange Gradient;
+  /// What stands between the object and the gradient.
+  TextRange BeforeGradient;
   /// The argument `retain_graph` as it is spelled, or empty.
   std::string RetainGraph;
 };
@@ -185,8 +189,9 @@ struct MemoryFact {
   std::string Variable;
   /// It cannot be assigned to, so that another variable takes its place.
   bool IsConst = false;
-  LinePoint At;          ///< Before the statement.
-  TextRange Object;      ///< The tensor in the statement.
+  /// Before the statement; nowhere: the variable becomes whole where it stands.
+  LinePoint At;
+  TextRange Object; ///< The tensor in the statement.
 };
 
 struct PrintFact {

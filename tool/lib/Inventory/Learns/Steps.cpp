@@ -123,9 +123,7 @@ void Steps::addBackward(const BackwardCall &B) {
   // Right as it is: its gradients know that they are parts of sums.
   const auto StaysAsItIs = [&](const std::string &Called) {
     say("ACL0109", B.Call->getExprLoc(),
-        Called + " and stays as it is",
-        "Nothing has to be done. Gradient accumulation of `accel launch` does "
-        "not see this call.");
+        Called + " and stays as it is", "Nothing has to be done.");
   };
   const auto *Member = dyn_cast<CXXMemberCallExpr>(B.Call);
   if (Bodies.isForInput(B))
@@ -143,13 +141,17 @@ void Steps::addBackward(const BackwardCall &B) {
     if (saysNothing(Arg) ||
         (Name == "create_graph" && constantOf(Arg, Index.Context) == 0))
       continue;
-    if (Name != "retain_graph")
+    const bool IsGradient = Member && Name == "gradient";
+    if (Name != "retain_graph" && !IsGradient)
       return StaysAsItIs("backward() is called with the argument '" +
                          Name.str() + "'");
     const std::optional<TextRange> R = editable(Arg->getSourceRange());
     if (!R)
       return;
-    Fact.RetainGraph = Text.text(*R).str();
+    if (IsGradient)
+      Fact.Gradient = *R;
+    else
+      Fact.RetainGraph = Text.text(*R).str();
   }
   const std::optional<TextRange> All = editable(B.Call->getSourceRange());
   if (!All)
@@ -158,12 +160,19 @@ void Steps::addBackward(const BackwardCall &B) {
       Member ? lossOf(Member, Fact) : sumOf(Losses, *All, Fact);
   if (!Part)
     return;
-  const unsigned End = Part->Offset + Part->Length;
+  unsigned End = Part->Offset + Part->Length;
+  const TextRange &Seed = Fact.Gradient;
   if (Part->File != All->File || Part->Offset < All->Offset ||
-      End > All->Offset + All->Length)
+      End > All->Offset + All->Length ||
+      (Seed.Length && (Seed.File != All->File || Seed.Offset < End ||
+                       Seed.Offset + Seed.Length > All->Offset + All->Length)))
     return say("ACL0102", B.Call->getExprLoc(),
                "what must change here is put together by macros",
                "Write it out.");
+  if (Seed.Length) {
+    Fact.BeforeGradient = {All->File, End, Seed.Offset - End};
+    End = Seed.Offset + Seed.Length;
+  }
   Fact.In = Functions.at(B.Call->getExprLoc(), B.In);
   Fact.Object = *Part;
   Fact.Tail = {All->File, End, All->Offset + All->Length - End};
