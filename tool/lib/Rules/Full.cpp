@@ -13,9 +13,18 @@ using namespace accel::migrate;
 
 /// A name for the whole of `Variable`: its last word.
 static std::string stemOf(llvm::StringRef Variable) {
-  const size_t Last = Variable.find_last_not_of("abcdefghijklmnopqrstuvwxyz"
-                                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                "0123456789_");
+  static constexpr char Letters[] = "abcdefghijklmnopqrstuvwxyz"
+                                    "ABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+  static constexpr char Digits[] = "0123456789";
+  // list[0] is no 0.
+  const size_t End = Variable.find_last_of(Letters);
+  if (End == llvm::StringRef::npos)
+    return "tensor";
+  const size_t Behind =
+      Variable.find_first_not_of(std::string(Letters) + Digits, End);
+  Variable = Variable.take_front(Behind);
+  const size_t Last =
+      Variable.find_last_not_of(std::string(Letters) + Digits);
   return Variable.substr(Last == llvm::StringRef::npos ? 0 : Last + 1).str();
 }
 
@@ -27,6 +36,12 @@ void accel::migrate::applyFull(RuleContext &Context) {
     if (Memory.Variable.empty()) {
       Context.wrap(Memory.Object, nullptr, "full", {{"accelerator", Accelerator}},
                    Why);
+      continue;
+    }
+    if (Memory.At.At.File.empty()) {
+      Context.wrap(
+          Memory.Object, nullptr, "full-assign-here",
+          {{"accelerator", Accelerator}, {"variable", Memory.Variable}}, Why);
       continue;
     }
     const std::string Whole =

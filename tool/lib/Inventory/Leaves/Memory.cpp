@@ -17,6 +17,8 @@
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
+#include "llvm/ADT/StringSet.h"
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -68,20 +70,97 @@ private:
   }
 };
 
-/// The variable or member that a chain of methods begins with, as it is spelled.
-const Expr *baseOf(const Expr *E) {
+/// A literal, or a std::string made of one.
+bool isLiteral(const Expr *E) {
+  while (const auto *Made = dyn_cast<CXXConstructExpr>(bare(E))) {
+    if (Made->getNumArgs() == 0)
+      return false;
+    E = Made->getArg(0);
+  }
+  return isa<StringLiteral>(bare(E));
+}
+
+/// Whether `E` names the same tensor each time, without doing anything: `list[i]`,
+/// `all.at(name)`, `*it`, `std::get<0>(pair)`.
+bool isPlace(const Expr *E, const ASTContext &Context) {
+  static const llvm::StringSet<> Elements = {"at", "front", "back", "value",
+                                             "get"};
+  E = plain(E);
+  if (isa<DeclRefExpr, CXXThisExpr>(E))
+    return true;
+  if (const auto *M = dyn_cast<MemberExpr>(E))
+    return isPlace(M->getBase(), Context);
+  if (const auto *U = dyn_cast<UnaryOperator>(E))
+    return U->getOpcode() == UO_Deref && isPlace(U->getSubExpr(), Context);
+  if (const auto *A = dyn_cast<ArraySubscriptExpr>(E))
+    return isPlace(A->getBase(), Context) &&
+           !A->getIdx()->HasSideEffects(Context);
+  const auto *Call = dyn_cast<CallExpr>(E);
+  const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
+  if (!F || !isInStd(F))
+    return !Call && !E->HasSideEffects(Context);
+  const bool Element =
+      isa<CXXOperatorCallExpr>(Call)
+          ? F->getOverloadedOperator() == OO_Subscript ||
+                (F->getOverloadedOperator() == OO_Star &&
+                 Call->getNumArgs() == 1) ||
+                F->getOverloadedOperator() == OO_Arrow
+          : F->getIdentifier() && Elements.count(F->getName());
+  const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
+  return Element &&
+         (!Member ||
+          isPlace(Member->getImplicitObjectArgument(), Context)) &&
+         llvm::all_of(Call->arguments(), [&](const Expr *Arg) {
+           return isPlace(Arg, Context) || isLiteral(Arg) ||
+                  !Arg->HasSideEffects(Context);
+         });
+}
+
+/// The variable or member that a chain of methods begins with, as it is spelled;
+/// where memory is `Kept`, also an element of a container, or of a tensor.
+const Expr *baseOf(const Expr *E, bool Kept, const ASTContext &Context) {
   for (unsigned Depth = 0; E && Depth < 64; ++Depth) {
     E = plain(E);
     if (isa<DeclRefExpr, MemberExpr>(E))
       return E;
+    if (Kept && E->isLValue() && isPlace(E, Context))
+      return E;
     const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-    if (!Member)
+    const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
+    if (Kept && Operator && Operator->getOperator() == OO_Subscript)
+      E = Operator->getArg(0);
+    else if (Member)
+      E = Member->getImplicitObjectArgument();
+    else
       return nullptr;
-    E = Member->getImplicitObjectArgument();
     if (!isTensor(E->getType()))
       return nullptr;
   }
   return nullptr;
+}
+
+/// Whether all that an expression names is declared before `Statement`.
+class NamesBefore : public AstVisitor {
+public:
+  NamesBefore(const Stmt *Statement, const SourceManager &SM)
+      : Begin(SM.getFileLoc(Statement->getBeginLoc())), SM(SM) {}
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    Holds &= !SM.isBeforeInTranslationUnit(
+        Begin, SM.getFileLoc(E->getDecl()->getLocation()));
+    return Holds;
+  }
+  bool Holds = true;
+
+private:
+  SourceLocation Begin;
+  const SourceManager &SM;
+};
+
+bool isDeclaredBefore(const Expr *E, const Stmt *Statement,
+                      const SourceManager &SM) {
+  NamesBefore Names(Statement, SM);
+  Names.TraverseStmt(const_cast<Expr *>(E));
+  return Names.Holds;
 }
 
 /// The variable that `Base` names, where it is declared with its value right
@@ -146,7 +225,8 @@ void Memory::add(const FunctionDecl *F) {
                    !Divided().in(Tensor)))
       continue;
     const FunctionId In = Functions.at(Tensor->getExprLoc(), F);
-    const Expr *Base = baseOf(Tensor);
+    const bool Kept = isMemoryKept(Path);
+    const Expr *Base = baseOf(Tensor, Kept, Index.Context);
     // auto c = accelerator.full(x.contiguous()); c.data_ptr<float>()
     if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base))
       if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
@@ -163,34 +243,32 @@ void Memory::add(const FunctionDecl *F) {
           Program.Memory.push_back(std::move(Whole));
         continue;
       }
-    const std::optional<LinePoint> At =
-        Base && Statement ? Text.before(Statement) : std::nullopt;
+    std::optional<LinePoint> At =
+        Statement ? Text.before(Statement) : std::nullopt;
+    // What is made anew has no name of its own, and what keeps its memory needs one.
+    const bool IsMade = !Base && Kept;
+    if (IsMade)
+      Base = Tensor;
     // Declared in the statement itself: a condition's, a loop's.
     const bool Before =
-        At && !(isa<DeclRefExpr>(Base) &&
-                Text.SM.isBeforeInTranslationUnit(
-                    Text.SM.getFileLoc(Statement->getBeginLoc()),
-                    Text.SM.getFileLoc(
-                        cast<DeclRefExpr>(Base)->getDecl()->getLocation())));
+        At && Base && isDeclaredBefore(Base, Statement, Text.SM);
+    // for (auto &row : rows) pointers.push_back(row.data_ptr<float>());
+    const bool AtOnce = !Before && Kept && !IsMade && isAssignable(Base);
     MemoryFact Fact;
     Fact.In = In;
-    if (!Before) {
-      const std::optional<TextRange> R = editable(Tensor->getSourceRange());
-      if (!R)
-        continue;
-      Fact.Object = *R;
-      Program.Memory.push_back(std::move(Fact));
-      continue;
-    }
-    const std::optional<TextRange> R = editable(Base->getSourceRange());
+    const std::optional<TextRange> R =
+        editable((Before || AtOnce ? Base : Tensor)->getSourceRange());
     if (!R)
       continue;
     Fact.Object = *R;
-    Fact.Variable = Text.text(*R).str();
-    Fact.IsConst = IsCopy || !isAssignable(Base);
-    Fact.At = *At;
-    if (!Fact.IsConst && !Made.insert({Statement, Fact.Variable}).second)
-      continue;
+    if (Before || AtOnce)
+      Fact.Variable = Text.text(*R).str();
+    if (Before) {
+      Fact.IsConst = IsCopy || !isAssignable(Base);
+      Fact.At = *At;
+      if (!Fact.IsConst && !Made.insert({Statement, Fact.Variable}).second)
+        continue;
+    }
     Program.Memory.push_back(std::move(Fact));
   }
 }

@@ -177,6 +177,68 @@ bool accel::migrate::isMemoryOnlyRead(llvm::ArrayRef<const Stmt *> Path,
   return Reads(Body, Index).only(Path);
 }
 
+/// Whether what a call is given the memory for may have it afterwards: a container of
+/// pointers, torch::from_blob, an image's constructor.
+static bool mayKeep(const CallExpr *Call) {
+  static const llvm::StringSet<> Keeps = {
+      "push_back", "emplace_back", "insert",     "emplace",   "push",
+      "make_pair", "make_tuple",   "tie",        "from_blob", "make_shared",
+      "span",      "make_unique",  "emplace_front", "push_front"};
+  const FunctionDecl *F = calleeOf(Call);
+  return F && F->getIdentifier() && Keeps.count(F->getName()) &&
+         (isInStd(F) || isTorch(F));
+}
+
+bool accel::migrate::isMemoryKept(llvm::ArrayRef<const Stmt *> Path) {
+  if (Path.empty())
+    return false;
+  const auto IsMemory = [](QualType T) {
+    return T->isPointerType() || (recordOf(T) && !isTensor(T));
+  };
+  const Stmt *Of = Path.back();
+  for (Path = Path.drop_back(); !Path.empty(); Path = Path.drop_back()) {
+    const Stmt *Around = Path.back();
+    if (const auto *O = dyn_cast<BinaryOperator>(Around);
+        O && O->isAssignmentOp())
+      return O->getRHS() == Of && O->getType()->isPointerType();
+    if (const auto *Made = dyn_cast<CXXConstructExpr>(Around);
+        Made && !Made->getConstructor()->isCopyOrMoveConstructor()) {
+      // A vector copies; a view does not.
+      const CXXRecordDecl *D = Made->getConstructor()->getParent();
+      return !isInStd(D) || D->getName() == "span" || D->getName() == "pair" ||
+             D->getName() == "tuple" || D->getName() == "basic_string_view";
+    }
+    if (const auto *Call = dyn_cast<CallExpr>(Around)) {
+      if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call);
+          O && O->isAssignmentOp())
+        return O->getArg(0) != Of && IsMemory(O->getArg(0)->getType());
+      const FunctionDecl *F = calleeOf(Call);
+      // A row of an accessor, or a move of a pointer.
+      const bool IsRow = F && isa<CXXOperatorCallExpr>(Call) && isTorch(F) &&
+                         IsMemory(Call->getType());
+      if (!IsRow && !(F && isInStd(F) && F->getIdentifier() &&
+                      F->getName() == "move"))
+        return mayKeep(Call);
+    } else if (const auto *D = dyn_cast<DeclStmt>(Around)) {
+      return llvm::any_of(D->decls(), [&](const Decl *Each) {
+        const auto *V = dyn_cast<VarDecl>(Each);
+        return V && V->getInit() == Of && IsMemory(V->getType());
+      });
+    } else if (const auto *R = dyn_cast<ReturnStmt>(Around)) {
+      return R->getRetValue() && IsMemory(R->getRetValue()->getType());
+    } else if (isa<LambdaExpr>(Around)) {
+      return true;
+    } else if (const auto *E = dyn_cast<Expr>(Around)) {
+      if (!IsMemory(E->getType()) && !E->getType()->isArrayType())
+        return false; // A number of it.
+    } else {
+      return false;
+    }
+    Of = Around;
+  }
+  return false;
+}
+
 bool accel::migrate::isWrittenInPlace(const VarDecl *V, const Stmt *Body) {
   VariableUses Uses(V);
   Uses.TraverseStmt(const_cast<Stmt *>(Body));

@@ -13,6 +13,10 @@ namespace accel::migrate {
 bool isMemoryOnlyRead(llvm::ArrayRef<const clang::Stmt *> Path,
                       const clang::Stmt *Body, const ProgramIndex &Index);
 
+/// Whether the memory that `Path` ends with is kept beyond the expression: in a
+/// variable, by an object that is made of it, by whoever is returned it.
+bool isMemoryKept(llvm::ArrayRef<const clang::Stmt *> Path);
+
 /// Whether something in `Body` may write into the tensor that `V` names.
 bool isWrittenInPlace(const clang::VarDecl *V, const clang::Stmt *Body);
 
