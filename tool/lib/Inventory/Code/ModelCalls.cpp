@@ -185,7 +185,7 @@ const ValueDecl *accel::migrate::rootOf(const Expr *E) {
       return isa<FieldDecl>(M->getMemberDecl()) ? M->getMemberDecl() : nullptr;
     if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
         O && (O->getOperator() == OO_Subscript ||
-              O->getOperator() == OO_Star)) {
+              (O->getOperator() == OO_Star && O->getNumArgs() == 1))) {
       E = O->getArg(0);
       continue;
     }

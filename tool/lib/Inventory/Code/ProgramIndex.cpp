@@ -4,6 +4,7 @@
 
 #include "AstVisitor.h"
 #include "Closures.h"
+#include "ModelCalls.h"
 #include "TorchTypes.h"
 
 #include "clang/Basic/SourceManager.h"
@@ -73,6 +74,56 @@ private:
 
   ProgramIndex &Index;
 };
+
+/// Whether a variable, or what it refers to, is changed: assigned to, or given another
+/// element.
+class Changed : public AstVisitor {
+public:
+  explicit Changed(const ValueDecl *V) : V(V) {}
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+    Found |= E->isAssignmentOp() && rootOf(E->getArg(0)) == V;
+    return !Found;
+  }
+  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
+    const CXXMethodDecl *M = E->getMethodDecl();
+    Found |= M && !M->isConst() && isInStd(M) && M->getIdentifier() &&
+             (M->getName().contains("push") || M->getName().contains("emplace") ||
+              M->getName() == "insert") &&
+             rootOf(E->getImplicitObjectArgument()) == V;
+    return !Found;
+  }
+  bool Found = false;
+
+private:
+  const ValueDecl *V;
+};
+
+/// The variable that is a loss, or the list of which it is an element.
+const ValueDecl *lossOf(const Expr *E) {
+  E = plain(E);
+  while (const auto *O = dyn_cast<CXXOperatorCallExpr>(E)) {
+    const bool IsElement = O->getOperator() == OO_Subscript ||
+                           O->getOperator() == OO_Arrow ||
+                           (O->getOperator() == OO_Star && O->getNumArgs() == 1);
+    if (!IsElement || isTensor(O->getArg(0)->getType()))
+      return nullptr;
+    E = plain(O->getArg(0));
+  }
+  const auto *Ref = dyn_cast<DeclRefExpr>(E);
+  return Ref ? Ref->getDecl() : nullptr;
+}
+
+/// Whether the loss that `V` names, or those that it holds, are made before a loop.
+bool isMadeBefore(const ValueDecl *V, const Stmt *Loop, const SourceManager &SM) {
+  if (const auto *Range = dyn_cast<CXXForRangeStmt>(Loop);
+      Range && Range->getLoopVariable() == V)
+    V = rootOf(Range->getRangeInit());
+  if (!V || !isa<VarDecl>(V) || isWithin(V->getLocation(), Loop, SM))
+    return false;
+  Changed Finder(V);
+  Finder.TraverseStmt(const_cast<Stmt *>(Loop));
+  return !Finder.Found;
+}
 
 /// Finds the loops of one function.
 class LoopFinder : public AstPathVisitor {
@@ -154,8 +205,8 @@ public:
     if (!M || !M->getIdentifier() || M->getName() != "backward" ||
         !isTensor(E->getObjectType()))
       return true;
-    const Stmt *Step = step();
-    Index.Backwards.push_back({E, In, Writer, Step});
+    Index.Backwards.push_back(
+        {E, In, Writer, step(lossOf(E->getImplicitObjectArgument()))});
     return true;
   }
 
@@ -167,13 +218,17 @@ private:
     return Result;
   }
 
-  /// The loop whose passes are the steps that this place belongs to.
-  const Stmt *step() const {
+  /// The loop whose passes are the steps that this place belongs to; of the backward
+  /// of a `Loss`, or of one in a list, none that only goes through losses.
+  const Stmt *step(const ValueDecl *Loss = nullptr) const {
     for (const Stmt *S : llvm::reverse(Around))
       if (auto It = Index.Loops.find(S);
           It != Index.Loops.end() && It->second.HasLoader)
         return S;
-    return Around.empty() ? nullptr : Around.back();
+    const auto Makes = llvm::find_if(llvm::reverse(Around), [&](const Stmt *S) {
+      return !Loss || !isMadeBefore(Loss, S, Index.Context.getSourceManager());
+    });
+    return Makes == Around.rend() ? nullptr : *Makes;
   }
 
   ProgramIndex &Index;
@@ -193,6 +248,8 @@ public:
       : Index(Index), Found(Found) {}
   bool VisitCallExpr(CallExpr *E) override {
     add(E->getDirectCallee());
+    for (const FunctionDecl *Body : Index.callablesOf(E))
+      addBody(Body);
     return true;
   }
   bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
@@ -205,8 +262,11 @@ private:
     if (!F || isTorch(F) || isInStd(F))
       return;
     for (const FunctionDecl *Body : Index.bodiesOf(F))
-      if (Found.insert(Body).second)
-        TraverseStmt(Body->getBody());
+      addBody(Body);
+  }
+  void addBody(const FunctionDecl *Body) {
+    if (Found.insert(Body).second)
+      TraverseStmt(Body->getBody());
   }
   const ProgramIndex &Index;
   std::set<const FunctionDecl *> &Found;
@@ -339,6 +399,7 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   markAddingUp();
   findOpeners();
   findReached();
+  findCallables();
   for (const auto &[Loop, Facts] : Loops)
     if (Facts.Training)
       Callees(*this, Steps).TraverseStmt(const_cast<Stmt *>(Loop));

@@ -151,6 +151,11 @@ struct ProgramIndex {
   /// Those of them that are the person's own.
   llvm::SmallVector<const clang::FunctionDecl *, 2>
   ownBodiesOf(const clang::FunctionDecl *F) const;
+  /// The closures and functions that a call through a std::function or a pointer
+  /// may run, as far as is seen; none for other calls. (Of a std::function the
+  /// call's first argument is itself.)
+  llvm::ArrayRef<const clang::FunctionDecl *>
+  callablesOf(const clang::CallExpr *Call) const;
 
 private:
   void markTraining(const clang::Stmt *Loop, const clang::FunctionDecl *In,
@@ -159,6 +164,7 @@ private:
   void markAddingUp();
   void findOpeners();
   void findReached();
+  void findCallables();
 
   void addOverrider(const clang::CXXMethodDecl *M);
 
@@ -167,6 +173,10 @@ private:
   std::multimap<const clang::FunctionDecl *, const clang::CXXMethodDecl *>
       Overriders;
   mutable std::map<const clang::FunctionDecl *, bool> Runs;
+  /// By what holds them.
+  std::map<const clang::ValueDecl *,
+           llvm::SmallVector<const clang::FunctionDecl *, 2>>
+      Callables;
   /// What training steps call, directly or not; with the operator() of lambdas.
   std::set<const clang::FunctionDecl *> Steps;
   std::set<const clang::FunctionDecl *> InSamples;

@@ -1,6 +1,7 @@
 //===- BatchOrigins.cpp - Where the step makes what a model reads ---------===//
 
 #include "BatchOrigins.h"
+#include "Fields.h"
 #include "Groups.h"
 #include "Layout.h"
 #include "Together.h"
@@ -23,13 +24,14 @@ public:
       : Index(Index), Found(Found), In(In) {}
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    if (!F || isTorch(F) || isInStd(F))
-      return true;
     llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
-    if (isa<CXXOperatorCallExpr>(E) && isa<CXXMethodDecl>(F))
+    if (isa<CXXOperatorCallExpr>(E) && isa_and_nonnull<CXXMethodDecl>(F))
       Args = Args.drop_front();
-    for (const FunctionDecl *Body : Index.bodiesOf(F))
+    for (const FunctionDecl *Body : Index.callablesOf(E))
       Found.insert({Body, {In, Args}});
+    if (F && !isTorch(F) && !isInStd(F))
+      for (const FunctionDecl *Body : Index.bodiesOf(F))
+        Found.insert({Body, {In, Args}});
     return true;
   }
 
@@ -178,7 +180,7 @@ void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
   if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
     return resolveVariable(Ref, F, Depth);
   // What a function makes is shared out as a whole where it is called.
-  if (Named)
+  if (Named || isField(E, Index.Context))
     return void(share(E, F));
   if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
       Value && resolveReturned(*Value, F, Depth))
@@ -326,6 +328,36 @@ bool BatchOrigins::resolveReturned(const ReturnedValue &Value,
   return !From.empty();
 }
 
+/// Whether a variable is only given what is made of it: `y = y + h * f(y)`.
+bool BatchOrigins::isMadeOfItself(const Uses &U, const ValueDecl *V) const {
+  return llvm::all_of(U.Made, [&](const Expr *Made) {
+    const auto *Call = dyn_cast<CallExpr>(plain(Made));
+    return rootOf(plain(Made)) == V ||
+           (Call && !Index.callablesOf(Call).empty() &&
+            llvm::any_of(Call->arguments(),
+                         [&](const Expr *Arg) { return rootOf(Arg) == V; }));
+  });
+}
+
+/// Whether argument `I` of a call is made in a training step, there or by who
+/// calls the function that it stands in.
+bool BatchOrigins::isMadeInStep(const Caller &By, unsigned I, unsigned Depth) {
+  const Expr *Arg = I < By.Args.size() ? plain(By.Args[I]) : nullptr;
+  constexpr unsigned Most = 3;
+  if (!Arg || Depth > Most || !Index.isInStep(Arg->getExprLoc(), By.In))
+    return false;
+  const auto *P = dyn_cast_or_null<ParmVarDecl>(rootOf(Arg));
+  if (!P || selectsRows(Arg))
+    return true;
+  const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
+  auto [From, To] = Callers.equal_range(Of);
+  return From != To && isMadeOfItself(usesOf(P, By.In), P) &&
+         std::all_of(From, To, [&](const auto &Call) {
+           return isMadeInStep(Call.second, P->getFunctionScopeIndex(),
+                               Depth + 1);
+         });
+}
+
 void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
                                    unsigned Depth) {
   if (const auto *B = dyn_cast<BindingDecl>(E->getDecl())) {
@@ -355,16 +387,21 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
           return readsParameter(Made, F);
         }))
       return;
-    // A closure that is given to a function which goes through batches: that
-    // function may be for others, too.
     const auto *Method = dyn_cast_or_null<CXXMethodDecl>(Of);
-    const bool Given = Method && Method->getParent()->isLambda() &&
-                       std::any_of(From, To, [&](const auto &Call) {
-                         return !isWithin(P->getLocation(),
-                                          Call.second.In->getBody(), Text.SM);
-                       });
-    if (From == To || !U.Made.empty() || Given)
+    const bool IsClosure = Method && Method->getParent()->isLambda();
+    // A closure that is given to a function which goes through batches: that
+    // function may be for others, too, unless it makes them in its steps.
+    const bool IsStep = llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
+      return B.Writer == Of;
+    });
+    const bool Given = IsClosure && std::any_of(From, To, [&](const auto &Call) {
+      return !isWithin(P->getLocation(), Call.second.In->getBody(), Text.SM) &&
+             (IsStep || !isMadeInStep(Call.second, I));
+    });
+    const bool Changed = ThroughClosure ? !isMadeOfItself(U, P) : !U.Made.empty();
+    if (From == To || Changed || Given)
       return AtUse();
+    llvm::SaveAndRestore Through(ThroughClosure, ThroughClosure || IsClosure);
     // What is bound to a torch::Tensor& is shared out where it is made, or
     // behind the call.
     const QualType T = P->getType();
@@ -426,8 +463,10 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
       continue;
     }
     // Made of what was made in the step: that is the batch.
-    const Expr *Operand = knowsLayout(M) ? leadingOperand(M) : nullptr;
-    if (!Operand && !StepsFirst)
+    const bool Field = isField(M, Index.Context);
+    const Expr *Operand =
+        knowsLayout(M) && !Field ? leadingOperand(M) : nullptr;
+    if (!Operand && !StepsFirst && !Field)
       Operand = onlyTensorOf(M, Index);
     const auto *Ref = Operand ? dyn_cast<DeclRefExpr>(plain(Operand)) : nullptr;
     const auto *Before = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;

@@ -72,6 +72,8 @@ private:
     llvm::ArrayRef<const clang::Expr *> Args;
   };
   class CallerFinder;
+  bool isMadeInStep(const Caller &By, unsigned I, unsigned Depth = 0);
+  bool isMadeOfItself(const Uses &U, const clang::ValueDecl *V) const;
 
   const ProgramIndex &Index;
   const Cut &Loaded;
@@ -88,6 +90,7 @@ private:
       nullptr;         ///< What is read has to stay a variable.
   bool Stayed = false; ///< And it did: it is not shared out there.
   std::set<const clang::ValueDecl *> Seen;
+  bool ThroughClosure = false; ///< What is read now came to a closure.
   bool StepsFirst = false; ///< What is read now has its samples in dimension 1.
 };
 

@@ -3,6 +3,7 @@
 #include "Batches.h"
 #include "BatchOrigins.h"
 #include "Evaluated.h"
+#include "Fields.h"
 #include "Layout.h"
 
 #include "Code/AstVisitor.h"
@@ -132,7 +133,7 @@ bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
         O && O->getOperator() == OO_Subscript && isTensor(O->getType()) &&
         isTensor(O->getArg(0)->getType()) &&
         O->getArg(1)->getType()->isIntegerType())
-      return true;
+      return !isField(E, Context);
     E = leadingOperand(E);
   }
   return false;

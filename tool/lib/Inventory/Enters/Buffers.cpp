@@ -13,15 +13,29 @@ using namespace clang;
 
 namespace {
 
+bool isSlice(const Expr *E) {
+  const CXXRecordDecl *R = E ? recordOf(E->getType()) : nullptr;
+  return R && R->getIdentifier() && R->getName() == "Slice";
+}
+
 /// What an index of `index({Slice(), t})` is made of.
 const Expr *indexIn(const InitListExpr *List, unsigned I) {
   const Expr *At = bare(List->getInit(I));
   while (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(At)) {
-    if (Made->getNumArgs() == 0 || isa<CXXDefaultArgExpr>(Made->getArg(0)))
+    if (Made->getNumArgs() == 0 || isa<CXXDefaultArgExpr>(Made->getArg(0)) ||
+        isSlice(At))
       break;
     At = bare(Made->getArg(0));
   }
   return At;
+}
+
+/// `Slice()`: all of a dimension.
+bool takesAll(const Expr *Slice) {
+  const auto *Made = dyn_cast<CXXConstructExpr>(Slice);
+  return Made && llvm::all_of(Made->arguments(), [](const Expr *Arg) {
+           return isa<CXXDefaultArgExpr>(Arg);
+         });
 }
 
 /// What a function does with one of its variables, dimension by dimension.
@@ -144,12 +158,10 @@ private:
     }
     for (unsigned I = 0; I < List->getNumInits(); ++I) {
       const Expr *At = indexIn(List, I);
-      const CXXRecordDecl *R = At ? recordOf(At->getType()) : nullptr;
-      const bool All = R && R->getIdentifier() && R->getName() == "Slice" &&
-                       isa<CXXConstructExpr>(At);
+      const bool All = isSlice(At) && takesAll(At);
       // None and "..." shift the dimensions behind them.
-      if (!All && !At->getType()->isIntegerType() && !isTensor(At->getType()) &&
-          !(R && R->getIdentifier() && R->getName() == "Slice"))
+      if (!isSlice(At) && !At->getType()->isIntegerType() &&
+          !isTensor(At->getType()))
         IsUnknown = true;
       if (!All)
         Picked[Dims[I]] = true;

@@ -74,10 +74,12 @@ bool Cut::in(const Expr *E) const {
         return in(Call->getArg(1));
     }
     const FunctionDecl *F = Call->getDirectCallee();
-    if (F)
-      for (const FunctionDecl *Body : Index.bodiesOf(F))
-        if (Returning.count(Body->getCanonicalDecl()))
-          return true;
+    const auto Gives = [&](const FunctionDecl *Body) {
+      return Returning.count(Body->getCanonicalDecl()) != 0;
+    };
+    if ((F && llvm::any_of(Index.bodiesOf(F), Gives)) ||
+        llvm::any_of(Index.callablesOf(Call), Gives))
+      return true;
     if (F && Index.isOwn(F))
       if (const auto *M = dyn_cast<CXXMethodDecl>(F); !M || !M->isVirtual())
         return false;
@@ -161,9 +163,11 @@ public:
   }
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
+    llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
+    for (const FunctionDecl *Body : C.Index.callablesOf(E))
+      giveTo(Body, F ? Args.drop_front() : Args);
     if (!F)
       return true;
-    llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
     if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E)) {
       // Of a lambda: its object comes first.
       if (O->getOperator() == OO_Call && isa<CXXMethodDecl>(F))

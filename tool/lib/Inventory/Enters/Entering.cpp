@@ -33,6 +33,8 @@ public:
     if (F && !isTorch(F) && !isInStd(F))
       for (const FunctionDecl *Body : Index.ownBodiesOf(F))
         add(Body->getBody());
+    for (const FunctionDecl *Body : Index.callablesOf(E))
+      add(Body->getBody());
     return true;
   }
 

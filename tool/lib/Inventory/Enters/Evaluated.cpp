@@ -1,6 +1,7 @@
 //===- Evaluated.cpp - What enters an evaluation --------------------------===//
 
 #include "Evaluated.h"
+#include "Layout.h"
 #include "Sizes.h"
 
 #include "Code/AstVisitor.h"
@@ -46,10 +47,15 @@ namespace {
 /// what they give.
 class EvaluationWalk : public AstAncestorVisitor {
 public:
-  EvaluationWalk(const ProgramIndex &Index, const FunctionDecl *F)
-      : Index(Index), F(F), Trains(Index.trainsDirectly(F)) {}
+  EvaluationWalk(const ProgramIndex &Index, const Layout &Layouts,
+                 const FunctionDecl *F)
+      : Index(Index), Layouts(Layouts), F(F), Trains(Index.trainsDirectly(F)) {}
 
-  std::vector<const Expr *> Inputs;
+  struct Input {
+    const Expr *E;
+    bool StepsFirst;
+  };
+  std::vector<Input> Inputs;
   bool Measures = false;
   bool LooksAtElements = false;
 
@@ -81,12 +87,13 @@ public:
     }
     for (unsigned I = 0; I < Call->Inputs.size(); ++I)
       if (!takesVariable(*Call, I))
-        Inputs.push_back(Call->Inputs[I]);
+        Inputs.push_back({Call->Inputs[I], Layouts.hasStepsFirst(*Call, I)});
     return true;
   }
 
 private:
   const ProgramIndex &Index;
+  const Layout &Layouts;
   const FunctionDecl *F;
   const bool Trains;
 };
@@ -97,16 +104,17 @@ std::vector<Batch> accel::migrate::findEvaluated(const ProgramIndex &Index,
                                                  llvm::ArrayRef<Batch> Shared,
                                                  SourceText &Text) {
   std::vector<Batch> Found;
+  const Layout Layouts(Index);
   std::set<std::pair<std::string, unsigned>> Places;
   for (const FunctionDecl *F : Index.Functions) {
     if (isPartOfModel(F) || Index.loadsSamples(F) || Index.BeforeMain.count(F) ||
         Index.OfMainProcess.count(F->getCanonicalDecl()))
       continue;
-    EvaluationWalk Walk(Index, F);
+    EvaluationWalk Walk(Index, Layouts, F);
     Walk.TraverseStmt(F->getBody());
     if (!Walk.Measures || Walk.LooksAtElements)
       continue;
-    for (const Expr *Input : Walk.Inputs) {
+    for (const auto &[Input, StepsFirst] : Walk.Inputs) {
       const Expr *E = plain(Input);
       if (!isTensor(E->getType()) || Cuts.in(E) || callsModel(E) ||
           isNoBatch(E, Index.Context) || llvm::any_of(Shared, [&](const Batch &B) {
@@ -115,7 +123,8 @@ std::vector<Batch> accel::migrate::findEvaluated(const ProgramIndex &Index,
         continue;
       const std::optional<TextRange> R = Text.range(E->getSourceRange());
       if (R && Places.insert({R->File, R->Offset}).second)
-        Found.push_back({F, E});
+        Found.push_back({F, E, /*ReadBy=*/nullptr, /*ReadIn=*/nullptr,
+                         /*Points=*/false, StepsFirst});
     }
   }
   return Found;
