@@ -16,6 +16,9 @@
 
 namespace {
 
+/// As the weights of a global model are.
+const torch::Tensor drawn_before_main = torch::rand({4});
+
 /// Something that was computed wrongly.
 class Wrong : public std::runtime_error {
  public:
@@ -169,6 +172,12 @@ void try_collectives(accel::Accelerator& accelerator) {
   accelerator.wait_for_everyone();
 }
 
+void compare_early_draws(accel::Accelerator& accelerator) {
+  auto of_main = drawn_before_main.to(accelerator.device(), /*non_blocking=*/false, /*copy=*/true);
+  accelerator.broadcast(of_main);
+  expect_equal(drawn_before_main, of_main.cpu(), "what is drawn before main");
+}
+
 void compare_training(accel::Accelerator& accelerator, const std::vector<double>& alone) {
   const auto losses = train_together(accelerator, torch::kDouble);
   for (int64_t step = 0; step < kSteps; ++step) {
@@ -259,6 +268,7 @@ int test() {
     accelerator.cout() << what << ", LibTorch " << TORCH_VERSION << ", "
                        << torch::get_num_threads() << " threads each\n";
     run(accelerator, "collectives", [&] { try_collectives(accelerator); });
+    run(accelerator, "numbers drawn before main", [&] { compare_early_draws(accelerator); });
     run(accelerator, "training as one process does", [&] {
       if (!accelerator.device().is_mps()) {
         compare_training(accelerator, alone);

@@ -10,6 +10,7 @@
 #include <accel/optim/schedulers/control.h>
 
 #include "core/accelerator_own.h"
+#include "core/early_seed.h"
 #include "core/environment.h"
 #include "core/named_modules.h"
 #include "core/optimizers.h"
@@ -165,6 +166,9 @@ Accelerator::Accelerator(
   own_->project_dir = options.project_dir();
   own_->options_in_force = options_in_force(options);
   own_->exceptions_at_start = std::uncaught_exceptions();
+  if (state().use_distributed() && !state().match_single_device()) {
+    detail::forget_early_seed();
+  }
   accelerators.push_back(this);
   if (is_main_process() && prints_plan()) {
     std::cerr << plan() << std::flush;

@@ -4,6 +4,7 @@
 #include "Fields.h"
 #include "Groups.h"
 #include "Layout.h"
+#include "Sizes.h"
 #include "Together.h"
 
 #include "Code/AstVisitor.h"
@@ -132,9 +133,12 @@ bool BatchOrigins::share(const Expr *E, const FunctionDecl *F, bool Points) {
 }
 
 /// Whether the samples of what `E` is made from are where those of `E` are, as
-/// far as that matters.
+/// far as that matters: not of `columns.t()`.
 bool BatchOrigins::knowsLayout(const Expr *E) const {
-  return !StepsFirst || Layout::isLaidOutLikeOperand(E);
+  const auto *Call = dyn_cast<CallExpr>(plain(E));
+  const llvm::StringRef Name = Call ? torchNameOf(Call) : "";
+  return Name != "t" && Name != "T" && Name != "numpy_T" &&
+         (!StepsFirst || Layout::isLaidOutLikeOperand(E));
 }
 
 void BatchOrigins::read(const Expr *Input, const CallExpr *By,
@@ -464,9 +468,9 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     }
     // Made of what was made in the step: that is the batch.
     const bool Field = isField(M, Index.Context);
-    const Expr *Operand =
-        knowsLayout(M) && !Field ? leadingOperand(M) : nullptr;
-    if (!Operand && !StepsFirst && !Field)
+    const bool Laid = knowsLayout(M) && !Field;
+    const Expr *Operand = Laid ? leadingOperand(M) : nullptr;
+    if (!Operand && Laid && !StepsFirst)
       Operand = onlyTensorOf(M, Index);
     const auto *Ref = Operand ? dyn_cast<DeclRefExpr>(plain(Operand)) : nullptr;
     const auto *Before = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;

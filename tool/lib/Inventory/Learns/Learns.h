@@ -119,6 +119,10 @@ private:
                    const clang::Stmt *Step) const;
   void prepareModels(const BatchLoop &Loop,
                      llvm::ArrayRef<const clang::VarDecl *> Models);
+  bool prepareGlobals(const clang::VarDecl *Optimizer,
+                      llvm::ArrayRef<const clang::VarDecl *> Models,
+                      const clang::FunctionDecl *Trains);
+  void addGlobals();
   void checkTemplates();
 
   const StepBodies Bodies;

@@ -49,6 +49,7 @@ static const FunctionDecl *functionAround(const CXXMethodDecl *Closure) {
 void Steps::add() {
   for (const BackwardCall &B : Index.Backwards)
     addBackward(B);
+  addGlobals();
   for (const auto &[Loop, Facts] : Index.Loops)
     if (Facts.Training && !Bodies.isPartOfStep(Facts))
       addTrainingLoop(Facts);
@@ -442,6 +443,10 @@ declarationOf(const VarDecl *V, const Stmt *In) {
 void Steps::prepareModels(const BatchLoop &Loop,
                           llvm::ArrayRef<const VarDecl *> Models) {
   for (const VarDecl *Model : Models) {
+    if (Model->hasGlobalStorage() && !Model->isStaticLocal()) {
+      Prepares |= prepareGlobals(nullptr, {Model}, Loop.In);
+      continue;
+    }
     const auto [Block, At] = declarationOf(Model, Loop.In->getBody());
     if (!Block || !isWithin(Loop.Loop->getBeginLoc(), Block, Text.SM))
       continue;
@@ -456,6 +461,87 @@ void Steps::prepareModels(const BatchLoop &Loop,
     setGroup(Fact, Block, At, *this);
     Program.Optimizers.push_back(std::move(Fact));
     Prepares = true;
+  }
+}
+
+/// `objectOf`, with the namespaces of a global variable that `In` is not in.
+static std::string globalObject(const VarDecl *V, const FunctionDecl *In) {
+  std::string Scopes;
+  for (const DeclContext *D = V->getDeclContext();
+       !D->isTranslationUnit() && !D->Encloses(In); D = D->getParent())
+    if (const auto *Scope = dyn_cast<NamedDecl>(D);
+        Scope && Scope->getIdentifier() && !D->isInlineNamespace())
+      Scopes = Scope->getName().str() + "::" + Scopes;
+  std::string Object = objectOf(V, In);
+  const size_t At = Object.find(V->getName().str());
+  return At == std::string::npos ? Object : Object.insert(At, Scopes);
+}
+
+/// What is made before main begins is prepared where main, or `Trains` where that is
+/// not seen, comes to the first training. Until then its weights are each process's
+/// own, unless it is started by accel launch.
+bool Steps::prepareGlobals(const VarDecl *Optimizer,
+                           llvm::ArrayRef<const VarDecl *> Models,
+                           const FunctionDecl *Trains) {
+  const FunctionDecl *In = Index.Main ? Index.Main : Trains;
+  const auto *Block = dyn_cast_or_null<CompoundStmt>(In->getBody());
+  if (!Block)
+    return false;
+  const auto At = llvm::find_if(
+      Block->body(), [&](const Stmt *S) { return Index.holdsBatches(S); });
+  const std::optional<LinePoint> Point =
+      At != Block->body_end() ? Text.before(*At) : std::nullopt;
+  if (!Point)
+    return false;
+  const auto IsPrepared = [&](const std::string &Name) {
+    return llvm::any_of(Program.Optimizers, [&](const OptimizerFact &Fact) {
+      return Fact.Object == Name || llvm::is_contained(Fact.Models, Name);
+    });
+  };
+  OptimizerFact Fact;
+  Fact.In = Functions.of(In);
+  if (Optimizer && !IsPrepared(globalObject(Optimizer, In)))
+    Fact.Object = globalObject(Optimizer, In);
+  for (const VarDecl *Model : Models)
+    if (const std::string Name = globalObject(Model, In); !IsPrepared(Name))
+      Fact.Models.push_back(Name);
+  if (Fact.Object.empty() && Fact.Models.empty())
+    return false;
+  Fact.SetUp = *Point;
+  setGroup(Fact, Block, *At, *this);
+  Program.Optimizers.push_back(std::move(Fact));
+  return true;
+}
+
+namespace {
+/// The global models that an expression names.
+class GlobalModels : public AstVisitor {
+public:
+  std::vector<const VarDecl *> Found;
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    const auto *V = dyn_cast<VarDecl>(E->getDecl());
+    if (V && V->hasGlobalStorage() && moduleOf(V->getType()) &&
+        !llvm::is_contained(Found, V))
+      Found.push_back(V);
+    return true;
+  }
+};
+} // namespace
+
+/// Optimizers that are global variables, with their models.
+void Steps::addGlobals() {
+  const auto Trains = llvm::find_if(Index.Loops, [](const auto &Loop) {
+    return Loop.second.Training;
+  });
+  if (Trains == Index.Loops.end())
+    return;
+  for (const VarDecl *V : Index.Globals) {
+    if (!optimizerOf(V->getType()) || !V->getInit())
+      continue;
+    GlobalModels Models;
+    Models.TraverseStmt(const_cast<Expr *>(V->getInit()));
+    if (!Models.Found.empty())
+      prepareGlobals(V, Models.Found, Trains->second.In);
   }
 }
 
