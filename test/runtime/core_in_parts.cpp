@@ -112,6 +112,34 @@ ACCEL_RANK_FUNCTION(products_between_rows) {
   expect_equal(accelerator, rows.t().mm(graph), columns);
 }
 
+/// Rows that a mask names, or a list of numbers.
+ACCEL_RANK_FUNCTION(named_rows_in_parts) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  torch::manual_seed(3);
+  const Tensor rows = torch::randn({12, 4}, torch::kDouble);
+  const Tensor mask = torch::arange(12).remainder(4).ne(1);
+  const Tensor numbers = torch::tensor({7, 2, 9, 2, 11, 0, 4});
+  const auto losses = [&](const Tensor& x, const Tensor& by) {
+    return x.index({by}).tanh().square().sum();
+  };
+  for (const Tensor& by : {mask, accelerator.distribute(mask), numbers}) {
+    const Tensor x = accelerator.distribute(rows).requires_grad_();
+    const Tensor plain = rows.clone().requires_grad_();
+    const Tensor whole = accelerator.full(by);
+    EXPECT_TRUE(is_cut(x.index({by}), 0));
+    losses(x, by).backward();
+    losses(plain, whole).backward();
+    expect_equal(accelerator, plain.index({whole}), x.index({by}));
+    expect_equal(accelerator, plain.grad(), x.grad());
+  }
+  EXPECT_TRUE(is_cut(rows.index({accelerator.distribute(mask)}), 0));
+  // Rows of one process alone.
+  const Tensor first = torch::arange(12).lt(2);
+  expect_equal(
+      accelerator, rows.index({first}), accelerator.distribute(rows).index({first}));
+}
+
 ACCEL_RANK_FUNCTION(sequences_in_parts) {
   Accelerator accelerator(
       AcceleratorOptions().cpu(true).match_single_device(true));
@@ -378,6 +406,11 @@ TEST(InParts, SumsInPlace) {
 TEST(InParts, ProductsBetweenRows) {
   run_and_expect_success("products_between_rows", 2);
   run_and_expect_success("products_between_rows", 4);
+}
+
+TEST(InParts, NamedRows) {
+  run_and_expect_success("named_rows_in_parts", 2);
+  run_and_expect_success("named_rows_in_parts", 3);
 }
 
 TEST(InParts, PenaltiesOfALoss) {

@@ -1,5 +1,6 @@
 #include "distributed/memory_order.h"
 #include "distributed/rules/common.h"
+#include "distributed/rules/selected.h"
 #include "distributed/rules/table.h"
 
 #include <ATen/ATen.h>
@@ -246,6 +247,40 @@ void place_looked_up(
           self, lookup, sizes, has_single_rows(call.axis(), place, sizes)));
 }
 
+/// `x.index({mask})` of rows that are cut, or by a mask that is: each process selects
+/// among its own.
+bool index_by_mask(Call& call, const at::Tensor& self, const Lookup& lookup) {
+  if (lookup.indices.size() != 1 || call.axis().further() != 0) {
+    return false;
+  }
+  const at::Tensor mask = *lookup.indices[0];
+  auto place = call.place(0);
+  place = place.is_replicate() ? call.place(mask) : place;
+  if (!is_mask(mask) || mask.scalar_type() != at::kBool || !place.is_shard(0) ||
+      !(place == call.place(0) || call.place(0).is_replicate()) ||
+      mask.dim() > self.dim() ||
+      mask.sizes() != self.sizes().slice(0, mask.dim())) {
+    return false;
+  }
+  const auto local = call.local_as(mask, place);
+  const auto cut = cut_of_selected(call, local);
+  if (!cut) {
+    return false;
+  }
+  Sizes sizes{cut->points.back()};
+  const auto kept = self.sizes().slice(mask.dim());
+  sizes.insert(sizes.end(), kept.begin(), kept.end());
+  use_indices(call, lookup, [&](const at::Tensor&) { return place; });
+  call.use(0, place);
+  call.run();
+  const auto to = Shard(0, call.axis().cut_at(cut->points));
+  call.place_result(
+      0, to, sizes,
+      strides_of_lookup(
+          self, lookup, sizes, has_single_rows(call.axis(), to, sizes)));
+  return true;
+}
+
 bool index(Call& call) {
   if (has_out(call)) {
     return false;
@@ -255,6 +290,9 @@ bool index(Call& call) {
   Lookup lookup;
   if (!look_up(self, call.at(1), lookup)) {
     return false;
+  }
+  if (lookup.masks && index_by_mask(call, self, lookup)) {
+    return true;
   }
   const auto cut = cut_of_indices(call, lookup);
   if (place.is_shard() && lookup.dim_of[place.dim()] >= 0) {
@@ -369,8 +407,9 @@ bool index_put(Call& call) {
 const Family& family() {
   static const char* const none = "nothing";
   static const char* const of_index =
-      "dimensions that are not indexed; rows that arange(n) names; a cut index into a replicated tensor; P";
-  static const char* const gathers = "of rows in any order: all-gather of the tensor";
+      "dimensions that are not indexed; rows that arange(n) names; a cut index into a replicated tensor; rows by a mask; P";
+  static const char* const gathers =
+      "of rows in any order: all-gather of the tensor; of rows by a mask: how many each process selects";
   static const Family rows{
       {"aten::index.Tensor", index, of_index, gathers},
       {"aten::_unsafe_index.Tensor", index, of_index, gathers},

@@ -1,4 +1,5 @@
 #include "distributed/rules/common.h"
+#include "distributed/rules/selected.h"
 #include "distributed/rules/table.h"
 
 #include <ATen/ATen.h>
@@ -8,23 +9,6 @@
 
 namespace accel::distributed::mask_rules {
 namespace {
-
-/// Where the entries lie that a mask selects of rows cut as `place` says: the
-/// processes' entries one behind the other. Null where a process has none, for
-/// parts are not empty. Collective.
-Cut cut_of_selected(const Call& call, const at::Tensor& local_mask) {
-  const auto counts =
-      stacked(call, local_mask.count_nonzero()).to(at::kCPU, at::kLong);
-  std::vector<int64_t> points{0};
-  for (int64_t rank = 0; rank < call.axis().size(); ++rank) {
-    const int64_t count = counts.const_data_ptr<int64_t>()[rank];
-    if (count == 0) {
-      return {};
-    }
-    points.push_back(points.back() + count);
-  }
-  return c10::make_intrusive<CutPoints>(std::move(points));
-}
 
 /// Whether the rows of a tensor and of a mask of the same sizes are cut, and the
 /// mask can be counted.

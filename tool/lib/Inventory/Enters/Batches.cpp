@@ -5,6 +5,7 @@
 #include "Evaluated.h"
 #include "Fields.h"
 #include "Layout.h"
+#include "Sizes.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
@@ -111,6 +112,19 @@ static bool makesOneRow(const CallExpr *E, const ASTContext &Context) {
          constantOf(E->getArg(Dim), Context) == 0;
 }
 
+/// x.norm(), torch::sum(x): a number.
+static bool isReducedToOne(const Expr *E) {
+  static const llvm::StringSet<> Names = {"sum", "mean", "norm", "max",
+                                          "min", "prod", "std",  "var"};
+  const auto *Call = dyn_cast<CallExpr>(E);
+  if (!Call || !Names.count(torchNameOf(Call)))
+    return false;
+  const unsigned Written = llvm::count_if(Call->arguments(), [](const Expr *A) {
+    return !isa<CXXDefaultArgExpr>(A);
+  });
+  return Written == (isa<CXXMemberCallExpr>(Call) ? 0 : 1);
+}
+
 bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
   static const llvm::StringSet<> Names = {
       "zeros",     "ones",          "full",
@@ -121,7 +135,7 @@ bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
     E = plain(E);
     // torch::Tensor()
     if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
-        Made && Made->getNumArgs() == 0)
+        (Made && Made->getNumArgs() == 0) || isReducedToOne(E))
       return true;
     const FunctionDecl *F = calleeOf(E);
     if (F && F->getIdentifier() && isTorch(F) &&

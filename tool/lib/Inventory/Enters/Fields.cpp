@@ -1,6 +1,7 @@
 //===- Fields.cpp - Batches that are rows of one tensor -------------------===//
 
 #include "Fields.h"
+#include "Sizes.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/TorchTypes.h"

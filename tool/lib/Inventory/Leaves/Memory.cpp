@@ -33,6 +33,9 @@ public:
     const CompoundStmt *Block; ///< That block.
     /// To the call that gives the memory; empty where the tensor itself is passed on.
     std::vector<const Stmt *> Path;
+    /// The loops around the statement in the same function, the innermost first, that
+    /// stand in a block.
+    std::vector<const Stmt *> Loops;
   };
   std::vector<Found> All;
 
@@ -66,7 +69,13 @@ private:
       } else if (isa<LambdaExpr>(Path[I])) {
         break;
       }
-    All.push_back({Tensor, Statement, Block, std::move(ToMemory)});
+    std::vector<const Stmt *> Loops;
+    for (size_t I = Path.size(); I-- > 1 && !isa<LambdaExpr>(Path[I]);)
+      if (isa<ForStmt, CXXForRangeStmt, WhileStmt>(Path[I]) &&
+          isa<CompoundStmt>(Path[I - 1]))
+        Loops.push_back(Path[I]);
+    All.push_back(
+        {Tensor, Statement, Block, std::move(ToMemory), std::move(Loops)});
   }
 };
 
@@ -215,7 +224,8 @@ void Memory::add(const FunctionDecl *F) {
              At < G.Range.Offset + G.Range.Length;
     });
   };
-  for (const auto &[Tensor, Statement, Block, Path] : Finder.All) {
+  for (const auto &[Tensor, Innermost, Block, Path, Loops] : Finder.All) {
+    const Stmt *Statement = Innermost;
     // The main process's statements are given whole tensors.
     if (IsGuarded(Tensor))
       continue;
@@ -243,6 +253,16 @@ void Memory::add(const FunctionDecl *F) {
           Program.Memory.push_back(std::move(Whole));
         continue;
       }
+    // One for all passes of a loop that only reads.
+    if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base))
+      if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
+          V && V->hasLocalStorage() && Statement)
+        for (const Stmt *Loop : Loops) {
+          if (!isDeclaredBefore(Base, Loop, Text.SM) ||
+              Index.holdsBatches(Loop) || isWrittenInPlace(V, Loop))
+            break;
+          Statement = Loop;
+        }
     std::optional<LinePoint> At =
         Statement ? Text.before(Statement) : std::nullopt;
     // What is made anew has no name of its own, and what keeps its memory needs one.
