@@ -32,11 +32,26 @@ void two_models() {
   for (const auto& p : maker->parameters()) std::cout << p.pow(2).sum().item<double>() << '\n';
 }
 
+/// A gradient to begin with, beside a backward without one.
+void gradients_to_begin_with() {
+  torch::nn::Linear critic(3, 1);
+  critic->to(torch::kDouble);
+  torch::optim::SGD optimizer(critic->parameters(), 0.1);
+  auto rows = torch::randn({7, 3}, torch::kDouble);
+  auto scores = critic->forward(rows);
+  optimizer.zero_grad();
+  scores.backward(torch::full({7, 1}, -0.5, torch::kDouble), /*retain_graph=*/true);
+  scores.pow(2).mean().backward();
+  optimizer.step();
+  for (const auto& p : critic->parameters()) std::cout << p.pow(2).sum().item<double>() << '\n';
+}
+
 } // namespace
 
 int main() {
   torch::manual_seed(3);
   std::cout << std::setprecision(17);
+  gradients_to_begin_with();
   torch::nn::Linear linear(3, 2);
   linear->to(torch::kDouble);
   torch::nn::MSELoss criterion;

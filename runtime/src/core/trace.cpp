@@ -10,7 +10,8 @@ namespace accel::detail {
 
 TraceSink* TracedBackward::sink_ = nullptr;
 
-void TracedBackward::begin(const at::Tensor& loss, double weight) {
+void TracedBackward::begin(
+    const at::Tensor& loss, double weight, const at::Tensor& gradient) {
   auto& runtime = Runtime::require();
   if (sink_->finished()) {
     // All processes are here: they have begun the same backward.
@@ -20,8 +21,9 @@ void TracedBackward::begin(const at::Tensor& loss, double weight) {
   }
   const at::NoGradGuard no_grad;
   // A process without samples may have computed anything, NaN included.
-  const double part =
-      weight == 0 ? 0 : weight * loss.detach().sum().item<double>();
+  const auto value =
+      gradient.defined() ? loss.detach().mul(gradient) : loss.detach();
+  const double part = weight == 0 ? 0 : weight * value.sum().item<double>();
   double global = part;
   // In match_single_device the number is that of all processes already.
   if (!runtime.state().match_single_device()) {

@@ -214,7 +214,8 @@ void Runtime::backward(
       ghost                               ? 0.0
           : distributed::is_distributed(loss) || state_->match_single_device()
           ? weight
-          : weight / static_cast<double>(state_->num_processes()));
+          : weight / static_cast<double>(state_->num_processes()),
+      options.gradient());
   run_backward(
       [&] {
         auto gradients = sharded_ ? sharded_->backward()

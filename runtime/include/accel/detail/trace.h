@@ -53,9 +53,13 @@ class TraceSink {
 /// is a collective on `Channel::kMain`.
 class ACCEL_API TracedBackward {
  public:
-  TracedBackward(const at::Tensor& loss, double weight) {
+  /// `gradient`: what backward begins with, by which the loss counts; undefined: 1.
+  TracedBackward(
+      const at::Tensor& loss,
+      double weight,
+      const at::Tensor& gradient = {}) {
     if (sink_ != nullptr) {
-      begin(loss, weight);
+      begin(loss, weight, gradient);
     }
   }
 
@@ -88,7 +92,7 @@ class ACCEL_API TracedBackward {
   }
 
  private:
-  void begin(const at::Tensor& loss, double weight);
+  void begin(const at::Tensor& loss, double weight, const at::Tensor& gradient);
 
   bool begun_ = false;
   static TraceSink* sink_;
