@@ -64,7 +64,8 @@ ACCEL_RANK_FUNCTION(cut_again) {
       AcceleratorOptions().cpu(true).match_single_device(true));
   const auto data = torch::arange(28, torch::kDouble).view({7, 4});
   for (const bool same : {false, true}) {
-    auto together = accelerator.distribute(data, 1).mm(torch::eye(4, torch::kDouble));
+    auto together = accelerator.distribute(data, 1)
+                        .mm(torch::eye(4, 8, torch::kDouble)).slice(1, 0, 4);
     together = same ? together.clone().relu_() : together;
     ASSERT_FALSE(placements(together).at(0).is_shard());
     const auto again = accelerator.distribute(together);

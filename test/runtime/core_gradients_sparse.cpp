@@ -436,8 +436,41 @@ TEST(SparseGradients, Clipping) {
   run_all("sparse_clipping");
 }
 
-ACCEL_RANK_FUNCTION(sparse_mistakes) {
+/// Gradients of a backward that went past the Accelerator are whole where one device
+/// is matched.
+ACCEL_RANK_FUNCTION(sparse_unseen_backward) {
   Accelerator accelerator(kMatch);
+  Words net, reference;
+  SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
+  SGD plain(reference->parameters(), torch::optim::SGDOptions(0.1));
+  accelerator.prepare(net, optimizer);
+  {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < net->parameters().size(); ++i) {
+      reference->parameters()[i].copy_(net->parameters()[i]);
+    }
+  }
+  const auto batch = texts(4);
+  accelerator.backward(mean_loss(net, accelerator.distribute(batch)));
+  mean_loss(net, batch).backward();
+  mean_loss(net, accelerator.distribute(batch)).backward();
+  for (int i = 0; i < 3; ++i) {
+    mean_loss(reference, batch).backward();
+  }
+  optimizer.step();
+  plain.step();
+  for (size_t i = 0; i < net->parameters().size(); ++i) {
+    EXPECT_TRUE(torch::allclose(
+        accelerator.full(net->parameters()[i].detach()), reference->parameters()[i], 1e-9, 1e-9));
+  }
+}
+
+TEST(SparseGradients, OfABackwardThatNobodySees) {
+  run_all("sparse_unseen_backward");
+}
+
+ACCEL_RANK_FUNCTION(sparse_mistakes) {
+  Accelerator accelerator;
   Words net;
   SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
   accelerator.prepare(net, optimizer);
