@@ -1,10 +1,12 @@
 #include "core/early_seed.h"
 
+#include "core/environment.h"
+#include "core/text_hash.h"
+
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 
-#include <cstdlib>
-#include <functional>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -12,26 +14,16 @@
 namespace accel::detail {
 namespace {
 
-std::string text_of(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 /// Nothing outside of a launch of several processes, and where `accel verify` seeds.
 std::optional<uint64_t> seed_of_launch() {
-  const std::string processes = text_of("WORLD_SIZE");
-  const std::string port = text_of("MASTER_PORT");
-  if (processes.empty() || processes == "1" || port.empty() ||
-      !text_of("ACCEL_TRACE_SEED").empty()) {
+  const auto port = get_environment("MASTER_PORT");
+  if (get_environment("WORLD_SIZE").value_or("1") == "1" || !port ||
+      get_environment("ACCEL_TRACE_SEED")) {
     return {};
   }
-  const std::string launch = port + "/" + text_of("TORCHELASTIC_RUN_ID") + "/" +
-      text_of("TORCHELASTIC_RESTART_COUNT");
-  uint64_t seed = 0xcbf29ce484222325; // FNV-1a: the same in all standard libraries.
-  for (const char c : launch) {
-    seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return seed;
+  return text_hash(
+      *port + "/" + get_environment("TORCHELASTIC_RUN_ID").value_or("") + "/" +
+      get_environment("TORCHELASTIC_RESTART_COUNT").value_or(""));
 }
 
 /// When the library is loaded. Nothing is thrown: nobody could catch it.

@@ -1,5 +1,6 @@
 #include "checkpoint/xxh64.h"
 #include "core/runtime.h"
+#include "core/text_hash.h"
 
 #include <accel/distributed/tensor.h>
 
@@ -17,15 +18,6 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// Messages of at most this size.
 constexpr int64_t kMessageBytes = int64_t{25} << 20;
-
-/// FNV-1a; equal on all machines, unlike std::hash.
-int64_t hash_of(const std::string& text) {
-  uint64_t hash = 14695981039346656037ULL;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  }
-  return static_cast<int64_t>(hash);
-}
 
 bool has_tensor(const std::vector<at::Tensor>& all, const at::Tensor& tensor) {
   return std::any_of(all.begin(), all.end(), [&](const at::Tensor& other) {
@@ -45,7 +37,7 @@ void check_same_tensors(
     numel += tensor.numel();
   }
   const auto mine = at::tensor(
-      {static_cast<int64_t>(all.size()), numel, hash_of(description.str())},
+      {static_cast<int64_t>(all.size()), numel, static_cast<int64_t>(text_hash(description.str()))},
       at::kLong);
   const auto theirs = communicator.all_gather(mine);
   for (size_t rank = 0; rank < theirs.size(); ++rank) {

@@ -6,6 +6,9 @@
 
 #include "AllRules.h"
 
+#include "llvm/ADT/StringExtras.h"
+
+#include <algorithm>
 #include <set>
 #include <tuple>
 
@@ -13,19 +16,18 @@ using namespace accel::migrate;
 
 /// A name for the whole of `Variable`: its last word.
 static std::string stemOf(llvm::StringRef Variable) {
-  static constexpr char Letters[] = "abcdefghijklmnopqrstuvwxyz"
-                                    "ABCDEFGHIJKLMNOPQRSTUVWXYZ_";
-  static constexpr char Digits[] = "0123456789";
-  // list[0] is no 0.
-  const size_t End = Variable.find_last_of(Letters);
-  if (End == llvm::StringRef::npos)
-    return "tensor";
-  const size_t Behind =
-      Variable.find_first_not_of(std::string(Letters) + Digits, End);
-  Variable = Variable.take_front(Behind);
-  const size_t Last =
-      Variable.find_last_not_of(std::string(Letters) + Digits);
-  return Variable.substr(Last == llvm::StringRef::npos ? 0 : Last + 1).str();
+  const auto IsWord = [](char C) { return llvm::isAlnum(C) || C == '_'; };
+  while (!Variable.empty()) {
+    size_t Begin = Variable.size();
+    while (Begin > 0 && IsWord(Variable[Begin - 1]))
+      --Begin;
+    const llvm::StringRef Word = Variable.drop_front(Begin);
+    // list[0] is no 0.
+    if (!Word.empty() && !llvm::isDigit(Word.front()))
+      return Word.str();
+    Variable = Variable.drop_back(std::max<size_t>(Word.size(), 1));
+  }
+  return "tensor";
 }
 
 void accel::migrate::applyFull(RuleContext &Context) {

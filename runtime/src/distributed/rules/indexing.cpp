@@ -267,17 +267,12 @@ bool index_by_mask(Call& call, const at::Tensor& self, const Lookup& lookup) {
   if (!cut) {
     return false;
   }
-  Sizes sizes{cut->points.back()};
-  const auto kept = self.sizes().slice(mask.dim());
-  sizes.insert(sizes.end(), kept.begin(), kept.end());
   use_indices(call, lookup, [&](const at::Tensor&) { return place; });
   call.use(0, place);
   call.run();
-  const auto to = Shard(0, call.axis().cut_at(cut->points));
-  call.place_result(
-      0, to, sizes,
-      strides_of_lookup(
-          self, lookup, sizes, has_single_rows(call.axis(), to, sizes)));
+  place_looked_up(
+      call, self, lookup, Shard(0, call.axis().cut_at(cut->points)),
+      cut->points.back());
   return true;
 }
 

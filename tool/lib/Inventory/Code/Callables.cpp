@@ -62,13 +62,10 @@ public:
     const FunctionDecl *F = E->getDirectCallee();
     if (!F)
       return true;
-    llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
-    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E)) {
-      if (O->isAssignmentOp())
-        give(rootOf(O->getArg(0)), O->getArg(1));
-      if (isa<CXXMethodDecl>(F))
-        Args = Args.drop_front();
-    }
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+        O && O->isAssignmentOp())
+      give(rootOf(O->getArg(0)), O->getArg(1));
+    const llvm::ArrayRef<const Expr *> Args = passedBy(E);
     giveAll(F, Args);
     // steps.push_back([&] { … })
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);

@@ -305,6 +305,14 @@ const Expr *accel::migrate::bare(const Expr *E) {
   return E;
 }
 
+llvm::ArrayRef<const Expr *> accel::migrate::passedBy(const CallExpr *Call) {
+  const llvm::ArrayRef<const Expr *> Args(Call->getArgs(), Call->getNumArgs());
+  return isa<CXXOperatorCallExpr>(Call) &&
+                 isa_and_nonnull<CXXMethodDecl>(Call->getDirectCallee())
+             ? Args.drop_front()
+             : Args;
+}
+
 const ValueDecl *accel::migrate::placeOf(const Expr *E) {
   E = bare(E);
   if (!E)

@@ -11,6 +11,7 @@
 #include "clang/AST/DeclCXX.h"
 #include "clang/AST/Expr.h"
 #include "clang/AST/Type.h"
+#include "llvm/ADT/ArrayRef.h"
 
 #include <optional>
 #include <string>
@@ -66,6 +67,9 @@ const clang::Expr *plain(const clang::Expr *E);
 const clang::ValueDecl *placeOf(const clang::Expr *E);
 /// The same, for variables alone.
 const clang::VarDecl *variableOf(const clang::Expr *E);
+
+/// What a call passes to parameters: not the object of an operator that is a member.
+llvm::ArrayRef<const clang::Expr *> passedBy(const clang::CallExpr *Call);
 
 /// The lambda that a variable is initialised with, also one of a std::function type;
 /// null for others.

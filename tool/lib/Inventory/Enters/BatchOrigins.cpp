@@ -25,9 +25,7 @@ public:
       : Index(Index), Found(Found), In(In) {}
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
-    if (isa<CXXOperatorCallExpr>(E) && isa_and_nonnull<CXXMethodDecl>(F))
-      Args = Args.drop_front();
+    const llvm::ArrayRef<const Expr *> Args = passedBy(E);
     for (const FunctionDecl *Body : Index.callablesOf(E))
       Found.insert({Body, {In, Args}});
     if (F && !isTorch(F) && !isInStd(F))
@@ -395,7 +393,7 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     const bool IsClosure = Method && Method->getParent()->isLambda();
     // A closure that is given to a function which goes through batches: that
     // function may be for others, too, unless it makes them in its steps.
-    const bool IsStep = llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
+    const bool IsStep = IsClosure && llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
       return B.Writer == Of;
     });
     const bool Given = IsClosure && std::any_of(From, To, [&](const auto &Call) {

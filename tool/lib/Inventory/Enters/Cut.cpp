@@ -163,18 +163,12 @@ public:
   }
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
+    const llvm::ArrayRef<const Expr *> Args = passedBy(E);
     for (const FunctionDecl *Body : C.Index.callablesOf(E))
-      giveTo(Body, F ? Args.drop_front() : Args);
-    if (!F)
+      giveTo(Body, Args);
+    const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+    if (!F || (O && (O->getOperator() != OO_Call || !isa<CXXMethodDecl>(F))))
       return true;
-    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E)) {
-      // Of a lambda: its object comes first.
-      if (O->getOperator() == OO_Call && isa<CXXMethodDecl>(F))
-        Args = Args.drop_front();
-      else
-        return true;
-    }
     give(F, Args);
     // list.push_back(x)
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);

@@ -78,9 +78,7 @@ bool accel::migrate::isGroup(const Expr *Input, const CallExpr *ReadBy,
   if (!F || !IsNamed || isTensor(T) || isNamedBatch(T) ||
       !(isBatch(T) || isVectorOfTensors(T)))
     return false;
-  llvm::ArrayRef<const Expr *> Args(ReadBy->getArgs(), ReadBy->getNumArgs());
-  if (isa<CXXOperatorCallExpr>(ReadBy))
-    Args = Args.drop_front();
+  const llvm::ArrayRef<const Expr *> Args = passedBy(ReadBy);
   const auto *At = llvm::find_if(
       Args, [&](const Expr *Arg) { return plain(Arg) == Given; });
   if (At == Args.end())

@@ -379,17 +379,6 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
       Models = modelsGiven(Init); // Of a std::function, say.
     }
   }
-  const auto *Variable = dyn_cast<VarDecl>(Holder);
-  const bool BeforeMain = Variable && Variable == Declared &&
-                          Variable->hasGlobalStorage() &&
-                          !Variable->isStaticLocal();
-  if (BeforeMain)
-    return say("ACL0182", Loc,
-               "the optimizer " + Name +
-                   " is made before main begins, and its model is not prepared "
-                   "with it",
-               "Nothing has to be done for the results. To have its gradients "
-               "added up at once, call accelerator.prepare(model) in main.");
   if (!setUpHolder(Fact, Holder, Models, Loc))
     return;
   if (!IsSpelled && !Held.isDeclared(Holder))

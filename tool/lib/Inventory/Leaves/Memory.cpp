@@ -172,6 +172,25 @@ bool isDeclaredBefore(const Expr *E, const Stmt *Statement,
   return Names.Holds;
 }
 
+/// The outermost of the loops around a statement, the innermost first, that only read
+/// the local variable `Base`: one whole tensor is for all of their passes.
+const Stmt *outermostReading(const Expr *Base,
+                             llvm::ArrayRef<const Stmt *> Loops,
+                             const ProgramIndex &Index) {
+  const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base);
+  const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  const Stmt *Outermost = nullptr;
+  if (!V || !V->hasLocalStorage())
+    return nullptr;
+  for (const Stmt *Loop : Loops) {
+    if (!isDeclaredBefore(Base, Loop, Index.Context.getSourceManager()) ||
+        Index.holdsBatches(Loop) || isWrittenInPlace(V, Loop))
+      break;
+    Outermost = Loop;
+  }
+  return Outermost;
+}
+
 /// The variable that `Base` names, where it is declared with its value right
 /// before `Statement`, or with nothing but declarations between.
 const VarDecl *declaredBefore(const Expr *Base, const Stmt *Statement,
@@ -253,17 +272,9 @@ void Memory::add(const FunctionDecl *F) {
           Program.Memory.push_back(std::move(Whole));
         continue;
       }
-    // One for all passes of a loop that only reads.
-    if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base))
-      if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
-          V && V->hasLocalStorage() && Statement)
-        for (const Stmt *Loop : Loops) {
-          if (!isDeclaredBefore(Base, Loop, Text.SM) ||
-              Index.holdsBatches(Loop) || isWrittenInPlace(V, Loop))
-            break;
-          Statement = Loop;
-        }
-    std::optional<LinePoint> At =
+    if (const Stmt *Loop = outermostReading(Base, Loops, Index))
+      Statement = Loop;
+    const std::optional<LinePoint> At =
         Statement ? Text.before(Statement) : std::nullopt;
     // What is made anew has no name of its own, and what keeps its memory needs one.
     const bool IsMade = !Base && Kept;
