@@ -1,6 +1,7 @@
 // Rules that samples of calls do not show to be taken: what they leave is in
 // parts, and as the plain operator leaves it.
 
+#include "in_parts.h"
 #include "multiprocess.h"
 
 #include <accel/accel.h>
@@ -16,20 +17,12 @@
 using accel::Accelerator;
 using accel::AcceleratorOptions;
 using accel::distributed::placements;
+using accel::test::expect_equal;
+using accel::test::is_cut;
 using accel::test::run_and_expect_success;
 using torch::Tensor;
 
 namespace {
-
-/// Whether a tensor is cut in this dimension.
-bool is_cut(const Tensor& tensor, int64_t dim) {
-  return accel::distributed::is_distributed(tensor) &&
-      placements(tensor).at(0).is_shard(dim);
-}
-
-void expect_equal(Accelerator& accelerator, const Tensor& plain, const Tensor& got) {
-  EXPECT_TRUE(torch::allclose(plain, accelerator.full(got), 1e-12, 1e-12));
-}
 
 /// What a program adds up in place, beginning with a plain tensor of zeros, becomes a
 /// part like what is added; a tensor that has a second name stays what it is. And
@@ -110,34 +103,6 @@ ACCEL_RANK_FUNCTION(products_between_rows) {
   const Tensor columns = accelerator.distribute(rows.t(), 1).mm(graph);
   EXPECT_TRUE(is_cut(columns, 1));
   expect_equal(accelerator, rows.t().mm(graph), columns);
-}
-
-/// Rows that a mask names, or a list of numbers.
-ACCEL_RANK_FUNCTION(named_rows_in_parts) {
-  Accelerator accelerator(
-      AcceleratorOptions().cpu(true).match_single_device(true));
-  torch::manual_seed(3);
-  const Tensor rows = torch::randn({12, 4}, torch::kDouble);
-  const Tensor mask = torch::arange(12).remainder(4).ne(1);
-  const Tensor numbers = torch::tensor({7, 2, 9, 2, 11, 0, 4});
-  const auto losses = [&](const Tensor& x, const Tensor& by) {
-    return x.index({by}).tanh().square().sum();
-  };
-  for (const Tensor& by : {mask, accelerator.distribute(mask), numbers}) {
-    const Tensor x = accelerator.distribute(rows).requires_grad_();
-    const Tensor plain = rows.clone().requires_grad_();
-    const Tensor whole = accelerator.full(by);
-    EXPECT_TRUE(is_cut(x.index({by}), 0));
-    losses(x, by).backward();
-    losses(plain, whole).backward();
-    expect_equal(accelerator, plain.index({whole}), x.index({by}));
-    expect_equal(accelerator, plain.grad(), x.grad());
-  }
-  EXPECT_TRUE(is_cut(rows.index({accelerator.distribute(mask)}), 0));
-  // Rows of one process alone.
-  const Tensor first = torch::arange(12).lt(2);
-  expect_equal(
-      accelerator, rows.index({first}), accelerator.distribute(rows).index({first}));
 }
 
 ACCEL_RANK_FUNCTION(sequences_in_parts) {
@@ -406,11 +371,6 @@ TEST(InParts, SumsInPlace) {
 TEST(InParts, ProductsBetweenRows) {
   run_and_expect_success("products_between_rows", 2);
   run_and_expect_success("products_between_rows", 4);
-}
-
-TEST(InParts, NamedRows) {
-  run_and_expect_success("named_rows_in_parts", 2);
-  run_and_expect_success("named_rows_in_parts", 3);
 }
 
 TEST(InParts, PenaltiesOfALoss) {

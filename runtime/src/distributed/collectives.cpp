@@ -6,6 +6,7 @@
 #include <c10/util/hash.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace accel::distributed {
 namespace {
@@ -161,12 +162,31 @@ at::Tensor combined(const std::vector<at::Tensor>& parts, ReduceOp op) {
   return result;
 }
 
+/// Counts the time that it lives as that of a reduction.
+class ReductionTime {
+ public:
+  ReductionTime() : begin_(Clock::now()) {}
+  ~ReductionTime() {
+    traffic().reduction_nanoseconds +=
+        std::chrono::duration_cast<std::chrono::nanoseconds>(
+            Clock::now() - begin_)
+            .count();
+  }
+  ReductionTime(const ReductionTime&) = delete;
+  ReductionTime& operator=(const ReductionTime&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_;
+};
+
 at::Tensor reduce_plain(
     Axis& axis,
     const at::Tensor& local,
     ReduceOp op,
     const char* operation) {
   auto& processes = axis.communicator(operation);
+  const ReductionTime time;
   ++traffic().reductions;
   traffic().bytes += static_cast<int64_t>(local.nbytes());
   const accel::detail::PurposeGuard purpose(
@@ -516,6 +536,12 @@ at::Tensor redistribute_local(
           ? shards_to_shards(axis, same, from, to, sizes, operation)
           : partial_to_shards(axis, same, from, to, sizes, operation);
     }
+  }
+  if (from.is_shard() && to.is_sum() && !from.in_blocks() && axis.further() == 0) {
+    // Each process has its rows, and zeros where the others have theirs.
+    auto among_zeros = at::zeros(sizes, local.options());
+    set_own_rows(axis, among_zeros, from, local);
+    return among_zeros;
   }
   const auto whole = gather(axis, local, from, sizes, operation);
   if (to.is_shard()) {

@@ -1,6 +1,7 @@
 #include "core/read_values.h"
 #include "distributed/call.h"
 #include "distributed/kernels.h"
+#include "distributed/replacing.h"
 #include "distributed/recompute.h"
 #include "distributed/rules/composites.h"
 #include "distributed/rules/table.h"
@@ -503,6 +504,7 @@ void install() {
     static auto* const kernels = new torch::Library(
         torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
     install_kernels(*kernels);
+    install_replacing(*kernels);
     install_composites();
     // TorchScript's kernels for GPUs, made of several operators, read the memory of
     // tensors themselves.

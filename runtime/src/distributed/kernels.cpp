@@ -1,7 +1,9 @@
 #include "distributed/kernels.h"
 
+#include "distributed/by_table.h"
 #include "distributed/call.h"
 #include "distributed/recompute.h"
+#include "distributed/replacing.h"
 #include "distributed/watch.h"
 
 #include <ATen/ATen.h>
@@ -20,28 +22,6 @@
 
 namespace accel::distributed {
 namespace {
-
-template <typename Op>
-const c10::OperatorHandle& handle_of() {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-  return op;
-}
-
-/// The operator as the table of rules does it.
-template <typename Op, typename... Args>
-at::Tensor by_table(const Args&... args) {
-  const auto& op = handle_of<Op>();
-  torch::jit::Stack stack;
-  stack.reserve(sizeof...(args));
-  torch::jit::push(stack, args...);
-  handle(op, &stack);
-  return std::move(stack.back()).toTensor();
-}
-
-bool has_part(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->key_set().has(kKey);
-}
 
 /// The part of a tensor that a kernel here may work on: cut, or a part of a
 /// sum, along one axis, while nobody looks at operators, in the mesh's own
@@ -192,52 +172,6 @@ at::Tensor add(
   return part->placement.is_shard()
       ? make_like(*part, std::move(sum), self)
       : placed(*part, std::move(sum), part->placement, self.sizes());
-}
-
-/// Whether nobody has `self` but the variable that is written to here, nor its memory.
-bool is_only_one(const at::Tensor& self) {
-  if (self.use_count() != 1) {
-    return false;
-  }
-  if (has_part(self)) {
-    return true;
-  }
-  return self.has_storage() && self.storage().use_count() == 1 &&
-      self.storage().resizable() && !self.is_view();
-}
-
-/// Whether `self` may become the sum, in another place, instead of being written to.
-///
-/// Where autograd's engine adds up, in place, the gradients of a tensor that several
-/// operators have read, nobody else has seen the first one: a weight penalty's
-/// gradient, which all processes have, may become a part of the sum that it is
-/// added to, which is so brought together once, at the end. Not in nodes of the
-/// program's own, which have no name of that form: what they write to, they may also
-/// know by its memory.
-///
-/// In a forward pass what the program itself adds up, `auto loss = torch::zeros({});
-/// loss += …`, becomes part of the graph, and is no memory that it looks at.
-bool may_become_sum(const at::Tensor& self, const at::Tensor& other) {
-  if (has_part(self) == has_part(other) || self.sizes() != other.sizes() ||
-      self.dtype() != other.dtype() || !is_only_one(self)) {
-    return false;
-  }
-  if (at::GradMode::is_enabled()) {
-    return !has_part(self) && other.requires_grad() && !in_backward();
-  }
-  if (!in_backward()) {
-    return false;
-  }
-  const auto node = torch::autograd::get_current_node();
-  if (node == nullptr) {
-    return true;
-  }
-  const std::string name = node->name(); // "MulBackward0"
-  const size_t digits = name.find_last_not_of("0123456789") + 1;
-  static const std::string kind = "Backward";
-  return digits < name.size() && digits >= kind.size() &&
-      name.compare(digits - kind.size(), kind.size(), kind) == 0 &&
-      name.find("::") == std::string::npos;
 }
 
 at::Tensor& add_(

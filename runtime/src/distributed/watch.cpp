@@ -294,9 +294,26 @@ void Watched::done(const torch::jit::Stack& stack, bool by_rule) {
     if (call.way == Way::kInParts) {
       report.add(call);
     } else {
-      report.add(call, accel::detail::CallSite::here(), [&] {
-        return std::move(state.arguments);
-      });
+      const auto site = accel::detail::CallSite::here();
+      const auto describe = [&] { return state.arguments; };
+      const int64_t reducing = std::min(
+          call.nanoseconds,
+          now.reduction_nanoseconds - state.before.reduction_nanoseconds);
+      if (call.way == Way::kWhole && reducing > 0) {
+        // To add up what the processes have computed in parts is communication; what
+        // is then done with the sum, everyone does.
+        ReportedCall sum = call;
+        sum.way = Way::kInPartsWithTraffic;
+        sum.nanoseconds = reducing;
+        call.nanoseconds -= reducing;
+        if (now.gathers == state.before.gathers) {
+          call.collectives = call.bytes = 0;
+        } else {
+          sum.collectives = sum.bytes = 0;
+        }
+        report.add(sum, site, describe);
+      }
+      report.add(call, site, describe);
     }
   }
   if (state.check) {

@@ -75,8 +75,13 @@ bool index_write(Call& call) {
   }
   const at::Tensor self = call.tensor(0);
   const auto place = call.place(0);
-  const auto of_source = call.place(3);
   const int64_t dim = call.dim(1, self.dim());
+  const std::string_view name = call.name();
+  const bool adds = name == "aten::index_add" || name == "aten::index_add_";
+  auto of_source = call.place(3);
+  if (adds && of_source.is_replicate() && call.place(2).is_shard()) {
+    of_source = call.place(2).with_dim(dim); // the rows that a cut index names
+  }
   if (call.tensor(3).dim() != self.dim() || fails_for_single_rows(call)) {
     return false;
   }
@@ -93,10 +98,9 @@ bool index_write(Call& call) {
     leave_self(call, self, to);
     return true;
   }
-  const std::string_view name = call.name();
-  const bool adds = name == "aten::index_add" || name == "aten::index_add_";
-  if (!adds || place.is_shard() || (place.is_partial() && !place.is_sum()) ||
-      (in_place && !place.is_sum())) {
+  if (!adds || (place.is_partial() && !place.is_sum()) ||
+      (in_place && !place.is_sum()) ||
+      (place.is_shard() && !of_source.is_shard(dim))) {
     return false;
   }
   // Rows of the source on one process are added by that process.
@@ -218,9 +222,8 @@ bool scatter(Call& call) {
   }
   // What a process adds of its own part is a part of the sum.
   const auto of_index = call.place(2);
-  if (!of_index.is_shard(dim) || place.is_shard() ||
-      (place.is_partial() && !place.is_sum()) ||
-      (in_place && !place.is_sum()) ||
+  if (!of_index.is_shard(dim) || (place.is_partial() && !place.is_sum()) ||
+      (in_place && !place.is_sum()) || call.tensor(3).dim() != call.tensor(2).dim() ||
       call.tensor(3).size(dim) != call.tensor(2).size(dim)) {
     return false;
   }
@@ -268,7 +271,7 @@ const Family& family() {
       "for a cut index: all-gather of what it looks into, where that is cut";
   static const Family rows{
       {"aten::index_select", index_select, rows_of_index, gathers_table},
-      {"aten::index_add", index_write, "dimensions that are not indexed; a cut source, of which P is left", none},
+      {"aten::index_add", index_write, "dimensions that are not indexed; a cut source or index, of which P is left", none},
       {"aten::index_add_", index_write, "dimensions that are not indexed; P", none},
       {"aten::index_copy", index_write, beside, none},
       {"aten::index_copy_", index_write, beside, none},

@@ -363,6 +363,83 @@ bool put_by_mask(Call& call, const Lookup& lookup) {
   return true;
 }
 
+/// The cut of values that are added, where it is one of the indices' dimensions; or
+/// that of the indices, for values that all processes have.
+std::optional<Placement> cut_of_added(const Call& call, const Lookup& lookup) {
+  const at::Tensor values = call.tensor(2);
+  const auto place = call.place(2);
+  if (place.is_replicate()) {
+    return cut_of_indices(call, lookup);
+  }
+  if (!place.is_shard() || values.size(place.dim()) == 1) {
+    return {};
+  }
+  const int64_t dim = place.dim() + lookup.dims - values.dim() - lookup.first;
+  return dim >= 0 && dim < lookup.count &&
+          values.size(place.dim()) == lookup.sizes[dim]
+      ? std::optional<Placement>(place.with_dim(dim))
+      : std::nullopt;
+}
+
+/// What each process adds to the rows that its part of the indices names is its part
+/// of the sum.
+bool add_rows(Call& call, const at::Tensor& self, const Lookup& lookup) {
+  const auto place = call.place(0);
+  if (lookup.masks || call.info().is_in_place || !call.boolean(3) ||
+      (place.is_partial() && !place.is_sum()) ||
+      !at::isFloatingType(self.scalar_type())) {
+    return false;
+  }
+  const auto rows = cut_of_added(call, lookup);
+  if (!rows) {
+    return false;
+  }
+  use_indices(call, lookup, [&](const at::Tensor& index) {
+    return broadcast_cut(index, lookup.count - rows->dim(), *rows);
+  });
+  call.use(0, Partial());
+  call.use(
+      2,
+      broadcast_cut(
+          call.tensor(2), lookup.dims - lookup.first - rows->dim(), *rows));
+  call.run();
+  call.place_result(0, Partial(), self.sizes());
+  return true;
+}
+
+/// The rows that a mask names, of those that a process has: `values` are cut as
+/// `index_by_mask` leaves them.
+bool put_rows_by_mask(Call& call, const at::Tensor& self, const Lookup& lookup) {
+  const auto of_values = call.place(2);
+  if (lookup.indices.size() != 1 || call.axis().further() != 0 ||
+      !of_values.is_shard(0)) {
+    return false;
+  }
+  const at::Tensor mask = *lookup.indices[0];
+  auto place = call.place(0);
+  if (place.is_replicate() && !call.info().is_in_place) {
+    place = call.place(mask).is_replicate() ? Shard(0) : call.place(mask);
+  }
+  if (mask.scalar_type() != at::kBool || !place.is_shard(0) ||
+      mask.dim() > self.dim() ||
+      mask.sizes() != self.sizes().slice(0, mask.dim()) ||
+      self.size(0) < call.axis().size() ||
+      call.tensor(2).dim() != lookup.dims) {
+    return false;
+  }
+  const auto local = call.local_as(mask, place);
+  const auto cut = cut_of_selected(call, local);
+  if (!cut || of_values != Shard(0, call.axis().cut_at(cut->points))) {
+    return false;
+  }
+  use_indices(call, lookup, [&](const at::Tensor&) { return place; });
+  call.use(0, place);
+  call.use_local(2);
+  call.run();
+  leave_self(call, self, place);
+  return true;
+}
+
 /// index_put in its forms.
 bool index_put(Call& call) {
   if (has_out(call)) {
@@ -371,8 +448,14 @@ bool index_put(Call& call) {
   const at::Tensor self = call.tensor(0);
   const auto place = call.place(0);
   Lookup lookup;
-  if (!place.is_shard() || !look_up(self, call.at(1), lookup)) {
+  if (!look_up(self, call.at(1), lookup)) {
     return false;
+  }
+  if (lookup.masks && put_rows_by_mask(call, self, lookup)) {
+    return true;
+  }
+  if (!place.is_shard()) {
+    return add_rows(call, self, lookup);
   }
   const int64_t dim = lookup.dim_of[place.dim()];
   if (dim >= 0) {
@@ -384,6 +467,8 @@ bool index_put(Call& call) {
         broadcast_cut(
             call.tensor(2), lookup.dims - lookup.first - *own, place));
     use_own_rows(call, lookup, *own);
+  } else if (add_rows(call, self, lookup)) {
+    return true;
   } else if (!put_by_mask(call, lookup)) {
     return false;
   }
@@ -400,7 +485,7 @@ bool index_put(Call& call) {
 } // namespace
 
 const Family& family() {
-  static const char* const none = "nothing";
+  static const char* const of_selected = "of rows by a mask: how many each process selects";
   static const char* const of_index =
       "dimensions that are not indexed; rows that arange(n) names; a cut index into a replicated tensor; rows by a mask; P";
   static const char* const gathers =
@@ -408,10 +493,10 @@ const Family& family() {
   static const Family rows{
       {"aten::index.Tensor", index, of_index, gathers},
       {"aten::_unsafe_index.Tensor", index, of_index, gathers},
-      {"aten::index_put", index_put, "dimensions that are not indexed; rows that arange(n) names; any for a number put by a mask", none},
-      {"aten::index_put_", index_put, "as index_put", none},
-      {"aten::_index_put_impl_", index_put, "as index_put", none},
-      {"aten::_unsafe_index_put", index_put, "as index_put", none},
+      {"aten::index_put", index_put, "dimensions that are not indexed; rows that arange(n) names; cut values that are added, of which P is left; rows by a mask; any for a number put by a mask", of_selected},
+      {"aten::index_put_", index_put, "as index_put", of_selected},
+      {"aten::_index_put_impl_", index_put, "as index_put", of_selected},
+      {"aten::_unsafe_index_put", index_put, "as index_put", of_selected},
   };
   return rows;
 }

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-// What a mask selects. Entries of different processes come one behind the other,
+// What a mask selects, and where. Entries of different processes come one behind the other,
 // in the order of the rows.
 
 namespace accel::distributed::mask_rules {
@@ -64,6 +64,30 @@ bool masked_scatter(Call& call) {
   return true;
 }
 
+/// The places of entries of rows that are cut: those of each process, counted from its
+/// first row on.
+bool nonzero(Call& call) {
+  const auto place = call.place(0);
+  if (has_out(call) || !place.is_shard(0) || call.axis().further() != 0) {
+    return false;
+  }
+  const at::Tensor self = call.tensor(0);
+  const auto cut = cut_of_selected(call, call.local(0));
+  if (!cut) {
+    return false;
+  }
+  call.use_local(0);
+  call.run();
+  const int64_t begin = call.axis().range(self.size(0), place.cut()).first;
+  call.local_result().select(1, 0).add_(begin);
+  const Sizes sizes{cut->points.back(), self.dim()};
+  // LibTorch lays places down one dimension behind the other, on the CPU.
+  const Sizes like = self.is_cpu() ? Sizes{1, sizes[0]} : Sizes();
+  call.place_result(
+      0, Shard(0, call.axis().cut_at(cut->points)), sizes, like);
+  return true;
+}
+
 } // namespace
 
 const Family& family() {
@@ -71,6 +95,7 @@ const Family& family() {
       {"aten::masked_fill", pointwise, "any", "a mask that is cut differently"},
       {"aten::masked_fill_", pointwise, "any", "a mask that is cut differently"},
       {"aten::masked_select", masked_select, "S(0) of a mask of the same sizes", "the number of selected entries of each process"},
+      {"aten::nonzero", nonzero, "S(0)", "the number of entries of each process"},
       {"aten::masked_scatter", masked_scatter, "S(0) of a mask of the same sizes", "the number of selected entries of each process; the source where it is cut otherwise"},
       {"aten::masked_scatter_", masked_scatter, "S(0) of a mask of the same sizes", "the number of selected entries of each process; the source where it is cut otherwise"},
   };
