@@ -123,8 +123,9 @@ class ACCEL_API MainProcessOutput {
   /// until process 0 has come here, so that each reads what one device would
   /// read; a stream that is still open, and not flushed, is as unfinished as
   /// there. One that it writes next is written when all have come to that.
-  /// Collective. Throws `c10::Error` where a file that was written is asked for on
-  /// another thread than the one that trains.
+  /// Collective; but on another thread than the one that opened the file for writing
+  /// each process waits only until process 0 has come here, too: every process must
+  /// have such a thread. Throws `c10::Error` after the timeout.
   ///
   ///     std::ifstream words(accelerator.readable_path("words.txt"));
   const char* readable_path(const char* path) const;

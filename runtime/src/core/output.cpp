@@ -182,8 +182,21 @@ std::filesystem::path MainProcessOutput::main_process_path(
 }
 
 const char* MainProcessOutput::readable_path(const char* path) const {
-  if (process().use_distributed() && WrittenFiles::get().read(path)) {
-    process().wait_for_everyone();
+  if (!process().use_distributed()) {
+    return path;
+  }
+  auto& files = WrittenFiles::get();
+  std::string name;
+  switch (files.read(path, name)) {
+    case WrittenFiles::Wait::kForNobody:
+      break;
+    case WrittenFiles::Wait::kForEveryone:
+      process().wait_for_everyone();
+      break;
+    case WrittenFiles::Wait::kForFirst:
+      Runtime::require().follow_first(name);
+      files.is_complete(path, name);
+      break;
   }
   return path;
 }

@@ -202,33 +202,12 @@ class ProcessWorld : public World {
     const std::string turn = "beside/" + name + "/" +
         std::to_string(beside_.turns++) + "/";
     const auto deadline = steady_clock::now() + timeout_;
-    // Only calls that do not block: the program's thread uses the store, too.
     const std::string own = turn + std::to_string(environment_.rank);
     store_->set(own, text);
     std::vector<std::string> texts;
-    auto pause = milliseconds(1);
     for (int64_t rank = 0; rank < environment_.world_size; ++rank) {
       const std::string key = turn + std::to_string(rank);
-      while (!store_->check({key})) {
-        TORCH_CHECK(
-            !cancelled,
-            "accel: process ",
-            environment_.rank,
-            " has stopped waiting for process ",
-            rank,
-            ", because the program ends.");
-        TORCH_CHECK(
-            steady_clock::now() < deadline,
-            "accel: process ",
-            environment_.rank,
-            " has waited for process ",
-            rank,
-            " for ",
-            timeout_.count(),
-            " ms, the timeout of the Accelerator's options.");
-        std::this_thread::sleep_for(pause);
-        pause = std::min(pause * 2, milliseconds(50));
-      }
+      wait_for_key(key, rank, deadline, cancelled);
       const auto bytes = store_->get(key);
       texts.emplace_back(bytes.begin(), bytes.end());
     }
@@ -238,6 +217,15 @@ class ProcessWorld : public World {
     }
     beside_.last = own;
     return texts;
+  }
+
+  void follow_first(const std::string& name) override {
+    const std::string key = "first/" + name;
+    if (environment_.rank == 0) {
+      store_->set(key, "");
+    } else {
+      wait_for_key(key, 0, steady_clock::now() + timeout_, /*cancelled=*/false);
+    }
   }
 
   std::vector<std::string> leave(const std::string& last_words) noexcept
@@ -521,6 +509,36 @@ class ProcessWorld : public World {
       if (device != nullptr) {
         device->abort();
       }
+    }
+  }
+
+  /// Until process `rank` has set it. By calls that do not block: other threads use
+  /// the store, too.
+  void wait_for_key(
+      const std::string& key,
+      int64_t rank,
+      steady_clock::time_point deadline,
+      const std::atomic<bool>& cancelled) {
+    auto pause = milliseconds(1);
+    while (!store_->check({key})) {
+      TORCH_CHECK(
+          !cancelled,
+          "accel: process ",
+          environment_.rank,
+          " has stopped waiting for process ",
+          rank,
+          ", because the program ends.");
+      TORCH_CHECK(
+          steady_clock::now() < deadline,
+          "accel: process ",
+          environment_.rank,
+          " has waited for process ",
+          rank,
+          " for ",
+          timeout_.count(),
+          " ms, the timeout of the Accelerator's options.");
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, milliseconds(50));
     }
   }
 

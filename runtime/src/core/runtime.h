@@ -199,6 +199,10 @@ class Runtime {
       const std::atomic<bool>& cancelled) {
     return world_->exchange_beside(name, text, cancelled);
   }
+  /// `World::follow_first`.
+  void follow_first(const std::string& name) {
+    world_->follow_first(name);
+  }
   /// Of what saves have replaced.
   checkpoint::Removals removals;
   /// How many saves were begun in the background.

@@ -44,6 +44,7 @@ class SingleProcessWorld : public World {
       const std::atomic<bool>&) override {
     return {text};
   }
+  void follow_first(const std::string&) override {}
   std::vector<std::string> leave(const std::string&) noexcept override {
     return {};
   }

@@ -66,6 +66,10 @@ class World {
       const std::string& text,
       const std::atomic<bool>& cancelled) = 0;
 
+  /// Returns when process 0 has called it with the same `name`; there at once. For
+  /// any thread, while others communicate. Throws after the timeout.
+  virtual void follow_first(const std::string& name) = 0;
+
   /// Waits a bounded time until all processes have called it, so that nobody
   /// cuts a connection that another one is still reading from, then ends the
   /// connections. Gives every process the texts of all, by rank; none where not

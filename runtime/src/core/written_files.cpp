@@ -15,6 +15,12 @@ struct File {
   std::thread::id thread; ///< That opened it; or that asked for it first.
   bool opened = false; ///< For writing, by this program.
   bool read = false; ///< Since it was opened last, or before.
+  int64_t times = 0; ///< How often it was opened.
+  bool complete = false; ///< Since it was opened last, as process 0 says.
+
+  std::string named(const std::string& path) const {
+    return "file/" + path + "/" + std::to_string(times);
+  }
 };
 
 std::mutex mutex;
@@ -84,25 +90,31 @@ bool WrittenFiles::opened(const std::string& path) {
       "accel: '",
       path,
       "' is opened for writing on another thread than before, while other processes may still be reading it. Write and read it on the thread that trains.");
-  file = {std::this_thread::get_id(), true, false};
+  file = {std::this_thread::get_id(), true, false, file.times + 1, false};
   return waits || listed;
 }
 
-bool WrittenFiles::read(const std::string& path) {
+WrittenFiles::Wait WrittenFiles::read(const std::string& path, std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto name = name_of(path);
-  const auto [found, is_new] = files().try_emplace(name);
+  const auto file_name = name_of(path);
+  const auto [found, is_new] = files().try_emplace(file_name);
   File& file = found->second;
   if (is_new) {
     file.thread = std::this_thread::get_id();
   }
-  TORCH_CHECK(
-      !file.opened || file.thread == std::this_thread::get_id(),
-      "accel: '",
-      path,
-      "' is read on another thread than the one that opened it for writing, where the processes cannot wait for each other: it may not be complete. Read it on the thread that trains, behind accelerator.wait_for_everyone().");
   file.read = true;
-  return file.opened || opened_below(name);
+  if (file.opened && file.thread != std::this_thread::get_id()) {
+    name = file.named(path);
+    return file.complete ? Wait::kForNobody : Wait::kForFirst;
+  }
+  return file.opened || opened_below(file_name) ? Wait::kForEveryone
+                                                : Wait::kForNobody;
+}
+
+void WrittenFiles::is_complete(const std::string& path, const std::string& name) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  File& file = files()[name_of(path)];
+  file.complete = file.complete || file.named(path) == name;
 }
 
 } // namespace accel::detail

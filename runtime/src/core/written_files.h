@@ -18,10 +18,21 @@ class WrittenFiles {
   /// some may still be about to read it, or to list a folder that it is in.
   bool opened(const std::string& path);
 
-  /// A file is about to be read, or a folder to be listed. True: the program has
-  /// written it, or something in it, so that all must wait first. Throws `c10::Error`
-  /// if it was opened on another thread.
-  bool read(const std::string& path);
+  /// For whom a process waits before it reads a file.
+  enum class Wait {
+    kForNobody,
+    /// The program has written it, or something in the folder that is listed.
+    kForEveryone,
+    /// The same on another thread than the one that opened the file, as data are read
+    /// ahead: where process 0 reads it, it is as complete as on one device.
+    kForFirst
+  };
+
+  /// A file is about to be read, or a folder to be listed. `name`, of `kForFirst`: what
+  /// the file and the time that it was opened for writing are called; `is_complete` is to
+  /// be told it afterwards.
+  Wait read(const std::string& path, std::string& name);
+  void is_complete(const std::string& path, const std::string& name);
 
  private:
   WrittenFiles() = default;

@@ -395,6 +395,6 @@ bool accel::migrate::givesMemory(const FunctionDecl *F) {
   static const llvm::StringSet<> Names = {
       "data_ptr",          "const_data_ptr",    "mutable_data_ptr",
       "accessor",          "packed_accessor32", "packed_accessor64",
-      "packed_accessor",   "storage",           "unsafeGetTensorImpl"};
+      "packed_accessor",   "storage"};
   return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
 }
