@@ -56,10 +56,10 @@ void Runtime::end_micro_step() {
     TORCH_WARN_ONCE(
         "accel: gradient_accumulation_steps is ",
         state.num_steps,
-        ", but not every update is accumulated: those that the program makes "
-        "itself, or by an optimizer of LibTorch's own types, are made every time. "
-        "Make the optimizer an accel::AcceleratedOptimizer and pass it to "
-        "accelerator.prepare.");
+        ", but not every update is accumulated: what the program itself writes "
+        "into parameters is written every time, and so is what an optimizer of "
+        "LibTorch's own types writes. Only an accel::AcceleratedOptimizer that "
+        "was passed to accelerator.prepare accumulates.");
   }
   if (!own.learns) {
     state.step = own.step;

@@ -45,7 +45,7 @@ public:
       if (Models && !isLoss(*Call) && !isDone(Call->Inputs))
         for (unsigned I = 0; I < Call->Inputs.size(); ++I)
           Origins.read(Call->Inputs[I], E, In, takesVariable(*Call, I),
-                       Asked.Layouts.hasStepsFirst(*Call, I));
+                       Asked.Layouts.hasStepsFirst(*Call, I, In));
       return true;
     }
     if (!Models)

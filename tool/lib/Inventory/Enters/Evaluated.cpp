@@ -87,7 +87,7 @@ public:
     }
     for (unsigned I = 0; I < Call->Inputs.size(); ++I)
       if (!takesVariable(*Call, I))
-        Inputs.push_back({Call->Inputs[I], Layouts.hasStepsFirst(*Call, I)});
+        Inputs.push_back({Call->Inputs[I], Layouts.hasStepsFirst(*Call, I, F)});
     return true;
   }
 

@@ -218,8 +218,8 @@ private:
 };
 } // namespace
 
-bool Layout::hasStepsFirst(const ModelCall &Call, unsigned I,
-                           unsigned Depth) const {
+bool Layout::takesStepsFirst(const ModelCall &Call, unsigned I,
+                             unsigned Depth) const {
   const CXXRecordDecl *Model = moduleOf(Call.Model->getType());
   if (!Model || !Model->getIdentifier() || Depth > 4)
     return false;
@@ -233,7 +233,7 @@ bool Layout::hasStepsFirst(const ModelCall &Call, unsigned I,
   Trace Back(Called);
   for (const ModelCall &Part : Finder.Calls)
     for (unsigned Input = 0; Input < Part.Inputs.size(); ++Input)
-      if (hasStepsFirst(Part, Input, Depth + 1) &&
+      if (takesStepsFirst(Part, Input, Depth + 1) &&
           Back.keeps(Part.Inputs[Input], I))
         return true;
   StepFinder Steps(Called, I, Back);
@@ -249,6 +249,35 @@ bool Layout::isLaidOutLikeOperand(const Expr *E) {
   return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
 }
 
-bool Layout::hasStepsFirst(const ModelCall &Call, unsigned I) const {
-  return hasStepsFirst(Call, I, 0);
+bool Layout::hasStepsFirst(const ModelCall &Call, unsigned I,
+                           const FunctionDecl *In) const {
+  if (takesStepsFirst(Call, I, 0))
+    return true;
+  if (I != 0 || !In || !In->hasBody())
+    return false;
+  ModelCallFinder Finder;
+  Finder.TraverseStmt(In->getBody());
+  return feedsStepsFirst(Call, Finder.Calls, 0);
+}
+
+bool Layout::feedsStepsFirst(const ModelCall &Call,
+                             llvm::ArrayRef<ModelCall> Others,
+                             unsigned Depth) const {
+  const CXXRecordDecl *Model = moduleOf(Call.Model->getType());
+  if (!Model || !isTorch(Model) || Depth > 8)
+    return false;
+  const auto IsIt = [&](const Expr *E) {
+    E = plain(E);
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
+      if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl()); V && V->getInit())
+        E = plain(V->getInit());
+    return E == Call.Call;
+  };
+  for (const ModelCall &Other : Others)
+    for (unsigned I = 0; I < Other.Inputs.size(); ++I)
+      if (IsIt(Other.Inputs[I]) &&
+          (takesStepsFirst(Other, I, 0) ||
+           (I == 0 && feedsStepsFirst(Other, Others, Depth + 1))))
+        return true;
+  return false;
 }

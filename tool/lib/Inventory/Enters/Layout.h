@@ -21,15 +21,19 @@ public:
   explicit Layout(const ProgramIndex &Index);
 
   /// Whether input `I` of the model comes to such a layer, or to such code of the
-  /// model's own, as it is laid out.
-  bool hasStepsFirst(const ModelCall &Call, unsigned I) const;
+  /// model's own, as it is laid out; also where function `In`, which calls the model,
+  /// gives what comes of it to another one: `attention(embedding(x))`.
+  bool hasStepsFirst(const ModelCall &Call, unsigned I,
+                     const clang::FunctionDecl *In) const;
 
   /// Whether `E` is sure to have the dimensions of its leading operand:
   /// `x.to(device)`, `x.slice(0, i, i + n)`.
   static bool isLaidOutLikeOperand(const clang::Expr *E);
 
 private:
-  bool hasStepsFirst(const ModelCall &Call, unsigned I, unsigned Depth) const;
+  bool takesStepsFirst(const ModelCall &Call, unsigned I, unsigned Depth) const;
+  bool feedsStepsFirst(const ModelCall &Call, llvm::ArrayRef<ModelCall> Others,
+                       unsigned Depth) const;
 
   bool BatchFirst = false; ///< The program has recurrent layers that are told so.
 };
