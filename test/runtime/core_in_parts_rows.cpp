@@ -110,12 +110,16 @@ ACCEL_RANK_FUNCTION(rows_added_in_place) {
                               : torch::zeros({4, 3}, torch::kDouble);
         Tensor named = to.clone();
         const Tensor name = named;
+        Tensor shared = to.clone();
+        const Tensor detached = shared.detach();
         const Tensor viewed = to.clone();
         Tensor view = viewed.view({-1, 3});
         add(to, i, x.tanh());
         sum = is_sum(to);
         add(named, i, x.tanh());
+        add(shared, i, x.tanh());
         add(view, i, x.tanh());
+        EXPECT_TRUE(torch::equal(accelerator.full(shared), accelerator.full(detached)));
         EXPECT_TRUE(torch::equal(accelerator.full(name), accelerator.full(named)));
         EXPECT_TRUE(torch::equal(accelerator.full(view), accelerator.full(viewed)));
         (to.square().sum() + named.sum() + view.cos().sum()).backward();

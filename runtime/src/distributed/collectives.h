@@ -15,6 +15,7 @@ namespace accel::distributed {
 class InsideGuard {
  public:
   InsideGuard() {
+    ++depth_;
     const auto state = c10::impl::tls_local_dispatch_key_set();
     included_ = state.included_.has(kKey);
     if (C10_UNLIKELY(included_)) {
@@ -27,6 +28,7 @@ class InsideGuard {
     }
   }
   ~InsideGuard() {
+    --depth_;
     if (C10_UNLIKELY(included_)) {
       c10::impl::tls_set_dispatch_key_included(kKey, true);
     }
@@ -34,9 +36,15 @@ class InsideGuard {
   InsideGuard(const InsideGuard&) = delete;
   InsideGuard& operator=(const InsideGuard&) = delete;
 
+  /// Whether one lives in this thread: what it does is part of another operator.
+  static bool lives() {
+    return depth_ > 0;
+  }
+
  private:
   std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd_;
   bool included_ = false;
+  inline static thread_local int depth_ = 0;
 };
 
 /// The whole tensor out of the processes' parts: `local` itself where it is

@@ -1,6 +1,7 @@
 #include "distributed/replacing.h"
 
 #include "distributed/by_table.h"
+#include "distributed/collectives.h"
 #include "distributed/recompute.h"
 
 #include <ATen/ATen.h>
@@ -49,12 +50,16 @@ bool may_become_result(
     const at::Tensor& rows,
     bool cut,
     size_t variables = 1) {
-  if (!cut || self.dtype() != rows.dtype() || !is_only_one(self, variables)) {
+  // What a rule writes to on a further axis of the mesh is what its tensor holds.
+  if (!cut || InsideGuard::lives() || self.dtype() != rows.dtype() ||
+      !is_only_one(self, variables)) {
     return false;
   }
   if (Part* part = part_of(self)) {
+    // `to.detach()` has the same part, and this copy is one more.
+    const bool is_shared = PartPtr::reclaim_copy(part).use_count() != 2;
     if (!part->placement.is_shard() || part->whole.defined() ||
-        part->kept.defined() || root_of(part) != part ||
+        part->kept.defined() || is_shared || root_of(part) != part ||
         !is_plain(part->local) || !is_only_one_of_memory(part->local)) {
       return false;
     }
