@@ -195,7 +195,7 @@ const char* MainProcessOutput::readable_path(const char* path) const {
       break;
     case WrittenFiles::Wait::kForFirst:
       Runtime::require().follow_first(name);
-      files.is_complete(path, name);
+      files.completed(path, name);
       break;
   }
   return path;

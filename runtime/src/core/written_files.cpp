@@ -111,7 +111,7 @@ WrittenFiles::Wait WrittenFiles::read(const std::string& path, std::string& name
                                                 : Wait::kForNobody;
 }
 
-void WrittenFiles::is_complete(const std::string& path, const std::string& name) {
+void WrittenFiles::completed(const std::string& path, const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex);
   File& file = files()[name_of(path)];
   file.complete = file.complete || file.named(path) == name;

@@ -29,10 +29,10 @@ class WrittenFiles {
   };
 
   /// A file is about to be read, or a folder to be listed. `name`, of `kForFirst`: what
-  /// the file and the time that it was opened for writing are called; `is_complete` is to
-  /// be told it afterwards.
+  /// the file and the time that it was opened for writing are called, for `completed`.
   Wait read(const std::string& path, std::string& name);
-  void is_complete(const std::string& path, const std::string& name);
+  /// Process 0 has read it: nobody waits again until it is opened anew.
+  void completed(const std::string& path, const std::string& name);
 
  private:
   WrittenFiles() = default;

@@ -91,19 +91,21 @@ at::Tensor& index_put_(
   return self;
 }
 
+/// That has its tensor of zeros in a list beside, to see of what class it is.
+bool is_in_backward_of_index() {
+  const auto node = torch::autograd::get_current_node();
+  return node != nullptr && node->name() == "IndexBackward0";
+}
+
 at::Tensor& index_put_impl_(
     at::Tensor& self,
     const c10::List<std::optional<at::Tensor>>& indices,
     const at::Tensor& values,
     bool accumulate,
     bool unsafe) {
-  // The backward of index has its tensor of zeros in a list beside, to see of what
-  // class it is.
-  const auto node = torch::autograd::get_current_node();
-  const bool of_index = node != nullptr && node->name() == "IndexBackward0";
   if (accumulate &&
       may_become_result(
-          self, values, any_part(indices, values), of_index ? 2 : 1)) {
+          self, values, any_part(indices, values), is_in_backward_of_index() ? 2 : 1)) {
     self = by_table<at::_ops::index_put>(self, indices, values, accumulate);
   } else {
     by_table<at::_ops::_index_put_impl_>(

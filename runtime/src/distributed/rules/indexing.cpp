@@ -247,6 +247,13 @@ void place_looked_up(
           self, lookup, sizes, has_single_rows(call.axis(), place, sizes)));
 }
 
+/// Whether a mask, cut as `place` says, names rows of `self` that are cut so.
+bool names_rows(const at::Tensor& mask, const at::Tensor& self, const Placement& place) {
+  return mask.scalar_type() == at::kBool && place.is_shard(0) &&
+      mask.dim() <= self.dim() &&
+      mask.sizes() == self.sizes().slice(0, mask.dim());
+}
+
 /// `x.index({mask})` of rows that are cut, or by a mask that is: each process selects
 /// among its own.
 bool index_by_mask(Call& call, const at::Tensor& self, const Lookup& lookup) {
@@ -256,10 +263,8 @@ bool index_by_mask(Call& call, const at::Tensor& self, const Lookup& lookup) {
   const at::Tensor mask = *lookup.indices[0];
   auto place = call.place(0);
   place = place.is_replicate() ? call.place(mask) : place;
-  if (!is_mask(mask) || mask.scalar_type() != at::kBool || !place.is_shard(0) ||
-      !(place == call.place(0) || call.place(0).is_replicate()) ||
-      mask.dim() > self.dim() ||
-      mask.sizes() != self.sizes().slice(0, mask.dim())) {
+  if (!names_rows(mask, self, place) ||
+      !(place == call.place(0) || call.place(0).is_replicate())) {
     return false;
   }
   const auto local = call.local_as(mask, place);
@@ -420,10 +425,7 @@ bool put_rows_by_mask(Call& call, const at::Tensor& self, const Lookup& lookup) 
   if (place.is_replicate() && !call.info().is_in_place) {
     place = call.place(mask).is_replicate() ? Shard(0) : call.place(mask);
   }
-  if (mask.scalar_type() != at::kBool || !place.is_shard(0) ||
-      mask.dim() > self.dim() ||
-      mask.sizes() != self.sizes().slice(0, mask.dim()) ||
-      self.size(0) < call.axis().size() ||
+  if (!names_rows(mask, self, place) || self.size(0) < call.axis().size() ||
       call.tensor(2).dim() != lookup.dims) {
     return false;
   }
