@@ -98,7 +98,7 @@ private:
   ParseTimes Analysis, Verification;
   double WriteSeconds = 0;
   bool WriteFailed = false;
-  unsigned Parses = 0, ParsesWithPrefix = 0;
+  unsigned Parses = 0, ParsesWithPrefix = 0, ParsesWithAccel = 0;
 };
 
 } // namespace
@@ -123,6 +123,7 @@ void Session::count(ParseTimes &Sum, const ParsedUnit &Unit) {
   Sum.Callback += Unit.Times.Callback;
   ++Parses;
   ParsesWithPrefix += Unit.UsedPrefix;
+  ParsesWithAccel += Unit.UsedAccelPrefix;
 }
 
 void Session::analyse() {
@@ -523,11 +524,12 @@ void Session::printStats() {
                     "analyse the result  {4,8:F2} s\n"
                     "show or write       {5,8:F2} s\n"
                     "all                 {6,8:F2} s\n"
-                    "with LibTorch precompiled: {7} of {8} parses\n",
+                    "with LibTorch precompiled: {7} of {8} parses\n"
+                    "with accel precompiled: {9}\n",
                     Analysis.Precompile + Verification.Precompile,
                     Analysis.Parse, Analysis.Callback, Verification.Parse,
                     Verification.Callback, WriteSeconds, seconds(),
-                    ParsesWithPrefix, Parses);
+                    ParsesWithPrefix, Parses, ParsesWithAccel);
 }
 
 int Session::run() {

@@ -169,9 +169,9 @@ public:
   std::unique_ptr<ASTConsumer> CreateASTConsumer(CompilerInstance &Compiler,
                                                  StringRef) override {
     Preprocessor &PP = Compiler.getPreprocessor();
-    PP.addPPCallbacks(watchPrefix(Compiler.getSourceManager(), User,
-                                  How.HasAccel, How.Mentions,
-                                  Result.PrefixFits));
+    PP.addPPCallbacks(watchPrefix(Compiler.getSourceManager(),
+                                  Compiler.getLangOpts(), User, How.HasAccel,
+                                  How.Mentions, Result.PrefixFits));
     PP.addPPCallbacks(Result.Unseen.watch(Compiler.getSourceManager(), User));
     if (Sources.size() > 1) {
       const SourceManager &SM = Compiler.getSourceManager();
@@ -531,6 +531,7 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef Text,
         continue;
       }
       Result.UsedPrefix = A.PrefixFits || A.Error.IsAlwaysMissing;
+      Result.UsedAccelPrefix = Result.UsedPrefix && HasAccel;
       if (Result.UsedPrefix)
         return A.Error;
       if (!HasAccel)

@@ -8,6 +8,7 @@
 #include "accel/migrate/Frontend.h"
 
 #include "clang/Basic/SourceManager.h"
+#include "clang/Lex/Lexer.h"
 #include "clang/Lex/MacroInfo.h"
 #include "clang/Lex/Token.h"
 
@@ -18,9 +19,10 @@ using namespace accel::migrate;
 namespace {
 class PrefixWatch : public PPCallbacks {
 public:
-  PrefixWatch(const SourceManager &SM, UserLocations &User, bool HasAccel,
+  PrefixWatch(const SourceManager &SM, const LangOptions &LangOpts,
+              UserLocations &User, bool HasAccel,
               std::function<bool(StringRef)> Mentions, bool &Fits)
-      : SM(SM), User(User), HasAccel(HasAccel),
+      : SM(SM), LangOpts(LangOpts), User(User), HasAccel(HasAccel),
         Mentions(std::move(Mentions)), Fits(Fits) {}
 
   void InclusionDirective(SourceLocation, const Token &, StringRef Name, bool,
@@ -78,20 +80,33 @@ private:
                ("#ifndef " + Name.getIdentifierInfo()->getName()).str());
   }
 
-  /// As far as its letters tell.
-  static bool namesAccelBeforeIncludingIt(StringRef Text) {
-    while (!Text.empty()) {
-      StringRef Line;
-      std::tie(Line, Text) = Text.split('\n');
-      if (includedName(Line) == "accel/accel.h")
-        return false;
-      if (Line.contains("accel") && includedName(Line).empty())
+  /// Whether `accel` or a macro of accel's stands in the code, whoever it is that
+  /// declares it. Comments are no code.
+  bool namesAccelBeforeIncludingIt(StringRef Text) const {
+    Lexer Raw(SourceLocation(), LangOpts, Text.begin(), Text.begin(),
+              Text.end());
+    bool InInclude = false;
+    for (Token T; !Raw.LexFromRawLexer(T);) {
+      if (T.isAtStartOfLine()) {
+        InInclude = false;
+        if (T.is(tok::hash)) {
+          StringRef Name = includedName(StringRef(Raw.getBufferLocation() - 1)
+                                            .take_until([](char C) { return C == '\n'; }));
+          if (Name == "accel/accel.h")
+            return false;
+          InInclude = !Name.empty();
+        }
+      }
+      if (!InInclude && T.is(tok::raw_identifier) &&
+          (T.getRawIdentifier() == "accel" ||
+           T.getRawIdentifier().starts_with("ACCEL_")))
         return true;
     }
     return false;
   }
 
   const SourceManager &SM;
+  const LangOptions &LangOpts;
   UserLocations &User;
   const bool HasAccel;
   const std::function<bool(StringRef)> Mentions;
@@ -101,10 +116,11 @@ private:
 } // namespace
 
 std::unique_ptr<PPCallbacks>
-accel::migrate::watchPrefix(const SourceManager &SM, UserLocations &User,
+accel::migrate::watchPrefix(const SourceManager &SM,
+                            const LangOptions &LangOpts, UserLocations &User,
                             bool HasAccel,
                             std::function<bool(StringRef)> Mentions,
                             bool &Fits) {
-  return std::make_unique<PrefixWatch>(SM, User, HasAccel,
+  return std::make_unique<PrefixWatch>(SM, LangOpts, User, HasAccel,
                                        std::move(Mentions), Fits);
 }

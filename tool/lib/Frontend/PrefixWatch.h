@@ -20,7 +20,8 @@ class UserLocations;
 /// first in what is compiled so, before headers of the user's that stand before them;
 /// they name nothing that is not theirs, LibTorch's or the standard library's.
 std::unique_ptr<clang::PPCallbacks>
-watchPrefix(const clang::SourceManager &SM, UserLocations &User, bool HasAccel,
+watchPrefix(const clang::SourceManager &SM, const clang::LangOptions &LangOpts,
+            UserLocations &User, bool HasAccel,
             std::function<bool(llvm::StringRef)> Mentions, bool &Fits);
 
 } // namespace accel::migrate

@@ -84,6 +84,8 @@ struct ParsedUnit {
   std::vector<TextRange> Unseen;
   /// Whether the LibTorch part came from the cache.
   bool UsedPrefix = false;
+  /// Whether accel's headers did, too.
+  bool UsedAccelPrefix = false;
   ParseTimes Times;
 };
 

@@ -177,8 +177,10 @@ void ProgramIndex::findCallables() {
   CallableFlow Flow(*this);
   for (const FunctionDecl *F : Functions)
     Flow.walk(F);
-  for (const VarDecl *V : Globals)
+  for (const VarDecl *V : Globals) {
     Flow.VisitVarDecl(const_cast<VarDecl *>(V));
+    Flow.TraverseStmt(const_cast<Expr *>(V->getInit()));
+  }
   for (bool Changed = true; Changed;) {
     Changed = false;
     for (const auto &[To, Sources] : Flow.From)

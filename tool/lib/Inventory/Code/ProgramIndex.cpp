@@ -223,6 +223,56 @@ private:
 };
 } // namespace
 
+namespace {
+/// Everything that the initialisers of global variables run. A closure that is
+/// given away there is run by who calls it, which may be main: tests and plugins
+/// that enter themselves into a list are such.
+class CalleesBeforeMain : public AstPathVisitor {
+public:
+  CalleesBeforeMain(const ProgramIndex &Index,
+                    std::set<const FunctionDecl *> &Found)
+      : Index(Index), Found(Found) {}
+  bool TraverseLambdaExpr(LambdaExpr *) override { return true; }
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    add(F);
+    for (const FunctionDecl *Body : Index.callablesOf(E))
+      addBody(Body);
+    // std::for_each, std::call_once; push_back only keeps it.
+    if (F && isLibrary(F) && !isa<CXXMemberCallExpr>(E))
+      for (const Expr *Arg : E->arguments())
+        if (const auto *L = dyn_cast<LambdaExpr>(Arg->IgnoreImplicit()))
+          addBody(operatorOf(L));
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
+    add(E->getConstructor());
+    return true;
+  }
+
+private:
+  static bool isLibrary(const FunctionDecl *F) {
+    return isTorch(F) || isInStd(F);
+  }
+  void add(const FunctionDecl *F) {
+    if (!F || isLibrary(F))
+      return;
+    for (const FunctionDecl *Body : Index.bodiesOf(F))
+      addBody(Body);
+  }
+  void addBody(const FunctionDecl *Body) {
+    if (!Found.insert(Body).second)
+      return;
+    if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(Body))
+      for (const CXXCtorInitializer *Init : Ctor->inits())
+        TraverseStmt(Init->getInit());
+    TraverseStmt(Body->getBody());
+  }
+  const ProgramIndex &Index;
+  std::set<const FunctionDecl *> &Found;
+};
+} // namespace
+
 /// A method that a data loader calls for a sample or a batch.
 static bool isSampleMethod(const FunctionDecl *F) {
   const auto *M = dyn_cast<CXXMethodDecl>(F);
@@ -366,7 +416,8 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
     }
   for (const VarDecl *V : Globals)
     if (V->getInit())
-      Callees(*this, BeforeMain).TraverseStmt(const_cast<Expr *>(V->getInit()));
+      CalleesBeforeMain(*this, BeforeMain)
+          .TraverseStmt(const_cast<Expr *>(V->getInit()));
 }
 
 void ProgramIndex::markTraining(const Stmt *Loop, const FunctionDecl *In,
