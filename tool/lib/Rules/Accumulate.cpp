@@ -26,10 +26,13 @@ void accel::migrate::applyAccumulate(RuleContext &Context) {
         {{"step", Step},
          {"accelerator", Context.accelerator(Loop.In)},
          {"models", Models}},
-        Loop.Models.empty() ? "the body of this loop is one training step"
-        : Loop.Models.size() > 1
-            ? "the body of this loop is one training step of these models"
-            : "the body of this loop is one training step of this model",
-        /*Priority=*/-10);
+        (Loop.IsFunction ? "each call of this function"
+                         : "the body of this loop") +
+            std::string(" is one training step") +
+            (Loop.Models.empty()      ? ""
+             : Loop.Models.size() > 1 ? " of these models"
+                                      : " of this model"),
+        // A function may prepare what it then takes a step of.
+        Loop.IsFunction ? 10 : -10);
   }
 }

@@ -151,6 +151,8 @@ struct TrainingLoopFact {
   std::vector<std::string> Models;
   /// It stands in another one.
   bool Inner = false;
+  /// It is no loop, but a function each call of which is a step.
+  bool IsFunction = false;
 };
 
 /// `loss.backward()`: `Object` is the loss, `Tail` from the dot to the end.

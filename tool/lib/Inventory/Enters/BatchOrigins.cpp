@@ -375,7 +375,11 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     return;
   }
   const auto *V = dyn_cast<VarDecl>(E->getDecl());
-  const auto AtUse = [&] { share(E, F); };
+  // In each place where it is read, and where each caller gives it.
+  const auto AtUse = [&] {
+    Seen.erase(V);
+    share(E, F);
+  };
   if (!V || !Seen.insert(V).second)
     return V ? void() : AtUse();
   const Uses &U = usesOf(V, F);

@@ -113,12 +113,16 @@ private:
                                  const TextRange &Call,
                                  BackwardFact &Fact) const;
   void addTrainingLoop(const BatchLoop &Loop);
+  void addStepFunction(const BatchLoop &Loop,
+                       const StepBodies::StepFunction &Function);
+  /// `Behind`: the statement of the step behind which it begins; null for its top.
   void addStep(const BatchLoop &Loop, const clang::Stmt *Step,
-               const clang::FunctionDecl *In);
+               const clang::FunctionDecl *In,
+               const clang::Stmt *Behind = nullptr);
   void keepTrained(std::vector<std::string> &Models, const BatchLoop &Loop,
                    const clang::Stmt *Step) const;
-  void prepareModels(const BatchLoop &Loop,
-                     llvm::ArrayRef<const clang::VarDecl *> Models);
+  void prepareWithoutOptimizer(const BatchLoop &Loop,
+                               llvm::ArrayRef<const clang::VarDecl *> Models);
   bool prepareGlobals(const clang::VarDecl *Optimizer,
                       llvm::ArrayRef<const clang::VarDecl *> Models,
                       const clang::FunctionDecl *Trains);
@@ -126,6 +130,7 @@ private:
   void checkTemplates();
 
   const StepBodies Bodies;
+  std::set<const clang::FunctionDecl *> StepFunctions;
   /// No optimizer's model is seen: the models in Program.Optimizers are those of loops.
   bool Prepares = false;
 };

@@ -79,6 +79,37 @@ private:
   std::vector<BatchLoop> &Found;
 };
 
+/// The calls of the program's own functions, and whether all of one stand where the
+/// statements do not always come to them.
+class CallFinder : public AstAncestorVisitor {
+public:
+  explicit CallFinder(const ProgramIndex &Index) : Index(Index) {}
+
+  /// By body.
+  std::map<const FunctionDecl *, bool> IsConditional;
+
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (!F || isTorch(F) || isInStd(F))
+      return true;
+    const auto Bodies = Index.ownBodiesOf(F);
+    if (Bodies.size() != 1)
+      return true;
+    const bool Here = llvm::any_of(Path, [&](const Stmt *S) {
+      const auto *Binary = dyn_cast<BinaryOperator>(S);
+      return isa<IfStmt, SwitchStmt, ForStmt, WhileStmt, DoStmt,
+                 CXXForRangeStmt, AbstractConditionalOperator>(S) ||
+             (Binary && Binary->isLogicalOp());
+    });
+    const auto [It, New] = IsConditional.try_emplace(Bodies.front(), Here);
+    It->second &= Here;
+    return true;
+  }
+
+private:
+  const ProgramIndex &Index;
+};
+
 /// The closures that a loop calls and was given: those that are parameters of its
 /// function.
 class ClosureFinder : public AstVisitor {
@@ -201,6 +232,69 @@ void StepBodies::findLoopsAround() {
     LoopsAround.push_back(Outer.first);
     Runs[Outer.first.Loop] = Outer.second;
   }
+}
+
+/// The last of the statements with which a function begins that leave it before it has
+/// done anything else: `if (size() < batch) return 0;`.
+static const Stmt *lastGuard(const FunctionDecl *F) {
+  const Stmt *Last = nullptr;
+  const auto Leaves = [](const Stmt *S) {
+    if (const auto *Block = dyn_cast_or_null<CompoundStmt>(S))
+      S = Block->size() == 1 ? Block->body_front() : nullptr;
+    return S && isa<ReturnStmt>(S);
+  };
+  for (const Stmt *S : cast<CompoundStmt>(F->getBody())->body()) {
+    const auto *If = dyn_cast<IfStmt>(S);
+    if (If && !If->getElse() && Leaves(If->getThen()))
+      Last = S;
+    else if (!isa<DeclStmt>(S) || Last)
+      break;
+  }
+  return Last;
+}
+
+std::optional<StepBodies::StepFunction>
+StepBodies::functionIn(const Stmt *Body, unsigned Depth) const {
+  constexpr unsigned Most = 4;
+  CallFinder Calls(Index);
+  if (Depth < Most)
+    Calls.TraverseStmt(const_cast<Stmt *>(Body));
+  for (const auto &[F, IsConditional] : Calls.IsConditional) {
+    RunFinder Step(Index), Rest(Index, {F->getBody()});
+    if (!isa<CompoundStmt>(F->getBody()))
+      continue;
+    Step.TraverseStmt(F->getBody());
+    Rest.TraverseStmt(const_cast<Stmt *>(Body));
+    const bool HasLoop = llvm::any_of(Index.Loops, [&](const auto &Loop) {
+      return Loop.second.Training &&
+             (Loop.second.In == F || Step.Functions.count(Loop.second.In));
+    });
+    if (!Step.Updates || !Step.HasBackward || Rest.Updates ||
+        Rest.HasBackward || HasLoop)
+      continue;
+    if (const std::optional<StepFunction> Inner =
+            functionIn(F->getBody(), Depth + 1))
+      return Inner;
+    const Stmt *Guard = lastGuard(F);
+    return IsConditional || Guard ? std::optional(StepFunction{F, Guard})
+                                  : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<StepBodies::StepFunction>
+StepBodies::functionOf(const BatchLoop &Loop) const {
+  const std::optional<StepFunction> Found = functionIn(bodyOf(Loop.Loop));
+  if (!Found)
+    return std::nullopt;
+  // Another loop whose passes are steps would count them twice.
+  const bool IsPartOfOther = llvm::any_of(Runs, [&](const auto &Other) {
+    if (!Other.second.Functions.count(Found->F))
+      return false;
+    const std::optional<StepFunction> ItsOwn = functionIn(bodyOf(Other.first));
+    return !ItsOwn || ItsOwn->F != Found->F;
+  });
+  return IsPartOfOther ? std::nullopt : Found;
 }
 
 bool StepBodies::isForInput(const BackwardCall &B) const {

@@ -4,9 +4,11 @@
 // without one is part of the step around it: micro-batches that are added up, an
 // input that is changed by its own gradient, one gradient for each task. The loop around
 // it need not be one that is known for a backward of its own: it is the innermost that
-// updates. And where
-// a function goes through batches and knows nothing of training, the closure that it
-// is given is the step: `for_each_batch(data, [&](auto x, auto y) { … });`.
+// updates. Where
+// a function goes through batches and makes no step itself, the closure that it
+// is given is the step: `for_each_batch(data, [&](auto x, auto y) { … });`. And where a
+// loop comes to a whole step only now and then, `if (memory.full()) agent.learn();`, the
+// function that it calls is the step: passes of the loop without one are not counted.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,6 +16,8 @@
 #define ACCEL_MIGRATE_LIB_INVENTORY_LEARNS_STEPBODIES_H
 
 #include "Code/ProgramIndex.h"
+
+#include <optional>
 
 namespace accel::migrate {
 
@@ -37,7 +41,17 @@ public:
   std::vector<const clang::CXXMethodDecl *>
   closuresOf(const BatchLoop &Loop) const;
 
+  /// A function each call of which is a step, behind what may leave it early.
+  struct StepFunction {
+    const clang::FunctionDecl *F = nullptr;
+    const clang::Stmt *Guard = nullptr; ///< Null where there is none.
+  };
+  /// That of the loop, if its passes are no steps; else nothing.
+  std::optional<StepFunction> functionOf(const BatchLoop &Loop) const;
+
 private:
+  std::optional<StepFunction> functionIn(const clang::Stmt *Body,
+                                         unsigned Depth = 0) const;
   /// What the body of a training loop runs.
   struct Run {
     bool Updates = false; ///< An optimizer steps.

@@ -366,7 +366,7 @@ void Steps::keepTrained(std::vector<std::string> &Models,
   std::set<std::string> Trained;
   for (const std::string &Name : Stepped.Found) {
     const auto IsIt = [&](const OptimizerFact &Fact) {
-      return Fact.Object == Name && !Fact.Models.empty();
+      return Fact.Object == Name;
     };
     if (llvm::none_of(Program.Optimizers, IsIt))
       return;
@@ -388,6 +388,9 @@ void Steps::addTrainingLoop(const BatchLoop &Loop) {
                "the training loop stands in a file that may not be changed",
                "Name the file on the command line, or make the folder it is in "
                "part of the project.");
+  if (const auto Function = Bodies.functionOf(Loop);
+      Function && Text.mayEdit(Function->F->getBody()->getBeginLoc()))
+    return addStepFunction(Loop, *Function);
   const std::vector<const CXXMethodDecl *> Closures = Bodies.closuresOf(Loop);
   for (const CXXMethodDecl *Closure : Closures)
     addStep(Loop, Closure->getBody(), functionAround(Closure));
@@ -395,9 +398,31 @@ void Steps::addTrainingLoop(const BatchLoop &Loop) {
     addStep(Loop, bodyOf(Loop.Loop), Loop.In);
 }
 
+/// Once for all loops that call it.
+void Steps::addStepFunction(const BatchLoop &Loop,
+                            const StepBodies::StepFunction &Function) {
+  const Stmt *Step = Function.F->getBody();
+  if (StepFunctions.insert(Function.F).second) {
+    const auto *M = dyn_cast<CXXMethodDecl>(Function.F);
+    BatchLoop Own;
+    Own.Loop = Step;
+    Own.In = Own.Writer =
+        M && M->getParent()->isLambda() ? functionAround(M) : Function.F;
+    addStep(Own, Step, Own.In, Function.Guard);
+    if (!Program.TrainingLoops.empty())
+      Program.TrainingLoops.back().IsFunction = true;
+  }
+  ModelFinder Models(Loop, bodyOf(Loop.Loop), Text.SM);
+  Models.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
+  prepareWithoutOptimizer(Loop, Models.Variables);
+}
+
 void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
-                    const FunctionDecl *In) {
-  const std::optional<BodyPoint> Body = Text.bodyTop(Step);
+                    const FunctionDecl *In, const Stmt *Behind) {
+  std::optional<BodyPoint> Body = Text.bodyTop(Step);
+  if (Body && Behind)
+    if (std::optional<LinePoint> Point = Text.after(Behind))
+      Body->Top = std::move(*Point);
   if (!Body)
     return say("ACL0102", Loop.Loop->getBeginLoc(),
                "the training loop is written by a macro, so that no statement "
@@ -410,10 +435,7 @@ void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
   Models.TraverseStmt(const_cast<Stmt *>(Step));
   Fact.Models = std::move(Models.Found);
   keepTrained(Fact.Models, Loop, Step);
-  if (Prepares || llvm::all_of(Program.Optimizers, [](const auto &Fact) {
-        return Fact.Models.empty();
-      }))
-    prepareModels(Loop, Models.Variables);
+  prepareWithoutOptimizer(Loop, Models.Variables);
   Fact.Inner = llvm::any_of(Index.Loops, [&](const auto &Other) {
     return Other.first != Loop.Loop && Other.second.Training &&
            Other.second.In == Loop.In &&
@@ -440,8 +462,12 @@ declarationOf(const VarDecl *V, const Stmt *In) {
 /// `p.sub_(rate * p.grad())`, or an optimizer of parameters that come from elsewhere:
 /// the loop's models are prepared behind their declaration, so that gradients are
 /// brought together at once.
-void Steps::prepareModels(const BatchLoop &Loop,
-                          llvm::ArrayRef<const VarDecl *> Models) {
+void Steps::prepareWithoutOptimizer(const BatchLoop &Loop,
+                                    llvm::ArrayRef<const VarDecl *> Models) {
+  if (!Prepares && llvm::any_of(Program.Optimizers, [](const auto &Fact) {
+        return !Fact.Models.empty();
+      }))
+    return;
   for (const VarDecl *Model : Models) {
     if (Model->hasGlobalStorage() && !Model->isStaticLocal()) {
       Prepares |= prepareGlobals(nullptr, {Model}, Loop.In);
