@@ -16,8 +16,9 @@ struct Number {
   double value;
   /// What one in the last printed digit is worth; 0 for whole numbers.
   double unit;
-  /// By the words around it, a time or a speed of this run.
-  bool is_time;
+  /// By the words around it, a time or a speed of this run, or a line of the sources,
+  /// which the migration moves.
+  bool may_differ;
 };
 
 /// A line cut into its words (numbers are '#' in it) and its numbers.
@@ -100,6 +101,20 @@ bool is_time(const std::string& line, size_t begin, size_t end) {
        word.compare(word.size() - 4, 4, "time") == 0);
 }
 
+/// `train.cpp:42`, `train.cpp(42)`, as loggers write __FILE__ and __LINE__.
+bool is_line_of_source(const std::string& line, size_t begin, size_t end) {
+  static const std::set<std::string> kEndings = {
+      "c", "cc", "cpp", "cxx", "c++", "cu", "h", "hh", "hpp", "hxx", "inl", "ipp"};
+  if (begin < 2 || (line[begin - 1] != ':' && line[begin - 1] != '(') ||
+      line.find('.', begin) < end) {
+    return false;
+  }
+  const size_t point = line.rfind('.', begin - 2);
+  return point != std::string::npos && point > 0 &&
+      word_character(line[point - 1]) &&
+      kEndings.count(line.substr(point + 1, begin - 2 - point)) != 0;
+}
+
 /// The number that begins at `begin`, as printf and iostreams write it, or
 /// npos. Digits inside of words (conv1) are no numbers.
 size_t number_end(const std::string& line, size_t begin) {
@@ -171,7 +186,8 @@ Cut cut(const std::string& line) {
     }
     const std::string text = line.substr(at, end - at);
     result.numbers.push_back(
-        {std::strtod(text.c_str(), nullptr), unit_of(text), is_time(line, at, end)});
+        {std::strtod(text.c_str(), nullptr), unit_of(text),
+         is_time(line, at, end) || is_line_of_source(line, at, end)});
     result.words += '#';
     at = end;
   }
@@ -263,7 +279,7 @@ class Comparer {
         continue;
       }
       const double difference = distance(a[i].value, b[i].value);
-      if (difference != 0 && a[i].is_time) {
+      if (difference != 0 && a[i].may_differ) {
         ++result_.ignored_numbers;
         line.ignored = true;
         continue;

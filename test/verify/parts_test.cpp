@@ -118,7 +118,9 @@ TEST(Texts, TimesAreLeftOutWhereTheyDiffer) {
            {"Time: 0.1, loss 2", "Time: 0.2, loss 2"},
            {"took 1 | loss 2", "took 2 | loss 2"},
            {"9/10 [00:01<00:02] loss 2", "9/10 [00:01<00:03] loss 2"},
-           {"Sat Nov 28 00:59:07 2026", "Sat Nov 28 00:59:09 2026"}}) {
+           {"Sat Nov 28 00:59:07 2026", "Sat Nov 28 00:59:09 2026"},
+           {"[I train.cpp:42] loss 2", "[I train.cpp:44] loss 2"},
+           {"src/net.hpp(7): loss 2", "src/net.hpp(9): loss 2"}}) {
     const auto result = compare(a, b);
     EXPECT_FALSE(result.different) << a << ": " << result.first;
     EXPECT_EQ(result.ignored_numbers, 1u) << a;
@@ -132,6 +134,8 @@ TEST(Texts, TimesAreLeftOutWhereTheyDiffer) {
   EXPECT_TRUE(compare("conv2s\n", "conv3s\n").different);
   EXPECT_TRUE(compare("class 3:10\n", "class 3:11\n").different);
   EXPECT_TRUE(compare("12:345\n", "12:346\n").different);
+  EXPECT_TRUE(compare("model.pt:3\n", "model.pt:4\n").different);
+  EXPECT_TRUE(compare("f(3)\n", "f(4)\n").different);
 }
 
 TEST(Tolerances, GrowWithTheStepsAndStop) {

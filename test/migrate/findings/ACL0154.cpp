@@ -40,6 +40,8 @@ int main() {
   // CHECK-NOT: ACL0154
   std::printf("done\n");
   if (write(2, "done\n", 5) != 5) return 1;
-  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: warning: 'write' prints on every process [ACL0154]
   if (write(STDOUT_FILENO, "done\n", 5) != 5) return 1;
+  // CHECK: train.cpp:[[#@LINE+2]]:{{[0-9]+}}: warning: 'write' prints on every process [ACL0154]
+  constexpr int screen = 1;
+  if (write(screen, "done\n", 5) != 5) return 1;
 }

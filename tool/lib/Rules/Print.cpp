@@ -32,6 +32,8 @@ static llvm::StringRef templateOf(PrintFact::KindTy Kind) {
     return "print-stdout";
   case PrintFact::CStderr:
     return "print-stderr";
+  case PrintFact::Descriptor:
+    return "print-descriptor";
   }
   return "print-cout";
 }

@@ -211,6 +211,7 @@ struct PrintFact {
     FmtPrint,      ///< Before the first argument of fmt::print and its like.
     CStdout,       ///< The name stdout, given to one of C's functions.
     CStderr,       ///< The name stderr, for a message that is no farewell.
+    Descriptor,    ///< The 1 that is given to write or dprintf.
   };
   FunctionId In = 0;
   KindTy Kind = Cout;

@@ -456,12 +456,11 @@ void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
         Changed |= InStep.insert(C.To).second;
   }
   for (const BackwardCall &B : Backwards)
-    if (const auto *M = dyn_cast<CXXMethodDecl>(B.Writer);
-        M && !B.Step &&
-        (M->getParent()->isLambda() || M->size_overridden_methods() > 0) &&
-        !llvm::is_contained(GivenAway, M) &&
-        llvm::none_of(Calls, [&](const OwnCall &C) { return C.To == M; }))
-      GivenAway.push_back(M);
+    if (const FunctionDecl *F = B.Writer;
+        !B.Step && !F->isMain() && !isa<CXXConstructorDecl>(F) &&
+        !llvm::is_contained(GivenAway, F) &&
+        llvm::none_of(Calls, [&](const OwnCall &C) { return C.To == F; }))
+      GivenAway.push_back(F);
 }
 
 const Stmt *accel::migrate::bodyOf(const Stmt *Loop) {

@@ -250,7 +250,7 @@ private:
 /// Says of each training what is shared out in it; of a loop in which nothing is
 /// found, that all processes do all of it.
 void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
-  for (const CXXMethodDecl *Step : Index.GivenAway) {
+  for (const FunctionDecl *Step : Index.GivenAway) {
     SharedOut Shared(Text);
     Shared.addIn(Step->getBody(), Batches, Index);
     if (!Shared.empty() && Text.mayEdit(Step->getBody()->getBeginLoc()))

@@ -115,10 +115,11 @@ private:
   void addTrainingLoop(const BatchLoop &Loop);
   void addStepFunction(const BatchLoop &Loop,
                        const StepBodies::StepFunction &Function);
-  /// `Behind`: the statement of the step behind which it begins; null for its top.
+  void addFunction(const StepBodies::StepFunction &Function);
+  /// `Function` says what it is the body of, if not that of a loop.
   void addStep(const BatchLoop &Loop, const clang::Stmt *Step,
                const clang::FunctionDecl *In,
-               const clang::Stmt *Behind = nullptr);
+               const StepBodies::StepFunction *Function = nullptr);
   void keepTrained(std::vector<std::string> &Models, const BatchLoop &Loop,
                    const clang::Stmt *Step) const;
   void prepareWithoutOptimizer(const BatchLoop &Loop,

@@ -443,7 +443,8 @@ void OptimizerFacts::call(const CallExpr *E, const FunctionDecl *F,
 void OptimizerFacts::end() {
   const auto *Method = dyn_cast<CXXMethodDecl>(Function);
   if (Method &&
-      (Index.trainsDirectly(Function) || Index.InStep.count(Function)) &&
+      (Index.trainsDirectly(Function) || Index.InStep.count(Function) ||
+       llvm::is_contained(Index.GivenAway, Function)) &&
       !isa<CXXConstructorDecl>(Function))
     for (const FieldDecl *Member : Method->getParent()->fields())
       optimizerOfDefault(Member);

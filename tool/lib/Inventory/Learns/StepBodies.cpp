@@ -238,12 +238,15 @@ void StepBodies::findLoopsAround() {
 /// done anything else: `if (size() < batch) return 0;`.
 static const Stmt *lastGuard(const FunctionDecl *F) {
   const Stmt *Last = nullptr;
+  const auto *Body = dyn_cast<CompoundStmt>(F->getBody());
+  if (!Body)
+    return nullptr;
   const auto Leaves = [](const Stmt *S) {
     if (const auto *Block = dyn_cast_or_null<CompoundStmt>(S))
       S = Block->size() == 1 ? Block->body_front() : nullptr;
     return S && isa<ReturnStmt>(S);
   };
-  for (const Stmt *S : cast<CompoundStmt>(F->getBody())->body()) {
+  for (const Stmt *S : Body->body()) {
     const auto *If = dyn_cast<IfStmt>(S);
     if (If && !If->getElse() && Leaves(If->getThen()))
       Last = S;
@@ -308,13 +311,13 @@ bool StepBodies::isForInput(const BackwardCall &B) const {
   });
 }
 
-std::vector<const CXXMethodDecl *> StepBodies::stepsGivenAway() const {
-  std::vector<const CXXMethodDecl *> Steps;
-  for (const CXXMethodDecl *M : Index.GivenAway) {
+std::vector<StepBodies::StepFunction> StepBodies::stepsGivenAway() const {
+  std::vector<StepFunction> Steps;
+  for (const FunctionDecl *F : Index.GivenAway) {
     RunFinder Run(Index);
-    Run.TraverseStmt(M->getBody());
+    Run.TraverseStmt(F->getBody());
     if (Run.Updates)
-      Steps.push_back(M);
+      Steps.push_back({F, lastGuard(F)});
   }
   return Steps;
 }

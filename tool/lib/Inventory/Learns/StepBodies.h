@@ -23,6 +23,12 @@ namespace accel::migrate {
 
 class StepBodies {
 public:
+  /// A function each call of which is a step, behind what may leave it early.
+  struct StepFunction {
+    const clang::FunctionDecl *F = nullptr;
+    const clang::Stmt *Guard = nullptr; ///< Null where there is none.
+  };
+
   explicit StepBodies(const ProgramIndex &Index);
 
   /// Whether the training loop is part of the step that another one makes.
@@ -31,8 +37,8 @@ public:
   /// inside, which updates nothing:
   /// `for (…) { for (…) loss.backward(); optimizer.step(); }`.
   llvm::ArrayRef<BatchLoop> loopsAround() const { return LoopsAround; }
-  /// Closures and overrides that are a step each time that something unseen calls them.
-  std::vector<const clang::CXXMethodDecl *> stepsGivenAway() const;
+  /// Those that something unseen calls, closures among them.
+  std::vector<StepFunction> stepsGivenAway() const;
   /// Whether a backward in it is for the gradient of an input, and not for that of
   /// parameters: `x.set_requires_grad(true); net(x).sum().backward(); x.grad()`.
   bool isForInput(const BackwardCall &B) const;
@@ -41,11 +47,6 @@ public:
   std::vector<const clang::CXXMethodDecl *>
   closuresOf(const BatchLoop &Loop) const;
 
-  /// A function each call of which is a step, behind what may leave it early.
-  struct StepFunction {
-    const clang::FunctionDecl *F = nullptr;
-    const clang::Stmt *Guard = nullptr; ///< Null where there is none.
-  };
   /// That of the loop, if its passes are no steps; else nothing.
   std::optional<StepFunction> functionOf(const BatchLoop &Loop) const;
 

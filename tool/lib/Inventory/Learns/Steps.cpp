@@ -38,12 +38,15 @@ static bool hasComma(const Expr *E) {
   return Call && Call->getOperator() == OO_Comma;
 }
 
-/// The function that a closure is made in.
-static const FunctionDecl *functionAround(const CXXMethodDecl *Closure) {
-  const DeclContext *Around = Closure->getParent()->getDeclContext();
+/// The function that a closure is made in; of other functions they themselves.
+static const FunctionDecl *functionAround(const FunctionDecl *F) {
+  const auto *M = dyn_cast<CXXMethodDecl>(F);
+  if (!M || !M->getParent()->isLambda())
+    return F;
+  const DeclContext *Around = M->getParent()->getDeclContext();
   while (Around && !isa<FunctionDecl>(Around))
     Around = Around->getParent();
-  return Around ? cast<FunctionDecl>(Around) : Closure;
+  return Around ? cast<FunctionDecl>(Around) : F;
 }
 
 void Steps::add() {
@@ -55,13 +58,9 @@ void Steps::add() {
       addTrainingLoop(Facts);
   for (const BatchLoop &Loop : Bodies.loopsAround())
     addTrainingLoop(Loop);
-  for (const CXXMethodDecl *M : Bodies.stepsGivenAway()) {
-    BatchLoop Step;
-    Step.Loop = M->getBody();
-    Step.In = Step.Writer = M->getParent()->isLambda() ? functionAround(M) : M;
-    if (Text.mayEdit(Step.Loop->getBeginLoc()))
-      addStep(Step, Step.Loop, Step.In);
-  }
+  for (const StepBodies::StepFunction &Step : Bodies.stepsGivenAway())
+    if (Text.mayEdit(Step.F->getBody()->getBeginLoc()))
+      addFunction(Step);
   checkTemplates();
 }
 
@@ -363,16 +362,23 @@ void Steps::keepTrained(std::vector<std::string> &Models,
                         const BatchLoop &Loop, const Stmt *Step) const {
   SteppedFinder Stepped(Index, Loop);
   Stepped.TraverseStmt(const_cast<Stmt *>(Step));
+  const FunctionId Here = Functions.at(Step->getBeginLoc(), Loop.In);
   std::set<std::string> Trained;
+  std::vector<std::string> OfHere;
   for (const std::string &Name : Stepped.Found) {
     const auto IsIt = [&](const OptimizerFact &Fact) {
-      return Fact.Object == Name;
+      return Fact.Object == Name && !Fact.Models.empty();
     };
     if (llvm::none_of(Program.Optimizers, IsIt))
       return;
     for (const OptimizerFact &Fact : Program.Optimizers)
-      if (IsIt(Fact))
+      if (IsIt(Fact)) {
         Trained.insert(Fact.Models.begin(), Fact.Models.end());
+        if (Fact.In == Here)
+          for (const std::string &Model : Fact.Models)
+            if (!llvm::is_contained(OfHere, Model))
+              OfHere.push_back(Model);
+      }
   }
   const auto IsTrained = [&](const std::string &Model) {
     return Trained.count(Model) != 0;
@@ -380,6 +386,8 @@ void Steps::keepTrained(std::vector<std::string> &Models,
   if (llvm::any_of(Models, IsTrained))
     llvm::erase_if(Models,
                    [&](const std::string &Model) { return !IsTrained(Model); });
+  else if (!OfHere.empty())
+    Models = std::move(OfHere); // What is called is a closure, of one caller.
 }
 
 void Steps::addTrainingLoop(const BatchLoop &Loop) {
@@ -401,27 +409,26 @@ void Steps::addTrainingLoop(const BatchLoop &Loop) {
 /// Once for all loops that call it.
 void Steps::addStepFunction(const BatchLoop &Loop,
                             const StepBodies::StepFunction &Function) {
-  const Stmt *Step = Function.F->getBody();
-  if (StepFunctions.insert(Function.F).second) {
-    const auto *M = dyn_cast<CXXMethodDecl>(Function.F);
-    BatchLoop Own;
-    Own.Loop = Step;
-    Own.In = Own.Writer =
-        M && M->getParent()->isLambda() ? functionAround(M) : Function.F;
-    addStep(Own, Step, Own.In, Function.Guard);
-    if (!Program.TrainingLoops.empty())
-      Program.TrainingLoops.back().IsFunction = true;
-  }
+  if (StepFunctions.insert(Function.F).second)
+    addFunction(Function);
   ModelFinder Models(Loop, bodyOf(Loop.Loop), Text.SM);
   Models.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
   prepareWithoutOptimizer(Loop, Models.Variables);
 }
 
+void Steps::addFunction(const StepBodies::StepFunction &Function) {
+  BatchLoop Own;
+  Own.Loop = Function.F->getBody();
+  Own.In = Own.Writer = functionAround(Function.F);
+  addStep(Own, Own.Loop, Own.In, &Function);
+}
+
 void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
-                    const FunctionDecl *In, const Stmt *Behind) {
+                    const FunctionDecl *In,
+                    const StepBodies::StepFunction *Function) {
   std::optional<BodyPoint> Body = Text.bodyTop(Step);
-  if (Body && Behind)
-    if (std::optional<LinePoint> Point = Text.after(Behind))
+  if (Body && Function && Function->Guard)
+    if (std::optional<LinePoint> Point = Text.after(Function->Guard))
       Body->Top = std::move(*Point);
   if (!Body)
     return say("ACL0102", Loop.Loop->getBeginLoc(),
@@ -431,6 +438,7 @@ void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
   TrainingLoopFact Fact;
   Fact.In = Functions.at(Step->getBeginLoc(), In);
   Fact.Body = *Body;
+  Fact.IsFunction = Function != nullptr;
   ModelFinder Models(Loop, Step, Text.SM);
   Models.TraverseStmt(const_cast<Stmt *>(Step));
   Fact.Models = std::move(Models.Found);

@@ -146,7 +146,7 @@ bool OptimizerFacts::prepareModelsOf(const Expr *Parameters) {
     return false;
   const Stmt *Child = nullptr;
   if (!setUpBlock(&Child) ||
-      (Child && !isa<DeclStmt, Expr, ReturnStmt>(Child)))
+      (Child && !isa<DeclStmt, Expr, IfStmt, ReturnStmt>(Child)))
     return false;
   const bool IsBehind =
       !Child || !(isa<ReturnStmt>(Child) || Index.holdsBatches(Child));

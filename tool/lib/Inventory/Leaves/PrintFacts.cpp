@@ -202,7 +202,15 @@ void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
     return;
   } else if (F->isExternC() && (Name == "write" || Name == "dprintf") &&
              E->getNumArgs() > 1 && constantOf(E->getArg(0), Context) == 1) {
-    if (Text.mayEdit(E->getExprLoc()))
+    if (!Text.mayEdit(E->getExprLoc()))
+      return;
+    // In a macro of the program's the text is all of that macro.
+    const auto R = Text.charRange(
+        Text.SM.getExpansionRange(E->getArg(0)->getSourceRange()));
+    const std::string Spelled = R ? Text.text(*R).str() : "";
+    if (Spelled == "1" || Spelled == "STDOUT_FILENO")
+      Program.Prints.push_back({here(), PrintFact::Descriptor, *R});
+    else
       say("ACL0154", E->getExprLoc(), "'" + Name.str() + "' prints on every process",
           "Put `if (accelerator.is_main_process())` before it.");
     return;
