@@ -80,9 +80,14 @@ private:
 };
 
 /// Streams and devices in an initialiser that stands in no function.
-class InitialiserWalk : public AstVisitor {
+class InitialiserWalk : public AstPathVisitor {
 public:
-  explicit InitialiserWalk(FactFinder &Finder) : Finder(Finder) {}
+  /// Of global variables closures are functions of their own.
+  InitialiserWalk(FactFinder &Finder, bool IsGlobal)
+      : Finder(Finder), IsGlobal(IsGlobal) {}
+  bool TraverseLambdaExpr(LambdaExpr *L) override {
+    return IsGlobal || AstPathVisitor::TraverseLambdaExpr(L);
+  }
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
     Finder.Prints.name(E);
     Finder.Inputs.name(E);
@@ -96,6 +101,7 @@ public:
 
 private:
   FactFinder &Finder;
+  const bool IsGlobal;
 };
 } // namespace accel::migrate
 
@@ -187,7 +193,7 @@ void FactFinder::initialiser(const ValueDecl *D, const Expr *Init,
   TrainingProgram Found;
   FactFinder Inner({Text, Index, Functions, Found}, All);
   Inner.At.Initialiser = Init;
-  InitialiserWalk(Inner).TraverseStmt(const_cast<Expr *>(Init));
+  InitialiserWalk(Inner, isa<VarDecl>(D)).TraverseStmt(const_cast<Expr *>(Init));
   llvm::append_range(Program.Findings, Found.Findings);
   if (!Early) {
     llvm::append_range(Program.Prints, Found.Prints);

@@ -26,13 +26,16 @@ void accel::migrate::applyAccumulate(RuleContext &Context) {
         {{"step", Step},
          {"accelerator", Context.accelerator(Loop.In)},
          {"models", Models}},
-        (Loop.IsFunction ? "each call of this function"
-                         : "the body of this loop") +
-            std::string(" is one training step") +
+        std::string(Loop.Kind == TrainingLoopFact::Function
+                        ? "each call of this function"
+                    : Loop.Kind == TrainingLoopFact::Block
+                        ? "this block"
+                        : "the body of this loop") +
+            " is one training step" +
             (Loop.Models.empty()      ? ""
              : Loop.Models.size() > 1 ? " of these models"
                                       : " of this model"),
         // A function may prepare what it then takes a step of.
-        Loop.IsFunction ? 10 : -10);
+        Loop.Kind == TrainingLoopFact::Function ? 10 : -10);
   }
 }

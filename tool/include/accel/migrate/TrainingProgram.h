@@ -151,8 +151,10 @@ struct TrainingLoopFact {
   std::vector<std::string> Models;
   /// It stands in another one.
   bool Inner = false;
-  /// It is no loop, but a function each call of which is a step.
-  bool IsFunction = false;
+  /// What is the body of a loop, of a function that is called for each step, or of a
+  /// condition in a loop.
+  enum KindTy { Loop, Function, Block };
+  KindTy Kind = Loop;
 };
 
 /// `loss.backward()`: `Object` is the loss, `Tail` from the dot to the end.

@@ -17,6 +17,23 @@ using namespace clang;
 
 namespace {
 
+/// The closures of an initialiser that stands in no function: they are functions of
+/// their own.
+class ClosuresOutside : public AstPathVisitor {
+public:
+  explicit ClosuresOutside(std::vector<const FunctionDecl *> &Found)
+      : Found(Found) {}
+  bool TraverseLambdaExpr(LambdaExpr *L) override {
+    if (const CXXMethodDecl *Call = operatorOf(L);
+        Call && Call->hasBody() && !Call->isDependentContext())
+      Found.push_back(Call);
+    return true;
+  }
+
+private:
+  std::vector<const FunctionDecl *> &Found;
+};
+
 class Collector : public AstVisitor {
 public:
   explicit Collector(ProgramIndex &Index) : Index(Index) {}
@@ -44,8 +61,11 @@ public:
 
   bool VisitVarDecl(VarDecl *V) override {
     if (V->hasGlobalStorage() && !V->isStaticLocal() &&
-        !V->getDeclContext()->isDependentContext())
+        !V->getDeclContext()->isDependentContext()) {
       Index.Globals.push_back(V);
+      ClosuresOutside(Index.Functions)
+          .TraverseStmt(const_cast<Expr *>(V->getInit()));
+    }
     return true;
   }
 

@@ -140,7 +140,8 @@ bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
     const FunctionDecl *F = calleeOf(E);
     if (F && F->getIdentifier() && isTorch(F) &&
         (Names.count(F->getName()) ||
-         (F->getName().starts_with("rand") && hasOneRow(E, Context)) ||
+         ((F->getName().starts_with("rand") || F->getName() == "from_blob") &&
+          hasOneRow(E, Context)) ||
          makesOneRow(cast<CallExpr>(E), Context)))
       return true;
     if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
@@ -148,6 +149,12 @@ bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
         isTensor(O->getArg(0)->getType()) &&
         O->getArg(1)->getType()->isIntegerType())
       return !isField(E, Context);
+    // Of what is put together row by row the other one may have the rows.
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+        O && O->getNumArgs() == 2 && isTensor(O->getArg(0)->getType()) &&
+        isTensor(O->getArg(1)->getType()))
+      return isNoBatch(O->getArg(0), Context) &&
+             isNoBatch(O->getArg(1), Context);
     E = leadingOperand(E);
   }
   return false;

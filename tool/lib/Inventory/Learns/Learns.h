@@ -113,13 +113,13 @@ private:
                                  const TextRange &Call,
                                  BackwardFact &Fact) const;
   void addTrainingLoop(const BatchLoop &Loop);
-  void addStepFunction(const BatchLoop &Loop,
-                       const StepBodies::StepFunction &Function);
-  void addFunction(const StepBodies::StepFunction &Function);
-  /// `Function` says what it is the body of, if not that of a loop.
+  void addStepElsewhere(const BatchLoop &Loop,
+                        const StepBodies::StepPlace &Place);
+  void addPlace(const StepBodies::StepPlace &Place);
+  /// `Place` says what it is, if not the body of a loop.
   void addStep(const BatchLoop &Loop, const clang::Stmt *Step,
                const clang::FunctionDecl *In,
-               const StepBodies::StepFunction *Function = nullptr);
+               const StepBodies::StepPlace *Place = nullptr);
   void keepTrained(std::vector<std::string> &Models, const BatchLoop &Loop,
                    const clang::Stmt *Step) const;
   void prepareWithoutOptimizer(const BatchLoop &Loop,
@@ -131,7 +131,7 @@ private:
   void checkTemplates();
 
   const StepBodies Bodies;
-  std::set<const clang::FunctionDecl *> StepFunctions;
+  std::set<const clang::Stmt *> StepPlaces;
   /// No optimizer's model is seen: the models in Program.Optimizers are those of loops.
   bool Prepares = false;
 };

@@ -110,6 +110,32 @@ private:
   const ProgramIndex &Index;
 };
 
+/// The blocks behind conditions in which a model is called, in no loop or closure.
+class ConditionalBlocks : public AstPathVisitor {
+public:
+  std::vector<const CompoundStmt *> Found;
+
+  bool TraverseStmt(Stmt *S) override {
+    if (S && isa<ForStmt, CXXForRangeStmt, WhileStmt, DoStmt, LambdaExpr>(S))
+      return true;
+    return AstPathVisitor::TraverseStmt(S);
+  }
+  bool VisitIfStmt(IfStmt *S) override {
+    for (const Stmt *Branch : {S->getThen(), S->getElse()})
+      if (const auto *Block = dyn_cast_or_null<CompoundStmt>(Branch);
+          Block && callsModelIn(Block))
+        Found.push_back(Block);
+    return true;
+  }
+
+private:
+  static bool callsModelIn(const Stmt *S) {
+    const auto *Call = dyn_cast_or_null<CallExpr>(S);
+    return S && ((Call && modelCallOf(Call)) ||
+                 llvm::any_of(S->children(), callsModelIn));
+  }
+};
+
 /// The closures that a loop calls and was given: those that are parameters of its
 /// function.
 class ClosureFinder : public AstVisitor {
@@ -256,46 +282,61 @@ static const Stmt *lastGuard(const FunctionDecl *F) {
   return Last;
 }
 
-std::optional<StepBodies::StepFunction>
-StepBodies::functionIn(const Stmt *Body, unsigned Depth) const {
+/// Whether `Body` runs one whole step, which `Step` in it does.
+bool StepBodies::isOnlyStepOf(const Stmt *Body, const Stmt *Step) const {
+  RunFinder Inner(Index), Rest(Index, {Step});
+  Inner.TraverseStmt(const_cast<Stmt *>(Step));
+  Rest.TraverseStmt(const_cast<Stmt *>(Body));
+  const SourceManager &SM = Index.Context.getSourceManager();
+  return Inner.Updates && Inner.HasBackward && !Rest.Updates &&
+         !Rest.HasBackward && llvm::none_of(Index.Loops, [&](const auto &Loop) {
+           return Loop.second.Training &&
+                  (Inner.Functions.count(Loop.second.In) ||
+                   isWithin(Loop.first->getBeginLoc(), Step, SM));
+         });
+}
+
+std::optional<StepBodies::StepPlace>
+StepBodies::placeIn(const Stmt *Body, unsigned Depth) const {
   constexpr unsigned Most = 4;
+  if (Depth >= Most)
+    return std::nullopt;
+  ConditionalBlocks Blocks;
+  Blocks.TraverseStmt(const_cast<Stmt *>(Body));
+  for (const CompoundStmt *Block : Blocks.Found)
+    if (isOnlyStepOf(Body, Block)) {
+      const std::optional<StepPlace> Inner = placeIn(Block, Depth + 1);
+      return Inner ? Inner : std::optional(StepPlace{nullptr, Block, nullptr});
+    }
   CallFinder Calls(Index);
-  if (Depth < Most)
-    Calls.TraverseStmt(const_cast<Stmt *>(Body));
+  Calls.TraverseStmt(const_cast<Stmt *>(Body));
   for (const auto &[F, IsConditional] : Calls.IsConditional) {
-    RunFinder Step(Index), Rest(Index, {F->getBody()});
-    if (!isa<CompoundStmt>(F->getBody()))
+    if (!isa<CompoundStmt>(F->getBody()) || !isOnlyStepOf(Body, F->getBody()))
       continue;
-    Step.TraverseStmt(F->getBody());
-    Rest.TraverseStmt(const_cast<Stmt *>(Body));
-    const bool HasLoop = llvm::any_of(Index.Loops, [&](const auto &Loop) {
-      return Loop.second.Training &&
-             (Loop.second.In == F || Step.Functions.count(Loop.second.In));
-    });
-    if (!Step.Updates || !Step.HasBackward || Rest.Updates ||
-        Rest.HasBackward || HasLoop)
-      continue;
-    if (const std::optional<StepFunction> Inner =
-            functionIn(F->getBody(), Depth + 1))
+    if (std::optional<StepPlace> Inner = placeIn(F->getBody(), Depth + 1)) {
+      if (!Inner->In)
+        Inner->In = F;
       return Inner;
+    }
     const Stmt *Guard = lastGuard(F);
-    return IsConditional || Guard ? std::optional(StepFunction{F, Guard})
-                                  : std::nullopt;
+    return IsConditional || Guard
+               ? std::optional(StepPlace{F, F->getBody(), Guard})
+               : std::nullopt;
   }
   return std::nullopt;
 }
 
-std::optional<StepBodies::StepFunction>
-StepBodies::functionOf(const BatchLoop &Loop) const {
-  const std::optional<StepFunction> Found = functionIn(bodyOf(Loop.Loop));
-  if (!Found)
-    return std::nullopt;
+std::optional<StepBodies::StepPlace>
+StepBodies::placeOf(const BatchLoop &Loop) const {
+  const std::optional<StepPlace> Found = placeIn(bodyOf(Loop.Loop));
+  if (!Found || !Found->In)
+    return Found;
   // Another loop whose passes are steps would count them twice.
   const bool IsPartOfOther = llvm::any_of(Runs, [&](const auto &Other) {
-    if (!Other.second.Functions.count(Found->F))
+    if (!Other.second.Functions.count(Found->In))
       return false;
-    const std::optional<StepFunction> ItsOwn = functionIn(bodyOf(Other.first));
-    return !ItsOwn || ItsOwn->F != Found->F;
+    const std::optional<StepPlace> ItsOwn = placeIn(bodyOf(Other.first));
+    return !ItsOwn || ItsOwn->Body != Found->Body;
   });
   return IsPartOfOther ? std::nullopt : Found;
 }
@@ -311,13 +352,13 @@ bool StepBodies::isForInput(const BackwardCall &B) const {
   });
 }
 
-std::vector<StepBodies::StepFunction> StepBodies::stepsGivenAway() const {
-  std::vector<StepFunction> Steps;
+std::vector<StepBodies::StepPlace> StepBodies::stepsGivenAway() const {
+  std::vector<StepPlace> Steps;
   for (const FunctionDecl *F : Index.GivenAway) {
     RunFinder Run(Index);
     Run.TraverseStmt(F->getBody());
     if (Run.Updates)
-      Steps.push_back({F, lastGuard(F)});
+      Steps.push_back({F, F->getBody(), lastGuard(F)});
   }
   return Steps;
 }

@@ -8,7 +8,8 @@
 // a function goes through batches and makes no step itself, the closure that it
 // is given is the step: `for_each_batch(data, [&](auto x, auto y) { … });`. And where a
 // loop comes to a whole step only now and then, `if (memory.full()) agent.learn();`, the
-// function that it calls is the step: passes of the loop without one are not counted.
+// function that it calls, or the condition's block, is the step: passes of the loop
+// without one are not counted.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,10 +24,16 @@ namespace accel::migrate {
 
 class StepBodies {
 public:
-  /// A function each call of which is a step, behind what may leave it early.
-  struct StepFunction {
-    const clang::FunctionDecl *F = nullptr;
-    const clang::Stmt *Guard = nullptr; ///< Null where there is none.
+  /// What is a step each time that the program comes to it: a function, or a block that
+  /// a condition stands in front of.
+  struct StepPlace {
+    /// The function that it is, or that the block stands in; null for that of the loop.
+    const clang::FunctionDecl *In = nullptr;
+    const clang::Stmt *Body = nullptr;
+    /// The last of the statements with which it begins that may leave it early; null
+    /// where there is none.
+    const clang::Stmt *Guard = nullptr;
+    bool isFunction() const { return In && Body == In->getBody(); }
   };
 
   explicit StepBodies(const ProgramIndex &Index);
@@ -37,8 +44,8 @@ public:
   /// inside, which updates nothing:
   /// `for (…) { for (…) loss.backward(); optimizer.step(); }`.
   llvm::ArrayRef<BatchLoop> loopsAround() const { return LoopsAround; }
-  /// Those that something unseen calls, closures among them.
-  std::vector<StepFunction> stepsGivenAway() const;
+  /// Functions that something unseen calls, closures among them.
+  std::vector<StepPlace> stepsGivenAway() const;
   /// Whether a backward in it is for the gradient of an input, and not for that of
   /// parameters: `x.set_requires_grad(true); net(x).sum().backward(); x.grad()`.
   bool isForInput(const BackwardCall &B) const;
@@ -47,12 +54,13 @@ public:
   std::vector<const clang::CXXMethodDecl *>
   closuresOf(const BatchLoop &Loop) const;
 
-  /// That of the loop, if its passes are no steps; else nothing.
-  std::optional<StepFunction> functionOf(const BatchLoop &Loop) const;
+  /// That of the loop, if not each of its passes is a step; else nothing.
+  std::optional<StepPlace> placeOf(const BatchLoop &Loop) const;
 
 private:
-  std::optional<StepFunction> functionIn(const clang::Stmt *Body,
-                                         unsigned Depth = 0) const;
+  std::optional<StepPlace> placeIn(const clang::Stmt *Body,
+                                   unsigned Depth = 0) const;
+  bool isOnlyStepOf(const clang::Stmt *Body, const clang::Stmt *Step) const;
   /// What the body of a training loop runs.
   struct Run {
     bool Updates = false; ///< An optimizer steps.

@@ -58,9 +58,9 @@ void Steps::add() {
       addTrainingLoop(Facts);
   for (const BatchLoop &Loop : Bodies.loopsAround())
     addTrainingLoop(Loop);
-  for (const StepBodies::StepFunction &Step : Bodies.stepsGivenAway())
-    if (Text.mayEdit(Step.F->getBody()->getBeginLoc()))
-      addFunction(Step);
+  for (const StepBodies::StepPlace &Step : Bodies.stepsGivenAway())
+    if (Text.mayEdit(Step.Body->getBeginLoc()))
+      addPlace(Step);
   checkTemplates();
 }
 
@@ -396,9 +396,10 @@ void Steps::addTrainingLoop(const BatchLoop &Loop) {
                "the training loop stands in a file that may not be changed",
                "Name the file on the command line, or make the folder it is in "
                "part of the project.");
-  if (const auto Function = Bodies.functionOf(Loop);
-      Function && Text.mayEdit(Function->F->getBody()->getBeginLoc()))
-    return addStepFunction(Loop, *Function);
+  if (const auto Place = Bodies.placeOf(Loop);
+      Place && Text.mayEdit(Place->Body->getBeginLoc()))
+    return Place->In ? addStepElsewhere(Loop, *Place)
+                     : addStep(Loop, Place->Body, Loop.In, &*Place);
   const std::vector<const CXXMethodDecl *> Closures = Bodies.closuresOf(Loop);
   for (const CXXMethodDecl *Closure : Closures)
     addStep(Loop, Closure->getBody(), functionAround(Closure));
@@ -406,29 +407,29 @@ void Steps::addTrainingLoop(const BatchLoop &Loop) {
     addStep(Loop, bodyOf(Loop.Loop), Loop.In);
 }
 
-/// Once for all loops that call it.
-void Steps::addStepFunction(const BatchLoop &Loop,
-                            const StepBodies::StepFunction &Function) {
-  if (StepFunctions.insert(Function.F).second)
-    addFunction(Function);
+/// A step in a function that the loop calls: once for all loops that do.
+void Steps::addStepElsewhere(const BatchLoop &Loop,
+                             const StepBodies::StepPlace &Place) {
+  if (StepPlaces.insert(Place.Body).second)
+    addPlace(Place);
   ModelFinder Models(Loop, bodyOf(Loop.Loop), Text.SM);
   Models.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
   prepareWithoutOptimizer(Loop, Models.Variables);
 }
 
-void Steps::addFunction(const StepBodies::StepFunction &Function) {
+void Steps::addPlace(const StepBodies::StepPlace &Place) {
   BatchLoop Own;
-  Own.Loop = Function.F->getBody();
-  Own.In = Own.Writer = functionAround(Function.F);
-  addStep(Own, Own.Loop, Own.In, &Function);
+  Own.Loop = Place.Body;
+  Own.In = Own.Writer = functionAround(Place.In);
+  addStep(Own, Own.Loop, Own.In, &Place);
 }
 
 void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
                     const FunctionDecl *In,
-                    const StepBodies::StepFunction *Function) {
+                    const StepBodies::StepPlace *Place) {
   std::optional<BodyPoint> Body = Text.bodyTop(Step);
-  if (Body && Function && Function->Guard)
-    if (std::optional<LinePoint> Point = Text.after(Function->Guard))
+  if (Body && Place && Place->Guard)
+    if (std::optional<LinePoint> Point = Text.after(Place->Guard))
       Body->Top = std::move(*Point);
   if (!Body)
     return say("ACL0102", Loop.Loop->getBeginLoc(),
@@ -438,7 +439,9 @@ void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
   TrainingLoopFact Fact;
   Fact.In = Functions.at(Step->getBeginLoc(), In);
   Fact.Body = *Body;
-  Fact.IsFunction = Function != nullptr;
+  if (Place)
+    Fact.Kind = Place->isFunction() ? TrainingLoopFact::Function
+                                    : TrainingLoopFact::Block;
   ModelFinder Models(Loop, Step, Text.SM);
   Models.TraverseStmt(const_cast<Stmt *>(Step));
   Fact.Models = std::move(Models.Found);
