@@ -98,6 +98,11 @@ public:
     Finder.Devices.construct(E);
     return true;
   }
+  bool VisitCallExpr(CallExpr *E) override {
+    if (const FunctionDecl *F = E->getDirectCallee(); F && F->getIdentifier())
+      Finder.Files.call(E, F, F->getName());
+    return true;
+  }
 
 private:
   FactFinder &Finder;

@@ -43,6 +43,10 @@ template <class Visitor> bool traverseGeneric(Visitor &V, LambdaExpr *L) {
     return Visitor.shouldVisitImplicitCode();                                  \
   }                                                                            \
   ACCEL_VISITED_NODES(NODE)                                                    \
+  bool TraverseCXXRecordDecl(CXXRecordDecl *D) {                               \
+    return (D->isLocalClass() && !Visitor.shouldVisitLocalClasses()) ||        \
+           RecursiveASTVisitor::TraverseCXXRecordDecl(D);                      \
+  }                                                                            \
   bool VisitTemplateSpecializationTypeLoc(TemplateSpecializationTypeLoc L) {   \
     return Visitor.VisitTemplateSpecializationTypeLoc(L);                      \
   }

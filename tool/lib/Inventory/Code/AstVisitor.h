@@ -57,6 +57,8 @@ public:
 
   virtual bool shouldVisitTemplateInstantiations() const { return false; }
   virtual bool shouldVisitImplicitCode() const { return false; }
+  /// Classes that are declared in a function: their methods are functions of their own.
+  virtual bool shouldVisitLocalClasses() const { return false; }
 
 #define NODE(Class)                                                            \
   virtual bool Visit##Class(clang::Class *) { return true; }

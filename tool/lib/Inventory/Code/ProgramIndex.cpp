@@ -39,6 +39,7 @@ public:
   explicit Collector(ProgramIndex &Index) : Index(Index) {}
 
   bool shouldVisitTemplateInstantiations() const override { return true; }
+  bool shouldVisitLocalClasses() const override { return true; }
 
   bool VisitFunctionDecl(FunctionDecl *F) override {
     if (isMissing(F))
@@ -263,16 +264,58 @@ public:
       for (const Expr *Arg : E->arguments())
         if (const auto *L = dyn_cast<LambdaExpr>(Arg->IgnoreImplicit()))
           addBody(operatorOf(L));
+    if (F && isInStd(F) && F->getIdentifier() &&
+        F->getName().starts_with("make_"))
+      constructsIn(F->getReturnType());
     return true;
   }
   bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
-    add(E->getConstructor());
+    const CXXConstructorDecl *Ctor = E->getConstructor();
+    Ctor->isUserProvided() ? add(Ctor) : implied(Ctor);
+    // std::vector<Agent> agents(2), std::optional<Agent> agent(std::in_place)
+    if (isInStd(Ctor) && E->getNumArgs() > 0) {
+      const QualType First = E->getArg(0)->getType();
+      const CXXRecordDecl *Tag = recordOf(First);
+      if (First->isIntegerType() ||
+          (Tag && Tag->getIdentifier() && Tag->getName() == "in_place_t"))
+        constructsIn(E->getType());
+    }
     return true;
   }
 
 private:
   static bool isLibrary(const FunctionDecl *F) {
     return isTorch(F) || isInStd(F);
+  }
+  /// The library makes an object of the program's class that `T` holds.
+  void constructsIn(QualType T, unsigned Depth = 0) {
+    const CXXRecordDecl *D = recordOf(T);
+    D = D ? D->getDefinition() : nullptr;
+    constexpr unsigned Most = 3;
+    if (!D || Depth > Most)
+      return;
+    const auto *Of = dyn_cast<ClassTemplateSpecializationDecl>(D);
+    if (Of && isInStd(D)) {
+      if (D->getIdentifier() && D->getName() != "function")
+        for (const TemplateArgument &Arg : Of->getTemplateArgs().asArray())
+          if (Arg.getKind() == TemplateArgument::Type)
+            constructsIn(Arg.getAsType(), Depth + 1);
+      return;
+    }
+    for (const CXXConstructorDecl *Ctor : D->ctors())
+      if (!Ctor->isCopyOrMoveConstructor())
+        Ctor->isUserProvided() ? add(Ctor) : implied(Ctor);
+  }
+  /// What a constructor that nobody has written initialises.
+  void implied(const CXXConstructorDecl *Ctor) {
+    if (isLibrary(Ctor) || !Found.insert(Ctor).second)
+      return;
+    for (const FieldDecl *Field : Ctor->getParent()->fields())
+      if (const Expr *Init = Field->getInClassInitializer())
+        TraverseStmt(const_cast<Expr *>(Init));
+      else if (const CXXRecordDecl *D = recordOf(Field->getType());
+               D && !isInStd(D) && !Field->getType()->isPointerType())
+        constructsIn(Field->getType());
   }
   void add(const FunctionDecl *F) {
     if (!F || isLibrary(F))

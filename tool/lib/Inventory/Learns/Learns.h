@@ -51,6 +51,8 @@ private:
                      const clang::DeclaratorDecl *Declared,
                      const clang::Expr *Init);
   void optimizerOfDefault(const clang::FieldDecl *Member);
+  bool isBeforeMain() const;
+  void optimizerBeforeMain(const clang::FieldDecl *Member);
   void schedulerVariable(const clang::VarDecl *V);
   void schedulerMade(const clang::DeclaratorDecl *V, const clang::Expr *Init);
   void strayOptimizer(const clang::Expr *E);

@@ -2,6 +2,7 @@
 
 #include "Learns.h"
 #include "ListedModels.h"
+#include "Code/AstVisitor.h"
 #include "Code/Closures.h"
 #include "Code/TorchTypes.h"
 
@@ -197,10 +198,10 @@ const ValueDecl *OptimizerFacts::modelOf(const Expr *Parameters) {
   if (!Model || !moduleOf(Model->getType()))
     return nullptr;
   // Trainer(Net net) : net_(std::move(net)): the member has it now.
+  const auto *Ctor = dyn_cast<CXXConstructorDecl>(Function);
   if (const auto *Given = dyn_cast<ParmVarDecl>(Model);
-      Given && Initialiser && !Given->getType()->isReferenceType())
-    for (const CXXCtorInitializer *Init :
-         cast<CXXConstructorDecl>(Function)->inits())
+      Given && Ctor && Initialiser && !Given->getType()->isReferenceType())
+    for (const CXXCtorInitializer *Init : Ctor->inits())
       if (Init->isMemberInitializer() && Init->isWritten() &&
           variableOf(Init->getInit()) == Given)
         Model = Init->getMember();
@@ -379,6 +380,12 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
       Models = modelsGiven(Init); // Of a std::function, say.
     }
   }
+  if (isBeforeMain()) {
+    Fact.In = Functions.of(Function);
+    if (!Fact.TypeNames.empty())
+      Program.Optimizers.push_back(std::move(Fact));
+    return;
+  }
   if (!setUpHolder(Fact, Holder, Models, Loc))
     return;
   if (!IsSpelled && !Held.isDeclared(Holder))
@@ -438,16 +445,74 @@ void OptimizerFacts::call(const CallExpr *E, const FunctionDecl *F,
     Clip(Program.ValueClips);
 }
 
-/// What a class makes without a constructor of its own is prepared where it
-/// trains.
+/// Whether a constructor is looked at that runs before main, when no accelerator
+/// exists: what it makes is prepared where its class trains.
+bool OptimizerFacts::isBeforeMain() const {
+  return isa<CXXConstructorDecl>(Function) && Index.BeforeMain.count(Function);
+}
+
+/// What a class makes without a constructor of its own, or before main, is prepared
+/// where it trains.
 void OptimizerFacts::end() {
   const auto *Method = dyn_cast<CXXMethodDecl>(Function);
   if (Method &&
       (Index.trainsDirectly(Function) || Index.InStep.count(Function) ||
        llvm::is_contained(Index.GivenAway, Function)) &&
       !isa<CXXConstructorDecl>(Function))
-    for (const FieldDecl *Member : Method->getParent()->fields())
+    for (const FieldDecl *Member : Method->getParent()->fields()) {
       optimizerOfDefault(Member);
+      optimizerBeforeMain(Member);
+    }
+}
+
+namespace {
+/// What a constructor makes a member with.
+class MadeBy : public AstVisitor {
+public:
+  MadeBy(const CXXConstructorDecl *Ctor, const FieldDecl *Member)
+      : Member(Member) {
+    for (const CXXCtorInitializer *Init : Ctor->inits())
+      if (Init->getMember() == Member && Init->isWritten())
+        Found = Init->getInit();
+    TraverseStmt(Ctor->getBody());
+  }
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+    if (E->getOperator() == OO_Equal && placeOf(E->getArg(0)) == Member)
+      Found = E->getArg(1);
+    return true;
+  }
+  const Expr *Found = nullptr;
+
+private:
+  const FieldDecl *Member;
+};
+} // namespace
+
+void OptimizerFacts::optimizerBeforeMain(const FieldDecl *Member) {
+  const auto *Class = cast<CXXRecordDecl>(Member->getParent());
+  if (!optimizerOf(Member->getType()))
+    return;
+  for (const CXXConstructorDecl *Ctor : Class->ctors()) {
+    const FunctionDecl *Body = nullptr;
+    if (!Ctor->hasBody(Body) || !Index.BeforeMain.count(Body))
+      continue;
+    const Expr *Made = MadeBy(cast<CXXConstructorDecl>(Body), Member).Found;
+    if (!Made || namesAnother(Made))
+      continue;
+    const Expr *Outside = Initialiser;
+    Initialiser = Made; // At the top of the body.
+    OptimizerFact Fact;
+    std::vector<const ValueDecl *> Models =
+        modelsOf(makingOf(nullptr, Made).First);
+    llvm::erase_if(Models, [](const ValueDecl *Model) {
+      const auto *V = dyn_cast<VarDecl>(Model);
+      return V && !V->hasGlobalStorage();
+    });
+    if (setUpHolder(Fact, Member, Models, Made->getExprLoc()))
+      Program.Optimizers.push_back(std::move(Fact));
+    Initialiser = Outside;
+    return;
+  }
 }
 
 void OptimizerFacts::optimizerVariable(const VarDecl *V) {

@@ -142,7 +142,7 @@ std::optional<std::string> OptimizerFacts::modelIn(const Expr *Parameters) {
 /// `Schedule schedule(std::make_unique<torch::optim::Adam>(net->parameters()));`: its
 /// model can be prepared behind that; before it, where the statement returns or trains.
 bool OptimizerFacts::prepareModelsOf(const Expr *Parameters) {
-  if (!Parameters)
+  if (!Parameters || isBeforeMain())
     return false;
   const Stmt *Child = nullptr;
   if (!setUpBlock(&Child) ||

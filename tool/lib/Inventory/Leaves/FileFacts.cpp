@@ -360,8 +360,9 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
     return Opens(E->getArg(Opener->Path), E->getArg(Opener->Mode));
   if (C && (Name == "fopen" || Name == "freopen") && E->getNumArgs() >= 2) {
     // Where its own function is called, the path and the mode are known.
-    if (auto It = Index.Openers.find(Function->getCanonicalDecl());
-        It == Index.Openers.end() || It->second.Opens != E)
+    const auto It = Function ? Index.Openers.find(Function->getCanonicalDecl())
+                             : Index.Openers.end();
+    if (It == Index.Openers.end() || It->second.Opens != E)
       Opens(E->getArg(0), E->getArg(1));
     return;
   }
