@@ -34,6 +34,10 @@ static llvm::StringRef templateOf(PrintFact::KindTy Kind) {
     return "print-stderr";
   case PrintFact::Descriptor:
     return "print-descriptor";
+  case PrintFact::TensorStream:
+    return "print-tensor-stream";
+  case PrintFact::TensorWidth:
+    return "print-tensor-width";
   }
   return "print-cout";
 }

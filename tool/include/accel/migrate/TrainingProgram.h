@@ -214,6 +214,8 @@ struct PrintFact {
     CStdout,       ///< The name stdout, given to one of C's functions.
     CStderr,       ///< The name stderr, for a message that is no farewell.
     Descriptor,    ///< The 1 that is given to write or dprintf.
+    TensorStream,  ///< Before the tensor that torch::print is given.
+    TensorWidth,   ///< Behind it, where no width follows.
   };
   FunctionId In = 0;
   KindTy Kind = Cout;

@@ -518,11 +518,19 @@ void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
       if (!C.Step && InStep.count(C.From) && Trains.count(C.To))
         Changed |= InStep.insert(C.To).second;
   }
+  // Whom main comes to, or a loop, as far as calls are seen.
+  std::set<const FunctionDecl *> Reached = InStep;
+  for (bool Changed = true; Changed;) {
+    Changed = false;
+    for (const OwnCall &C : Calls)
+      if (C.Step || C.From->isMain() || isa<CXXConstructorDecl>(C.From) ||
+          Reached.count(C.From))
+        Changed |= Reached.insert(C.To).second;
+  }
   for (const BackwardCall &B : Backwards)
     if (const FunctionDecl *F = B.Writer;
         !B.Step && !F->isMain() && !isa<CXXConstructorDecl>(F) &&
-        !llvm::is_contained(GivenAway, F) &&
-        llvm::none_of(Calls, [&](const OwnCall &C) { return C.To == F; }))
+        !llvm::is_contained(GivenAway, F) && !Reached.count(F))
       GivenAway.push_back(F);
 }
 

@@ -104,8 +104,9 @@ struct ProgramIndex {
   std::vector<BackwardCall> Backwards;
   /// Functions with a backward in no loop of theirs that a loop calls.
   std::set<const clang::FunctionDecl *> InStep;
-  /// Functions and closures with a backward in no loop of theirs that nothing calls
-  /// which is seen: what they are given to does, a std::function, a list of hooks.
+  /// Functions and closures with a backward in no loop of theirs to which no call leads
+  /// from main that is seen: what they are given to does, a std::function, a list of
+  /// hooks.
   std::vector<const clang::FunctionDecl *> GivenAway;
 
   /// Functions that do nothing with two of their parameters but to give them to

@@ -356,8 +356,15 @@ static bool mayLoad(const Finder &F, const Placed &Read, const Placed &W,
   if (W.Use->IsSave && !W.Use->InSamples &&
       (Read.Use->IsLoad || !isOneFile(Read, W)))
     return false;
-  return mayBeOfOneFile(Read, W) &&
-         F.loadsBehind(W.Known ? W.At : std::set<size_t>(), Behind);
+  if (!mayBeOfOneFile(Read, W) ||
+      !F.loadsBehind(W.Known ? W.At : std::set<size_t>(), Behind))
+    return false;
+  // A log or a model with a name of its own, which is written while samples are loaded:
+  // data whose names come from a list are others. Were they written in an earlier step,
+  // the processes have met since.
+  const auto HasName = [](const PathText &Text) { return !Text.Begin.empty(); };
+  return Behind || !W.Known || isOneFile(Read, W) ||
+         !llvm::all_of(W.Texts, HasName) || llvm::any_of(Read.Texts, HasName);
 }
 
 bool Finder::loadsBehind(const std::set<size_t> &Written,

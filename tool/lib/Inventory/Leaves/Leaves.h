@@ -28,6 +28,7 @@ private:
   void standardOutput(const clang::DeclRefExpr *E);
   void givenAway(const clang::DeclRefExpr *E, const clang::FunctionDecl *F);
   void printToFile(const clang::CallExpr *E, const clang::FunctionDecl *F);
+  void tensor(const clang::CallExpr *E);
   void toStandardFile(const clang::Expr *To);
   bool isFarewell() const;
   /// Takes what the body of a macro prints; false for what no macro does.

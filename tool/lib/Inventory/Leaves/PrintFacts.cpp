@@ -174,8 +174,31 @@ static bool isFormat(const Expr *E, llvm::StringRef Literal) {
          !Literal.contains("\\0");
 }
 
+/// torch::print(x), whose other overload takes a stream and the width of a line;
+/// x.print().
+void PrintFacts::tensor(const CallExpr *E) {
+  if (!Text.mayEdit(E->getExprLoc()))
+    return;
+  if (isa<CXXMemberCallExpr>(E))
+    return say("ACL0154", E->getExprLoc(), "'print' prints on every process",
+               "Put `if (accelerator.is_main_process())` before it.");
+  const Expr *Tensor = E->getNumArgs() ? E->getArg(0) : nullptr;
+  if (!Tensor || !isTensor(Tensor->getType()))
+    return;
+  const std::optional<TextRange> R = editable(Tensor->getSourceRange());
+  if (!R)
+    return;
+  Program.Prints.push_back(
+      {here(), PrintFact::TensorStream, {R->File, R->Offset, 0}});
+  if (E->getNumArgs() == 1 || isa<CXXDefaultArgExpr>(E->getArg(1)))
+    Program.Prints.push_back(
+        {here(), PrintFact::TensorWidth, {R->File, R->Offset + R->Length, 0}});
+}
+
 void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
                       llvm::StringRef Name) {
+  if (Name == "print" && isTorch(F))
+    return tensor(E);
   const bool Global = F->isExternC() || isInStd(F);
   PrintFact::KindTy Kind;
   if (!Global && !F->getDeclContext()->isNamespace() &&
