@@ -103,16 +103,26 @@ bool BatchOrigins::isReadByRows(const ValueDecl *V, const FunctionDecl *F,
   return false;
 }
 
-bool BatchOrigins::readsParameter(const Stmt *S, const FunctionDecl *F) {
+bool BatchOrigins::readsParameter(const Stmt *S, const FunctionDecl *F,
+                                  unsigned Depth) {
   if (!S)
     return false;
   if (const auto *E = dyn_cast<Expr>(S);
       E && isa<DeclRefExpr, MemberExpr>(E) &&
-      (isTensor(E->getType()) || isVectorOfTensors(E->getType())) &&
-      isParameter(E, F))
-    return true;
+      (isTensor(E->getType()) || isVectorOfTensors(E->getType()))) {
+    if (isParameter(E, F))
+      return true;
+    // auto d = x - centers; auto a = torch::exp(-d);
+    constexpr unsigned Most = 4;
+    const auto *Ref = dyn_cast<DeclRefExpr>(E);
+    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (V && V->isLocalVarDecl() && V->hasLocalStorage() && Depth < Most)
+      return llvm::any_of(usesOf(V, F).Made, [&](const Expr *Made) {
+        return readsParameter(Made, F, Depth + 1);
+      });
+  }
   return llvm::any_of(S->children(), [&](const Stmt *Child) {
-    return readsParameter(Child, F);
+    return readsParameter(Child, F, Depth);
   });
 }
 

@@ -38,7 +38,8 @@ public:
                    unsigned Depth = 0);
   /// Whether a trained tensor is part of what is calculated: no batch, but what
   /// is made of one.
-  bool readsParameter(const clang::Stmt *S, const clang::FunctionDecl *F);
+  bool readsParameter(const clang::Stmt *S, const clang::FunctionDecl *F,
+                      unsigned Depth = 0);
 
   /// All that was found, each expression once.
   std::vector<Batch> take() { return std::move(Found); }

@@ -65,6 +65,11 @@ private:
            Impl->getName().ends_with("LossImpl");
   }
 
+  static bool isSpread(const Expr *E) {
+    const auto *Call = dyn_cast<CallExpr>(plain(E));
+    return Call && torchNameOf(Call) == "unsqueeze";
+  }
+
   /// Where the program trains tensors of its own: `x.mm(weight)`, with a weight
   /// that requires gradients, reads x.
   void operands(const CallExpr *E) {
@@ -74,8 +79,11 @@ private:
     static const llvm::StringSet<> Products = {
         "mm",     "matmul", "addmm",   "bmm",    "mv",  "linear",   "conv1d",
         "conv2d", "conv3d", "baddbmm", "einsum", "mul", "embedding"};
-    const bool Times = Callee->getOverloadedOperator() == OO_Star;
-    if (!Times &&
+    const OverloadedOperatorKind Operator = Callee->getOverloadedOperator();
+    // x.unsqueeze(1) - centers.unsqueeze(0): each with each.
+    const bool Pairs =
+        Operator == OO_Minus && llvm::any_of(E->arguments(), isSpread);
+    if (Operator != OO_Star && !Pairs &&
         (!Callee->getIdentifier() || !Products.count(Callee->getName())))
       return;
     llvm::SmallVector<const Expr *, 4> Operands;

@@ -215,7 +215,7 @@ private:
         Whole = Member->getImplicitObjectArgument();
       const auto *Batch =
           Whole ? dyn_cast<DeclRefExpr>(plain(Whole)) : nullptr;
-      if (Batch && Cuts.in(Batch)) {
+      if (Batch && isTensor(Batch->getType()) && Cuts.in(Batch)) {
         Of = Batch->getDecl();
         return;
       }
