@@ -365,20 +365,25 @@ void Steps::keepTrained(std::vector<std::string> &Models,
   const FunctionId Here = Functions.at(Step->getBeginLoc(), Loop.In);
   std::set<std::string> Trained;
   std::vector<std::string> OfHere;
+  bool IsClear = true;
   for (const std::string &Name : Stepped.Found) {
     const auto IsIt = [&](const OptimizerFact &Fact) {
       return Fact.Object == Name && !Fact.Models.empty();
     };
     if (llvm::none_of(Program.Optimizers, IsIt))
       return;
-    for (const OptimizerFact &Fact : Program.Optimizers)
-      if (IsIt(Fact)) {
+    std::set<unsigned> MadeHere; // In several blocks, under one name?
+    for (const OptimizerFact &Fact : Program.Optimizers) {
+      if (IsIt(Fact))
         Trained.insert(Fact.Models.begin(), Fact.Models.end());
-        if (Fact.In == Here)
-          for (const std::string &Model : Fact.Models)
-            if (!llvm::is_contained(OfHere, Model))
-              OfHere.push_back(Model);
-      }
+      if (Fact.Object != Name || Fact.In != Here)
+        continue;
+      MadeHere.insert(Fact.SetUp.At.Offset);
+      for (const std::string &Model : Fact.Models)
+        if (!llvm::is_contained(OfHere, Model))
+          OfHere.push_back(Model);
+    }
+    IsClear &= MadeHere.size() == 1;
   }
   const auto IsTrained = [&](const std::string &Model) {
     return Trained.count(Model) != 0;
@@ -386,7 +391,7 @@ void Steps::keepTrained(std::vector<std::string> &Models,
   if (llvm::any_of(Models, IsTrained))
     llvm::erase_if(Models,
                    [&](const std::string &Model) { return !IsTrained(Model); });
-  else if (!OfHere.empty())
+  else if (IsClear && !OfHere.empty())
     Models = std::move(OfHere); // What is called is a closure, of one caller.
 }
 
