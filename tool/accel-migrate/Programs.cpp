@@ -54,6 +54,7 @@ bool Programs::read(UnitPlan &Unit, const std::vector<std::string> &Sources,
                     ParsedUnit &Parsed) {
   PlanOptions OfUnit = Options;
   OfUnit.MainElsewhere = Unit.MainElsewhere;
+  OfUnit.Joins = Unit.Joins;
   OfUnit.MayEdit = [&](const std::string &Path) {
     return TheFrontend.mayEdit(Path, Unit.MainFile);
   };
@@ -179,10 +180,12 @@ void Programs::widen(UnitPlan &Unit) {
         "compile by themselves."));
 }
 
-UnitPlan Programs::planProgram(const std::string &Main, bool MainElsewhere) {
+UnitPlan Programs::planProgram(const std::string &Main, bool MainElsewhere,
+                               bool Joins) {
   UnitPlan Unit;
   Unit.MainFile = Main;
   Unit.MainElsewhere = MainElsewhere;
+  Unit.Joins = Joins;
   ParsedUnit Parsed;
   const bool Good = read(Unit, {Main}, Parsed);
   setState(Unit, Parsed.State);
@@ -215,6 +218,31 @@ UnitPlan Programs::planAlone(const std::string &File,
   return Shares ? planProgram(File, /*MainElsewhere=*/true) : std::move(Unit);
 }
 
+/// A program that trains nothing, and reads a header that is changed for one that
+/// does: what is changed in it asks for an accelerator.
+void Programs::joinReaders(std::vector<UnitPlan> &Units) {
+  std::set<std::string> Changed;
+  for (const UnitPlan &Unit : Units)
+    for (const Change &C : Unit.ThePlan.Changes)
+      Changed.insert(C.Range.File);
+  for (UnitPlan &Unit : Units) {
+    const bool Reads = any_of(Unit.Files, [&](const auto &File) {
+      return Changed.count(File.first) != 0;
+    });
+    const bool HasMain = ask(Unit.MainFile, [&](ProjectSources &Project) {
+      return Project.hasMain(Unit.MainFile);
+    });
+    if (!Reads || !HasMain || Unit.ThePlan.HasTraining ||
+        stateOf(Unit) != ParsedUnit::Status::Parsed)
+      continue;
+    UnitPlan Joined =
+        planProgram(Unit.MainFile, Unit.MainElsewhere, /*Joins=*/true);
+    // What it is refused for must not hold up the training.
+    if (!Joined.ThePlan.refused())
+      Unit = std::move(Joined);
+  }
+}
+
 std::vector<UnitPlan> Programs::plan(const std::vector<std::string> &Named,
                                      unsigned Jobs, Progress &Shown) {
   std::vector<std::string> Mains;
@@ -245,6 +273,7 @@ std::vector<UnitPlan> Programs::plan(const std::vector<std::string> &Named,
     if (none_of(Units, HasFile))
       Units.push_back(planAlone(File, Units));
   }
+  joinReaders(Units);
   return Units;
 }
 

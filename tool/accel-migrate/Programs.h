@@ -57,7 +57,9 @@ public:
                                       llvm::ArrayRef<UnitPlan> Units);
 
 private:
-  UnitPlan planProgram(const std::string &Main, bool MainElsewhere = false);
+  UnitPlan planProgram(const std::string &Main, bool MainElsewhere = false,
+                       bool Joins = false);
+  void joinReaders(std::vector<UnitPlan> &Units);
   UnitPlan planAlone(const std::string &File, llvm::ArrayRef<UnitPlan> Others);
   bool read(UnitPlan &Unit, const std::vector<std::string> &Sources,
             ParsedUnit &Parsed);

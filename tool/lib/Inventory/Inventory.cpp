@@ -17,7 +17,8 @@ namespace {
 class Taker {
 public:
   Taker(ASTContext &Context, const PlanOptions &Options)
-      : MainElsewhere(Options.MainElsewhere), Text(Context, Options),
+      : MainElsewhere(Options.MainElsewhere), Joins(Options.Joins),
+        Text(Context, Options),
         Index(Context), Differs(Index, Differing::Clock, /*Decides=*/true),
         Cuts(Index), Functions(Text, Program.Functions) {
     Index.OfMainProcess = outputFunctions(Index);
@@ -33,7 +34,7 @@ private:
   void merge(TrainingProgram &&Part);
   void checkProgram();
 
-  const bool MainElsewhere;
+  const bool MainElsewhere, Joins;
   TrainingProgram Program;
   SourceText Text;
   ProgramIndex Index;
@@ -236,7 +237,7 @@ TrainingProgram Taker::take() {
   Steps(Here).add();
   Evaluation(Here, Cuts).add();
   Program.HasTraining =
-      !Index.Backwards.empty() || !Program.Optimizers.empty();
+      !Index.Backwards.empty() || !Program.Optimizers.empty() || Joins;
   if (!Program.HasTraining) {
     llvm::erase_if(Program.Findings,
                    [](const Finding &F) { return F.Id != "ACL0103"; });

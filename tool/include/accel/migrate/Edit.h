@@ -27,6 +27,7 @@ struct UnitPlan {
   std::string MainFile;
   /// See PlanOptions.
   bool MainElsewhere = false;
+  bool Joins = false;
   /// The sources that were read together; `MainFile` is one of them.
   std::vector<std::string> Sources;
   Plan ThePlan;

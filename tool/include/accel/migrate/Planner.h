@@ -36,6 +36,9 @@ struct PlanOptions {
   /// The unit has no main of its own, and belongs to a program whose main makes
   /// the accelerator.
   bool MainElsewhere = false;
+  /// The unit trains nothing and reads what is changed for another program: its main
+  /// makes an accelerator, too.
+  bool Joins = false;
   /// Whether a file (by real path) may be changed; others are only read.
   std::function<bool(const std::string &RealPath)> MayEdit;
 };

@@ -218,6 +218,62 @@ private:
 };
 } // namespace
 
+namespace {
+/// The rows that code takes of a parameter by their numbers: `edges[0]`,
+/// `edges.select(0, 1)`; also where it gives it to a function of the program.
+class RowNumbers : public AstVisitor {
+public:
+  RowNumbers(const FunctionDecl *F, unsigned I, std::set<int64_t> &Found,
+             unsigned Depth = 0)
+      : F(F), I(I), Found(Found), Depth(Depth), Back(F) {}
+
+  bool VisitCallExpr(CallExpr *E) override {
+    const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+    if (O && O->getOperator() == OO_Subscript &&
+        O->getArg(1)->getType()->isIntegerType())
+      row(O->getArg(0), O->getArg(1));
+    else if (Member && torchNameOf(E) == "select" &&
+             constantOf(E->getArg(0), F->getASTContext()) == 0)
+      row(Member->getImplicitObjectArgument(), E->getArg(1));
+    else
+      given(E);
+    return true;
+  }
+
+private:
+  void row(const Expr *Of, const Expr *Number) {
+    if (isTensor(Of->getType()) && Back.keeps(Of, I))
+      Found.insert(constantOf(Number, F->getASTContext()).value_or(-1));
+  }
+  void given(const CallExpr *E) {
+    const FunctionDecl *Called = E->getDirectCallee(), *Body = nullptr;
+    constexpr unsigned Most = 3;
+    if (!Called || isTorch(Called) || isInStd(Called) || modelCallOf(E) ||
+        Depth >= Most || !Called->hasBody(Body))
+      return;
+    const llvm::ArrayRef<const Expr *> Args = passedBy(E);
+    for (unsigned A = 0; A < Args.size() && A < Body->getNumParams(); ++A)
+      if (isTensor(Args[A]->getType()) && Back.keeps(Args[A], I))
+        RowNumbers(Body, A, Found, Depth + 1)
+            .TraverseStmt(Body->getBody());
+  }
+
+  const FunctionDecl *F;
+  const unsigned I;
+  std::set<int64_t> &Found;
+  const unsigned Depth;
+  Trace Back;
+};
+} // namespace
+
+/// The edges of a graph, their beginnings in row 0 and their ends in row 1.
+static bool takesBothEnds(const FunctionDecl *F, unsigned I) {
+  std::set<int64_t> Rows;
+  RowNumbers(F, I, Rows).TraverseStmt(F->getBody());
+  return Rows == std::set<int64_t>{0, 1};
+}
+
 bool Layout::takesStepsFirst(const ModelCall &Call, unsigned I,
                              unsigned Depth) const {
   const CXXRecordDecl *Model = moduleOf(Call.Model->getType());
@@ -238,7 +294,8 @@ bool Layout::takesStepsFirst(const ModelCall &Call, unsigned I,
         return true;
   StepFinder Steps(Called, I, Back);
   Steps.TraverseStmt(Called->getBody());
-  return Steps.Packs || (Steps.TakesSteps && Steps.KeepsRows);
+  return Steps.Packs || (Steps.TakesSteps && Steps.KeepsRows) ||
+         takesBothEnds(Called, I);
 }
 
 bool Layout::isLaidOutLikeOperand(const Expr *E) {

@@ -3,8 +3,8 @@
 // LibTorch's layers of attention take `[steps, samples, features]`, and so do its
 // recurrent ones unless they are told `batch_first(true)`; so do models that go
 // through the steps themselves. Who gives a model such a batch shares out its
-// samples, dimension 1: every step wants all the others. A wrong guess costs speed
-// and never a result.
+// samples, dimension 1: every step wants all the others. So are the edges of a graph,
+// of which a model takes row 0 and row 1. A wrong guess costs speed and never a result.
 //
 //===----------------------------------------------------------------------===//
 
