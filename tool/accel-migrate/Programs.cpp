@@ -202,18 +202,22 @@ UnitPlan Programs::planProgram(const std::string &Main, bool MainElsewhere,
   return Unit;
 }
 
+static std::set<std::string> changedBy(ArrayRef<UnitPlan> Units) {
+  std::set<std::string> Files;
+  for (const UnitPlan &Unit : Units)
+    for (const Change &C : Unit.ThePlan.Changes)
+      Files.insert(C.Range.File);
+  return Files;
+}
+
 /// A source that no main is seen to use. Where it changes what a program with a
 /// main changes, too, it is linked to that: the text must be the same for both.
 UnitPlan Programs::planAlone(const std::string &File,
                              ArrayRef<UnitPlan> Others) {
   UnitPlan Unit = planProgram(File);
-  std::set<std::string> Changed;
-  for (const Change &C : Unit.ThePlan.Changes)
-    Changed.insert(C.Range.File);
-  const bool Shares = any_of(Others, [&](const UnitPlan &Other) {
-    return any_of(Other.ThePlan.Changes, [&](const Change &C) {
-      return Changed.count(C.Range.File) != 0;
-    });
+  const std::set<std::string> Changed = changedBy(Others);
+  const bool Shares = any_of(Unit.ThePlan.Changes, [&](const Change &C) {
+    return Changed.count(C.Range.File) != 0;
   });
   return Shares ? planProgram(File, /*MainElsewhere=*/true) : std::move(Unit);
 }
@@ -221,19 +225,16 @@ UnitPlan Programs::planAlone(const std::string &File,
 /// A program that trains nothing, and reads a header that is changed for one that
 /// does: what is changed in it asks for an accelerator.
 void Programs::joinReaders(std::vector<UnitPlan> &Units) {
-  std::set<std::string> Changed;
-  for (const UnitPlan &Unit : Units)
-    for (const Change &C : Unit.ThePlan.Changes)
-      Changed.insert(C.Range.File);
+  const std::set<std::string> Changed = changedBy(Units);
   for (UnitPlan &Unit : Units) {
     const bool Reads = any_of(Unit.Files, [&](const auto &File) {
       return Changed.count(File.first) != 0;
     });
-    const bool HasMain = ask(Unit.MainFile, [&](ProjectSources &Project) {
-      return Project.hasMain(Unit.MainFile);
-    });
-    if (!Reads || !HasMain || Unit.ThePlan.HasTraining ||
-        stateOf(Unit) != ParsedUnit::Status::Parsed)
+    if (!Reads || Unit.ThePlan.HasTraining ||
+        stateOf(Unit) != ParsedUnit::Status::Parsed ||
+        !ask(Unit.MainFile, [&](ProjectSources &Project) {
+          return Project.hasMain(Unit.MainFile);
+        }))
       continue;
     UnitPlan Joined =
         planProgram(Unit.MainFile, Unit.MainElsewhere, /*Joins=*/true);

@@ -3,12 +3,12 @@
 #include "ProgramIndex.h"
 
 #include "AstVisitor.h"
+#include "Callees.h"
 #include "Closures.h"
 #include "Losses.h"
 #include "TorchTypes.h"
 
 #include "clang/Basic/SourceManager.h"
-
 
 #include <algorithm>
 
@@ -209,131 +209,6 @@ private:
   std::vector<const Stmt *> Around;
 };
 
-} // namespace
-
-namespace {
-/// Everything that is called from a piece of code.
-class Callees : public AstVisitor {
-public:
-  Callees(const ProgramIndex &Index, std::set<const FunctionDecl *> &Found)
-      : Index(Index), Found(Found) {}
-  bool VisitCallExpr(CallExpr *E) override {
-    add(E->getDirectCallee());
-    for (const FunctionDecl *Body : Index.callablesOf(E))
-      addBody(Body);
-    return true;
-  }
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
-    add(E->getConstructor());
-    return true;
-  }
-
-private:
-  void add(const FunctionDecl *F) {
-    if (!F || isTorch(F) || isInStd(F))
-      return;
-    for (const FunctionDecl *Body : Index.bodiesOf(F))
-      addBody(Body);
-  }
-  void addBody(const FunctionDecl *Body) {
-    if (Found.insert(Body).second)
-      TraverseStmt(Body->getBody());
-  }
-  const ProgramIndex &Index;
-  std::set<const FunctionDecl *> &Found;
-};
-} // namespace
-
-namespace {
-/// Everything that the initialisers of global variables run. A closure that is
-/// given away there is run by who calls it, which may be main: tests and plugins
-/// that enter themselves into a list are such.
-class CalleesBeforeMain : public AstPathVisitor {
-public:
-  CalleesBeforeMain(const ProgramIndex &Index,
-                    std::set<const FunctionDecl *> &Found)
-      : Index(Index), Found(Found) {}
-  bool TraverseLambdaExpr(LambdaExpr *) override { return true; }
-  bool VisitCallExpr(CallExpr *E) override {
-    const FunctionDecl *F = E->getDirectCallee();
-    add(F);
-    for (const FunctionDecl *Body : Index.callablesOf(E))
-      addBody(Body);
-    // std::for_each, std::call_once; push_back only keeps it.
-    if (F && isLibrary(F) && !isa<CXXMemberCallExpr>(E))
-      for (const Expr *Arg : E->arguments())
-        if (const auto *L = dyn_cast<LambdaExpr>(Arg->IgnoreImplicit()))
-          addBody(operatorOf(L));
-    if (F && isInStd(F) && F->getIdentifier() &&
-        F->getName().starts_with("make_"))
-      constructsIn(F->getReturnType());
-    return true;
-  }
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
-    const CXXConstructorDecl *Ctor = E->getConstructor();
-    Ctor->isUserProvided() ? add(Ctor) : implied(Ctor);
-    // std::vector<Agent> agents(2), std::optional<Agent> agent(std::in_place)
-    if (isInStd(Ctor) && E->getNumArgs() > 0) {
-      const QualType First = E->getArg(0)->getType();
-      const CXXRecordDecl *Tag = recordOf(First);
-      if (First->isIntegerType() ||
-          (Tag && Tag->getIdentifier() && Tag->getName() == "in_place_t"))
-        constructsIn(E->getType());
-    }
-    return true;
-  }
-
-private:
-  static bool isLibrary(const FunctionDecl *F) {
-    return isTorch(F) || isInStd(F);
-  }
-  /// The library makes an object of the program's class that `T` holds.
-  void constructsIn(QualType T, unsigned Depth = 0) {
-    const CXXRecordDecl *D = recordOf(T);
-    D = D ? D->getDefinition() : nullptr;
-    constexpr unsigned Most = 3;
-    if (!D || Depth > Most)
-      return;
-    const auto *Of = dyn_cast<ClassTemplateSpecializationDecl>(D);
-    if (Of && isInStd(D)) {
-      if (D->getIdentifier() && D->getName() != "function")
-        for (const TemplateArgument &Arg : Of->getTemplateArgs().asArray())
-          if (Arg.getKind() == TemplateArgument::Type)
-            constructsIn(Arg.getAsType(), Depth + 1);
-      return;
-    }
-    for (const CXXConstructorDecl *Ctor : D->ctors())
-      if (!Ctor->isCopyOrMoveConstructor())
-        Ctor->isUserProvided() ? add(Ctor) : implied(Ctor);
-  }
-  /// What a constructor that nobody has written initialises.
-  void implied(const CXXConstructorDecl *Ctor) {
-    if (isLibrary(Ctor) || !Found.insert(Ctor).second)
-      return;
-    for (const FieldDecl *Field : Ctor->getParent()->fields())
-      if (const Expr *Init = Field->getInClassInitializer())
-        TraverseStmt(const_cast<Expr *>(Init));
-      else if (const CXXRecordDecl *D = recordOf(Field->getType());
-               D && !isInStd(D) && !Field->getType()->isPointerType())
-        constructsIn(Field->getType());
-  }
-  void add(const FunctionDecl *F) {
-    if (!F || isLibrary(F))
-      return;
-    for (const FunctionDecl *Body : Index.bodiesOf(F))
-      addBody(Body);
-  }
-  void addBody(const FunctionDecl *Body) {
-    if (!Found.insert(Body).second)
-      return;
-    if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(Body))
-      for (const CXXCtorInitializer *Init : Ctor->inits())
-        TraverseStmt(Init->getInit());
-    TraverseStmt(Body->getBody());
-  }
-  const ProgramIndex &Index;
-  std::set<const FunctionDecl *> &Found;
-};
 } // namespace
 
 /// A method that a data loader calls for a sample or a batch.

@@ -159,7 +159,7 @@ bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
       return !isField(E, Context);
     // Of what is put together row by row the other one may have the rows.
     if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
-        O && O->getNumArgs() == 2 && isTensor(O->getArg(0)->getType()) &&
+        O && O->isInfixBinaryOp() && isTensor(O->getArg(0)->getType()) &&
         isTensor(O->getArg(1)->getType()))
       return isNoBatch(O->getArg(0), Context) &&
              isNoBatch(O->getArg(1), Context);

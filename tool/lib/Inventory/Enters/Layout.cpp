@@ -179,6 +179,21 @@ Layout::Layout(const ProgramIndex &Index) {
   BatchFirst = Finder.Found;
 }
 
+/// `x[i]`, `x.select(0, i)`: the tensor and the row's number; else null.
+static std::pair<const Expr *, const Expr *> rowIn(const CallExpr *E,
+                                                   const ASTContext &Context) {
+  const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+  if (O && O->getOperator() == OO_Subscript &&
+      isTensor(O->getArg(0)->getType()) &&
+      O->getArg(1)->getType()->isIntegerType())
+    return {O->getArg(0), O->getArg(1)};
+  const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+  if (Member && torchNameOf(E) == "select" &&
+      constantOf(E->getArg(0), Context) == 0)
+    return {Member->getImplicitObjectArgument(), E->getArg(1)};
+  return {nullptr, nullptr};
+}
+
 namespace {
 /// Whether a model goes through the steps of its input itself: it takes `x[t]`, and
 /// there are `x.size(1)` rows of what it keeps; or packs sequences that lie so.
@@ -190,17 +205,9 @@ public:
   bool TakesSteps = false, KeepsRows = false, Packs = false;
 
   bool VisitCallExpr(CallExpr *E) override {
-    const llvm::StringRef Name = torchNameOf(E);
-    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E))
-      TakesSteps |= O->getOperator() == OO_Subscript &&
-                    isTensor(O->getArg(0)->getType()) &&
-                    O->getArg(1)->getType()->isIntegerType() &&
-                    Back.keeps(O->getArg(0), I);
-    else if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-             Member && Name == "select")
-      TakesSteps |= constantOf(E->getArg(0), F->getASTContext()) == 0 &&
-                    Back.keeps(Member->getImplicitObjectArgument(), I);
-    else if (Name == "pack_padded_sequence" && E->getNumArgs() > 2)
+    if (const Expr *Of = rowIn(E, F->getASTContext()).first)
+      TakesSteps |= Back.keeps(Of, I);
+    else if (torchNameOf(E) == "pack_padded_sequence" && E->getNumArgs() > 2)
       Packs |= (isa<CXXDefaultArgExpr>(E->getArg(2)) ||
                 constantOf(E->getArg(2), F->getASTContext()) == 0) &&
                Back.keeps(E->getArg(0), I);
@@ -228,24 +235,16 @@ public:
       : F(F), I(I), Found(Found), Depth(Depth), Back(F) {}
 
   bool VisitCallExpr(CallExpr *E) override {
-    const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
-    const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-    if (O && O->getOperator() == OO_Subscript &&
-        O->getArg(1)->getType()->isIntegerType())
-      row(O->getArg(0), O->getArg(1));
-    else if (Member && torchNameOf(E) == "select" &&
-             constantOf(E->getArg(0), F->getASTContext()) == 0)
-      row(Member->getImplicitObjectArgument(), E->getArg(1));
-    else
+    const ASTContext &Context = F->getASTContext();
+    const auto [Of, Number] = rowIn(E, Context);
+    if (!Of)
       given(E);
+    else if (Back.keeps(Of, I))
+      Found.insert(constantOf(Number, Context).value_or(-1));
     return true;
   }
 
 private:
-  void row(const Expr *Of, const Expr *Number) {
-    if (isTensor(Of->getType()) && Back.keeps(Of, I))
-      Found.insert(constantOf(Number, F->getASTContext()).value_or(-1));
-  }
   void given(const CallExpr *E) {
     const FunctionDecl *Called = E->getDirectCallee(), *Body = nullptr;
     constexpr unsigned Most = 3;

@@ -52,6 +52,7 @@ private:
                      const clang::Expr *Init);
   void optimizerOfDefault(const clang::FieldDecl *Member);
   bool isBeforeMain() const;
+  static bool namesAnother(const clang::Expr *Init);
   void optimizerBeforeMain(const clang::FieldDecl *Member);
   void schedulerVariable(const clang::VarDecl *V);
   void schedulerMade(const clang::DeclaratorDecl *V, const clang::Expr *Init);

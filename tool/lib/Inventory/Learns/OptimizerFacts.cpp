@@ -2,7 +2,6 @@
 
 #include "Learns.h"
 #include "ListedModels.h"
-#include "Code/AstVisitor.h"
 #include "Code/Closures.h"
 #include "Code/TorchTypes.h"
 
@@ -272,7 +271,7 @@ OptimizerFacts::listedModels(const Expr *Parameters) {
 }
 
 /// Whether `Init` only names an optimizer that is made elsewhere, or none.
-static bool namesAnother(const Expr *Init) {
+bool OptimizerFacts::namesAnother(const Expr *Init) {
   Init = plain(Init);
   while (true) {
     if (const auto *List = dyn_cast<InitListExpr>(Init)) {
@@ -445,76 +444,6 @@ void OptimizerFacts::call(const CallExpr *E, const FunctionDecl *F,
     Clip(Program.ValueClips);
 }
 
-/// Whether a constructor is looked at that runs before main, when no accelerator
-/// exists: what it makes is prepared where its class trains.
-bool OptimizerFacts::isBeforeMain() const {
-  return isa<CXXConstructorDecl>(Function) && Index.BeforeMain.count(Function);
-}
-
-/// What a class makes without a constructor of its own, or before main, is prepared
-/// where it trains.
-void OptimizerFacts::end() {
-  const auto *Method = dyn_cast<CXXMethodDecl>(Function);
-  if (Method &&
-      (Index.trainsDirectly(Function) || Index.InStep.count(Function) ||
-       llvm::is_contained(Index.GivenAway, Function)) &&
-      !isa<CXXConstructorDecl>(Function))
-    for (const FieldDecl *Member : Method->getParent()->fields()) {
-      optimizerOfDefault(Member);
-      optimizerBeforeMain(Member);
-    }
-}
-
-namespace {
-/// What a constructor makes a member with.
-class MadeBy : public AstVisitor {
-public:
-  MadeBy(const CXXConstructorDecl *Ctor, const FieldDecl *Member)
-      : Member(Member) {
-    for (const CXXCtorInitializer *Init : Ctor->inits())
-      if (Init->getMember() == Member && Init->isWritten())
-        Found = Init->getInit();
-    TraverseStmt(Ctor->getBody());
-  }
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    if (E->getOperator() == OO_Equal && placeOf(E->getArg(0)) == Member)
-      Found = E->getArg(1);
-    return true;
-  }
-  const Expr *Found = nullptr;
-
-private:
-  const FieldDecl *Member;
-};
-} // namespace
-
-void OptimizerFacts::optimizerBeforeMain(const FieldDecl *Member) {
-  const auto *Class = cast<CXXRecordDecl>(Member->getParent());
-  if (!optimizerOf(Member->getType()))
-    return;
-  for (const CXXConstructorDecl *Ctor : Class->ctors()) {
-    const FunctionDecl *Body = nullptr;
-    if (!Ctor->hasBody(Body) || !Index.BeforeMain.count(Body))
-      continue;
-    const Expr *Made = MadeBy(cast<CXXConstructorDecl>(Body), Member).Found;
-    if (!Made || namesAnother(Made))
-      continue;
-    const Expr *Outside = Initialiser;
-    Initialiser = Made; // At the top of the body.
-    OptimizerFact Fact;
-    std::vector<const ValueDecl *> Models =
-        modelsOf(makingOf(nullptr, Made).First);
-    llvm::erase_if(Models, [](const ValueDecl *Model) {
-      const auto *V = dyn_cast<VarDecl>(Model);
-      return V && !V->hasGlobalStorage();
-    });
-    if (setUpHolder(Fact, Member, Models, Made->getExprLoc()))
-      Program.Optimizers.push_back(std::move(Fact));
-    Initialiser = Outside;
-    return;
-  }
-}
-
 void OptimizerFacts::optimizerVariable(const VarDecl *V) {
   // What a lambda captures by a name of its own has none outside.
   if (V->getType()->isReferenceType() || V->isInitCapture())
@@ -550,21 +479,6 @@ void OptimizerFacts::memberInitialiser(const CXXCtorInitializer *Init) {
            "the optimizer '" + Member->getNameAsString() +
                "' is copied from another one, and stays LibTorch's",
            PrepareByHand);
-}
-
-/// A member that is made where it is declared, in a class that has no
-/// constructor in which it could be prepared.
-void OptimizerFacts::optimizerOfDefault(const FieldDecl *Member) {
-  const auto *Class = cast<CXXRecordDecl>(Member->getParent());
-  if (!optimizerOf(Member->getType()) || !Member->hasInClassInitializer() ||
-      Class->hasUserDeclaredConstructor() ||
-      !Member->getInClassInitializer() ||
-      namesAnother(Member->getInClassInitializer()))
-    return;
-  const Expr *Outside = Initialiser;
-  Initialiser = Member->getInClassInitializer(); // At the top of the body.
-  optimizerMade(Member, Member, Member->getInClassInitializer());
-  Initialiser = Outside;
 }
 
 /// `optimizer = std::make_unique<…>(…)`, `optimizer.reset(new …)`.
