@@ -49,13 +49,46 @@ const ValueDecl *accel::migrate::lossOf(const Expr *E) {
   return Ref ? Ref->getDecl() : nullptr;
 }
 
+/// The variables that hold the losses which an expression chooses from: `{a, b}`,
+/// `losses[i]`, `first ? a : b`. False if it is anything else.
+static bool chosenFrom(const Expr *E, std::vector<const ValueDecl *> &From) {
+  E = plain(E);
+  const auto All = [&](auto Range) {
+    return llvm::all_of(Range, [&](const Stmt *S) {
+      return chosenFrom(cast<Expr>(S), From);
+    });
+  };
+  if (const auto *List = dyn_cast<CXXStdInitializerListExpr>(E))
+    return chosenFrom(List->getSubExpr(), From);
+  if (const auto *List = dyn_cast<InitListExpr>(E))
+    return List->getNumInits() > 0 && All(List->inits());
+  if (const auto *Either = dyn_cast<ConditionalOperator>(E))
+    return All(llvm::ArrayRef({Either->getTrueExpr(), Either->getFalseExpr()}));
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
+      Made && isInStd(Made->getConstructor()))
+    return Made->getNumArgs() > 0 && chosenFrom(Made->getArg(0), From);
+  const ValueDecl *V = lossOf(E);
+  if (V)
+    From.push_back(V);
+  return V;
+}
+
 bool accel::migrate::isMadeBefore(const ValueDecl *V, const Stmt *Loop,
                                   const SourceManager &SM) {
-  if (const auto *Range = dyn_cast<CXXForRangeStmt>(Loop);
-      Range && Range->getLoopVariable() == V)
-    V = rootOf(Range->getRangeInit());
-  if (!V || !isa<VarDecl>(V) || isWithin(V->getLocation(), Loop, SM))
+  const auto *Variable = dyn_cast_or_null<VarDecl>(V);
+  if (!Variable)
     return false;
+  if (isWithin(V->getLocation(), Loop, SM)) {
+    const auto *Range = dyn_cast<CXXForRangeStmt>(Loop);
+    const Expr *Init = Range && Range->getLoopVariable() == V
+                           ? Range->getRangeInit()
+                           : Variable->getInit();
+    std::vector<const ValueDecl *> From;
+    return Init && chosenFrom(Init, From) &&
+           llvm::all_of(From, [&](const ValueDecl *Loss) {
+             return isMadeBefore(Loss, Loop, SM);
+           });
+  }
   Changed Finder(V);
   Finder.TraverseStmt(const_cast<Stmt *>(Loop));
   return !Finder.Found;
