@@ -64,6 +64,7 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
       !Into.Loaders.empty() || !Into.Saves.empty() ||
       !Into.Archives.empty() ||
       !Into.Seeds.empty() || !Into.Broadcasts.empty() || !Into.Guards.empty() ||
+      !Into.LaunchPolicies.empty() || !Into.LaunchedTasks.empty() ||
       !Into.Paths.empty() || !Into.Commands.empty() || !Into.Inputs.empty())
     Into.Findings.push_back(
         Text.finding("ACL0184", F->getLocation(),
@@ -135,6 +136,8 @@ void Taker::merge(TrainingProgram &&Part) {
   addNew(Program.Devices, Part.Devices);
   addNew(Program.NormClips, Part.NormClips);
   addNew(Program.ValueClips, Part.ValueClips);
+  addNew(Program.LaunchPolicies, Part.LaunchPolicies);
+  addNew(Program.LaunchedTasks, Part.LaunchedTasks);
   addNew(Program.Prints, Part.Prints);
   addNew(Program.Saves, Part.Saves);
   addNew(Program.Archives, Part.Archives);

@@ -326,6 +326,10 @@ struct TrainingProgram {
   std::vector<MemoryFact> Memory;
   std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.
   std::vector<Spelled> ValueClips; ///< The name clip_grad_value_.
+  /// Of tasks that train and are waited for at once: the policy that is given to
+  /// std::async; the task, where none is.
+  std::vector<Spelled> LaunchPolicies;
+  std::vector<Spelled> LaunchedTasks;
   std::vector<PrintFact> Prints;
   std::vector<SaveFact> Saves;
   std::vector<ArchiveFact> Archives; ///< That are written to files, or streams.

@@ -100,6 +100,7 @@ private:
                     llvm::ArrayRef<const clang::Expr *> Args);
   void givenToPool(const clang::Expr *E, const clang::FunctionDecl *F,
                    llvm::ArrayRef<const clang::Expr *> Args);
+  bool defer(const clang::CallExpr *E, const clang::FunctionDecl *F);
   /// Says it, and returns true, where the code trains.
   bool threadRuns(clang::SourceLocation Loc, const clang::Stmt *S);
 };

@@ -1,6 +1,7 @@
 //===- Hazards.cpp - Threads, signals, other distribution -----------------===//
 
 #include "Differs.h"
+#include "Awaited.h"
 #include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
@@ -73,6 +74,28 @@ void Hazards::threadStarts(const Expr *E, llvm::ArrayRef<const Expr *> Args) {
   }
 }
 
+/// A task that trains, and is waited for at once, needs no thread.
+bool Hazards::defer(const CallExpr *E, const FunctionDecl *F) {
+  if (!isInStd(F) || F->getName() != "async" || E->getNumArgs() == 0 ||
+      !isAwaitedAtOnce(Path, Function, Index))
+    return false;
+  TrainingFinder Finder(Index);
+  for (const Expr *Arg : E->arguments()) {
+    const FunctionDecl *Closure = closureOf(Arg);
+    Finder.TraverseStmt(Closure && Closure->hasBody()
+                            ? Closure->getBody()
+                            : const_cast<Expr *>(Arg));
+  }
+  if (!Finder.any())
+    return true;
+  const Expr *First = E->getArg(0);
+  const auto *Policy = First->getType()->getAs<EnumType>();
+  if (const std::optional<TextRange> R = editable(First->getSourceRange()))
+    (Policy ? Program.LaunchPolicies : Program.LaunchedTasks)
+        .push_back({here(), *R});
+  return true;
+}
+
 bool Hazards::threadRuns(SourceLocation Loc, const Stmt *S) {
   TrainingFinder Finder(Index);
   Finder.TraverseStmt(const_cast<Stmt *>(S));
@@ -141,7 +164,7 @@ void Hazards::call(const CallExpr *E, const FunctionDecl *F,
     return say("ACL0105", Loc,
                   "the program is distributed already: it calls " + Name.str(),
                   "Take its own distribution out first.");
-  if (runsInThreads(E, F))
+  if (runsInThreads(E, F) && !defer(E, F))
     return threadStarts(E, {E->getArgs(), E->getNumArgs()});
   givenToPool(E, F, {E->getArgs(), E->getNumArgs()});
   if (!isTorch(F))

@@ -16,14 +16,15 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// All places where the program calls its functions.
+/// All places where the program calls its functions, and the functions that it
+/// gives to others: `std::async(train, net, x)`.
 class BatchOrigins::CallerFinder : public AstVisitor {
 public:
-  CallerFinder(const ProgramIndex &Index,
-               std::multimap<const FunctionDecl *, Caller> &Found,
-               const FunctionDecl *In)
-      : Index(Index), Found(Found), In(In) {}
+  CallerFinder(BatchOrigins &Origins, const FunctionDecl *In)
+      : Index(Origins.Index), Found(Origins.Callers), Given(Origins.Given),
+        In(In) {}
   bool VisitCallExpr(CallExpr *E) override {
+    Callee = plain(E->getCallee());
     const FunctionDecl *F = E->getDirectCallee();
     const llvm::ArrayRef<const Expr *> Args = passedBy(E);
     for (const FunctionDecl *Body : Index.callablesOf(E))
@@ -33,18 +34,28 @@ public:
         Found.insert({Body, {In, Args}});
     return true;
   }
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl());
+        F && E != Callee && !F->isOverloadedOperator() && !isTorch(F) &&
+        !isInStd(F))
+      for (const FunctionDecl *Body : Index.bodiesOf(F))
+        Given.insert(Body);
+    return true;
+  }
 
 private:
   const ProgramIndex &Index;
   std::multimap<const FunctionDecl *, Caller> &Found;
+  std::set<const FunctionDecl *> &Given;
   const FunctionDecl *In;
+  const Expr *Callee = nullptr; ///< Of the last call: it is visited next.
 };
 
 BatchOrigins::BatchOrigins(const ProgramIndex &Index, const Cut &Loaded,
                            SourceText &Text)
     : Index(Index), Loaded(Loaded), Text(Text) {
   for (const FunctionDecl *F : Index.Functions)
-    CallerFinder(Index, Callers, F).TraverseStmt(F->getBody());
+    CallerFinder(*this, F).TraverseStmt(F->getBody());
 }
 
 const Uses &BatchOrigins::usesOf(const ValueDecl *V, const FunctionDecl *F) {
@@ -410,12 +421,12 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     const bool IsStep = IsClosure && llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
       return B.Writer == Of;
     });
-    const bool Given = IsClosure && std::any_of(From, To, [&](const auto &Call) {
+    const bool IsGiven = IsClosure && std::any_of(From, To, [&](const auto &Call) {
       return !isWithin(P->getLocation(), Call.second.In->getBody(), Text.SM) &&
              (IsStep || !isMadeInStep(Call.second, I));
     });
     const bool Changed = ThroughClosure ? !isMadeOfItself(U, P) : !U.Made.empty();
-    if (From == To || Changed || Given)
+    if (From == To || Changed || IsGiven || Given.count(Of))
       return AtUse();
     llvm::SaveAndRestore Through(ThroughClosure, ThroughClosure || IsClosure);
     // What is bound to a torch::Tensor& is shared out where it is made, or

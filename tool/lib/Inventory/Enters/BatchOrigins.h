@@ -83,6 +83,8 @@ private:
            std::map<const clang::ValueDecl *, Uses>>
       Known;
   std::multimap<const clang::FunctionDecl *, Caller> Callers;
+  /// Functions that are also called where it is not seen with what.
+  std::set<const clang::FunctionDecl *> Given;
   std::vector<Batch> Found;
   std::set<std::pair<std::string, unsigned>> Places;
   const clang::CallExpr *ReadBy = nullptr;

@@ -1,0 +1,172 @@
+//===- Awaited.cpp - Tasks that are waited for at once ------------------===//
+
+#include "Awaited.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/Quiet.h"
+#include "Code/TorchTypes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// What holds the future: `f`, `futures.back()`, `this->result`.
+static const ValueDecl *holderOf(const Expr *E) {
+  static const llvm::StringSet<> Elements = {"back", "front"};
+  if (const auto *Call = dyn_cast<CXXMemberCallExpr>(plain(E)))
+    if (const CXXMethodDecl *M = Call->getMethodDecl();
+        M && M->getIdentifier() && isInStd(M) && Elements.count(M->getName()))
+      E = Call->getImplicitObjectArgument();
+  return placeOf(E);
+}
+
+/// The future that a call waits for: `f.get()`, `f.wait()`; or null.
+static const Expr *awaitedIn(const Stmt *S) {
+  const auto *Call = dyn_cast<CXXMemberCallExpr>(S);
+  const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
+  if (!M || !M->getIdentifier() || !isInStd(M) ||
+      (M->getName() != "get" && M->getName() != "wait"))
+    return nullptr;
+  // Not std::unique_ptr<T>::get. The standard library derives from classes of its
+  // own here (__basic_future).
+  const CXXRecordDecl *Of = M->getParent();
+  return Of->getIdentifier() && Of->getName().contains("future")
+             ? Call->getImplicitObjectArgument()
+             : nullptr;
+}
+
+namespace {
+enum class Then { GoesOn, Waits, Meets };
+} // namespace
+
+/// Whether what stands there decides if, or how often, its parts run.
+static bool mayNotRun(const Stmt *S) {
+  const auto *Binary = dyn_cast<BinaryOperator>(S);
+  return isa<IfStmt, SwitchStmt, ForStmt, WhileStmt, DoStmt, CXXForRangeStmt,
+             CXXTryStmt, LambdaExpr, AbstractConditionalOperator>(S) ||
+         (Binary && Binary->isLogicalOp());
+}
+
+static bool waitsFor(const Stmt *S, const ValueDecl *Holder) {
+  const Expr *Awaited = awaitedIn(S);
+  return Awaited && holderOf(Awaited) == Holder;
+}
+
+static bool holdsWait(const Stmt *S, const ValueDecl *Holder) {
+  return waitsFor(S, Holder) || llvm::any_of(S->children(), [&](const Stmt *C) {
+           return C && holdsWait(C, Holder);
+         });
+}
+
+static bool names(const Stmt *S, const ValueDecl *V) {
+  const auto *Ref = dyn_cast<DeclRefExpr>(S);
+  const auto *Member = dyn_cast<MemberExpr>(S);
+  return (Ref && Ref->getDecl() == V) ||
+         (Member && Member->getMemberDecl() == V) ||
+         llvm::any_of(S->children(),
+                      [&](const Stmt *C) { return C && names(C, V); });
+}
+
+/// What a statement does first: wait for `Holder`, or something that processes may
+/// meet in, or that asks whether the task has ended (`f.wait_for(…)`).
+static Then firstIn(const Stmt *S, const ValueDecl *Holder, const Quiet &Quiet) {
+  if (waitsFor(S, Holder))
+    return Then::Waits;
+  if (!holdsWait(S, Holder)) {
+    const bool IsName = isa<DeclRefExpr>(S); // which is no operation
+    return !names(S, Holder) && (IsName || Quiet.is(S)) ? Then::GoesOn
+                                                         : Then::Meets;
+  }
+  if (mayNotRun(S))
+    return Then::Meets;
+  Then Does = Then::GoesOn;
+  for (const Stmt *Part : S->children())
+    if (Part && Does != Then::Meets)
+      if (const Then Next = firstIn(Part, Holder, Quiet); Next != Then::GoesOn)
+        Does = Next;
+  return Does;
+}
+
+namespace {
+/// The calls of a function, with what stands around them.
+class StartCalls : public AstAncestorVisitor {
+public:
+  StartCalls(const FunctionDecl *F, const ProgramIndex &Index)
+      : F(F), Index(Index) {}
+
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *To = E->getDirectCallee();
+    if (To && !isTorch(To) && !isInStd(To) &&
+        llvm::is_contained(Index.ownBodiesOf(To), F)) {
+      Any = true;
+      AllWait &= isAwaitedAtOnce(Path, In, Index);
+    }
+    return true;
+  }
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    // Taken as a value, and called nobody knows where.
+    const auto *Parent =
+        Path.size() > 2 ? dyn_cast<CallExpr>(Path[Path.size() - 3]) : nullptr;
+    const bool Called = Parent && plain(Parent->getCallee()) == E;
+    if (E->getDecl()->getCanonicalDecl() == F->getCanonicalDecl() && !Called)
+      AllWait = false;
+    return true;
+  }
+
+  const FunctionDecl *In = nullptr;
+  bool Any = false, AllWait = true;
+
+private:
+  const FunctionDecl *F;
+  const ProgramIndex &Index;
+};
+} // namespace
+
+bool accel::migrate::isAwaitedAtOnce(llvm::ArrayRef<const Stmt *> Path,
+                                     const FunctionDecl *In,
+                                     const ProgramIndex &Index) {
+  if (Path.empty())
+    return false;
+  const ValueDecl *Holder = nullptr;
+  for (size_t I = Path.size() - 1; I-- > 0;) {
+    const Stmt *S = Path[I];
+    if (awaitedIn(S))
+      return true; // std::async(…).get()
+    if (isa<ReturnStmt>(S)) {
+      if (!In || isa<CXXConstructorDecl, CXXDestructorDecl>(In))
+        return false;
+      StartCalls Calls(In, Index);
+      for (const FunctionDecl *F : Index.Functions) {
+        Calls.In = F;
+        if (F != In)
+          Calls.TraverseStmt(F->getBody());
+      }
+      return Calls.Any && Calls.AllWait;
+    }
+    if (const auto *D = dyn_cast<DeclStmt>(S)) {
+      if (!D->isSingleDecl())
+        return false;
+      Holder = dyn_cast<VarDecl>(D->getSingleDecl());
+    } else if (const auto *Call = dyn_cast<CXXMemberCallExpr>(S)) {
+      // futures.push_back(std::async(…))
+      Holder = placeOf(Call->getImplicitObjectArgument());
+    } else if (const auto *O = dyn_cast<CXXOperatorCallExpr>(S);
+               O && O->getOperator() == OO_Equal) {
+      Holder = placeOf(O->getArg(0));
+    } else if (const auto *Block = dyn_cast<CompoundStmt>(S)) {
+      const llvm::ArrayRef Statements(Block->body_begin(), Block->size());
+      const auto *At = llvm::find(Statements, Path[I + 1]);
+      if (!Holder) // What is deferred and not asked for does not run at all.
+        return false;
+      const Quiet Quiet(Index);
+      for (const Stmt *Next : llvm::make_range(At + 1, Statements.end()))
+        if (const Then Does = firstIn(Next, Holder, Quiet); Does != Then::GoesOn)
+          return Does == Then::Waits;
+      return false;
+    } else if (mayNotRun(S)) {
+      return false;
+    }
+  }
+  return false;
+}
