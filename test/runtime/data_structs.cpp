@@ -42,7 +42,77 @@ struct InteractionData
   }
 };
 
+/// Graph i is a ring of 3 + i % 3 nodes; a batch numbers the nodes of its graphs.
+struct Graphs {
+  torch::Tensor labels, nodes, edges, graph, classes;
+};
+
+struct GraphData : torch::data::datasets::BatchDataset<GraphData, Graphs> {
+  Graphs get_batch(torch::ArrayRef<size_t> indices) override {
+    std::vector<int64_t> labels, from, to, graph;
+    for (const auto index : indices) {
+      const auto first = static_cast<int64_t>(graph.size());
+      const auto nodes = static_cast<int64_t>(3 + index % 3);
+      for (int64_t i = 0; i < nodes; ++i) {
+        graph.push_back(static_cast<int64_t>(labels.size()));
+        from.push_back(first + i);
+        to.push_back(first + (i + 1) % nodes);
+      }
+      labels.push_back(nodes);
+    }
+    const auto count = static_cast<int64_t>(graph.size());
+    return {
+        torch::tensor(labels),
+        torch::arange(2 * count).view({count, 2}),
+        torch::stack({torch::tensor(from), torch::tensor(to)}),
+        torch::tensor(graph),
+        torch::ones({3})};
+  }
+  std::optional<size_t> size() const override {
+    return 20;
+  }
+};
+
+void expect_cut(
+    Accelerator& accelerator,
+    const torch::Tensor& found,
+    const torch::Tensor& whole,
+    int64_t dim) {
+  ASSERT_EQ(found.sizes(), whole.sizes());
+  if (accelerator.num_processes() > 1) {
+    ASSERT_TRUE(accel::distributed::is_distributed(found));
+    EXPECT_TRUE(
+        accel::distributed::placements(found).at(0) ==
+        accel::distributed::Shard(dim));
+  }
+  EXPECT_TRUE(torch::equal(accelerator.full(found), whole));
+}
+
 } // namespace
+
+ACCEL_RANK_FUNCTION(loader_of_graphs) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  auto theirs = torch::data::make_data_loader<SequentialSampler>(GraphData(), 8);
+  auto ours = accel::data::make_data_loader<SequentialSampler>(GraphData(), 8);
+  auto expected = theirs->begin();
+  for (auto& batch : *ours) {
+    expect_cut(accelerator, batch.labels, expected->labels, 0);
+    expect_cut(accelerator, batch.nodes, expected->nodes, 0);
+    expect_cut(accelerator, batch.edges, expected->edges, 1);
+    expect_cut(accelerator, batch.graph, expected->graph, 0);
+    // Fewer rows than samples: they belong to none.
+    EXPECT_FALSE(accel::distributed::is_distributed(batch.classes));
+    ++expected;
+  }
+  EXPECT_TRUE(expected == theirs->end());
+}
+
+TEST(DataLoaderOfStructs, WhatIsPackedIsCutBesideTheSamples) {
+  for (const int world : {1, 2, 4}) {
+    accel::test::run_and_expect_success("loader_of_graphs", world);
+  }
+}
 
 ACCEL_RANK_FUNCTION(loader_of_structs) {
   Accelerator accelerator(

@@ -44,6 +44,19 @@ torch::Tensor along(
       distributed::Shard(0), sizes);
 }
 
+/// `whole`, of a batch of `n` samples, in parts along a dimension; as it is where there
+/// are fewer samples than processes.
+torch::Tensor cut_along(const torch::Tensor& whole, int64_t dim, int64_t n) {
+  auto& runtime = Runtime::require();
+  const auto& axes = runtime.batch_axes();
+  if (n < axes[0]->size()) {
+    return whole;
+  }
+  runtime.enter_batch(n);
+  return distributed::distribute_tensor(
+      whole, distributed::DeviceMesh(axes), {distributed::Shard(dim)});
+}
+
 } // namespace
 
 torch::Tensor place_own_rows(const torch::Tensor& own, int64_t n) {
@@ -85,13 +98,25 @@ torch::Tensor place_whole(const torch::Tensor& whole, int64_t n, int64_t dim) {
   if (dim == 0) {
     return place_own_rows(whole.narrow(0, range.offset, range.rows), n);
   }
-  const auto axes = runtime.batch_axes();
-  if (in_sequences || axes.size() != 1 || n < axes[0]->size()) {
+  return in_sequences || runtime.batch_axes().size() != 1
+      ? whole
+      : cut_along(whole, dim, n);
+}
+
+torch::Tensor place_beside(const torch::Tensor& whole, int64_t n) {
+  const auto& runtime = Runtime::require();
+  if (!whole.defined() || whole.dim() == 0 || whole.layout() != at::kStrided ||
+      runtime.sequence_axis() != nullptr || runtime.batch_axes().size() != 1 ||
+      sharding_options().rows(n, runtime.state().process_index()).rows == n) {
     return whole;
   }
-  runtime.enter_batch(n);
-  return distributed::distribute_tensor(
-      whole, distributed::DeviceMesh(axes), {distributed::Shard(dim)});
+  const int64_t columns = whole.dim() > 1 ? whole.size(1) : 0;
+  const bool edges = whole.dim() == 2 && whole.size(0) == 2 && columns > n &&
+      at::isIntegralType(whole.scalar_type(), /*includeBool=*/false);
+  if (columns == n || edges) {
+    return cut_along(whole, 1, n);
+  }
+  return whole.size(0) > n ? cut_along(whole, 0, n) : whole;
 }
 
 } // namespace accel::detail

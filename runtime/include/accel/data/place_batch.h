@@ -34,6 +34,11 @@ ACCEL_API torch::Tensor place_own_rows(const torch::Tensor& own, int64_t n);
 ACCEL_API torch::Tensor place_whole(
     const torch::Tensor& whole, int64_t n, int64_t dim);
 
+/// The same of a tensor beside others that have `n` rows: cut along dimension 1 where
+/// that has `n` samples, as they are packed where it has more rows (the nodes of `n`
+/// graphs), and edges `[2, E]` of integers by edges. Nothing is communicated.
+ACCEL_API torch::Tensor place_beside(const torch::Tensor& whole, int64_t n);
+
 /// Whether the tensor has `n` rows.
 ACCEL_API bool has_rows(const torch::Tensor& tensor, int64_t n);
 
@@ -160,10 +165,10 @@ void watch_batch(DataLoaderState& state, const Batch& batch) {
 }
 
 /// The batch with its tensors distributed: `by_rows` where it holds this
-/// process's rows of `n`, else whole, and then those that have `n` rows. Where no
-/// tensor has, a collation has put the steps of sequences first: then those whose
-/// dimension 1 has `n` samples are cut along that. A type that
-/// accel finds no tensors in (`TensorsOf`), and one of standard containers that has
+/// process's rows of `n`, else whole, and then those that have `n` rows, and beside
+/// them those that a collation has packed. Where no tensor has `n` rows, it has put
+/// the steps of sequences first: then those whose dimension 1 has `n` samples are cut
+/// along that. A type that accel finds no tensors in (`TensorsOf`), and one of standard containers that has
 /// others than tensors, stays as it is.
 ///
 /// For the library itself: a program has no need to name it, and it may change.
@@ -178,8 +183,11 @@ Batch place_batch(Batch batch, int64_t n, bool by_rows) {
       return tensor;
     });
     return map_tensors(batch, [&](const torch::Tensor& tensor) {
-      return by_rows
-          ? accel::detail::place_own_rows(tensor, n)
+      if (by_rows) {
+        return accel::detail::place_own_rows(tensor, n);
+      }
+      return any_rows && !accel::detail::has_rows(tensor, n)
+          ? accel::detail::place_beside(tensor, n)
           : accel::detail::place_whole(tensor, n, any_rows ? 0 : 1);
     });
   } else {
