@@ -577,8 +577,16 @@ Differing::Differing(const ProgramIndex &Index, unsigned Sources, bool Decides)
     Draws = keptDraws(Index);
   if (Sources & Clock) {
     SignalFinder Signals(Index, Own);
-    for (const FunctionDecl *F : Index.Functions)
+    for (const FunctionDecl *F : Index.Functions) {
       Signals.TraverseStmt(F->getBody());
+      if (const auto *C = dyn_cast<CXXConstructorDecl>(F))
+        for (const CXXCtorInitializer *Init : C->inits())
+          Signals.TraverseStmt(Init->getInit());
+    }
+    for (const FieldDecl *F : Index.Fields)
+      Signals.TraverseStmt(F->getInClassInitializer());
+    for (const VarDecl *V : Index.Globals)
+      Signals.TraverseStmt(const_cast<Expr *>(V->getInit()));
     Given.insert(Own.begin(), Own.end());
   }
   for (const bool ThroughCalls : {false, true})

@@ -16,15 +16,14 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// All places where the program calls its functions, and the functions that it
-/// gives to others: `std::async(train, net, x)`.
+/// All places where the program calls its functions, and the functions that it has
+/// the standard library call: `std::async(train, net, x)`.
 class BatchOrigins::CallerFinder : public AstVisitor {
 public:
   CallerFinder(BatchOrigins &Origins, const FunctionDecl *In)
       : Index(Origins.Index), Found(Origins.Callers), Given(Origins.Given),
         In(In) {}
   bool VisitCallExpr(CallExpr *E) override {
-    Callee = plain(E->getCallee());
     const FunctionDecl *F = E->getDirectCallee();
     const llvm::ArrayRef<const Expr *> Args = passedBy(E);
     for (const FunctionDecl *Body : Index.callablesOf(E))
@@ -32,14 +31,12 @@ public:
     if (F && !isTorch(F) && !isInStd(F))
       for (const FunctionDecl *Body : Index.bodiesOf(F))
         Found.insert({Body, {In, Args}});
-    return true;
-  }
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl());
-        F && E != Callee && !F->isOverloadedOperator() && !isTorch(F) &&
-        !isInStd(F))
-      for (const FunctionDecl *Body : Index.bodiesOf(F))
-        Given.insert(Body);
+    if (F && isInStd(F) && !isa<CXXMethodDecl>(F))
+      for (const Expr *Arg : E->arguments())
+        if (const auto *Ref = dyn_cast<DeclRefExpr>(plain(Arg)))
+          if (const auto *Task = dyn_cast<FunctionDecl>(Ref->getDecl()))
+            for (const FunctionDecl *Body : Index.bodiesOf(Task))
+              Given.insert(Body);
     return true;
   }
 
@@ -48,7 +45,6 @@ private:
   std::multimap<const FunctionDecl *, Caller> &Found;
   std::set<const FunctionDecl *> &Given;
   const FunctionDecl *In;
-  const Expr *Callee = nullptr; ///< Of the last call: it is visited next.
 };
 
 BatchOrigins::BatchOrigins(const ProgramIndex &Index, const Cut &Loaded,

@@ -35,8 +35,13 @@ public:
         add(Body->getBody());
     for (const FunctionDecl *Body : Index.callablesOf(E))
       add(Body->getBody());
+    if (const std::optional<ModelCall> Call = modelCallOf(E))
+      llvm::append_range(Inputs, Call->Inputs);
     return true;
   }
+
+  /// What models are given there.
+  std::vector<const Expr *> Inputs;
 
   bool holds(SourceLocation Loc, const SourceManager &SM) const {
     return llvm::any_of(
@@ -233,6 +238,13 @@ public:
           In.holds(B.E->getExprLoc(), Text.SM))
         add(B.E->getSourceRange());
   }
+  /// What models are given in what `S` runs, and a loader has shared out.
+  void addLoaded(const Stmt *S, const Cut &Loaded, const ProgramIndex &Index) {
+    const LoopText In(S, Index);
+    for (const Expr *Input : In.Inputs)
+      if (Loaded.in(Input))
+        add(Input->getSourceRange());
+  }
   bool empty() const { return All.empty(); }
   std::string list() const {
     constexpr size_t Most = 3;
@@ -258,6 +270,7 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
           "the processes share out this training step, by the rows of " +
               Shared.list());
   }
+  const Cut Loaded(Index, Cut::ByArguments);
   for (const auto &[Loop, Facts] : Index.Loops) {
     if ((!Facts.Training && !Facts.AddsUp) ||
         !Text.mayEdit(Loop->getBeginLoc()))
@@ -270,6 +283,8 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
     if (Placed)
       Shared.add(Loader->getSourceRange());
     Shared.addIn(Loop, Batches, Index);
+    if (Shared.empty()) // auto batch = *it;
+      Shared.addLoaded(Loop, Loaded, Index);
     if (!Shared.empty()) {
       say("ACL0174", Loop->getBeginLoc(),
           "the processes share out this training loop, by the rows of " +

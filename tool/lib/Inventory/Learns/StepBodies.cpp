@@ -26,6 +26,7 @@ public:
 
   bool Updates = false;
   bool HasBackward = false;
+  std::set<const ValueDecl *> Stepped; ///< The optimizers; null for others.
   std::set<const FunctionDecl *> Functions;
 
   bool VisitCallExpr(CallExpr *E) override {
@@ -34,9 +35,12 @@ public:
       return true;
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
         Member && F->getIdentifier()) {
-      const QualType T = Member->getImplicitObjectArgument()->getType();
-      Updates |= F->getName() == "step" && optimizerOf(T);
-      HasBackward |= F->getName() == "backward" && isTensor(T);
+      const Expr *Object = Member->getImplicitObjectArgument();
+      HasBackward |= F->getName() == "backward" && isTensor(Object->getType());
+      if (F->getName() == "step" && optimizerOf(Object->getType())) {
+        Updates = true;
+        Stepped.insert(placeOf(Object));
+      }
     }
     if (!isTorch(F) && !isInStd(F))
       for (const FunctionDecl *Body : Index.bodiesOf(F))
@@ -357,7 +361,11 @@ std::vector<StepBodies::StepPlace> StepBodies::stepsGivenAway() const {
   for (const FunctionDecl *F : Index.GivenAway) {
     RunFinder Run(Index);
     Run.TraverseStmt(F->getBody());
-    if (Run.Updates)
+    // With an optimizer of its own it is a training, of one step.
+    const bool IsTraining = llvm::all_of(Run.Stepped, [&](const ValueDecl *V) {
+      return V && V->getDeclContext() == F && !isa<ParmVarDecl>(V);
+    });
+    if (Run.Updates && !IsTraining)
       Steps.push_back({F, F->getBody(), lastGuard(F)});
   }
   return Steps;
