@@ -51,6 +51,7 @@ private:
                      const clang::DeclaratorDecl *Declared,
                      const clang::Expr *Init);
   void optimizerOfDefault(const clang::FieldDecl *Member);
+  void optimizersIn(const clang::VarDecl *V);
   bool isBeforeMain() const;
   static bool namesAnother(const clang::Expr *Init);
   void optimizerBeforeMain(const clang::FieldDecl *Member);

@@ -88,12 +88,95 @@ void OptimizerFacts::optimizerBeforeMain(const FieldDecl *Member) {
 /// constructor in which it could be prepared.
 void OptimizerFacts::optimizerOfDefault(const FieldDecl *Member) {
   const auto *Class = cast<CXXRecordDecl>(Member->getParent());
-  if (!optimizerOf(Member->getType()) || !Member->hasInClassInitializer() ||
-      Class->hasUserDeclaredConstructor() ||
-      !Member->getInClassInitializer() ||
+  if (!Member->hasInClassInitializer() || !Member->getInClassInitializer() ||
+      Class->hasUserDeclaredConstructor())
+    return;
+  if (schedulerOf(Member->getType()))
+    return schedulerMade(Member, Member->getInClassInitializer());
+  if (!optimizerOf(Member->getType()) ||
       namesAnother(Member->getInClassInitializer()))
     return;
   llvm::SaveAndRestore<const Expr *> Top(Initialiser,
                                          Member->getInClassInitializer());
   optimizerMade(Member, Member, Member->getInClassInitializer());
+}
+
+/// The class of an object that is made where `V` is declared, without arguments:
+/// `Agent agent;`, `auto agent = std::make_shared<Agent>();`; or null.
+static const CXXRecordDecl *madeByDefault(const VarDecl *V) {
+  const Expr *Init = V->getInit();
+  if (!Init || V->getType()->isReferenceType() || V->getType()->isPointerType())
+    return nullptr;
+  const auto *Call = dyn_cast<CallExpr>(plain(Init));
+  const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
+  if (F && F->getIdentifier() && isInStd(F) && F->getName().starts_with("make_") &&
+      Call->getNumArgs() == 0) {
+    const TemplateArgumentList *Types = F->getTemplateSpecializationArgs();
+    return Types && Types->size() > 0 &&
+                   Types->get(0).getKind() == TemplateArgument::Type
+               ? Types->get(0).getAsType()->getAsCXXRecordDecl()
+               : nullptr;
+  }
+  const auto *Made = dyn_cast<CXXConstructExpr>(plain(Init));
+  const auto *List = dyn_cast<InitListExpr>(plain(Init));
+  const bool ByDefault =
+      (Made && Made->getConstructor()->isDefaultConstructor()) ||
+      (List && llvm::all_of(List->inits(), [](const Expr *E) {
+         return isa<CXXDefaultInitExpr>(E) ||
+                isa<ImplicitValueInitExpr>(E);
+       }));
+  return ByDefault ? V->getType()->getAsCXXRecordDecl() : nullptr;
+}
+
+/// The members that a variable's class makes where they are declared, and that
+/// others train: they are prepared behind the variable.
+void OptimizerFacts::optimizersIn(const VarDecl *V) {
+  const CXXRecordDecl *Class =
+      V->isLocalVarDecl() && Function ? madeByDefault(V) : nullptr;
+  if (!Class || isTorch(Class) || isInStd(Class) ||
+      Class->hasUserDeclaredConstructor() || Initialiser)
+    return;
+  const bool TrainsItself =
+      llvm::any_of(Class->methods(), [&](const CXXMethodDecl *M) {
+        return llvm::any_of(Index.ownBodiesOf(M), [&](const FunctionDecl *F) {
+          return Index.trainsDirectly(F) || Index.InStep.count(F) ||
+                 llvm::is_contained(Index.GivenAway, F);
+        });
+      });
+  if (TrainsItself) // It prepares them there.
+    return;
+  const std::string Of =
+      V->getName().str() + (V->getType()->isRecordType() &&
+                                    V->getType()->getAsCXXRecordDecl() == Class
+                                ? "."
+                                : "->");
+  const auto nameIn = [&](const ValueDecl *Member) {
+    const std::string Name = objectOf(Member, Function);
+    return Name[0] == '*' ? "*" + Of + Name.substr(1) : Of + Name;
+  };
+  for (const FieldDecl *Member : Class->fields()) {
+    const Expr *Init = Member->hasInClassInitializer()
+                           ? Member->getInClassInitializer()
+                           : nullptr;
+    if (Init && schedulerOf(Member->getType()))
+      schedulerMade(Member, Init);
+    if (!Init || !optimizerOf(Member->getType()) || namesAnother(Init))
+      continue;
+    const Making Made = makingOf(Member, Init);
+    const CXXRecordDecl *Kind =
+        Made.Class ? Made.Class : optimizerOf(Member->getType());
+    if (!Made.Understood || !canTakePart(Kind))
+      continue;
+    OptimizerFact Types, Fact;
+    Types.In = here();
+    Types.TypeNames = Made.TypeNames;
+    Program.Optimizers.push_back(std::move(Types));
+    if (!setUp(Fact, nullptr, {}))
+      continue;
+    Fact.Object = nameIn(Member);
+    for (const ValueDecl *Model : modelsOf(Made.First))
+      if (Model->getDeclContext() == Class)
+        Fact.Models.push_back(nameIn(Model));
+    Program.Optimizers.push_back(std::move(Fact));
+  }
 }

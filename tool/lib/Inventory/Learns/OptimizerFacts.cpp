@@ -410,6 +410,8 @@ void OptimizerFacts::variable(const VarDecl *V) {
     optimizerVariable(V);
   else if (schedulerOf(V->getType()))
     schedulerVariable(V);
+  else
+    optimizersIn(V);
 }
 
 void OptimizerFacts::construct(const CXXConstructExpr *E) {
@@ -466,9 +468,10 @@ void OptimizerFacts::memberInitialiser(const CXXCtorInitializer *Init) {
   if (!Member || !Init->getInit())
     return;
   const Expr *Given = Init->getInit();
-  if (const auto *Default = dyn_cast<CXXDefaultInitExpr>(Given))
+  const auto *Default = dyn_cast<CXXDefaultInitExpr>(Given);
+  if (Default)
     Given = Default->getExpr();
-  if (schedulerOf(Member->getType()) && Init->isWritten())
+  if (schedulerOf(Member->getType()) && (Init->isWritten() || Default))
     schedulerMade(Member, Given);
   if (!optimizerOf(Member->getType()) || Member->getType()->isReferenceType())
     return;
