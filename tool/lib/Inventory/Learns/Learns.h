@@ -52,6 +52,7 @@ private:
                      const clang::Expr *Init);
   void optimizerOfDefault(const clang::FieldDecl *Member);
   void optimizersIn(const clang::VarDecl *V);
+  const clang::Expr *madeWith(const clang::FieldDecl *Member) const;
   bool isBeforeMain() const;
   static bool namesAnother(const clang::Expr *Init);
   void optimizerBeforeMain(const clang::FieldDecl *Member);
@@ -158,6 +159,13 @@ void setGroup(OptimizerFact &Fact, const clang::CompoundStmt *Block,
 /// shared_ptr is taken.
 std::string objectOf(const clang::ValueDecl *Place,
                      const clang::FunctionDecl *In);
+
+/// The namespaces of a variable that `In` is not in: `game::`.
+std::string scopesOf(const clang::VarDecl *V, const clang::FunctionDecl *In);
+
+/// The first statement of a block that trains, or reads batches; or null.
+const clang::Stmt *firstTraining(const clang::CompoundStmt *Block,
+                                 const ProgramIndex &Index);
 
 } // namespace accel::migrate
 

@@ -24,6 +24,9 @@ bool OptimizerFacts::isBeforeMain() const {
 /// What a class makes without a constructor of its own, or before main, is prepared
 /// where it trains.
 void OptimizerFacts::end() {
+  if (Function == Index.Main)
+    for (const VarDecl *V : Index.Globals)
+      optimizersIn(V);
   const auto *Method = dyn_cast<CXXMethodDecl>(Function);
   if (Method &&
       (Index.trainsDirectly(Function) || Index.InStep.count(Function) ||
@@ -128,55 +131,102 @@ static const CXXRecordDecl *madeByDefault(const VarDecl *V) {
   return ByDefault ? V->getType()->getAsCXXRecordDecl() : nullptr;
 }
 
-/// The members that a variable's class makes where they are declared, and that
-/// others train: they are prepared behind the variable.
+/// The models among a class's members that an expression names.
+static std::vector<const FieldDecl *> modelsNamedIn(const Expr *E) {
+  class Finder : public AstVisitor {
+  public:
+    bool VisitMemberExpr(MemberExpr *E) override {
+      const auto *Field = dyn_cast<FieldDecl>(E->getMemberDecl());
+      if (Field && moduleOf(Field->getType()) && placeOf(E) == Field &&
+          !llvm::is_contained(Found, Field))
+        Found.push_back(Field);
+      return true;
+    }
+    std::vector<const FieldDecl *> Found;
+  };
+  Finder F;
+  F.TraverseStmt(const_cast<Expr *>(E));
+  return std::move(F.Found);
+}
+
+/// Whether methods of the class train: they prepare what it has.
+static bool trainsItself(const CXXRecordDecl *Class, const ProgramIndex &Index) {
+  return llvm::any_of(Class->methods(), [&](const CXXMethodDecl *M) {
+    return !isa<CXXConstructorDecl>(M) &&
+           llvm::any_of(Index.ownBodiesOf(M), [&](const FunctionDecl *F) {
+             return Index.trainsDirectly(F) || Index.InStep.count(F) ||
+                    llvm::is_contained(Index.GivenAway, F);
+           });
+  });
+}
+
+/// What a member is made with, by a class without a constructor of its own, or,
+/// before main, by the one that has no parameters.
+const Expr *OptimizerFacts::madeWith(const FieldDecl *Member) const {
+  const auto *Class = cast<CXXRecordDecl>(Member->getParent());
+  const Expr *Init = Member->hasInClassInitializer()
+                         ? Member->getInClassInitializer()
+                         : nullptr;
+  for (const CXXConstructorDecl *Ctor : Class->ctors())
+    if (const FunctionDecl *Body = nullptr;
+        Ctor->isDefaultConstructor() && Ctor->hasBody(Body) &&
+        Index.BeforeMain.count(Body))
+      if (const Expr *Made = MadeBy(cast<CXXConstructorDecl>(Body), Member).Found)
+        Init = Made;
+  return Init;
+}
+
+/// The optimizers that an object of the program's makes by itself, and that others
+/// train: they are prepared behind the variable, or, if it is global, where main comes
+/// to the first training.
 void OptimizerFacts::optimizersIn(const VarDecl *V) {
   const CXXRecordDecl *Class =
-      V->isLocalVarDecl() && Function ? madeByDefault(V) : nullptr;
+      Function && !Initialiser && !isa<ParmVarDecl>(V) ? madeByDefault(V)
+                                                       : nullptr;
+  const bool IsGlobal = !V->isLocalVarDecl();
   if (!Class || isTorch(Class) || isInStd(Class) ||
-      Class->hasUserDeclaredConstructor() || Initialiser)
+      (Class->hasUserDeclaredConstructor() && !IsGlobal) ||
+      trainsItself(Class, Index))
     return;
-  const bool TrainsItself =
-      llvm::any_of(Class->methods(), [&](const CXXMethodDecl *M) {
-        return llvm::any_of(Index.ownBodiesOf(M), [&](const FunctionDecl *F) {
-          return Index.trainsDirectly(F) || Index.InStep.count(F) ||
-                 llvm::is_contained(Index.GivenAway, F);
-        });
-      });
-  if (TrainsItself) // It prepares them there.
+  const CompoundStmt *Block = dyn_cast<CompoundStmt>(Function->getBody());
+  const Stmt *First =
+      IsGlobal && Block ? firstTraining(Block, Index) : nullptr;
+  if (IsGlobal && !First)
     return;
+  const bool IsObject = V->getType()->getAsCXXRecordDecl() == Class;
   const std::string Of =
-      V->getName().str() + (V->getType()->isRecordType() &&
-                                    V->getType()->getAsCXXRecordDecl() == Class
-                                ? "."
-                                : "->");
-  const auto nameIn = [&](const ValueDecl *Member) {
+      scopesOf(V, Function) + V->getName().str() + (IsObject ? "." : "->");
+  const auto NameOf = [&](const ValueDecl *Member) {
     const std::string Name = objectOf(Member, Function);
     return Name[0] == '*' ? "*" + Of + Name.substr(1) : Of + Name;
   };
   for (const FieldDecl *Member : Class->fields()) {
-    const Expr *Init = Member->hasInClassInitializer()
-                           ? Member->getInClassInitializer()
-                           : nullptr;
-    if (Init && schedulerOf(Member->getType()))
+    const Expr *Init = madeWith(Member);
+    if (Init && schedulerOf(Member->getType()) && !IsGlobal)
       schedulerMade(Member, Init);
     if (!Init || !optimizerOf(Member->getType()) || namesAnother(Init))
       continue;
     const Making Made = makingOf(Member, Init);
-    const CXXRecordDecl *Kind =
-        Made.Class ? Made.Class : optimizerOf(Member->getType());
-    if (!Made.Understood || !canTakePart(Kind))
+    if (!Made.Understood ||
+        !canTakePart(Made.Class ? Made.Class : optimizerOf(Member->getType())))
       continue;
     OptimizerFact Types, Fact;
-    Types.In = here();
+    Types.In = Functions.of(Function);
     Types.TypeNames = Made.TypeNames;
     Program.Optimizers.push_back(std::move(Types));
-    if (!setUp(Fact, nullptr, {}))
+    if (IsGlobal) {
+      const std::optional<LinePoint> Point = Text.before(First);
+      if (!Point)
+        continue;
+      Fact.In = Functions.of(Function);
+      Fact.SetUp = *Point;
+      setGroup(Fact, Block, First, *this);
+    } else if (!setUp(Fact, nullptr, {})) {
       continue;
-    Fact.Object = nameIn(Member);
-    for (const ValueDecl *Model : modelsOf(Made.First))
-      if (Model->getDeclContext() == Class)
-        Fact.Models.push_back(nameIn(Model));
+    }
+    Fact.Object = NameOf(Member);
+    for (const FieldDecl *Model : modelsNamedIn(Init))
+      Fact.Models.push_back(NameOf(Model));
     Program.Optimizers.push_back(std::move(Fact));
   }
 }

@@ -110,6 +110,23 @@ std::string accel::migrate::objectOf(const ValueDecl *Place,
   return (Pointer ? "*" : "") + Name;
 }
 
+std::string accel::migrate::scopesOf(const VarDecl *V, const FunctionDecl *In) {
+  std::string Scopes;
+  for (const DeclContext *D = V->getDeclContext();
+       !D->isTranslationUnit() && !D->Encloses(In); D = D->getParent())
+    if (const auto *Scope = dyn_cast<NamedDecl>(D);
+        Scope && Scope->getIdentifier() && !D->isInlineNamespace())
+      Scopes = Scope->getName().str() + "::" + Scopes;
+  return Scopes;
+}
+
+const Stmt *accel::migrate::firstTraining(const CompoundStmt *Block,
+                                          const ProgramIndex &Index) {
+  const auto At = llvm::find_if(
+      Block->body(), [&](const Stmt *S) { return Index.holdsBatches(S); });
+  return At == Block->body_end() ? nullptr : *At;
+}
+
 /// The block that an optimizer is made in, and the statement in it; for a
 /// constructor's initialiser its body.
 const CompoundStmt *OptimizerFacts::setUpBlock(const Stmt **Child) const {

@@ -508,15 +508,9 @@ void Steps::prepareWithoutOptimizer(const BatchLoop &Loop,
 
 /// `objectOf`, with the namespaces of a global variable that `In` is not in.
 static std::string globalObject(const VarDecl *V, const FunctionDecl *In) {
-  std::string Scopes;
-  for (const DeclContext *D = V->getDeclContext();
-       !D->isTranslationUnit() && !D->Encloses(In); D = D->getParent())
-    if (const auto *Scope = dyn_cast<NamedDecl>(D);
-        Scope && Scope->getIdentifier() && !D->isInlineNamespace())
-      Scopes = Scope->getName().str() + "::" + Scopes;
   std::string Object = objectOf(V, In);
   const size_t At = Object.find(V->getName().str());
-  return At == std::string::npos ? Object : Object.insert(At, Scopes);
+  return At == std::string::npos ? Object : Object.insert(At, scopesOf(V, In));
 }
 
 /// What is made before main begins is prepared where main, or `Trains` where that is
@@ -529,10 +523,9 @@ bool Steps::prepareGlobals(const VarDecl *Optimizer,
   const auto *Block = dyn_cast_or_null<CompoundStmt>(In->getBody());
   if (!Block)
     return false;
-  const auto At = llvm::find_if(
-      Block->body(), [&](const Stmt *S) { return Index.holdsBatches(S); });
+  const Stmt *First = firstTraining(Block, Index);
   const std::optional<LinePoint> Point =
-      At != Block->body_end() ? Text.before(*At) : std::nullopt;
+      First ? Text.before(First) : std::nullopt;
   if (!Point)
     return false;
   const auto IsPrepared = [&](const std::string &Name) {
@@ -550,7 +543,7 @@ bool Steps::prepareGlobals(const VarDecl *Optimizer,
   if (Fact.Object.empty() && Fact.Models.empty())
     return false;
   Fact.SetUp = *Point;
-  setGroup(Fact, Block, *At, *this);
+  setGroup(Fact, Block, First, *this);
   Program.Optimizers.push_back(std::move(Fact));
   return true;
 }
