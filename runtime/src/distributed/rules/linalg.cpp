@@ -89,12 +89,36 @@ bool matrices_vectors(Call& call) {
                : run_batch(call, {0, 1}, place, n);
 }
 
+/// Equations of a matrix that every process has, argument `matrix`, with many right
+/// sides, argument `sides`, which are cut along `dim`: each is solved by itself.
+bool right_sides(Call& call, size_t matrix, size_t sides, int64_t dim) {
+  const at::Tensor& b = call.tensor(sides);
+  const auto place = call.place(sides);
+  // Where in memory a single right side lies, its part does not say.
+  if (!call.info().writes.empty() || !place.is_shard(dim) ||
+      call.place(matrix).is_shard() || call.place(matrix).is_sum() ||
+      call.tensor(matrix).dim() != b.dim() ||
+      batch_of(call.tensor(matrix)) != batch_of(b) ||
+      has_single_rows(call.axis(), place, b.sizes())) {
+    return false;
+  }
+  const int64_t n = b.size(dim);
+  call.use_whole(matrix);
+  call.use(sides, place);
+  call.run();
+  call.place_result(0, place, n);
+  return true;
+}
+
 /// A and B of linear equations: B is a batch of matrices or of vectors.
 bool solve(Call& call) {
   const auto& a = call.tensor(0);
   const auto& b = call.tensor(1);
   if (a.dim() == b.dim()) {
-    return two(call);
+    const int left = call.index("left");
+    const bool columns = left < 0 || call.boolean(left);
+    return two(call) ||
+        right_sides(call, 0, 1, columns ? b.dim() - 1 : b.dim() - 2);
   }
   const bool vectors = b.dim() == a.dim() - 1 &&
       b.sizes() == a.sizes().slice(0, a.dim() - 1);
@@ -104,6 +128,18 @@ bool solve(Call& call) {
   return vectors && !throws(call) &&
       !has_single_rows(call.axis(), place, a.sizes()) &&
       matrices_vectors(call);
+}
+
+/// A, B, upper, left, unitriangular: A X = B, or X A = B.
+bool solve_triangular(Call& call) {
+  const int64_t dims = call.tensor(1).dim();
+  return two(call) ||
+      right_sides(call, 0, 1, call.boolean(3) ? dims - 1 : dims - 2);
+}
+
+/// self, input2, …: right sides, and a factor.
+bool cholesky_solve(Call& call) {
+  return two(call) || right_sides(call, 1, 0, call.tensor(0).dim() - 1);
 }
 
 /// self, b, rcond, driver. Two of the drivers compute residuals only where all
@@ -167,12 +203,13 @@ bool cross(Call& call) {
 
 const Family& family() {
   static const char* const batch = "batch dimensions";
+  static const char* const sides = "batch dimensions; right sides";
   static const Family rows{
       {"aten::cholesky", one, batch, "nothing"},
       {"aten::linalg_cholesky_ex", one, batch, "nothing"},
       {"aten::cholesky_inverse", one, batch, "nothing"},
-      {"aten::cholesky_solve", two, batch, "nothing"},
-      {"aten::_cholesky_solve_helper", two, batch, "nothing"},
+      {"aten::cholesky_solve", cholesky_solve, sides, "nothing"},
+      {"aten::_cholesky_solve_helper", cholesky_solve, sides, "nothing"},
       {"aten::linalg_qr", one, batch, "nothing"},
       {"aten::geqrf", one, batch, "nothing"},
       {"aten::linalg_householder_product", matrices_vectors, batch, "nothing"},
@@ -192,9 +229,9 @@ const Family& family() {
       {"aten::linalg_lu_solve", matrices_vectors, batch, "nothing"},
       {"aten::linalg_ldl_factor_ex", one, batch, "nothing"},
       {"aten::linalg_ldl_solve", matrices_vectors, batch, "nothing"},
-      {"aten::_linalg_solve_ex", solve, batch, "nothing"},
+      {"aten::_linalg_solve_ex", solve, sides, "nothing"},
       {"aten::triangular_solve", two, batch, "nothing"},
-      {"aten::linalg_solve_triangular", two, batch, "nothing"},
+      {"aten::linalg_solve_triangular", solve_triangular, sides, "nothing"},
       {"aten::linalg_lstsq", lstsq, batch, "nothing"},
       {"aten::_fft_r2c", fourier, "dimensions that are not transformed; P", "nothing"},
       {"aten::_fft_c2r", fourier, "dimensions that are not transformed; P", "nothing"},
