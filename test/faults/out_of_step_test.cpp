@@ -71,18 +71,18 @@ TEST(PlacementReport, SaysWhatRanWholeAndWhere) {
       << result.err;
   EXPECT_GT(in_steps, without);
   // Its lines: milliseconds, calls, bytes, the operator and its place.
-  const auto line = [&](const std::string& of) {
+  const auto line_of = [&](const std::string& text) {
     const auto lines = split_lines(result.err);
     const auto found =
         std::find_if(lines.begin(), lines.end(), [&](const std::string& one) {
-          return one.find("aten::" + of) != std::string::npos;
+          return one.find(text) != std::string::npos;
         });
-    EXPECT_NE(found, lines.end()) << of << " in:\n" << result.err;
+    EXPECT_NE(found, lines.end()) << text << " in:\n" << result.err;
     return found == lines.end() ? std::string() : *found;
   };
   double milliseconds = 0;
   int calls = 0;
-  const auto inverse = line("linalg_inv_ex");
+  const auto inverse = line_of("aten::linalg_inv_ex");
   EXPECT_EQ(
       std::sscanf(inverse.c_str(), "%lf %d", &milliseconds, &calls), 2)
       << inverse;
@@ -92,6 +92,12 @@ TEST(PlacementReport, SaysWhatRanWholeAndWhere) {
   expect_part(inverse, " 1.2 KiB ");
   expect_part(inverse, " subject.cpp:");
   expect_part(inverse, "(invert)");
+  // What process 0 waited for the other is in no operator's time.
+  const auto waiting = line_of("waiting for other processes, in no share");
+  double waited = 0;
+  EXPECT_EQ(std::sscanf(waiting.c_str(), "%lf", &waited), 1) << waiting;
+  EXPECT_GT(waited, 200);
+  EXPECT_LT(milliseconds, waited);
   // Process 1 has nothing to say.
   expect_no_part(result.err, "process 1");
   // And the training is the same as without.

@@ -194,6 +194,9 @@ void train_shared_out(accel::Accelerator& accelerator, bool distributed) {
   for (int i = 0; i < 5; ++i) {
     auto x = torch::randn({8, 8});
     x = distributed ? accelerator.distribute(x) : x;
+    if (i == 0 && !accelerator.is_main_process()) {
+      ::usleep(300000); // Process 0 waits in what comes next.
+    }
     const auto inverse = invert(x); // before the step
     auto step = accelerator.accumulate(net);
     optimizer.zero_grad();

@@ -168,6 +168,14 @@ void SharedMemory::meet() {
   }
 }
 
+namespace {
+thread_local std::chrono::nanoseconds waited_so_far{0};
+} // namespace
+
+std::chrono::nanoseconds SharedMemory::waited() {
+  return waited_so_far;
+}
+
 void SharedMemory::wait_for(int64_t rank) {
   if (has_come(rank)) {
     return;
@@ -211,6 +219,7 @@ void SharedMemory::wait_for(int64_t rank) {
     }
     other.sleepers.fetch_sub(1);
   }
+  waited_so_far += steady_clock::now() - start;
 }
 
 void SharedMemory::leave() {

@@ -49,6 +49,10 @@ class SharedMemory {
   /// process has ended or has left, after `timeout`, and after `leave`.
   void meet();
 
+  /// How long the calling thread has waited in `meet` so far, of any object. For
+  /// reports.
+  static std::chrono::nanoseconds waited();
+
   /// `call` is called by the thread that waits in `meet`, once it has done so for
   /// half a second, and once in each such meeting.
   void on_long_wait(std::function<void()> call) {

@@ -1,6 +1,7 @@
 #include "distributed/collectives.h"
 
 #include "core/operation_log.h"
+#include "core/shared_memory.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/hash.h>
@@ -165,11 +166,11 @@ at::Tensor combined(const std::vector<at::Tensor>& parts, ReduceOp op) {
 /// Counts the time that it lives as that of a reduction.
 class ReductionTime {
  public:
-  ReductionTime() : begin_(Clock::now()) {}
+  ReductionTime() : begin_(Clock::now()), waited_(SharedMemory::waited()) {}
   ~ReductionTime() {
     traffic().reduction_nanoseconds +=
         std::chrono::duration_cast<std::chrono::nanoseconds>(
-            Clock::now() - begin_)
+            Clock::now() - begin_ - (SharedMemory::waited() - waited_))
             .count();
   }
   ReductionTime(const ReductionTime&) = delete;
@@ -177,7 +178,9 @@ class ReductionTime {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using SharedMemory = accel::detail::SharedMemory;
   Clock::time_point begin_;
+  std::chrono::nanoseconds waited_;
 };
 
 at::Tensor reduce_plain(

@@ -125,7 +125,7 @@ struct Traffic {
   /// From parts to parts cut otherwise.
   int64_t exchanges = 0;
   int64_t bytes = 0;
-  /// How long the reductions took, waiting for other processes included.
+  /// How long the reductions took, without waiting for other processes of the host.
   int64_t reduction_nanoseconds = 0;
 };
 ACCEL_API Traffic& traffic();

@@ -30,12 +30,14 @@ constexpr size_t kPlaces = 10000;
 struct Sum {
   int64_t calls = 0;
   int64_t nanoseconds = 0;
+  int64_t waited = 0;
   int64_t collectives = 0;
   int64_t bytes = 0;
 
   void add(const Sum& other) {
     calls += other.calls;
     nanoseconds += other.nanoseconds;
+    waited += other.waited;
     collectives += other.collectives;
     bytes += other.bytes;
   }
@@ -333,7 +335,8 @@ std::string* PlacementReport::add_at(
     entry.op = c10::toString(call.op.operator_name());
     entry.has_rule = call.has_rule;
   }
-  const Sum sum{1, call.nanoseconds, call.collectives, call.bytes};
+  const Sum sum{
+      1, call.nanoseconds, call.waited, call.collectives, call.bytes};
   entry.sum.add(sum);
   if (state_->steps > 0) {
     entry.in_steps.add(sum);
@@ -378,6 +381,11 @@ void PlacementReport::print(std::ostream& out) {
         static_cast<long long>(sum.calls), sum.size().c_str(),
         100 * sum.milliseconds() / milliseconds, name_of(way));
   }
+  if (total.waited > 0) {
+    write(
+        out, "  %9.1f %37s  waiting for other processes, in no share\n",
+        static_cast<double>(total.waited) * 1e-6, "");
+  }
   state_->print_lines(
       out, Way::kWhole,
       "Gathered and done whole by every process. Look here first:");
@@ -397,6 +405,7 @@ void PlacementReport::print_json(std::ostream& out) {
   const auto numbers = [](const Sum& sum) {
     return json{
         {"milliseconds", sum.milliseconds()},
+        {"waited_milliseconds", static_cast<double>(sum.waited) * 1e-6},
         {"calls", sum.calls},
         {"collectives", sum.collectives},
         {"bytes", sum.bytes}};

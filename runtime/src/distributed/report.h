@@ -31,7 +31,9 @@ enum class Way {
 struct ReportedCall {
   c10::OperatorHandle op;
   Way way;
+  /// Without `waited`, in which other processes of the host had not come as far.
   int64_t nanoseconds;
+  int64_t waited = 0;
   int64_t collectives = 0;
   int64_t bytes = 0;
   /// Whether the operator has a rule, which then knew no way.

@@ -3,6 +3,7 @@
 #include <accel/detail/phase.h>
 
 #include "core/environment.h"
+#include "core/shared_memory.h"
 #include "distributed/check.h"
 #include "distributed/collectives.h"
 #include "distributed/report.h"
@@ -244,6 +245,7 @@ struct Watched::State {
   bool reads_sum = false;
   std::string arguments;
   Traffic before;
+  std::chrono::nanoseconds waited{0};
   Clock::time_point begin;
 };
 
@@ -268,6 +270,7 @@ Watched::Watched(
     state_->reads_sum = reads_sum(info, stack);
     finish_device(stack);
     state_->before = traffic();
+    state_->waited = accel::detail::SharedMemory::waited();
     state_->begin = Clock::now();
   }
 }
@@ -282,6 +285,11 @@ void Watched::done(const torch::jit::Stack& stack, bool by_rule) {
   if (state.reports) {
     finish_device(stack);
     ReportedCall call{state.op, Way::kInParts, since(state.begin)};
+    // To wait for others is not to work.
+    call.waited = std::chrono::nanoseconds(
+                      accel::detail::SharedMemory::waited() - state.waited)
+                      .count();
+    call.nanoseconds -= std::min(call.nanoseconds, call.waited);
     const auto& now = traffic();
     call.collectives = now.gathers + now.reductions - state.before.gathers -
         state.before.reductions;
@@ -306,6 +314,7 @@ void Watched::done(const torch::jit::Stack& stack, bool by_rule) {
         sum.way = Way::kInPartsWithTraffic;
         sum.nanoseconds = reducing;
         call.nanoseconds -= reducing;
+        call.waited = 0; // It is counted there.
         if (now.gathers == state.before.gathers) {
           call.collectives = call.bytes = 0;
         } else {

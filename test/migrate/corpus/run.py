@@ -340,32 +340,19 @@ def arguments_of(script, instead):
     return words
 
 
-def reads_number(entry):
-    """Whether an operator of the report reads a number, or keeps it, as
-    `losses[i] = loss` does. That computes nothing: its time is that of the sum of one
-    number, and of waiting for the slowest process, which on a busy machine is most of
-    a step."""
-    return entry["operator"] == "aten::_local_scalar_dense" or (
-        entry["operator"] == "aten::copy_" and entry.get("arguments", "").startswith("[], [] P"))
-
-
 # Work that is not done on a batch: making it, and updating parameters.
 _ELSEWHERE = ("loading", "updating")
 
 
 def share_of(report, of_all=False):
     """Percent of the operators' time that was shared out, of a report of
-    ACCEL_PLACEMENT_REPORT, without the time in which processes wait for numbers
-    that the program reads or keeps; None where it is of one process. What training
-    steps (accumulate) take without data sets and optimizers; all of the program where it
-    has none, or `of_all`, which also has the time of data sets and optimizers."""
+    ACCEL_PLACEMENT_REPORT; None where it is of one process. What training steps
+    (accumulate) take without data sets and optimizers; all of the program where it has
+    none, or `of_all`, which also has the time of data sets and optimizers. The time in
+    which processes wait for each other is in none."""
     in_steps = not of_all and any(sums["calls"] for sums in report["totals_in_steps"].values())
-    totals, time = ("totals_in_steps", "milliseconds_in_steps") if in_steps else ("totals", "milliseconds")
-    times = {way: sums["milliseconds"] for way, sums in report[totals].items() if of_all or way not in _ELSEWHERE}
-    for way, entries in report["operators"].items():
-        if way not in times:
-            continue
-        times[way] -= sum(entry[time] for entry in entries if reads_number(entry))
+    totals = report["totals_in_steps" if in_steps else "totals"]
+    times = {way: sums["milliseconds"] for way, sums in totals.items() if of_all or way not in _ELSEWHERE}
     if report["processes"] < 2 or sum(times.values()) <= 0:
         return None
     return 100 * (times["in_parts"] + times["in_parts_communicating"]) / sum(times.values())
