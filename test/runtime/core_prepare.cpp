@@ -167,3 +167,30 @@ ACCEL_RANK_FUNCTION(kinds_of_tensors) {
 TEST(Prepare, ComparesTensorsOfAnyKind) {
   accel::test::run_all("kinds_of_tensors");
 }
+
+// A graph's adjacency: the same on all processes, and with another number of entries.
+ACCEL_RANK_FUNCTION(sparse_buffers) {
+  Accelerator accelerator;
+  const auto make = [](int64_t entries) {
+    const auto at = torch::arange(entries);
+    return torch::sparse_coo_tensor(
+        torch::stack({at, 2 * at}), torch::full({entries}, 0.5) + at, {9, 18});
+  };
+  struct Graph : torch::nn::Module {};
+  Graph model;
+  const auto rank = accelerator.process_index();
+  const auto same = model.register_buffer("same", make(4).coalesce());
+  const auto other = model.register_buffer("other", make(3 + rank));
+  const auto rows = model.register_buffer("rows", torch::eye(4).to_sparse_csr());
+  const auto before = versions_of(model);
+  accelerator.prepare(model);
+  EXPECT_TRUE(torch::equal(same.to_dense(), make(4).to_dense()));
+  EXPECT_TRUE(torch::equal(other.to_dense(), make(3).to_dense()));
+  EXPECT_EQ(other._nnz(), 3);
+  EXPECT_TRUE(torch::equal(rows.to_dense(), torch::eye(4)));
+  EXPECT_EQ(versions_of(model)[0], before[0]);
+}
+
+TEST(Prepare, SparseBuffersAreThoseOfProcessZero) {
+  accel::test::run_all("sparse_buffers");
+}

@@ -33,6 +33,7 @@ void check_same_tensors(
   int64_t numel = 0;
   for (const auto& [name, tensor] : all) {
     description << name << ' ' << tensor.scalar_type() << tensor.sizes()
+                << (tensor.layout() == at::kStrided ? "" : " in another layout")
                 << (has_tensor(sparse, tensor) ? " sparse\n" : "\n");
     numel += tensor.numel();
   }
@@ -61,15 +62,73 @@ void check_same_tensors(
   }
 }
 
+/// The strided tensors that one of another layout is made of.
+std::vector<at::Tensor> components(const at::Tensor& tensor) {
+  switch (tensor.layout()) {
+    case at::kSparse:
+      return {tensor._indices(), tensor._values()};
+    case at::kSparseCsr:
+    case at::kSparseBsr:
+      return {tensor.crow_indices(), tensor.col_indices(), tensor.values()};
+    case at::kSparseCsc:
+    case at::kSparseBsc:
+      return {tensor.ccol_indices(), tensor.row_indices(), tensor.values()};
+    default:
+      return {};
+  }
+}
+
 /// Of all that is in the tensor: models may differ in one row of a large table.
 /// Nothing for tensors that are not read so.
 std::optional<uint64_t> checksum_of(const at::Tensor& tensor) {
+  if (const auto parts = components(tensor.detach()); !parts.empty()) {
+    uint64_t all = 0;
+    for (const auto& part : parts) {
+      all = all * 31 + *checksum_of(part);
+    }
+    return all;
+  }
   if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
     return std::nullopt;
   }
   const auto content =
       tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
   return checkpoint::xxh64(content.const_data_ptr(), content.nbytes());
+}
+
+/// Gives a sparse tensor process 0's entries, of which each process may have another
+/// number. Throws for layouts that cannot be given other ones in place.
+void broadcast_sparse(Communicator& communicator, const at::Tensor& tensor) {
+  TORCH_CHECK(
+      tensor.layout() == at::kSparse,
+      "accel: prepare was given a ",
+      tensor.layout(),
+      " tensor of sizes ",
+      tensor.sizes(),
+      " that differs between the processes, and this layout cannot be changed in "
+      "place. Make it alike on all of them, or a Sparse (COO) tensor.");
+  const at::Tensor own = tensor.detach();
+  auto form = at::tensor(
+      std::vector<int64_t>{own._nnz(), own.is_coalesced() ? 1 : 0}, at::kLong);
+  communicator.broadcast(form, /*source=*/0);
+  const int64_t entries = form[0].item<int64_t>();
+  auto of_entries = own._values().sizes().vec();
+  of_entries[0] = entries;
+  const bool sends = communicator.rank() == 0;
+  auto indices = sends
+      ? own._indices().contiguous()
+      : at::empty({own.sparse_dim(), entries}, own._indices().options());
+  auto values = sends ? own._values().contiguous()
+                      : at::empty(of_entries, own._values().options());
+  if (entries > 0) {
+    communicator.broadcast(indices, /*source=*/0);
+    communicator.broadcast(values, /*source=*/0);
+  }
+  if (!sends) {
+    // Not to `own`, which would have new entries of its own.
+    tensor.copy_(at::sparse_coo_tensor(
+        indices, values, own.sizes(), own.options(), form[1].item<int64_t>() != 0));
+  }
 }
 
 /// Gives the tensors process 0's values. A process writes to a tensor only where
@@ -101,6 +160,10 @@ void broadcast_differing(
     }
     if (differs) {
       const auto& tensor = tensors[static_cast<size_t>(i)];
+      if (!components(tensor).empty()) {
+        broadcast_sparse(communicator, tensor);
+        continue;
+      }
       const bool equal_here = communicator.rank() != 0 && mine[i] == of(0);
       differing.push_back(equal_here ? at::empty_like(tensor) : tensor);
     }

@@ -36,6 +36,34 @@ bool accel::migrate::isBatch(QualType T) {
          IsBatch(Args[1]);
 }
 
+/// Whether a loader's data set is of a final class: the runtime's loaders derive from
+/// it. (One that is mapped, or owned, is not.)
+static bool isOfFinalDataset(const CXXRecordDecl *Loader) {
+  while (Loader && Loader->getDefinition()) {
+    Loader = Loader->getDefinition();
+    if (const auto *D = dyn_cast<ClassTemplateSpecializationDecl>(Loader);
+        D && isTorch(D) && D->getIdentifier() &&
+        D->getName().ends_with("DataLoader")) {
+      const TemplateArgument &Dataset = D->getTemplateArgs()[0];
+      const CXXRecordDecl *Class =
+          Dataset.getKind() == TemplateArgument::Type
+              ? Dataset.getAsType()->getAsCXXRecordDecl()
+              : nullptr;
+      return Class && Class->getDefinition() &&
+             Class->getDefinition()->isEffectivelyFinal();
+    }
+    if (Loader->getNumBases() != 1)
+      return false;
+    Loader = Loader->bases_begin()->getType()->getAsCXXRecordDecl();
+  }
+  return false;
+}
+
+bool accel::migrate::isDistributedBy(const Expr *Loader, QualType Variable) {
+  const CXXRecordDecl *D = loaderOf(Loader->getType());
+  return D && isBatch(Variable) && !isOfFinalDataset(D);
+}
+
 bool accel::migrate::isNamedBatch(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
   return isStructOfTensors(T) ||

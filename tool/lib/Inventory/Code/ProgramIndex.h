@@ -43,6 +43,10 @@ const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);
 /// tensors, `torch::data::Example`s, pairs, tuples and maps of such, and structs.
 bool isBatch(clang::QualType T);
 
+/// Whether the variable that a loop over `Loader` declares is a batch that the
+/// runtime's loader distributes. Of a data set whose class is final it cannot.
+bool isDistributedBy(const clang::Expr *Loader, clang::QualType Variable);
+
 /// A batch whose tensors have names: a struct, or a map by `std::string`. (A pair
 /// or a tuple may be a state.)
 bool isNamedBatch(clang::QualType T);

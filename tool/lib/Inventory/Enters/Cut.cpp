@@ -136,14 +136,15 @@ public:
   }
 
   bool VisitVarDecl(VarDecl *V) override {
-    if (V->getInit() && mayHold(V->getType()) && C.in(V->getInit()))
+    if (V->getInit() && !V->isCXXForRangeDecl() && mayHold(V->getType()) &&
+        C.in(V->getInit()))
       add(V);
     return true;
   }
   bool VisitCXXForRangeStmt(CXXForRangeStmt *S) override {
     const VarDecl *V = S->getLoopVariable();
     const Expr *Range = S->getRangeInit();
-    if ((loaderOf(Range->getType()) && isBatch(V->getType())) || C.in(Range))
+    if (isDistributedBy(Range, V->getType()) || C.in(Range))
       add(V);
     return true;
   }

@@ -279,7 +279,8 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
     const Expr *Loader = loaderOfLoop(Loop);
     const auto *Range = dyn_cast<CXXForRangeStmt>(Loop);
     const bool Placed =
-        Loader && (!Range || isBatch(Range->getLoopVariable()->getType()));
+        Loader && (!Range || isDistributedBy(
+                                 Loader, Range->getLoopVariable()->getType()));
     if (Placed)
       Shared.add(Loader->getSourceRange());
     Shared.addIn(Loop, Batches, Index);
