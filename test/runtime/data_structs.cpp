@@ -44,12 +44,12 @@ struct InteractionData
 
 /// Graph i is a ring of 3 + i % 3 nodes; a batch numbers the nodes of its graphs.
 struct Graphs {
-  torch::Tensor labels, nodes, edges, graph, classes;
+  torch::Tensor labels, nodes, edges, graph, offsets, classes;
 };
 
 struct GraphData : torch::data::datasets::BatchDataset<GraphData, Graphs> {
   Graphs get_batch(torch::ArrayRef<size_t> indices) override {
-    std::vector<int64_t> labels, from, to, graph;
+    std::vector<int64_t> labels, from, to, graph, offsets{0};
     for (const auto index : indices) {
       const auto first = static_cast<int64_t>(graph.size());
       const auto nodes = static_cast<int64_t>(3 + index % 3);
@@ -59,6 +59,7 @@ struct GraphData : torch::data::datasets::BatchDataset<GraphData, Graphs> {
         to.push_back(first + (i + 1) % nodes);
       }
       labels.push_back(nodes);
+      offsets.push_back(first + nodes);
     }
     const auto count = static_cast<int64_t>(graph.size());
     return {
@@ -66,6 +67,7 @@ struct GraphData : torch::data::datasets::BatchDataset<GraphData, Graphs> {
         torch::arange(2 * count).view({count, 2}),
         torch::stack({torch::tensor(from), torch::tensor(to)}),
         torch::tensor(graph),
+        torch::tensor(offsets),
         torch::ones({3})};
   }
   std::optional<size_t> size() const override {
@@ -101,7 +103,9 @@ ACCEL_RANK_FUNCTION(loader_of_graphs) {
     expect_cut(accelerator, batch.nodes, expected->nodes, 0);
     expect_cut(accelerator, batch.edges, expected->edges, 1);
     expect_cut(accelerator, batch.graph, expected->graph, 0);
-    // Fewer rows than samples: they belong to none.
+    // One more than samples, for whoever reads them one by one; and fewer, which
+    // belong to none.
+    EXPECT_FALSE(accel::distributed::is_distributed(batch.offsets));
     EXPECT_FALSE(accel::distributed::is_distributed(batch.classes));
     ++expected;
   }

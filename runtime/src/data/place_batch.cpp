@@ -111,12 +111,16 @@ torch::Tensor place_beside(const torch::Tensor& whole, int64_t n) {
     return whole;
   }
   const int64_t columns = whole.dim() > 1 ? whole.size(1) : 0;
-  const bool edges = whole.dim() == 2 && whole.size(0) == 2 && columns > n &&
+  const bool integers =
       at::isIntegralType(whole.scalar_type(), /*includeBool=*/false);
+  const bool edges =
+      integers && whole.dim() == 2 && whole.size(0) == 2 && columns > n;
   if (columns == n || edges) {
     return cut_along(whole, 1, n);
   }
-  return whole.size(0) > n ? cut_along(whole, 0, n) : whole;
+  // Where each sample begins, and the last one ends, is read one by one.
+  const bool offsets = integers && whole.dim() == 1 && whole.size(0) == n + 1;
+  return whole.size(0) > n && !offsets ? cut_along(whole, 0, n) : whole;
 }
 
 } // namespace accel::detail

@@ -36,7 +36,8 @@ ACCEL_API torch::Tensor place_whole(
 
 /// The same of a tensor beside others that have `n` rows: cut along dimension 1 where
 /// that has `n` samples, as they are packed where it has more rows (the nodes of `n`
-/// graphs), and edges `[2, E]` of integers by edges. Nothing is communicated.
+/// graphs), and edges `[2, E]` of integers by edges. `n + 1` integers are offsets and
+/// stay whole. Nothing is communicated.
 ACCEL_API torch::Tensor place_beside(const torch::Tensor& whole, int64_t n);
 
 /// Whether the tensor has `n` rows.

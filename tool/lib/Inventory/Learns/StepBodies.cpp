@@ -7,8 +7,22 @@
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
+#include "llvm/ADT/StringSet.h"
+
 using namespace accel::migrate;
 using namespace clang;
+
+/// Functions of LibTorch's by which parameters can be written without an optimizer, or
+/// that give what can.
+static bool writesByHand(const FunctionDecl *F) {
+  static const llvm::StringSet<> Names = {
+      "data",        "set_data",      "tensor_data", "variable_data",
+      "detach",      "load",          "apply",       "vector_to_parameters",
+      "set_enabled", "mutable_grad"};
+  const llvm::StringRef Name = F->getName();
+  return Names.count(Name) || givesMemory(F) || Name.ends_with("_out") ||
+         (namesInPlace(Name) && !isa<CXXMethodDecl>(F)); // torch::nn::init
+}
 
 namespace {
 /// What statements run, with the functions and closures of the program that they
@@ -26,13 +40,26 @@ public:
 
   bool Updates = false;
   bool HasBackward = false;
+  /// Parameters may be written by hand, or by what is not seen.
+  bool MayWrite = false;
   std::set<const ValueDecl *> Stepped; ///< The optimizers; null for others.
   std::set<const FunctionDecl *> Functions;
 
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    if (!F)
+    const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
+    if (!F || (isInStd(F) && Operator && Operator->getOperator() == OO_Call)) {
+      MayWrite = true;
       return true;
+    }
+    if (isTorch(F))
+      MayWrite |= F->getIdentifier() && writesByHand(F);
+    else if (isInStd(F))
+      MayWrite |= llvm::any_of(E->arguments(), [](const Expr *Arg) {
+        return Arg->getType()->isFunctionPointerType();
+      });
+    else
+      MayWrite |= Index.bodiesOf(F).empty();
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
         Member && F->getIdentifier()) {
       const Expr *Object = Member->getImplicitObjectArgument();
@@ -50,6 +77,20 @@ public:
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
     if (const LambdaExpr *L = lambdaIn(E->getDecl()))
       enter(operatorOf(L));
+    return true;
+  }
+  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
+    // A guard of the program's own, say.
+    const CXXConstructorDecl *C = E->getConstructor();
+    MayWrite |= !isTorch(C) && !isInStd(C) && !C->isCopyOrMoveConstructor();
+    return true;
+  }
+  /// A leaf is written in place where gradients are switched off, and nowhere else.
+  bool VisitVarDecl(VarDecl *V) override {
+    static const llvm::StringSet<> Guards = {"NoGradGuard", "InferenceMode",
+                                             "AutoGradMode"};
+    const CXXRecordDecl *D = recordOf(V->getType());
+    MayWrite |= D && D->getIdentifier() && Guards.count(D->getName());
     return true;
   }
 
@@ -206,7 +247,7 @@ StepBodies::Run StepBodies::runOf(const Stmt *Loop,
                                   const std::set<const Stmt *> &Apart) const {
   RunFinder Finder(Index, Apart);
   Finder.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop)));
-  return {Finder.Updates, std::move(Finder.Functions)};
+  return {Finder.Updates, Finder.MayWrite, std::move(Finder.Functions)};
 }
 
 /// Whether the body of the outer loop runs the inner one.
@@ -215,6 +256,11 @@ bool StepBodies::runs(const Run &Outer, const Stmt *OuterLoop,
   return OuterLoop != Inner.Loop &&
          (Outer.Functions.count(Inner.In) ||
           isWithin(Inner.Loop->getBeginLoc(), bodyOf(OuterLoop), SM));
+}
+
+bool StepBodies::updatesNothing(const BatchLoop &Loop) const {
+  const Run &Of = Runs.at(Loop.Loop);
+  return !Of.Updates && !Of.MayWrite;
 }
 
 bool StepBodies::isPartOfStep(const BatchLoop &Loop) const {

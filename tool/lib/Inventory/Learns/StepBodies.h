@@ -40,6 +40,9 @@ public:
 
   /// Whether the training loop is part of the step that another one makes.
   bool isPartOfStep(const BatchLoop &Loop) const;
+  /// Whether a training loop only computes gradients, and nothing in it can change a
+  /// parameter: a gradient check, a Fisher matrix.
+  bool updatesNothing(const BatchLoop &Loop) const;
   /// Loops whose passes are steps although each backward in them stands in a loop
   /// inside, which updates nothing:
   /// `for (…) { for (…) loss.backward(); optimizer.step(); }`.
@@ -63,7 +66,8 @@ private:
   bool isOnlyStepOf(const clang::Stmt *Body, const clang::Stmt *Step) const;
   /// What the body of a training loop runs.
   struct Run {
-    bool Updates = false; ///< An optimizer steps.
+    bool Updates = false;  ///< An optimizer steps.
+    bool MayWrite = false; ///< Parameters may be written without one.
     std::set<const clang::FunctionDecl *> Functions;
   };
   Run runOf(const clang::Stmt *Loop,

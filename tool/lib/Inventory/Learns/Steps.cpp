@@ -54,7 +54,8 @@ void Steps::add() {
     addBackward(B);
   addGlobals();
   for (const auto &[Loop, Facts] : Index.Loops)
-    if (Facts.Training && !Bodies.isPartOfStep(Facts))
+    if (Facts.Training && !Bodies.isPartOfStep(Facts) &&
+        !Bodies.updatesNothing(Facts))
       addTrainingLoop(Facts);
   for (const BatchLoop &Loop : Bodies.loopsAround())
     addTrainingLoop(Loop);
