@@ -92,15 +92,15 @@ namespace {
 /// The calls of a function, with what stands around them.
 class StartCalls : public AstAncestorVisitor {
 public:
-  StartCalls(const FunctionDecl *F, const ProgramIndex &Index)
-      : F(F), Index(Index) {}
+  StartCalls(const FunctionDecl *F, const ProgramIndex &Index, unsigned Depth)
+      : F(F), Index(Index), Depth(Depth) {}
 
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *To = E->getDirectCallee();
     if (To && !isTorch(To) && !isInStd(To) &&
         llvm::is_contained(Index.ownBodiesOf(To), F)) {
       Any = true;
-      AllWait &= isAwaitedAtOnce(Path, In, Index);
+      AllWait = AllWait && isAwaitedAtOnce(Path, In, Index, Depth);
     }
     return true;
   }
@@ -120,13 +120,16 @@ public:
 private:
   const FunctionDecl *F;
   const ProgramIndex &Index;
+  const unsigned Depth;
 };
 } // namespace
 
 bool accel::migrate::isAwaitedAtOnce(llvm::ArrayRef<const Stmt *> Path,
                                      const FunctionDecl *In,
-                                     const ProgramIndex &Index) {
-  if (Path.empty())
+                                     const ProgramIndex &Index,
+                                     unsigned Depth) {
+  constexpr unsigned Most = 4; // They may call each other.
+  if (Path.empty() || Depth > Most)
     return false;
   const ValueDecl *Holder = nullptr;
   for (size_t I = Path.size() - 1; I-- > 0;) {
@@ -134,9 +137,12 @@ bool accel::migrate::isAwaitedAtOnce(llvm::ArrayRef<const Stmt *> Path,
     if (awaitedIn(S))
       return true; // std::async(…).get()
     if (isa<ReturnStmt>(S)) {
-      if (!In || isa<CXXConstructorDecl, CXXDestructorDecl>(In))
+      // Of a closure, whose callers are not looked for?
+      if (!In || llvm::any_of(Path.take_front(I), [](const Stmt *Around) {
+            return isa<LambdaExpr>(Around);
+          }))
         return false;
-      StartCalls Calls(In, Index);
+      StartCalls Calls(In, Index, Depth + 1);
       for (const FunctionDecl *F : Index.Functions) {
         Calls.In = F;
         if (F != In)

@@ -16,9 +16,10 @@ namespace accel::migrate {
 /// Whether the future that an expression, `Path.back()`, gives is waited for before
 /// anything that other processes meet in: in the expression itself, or in a
 /// statement of the same block behind it. Where the function `In` returns it, its
-/// callers wait so.
+/// callers wait so; `Depth` counts such functions.
 bool isAwaitedAtOnce(llvm::ArrayRef<const clang::Stmt *> Path,
-                     const clang::FunctionDecl *In, const ProgramIndex &Index);
+                     const clang::FunctionDecl *In, const ProgramIndex &Index,
+                     unsigned Depth = 0);
 
 } // namespace accel::migrate
 
