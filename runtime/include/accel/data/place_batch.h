@@ -169,8 +169,8 @@ void watch_batch(DataLoaderState& state, const Batch& batch) {
 /// process's rows of `n`, else whole, and then those that have `n` rows, and beside
 /// them those that a collation has packed. Where no tensor has `n` rows, it has put
 /// the steps of sequences first: then those whose dimension 1 has `n` samples are cut
-/// along that. A type that accel finds no tensors in (`TensorsOf`), and one of standard containers that has
-/// others than tensors, stays as it is.
+/// along that. A type that accel finds no tensors in (`TensorsOf`), and one of standard
+/// containers that has others than tensors, stays as it is.
 ///
 /// For the library itself: a program has no need to name it, and it may change.
 template <typename Batch>

@@ -409,6 +409,13 @@ void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
       GivenAway.push_back(F);
 }
 
+bool accel::migrate::decidesAboutParts(const Stmt *S) {
+  const auto *Binary = dyn_cast<BinaryOperator>(S);
+  return isa<IfStmt, SwitchStmt, ForStmt, WhileStmt, DoStmt, CXXForRangeStmt,
+             AbstractConditionalOperator>(S) ||
+         (Binary && Binary->isLogicalOp());
+}
+
 const Stmt *accel::migrate::bodyOf(const Stmt *Loop) {
   if (const auto *S = dyn_cast<ForStmt>(Loop))
     return S->getBody();

@@ -35,6 +35,9 @@ bool isWithin(clang::SourceLocation Loc, const clang::Stmt *S,
 /// The body of a `for`, `while`, `do` or range-`for`.
 const clang::Stmt *bodyOf(const clang::Stmt *Loop);
 
+/// Whether a statement decides if, or how often, its parts run: a condition, a loop.
+bool decidesAboutParts(const clang::Stmt *S);
+
 /// The loader that a loop goes over, by `for (… : *loader)` or by its iterators,
 /// `for (auto it = loader->begin(); it != loader->end(); ++it)`; or null.
 const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);

@@ -40,12 +40,9 @@ namespace {
 enum class Then { GoesOn, Waits, Meets };
 } // namespace
 
-/// Whether what stands there decides if, or how often, its parts run.
+/// Whether the parts of a statement may not run, or not there.
 static bool mayNotRun(const Stmt *S) {
-  const auto *Binary = dyn_cast<BinaryOperator>(S);
-  return isa<IfStmt, SwitchStmt, ForStmt, WhileStmt, DoStmt, CXXForRangeStmt,
-             CXXTryStmt, LambdaExpr, AbstractConditionalOperator>(S) ||
-         (Binary && Binary->isLogicalOp());
+  return decidesAboutParts(S) || isa<CXXTryStmt, LambdaExpr>(S);
 }
 
 static bool waitsFor(const Stmt *S, const ValueDecl *Holder) {

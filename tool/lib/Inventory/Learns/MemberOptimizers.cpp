@@ -21,6 +21,13 @@ bool OptimizerFacts::isBeforeMain() const {
   return isa<CXXConstructorDecl>(Function) && Index.BeforeMain.count(Function);
 }
 
+/// Whether a function is no constructor and trains, or is called where a step does.
+static bool takesPartInTraining(const FunctionDecl *F, const ProgramIndex &Index) {
+  return !isa<CXXConstructorDecl>(F) &&
+         (Index.trainsDirectly(F) || Index.InStep.count(F) ||
+          llvm::is_contained(Index.GivenAway, F));
+}
+
 /// What a class makes without a constructor of its own, or before main, is prepared
 /// where it trains.
 void OptimizerFacts::end() {
@@ -28,10 +35,7 @@ void OptimizerFacts::end() {
     for (const VarDecl *V : Index.Globals)
       optimizersIn(V);
   const auto *Method = dyn_cast<CXXMethodDecl>(Function);
-  if (Method &&
-      (Index.trainsDirectly(Function) || Index.InStep.count(Function) ||
-       llvm::is_contained(Index.GivenAway, Function)) &&
-      !isa<CXXConstructorDecl>(Function))
+  if (Method && takesPartInTraining(Function, Index))
     for (const FieldDecl *Member : Method->getParent()->fields()) {
       optimizerOfDefault(Member);
       optimizerBeforeMain(Member);
@@ -152,11 +156,9 @@ static std::vector<const FieldDecl *> modelsNamedIn(const Expr *E) {
 /// Whether methods of the class train: they prepare what it has.
 static bool trainsItself(const CXXRecordDecl *Class, const ProgramIndex &Index) {
   return llvm::any_of(Class->methods(), [&](const CXXMethodDecl *M) {
-    return !isa<CXXConstructorDecl>(M) &&
-           llvm::any_of(Index.ownBodiesOf(M), [&](const FunctionDecl *F) {
-             return Index.trainsDirectly(F) || Index.InStep.count(F) ||
-                    llvm::is_contained(Index.GivenAway, F);
-           });
+    return llvm::any_of(Index.ownBodiesOf(M), [&](const FunctionDecl *F) {
+      return takesPartInTraining(F, Index);
+    });
   });
 }
 

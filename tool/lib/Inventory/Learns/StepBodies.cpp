@@ -140,12 +140,7 @@ public:
     const auto Bodies = Index.ownBodiesOf(F);
     if (Bodies.size() != 1)
       return true;
-    const bool Here = llvm::any_of(Path, [&](const Stmt *S) {
-      const auto *Binary = dyn_cast<BinaryOperator>(S);
-      return isa<IfStmt, SwitchStmt, ForStmt, WhileStmt, DoStmt,
-                 CXXForRangeStmt, AbstractConditionalOperator>(S) ||
-             (Binary && Binary->isLogicalOp());
-    });
+    const bool Here = llvm::any_of(Path, decidesAboutParts);
     const auto [It, New] = IsConditional.try_emplace(Bodies.front(), Here);
     It->second &= Here;
     return true;
