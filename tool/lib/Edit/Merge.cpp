@@ -21,6 +21,10 @@ std::pair<unsigned, unsigned> lineAndColumn(StringRef Text, unsigned Offset) {
           unsigned(Break == StringRef::npos ? Offset : Offset - Break - 1) + 1};
 }
 
+static bool breaksAtBegin(StringRef Text) {
+  return Text.starts_with("\n") || Text.starts_with("\r\n");
+}
+
 Expected<std::string> applyChanges(StringRef Before,
                                    std::vector<Change> &Changes,
                                    Change &Culprit) {
@@ -43,6 +47,10 @@ Expected<std::string> applyChanges(StringRef Before,
                                      "replaces"
                                    : "it lies behind the end of the file");
     }
+    // Two lines in a block that had none break the line behind them once.
+    if (C.Range.Offset == Done && breaksAtBegin(C.Replacement) &&
+        StringRef(After).rtrim(" \t").ends_with("\n"))
+      After.resize(StringRef(After).rtrim().size());
     After += Before.slice(Done, C.Range.Offset);
     After += C.Replacement;
     Done = C.Range.Offset + C.Range.Length;

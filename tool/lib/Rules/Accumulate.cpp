@@ -14,8 +14,8 @@ void accel::migrate::applyAccumulate(RuleContext &Context) {
     for (const std::string &Model : Loop.Models)
       Models += (Models.empty() ? "" : ", ") + Model;
     if (Loop.Body.Close)
-      Context.insert(*Loop.Body.Close, "body-close", {},
-                     "the loop's body has a second statement");
+      Context.closeBraces(*Loop.Body.Close,
+                          "the loop's body has a second statement");
     const std::string Step =
         Loop.Inner
             ? Context.freeName(Loop.In, {"inner_step", "inner_accumulation"})

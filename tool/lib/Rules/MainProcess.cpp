@@ -19,11 +19,12 @@ void accel::migrate::applyMainProcess(RuleContext &Context) {
                          {{"accelerator", Context.accelerator(Guard.In)}},
                          "the file goes when all have read it",
                          /*Priority=*/-10);
-    if (Guard.Close)
-      Context.insert(*Guard.Close,
-                     Guard.WaitsBehind ? "save-wait-close" : "body-close",
-                     {{"accelerator", Context.accelerator(Guard.In)}},
-                     "the branch has a second statement");
+    if (Guard.Close && Guard.WaitsBehind)
+      Context.insertLine(*Guard.Close, "save-wait",
+                         {{"accelerator", Context.accelerator(Guard.In)}},
+                         "the branch has a second statement", /*Priority=*/100);
+    else if (Guard.Close)
+      Context.closeBraces(*Guard.Close, "the branch has a second statement");
     if (Guard.After)
       Context.insertLine(*Guard.After, "save-wait",
                          {{"accelerator", Context.accelerator(Guard.In)}},

@@ -103,9 +103,12 @@ void RuleContext::wrap(const TextRange &Object, const TextRange *Tail,
     add({Object.File, Object.Offset + Object.Length, 0}, Behind.str(), Why, 0);
 }
 
-void RuleContext::insert(const TextRange &At, StringRef Text, Values With,
-                         std::string Why) {
-  add(At, renderTemplate(Text, With), std::move(Why), /*Priority=*/100);
+void RuleContext::openBraces(const BodyPoint &Body, std::string Why) {
+  add(Body.Top.At, Body.Top.Before, std::move(Why), /*Priority=*/0);
+}
+
+void RuleContext::closeBraces(const LinePoint &Close, std::string Why) {
+  add(Close.At, Close.After, std::move(Why), /*Priority=*/100);
 }
 
 void RuleContext::remove(const TextRange &Range, std::string Why) {

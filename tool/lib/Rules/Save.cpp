@@ -11,20 +11,19 @@ using namespace accel::migrate;
 void accel::migrate::applySave(RuleContext &Context) {
   for (const SaveFact &Save : Context.Program.Saves) {
     const std::string Accelerator = Context.accelerator(Save.In);
-    Context.replace(Save.Callee, Save.Close ? "save-open" : "save",
-                    {{"accelerator", Accelerator}},
+    Context.replace(Save.Callee, "save", {{"accelerator", Accelerator}},
                     Save.ToStream ? "tensors that are in parts are put together"
                                   : "the main process writes the file");
-    if (Save.Close)
-      Context.insert(*Save.Close, "save-wait-close",
-                     {{"accelerator", Accelerator}},
-                     "the program reads files again: nobody goes on before "
-                     "this one is written");
-    else if (Save.ReadLater)
+    const char *Why = "the program reads files again: nobody goes on before this "
+                      "one is written";
+    if (Save.Braces) {
+      Context.openBraces(*Save.Braces, Why);
+      Context.insertLine(*Save.Braces->Close, "save-wait",
+                         {{"accelerator", Accelerator}}, Why, /*Priority=*/100);
+    } else if (Save.ReadLater) {
       Context.insertLine(Save.After, "save-wait",
-                         {{"accelerator", Accelerator}},
-                         "the program reads files again: nobody goes on before "
-                         "this one is written");
+                         {{"accelerator", Accelerator}}, Why);
+    }
   }
   for (const ArchiveFact &Archive : Context.Program.Archives)
     Context.wrap(Archive.Object, &Archive.Between, "save-archive",

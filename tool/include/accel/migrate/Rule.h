@@ -65,9 +65,10 @@ public:
   /// replaces `Tail`, or goes behind the object where there is no tail.
   void wrap(const TextRange &Object, const TextRange *Tail, llvm::StringRef Text,
             Values With, std::string Why);
-  /// The template is put at a place within a line.
-  void insert(const TextRange &At, llvm::StringRef Text, Values With,
-              std::string Why);
+  /// Braces around the statement of a body that has none, where no line is put at
+  /// one of its ends.
+  void openBraces(const BodyPoint &Body, std::string Why);
+  void closeBraces(const LinePoint &Close, std::string Why);
   /// The text `Range` is taken out.
   void remove(const TextRange &Range, std::string Why);
 

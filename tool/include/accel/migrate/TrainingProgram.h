@@ -22,7 +22,7 @@ namespace accel::migrate {
 /// the neighbouring line says: indentation and line break, or blanks where the
 /// place is inside of a line.
 struct LinePoint {
-  TextRange At; ///< Length 0.
+  TextRange At; ///< Length 0, or the blanks that the line replaces.
   std::string Before;
   std::string After;
 
@@ -30,8 +30,11 @@ struct LinePoint {
   std::string wrap(const std::string &Text) const {
     return Before + Text + After;
   }
-  /// Whether there is no line of its own here: `{ statement; }`.
-  bool isInsideLine() const { return After.find('\n') == std::string::npos; }
+  /// Whether there is no line of its own here: `{ statement; }`, or `{}`.
+  bool isInsideLine() const {
+    return Before.find('\n') != std::string::npos ||
+           After.find('\n') == std::string::npos;
+  }
 };
 
 using FunctionId = unsigned;
@@ -138,9 +141,9 @@ struct DeviceFact {
 /// The body of a loop in which it may be that no statement can be put, for want
 /// of braces.
 struct BodyPoint {
-  LinePoint Top;
-  /// Where the braces must close, in a body without.
-  std::optional<TextRange> Close;
+  LinePoint Top; ///< `Before` has the brace, in a body without.
+  /// Behind the statement of a body without braces: `After` closes them.
+  std::optional<LinePoint> Close;
 };
 
 /// A loop whose passes are training steps.
@@ -230,10 +233,10 @@ struct PrintFact {
 struct SaveFact {
   FunctionId In = 0;
   TextRange Callee;
-  /// Behind the statement; where that is a whole branch, without braces, its end,
-  /// where they close.
+  /// Behind the statement.
   LinePoint After;
-  std::optional<TextRange> Close;
+  /// Where the statement is all of a branch, which gets braces: instead.
+  std::optional<BodyPoint> Braces;
   /// Whether the program reads a file again.
   bool ReadLater = false;
   bool ToStream = false; ///< Of memory, or of a file that was opened before.
@@ -292,8 +295,8 @@ struct GuardFact {
   /// one that makes files, or takes some away, which may be read then.
   std::optional<LinePoint> Before, After;
   /// Where the statement is all of a branch and others have to stand beside it,
-  /// at `Before` and in front of this brace.
-  std::optional<TextRange> Close;
+  /// at `Before` and here, in front of the brace.
+  std::optional<LinePoint> Close;
   bool WaitsBehind = false; ///< There, too.
 };
 

@@ -68,7 +68,7 @@ FunctionId FunctionTable::at(SourceLocation Loc, const FunctionDecl *F) {
 }
 
 FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,
-                              bool IsLambda) {
+                              bool IsLambda, SourceLocation Owner) {
   auto [It, New] = ByLocation.try_emplace(
       Body->getBeginLoc().getRawEncoding(), Functions.size());
   if (!New)
@@ -84,7 +84,7 @@ FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,
       HasPlace = (F.Try = Text.range(Try->getSourceRange())).has_value();
   }
   if (const auto *Block = dyn_cast<CompoundStmt>(Body); Block && HasPlace)
-    if (std::optional<LinePoint> Top = Text.topOf(Block))
+    if (std::optional<LinePoint> Top = Text.topOf(Block, Owner))
       F.Top = *Top;
   Functions.push_back(std::move(F));
   return It->second;
@@ -95,7 +95,7 @@ FunctionId FunctionTable::of(const FunctionDecl *F) {
   const bool IsLambda = M && M->getParent()->isLambda();
   const FunctionId Id =
       add(F->getBody(), IsLambda ? "lambda" : F->getNameAsString(),
-          !IsLambda && F->isMain(), IsLambda);
+          !IsLambda && F->isMain(), IsLambda, F->getBeginLoc());
   std::vector<std::string> &Names = Functions[Id].Names;
   if (Names.empty()) {
     NameFinder Finder(Names);
@@ -124,11 +124,11 @@ std::optional<FunctionId> FunctionTable::around(const CXXRecordDecl *Lambda) {
 }
 
 FunctionId FunctionTable::ofHandler(const CXXCatchStmt *Handler) {
-  return add(Handler->getHandlerBlock(), "handler", false, true);
+  return add(Handler->getHandlerBlock(), "handler", false, true, Handler->getBeginLoc());
 }
 
 FunctionId FunctionTable::ofInitialiser(const Expr *Init) {
-  return add(Init, "initialiser", false, true);
+  return add(Init, "initialiser", false, true, Init->getBeginLoc());
 }
 
 FunctionId FunctionTable::of(const LambdaExpr *L) {

@@ -32,7 +32,7 @@ public:
 private:
   std::optional<FunctionId> around(const clang::CXXRecordDecl *Lambda);
   FunctionId add(const clang::Stmt *Body, std::string Name, bool IsMain,
-                 bool IsLambda);
+                 bool IsLambda, clang::SourceLocation Owner);
 
   SourceText &Text;
   std::vector<FunctionFact> &Functions;

@@ -12,6 +12,23 @@
 using namespace accel::migrate;
 using namespace clang;
 
+/// What the first block that is indented is indented by.
+static std::string indentStep(StringRef Buffer) {
+  StringRef Head, Line;
+  for (StringRef Rest = Buffer; !Rest.empty();) {
+    std::tie(Line, Rest) = Rest.split('\n');
+    if (Line.trim().empty())
+      continue;
+    const StringRef Outer = Head.substr(0, Head.find_first_not_of(" \t"));
+    StringRef Step = Line.substr(0, Line.find_first_not_of(" \t"));
+    if (Head.rtrim().ends_with("{") && Step.consume_front(Outer) &&
+        !Step.empty() && !Line.rtrim().ends_with(":"))
+      return Step.str();
+    Head = Line;
+  }
+  return "  ";
+}
+
 const SourceText::FileText &SourceText::file(FileID Id) {
   auto [It, New] = Files.try_emplace(Id);
   FileText &F = It->second;
@@ -28,6 +45,7 @@ const SourceText::FileText &SourceText::file(FileID Id) {
   F.Eol = Line != StringRef::npos && Line > 0 && F.Buffer[Line - 1] == '\r'
               ? "\r\n"
               : "\n";
+  F.Step = indentStep(F.Buffer);
   return F;
 }
 
@@ -180,7 +198,8 @@ std::optional<LinePoint> SourceText::lineAt(FileID Id, unsigned Offset,
                    F.Eol};
 }
 
-std::optional<LinePoint> SourceText::topOf(const CompoundStmt *Block) {
+std::optional<LinePoint> SourceText::topOf(const CompoundStmt *Block,
+                                           SourceLocation Owner) {
   if (Block->getLBracLoc().isMacroID())
     return std::nullopt;
   const auto [Id, Brace] = SM.getDecomposedLoc(Block->getLBracLoc());
@@ -188,10 +207,16 @@ std::optional<LinePoint> SourceText::topOf(const CompoundStmt *Block) {
   if (!F.MayEdit)
     return std::nullopt;
   const std::optional<unsigned> Next = nextLine(F.Buffer, Brace + 1);
+  if (!Next && F.Buffer.substr(Brace + 1).starts_with("}")) {
+    const auto [OwnerId, From] = SM.getDecomposedLoc(
+        Owner.isValid() ? SM.getFileLoc(Owner) : Block->getLBracLoc());
+    const std::string Outer =
+        blanksAt(F.Buffer, lineStart(F.Buffer, OwnerId == Id ? From : Brace)).str();
+    return LinePoint{
+        {F.RealPath, Brace + 1, 0}, F.Eol + Outer + F.Step, F.Eol + Outer};
+  }
   if (!Next)
-    return LinePoint{{F.RealPath, Brace + 1, 0},
-                     " ",
-                     F.Buffer.substr(Brace + 1).starts_with("}") ? " " : ""};
+    return LinePoint{{F.RealPath, Brace + 1, 0}, " ", ""};
   if (!Block->body_empty()) {
     const SourceLocation First = SM.getFileLoc((*Block->body_begin())->getBeginLoc());
     const auto [FirstId, Offset] = SM.getDecomposedLoc(First);
@@ -200,8 +225,32 @@ std::optional<LinePoint> SourceText::topOf(const CompoundStmt *Block) {
   }
   // An empty block: one step further in than its brace.
   std::optional<LinePoint> P = lineAt(Id, *Next, Brace);
-  P->Before += "  ";
+  P->Before += F.Step;
   return P;
+}
+
+/// Braces around the statement of a body that has none: they and the statement get
+/// lines of their own, unless a comment stands where the brace would.
+BodyPoint SourceText::braced(const FileText &F, unsigned Begin, unsigned End) {
+  const StringRef Head = F.Buffer.take_front(Begin).rtrim();
+  const unsigned HeadLine = lineStart(F.Buffer, Head.size());
+  BodyPoint Result;
+  if (const StringRef Line = Head.substr(HeadLine);
+      Line.contains("//") || Line.ends_with("*/")) {
+    Result.Top = LinePoint{{F.RealPath, Begin, 0}, "{ ", " "};
+    Result.Close = LinePoint{{F.RealPath, End, 0}, " ", " }"};
+    return Result;
+  }
+  const std::string Outer = F.Eol + blanksAt(F.Buffer, HeadLine).str();
+  const unsigned BodyLine = lineStart(F.Buffer, Begin);
+  const std::string Inner =
+      BodyLine == HeadLine ? Outer + F.Step
+                           : F.Eol + blanksAt(F.Buffer, BodyLine).str();
+  Result.Top = LinePoint{{F.RealPath, unsigned(Head.size()),
+                          Begin - unsigned(Head.size())},
+                         " {" + Inner, Inner};
+  Result.Close = LinePoint{{F.RealPath, End, 0}, Inner, Outer + "}"};
+  return Result;
 }
 
 std::optional<BodyPoint> SourceText::bodyTop(const Stmt *Body) {
@@ -213,7 +262,7 @@ std::optional<BodyPoint> SourceText::bodyTop(const Stmt *Body) {
     Result.Top = std::move(*Top);
     return Result;
   }
-  // One statement: braces around it, on its own lines.
+  // One statement.
   const auto End = endOf(Body);
   if (!End || Body->getBeginLoc().isMacroID() || isa<NullStmt>(Body))
     return std::nullopt;
@@ -221,9 +270,7 @@ std::optional<BodyPoint> SourceText::bodyTop(const Stmt *Body) {
   const FileText &F = file(Id);
   if (!F.MayEdit || Id != End->first)
     return std::nullopt;
-  Result.Top = LinePoint{{F.RealPath, Offset, 0}, "{ ", " "};
-  Result.Close = TextRange{F.RealPath, End->second, 0};
-  return Result;
+  return braced(F, Offset, End->second);
 }
 
 /// The start of the comment that says what the line at `Start` does: of the lines above

@@ -53,8 +53,10 @@ public:
                   std::string Message, std::string Remedy = "");
 
   /// Lines of their own: the first in a block, before a statement and the comment
-  /// above it, and after a statement.
-  std::optional<LinePoint> topOf(const clang::CompoundStmt *Block);
+  /// above it, and after a statement. A block that is `{}` gets lines, indented from
+  /// the one that `Owner` begins on.
+  std::optional<LinePoint> topOf(const clang::CompoundStmt *Block,
+                                 clang::SourceLocation Owner = {});
   /// The same for a loop's body, which may be a statement without braces.
   std::optional<BodyPoint> bodyTop(const clang::Stmt *Body);
   std::optional<LinePoint> before(const clang::Stmt *S);
@@ -79,12 +81,14 @@ private:
     llvm::StringRef Buffer;
     bool MayEdit = false;
     std::string Eol;
+    std::string Step; ///< What a line is indented by in a block.
   };
   const FileText &file(clang::FileID Id);
   std::optional<LinePoint> lineAt(clang::FileID Id, unsigned Offset,
                                   unsigned IndentFrom);
   std::optional<std::pair<clang::FileID, unsigned>>
   endOf(const clang::Stmt *S);
+  BodyPoint braced(const FileText &F, unsigned Begin, unsigned End);
 
   const PlanOptions &Options;
   std::map<clang::FileID, FileText> Files;

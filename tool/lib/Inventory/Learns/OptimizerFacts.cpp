@@ -194,7 +194,11 @@ OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
   if (!Block)
     return std::nullopt;
   const Stmt *Last = lastSetUp(Block, Child, Optimizer, Models, Index);
-  return Last ? Text.after(Last) : Text.topOf(Block);
+  if (Last)
+    return Text.after(Last);
+  return Block == Function->getBody()
+             ? Text.topOf(Block, Function->getBeginLoc())
+             : Text.topOf(Block);
 }
 
 /// What holds the model of `model->parameters()`, the function for that of the

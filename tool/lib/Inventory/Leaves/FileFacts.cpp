@@ -151,10 +151,10 @@ void FileFacts::save(const CallExpr *E) {
     }
     // if (better) torch::save(net, path);
     if (!After && isBodyOfItsOwn())
-      if (const std::optional<BodyPoint> Body = Text.bodyTop(E);
-          Body && Body->Top.At.Offset == Callee->Offset)
-        Fact.Close = Body->Close;
-    if (!After && !Fact.Close)
+      if (std::optional<BodyPoint> Body = Text.bodyTop(E);
+          Body && Body->Top.At.Offset + Body->Top.At.Length == Callee->Offset)
+        Fact.Braces = std::move(Body);
+    if (!After && !Fact.Braces)
       return say("ACL0226", E->getExprLoc(),
                     "the file that is saved here is read again, and there is "
                     "no place behind it where the processes could wait",
