@@ -148,3 +148,48 @@ TEST(DistributeLike, IsFilledInParts) {
 TEST(DistributeLike, TakesEachAxis) {
   run_and_expect_success("on_two_axes", 4);
 }
+
+/// Forward mode: what a tensor is a tangent of goes where the tensor goes.
+ACCEL_RANK_FUNCTION(tangents_go_along) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  const auto values = torch::sin(torch::arange(28, torch::kDouble)).view({7, 4});
+  const auto tangent = torch::cos(torch::arange(28, torch::kDouble)).view({7, 4});
+  auto weight = torch::arange(1, 5, torch::kDouble).requires_grad_();
+  const auto level = static_cast<int64_t>(torch::autograd::forward_ad::enter_dual_level());
+  const auto tangent_of = [&](const Tensor& tensor) {
+    return std::get<1>(torch::_unpack_dual(tensor, level));
+  };
+  for (const bool graph : {false, true}) {
+    const auto plain = torch::_make_dual(values, tangent, level);
+    const auto dual = graph ? plain * weight : plain;
+    const auto wanted = graph ? tangent * weight : tangent;
+    const auto cut = accelerator.distribute(dual);
+    ASSERT_TRUE(accel::distributed::is_distributed(cut));
+    ASSERT_TRUE(tangent_of(cut).defined());
+    EXPECT_EQ(placements(tangent_of(cut)), placements(cut));
+    EXPECT_TRUE(tangent_of(cut).equal(wanted));
+    EXPECT_TRUE(tangent_of(accelerator.full(cut)).equal(wanted));
+    EXPECT_TRUE(tangent_of(accelerator.distribute(cut, 1)).equal(wanted));
+    EXPECT_TRUE(tangent_of(distribute_like(dual, cut)).equal(wanted));
+    const auto mine = to_local(cut);
+    EXPECT_TRUE(tangent_of(mine).equal(to_local(accelerator.distribute(wanted))));
+    const auto again = accel::distributed::from_local(mine, DeviceMesh(), Shard(0));
+    EXPECT_TRUE(tangent_of(again).equal(wanted));
+    EXPECT_TRUE(tangent_of(cut.tanh()).allclose(wanted * (1 - dual.tanh().square())));
+    if (graph) {
+      tangent_of(cut.square()).sum().backward();
+      const auto gradient = accelerator.full(weight.grad()).clone();
+      weight.mutable_grad() = Tensor();
+      (2 * values * tangent * weight.square()).sum().backward();
+      EXPECT_TRUE(gradient.allclose(weight.grad()));
+    }
+  }
+  torch::autograd::forward_ad::exit_dual_level(level);
+}
+
+TEST(DistributeLike, TangentsGoAlong) {
+  for (const int processes : {2, 3}) {
+    run_and_expect_success("tangents_go_along", processes);
+  }
+}

@@ -10,6 +10,8 @@
 #include <torch/torch.h>
 
 #include <optional>
+#include <string>
+#include <vector>
 
 using accel::Accelerator;
 using accel::AcceleratorOptions;
@@ -150,5 +152,102 @@ ACCEL_RANK_FUNCTION(loader_of_structs) {
 TEST(DataLoaderOfStructs, TensorsWithTheSamplesRowsAreDistributed) {
   for (const int world : {1, 2, 4}) {
     accel::test::run_and_expect_success("loader_of_structs", world);
+  }
+}
+
+namespace {
+
+/// The same interactions and graphs as streams.
+template <typename Data, typename Batch>
+struct Stream : torch::data::datasets::StatefulDataset<Stream<Data, Batch>, Batch, size_t> {
+  std::optional<Batch> get_batch(size_t size) override {
+    std::vector<size_t> indices;
+    for (; indices.size() < size && next < 20; ++next) {
+      indices.push_back(next);
+    }
+    return indices.empty() ? std::nullopt
+                           : std::optional<Batch>(data.get_batch(indices));
+  }
+  std::optional<size_t> size() const override {
+    return std::nullopt;
+  }
+  void reset() override {
+    next = 0;
+  }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+  Data data;
+  size_t next = 0;
+};
+
+struct Pairs {
+  torch::Tensor x, y;
+  std::string name;
+  double weight = 0;
+};
+
+struct PairData : torch::data::datasets::BatchDataset<PairData, Pairs> {
+  Pairs get_batch(torch::ArrayRef<size_t> indices) override {
+    const std::vector<int64_t> rows(indices.begin(), indices.end());
+    const auto x = torch::tensor(rows);
+    return {x.unsqueeze(1) * torch::ones({3}), x, "pairs", x.sum().item<double>()};
+  }
+  std::optional<size_t> size() const override {
+    return 20;
+  }
+};
+
+void stream_of_structs(bool dispatch) {
+  Accelerator accelerator(AcceleratorOptions()
+                              .cpu(true)
+                              .match_single_device(true)
+                              .dispatch_batches(dispatch));
+  PairData data;
+  size_t first = 0;
+  auto pairs = accel::data::make_data_loader(Stream<PairData, Pairs>(), 8);
+  for (auto& batch : *pairs) {
+    std::vector<size_t> indices;
+    for (; indices.size() < 8 && first < 20; ++first) {
+      indices.push_back(first);
+    }
+    const auto whole = data.get_batch(indices);
+    expect_cut(accelerator, batch.x, whole.x, 0);
+    expect_cut(accelerator, batch.y, whole.y, 0); // of the short one, too
+    EXPECT_EQ(batch.name, whole.name);
+    EXPECT_EQ(batch.weight, whole.weight);
+  }
+  EXPECT_EQ(first, 20U);
+  // Where tensors have other numbers of rows, full batches are known by their size.
+  auto theirs = torch::data::make_data_loader<SequentialSampler>(GraphData(), 8);
+  auto expected = theirs->begin();
+  auto graphs = accel::data::make_data_loader(Stream<GraphData, Graphs>(), 8);
+  for (auto& batch : *graphs) {
+    if (expected->labels.size(0) == 8) {
+      expect_cut(accelerator, batch.labels, expected->labels, 0);
+      expect_cut(accelerator, batch.nodes, expected->nodes, 0);
+      expect_cut(accelerator, batch.edges, expected->edges, 1);
+    } else {
+      EXPECT_TRUE(batch.labels.equal(expected->labels));
+      EXPECT_TRUE(batch.edges.equal(expected->edges));
+    }
+    EXPECT_TRUE(batch.offsets.equal(expected->offsets));
+    ++expected;
+  }
+  EXPECT_TRUE(expected == theirs->end());
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(stream_of_structs_sent) {
+  stream_of_structs(/*dispatch=*/true);
+}
+ACCEL_RANK_FUNCTION(stream_of_structs_read_by_all) {
+  stream_of_structs(/*dispatch=*/false);
+}
+
+TEST(DataLoaderOfStructs, StreamsAreDistributed) {
+  for (const int world : {1, 2, 3}) {
+    accel::test::run_and_expect_success("stream_of_structs_sent", world);
+    accel::test::run_and_expect_success("stream_of_structs_read_by_all", world);
   }
 }

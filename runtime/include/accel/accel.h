@@ -3,6 +3,7 @@
 /// Everything that a program needs.
 
 #include <accel/accelerator.h>
+#include <accel/distributed/register_sharding.h>
 #include <accel/distributed/tensor.h>
 #include <accel/data/data_loader.h>
 #include <accel/data/iterable_dataset_shard.h>

@@ -20,6 +20,20 @@ bool needs_graph(const at::Tensor& tensor) {
   return at::GradMode::is_enabled() && tensor.requires_grad();
 }
 
+/// The level of forward-mode differentiation; LibTorch has one.
+constexpr uint64_t kLevel = 0;
+
+/// `f(tensor)`, with the tangent that the tensor has in forward mode brought to the same
+/// place: `f` is linear, and LibTorch's functions of C++ know no forward mode.
+template <typename F>
+at::Tensor with_tangent(const at::Tensor& tensor, const F& f) {
+  const at::Tensor tangent = tensor._fw_grad(kLevel);
+  if (C10_LIKELY(!tangent.defined())) {
+    return f(tensor);
+  }
+  return at::_make_dual(f(tensor._fw_primal(kLevel)), f(tangent), kLevel);
+}
+
 /// The placement that a dimension of so many rows can have.
 Placement fitting(
     const Axis& axis,
@@ -104,11 +118,13 @@ at::Tensor placed(
     const std::vector<Axis*>* axes,
     const std::vector<Placement>* placements) {
   install();
-  if (needs_graph(tensor)) {
-    return Placed::apply(tensor, axes, placements);
-  }
-  const InsideGuard inside;
-  return axes == nullptr ? whole(tensor) : place(tensor, *axes, *placements, 0);
+  return with_tangent(tensor, [&](const at::Tensor& value) {
+    if (needs_graph(value)) {
+      return Placed::apply(value, axes, placements);
+    }
+    const InsideGuard inside;
+    return axes == nullptr ? whole(value) : place(value, *axes, *placements, 0);
+  });
 }
 
 struct Level {
@@ -348,11 +364,13 @@ at::Tensor to_local(const at::Tensor& tensor) {
   if (!distributed::is_distributed(tensor)) {
     return tensor;
   }
-  if (needs_graph(tensor)) {
-    return ToLocal::apply(tensor);
-  }
-  const InsideGuard inside;
-  return local_alias(tensor);
+  return with_tangent(tensor, [](const at::Tensor& value) {
+    if (needs_graph(value)) {
+      return ToLocal::apply(value);
+    }
+    const InsideGuard inside;
+    return local_alias(value);
+  });
 }
 
 at::Tensor from_local(
@@ -365,12 +383,14 @@ at::Tensor from_local(
       mesh.ndim(), ". Name one: mesh[\"name\"].");
   install();
   Axis& axis = *mesh.axes()[0];
-  if (needs_graph(local)) {
-    return FromLocal::apply(local, &axis, &placement);
-  }
-  const InsideGuard inside;
-  const auto [joined_placement, sizes] = joined(local, axis, placement);
-  return make_tensor(axis, local.detach(), joined_placement, sizes);
+  return with_tangent(local, [&](const at::Tensor& value) {
+    if (needs_graph(value)) {
+      return FromLocal::apply(value, &axis, &placement);
+    }
+    const InsideGuard inside;
+    const auto [joined_placement, sizes] = joined(value, axis, placement);
+    return make_tensor(axis, value.detach(), joined_placement, sizes);
+  });
 }
 
 std::vector<Placement> placements(const at::Tensor& tensor) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <accel/detail/members.h>
 #include <accel/export.h>
+#include <accel/operations.h>
 
 #include <torch/data/example.h>
 #include <torch/types.h>
@@ -81,7 +83,8 @@ class ACCEL_API BatchReader {
 
 /// How a batch travels to another process. Known are tensors, numbers,
 /// enumerations, `std::string`, `torch::data::Example`, and vectors, arrays,
-/// pairs, tuples, optionals and maps by `std::string` of what is known. For a
+/// pairs, tuples, optionals and maps by `std::string` of what is known, and structs
+/// whose members are all known (what counts as one, `TensorsOf` says). For another
 /// batch type of your own specialise it:
 ///
 ///     template <>
@@ -282,6 +285,55 @@ struct MapCodec {
   }
 };
 } // namespace detail
+
+namespace detail {
+/// Whether all members travel and can be written. Not of a node of a tree.
+template <typename T, typename Members>
+struct are_members_sent : std::false_type {};
+template <typename T, typename... Member>
+struct are_members_sent<T, std::tuple<Member&...>> {
+  static constexpr bool value = [] {
+    if constexpr (
+        sizeof...(Member) == 0 ||
+        (accel::detail::is_made_with<T, std::remove_const_t<Member>>::value || ...)) {
+      return false;
+    } else {
+      return ((!std::is_const_v<Member> && has_codec<Member>::value) && ...);
+    }
+  }();
+};
+
+template <typename T>
+constexpr bool is_sent_by_members() {
+  if constexpr (
+      std::is_default_constructible_v<T> && accel::detail::count_members<T>() > 0) {
+    return are_members_sent<
+        T, decltype(accel::detail::members_of(std::declval<T&>()))>::value;
+  } else {
+    return false;
+  }
+}
+} // namespace detail
+
+template <typename T>
+struct BatchCodec<T, std::enable_if_t<detail::is_sent_by_members<T>()>> {
+  static void write(BatchWriter& to, const T& value) {
+    std::apply(
+        [&](const auto&... member) {
+          (BatchCodec<std::decay_t<decltype(member)>>::write(to, member), ...);
+        },
+        accel::detail::members_of(value));
+  }
+  static T read(BatchReader& from) {
+    T value;
+    std::apply(
+        [&](auto&... member) {
+          ((member = BatchCodec<std::decay_t<decltype(member)>>::read(from)), ...);
+        },
+        accel::detail::members_of(value));
+    return value;
+  }
+};
 
 template <typename T>
 struct BatchCodec<

@@ -147,9 +147,17 @@ class BatchDealer {
     return options_.sharding.world;
   }
 
-  static int64_t rows_of(const Batch& batch) {
+  /// Structs of the program's own, which nobody has said how to cut: every process
+  /// gets them whole, and their tensors are distributed then.
+  static constexpr bool places_whole() {
+    return !has_rows<Batch>::value && accel::detail::is_struct_of_tensors<Batch>();
+  }
+
+  int64_t rows_of(const Batch& batch) const {
     if constexpr (has_joinable_rows<Batch>::value) {
       return RowsOf<Batch>::count(batch);
+    } else if constexpr (places_whole()) {
+      return match() ? samples_of(batch, options_.batch_size) : -1;
     } else {
       return -1;
     }
@@ -285,14 +293,14 @@ class BatchDealer {
 
   /// Whether a batch of so many rows becomes a distributed one.
   bool distributes(int64_t rows) const {
-    return match() && has_tensor_rows<Batch>::value && rows > 0 &&
+    return match() && (has_tensor_rows<Batch>::value || places_whole()) && rows > 0 &&
         options_.sharding.cuts(rows);
   }
 
   /// This process's part of a batch of `rows` rows, distributed where it is one.
   std::optional<Batch> placed(std::optional<Batch> part, int64_t rows) const {
     return part && distributes(rows)
-        ? place_batch(std::move(*part), rows, /*by_rows=*/true)
+        ? place_batch(std::move(*part), rows, /*by_rows=*/!places_whole())
         : std::move(part);
   }
 
@@ -344,7 +352,7 @@ class BatchDealer {
     if (match()) {
       std::vector<Batch> parts;
       for (int64_t rank = 0; rank < world(); ++rank) {
-        if (!distributes(round.rows[0])) {
+        if (!distributes(round.rows[0]) || places_whole()) {
           parts.push_back(round.batches[0]);
           continue;
         }

@@ -165,6 +165,26 @@ void watch_batch(DataLoaderState& state, const Batch& batch) {
   }
 }
 
+/// How many samples a struct has that a stream was asked for `asked` of: the rows of
+/// its tensors where these have equally many, else `asked` where one has so many; -1
+/// where that is not known.
+///
+/// For the library itself: a program has no need to name it, and it may change.
+template <typename Batch>
+int64_t samples_of(const Batch& batch, int64_t asked) {
+  int64_t rows = -1;
+  bool equal = true, as_asked = false;
+  map_tensors(batch, [&](const torch::Tensor& tensor) {
+    if (tensor.defined() && tensor.dim() > 0) {
+      equal = equal && (rows < 0 || rows == tensor.size(0));
+      rows = tensor.size(0);
+      as_asked = as_asked || rows == asked;
+    }
+    return tensor;
+  });
+  return rows > 0 && equal ? rows : as_asked ? asked : -1;
+}
+
 /// The batch with its tensors distributed: `by_rows` where it holds this
 /// process's rows of `n`, else whole, and then those that have `n` rows, and beside
 /// them those that a collation has packed. Where no tensor has `n` rows, it has put

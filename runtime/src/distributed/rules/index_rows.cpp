@@ -1,4 +1,5 @@
 #include "distributed/rules/common.h"
+#include "distributed/rules/reduced_rows.h"
 #include "distributed/rules/table.h"
 
 #include <ATen/ATen.h>
@@ -98,6 +99,9 @@ bool index_write(Call& call) {
     leave_self(call, self, to);
     return true;
   }
+  if (name == "aten::index_reduce" || name == "aten::index_reduce_") {
+    return reduced_rows_rules::reduce_cut_rows(call, dim, /*in_index=*/0);
+  }
   if (!adds || (place.is_partial() && !place.is_sum()) ||
       (in_place && !place.is_sum()) ||
       (place.is_shard() && !of_source.is_shard(dim))) {
@@ -188,6 +192,15 @@ bool gather(Call& call) {
     call.place_result(0, of_index, index.sizes());
     return true;
   }
+  // As index_select: all travel, and what follows is done in parts.
+  if (place.is_shard(dim) && of_index.is_replicate() && index.dim() == self.dim() &&
+      index.size(dim) >= call.axis().size()) {
+    call.use_whole(0);
+    call.use(2, Shard(dim));
+    call.run();
+    call.place_result(0, Shard(dim), index.sizes());
+    return true;
+  }
   if (place.is_sum() && of_index.is_replicate()) {
     call.use_local(0);
     call.use_whole(2);
@@ -217,11 +230,16 @@ bool scatter(Call& call) {
     return true;
   }
   const std::string_view name = call.name();
+  if (name == "aten::scatter_reduce" || name == "aten::scatter_reduce_") {
+    return reduced_rows_rules::reduce_cut_rows(call, dim, /*in_index=*/dim);
+  }
   if (name != "aten::scatter_add" && name != "aten::scatter_add_") {
     return false;
   }
   // What a process adds of its own part is a part of the sum.
-  const auto of_index = call.place(2);
+  const auto of_index =
+      call.place(2).is_shard(dim) || !call.place(3).is_shard(dim) ? call.place(2)
+                                                                  : call.place(3);
   if (!of_index.is_shard(dim) || (place.is_partial() && !place.is_sum()) ||
       (in_place && !place.is_sum()) || call.tensor(3).dim() != call.tensor(2).dim() ||
       call.tensor(3).size(dim) != call.tensor(2).size(dim)) {
@@ -267,6 +285,10 @@ const Family& family() {
   static const char* const beside = "dimensions that are not indexed";
   static const char* const rows_of_index =
       "dimensions that are not indexed; a cut index; P";
+  static const char* const meeting = "dimensions that are not indexed; a cut source or index";
+  static const char* const reduces =
+      "for a cut source or index: all-reduce of the result, and of how many rows meet in "
+      "an entry where that counts";
   static const char* const gathers_table =
       "for a cut index: all-gather of what it looks into, where that is cut";
   static const Family rows{
@@ -275,8 +297,8 @@ const Family& family() {
       {"aten::index_add_", index_write, "dimensions that are not indexed; P", none},
       {"aten::index_copy", index_write, beside, none},
       {"aten::index_copy_", index_write, beside, none},
-      {"aten::index_reduce", index_write, beside, none},
-      {"aten::index_reduce_", index_write, beside, none},
+      {"aten::index_reduce", index_write, meeting, reduces},
+      {"aten::index_reduce_", index_write, meeting, reduces},
       {"aten::index_fill.int_Scalar", index_fill, beside, none},
       {"aten::index_fill.int_Tensor", index_fill, beside, none},
       {"aten::index_fill_.int_Scalar", index_fill, beside, none},
@@ -290,10 +312,10 @@ const Family& family() {
       {"aten::scatter_.value", scatter, beside, none},
       {"aten::scatter_.reduce", scatter, beside, none},
       {"aten::scatter_.value_reduce", scatter, beside, none},
-      {"aten::scatter_add", scatter, "dimensions that are not indexed; a cut index, of which P is left", none},
+      {"aten::scatter_add", scatter, "dimensions that are not indexed; a cut source or index, of which P is left", none},
       {"aten::scatter_add_", scatter, "dimensions that are not indexed; P", none},
-      {"aten::scatter_reduce.two", scatter, beside, none},
-      {"aten::scatter_reduce_.two", scatter, beside, none},
+      {"aten::scatter_reduce.two", scatter, meeting, reduces},
+      {"aten::scatter_reduce_.two", scatter, meeting, reduces},
       {"aten::take", take, "a cut index; P", gathers_table},
   };
   return rows;

@@ -1,5 +1,7 @@
 #include "distributed/rules/table.h"
 
+#include "distributed/rules/registered.h"
+
 #include <ATen/core/jit_type.h>
 
 #include <string>
@@ -52,6 +54,19 @@ bool writes_silently(const std::string& op, const std::string& argument) {
       (argument == "running_mean" || argument == "running_var");
 }
 
+/// What a row says of an operator; null where none does.
+Rule in_table(const c10::FunctionSchema& schema) {
+  const auto& rules = by_name();
+  if (!schema.overload_name().empty()) {
+    const auto exact = rules.find(schema.name() + "." + schema.overload_name());
+    if (exact != rules.end()) {
+      return exact->second;
+    }
+  }
+  const auto found = rules.find(schema.name());
+  return found != rules.end() ? found->second : nullptr;
+}
+
 } // namespace
 
 const std::vector<NamedFamily>& families() {
@@ -91,18 +106,17 @@ const std::vector<NamedFamily>& families() {
   return *all;
 }
 
+bool has_rule(const c10::FunctionSchema& schema) {
+  return in_table(schema) != nullptr;
+}
+
 Rule rule_of(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
-  const auto& rules = by_name();
-  if (!schema.overload_name().empty()) {
-    const auto exact = rules.find(schema.name() + "." + schema.overload_name());
-    if (exact != rules.end()) {
-      return exact->second;
-    }
+  if (const Rule rule = in_table(schema)) {
+    return rule;
   }
-  const auto found = rules.find(schema.name());
-  if (found != rules.end()) {
-    return found->second;
+  if (const Rule rule = registered_rule(op)) {
+    return rule;
   }
   const bool one_tensor = schema.returns().size() == 1 &&
       schema.returns()[0].type()->kind() == c10::TypeKind::TensorType;

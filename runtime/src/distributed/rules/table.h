@@ -132,6 +132,9 @@ ACCEL_API const std::vector<NamedFamily>& families();
 /// The rule of an operator, null where there is none.
 ACCEL_API Rule rule_of(const c10::OperatorHandle& op);
 
+/// Whether a row of the families is an operator's.
+bool has_rule(const c10::FunctionSchema& schema);
+
 /// Whether an operator's rule may be given tensors whose rows are cut in blocks:
 /// it never asks which rows a process has, and gives the same for whatever rows.
 bool takes_blocks(const c10::OperatorHandle& op, Rule rule);
