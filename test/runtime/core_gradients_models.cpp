@@ -595,3 +595,49 @@ ACCEL_RANK_FUNCTION(hooks_and_dtypes) {
 TEST(Gradients, ModelsChangeComeAndGo) {
   run_all("hooks_and_dtypes");
 }
+
+/// A layer of complex weights, and a real one behind it.
+struct EqualizerImpl : torch::nn::Module {
+  EqualizerImpl() {
+    const auto range = torch::arange(12, torch::kDouble);
+    weight = register_parameter(
+        "weight", torch::complex(range.sin(), range.cos()).view({4, 3}));
+    scale = register_parameter("scale", torch::ones({3}, torch::kDouble));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return torch::view_as_real(torch::view_as_complex(x).mm(weight)).tanh() *
+        scale.unsqueeze(1);
+  }
+  torch::Tensor weight, scale;
+};
+TORCH_MODULE(Equalizer);
+
+ACCEL_RANK_FUNCTION(complex_parameters) {
+  const auto data = torch::sin(torch::arange(7 * 4 * 2, torch::kDouble)).view({7, 4, 2});
+  const auto train = [&](Equalizer& net, auto&& batch, auto&& backward, auto&& optimizer) {
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      backward(net->forward(batch).square().mean());
+      optimizer.step();
+    }
+  };
+  Equalizer plain;
+  torch::optim::Adam theirs(plain->parameters(), 0.01);
+  train(plain, data, [](const torch::Tensor& loss) { loss.backward(); }, theirs);
+  for (const bool match : {true, false}) {
+    Accelerator accelerator(AcceleratorOptions().cpu(true).match_single_device(match));
+    Equalizer net;
+    accel::AcceleratedOptimizer<torch::optim::Adam> ours(net->parameters(), 0.01);
+    accelerator.prepare(net, ours);
+    // Each process has all of it where processes have batches of their own.
+    train(
+        net, match ? accelerator.distribute(data) : data,
+        [&](const torch::Tensor& loss) { accelerator.backward(loss); }, ours);
+    EXPECT_TRUE(accelerator.full(net->weight).allclose(plain->weight, 1e-12, 1e-12));
+    EXPECT_TRUE(accelerator.full(net->scale).allclose(plain->scale, 1e-12, 1e-12));
+  }
+}
+
+TEST(Gradients, ComplexParameters) {
+  run_all("complex_parameters");
+}

@@ -14,6 +14,7 @@
 #include <accel/optim/scheduler.h>
 #include <accel/options.h>
 #include <accel/parallel/sharded_init.h>
+#include <accel/script_values.h>
 #include <accel/state.h>
 #include <accel/utils/tensors.h>
 #include <accel/version.h>

@@ -20,8 +20,8 @@ namespace accel {
 /// How the tensors in a value are replaced: what lets the operations of
 /// `Accelerator` (`gather`, `reduce`, `send_to_device` …) take more than
 /// tensors. Known are tensors, and vectors, arrays, pairs, tuples, optionals,
-/// maps by `std::string` and `torch::data::Example`s of what is known, and structs
-/// that have such among their members:
+/// maps by `std::string` and `torch::data::Example`s of what is known, TorchScript's
+/// values (accel/script_values.h), and structs that have such among their members:
 ///
 ///     struct MyBatch {
 ///       torch::Tensor image, label;

@@ -51,6 +51,7 @@ void Bucket::allocate() {
   flat_ = at::zeros(
       {numel + count},
       at::TensorOptions().dtype(first.dtype()).device(first.device()));
+  sent_ = flat_.is_complex() ? at::view_as_real(flat_) : flat_;
   flags_ = flat_.narrow(0, numel, count);
   views_.clear();
   int64_t offset = 0;
@@ -183,7 +184,7 @@ void Bucket::launch(
   }
   flags_.copy_(at::tensor(flags));
   launched_ = true;
-  if (compression &&
+  if (compression && !flat_.is_complex() &&
       c10::elementSize(*compression) < static_cast<size_t>(flat_.element_size())) {
     // Divided before they are rounded: the sum must stay in range.
     compressed_ = flat_.to(*compression);
@@ -193,7 +194,7 @@ void Bucket::launch(
     }
     waiter_ = communicator.all_reduce_async(compressed_);
   } else {
-    waiter_ = communicator.all_reduce_async(flat_);
+    waiter_ = communicator.all_reduce_async(sent_);
   }
 }
 
@@ -205,7 +206,9 @@ void Bucket::finish(
   if (compressed_.defined()) {
     flat_.copy_(std::exchange(compressed_, at::Tensor()));
   }
-  const auto used = flags_.to(at::kCPU, at::kDouble, false, true);
+  const auto used = (flags_.is_complex() ? at::real(flags_) : flags_)
+                        .to(at::kCPU, at::kDouble, false, true)
+                        .contiguous();
   if (!divided) {
     flat_.div_(communicator.size());
   }

@@ -80,12 +80,14 @@ class Bucket {
   std::vector<bool> whole_;
   bool in_parts_ = false;
   at::Tensor flat_;
+  /// What travels: `flat_`, of complex numbers as real ones.
+  at::Tensor sent_;
   /// The part of `flat_` behind the gradients.
   at::Tensor flags_;
   std::vector<at::Tensor> views_;
   int64_t pending_ = 0;
   bool launched_ = false;
-  /// What travels, where it is another type than `flat_`'s.
+  /// What travels instead, where it is of another type.
   at::Tensor compressed_;
   Communicator::Waiter waiter_;
 };

@@ -301,13 +301,13 @@ void Reducer::rebuild() {
     if (!parameter->sharded &&
         (parameter->tensor.requires_grad() || parameter->bucketed)) {
       TORCH_CHECK(
-          parameter->tensor.is_floating_point(),
+          parameter->tensor.is_floating_point() || parameter->tensor.is_complex(),
           "accel: the parameter '",
           parameter->name,
           "' is ",
           parameter->tensor.scalar_type(),
-          "; only real floating-point parameters can be trained with several "
-          "processes.");
+          "; only floating-point and complex parameters can be trained with "
+          "several processes.");
       parameter->bucketed = true;
       (parameter->sparse ? sparse_ : parameters).push_back(parameter.get());
     }

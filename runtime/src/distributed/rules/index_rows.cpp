@@ -230,6 +230,9 @@ bool scatter(Call& call) {
     return true;
   }
   const std::string_view name = call.name();
+  if (call.overload() == "value" && !in_place) {
+    return reduced_rows_rules::set_named_entries(call, dim);
+  }
   if (name == "aten::scatter_reduce" || name == "aten::scatter_reduce_") {
     return reduced_rows_rules::reduce_cut_rows(call, dim, /*in_index=*/dim);
   }
@@ -305,7 +308,7 @@ const Family& family() {
       {"aten::index_fill_.int_Tensor", index_fill, beside, none},
       {"aten::gather", gather, rows_of_index, gathers_table},
       {"aten::scatter.src", scatter, beside, none},
-      {"aten::scatter.value", scatter, beside, none},
+      {"aten::scatter.value", scatter, meeting, "for a cut index, or a tensor cut where it is indexed: all-reduce of which entries it names"},
       {"aten::scatter.reduce", scatter, beside, none},
       {"aten::scatter.value_reduce", scatter, beside, none},
       {"aten::scatter_.src", scatter, beside, none},

@@ -154,4 +154,26 @@ bool reduce_cut_rows(Call& call, int64_t dim, int64_t in_index) {
   return true;
 }
 
+bool set_named_entries(Call& call, int64_t dim) {
+  const at::Tensor self = call.tensor(0);
+  const at::Tensor index = call.tensor(2);
+  const auto place = call.place(0);
+  const auto of_index = call.place(2);
+  if (self.dim() == 0 || index.dim() != self.dim() ||
+      !(place.is_replicate() || place.is_shard(dim)) ||
+      !(of_index.is_replicate() || of_index.is_shard(dim)) ||
+      index.size(dim) < call.axis().size()) {
+    return false;
+  }
+  const auto own_index = call.local_as(
+      index, of_index.is_shard() ? of_index : Shard(dim));
+  auto named = at::zeros(self.sizes(), own_index.options().dtype(at::kFloat))
+                   .scatter(dim, own_index, 1);
+  named = reduce(call.axis(), named, ReduceOp::kMax, call.name().c_str());
+  named = place.is_shard() ? own_rows(call.axis(), named, place) : named;
+  call.finish({at::Tensor(call.local(0)).masked_fill(named > 0, call.at(3).toScalar())});
+  call.place_result(0, place, self.sizes());
+  return true;
+}
+
 } // namespace accel::distributed::reduced_rows_rules

@@ -10,4 +10,8 @@ namespace accel::distributed::reduced_rows_rules {
 /// False where they are not cut so.
 bool reduce_cut_rows(Call& call, int64_t dim, int64_t in_index);
 
+/// scatter of a number: each process finds which entries its part of the index names. False
+/// where neither the index nor the tensor is cut in dimension `dim`.
+bool set_named_entries(Call& call, int64_t dim);
+
 } // namespace accel::distributed::reduced_rows_rules

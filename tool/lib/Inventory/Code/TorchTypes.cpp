@@ -60,11 +60,51 @@ static const TemplateArgumentList *templateArgumentsOf(const CXXRecordDecl *D) {
   return S ? &S->getTemplateArgs() : nullptr;
 }
 
-bool accel::migrate::isVectorOfTensors(QualType T) {
+/// Of a std::vector; null for other types.
+static QualType elementOfVector(QualType T) {
   const auto *D =
       dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  return D && D->getIdentifier() && D->getName() == "vector" && isInStd(D) &&
-         isTensor(D->getTemplateArgs()[0].getAsType());
+  return D && D->getIdentifier() && D->getName() == "vector" && isInStd(D)
+             ? D->getTemplateArgs()[0].getAsType()
+             : QualType();
+}
+
+bool accel::migrate::isVectorOfTensors(QualType T) {
+  const QualType Element = elementOfVector(T);
+  return !Element.isNull() && isTensor(Element);
+}
+
+bool accel::migrate::isContainerOfTensors(QualType T) {
+  const auto *D =
+      dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
+  const bool IsMap =
+      D && D->getIdentifier() &&
+      ((isInStd(D) &&
+        (D->getName() == "map" || D->getName() == "unordered_map")) ||
+       (isTorch(D) && D->getName() == "OrderedDict"));
+  return isVectorOfTensors(T) ||
+         (IsMap && isTensor(D->getTemplateArgs()[1].getAsType()));
+}
+
+static bool isScriptValue(QualType T) {
+  const CXXRecordDecl *D = recordOf(T);
+  return D && D->getIdentifier() && D->getName() == "IValue" && isTorch(D);
+}
+
+bool accel::migrate::isScriptInputs(QualType T) {
+  const QualType Element = elementOfVector(T);
+  return !Element.isNull() && isScriptValue(Element);
+}
+
+bool accel::migrate::holdsScriptValues(QualType T) {
+  const auto *D =
+      dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
+  return isScriptValue(T) ||
+         (D && llvm::any_of(D->getTemplateArgs().asArray(),
+                            [](const TemplateArgument &A) {
+                              return A.getKind() == TemplateArgument::Type &&
+                                     isScriptValue(A.getAsType());
+                            }));
 }
 
 bool accel::migrate::holdsTensors(QualType T) {

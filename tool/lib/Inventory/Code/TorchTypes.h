@@ -31,6 +31,12 @@ bool isOrDerives(const clang::CXXRecordDecl *D, llvm::StringRef Base);
 bool isTensor(clang::QualType T);
 /// std::vector<torch::Tensor>
 bool isVectorOfTensors(clang::QualType T);
+/// The same, or a map or torch::OrderedDict of tensors.
+bool isContainerOfTensors(clang::QualType T);
+/// std::vector<torch::jit::IValue>: what TorchScript's models are given.
+bool isScriptInputs(clang::QualType T);
+/// torch::jit::IValue, or a list or dictionary of them.
+bool holdsScriptValues(clang::QualType T);
 /// A type that has tensors in it: Tensor, optional, tuple, vector, Example …
 bool holdsTensors(clang::QualType T);
 /// A struct of the program's whose tensors the runtime finds by itself

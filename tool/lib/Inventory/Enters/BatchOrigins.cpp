@@ -116,7 +116,7 @@ bool BatchOrigins::readsParameter(const Stmt *S, const FunctionDecl *F,
     return false;
   if (const auto *E = dyn_cast<Expr>(S);
       E && isa<DeclRefExpr, MemberExpr>(E) &&
-      (isTensor(E->getType()) || isVectorOfTensors(E->getType()))) {
+      (isTensor(E->getType()) || isContainerOfTensors(E->getType()))) {
     if (isParameter(E, F))
       return true;
     // auto d = x - centers; auto a = torch::exp(-d);
@@ -172,11 +172,16 @@ void BatchOrigins::read(const Expr *Input, const CallExpr *By,
       share(Input, F);
     return;
   }
-  // forward({x}) of TorchScript's models.
+  // forward({x}) of TorchScript's models, and inputs.push_back(x); forward(inputs);
   const CXXRecordDecl *D = recordOf(Input->getType());
   if (!D || !D->getIdentifier() || D->getName() != "vector")
     return;
   std::vector<const Stmt *> Work = {Input};
+  if (const auto *List = dyn_cast_or_null<VarDecl>(rootOf(Input));
+      List && isScriptInputs(List->getType()) && List->isLocalVarDecl()) {
+    const Uses &U = usesOf(List, F);
+    Work.assign(U.Elements.begin(), U.Elements.end());
+  }
   while (!Work.empty()) {
     const Stmt *S = Work.back();
     Work.pop_back();

@@ -74,7 +74,23 @@ private:
   /// that requires gradients, reads x.
   void operands(const CallExpr *E) {
     const FunctionDecl *Callee = E->getDirectCallee();
-    if (!Callee || !isTorch(Callee) || !isTensor(E->getType()))
+    if (!Callee || !isTorch(Callee))
+      return;
+    // torch::lstm(x, {h, c}, weights, …)
+    static const llvm::StringSet<> Recurrent = {"lstm", "gru", "rnn_tanh",
+                                                "rnn_relu"};
+    if (Callee->getIdentifier() && Recurrent.count(Callee->getName()) &&
+        E->getNumArgs() > 1 && isTensor(E->getArg(0)->getType())) {
+      const Expr *Input = E->getArg(0);
+      const auto Reads = [&](const Expr *Arg) {
+        return Origins.readsParameter(Arg, In);
+      };
+      if (!Reads(Input) && !isDone({Input}) &&
+          std::any_of(E->arg_begin() + 1, E->arg_end(), Reads))
+        Origins.read(Input, E, In);
+      return;
+    }
+    if (!isTensor(E->getType()))
       return;
     static const llvm::StringSet<> Products = {
         "mm",     "matmul", "addmm",   "bmm",    "mv",  "linear",   "conv1d",
@@ -150,6 +166,9 @@ bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
         (Names.count(F->getName()) ||
          ((F->getName().starts_with("rand") || F->getName() == "from_blob") &&
           hasOneRow(E, Context)) ||
+         // Sparse tensors are not cut.
+         (Depth == 0 && (F->getName().starts_with("to_sparse") ||
+                         F->getName().starts_with("sparse_"))) ||
          makesOneRow(cast<CallExpr>(E), Context)))
       return true;
     if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);

@@ -15,7 +15,7 @@ using namespace clang;
 static bool mayHold(QualType T) {
   if (T.isNull())
     return false;
-  if (holdsTensors(T))
+  if (holdsTensors(T) || isScriptInputs(T))
     return true;
   // The list in torch::cat({x, y}).
   if (const ArrayType *List = T->getAsArrayTypeUnsafe())

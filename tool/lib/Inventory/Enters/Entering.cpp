@@ -9,6 +9,7 @@
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -31,16 +32,19 @@ public:
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
     if (F && !isTorch(F) && !isInStd(F))
-      for (const FunctionDecl *Body : Index.ownBodiesOf(F))
+      for (const FunctionDecl *Body : Index.ownBodiesOf(F)) {
+        llvm::SaveAndRestore Within(InModel, InModel || isPartOfModel(Body));
         add(Body->getBody());
+      }
     for (const FunctionDecl *Body : Index.callablesOf(E))
       add(Body->getBody());
-    if (const std::optional<ModelCall> Call = modelCallOf(E))
+    if (const std::optional<ModelCall> Call = modelCallOf(E); Call && !InModel)
       llvm::append_range(Inputs, Call->Inputs);
     return true;
   }
 
-  /// What models are given there.
+  /// What models are given there. What they give their own parts says nothing: it is
+  /// whatever they are given.
   std::vector<const Expr *> Inputs;
 
   bool holds(SourceLocation Loc, const SourceManager &SM) const {
@@ -49,6 +53,8 @@ public:
   }
 
 private:
+  bool InModel = false;
+
   void add(const Stmt *S) {
     if (llvm::is_contained(Texts, S))
       return;

@@ -20,8 +20,10 @@ public:
       return true;
     if (isTensor(V->getType()) || isNamedBatch(V->getType()))
       made(V, V->getInit());
-    else if (isVectorOfTensors(V->getType()))
+    else if (isContainerOfTensors(V->getType()))
       Of[V].Leaf |= asksForGradients(V->getInit());
+    else if (isScriptInputs(V->getType()))
+      Of[V].Elements.push_back(V->getInit());
     return true;
   }
   /// for (auto &w : weights) w.requires_grad_(true);
@@ -46,7 +48,9 @@ public:
       made(cast<DeclRefExpr>(To)->getDecl(), E->getArg(1));
     } else if (const ValueDecl *Root = rootOf(To)) {
       Of[Root].Written = true;
-      Of[Root].Leaf |= isa<MemberExpr>(To) && asksForGradients(E->getArg(1));
+      Of[Root].Leaf |=
+          (isa<MemberExpr>(To) || isContainerOfTensors(Root->getType())) &&
+          asksForGradients(E->getArg(1));
     }
     return true;
   }
@@ -113,7 +117,7 @@ private:
       return;
     const auto *E = dyn_cast<Expr>(S);
     if (E && isa<DeclRefExpr, MemberExpr>(E) &&
-        (isTensor(E->getType()) || isVectorOfTensors(E->getType()))) {
+        (isTensor(E->getType()) || isContainerOfTensors(E->getType()))) {
       if (const ValueDecl *Root = rootOf(E))
         Of[Root].Leaf = true;
       return;
@@ -124,6 +128,17 @@ private:
 
   void method(const CXXMemberCallExpr *E, const FunctionDecl *F) {
     const Expr *Object = E->getImplicitObjectArgument();
+    if (isScriptInputs(Object->getType()) && F->getIdentifier() &&
+        (F->getName() == "push_back" || F->getName() == "emplace_back")) {
+      if (const ValueDecl *List = rootOf(Object))
+        Of[List].Elements.insert(Of[List].Elements.end(), E->arg_begin(),
+                                 E->arg_end());
+      return;
+    }
+    // weights.insert("w", torch::randn({4}).requires_grad_());
+    if (isContainerOfTensors(Object->getType()) && takesLeaf(E))
+      if (const ValueDecl *All = rootOf(Object))
+        Of[All].Leaf = true;
     if (!isTensor(Object->getType()) || !F->getIdentifier())
       return;
     const ValueDecl *Root = rootOf(Object);
@@ -160,7 +175,7 @@ private:
         if (F->getIdentifier() && F->getName().contains("requires_grad"))
           return true;
         if (Depth < 4 &&
-            (isTensor(Call->getType()) || isVectorOfTensors(Call->getType())) &&
+            (isTensor(Call->getType()) || isContainerOfTensors(Call->getType())) &&
             !isTorch(F) && !isInStd(F) && F->hasBody(Body) &&
             returnsLeaf(Body->getBody(), Depth + 1))
           return true;
@@ -183,14 +198,20 @@ private:
       return returnsLeaf(Child, Depth);
     });
   }
-  /// w.set_requires_grad(true);
+  /// Whether a container is given a tensor that is trained.
+  static bool takesLeaf(const CXXMemberCallExpr *E) {
+    return llvm::any_of(E->arguments(),
+                        [](const Expr *Arg) { return asksForGradients(Arg); });
+  }
+  /// w.set_requires_grad(true); all.insert("w", w.requires_grad_());
   static bool isMadeLeaf(const Stmt *S, const ValueDecl *V) {
     if (!S)
       return false;
     if (const auto *Call = dyn_cast<CXXMemberCallExpr>(S))
-      if (const CXXMethodDecl *M = Call->getMethodDecl();
-          M && M->getIdentifier() && M->getName().contains("requires_grad"))
-        if (rootOf(Call->getImplicitObjectArgument()) == V)
+      if (const CXXMethodDecl *M = Call->getMethodDecl(); M && M->getIdentifier())
+        if (rootOf(Call->getImplicitObjectArgument()) == V &&
+            (M->getName().contains("requires_grad") ||
+             (isContainerOfTensors(V->getType()) && takesLeaf(Call))))
           return true;
     return llvm::any_of(S->children(), [&](const Stmt *Child) {
       return isMadeLeaf(Child, V);

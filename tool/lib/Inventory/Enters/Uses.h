@@ -18,6 +18,7 @@ namespace accel::migrate {
 struct Uses {
   std::vector<const clang::Expr *> Made; ///< What it is given as a whole.
   std::vector<ReturnedValue> Tied;       ///< What std::tie gives it.
+  std::vector<const clang::Expr *> Elements; ///< What a list of it is given.
   bool Written = false; ///< Its memory is written, or its elements are.
   bool Leaf = false;    ///< It requires gradients of its own.
   bool Handed = false;  ///< It goes to code that may keep it.

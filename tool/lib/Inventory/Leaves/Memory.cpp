@@ -38,6 +38,8 @@ public:
     std::vector<const Stmt *> Loops;
   };
   std::vector<Found> All;
+  /// What is pickled: it may have any tensors in it.
+  std::vector<const Expr *> Pickled;
 
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
@@ -49,6 +51,11 @@ public:
         add(Object, Path);
       return true;
     }
+    // torch::pickle_save(value)
+    if (isTorch(F) && F->getName() == "pickle_save" && E->getNumArgs() == 1)
+      if (const Expr *Value = E->getArg(0)->IgnoreUnlessSpelledInSource();
+          holdsTensors(Value->getType()) || holdsScriptValues(Value->getType()))
+        Pickled.push_back(Value);
     // A function of somebody else's that takes a tensor.
     if (isTorch(F) || isInStd(F) || F->hasBody() || isa<CXXMethodDecl>(F))
       return true;
@@ -243,6 +250,14 @@ void Memory::add(const FunctionDecl *F) {
              At < G.Range.Offset + G.Range.Length;
     });
   };
+  for (const Expr *Value : Finder.Pickled)
+    if (const std::optional<TextRange> R = editable(Value->getSourceRange());
+        R && !IsGuarded(Value)) {
+      MemoryFact Whole;
+      Whole.In = Functions.at(Value->getExprLoc(), F);
+      Whole.Object = *R;
+      Program.Memory.push_back(std::move(Whole));
+    }
   for (const auto &[Tensor, Innermost, Block, Path, Loops] : Finder.All) {
     const Stmt *Statement = Innermost;
     // The main process's statements are given whole tensors.
