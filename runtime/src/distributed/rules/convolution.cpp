@@ -46,7 +46,9 @@ bool convolution(Call& call) {
     return false;
   }
   const at::Tensor& filters = call.tensor(1);
-  if (!filters.is_contiguous(filters.suggest_memory_format())) {
+  // In the backward of a backward, gradients with channels and samples exchanged.
+  const bool exchanged = filters.transpose(0, 1).is_contiguous();
+  if (!exchanged && !filters.is_contiguous(filters.suggest_memory_format())) {
     // Kernels take the result's order in memory from a weight that lies otherwise,
     // and of a part of it they would take another.
     return false;

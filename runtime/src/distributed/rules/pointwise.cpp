@@ -87,11 +87,12 @@ bool is_finite(const c10::Scalar& number) {
 }
 
 /// Whether all elements of a small tensor are finite, for less than a sum of the
-/// processes costs.
+/// processes costs; those of masks and other integers are.
 bool is_small_and_finite(const at::Tensor& tensor) {
   constexpr int64_t kMost = 4096;
-  return tensor.numel() <= kMost && tensor.is_floating_point() &&
-      at::isfinite(tensor).all().item<bool>();
+  return c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) ||
+      (tensor.numel() <= kMost && tensor.is_floating_point() &&
+       at::isfinite(tensor).all().item<bool>());
 }
 
 /// Whether parts of a sum may be multiplied or divided by argument `i`: by a number

@@ -148,6 +148,8 @@ bool reduce_cut_rows(Call& call, int64_t dim, int64_t in_index) {
   if (call.info().is_in_place) {
     at::Tensor(before).copy_(result);
     result = before;
+  } else {
+    result = result.contiguous(); // whatever the order of `self` is
   }
   call.finish({result});
   leave_self(call, self, place);
@@ -171,7 +173,9 @@ bool set_named_entries(Call& call, int64_t dim) {
                    .scatter(dim, own_index, 1);
   named = reduce(call.axis(), named, ReduceOp::kMax, call.name().c_str());
   named = place.is_shard() ? own_rows(call.axis(), named, place) : named;
-  call.finish({at::Tensor(call.local(0)).masked_fill(named > 0, call.at(3).toScalar())});
+  call.finish({at::Tensor(call.local(0))
+                   .masked_fill(named > 0, call.at(3).toScalar())
+                   .contiguous()});
   call.place_result(0, place, self.sizes());
   return true;
 }

@@ -58,9 +58,20 @@ bool safe_softmax(Call& call) {
   return true;
 }
 
-/// grad_output, output, dim, input_dtype.
+/// grad_output, output, dim, input_dtype. Linear in the gradient, of which each process
+/// may have a part: of weights that all have, as a mixture's.
 bool softmax_backward(Call& call) {
   const auto place = first_cut(call, {0, 1});
+  if (call.info().writes.empty() && call.place(0).is_sum() &&
+      call.place(1).is_replicate() &&
+      call.at(3).toScalarType() == call.tensor(0).scalar_type() &&
+      call.tensor(0).sizes() == call.tensor(1).sizes()) {
+    call.use_local(0);
+    call.use_whole(1);
+    call.run();
+    call.place_result(0, Partial());
+    return true;
+  }
   if (!call.info().writes.empty() || !place.is_shard() ||
       call.tensor(0).sizes() != call.tensor(1).sizes()) {
     return false;
@@ -125,8 +136,8 @@ const Family& family() {
   static const Family rows{
       {"aten::_softmax", softmax, "S", one_each},
       {"aten::_log_softmax", softmax, "S", one_each},
-      {"aten::_softmax_backward_data", softmax_backward, "S", one_each},
-      {"aten::_log_softmax_backward_data", softmax_backward, "S", one_each},
+      {"aten::_softmax_backward_data", softmax_backward, "S; P of what all have", one_each},
+      {"aten::_log_softmax_backward_data", softmax_backward, "S; P of what all have", one_each},
       {"aten::_safe_softmax", safe_softmax, "other dimensions", "nothing"},
       {"aten::_masked_softmax", masked_softmax,
        "other dimensions, a mask of the same sizes", "nothing"},

@@ -165,19 +165,38 @@ bool OptimizerFacts::prepareModelsOf(const Expr *Parameters) {
   return true;
 }
 
+/// Whether the optimizer is made in a statement of the block: as a variable of it, or
+/// given to one that it knows.
+static bool isMadeIn(const CompoundStmt *Block, const ValueDecl *Optimizer) {
+  return llvm::any_of(Block->body(), [&](const Stmt *S) {
+    if (const auto *D = dyn_cast<DeclStmt>(S))
+      return llvm::is_contained(D->decls(), Optimizer);
+    const auto *E = dyn_cast<Expr>(S);
+    const auto *O = E ? dyn_cast<CXXOperatorCallExpr>(plain(E)) : nullptr;
+    return O && O->getOperator() == OO_Equal && placeOf(O->getArg(0)) == Optimizer;
+  });
+}
+
+/// Whether the constructor's initialisers make it.
+static bool isMadeBefore(const FunctionDecl *F, const ValueDecl *Optimizer) {
+  const auto *Ctor = dyn_cast<CXXConstructorDecl>(F);
+  return Ctor && llvm::any_of(Ctor->inits(), [&](const CXXCtorInitializer *Init) {
+           return Init->isWritten() && Init->getAnyMember() == Optimizer;
+         });
+}
+
 /// Parameters that come later must come before prepare does.
 void OptimizerFacts::addedGroup(const CallExpr *E) {
   const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
   const ValueDecl *Optimizer =
       Call ? placeOf(Call->getImplicitObjectArgument()) : nullptr;
   const Stmt *Child = nullptr;
-  bool Here = false;
-  if (const CompoundStmt *Block = block(&Child);
-      Block && Child && isa<Expr>(Child) && plain(cast<Expr>(Child)) == E)
-    for (const Stmt *S : Block->body())
-      if (const auto *D = dyn_cast<DeclStmt>(S))
-        for (const Decl *Declared : D->decls())
-          Here |= Declared == Optimizer;
+  const CompoundStmt *Block = block(&Child);
+  const bool Here =
+      Optimizer && Block && Child && isa<Expr>(Child) &&
+      plain(cast<Expr>(Child)) == E &&
+      (isMadeIn(Block, Optimizer) ||
+       (Block == Function->getBody() && isMadeBefore(Function, Optimizer)));
   if (!Here)
     say("ACL0182", E->getExprLoc(),
            "parameters are added to an optimizer at another place than the one "
