@@ -41,6 +41,7 @@ public:
   bool readsParameter(const clang::Stmt *S, const clang::FunctionDecl *F,
                       unsigned Depth = 0);
 
+  bool empty() const { return Found.empty(); }
   /// All that was found, each expression once.
   std::vector<Batch> take() { return std::move(Found); }
 

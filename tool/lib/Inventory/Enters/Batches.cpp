@@ -5,6 +5,7 @@
 #include "Evaluated.h"
 #include "Fields.h"
 #include "Layout.h"
+#include "Selected.h"
 #include "Sizes.h"
 
 #include "Code/AstVisitor.h"
@@ -193,6 +194,7 @@ std::vector<Batch> accel::migrate::findBatches(const ProgramIndex &Index,
                                                bool OnlyWhole) {
   const Question Asked{Index, Loaded, OnlyWhole};
   BatchOrigins Origins(Index, Loaded, Text);
+  bool AnyModel = false;
   for (const FunctionDecl *F : Index.Functions) {
     // A model's own methods are given what is shared out already, unless they
     // are the step.
@@ -202,12 +204,19 @@ std::vector<Batch> accel::migrate::findBatches(const ProgramIndex &Index,
       continue;
     StepWalk Models(Asked, Origins, F, /*Models=*/true);
     Models.TraverseStmt(F->getBody());
+    AnyModel |= Models.AnyModel;
     if (!Models.AnyModel) {
       Origins.OwnTensors = true;
       StepWalk(Asked, Origins, F, /*Models=*/false).TraverseStmt(F->getBody());
       Origins.OwnTensors = false;
     }
   }
+  const bool Loads = llvm::any_of(
+      Index.Loops, [](const auto &Loop) { return Loop.second.HasLoader; });
+  if (!OnlyWhole && !AnyModel && !Loads && Origins.empty())
+    for (const Selected &Rows : findSelected(Index))
+      if (!Origins.readsParameter(Rows.E, Rows.In))
+        Origins.read(Rows.E, Rows.E, Rows.In);
   Origins.shareAlike();
   return Origins.take();
 }

@@ -27,11 +27,25 @@ public:
     return true;
   }
   /// for (auto &w : weights) w.requires_grad_(true);
+  /// for (auto *w : {&a, &b}) w->requires_grad_(true);
   bool VisitCXXForRangeStmt(CXXForRangeStmt *S) override {
-    const ValueDecl *Root = rootOf(S->getRangeInit());
-    if (Root && isTensor(S->getLoopVariable()->getType().getNonReferenceType()) &&
-        isMadeLeaf(S->getBody(), S->getLoopVariable()))
+    QualType T = S->getLoopVariable()->getType().getNonReferenceType();
+    if (T->isPointerType())
+      T = T->getPointeeType();
+    if (!isTensor(T) || !isMadeLeaf(S->getBody(), S->getLoopVariable()))
+      return true;
+    const Expr *Range = S->getRangeInit();
+    if (const auto *List = dyn_cast<CXXStdInitializerListExpr>(plain(Range)))
+      Range = plain(List->getSubExpr());
+    if (const auto *List = dyn_cast<InitListExpr>(Range)) {
+      for (const Expr *Each : List->inits()) {
+        const auto *Address = dyn_cast<UnaryOperator>(plain(Each));
+        if (const ValueDecl *Root = rootOf(Address ? Address->getSubExpr() : Each))
+          Of[Root].Leaf = true;
+      }
+    } else if (const ValueDecl *Root = rootOf(Range)) {
       Of[Root].Leaf = true;
+    }
     return true;
   }
   bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {

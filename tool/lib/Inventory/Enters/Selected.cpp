@@ -1,0 +1,209 @@
+//===- Selected.cpp - Rows that a step takes out of the data --------------===//
+
+#include "Selected.h"
+#include "Evaluated.h"
+#include "Sizes.h"
+#include "Together.h"
+
+#include "Code/AstVisitor.h"
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+namespace {
+
+/// The arguments of a function of LibTorch's without the tensor that it is called on, or
+/// is given first.
+llvm::ArrayRef<const Expr *> argumentsOf(const CallExpr *E) {
+  const llvm::ArrayRef<const Expr *> All(E->getArgs(), E->getNumArgs());
+  return isa<CXXMemberCallExpr>(E) || All.empty() ? All : All.drop_front();
+}
+
+/// Whether several rows are taken out, along dimension 0.
+bool takesRows(const CallExpr *E, const ASTContext &Context) {
+  const llvm::StringRef Name = torchNameOf(E);
+  const llvm::ArrayRef<const Expr *> Args = argumentsOf(E);
+  if (!isTensor(E->getType()) || Args.empty())
+    return false;
+  if (Name == "index_select" || Name == "narrow")
+    return constantOf(Args[0], Context) == 0 &&
+           !(Name == "narrow" && Args.size() == 3 &&
+             constantOf(Args[2], Context) == 1);
+  if (Name == "slice")
+    return Args.size() > 2 && constantOf(Args[0], Context) == 0 &&
+           !isa<CXXDefaultArgExpr>(Args[2]);
+  // data.index({rows})
+  const InitListExpr *List = Name == "index" ? listIn(Args[0]) : nullptr;
+  return List && List->getNumInits() > 0 &&
+         isTensor(List->getInit(0)->IgnoreUnlessSpelledInSource()->getType());
+}
+
+using Parameters = llvm::SmallVector<const ParmVarDecl *, 2>;
+
+/// The parameters of the program's functions that a call gives such an argument to.
+Parameters givenBy(const CallExpr *E, llvm::function_ref<bool(const Expr *)> IsIt,
+                   const ProgramIndex &Index) {
+  Parameters Given;
+  const llvm::ArrayRef<const Expr *> Args = passedBy(E);
+  const auto Add = [&](const FunctionDecl *Body) {
+    for (unsigned I = 0; I < Args.size() && I < Body->getNumParams(); ++I)
+      if (IsIt(Args[I]))
+        Given.push_back(Body->getParamDecl(I));
+  };
+  for (const FunctionDecl *Body : Index.callablesOf(E))
+    Add(Body);
+  if (const FunctionDecl *F = E->getDirectCallee())
+    for (const FunctionDecl *Body : Index.ownBodiesOf(F))
+      Add(Body);
+  return Given;
+}
+
+/// What is done with a variable: whether its rows are taken one by one, and the
+/// parameters that it is given to.
+class Handling : public AstVisitor {
+public:
+  Handling(const ValueDecl *V, const ProgramIndex &Index) : V(V), Index(Index) {}
+
+  bool ByRows = false;
+  Parameters Given;
+
+  bool VisitCallExpr(CallExpr *E) override {
+    const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+    ByRows |= O && O->getOperator() == OO_Subscript && isIt(O->getArg(0));
+    const llvm::StringRef Name = torchNameOf(E);
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+        Member && isIt(Member->getImplicitObjectArgument()))
+      ByRows |= Name == "unbind" || givesMemory(Member->getMethodDecl()) ||
+                (Name == "select" && E->getNumArgs() > 0 &&
+                 constantOf(E->getArg(0), Index.Context) == 0);
+    llvm::append_range(
+        Given, givenBy(E, [&](const Expr *Arg) { return isIt(Arg); }, Index));
+    return true;
+  }
+
+private:
+  bool isIt(const Expr *E) const {
+    const auto *Ref = dyn_cast_or_null<DeclRefExpr>(plain(E));
+    return Ref && Ref->getDecl() == V;
+  }
+  const ValueDecl *V;
+  const ProgramIndex &Index;
+};
+
+bool isTakenApart(const ValueDecl *V, const FunctionDecl *F,
+                  const ProgramIndex &Index, unsigned Depth = 0);
+
+bool isTakenApart(llvm::ArrayRef<const ParmVarDecl *> Given,
+                  const ProgramIndex &Index, unsigned Depth) {
+  constexpr unsigned Most = 3;
+  return Depth < Most && llvm::any_of(Given, [&](const ParmVarDecl *P) {
+           return isTakenApart(P, cast<FunctionDecl>(P->getDeclContext()), Index,
+                               Depth + 1);
+         });
+}
+
+bool isTakenApart(const ValueDecl *V, const FunctionDecl *F,
+                  const ProgramIndex &Index, unsigned Depth) {
+  Handling Of(V, Index);
+  Of.TraverseStmt(F->getBody());
+  return Of.ByRows || isTakenApart(Of.Given, Index, Depth);
+}
+
+/// The variables that an expression names.
+class Named : public AstVisitor {
+public:
+  explicit Named(std::set<const ValueDecl *> &All) : All(All) {}
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    All.insert(E->getDecl());
+    return true;
+  }
+
+private:
+  std::set<const ValueDecl *> &All;
+};
+
+class SelectedWalk : public AstAncestorVisitor {
+public:
+  SelectedWalk(const ProgramIndex &Index, const FunctionDecl *In)
+      : Index(Index), In(In) {}
+
+  /// With the variable that is made of it, or the parameters that are given it, where
+  /// there are such.
+  struct Rows {
+    const CallExpr *E;
+    const VarDecl *Variable;
+    Parameters Given;
+  };
+  std::vector<Rows> Found;
+  std::set<const ValueDecl *> Indices;
+
+  bool VisitCallExpr(CallExpr *E) override {
+    if (!selectsRows(E) || !Index.isInStep(E->getExprLoc(), In) ||
+        isInEvaluation(Path, Index, /*InStep=*/true))
+      return true;
+    Named Index(Indices);
+    for (const Expr *Arg : argumentsOf(E))
+      Index.TraverseStmt(const_cast<Expr *>(Arg));
+    if (takesRows(E, this->Index.Context) && !isIndex(E))
+      Found.push_back({E, variableOf(E), givenTo(E)});
+    return true;
+  }
+
+private:
+  /// Whether it stands in an argument of what takes rows itself.
+  bool isIndex(const CallExpr *E) const {
+    return llvm::any_of(Path, [&](const Stmt *S) {
+      const auto *Outer = dyn_cast<CallExpr>(S);
+      return Outer && Outer != E && selectsRows(Outer) &&
+             llvm::any_of(argumentsOf(Outer), [&](const Expr *Arg) {
+               return isWithin(E->getExprLoc(), Arg,
+                               Index.Context.getSourceManager());
+             });
+    });
+  }
+  const VarDecl *variableOf(const CallExpr *E) const {
+    for (const Stmt *S : llvm::reverse(Path))
+      if (const auto *D = dyn_cast<DeclStmt>(S)) {
+        for (const Decl *Declared : D->decls())
+          if (const auto *V = dyn_cast<VarDecl>(Declared);
+              V && V->getInit() && plain(V->getInit()) == E)
+            return V;
+        return nullptr;
+      }
+    return nullptr;
+  }
+
+  Parameters givenTo(const CallExpr *E) const {
+    for (const Stmt *S : llvm::reverse(Path))
+      if (const auto *Outer = dyn_cast<CallExpr>(S); Outer && Outer != E)
+        return givenBy(
+            Outer, [&](const Expr *Arg) { return plain(Arg) == E; }, Index);
+    return {};
+  }
+
+  const ProgramIndex &Index;
+  const FunctionDecl *In;
+};
+
+} // namespace
+
+std::vector<Selected> accel::migrate::findSelected(const ProgramIndex &Index) {
+  std::vector<Selected> All;
+  for (const FunctionDecl *F : Index.Functions) {
+    if (Index.loadsSamples(F))
+      continue;
+    SelectedWalk Walk(Index, F);
+    Walk.TraverseStmt(F->getBody());
+    for (const SelectedWalk::Rows &R : Walk.Found) {
+      const bool Apart =
+          R.Variable ? Walk.Indices.count(R.Variable) ||
+                           isTakenApart(R.Variable, F, Index)
+                     : isTakenApart(R.Given, Index, /*Depth=*/0);
+      if (!Apart)
+        All.push_back({R.E, F});
+    }
+  }
+  return All;
+}
