@@ -1,3 +1,4 @@
+#include "distributed/recompute.h"
 #include "distributed/rules/common.h"
 
 // Linear algebra on batches of matrices, cut in a batch dimension: each process
@@ -130,9 +131,26 @@ bool solve(Call& call) {
       matrices_vectors(call);
 }
 
-/// A, B, upper, left, unitriangular: A X = B, or X A = B.
+/// Whether all processes have a matrix that linear equations can be solved with: no zero on
+/// the diagonal, where 1 / 0 and -1 / 0 would add up to nothing that their sum / 0 is.
+bool is_regular_triangle(const at::Tensor& matrix) {
+  return part_of(matrix) == nullptr && matrix.is_cpu() &&
+      matrix.diagonal(0, -2, -1).ne(0).all().item<bool>() &&
+      at::isfinite(matrix).all().item<bool>();
+}
+
+/// A, B, upper, left, unitriangular: A X = B, or X A = B. A gradient B of which each
+/// process has a part gives a part.
 bool solve_triangular(Call& call) {
   const int64_t dims = call.tensor(1).dim();
+  if (in_backward() && call.info().writes.empty() && call.place(1).is_sum() &&
+      is_regular_triangle(call.tensor(0))) {
+    call.use_whole(0);
+    call.use_local(1);
+    call.run();
+    call.place_result(0, Partial());
+    return true;
+  }
   return two(call) ||
       right_sides(call, 0, 1, call.boolean(3) ? dims - 1 : dims - 2);
 }
@@ -204,6 +222,7 @@ bool cross(Call& call) {
 const Family& family() {
   static const char* const batch = "batch dimensions";
   static const char* const sides = "batch dimensions; right sides";
+  static const char* const triangle = "batch dimensions; right sides; in backward, P";
   static const Family rows{
       {"aten::cholesky", one, batch, "nothing"},
       {"aten::linalg_cholesky_ex", one, batch, "nothing"},
@@ -231,7 +250,7 @@ const Family& family() {
       {"aten::linalg_ldl_solve", matrices_vectors, batch, "nothing"},
       {"aten::_linalg_solve_ex", solve, sides, "nothing"},
       {"aten::triangular_solve", two, batch, "nothing"},
-      {"aten::linalg_solve_triangular", solve_triangular, sides, "nothing"},
+      {"aten::linalg_solve_triangular", solve_triangular, triangle, "nothing"},
       {"aten::linalg_lstsq", lstsq, batch, "nothing"},
       {"aten::_fft_r2c", fourier, "dimensions that are not transformed; P", "nothing"},
       {"aten::_fft_c2r", fourier, "dimensions that are not transformed; P", "nothing"},

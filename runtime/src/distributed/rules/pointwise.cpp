@@ -95,11 +95,18 @@ bool is_small_and_finite(const at::Tensor& tensor) {
        at::isfinite(tensor).all().item<bool>());
 }
 
+/// The same, and no zero among them.
+bool is_small_divisor(const at::Tensor& tensor) {
+  return tensor.is_floating_point() && is_small_and_finite(tensor) &&
+      tensor.ne(0).all().item<bool>();
+}
+
 /// Whether parts of a sum may be multiplied or divided by argument `i`: by a number
 /// that all processes know and that is finite, and no zero to divide by. 1 / 0 and
 /// -1 / 0 add up to nothing that their sum / 0 is; of a larger tensor that would
 /// have to be looked up for each element. That is done where gradients of small
-/// parameters are multiplied, `exp(scale) * x`: they are added up once, at the end.
+/// parameters are multiplied or divided, `exp(scale) * x`: they are added up once, at
+/// the end.
 bool is_factor(const Call& call, size_t i, bool divides) {
   const auto& value = call.at(i);
   c10::Scalar number;
@@ -109,7 +116,8 @@ bool is_factor(const Call& call, size_t i, bool divides) {
       return false;
     }
     if (tensor.numel() != 1) {
-      return !divides && in_backward() && is_small_and_finite(tensor);
+      return in_backward() &&
+          (divides ? is_small_divisor(tensor) : is_small_and_finite(tensor));
     }
     number = tensor.item();
   } else if (value.isScalar()) {
