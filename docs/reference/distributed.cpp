@@ -30,12 +30,15 @@ void placed() {
 // @example accel::distributed accel::distributed::Sharding accel::distributed::ShardingFunction
 void own_operator() {
   // TORCH_LIBRARY(mine, m) { m.def("scores(Tensor x, Tensor weight) -> Tensor", scores); }
-  accel::register_sharding("mine::scores", [](c10::ArrayRef<c10::IValue> arguments) {
+  const dt::ShardingFunction by_rows = [](c10::ArrayRef<c10::IValue> arguments) {
     TORCH_CHECK(arguments[0].toTensor().dim() == 2);
+    dt::Sharding rows;
     // Rows of x give rows of the scores; all of the weight is needed.
-    accel::distributed::Sharding by_rows{{dt::Shard(0), dt::Replicate()}, {dt::Shard(0)}};
-    return std::vector<dt::Sharding>{by_rows};
-  });
+    rows.inputs = {dt::Shard(0), dt::Replicate()};
+    rows.outputs = {dt::Shard(0)};
+    return std::vector<dt::Sharding>{rows};
+  };
+  accel::register_sharding("mine::scores", by_rows);
 }
 
 // @example accel::distributed accel::distributed::DeviceMesh

@@ -14,7 +14,8 @@ from programs import SOURCES, without_comments
 
 _MAIN = re.compile(r"\b(?:int|auto)\s+main\s*\(")
 _COMMAND = re.compile(r"\b(set|add_executable|add_library|cuda_add_executable|file|project|list|aux_source_directory"
-                      r"|add_definitions|add_compile_definitions|target_compile_definitions)\s*\(([^()]*)\)", re.IGNORECASE)
+                      r"|add_definitions|add_compile_definitions|target_compile_definitions|target_link_libraries)\s*\(([^()]*)\)", re.IGNORECASE)
+_OBJECTS = re.compile(r"\$<TARGET_OBJECTS:([^>]+)>")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 # An argument in quotes, or one that may have quotes in it, which stay: ROOT="${CMAKE_SOURCE_DIR}".
 _ARGUMENT = re.compile(r'"((?:\\.|[^"\\])*)"(?=\s|$)|((?:[^\s"\\]|\\.|"(?:\\.|[^"\\])*")+)')
@@ -57,6 +58,8 @@ class CMakeFile:
         self.targets = []  # lists of sources
         self.executables = {}  # those of them by name
         self.libraries = []  # and those that are libraries
+        self.objects = {}  # of OBJECT libraries by name: all they hold is linked, whether somebody asks for it or not
+        self.linked = {}  # the names of what a target is linked with
         self.definitions = []  # (target, flag); of no target: for all
         with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
             text = re.sub(r"#[^\n]*", "", file.read())
@@ -78,10 +81,15 @@ class CMakeFile:
                                                     for path in self.glob(os.path.join(words[0], "*" + ending), False))
             elif command in ("add_executable", "add_library", "cuda_add_executable") and len(words) > 1:
                 self.targets.append([path for path in map(self.path, words[1:]) if path])
+                self.linked.setdefault(words[0], []).extend(name for word in words[1:] for name in _OBJECTS.findall(word))
                 if command == "add_library":
                     self.libraries.append(self.targets[-1])
+                    if "OBJECT" in words[1:2]:
+                        self.objects[words[0]] = self.targets[-1]
                 else:
                     self.executables[words[0]] = self.targets[-1]
+            elif command == "target_link_libraries" and words:
+                self.linked.setdefault(words[0], []).extend(words[1:])
             elif command.endswith("definitions"):
                 self.define(self.expand(words[0]) if command.startswith("target_") and words else None, arguments)
         for flag in re.findall(r"(?<!\S)-D\w\S*", self.variables.get("CMAKE_CXX_FLAGS", "")):
@@ -155,6 +163,8 @@ class Executables:
             target = next((target for target in cmake.targets if main in target), None)
             if target:
                 found += [path for path in target if path not in found]
+                for name in (name for name, sources in cmake.executables.items() if sources is target):
+                    found += [path for path in self.objects_of(name) if path not in found]
                 folder = cmake.folder
                 # Libraries beside it: what they hold is found by headers below.
                 break
@@ -172,6 +182,19 @@ class Executables:
                         found.append(best)
                         todo.append(best)
         return [path for path in found if path == main or path not in self.mains], folder
+
+    def objects_of(self, target):
+        """The sources of the OBJECT libraries that a target is linked with, also by way of others."""
+        found, seen, todo = [], set(), [target]
+        while todo:
+            name = todo.pop(0)
+            if name in seen:
+                continue
+            seen.add(name)
+            for cmake in self.cmake:
+                found += [path for path in cmake.objects.get(name, []) if path not in found]
+                todo += cmake.linked.get(name, [])
+        return found
 
     def macros(self, main, folder):
         """Of the CMakeLists.txt in `folder` and in those around it."""
