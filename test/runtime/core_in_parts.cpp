@@ -377,3 +377,50 @@ TEST(InParts, PenaltiesOfALoss) {
   run_and_expect_success("penalties_in_parts", 2);
   run_and_expect_success("penalties_in_parts", 3);
 }
+
+/// The host goes through the elements of a sum: it is added up once, and is anew where it
+/// is written. In a graph elements stay parts.
+ACCEL_RANK_FUNCTION(elements_of_a_sum) {
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true));
+  const auto data = torch::sin(torch::arange(21, torch::kDouble)).view({7, 3});
+  const auto rows = accelerator.distribute(data);
+  auto sums = rows.sum(0);
+  ASSERT_TRUE(is_sum(sums));
+  EXPECT_FALSE(is_sum(sums[0]));
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(sums[i].item<double>(), data.sum(0)[i].item<double>(), 1e-12);
+  }
+  sums.mul_(2);
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(sums[i].item<double>(), 2 * data.sum(0)[i].item<double>(), 1e-12);
+  }
+  sums[1].fill_(5);
+  EXPECT_EQ(sums[1].item<double>(), 5);
+  EXPECT_NEAR(sums.sum().item<double>(), 5 + 2 * (data.sum(0)[0] + data.sum(0)[2]).item<double>(), 1e-12);
+  // Of a matrix, row by row.
+  const auto products = rows.t().mm(rows);
+  ASSERT_TRUE(is_sum(products));
+  for (int64_t i = 0; i < 3; ++i) {
+    for (int64_t j = 0; j < 3; ++j) {
+      EXPECT_NEAR(
+          products[i][j].item<double>(), data.t().mm(data)[i][j].item<double>(), 1e-12);
+    }
+  }
+  auto weight = torch::ones({3}, torch::kDouble).requires_grad_();
+  const auto losses = (rows * weight).sum(0);
+  EXPECT_TRUE(is_sum(losses[0]));
+  (losses[0] * losses[2]).backward();
+  auto plain = torch::ones({3}, torch::kDouble).requires_grad_();
+  const auto theirs = (data * plain).sum(0);
+  (theirs[0] * theirs[2]).backward();
+  expect_equal(accelerator, plain.grad(), weight.grad());
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(weight.grad()[i].item<double>(), plain.grad()[i].item<double>(), 1e-12);
+  }
+}
+
+TEST(InParts, ElementsOfASum) {
+  run_and_expect_success("elements_of_a_sum", 2);
+  run_and_expect_success("elements_of_a_sum", 3);
+}

@@ -2,6 +2,7 @@
 
 #include "distributed/by_table.h"
 #include "distributed/call.h"
+#include "distributed/host_reads.h"
 #include "distributed/recompute.h"
 #include "distributed/replacing.h"
 #include "distributed/watch.h"
@@ -428,7 +429,8 @@ at::Tensor select(const at::Tensor& self, int64_t dim, int64_t index) {
   const int64_t along = dim < 0 ? dim + dims : dim;
   if (part == nullptr || along < 0 || along >= dims ||
       index < -self.sizes()[along] || index >= self.sizes()[along] ||
-      part->placement.is_shard(along)) {
+      part->placement.is_shard(along) ||
+      is_read_by_elements(self, part->placement)) {
     return by_table<at::_ops::select_int>(self, dim, index);
   }
   const int64_t row = index < 0 ? index + self.sizes()[along] : index;

@@ -139,10 +139,20 @@ bool keeps_sums(const Call& call, const Operands& operands) {
   static const std::unordered_set<std::string> of_one{
       "aten::mul", "aten::div", "aten::neg", "aten::clone", "aten::negative"};
   static const std::unordered_set<std::string> of_all{"aten::add", "aten::sub"};
+  // Linear in the first, with slopes that are bounded: of what all have, a parameter's.
+  static const std::unordered_set<std::string> of_gradient{
+      "aten::sigmoid_backward",   "aten::tanh_backward",
+      "aten::threshold_backward", "aten::leaky_relu_backward",
+      "aten::hardtanh_backward",  "aten::hardsigmoid_backward",
+      "aten::softplus_backward",  "aten::elu_backward",
+      "aten::silu_backward",      "aten::gelu_backward"};
   if (operands.sums != operands.partial) {
     return false;
   }
   const auto& name = call.name();
+  if (of_gradient.count(name) != 0) {
+    return in_backward() && operands.partial == 1 && call.place(0).is_sum();
+  }
   if (of_all.count(name) != 0) {
     return operands.partial == 2 && is_factor(call, 2, false);
   }

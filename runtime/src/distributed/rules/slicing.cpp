@@ -1,3 +1,4 @@
+#include "distributed/host_reads.h"
 #include "distributed/rules/views.h"
 
 #include <ATen/ATen.h>
@@ -37,6 +38,9 @@ bool select(Call& call) {
   }
   const at::Tensor self = call.tensor(0);
   const auto place = call.place(0);
+  if (is_read_by_elements(self, place)) {
+    return false; // the gathered value's, which is kept for the next one
+  }
   const int64_t dim = call.dim(1, self.dim());
   if (place.is_shard(dim)) {
     return false; // one process' row is a row of all: the gathered value's
@@ -318,7 +322,8 @@ const Family& family() {
       "of the cut dimension, where the rows are not spread evenly: all-gather "
       "of the tensor, once for all its views";
   static const Family rows{
-      {"aten::select.int", select, beside, none},
+      {"aten::select.int", select, beside,
+       "of an element of a vector that is P, outside of a graph: all-reduce of the vector, once for all elements"},
       {"aten::slice.Tensor", slice, "any", rows_move},
       {"aten::split.Tensor", split, "any", pieces_move},
       {"aten::split_with_sizes", split, "any", pieces_move},

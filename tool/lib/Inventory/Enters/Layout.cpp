@@ -142,9 +142,11 @@ private:
       Parameters.insert(P->getFunctionScopeIndex());
       Reached = Variables[V] = true;
     }
+    // x = features; x = front(x.transpose(1, 2)): what is made of the variable itself is
+    // made of what it was given before.
     for (const Expr *Made : Known[V].Made)
-      Reached |= follow(Made, Steps + 1);
-    return Variables[V] = Reached;
+      Variables[V] = Reached |= follow(Made, Steps + 1);
+    return Reached;
   }
   /// What a layer of LibTorch makes is taken to be laid out like its first input;
   /// of a part of the program's own its code says it.
