@@ -14,7 +14,7 @@ from programs import SOURCES, without_comments
 
 _MAIN = re.compile(r"\b(?:int|auto)\s+main\s*\(")
 _COMMAND = re.compile(r"\b(set|add_executable|add_library|cuda_add_executable|file|project|list|aux_source_directory"
-                      r"|add_definitions|add_compile_definitions|target_compile_definitions|target_link_libraries)\s*\(([^()]*)\)", re.IGNORECASE)
+                      r"|add_definitions|add_compile_definitions|target_compile_definitions|target_link_libraries|target_sources)\s*\(([^()]*)\)", re.IGNORECASE)
 _OBJECTS = re.compile(r"\$<TARGET_OBJECTS:([^>]+)>")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 # An argument in quotes, or one that may have quotes in it, which stay: ROOT="${CMAKE_SOURCE_DIR}".
@@ -63,6 +63,7 @@ class CMakeFile:
         self.definitions = []  # (target, flag); of no target: for all
         with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
             text = re.sub(r"#[^\n]*", "", file.read())
+        named = {}  # the targets
         for command, arguments in _COMMAND.findall(text):
             words = [self.expand(word) for word in re.findall(r'"[^"]*"|\S+', arguments)]
             words = [part for word in words for part in word.strip('"').split(";") if part]
@@ -79,8 +80,9 @@ class CMakeFile:
             elif command == "aux_source_directory" and len(words) == 2:
                 self.variables[words[1]] = ";".join(path for ending in SOURCES
                                                     for path in self.glob(os.path.join(words[0], "*" + ending), False))
-            elif command in ("add_executable", "add_library", "cuda_add_executable") and len(words) > 1:
+            elif command in ("add_executable", "add_library", "cuda_add_executable") and words:
                 self.targets.append([path for path in map(self.path, words[1:]) if path])
+                named[words[0]] = self.targets[-1]
                 self.linked.setdefault(words[0], []).extend(name for word in words[1:] for name in _OBJECTS.findall(word))
                 if command == "add_library":
                     self.libraries.append(self.targets[-1])
@@ -88,6 +90,8 @@ class CMakeFile:
                         self.objects[words[0]] = self.targets[-1]
                 else:
                     self.executables[words[0]] = self.targets[-1]
+            elif command == "target_sources" and words:
+                named.get(words[0], []).extend(path for path in map(self.path, words[1:]) if path)
             elif command == "target_link_libraries" and words:
                 self.linked.setdefault(words[0], []).extend(words[1:])
             elif command.endswith("definitions"):
