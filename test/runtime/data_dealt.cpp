@@ -27,8 +27,7 @@ using Ids = std::vector<int64_t>;
 
 /// Sample i is ([i + noise, i + noise], i), in batches as they are asked for.
 /// The noise is drawn while a batch is read.
-struct NoisyStream
-    : torch::data::datasets::StatefulDataset<NoisyStream, Example> {
+struct NoisyStream : accel::test::UnsizedStream<NoisyStream, Example> {
   explicit NoisyStream(int64_t size, double noise = 1)
       : count(size), noise(noise) {}
 
@@ -49,14 +48,9 @@ struct NoisyStream
     }
     return Example(data, target);
   }
-  std::optional<size_t> size() const override {
-    return std::nullopt;
-  }
   void reset() override {
     position = 0;
   }
-  void save(torch::serialize::OutputArchive&) const override {}
-  void load(torch::serialize::InputArchive&) override {}
 
   int64_t count;
   double noise;
@@ -65,7 +59,7 @@ struct NoisyStream
 };
 
 /// Batch b has two rows of b + 1 columns; there are `count` batches.
-struct Ragged : torch::data::datasets::StatefulDataset<Ragged, torch::Tensor> {
+struct Ragged : accel::test::UnsizedStream<Ragged, torch::Tensor> {
   explicit Ragged(int64_t count) : count(count) {}
   std::optional<torch::Tensor> get_batch(size_t) override {
     if (next == count) {
@@ -74,14 +68,9 @@ struct Ragged : torch::data::datasets::StatefulDataset<Ragged, torch::Tensor> {
     const int64_t number = next++;
     return torch::full({2, number + 1}, number, torch::kLong);
   }
-  std::optional<size_t> size() const override {
-    return std::nullopt;
-  }
   void reset() override {
     next = 0;
   }
-  void save(torch::serialize::OutputArchive&) const override {}
-  void load(torch::serialize::InputArchive&) override {}
   int64_t count;
   int64_t next = 0;
 };
@@ -223,8 +212,7 @@ TEST(Dealt, StreamsAsOnOneDevice) {
 namespace {
 
 /// Draws numbers that are not LibTorch's: three batches of them.
-struct HostStream
-    : torch::data::datasets::StatefulDataset<HostStream, torch::Tensor> {
+struct HostStream : accel::test::UnsizedStream<HostStream, torch::Tensor> {
   std::optional<torch::Tensor> get_batch(size_t size) override {
     if (++batches > 3) {
       return std::nullopt;
@@ -235,14 +223,9 @@ struct HostStream
     }
     return batch;
   }
-  std::optional<size_t> size() const override {
-    return std::nullopt;
-  }
   void reset() override {
     batches = 0;
   }
-  void save(torch::serialize::OutputArchive&) const override {}
-  void load(torch::serialize::InputArchive&) override {}
   int batches = 0;
 };
 
@@ -459,8 +442,7 @@ struct Sentence {
   torch::Tensor words;
   std::string language;
 };
-struct Sentences
-    : torch::data::datasets::StatefulDataset<Sentences, std::vector<Sentence>> {
+struct Sentences : accel::test::UnsizedStream<Sentences, std::vector<Sentence>> {
   std::optional<std::vector<Sentence>> get_batch(size_t) override {
     if (++given > 2) {
       return std::nullopt;
@@ -468,14 +450,9 @@ struct Sentences
     return std::vector<Sentence>{
         {torch::arange(given), "language " + std::to_string(given)}};
   }
-  std::optional<size_t> size() const override {
-    return std::nullopt;
-  }
   void reset() override {
     given = 0;
   }
-  void save(torch::serialize::OutputArchive&) const override {}
-  void load(torch::serialize::InputArchive&) override {}
   int64_t given = 0;
 };
 } // namespace

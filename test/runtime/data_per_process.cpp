@@ -56,8 +56,7 @@ struct Drawing : torch::data::samplers::Sampler<> {
 };
 
 /// Sample i is ([i + noise, i + noise], i); the noise is drawn for a batch.
-struct Stream
-    : torch::data::datasets::StatefulDataset<Stream, torch::data::Example<>> {
+struct Stream : accel::test::UnsizedStream<Stream, torch::data::Example<>> {
   std::optional<torch::data::Example<>> get_batch(size_t wanted) override {
     const int64_t rows = std::min(static_cast<int64_t>(wanted), 21 - position);
     if (rows <= 0) {
@@ -70,14 +69,9 @@ struct Stream
             torch::rand({rows, 2}, torch::kDouble),
         target);
   }
-  std::optional<size_t> size() const override {
-    return std::nullopt;
-  }
   void reset() override {
     position = 0;
   }
-  void save(torch::serialize::OutputArchive&) const override {}
-  void load(torch::serialize::InputArchive&) override {}
   int64_t position = 0;
 };
 

@@ -52,6 +52,16 @@ inline auto stacked(NoisyNumbers numbers) {
   return numbers.map(torch::data::transforms::Stack<>());
 }
 
+/// A stream of unknown length, which is not saved; `Self` says how to read and reset it.
+template <typename Self, typename Batch>
+struct UnsizedStream : torch::data::datasets::StatefulDataset<Self, Batch> {
+  std::optional<size_t> size() const override {
+    return std::nullopt;
+  }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+};
+
 /// Tensor batches of one pass.
 template <typename Loader>
 std::vector<torch::data::Example<>> collect(Loader& loader) {

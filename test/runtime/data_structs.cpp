@@ -1,5 +1,6 @@
 // Loaders whose batches are structs of the program's own.
 
+#include "data_sets.h"
 #include "multiprocess.h"
 
 #include <accel/accelerator.h>
@@ -159,7 +160,7 @@ namespace {
 
 /// The same interactions and graphs as streams.
 template <typename Data, typename Batch>
-struct Stream : torch::data::datasets::StatefulDataset<Stream<Data, Batch>, Batch, size_t> {
+struct Stream : accel::test::UnsizedStream<Stream<Data, Batch>, Batch> {
   std::optional<Batch> get_batch(size_t size) override {
     std::vector<size_t> indices;
     for (; indices.size() < size && next < 20; ++next) {
@@ -168,14 +169,9 @@ struct Stream : torch::data::datasets::StatefulDataset<Stream<Data, Batch>, Batc
     return indices.empty() ? std::nullopt
                            : std::optional<Batch>(data.get_batch(indices));
   }
-  std::optional<size_t> size() const override {
-    return std::nullopt;
-  }
   void reset() override {
     next = 0;
   }
-  void save(torch::serialize::OutputArchive&) const override {}
-  void load(torch::serialize::InputArchive&) override {}
   Data data;
   size_t next = 0;
 };

@@ -98,19 +98,6 @@ Entering::Buffers Entering::addBuffers(llvm::ArrayRef<Batch> Batches) {
   return Placed;
 }
 
-namespace {
-/// The variables that an expression names.
-class Named : public AstVisitor {
-public:
-  std::set<const VarDecl *> Variables;
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    if (const auto *V = dyn_cast<VarDecl>(E->getDecl()))
-      Variables.insert(V);
-    return true;
-  }
-};
-} // namespace
-
 /// Whether a batch is put together of others: torch::cat({s, a}, 1), where s and a are
 /// batches, or what a function of the program makes of them. It is shared out as
 /// they are.
@@ -128,11 +115,10 @@ static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
     if (!Joins.count(torchNameOf(Call)) || ByRows)
       return false;
   }
-  Named In;
-  In.TraverseStmt(const_cast<Expr *>(B.E));
+  const std::set<const VarDecl *> Variables = variablesNamedIn(B.E);
   return llvm::any_of(Others, [&](const Batch &Other) {
     return Other.E != B.E &&
-           llvm::any_of(In.Variables, [&](const VarDecl *V) {
+           llvm::any_of(Variables, [&](const VarDecl *V) {
              return variableOf(Other.E) == V ||
                     (V->getInit() &&
                      isWithin(Other.E->getExprLoc(), V->getInit(), SM));

@@ -111,19 +111,6 @@ bool isTakenApart(const ValueDecl *V, const FunctionDecl *F,
   return Of.ByRows || isTakenApart(Of.Given, Index, Depth);
 }
 
-/// The variables that an expression names.
-class Named : public AstVisitor {
-public:
-  explicit Named(std::set<const ValueDecl *> &All) : All(All) {}
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    All.insert(E->getDecl());
-    return true;
-  }
-
-private:
-  std::set<const ValueDecl *> &All;
-};
-
 class SelectedWalk : public AstAncestorVisitor {
 public:
   SelectedWalk(const ProgramIndex &Index, const FunctionDecl *In)
@@ -137,17 +124,16 @@ public:
     Parameters Given;
   };
   std::vector<Rows> Found;
-  std::set<const ValueDecl *> Indices;
+  std::set<const VarDecl *> Indices;
 
   bool VisitCallExpr(CallExpr *E) override {
     if (!selectsRows(E) || !Index.isInStep(E->getExprLoc(), In) ||
         isInEvaluation(Path, Index, /*InStep=*/true))
       return true;
-    Named Index(Indices);
     for (const Expr *Arg : argumentsOf(E))
-      Index.TraverseStmt(const_cast<Expr *>(Arg));
-    if (takesRows(E, this->Index.Context) && !isIndex(E))
-      Found.push_back({E, variableOf(E), givenTo(E)});
+      Indices.merge(variablesNamedIn(Arg));
+    if (takesRows(E, Index.Context) && !isIndex(E))
+      Found.push_back({E, madeOf(E), givenTo(E)});
     return true;
   }
 
@@ -163,7 +149,8 @@ private:
              });
     });
   }
-  const VarDecl *variableOf(const CallExpr *E) const {
+  /// The variable that is declared with it.
+  const VarDecl *madeOf(const CallExpr *E) const {
     for (const Stmt *S : llvm::reverse(Path))
       if (const auto *D = dyn_cast<DeclStmt>(S)) {
         for (const Decl *Declared : D->decls())

@@ -93,6 +93,24 @@ std::string accel::migrate::selectionOf(const Expr *E, SourceText &Text) {
 }
 
 namespace {
+class VariablesNamed : public AstVisitor {
+public:
+  std::set<const VarDecl *> Found;
+  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+    if (const auto *V = dyn_cast<VarDecl>(E->getDecl()))
+      Found.insert(V);
+    return true;
+  }
+};
+} // namespace
+
+std::set<const VarDecl *> accel::migrate::variablesNamedIn(const Stmt *S) {
+  VariablesNamed In;
+  In.TraverseStmt(const_cast<Stmt *>(S));
+  return std::move(In.Found);
+}
+
+namespace {
 /// The tensors of the block in which a value is given to one.
 class BlockOf : public AstVisitor {
 public:

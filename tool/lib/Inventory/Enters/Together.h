@@ -11,6 +11,8 @@
 #include "Code/ProgramIndex.h"
 #include "Code/SourceText.h"
 
+#include <set>
+
 namespace accel::migrate {
 
 /// Whether a variable, or each tensor of a struct, is used in `S` for nothing but to
@@ -23,6 +25,9 @@ bool selectsRows(const clang::Expr *E);
 /// How rows are taken out of a tensor, without its name: `.index_select(0, rows)`;
 /// empty where it is made in another way.
 std::string selectionOf(const clang::Expr *E, SourceText &Text);
+
+/// The variables that an expression or a statement names.
+std::set<const clang::VarDecl *> variablesNamedIn(const clang::Stmt *S);
 
 /// The tensors that are declared in the block of `F` in which `Init` is given to
 /// one, that one included.
