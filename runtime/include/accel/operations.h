@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace accel {
@@ -20,7 +21,7 @@ namespace accel {
 /// How the tensors in a value are replaced: what lets the operations of
 /// `Accelerator` (`gather`, `reduce`, `send_to_device` …) take more than
 /// tensors. Known are tensors, and vectors, arrays, pairs, tuples, optionals,
-/// maps by `std::string` and `torch::data::Example`s of what is known, TorchScript's
+/// variants, maps by `std::string` and `torch::data::Example`s of what is known, TorchScript's
 /// values (accel/script_values.h), and structs that have such among their members:
 ///
 ///     struct MyBatch {
@@ -99,6 +100,18 @@ struct TensorsOf<std::optional<T>, std::enable_if_t<has_tensors<T>::value>> {
   template <typename F>
   static std::optional<T> map(const std::optional<T>& value, F&& f) {
     return value ? std::optional<T>(map_tensors(*value, f)) : std::nullopt;
+  }
+};
+
+template <typename... Alternatives>
+struct TensorsOf<
+    std::variant<Alternatives...>,
+    std::enable_if_t<(has_tensors<Alternatives>::value && ...)>> {
+  using Variant = std::variant<Alternatives...>;
+  template <typename F>
+  static Variant map(const Variant& value, F&& f) {
+    return std::visit(
+        [&](const auto& held) { return Variant(map_tensors(held, f)); }, value);
   }
 };
 

@@ -26,6 +26,8 @@ bool accel::migrate::isBatch(QualType T) {
     return false;
   if (D->getName() == "pair")
     return IsBatch(Args[0]) && IsBatch(Args[1]);
+  if (D->getName() == "array")
+    return IsBatch(Args[0]);
   if (D->getName() == "tuple" && Args.size() == 1)
     return Args[0].pack_size() != 0 &&
            llvm::all_of(Args[0].pack_elements(), IsBatch);
@@ -66,9 +68,19 @@ bool accel::migrate::isDistributedBy(const Expr *Loader, QualType Variable) {
 
 bool accel::migrate::isNamedBatch(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
-  return isStructOfTensors(T) ||
-         (D && isInStd(D) && D->getIdentifier() &&
-          D->getName().ends_with("map") && isBatch(T));
+  if (isStructOfTensors(T))
+    return true;
+  const auto *Of = dyn_cast_or_null<ClassTemplateSpecializationDecl>(D);
+  if (!Of || !isInStd(D) || !D->getIdentifier())
+    return false;
+  const llvm::ArrayRef<TemplateArgument> Args = Of->getTemplateArgs().asArray();
+  if (D->getName() == "variant")
+    return llvm::all_of(Args[0].pack_elements(), [](const TemplateArgument &A) {
+      return isTensor(A.getAsType()) || isNamedBatch(A.getAsType());
+    });
+  if (D->getName() == "optional")
+    return isNamedBatch(Args[0].getAsType());
+  return D->getName().ends_with("map") && isBatch(T);
 }
 
 /// The iterator that a loader's begin() returns.

@@ -43,15 +43,16 @@ bool decidesAboutParts(const clang::Stmt *S);
 const clang::Expr *loaderOfLoop(const clang::Stmt *Loop);
 
 /// Whether the runtime's loaders distribute the tensors of batches of this type:
-/// tensors, `torch::data::Example`s, pairs, tuples and maps of such, and structs.
+/// tensors, `torch::data::Example`s, pairs, tuples, arrays and maps of such, and
+/// structs.
 bool isBatch(clang::QualType T);
 
 /// Whether the variable that a loop over `Loader` declares is a batch that the
 /// runtime's loader distributes. Of a data set whose class is final it cannot.
 bool isDistributedBy(const clang::Expr *Loader, clang::QualType Variable);
 
-/// A batch whose tensors have names: a struct, or a map by `std::string`. (A pair
-/// or a tuple may be a state.)
+/// A batch whose tensors have names: a struct, a map by `std::string`, or such in an
+/// optional or a variant. (A pair or a tuple may be a state.)
 bool isNamedBatch(clang::QualType T);
 
 /// Whether `E` reads a batch from a loader: what a loop over it declares, `*it`

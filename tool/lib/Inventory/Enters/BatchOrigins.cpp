@@ -5,6 +5,7 @@
 #include "Groups.h"
 #include "Layout.h"
 #include "Sizes.h"
+#include "TakenApart.h"
 #include "Together.h"
 
 #include "Code/AstVisitor.h"
@@ -22,8 +23,12 @@ class BatchOrigins::CallerFinder : public AstVisitor {
 public:
   CallerFinder(BatchOrigins &Origins, const FunctionDecl *In)
       : Index(Origins.Index), Found(Origins.Callers), Given(Origins.Given),
-        In(In) {}
+        CalledModels(Origins.CalledModels), In(In) {}
   bool VisitCallExpr(CallExpr *E) override {
+    if (modelCallOf(E) && !isPartOfModel(In) &&
+        Index.isInStep(E->getExprLoc(), In))
+      for (const FunctionDecl *Body : bodiesRunBy(E, Index))
+        CalledModels.insert(Body);
     const FunctionDecl *F = E->getDirectCallee();
     const llvm::ArrayRef<const Expr *> Args = passedBy(E);
     for (const FunctionDecl *Body : Index.callablesOf(E))
@@ -43,7 +48,7 @@ public:
 private:
   const ProgramIndex &Index;
   std::multimap<const FunctionDecl *, Caller> &Found;
-  std::set<const FunctionDecl *> &Given;
+  std::set<const FunctionDecl *> &Given, &CalledModels;
   const FunctionDecl *In;
 };
 
@@ -168,6 +173,7 @@ void BatchOrigins::read(const Expr *Input, const CallExpr *By,
       isNamedBatch(plain(Input)->getType()))
     return resolve(Input, F, 0);
   if (isGroup(Input, By, Index)) {
+    Input = bare(Input); // Not the ArrayRef that is made of it.
     if (!Loaded.in(plain(Input)))
       share(Input, F);
     return;
@@ -192,10 +198,24 @@ void BatchOrigins::read(const Expr *Input, const CallExpr *By,
   }
 }
 
+/// `batch->x` of a parameter: what is behind a pointer, nobody shares out for it.
+static bool isBehindPointer(const Expr *E) {
+  constexpr unsigned Most = 8;
+  for (unsigned I = 0; E && I < Most; ++I, E = leadingOperand(E))
+    if (const auto *M = dyn_cast<MemberExpr>(plain(E)); M && M->isArrow()) {
+      const Expr *Base = plain(M->getBase());
+      if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Base))
+        Base = plain(O->getArg(0));
+      const auto *Ref = dyn_cast<DeclRefExpr>(Base);
+      return Ref && isa<ParmVarDecl>(Ref->getDecl());
+    }
+  return false;
+}
+
 void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
                            unsigned Depth) {
   E = plain(E);
-  if (!E || Depth > 6 || Loaded.in(E) || callsModel(E) ||
+  if (!E || Depth > 6 || (Loaded.in(E) && !isBehindPointer(E)) || callsModel(E) ||
       isNoBatch(E, Index.Context))
     return;
   const bool Named = isNamedBatch(E->getType());
@@ -209,19 +229,12 @@ void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
   if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
       Value && resolveReturned(*Value, F, Depth))
     return;
-  if (const CallExpr *Made = structOf(E, F); Made && share(Made, F))
-    return;
-  if (resolveJoined(E, F, Depth))
+  if (shareStruct(E, F) || resolveJoined(E, F, Depth))
     return;
   // x.view({-1, 784}): x is the batch, where it is made in the step.
+  if (resolveRows(E, F, Depth))
+    return;
   if (const Expr *Operand = leadingOperand(E)) {
-    const auto *Ref = dyn_cast<DeclRefExpr>(plain(Operand));
-    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
-    // What is taken out of what a caller gives is the batch, not all of that.
-    const bool IsPart = V && isa<ParmVarDecl>(V) && selectsRows(E);
-    if (V && V->hasLocalStorage() && Index.isInStep(V->getLocation(), F) &&
-        !IsPart && !usesOf(V, F).Leaf && knowsLayout(E))
-      return resolveVariable(Ref, F, Depth);
     if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
         callsModel(Operand))
       return;
@@ -242,34 +255,162 @@ bool BatchOrigins::shareTogether(const CallExpr *Call, const FunctionDecl *F) {
       O && O->getOperator() != OO_Call)
     return false;
   if (StepsFirst || isTensor(Call->getType()) || !isBatch(Call->getType()) ||
-      !Index.isInStep(Call->getExprLoc(), F))
+      !isInStep(Call->getExprLoc(), F))
     return false;
   const auto Held = variablesOf(Call, F);
   const auto MayBeShared = [&](const ValueDecl *V) {
     return V && !usesOf(V, F).Written && !usesOf(V, F).Leaf &&
+           !isWritten(V, F, Index) &&
            (isa<BindingDecl>(V) || cast<VarDecl>(V)->hasLocalStorage()) &&
-           isOnlyCalculatedWith(V, F->getBody());
+           isOnlyCalculatedWith(V, F->getBody(), Index);
   };
   return !Held.empty() && llvm::all_of(Held, MayBeShared) && share(Call, F);
 }
 
-/// `auto batch = next_batch();`, of which the model reads `batch.states`: the
-/// struct is shared out where it comes to the step. Null where that is not
-/// possible.
-const CallExpr *BatchOrigins::structOf(const Expr *E, const FunctionDecl *F) {
+/// The rows of `E`, `0.5 * (left + right)`, may be those of a variable that is made
+/// in the step, or of a struct's tensor: that is shared out instead.
+bool BatchOrigins::resolveRows(const Expr *E, const FunctionDecl *F,
+                               unsigned Depth) {
+  constexpr unsigned Most = 8;
+  bool Selects = false;
+  for (unsigned I = 0; I < Most; ++I) {
+    E = plain(E);
+    if (!knowsLayout(E) || (I > 0 && isNoBatch(E, Index.Context)))
+      return false;
+    Selects |= selectsRows(E) && !selectsOfEachRow(E, Index.Context);
+    const Expr *Operand = leadingOperand(E);
+    if (!Operand && !StepsFirst)
+      Operand = leadingArgumentOf(E, Index);
+    if (!Operand || plain(Operand) == E || callsModel(Operand) ||
+        isMadeOfGiven(Operand, F))
+      return false;
+    E = plain(Operand);
+    if (isa<MemberExpr>(E))
+      return !Selects && shareStruct(E, F);
+    const auto *Ref = dyn_cast<DeclRefExpr>(E);
+    if (!Ref)
+      continue;
+    const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
+    // What is taken out of what a caller gives is the batch, not all of that.
+    if (!V || !V->hasLocalStorage() || !isInStep(V->getLocation(), F) ||
+        (Selects && isa<ParmVarDecl>(V)) || usesOf(V, F).Leaf ||
+        isReadByRows(V, F))
+      return false;
+    resolveVariable(Ref, F, Depth);
+    return true;
+  }
+  return false;
+}
+
+/// The variable that another one names, or takes one of several structs out of:
+/// `auto *a = std::get_if<A>(&any)`. Null where it has a value of its own.
+static const VarDecl *namedBy(const VarDecl *V) {
+  const Expr *E = V->isLocalVarDecl() && V->getInit() && !isReassigned(V)
+                      ? plain(V->getInit())
+                      : nullptr;
+  const auto *Get = dyn_cast_or_null<CallExpr>(E);
+  const FunctionDecl *F = Get ? Get->getDirectCallee() : nullptr;
+  if (F && isInStd(F) && F->getIdentifier() &&
+      (F->getName() == "get" || F->getName() == "get_if"))
+    E = plain(Get->getArg(0));
+  else if (!V->getType()->isReferenceType())
+    return nullptr;
+  if (const auto *Address = dyn_cast_or_null<UnaryOperator>(E))
+    E = plain(Address->getSubExpr());
+  const auto *Ref = dyn_cast_or_null<DeclRefExpr>(E);
+  return Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+}
+
+/// The variable `batch` of `batch.states`; or null.
+static const VarDecl *structNamedBy(const Expr *E) {
   const auto *M = dyn_cast<MemberExpr>(plain(E));
   const auto *Ref = M ? dyn_cast<DeclRefExpr>(plain(M->getBase())) : nullptr;
   const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
-  if (StepsFirst || !V || M->isArrow() || !V->isLocalVarDecl() ||
-      V->isStaticLocal() || V->getType()->isReferenceType() ||
-      V->isCXXForRangeDecl() || !isNamedBatch(V->getType()) || isReassigned(V))
-    return nullptr;
-  const auto *Call = dyn_cast_or_null<CallExpr>(plain(V->getInit()));
-  const bool IsBatch = Call && !isa<CXXOperatorCallExpr>(Call) &&
-                       !callsModel(Call) && !Loaded.in(Call) &&
-                       Index.isInStep(Call->getExprLoc(), F) &&
-                       isOnlyCalculatedWith(V, F->getBody());
-  return IsBatch ? Call : nullptr;
+  return V && (!M->isArrow() || namedBy(V)) ? V : nullptr;
+}
+
+/// `batch.states`, which a model reads: the struct is shared out where it comes to
+/// the step. False where that is not possible.
+bool BatchOrigins::shareStruct(const Expr *E, const FunctionDecl *F) {
+  const VarDecl *V = structNamedBy(E);
+  std::vector<Made> Structs;
+  if (!V || StepsFirst || !structOf(V, F, Structs, /*Depth=*/0))
+    return false;
+  for (const Made &S : Structs)
+    share(S.E, S.In);
+  return true;
+}
+
+/// Where the steps make, or are given, what the struct `V` holds: in all of them.
+bool BatchOrigins::structOf(const VarDecl *V, const FunctionDecl *F,
+                            std::vector<Made> &Found, unsigned Depth) {
+  constexpr unsigned Most = 4;
+  if (Depth > Most)
+    return false;
+  if (const VarDecl *Whole = namedBy(V))
+    return isOnlyCalculatedWith(V, F->getBody(), Index) &&
+           !isWritten(V, F, Index) && structOf(Whole, F, Found, Depth + 1);
+  if (!isNamedBatch(V->getType()))
+    return false;
+  if (const auto *P = dyn_cast<ParmVarDecl>(V))
+    return structGivenTo(P, F, Found, Depth);
+  if (!V->isLocalVarDecl() || V->isStaticLocal() ||
+      V->getType()->isReferenceType() || V->isCXXForRangeDecl() ||
+      isReassigned(V))
+    return false;
+  const Expr *Init = V->getInit() ? plain(V->getInit()) : nullptr;
+  if (!Init || callsModel(Init) || Loaded.in(Init) ||
+      !isInStep(Init->getExprLoc(), F) ||
+      !isOnlyCalculatedWith(V, F->getBody(), Index) || isWritten(V, F, Index))
+    return false;
+  // Batch batch{x.index({rows}), y.index({rows})};
+  if (const auto *List = dyn_cast<InitListExpr>(Init)) {
+    const size_t Before = Found.size();
+    for (const Expr *Each : List->inits())
+      if (isTensor(Each->getType()) && !isa<ImplicitValueInitExpr>(Each) &&
+          !isNoBatch(Each, Index.Context))
+        Found.push_back({Each, F});
+    return Found.size() > Before;
+  }
+  if (!isa<CallExpr>(Init) || isa<CXXOperatorCallExpr>(Init))
+    return false;
+  Found.push_back({Init, F});
+  return true;
+}
+
+/// The same of a struct that a function of the program is given: by each step that
+/// calls it.
+bool BatchOrigins::structGivenTo(const ParmVarDecl *P, const FunctionDecl *F,
+                                 std::vector<Made> &Found, unsigned Depth) {
+  const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
+  auto [From, To] = Callers.equal_range(Of);
+  const QualType T = P->getType();
+  const bool Bound =
+      T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
+  if (From == To || Bound || Given.count(Of) || isReassigned(P) ||
+      !isOnlyCalculatedWith(P, F->getBody(), Index) || isWritten(P, F, Index))
+    return false;
+  bool Any = false;
+  for (auto It = From; It != To; ++It) {
+    const auto &[In, Args] = It->second;
+    const unsigned I = P->getFunctionScopeIndex();
+    const Expr *Arg = I < Args.size() ? plain(Args[I]) : nullptr;
+    if (!Arg || !isInStep(Arg->getExprLoc(), In))
+      continue; // An evaluation.
+    Any = true;
+    if (Loaded.in(Arg))
+      continue;
+    const auto *Ref = dyn_cast<DeclRefExpr>(Arg);
+    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (V && structOf(V, In, Found, Depth + 1))
+      continue;
+    const std::optional<TextRange> R = Text.range(Arg->getSourceRange());
+    if (callsModel(Arg) || (V && isa<ParmVarDecl>(V)) || !R ||
+        llvm::StringRef(Text.text(Arg->getSourceRange())).starts_with("{"))
+      return false;
+    Found.push_back({Arg, In});
+  }
+  return Any;
 }
 
 /// `torch::cat({x, y}, 1)` of what is made in the step: x and y are batches.
@@ -284,7 +425,7 @@ bool BatchOrigins::resolveJoined(const Expr *E, const FunctionDecl *F,
   if (!Dim || *Dim == 0)
     return false;
   llvm::SmallVector<const DeclRefExpr *, 4> Joined;
-  llvm::SmallVector<const CallExpr *, 4> Structs;
+  std::vector<Made> Structs;
   bool Any = false;
   std::vector<const Stmt *> Work = {Call->getArg(0)};
   while (!Work.empty()) {
@@ -299,19 +440,18 @@ bool BatchOrigins::resolveJoined(const Expr *E, const FunctionDecl *F,
     Any = true;
     if (isMadeOfGiven(Part, F))
       continue;
-    if (const CallExpr *Made = structOf(Part, F)) {
-      Structs.push_back(Made);
+    if (const VarDecl *Whole = structNamedBy(Part);
+        Whole && structOf(Whole, F, Structs, /*Depth=*/0))
       continue;
-    }
     const auto *Ref = dyn_cast<DeclRefExpr>(plain(Part));
     const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
     if (!V || isa<ParmVarDecl>(V) || !V->hasLocalStorage() ||
-        !Index.isInStep(V->getLocation(), F) || usesOf(V, F).Leaf)
+        !isInStep(V->getLocation(), F) || usesOf(V, F).Leaf)
       return false;
     Joined.push_back(Ref);
   }
-  for (const CallExpr *Made : Structs)
-    share(Made, F);
+  for (const Made &S : Structs)
+    share(S.E, S.In);
   for (const DeclRefExpr *Ref : Joined)
     resolveVariable(Ref, F, Depth + 1);
   return Any;
@@ -320,7 +460,7 @@ bool BatchOrigins::resolveJoined(const Expr *E, const FunctionDecl *F,
 bool BatchOrigins::isGiven(const ReturnedValue &Value,
                            const FunctionDecl *F) const {
   const std::optional<ModelCall> Model = modelCallOf(Value.Call);
-  return Model && Index.isInStep(Value.Call->getExprLoc(), F) &&
+  return Model && isInStep(Value.Call->getExprLoc(), F) &&
          llvm::any_of(Model->Inputs, [](const Expr *Input) {
            return isTensor(plain(Input)->getType());
          });
@@ -343,7 +483,7 @@ bool BatchOrigins::resolveReturned(const ReturnedValue &Value,
     return true;
   const FunctionDecl *F = Value.Call->getDirectCallee(), *Body = nullptr;
   if (!F || !F->hasBody(Body) || !Index.isOwn(Body) ||
-      Index.loadsSamples(Body) || !Index.isInStep(Body->getLocation(), Body) ||
+      Index.loadsSamples(Body) || !isInStep(Body->getLocation(), Body) ||
       isPartOfModel(Body))
     return false;
   const auto From = returnedFrom(Body, Value.Index);
@@ -352,15 +492,24 @@ bool BatchOrigins::resolveReturned(const ReturnedValue &Value,
   return !From.empty();
 }
 
-/// Whether a variable is only given what is made of it: `y = y + h * f(y)`.
+/// `y + h * f(y)`, `advance(y, h)`
+bool BatchOrigins::isMadeOf(const Expr *E, const ValueDecl *V) const {
+  E = plain(E);
+  const auto *Call = dyn_cast<CallExpr>(E);
+  const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
+  const bool IsOwn = Call && (!Index.callablesOf(Call).empty() ||
+                              (F && !isTorch(F) && !isInStd(F) &&
+                               !Index.ownBodiesOf(F).empty()));
+  return rootOf(E) == V ||
+         (IsOwn && llvm::any_of(Call->arguments(), [&](const Expr *Arg) {
+            return rootOf(Arg) == V;
+          }));
+}
+
+/// Whether a variable is only given what is made of it.
 bool BatchOrigins::isMadeOfItself(const Uses &U, const ValueDecl *V) const {
-  return llvm::all_of(U.Made, [&](const Expr *Made) {
-    const auto *Call = dyn_cast<CallExpr>(plain(Made));
-    return rootOf(plain(Made)) == V ||
-           (Call && !Index.callablesOf(Call).empty() &&
-            llvm::any_of(Call->arguments(),
-                         [&](const Expr *Arg) { return rootOf(Arg) == V; }));
-  });
+  return llvm::all_of(U.Made,
+                      [&](const Expr *Made) { return isMadeOf(Made, V); });
 }
 
 /// Whether argument `I` of a call is made in a training step, there or by who
@@ -368,10 +517,10 @@ bool BatchOrigins::isMadeOfItself(const Uses &U, const ValueDecl *V) const {
 bool BatchOrigins::isMadeInStep(const Caller &By, unsigned I, unsigned Depth) {
   const Expr *Arg = I < By.Args.size() ? plain(By.Args[I]) : nullptr;
   constexpr unsigned Most = 3;
-  if (!Arg || Depth > Most || !Index.isInStep(Arg->getExprLoc(), By.In))
+  if (!Arg || Depth > Most || !isInStep(Arg->getExprLoc(), By.In))
     return false;
   const auto *P = dyn_cast_or_null<ParmVarDecl>(rootOf(Arg));
-  if (!P || selectsRows(Arg))
+  if (!P || (selectsRows(Arg) && !selectsOfEachRow(Arg, Index.Context)))
     return true;
   const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
   auto [From, To] = Callers.equal_range(Of);
@@ -464,9 +613,10 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
       !V->getType()->getPointeeType().isConstQualified() &&
       !V->getType()->isRValueReferenceType())
     Local = false;
-  if (!Index.isInStep(V->getLocation(), F) && U.Handed)
+  if (!isInStep(V->getLocation(), F) && U.Handed)
     Local = false; // A data set may be made of it.
-  if (!Local || isReadByRows(V, F))
+  if (!Local || isReadByRows(V, F) || isWritten(V, F, Index) ||
+      (isNamedBatch(V->getType()) && isTakenApart(V, F, Index)))
     return AtUse();
   if (!U.Tied.empty()) {
     if (U.Made.empty() && llvm::all_of(U.Tied, [&](const ReturnedValue &Value) {
@@ -482,8 +632,8 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
   for (const Expr *Made : U.Made) {
     const Expr *M = plain(Made);
     // What a model gives in a step is made in parts there.
-    const bool Given = callsModel(M) && Index.isInStep(M->getExprLoc(), F);
-    if (rootOf(M) == V || Loaded.in(M) || Given ||
+    const bool Given = callsModel(M) && isInStep(M->getExprLoc(), F);
+    if (isMadeOf(M, V) || Loaded.in(M) || Given ||
         isNoBatch(M, Index.Context) || (OwnTensors && readsParameter(M, F)))
       continue;
     if (const auto *Other = dyn_cast<DeclRefExpr>(M)) {
@@ -493,17 +643,8 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     // Made of what was made in the step: that is the batch.
     const bool Field = isField(M, Index.Context);
     const bool Laid = knowsLayout(M) && !Field;
-    const Expr *Operand = Laid ? leadingOperand(M) : nullptr;
-    if (!Operand && Laid && !StepsFirst)
-      Operand = onlyTensorOf(M, Index);
-    const auto *Ref = Operand ? dyn_cast<DeclRefExpr>(plain(Operand)) : nullptr;
-    const auto *Before = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
-    if (Before && Before->hasLocalStorage() && !isa<ParmVarDecl>(Before) &&
-        Index.isInStep(Before->getLocation(), F) &&
-        isTensor(Before->getType()) && !isReadByRows(Before, F)) {
-      resolveVariable(Ref, F, Depth + 1);
+    if (Laid && resolveRows(M, F, Depth + 1))
       continue;
-    }
     if (!share(M, F))
       AtUse();
   }
@@ -524,7 +665,8 @@ void BatchOrigins::shareAlike() {
       const Expr *Init = plain(V->getInit());
       if (Init != B.E && U.Made.size() == 1 && !U.Written && !U.Leaf &&
           !U.Handed && selectionOf(Init, Text) == Selection &&
-          !Loaded.in(Init) && isOnlyCalculatedWith(V, B.In->getBody()))
+          !Loaded.in(Init) && isOnlyCalculatedWith(V, B.In->getBody(), Index) &&
+          !isWritten(V, B.In, Index))
         share(Init, B.In);
     }
   }

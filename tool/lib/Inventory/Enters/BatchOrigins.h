@@ -41,6 +41,11 @@ public:
   bool readsParameter(const clang::Stmt *S, const clang::FunctionDecl *F,
                       unsigned Depth = 0);
 
+  /// Whether steps call `F`, a method of a model, outside of models.
+  bool isCalledBySteps(const clang::FunctionDecl *F) const {
+    return CalledModels.count(F);
+  }
+
   bool empty() const { return Found.empty(); }
   /// All that was found, each expression once.
   std::vector<Batch> take() { return std::move(Found); }
@@ -59,8 +64,18 @@ private:
   /// The same of what is made of that: `actions.detach()`.
   bool isMadeOfGiven(const clang::Expr *E, const clang::FunctionDecl *F) const;
   bool shareTogether(const clang::CallExpr *Call, const clang::FunctionDecl *F);
-  const clang::CallExpr *structOf(const clang::Expr *E,
-                                  const clang::FunctionDecl *F);
+  bool resolveRows(const clang::Expr *E, const clang::FunctionDecl *F,
+                   unsigned Depth);
+  bool shareStruct(const clang::Expr *E, const clang::FunctionDecl *F);
+  /// An expression, and the function that it stands in.
+  struct Made {
+    const clang::Expr *E;
+    const clang::FunctionDecl *In;
+  };
+  bool structOf(const clang::VarDecl *V, const clang::FunctionDecl *F,
+                std::vector<Made> &Found, unsigned Depth);
+  bool structGivenTo(const clang::ParmVarDecl *P, const clang::FunctionDecl *F,
+                     std::vector<Made> &Found, unsigned Depth);
   bool share(const clang::Expr *E, const clang::FunctionDecl *F,
              bool Points = false);
   const Uses &usesOf(const clang::ValueDecl *V, const clang::FunctionDecl *F);
@@ -74,7 +89,12 @@ private:
     llvm::ArrayRef<const clang::Expr *> Args;
   };
   class CallerFinder;
+  /// Whether what stands at `Loc`, in `F`, is run by a training step.
+  bool isInStep(clang::SourceLocation Loc, const clang::FunctionDecl *F) const {
+    return Index.isInStep(Loc, F) || isCalledBySteps(F);
+  }
   bool isMadeInStep(const Caller &By, unsigned I, unsigned Depth = 0);
+  bool isMadeOf(const clang::Expr *E, const clang::ValueDecl *V) const;
   bool isMadeOfItself(const Uses &U, const clang::ValueDecl *V) const;
 
   const ProgramIndex &Index;
@@ -86,6 +106,8 @@ private:
   std::multimap<const clang::FunctionDecl *, Caller> Callers;
   /// Functions that are also called where it is not seen with what.
   std::set<const clang::FunctionDecl *> Given;
+  /// Methods of models that steps call outside of models.
+  std::set<const clang::FunctionDecl *> CalledModels;
   std::vector<Batch> Found;
   std::set<std::pair<std::string, unsigned>> Places;
   const clang::CallExpr *ReadBy = nullptr;

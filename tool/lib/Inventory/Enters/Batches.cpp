@@ -27,17 +27,33 @@ struct Question {
   const Layout Layouts = Layout(Index);
 };
 
+/// Whether a function can be given a batch that is shared out.
+bool takesBatch(const FunctionDecl *F) {
+  return llvm::any_of(F->parameters(), [](const ParmVarDecl *P) {
+    const QualType T = P->getType().getNonReferenceType();
+    return isBatch(T) || isNamedBatch(T) || isContainerOfTensors(T) ||
+           isScriptInputs(T);
+  });
+}
+
+/// Whether `F` is a model's method that steps call, and that no batch can be given to
+/// which is shared out: it takes a class that only it can read, or makes its batch.
+bool readsForItself(const FunctionDecl *F, const BatchOrigins &Origins) {
+  return isPartOfModel(F) && !takesBatch(F) && Origins.isCalledBySteps(F);
+}
+
 /// Goes through what training steps run.
 class StepWalk : public AstAncestorVisitor {
 public:
   StepWalk(const Question &Asked, BatchOrigins &Origins, const FunctionDecl *In,
            bool Models)
-      : Asked(Asked), Origins(Origins), In(In), Models(Models) {}
+      : Asked(Asked), Origins(Origins), In(In), Models(Models),
+        IsModel(readsForItself(In, Origins)) {}
 
   bool AnyModel = false;
 
   bool VisitCallExpr(CallExpr *E) override {
-    if (!Asked.Index.isInStep(E->getExprLoc(), In) ||
+    if (!(IsModel || Asked.Index.isInStep(E->getExprLoc(), In)) ||
         isInEvaluation(Path, Asked.Index, /*InStep=*/true))
       return true;
     if (const std::optional<ModelCall> Call = modelCallOf(E)) {
@@ -45,8 +61,9 @@ public:
       // A loss takes its rows of what meets a model's output.
       if (Models && !isLoss(*Call) && !isDone(Call->Inputs))
         for (unsigned I = 0; I < Call->Inputs.size(); ++I)
-          Origins.read(Call->Inputs[I], E, In, takesVariable(*Call, I),
-                       Asked.Layouts.hasStepsFirst(*Call, I, In));
+          if (!IsModel || !isCounted(Call->Inputs[I]))
+            Origins.read(Call->Inputs[I], E, In, takesVariable(*Call, I),
+                         Asked.Layouts.hasStepsFirst(*Call, I, In));
       return true;
     }
     if (!Models)
@@ -64,6 +81,16 @@ private:
     const CXXRecordDecl *Impl = moduleOf(Call.Model->getType());
     return Impl && isTorch(Impl) && Impl->getIdentifier() &&
            Impl->getName().ends_with("LossImpl");
+  }
+
+  /// torch::arange(n): within a model, positions.
+  static bool isCounted(const Expr *E) {
+    constexpr unsigned Most = 8;
+    for (unsigned I = 0; E && I < Most; ++I, E = leadingOperand(E))
+      if (const auto *Call = dyn_cast<CallExpr>(plain(E));
+          Call && torchNameOf(Call) == "arange")
+        return true;
+    return false;
   }
 
   static bool isSpread(const Expr *E) {
@@ -124,6 +151,7 @@ private:
   BatchOrigins &Origins;
   const FunctionDecl *In;
   const bool Models;
+  const bool IsModel;
 };
 
 } // namespace
@@ -197,9 +225,9 @@ std::vector<Batch> accel::migrate::findBatches(const ProgramIndex &Index,
   bool AnyModel = false;
   for (const FunctionDecl *F : Index.Functions) {
     // A model's own methods are given what is shared out already, unless they
-    // are the step.
+    // are the step, or a step gives them a class that only they can read.
     if ((isPartOfModel(F) && !Index.trainsDirectly(F) &&
-         !Index.InStep.count(F)) ||
+         !Index.InStep.count(F) && !readsForItself(F, Origins)) ||
         Index.loadsSamples(F))
       continue;
     StepWalk Models(Asked, Origins, F, /*Models=*/true);

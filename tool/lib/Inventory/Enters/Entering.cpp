@@ -1,6 +1,9 @@
 //===- Entering.cpp - What enters: the batches of each training loop ------===//
 
 #include "Enters.h"
+#include "Groups.h"
+#include "Sizes.h"
+#include "Together.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/Closures.h"
@@ -38,6 +41,11 @@ public:
       }
     for (const FunctionDecl *Body : Index.callablesOf(E))
       add(Body->getBody());
+    if (F && isTorch(F)) // The holder's operator() runs the model's forward.
+      for (const FunctionDecl *Body : bodiesRunBy(E, Index)) {
+        llvm::SaveAndRestore Within(InModel, true);
+        add(Body->getBody());
+      }
     if (const std::optional<ModelCall> Call = modelCallOf(E); Call && !InModel)
       llvm::append_range(Inputs, Call->Inputs);
     return true;

@@ -57,34 +57,57 @@ public:
   bool VisitCallExpr(CallExpr *E) override {
     if (const std::optional<ModelCall> Call = modelCallOf(E))
       for (const Expr *Input : Call->Inputs)
-        Found |= isTensor(plain(Input)->getType()) && wholeOf(Input) == Whole;
+        Found |= isTensor(plain(Input)->getType()) && holdsPart(Input);
     return !Found;
   }
 
 private:
+  /// batch[0], torch::cat({batch[0], batch[1]}, 1)
+  bool holdsPart(const Stmt *S) const {
+    const auto *E = dyn_cast_or_null<Expr>(S);
+    return (E && isTensor(E->getType()) && wholeOf(E) == Whole) ||
+           (S && llvm::any_of(S->children(), [&](const Stmt *Child) {
+              return holdsPart(Child);
+            }));
+  }
   const ParmVarDecl *Whole;
 };
 } // namespace
 
+llvm::SmallVector<const FunctionDecl *, 2>
+accel::migrate::bodiesRunBy(const CallExpr *ReadBy, const ProgramIndex &Index) {
+  const FunctionDecl *F = ReadBy->getDirectCallee();
+  llvm::SmallVector<const FunctionDecl *, 2> Bodies;
+  if (F)
+    Bodies = Index.ownBodiesOf(F);
+  const std::optional<ModelCall> Call = modelCallOf(ReadBy);
+  const CXXRecordDecl *Impl =
+      Call && F && isTorch(F) ? moduleOf(Call->Model->getType()) : nullptr;
+  if (Impl && Impl->getDefinition())
+    for (const CXXMethodDecl *M : Impl->getDefinition()->methods())
+      if (M->getIdentifier() && M->getName() == "forward")
+        llvm::append_range(Bodies, Index.ownBodiesOf(M));
+  return Bodies;
+}
+
 bool accel::migrate::isGroup(const Expr *Input, const CallExpr *ReadBy,
                              const ProgramIndex &Index) {
-  const Expr *Given = plain(Input);
+  const Expr *Given = plain(bare(Input));
   const QualType T = Given->getType();
-  const FunctionDecl *F = ReadBy->getDirectCallee();
   const bool IsNamed = isa<DeclRefExpr, MemberExpr>(Given) ||
                        (isa<CXXOperatorCallExpr>(Given) &&
                         cast<CXXOperatorCallExpr>(Given)->getOperator() ==
                             OO_Subscript);
-  if (!F || !IsNamed || isTensor(T) || isNamedBatch(T) ||
+  if (!IsNamed || isTensor(T) || isNamedBatch(T) ||
       !(isBatch(T) || isVectorOfTensors(T)))
     return false;
   const llvm::ArrayRef<const Expr *> Args = passedBy(ReadBy);
   const auto *At = llvm::find_if(
-      Args, [&](const Expr *Arg) { return plain(Arg) == Given; });
+      Args, [&](const Expr *Arg) { return plain(bare(Arg)) == Given; });
   if (At == Args.end())
     return false;
   const unsigned I = At - Args.begin();
-  return llvm::any_of(Index.ownBodiesOf(F), [&](const FunctionDecl *Body) {
+  return llvm::any_of(bodiesRunBy(ReadBy, Index), [&](const FunctionDecl *Body) {
     if (I >= Body->getNumParams())
       return false;
     PartFinder Parts(Body->getParamDecl(I));

@@ -14,6 +14,11 @@ namespace accel::migrate {
 bool isGroup(const clang::Expr *Input, const clang::CallExpr *ReadBy,
              const ProgramIndex &Index);
 
+/// The program's functions that a call of a model runs, also through its holder:
+/// `net(batch)`.
+llvm::SmallVector<const clang::FunctionDecl *, 2>
+bodiesRunBy(const clang::CallExpr *Call, const ProgramIndex &Index);
+
 } // namespace accel::migrate
 
 #endif // ACCEL_MIGRATE_LIB_INVENTORY_ENTERS_GROUPS_H

@@ -142,24 +142,24 @@ static bool readsElements(const Stmt *S) {
   return llvm::any_of(S->children(), readsElements);
 }
 
-const Expr *accel::migrate::onlyTensorOf(const Expr *E,
-                                         const ProgramIndex &Index) {
+const Expr *accel::migrate::leadingArgumentOf(const Expr *E,
+                                              const ProgramIndex &Index) {
   const CallExpr *Call = callIn(E);
   const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
   const FunctionDecl *Body = nullptr;
-  if (!F || isa<CXXMemberCallExpr>(Call) || isa<CXXOperatorCallExpr>(Call) ||
+  if (!F || !isTensor(Call->getType()) || isa<CXXOperatorCallExpr>(Call) ||
       !F->hasBody(Body) || !Index.isOwn(Body) || callsModel(Body->getBody()) ||
       readsElements(Body->getBody()))
     return nullptr;
-  const Expr *Only = nullptr;
-  for (const Expr *Arg : Call->arguments()) {
-    if (isTensor(Arg->getType())) {
-      if (Only)
-        return nullptr;
-      Only = Arg;
-    } else if (holdsTensors(Arg->getType())) {
-      return nullptr;
+  const Expr *First = nullptr;
+  bool Several = false;
+  for (const Expr *Arg : Call->arguments())
+    if (holdsTensors(Arg->getType())) {
+      Several |= First || !isTensor(Arg->getType());
+      First = First ? First : Arg;
     }
-  }
-  return Only;
+  if (!First || !isTensor(First->getType()) ||
+      (Several && !isa<DeclRefExpr>(plain(First))))
+    return nullptr;
+  return First;
 }

@@ -39,10 +39,11 @@ std::optional<Tied> tiedOf(const clang::CXXOperatorCallExpr *Assignment);
 llvm::SmallVector<const clang::Expr *, 2>
 returnedFrom(const clang::FunctionDecl *Body, unsigned Index);
 
-/// The only tensor that a function of the program is given, which calculates with
-/// it as a whole, and reads none of its elements or rows; or null.
-const clang::Expr *onlyTensorOf(const clang::Expr *E,
-                                const ProgramIndex &Index);
+/// The first tensor that a function of the program is given, which calculates with
+/// it as a whole, and reads none of its elements or rows; where it is given others,
+/// too, only a variable; or null.
+const clang::Expr *leadingArgumentOf(const clang::Expr *E,
+                                     const ProgramIndex &Index);
 
 } // namespace accel::migrate
 

@@ -3,6 +3,7 @@
 #include "Selected.h"
 #include "Evaluated.h"
 #include "Sizes.h"
+#include "TakenApart.h"
 #include "Together.h"
 
 #include "Code/AstVisitor.h"
@@ -38,77 +39,6 @@ bool takesRows(const CallExpr *E, const ASTContext &Context) {
   const InitListExpr *List = Name == "index" ? listIn(Args[0]) : nullptr;
   return List && List->getNumInits() > 0 &&
          isTensor(List->getInit(0)->IgnoreUnlessSpelledInSource()->getType());
-}
-
-using Parameters = llvm::SmallVector<const ParmVarDecl *, 2>;
-
-/// The parameters of the program's functions that a call gives such an argument to.
-Parameters givenBy(const CallExpr *E, llvm::function_ref<bool(const Expr *)> IsIt,
-                   const ProgramIndex &Index) {
-  Parameters Given;
-  const llvm::ArrayRef<const Expr *> Args = passedBy(E);
-  const auto Add = [&](const FunctionDecl *Body) {
-    for (unsigned I = 0; I < Args.size() && I < Body->getNumParams(); ++I)
-      if (IsIt(Args[I]))
-        Given.push_back(Body->getParamDecl(I));
-  };
-  for (const FunctionDecl *Body : Index.callablesOf(E))
-    Add(Body);
-  if (const FunctionDecl *F = E->getDirectCallee())
-    for (const FunctionDecl *Body : Index.ownBodiesOf(F))
-      Add(Body);
-  return Given;
-}
-
-/// What is done with a variable: whether its rows are taken one by one, and the
-/// parameters that it is given to.
-class Handling : public AstVisitor {
-public:
-  Handling(const ValueDecl *V, const ProgramIndex &Index) : V(V), Index(Index) {}
-
-  bool ByRows = false;
-  Parameters Given;
-
-  bool VisitCallExpr(CallExpr *E) override {
-    const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
-    ByRows |= O && O->getOperator() == OO_Subscript && isIt(O->getArg(0));
-    const llvm::StringRef Name = torchNameOf(E);
-    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-        Member && isIt(Member->getImplicitObjectArgument()))
-      ByRows |= Name == "unbind" || givesMemory(Member->getMethodDecl()) ||
-                (Name == "select" && E->getNumArgs() > 0 &&
-                 constantOf(E->getArg(0), Index.Context) == 0);
-    llvm::append_range(
-        Given, givenBy(E, [&](const Expr *Arg) { return isIt(Arg); }, Index));
-    return true;
-  }
-
-private:
-  bool isIt(const Expr *E) const {
-    const auto *Ref = dyn_cast_or_null<DeclRefExpr>(plain(E));
-    return Ref && Ref->getDecl() == V;
-  }
-  const ValueDecl *V;
-  const ProgramIndex &Index;
-};
-
-bool isTakenApart(const ValueDecl *V, const FunctionDecl *F,
-                  const ProgramIndex &Index, unsigned Depth = 0);
-
-bool isTakenApart(llvm::ArrayRef<const ParmVarDecl *> Given,
-                  const ProgramIndex &Index, unsigned Depth) {
-  constexpr unsigned Most = 3;
-  return Depth < Most && llvm::any_of(Given, [&](const ParmVarDecl *P) {
-           return isTakenApart(P, cast<FunctionDecl>(P->getDeclContext()), Index,
-                               Depth + 1);
-         });
-}
-
-bool isTakenApart(const ValueDecl *V, const FunctionDecl *F,
-                  const ProgramIndex &Index, unsigned Depth) {
-  Handling Of(V, Index);
-  Of.TraverseStmt(F->getBody());
-  return Of.ByRows || isTakenApart(Of.Given, Index, Depth);
 }
 
 class SelectedWalk : public AstAncestorVisitor {
@@ -187,7 +117,7 @@ std::vector<Selected> accel::migrate::findSelected(const ProgramIndex &Index) {
       const bool Apart =
           R.Variable ? Walk.Indices.count(R.Variable) ||
                            isTakenApart(R.Variable, F, Index)
-                     : isTakenApart(R.Given, Index, /*Depth=*/0);
+                     : isTakenApart(R.Given, Index);
       if (!Apart)
         All.push_back({R.E, F});
     }

@@ -2,8 +2,10 @@
 
 #include "Together.h"
 #include "Returned.h"
+#include "Sizes.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
@@ -12,18 +14,20 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// A function of LibTorch's that calculates with all of what it is given.
+/// A function of LibTorch's that calculates with all of what it is given, or one of the
+/// standard library's that reads nothing of it.
 static bool calculates(const CallExpr *Call) {
+  static const llvm::StringSet<> Handles = {"tie", "get", "get_if",
+                                            "holds_alternative"};
   const FunctionDecl *F = Call->getDirectCallee();
   return (F && isTorch(F) && !givesMemory(F) &&
           !(F->getIdentifier() && F->getName() == "item") &&
           F->getOverloadedOperator() != OO_Subscript) ||
-         (F && F->getIdentifier() && isInStd(F) && F->getName() == "tie") ||
+         (F && F->getIdentifier() && isInStd(F) && Handles.count(F->getName())) ||
          modelCallOf(Call);
 }
 
-/// `x`, or a tensor of a struct, `batch.x`.
-static bool names(const Expr *E, const ValueDecl *V) {
+bool accel::migrate::isNamed(const Expr *E, const ValueDecl *V) {
   E = plain(E);
   if (const auto *M = dyn_cast<MemberExpr>(E);
       M && isa<FieldDecl>(M->getMemberDecl()) && isTensor(M->getType()))
@@ -32,36 +36,98 @@ static bool names(const Expr *E, const ValueDecl *V) {
   return Ref && Ref->getDecl() == V;
 }
 
-/// What such a function is given: the variable, also in a list, or something
-/// else.
-static bool isGivenWhole(const ValueDecl *V, const Stmt *S) {
-  if (!S)
-    return true;
-  const auto *E = dyn_cast<Expr>(S);
-  if (E && names(E, V))
-    return true;
-  if (!E || isa<CallExpr, LambdaExpr>(S))
-    return isOnlyCalculatedWith(V, S);
-  return llvm::all_of(
-      S->children(), [&](const Stmt *Child) { return isGivenWhole(V, Child); });
-}
+namespace {
+class Calculated {
+public:
+  Calculated(const ValueDecl *V, const ProgramIndex &Index, unsigned Depth)
+      : V(V), Index(Index), Depth(Depth) {}
 
-bool accel::migrate::isOnlyCalculatedWith(const ValueDecl *V, const Stmt *S) {
-  if (!S)
-    return true;
-  if (const auto *Call = dyn_cast<CallExpr>(S)) {
-    const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
-    if (calculates(Call))
-      return llvm::all_of(
-                 Call->arguments(),
-                 [&](const Expr *Arg) { return isGivenWhole(V, Arg); }) &&
-             (!Member || isGivenWhole(V, Member->getImplicitObjectArgument()));
+  bool only(const Stmt *S) const {
+    if (!S)
+      return true;
+    if (const auto *Call = dyn_cast<CallExpr>(S)) {
+      const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
+      if (calculates(Call))
+        return llvm::all_of(Call->arguments(),
+                            [&](const Expr *Arg) { return isGivenWhole(Arg); }) &&
+               (!Member || isGivenWhole(Member->getImplicitObjectArgument()));
+      if (isGivenOn(Call))
+        return llvm::all_of(Call->children(), [&](const Stmt *Child) {
+          const auto *Arg = dyn_cast_or_null<Expr>(Child);
+          return (Arg && isNamed(Arg, V)) || only(Child);
+        });
+    }
+    // What else there is in a struct: how long it is, names.
+    if (const auto *M = dyn_cast<MemberExpr>(S);
+        M && isa<FieldDecl>(M->getMemberDecl()) && !holdsTensors(M->getType()) &&
+        isNamed(M->getBase(), V))
+      return true;
+    // if (auto *a = std::get_if<A>(&batch))
+    if (const auto *Cast = dyn_cast<CastExpr>(S);
+        Cast && Cast->getCastKind() == CK_PointerToBoolean)
+      return true;
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
+      return Ref->getDecl() != V;
+    // What it captures says nothing of what it does with that.
+    if (const auto *L = dyn_cast<LambdaExpr>(S))
+      return only(bodyOf(L));
+    return llvm::all_of(S->children(),
+                        [&](const Stmt *Child) { return only(Child); });
   }
-  if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
-    return Ref->getDecl() != V;
-  return llvm::all_of(S->children(), [&](const Stmt *Child) {
-    return isOnlyCalculatedWith(V, Child);
-  });
+
+private:
+  /// What such a function is given: the variable, also in a list, or something
+  /// else.
+  bool isGivenWhole(const Stmt *S) const {
+    if (!S)
+      return true;
+    const auto *E = dyn_cast<Expr>(S);
+    if (E && isNamed(E, V))
+      return true;
+    if (!E || isa<CallExpr, LambdaExpr>(S))
+      return only(S);
+    return llvm::all_of(S->children(), [&](const Stmt *Child) {
+      return isGivenWhole(Child);
+    });
+  }
+
+  /// Whether the program's functions that a call runs are given the variable, and
+  /// only calculate with it.
+  bool isGivenOn(const CallExpr *Call) const {
+    constexpr unsigned Most = 4;
+    const FunctionDecl *F = Call->getDirectCallee();
+    llvm::SmallVector<const FunctionDecl *, 2> Bodies(Index.callablesOf(Call));
+    if (Bodies.empty() && F && !isTorch(F) && !isInStd(F))
+      Bodies = Index.ownBodiesOf(F);
+    if (Bodies.empty() || Depth == Most)
+      return false;
+    const llvm::ArrayRef<const Expr *> Args = passedBy(Call);
+    for (unsigned I = 0; I < Args.size(); ++I)
+      if (isNamed(Args[I], V))
+        for (const FunctionDecl *Body : Bodies) {
+          if (I >= Body->getNumParams())
+            return false;
+          const ParmVarDecl *P = Body->getParamDecl(I);
+          const QualType T = P->getType();
+          if (T->isPointerType() ||
+              (T->isLValueReferenceType() &&
+               !T->getPointeeType().isConstQualified()) ||
+              !isOnlyCalculatedWith(P, Body->getBody(), Index, Depth + 1))
+            return false;
+        }
+    return true;
+  }
+
+  const ValueDecl *V;
+  const ProgramIndex &Index;
+  const unsigned Depth;
+};
+} // namespace
+
+bool accel::migrate::isOnlyCalculatedWith(const ValueDecl *V, const Stmt *S,
+                                          const ProgramIndex &Index,
+                                          unsigned Depth) {
+  return Calculated(V, Index, Depth).only(S);
 }
 
 bool accel::migrate::selectsRows(const Expr *E) {
@@ -70,6 +136,35 @@ bool accel::migrate::selectsRows(const Expr *E) {
       "take",  "select", "gather", "masked_select"};
   const FunctionDecl *F = calleeOf(E);
   return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
+}
+
+/// Whether an index takes all of its dimension: `Slice()`, `"..."`.
+static bool takesAll(const Expr *E) {
+  E = E->IgnoreUnlessSpelledInSource();
+  if (isa<StringLiteral>(E))
+    return true;
+  const auto *Made = dyn_cast<CXXConstructExpr>(E);
+  return Made && qualifiedName(Made->getConstructor()->getParent()) ==
+                     "at::indexing::Slice" &&
+         llvm::all_of(Made->arguments(), [](const Expr *Arg) {
+           return isa<CXXDefaultArgExpr>(Arg);
+         });
+}
+
+bool accel::migrate::selectsOfEachRow(const Expr *E, const ASTContext &Context) {
+  const auto *Call = dyn_cast<CallExpr>(plain(E));
+  if (!Call || !selectsRows(Call))
+    return false;
+  const unsigned First = isa<CXXMemberCallExpr>(Call) ? 0 : 1;
+  if (First >= Call->getNumArgs())
+    return false;
+  const Expr *At = Call->getArg(First);
+  if (torchNameOf(Call) == "index") {
+    const InitListExpr *List = listIn(At);
+    return List && List->getNumInits() > 1 && takesAll(List->getInit(0));
+  }
+  const std::optional<int64_t> Dim = constantOf(At, Context);
+  return Dim && *Dim != 0;
 }
 
 std::string accel::migrate::selectionOf(const Expr *E, SourceText &Text) {

@@ -15,12 +15,19 @@
 
 namespace accel::migrate {
 
-/// Whether a variable, or each tensor of a struct, is used in `S` for nothing but to
-/// calculate with all of it: whoever reads its elements wants to have them all.
-bool isOnlyCalculatedWith(const clang::ValueDecl *V, const clang::Stmt *S);
+/// Whether `E` is the variable `V`, or a tensor of it, `batch.x`.
+bool isNamed(const clang::Expr *E, const clang::ValueDecl *V);
+
+/// Whether a variable, or each tensor of a struct, is used in `S`, and in the program's
+/// functions that are given it there, for nothing but to calculate with all of it:
+/// whoever reads its elements wants to have them all.
+bool isOnlyCalculatedWith(const clang::ValueDecl *V, const clang::Stmt *S,
+                          const ProgramIndex &Index, unsigned Depth = 0);
 
 /// Some rows of a tensor: `data.slice(0, i, i + n)`, `data.index({ids})`.
 bool selectsRows(const clang::Expr *E);
+/// The same, or a part of each row, `series.select(1, t)`: all rows are there.
+bool selectsOfEachRow(const clang::Expr *E, const clang::ASTContext &Context);
 
 /// How rows are taken out of a tensor, without its name: `.index_select(0, rows)`;
 /// empty where it is made in another way.
