@@ -9,6 +9,7 @@
 #include <iostream>
 #include <string>
 #include <tuple>
+#include <variant>
 #include <vector>
 
 namespace {
@@ -494,6 +495,78 @@ void attention() {
   }
 }
 
+/// Structs that functions are given, kept ones of which the step writes the tensors, of
+/// one kind or another, and a class that only the model can read.
+struct Steps {
+  torch::Tensor series, target;
+};
+struct Rows {
+  torch::Tensor first, second;
+};
+class Closed {
+ public:
+  explicit Closed(torch::Tensor rows) : rows_(std::move(rows)) {}
+  torch::Tensor rows() const { return rows_; }
+
+ private:
+  torch::Tensor rows_;
+};
+
+struct Reader : torch::nn::Module {
+  Reader() : linear(register_module("linear", torch::nn::Linear(4, 1))) {}
+  torch::Tensor forward(const torch::Tensor& x) { return linear(x).squeeze(-1); }
+  torch::Tensor loss(const Closed& closed) { return forward(closed.rows()).square().mean(); }
+  torch::nn::Linear linear;
+};
+
+torch::Tensor by_steps(Reader& net, const Steps& batch) {
+  auto sum = torch::zeros({}, real());
+  for (int64_t t = 0; t < batch.series.size(1); ++t)
+    sum = sum + (net.forward(batch.series.select(1, t)) - batch.target).square().mean();
+  return sum;
+}
+
+torch::Tensor of_any(Reader& net, const std::variant<Steps, Rows>& any) {
+  if (const auto* rows = std::get_if<Rows>(&any))
+    return (net.forward(rows->first) * net.forward(rows->second)).mean();
+  return by_steps(net, std::get<Steps>(any));
+}
+
+torch::Tensor advanced(Reader& net, const torch::Tensor& x) {
+  auto left = x.slice(1, 0, 4), right = x.slice(1, 4, 8);
+  return x + 0.1 * net.forward(0.5 * (left + right)).unsqueeze(1);
+}
+
+void structs() {
+  Reader net;
+  net.to(torch::kDouble);
+  torch::optim::SGD optimizer(net.parameters(), 0.01);
+  std::vector<Steps> kept;
+  for (int64_t i = 0; i < 2; ++i)
+    kept.push_back({torch::rand({5, 3, 4}, real()), torch::rand({5}, real())});
+  const auto states = torch::rand({9, 8}, real());
+  for (int64_t i = 0; i < 6; ++i) {
+    Steps batch = kept[i % 2];
+    auto* numbers = batch.series.data_ptr<double>();
+    for (int64_t k = 0; k < batch.series.numel(); ++k)
+      numbers[k] *= 0.9;
+    batch.target.add_(0.1);
+    auto loss = by_steps(net, batch);
+    loss = loss + of_any(net, Rows{torch::rand({7, 4}, real()), torch::rand({7, 4}, real())});
+    loss = loss + of_any(net, Steps{torch::rand({7, 2, 4}, real()), torch::rand({7}, real())});
+    loss = loss + net.loss(Closed(torch::rand({5, 4}, real())));
+    auto state = states.index_select(0, torch::randperm(9).slice(0, 0, 5));
+    for (int64_t t = 0; t < 3; ++t)
+      state = advanced(net, state);
+    loss = loss + state.square().mean();
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    std::cout << "structs " << loss.item<double>() << ' ' << kept[0].series.sum().item<double>() << ' '
+              << kept[1].target.sum().item<double>() << '\n';
+  }
+}
+
 } // namespace
 
 int main() {
@@ -510,4 +583,5 @@ int main() {
   scripted();
   kept_states();
   attention();
+  structs();
 }

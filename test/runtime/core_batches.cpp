@@ -11,6 +11,7 @@
 
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 using accel::Accelerator;
@@ -87,6 +88,18 @@ ACCEL_RANK_FUNCTION(distributes_containers) {
 
   const auto example = accelerator.distribute(torch::data::Example<>(x, y));
   EXPECT_EQ(lies_cut(example.data) && lies_cut(example.target), several);
+
+  struct Pair {
+    torch::Tensor first, second;
+  };
+  std::variant<torch::Tensor, Pair> any = accelerator.distribute(
+      std::variant<torch::Tensor, Pair>(Pair{x, y}));
+  ASSERT_EQ(any.index(), 1u);
+  EXPECT_EQ(lies_cut(std::get<Pair>(any).second), several);
+  any = accelerator.full(any);
+  EXPECT_TRUE(torch::equal(std::get<Pair>(any).first, x));
+  any = accelerator.distribute(std::variant<torch::Tensor, Pair>(x));
+  EXPECT_EQ(lies_cut(std::get<torch::Tensor>(any)), several);
 }
 
 ACCEL_RANK_FUNCTION(gathers_variables) {
