@@ -252,11 +252,17 @@ class TraceComparer {
     });
   }
 
+  /// The part of the largest loss that differences are measured by at least. In single
+  /// precision a cross entropy of nearly nothing is made of logits that are not small.
+  double loss_floor() const {
+    return result_.dtype == Dtype::kDouble ? 1e-3 : 1e-2;
+  }
+
   void compare_loss(size_t step, double largest, StepRow& row) {
     const double size = std::max(
         {std::abs(row.loss_original),
          std::abs(row.loss_migrated),
-         (takes_both_signs_ ? kFloor : 1e-3) * largest});
+         (takes_both_signs_ ? kFloor : loss_floor()) * largest});
     row.loss = ratio(
         distance(row.loss_original, row.loss_migrated),
         std::isfinite(size) ? size : 1);

@@ -499,27 +499,42 @@ TEST(Pairs, OtherSizesNeverDo) {
   EXPECT_TRUE(pair_tensors(a, b).empty());
 }
 
-// A log likelihood is a sum of terms that cancel: near zero it is rounding of them.
-TEST(Losses, ThatTakeBothSignsAreMeasuredByTheLargest) {
-  const auto run = [](std::vector<double> losses) {
+/// Whether trainings with these losses are found to differ.
+bool losses_differ(
+    const std::vector<double>& a,
+    const std::vector<double>& b,
+    Dtype dtype) {
+  const auto run = [&](const std::vector<double>& losses) {
     Trace trace;
     trace.complete = true;
     for (const double loss : losses) {
       TracedBackwardCall call;
       call.loss = loss;
-      call.dtype = Dtype::kDouble;
+      call.dtype = dtype;
       trace.backwards.push_back(call);
     }
     return trace;
   };
-  const auto differ = [&](const std::vector<double>& a, const std::vector<double>& b) {
-    const Trace original = run(a);
-    const Trace migrated = run(b);
-    return compare_traces(original, "", {&migrated}, "", {}).first.has_value();
-  };
-  EXPECT_FALSE(differ({1, -0.01}, {1, -0.01 + 5e-11}));
-  EXPECT_TRUE(differ({1, -0.01}, {1, -0.01 + 5e-10}));
-  EXPECT_TRUE(differ({1, 0.01}, {1, 0.01 + 5e-11}));
+  const Trace original = run(a);
+  const Trace migrated = run(b);
+  return compare_traces(original, "", {&migrated}, "", {}).first.has_value();
+}
+
+// A log likelihood is a sum of terms that cancel: near zero it is rounding of them.
+TEST(Losses, ThatTakeBothSignsAreMeasuredByTheLargest) {
+  constexpr auto kDouble = Dtype::kDouble;
+  EXPECT_FALSE(losses_differ({1, -0.01}, {1, -0.01 + 5e-11}, kDouble));
+  EXPECT_TRUE(losses_differ({1, -0.01}, {1, -0.01 + 5e-10}, kDouble));
+  EXPECT_TRUE(losses_differ({1, 0.01}, {1, 0.01 + 5e-11}, kDouble));
+}
+
+// A cross entropy of nearly nothing is made of logits of the size that they have.
+TEST(Losses, OfNearlyNothingAreMeasuredByTheLargest) {
+  constexpr auto kFloat = Dtype::kFloat;
+  EXPECT_FALSE(losses_differ({2, 5e-4}, {2, 5e-4 + 3e-7}, kFloat));
+  EXPECT_TRUE(losses_differ({2, 5e-4}, {2, 5e-4 + 1e-6}, kFloat));
+  EXPECT_TRUE(losses_differ({2, 5e-4}, {2, 5e-4 + 3e-7}, Dtype::kDouble));
+  EXPECT_FALSE(losses_differ({2, 5e-4}, {2, 5e-4 + 1e-12}, Dtype::kDouble));
 }
 
 TEST(Notes, OneForAllTensorsThatAreLeftOut) {

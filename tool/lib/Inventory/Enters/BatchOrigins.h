@@ -66,7 +66,9 @@ private:
   bool shareTogether(const clang::CallExpr *Call, const clang::FunctionDecl *F);
   bool resolveRows(const clang::Expr *E, const clang::FunctionDecl *F,
                    unsigned Depth);
+  // Of structs: BatchStructs.cpp.
   bool shareStruct(const clang::Expr *E, const clang::FunctionDecl *F);
+  static const clang::VarDecl *structNamedBy(const clang::Expr *E);
   /// An expression, and the function that it stands in.
   struct Made {
     const clang::Expr *E;

@@ -1,0 +1,122 @@
+//===- BatchStructs.cpp - Where structs of batches come to the step -------===//
+
+#include "BatchOrigins.h"
+#include "TakenApart.h"
+#include "Together.h"
+
+#include "Code/ModelCalls.h"
+#include "Code/TorchTypes.h"
+
+using namespace accel::migrate;
+using namespace clang;
+
+/// The variable that another one names, or takes one of several structs out of:
+/// `auto *a = std::get_if<A>(&any)`. Null where it has a value of its own.
+static const VarDecl *namedBy(const VarDecl *V) {
+  const Expr *E = V->isLocalVarDecl() && V->getInit() && !isReassigned(V)
+                      ? plain(V->getInit())
+                      : nullptr;
+  const auto *Get = dyn_cast_or_null<CallExpr>(E);
+  const FunctionDecl *F = Get ? Get->getDirectCallee() : nullptr;
+  if (F && isInStd(F) && F->getIdentifier() &&
+      (F->getName() == "get" || F->getName() == "get_if"))
+    E = plain(Get->getArg(0));
+  else if (!V->getType()->isReferenceType())
+    return nullptr;
+  if (const auto *Address = dyn_cast_or_null<UnaryOperator>(E))
+    E = plain(Address->getSubExpr());
+  const auto *Ref = dyn_cast_or_null<DeclRefExpr>(E);
+  return Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+}
+
+/// The variable `batch` of `batch.states`; or null.
+const VarDecl *BatchOrigins::structNamedBy(const Expr *E) {
+  const auto *M = dyn_cast<MemberExpr>(plain(E));
+  const auto *Ref = M ? dyn_cast<DeclRefExpr>(plain(M->getBase())) : nullptr;
+  const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  return V && (!M->isArrow() || namedBy(V)) ? V : nullptr;
+}
+
+/// `batch.states`, which a model reads: the struct is shared out where it comes to
+/// the step. False where that is not possible.
+bool BatchOrigins::shareStruct(const Expr *E, const FunctionDecl *F) {
+  const VarDecl *V = structNamedBy(E);
+  std::vector<Made> Structs;
+  if (!V || StepsFirst || !structOf(V, F, Structs, /*Depth=*/0))
+    return false;
+  for (const Made &S : Structs)
+    share(S.E, S.In);
+  return true;
+}
+
+/// Where the steps make, or are given, what the struct `V` holds: in all of them.
+bool BatchOrigins::structOf(const VarDecl *V, const FunctionDecl *F,
+                            std::vector<Made> &Found, unsigned Depth) {
+  constexpr unsigned Most = 4;
+  if (Depth > Most)
+    return false;
+  if (const VarDecl *Whole = namedBy(V))
+    return isOnlyCalculatedWith(V, F->getBody(), Index) &&
+           !isWritten(V, F, Index) && structOf(Whole, F, Found, Depth + 1);
+  if (!isNamedBatch(V->getType()))
+    return false;
+  if (const auto *P = dyn_cast<ParmVarDecl>(V))
+    return structGivenTo(P, F, Found, Depth);
+  if (!V->isLocalVarDecl() || V->isStaticLocal() ||
+      V->getType()->isReferenceType() || V->isCXXForRangeDecl() ||
+      isReassigned(V))
+    return false;
+  const Expr *Init = V->getInit() ? plain(V->getInit()) : nullptr;
+  if (!Init || callsModel(Init) || Loaded.in(Init) ||
+      !isInStep(Init->getExprLoc(), F) ||
+      !isOnlyCalculatedWith(V, F->getBody(), Index) || isWritten(V, F, Index))
+    return false;
+  // Batch batch{x.index({rows}), y.index({rows})};
+  if (const auto *List = dyn_cast<InitListExpr>(Init)) {
+    const size_t Before = Found.size();
+    for (const Expr *Each : List->inits())
+      if (isTensor(Each->getType()) && !isa<ImplicitValueInitExpr>(Each) &&
+          !isNoBatch(Each, Index.Context))
+        Found.push_back({Each, F});
+    return Found.size() > Before;
+  }
+  if (!isa<CallExpr>(Init) || isa<CXXOperatorCallExpr>(Init))
+    return false;
+  Found.push_back({Init, F});
+  return true;
+}
+
+/// The same of a struct that a function of the program is given: by each step that
+/// calls it.
+bool BatchOrigins::structGivenTo(const ParmVarDecl *P, const FunctionDecl *F,
+                                 std::vector<Made> &Found, unsigned Depth) {
+  const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
+  auto [From, To] = Callers.equal_range(Of);
+  const QualType T = P->getType();
+  const bool Bound =
+      T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
+  if (From == To || Bound || Given.count(Of) || isReassigned(P) ||
+      !isOnlyCalculatedWith(P, F->getBody(), Index) || isWritten(P, F, Index))
+    return false;
+  bool Any = false;
+  for (auto It = From; It != To; ++It) {
+    const auto &[In, Args] = It->second;
+    const unsigned I = P->getFunctionScopeIndex();
+    const Expr *Arg = I < Args.size() ? plain(Args[I]) : nullptr;
+    if (!Arg || !isInStep(Arg->getExprLoc(), In))
+      continue; // An evaluation.
+    Any = true;
+    if (Loaded.in(Arg))
+      continue;
+    const auto *Ref = dyn_cast<DeclRefExpr>(Arg);
+    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    if (V && structOf(V, In, Found, Depth + 1))
+      continue;
+    const std::optional<TextRange> R = Text.range(Arg->getSourceRange());
+    if (callsModel(Arg) || (V && isa<ParmVarDecl>(V)) || !R ||
+        llvm::StringRef(Text.text(Arg->getSourceRange())).starts_with("{"))
+      return false;
+    Found.push_back({Arg, In});
+  }
+  return Any;
+}
