@@ -30,10 +30,10 @@ std::string RuleContext::accelerator(FunctionId In) {
   if (Program.Functions[In].Around)
     return accelerator(*Program.Functions[In].Around);
   // A body on one line has no room for a declaration.
-  if (Program.Functions[In].IsLambda ||
-      (!Program.Functions[In].IsMain &&
-       !Program.Functions[In].Top.At.File.empty() &&
-       Program.Functions[In].Top.isInsideLine()))
+  const FunctionFact &Function = Program.Functions[In];
+  const bool HasTop = !Function.Top.At.File.empty();
+  if (!Function.IsMain &&
+      (HasTop ? Function.Top.isInsideLine() : Function.IsLambda))
     return inlineAccelerator();
   auto Known = Names.find(In);
   if (Known != Names.end())

@@ -124,7 +124,10 @@ std::optional<FunctionId> FunctionTable::around(const CXXRecordDecl *Lambda) {
 }
 
 FunctionId FunctionTable::ofHandler(const CXXCatchStmt *Handler) {
-  return add(Handler->getHandlerBlock(), "handler", false, true, Handler->getBeginLoc());
+  const FunctionId Id = add(Handler->getHandlerBlock(), "handler", false, true,
+                            Handler->getBeginLoc());
+  Functions[Id].Top = {}; // Nothing is declared there.
+  return Id;
 }
 
 FunctionId FunctionTable::ofInitialiser(const Expr *Init) {
