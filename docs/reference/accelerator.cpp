@@ -250,6 +250,7 @@ void batches_by_hand(accel::Accelerator& accelerator, torch::Tensor data) {
   auto x = accelerator.distribute(data.index({ids})); // each process: its rows
   auto columns = accelerator.distribute(data, /*dim=*/1);
   const float* memory = accelerator.full(x).contiguous().data_ptr<float>();
+  accelerator.full_(x).data_ptr<float>()[0] = 1; // x[0][0] is 1, on every process
   auto part = accelerator.split_between_processes(std::vector<int>{1, 2, 3});
   auto on_device = accelerator.send_to_device(data);
   accelerator.print(memory[0], columns.size(1), part.size(), on_device.size(0));

@@ -134,6 +134,45 @@ ACCEL_RANK_FUNCTION(gathers_variables) {
   EXPECT_TRUE(torch::equal(accelerator.full(weights.grad()), x.sum(0)));
 }
 
+ACCEL_RANK_FUNCTION(shares_whole_memory) {
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  const auto x = torch::arange(24, torch::kDouble).reshape({6, 4});
+  EXPECT_TRUE(accelerator.full_(x).is_same(x));
+  EXPECT_FALSE(accelerator.full_(torch::Tensor()).defined());
+  // Cut by rows, by columns, and a sum.
+  const auto cut = accelerator.distribute(x);
+  for (const auto& tensor :
+       {cut * 1, accelerator.distribute(x, 1) * 1, cut.t().matmul(cut)}) {
+    const auto before = accelerator.full(tensor).clone();
+    const auto view = tensor.view({-1});
+    const auto row = tensor[1];
+    const auto detached = tensor.detach();
+    const auto copy = tensor + 0;
+    auto whole = accelerator.full_(detached);
+    ASSERT_FALSE(lies_cut(whole));
+    EXPECT_TRUE(torch::equal(whole, before));
+    whole.data_ptr<double>()[5] = -7;
+    auto after = before.clone();
+    after.view({-1})[5] = -7;
+    EXPECT_TRUE(torch::equal(accelerator.full(tensor), after));
+    EXPECT_TRUE(torch::equal(accelerator.full(view), after.view({-1})));
+    EXPECT_TRUE(torch::equal(accelerator.full(row), after[1]));
+    EXPECT_TRUE(torch::equal(accelerator.full(tensor.sum()), after.sum()));
+    EXPECT_TRUE(torch::equal(accelerator.full(copy), before));
+    // And the other way round.
+    view.add_(1);
+    EXPECT_TRUE(torch::equal(whole, after + 1));
+  }
+  const auto weights = torch::ones({4}, torch::kDouble).requires_grad_();
+  const auto scores = torch::mv(cut, weights);
+  accelerator.full_(scores).sum().backward();
+  EXPECT_TRUE(torch::equal(accelerator.full(weights.grad()), x.sum(0)));
+}
+
+TEST(Batches, AreWrittenThroughTheirMemory) {
+  accel::test::run_all("shares_whole_memory");
+}
+
 TEST(Batches, AreCutWhereTheyCanBe) {
   accel::test::run_all("distributes_what_can_be_cut");
 }

@@ -296,6 +296,16 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// Collective where the tensor is distributed.
   torch::Tensor full(const torch::Tensor& tensor) const;
 
+  /// The whole tensor, which `tensor` and all that share its memory (views, detached
+  /// tensors) share from there on: for what writes into memory, so that they see it.
+  /// They are whole then, and what is calculated of them is not shared out. Each
+  /// process has to write the same. Differentiable. Collective where the tensor is
+  /// distributed.
+  ///
+  ///     auto rows = accelerator.full_(output.detach());
+  ///     rows.data_ptr<float>()[0] = 0; // and output has it
+  torch::Tensor full_(const torch::Tensor& tensor) const;
+
   /// `distribute` and `full` for each tensor in a vector, pair, tuple, map,
   /// `Example` or struct of your own (`TensorsOf`, accel/operations.h).
   ///

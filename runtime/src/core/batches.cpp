@@ -63,4 +63,8 @@ torch::Tensor Accelerator::full(const torch::Tensor& tensor) const {
   return tensor.defined() ? distributed::full_tensor(tensor) : tensor;
 }
 
+torch::Tensor Accelerator::full_(const torch::Tensor& tensor) const {
+  return tensor.defined() ? distributed::full_tensor_(tensor) : tensor;
+}
+
 } // namespace accel

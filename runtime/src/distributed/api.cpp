@@ -95,6 +95,27 @@ at::Tensor whole(const at::Tensor& tensor) {
   return result.is_same(tensor) ? result : in_order_of(result, tensor);
 }
 
+/// The whole value in the memory that all of the tensor's family have from there on.
+at::Tensor shared_whole(const at::Tensor& tensor) {
+  at::Tensor whole = tensor;
+  while (Part* part = part_of(whole)) {
+    settle(part, "full_tensor_");
+    at::Tensor inner = whole_of(part, "full_tensor_");
+    whole = std::move(inner);
+  }
+  return whole.is_same(tensor) ? whole : at::alias(whole);
+}
+
+struct SharedWhole : torch::autograd::Function<SharedWhole> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& tensor) {
+    const InsideGuard inside;
+    return shared_whole(tensor);
+  }
+  static variable_list backward(AutogradContext*, variable_list gradients) {
+    return {gradients[0]};
+  }
+};
+
 /// Placed otherwise, or gathered where there are no axes; the gradient is that
 /// of the same values wherever it lies.
 struct Placed : torch::autograd::Function<Placed> {
@@ -358,6 +379,20 @@ at::Tensor redistribute(
 
 at::Tensor full_tensor(const at::Tensor& tensor) {
   return distributed::is_distributed(tensor) ? placed(tensor, nullptr, nullptr) : tensor;
+}
+
+at::Tensor full_tensor_(const at::Tensor& tensor) {
+  if (!distributed::is_distributed(tensor)) {
+    return tensor;
+  }
+  install();
+  return with_tangent(tensor, [](const at::Tensor& value) {
+    if (needs_graph(value)) {
+      return SharedWhole::apply(value);
+    }
+    const InsideGuard inside;
+    return shared_whole(value);
+  });
 }
 
 at::Tensor to_local(const at::Tensor& tensor) {

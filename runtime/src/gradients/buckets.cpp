@@ -87,6 +87,10 @@ void Bucket::arm() {
 void Bucket::put(size_t index, const at::Tensor& gradient, int64_t rank) {
   auto& view = views_[index];
   auto before = std::exchange(parameters_[index]->before, at::Tensor());
+  if (before.defined() && !before.is_same(view) &&
+      !distributed::is_distributed(before)) {
+    parameters_[index]->given = before;
+  }
   const auto part = distributed::part_of_sum(gradient);
   const auto earlier =
       before.defined() ? distributed::part_of_sum(before) : at::Tensor();
@@ -225,6 +229,11 @@ void Bucket::finish(
     }
     if (flags[i] > 0 && !attached(i)) {
       parameter.tensor.mutable_grad() = views_[i];
+    }
+    if (const auto given = std::exchange(parameter.given, at::Tensor());
+        given.defined() && attached(i)) {
+      given.copy_(views_[i]);
+      parameter.tensor.mutable_grad() = given;
     }
     parameter.used = false;
   }

@@ -21,6 +21,9 @@ struct Parameter {
   bool used = false;
   /// So has a backward that accel was not told about (`loss.backward()`).
   bool foreign = false;
+  /// The tensor that the program had made the gradient: it gets what is averaged, and
+  /// stays the gradient, since others may share its memory.
+  at::Tensor given;
   /// It has a place in a bucket.
   bool bucketed = false;
   /// The running backward has reached it.

@@ -35,15 +35,19 @@ void accel::migrate::applyFull(RuleContext &Context) {
   std::set<std::tuple<std::string, unsigned, std::string>> Declared;
   for (const MemoryFact &Memory : Context.Program.Memory) {
     const std::string Accelerator = Context.accelerator(Memory.In);
+    const std::string Full = Memory.IsWritten ? "full_" : "full";
     if (Memory.Variable.empty()) {
-      Context.wrap(Memory.Object, nullptr, "full", {{"accelerator", Accelerator}},
-                   Why);
+      Context.wrap(Memory.Object, nullptr, "full",
+                   {{"accelerator", Accelerator}, {"full", Full}}, Why);
       continue;
     }
     if (Memory.At.At.File.empty()) {
       Context.wrap(
           Memory.Object, nullptr, "full-assign-here",
-          {{"accelerator", Accelerator}, {"variable", Memory.Variable}}, Why);
+          {{"accelerator", Accelerator},
+           {"full", Full},
+           {"variable", Memory.Variable}},
+          Why);
       continue;
     }
     const std::string Whole =
@@ -58,6 +62,7 @@ void accel::migrate::applyFull(RuleContext &Context) {
                          Memory.IsConst ? "full-declare" : "full-assign",
                          {{"whole", Whole},
                           {"variable", Memory.Variable},
+                          {"full", Full},
                           {"accelerator", Accelerator}},
                          Why);
     if (Memory.IsConst)

@@ -69,6 +69,11 @@ ACCEL_API at::Tensor redistribute(
 /// distributed. Differentiable. Collective.
 ACCEL_API at::Tensor full_tensor(const at::Tensor& tensor);
 
+/// The same, with the memory that `tensor` and all that share its memory (views,
+/// detached tensors) have from there on: they are replicated, and what is written into
+/// one, also by a pointer, is in the others. Differentiable. Collective.
+ACCEL_API at::Tensor full_tensor_(const at::Tensor& tensor);
+
 /// This process's part as a plain tensor, of its own sizes; the tensor itself
 /// where it is not distributed. It may share memory with the distributed one.
 /// Who writes into it does so on all processes at the same place of the program (the

@@ -196,6 +196,8 @@ struct MemoryFact {
   std::string Variable;
   /// It cannot be assigned to, so that another variable takes its place.
   bool IsConst = false;
+  /// Its memory may be written into: all that share it have to see that.
+  bool IsWritten = false;
   /// Before the statement; nowhere: the variable becomes whole where it stands.
   LinePoint At;
   TextRange Object; ///< The tensor in the statement.

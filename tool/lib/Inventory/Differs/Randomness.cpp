@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Differs.h"
+#include "SampleState.h"
 #include "Code/AstVisitor.h"
 #include "Code/Closures.h"
 #include "Code/Quiet.h"
@@ -403,11 +404,24 @@ void Randomness::global(const VarDecl *V) {
 
 void HostDraws::check(const Unit &U) const {
   // Loaders that stay LibTorch's load whole batches in any case.
-  if (InDatasets.empty() || U.Program.Loaders.empty())
+  if (U.Program.Loaders.empty())
     return;
   // The option is given where the accelerator is made.
   const FunctionDecl *Main = U.Index.Main;
-  if (Main && U.Text.mayEdit(Main->getLocation())) {
+  const bool HasMain = Main && U.Text.mayEdit(Main->getLocation());
+  if (const Expr *Change = changeBySamples(U.Index)) {
+    U.Program.LoadsWholeBatches |= HasMain;
+    U.say(HasMain ? "ACL0186" : "ACL0153", Change->getExprLoc(),
+          HasMain ? "every process loads whole batches, since the data set changes "
+                    "what it keeps with each sample: all have what one device has"
+                  : "the data set changes what it keeps with each sample: each "
+                    "process loads its own samples only, and comes to have another "
+                    "data set than one device",
+          HasMain ? "" : "Make the Accelerator with load_whole_batches(true).");
+  }
+  if (InDatasets.empty())
+    return;
+  if (HasMain) {
     U.Program.LoadsWholeBatches = true;
     U.say("ACL0186", InDatasets.front().Call->getExprLoc(),
           "every process loads whole batches, since the data set draws random "

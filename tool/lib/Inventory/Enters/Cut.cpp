@@ -83,9 +83,16 @@ bool Cut::in(const Expr *E) const {
     if (F && Index.isOwn(F))
       if (const auto *M = dyn_cast<CXXMethodDecl>(F); !M || !M->isVirtual())
         return false;
-    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
-        Member && in(Member->getImplicitObjectArgument()))
-      return true;
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(Call)) {
+      const Expr *Object = Member->getImplicitObjectArgument();
+      if (in(Object))
+        return true;
+      // The gradient of x, where a model reads distribute(x).
+      const llvm::StringRef Name = torchNameOf(Member);
+      if ((Name == "grad" || Name == "mutable_grad") &&
+          SharedWhereRead.count(placeOf(Object)))
+        return true;
+    }
   }
   for (const Stmt *Child : E->children())
     if (const auto *Inner = dyn_cast_or_null<Expr>(Child); Inner && in(Inner))
@@ -278,8 +285,11 @@ Cut::Cut(const ProgramIndex &Index, KindTy Kind) : Index(Index), Kind(Kind) {
 }
 
 void Cut::add(const std::set<const Expr *> &Batches) {
-  for (const Expr *E : Batches)
+  for (const Expr *E : Batches) {
     Shared.insert(plain(E));
+    if (const ValueDecl *V = placeOf(E))
+      SharedWhereRead.insert(V);
+  }
   follow();
 }
 

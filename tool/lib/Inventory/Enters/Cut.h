@@ -46,6 +46,8 @@ private:
   std::set<const clang::ValueDecl *> Supposed;
   std::set<const clang::FunctionDecl *> Returning; ///< Canonical.
   std::set<const clang::Expr *> Shared;
+  /// Variables that stay whole, of which these are made.
+  std::set<const clang::ValueDecl *> SharedWhereRead;
 };
 
 } // namespace accel::migrate

@@ -155,6 +155,20 @@ const Expr *baseOf(const Expr *E, bool Kept, const ASTContext &Context) {
   return nullptr;
 }
 
+/// x.grad(), x.grad().view({-1})
+bool readsGradient(const Expr *E) {
+  for (unsigned Depth = 0; E && Depth < 64; ++Depth) {
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(plain(E));
+    const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
+    if (!M || !M->getIdentifier() || !isTensor(Member->getObjectType()))
+      return false;
+    if (M->getName() == "grad" || M->getName() == "mutable_grad")
+      return true;
+    E = Member->getImplicitObjectArgument();
+  }
+  return false;
+}
+
 /// Whether all that an expression names is declared before `Statement`.
 class NamesBefore : public AstVisitor {
 public:
@@ -258,6 +272,14 @@ void Memory::add(const FunctionDecl *F) {
       Whole.Object = *R;
       Program.Memory.push_back(std::move(Whole));
     }
+  // Whoever writes into a tensor's memory anywhere in the function: what is made whole
+  // for one use is there for the others.
+  std::set<const ValueDecl *> Written;
+  for (const MemoryFinder::Found &Found : Finder.All)
+    if (Cuts.in(Found.Tensor) &&
+        (Found.Path.empty() ||
+         !isMemoryOnlyRead(Found.Path, F->getBody(), Index)))
+      Written.insert(rootOf(Found.Tensor));
   for (const auto &[Tensor, Innermost, Block, Path, Loops] : Finder.All) {
     const Stmt *Statement = Innermost;
     // The main process's statements are given whole tensors.
@@ -270,7 +292,10 @@ void Memory::add(const FunctionDecl *F) {
       continue;
     const FunctionId In = Functions.at(Tensor->getExprLoc(), F);
     const bool Kept = isMemoryKept(Path);
-    const Expr *Base = baseOf(Tensor, Kept, Index.Context);
+    // The gradient is whole where it stands, and what it belongs to stays.
+    const Expr *Base =
+        readsGradient(Tensor) ? nullptr : baseOf(Tensor, Kept, Index.Context);
+    const bool IsWritten = !IsCopy && Written.count(rootOf(Tensor));
     // auto c = accelerator.full(x.contiguous()); c.data_ptr<float>()
     if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base))
       if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
@@ -282,6 +307,7 @@ void Memory::add(const FunctionDecl *F) {
               editable(V->getInit()->getSourceRange())) {
         MemoryFact Whole;
         Whole.In = In;
+        Whole.IsWritten = IsWritten;
         Whole.Object = *R;
         if (MadeWhole.insert(V).second)
           Program.Memory.push_back(std::move(Whole));
@@ -302,6 +328,7 @@ void Memory::add(const FunctionDecl *F) {
     const bool AtOnce = !Before && Kept && !IsMade && isAssignable(Base);
     MemoryFact Fact;
     Fact.In = In;
+    Fact.IsWritten = IsWritten;
     const std::optional<TextRange> R =
         editable((Before || AtOnce ? Base : Tensor)->getSourceRange());
     if (!R)
