@@ -135,10 +135,17 @@ private:
 
 } // namespace
 
+/// Of a stateful data set one process reads all batches, and deals them out.
+static bool isDealt(const FunctionDecl *F) {
+  const auto *M = dyn_cast<CXXMethodDecl>(F);
+  return M && isOrDerives(M->getParent(), "torch::data::datasets::StatefulDataset");
+}
+
 const Expr *accel::migrate::changeBySamples(const ProgramIndex &Index) {
   ChangeFinder Finder;
   for (const FunctionDecl *F : Index.Functions)
-    if (Index.loadsSamples(F) && !Finder.Found && !isa<CXXConstructorDecl>(F))
+    if (Index.loadsSamples(F) && !Finder.Found && !isDealt(F) &&
+        !isa<CXXConstructorDecl>(F))
       Finder.TraverseStmt(F->getBody());
   return Finder.Found;
 }
