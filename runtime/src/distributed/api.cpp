@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace accel::distributed {
 namespace {
@@ -106,45 +107,30 @@ at::Tensor shared_whole(const at::Tensor& tensor) {
   return whole.is_same(tensor) ? whole : at::alias(whole);
 }
 
-struct SharedWhole : torch::autograd::Function<SharedWhole> {
-  static at::Tensor forward(AutogradContext*, const at::Tensor& tensor) {
-    const InsideGuard inside;
-    return shared_whole(tensor);
-  }
-  static variable_list backward(AutogradContext*, variable_list gradients) {
-    return {gradients[0]};
-  }
-};
+/// Makes the same values lie otherwise.
+using Placing = std::function<at::Tensor(const at::Tensor&)>;
 
-/// Placed otherwise, or gathered where there are no axes; the gradient is that
-/// of the same values wherever it lies.
+/// The gradient is that of the same values wherever it lies.
 struct Placed : torch::autograd::Function<Placed> {
   static at::Tensor forward(
-      AutogradContext*,
-      const at::Tensor& tensor,
-      const std::vector<Axis*>* axes,
-      const std::vector<Placement>* placements) {
+      AutogradContext*, const at::Tensor& tensor, const Placing* lay) {
     const InsideGuard inside;
-    const auto result =
-        axes == nullptr ? whole(tensor) : place(tensor, *axes, *placements, 0);
+    const auto result = (*lay)(tensor);
     return result.is_same(tensor) ? at::alias(result) : result;
   }
   static variable_list backward(AutogradContext*, variable_list gradients) {
-    return {gradients[0], {}, {}};
+    return {gradients[0], {}};
   }
 };
 
-at::Tensor placed(
-    const at::Tensor& tensor,
-    const std::vector<Axis*>* axes,
-    const std::vector<Placement>* placements) {
+at::Tensor placed(const at::Tensor& tensor, const Placing& lay) {
   install();
   return with_tangent(tensor, [&](const at::Tensor& value) {
     if (needs_graph(value)) {
-      return Placed::apply(value, axes, placements);
+      return Placed::apply(value, &lay);
     }
     const InsideGuard inside;
-    return axes == nullptr ? whole(value) : place(value, *axes, *placements, 0);
+    return lay(value);
   });
 }
 
@@ -330,7 +316,9 @@ at::Tensor distribute_tensor(
       "accel: only dense tensors can be distributed, this one's layout is ",
       tensor.layout(), ". Use tensor.to_dense() first.");
   const auto asked = with_others_kept(tensor, mesh.axes(), placements);
-  return placed(tensor, &asked.axes, &asked.placements);
+  return placed(tensor, [&](const at::Tensor& value) {
+    return place(value, asked.axes, asked.placements, 0);
+  });
 }
 
 at::Tensor distribute_like(
@@ -361,7 +349,9 @@ at::Tensor distribute_like(
       placements.push_back(level.placement.with_dim(to));
     }
   }
-  return axes.empty() ? tensor : placed(tensor, &axes, &placements);
+  return axes.empty() ? tensor : placed(tensor, [&](const at::Tensor& value) {
+    return place(value, axes, placements, 0);
+  });
 }
 
 at::Tensor redistribute(
@@ -378,21 +368,11 @@ at::Tensor redistribute(
 }
 
 at::Tensor full_tensor(const at::Tensor& tensor) {
-  return distributed::is_distributed(tensor) ? placed(tensor, nullptr, nullptr) : tensor;
+  return distributed::is_distributed(tensor) ? placed(tensor, whole) : tensor;
 }
 
 at::Tensor full_tensor_(const at::Tensor& tensor) {
-  if (!distributed::is_distributed(tensor)) {
-    return tensor;
-  }
-  install();
-  return with_tangent(tensor, [](const at::Tensor& value) {
-    if (needs_graph(value)) {
-      return SharedWhole::apply(value);
-    }
-    const InsideGuard inside;
-    return shared_whole(value);
-  });
+  return distributed::is_distributed(tensor) ? placed(tensor, shared_whole) : tensor;
 }
 
 at::Tensor to_local(const at::Tensor& tensor) {

@@ -247,6 +247,11 @@ void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
     share(E, F, Points);
 }
 
+/// Whether all that is done with a variable is to calculate with it as a whole.
+bool BatchOrigins::isOnlyRead(const ValueDecl *V, const FunctionDecl *F) const {
+  return isOnlyCalculatedWith(V, F->getBody(), Index) && !isWritten(V, F, Index);
+}
+
 /// `auto [x, y] = next_batch();`: a pair of tensors is shared out where it
 /// comes to the step.
 bool BatchOrigins::shareTogether(const CallExpr *Call, const FunctionDecl *F) {
@@ -260,9 +265,8 @@ bool BatchOrigins::shareTogether(const CallExpr *Call, const FunctionDecl *F) {
   const auto Held = variablesOf(Call, F);
   const auto MayBeShared = [&](const ValueDecl *V) {
     return V && !usesOf(V, F).Written && !usesOf(V, F).Leaf &&
-           !isWritten(V, F, Index) &&
            (isa<BindingDecl>(V) || cast<VarDecl>(V)->hasLocalStorage()) &&
-           isOnlyCalculatedWith(V, F->getBody(), Index);
+           isOnlyRead(V, F);
   };
   return !Held.empty() && llvm::all_of(Held, MayBeShared) && share(Call, F);
 }
@@ -554,8 +558,7 @@ void BatchOrigins::shareAlike() {
       const Expr *Init = plain(V->getInit());
       if (Init != B.E && U.Made.size() == 1 && !U.Written && !U.Leaf &&
           !U.Handed && selectionOf(Init, Text) == Selection &&
-          !Loaded.in(Init) && isOnlyCalculatedWith(V, B.In->getBody(), Index) &&
-          !isWritten(V, B.In, Index))
+          !Loaded.in(Init) && isOnlyRead(V, B.In))
         share(Init, B.In);
     }
   }

@@ -63,6 +63,7 @@ private:
   bool isGiven(const ReturnedValue &Value, const clang::FunctionDecl *F) const;
   /// The same of what is made of that: `actions.detach()`.
   bool isMadeOfGiven(const clang::Expr *E, const clang::FunctionDecl *F) const;
+  bool isOnlyRead(const clang::ValueDecl *V, const clang::FunctionDecl *F) const;
   bool shareTogether(const clang::CallExpr *Call, const clang::FunctionDecl *F);
   bool resolveRows(const clang::Expr *E, const clang::FunctionDecl *F,
                    unsigned Depth);

@@ -1,8 +1,6 @@
 //===- BatchStructs.cpp - Where structs of batches come to the step -------===//
 
 #include "BatchOrigins.h"
-#include "TakenApart.h"
-#include "Together.h"
 
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
@@ -56,8 +54,7 @@ bool BatchOrigins::structOf(const VarDecl *V, const FunctionDecl *F,
   if (Depth > Most)
     return false;
   if (const VarDecl *Whole = namedBy(V))
-    return isOnlyCalculatedWith(V, F->getBody(), Index) &&
-           !isWritten(V, F, Index) && structOf(Whole, F, Found, Depth + 1);
+    return isOnlyRead(V, F) && structOf(Whole, F, Found, Depth + 1);
   if (!isNamedBatch(V->getType()))
     return false;
   if (const auto *P = dyn_cast<ParmVarDecl>(V))
@@ -69,7 +66,7 @@ bool BatchOrigins::structOf(const VarDecl *V, const FunctionDecl *F,
   const Expr *Init = V->getInit() ? plain(V->getInit()) : nullptr;
   if (!Init || callsModel(Init) || Loaded.in(Init) ||
       !isInStep(Init->getExprLoc(), F) ||
-      !isOnlyCalculatedWith(V, F->getBody(), Index) || isWritten(V, F, Index))
+      !isOnlyRead(V, F))
     return false;
   // Batch batch{x.index({rows}), y.index({rows})};
   if (const auto *List = dyn_cast<InitListExpr>(Init)) {
@@ -96,7 +93,7 @@ bool BatchOrigins::structGivenTo(const ParmVarDecl *P, const FunctionDecl *F,
   const bool Bound =
       T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
   if (From == To || Bound || Given.count(Of) || isReassigned(P) ||
-      !isOnlyCalculatedWith(P, F->getBody(), Index) || isWritten(P, F, Index))
+      !isOnlyRead(P, F))
     return false;
   bool Any = false;
   for (auto It = From; It != To; ++It) {
