@@ -63,7 +63,7 @@ def example(name):
                        accuracy=lambda line: round(numbers_of(line)[2] * 399))
     if name in ("gan", "ppo", "raw_sgd", "seq2seq", "trainer"):
         return Example(f"{name}.pt")
-    if name in ("steps", "values", "objects", "parallel", "alone", "erased"):
+    if name in ("steps", "values", "memory", "objects", "parallel", "alone", "erased"):
         # Always in float64, and nothing is saved.
         return Example(None, double_flag=name == "steps")
     raise SystemExit(f"unknown example '{name}'")

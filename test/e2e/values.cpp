@@ -567,56 +567,6 @@ void structs() {
   }
 }
 
-/// Memory that is written through pointers, and read by other names.
-void halve(torch::Tensor values) {
-  auto* numbers = values.data_ptr<double>();
-  for (int64_t i = 0; i < values.numel(); ++i)
-    numbers[i] *= 0.5;
-}
-
-struct Bank {
-  torch::Tensor kept;
-  void decay() {
-    auto rows = kept.accessor<double, 2>();
-    for (int64_t i = 0; i < rows.size(0); ++i)
-      rows[i][0] *= 0.9;
-  }
-};
-
-void written_memory() {
-  torch::nn::Linear net(4, 3);
-  net->to(torch::kDouble);
-  torch::optim::SGD optimizer(net->parameters(), 0.1);
-  const auto x = torch::rand({7, 4}, real());
-  auto points = torch::rand({5, 4}, real()).requires_grad_(true);
-  std::vector<torch::Tensor> kept;
-  Bank bank;
-  for (int64_t i = 0; i < 4; ++i) {
-    auto out = net->forward(x);
-    auto loss = (out - 1).square().mean() + net->forward(points).square().mean();
-    if (bank.kept.defined())
-      loss = loss + (out - bank.kept).square().mean();
-    optimizer.zero_grad();
-    loss.backward();
-    optimizer.step();
-    auto detached = out.detach();
-    kept.push_back(detached);
-    auto flat = detached.view({-1});
-    auto* numbers = flat.data_ptr<double>();
-    for (int64_t k = 0; k < flat.numel(); k += 2)
-      numbers[k] += 0.25;
-    halve(detached.slice(0, 0, 4));
-    auto row = detached[5];
-    row.data_ptr<double>()[1] = 3;
-    bank.kept = detached;
-    bank.decay();
-    auto gradient = points.grad();
-    gradient.data_ptr<double>()[2] = 1;
-    std::cout << "written " << loss.item<double>() << ' ' << out.sum().item<double>() << ' '
-              << kept.back().square().sum().item<double>() << ' ' << points.grad().sum().item<double>() << '\n';
-  }
-}
-
 } // namespace
 
 int main() {
@@ -634,5 +584,4 @@ int main() {
   kept_states();
   attention();
   structs();
-  written_memory();
 }

@@ -173,6 +173,65 @@ TEST(Batches, AreWrittenThroughTheirMemory) {
   accel::test::run_all("shares_whole_memory");
 }
 
+/// On any number of processes the program's memory holds what one device's would.
+ACCEL_RANK_FUNCTION(writes_to_who_shares) {
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  const bool several = accelerator.use_distributed();
+  const auto numbers = [] {
+    return torch::arange(36, torch::kDouble).reshape({12, 3});
+  };
+
+  // Rows of a data set, written whole, and a column of them.
+  auto data = numbers(), expected = numbers();
+  auto rows = accelerator.distribute(data.narrow(0, 2, 8));
+  EXPECT_EQ(lies_cut(rows), several);
+  rows.sub_(rows.mean(0));
+  rows.select(1, 1).mul_(2);
+  auto same = expected.narrow(0, 2, 8);
+  same.sub_(same.mean(0));
+  same.select(1, 1).mul_(2);
+  EXPECT_TRUE(torch::allclose(data, expected, 0, 1e-12));
+  EXPECT_TRUE(torch::allclose(accelerator.full(rows), same, 0, 1e-12));
+
+  // A tensor that the program keeps, and whose rows have been looked at.
+  data = numbers(), expected = numbers();
+  auto all = accelerator.distribute(data);
+  const auto first = all[0];
+  all.add_(1);
+  EXPECT_TRUE(torch::equal(data, expected + 1));
+  EXPECT_TRUE(torch::equal(accelerator.full(first), expected[0] + 1));
+
+  // Columns: memory with gaps.
+  data = numbers(), expected = numbers();
+  auto columns = accelerator.distribute(data.narrow(1, 0, 2));
+  columns.mul_(2);
+  expected.narrow(1, 0, 2).mul_(2);
+  EXPECT_TRUE(torch::equal(data, expected));
+  EXPECT_TRUE(torch::equal(
+      accelerator.full(columns.reshape({-1})),
+      expected.narrow(1, 0, 2).reshape({-1})));
+
+  // Memory that nobody else has stays in parts.
+  auto own = accelerator.distribute(numbers());
+  own.mul_(2);
+  auto again = numbers();
+  again = accelerator.distribute(again);
+  again.select(1, 0).zero_();
+  again.narrow(1, 1, 2).select(1, 1).zero_();
+  EXPECT_EQ(lies_cut(own), several);
+  for (const auto& tensor : {own, again}) {
+    EXPECT_EQ(
+        several,
+        lies_cut(tensor) &&
+            accel::distributed::placements(tensor)[0].is_shard());
+  }
+  EXPECT_TRUE(torch::equal(accelerator.full(own), numbers() * 2));
+}
+
+TEST(Batches, AreWrittenWhereOthersShareTheirMemory) {
+  accel::test::run_all("writes_to_who_shares");
+}
+
 TEST(Batches, AreCutWhereTheyCanBe) {
   accel::test::run_all("distributes_what_can_be_cut");
 }

@@ -137,8 +137,8 @@ class AcceleratorOptions {
   /// (With `match_single_device`.) Every process loads whole batches and keeps
   /// its rows, also where the data set loads sample by sample, and no process
   /// loads for others unless `dispatch_batches(true)` says so. For data sets that
-  /// draw random numbers which are not LibTorch's (`rand()`, `std::mt19937`): all
-  /// processes then draw what one device draws.
+  /// draw random numbers which are not LibTorch's (`rand()`, `std::mt19937`), or note
+  /// what they gave: all processes then draw and note what one device does.
   TORCH_ARG(bool, load_whole_batches) = false;
 
   /// What `send_to_device` does where it is not told: copies to a GPU do not

@@ -2,6 +2,7 @@
 #include <accel/distributed/tensor.h>
 
 #include "core/runtime.h"
+#include "distributed/part.h"
 
 #include <c10/util/Exception.h>
 
@@ -54,9 +55,13 @@ torch::Tensor Accelerator::distribute(
     axes.push_back(axis);
     places.push_back(distributed::Shard(dim == 0 ? 1 : 0));
   }
-  return axes.empty() ? tensor
-                      : distributed::distribute_tensor(
-                            tensor, distributed::DeviceMesh(axes), places);
+  if (axes.empty()) {
+    return tensor;
+  }
+  auto placed = distributed::distribute_tensor(
+      tensor, distributed::DeviceMesh(axes), places);
+  distributed::set_batch(placed, tensor);
+  return placed;
 }
 
 torch::Tensor Accelerator::full(const torch::Tensor& tensor) const {

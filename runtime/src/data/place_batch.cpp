@@ -5,6 +5,7 @@
 
 #include "core/runtime.h"
 #include "distributed/collectives.h"
+#include "distributed/part.h"
 
 #include <ATen/ATen.h>
 
@@ -53,8 +54,10 @@ torch::Tensor cut_along(const torch::Tensor& whole, int64_t dim, int64_t n) {
     return whole;
   }
   runtime.enter_batch(n);
-  return distributed::distribute_tensor(
+  auto placed = distributed::distribute_tensor(
       whole, distributed::DeviceMesh(axes), {distributed::Shard(dim)});
+  distributed::set_batch(placed, whole);
+  return placed;
 }
 
 } // namespace
@@ -76,7 +79,9 @@ torch::Tensor place_own_rows(const torch::Tensor& own, int64_t n) {
       "accel::data::loads_rows to std::false_type for it.");
   distributed::install();
   const distributed::InsideGuard inside;
-  return along(runtime.batch_axes(), 0, own, n);
+  auto placed = along(runtime.batch_axes(), 0, own, n);
+  distributed::set_batch(placed);
+  return placed;
 }
 
 bool has_rows(const torch::Tensor& tensor, int64_t n) {
@@ -96,7 +101,10 @@ torch::Tensor place_whole(const torch::Tensor& whole, int64_t n, int64_t dim) {
     return whole;
   }
   if (dim == 0) {
-    return place_own_rows(whole.narrow(0, range.offset, range.rows), n);
+    auto placed =
+        place_own_rows(whole.narrow(0, range.offset, range.rows), n);
+    distributed::set_batch(placed, whole);
+    return placed;
   }
   return in_sequences || runtime.batch_axes().size() != 1
       ? whole

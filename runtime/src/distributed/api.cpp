@@ -100,6 +100,7 @@ at::Tensor whole(const at::Tensor& tensor) {
 at::Tensor shared_whole(const at::Tensor& tensor) {
   at::Tensor whole = tensor;
   while (Part* part = part_of(whole)) {
+    keep_cut(part);
     settle(part, "full_tensor_");
     at::Tensor inner = whole_of(part, "full_tensor_");
     whole = std::move(inner);

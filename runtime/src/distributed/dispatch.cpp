@@ -27,6 +27,8 @@ struct Seen {
   bool strided = true;
   /// One is cut in blocks.
   bool blocks = false;
+  /// One has become whole on every process, as others saw what was written to it.
+  bool settled = false;
 };
 
 void look_at(
@@ -43,6 +45,7 @@ void look_at(
     return;
   }
   seen.blocks = seen.blocks || part->placement.in_blocks();
+  seen.settled = seen.settled || part->settled;
   if (axis == nullptr) {
     axis = part->axis;
     return;
@@ -402,6 +405,24 @@ const OperatorInfo& info_of(const c10::OperatorHandle& op) {
 
 namespace {
 
+/// A tensor whose values are in memory that the program had before lies as they do,
+/// which may be with gaps (columns of a data set).
+void take_borrowed_strides(const at::Tensor& tensor, Part& part) {
+  if (C10_LIKELY(!part.borrows) || !part.settled ||
+      part.local.strides() == tensor.strides()) {
+    return;
+  }
+  part.strides.assign(part.local.strides().begin(), part.local.strides().end());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
+      part.local.sizes(), part.local.strides());
+}
+
+/// Makes a tensor of its own out of tensors that it leaves as they are.
+bool only_reads(const OperatorInfo& info) {
+  return info.rule != nullptr && info.writes.empty() && !info.is_view &&
+      !info.reads_value;
+}
+
 void carry_out(
     const c10::OperatorHandle& op,
     const OperatorInfo& info,
@@ -429,8 +450,16 @@ void carry_out(
     each_tensor((*stack)[base + i], [&](const at::Tensor& tensor) {
       if (Part* part = tensor.defined() ? part_of(tensor) : nullptr) {
         before_write(part);
+        take_borrowed_strides(tensor, *part);
       }
     });
+  }
+  if (C10_UNLIKELY(seen.settled) && only_reads(info)) {
+    for (const auto i : info.tensors) {
+      replace_tensors((*stack)[base + i], [&](const at::Tensor& tensor) {
+        return cut_again(tensor, *axis);
+      });
+    }
   }
   const auto pending = pending_view(op, info, *stack);
   const Reading reads(info.reads_value);

@@ -102,6 +102,7 @@ struct Part : c10::BackendMeta, Pooled<Part> {
     placement = Placement();
     strides.clear();
     settled = false;
+    samples = -1;
     family = 0;
     local.reset();
     return true;
@@ -121,6 +122,12 @@ struct Part : c10::BackendMeta, Pooled<Part> {
   c10::intrusive_ptr<ViewOf> view;
   /// The gathered value; undefined while nobody needed it.
   at::Tensor whole;
+  /// Of a root: `whole` is the tensor that was cut, in the program's memory. Whoever
+  /// shares it sees what is written here, as on one device.
+  bool borrows = false;
+  /// Of a root that is a batch: the dimension along which it is cut, else -1. Once
+  /// settled, because somebody wrote to it, it is cut again for whoever only reads.
+  int8_t samples = -1;
   /// Of a root: the gathered value is kept where it has been needed, as `kept`,
   /// until somebody writes or drops it (a weight between forward and backward).
   /// Nothing is a view of it.
@@ -161,6 +168,26 @@ ACCEL_API void settle(Part* part, const char* operation = "a view");
 /// of which the part is a small piece.
 ACCEL_API bool is_worth_settling(Part& part);
 
+// Batches, batch.cpp.
+
+/// Says that a distributed tensor which has just been made is a batch. `whole`: the
+/// plain tensor that it was cut from, which all processes have; the batch borrows its
+/// memory, for the case that it is written and others share that (a batch that is a view
+/// of its data set). Undefined where there is none.
+ACCEL_API void set_batch(const at::Tensor& tensor, const at::Tensor& whole = {});
+
+/// Before a part is settled only so that its memory can be read or written: whoever
+/// else has it, and only reads, is given it cut as a batch is. Not parameters.
+ACCEL_API void keep_cut(Part* part);
+
+/// Before the first write to a part whose root borrows: that no longer does where
+/// nobody else has the memory.
+ACCEL_API void give_back(Part* part);
+
+/// A batch that was settled, or a view of one, for an operator that only reads: this
+/// process's samples of it. Nothing is communicated. Other tensors as they are.
+ACCEL_API at::Tensor cut_again(const at::Tensor& tensor, Axis& axis);
+
 /// The gathered value of a part whose root keeps it, for reading. Collective when
 /// it is not there yet.
 ACCEL_API at::Tensor kept_whole(Part* part, const char* operation);
@@ -173,7 +200,12 @@ inline void before_write(Part* part) {
     root->unit->written(*root);
   }
   if (root->whole.defined() && !root->settled) {
-    settle(part);
+    if (root->borrows) {
+      give_back(part);
+    }
+    if (root->whole.defined()) {
+      settle(part);
+    }
   }
 }
 

@@ -196,7 +196,7 @@ struct MemoryFact {
   std::string Variable;
   /// It cannot be assigned to, so that another variable takes its place.
   bool IsConst = false;
-  /// Its memory may be written into: all that share it have to see that.
+  /// It may be written into, then or later: all that share it have to see that.
   bool IsWritten = false;
   /// Before the statement; nowhere: the variable becomes whole where it stands.
   LinePoint At;

@@ -3,56 +3,231 @@
 #include "SampleState.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Code/ProgramIndex.h"
 #include "Code/TorchTypes.h"
 
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringSet.h"
+
+#include <map>
+#include <vector>
 
 using namespace accel::migrate;
 using namespace clang;
 
 namespace {
 
+/// The calls of the program's functions by what loads samples: what a reference that they
+/// are given stands for.
+using CallsOf =
+    std::map<const FunctionDecl *, llvm::SmallVector<const CallExpr *, 2>>;
+
+class CallFinder : public AstVisitor {
+public:
+  explicit CallFinder(CallsOf &Calls) : Calls(Calls) {}
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *Body = nullptr;
+    if (const FunctionDecl *F = E->getDirectCallee(); F && F->hasBody(Body))
+      Calls[Body].push_back(E);
+    return true;
+  }
+
+private:
+  CallsOf &Calls;
+};
+
 class ChangeFinder : public AstVisitor {
 public:
+  /// `OnlyShared`: only what others than the data set see, through a pointer, a
+  /// reference, a global variable or a tensor.
+  ChangeFinder(const CallsOf &Calls, bool OnlyShared)
+      : Calls(Calls), OnlyShared(OnlyShared) {}
   const Expr *Found = nullptr;
 
-  // x.mul_(0.9), visits.index_put_({i}, 1)
+  // x.mul_(0.9), visits.index_put_({i}, 1), seen->push_back(i), meter.note(i)
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const CXXMethodDecl *M = E->getMethodDecl();
-    if (M && M->getIdentifier() && isTorch(M) && namesInPlace(M->getName()) &&
-        isTensor(E->getObjectType()) && isKept(E->getImplicitObjectArgument()))
-      Found = E;
+    if (!M || !M->getIdentifier())
+      return true;
+    const Expr *Object = E->getImplicitObjectArgument();
+    if (isTorch(M))
+      add(E, isTensor(E->getObjectType()) && namesInPlace(M->getName()) &&
+                 isKept(Object));
+    else if (isInStd(M))
+      add(E, (changesShared(M->getName()) && isShared(Object)) ||
+                 (!OnlyShared && changesOrder(M) && isKept(Object)));
+    else
+      add(E, !M->isConst() && !M->isStatic() && isShared(Object));
     return !Found;
   }
-  // rows[i] = x, rows += 1; another tensor in a field is none of these.
+  // rows[i] = x, rows += 1; another tensor in a field is none of these. state->rows =
+  // rows, ++calls of an atomic.
   bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    if (E->isAssignmentOp() && isTensor(E->getArg(0)->getType()) &&
-        isKept(E->getArg(0))) {
-      const auto *To =
-          dyn_cast<CXXOperatorCallExpr>(E->getArg(0)->IgnoreImplicit());
-      if (E->getOperator() != OO_Equal ||
-          (To && isTensor(To->getArg(0)->getType())))
-        Found = E;
+    const bool Counts = E->getOperator() == OO_PlusPlus ||
+                        E->getOperator() == OO_MinusMinus;
+    if (!E->isAssignmentOp() && !Counts)
+      return true;
+    const Expr *To = E->getArg(0);
+    if (isTensor(To->getType())) {
+      const auto *Of = dyn_cast<CXXOperatorCallExpr>(To->IgnoreImplicit());
+      add(E, isKept(To) && (E->getOperator() != OO_Equal ||
+                            (Of && isTensor(Of->getArg(0)->getType()))));
     }
+    add(E, isShared(To) || (Counts && !OnlyShared && isKept(To)));
     return !Found;
   }
-  // ++calls, sum += x, and numbers[i] = x by a pointer or a reference.
+  // ++calls, sum += x, sum = sum + x, and numbers[i] = x by a pointer or a reference.
   bool VisitBinaryOperator(BinaryOperator *E) override {
-    if (E->isAssignmentOp() && E->getType()->isArithmeticType() &&
-        (E->isCompoundAssignmentOp() ? isKept(E->getLHS())
-                                     : isByAnotherName(E->getLHS())))
-      Found = E;
+    if (!E->isAssignmentOp())
+      return true;
+    const Expr *To = E->getLHS();
+    if (E->getType()->isArithmeticType() && !OnlyShared)
+      add(E, E->isCompoundAssignmentOp() || names(E->getRHS(), ownerOf(To))
+                 ? isKept(To)
+                 : isByAnotherName(To));
+    add(E, isShared(To));
     return !Found;
   }
   bool VisitUnaryOperator(UnaryOperator *E) override {
-    if (E->isIncrementDecrementOp() && E->getType()->isArithmeticType() &&
-        isKept(E->getSubExpr()))
-      Found = E;
+    if (E->isIncrementDecrementOp())
+      add(E, isShared(E->getSubExpr()) ||
+                 (!OnlyShared && E->getType()->isArithmeticType() &&
+                  isKept(E->getSubExpr())));
+    return !Found;
+  }
+  // std::swap(a, b)
+  bool VisitCallExpr(CallExpr *E) override {
+    const FunctionDecl *F = E->getDirectCallee();
+    if (F && F->getIdentifier() && isInStd(F) && E->getNumArgs() == 2 &&
+        (F->getName() == "swap" || F->getName() == "exchange"))
+      add(E, isShared(E->getArg(0)) || (!OnlyShared && isKept(E->getArg(0))));
     return !Found;
   }
 
 private:
+  const CallsOf &Calls;
+  const bool OnlyShared;
+
+  void add(const Expr *E, bool IsChange) {
+    if (IsChange && !Found)
+      Found = E;
+  }
+
+  /// A method of a container or of an atomic that changes it.
+  static bool changesShared(llvm::StringRef Name) {
+    static const llvm::StringSet<> Names = {
+        "assign",     "push_back",   "emplace_back", "push_front",  "emplace_front",
+        "insert",     "emplace",     "clear",        "resize",      "erase",
+        "pop_back",   "pop_front",   "push",         "pop",         "fill",
+        "swap",       "try_emplace", "append",       "fetch_add",   "fetch_sub",
+        "store",      "exchange",    "insert_or_assign"};
+    return Names.count(Name);
+  }
+  /// The same of one that the data set has for itself, where it matters which samples
+  /// came before: not a cache's entry for a key.
+  static bool changesOrder(const CXXMethodDecl *M) {
+    static const llvm::StringSet<> OfMaps = {"insert", "emplace", "try_emplace",
+                                             "insert_or_assign", "resize", "assign"};
+    const llvm::StringRef Of = M->getParent()->getName();
+    const bool IsSet = Of.ends_with("set");
+    return changesShared(M->getName()) && (IsSet || !OfMaps.count(M->getName()));
+  }
+  static bool names(const Stmt *S, const ValueDecl *D) {
+    if (!S || !D)
+      return false;
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
+      return Ref->getDecl() == D;
+    if (const auto *M = dyn_cast<MemberExpr>(S); M && M->getMemberDecl() == D)
+      return true;
+    return llvm::any_of(S->children(),
+                        [&](const Stmt *Child) { return names(Child, D); });
+  }
+
+  /// Whether others see what is written to `E`: behind a pointer or a reference that the
+  /// data set keeps, or global.
+  bool isShared(const Expr *E, unsigned Depth = 0) const {
+    bool Behind = false;
+    constexpr unsigned Most = 32;
+    for (unsigned I = 0; E && I < Most; ++I) {
+      E = E->IgnoreUnlessSpelledInSource();
+      if (const auto *Ref = dyn_cast<DeclRefExpr>(E)) {
+        const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
+        if (!V)
+          return false;
+        // What a lambda has of the function around it.
+        if ((V->hasGlobalStorage() && !V->isStaticLocal()) ||
+            Ref->refersToEnclosingVariableOrCapture())
+          return true;
+        if (!V->getType()->isReferenceType() && !Behind)
+          return false;
+        if (const auto *P = dyn_cast<ParmVarDecl>(V))
+          return isGivenShared(P, Depth);
+        // auto &state = *state_; auto *state = state_.get();
+        E = V->getInit();
+      } else if (const auto *M = dyn_cast<MemberExpr>(E)) {
+        const Expr *Base = M->getBase()->IgnoreUnlessSpelledInSource();
+        const auto *Static = dyn_cast<VarDecl>(M->getMemberDecl());
+        Behind |= Static || M->getMemberDecl()->getType()->isReferenceType();
+        if (Static || isa<CXXThisExpr>(Base))
+          return Behind;
+        Behind |= M->isArrow();
+        E = Base;
+      } else if (const auto *A = dyn_cast<ArraySubscriptExpr>(E)) {
+        Behind |= !A->getBase()->IgnoreParenImpCasts()->getType()->isArrayType();
+        E = A->getBase();
+      } else if (const auto *U = dyn_cast<UnaryOperator>(E)) {
+        Behind |= U->getOpcode() == UO_Deref;
+        E = U->getSubExpr();
+      } else if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E)) {
+        if (!givesPlace(O))
+          return false;
+        Behind |= O->getOperator() != OO_Subscript;
+        E = O->getArg(0);
+      } else if (const auto *Call = dyn_cast<CallExpr>(E)) {
+        // losses_.at(i), state_.get(), rows_of(i), Log::get()
+        const FunctionDecl *F = Call->getDirectCallee();
+        if (!F || !(F->getReturnType()->isReferenceType() ||
+                    F->getReturnType()->isPointerType()))
+          return false;
+        const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
+        if (!isInStd(F))
+          return !isTorch(F);
+        E = Member ? Member->getImplicitObjectArgument()
+                   : Call->getNumArgs() > 0 ? Call->getArg(0) : nullptr;
+      } else {
+        return false;
+      }
+    }
+    return false;
+  }
+  /// Whether a call gives the parameter what others see.
+  bool isGivenShared(const ParmVarDecl *P, unsigned Depth) const {
+    const auto *F = dyn_cast<FunctionDecl>(P->getDeclContext());
+    const auto Known = F ? Calls.find(F) : Calls.end();
+    constexpr unsigned Most = 4;
+    if (Known == Calls.end() || Depth >= Most)
+      return false;
+    return llvm::any_of(Known->second, [&](const CallExpr *Call) {
+      const unsigned At = P->getFunctionScopeIndex() +
+                          (isa<CXXOperatorCallExpr>(Call) ? 1 : 0);
+      if (At >= Call->getNumArgs())
+        return false;
+      const Expr *Arg = Call->getArg(At)->IgnoreUnlessSpelledInSource();
+      if (const auto *Address = dyn_cast<UnaryOperator>(Arg);
+          Address && Address->getOpcode() == UO_AddrOf)
+        Arg = Address->getSubExpr();
+      // A pointer that the data set keeps, or its own field.
+      const auto *Kept = dyn_cast<MemberExpr>(Arg);
+      return isShared(Arg, Depth + 1) ||
+             (Kept && (OnlyShared ? isPointer(Kept->getType()) : isKept(Kept)));
+    });
+  }
+  static bool isPointer(QualType T) {
+    const CXXRecordDecl *D = T->getAsCXXRecordDecl();
+    return T->isPointerType() ||
+           (D && D->isInStdNamespace() && D->getName().ends_with("_ptr"));
+  }
   /// The variable or field that `E` is a part of, through views and pointers.
   static const ValueDecl *ownerOf(const Expr *E) {
     constexpr unsigned Most = 32;
@@ -135,17 +310,64 @@ private:
 
 } // namespace
 
-/// Of a stateful data set one process reads all batches, and deals them out.
+/// Of a stateful data set one process reads all batches, and deals them out: what only
+/// the data set has may change.
 static bool isDealt(const FunctionDecl *F) {
   const auto *M = dyn_cast<CXXMethodDecl>(F);
   return M && isOrDerives(M->getParent(), "torch::data::datasets::StatefulDataset");
 }
 
+namespace {
+
+/// The lambdas that load samples.
+class LambdaFinder : public AstPathVisitor {
+public:
+  explicit LambdaFinder(const ProgramIndex &Index) : Index(Index) {}
+  std::vector<const Stmt *> Bodies;
+
+  bool TraverseLambdaExpr(LambdaExpr *L) override {
+    if (Index.loadsSamples(L))
+      Bodies.push_back(bodyOf(L));
+    return AstPathVisitor::TraverseLambdaExpr(L);
+  }
+
+private:
+  const ProgramIndex &Index;
+};
+
+} // namespace
+
 const Expr *accel::migrate::changeBySamples(const ProgramIndex &Index) {
-  ChangeFinder Finder;
-  for (const FunctionDecl *F : Index.Functions)
-    if (Index.loadsSamples(F) && !Finder.Found && !isDealt(F) &&
-        !isa<CXXConstructorDecl>(F))
-      Finder.TraverseStmt(F->getBody());
-  return Finder.Found;
+  std::vector<const FunctionDecl *> Loading;
+  LambdaFinder Lambdas(Index);
+  CallsOf Calls;
+  CallFinder CallsHere(Calls);
+  for (const FunctionDecl *F : Index.Functions) {
+    Lambdas.TraverseStmt(F->getBody());
+    if (Index.loadsSamples(F) && !isa<CXXConstructorDecl>(F)) {
+      Loading.push_back(F);
+      CallsHere.TraverseStmt(F->getBody());
+    }
+  }
+  // Helpers are the stateful data set's where there is no other.
+  const bool AllDealt =
+      llvm::any_of(Loading, isDealt) && Lambdas.Bodies.empty() &&
+      llvm::none_of(Loading, [](const FunctionDecl *F) {
+        const auto *M = dyn_cast<CXXMethodDecl>(F);
+        return M && !isDealt(F) &&
+               isOrDerives(M->getParent(), "torch::data::datasets::BatchDataset");
+      });
+  for (const FunctionDecl *F : Loading) {
+    ChangeFinder Finder(Calls, AllDealt || isDealt(F));
+    Finder.TraverseStmt(F->getBody());
+    if (Finder.Found)
+      return Finder.Found;
+  }
+  for (const Stmt *Body : Lambdas.Bodies) {
+    ChangeFinder Finder(Calls, /*OnlyShared=*/true);
+    Finder.TraverseStmt(const_cast<Stmt *>(Body));
+    if (Finder.Found)
+      return Finder.Found;
+  }
+  return nullptr;
 }

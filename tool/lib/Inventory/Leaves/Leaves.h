@@ -129,8 +129,12 @@ private:
   /// Where parameters are in parts; made when it is first asked for.
   const Cut &Divided();
 
+  /// Whether the program writes into any tensor.
+  bool TensorsAreWritten();
+
   const Cut &Cuts;
   std::optional<Cut> WithParameters;
+  std::optional<bool> AnyWritten;
 };
 
 /// Waits around statements of the main process that make files or take them away.

@@ -155,20 +155,6 @@ const Expr *baseOf(const Expr *E, bool Kept, const ASTContext &Context) {
   return nullptr;
 }
 
-/// x.grad(), x.grad().view({-1})
-bool readsGradient(const Expr *E) {
-  for (unsigned Depth = 0; E && Depth < 64; ++Depth) {
-    const auto *Member = dyn_cast<CXXMemberCallExpr>(plain(E));
-    const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
-    if (!M || !M->getIdentifier() || !isTensor(Member->getObjectType()))
-      return false;
-    if (M->getName() == "grad" || M->getName() == "mutable_grad")
-      return true;
-    E = Member->getImplicitObjectArgument();
-  }
-  return false;
-}
-
 /// Whether all that an expression names is declared before `Statement`.
 class NamesBefore : public AstVisitor {
 public:
@@ -247,6 +233,14 @@ const Cut &Memory::Divided() {
   return *WithParameters;
 }
 
+bool Memory::TensorsAreWritten() {
+  if (!AnyWritten)
+    AnyWritten = llvm::any_of(Index.Functions, [](const FunctionDecl *F) {
+      return writesTensors(F->getBody());
+    });
+  return *AnyWritten;
+}
+
 void Memory::add(const FunctionDecl *F) {
   if (!Text.mayEdit(F->getLocation()) || Index.loadsSamples(F) ||
       Index.BeforeMain.count(F))
@@ -307,7 +301,7 @@ void Memory::add(const FunctionDecl *F) {
               editable(V->getInit()->getSourceRange())) {
         MemoryFact Whole;
         Whole.In = In;
-        Whole.IsWritten = IsWritten;
+        Whole.IsWritten = IsWritten || (!IsCopy && TensorsAreWritten());
         Whole.Object = *R;
         if (MadeWhole.insert(V).second)
           Program.Memory.push_back(std::move(Whole));
@@ -334,8 +328,11 @@ void Memory::add(const FunctionDecl *F) {
     if (!R)
       continue;
     Fact.Object = *R;
-    if (Before || AtOnce)
+    if (Before || AtOnce) {
       Fact.Variable = Text.text(*R).str();
+      // Whoever else has it sees what is written later.
+      Fact.IsWritten |= !IsCopy && TensorsAreWritten();
+    }
     if (Before) {
       Fact.IsConst = IsCopy || !isAssignable(Base);
       Fact.At = *At;

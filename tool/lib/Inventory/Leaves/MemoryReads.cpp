@@ -15,6 +15,19 @@ static bool isInPlace(llvm::StringRef Name) {
   return namesInPlace(Name) || Name == "set_data";
 }
 
+bool accel::migrate::readsGradient(const Expr *E) {
+  for (unsigned Depth = 0; E && Depth < 64; ++Depth) {
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(plain(E));
+    const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
+    if (!M || !M->getIdentifier() || !isTensor(Member->getObjectType()))
+      return false;
+    if (M->getName() == "grad" || M->getName() == "mutable_grad")
+      return true;
+    E = Member->getImplicitObjectArgument();
+  }
+  return false;
+}
+
 /// Whether `S` may train, or write into a tensor: what a copy of one does not see.
 static bool maySetTensors(const Stmt *S, const ProgramIndex &Index,
                           std::set<const FunctionDecl *> &Seen) {
@@ -237,6 +250,47 @@ bool accel::migrate::isMemoryKept(llvm::ArrayRef<const Stmt *> Path) {
     Of = Around;
   }
   return false;
+}
+
+namespace {
+
+class WriteFinder : public AstVisitor {
+public:
+  bool Found = false;
+
+  // x.mul_(2), torch::relu_(x), torch::add_out(x, y, z)
+  bool VisitCallExpr(CallExpr *E) override {
+    static const llvm::StringSet<> Others = {
+        "requires_grad_", "detach_", "retain_grad_", "clip_grad_norm_",
+        "clip_grad_value_"};
+    const FunctionDecl *F = E->getDirectCallee();
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+    if (!F || !F->getIdentifier() || !isTorch(F) ||
+        (!Member && E->getNumArgs() == 0))
+      return true;
+    const Expr *To = Member ? Member->getImplicitObjectArgument() : E->getArg(0);
+    const llvm::StringRef Name = F->getName();
+    if (isTensor(To->getType()) && !Others.count(Name) && !readsGradient(To))
+      Found |= isInPlace(Name) || Name.ends_with("_out");
+    return !Found;
+  }
+  // x += 1, x[0] = y
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+    if (!E->isAssignmentOp() || !isTensor(E->getArg(0)->getType()))
+      return true;
+    const Expr *To = plain(E->getArg(0));
+    Found |= !readsGradient(To) &&
+             (E->getOperator() != OO_Equal || !isa<DeclRefExpr, MemberExpr>(To));
+    return !Found;
+  }
+};
+
+} // namespace
+
+bool accel::migrate::writesTensors(const Stmt *Body) {
+  WriteFinder Finder;
+  Finder.TraverseStmt(const_cast<Stmt *>(Body));
+  return Finder.Found;
 }
 
 bool accel::migrate::isWrittenInPlace(const VarDecl *V, const Stmt *Body) {

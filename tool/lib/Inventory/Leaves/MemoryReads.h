@@ -17,6 +17,12 @@ bool isMemoryOnlyRead(llvm::ArrayRef<const clang::Stmt *> Path,
 /// variable, by an object that is made of it, by whoever is returned it.
 bool isMemoryKept(llvm::ArrayRef<const clang::Stmt *> Path);
 
+/// x.grad(), x.grad().view({-1})
+bool readsGradient(const clang::Expr *E);
+
+/// Whether something in `Body` writes into a tensor, other than into its gradient.
+bool writesTensors(const clang::Stmt *Body);
+
 /// Whether something in `Body` may write into the tensor that `V` names.
 bool isWrittenInPlace(const clang::VarDecl *V, const clang::Stmt *Body);
 
