@@ -25,6 +25,14 @@ std::string last_lines(const std::vector<std::string>& errors) {
   return "\n" + (begin == std::string::npos ? text : text.substr(begin + 1));
 }
 
+/// Whether there is anything to compare of a program that calls no backward (it may
+/// train with torch::autograd::grad).
+bool shows_numbers(const Run& run) {
+  return !run.written.empty() ||
+      (!run.output.empty() &&
+       run.output[0].find_first_of("0123456789") != std::string::npos);
+}
+
 /// Why a run left nothing that can be compared; empty where it did.
 std::string failure(const Run& run) {
   if (run.timed_out) {
@@ -48,11 +56,13 @@ std::string failure(const Run& run) {
           " ended without leaving main (by _exit, quick_exit or exec), so that "
           "its last steps and the final parameters are not known";
     }
-    if (trace->backwards.empty()) {
+    if (trace->backwards.empty() &&
+        (!trace->notes.empty() || !shows_numbers(run))) {
       return run.name + ": process " + std::to_string(trace->rank) +
           " called no backward" +
-          (trace->notes.empty() ? ". Has it found its data?"
-                                : ": " + trace->notes.front());
+          (trace->notes.empty()
+               ? ", and printed and wrote nothing. Has it found its data?"
+               : ": " + trace->notes.front());
     }
   }
   return "";
@@ -350,11 +360,13 @@ std::string summary(const Verdict& verdict) {
     return verdict.finding;
   }
   const auto& trace = *verdict.trace;
-  return std::to_string(trace.steps.size()) + " steps, loss within " +
-      short_number(trace.largest_loss()) + ", gradients " +
-      short_number(trace.largest_gradient()) + ", final parameters " +
-      short_number(trace.largest_final()) + "; " +
-      counted(verdict.text.numbers, " printed number") + ", " +
+  const std::string training = trace.steps.empty()
+      ? "no backward was called: "
+      : std::to_string(trace.steps.size()) + " steps, loss within " +
+          short_number(trace.largest_loss()) + ", gradients " +
+          short_number(trace.largest_gradient()) + ", final parameters " +
+          short_number(trace.largest_final()) + "; ";
+  return training + counted(verdict.text.numbers, " printed number") + ", " +
       counted(verdict.files.files.size(), " file") +
       (verdict.text.same_bytes ? "; the same bytes printed" : "");
 }

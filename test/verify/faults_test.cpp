@@ -549,6 +549,22 @@ TEST_F(Verify, ProgramThatLeavesByExitIsNotCompared) {
   EXPECT_TRUE(outcome.says("ended without leaving main")) << outcome.text;
 }
 
+TEST_F(Verify, ProgramWithoutBackwardIsComparedByWhatItShows) {
+  fs::copy_file(kVerifyOriginal, folder_ / "other");
+  const auto run = [&](const std::string& options) {
+    return shell(
+        std::string("ACCEL_TEST_ENDS_FULLY=1 ") + kAccel + " verify --original " +
+        kVerifyOriginal + " --migrated ./other --double -n 1 --no-repeat -- --by-grad" + options);
+  };
+  const auto equal = run("");
+  EXPECT_EQ(equal.status, 0) << equal.text;
+  EXPECT_TRUE(equal.says("equal  no backward was called: 9 printed numbers, 2 files"))
+      << equal.text;
+  const auto different = run(" --clock-seed");
+  EXPECT_EQ(different.status, 1) << different.text;
+  EXPECT_TRUE(different.says("what is printed differs")) << different.text;
+}
+
 TEST_F(Verify, ProgramWithoutLibTorchIsNotCompared) {
   const auto outcome = shell(
       std::string(kAccel) +

@@ -1,7 +1,7 @@
 // The single-device program of the verify tests. It knows nothing of accel.
 //
 // PROGRAM [--clock] [--random-seed] [--clock-seed] [--no-seed] [--no-dropout] [--leave-early]
-//         [--backbone] [--nan | --nan-at-last | --astray]
+//         [--backbone] [--by-grad] [--nan | --nan-at-last | --astray]
 
 #include <unistd.h>
 
@@ -49,7 +49,15 @@ int main(int argc, char** argv) {
       auto loss = torch::mse_loss(
           net.forward(backbone ? backbone->forward(x) : x), y);
       loss = data.spoiled(loss, epoch);
-      loss.backward();
+      if (flags.count("--by-grad") != 0) {
+        auto parameters = net.parameters();
+        const auto gradients = torch::autograd::grad({loss}, parameters);
+        for (size_t i = 0; i < parameters.size(); ++i) {
+          parameters[i].mutable_grad() = gradients[i].clone();
+        }
+      } else {
+        loss.backward();
+      }
       torch::nn::utils::clip_grad_norm_(net.parameters(), kMaxNorm);
       optimizer.step();
       average.follow(net.hidden->weight);
