@@ -140,6 +140,9 @@ bool BatchOrigins::readsParameter(const Stmt *S, const FunctionDecl *F,
 
 bool BatchOrigins::share(const Expr *E, const FunctionDecl *F, bool Points) {
   E = plain(E);
+  // What a learned tensor is changed by has the rows of that.
+  if (const ValueDecl *Root = rootOf(E); Root && usesOf(Root, F).Gradients)
+    return false;
   if (E == Variable) {
     Stayed = true;
     return false;

@@ -21,7 +21,7 @@ public:
     if (isTensor(V->getType()) || isNamedBatch(V->getType()))
       made(V, V->getInit());
     else if (isContainerOfTensors(V->getType()))
-      Of[V].Leaf |= asksForGradients(V->getInit());
+      list(V, V->getInit());
     else if (isScriptInputs(V->getType()))
       Of[V].Elements.push_back(V->getInit());
     return true;
@@ -115,6 +115,14 @@ public:
   }
 
 private:
+  void list(const ValueDecl *V, const Expr *E) {
+    Of[V].Leaf |= asksForGradients(E);
+    Of[V].Gradients |= areGradients(E);
+    // auto fast = weights;
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(plain(E)))
+      Of[V].Leaf |= Of[Ref->getDecl()].Leaf;
+  }
+
   void made(const ValueDecl *V, const Expr *E) {
     // torch::Tensor x;
     if (const auto *Made = dyn_cast<CXXConstructExpr>(plain(E));
@@ -122,6 +130,20 @@ private:
       return;
     Of[V].Made.push_back(E);
     Of[V].Leaf |= asksForGradients(E);
+    Of[V].Gradients |= areGradients(E);
+  }
+  /// torch::autograd::grad({loss}, weights), and one of them.
+  static bool areGradients(const Expr *E) {
+    E = plain(E);
+    while (const auto *Element = dyn_cast<CXXOperatorCallExpr>(E)) {
+      if (Element->getOperator() != OO_Subscript)
+        return false;
+      E = plain(Element->getArg(0));
+    }
+    const auto *Call = dyn_cast<CallExpr>(E);
+    const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
+    return F && F->getIdentifier() && isTorch(F) && F->getName() == "grad" &&
+           !isa<CXXMethodDecl>(F);
   }
 
   /// What an optimizer is given: `weights`, `{w, b}`, but not what
@@ -187,7 +209,7 @@ private:
     if (const auto *Call = dyn_cast<CallExpr>(S))
       if (const FunctionDecl *F = Call->getDirectCallee(), *Body = nullptr; F) {
         if (F->getIdentifier() && F->getName().contains("requires_grad"))
-          return true;
+          return !isFalse(Call);
         if (Depth < 4 &&
             (isTensor(Call->getType()) || isContainerOfTensors(Call->getType())) &&
             !isTorch(F) && !isInStd(F) && F->hasBody(Body) &&
@@ -197,6 +219,16 @@ private:
     return llvm::any_of(S->children(), [&](const Stmt *Child) {
       return asksForGradients(Child, Depth);
     });
+  }
+  /// options.requires_grad(false), which takes an optional
+  static bool isFalse(const CallExpr *Call) {
+    const Stmt *Arg = Call->getNumArgs() > 0 ? Call->getArg(Call->getNumArgs() - 1)
+                                             : nullptr;
+    while (Arg && !isa<CXXBoolLiteralExpr>(Arg)) {
+      auto Children = Arg->children();
+      Arg = Children.begin() != Children.end() ? *Children.begin() : nullptr;
+    }
+    return Arg && !cast<CXXBoolLiteralExpr>(Arg)->getValue();
   }
   static bool returnsLeaf(const Stmt *S, unsigned Depth) {
     if (!S || isa<LambdaExpr>(S))

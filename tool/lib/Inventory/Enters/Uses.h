@@ -21,6 +21,7 @@ struct Uses {
   std::vector<const clang::Expr *> Elements; ///< What a list of it is given.
   bool Written = false; ///< Its memory is written, or its elements are.
   bool Leaf = false;    ///< It requires gradients of its own.
+  bool Gradients = false; ///< torch::autograd::grad has made it.
   bool Handed = false;  ///< It goes to code that may keep it.
   bool ByRows = false;  ///< The host reads its elements one by one: `x[i].item()`.
   /// The parameters of functions of the program that it is given to.
