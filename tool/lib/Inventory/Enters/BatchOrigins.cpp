@@ -4,6 +4,7 @@
 #include "Fields.h"
 #include "Groups.h"
 #include "Layout.h"
+#include "Selected.h"
 #include "Sizes.h"
 #include "TakenApart.h"
 #include "Together.h"
@@ -64,6 +65,15 @@ const Uses &BatchOrigins::usesOf(const ValueDecl *V, const FunctionDecl *F) {
   if (New)
     It->second = usesIn(F);
   return It->second[V];
+}
+
+bool BatchOrigins::isDataSet(const VarDecl *V) {
+  if (!DataSets) {
+    DataSets.emplace();
+    for (const Selected &Rows : findSelected(Index))
+      DataSets->insert(rootOf(Rows.E));
+  }
+  return DataSets->count(V) != 0;
 }
 
 bool BatchOrigins::isParameter(const Expr *E, const FunctionDecl *F,
@@ -509,7 +519,7 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
       !V->getType()->getPointeeType().isConstQualified() &&
       !V->getType()->isRValueReferenceType())
     Local = false;
-  if (!isInStep(V->getLocation(), F) && U.Handed)
+  if (!isInStep(V->getLocation(), F) && (U.Handed || isDataSet(V)))
     Local = false; // A data set may be made of it.
   if (!Local || isReadByRows(V, F) || isWritten(V, F, Index) ||
       (isNamedBatch(V->getType()) && isTakenApart(V, F, Index)))

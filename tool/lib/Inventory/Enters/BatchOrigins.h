@@ -14,6 +14,8 @@
 #include "Returned.h"
 #include "Uses.h"
 
+#include <optional>
+
 namespace accel::migrate {
 
 class BatchOrigins {
@@ -96,6 +98,8 @@ private:
   bool isInStep(clang::SourceLocation Loc, const clang::FunctionDecl *F) const {
     return Index.isInStep(Loc, F) || isCalledBySteps(F);
   }
+  /// Whether steps take rows of it.
+  bool isDataSet(const clang::VarDecl *V);
   bool isMadeInStep(const Caller &By, unsigned I, unsigned Depth = 0);
   bool isMadeOf(const clang::Expr *E, const clang::ValueDecl *V) const;
   bool isMadeOfItself(const Uses &U, const clang::ValueDecl *V) const;
@@ -111,6 +115,8 @@ private:
   std::set<const clang::FunctionDecl *> Given;
   /// Methods of models that steps call outside of models.
   std::set<const clang::FunctionDecl *> CalledModels;
+  /// What steps take rows of; made when it is first asked for.
+  std::optional<std::set<const clang::ValueDecl *>> DataSets;
   std::vector<Batch> Found;
   std::set<std::pair<std::string, unsigned>> Places;
   const clang::CallExpr *ReadBy = nullptr;

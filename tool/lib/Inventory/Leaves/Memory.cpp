@@ -38,6 +38,8 @@ public:
     std::vector<const Stmt *> Loops;
   };
   std::vector<Found> All;
+  /// Of those loops.
+  std::map<const Stmt *, const CompoundStmt *> BlockOf;
   /// What is pickled: it may have any tensors in it.
   std::vector<const Expr *> Pickled;
 
@@ -78,9 +80,11 @@ private:
       }
     std::vector<const Stmt *> Loops;
     for (size_t I = Path.size(); I-- > 1 && !isa<LambdaExpr>(Path[I]);)
-      if (isa<ForStmt, CXXForRangeStmt, WhileStmt>(Path[I]) &&
-          isa<CompoundStmt>(Path[I - 1]))
-        Loops.push_back(Path[I]);
+      if (isa<ForStmt, CXXForRangeStmt, WhileStmt>(Path[I]))
+        if (const auto *Around = dyn_cast<CompoundStmt>(Path[I - 1])) {
+          Loops.push_back(Path[I]);
+          BlockOf[Path[I]] = Around;
+        }
     All.push_back(
         {Tensor, Statement, Block, std::move(ToMemory), std::move(Loops)});
   }
@@ -249,6 +253,7 @@ void Memory::add(const FunctionDecl *F) {
   Finder.TraverseStmt(F->getBody());
   std::set<std::pair<const Stmt *, std::string>> Made;
   std::set<const VarDecl *> MadeWhole;
+  std::map<std::pair<const Stmt *, std::string>, LinePoint> Declared;
   auto IsGuarded = [&](const Expr *E) {
     const auto [File, Offset] =
         Text.SM.getDecomposedLoc(Text.SM.getFileLoc(E->getExprLoc()));
@@ -307,8 +312,11 @@ void Memory::add(const FunctionDecl *F) {
           Program.Memory.push_back(std::move(Whole));
         continue;
       }
-    if (const Stmt *Loop = outermostReading(Base, Loops, Index))
+    const Stmt *DeclaredIn = Block;
+    if (const Stmt *Loop = outermostReading(Base, Loops, Index)) {
       Statement = Loop;
+      DeclaredIn = Finder.BlockOf[Loop];
+    }
     const std::optional<LinePoint> At =
         Statement ? Text.before(Statement) : std::nullopt;
     // What is made anew has no name of its own, and what keeps its memory needs one.
@@ -338,6 +346,19 @@ void Memory::add(const FunctionDecl *F) {
       Fact.At = *At;
       if (!Fact.IsConst && !Made.insert({Statement, Fact.Variable}).second)
         continue;
+      // One for the whole block. A copy of parameters is made anew, where it stands.
+      if (Fact.IsConst) {
+        const auto [First, IsNew] =
+            Declared.try_emplace({DeclaredIn, Fact.Variable}, Fact.At);
+        const bool IsFirst = IsNew || First->second.At.Offset == At->At.Offset;
+        const std::optional<TextRange> Whole = editable(Tensor->getSourceRange());
+        if (!IsFirst && IsCopy && !Kept && Whole) {
+          Fact.Variable.clear();
+          Fact.Object = *Whole;
+        } else if (!IsCopy) {
+          Fact.At = First->second;
+        }
+      }
     }
     Program.Memory.push_back(std::move(Fact));
   }
