@@ -51,6 +51,11 @@ public:
       const Expr *Object = Member->getImplicitObjectArgument();
       if (isTensor(Object->getType()) && givesMemory(F))
         add(Object, Path);
+      // Whether two have the same memory.
+      if (isTensor(Object->getType()) && isTorch(F) && F->getName() == "is_alias_of") {
+        add(Object);
+        add(E->getArg(0));
+      }
       return true;
     }
     // torch::pickle_save(value)
