@@ -78,15 +78,9 @@ at::Tensor in_parts(const Part& part, Axis& axis) {
 } // namespace
 
 at::Tensor cut_again(const at::Tensor& tensor, Axis& axis) {
-  const Part* part = tensor.defined() ? part_of(tensor) : nullptr;
-  if (part == nullptr || !part->settled || part->axis != &axis) {
-    return tensor;
-  }
-  const Part* root = part;
-  while (root->view != nullptr) {
-    root = root->view->parent.get();
-  }
-  if (root->samples < 0) {
+  Part* part = tensor.defined() ? part_of(tensor) : nullptr;
+  if (part == nullptr || !part->settled || part->axis != &axis ||
+      root_of(part)->samples < 0) {
     return tensor;
   }
   const auto cut = in_parts(*part, axis);

@@ -40,9 +40,10 @@ private:
 class ChangeFinder : public AstVisitor {
 public:
   /// `OnlyShared`: only what others than the data set see, through a pointer, a
-  /// reference, a global variable or a tensor.
-  ChangeFinder(const CallsOf &Calls, bool OnlyShared)
-      : Calls(Calls), OnlyShared(OnlyShared) {}
+  /// reference, a global variable or a tensor. `Depth`: of methods that are called on
+  /// such; any of their object's fields counts.
+  ChangeFinder(const CallsOf &Calls, bool OnlyShared, unsigned Depth = 0)
+      : Calls(Calls), OnlyShared(OnlyShared), Depth(Depth) {}
   const Expr *Found = nullptr;
 
   // x.mul_(0.9), visits.index_put_({i}, 1), seen->push_back(i), meter.note(i)
@@ -55,10 +56,10 @@ public:
       add(E, isTensor(E->getObjectType()) && namesInPlace(M->getName()) &&
                  isKept(Object));
     else if (isInStd(M))
-      add(E, (changesShared(M->getName()) && isShared(Object)) ||
+      add(E, (changesShared(M->getName()) && isSeen(Object)) ||
                  (!OnlyShared && changesOrder(M) && isKept(Object)));
     else
-      add(E, !M->isConst() && !M->isStatic() && isShared(Object));
+      add(E, !M->isConst() && !M->isStatic() && isSeen(Object) && mayChange(M));
     return !Found;
   }
   // rows[i] = x, rows += 1; another tensor in a field is none of these. state->rows =
@@ -74,7 +75,7 @@ public:
       add(E, isKept(To) && (E->getOperator() != OO_Equal ||
                             (Of && isTensor(Of->getArg(0)->getType()))));
     }
-    add(E, isShared(To) || (Counts && !OnlyShared && isKept(To)));
+    add(E, isSeen(To) || (Counts && !OnlyShared && isKept(To)));
     return !Found;
   }
   // ++calls, sum += x, sum = sum + x, and numbers[i] = x by a pointer or a reference.
@@ -86,12 +87,12 @@ public:
       add(E, E->isCompoundAssignmentOp() || names(E->getRHS(), ownerOf(To))
                  ? isKept(To)
                  : isByAnotherName(To));
-    add(E, isShared(To));
+    add(E, isSeen(To));
     return !Found;
   }
   bool VisitUnaryOperator(UnaryOperator *E) override {
     if (E->isIncrementDecrementOp())
-      add(E, isShared(E->getSubExpr()) ||
+      add(E, isSeen(E->getSubExpr()) ||
                  (!OnlyShared && E->getType()->isArithmeticType() &&
                   isKept(E->getSubExpr())));
     return !Found;
@@ -101,14 +102,32 @@ public:
     const FunctionDecl *F = E->getDirectCallee();
     if (F && F->getIdentifier() && isInStd(F) && E->getNumArgs() == 2 &&
         (F->getName() == "swap" || F->getName() == "exchange"))
-      add(E, isShared(E->getArg(0)) || (!OnlyShared && isKept(E->getArg(0))));
+      add(E, isSeen(E->getArg(0)) || (!OnlyShared && isKept(E->getArg(0))));
     return !Found;
   }
 
 private:
   const CallsOf &Calls;
   const bool OnlyShared;
+  const unsigned Depth;
 
+  /// Whether what is written to `E` is seen by others: in a method that is called on
+  /// what they see, any field.
+  bool isSeen(const Expr *E) const {
+    return isShared(E) ||
+           (Depth > 0 &&
+            (isKept(E) || isa<CXXThisExpr>(E->IgnoreUnlessSpelledInSource())));
+  }
+  /// Whether a method changes its object, as far as it can be seen.
+  bool mayChange(const CXXMethodDecl *M) const {
+    const FunctionDecl *Body = nullptr;
+    constexpr unsigned Most = 4;
+    if (M->isVirtual() || !M->hasBody(Body) || Depth >= Most)
+      return true;
+    ChangeFinder Inner(Calls, OnlyShared, Depth + 1);
+    Inner.TraverseStmt(Body->getBody());
+    return Inner.Found;
+  }
   void add(const Expr *E, bool IsChange) {
     if (IsChange && !Found)
       Found = E;
@@ -146,7 +165,7 @@ private:
 
   /// Whether others see what is written to `E`: behind a pointer or a reference that the
   /// data set keeps, or global.
-  bool isShared(const Expr *E, unsigned Depth = 0) const {
+  bool isShared(const Expr *E, unsigned Through = 0) const {
     bool Behind = false;
     constexpr unsigned Most = 32;
     for (unsigned I = 0; E && I < Most; ++I) {
@@ -162,7 +181,7 @@ private:
         if (!V->getType()->isReferenceType() && !Behind)
           return false;
         if (const auto *P = dyn_cast<ParmVarDecl>(V))
-          return isGivenShared(P, Depth);
+          return isGivenShared(P, Through);
         // auto &state = *state_; auto *state = state_.get();
         E = V->getInit();
       } else if (const auto *M = dyn_cast<MemberExpr>(E)) {
@@ -202,11 +221,11 @@ private:
     return false;
   }
   /// Whether a call gives the parameter what others see.
-  bool isGivenShared(const ParmVarDecl *P, unsigned Depth) const {
+  bool isGivenShared(const ParmVarDecl *P, unsigned Through) const {
     const auto *F = dyn_cast<FunctionDecl>(P->getDeclContext());
     const auto Known = F ? Calls.find(F) : Calls.end();
     constexpr unsigned Most = 4;
-    if (Known == Calls.end() || Depth >= Most)
+    if (Known == Calls.end() || Through >= Most)
       return false;
     return llvm::any_of(Known->second, [&](const CallExpr *Call) {
       const unsigned At = P->getFunctionScopeIndex() +
@@ -219,7 +238,7 @@ private:
         Arg = Address->getSubExpr();
       // A pointer that the data set keeps, or its own field.
       const auto *Kept = dyn_cast<MemberExpr>(Arg);
-      return isShared(Arg, Depth + 1) ||
+      return isShared(Arg, Through + 1) ||
              (Kept && (OnlyShared ? isPointer(Kept->getType()) : isKept(Kept)));
     });
   }
