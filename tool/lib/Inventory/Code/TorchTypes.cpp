@@ -427,6 +427,17 @@ SpelledObject accel::migrate::objectOf(const CXXMemberCallExpr *Call) {
           cast<MemberExpr>(Call->getCallee()->IgnoreParens())->isArrow()};
 }
 
+bool accel::migrate::isNamedIn(const ValueDecl *V, const Stmt *S) {
+  if (!V || !S)
+    return false;
+  const auto *Ref = dyn_cast<DeclRefExpr>(S);
+  const auto *Member = dyn_cast<MemberExpr>(S);
+  return (Ref && Ref->getDecl() == V) ||
+         (Member && Member->getMemberDecl() == V) ||
+         llvm::any_of(S->children(),
+                      [&](const Stmt *Child) { return isNamedIn(V, Child); });
+}
+
 bool accel::migrate::namesInPlace(llvm::StringRef Name) {
   return Name.ends_with("_") && !Name.ends_with("__");
 }

@@ -88,6 +88,9 @@ std::optional<int64_t> constantOf(const clang::Expr *E,
 /// The callee's declaration, for calls of all kinds.
 const clang::FunctionDecl *calleeOf(const clang::Expr *E);
 
+/// Whether `S` names a variable or a field; either may be null.
+bool isNamedIn(const clang::ValueDecl *V, const clang::Stmt *S);
+
 /// LibTorch's way to name what writes into its object: `relu_`, and no `__and__`.
 bool namesInPlace(llvm::StringRef Name);
 

@@ -56,15 +56,6 @@ static bool holdsWait(const Stmt *S, const ValueDecl *Holder) {
          });
 }
 
-static bool names(const Stmt *S, const ValueDecl *V) {
-  const auto *Ref = dyn_cast<DeclRefExpr>(S);
-  const auto *Member = dyn_cast<MemberExpr>(S);
-  return (Ref && Ref->getDecl() == V) ||
-         (Member && Member->getMemberDecl() == V) ||
-         llvm::any_of(S->children(),
-                      [&](const Stmt *C) { return C && names(C, V); });
-}
-
 /// What a statement does first: wait for `Holder`, or something that processes may
 /// meet in, or that asks whether the task has ended (`f.wait_for(…)`).
 static Then firstIn(const Stmt *S, const ValueDecl *Holder, const Quiet &Quiet) {
@@ -72,7 +63,7 @@ static Then firstIn(const Stmt *S, const ValueDecl *Holder, const Quiet &Quiet) 
     return Then::Waits;
   if (!holdsWait(S, Holder)) {
     const bool IsName = isa<DeclRefExpr>(S); // which is no operation
-    return !names(S, Holder) && (IsName || Quiet.is(S)) ? Then::GoesOn
+    return !isNamedIn(Holder, S) && (IsName || Quiet.is(S)) ? Then::GoesOn
                                                          : Then::Meets;
   }
   if (mayNotRun(S))

@@ -46,6 +46,14 @@ public:
       : Calls(Calls), OnlyShared(OnlyShared), Depth(Depth) {}
   const Expr *Found = nullptr;
 
+  /// The first change in `Body`; null where there is none.
+  static const Expr *firstIn(const Stmt *Body, const CallsOf &Calls,
+                             bool OnlyShared, unsigned Depth = 0) {
+    ChangeFinder Finder(Calls, OnlyShared, Depth);
+    Finder.TraverseStmt(const_cast<Stmt *>(Body));
+    return Finder.Found;
+  }
+
   // x.mul_(0.9), visits.index_put_({i}, 1), seen->push_back(i), meter.note(i)
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const CXXMethodDecl *M = E->getMethodDecl();
@@ -84,7 +92,7 @@ public:
       return true;
     const Expr *To = E->getLHS();
     if (E->getType()->isArithmeticType() && !OnlyShared)
-      add(E, E->isCompoundAssignmentOp() || names(E->getRHS(), ownerOf(To))
+      add(E, E->isCompoundAssignmentOp() || isNamedIn(ownerOf(To), E->getRHS())
                  ? isKept(To)
                  : isByAnotherName(To));
     add(E, isSeen(To));
@@ -122,11 +130,8 @@ private:
   bool mayChange(const CXXMethodDecl *M) const {
     const FunctionDecl *Body = nullptr;
     constexpr unsigned Most = 4;
-    if (M->isVirtual() || !M->hasBody(Body) || Depth >= Most)
-      return true;
-    ChangeFinder Inner(Calls, OnlyShared, Depth + 1);
-    Inner.TraverseStmt(Body->getBody());
-    return Inner.Found;
+    return M->isVirtual() || !M->hasBody(Body) || Depth >= Most ||
+           firstIn(Body->getBody(), Calls, OnlyShared, Depth + 1);
   }
   void add(const Expr *E, bool IsChange) {
     if (IsChange && !Found)
@@ -152,17 +157,6 @@ private:
     const bool IsSet = Of.ends_with("set");
     return changesShared(M->getName()) && (IsSet || !OfMaps.count(M->getName()));
   }
-  static bool names(const Stmt *S, const ValueDecl *D) {
-    if (!S || !D)
-      return false;
-    if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
-      return Ref->getDecl() == D;
-    if (const auto *M = dyn_cast<MemberExpr>(S); M && M->getMemberDecl() == D)
-      return true;
-    return llvm::any_of(S->children(),
-                        [&](const Stmt *Child) { return names(Child, D); });
-  }
-
   /// Whether others see what is written to `E`: behind a pointer or a reference that the
   /// data set keeps, or global.
   bool isShared(const Expr *E, unsigned Through = 0) const {
@@ -376,17 +370,13 @@ const Expr *accel::migrate::changeBySamples(const ProgramIndex &Index) {
         return M && !isDealt(F) &&
                isOrDerives(M->getParent(), "torch::data::datasets::BatchDataset");
       });
-  for (const FunctionDecl *F : Loading) {
-    ChangeFinder Finder(Calls, AllDealt || isDealt(F));
-    Finder.TraverseStmt(F->getBody());
-    if (Finder.Found)
-      return Finder.Found;
-  }
-  for (const Stmt *Body : Lambdas.Bodies) {
-    ChangeFinder Finder(Calls, /*OnlyShared=*/true);
-    Finder.TraverseStmt(const_cast<Stmt *>(Body));
-    if (Finder.Found)
-      return Finder.Found;
-  }
+  for (const FunctionDecl *F : Loading)
+    if (const Expr *Change = ChangeFinder::firstIn(F->getBody(), Calls,
+                                                   AllDealt || isDealt(F)))
+      return Change;
+  for (const Stmt *Body : Lambdas.Bodies)
+    if (const Expr *Change =
+            ChangeFinder::firstIn(Body, Calls, /*OnlyShared=*/true))
+      return Change;
   return nullptr;
 }

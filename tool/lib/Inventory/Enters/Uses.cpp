@@ -1,6 +1,7 @@
 //===- Uses.cpp - What a function does with its tensors -------------------===//
 
 #include "Uses.h"
+#include "Sizes.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
@@ -141,9 +142,7 @@ private:
       E = plain(Element->getArg(0));
     }
     const auto *Call = dyn_cast<CallExpr>(E);
-    const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
-    return F && F->getIdentifier() && isTorch(F) && F->getName() == "grad" &&
-           !isa<CXXMethodDecl>(F);
+    return Call && !isa<CXXMemberCallExpr>(Call) && torchNameOf(Call) == "grad";
   }
 
   /// What an optimizer is given: `weights`, `{w, b}`, but not what

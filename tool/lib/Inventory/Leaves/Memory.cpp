@@ -300,6 +300,8 @@ void Memory::add(const FunctionDecl *F) {
     const Expr *Base =
         readsGradient(Tensor) ? nullptr : baseOf(Tensor, Kept, Index.Context);
     const bool IsWritten = !IsCopy && Written.count(rootOf(Tensor));
+    // What stays whole under a name: whoever else has it sees what is written later.
+    const bool IsShared = IsWritten || (!IsCopy && TensorsAreWritten());
     // auto c = accelerator.full(x.contiguous()); c.data_ptr<float>()
     if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base))
       if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
@@ -311,7 +313,7 @@ void Memory::add(const FunctionDecl *F) {
               editable(V->getInit()->getSourceRange())) {
         MemoryFact Whole;
         Whole.In = In;
-        Whole.IsWritten = IsWritten || (!IsCopy && TensorsAreWritten());
+        Whole.IsWritten = IsShared;
         Whole.Object = *R;
         if (MadeWhole.insert(V).second)
           Program.Memory.push_back(std::move(Whole));
@@ -335,17 +337,14 @@ void Memory::add(const FunctionDecl *F) {
     const bool AtOnce = !Before && Kept && !IsMade && isAssignable(Base);
     MemoryFact Fact;
     Fact.In = In;
-    Fact.IsWritten = IsWritten;
+    Fact.IsWritten = Before || AtOnce ? IsShared : IsWritten;
     const std::optional<TextRange> R =
         editable((Before || AtOnce ? Base : Tensor)->getSourceRange());
     if (!R)
       continue;
     Fact.Object = *R;
-    if (Before || AtOnce) {
+    if (Before || AtOnce)
       Fact.Variable = Text.text(*R).str();
-      // Whoever else has it sees what is written later.
-      Fact.IsWritten |= !IsCopy && TensorsAreWritten();
-    }
     if (Before) {
       Fact.IsConst = IsCopy || !isAssignable(Base);
       Fact.At = *At;

@@ -261,8 +261,7 @@ public:
   // x.mul_(2), torch::relu_(x), torch::add_out(x, y, z)
   bool VisitCallExpr(CallExpr *E) override {
     static const llvm::StringSet<> Others = {
-        "requires_grad_", "detach_", "retain_grad_", "clip_grad_norm_",
-        "clip_grad_value_"};
+        "requires_grad_", "detach_", "clip_grad_norm_", "clip_grad_value_"};
     const FunctionDecl *F = E->getDirectCallee();
     const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
     if (!F || !F->getIdentifier() || !isTorch(F) ||
