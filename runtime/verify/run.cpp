@@ -91,8 +91,9 @@ std::vector<std::string> environment_for(
   set(kTraceTime, std::to_string(plan.begin));
   if (plan.widening != Widening::kNone) {
     set(kTraceDouble,
-        plan.widening == Widening::kAll ? kTraceDoubleAll
-                                        : kTraceDoubleDefault);
+        plan.widening == Widening::kAll           ? kTraceDoubleAll
+            : plan.widening == Widening::kModules ? kTraceDoubleModules
+                                                  : kTraceDoubleDefault);
   }
   if (plan.other_instructions) {
     for (const auto& [name, value] : kOtherInstructions) {

@@ -46,6 +46,8 @@ enum class Widening : uint8_t {
   kDefault,
   /// What names float32, too.
   kAll,
+  /// What modules register, and what meets it; the rest stays float32.
+  kModules,
 };
 
 /// c10's dtypes as far as tolerances differ.
@@ -138,6 +140,11 @@ constexpr const char* kTraceDirectory = "ACCEL_TRACE_DIRECTORY";
 constexpr const char* kTraceDouble = "ACCEL_TRACE_DOUBLE";
 constexpr const char* kTraceDoubleDefault = "default";
 constexpr const char* kTraceDoubleAll = "all";
+constexpr const char* kTraceDoubleModules = "modules";
+
+/// The note of a process that cannot be believed with `Widening::kModules`.
+constexpr const char* kWroteAsFloat =
+    "the program writes float elements into a tensor that has become float64";
 constexpr const char* kTraceSeed = "ACCEL_TRACE_SEED";
 /// Seconds since 1970: what time() says when the program begins.
 constexpr const char* kTraceTime = "ACCEL_TRACE_TIME";

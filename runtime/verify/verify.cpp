@@ -225,8 +225,11 @@ bool needs_float(const Run& original) {
     return !original.timed_out;
   }
   const auto& trace = original.traces[0];
-  return trace && !trace->backwards.empty() &&
-      trace->backwards.front().dtype == Dtype::kFloat;
+  return trace &&
+      ((!trace->backwards.empty() &&
+        trace->backwards.front().dtype == Dtype::kFloat) ||
+       std::count(trace->notes.begin(), trace->notes.end(), kWroteAsFloat) !=
+           0);
 }
 
 struct Runs {
@@ -238,8 +241,10 @@ struct Runs {
 };
 
 /// `--double` first leaves float32 that a program names as it is: it may read
-/// the elements as float. Where that cannot be, it widens all. A program that
-/// can be run neither way is compared in float32, which is said.
+/// the elements as float. Where that cannot be, it widens all, or, where the
+/// program reads or fills as float what names no dtype, the modules and what
+/// meets them. A program that can be run no such way is compared in float32,
+/// which is said.
 Runs run_all(
     const VerifyOptions& options,
     const Installation& installation,
@@ -265,13 +270,19 @@ Runs run_all(
   if (!failed(named.all[0])) {
     return named;
   }
+  say("the original takes elements for float; once more, with its modules in "
+      "float64 and its data as they are");
+  auto modules = with(Widening::kModules, folder / "modules-double");
+  if (!needs_float(modules.all[0])) {
+    return modules;
+  }
   say("the original cannot be run in float64; once more, as it is");
   auto plain = with(Widening::kNone, folder / "as-it-is");
   if (failed(plain.all[0])) {
     return named;
   }
   plain.note =
-      "compared in float32, not in float64: the original reads elements as "
+      "compared in float32, not in float64: the original takes elements for "
       "float (data_ptr<float>(), accessor<float, N>()) and fails with --double";
   return plain;
 }

@@ -590,9 +590,34 @@ TEST_F(Verify, Float32ThatIsNamedIsWidenedToo) {
   EXPECT_TRUE(outcome.says("Allowed difference in float64")) << outcome.text;
 }
 
-TEST_F(Verify, ElementsReadAsFloatAreComparedInFloat32) {
+// Data that is filled and weights that are read as float do not keep the modules
+// from computing in float64.
+TEST_F(Verify, ModulesAreWidenedWhereElementsAreTakenForFloat) {
+  for (const std::string flags : {"--fill-float", "--float --read-float"}) {
+    const auto outcome = verify(
+        "--double -n 1,3 --no-repeat --launch '-n 2 --fsdp FULL_SHARD' -- " +
+        flags);
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    EXPECT_TRUE(outcome.says("the original: failed with exit code 134"))
+        << outcome.text;
+    EXPECT_TRUE(outcome.says("its modules in float64 and its data as they are"))
+        << outcome.text;
+    EXPECT_TRUE(outcome.says("Allowed difference in float64")) << outcome.text;
+    EXPECT_FALSE(outcome.says("compared in float32")) << outcome.text;
+  }
+}
+
+TEST_F(Verify, AFaultIsSeenWhereOnlyModulesAreWidened) {
   const auto outcome = verify(
-      "--double -n 2 --no-repeat --report page.html -- --float --read-float");
+      "--double -n 2 --no-repeat -- --fill-float", "other-momentum");
+  EXPECT_EQ(outcome.status, 1) << outcome.text;
+  EXPECT_TRUE(outcome.says("Allowed difference in float64")) << outcome.text;
+}
+
+TEST_F(Verify, ElementsWrittenAsFloatAreComparedInFloat32) {
+  const auto outcome = verify(
+      "--double -n 2 --no-repeat --report page.html -- "
+      "--fill-float --write-float");
   EXPECT_EQ(outcome.status, 0) << outcome.text;
   EXPECT_TRUE(outcome.says("the original: failed with exit code 134"))
       << outcome.text;

@@ -417,6 +417,7 @@ int main(int argc, char** argv) {
     net.hidden->weight.add_(0.1);
   }
   Data data(flags);
+  take_as_float(net.hidden->weight, flags);
   torch::nn::Linear backbone = backbone_of(flags);
   auto optimizer = make_optimizer(net);
   if (!by_hand()) {

@@ -2,6 +2,7 @@
 //
 // PROGRAM [--clock] [--random-seed] [--clock-seed] [--no-seed] [--no-dropout] [--leave-early]
 //         [--backbone] [--by-grad] [--nan | --nan-at-last | --astray]
+//         [--blob | --fill-float [--write-float] | --float [--read-float]]
 
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ int main(int argc, char** argv) {
   Average average(net.hidden);
   Scales scales(/*reused=*/true);
   Data data(flags);
+  take_as_float(net.hidden->weight, flags);
   torch::nn::Linear backbone = backbone_of(flags);
   torch::optim::SGD optimizer(
       net.parameters(), torch::optim::SGDOptions(kRate).momentum(kMomentum));

@@ -101,7 +101,8 @@ class Scales {
 };
 
 struct Data {
-  /// With --blob: the program has its data in memory of its own, as floats.
+  /// With --blob: the program has its data in memory of its own, as floats; with
+  /// --fill-float it writes them into a tensor that names no dtype.
   explicit Data(const std::set<std::string>& flags)
       : nan_from(
             flags.count("--nan") != 0               ? 0
@@ -119,6 +120,15 @@ struct Data {
       inputs = torch::from_blob(numbers.data(), {kRows, 4});
       targets = torch::sin(inputs.sum(1, /*keepdim=*/true));
       TORCH_CHECK(inputs.sum().item<double>() == sum, "the blob is misread");
+      return;
+    }
+    if (flags.count("--fill-float") != 0) {
+      inputs = torch::zeros({kRows, 4});
+      auto elements = inputs.accessor<float, 2>();
+      for (int64_t i = 0; i < kRows * 4; ++i) {
+        elements[i / 4][i % 4] = static_cast<float>(i * 7 % 19 - 9) / 3;
+      }
+      targets = torch::sin(inputs.sum(1, /*keepdim=*/true));
       return;
     }
     if (flags.count("--float") != 0) { // float32 that the program names
@@ -176,6 +186,28 @@ struct Data {
   int nan_from;
   bool astray;
 };
+
+/// With --fill-float: a program that takes elements for float takes those of
+/// weights so, too, and with --write-float writes into them.
+inline void take_as_float(
+    const torch::Tensor& weight, const std::set<std::string>& flags) {
+  if (flags.count("--fill-float") == 0) {
+    return;
+  }
+  const torch::NoGradGuard no_grad;
+  const float first = weight[0][1].item<float>();
+  TORCH_CHECK(weight.data_ptr<float>()[1] == first);
+  TORCH_CHECK(weight.const_data_ptr<float>()[1] == first);
+  TORCH_CHECK(weight.mutable_data_ptr<float>()[1] == first);
+  TORCH_CHECK((weight.accessor<const float, 2>()[0][1]) == first);
+  const auto turned = weight.t();
+  TORCH_CHECK((turned.accessor<float, 2>()[1][0]) == first);
+  weight.add_(1);
+  TORCH_CHECK(weight.data_ptr<float>()[1] == weight[0][1].item<float>());
+  if (flags.count("--write-float") != 0) {
+    weight.data_ptr<float>()[1] = 0.5;
+  }
+}
 
 inline void save(const torch::nn::Module& module, const std::string& path) {
   torch::serialize::OutputArchive archive;

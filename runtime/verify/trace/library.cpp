@@ -18,12 +18,14 @@
 #include "preload.h"
 #include "recorder.h"
 #include "variable_hooks.h"
+#include "widen_modules.h"
 
 namespace accel::verify {
 namespace {
 
 /// Never destroyed: it is used until the very end of the process.
 Recorder* recorder = nullptr;
+bool widen_modules = false;
 
 std::string demangle(const char* name) {
   int status = 0;
@@ -38,6 +40,9 @@ std::string environment(const char* name) {
 }
 
 void registered(void* module, const void* name, void* tensor, bool is_buffer) {
+  if (widen_modules) {
+    widen_registered(*static_cast<const at::Tensor*>(tensor));
+  }
   const auto& type = typeid(*static_cast<torch::nn::Module*>(module));
   recorder->registered(
       module,
@@ -122,6 +127,7 @@ Recorder::Options read_options() {
   options.directory = environment(kTraceDirectory);
   const std::string widening = environment(kTraceDouble);
   options.widening = widening == kTraceDoubleAll ? Widening::kAll
+      : widening == kTraceDoubleModules          ? Widening::kModules
       : widening == kTraceDoubleDefault          ? Widening::kDefault
                                                  : Widening::kNone;
   const std::string seed = environment(kTraceSeed);
@@ -139,7 +145,7 @@ Recorder::Options read_options() {
 }
 
 AccelTraceCallbacks callbacks = {
-    registered, begin_backward, end_backward, nullptr, nullptr};
+    registered, begin_backward, end_backward, nullptr, nullptr, nullptr};
 
 } // namespace
 } // namespace accel::verify
@@ -167,7 +173,11 @@ const AccelTraceCallbacks* accel_trace_start() {
     return nullptr;
   }
   // What the program says itself comes later and counts.
-  if (options.widening != Widening::kNone) {
+  if (options.widening == Widening::kModules) {
+    widen_modules = true;
+    widen_operators();
+    callbacks.read_as_float = &read_as_float;
+  } else if (options.widening != Widening::kNone) {
     use_double_precision(options.widening);
     callbacks.begin_blob = &begin_blob;
     callbacks.end_blob = &end_blob;

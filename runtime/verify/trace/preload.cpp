@@ -87,6 +87,11 @@ __attribute__((constructor)) void start() {
   "_ZN5torch8autograd8backwardERKSt6vectorIN2at6TensorESaIS3_EES" \
   "7_St8optionalIbEbS7_"
 #define MAKE_TENSOR "_ZN2at11TensorMaker11make_tensorEv"
+#define DATA_PTR "_ZNK2at10TensorBase8data_ptrIfEEPT_v"
+#define MUTABLE_DATA_PTR "_ZNK2at10TensorBase16mutable_data_ptrIfEEPT_v"
+#define CONST_DATA_PTR "_ZNK2at10TensorBase14const_data_ptrIfLi0EEEPKT_v"
+#define CONST_DATA_PTR_OF_CONST \
+  "_ZNK2at10TensorBase14const_data_ptrIKfLi0EEEPKNSt12remove_constIT_E4typeEv"
 
 /// Not in an unnamed namespace: a function of such a type could not be exported.
 namespace accel::verify {
@@ -123,6 +128,12 @@ bool is_library(const void* address) {
       std::strncmp(name, "libaccel", 8) == 0;
 }
 
+float* as_float(const void* tensor) {
+  return callbacks == nullptr || callbacks->read_as_float == nullptr
+      ? nullptr
+      : callbacks->read_as_float(tensor);
+}
+
 } // namespace
 
 // Not with the others: a function that returns a class is not C's.
@@ -143,6 +154,15 @@ accel::verify::ReturnedTensor accel_trace_make_tensor(void* maker) {
 
 extern "C" {
 
+__attribute__((visibility("default"))) float* accel_trace_data_ptr(
+    const void* tensor) __asm__(DATA_PTR);
+__attribute__((visibility("default"))) float* accel_trace_mutable_data_ptr(
+    const void* tensor) __asm__(MUTABLE_DATA_PTR);
+__attribute__((visibility("default"))) const float* accel_trace_const_data_ptr(
+    const void* tensor) __asm__(CONST_DATA_PTR);
+__attribute__((visibility("default"))) const float*
+accel_trace_const_data_ptr_of_const(const void* tensor)
+    __asm__(CONST_DATA_PTR_OF_CONST);
 __attribute__((visibility("default"))) void* accel_trace_register_parameter(
     void* module, void* name, void* tensor, bool requires_grad)
     __asm__(REGISTER_PARAMETER);
@@ -177,6 +197,31 @@ void* accel_trace_register_buffer(void* module, void* name, void* tensor) {
     callbacks->registered(module, &copy, registered, /*is_buffer=*/true);
   }
   return registered;
+}
+
+float* accel_trace_data_ptr(const void* tensor) {
+  static const auto real = next<float* (*)(const void*)>(DATA_PTR);
+  float* copy = as_float(tensor);
+  return copy != nullptr ? copy : real(tensor);
+}
+
+float* accel_trace_mutable_data_ptr(const void* tensor) {
+  static const auto real = next<float* (*)(const void*)>(MUTABLE_DATA_PTR);
+  float* copy = as_float(tensor);
+  return copy != nullptr ? copy : real(tensor);
+}
+
+const float* accel_trace_const_data_ptr(const void* tensor) {
+  static const auto real = next<const float* (*)(const void*)>(CONST_DATA_PTR);
+  const float* copy = as_float(tensor);
+  return copy != nullptr ? copy : real(tensor);
+}
+
+const float* accel_trace_const_data_ptr_of_const(const void* tensor) {
+  static const auto real =
+      next<const float* (*)(const void*)>(CONST_DATA_PTR_OF_CONST);
+  const float* copy = as_float(tensor);
+  return copy != nullptr ? copy : real(tensor);
 }
 
 /// `retain_graph` is a std::optional<bool>, which is passed like an integer.

@@ -23,6 +23,10 @@ struct AccelTraceCallbacks {
   /// the program computes in its own dtypes.
   void (*begin_blob)(void* maker);
   void (*end_blob)(void* tensor);
+  /// The program asks for the elements of `tensor`, a const at::TensorBase*, as
+  /// float: where to read them, or null for what LibTorch says. Null itself
+  /// where LibTorch is to say it always.
+  float* (*read_as_float)(const void* tensor);
 };
 
 /// Exported by the second library: returns the callbacks, or null when it does

@@ -18,6 +18,7 @@
 
 #include "measure.h"
 #include "tensor_file.h"
+#include "widen_modules.h"
 
 namespace accel::verify {
 namespace {
@@ -267,6 +268,9 @@ void Recorder::finish() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (ended_) {
     return;
+  }
+  if (options_.widening == Widening::kModules && wrote_into_copies()) {
+    write(Record::kNote, kWroteAsFloat);
   }
   write_final_values();
   write(Record::kEnd, "");

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 using namespace accel::migrate;
 using namespace clang;
@@ -144,6 +145,9 @@ private:
   /// What a function's body does, through calls.
   Together summary(const FunctionDecl *F);
   Together within(const Stmt *S, const Stmt **Where = nullptr);
+  /// Whether `S` is a `throw` of the program, or a call of what has one.
+  bool throws(const Stmt *S);
+  bool hasThrow(const Stmt *S);
   void sequence(const Stmt *S, std::vector<std::string> &Names);
   void say(llvm::StringRef Id, SourceLocation Loc, std::string Message,
            std::string Remedy);
@@ -154,6 +158,8 @@ private:
   Differing Ranks, Parts;
   std::deque<Split> Splits;
   std::map<const FunctionDecl *, Together> Summaries;
+  std::map<const FunctionDecl *, bool> Throwing;
+  bool Thrown = false; ///< By all processes, in the `try` that is walked.
   std::vector<Finding> Found;
   const FunctionDecl *Function = nullptr;
 };
@@ -248,6 +254,30 @@ Together Linter::summary(const FunctionDecl *F) {
       Best = Found;
   }
   return Best;
+}
+
+bool Linter::throws(const Stmt *S) {
+  if (isa<CXXThrowExpr>(S))
+    return true;
+  const auto *Call = dyn_cast<CallExpr>(S);
+  const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
+  if (!F)
+    return false;
+  return any_of(Index.ownBodiesOf(F), [&](const FunctionDecl *Body) {
+    auto [It, New] = Throwing.try_emplace(Body, false);
+    if (New) { // Not so again: also ends recursion.
+      const bool Has = hasThrow(Body->getBody());
+      Throwing[Body] = Has;
+      return Has;
+    }
+    return It->second;
+  });
+}
+
+bool Linter::hasThrow(const Stmt *S) {
+  return S && !isa<LambdaExpr>(S) &&
+         (throws(S) ||
+          any_of(S->children(), [&](const Stmt *C) { return hasThrow(C); }));
 }
 
 /// The collective calls of a branch, in order.
@@ -447,13 +477,19 @@ Exits Linter::walk(const Stmt *S, const Split *Under) {
     return Result;
   }
   if (const auto *Try = dyn_cast<CXXTryStmt>(S)) {
+    const bool ThrownBefore = std::exchange(Thrown, false);
     Result = walk(Try->getTryBlock(), Under);
+    // What the program itself throws, on all processes, all of them catch.
+    const bool Together = Thrown;
+    Thrown |= ThrownBefore;
     for (unsigned I = 0; I < Try->getNumHandlers(); ++I)
       // Its exits are those of a process that failed; what the others do then
       // is the runtime's.
-      walk(Try->getHandler(I)->getHandlerBlock(), make(Try->getHandler(I)));
+      walk(Try->getHandler(I)->getHandlerBlock(),
+           Together ? Under : make(Try->getHandler(I)));
     return Result;
   }
+  Thrown |= !Under && throws(S);
   for (const Stmt *Child : S->children()) {
     // accelerator.on_main_process([&] { … })
     const auto *Call = dyn_cast<CallExpr>(S);
