@@ -36,8 +36,13 @@ void accel::migrate::applyFull(RuleContext &Context) {
   for (const MemoryFact &Memory : Context.Program.Memory) {
     const std::string Accelerator = Context.accelerator(Memory.In);
     const std::string Full = Memory.IsWritten ? "full_" : "full";
+    // p->data_ptr() becomes whole_p.data_ptr(), or full(*p).data_ptr().
+    const bool IsNamed = !Memory.At.At.File.empty() && !Memory.IsConst;
+    if (Memory.Arrow && !IsNamed)
+      Context.replace(*Memory.Arrow, "full-dot", {}, Why);
     if (Memory.Variable.empty()) {
-      Context.wrap(Memory.Object, nullptr, "full",
+      Context.wrap(Memory.Object, nullptr,
+                   Memory.Arrow ? "full-pointed-to" : "full",
                    {{"accelerator", Accelerator}, {"full", Full}}, Why);
       continue;
     }
@@ -46,6 +51,7 @@ void accel::migrate::applyFull(RuleContext &Context) {
           Memory.Object, nullptr, "full-assign-here",
           {{"accelerator", Accelerator},
            {"full", Full},
+           {"star", Memory.Arrow ? "*" : ""},
            {"variable", Memory.Variable}},
           Why);
       continue;

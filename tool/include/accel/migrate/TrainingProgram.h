@@ -200,7 +200,9 @@ struct MemoryFact {
   bool IsWritten = false;
   /// Before the statement; nowhere: the variable becomes whole where it stands.
   LinePoint At;
-  TextRange Object; ///< The tensor in the statement.
+  TextRange Object; ///< The tensor in the statement, or what points to it.
+  /// Behind the object: the `->` of what points to the tensor; empty for a tensor.
+  std::optional<TextRange> Arrow;
 };
 
 struct PrintFact {

@@ -28,7 +28,8 @@ namespace {
 class MemoryFinder : public AstAncestorVisitor {
 public:
   struct Found {
-    const Expr *Tensor;
+    const Expr *Tensor; ///< Or what points to it, where there is an `Arrow`.
+    SourceLocation Arrow;
     const Stmt *Statement; ///< Of the innermost block; may be null.
     const CompoundStmt *Block; ///< That block.
     /// To the call that gives the memory; empty where the tensor itself is passed on.
@@ -36,6 +37,7 @@ public:
     /// The loops around the statement in the same function, the innermost first, that
     /// stand in a block.
     std::vector<const Stmt *> Loops;
+    bool IsConst = false; ///< What the arrow leads to.
   };
   std::vector<Found> All;
   /// Of those loops.
@@ -51,6 +53,16 @@ public:
       const Expr *Object = Member->getImplicitObjectArgument();
       if (isTensor(Object->getType()) && givesMemory(F))
         add(Object, Path);
+      // last->data_ptr<float>() of a pointer, a smart one, an optional
+      if (Object->getType()->isPointerType() && givesMemory(F) &&
+          isTensor(Object->getType()->getPointeeType()))
+        if (const auto *Callee = dyn_cast<MemberExpr>(Member->getCallee());
+            Callee && Callee->isArrow() && !isa<CXXThisExpr>(bare(Object))) {
+          add(pointed(Object), Path);
+          All.back().Arrow = Callee->getOperatorLoc();
+          All.back().IsConst =
+              bare(Object)->getType()->getPointeeType().isConstQualified();
+        }
       // Whether two have the same memory.
       if (isTensor(Object->getType()) && isTorch(F) && F->getName() == "is_alias_of") {
         add(Object);
@@ -73,6 +85,12 @@ public:
   }
 
 private:
+  /// What `Object`, a pointer, is of: `last` of `last.operator->()`.
+  static const Expr *pointed(const Expr *Object) {
+    const auto *O = dyn_cast<CXXOperatorCallExpr>(bare(Object));
+    return O && O->getOperator() == OO_Arrow ? O->getArg(0) : Object;
+  }
+
   void add(const Expr *Tensor, std::vector<const Stmt *> ToMemory = {}) {
     const Stmt *Statement = nullptr;
     const CompoundStmt *Block = nullptr;
@@ -91,7 +109,7 @@ private:
           BlockOf[Path[I]] = Around;
         }
     All.push_back(
-        {Tensor, Statement, Block, std::move(ToMemory), std::move(Loops)});
+        {Tensor, {}, Statement, Block, std::move(ToMemory), std::move(Loops)});
   }
 };
 
@@ -284,7 +302,8 @@ void Memory::add(const FunctionDecl *F) {
         (Found.Path.empty() ||
          !isMemoryOnlyRead(Found.Path, F->getBody(), Index)))
       Written.insert(rootOf(Found.Tensor));
-  for (const auto &[Tensor, Innermost, Block, Path, Loops] : Finder.All) {
+  for (const auto &[Tensor, Arrow, Innermost, Block, Path, Loops, ToConst] :
+       Finder.All) {
     const Stmt *Statement = Innermost;
     // The main process's statements are given whole tensors.
     if (IsGuarded(Tensor))
@@ -308,7 +327,7 @@ void Memory::add(const FunctionDecl *F) {
           V && MadeWhole.count(V) && !isReassigned(V))
         continue;
     if (const VarDecl *V = declaredBefore(Base, Statement, Block);
-        V && !(IsCopy && isWrittenInPlace(V, F->getBody())))
+        V && Arrow.isInvalid() && !(IsCopy && isWrittenInPlace(V, F->getBody())))
       if (const std::optional<TextRange> R =
               editable(V->getInit()->getSourceRange())) {
         MemoryFact Whole;
@@ -334,8 +353,15 @@ void Memory::add(const FunctionDecl *F) {
     const bool Before =
         At && Base && isDeclaredBefore(Base, Statement, Text.SM);
     // for (auto &row : rows) pointers.push_back(row.data_ptr<float>());
-    const bool AtOnce = !Before && Kept && !IsMade && isAssignable(Base);
+    const bool IsAssignable =
+        Base && (Arrow.isValid() ? !ToConst : isAssignable(Base));
+    const bool AtOnce = !Before && Kept && !IsMade && IsAssignable;
     MemoryFact Fact;
+    if (Arrow.isValid()) {
+      Fact.Arrow = editable(SourceRange(Arrow, Arrow));
+      if (!Fact.Arrow)
+        continue;
+    }
     Fact.In = In;
     Fact.IsWritten = Before || AtOnce ? IsShared : IsWritten;
     const std::optional<TextRange> R =
@@ -344,9 +370,9 @@ void Memory::add(const FunctionDecl *F) {
       continue;
     Fact.Object = *R;
     if (Before || AtOnce)
-      Fact.Variable = Text.text(*R).str();
+      Fact.Variable = (Arrow.isValid() ? "*" : "") + Text.text(*R).str();
     if (Before) {
-      Fact.IsConst = IsCopy || !isAssignable(Base);
+      Fact.IsConst = IsCopy || !IsAssignable;
       Fact.At = *At;
       if (!Fact.IsConst && !Made.insert({Statement, Fact.Variable}).second)
         continue;
