@@ -523,7 +523,12 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     Local = false; // A data set may be made of it.
   if (!Local || isReadByRows(V, F) || isWritten(V, F, Index) ||
       (isNamedBatch(V->getType()) && isTakenApart(V, F, Index)))
-    return AtUse();
+    return Variable == plain(E) && shareMembers(V, F) ? void() : AtUse();
+  // Batch batch{x, y};
+  if (llvm::any_of(U.Made, [](const Expr *Made) {
+        return isa<InitListExpr>(plain(Made));
+      }))
+    return shareMembers(V, F) ? void() : AtUse();
   if (!U.Tied.empty()) {
     if (U.Made.empty() && llvm::all_of(U.Tied, [&](const ReturnedValue &Value) {
           return resolveReturned(Value, F, Depth);

@@ -72,6 +72,7 @@ private:
   // Of structs: BatchStructs.cpp.
   bool shareStruct(const clang::Expr *E, const clang::FunctionDecl *F);
   static const clang::VarDecl *structNamedBy(const clang::Expr *E);
+  bool shareMembers(const clang::VarDecl *V, const clang::FunctionDecl *F);
   /// An expression, and the function that it stands in.
   struct Made {
     const clang::Expr *E;

@@ -1,7 +1,9 @@
 //===- BatchStructs.cpp - Where structs of batches come to the step -------===//
 
 #include "BatchOrigins.h"
+#include "Together.h"
 
+#include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
@@ -45,6 +47,53 @@ bool BatchOrigins::shareStruct(const Expr *E, const FunctionDecl *F) {
   for (const Made &S : Structs)
     share(S.E, S.In);
   return true;
+}
+
+namespace {
+/// What a function assigns to the tensors of a struct: `batch.x = …`.
+class MemberAssignments : public AstVisitor {
+public:
+  explicit MemberAssignments(const VarDecl *V) : V(V) {}
+  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+    if (E->getOperator() != OO_Equal || E->getNumArgs() != 2 ||
+        !isTensor(E->getArg(0)->getType()))
+      return true;
+    const auto *M = dyn_cast<MemberExpr>(plain(E->getArg(0)));
+    const auto *Ref = M ? dyn_cast<DeclRefExpr>(plain(M->getBase())) : nullptr;
+    if (Ref && Ref->getDecl() == V)
+      Values.push_back(plain(E->getArg(1)));
+    return true;
+  }
+  std::vector<const Expr *> Values;
+
+private:
+  const VarDecl *V;
+};
+} // namespace
+
+/// A struct that a model is given, and writes into: `net->forward(batch)`, with a
+/// Batch&. What the step puts into it is shared out there.
+bool BatchOrigins::shareMembers(const VarDecl *V, const FunctionDecl *F) {
+  if (!isNamedBatch(V->getType()) || !V->isLocalVarDecl() ||
+      V->isStaticLocal() || V->getType()->isReferenceType() ||
+      V->isCXXForRangeDecl() || StepsFirst || !isInStep(V->getLocation(), F))
+    return false;
+  MemberAssignments Assigned(V);
+  Assigned.TraverseStmt(F->getBody());
+  std::vector<const Expr *> Values = std::move(Assigned.Values);
+  const Expr *Init = V->getInit() ? plain(V->getInit()) : nullptr;
+  if (const auto *List = dyn_cast_or_null<InitListExpr>(Init))
+    llvm::copy_if(List->inits(), std::back_inserter(Values), [](const Expr *E) {
+      return isTensor(E->getType()) && !isa<ImplicitValueInitExpr>(E);
+    });
+  else if (isa_and_nonnull<CallExpr>(Init) && !isa<CXXOperatorCallExpr>(Init))
+    Values.push_back(Init);
+  bool Any = false;
+  for (const Expr *E : Values)
+    if (!variablesNamedIn(E).count(V) && !callsModel(E) && !Loaded.in(E) &&
+        !isNoBatch(E, Index.Context) && !isMadeOfGiven(E, F))
+      Any |= share(E, F);
+  return Any;
 }
 
 /// Where the steps make, or are given, what the struct `V` holds: in all of them.

@@ -431,9 +431,12 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
   }
   if ((InFiles &&
        (Name == "create_directories" || Name == "create_directory")) ||
-      (C && Name == "mkdir"))
+      (C && Name == "mkdir")) {
+    if (E->getNumArgs() >= 1)
+      addUse(E, E->getArg(0)).MakesFolder = true;
     // All processes may try. Who looks at the answer is told different things,
     // which is followed as any other value that differs.
     say("ACL0155", E->getExprLoc(),
            "the folder is made by whichever process comes first");
+  }
 }

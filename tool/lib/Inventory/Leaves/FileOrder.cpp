@@ -289,7 +289,8 @@ struct Placed {
 
   /// Whether another process reads, or asks, here.
   bool isRead() const {
-    return !Use->Writes && !Use->IsSave && !Use->Moved && !Use->IsQuiet;
+    return !Use->Writes && !Use->IsSave && !Use->Moved && !Use->IsQuiet &&
+           !Use->MakesFolder;
   }
 };
 
@@ -443,7 +444,8 @@ static MoveWaits waitsAt(const ProgramIndex &Index, const Finder &F,
   const SourceManager &SM = Index.Context.getSourceManager();
   MoveWaits Result{Move.Use, false, false};
   for (const Placed &Read : All) {
-    if (!Read.isRead() || !Index.isReached(Read.Use->In))
+    if (!(Read.isRead() || Read.Use->MakesFolder) ||
+        !Index.isReached(Read.Use->In))
       continue;
     if (!mayBeOfOneFile(Move, Read))
       continue;

@@ -42,6 +42,9 @@ struct FileUse {
   /// place, in this statement; no path: it may be any file.
   const clang::Stmt *Moved = nullptr;
   bool TakesAway = false;
+  /// A folder is made, by whichever process comes first: none may while the main one
+  /// takes it away.
+  bool MakesFolder = false;
   /// The statement stands in a block, and is not all of a branch without braces.
   bool HasBlock = true;
 };
