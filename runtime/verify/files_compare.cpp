@@ -156,6 +156,7 @@ std::string differences(
     const Content& repeat,
     const Content& b,
     double relative,
+    double zero,
     std::vector<int64_t> left_to_chance,
     double& largest,
     std::string& left_out) {
@@ -201,7 +202,8 @@ std::string differences(
         text,
         repeat.kind == "text" ? repeat.others.at("") : text,
         b.others.at(""),
-        relative);
+        relative,
+        zero);
     largest = std::max(largest, compared.largest);
     return compared.different ? compared.first : "";
   }
@@ -229,7 +231,8 @@ FilesComparison compare_files(
     const WrittenFiles& repeat,
     const WrittenFiles& migrated,
     double relative,
-    const std::vector<int64_t>& left_to_chance) {
+    const std::vector<int64_t>& left_to_chance,
+    double zero) {
   FilesComparison result;
   for (const auto& pair :
        pair_files(original.names, repeat.names, migrated.names)) {
@@ -258,13 +261,15 @@ FilesComparison compare_files(
                 again,
                 parse(other),
                 relative,
+                zero,
                 left_to_chance,
                 largest,
                 file.left_out);
       double of_repeat = 0;
       std::string none;
       if (!found.empty() && content.kind != "text" &&
-          !differences(content, content, again, relative, {}, of_repeat, none)
+          !differences(
+               content, content, again, relative, zero, {}, of_repeat, none)
                .empty()) {
         file.ignored = true;
         found = "differs between two runs of the original, too";

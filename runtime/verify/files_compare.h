@@ -36,7 +36,7 @@ struct WrittenFiles {
 /// float32 or float64 numbers that differ in it.
 /// Numbers may differ by `relative`: in texts of their own size, in tensors of
 /// the tensor's norm, or of a part of what is typical for the file
-/// (`kFloor`). `repeat` is of a second run of the original.
+/// (`kFloor`). `zero`: as `compare_texts` says. `repeat` is of a second run of the original.
 ///
 /// `left_to_chance`: numbers of elements of the parameters whose values say
 /// nothing (`TensorRow::undetermined`). As many tensors of each file may
@@ -46,6 +46,7 @@ FilesComparison compare_files(
     const WrittenFiles& repeat,
     const WrittenFiles& migrated,
     double relative,
-    const std::vector<int64_t>& left_to_chance);
+    const std::vector<int64_t>& left_to_chance,
+    double zero = 0);
 
 } // namespace accel::verify

@@ -214,8 +214,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 class Comparer {
  public:
-  Comparer(TextComparison& result, double relative)
-      : result_(result), relative_(relative) {}
+  Comparer(TextComparison& result, double relative, double zero)
+      : result_(result), relative_(relative), zero_(zero) {}
 
   void compare_line(
       size_t number,
@@ -297,6 +297,10 @@ class Comparer {
       if (difference == 0) {
         continue;
       }
+      if (size <= zero_) {
+        ++result_.left_of_larger;
+        continue;
+      }
       if (size > 0 && !std::isnan(size)) {
         result_.largest = std::max(result_.largest, difference / size);
       }
@@ -330,6 +334,7 @@ class Comparer {
 
   TextComparison& result_;
   double relative_;
+  double zero_;
   size_t first_line_ = 0;
   std::vector<LastDigit> last_digits_;
   /// How many of them rounding would make.
@@ -342,13 +347,14 @@ TextComparison compare_texts(
     const std::string& original,
     const std::string& repeat,
     const std::string& migrated,
-    double relative) {
+    double relative,
+    double zero) {
   TextComparison result;
   result.same_bytes = original == migrated;
   const auto a = lines_of(original);
   const auto again = lines_of(repeat);
   const auto b = lines_of(migrated);
-  Comparer comparer(result, relative);
+  Comparer comparer(result, relative, zero);
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     comparer.compare_line(i, a[i], i < again.size() ? again[i] : "", b[i]);
   }

@@ -25,6 +25,8 @@ struct TextComparison {
   size_t ignored_numbers = 0;
   /// Numbers that differ by one in the last digit, which rounding can explain.
   size_t last_digits = 0;
+  /// Numbers that differ, and are nothing but the rounding of larger ones.
+  size_t left_of_larger = 0;
   bool same_bytes = false;
   bool different = false;
   /// Only numbers differ, in the first line that does.
@@ -36,12 +38,14 @@ struct TextComparison {
 /// Compares the texts. Numbers may differ by `relative`. What is smaller than
 /// the last digit that is printed of a fraction can turn this digit over, with
 /// a probability that is known: so many numbers, and no more, may differ by one
-/// in it. `repeat` is the text of a second run of the original, or the same
+/// in it. Two numbers that are both at most `zero` are equal: what rounding leaves of
+/// larger ones (`rounding_of_one`). `repeat` is the text of a second run of the original, or the same
 /// text.
 TextComparison compare_texts(
     const std::string& original,
     const std::string& repeat,
     const std::string& migrated,
-    double relative);
+    double relative,
+    double zero = 0);
 
 } // namespace accel::verify

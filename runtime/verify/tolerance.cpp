@@ -30,6 +30,17 @@ Tolerance tolerance_for(Dtype dtype, const ToleranceOptions& options) {
   return tolerance;
 }
 
+double rounding_of_one(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kDouble:
+      return 1e-14;
+    case Dtype::kFloat:
+      return 2e-7;
+    default:
+      return 0;
+  }
+}
+
 const char* to_string(Dtype dtype) {
   switch (dtype) {
     case Dtype::kDouble:

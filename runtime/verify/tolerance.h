@@ -34,6 +34,10 @@ struct ToleranceOptions {
 /// The tolerance for what was computed in `dtype`.
 Tolerance tolerance_for(Dtype dtype, const ToleranceOptions& options = {});
 
+/// What may be left where numbers of the size of one cancel each other: a printed
+/// difference of two that are equal.
+double rounding_of_one(Dtype dtype);
+
 const char* to_string(Dtype dtype);
 
 /// Tensors also differ where their own size says little: gradients that are

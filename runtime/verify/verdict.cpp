@@ -137,8 +137,13 @@ void judge_texts(
     const Run& migrated,
     Verdict& verdict) {
   const double tolerance = final_tolerance(*verdict.trace);
+  const double zero = rounding_of_one(verdict.trace->dtype);
   verdict.text = compare_texts(
-      original.output[0], repeat.output[0], migrated.output[0], tolerance);
+      original.output[0],
+      repeat.output[0],
+      migrated.output[0],
+      tolerance,
+      zero);
   if (verdict.text.different) {
     // A metric of one part of the data is further apart.
     constexpr double kMostOfRounding = 1e-6;
@@ -171,7 +176,11 @@ void judge_texts(
     }
   }
   const auto errors = compare_texts(
-      original.errors[0], repeat.errors[0], migrated.errors[0], tolerance);
+      original.errors[0],
+      repeat.errors[0],
+      migrated.errors[0],
+      tolerance,
+      zero);
   if (errors.different) {
     verdict.notes.push_back(
         "standard error differs, which does not count: " + errors.first);
@@ -180,6 +189,13 @@ void judge_texts(
     verdict.notes.push_back(
         "differ by one in the last digit, which rounding explains: " +
         counted(verdict.text.last_digits, " printed number"));
+  }
+  if (verdict.text.left_of_larger > 0) {
+    verdict.notes.push_back(
+        "taken for zero, which is what rounding leaves of numbers that cancel "
+        "each other: " +
+        counted(verdict.text.left_of_larger, " printed number") + " up to " +
+        short_number(zero));
   }
   if (verdict.text.ignored_numbers > 0) {
     verdict.notes.push_back(
@@ -205,7 +221,8 @@ void judge_files(
       {repeat.work_directory, repeat.written},
       {migrated.work_directory, migrated.written},
       final_tolerance(*verdict.trace),
-      left_to_chance);
+      left_to_chance,
+      rounding_of_one(verdict.trace->dtype));
   for (const auto& file : verdict.files.files) {
     if (!file.left_out.empty()) {
       verdict.notes.push_back(

@@ -78,6 +78,19 @@ TEST(Texts, ADifferenceIsSaidInPartsOfTheNumber) {
       << result.first;
 }
 
+TEST(Texts, WhatRoundingLeavesOfLargerNumbersIsZero) {
+  const auto compare = [](const std::string& a, const std::string& b) {
+    return compare_texts(a, a, b, 1e-9, rounding_of_one(Dtype::kDouble));
+  };
+  const auto equal = compare("gap 0 loss 1\n", "gap -1.1e-16 loss 1\n");
+  EXPECT_FALSE(equal.different) << equal.first;
+  EXPECT_EQ(equal.left_of_larger, 1u);
+  EXPECT_EQ(equal.largest, 0);
+  EXPECT_TRUE(compare("gap 0\n", "gap 1e-12\n").different);
+  EXPECT_TRUE(compare("rate 1e-05\n", "rate 2e-05\n").different);
+  EXPECT_TRUE(compare("gap 0\n", "gap nan\n").different);
+}
+
 TEST(Texts, DigitsInWordsAreWords) {
   const auto result = compare("conv1 ok\n", "conv2 ok\n");
   EXPECT_TRUE(result.different);
