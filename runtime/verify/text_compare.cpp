@@ -297,7 +297,7 @@ class Comparer {
       if (difference == 0) {
         continue;
       }
-      if (size <= zero_) {
+      if (std::isfinite(difference) && size <= zero_) {
         ++result_.left_of_larger;
         continue;
       }

@@ -232,6 +232,36 @@ TEST(Batches, AreWrittenWhereOthersShareTheirMemory) {
   accel::test::run_all("writes_to_who_shares");
 }
 
+ACCEL_RANK_FUNCTION(distributes_one_tensor_once) {
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  auto x = torch::arange(24, torch::kDouble).reshape({6, 4});
+  auto first = accelerator.distribute(x);
+  EXPECT_TRUE(accelerator.distribute(x).is_same(first));
+  EXPECT_FALSE(accelerator.distribute(x.view({6, 4})).is_same(first));
+  // What is written into the one is written into the other.
+  first.mul_(2);
+  EXPECT_TRUE(torch::equal(accelerator.full(accelerator.distribute(x)), x));
+  // Another value: another tensor.
+  first = accelerator.distribute(x);
+  x.add_(1);
+  const auto second = accelerator.distribute(x);
+  EXPECT_EQ(second.is_same(first), !accelerator.use_distributed());
+  EXPECT_TRUE(torch::equal(accelerator.full(second), x));
+  // Nobody keeps what the program has dropped.
+  const c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
+      dropped(accelerator.distribute(x.clone()).getIntrusivePtr());
+  EXPECT_TRUE(dropped.expired());
+  // Leaves are given their gradients from each place.
+  x.requires_grad_();
+  (accelerator.distribute(x) * accelerator.distribute(x)).sum().backward();
+  EXPECT_TRUE(torch::allclose(
+      accelerator.full(x.grad()), 2 * x.detach(), 0, 1e-12));
+}
+
+TEST(Batches, OfOneTensorAreOneTensor) {
+  accel::test::run_all("distributes_one_tensor_once");
+}
+
 TEST(Batches, AreCutWhereTheyCanBe) {
   accel::test::run_all("distributes_what_can_be_cut");
 }

@@ -279,7 +279,8 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// (accel/distributed/tensor.h). The tensor itself on one process, where it has
   /// fewer samples than there are processes, where it is undefined, has no
   /// dimension or is sparse, and where it is cut already, in whatever dimension.
-  /// Differentiable. Collective. Where the processes have different
+  /// The same tensor, unchanged and without gradients, is given the same distributed
+  /// tensor again (`is_same`) while that lives. Differentiable. Collective. Where the processes have different
   /// tensors, `backward` or what uses values of all before throws (unless
   /// `ACCEL_CHECK_BATCHES=0`).
   ///
