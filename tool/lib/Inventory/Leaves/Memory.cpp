@@ -38,12 +38,26 @@ public:
     /// stand in a block.
     std::vector<const Stmt *> Loops;
     bool IsConst = false; ///< What the arrow leads to.
+    /// The constructor's initialiser that it stands in, or null.
+    const Expr *Initialiser = nullptr;
   };
   std::vector<Found> All;
   /// Of those loops.
   std::map<const Stmt *, const CompoundStmt *> BlockOf;
   /// What is pickled: it may have any tensors in it.
   std::vector<const Expr *> Pickled;
+
+  void find(const FunctionDecl *F) {
+    if (const auto *C = dyn_cast<CXXConstructorDecl>(F))
+      for (const CXXCtorInitializer *I : C->inits())
+        if (I->isWritten()) {
+          const size_t Before = All.size();
+          TraverseStmt(I->getInit());
+          for (Found &New : llvm::drop_begin(All, Before))
+            New.Initialiser = I->getInit();
+        }
+    TraverseStmt(F->getBody());
+  }
 
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
@@ -244,6 +258,21 @@ const VarDecl *declaredBefore(const Expr *Base, const Stmt *Statement,
   return nullptr;
 }
 
+/// What the constructor `F` makes the member `Base` of in its list of initialisers.
+const Expr *initialiserOf(const Expr *Base, const FunctionDecl *F) {
+  const auto *C = dyn_cast<CXXConstructorDecl>(F);
+  const auto *M = dyn_cast_or_null<MemberExpr>(Base);
+  if (!C || !M || !isa<CXXThisExpr>(bare(M->getBase())))
+    return nullptr;
+  for (const CXXCtorInitializer *I : C->inits())
+    if (I->isWritten() && I->getMember() == M->getMemberDecl()) {
+      const Expr *Init = I->getInit()->IgnoreUnlessSpelledInSource();
+      const auto *Made = dyn_cast<CXXConstructExpr>(Init);
+      return !Made ? Init : Made->getNumArgs() == 1 ? Made->getArg(0) : nullptr;
+    }
+  return nullptr;
+}
+
 /// Whether the base can be given another tensor.
 bool isAssignable(const Expr *Base) {
   return !Base->getType().isConstQualified() && Base->isLValue() &&
@@ -273,9 +302,10 @@ void Memory::add(const FunctionDecl *F) {
       Index.BeforeMain.count(F))
     return;
   MemoryFinder Finder;
-  Finder.TraverseStmt(F->getBody());
+  Finder.find(F);
   std::set<std::pair<const Stmt *, std::string>> Made;
   std::set<const VarDecl *> MadeWhole;
+  std::set<const ValueDecl *> MembersWhole;
   std::map<std::pair<const Stmt *, std::string>, LinePoint> Declared;
   auto IsGuarded = [&](const Expr *E) {
     const auto [File, Offset] =
@@ -302,8 +332,8 @@ void Memory::add(const FunctionDecl *F) {
         (Found.Path.empty() ||
          !isMemoryOnlyRead(Found.Path, F->getBody(), Index)))
       Written.insert(rootOf(Found.Tensor));
-  for (const auto &[Tensor, Arrow, Innermost, Block, Path, Loops, ToConst] :
-       Finder.All) {
+  for (const auto &[Tensor, Arrow, Innermost, Block, Path, Loops, ToConst,
+                    Initialiser] : Finder.All) {
     const Stmt *Statement = Innermost;
     // The main process's statements are given whole tensors.
     if (IsGuarded(Tensor))
@@ -313,8 +343,12 @@ void Memory::add(const FunctionDecl *F) {
                    !isMemoryOnlyRead(Path, F->getBody(), Index) ||
                    !Divided().in(Tensor)))
       continue;
-    const FunctionId In = Functions.at(Tensor->getExprLoc(), F);
-    const bool Kept = isMemoryKept(Path);
+    const FunctionId In = Initialiser
+                              ? Functions.ofInitialiser(Initialiser)
+                              : Functions.at(Tensor->getExprLoc(), F);
+    // Matrix(Tensor t) : t_(t), data_(t_.data_ptr<float>()) {}
+    const bool Kept = isMemoryKept(Path) ||
+                      (Initialiser && Initialiser->getType()->isPointerType());
     // The gradient is whole where it stands, and what it belongs to stays.
     const Expr *Base =
         readsGradient(Tensor) ? nullptr : baseOf(Tensor, Kept, Index.Context);
@@ -335,6 +369,18 @@ void Memory::add(const FunctionDecl *F) {
         Whole.IsWritten = IsShared;
         Whole.Object = *R;
         if (MadeWhole.insert(V).second)
+          Program.Memory.push_back(std::move(Whole));
+        continue;
+      }
+    // Matrix(Tensor t) : t_(full_(t)), data_(t_.data_ptr<float>()) {}
+    if (const Expr *Value = Initialiser ? initialiserOf(Base, F) : nullptr)
+      if (const std::optional<TextRange> R = editable(Value->getSourceRange())) {
+        const auto *Member = cast<MemberExpr>(Base)->getMemberDecl();
+        MemoryFact Whole;
+        Whole.In = In;
+        Whole.IsWritten = IsShared;
+        Whole.Object = *R;
+        if (MembersWhole.insert(Member).second)
           Program.Memory.push_back(std::move(Whole));
         continue;
       }
