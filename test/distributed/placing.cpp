@@ -266,9 +266,19 @@ at::Tensor place(
   const InsideGuard inside;
   Axis& axis = *mesh.axes().at(0);
   const auto chosen = lay(axis, tensor, way, random);
-  return make_tensor(
+  auto placed = make_tensor(
       axis, chosen.local, chosen.placement, tensor.sizes(), tensor.strides(),
       /*exact=*/true);
+  // As Accelerator::distribute does: parts are views of the program's memory, with
+  // gaps where they are cut in an inner dimension.
+  if (way.kind == Way::kShard && tensor.is_non_overlapping_and_dense() &&
+      random() % 2 == 0) {
+    set_batch(
+        placed,
+        at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options())
+            .copy_(tensor.detach()));
+  }
+  return placed;
 }
 
 at::Tensor Placer::place(const at::Tensor& tensor) {

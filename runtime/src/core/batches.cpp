@@ -91,7 +91,11 @@ class LastPlaced {
   size_t next_ = 0;
 };
 
-thread_local LastPlaced last_placed;
+LastPlaced& last_placed() {
+  // Never destroyed: what runs after main may still distribute.
+  static thread_local auto* last = new LastPlaced;
+  return *last;
+}
 
 } // namespace
 
@@ -119,7 +123,7 @@ torch::Tensor Accelerator::distribute(
     runtime_->enter_batch(tensor.size(dim));
   }
   dim = dim < 0 ? dim + tensor.dim() : dim;
-  if (auto placed = last_placed.find(tensor, dim, runtime_.get());
+  if (auto placed = last_placed().find(tensor, dim, runtime_.get());
       placed.defined()) {
     return placed;
   }
@@ -137,7 +141,7 @@ torch::Tensor Accelerator::distribute(
   auto placed = distributed::distribute_tensor(
       tensor, distributed::DeviceMesh(axes), places);
   distributed::set_batch(placed, tensor);
-  last_placed.add(tensor, dim, runtime_.get(), placed);
+  last_placed().add(tensor, dim, runtime_.get(), placed);
   return placed;
 }
 

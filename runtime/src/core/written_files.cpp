@@ -26,8 +26,10 @@ struct File {
 std::mutex mutex;
 
 std::map<std::string, File>& files() {
-  static std::map<std::string, File> all;
-  return all;
+  // Never destroyed, nor what follows: a program's static object may write a file in
+  // its destructor, a journal.
+  static auto* all = new std::map<std::string, File>;
+  return *all;
 }
 
 /// One name for each file, however the program spells it, and whether it is there or
@@ -75,8 +77,8 @@ bool listed_above(const std::string& name) {
 } // namespace
 
 WrittenFiles& WrittenFiles::get() {
-  static WrittenFiles instance;
-  return instance;
+  static auto* instance = new WrittenFiles;
+  return *instance;
 }
 
 bool WrittenFiles::opened(const std::string& path) {

@@ -1,4 +1,5 @@
 #include "distributed/collectives.h"
+#include "distributed/memory_order.h"
 
 #include <ATen/ATen.h>
 
@@ -6,6 +7,56 @@
 // memory, on every process: the batch is settled. Whoever only reads still gets it cut.
 
 namespace accel::distributed {
+
+namespace {
+
+/// Memory in which each element has a place of its own.
+bool has_no_overlap(const at::Tensor& tensor) {
+  int64_t step = 1;
+  const Sizes order = order_of(tensor.sizes(), tensor.strides());
+  for (size_t i = order.size(); i-- > 0;) {
+    const int64_t n = tensor.size(order[i]);
+    if (n != 1 && tensor.stride(order[i]) < step) {
+      return false;
+    }
+    step = n != 1 ? tensor.stride(order[i]) * n : step;
+  }
+  return true;
+}
+
+bool in_blocks(const at::Tensor& tensor) {
+  const Part* part = part_of(tensor);
+  return part != nullptr &&
+      (part->placement.in_blocks() || in_blocks(part->local));
+}
+
+/// Whether the local tensor is a view of `whole`, and no copy.
+bool lies_in(const at::Tensor& tensor, const at::Tensor& whole) {
+  const Part* part = part_of(tensor);
+  return part != nullptr ? lies_in(part->local, whole)
+                         : tensor.has_storage() && tensor.is_alias_of(whole);
+}
+
+/// A batch lies where `whole`, which it was cut from, does: a program may ask where in
+/// its data that is, and a view with gaps is copied where one without is not.
+void lie_as(const at::Tensor& whole, const at::Tensor& tensor) {
+  Part* part = part_of(tensor);
+  if (!lies_in(tensor, whole)) {
+    if (in_blocks(tensor) || !has_no_overlap(whole)) {
+      return;
+    }
+    const auto rows = own_rows(*part->axis, whole, part->placement);
+    if (part_of(part->local) != nullptr) {
+      lie_as(rows, part->local);
+    } else {
+      part->local = rows;
+    }
+  }
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
+      whole.sizes(), whole.strides().vec(), whole.storage_offset());
+}
+
+} // namespace
 
 void set_batch(const at::Tensor& tensor, const at::Tensor& whole) {
   Part* part = part_of(tensor);
@@ -17,6 +68,7 @@ void set_batch(const at::Tensor& tensor, const at::Tensor& whole) {
     const InsideGuard inside;
     part->whole = whole.detach();
     part->borrows = true;
+    lie_as(part->whole, tensor);
   }
 }
 

@@ -148,8 +148,9 @@ void Logger::print(LogLevel level, const std::string& message) {
 
 Logger& get_logger(
     const std::string& name, const std::optional<std::string>& level) {
-  static std::mutex mutex;
-  static std::map<std::string, std::unique_ptr<Logger>> loggers;
+  // Never destroyed: a program may log to its very end.
+  static auto& mutex = *new std::mutex;
+  static auto& loggers = *new std::map<std::string, std::unique_ptr<Logger>>;
   const std::lock_guard<std::mutex> lock(mutex);
   auto& logger = loggers[name];
   if (!logger) {

@@ -5,6 +5,7 @@
 #include "FactFinder.h"
 
 #include "Code/TorchTypes.h"
+#include "Learns/ExactTypes.h"
 
 #include <algorithm>
 
@@ -201,6 +202,14 @@ void Taker::checkProgram() {
         "Where a main creates one, that is used. To create it there: "
         "`accel::Accelerator accelerator(accel::AcceleratorOptions()"
         ".match_single_device(true));`.");
+  if (!Program.Optimizers.empty())
+    for (const ExactType &Exact : findExactTypes(Text))
+      Here.say("ACL0187", Exact.Loc,
+          Exact.How + " " + Exact.Class + " itself, and what the program trains "
+          "with becomes accel::AcceleratedOptimizer<" + Exact.Class +
+          ">, which derives from it",
+          "Ask for what derives from it, too: std::is_base_of_v, dynamic_cast, "
+          "a function of the base class, a tag.");
   addGlobalDevices(Here);
   for (const TextRange &Type : Held.types())
     Program.Optimizers.push_back({0, {Type}});

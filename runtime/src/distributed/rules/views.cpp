@@ -231,6 +231,19 @@ bool view(Call& call) {
     result = *found;
   }
   auto own = local_sizes(call, sizes, result);
+  if (const at::Tensor local = call.local(0);
+      !at::detail::computeStride(local.sizes(), local.strides(), own) &&
+      root_of(part_of(self))->borrows) {
+    // This process's columns of a batch that lies in the program's memory. Writes
+    // settle the batch there. Before that nobody takes the memory for its own, as the
+    // view's whole value is there, too.
+    leave_view(call, local.reshape(own), result, sizes);
+    if (call.info().is_view) {
+      part_of(call.result().toTensor())->whole =
+          whole_of(part_of(self)).view(sizes);
+    }
+    return true;
+  }
   if (call.size() == 3) { // strides are asked for, which parts have by themselves
     return leave_view(call, call.local(0).view(own), result, sizes);
   }
