@@ -232,6 +232,44 @@ TEST(Batches, AreWrittenWhereOthersShareTheirMemory) {
   accel::test::run_all("writes_to_who_shares");
 }
 
+ACCEL_RANK_FUNCTION(lies_as_what_it_was_cut_from) {
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  auto data = torch::arange(96, torch::kDouble).reshape({12, 8});
+  const auto rows = data.narrow(0, 2, 8).narrow(1, 1, 4);
+  const auto cut = accelerator.distribute(rows);
+  EXPECT_EQ(cut.strides(), rows.strides());
+  EXPECT_EQ(cut.storage_offset(), rows.storage_offset());
+  EXPECT_FALSE(cut.is_contiguous());
+  EXPECT_EQ(cut[1].storage_offset(), rows[1].storage_offset());
+  EXPECT_EQ(
+      cut.slice(1, 1, 3).storage_offset(), rows.slice(1, 1, 3).storage_offset());
+  EXPECT_TRUE((cut * 2).is_contiguous());
+  // A view with gaps is copied, and what is written into the copy is not the view's.
+  cut.reshape({-1}).zero_();
+  EXPECT_TRUE(torch::equal(accelerator.full(cut), rows));
+  // The program writes into its memory.
+  data.data_ptr<double>()[2 * 8 + 1] = 77;
+  data.data_ptr<double>()[9 * 8 + 4] = -77;
+  EXPECT_TRUE(torch::equal(accelerator.full(cut * 1), rows));
+  EXPECT_EQ(rows[0][0].item<double>(), 77);
+
+  // Steps first: the samples of a process have gaps in the program's memory.
+  auto memory = torch::arange(48, torch::kDouble);
+  auto series = memory.view({3, 8, 2});
+  const auto by_steps = accelerator.distribute(series, 1);
+  const auto flat = by_steps.view({24, 2});
+  EXPECT_TRUE(torch::equal(accelerator.full(flat), series.view({24, 2})));
+  memory.data_ptr<double>()[5] = 50;
+  EXPECT_TRUE(torch::equal(accelerator.full(by_steps.sum(0)), series.sum(0)));
+  flat.mul_(2);
+  EXPECT_EQ(memory[5].item<double>(), 100);
+  EXPECT_TRUE(torch::equal(accelerator.full(by_steps), series));
+}
+
+TEST(Batches, LieAsWhatTheyWereCutFrom) {
+  accel::test::run_all("lies_as_what_it_was_cut_from");
+}
+
 ACCEL_RANK_FUNCTION(distributes_one_tensor_once) {
   Accelerator accelerator(AcceleratorOptions().match_single_device(true));
   auto x = torch::arange(24, torch::kDouble).reshape({6, 4});

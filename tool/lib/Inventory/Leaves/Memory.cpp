@@ -273,6 +273,24 @@ const Expr *initialiserOf(const Expr *Base, const FunctionDecl *F) {
   return nullptr;
 }
 
+/// Whether an accessor that `Path` ends with is returned, or put into what is there
+/// already. It points to the sizes of its tensor, which must live as long.
+bool isAccessorGivenAway(llvm::ArrayRef<const Stmt *> Path) {
+  const auto *Call = Path.empty() ? nullptr : dyn_cast<CallExpr>(Path.back());
+  const FunctionDecl *F = Call ? calleeOf(Call) : nullptr;
+  if (!F || !F->getIdentifier() || F->getName() != "accessor" ||
+      !isMemoryKept(Path))
+    return false;
+  for (const Stmt *S : llvm::reverse(Path)) {
+    const auto *O = dyn_cast<CXXOperatorCallExpr>(S);
+    if (isa<ReturnStmt>(S) || (O && O->isAssignmentOp()))
+      return true;
+    if (isa<LambdaExpr, DeclStmt>(S))
+      return false;
+  }
+  return false;
+}
+
 /// Whether the base can be given another tensor.
 bool isAssignable(const Expr *Base) {
   return !Base->getType().isConstQualified() && Base->isLValue() &&
@@ -402,6 +420,16 @@ void Memory::add(const FunctionDecl *F) {
     const bool IsAssignable =
         Base && (Arrow.isValid() ? !ToConst : isAssignable(Base));
     const bool AtOnce = !Before && Kept && !IsMade && IsAssignable;
+    if (!IsAssignable && (Initialiser || isAccessorGivenAway(Path)) &&
+        llvm::StringRef(Text.text(Path.back()->getSourceRange()))
+            .contains("accessor")) {
+      say("ACL0187", Tensor->getExprLoc(),
+          "an accessor is kept of what becomes a tensor of this place only: of "
+          "a distributed tensor the memory is not there",
+          "Give the function the tensor by value or as torch::Tensor&, or "
+          "return the tensor and make the accessor where it is used.");
+      continue;
+    }
     MemoryFact Fact;
     if (Arrow.isValid()) {
       Fact.Arrow = editable(SourceRange(Arrow, Arrow));
