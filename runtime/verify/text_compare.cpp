@@ -74,7 +74,11 @@ bool is_time(const std::string& line, size_t begin, size_t end) {
   if (end < line.size() && line[end] == ' ') {
     const std::string next = word_at(line, end + 1);
     if (kUnits.count(next) != 0) {
-      return true;
+      // first 0.25 second 0.5
+      const size_t behind =
+          line.find_first_not_of(" \t:=", end + 1 + next.size());
+      return next != "second" || behind == std::string::npos ||
+          (!is_digit(line, behind) && line[behind] != '-');
     }
     // rows/s, it/sec
     const size_t behind = end + 1 + next.size();

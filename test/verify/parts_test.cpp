@@ -140,6 +140,9 @@ TEST(Texts, TimesAreLeftOutWhereTheyDiffer) {
   }
   EXPECT_EQ(compare("took 2 s", "took 2 s").numbers, 1u);
   // No times: what stands behind a number may be the next one's name.
+  EXPECT_TRUE(
+      compare("first 0.5 second 0.1\n", "first 0.6 second 0.1\n").different);
+  EXPECT_FALSE(compare("took 1 second\n", "took 2 second\n").different);
   EXPECT_TRUE(compare("loss 0.5 min 0.1\n", "loss 0.6 min 0.1\n").different);
   EXPECT_TRUE(compare("time step 3\n", "time step 4\n").different);
   EXPECT_TRUE(compare("time 3\n", "time 4\n").different);
