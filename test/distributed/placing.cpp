@@ -271,12 +271,19 @@ at::Tensor place(
       /*exact=*/true);
   // As Accelerator::distribute does: parts are views of the program's memory, with
   // gaps where they are cut in an inner dimension.
-  if (way.kind == Way::kShard && tensor.is_non_overlapping_and_dense() &&
-      random() % 2 == 0) {
+  if (way.kind == Way::kShard && random() % 2 == 0) {
+    const auto whole = tensor.detach();
+    const auto item = static_cast<int64_t>(tensor.itemsize());
+    const auto memory = at::empty({0}, tensor.options())
+                            .set_(
+                                whole.storage(), 0,
+                                {static_cast<int64_t>(whole.storage().nbytes()) / item},
+                                {1})
+                            .clone();
     set_batch(
         placed,
-        at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options())
-            .copy_(tensor.detach()));
+        memory.as_strided(
+            tensor.sizes(), tensor.strides(), tensor.storage_offset()));
   }
   return placed;
 }

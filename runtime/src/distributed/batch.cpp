@@ -1,5 +1,4 @@
 #include "distributed/collectives.h"
-#include "distributed/memory_order.h"
 
 #include <ATen/ATen.h>
 
@@ -10,24 +9,15 @@ namespace accel::distributed {
 
 namespace {
 
-/// Memory in which each element has a place of its own.
-bool has_no_overlap(const at::Tensor& tensor) {
-  int64_t step = 1;
-  const Sizes order = order_of(tensor.sizes(), tensor.strides());
-  for (size_t i = order.size(); i-- > 0;) {
-    const int64_t n = tensor.size(order[i]);
-    if (n != 1 && tensor.stride(order[i]) < step) {
-      return false;
-    }
-    step = n != 1 ? tensor.stride(order[i]) * n : step;
-  }
-  return true;
-}
-
-bool in_blocks(const at::Tensor& tensor) {
+/// Whether the local tensor can be a view of what was cut. Along several axes only of
+/// whole rows: of an inner one it is not known that the memory is the program's, and
+/// columns cannot be viewed otherwise where rows can (rules/views.cpp).
+bool can_lie(const at::Tensor& tensor, bool one_axis) {
   const Part* part = part_of(tensor);
-  return part != nullptr &&
-      (part->placement.in_blocks() || in_blocks(part->local));
+  return part == nullptr ||
+      (!part->placement.in_blocks() &&
+       (one_axis || part->placement.dim() == 0) &&
+       can_lie(part->local, one_axis));
 }
 
 /// Whether the local tensor is a view of `whole`, and no copy.
@@ -42,7 +32,7 @@ bool lies_in(const at::Tensor& tensor, const at::Tensor& whole) {
 void lie_as(const at::Tensor& whole, const at::Tensor& tensor) {
   Part* part = part_of(tensor);
   if (!lies_in(tensor, whole)) {
-    if (in_blocks(tensor) || !has_no_overlap(whole)) {
+    if (!can_lie(tensor, part_of(part->local) == nullptr)) {
       return;
     }
     const auto rows = own_rows(*part->axis, whole, part->placement);

@@ -6,7 +6,8 @@
 //
 // Where parameters are in parts (--fsdp, --tp) they and all that models give are
 // distributed, also of what is no batch. What only reads the memory of these is
-// given a whole copy; what writes into it must not be, and stops with an error there.
+// given a whole copy; what writes into it must not be, and stops with an error there,
+// but for gradients, which become whole themselves.
 //
 //===----------------------------------------------------------------------===//
 
@@ -291,6 +292,14 @@ bool isAccessorGivenAway(llvm::ArrayRef<const Stmt *> Path) {
   return false;
 }
 
+/// weight.grad(), or a variable that is declared as one.
+bool isGradient(const Expr *Tensor) {
+  const auto *Ref = dyn_cast<DeclRefExpr>(plain(Tensor));
+  const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  return readsGradient(Tensor) ||
+         (V && V->getInit() && readsGradient(V->getInit()));
+}
+
 /// Whether the base can be given another tensor.
 bool isAssignable(const Expr *Base) {
   return !Base->getType().isConstQualified() && Base->isLValue() &&
@@ -356,7 +365,11 @@ void Memory::add(const FunctionDecl *F) {
     // The main process's statements are given whole tensors.
     if (IsGuarded(Tensor))
       continue;
-    const bool IsCopy = !Cuts.in(Tensor);
+    // A gradient in parts may be written: whoever reads it next sees that.
+    const bool ToGradient =
+        !Path.empty() && isGradient(Tensor) && !Cuts.in(Tensor) &&
+        Divided().in(Tensor) && !isMemoryOnlyRead(Path, F->getBody(), Index);
+    const bool IsCopy = !Cuts.in(Tensor) && !ToGradient;
     if (IsCopy && (Path.empty() ||
                    !isMemoryOnlyRead(Path, F->getBody(), Index) ||
                    !Divided().in(Tensor)))
@@ -370,7 +383,8 @@ void Memory::add(const FunctionDecl *F) {
     // The gradient is whole where it stands, and what it belongs to stays.
     const Expr *Base =
         readsGradient(Tensor) ? nullptr : baseOf(Tensor, Kept, Index.Context);
-    const bool IsWritten = !IsCopy && Written.count(rootOf(Tensor));
+    const bool IsWritten =
+        ToGradient || (!IsCopy && Written.count(rootOf(Tensor)));
     // What stays whole under a name: whoever else has it sees what is written later.
     const bool IsShared = IsWritten || (!IsCopy && TensorsAreWritten());
     // auto c = accelerator.full(x.contiguous()); c.data_ptr<float>()
