@@ -14,6 +14,16 @@ template <class O> struct Warmup { static constexpr double factor = 1; };
 template <> struct Warmup<torch::optim::Adam> { static constexpr double factor = 2; };
 template <class O> struct Counter { inline static int steps = 0; };
 
+// Named for the class wherever it is used, and not for what an optimizer is.
+template <class O> struct Decay { static constexpr double rate = 1; };
+template <> struct Decay<torch::optim::Adam> { static constexpr double rate = 0.5; };
+const double rate = Decay<torch::optim::Adam>::rate;
+template <class O> struct Loop {
+  explicit Loop(O& optimizer) : optimizer(optimizer) {}
+  inline static int passes = 0;
+  O& optimizer;
+};
+
 template <class O> const char* kind(O&) { return "other"; }
 // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: beside a template, an overload is for torch::optim::Adam itself{{.*}} [ACL0187]
 const char* kind(torch::optim::Adam&) { return "adam"; }
@@ -51,6 +61,9 @@ int main() {
     train(optimizer, net);
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: a member is that of the template for torch::optim::Adam itself{{.*}} [ACL0187]
   std::cout << Counter<torch::optim::Adam>::steps << kind(optimizer) << name(optimizer);
+  Loop loop(optimizer);
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: a member is that of the template for torch::optim::Adam itself{{.*}} [ACL0187]
+  std::cout << Loop<torch::optim::Adam>::passes << rate;
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: typeid tells torch::optim::Adam itself{{.*}} [ACL0187]
   std::cout << typeid(optimizer).name();
 }

@@ -44,7 +44,22 @@ namespace {
 class ExactWalk : public AstVisitor {
 public:
   explicit ExactWalk(SourceText &Text) : Text(Text) {}
-  bool shouldVisitTemplateInstantiations() const override { return true; }
+
+  /// What is instantiated for the class that an optimizer happens to have, and what
+  /// that instantiates: all of it is for the derived class afterwards.
+  void followDeduced() {
+    InDeduced = true;
+    while (!Waiting.empty()) {
+      const Decl *D = Waiting.back();
+      Waiting.pop_back();
+      if (const auto *F = dyn_cast<FunctionDecl>(D))
+        TraverseStmt(F->getBody());
+      else
+        for (const CXXMethodDecl *M : cast<CXXRecordDecl>(D)->methods())
+          if (const FunctionDecl *Body = nullptr; M->hasBody(Body))
+            TraverseStmt(Body->getBody());
+    }
+  }
 
   // typeid(optimizer), typeid(torch::optim::Adam)
   bool VisitExpr(Expr *E) override {
@@ -58,44 +73,66 @@ public:
     return true;
   }
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    // std::is_same_v<O, torch::optim::Adam>
-    if (const auto *V = dyn_cast<VarTemplateSpecializationDecl>(E->getDecl()))
+    // std::is_same_v<O, torch::optim::Adam>, factor<O>
+    if (const auto *V = dyn_cast<VarTemplateSpecializationDecl>(E->getDecl())) {
       same(E->getBeginLoc(), V, V->getTemplateArgs().asArray());
-    // Counter<torch::optim::Adam>::steps
+      names(V->getSpecializedTemplate(), V->getTemplateArgs(), E->getSourceRange(),
+            /*Spelled=*/nullptr);
+    }
+    // train(optimizer)
+    if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl());
+        F && F->getTemplateSpecializationArgs() &&
+        firstOf(F->getTemplateSpecializationArgs()->asArray()) &&
+        (InDeduced || !E->hasExplicitTemplateArgs()))
+      follow(F);
+    // Counter<torch::optim::Adam>::steps, Counter<O>::steps
     const Type *Of = E->getQualifier() ? E->getQualifier()->getAsType() : nullptr;
-    const auto *D = Of ? dyn_cast_or_null<ClassTemplateSpecializationDecl>(
-                             Of->getAsCXXRecordDecl())
-                       : nullptr;
-    if (!D)
-      return true;
-    same(E->getBeginLoc(), D, D->getTemplateArgs().asArray());
-    const CXXRecordDecl *Class = firstOf(D->getTemplateArgs().asArray());
-    if (Class && Text.mayEdit(D->getLocation()) &&
-        llvm::StringRef(Text.text(E->getQualifierLoc().getSourceRange()))
-            .contains(Class->getName()))
-      add(E->getBeginLoc(), Class, "a member is that of the template for");
+    if (const auto *D = Of ? dyn_cast_or_null<ClassTemplateSpecializationDecl>(
+                                 Of->getAsCXXRecordDecl())
+                           : nullptr) {
+      same(E->getBeginLoc(), D, D->getTemplateArgs().asArray());
+      names(D->getSpecializedTemplate(), D->getTemplateArgs(),
+            E->getQualifierLoc().getSourceRange(),
+            "a member is that of the template for", D);
+    }
     return true;
   }
   bool VisitTemplateSpecializationTypeLoc(
       TemplateSpecializationTypeLoc Loc) override {
     if (const auto *D = dyn_cast_or_null<ClassTemplateSpecializationDecl>(
-            Loc.getType()->getAsCXXRecordDecl()))
+            Loc.getType()->getAsCXXRecordDecl())) {
       same(Loc.getBeginLoc(), D, D->getTemplateArgs().asArray());
+      names(D->getSpecializedTemplate(), D->getTemplateArgs(),
+            Loc.getSourceRange(), /*Spelled=*/nullptr, D);
+    }
+    return true;
+  }
+  // Trainer trainer(net, optimizer);
+  bool VisitVarDecl(VarDecl *V) override {
+    const auto *D =
+        dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(V->getType()));
+    if (const TypeSourceInfo *Info = D ? V->getTypeSourceInfo() : nullptr;
+        Info && (InDeduced || isa_and_nonnull<DeducedTemplateSpecializationType>(
+                                  Info->getType()->getContainedDeducedType())))
+      names(D->getSpecializedTemplate(), D->getTemplateArgs(),
+            Info->getTypeLoc().getSourceRange(), /*Spelled=*/nullptr, D,
+            /*IsDeduced=*/true);
     return true;
   }
   // template <> struct Warmup<torch::optim::Adam>
   bool VisitNamedDecl(NamedDecl *D) override {
-    const CXXRecordDecl *Class = nullptr;
-    if (const auto *S = dyn_cast<ClassTemplateSpecializationDecl>(D))
-      Class = S->isExplicitSpecialization()
-                  ? firstOf(S->getTemplateArgs().asArray())
-                  : nullptr;
-    else if (const auto *S = dyn_cast<VarTemplateSpecializationDecl>(D))
-      Class = S->isExplicitSpecialization()
-                  ? firstOf(S->getTemplateArgs().asArray())
-                  : nullptr;
-    if (Class)
-      add(D->getLocation(), Class, "a specialisation is for");
+    const auto Specialises = [&](const NamedDecl *Template,
+                                 const TemplateArgumentList &Args) {
+      if (const CXXRecordDecl *Class = firstOf(Args.asArray()))
+        ForClass.push_back({Template, D->getLocation(), Class,
+                            "a specialisation is for"});
+    };
+    if (const auto *S = dyn_cast<ClassTemplateSpecializationDecl>(D);
+        S && S->isExplicitSpecialization())
+      Specialises(S->getSpecializedTemplate(), S->getTemplateArgs());
+    else if (const auto *S = dyn_cast<VarTemplateSpecializationDecl>(D);
+             S && S->isExplicitSpecialization())
+      Specialises(S->getSpecializedTemplate(), S->getTemplateArgs());
     return true;
   }
   // void warm_up(torch::optim::Adam &), beside a template
@@ -119,9 +156,45 @@ public:
     return true;
   }
 
-  std::vector<ExactType> Found;
+  /// Of templates that are named for a class, those that are also instantiated for
+  /// whatever class an optimizer has.
+  std::vector<ExactType> take() {
+    for (const Named &N : ForClass)
+      if (Deduced.count(N.Template->getCanonicalDecl()))
+        add(N.Loc, N.Class, N.How);
+    llvm::sort(Found, [&](const ExactType &A, const ExactType &B) {
+      return Text.SM.isBeforeInTranslationUnit(A.Loc, B.Loc);
+    });
+    return std::move(Found);
+  }
 
 private:
+  /// A template of the program is named at `Range`: for a class that is spelled there,
+  /// or for one that is deduced.
+  void names(const NamedDecl *Template, const TemplateArgumentList &Args,
+             SourceRange Range, const char *Spelled,
+             const CXXRecordDecl *Of = nullptr, bool IsDeduced = false) {
+    const CXXRecordDecl *Class = firstOf(Args.asArray());
+    if (!Class || !Text.mayEdit(Template->getLocation()))
+      return;
+    if (llvm::StringRef(Text.text(Range)).contains(Class->getName())) {
+      if (Spelled)
+        ForClass.push_back({Template, Range.getBegin(), Class, Spelled});
+      return;
+    }
+    if (!InDeduced && !IsDeduced)
+      return;
+    Deduced.insert(Template->getCanonicalDecl());
+    if (Of)
+      follow(Of);
+  }
+  void follow(const Decl *D) {
+    const auto *F = dyn_cast<FunctionDecl>(D);
+    const FunctionDecl *Body = nullptr;
+    if (Text.mayEdit(D->getLocation()) && (!F || F->hasBody(Body)) &&
+        Followed.insert(D).second)
+      Waiting.push_back(F ? Body : D);
+  }
   void same(SourceLocation Loc, const NamedDecl *Template,
             llvm::ArrayRef<TemplateArgument> Args) {
     if (const CXXRecordDecl *Class =
@@ -137,13 +210,26 @@ private:
     return true;
   }
 
+  struct Named {
+    const NamedDecl *Template;
+    SourceLocation Loc;
+    const CXXRecordDecl *Class;
+    const char *How;
+  };
   SourceText &Text;
+  std::vector<ExactType> Found;
   std::set<SourceLocation> Places;
+  std::vector<Named> ForClass;
+  std::set<const Decl *> Deduced;
+  bool InDeduced = false;
+  std::vector<const Decl *> Waiting;
+  std::set<const Decl *> Followed;
 };
 } // namespace
 
 std::vector<ExactType> accel::migrate::findExactTypes(SourceText &Text) {
   ExactWalk W(Text);
   W.TraverseUnit(Text.Context);
-  return std::move(W.Found);
+  W.followDeduced();
+  return W.take();
 }
