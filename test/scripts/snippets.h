@@ -221,6 +221,10 @@ TORCH_MODULE(Net);
 struct Trainer {};
 Trainer make_trainer();
 
+//// docs/findings/ACL0187.md
+using Optimizer = torch::optim::Adam;
+void warm_up();
+
 //// docs/findings/ACL0185.md
 // LibTorch's, whose headers need CUDA's.
 namespace at::cuda {
