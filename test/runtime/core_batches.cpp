@@ -285,6 +285,16 @@ ACCEL_RANK_FUNCTION(distributes_one_tensor_once) {
   const auto second = accelerator.distribute(x);
   EXPECT_EQ(second.is_same(first), !accelerator.use_distributed());
   EXPECT_TRUE(torch::equal(accelerator.full(second), x));
+  // The same tensor with other memory.
+  const auto third = accelerator.distribute(x);
+  x.set_data(torch::ones_like(x));
+  EXPECT_TRUE(torch::equal(accelerator.full(accelerator.distribute(x)), x));
+  EXPECT_TRUE(torch::equal(accelerator.full(third), accelerator.full(second)));
+  // A leaf of the program's own.
+  const auto base = torch::ones({6}, torch::kDouble);
+  const auto one = accelerator.distribute(base).requires_grad_();
+  EXPECT_EQ(
+      accelerator.distribute(base).is_same(one), !accelerator.use_distributed());
   // Nobody keeps what the program has dropped.
   const c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
       dropped(accelerator.distribute(x.clone()).getIntrusivePtr());

@@ -28,9 +28,20 @@ bool is_cut(const torch::Tensor& tensor) {
 
 namespace {
 
+/// Whether this process's part of `placed` is a view of `tensor`, and no copy.
+bool lies_in(const torch::Tensor& placed, const torch::Tensor& tensor) {
+  const torch::NoGradGuard no_grad;
+  auto local = placed.detach();
+  while (distributed::is_distributed(local)) {
+    local = distributed::to_local(local);
+  }
+  return local.has_storage() && local.is_alias_of(tensor);
+}
+
 /// What the last batches have become. The same tensor, unchanged, is given the same
 /// distributed tensor as long as that lives: a program may ask whether two of its
-/// variables are one tensor (`is_same`), and keep what it has computed of it.
+/// variables are one tensor (`is_same`), and keep what it has computed of it. Only of
+/// parts in the tensor's own memory: they see what the host writes there.
 class LastPlaced {
  public:
   torch::Tensor find(
@@ -42,14 +53,17 @@ class LastPlaced {
     }
     for (const Entry& entry : entries_) {
       if (entry.runtime != runtime || entry.dim != dim ||
-          entry.version != tensor._version() || !entry.placed) {
+          entry.version != tensor._version() ||
+          entry.memory != tensor.const_data_ptr() || !entry.placed) {
         continue;
       }
       const auto from = entry.from->lock();
       auto placed = entry.placed->lock();
       if (from.get() == tensor.unsafeGetTensorImpl() && placed) {
         auto found = torch::Tensor(std::move(placed));
-        if (found.sizes() == tensor.sizes()) {
+        // What the program has made a leaf is no batch that others read.
+        if (!found.requires_grad() && found.sizes() == tensor.sizes() &&
+            found.strides() == tensor.strides()) {
           return found;
         }
       }
@@ -62,11 +76,12 @@ class LastPlaced {
       int64_t dim,
       const void* runtime,
       const torch::Tensor& placed) {
-    if (may_have(tensor)) {
+    if (may_have(tensor) && lies_in(placed, tensor)) {
       entries_[next_++ % entries_.size()] = {
           Weak(tensor.getIntrusivePtr()),
           Weak(placed.getIntrusivePtr()),
           tensor._version(),
+          tensor.const_data_ptr(),
           dim,
           runtime};
     }
@@ -78,13 +93,15 @@ class LastPlaced {
     std::optional<Weak> from;
     std::optional<Weak> placed;
     int64_t version = 0;
+    const void* memory = nullptr; ///< `set_data` gives a tensor another one.
     int64_t dim = 0;
     const void* runtime = nullptr;
   };
 
   /// One that requires gradients hands them on from each place by itself.
   static bool may_have(const torch::Tensor& tensor) {
-    return !tensor.requires_grad() && !tensor.is_inference();
+    return !tensor.requires_grad() && !tensor.is_inference() &&
+        !distributed::is_distributed(tensor);
   }
 
   std::array<Entry, 8> entries_;

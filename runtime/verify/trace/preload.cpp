@@ -128,10 +128,13 @@ bool is_library(const void* address) {
       std::strncmp(name, "libaccel", 8) == 0;
 }
 
-float* as_float(const void* tensor) {
-  return callbacks == nullptr || callbacks->read_as_float == nullptr
+/// Elements that are taken for float.
+template <typename Float>
+Float* elements(const void* tensor, Float* (*real)(const void*)) {
+  Float* copy = callbacks == nullptr || callbacks->read_as_float == nullptr
       ? nullptr
       : callbacks->read_as_float(tensor);
+  return copy != nullptr ? copy : real(tensor);
 }
 
 } // namespace
@@ -201,27 +204,23 @@ void* accel_trace_register_buffer(void* module, void* name, void* tensor) {
 
 float* accel_trace_data_ptr(const void* tensor) {
   static const auto real = next<float* (*)(const void*)>(DATA_PTR);
-  float* copy = as_float(tensor);
-  return copy != nullptr ? copy : real(tensor);
+  return elements(tensor, real);
 }
 
 float* accel_trace_mutable_data_ptr(const void* tensor) {
   static const auto real = next<float* (*)(const void*)>(MUTABLE_DATA_PTR);
-  float* copy = as_float(tensor);
-  return copy != nullptr ? copy : real(tensor);
+  return elements(tensor, real);
 }
 
 const float* accel_trace_const_data_ptr(const void* tensor) {
   static const auto real = next<const float* (*)(const void*)>(CONST_DATA_PTR);
-  const float* copy = as_float(tensor);
-  return copy != nullptr ? copy : real(tensor);
+  return elements(tensor, real);
 }
 
 const float* accel_trace_const_data_ptr_of_const(const void* tensor) {
   static const auto real =
       next<const float* (*)(const void*)>(CONST_DATA_PTR_OF_CONST);
-  const float* copy = as_float(tensor);
-  return copy != nullptr ? copy : real(tensor);
+  return elements(tensor, real);
 }
 
 /// `retain_graph` is a std::optional<bool>, which is passed like an integer.

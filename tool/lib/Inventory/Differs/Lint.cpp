@@ -480,13 +480,13 @@ Exits Linter::walk(const Stmt *S, const Split *Under) {
     const bool ThrownBefore = std::exchange(Thrown, false);
     Result = walk(Try->getTryBlock(), Under);
     // What the program itself throws, on all processes, all of them catch.
-    const bool Together = Thrown;
+    const bool ByAll = Thrown;
     Thrown |= ThrownBefore;
     for (unsigned I = 0; I < Try->getNumHandlers(); ++I)
       // Its exits are those of a process that failed; what the others do then
       // is the runtime's.
       walk(Try->getHandler(I)->getHandlerBlock(),
-           Together ? Under : make(Try->getHandler(I)));
+           ByAll ? Under : make(Try->getHandler(I)));
     return Result;
   }
   Thrown |= !Under && throws(S);

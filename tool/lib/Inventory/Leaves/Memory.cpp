@@ -274,13 +274,17 @@ const Expr *initialiserOf(const Expr *Base, const FunctionDecl *F) {
   return nullptr;
 }
 
-/// Whether an accessor that `Path` ends with is returned, or put into what is there
-/// already. It points to the sizes of its tensor, which must live as long.
-bool isAccessorGivenAway(llvm::ArrayRef<const Stmt *> Path) {
+/// Whether `Path` ends with a call that makes an accessor, which points to the sizes of
+/// its tensor: that must live as long.
+bool isAccessor(llvm::ArrayRef<const Stmt *> Path) {
   const auto *Call = Path.empty() ? nullptr : dyn_cast<CallExpr>(Path.back());
   const FunctionDecl *F = Call ? calleeOf(Call) : nullptr;
-  if (!F || !F->getIdentifier() || F->getName() != "accessor" ||
-      !isMemoryKept(Path))
+  return F && F->getIdentifier() && F->getName() == "accessor";
+}
+
+/// Whether what `Path` ends with is returned, or put into what is there already.
+bool isGivenAway(llvm::ArrayRef<const Stmt *> Path) {
+  if (!isMemoryKept(Path))
     return false;
   for (const Stmt *S : llvm::reverse(Path)) {
     const auto *O = dyn_cast<CXXOperatorCallExpr>(S);
@@ -434,9 +438,7 @@ void Memory::add(const FunctionDecl *F) {
     const bool IsAssignable =
         Base && (Arrow.isValid() ? !ToConst : isAssignable(Base));
     const bool AtOnce = !Before && Kept && !IsMade && IsAssignable;
-    if (!IsAssignable && (Initialiser || isAccessorGivenAway(Path)) &&
-        llvm::StringRef(Text.text(Path.back()->getSourceRange()))
-            .contains("accessor")) {
+    if (!IsAssignable && isAccessor(Path) && (Initialiser || isGivenAway(Path))) {
       say("ACL0187", Tensor->getExprLoc(),
           "an accessor is kept of what becomes a tensor of this place only: of "
           "a distributed tensor the memory is not there",
