@@ -2,6 +2,7 @@
 #include <accel/distributed/tensor.h>
 
 #include "core/runtime.h"
+#include "distributed/batch.h"
 #include "distributed/part.h"
 
 #include <c10/util/Exception.h>
@@ -27,16 +28,6 @@ bool is_cut(const torch::Tensor& tensor) {
 } // namespace
 
 namespace {
-
-/// Whether this process's part of `placed` is a view of `tensor`, and no copy.
-bool lies_in(const torch::Tensor& placed, const torch::Tensor& tensor) {
-  const torch::NoGradGuard no_grad;
-  auto local = placed.detach();
-  while (distributed::is_distributed(local)) {
-    local = distributed::to_local(local);
-  }
-  return local.has_storage() && local.is_alias_of(tensor);
-}
 
 /// What the last batches have become. The same tensor, unchanged, is given the same
 /// distributed tensor as long as that lives: a program may ask whether two of its
@@ -76,7 +67,7 @@ class LastPlaced {
       int64_t dim,
       const void* runtime,
       const torch::Tensor& placed) {
-    if (may_have(tensor) && lies_in(placed, tensor)) {
+    if (may_have(tensor) && distributed::lies_in(placed, tensor)) {
       entries_[next_++ % entries_.size()] = {
           Weak(tensor.getIntrusivePtr()),
           Weak(placed.getIntrusivePtr()),

@@ -1,3 +1,4 @@
+#include "distributed/batch.h"
 #include "distributed/collectives.h"
 
 #include <ATen/ATen.h>
@@ -6,6 +7,12 @@
 // memory, on every process: the batch is settled. Whoever only reads still gets it cut.
 
 namespace accel::distributed {
+
+bool lies_in(const at::Tensor& tensor, const at::Tensor& whole) {
+  const Part* part = part_of(tensor);
+  return part != nullptr ? lies_in(part->local, whole)
+                         : tensor.has_storage() && tensor.is_alias_of(whole);
+}
 
 namespace {
 
@@ -18,13 +25,6 @@ bool can_lie(const at::Tensor& tensor, bool one_axis) {
       (!part->placement.in_blocks() &&
        (one_axis || part->placement.dim() == 0) &&
        can_lie(part->local, one_axis));
-}
-
-/// Whether the local tensor is a view of `whole`, and no copy.
-bool lies_in(const at::Tensor& tensor, const at::Tensor& whole) {
-  const Part* part = part_of(tensor);
-  return part != nullptr ? lies_in(part->local, whole)
-                         : tensor.has_storage() && tensor.is_alias_of(whole);
 }
 
 /// A batch lies where `whole`, which it was cut from, does: a program may ask where in
