@@ -11,6 +11,7 @@
 // Training is compared with plain LibTorch on the CPU in float64: the same
 // program, so equal but for the order of additions.
 
+#include "../runtime/exchanges.h"
 #include "../runtime/expectations.h"
 #include "../runtime/multiprocess.h"
 
@@ -169,6 +170,17 @@ void try_operations() {
       EXPECT_TRUE(torch::equal(
           accelerator.broadcast(mine.clone(), count - 1),
           torch::full({3, 2}, count, options)));
+    }
+  }
+  for (const auto channel :
+       {accel::detail::Channel::kMain, accel::detail::Channel::kOperators}) {
+    for (const auto type : {torch::kBool, torch::kBFloat16, torch::kDouble}) {
+      for (const int64_t numbers : {0, 1, 1000}) {
+        accel::test::expect_exchange(
+            accel::detail::communicator(channel),
+            torch::TensorOptions().dtype(type).device(device),
+            numbers);
+      }
     }
   }
   // A contiguous tensor whose only stride is not 1.

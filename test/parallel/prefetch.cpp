@@ -31,14 +31,6 @@ int64_t gathers_of(F&& f) {
   return ad::traffic().gathers - before;
 }
 
-/// The layers of these numbers, one behind the other.
-Tensor through(nn::Sequential& net, Tensor x, const std::vector<size_t>& layers) {
-  for (const size_t layer : layers) {
-    x = torch::sin(torch::tanh((*net)[2 * layer]->as<nn::Linear>()->forward(x)));
-  }
-  return x;
-}
-
 // ---- When it begins.
 
 struct Case {

@@ -71,6 +71,14 @@ inline nn::Sequential wide_layers(int64_t layers, int64_t width = kWide) {
   return net;
 }
 
+/// The layers of these numbers, one behind the other.
+inline Tensor through(nn::Sequential& net, Tensor x, const std::vector<size_t>& layers) {
+  for (const size_t layer : layers) {
+    x = torch::sin(torch::tanh((*net)[2 * layer]->as<nn::Linear>()->forward(x)));
+  }
+  return x;
+}
+
 /// 10 words a batch; the last batch is shorter.
 inline Tensor words(int64_t step) {
   const int64_t n = step % 3 == 2 ? 4 : 10;

@@ -101,7 +101,7 @@ ACCEL_RANK_FUNCTION(units_carry_pieces) {
       if (quickly) {
         processes.sum_pieces(summed);
       } else {
-        processes.Communicator::sum_pieces(summed);
+        processes.Communicator::sum_pieces_async(summed)();
       }
       expect_sums(quickly ? "in shared memory" : "as messages");
     }
@@ -142,6 +142,37 @@ TEST(UnitGradients, SumTheirGradientsInOneMessageEach) {
   for (const int processes : {2, 3}) {
     run_and_expect_success("units_sum_in_one_message", processes, patient());
   }
+}
+
+ACCEL_RANK_FUNCTION(units_sum_beside_backward) {
+  const bool over_gloo = std::getenv("ACCEL_SHARED_MEMORY") != nullptr;
+  Accelerator accelerator(sharded());
+  auto net = wide_layers(5);
+  AcceleratedOptimizer<optim::SGD> optimizer(net->parameters(), 0.1);
+  accelerator.prepare(net, optimizer);
+  const auto last = net->parameters().at(8); // The weight of unit 4, …
+  const auto before = net->parameters().at(6); // … and of unit 3.
+  const auto x = accelerator.distribute(torch::randn({6, kWide}));
+  const auto input = through(net, x, {0, 1});
+  int calls = 0;
+  input.register_hook([&](const Tensor&) {
+    // Unit 4 was started with the first gradient of unit 3, and unit 3 with that
+    // of unit 2, before which unit 4 is waited for.
+    EXPECT_TRUE(last.grad().defined());
+    EXPECT_EQ(before.grad().defined(), !over_gloo);
+    ++calls;
+  });
+  accelerator.backward(through(net, input, {2, 3, 4}).pow(2).sum());
+  EXPECT_EQ(calls, 1);
+  for (const auto& parameter : net->parameters()) {
+    EXPECT_TRUE(parameter.grad().defined());
+  }
+}
+
+TEST(UnitGradients, TravelWhileBackwardGoesOn) {
+  const char* const beside = "units_sum_beside_backward";
+  run_and_expect_success(beside, 2, patient());
+  run_and_expect_success(beside, 2, patient({{"ACCEL_SHARED_MEMORY", "0"}}));
 }
 
 constexpr int64_t kDouble = 370; // more than a mebibyte, too

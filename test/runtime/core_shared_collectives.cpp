@@ -1,6 +1,7 @@
 // Sums and gatherings between processes of one host, which go through memory
 // that they share, beside those over Gloo.
 
+#include "exchanges.h"
 #include "expectations.h"
 #include "multiprocess.h"
 
@@ -166,46 +167,10 @@ TEST(SharedGather, OverGlooToo) {
       "gathers_of_all_kinds", 3, without_shared_memory());
 }
 
-// Each process sends each other one as many numbers as the two ranks say, some
-// of them none; around the pieces in which they travel.
+// Around the pieces in which they travel.
 ACCEL_RANK_FUNCTION(exchanges_of_all_kinds) {
   Accelerator accelerator;
-  const int64_t rank = accelerator.process_index();
-  const int64_t world = accelerator.num_processes();
   constexpr int64_t kSmallChunk = 1 << 16;
-  const auto check = [&](Channel channel, auto dtype, int64_t count) {
-    const auto sent = [&](int64_t from, int64_t to) {
-      return (from + to) % 3 * count;
-    };
-    const auto message = [&](int64_t from) {
-      int64_t all = 0;
-      for (int64_t to = 0; to < world; ++to) {
-        all += sent(from, to);
-      }
-      return torch::arange(all).add(from * 7).remainder(251).to(dtype);
-    };
-    accel::detail::Exchange exchange;
-    exchange.message = message(rank);
-    std::vector<torch::Tensor> expected;
-    for (int64_t other = 0; other < world; ++other) {
-      exchange.sends.push_back(sent(rank, other));
-      exchange.counts.push_back(sent(other, rank));
-      int64_t begin = 0;
-      for (int64_t to = 0; to < rank; ++to) {
-        begin += sent(other, to);
-      }
-      exchange.begins.push_back(begin);
-      const auto its = message(other);
-      exchange.longest = std::max(exchange.longest, its.numel());
-      expected.push_back(its.narrow(0, begin, sent(other, rank)));
-    }
-    const auto received = communicator(channel).all_to_all(exchange);
-    ASSERT_EQ(received.size(), expected.size());
-    for (int64_t other = 0; other < world; ++other) {
-      EXPECT_TRUE(torch::equal(received[other], expected[other]))
-          << dtype << " " << count << " from " << other;
-    }
-  };
   for (const auto channel : {Channel::kMain, Channel::kOperators}) {
     for (const auto dtype :
          {torch::kBool, torch::kBFloat16, torch::kDouble, torch::kComplexDouble}) {
@@ -213,7 +178,7 @@ ACCEL_RANK_FUNCTION(exchanges_of_all_kinds) {
           kSmallChunk / static_cast<int64_t>(c10::elementSize(dtype));
       for (const int64_t count :
            {int64_t{0}, int64_t{1}, int64_t{7}, in_chunk, 2 * in_chunk + 5}) {
-        check(channel, dtype, count);
+        accel::test::expect_exchange(communicator(channel), dtype, count);
       }
     }
   }

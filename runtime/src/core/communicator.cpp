@@ -7,18 +7,21 @@
 
 namespace accel::detail {
 
-std::vector<at::Tensor> Communicator::all_to_all(const Exchange& exchange) {
+Communicator::Gathering Communicator::all_to_all_async(
+    const Exchange& exchange) {
   const at::NoGradGuard no_grad;
   auto padded = at::zeros({exchange.longest}, exchange.message.options());
   padded.narrow(0, 0, exchange.message.numel()).copy_(exchange.message);
-  auto received = all_gather(padded);
-  for (size_t rank = 0; rank < received.size(); ++rank) {
-    received[rank] =
-        received[rank]
-            .narrow(0, exchange.begins[rank], exchange.counts[rank])
-            .clone();
-  }
-  return received;
+  return [gather = all_gather_async(padded), begins = exchange.begins,
+          counts = exchange.counts] {
+    const at::NoGradGuard inner;
+    auto received = gather();
+    for (size_t rank = 0; rank < received.size(); ++rank) {
+      received[rank] =
+          received[rank].narrow(0, begins[rank], counts[rank]).clone();
+    }
+    return received;
+  };
 }
 
 Communicator::Gathering Communicator::all_gather_async(
@@ -64,7 +67,8 @@ Communicator::Waiter Communicator::gather_pieces_async(
   };
 }
 
-void Communicator::sum_pieces(const SummedPieces& summed) {
+Communicator::Waiter Communicator::sum_pieces_async(
+    const SummedPieces& summed) {
   const at::NoGradGuard no_grad;
   const size_t n = summed.pieces.size();
   std::vector<at::Tensor> parts;
@@ -90,17 +94,20 @@ void Communicator::sum_pieces(const SummedPieces& summed) {
   exchange.begins.assign(size(), begin);
   exchange.counts.assign(size(), own);
   exchange.message = at::cat(parts);
-  auto received = all_to_all(exchange);
-  auto sum = received[0].clone();
-  for (size_t from = 1; from < received.size(); ++from) {
-    sum.add_(received[from]);
-  }
-  int64_t at = 0;
-  for (const auto& out : summed.sums) {
-    out.detach().as_strided({out.numel()}, {1})
-        .copy_(sum.narrow(0, at, out.numel()));
-    at += out.numel();
-  }
+  return [sums = summed.sums, exchanging = all_to_all_async(exchange)] {
+    const at::NoGradGuard inner;
+    const auto received = exchanging();
+    auto sum = received[0].clone();
+    for (size_t from = 1; from < received.size(); ++from) {
+      sum.add_(received[from]);
+    }
+    int64_t at = 0;
+    for (const auto& out : sums) {
+      out.detach().as_strided({out.numel()}, {1})
+          .copy_(sum.narrow(0, at, out.numel()));
+      at += out.numel();
+    }
+  };
 }
 
 } // namespace accel::detail

@@ -6,23 +6,29 @@
 
 #include <chrono>
 #include <exception>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 namespace accel::detail {
 namespace {
 
-/// A contiguous tensor's bytes, over the same storage: no backend has all
-/// dtypes, and the allocator must know who still reads the memory.
-at::Tensor bytes_over(const at::Tensor& tensor) {
-  // The stride of one element may be any.
-  return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);
-}
-
 /// In the host's memory, always a tensor of its own.
 at::Tensor copy_to_host(const at::Tensor& tensor) {
   return tensor.detach().to(
       at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+/// What the host's memory has received, on a device.
+Communicator::Gathering to_device(
+    c10::Device device, Communicator::Gathering receive) {
+  return [device, receive = std::move(receive)] {
+    auto received = receive();
+    for (auto& part : received) {
+      part = part.to(device);
+    }
+    return received;
+  };
 }
 
 /// Looks until the work is done or `ended`; throws what it failed with. Who waits
@@ -136,6 +142,40 @@ Communicator::Gathering DeviceCommunicator::all_gather_async(
   };
 }
 
+Communicator::Gathering DeviceCommunicator::all_to_all_async(
+    const Exchange& exchange) {
+  const auto& message = exchange.message;
+  if (!backend_.takes(message) || exchange.longest == 0) {
+    return host_->all_to_all_async(exchange);
+  }
+  const auto width = static_cast<int64_t>(message.element_size());
+  std::vector<int64_t> sends;
+  std::vector<int64_t> counts;
+  for (size_t rank = 0; rank < exchange.counts.size(); ++rank) {
+    sends.push_back(exchange.sends[rank] * width);
+    counts.push_back(exchange.counts[rank] * width);
+  }
+  const auto input = message.detach();
+  const auto joined = at::empty(
+      {std::accumulate(
+          exchange.counts.begin(), exchange.counts.end(), int64_t{0})},
+      message.options());
+  auto from = bytes_over(input);
+  auto to = bytes_over(joined);
+  settle();
+  // Messages are not equally long; the longest is the same everywhere.
+  const auto operation =
+      begin("all_to_all", message.new_empty({1}).expand({exchange.longest}));
+  c10::intrusive_ptr<c10d::Work> work;
+  operations_.run(operation, [&] {
+    work = group_->alltoall_base(to, from, counts, sends);
+  });
+  return [this, operation, work, joined, input, received = exchange.counts] {
+    operations_.run(operation, [&] { finish(work); });
+    return joined.split_with_sizes(received);
+  };
+}
+
 void DeviceCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
   check_source(source, size());
   if (!backend_.takes(tensor) || tensor.numel() == 0) {
@@ -209,14 +249,19 @@ Communicator::Gathering StagedCommunicator::all_gather_async(
   if (!takes_(tensor)) {
     return host_->all_gather_async(tensor);
   }
-  return [device = tensor.device(),
-          gather = host_->all_gather_async(copy_to_host(tensor))] {
-    auto gathered = gather();
-    for (auto& part : gathered) {
-      part = part.to(device);
-    }
-    return gathered;
-  };
+  return to_device(
+      tensor.device(), host_->all_gather_async(copy_to_host(tensor)));
+}
+
+Communicator::Gathering StagedCommunicator::all_to_all_async(
+    const Exchange& exchange) {
+  if (!takes_(exchange.message)) {
+    return host_->all_to_all_async(exchange);
+  }
+  auto staged = exchange;
+  staged.message = copy_to_host(exchange.message);
+  return to_device(
+      exchange.message.device(), host_->all_to_all_async(staged));
 }
 
 void StagedCommunicator::broadcast(at::Tensor& tensor, int64_t source) {

@@ -43,6 +43,12 @@ class DeviceCommunicator : public Communicator {
   Waiter all_reduce_async(at::Tensor& tensor) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   Gathering all_gather_async(const at::Tensor& tensor) override;
+  /// The results share one memory.
+  Gathering all_to_all_async(const Exchange& exchange) override;
+  /// The group has a stream of its own.
+  bool works_beside() const override {
+    return size() > 1;
+  }
   void broadcast(at::Tensor& tensor, int64_t source) override;
   /// When it returns, what every process had given to its device before the
   /// call has been done.
@@ -90,6 +96,7 @@ class StagedCommunicator : public Communicator {
   Waiter all_reduce_async(at::Tensor& tensor) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   Gathering all_gather_async(const at::Tensor& tensor) override;
+  Gathering all_to_all_async(const Exchange& exchange) override;
   bool works_beside() const override {
     return host_->works_beside();
   }

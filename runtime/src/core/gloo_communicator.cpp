@@ -9,17 +9,6 @@
 #include <utility>
 
 namespace accel::detail {
-namespace {
-
-/// Gloo moves some dtypes only; bytes are bytes.
-at::Tensor bytes_of(const at::Tensor& tensor) {
-  return at::from_blob(
-      tensor.data_ptr(),
-      {static_cast<int64_t>(tensor.nbytes())},
-      at::TensorOptions().dtype(at::kByte));
-}
-
-} // namespace
 
 /// Gloo, whose connections can be cut while operations are waiting.
 class GlooCommunicator::CuttableGloo : public c10d::ProcessGroupGloo {
@@ -225,15 +214,11 @@ Communicator::Gathering GlooCommunicator::start_over_gloo(
     const at::Tensor& tensor) {
   std::vector<at::Tensor> outputs;
   std::vector<std::vector<at::Tensor>> output_bytes(1);
-  // Over the tensors' storage, which Gloo then holds: somebody may never wait.
-  const auto bytes = [](const at::Tensor& contiguous) {
-    return contiguous.as_strided({contiguous.numel()}, {1}).view(at::kByte);
-  };
   for (int64_t i = 0; i < size(); ++i) {
     outputs.push_back(at::empty_like(tensor));
-    output_bytes[0].push_back(bytes(outputs.back()));
+    output_bytes[0].push_back(bytes_over(outputs.back()));
   }
-  std::vector<at::Tensor> input_bytes{bytes(tensor)};
+  std::vector<at::Tensor> input_bytes{bytes_over(tensor)};
   return [outputs, work = group_->allgather(output_bytes, input_bytes)] {
     work->wait();
     return outputs;
@@ -286,10 +271,11 @@ Communicator::Gathering GlooCommunicator::all_gather_async(
   };
 }
 
-std::vector<at::Tensor> GlooCommunicator::all_to_all(const Exchange& exchange) {
+Communicator::Gathering GlooCommunicator::all_to_all_async(
+    const Exchange& exchange) {
   const auto& message = exchange.message;
   if (!message.is_cpu()) {
-    return Communicator::all_to_all(exchange);
+    return Communicator::all_to_all_async(exchange);
   }
   const auto width = static_cast<int64_t>(message.element_size());
   std::vector<at::Tensor> outputs;
@@ -304,10 +290,14 @@ std::vector<at::Tensor> GlooCommunicator::all_to_all(const Exchange& exchange) {
       at::empty({1}, message.options()).expand({exchange.longest}));
   if (shared_ != nullptr) {
     const int64_t longest = exchange.longest * width;
-    start(operation, [this, message, begins, outputs, longest, operation] {
-      shared_->exchange(message, begins, outputs, longest, operation);
-    })();
-    return outputs;
+    auto wait =
+        start(operation, [this, message, begins, outputs, longest, operation] {
+          shared_->exchange(message, begins, outputs, longest, operation);
+        });
+    return [outputs, wait = std::move(wait)] {
+      wait();
+      return outputs;
+    };
   }
   std::vector<int64_t> sends;
   std::vector<int64_t> counts;
@@ -318,22 +308,28 @@ std::vector<at::Tensor> GlooCommunicator::all_to_all(const Exchange& exchange) {
     received += exchange.counts[rank];
   }
   auto joined = at::empty({received}, message.options());
+  c10::intrusive_ptr<c10d::Work> work;
   operations_.run(operation, [&] {
     if (compares_over_gloo()) {
       compare_over_gloo(operation, at::Tensor());
     }
     if (exchange.longest > 0) {
-      auto to = bytes_of(joined);
-      auto from = bytes_of(message);
-      group_->alltoall_base(to, from, counts, sends)->wait();
+      auto to = bytes_over(joined);
+      auto from = bytes_over(message);
+      work = group_->alltoall_base(to, from, counts, sends);
     }
   });
-  int64_t at = 0;
-  for (auto& output : outputs) {
-    output.copy_(joined.narrow(0, at, output.numel()));
-    at += output.numel();
-  }
-  return outputs;
+  return [this, operation, work, joined, outputs] {
+    if (work) {
+      operations_.run(operation, [&] { work->wait(); });
+    }
+    int64_t at = 0;
+    for (const auto& output : outputs) {
+      output.copy_(joined.narrow(0, at, output.numel()));
+      at += output.numel();
+    }
+    return outputs;
+  };
 }
 
 Communicator::Waiter GlooCommunicator::gather_pieces_async(
@@ -347,16 +343,16 @@ Communicator::Waiter GlooCommunicator::gather_pieces_async(
   });
 }
 
-void GlooCommunicator::sum_pieces(const SummedPieces& summed) {
+Communicator::Waiter GlooCommunicator::sum_pieces_async(
+    const SummedPieces& summed) {
   if (shared_ == nullptr || summed.pieces.empty() ||
       !SharedCollectives::sums(summed.pieces[0])) {
-    Communicator::sum_pieces(summed);
-    return;
+    return Communicator::sum_pieces_async(summed);
   }
   const auto operation = begin("sum_pieces", summed.pieces[0]);
-  start(operation, [this, &summed, operation] {
+  return start(operation, [this, summed, operation] {
     shared_->sum_pieces(summed, operation);
-  })();
+  });
 }
 
 void GlooCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
@@ -366,7 +362,7 @@ void GlooCommunicator::broadcast(at::Tensor& tensor, int64_t source) {
     barrier();
     return;
   }
-  std::vector<at::Tensor> tensors{bytes_of(contiguous)};
+  std::vector<at::Tensor> tensors{bytes_over(contiguous)};
   c10d::BroadcastOptions options;
   options.rootRank = source;
   operations_.run(begin("broadcast", tensor), [&] {
@@ -392,6 +388,11 @@ void GlooCommunicator::leave_memory() {
 void GlooCommunicator::cut() {
   leave_memory();
   group_->cut();
+}
+
+at::Tensor bytes_over(const at::Tensor& tensor) {
+  // The stride of one element may be any.
+  return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);
 }
 
 void check_source(int64_t source, int64_t size) {

@@ -41,14 +41,14 @@ class GlooCommunicator : public Communicator {
   void all_reduce(at::Tensor& tensor) override;
   Waiter all_reduce_async(at::Tensor& tensor) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
-  std::vector<at::Tensor> all_to_all(const Exchange& exchange) override;
   Gathering all_gather_async(const at::Tensor& tensor) override;
+  Gathering all_to_all_async(const Exchange& exchange) override;
   Waiter gather_pieces_async(const GatheredPieces& gathered) override;
   /// Gloo has threads; who shares memory copies by himself.
   bool works_beside() const override {
     return !shares_memory() && size() > 1;
   }
-  void sum_pieces(const SummedPieces& summed) override;
+  Waiter sum_pieces_async(const SummedPieces& summed) override;
   void broadcast(at::Tensor& tensor, int64_t source) override;
   void barrier() override;
 
@@ -103,6 +103,10 @@ class GlooCommunicator : public Communicator {
   std::mutex started_mutex_;
   std::deque<std::shared_ptr<Started>> started_;
 };
+
+/// A contiguous tensor's bytes, over the same storage: no backend has all dtypes,
+/// and who carries them must hold the memory, for somebody may never wait.
+at::Tensor bytes_over(const at::Tensor& tensor);
 
 /// Throws where `source` is no process of `size`.
 void check_source(int64_t source, int64_t size);

@@ -102,13 +102,13 @@ inline const std::vector<PluginSetting>& fsdp_plugin_settings() {
        fsdp::flag},
       {"forward_prefetch", "FSDP_FORWARD_PREFETCH", "--fsdp-forward-prefetch", "BOOL",
        "For --use-fsdp: in forward the weights of the next unit are gathered while the "
-       "present one computes; if not given where weights travel over Gloo",
+       "present one computes; if not given where weights travel over Gloo or NCCL",
        fsdp::flag},
       {"backward_prefetch", "FSDP_BACKWARD_PREFETCH", "--fsdp-backward-prefetch", "WHEN",
        "For --use-fsdp: when backward gathers the weights of the next unit: "
        "BACKWARD_PRE, while the present one computes; BACKWARD_POST, while its gradients "
        "are summed; NO_PREFETCH, after that. If not given BACKWARD_PRE where weights "
-       "travel over Gloo, else NO_PREFETCH",
+       "travel over Gloo or NCCL, else NO_PREFETCH",
        fsdp::prefetch},
       {"activation_checkpointing", "FSDP_ACTIVATION_CHECKPOINTING",
        "--fsdp-activation-checkpointing", "BOOL",

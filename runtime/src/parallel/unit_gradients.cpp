@@ -149,8 +149,11 @@ struct Rows {
   at::Tensor rows;
 };
 
-/// The rows of those that have parts, in one message for each dtype.
-void sum_along_shard(std::vector<Rows>& all, Axis& axis) {
+/// The rows of those that have parts, in one message for each dtype, which are
+/// started. Returns what waits for them.
+std::vector<accel::detail::Communicator::Waiter> sum_along_shard(
+    std::vector<Rows>& all, Axis& axis) {
+  std::vector<accel::detail::Communicator::Waiter> waits;
   for (size_t first = 0; first < all.size(); ++first) {
     if (!all[first].parts.defined()) {
       continue;
@@ -185,8 +188,9 @@ void sum_along_shard(std::vector<Rows>& all, Axis& axis) {
     }
     const accel::detail::PurposeGuard purpose(
         "backward", owners[0]->sizes, detail);
-    axis.communicator("backward").sum_pieces(message);
+    waits.push_back(axis.communicator("backward").sum_pieces_async(message));
   }
+  return waits;
 }
 
 /// Their sums over the processes that have the same rows, in one message for
@@ -224,6 +228,12 @@ void sum_along_others(std::vector<Rows>& all) {
 
 } // namespace
 
+struct UnitGradients::Sum {
+  const distributed::Unit* unit;
+  std::vector<Rows> all;
+  std::vector<accel::detail::Communicator::Waiter> waits;
+};
+
 // ---- A backward.
 
 UnitGradients::Backward::Backward(UnitGradients* gradients)
@@ -247,6 +257,7 @@ void UnitGradients::Backward::finish() {
   while (!gradients.order_.empty()) {
     gradients.sum(*gradients.order_.front());
   }
+  gradients.finish_sum();
   for (auto& [unit, of_unit] : gradients.units_) {
     if (of_unit.seen > 0) {
       of_unit.last = of_unit.seen;
@@ -274,6 +285,18 @@ void UnitGradients::give_up() noexcept {
   }
   running_ = false;
   summing_ = false;
+  if (const auto sum = std::exchange(on_the_way_, nullptr)) {
+    try {
+      for (const auto& wait : sum->waits) {
+        wait();
+      }
+    } catch (...) {
+      // The exception that has ended the backward says what there is to say.
+    }
+    for (auto& one : sum->all) {
+      one.parameter.mutable_grad() = std::move(one.before);
+    }
+  }
 }
 
 void UnitGradients::expect(const distributed::UnitPtr& unit, size_t count) {
@@ -296,6 +319,9 @@ bool UnitGradients::put_off(
     return false;
   }
   OfUnit& of_unit = found->second;
+  if (on_the_way_ && on_the_way_->unit == found->first) {
+    finish_sum(); // It is added to.
+  }
   if (of_unit.arrived == 0) {
     order_.push_back(&of_unit);
   }
@@ -348,6 +374,7 @@ void UnitGradients::sum_complete() {
 }
 
 void UnitGradients::sum(OfUnit& of_unit) {
+  finish_sum(); // One at a time: their memory is that of a unit.
   order_.erase(std::find(order_.begin(), order_.end(), &of_unit));
   of_unit.arrived = 0;
   auto waiting = std::exchange(of_unit.waiting, {});
@@ -403,12 +430,40 @@ void UnitGradients::sum(OfUnit& of_unit) {
     grad.reset();
     all.push_back(std::move(rows));
   }
+  if (memory_) {
+    of_unit.unit->drop(); // Backward is done with it.
+    memory_->keep_one_free();
+  }
+  auto on_the_way = std::make_shared<Sum>();
+  on_the_way->unit = of_unit.unit.get();
   {
     const InsideGuard inside;
-    sum_along_shard(all, axis);
-    sum_along_others(all);
+    on_the_way->waits = sum_along_shard(all, axis);
   }
-  for (auto& one : all) {
+  on_the_way->all = std::move(all);
+  on_the_way_ = std::move(on_the_way);
+  summing_ = false;
+  if (!axis.communicator("backward").works_beside()) {
+    finish_sum();
+  }
+}
+
+void UnitGradients::finish_sum() {
+  const auto sum = std::exchange(on_the_way_, nullptr);
+  if (!sum) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  Axis& axis = *axes_[shard_];
+  summing_ = true;
+  {
+    const InsideGuard inside;
+    for (const auto& wait : sum->waits) {
+      wait();
+    }
+    sum_along_others(sum->all);
+  }
+  for (auto& one : sum->all) {
     at::Tensor gradient;
     {
       const InsideGuard inside;
@@ -425,10 +480,6 @@ void UnitGradients::sum(OfUnit& of_unit) {
         one.before.defined() ? one.before.add_(gradient) : std::move(gradient);
   }
   summing_ = false;
-  if (memory_) {
-    of_unit.unit->drop(); // Backward is done with it.
-    memory_->keep_one_free();
-  }
 }
 
 } // namespace accel::parallel

@@ -36,6 +36,9 @@ at::Tensor beside_parameter(
 /// which is the same on all processes, for they run the same program. How many
 /// gradients a unit gets is what it got in the last backward that came to it;
 /// what it did not get in this one, and what comes later, is done at the end.
+///
+/// Where messages travel while this process computes, backward goes on with the next
+/// unit meanwhile. Elsewhere, or by then, the gradients are there.
 class UnitGradients {
  public:
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl>;
@@ -102,7 +105,12 @@ class UnitGradients {
     std::vector<Waiting> waiting;
   };
 
+  /// Gradients whose sums are on their way.
+  struct Sum;
+
   void sum(OfUnit& of_unit);
+  /// Waits for those on their way, and hands them to their parameters.
+  void finish_sum();
   void give_up() noexcept;
 
   const std::vector<distributed::Axis*> axes_;
@@ -114,6 +122,7 @@ class UnitGradients {
   std::unordered_map<const distributed::Unit*, OfUnit> units_;
   /// Those of which a gradient has arrived, in the order of the first ones.
   std::vector<OfUnit*> order_;
+  std::shared_ptr<Sum> on_the_way_;
 };
 
 } // namespace accel::parallel

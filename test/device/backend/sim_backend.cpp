@@ -156,6 +156,20 @@ class Group : public c10d::Backend {
       return gloo.allgather(out, in, options);
     });
   }
+  c10::intrusive_ptr<c10d::Work> alltoall_base(
+      at::Tensor& output,
+      at::Tensor& input,
+      std::vector<int64_t>& output_sizes,
+      std::vector<int64_t>& input_sizes,
+      const c10d::AllToAllOptions& options) override {
+    const auto views = views_of({output, input});
+    return run("alltoall", {output, input}, [=](ClosableGloo& gloo) {
+      auto [out, in] = std::pair(views[0], views[1]);
+      auto counts = output_sizes;
+      auto sends = input_sizes;
+      return gloo.alltoall_base(out, in, counts, sends, options);
+    });
+  }
   c10::intrusive_ptr<c10d::Work> broadcast(
       std::vector<at::Tensor>& tensors,
       const c10d::BroadcastOptions& options) override {

@@ -88,6 +88,17 @@ class Group : public c10d::Backend {
       const c10d::AllgatherOptions& options) override {
     return queue("allgather", gloo_->allgather(outputs, inputs, options));
   }
+  c10::intrusive_ptr<c10d::Work> alltoall_base(
+      at::Tensor& output,
+      at::Tensor& input,
+      std::vector<int64_t>& output_sizes,
+      std::vector<int64_t>& input_sizes,
+      const c10d::AllToAllOptions& options) override {
+    return queue(
+        "alltoall",
+        gloo_->alltoall_base(
+            output, input, output_sizes, input_sizes, options));
+  }
   c10::intrusive_ptr<c10d::Work> broadcast(
       std::vector<at::Tensor>& tensors,
       const c10d::BroadcastOptions& options) override {

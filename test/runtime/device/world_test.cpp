@@ -2,6 +2,7 @@
 
 #include "made_up_device.h"
 
+#include "../exchanges.h"
 #include "../expectations.h"
 #include "../multiprocess.h"
 
@@ -99,6 +100,11 @@ void try_everything(accel::detail::Communicator& comm) {
       EXPECT_TRUE(torch::equal(whole, expected)) << whole;
     }
   }
+  for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kBool}) {
+    for (const int64_t count : {0, 1, 7}) {
+      accel::test::expect_exchange(comm, type, count);
+    }
+  }
   comm.barrier();
 }
 
@@ -114,11 +120,13 @@ ACCEL_RANK_FUNCTION(device_carries_what_it_takes) {
   for (const auto channel : {Channel::kMain, Channel::kGradients}) {
     try_everything(world->communicator(channel));
   }
-  // Three dtypes of five were reduced on the device, two of four gathered.
+  // Three dtypes of five were reduced on the device, two of four gathered, two of
+  // three exchanged where there was something to send.
   for (const std::string name : {"main", "gradients"}) {
     EXPECT_EQ(device.count("make accel_" + name), 1);
     EXPECT_EQ(device.count("allreduce accel_" + name), 3);
     EXPECT_EQ(device.count("allgather accel_" + name), 2);
+    EXPECT_EQ(device.count("alltoall accel_" + name), 4);
     EXPECT_EQ(
         device.count("broadcast accel_" + name),
         2 * number_of("WORLD_SIZE"));

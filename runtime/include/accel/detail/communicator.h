@@ -59,7 +59,7 @@ struct SummedPieces {
 /// The collectives that the runtime is built on, over one group of processes.
 ///
 /// World size one is not special: the single-process communicator answers
-/// every call. All calls except the asynchronous one block until the result is
+/// every call. All calls except the asynchronous ones block until the result is
 /// there. *Every process of the group must make the same calls in the same
 /// order, with tensors of equal shape and dtype.* A process that has died or
 /// stays away makes the others throw `c10::Error` naming the operation, this
@@ -86,14 +86,19 @@ class ACCEL_API Communicator {
   /// Every process's tensor, by rank. Same shape and dtype everywhere.
   virtual std::vector<at::Tensor> all_gather(const at::Tensor& tensor) = 0;
 
-  /// What each process has sent to this one, by rank: one dimension each. Of the
-  /// tensors only the dtype must be the same everywhere. Here all messages are
-  /// gathered; a communicator that can sends less.
-  virtual std::vector<at::Tensor> all_to_all(const Exchange& exchange);
-
-  /// What `all_gather_async` has started: waits for it and returns every process's
-  /// tensor; to be called once. Throws like the blocking calls.
+  /// What was started that has a tensor of each process: waits for it and returns
+  /// them by rank; to be called once. Throws like the blocking calls.
   using Gathering = std::function<std::vector<at::Tensor>()>;
+
+  /// What each process has sent to this one, by rank: one dimension each. Of the
+  /// tensors only the dtype must be the same everywhere.
+  std::vector<at::Tensor> all_to_all(const Exchange& exchange) {
+    return all_to_all_async(exchange)();
+  }
+
+  /// Starts the same. The message must stay untouched until it is waited for. Here all
+  /// messages are gathered; a communicator that can sends less.
+  virtual Gathering all_to_all_async(const Exchange& exchange);
 
   /// Starts `all_gather`. `tensor` must stay untouched until it is waited for. Here it is
   /// done at once.
@@ -118,7 +123,12 @@ class ACCEL_API Communicator {
 
   /// Fills `summed.sums`, each the sum in the order of the ranks: the same bits,
   /// whatever carries them.
-  virtual void sum_pieces(const SummedPieces& summed);
+  void sum_pieces(const SummedPieces& summed) {
+    sum_pieces_async(summed)();
+  }
+
+  /// Starts the same. The pieces must stay untouched until it is waited for.
+  virtual Waiter sum_pieces_async(const SummedPieces& summed);
 
   /// Overwrites `tensor` with process `source`'s.
   virtual void broadcast(at::Tensor& tensor, int64_t source) = 0;
