@@ -286,10 +286,13 @@ TEST(ShardedDataParallel, GoesOnBehindTorchLoad) {
 }
 
 /// The peak of a training with Adam beyond what the process had before the model:
-/// 12 layers of 4 MiB; with gradients and states 192 MiB.
+/// 12 layers of 4 MiB, with gradients and states 192 MiB; or with SHARDED_LARGE 36 of
+/// 16 MiB, 151 million parameters, with gradients and states 2,304 MiB.
 ACCEL_RANK_FUNCTION(sharded_memory) {
   ::mallopt(M_MMAP_THRESHOLD, 1 << 16);
   const std::string how = std::getenv("SHARDED_HOW");
+  const bool large = std::getenv("SHARDED_LARGE") != nullptr;
+  const int64_t width = large ? 2048 : 1024;
   Accelerator accelerator(
       how == "NO_SHARD"          ? sharded(ShardingStrategy::kNoShard)
           : how == "FULL_SHARD" ? sharded(ShardingStrategy::kFullShard)
@@ -300,14 +303,14 @@ ACCEL_RANK_FUNCTION(sharded_memory) {
                   accelerator.distribute(torch::ones({8, 4})));
   const double before = megabytes("VmRSS:");
   nn::Sequential net;
-  for (int i = 0; i < 12; ++i) {
-    net->push_back(nn::Linear(nn::LinearOptions(1024, 1024).bias(false)));
+  for (int i = 0; i < (large ? 36 : 12); ++i) {
+    net->push_back(nn::Linear(nn::LinearOptions(width, width).bias(false)));
     net->push_back(nn::Tanh());
   }
   AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 1e-4);
   accelerator.prepare(net, optimizer);
   std::ofstream("/proc/self/clear_refs") << 5;
-  const auto x = torch::randn({16, 1024});
+  const auto x = torch::randn({16, width});
   for (int i = 0; i < 2; ++i) {
     optimizer.zero_grad();
     const auto loss = net->forward(accelerator.distribute(x)).pow(2).mean();
@@ -343,6 +346,23 @@ TEST(ShardedMemory, IsDivided) {
   // A layer is a unit by its size; all of them are one, with their gradients.
   EXPECT_LT(peak("FULL_SHARD", 4, "SIZE_BASED_WRAP"), 192 / 4 + 30);
   EXPECT_GT(peak("FULL_SHARD", 4, "NO_WRAP"), 192 / 4 + 48 + 30);
+}
+
+// Of the group `more`: it wants 2.6 GB.
+TEST(LargeShardedMemory, IsDivided) {
+  for (const int processes : {1, 2, 4}) {
+    RunOptions options;
+    options.timeout = std::chrono::seconds(240);
+    options.environment["SHARDED_HOW"] = "FULL_SHARD";
+    options.environment["SHARDED_LARGE"] = "1";
+    for (const auto& result :
+         run_and_expect_success("sharded_memory", processes, options)) {
+      // Its share, two units of 16 MiB, and activations.
+      EXPECT_LT(std::atof(result.output.c_str()), 2304.0 / processes + 2 * 16 + 16)
+          << processes;
+      std::cout << processes << ": " << result.output;
+    }
+  }
 }
 
 // ---- What is asked for.

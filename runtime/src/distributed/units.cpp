@@ -42,6 +42,31 @@ bool can_be_member(const Part& part) {
           order_of(part.sizes, part.strides).front() == 0);
 }
 
+/// Memory for the gathered parameters of a unit.
+at::Tensor new_memory(int64_t bytes, c10::Device device) {
+  try {
+    return at::empty(
+        {bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+  } catch (const c10::Error& error) {
+    const std::string reason = error.what_without_backtrace();
+    TORCH_CHECK_WITH(
+        OutOfMemoryError,
+        false,
+        "accel: a process has no memory for ",
+        (bytes >> 20) + 1,
+        " MiB on ",
+        device,
+        ", a unit of parameters that lie in parts and are gathered to compute "
+        "with (FULL_SHARD, HYBRID_SHARD, ZeRO stage 3). Two such units are whole "
+        "at a time. Smaller ones need less: --fsdp-auto-wrap-policy "
+        "SIZE_BASED_WRAP --fsdp-min-num-params N, or TRANSFORMER_BASED_WRAP; more "
+        "processes hold smaller parts; --fsdp-activation-checkpointing true keeps "
+        "fewer activations. `accel estimate-memory` says what a model takes. (",
+        reason.substr(0, reason.find('\n')),
+        ")");
+  }
+}
+
 } // namespace
 
 // ---- Memory.
@@ -132,8 +157,7 @@ at::Tensor UnitMemory::take(int64_t bytes, c10::Device device) {
   if (gathered_.size() + free_.size() >= most_) {
     free_.clear();
   }
-  return at::empty(
-      {bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+  return new_memory(bytes, device);
 }
 
 void UnitMemory::give(at::Tensor memory) {
