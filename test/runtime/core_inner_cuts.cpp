@@ -436,7 +436,36 @@ ACCEL_RANK_FUNCTION(packed_sequences_of_all_kinds) {
   }
 }
 
+// On a mesh a process may have one sample, which is not cut again, where others cut
+// theirs.
+ACCEL_RANK_FUNCTION(packed_sequences_of_a_mesh) {
+  namespace rnn = torch::nn::utils::rnn;
+  Accelerator accelerator(
+      AcceleratorOptions().cpu(true).match_single_device(true).parallelism_config(
+          accel::ParallelismConfig().dp_replicate_size(2).dp_shard_size(2)));
+  torch::nn::GRU gru(torch::nn::GRUOptions(3, 4).batch_first(true));
+  gru->to(torch::kDouble);
+  for (auto& parameter : gru->parameters()) {
+    torch::NoGradGuard no_grad;
+    parameter.fill_(0.3);
+  }
+  for (const int64_t samples : {1, 2, 3, 5, 8}) {
+    const Tensor whole =
+        torch::arange(samples * 15, torch::kDouble).sin().view({samples, 5, 3});
+    const auto run = [&](const Tensor& x) {
+      const auto lengths = torch::arange(samples).remainder(3) + 3;
+      const auto output = std::get<0>(gru->forward_with_packed_input(
+          rnn::pack_padded_sequence(x, lengths, true, false)));
+      return std::get<0>(rnn::pad_packed_sequence(output, true));
+    };
+    EXPECT_TRUE(torch::allclose(
+        accelerator.full(run(accelerator.distribute(whole))), run(whole), 0, 1e-13))
+        << samples;
+  }
+}
+
 TEST(InnerCuts, PackedSequencesHaveThemAgain) {
+  run_and_expect_success("packed_sequences_of_a_mesh", 4);
   run_and_expect_success("packed_sequences", 2);
   run_and_expect_success("packed_sequences", 3);
   run_and_expect_success("packed_sequences_of_all_kinds", 3);

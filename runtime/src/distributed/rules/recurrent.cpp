@@ -274,12 +274,16 @@ bool pack_padded_sequence(Call& call) {
   if (has_out(call)) {
     return false;
   }
+  const int64_t samples = call.boolean(2) ? 0 : 1;
   const at::Tensor input = call.tensor(0);
   const Part* part = call.part(input);
-  if (part == nullptr || !call.place(0).is_shard(call.boolean(2) ? 0 : 1)) {
+  if (part == nullptr || !call.place(0).is_shard(samples)) {
     return false;
   }
-  const bool other_axes = part_of(part->local) != nullptr;
+  // Samples are not cut again where a process has one only: what lies here is not
+  // what lies on the others.
+  const bool other_axes =
+      cut_further(call, 0, samples) || part_of(part->local) != nullptr;
   call.use_whole(0);
   call.use_whole(1);
   call.run();
