@@ -199,12 +199,12 @@ TEST(SimTraining, BarriersAndCoalescedOperations) {
 
 // Half precision on a device is no CPU's, so what is expected is what follows from
 // the formats: which operators compute in them, steps that are left out.
-ACCEL_RANK_FUNCTION(sim_half_precision) {
+void train_in_half_precision(const AcceleratorOptions& how) {
   for (const auto precision : {MixedPrecision::kBF16, MixedPrecision::kFP16}) {
     const auto dtype =
         precision == MixedPrecision::kFP16 ? torch::kHalf : torch::kBFloat16;
     Training training(
-        matching().mixed_precision(precision).grad_scaler(
+        AcceleratorOptions(how).mixed_precision(precision).grad_scaler(
             accel::GradScalerOptions().init_scale(1e30).growth_interval(2)),
         torch::kFloat);
     {
@@ -238,9 +238,24 @@ ACCEL_RANK_FUNCTION(sim_half_precision) {
   }
 }
 
+ACCEL_RANK_FUNCTION(sim_half_precision) {
+  train_in_half_precision(matching());
+}
+
+ACCEL_RANK_FUNCTION(sim_half_precision_in_parts) {
+  using accel::ShardingStrategy;
+  for (const auto strategy :
+       {ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp}) {
+    train_in_half_precision(matching().fsdp_plugin(
+        accel::FullyShardedDataParallelPlugin().sharding_strategy(strategy)));
+  }
+}
+
 TEST(SimTraining, InHalfPrecision) {
   for (const int count : counts({2})) {
-    accel::test::run_and_expect_success("sim_half_precision", count, devices(count));
+    for (const char* how : {"sim_half_precision", "sim_half_precision_in_parts"}) {
+      accel::test::run_and_expect_success(how, count, devices(count));
+    }
   }
 }
 

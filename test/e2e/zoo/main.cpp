@@ -82,11 +82,14 @@ at::Generator Run::generator(uint64_t seed) const {
   return generator;
 }
 
-void Run::update(torch::optim::Optimizer& optimizer, const Tensor& loss) const {
+void Run::update(torch::optim::Optimizer& optimizer, const Tensor& loss) {
   optimizer.zero_grad();
   backward(loss);
   optimizer.step();
   note("loss", loss.item<double>());
+  if (++updates_ == 2) {
+    note_state(optimizer);
+  }
 }
 
 void Run::note(const std::string& what, double value) const {
@@ -110,11 +113,51 @@ void Run::note(const std::string& what, const Tensor& value) const {
   out_ << '\n';
 }
 
-void Run::finish_module(int64_t position, const torch::nn::Module& module)
-    const {
+void Run::note_module(
+    const std::string& prefix, const torch::nn::Module& module) const {
   for (const auto& all : {module.named_parameters(), module.named_buffers()}) {
     for (const auto& item : all) {
-      note(std::to_string(position) + "." + item.key(), item.value());
+      note(prefix + item.key(), item.value());
+    }
+  }
+}
+
+namespace {
+
+/// The tensors that LibTorch's optimizers keep for a parameter.
+std::vector<Tensor> tensors_of(const optim::OptimizerParamState& state) {
+  if (const auto* adam = dynamic_cast<const optim::AdamParamState*>(&state)) {
+    return {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()};
+  }
+  if (const auto* adamw = dynamic_cast<const optim::AdamWParamState*>(&state)) {
+    return {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()};
+  }
+  if (const auto* sgd = dynamic_cast<const optim::SGDParamState*>(&state)) {
+    return {sgd->momentum_buffer()};
+  }
+  if (const auto* rms = dynamic_cast<const optim::RMSpropParamState*>(&state)) {
+    return {rms->square_avg(), rms->momentum_buffer(), rms->grad_avg()};
+  }
+  if (const auto* sums = dynamic_cast<const optim::AdagradParamState*>(&state)) {
+    return {sums->sum()};
+  }
+  return {};
+}
+
+} // namespace
+
+void Run::note_state(const optim::Optimizer& optimizer) const {
+  const auto& state = optimizer.state();
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      const auto found = state.find(parameter.unsafeGetTensorImpl());
+      if (found != state.end()) {
+        for (const auto& tensor : tensors_of(*found->second)) {
+          if (tensor.defined()) {
+            note("state", tensor);
+          }
+        }
+      }
     }
   }
 }

@@ -102,12 +102,16 @@ class Run {
     return std::make_unique<accel::AcceleratedOptimizer<Optimizer>>(args...);
   }
 
+  /// Notes the initial weights of the models, too.
   template <typename... Objects>
-  void prepare(Objects&&... objects) const {
-    const NoDefaultDevice as_written;
-    if (accelerator_ != nullptr) {
-      accelerator_->prepare(objects...);
+  void prepare(Objects&&... objects) {
+    {
+      const NoDefaultDevice as_written;
+      if (accelerator_ != nullptr) {
+        accelerator_->prepare(objects...);
+      }
     }
+    (note_initial(objects), ...);
   }
 
   /// Of a data set as it is.
@@ -147,8 +151,9 @@ class Run {
   /// For what reads memory.
   Tensor full(const Tensor& tensor) const;
 
-  /// A whole step on a loss, which is noted.
-  void update(torch::optim::Optimizer& optimizer, const Tensor& loss) const;
+  /// A whole step on a loss, which is noted; of the second step also what the
+  /// optimizer keeps.
+  void update(torch::optim::Optimizer& optimizer, const Tensor& loss);
 
   /// One of its own, of the device that tensors are made on.
   at::Generator generator(uint64_t seed) const;
@@ -161,16 +166,45 @@ class Run {
   template <typename... Modules>
   void finish(const Modules&... modules) const {
     int64_t position = 0;
-    ((void)finish_module(position++, *modules), ...);
+    ((void)note_module(std::to_string(position++) + ".", *modules), ...);
   }
 
  private:
-  void finish_module(int64_t position, const torch::nn::Module& module) const;
+  /// All parameters and buffers, behind `prefix`.
+  void note_module(const std::string& prefix, const torch::nn::Module& module)
+      const;
+  void note_state(const torch::optim::Optimizer& optimizer) const;
+
+  /// Of a module, a holder or a pointer; other objects have no weights.
+  template <typename Object>
+  void note_initial(const Object& object) {
+    if constexpr (std::is_base_of_v<torch::nn::Module, Object>) {
+      note_module(
+          "initial " + std::to_string(models_++) + ".",
+          object);
+    } else if constexpr (points_to_module<Object>(nullptr)) {
+      note_initial(*object);
+    }
+  }
+  template <typename Object>
+  static constexpr auto points_to_module(
+      std::remove_reference_t<decltype(*std::declval<Object>())>* /*pointee*/) {
+    return std::is_base_of_v<
+        torch::nn::Module,
+        std::decay_t<decltype(*std::declval<Object>())>>;
+  }
+  template <typename Object>
+  static constexpr bool points_to_module(...) {
+    return false;
+  }
 
   std::string model_;
   accel::Accelerator* accelerator_;
   std::ostream& out_;
   std::string folder_;
+  /// That were prepared, and updates that were made.
+  int64_t models_ = 0;
+  int64_t updates_ = 0;
 };
 
 struct Model {

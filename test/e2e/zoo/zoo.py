@@ -5,7 +5,7 @@
 
 FOLDER holds what `accel_zoo --plain --out FOLDER` has written; without --plain it is made. Every process's notes must
 be the plain program's: the same ones in the same order, numbers to 1e-9 (relative to what is greater than 1), integers
-and truth values exactly; with one process to 1e-15. Each model that differs is named with its first difference. A
+and truth values exactly, and so the initial weights; with one process to 1e-15. Each model that differs is named with its first difference. A
 model that fails or hangs ends the run; it is named, and the run goes on behind it.
 
 --only takes names of models, --without those that are left out; --every 4 runs one model of four. --expect-different
@@ -73,7 +73,7 @@ def difference_of_notes(actual, expected, limit):
     a, b = actual[2].split(), expected[2].split()
     if len(a) != len(b):
         return f"{expected[0]} has {len(a)} values, not {len(b)}"
-    exact = not expected[1].startswith(("number", "double"))
+    exact = expected[0].startswith("initial ") or not expected[1].startswith(("number", "double"))
     for i, (x, y) in enumerate(zip(a, b)):
         if x != y and (exact or not near(float(x), float(y), limit)):
             return f"{expected[0]} ({expected[1]}), value {i}: {x}, not {y} (off by {abs(float(x) - float(y)):.3g})"
