@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <string>
 
+#include <fcntl.h>
+
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(size_t) override {
     return {torch::rand({4}), torch::rand({1})};
@@ -39,4 +41,10 @@ int main() {
     images::save_image("y.png", 2);
   else
     optimizer.zero_grad();
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: the program makes a file that must not be there yet, and every process would do it [ACL0226]
+  if (::open("run.lock", O_CREAT | O_EXCL | O_WRONLY, 0644) < 0)
+    return 1;
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: the program makes a file that must not be there yet, and every process would do it [ACL0226]
+  std::FILE *fresh = std::fopen("fresh.txt", "wx");
+  return fresh == nullptr;
 }

@@ -12,7 +12,7 @@ void accel::migrate::applyMainProcess(RuleContext &Context) {
   for (const FileWaitFact &Wait : Context.Program.FileWaits)
     Context.insertLine(Wait.At, "save-wait",
                        {{"accelerator", Context.accelerator(Wait.In)}},
-                       "data sets read files that are written until here");
+                       Wait.Why);
   for (const GuardFact &Guard : Context.Program.Guards) {
     if (Guard.Before)
       Context.insertLine(*Guard.Before, "save-wait",

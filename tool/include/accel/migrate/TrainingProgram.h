@@ -308,6 +308,7 @@ struct GuardFact {
 struct FileWaitFact {
   FunctionId In = 0;
   LinePoint At;
+  const char *Why = "";
 };
 
 /// All facts of a translation unit. The vectors are in the order of the text.

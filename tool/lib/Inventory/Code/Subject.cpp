@@ -81,10 +81,22 @@ const Stmt *Subject::statementOf(const CallExpr *E) const {
 }
 
 bool Subject::isBodyOfItsOwn() const {
+  const Stmt *Child = Path.back();
   for (const Stmt *S : llvm::reverse(llvm::ArrayRef(Path).drop_back())) {
-    if (isa<ExprWithCleanups>(S))
+    if (isa<ExprWithCleanups>(S)) {
+      Child = S;
       continue;
-    return isa<IfStmt, ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S);
+    }
+    if (const auto *If = dyn_cast<IfStmt>(S))
+      return Child == If->getThen() || Child == If->getElse();
+    if (const auto *For = dyn_cast<ForStmt>(S))
+      return Child == For->getBody();
+    if (const auto *While = dyn_cast<WhileStmt>(S))
+      return Child == While->getBody();
+    if (const auto *Do = dyn_cast<DoStmt>(S))
+      return Child == Do->getBody();
+    const auto *Range = dyn_cast<CXXForRangeStmt>(S);
+    return Range && Child == Range->getBody();
   }
   return false;
 }

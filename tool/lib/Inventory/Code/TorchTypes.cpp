@@ -292,6 +292,21 @@ bool accel::migrate::isInStd(const Decl *D) {
   return N && N->getIdentifier() && N->getName() == "std";
 }
 
+bool accel::migrate::makesFolder(const FunctionDecl *F) {
+  if (!F->getIdentifier())
+    return false;
+  if (F->isExternC())
+    return F->getName() == "mkdir";
+  return (F->getName() == "create_directory" ||
+          F->getName() == "create_directories") &&
+         llvm::StringRef(qualifiedName(F)).contains("filesystem::");
+}
+
+bool accel::migrate::tellsFolderMade(const CallExpr *E) {
+  const FunctionDecl *F = E->getDirectCallee();
+  return F && makesFolder(F) && (F->isExternC() || E->getNumArgs() == 1);
+}
+
 const Expr *accel::migrate::plain(const Expr *E) {
   while (E) {
     const Expr *Before = E;

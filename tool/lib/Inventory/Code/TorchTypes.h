@@ -62,6 +62,10 @@ const clang::CXXRecordDecl *loaderOf(clang::QualType T);
 /// header of LibTorch.
 bool isTorch(const clang::Decl *D);
 bool isInStd(const clang::Decl *D);
+/// `std::filesystem::create_directory`, `create_directories`, and `mkdir`.
+bool makesFolder(const clang::FunctionDecl *F);
+/// One of these that tells all by what it returns (and errno), not by an argument.
+bool tellsFolderMade(const clang::CallExpr *E);
 
 /// Looks through everything that does not change a value: parentheses, casts,
 /// temporaries, and constructions of ArrayRef, optional, Scalar from it.

@@ -95,6 +95,8 @@ void Decisions::range(const CXXForRangeStmt *S) {
     say("ACL0127", S->getRangeInit()->getExprLoc(),
            "the loop goes over something that differs between processes",
            "Go over something that is the same on all processes.");
+  addressOrder(S->getRangeInit()->getType(), S->getRangeInit()->getExprLoc(),
+               S->getBody());
 }
 
 /// const std::string folder = "runs/" + timestamp();
@@ -115,6 +117,14 @@ void Decisions::variable(const VarDecl *V) {
 
 void Decisions::call(const CallExpr *E, const FunctionDecl *F) {
   differingArgument(E, F, {E->getArgs(), E->getNumArgs()});
+  // for (auto it = map.begin(); …)
+  if (const auto *M = dyn_cast<CXXMemberCallExpr>(E);
+      M && F->getIdentifier() && (F->getName() == "begin" || F->getName() == "cbegin"))
+    for (size_t I = Path.size() - 1; I > 0; --I)
+      if (const auto *For = dyn_cast<ForStmt>(Path[I - 1]);
+          For && For->getInit() == Path[I])
+        addressOrder(M->getImplicitObjectArgument()->getType(), E->getExprLoc(),
+                     For->getBody());
 }
 
 void Decisions::construct(const CXXConstructExpr *E) {

@@ -125,7 +125,7 @@ static const ValueDecl *writtenIn(const Expr *E) {
 }
 
 /// How an output went, which only the main process makes: `out.is_open()`,
-/// `!out`, `fopen(path, "w")`; whether a folder was made.
+/// `!out`, `fopen(path, "w")`; whether a folder was made, where all make it.
 static bool tellsOfFile(const CallExpr *E, const FunctionDecl *F,
                         const ProgramIndex &Index) {
   const auto *M = dyn_cast<CXXMethodDecl>(F);
@@ -147,13 +147,11 @@ static bool tellsOfFile(const CallExpr *E, const FunctionDecl *F,
   if (!F->getIdentifier())
     return false;
   const llvm::StringRef Name = F->getName();
-  if (Name == "create_directory" || Name == "create_directories")
-    return llvm::StringRef(qualifiedName(F)).contains("filesystem::");
+  if (makesFolder(F))
+    return !tellsFolderMade(E); // See OutputFacts::answer.
   const ProgramIndex::Opener *Opener = Index.openerOf(E);
   if (!F->isExternC() && !Opener)
     return false;
-  if (Name == "mkdir")
-    return true;
   if (Opener || (Name == "fopen" && E->getNumArgs() == 2))
     if (const auto *Mode = dyn_cast<StringLiteral>(
             bare(E->getArg(Opener ? Opener->Mode : 1))))

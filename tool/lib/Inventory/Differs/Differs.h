@@ -28,6 +28,9 @@ public:
 private:
   void differingArgument(const clang::Expr *E, const clang::FunctionDecl *F,
                          llvm::ArrayRef<const clang::Expr *> Args);
+  /// A loop over a container, which stands `At`.
+  void addressOrder(clang::QualType Container, clang::SourceLocation At,
+                    const clang::Stmt *Body);
 
   const Differing &Differs;
 };

@@ -12,6 +12,8 @@
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 
+#include "llvm/Support/Path.h"
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -378,6 +380,18 @@ static bool drawnFromEarly(const VarDecl *V, const ProgramIndex &Index) {
   return Uses.Named;
 }
 
+/// Whether a variable of a program of several sources is defined in another one than
+/// main, which does not see it.
+static bool isInOtherSource(const VarDecl *V, const FunctionDecl *Main,
+                            const SourceManager &SM) {
+  const SourceLocation At = SM.getExpansionLoc(V->getLocation());
+  if (SM.getFileID(At) == SM.getFileID(SM.getExpansionLoc(Main->getLocation())))
+    return false;
+  const llvm::StringRef Ending = llvm::sys::path::extension(SM.getFilename(At));
+  return Ending == ".cpp" || Ending == ".cc" || Ending == ".cxx" || Ending == ".c++" ||
+         Ending == ".C";
+}
+
 void Randomness::global(const VarDecl *V) {
   const CXXRecordDecl *D = recordOf(V->getType());
   if (!D || !isEngine(D) || !drawsPerProcess(V->getInit()))
@@ -388,6 +402,7 @@ void Randomness::global(const VarDecl *V) {
   if (!Main || !Text.mayEdit(Main->getLocation()) || !V->isFileVarDecl() ||
       V->isStaticDataMember() || V->getTLSKind() != VarDecl::TLS_None ||
       !SM.isBeforeInTranslationUnit(V->getLocation(), Main->getLocation()) ||
+      isInOtherSource(V, Main, SM) ||
       drawnFromEarly(V, Index))
     return say("ACL0184", V->getLocation(), Early, "Seed it in main.");
   std::string Name;

@@ -350,10 +350,15 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
            "Guard it with `if (accelerator.is_main_process())`; read what it "
            "needs of the batch before, on all processes.");
   };
+  // What the others write into is there always.
+  const char *const MustBeNew =
+      "the program makes a file that must not be there yet";
   auto Opens = [&](const Expr *Path, const Expr *How) {
     const std::string Mode = openMode(How);
     if (Mode.empty() || Mode.find('+') != std::string::npos)
       return Writes("the program opens a file to write it");
+    if (Mode.find('x') != std::string::npos)
+      return Writes(MustBeNew);
     file(E, Path, Mode.find_first_of("wa") != std::string::npos);
   };
   if (const ProgramIndex::Opener *Opener = Index.openerOf(E))
@@ -368,6 +373,9 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
   }
   if (C && Name == "popen")
     return command(E);
+  if (F->isExternC() && (Name == "mkstemp" || Name == "mkdtemp" ||
+                         Name == "mkstemps" || Name == "mkostemp"))
+    return Writes("the program makes a file with a new name");
   if (F->isExternC() && Name == "opendir" && E->getNumArgs() == 1) {
     file(E, E->getArg(0), /*Writes=*/false).Below = true;
     return;
@@ -379,6 +387,8 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
     const int64_t Access = Flags ? *Flags & O_ACCMODE : O_RDWR;
     if (Access == O_RDWR)
       return Writes("the program opens a file to read and to write it");
+    if (Access == O_WRONLY && Flags && *Flags & O_EXCL)
+      return Writes(MustBeNew);
     file(E, E->getArg(0), Access == O_WRONLY);
     return;
   }
@@ -417,7 +427,7 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
       llvm::StringRef(qualifiedName(F)).contains("filesystem::");
   // Whether it is there already matters where more than output depends on it.
   if (((InFiles && (Name == "exists" || Name == "is_regular_file" ||
-                    Name == "file_size")) ||
+                    Name == "is_directory" || Name == "file_size")) ||
        (C && (Name == "access" || Name == "stat"))) &&
       E->getNumArgs() >= 1) {
     const IfStmt *If = nullptr;
@@ -425,15 +435,18 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
       if (const auto *Around = dyn_cast<IfStmt>(S))
         If = Around;
     FileUse &Asked = file(E, E->getArg(0), false);
+    Asked.Asks = true;
     Asked.AskedIn = If;
     Asked.IsQuiet = If && Quiet(Index).is(If) && changesNothing(If);
     return;
   }
-  if ((InFiles &&
-       (Name == "create_directories" || Name == "create_directory")) ||
-      (C && Name == "mkdir")) {
-    if (E->getNumArgs() >= 1)
-      addUse(E, E->getArg(0)).MakesFolder = true;
+  if (makesFolder(F) && !(tellsFolderMade(E) && isResultUsed(E))) {
+    if (E->getNumArgs() >= 1) {
+      FileUse &Made = addUse(E, E->getArg(0));
+      Made.MakesFolder = true;
+      Made.Makes = statementOf(E);
+      Made.Here = here();
+    }
     // All processes may try. Who looks at the answer is told different things,
     // which is followed as any other value that differs.
     say("ACL0155", E->getExprLoc(),

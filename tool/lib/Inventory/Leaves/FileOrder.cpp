@@ -439,6 +439,33 @@ accel::migrate::findReadBacks(const ProgramIndex &Index,
   return Result;
 }
 
+namespace {
+/// Whether a use may come before another one, and behind it, without a meeting in
+/// between.
+struct Order {
+  bool First = true, Then = true;
+};
+} // namespace
+
+static Order orderOf(const Finder &F, const Placed &Read, const Placed &Move,
+                     const SourceManager &SM) {
+  Order Result;
+  if (!Move.Known || !Read.Known)
+    return Result;
+  Result.First = *Read.At.begin() <= *Move.At.rbegin();
+  Result.Then = *Read.At.rbegin() >= *Move.At.begin();
+  // In the text of main, which runs once, one stands before the other.
+  if (Result.First && Result.Then && Move.Use->In->isMain() &&
+      Read.Use->In == Move.Use->In && !Move.Use->InLoop && !Read.Use->InLoop) {
+    Result.First = SM.isBeforeInTranslationUnit(Read.Use->Use->getExprLoc(),
+                                                Move.Use->Use->getExprLoc());
+    Result.Then = !Result.First;
+  }
+  Result.First &= !F.meetBetween(Read.At, Move.At, Move.Use->Use);
+  Result.Then &= !F.meetBetween(Move.At, Read.At, Read.Use->Use);
+  return Result;
+}
+
 static MoveWaits waitsAt(const ProgramIndex &Index, const Finder &F,
                          const Placed &Move, llvm::ArrayRef<Placed> All) {
   const SourceManager &SM = Index.Context.getSourceManager();
@@ -451,21 +478,7 @@ static MoveWaits waitsAt(const ProgramIndex &Index, const Finder &F,
       continue;
     const bool Decides =
         Read.Use->AskedIn && Comes(Index, *Move.Use).to(Read.Use->AskedIn);
-    bool First = true, Then = true;
-    if (Move.Known && Read.Known) {
-      First = *Read.At.begin() <= *Move.At.rbegin();
-      Then = *Read.At.rbegin() >= *Move.At.begin();
-      // In the text of main, which runs once, one stands before the other.
-      if (First && Then && Move.Use->In->isMain() &&
-          Read.Use->In == Move.Use->In && !Move.Use->InLoop &&
-          !Read.Use->InLoop) {
-        First = SM.isBeforeInTranslationUnit(Read.Use->Use->getExprLoc(),
-                                             Move.Use->Use->getExprLoc());
-        Then = !First;
-      }
-      First = First && !F.meetBetween(Read.At, Move.At, Move.Use->Use);
-      Then = Then && !F.meetBetween(Move.At, Read.At, Read.Use->Use);
-    }
+    const auto [First, Then] = orderOf(F, Read, Move, SM);
     Result.Before |= First && (Move.Use->TakesAway || Decides);
     Result.Behind |= Then && !Decides;
   }
@@ -497,6 +510,70 @@ accel::migrate::findMoveWaits(const ProgramIndex &Index,
   return Result;
 }
 
+/// `if (!exists(folder)) create_directories(folder);`: who finds it made has nothing to
+/// do.
+static bool onlyMakesFolder(const IfStmt *If) {
+  if (!If || If->getElse())
+    return false;
+  const Stmt *Then = If->getThen();
+  if (const auto *Block = dyn_cast<CompoundStmt>(Then))
+    Then = Block->size() == 1 ? Block->body_front() : nullptr;
+  const auto *E = dyn_cast_or_null<Expr>(Then);
+  const FunctionDecl *F = E ? calleeOf(plain(E)) : nullptr;
+  return F && makesFolder(F);
+}
+
+/// `if (!exists(data)) return 1;` in main, or an exception: nobody goes on with that
+/// answer.
+static bool endsProgram(const IfStmt *If, const FunctionDecl *In) {
+  if (!If || If->getElse())
+    return false;
+  const Stmt *Last = If->getThen();
+  if (const auto *Block = dyn_cast<CompoundStmt>(Last))
+    Last = Block->body_empty() ? nullptr : Block->body_back();
+  if (Last && isa<ReturnStmt>(Last))
+    return In->isMain();
+  const auto *E = dyn_cast_or_null<Expr>(Last);
+  const FunctionDecl *F = E ? calleeOf(plain(E)) : nullptr;
+  return E && (isa<CXXThrowExpr>(plain(E)) || (F && F->isNoReturn()));
+}
+
+std::vector<const FileUse *>
+accel::migrate::findFolderWaits(const ProgramIndex &Index,
+                                llvm::MutableArrayRef<FileUse> Uses) {
+  std::vector<const FileUse *> Result;
+  auto Makes = [&](const FileUse &Use) {
+    return Use.MakesFolder && !Use.InSamples && Index.isReached(Use.In);
+  };
+  if (llvm::none_of(Uses, Makes))
+    return Result;
+  Finder F(Index);
+  const std::vector<Placed> All = place(F, Uses);
+  for (const Placed &Made : All) {
+    if (!Makes(*Made.Use))
+      continue;
+    // A folder is made with those around it.
+    auto Concerns = [&](const Placed &Asked) {
+      return mayBeOfOneFile(Made, Asked) ||
+             llvm::any_of(Asked.Texts, [&](const PathText &X) {
+               return llvm::any_of(Made.Texts, [&](const PathText &Y) {
+                 return mayBeBelow(X, Y);
+               });
+             });
+    };
+    if (llvm::any_of(All, [&](const Placed &Asked) {
+          return (Asked.Use->Asks || (Asked.Use->Below && Asked.isRead())) &&
+                 Index.isReached(Asked.Use->In) &&
+                 !onlyMakesFolder(Asked.Use->AskedIn) &&
+                 !endsProgram(Asked.Use->AskedIn, Asked.Use->In) &&
+                 Concerns(Asked) &&
+                 orderOf(F, Asked, Made, Index.Context.getSourceManager()).First;
+        }))
+      Result.push_back(Made.Use);
+  }
+  return Result;
+}
+
 /// Whether the statement before already ends with a wait.
 static bool waitsThere(const TrainingProgram &Program, const LinePoint &Point) {
   auto IsThere = [&](const LinePoint &Other) {
@@ -509,6 +586,25 @@ static bool waitsThere(const TrainingProgram &Program, const LinePoint &Point) {
          llvm::any_of(Program.Guards, [&](const GuardFact &Guard) {
            return Guard.After && IsThere(*Guard.After);
          });
+}
+
+/// All wait before a folder is made that somebody asks for.
+static void addFolderWaits(const Unit &U, llvm::MutableArrayRef<FileUse> Files) {
+  for (const FileUse *Made : findFolderWaits(U.Index, Files)) {
+    if (!U.Text.mayEdit(Made->Use->getExprLoc()))
+      continue;
+    std::optional<LinePoint> Point =
+        Made->Makes ? U.Text.before(Made->Makes) : std::nullopt;
+    if (!Point)
+      U.say("ACL0226", Made->Use->getExprLoc(),
+            "a folder is made for which another process may ask later, and goes on "
+            "as if it had been there before",
+            "Put the call into a block of its own, in braces.");
+    else if (!waitsThere(U.Program, *Point))
+      U.Program.FileWaits.push_back(
+          {Made->Here, std::move(*Point),
+           "all have asked whether the folder is there"});
+  }
 }
 
 void accel::migrate::addMoveWaits(const Unit &U,
@@ -536,6 +632,7 @@ void accel::migrate::addMoveWaits(const Unit &U,
       break;
     }
   }
+  addFolderWaits(U, Files);
 }
 
 /// "line 12", with the file where `Beside` stands in another one.
@@ -560,7 +657,8 @@ void accel::migrate::addReadBacks(const Unit &U,
               return Known.At.At.Offset == Point->At.Offset;
             }))
           U.Program.FileWaits.push_back(
-              {U.Functions.of(U.Index.Main), std::move(*Point)});
+              {U.Functions.of(U.Index.Main), std::move(*Point),
+               "data sets read files that are written until here"});
       continue;
     }
     if (const std::optional<Spelled> &Path = Found.Read->Argument) {

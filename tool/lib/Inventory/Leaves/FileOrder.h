@@ -36,15 +36,19 @@ struct FileUse {
   bool Below = false;
   /// Whether the file is there is asked, in this `if` where it is in one; quiet:
   /// nothing but output depends on it.
+  bool Asks = false;
   const clang::IfStmt *AskedIn = nullptr;
   bool IsQuiet = false;
   /// The main process makes the file, takes it away, or puts another one in its
   /// place, in this statement; no path: it may be any file.
   const clang::Stmt *Moved = nullptr;
   bool TakesAway = false;
-  /// A folder is made, by whichever process comes first: none may while the main one
-  /// takes it away.
+  /// A folder is made, by whichever process comes first, in this statement where it
+  /// stands in a block: none may while the main one takes it away, or another one
+  /// asks whether it is there.
   bool MakesFolder = false;
+  const clang::Stmt *Makes = nullptr;
+  FunctionId Here = 0;
   /// The statement stands in a block, and is not all of a branch without braces.
   bool HasBlock = true;
 };
@@ -72,6 +76,11 @@ struct MoveWaits {
   const FileUse *Move;
   bool Before, Behind;
 };
+
+/// Folders before which all have to wait: another process may ask whether they are
+/// there, and goes on as the answer says.
+std::vector<const FileUse *> findFolderWaits(const ProgramIndex &Index,
+                                             llvm::MutableArrayRef<FileUse> Uses);
 
 /// The statements at which somebody has to wait. A question of `Uses` whether a
 /// file is there stays quiet only where none of them depends on it.

@@ -53,6 +53,10 @@ protected:
     Added.InSamples = inSamples();
     return Added;
   }
+  /// Whether somebody looks at what a call, which is visited, returns.
+  bool isResultUsed(const clang::CallExpr *E) const {
+    return !statementOf(E) && !isBodyOfItsOwn();
+  }
 
   std::vector<FileUse> &Files;
 };
@@ -94,6 +98,7 @@ public:
 
 private:
   bool answer(const clang::CallExpr *E);
+  const clang::Expr *conditionAround(const clang::CallExpr *E) const;
   const clang::CXXForRangeStmt *folderLoop() const;
   bool doesNothingElse(const clang::CXXForRangeStmt *Loop) const;
   bool guard(const clang::CallExpr *E, const std::string &What);

@@ -228,13 +228,54 @@ void OutputFacts::moves(const CallExpr *E, const Stmt *Statement,
     Add(nullptr, false, llvm::any_of(literalsIn(E->getArg(0)), takesFilesAway));
 }
 
+/// Whether errno is looked at, but for its text, outside of an expression.
+static bool asksForError(const Stmt *S, const Expr *Without) {
+  if (!S || S == Without)
+    return false;
+  if (const auto *Call = dyn_cast<CallExpr>(S))
+    if (const FunctionDecl *F = Call->getDirectCallee(); F && F->getIdentifier()) {
+      if (F->getName() == "__errno_location")
+        return true;
+      if (F->getName() == "strerror")
+        return false;
+    }
+  return llvm::any_of(S->children(), [&](const Stmt *Child) {
+    return asksForError(Child, Without);
+  });
+}
+
+/// A call, or `there || !made` around it: what stands before may ask for the file that
+/// it makes. Null where more is done there than to ask.
+const Expr *OutputFacts::conditionAround(const CallExpr *E) const {
+  const Expr *All = E;
+  const Stmt *Child = E;
+  std::set<const FunctionDecl *> Seen;
+  for (const Stmt *S : llvm::reverse(llvm::ArrayRef(Path).drop_back())) {
+    const auto *U = dyn_cast<UnaryOperator>(S);
+    const auto *B = dyn_cast<BinaryOperator>(S);
+    if (B && B->isComparisonOp() && All == E) {
+      // mkdir(folder, 0755) != 0
+    } else if (B && B->isLogicalOp()) {
+      const Expr *Other = Child == B->getLHS() ? B->getRHS() : B->getLHS();
+      if (!leavesNoTrace(Other, Index, Seen, /*InFunction=*/false) ||
+          Cuts.isReadIn(Other))
+        return nullptr;
+      All = B;
+    } else if (!(U && U->getOpcode() == UO_LNot) &&
+               !isa<ParenExpr, ImplicitCastExpr, ExprWithCleanups>(S)) {
+      break;
+    }
+    Child = S;
+  }
+  return All;
+}
+
 /// `if (system("mkdir out") != 0)`: the main process makes the call, and all are told
 /// what it returned. Not where others may still read what the call takes away, or where
 /// not all come to.
 bool OutputFacts::answer(const CallExpr *E) {
-  const bool IsTruth = E->getType()->isBooleanType();
   const FunctionDecl *F = E->getDirectCallee();
-  if ((!IsTruth && !E->getType()->isSpecificBuiltinType(BuiltinType::Int)) ||
+  if ((!E->getType()->isBooleanType() && !E->getType()->isSpecificBuiltinType(BuiltinType::Int)) ||
       inSamples() || Index.BeforeMain.count(Function) || !F->getIdentifier() ||
       isBodyOfItsOwn() || !ByAll(Path, Function))
     return false;
@@ -248,7 +289,21 @@ bool OutputFacts::answer(const CallExpr *E) {
                !leavesNoTrace(Arg, Index, Seen, /*InFunction=*/false);
       }))
     return false;
-  const std::optional<TextRange> R = editable(E->getSourceRange());
+  const Expr *All = conditionAround(E);
+  // The errno of the others says nothing.
+  const Stmt *Around = nullptr;
+  block(&Around);
+  if (!Around || !isa<IfStmt>(Around))
+    Around = Function ? Function->getBody() : nullptr;
+  if (!All || (F->getName() == "mkdir" && asksForError(Around, All)))
+    return false;
+  const bool IsTruth = All != E || E->getType()->isBooleanType();
+  const std::optional<TextRange> R = editable(All->getSourceRange());
+  // What is asked there is asked by the main process, which waits for nobody.
+  if (All != E)
+    llvm::erase_if(Files, [&](const FileUse &Use) {
+      return isWithin(Use.Use->getExprLoc(), All, Text.SM);
+    });
   if (R)
     Program.Broadcasts.push_back(
         {here(), IsTruth ? BroadcastFact::Success : BroadcastFact::Status, *R});
@@ -390,6 +445,16 @@ void OutputFacts::call(const CallExpr *E, const FunctionDecl *F,
                        llvm::StringRef Called) {
   if (waitsForKey(E) && statementOf(E)) {
     guard(E, "a key is waited for");
+    return;
+  }
+  if (tellsFolderMade(E) && isResultUsed(E) &&
+      Text.mayEdit(E->getExprLoc()) && !answer(E)) {
+    say("ACL0226", E->getExprLoc(),
+        "'" + Called.str() + "' is called, which the main process alone should "
+                             "do, and its result is used where the others cannot "
+                             "be told",
+        "Make the folder in a statement of its own, and ask for it with "
+        "std::filesystem::is_directory.");
     return;
   }
   if (!isOutput(E, F, Index, Text))
