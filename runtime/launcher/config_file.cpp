@@ -176,54 +176,44 @@ void each_entry(
   }
 }
 
-/// Accelerate's `fsdp_config`: a list of `fsdp_…: value`. The strategy is kept;
-/// of the others those that say what accel does anyway may be there.
+/// Accelerate's `fsdp_config`: a list of `fsdp_…: value`.
 void read_fsdp(ConfigFile& config, const YAML::Node& list) {
-  const std::string prefix = "fsdp_";
   const auto read = [&](const std::string& key, const std::string& value) {
+    const auto name = parallel::fsdp_setting_name(key);
+    const auto* setting =
+        parallel::find_setting(parallel::fsdp_plugin_settings(), name);
     std::string why;
-    if (key == "fsdp_sharding_strategy") {
+    if (name == "sharding_strategy") {
       if (parallel::fsdp_strategy_name(value).empty()) {
         why = parallel::no_fsdp_strategy(value);
       }
-      config.values[key] = value;
-    } else if (key == "fsdp_reshard_after_forward") {
-      // Version 2's word for the strategy, and version 1's.
-      const auto again = read_flag(value);
-      const std::string strategy = again
-          ? (*again ? "FULL_SHARD" : "SHARD_GRAD_OP")
-          : parallel::fsdp_strategy_name(value);
-      if (strategy.empty()) {
-        why = parallel::no_fsdp_strategy(value);
+    } else if (name == "reshard_after_forward") {
+      if (parallel::strategy_of_reshard(value).empty()) {
+        why = parallel::no_reshard(value);
       }
-      config.values.emplace("fsdp_sharding_strategy", strategy);
-    } else if (key == "fsdp_version") {
-      why = parallel::refuse_fsdp_setting("version", value);
-      config.values[key] = value;
-    } else if (key == "fsdp_state_dict_type") {
+    } else if (name == "version") {
+      if (value != "1" && value != "2") {
+        why = parallel::no_fsdp_version(value);
+      }
+    } else if (name == "state_dict_type") {
       if (parallel::state_dict_type_name(value).empty()) {
         why = parallel::no_state_dict_type(value);
       }
-      config.values[key] = value;
+    } else if (setting == nullptr) {
+      std::vector<std::string> names;
+      for (const auto& known : parallel::fsdp_plugin_settings()) {
+        names.push_back("fsdp_" + std::string(known.name));
+      }
+      why = "accel has no such option" + suggest("fsdp_" + name, names);
+    } else if (value.empty() || value == "none") {
+      return;
     } else {
-      auto name = key.rfind(prefix, 0) == 0 ? key.substr(prefix.size()) : key;
-      if (name == "transformer_cls_to_wrap") {
-        name = "transformer_layer_cls_to_wrap"; // as the variable is called
-      } else if (name == "backward_prefetch_policy") {
-        name = "backward_prefetch"; // which it was called before
-      }
-      const auto* setting = 
-          parallel::find_setting(parallel::fsdp_plugin_settings(), name);
-      if (setting == nullptr) {
-        why = parallel::refuse_fsdp_setting(name, value);
-      } else if (!value.empty() && value != "none") {
-        why = setting->check(value);
-        config.values[prefix + name] = value;
-      }
+      why = setting->check(value);
     }
     if (!why.empty()) {
       refuse(config.path, "fsdp_config: " + key + ": " + value + ": " + why);
     }
+    config.values["fsdp_" + name] = value;
   };
   each_entry(config, list, "fsdp_config", "fsdp_...: value", "", read);
 }
@@ -246,8 +236,6 @@ void read_deepspeed(ConfigFile& config, const YAML::Node& list) {
       if (!is_new && known->second != value) {
         why = "but it is " + known->second + " beside deepspeed_config";
       }
-    } else if (key == "deepspeed_multinode_launcher") {
-      why = value == "standard" ? "" : "accel starts the processes of each host itself";
     } else {
       std::vector<std::string> names{"gradient_accumulation_steps"};
       for (const auto& known : parallel::deepspeed_settings()) {
@@ -316,14 +304,12 @@ void read_parallelism(ConfigFile& config, const YAML::Node& list) {
       names.push_back(prefix + setting.name + "_size");
       found = name == setting.name + std::string("_size") ? &setting : found;
     }
-    const auto* way =
-        parallel::find_setting(parallel::context_parallel_settings(), name);
-    // How DeepSpeed is to do sp: of no effect.
-    if (name.rfind("sp_", 0) == 0 && found == nullptr) {
-      continue;
-    }
-    for (const auto& setting : parallel::context_parallel_settings()) {
-      names.push_back(prefix + setting.name);
+    const parallel::PluginSetting* way = nullptr;
+    for (const auto* settings : parallel::axis_settings()) {
+      for (const auto& setting : *settings) {
+        names.push_back(prefix + setting.name);
+        way = name == setting.name ? &setting : way;
+      }
     }
     const std::string why = found != nullptr ? check_mesh_size(value)
         : way != nullptr
@@ -510,7 +496,9 @@ ConfigFile read_config(const std::string& path) {
   };
   use_type(
       config, "FSDP", "use_fsdp", "fsdp_config",
-      config.find("fsdp_sharding_strategy") ? "says how parameters are divided" : "");
+      config.find("fsdp_sharding_strategy") || config.find("fsdp_reshard_after_forward")
+          ? "says how parameters are divided"
+          : "");
   use_type(
       config, "MEGATRON_LM", "use_megatron_lm", "megatron_lm_config",
       gives(megatron_key(config)));

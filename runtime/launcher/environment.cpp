@@ -135,6 +135,8 @@ std::vector<std::string> process_environment(
   }
   if (options.fsdp_sharding_strategy) {
     variables["FSDP_SHARDING_STRATEGY"] = *options.fsdp_sharding_strategy;
+    // It would say the same in other words, or what does not count.
+    variables.erase("FSDP_RESHARD_AFTER_FORWARD");
   }
   if (options.fsdp_version) {
     variables["FSDP_VERSION"] = *options.fsdp_version;
@@ -169,7 +171,7 @@ std::vector<std::string> process_environment(
   for (const auto& [name, value] : options.parallelism_sizes) {
     variables[name] = value;
   }
-  for (const auto& [name, value] : options.context_parallel_settings) {
+  for (const auto& [name, value] : options.axis_settings) {
     variables[name] = value;
   }
   if (options.split_batches) {

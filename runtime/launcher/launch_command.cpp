@@ -156,7 +156,8 @@ std::map<std::string, std::string> settings_of_plugin(
     const std::vector<parallel::PluginSetting>& settings) {
   std::map<std::string, std::string> given;
   for (const auto& setting : settings) {
-    const auto choice = resolver.find(setting.option);
+    const std::string names = setting.option;
+    const auto choice = resolver.find(names.substr(0, names.find(',')));
     if (!choice) {
       continue;
     }
@@ -166,7 +167,7 @@ std::map<std::string, std::string> settings_of_plugin(
           choice->source + " " + choice->value + " is for " + option +
               "; give that, too");
     }
-    if (used) {
+    if (used && *setting.variable != '\0') {
       given[setting.variable] = choice->value;
       resolver.plan(setting.name, choice, "");
     }
@@ -204,32 +205,65 @@ void check_policy(
   }
 }
 
+/// 0 for an option, 1 for the environment, 2 for a file.
+int rank_of(const Choice& choice) {
+  return choice.source[0] == '-' ? 0 : choice.source.rfind("environment", 0) == 0 ? 1 : 2;
+}
+
+/// The strategy by its name: what --fsdp-sharding-strategy and, in the words of version
+/// 2, --fsdp-reshard-after-forward say. Where the same source says both, the words of
+/// the version count, as in the runtime and in Accelerate.
+std::optional<Choice> find_strategy(const Resolver& resolver) {
+  auto named = resolver.find("--fsdp-sharding-strategy");
+  if (named) {
+    named->value = parallel::fsdp_strategy_name(named->value);
+  }
+  auto reshard = resolver.find("--fsdp-reshard-after-forward");
+  if (!reshard) {
+    return named;
+  }
+  const auto said = reshard->source + " " + reshard->value;
+  reshard->value = parallel::strategy_of_reshard(reshard->value);
+  if (!named) {
+    return reshard;
+  }
+  const auto version = resolver.find("--fsdp-version");
+  if (!version && named->source[0] == '-' && reshard->source[0] == '-' &&
+      named->value != reshard->value) {
+    throw Error(
+        kUsage,
+        said + " means " + reshard->value + ", and --fsdp-sharding-strategy is " +
+            named->value + "; give one of them");
+  }
+  const int difference = rank_of(*reshard) - rank_of(*named);
+  const bool second = version && version->value == "2";
+  return difference < 0 || (difference == 0 && second) ? reshard : named;
+}
+
 /// Whether parameters are divided, and how.
 void resolve_fsdp(Resolver& resolver, LaunchOptions& options) {
   const auto both = resolver.find("--fsdp");
   auto use = resolver.find("--use-fsdp");
-  auto strategy = resolver.find("--fsdp-sharding-strategy");
+  auto strategy = find_strategy(resolver);
   if (both) {
     if (strategy && strategy->source[0] == '-') {
       throw Error(
           kUsage,
-          "--fsdp " + both->value + " names a strategy, and so does "
-              "--fsdp-sharding-strategy " + strategy->value +
-              "; give one of them");
+          "--fsdp " + both->value + " names a strategy, and so does " +
+              strategy->source + " " + strategy->value + "; give one of them");
     }
     use = Choice{"true", both->source};
-    strategy = both;
+    strategy = Choice{parallel::fsdp_strategy_name(both->value), both->source};
   }
   options.use_fsdp = use ? read_flag(use->value) : std::nullopt;
   if (strategy && strategy->source[0] == '-' &&
       !options.use_fsdp.value_or(false)) {
     throw Error(
         kUsage,
-        "--fsdp-sharding-strategy " + strategy->value +
+        strategy->source + " " + strategy->value +
             " is for --use-fsdp; give that, too, or --fsdp " + strategy->value);
   }
   if (strategy) {
-    strategy->value = parallel::fsdp_strategy_name(strategy->value);
     options.fsdp_sharding_strategy = strategy->value;
   }
   resolver.plan("parameters divided", use, "as the program says");
@@ -325,37 +359,26 @@ void resolve_parallelism(Resolver& resolver, LaunchOptions& options) {
     const auto found = options.parallelism_sizes.find(variable);
     return found != options.parallelism_sizes.end() && found->second != "1";
   };
-  if (options.use_parallelism_config.value_or(false) &&
-      several("PARALLELISM_CONFIG_CP_SIZE") &&
-      several("PARALLELISM_CONFIG_SP_SIZE")) {
+  const auto along = [&](const char* variable) {
+    return options.use_parallelism_config.value_or(false) && several(variable);
+  };
+  const bool cp = along("PARALLELISM_CONFIG_CP_SIZE");
+  const bool sp = along("PARALLELISM_CONFIG_SP_SIZE");
+  if (cp && sp) {
     throw Error(
         kUsage,
         text + ": cp and sp share the positions of a sequence in two ways; leave "
             "one of them out");
   }
   const auto plan = resolver.find("--tp-plan");
-  const bool parts = options.use_parallelism_config.value_or(false) &&
-      several("PARALLELISM_CONFIG_TP_SIZE");
+  const bool parts = along("PARALLELISM_CONFIG_TP_SIZE");
   if (plan && plan->source[0] == '-' && !parts) {
     throw Error(kUsage, "--tp-plan is for --tp; give that, too");
   }
-  const bool positions = options.use_parallelism_config.value_or(false) &&
-      several("PARALLELISM_CONFIG_CP_SIZE");
-  std::optional<Choice> strategy;
-  for (const auto& setting : parallel::context_parallel_settings()) {
-    const std::string names = setting.option;
-    const auto given = resolver.find(names.substr(0, names.find(',')));
-    if (!given) {
-      continue;
-    }
-    if (given->source[0] == '-' && !positions) {
-      throw Error(kUsage, given->source + " is for --cp; give that, too");
-    }
-    if (positions) {
-      options.context_parallel_settings[setting.variable] = given->value;
-    }
-    strategy = setting.name == std::string("cp_comm_strategy") ? given : strategy;
-  }
+  options.axis_settings = settings_of_plugin(
+      resolver, cp, "--cp", parallel::context_parallel_settings());
+  options.axis_settings.merge(settings_of_plugin(
+      resolver, sp, "--sp", parallel::sequence_parallel_settings()));
   if (!options.use_parallelism_config.value_or(false)) {
     options.parallelism_sizes.clear();
     return;
@@ -382,8 +405,8 @@ void resolve_parallelism(Resolver& resolver, LaunchOptions& options) {
   for (const auto& [name, size] : sizes) {
     resolver.plan("mesh: " + name, size, "1");
   }
-  if (positions) {
-    resolver.plan("keys and values along cp", strategy, "allgather");
+  if (cp && options.axis_settings.count("PARALLELISM_CONFIG_CP_COMM_STRATEGY") == 0) {
+    resolver.plan("cp_comm_strategy", std::nullopt, "allgather");
   }
   if (parts) {
     resolver.plan("plan of tensor parallelism", plan, "made from the model");

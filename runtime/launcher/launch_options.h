@@ -50,10 +50,10 @@ struct LaunchOptions {
   std::optional<bool> use_megatron_lm;
   std::map<std::string, std::string> megatron_settings;
   /// ACCELERATE_USE_PARALLELISM_CONFIG, PARALLELISM_CONFIG_…_SIZE by name, and how cp
-  /// is done, PARALLELISM_CONFIG_CP_….
+  /// and sp are done, PARALLELISM_CONFIG_CP_… and PARALLELISM_CONFIG_SP_….
   std::optional<bool> use_parallelism_config;
   std::map<std::string, std::string> parallelism_sizes;
-  std::map<std::string, std::string> context_parallel_settings;
+  std::map<std::string, std::string> axis_settings;
   /// ACCEL_TP_PLAN.
   std::optional<std::string> tp_plan;
   /// Where process 0 hosts the store, or, with several hosts, where the

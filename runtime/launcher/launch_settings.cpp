@@ -25,6 +25,11 @@ std::string check_strategy(const std::string& value) {
              : "";
 }
 
+std::string check_reshard(const std::string& value) {
+  return parallel::strategy_of_reshard(value).empty() ? parallel::no_reshard(value)
+                                                      : "";
+}
+
 std::string check_state_dict_type(const std::string& value) {
   return parallel::state_dict_type_name(value).empty()
              ? parallel::no_state_dict_type(value)
@@ -150,6 +155,14 @@ void add_launch_settings(Settings& settings) {
        "",
        ""});
   settings.add(
+      {"--fsdp-reshard-after-forward",
+       "BOOL",
+       "For --use-fsdp: the strategy in the words of version 2: true is FULL_SHARD, "
+       "false SHARD_GRAD_OP; also a strategy, as in version 1",
+       check_reshard,
+       "fsdp_reshard_after_forward",
+       "FSDP_RESHARD_AFTER_FORWARD"});
+  settings.add(
       {"--fsdp-version",
        "1|2",
        "Accelerate's version of FSDP; 1 if not given. With 2 checkpoints are "
@@ -213,10 +226,12 @@ void add_launch_settings(Settings& settings) {
          "parallelism_config_" + std::string(setting.name) + "_size",
          setting.variable});
   }
-  for (const auto& setting : parallel::context_parallel_settings()) {
-    settings.add(
-        {setting.option, setting.type, setting.help, setting.check,
-         "parallelism_config_" + std::string(setting.name), setting.variable});
+  for (const auto* list : parallel::axis_settings()) {
+    for (const auto& setting : *list) {
+      settings.add(
+          {setting.option, setting.type, setting.help, setting.check,
+           "parallelism_config_" + std::string(setting.name), setting.variable});
+    }
   }
   settings.add(
       {"--tp-plan",

@@ -225,7 +225,69 @@ tpu_use_sudo: false
 use_cpu: false
 fsdp_config: {}
 )");
-  for (const char* name : {"json.yaml", "questions.yaml"}) {
+  // What is asked about FSDP, of version 2 and 1, and about DeepSpeed, with Enter.
+  const std::string rest = R"(
+debug: false
+downcast_bf16: 'no'
+enable_cpu_affinity: false
+machine_rank: 0
+main_training_function: main
+mixed_precision: 'no'
+num_machines: 1
+num_processes: 2
+parallelism_config: {}
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: false
+)";
+  write(folder / "fsdp2.yaml", R"(compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_activation_checkpointing: false
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_cpu_ram_efficient_loading: true
+  fsdp_offload_params: false
+  fsdp_reshard_after_forward: true
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+  fsdp_transformer_layer_cls_to_wrap: ''
+  fsdp_version: 2)" + rest);
+  write(folder / "fsdp1.yaml", R"(compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_activation_checkpointing: false
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_backward_prefetch: BACKWARD_PRE
+  fsdp_cpu_ram_efficient_loading: true
+  fsdp_forward_prefetch: false
+  fsdp_offload_params: false
+  fsdp_reshard_after_forward: FULL_SHARD
+  fsdp_state_dict_type: FULL_STATE_DICT
+  fsdp_sync_module_states: true
+  fsdp_transformer_layer_cls_to_wrap: ''
+  fsdp_use_orig_params: true
+  fsdp_version: 1)" + rest);
+  write(folder / "deepspeed.yaml", R"(compute_environment: LOCAL_MACHINE
+deepspeed_config:
+  gradient_accumulation_steps: 1
+  offload_optimizer_device: none
+  offload_param_device: none
+  zero3_init_flag: false
+  zero_stage: 2
+distributed_type: DEEPSPEED)" + rest);
+  write(folder / "megatron.yaml", R"(compute_environment: LOCAL_MACHINE
+distributed_type: MEGATRON_LM
+megatron_lm_config:
+  megatron_lm_gradient_clipping: 1.0
+  megatron_lm_pp_degree: 1
+  megatron_lm_recompute_activations: true
+  megatron_lm_tp_degree: 1
+  megatron_lm_use_distributed_optimizer: true)" + rest);
+  for (const char* name :
+       {"json.yaml", "questions.yaml", "fsdp2.yaml", "fsdp1.yaml", "deepspeed.yaml",
+        "megatron.yaml"}) {
     const Result plan = accel(
         {"launch", "--config-file", name, "--dry-run", "/bin/true"},
         in(folder));
@@ -270,6 +332,11 @@ TEST(Config, RefusesWhatItCannotHonour) {
   const std::string mesh = "parallelism_config:\n  parallelism_config_";
   says(mesh + "cp_size: 0\n", "parallelism_config_cp_size: 0 is not a whole number");
   says(mesh + "cp_comm_strategy: ring\n", "cp_comm_strategy: ring is neither allgather nor alltoall");
+  says(mesh + "sp_backend: ring\n", "parallelism_config_sp_backend: ring is not deepspeed");
+  says(mesh + "sp_backends: deepspeed\n", "did you mean parallelism_config_sp_backend?");
+  says(fsdp + "use_orig_param: true\n", "did you mean fsdp_use_orig_params?");
+  says(fsdp + "reshard_after_forward: perhaps\n", "perhaps is neither true (FULL_SHARD)");
+  says(fsdp + "version: 3\n", "3 is neither 1 nor 2");
   says(mesh + "cp_backend: deepspeed\n", "cp_backend: deepspeed is not torch");
   says(mesh + "cp_strategy: ring\n", "did you mean parallelism_config_cp_");
   says(mesh + "dp_shard_size: none\n", "none is not a whole number");

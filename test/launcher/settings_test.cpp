@@ -115,6 +115,90 @@ TEST(Fsdp, IsAskedForByOptionsAndFiles) {
       "give one of them");
 }
 
+TEST(Fsdp, IsAskedForInTheWordsOfVersionTwo) {
+  const Folder folder;
+  const auto seen = seen_with(
+      folder, {"--use-fsdp"}, {"FSDP_SHARDING_STRATEGY", "FSDP_RESHARD_AFTER_FORWARD"});
+  const auto strategy = [](const std::string& name) {
+    return "FSDP_SHARDING_STRATEGY=" + name + "\nFSDP_RESHARD_AFTER_FORWARD is unset\n";
+  };
+  EXPECT_EQ(
+      seen({"--fsdp_version", "2", "--fsdp_reshard_after_forward", "false"}),
+      strategy("SHARD_GRAD_OP"));
+  EXPECT_EQ(seen({"--fsdp-reshard-after-forward", "true"}), strategy("FULL_SHARD"));
+  EXPECT_EQ(
+      seen({"--fsdp-reshard-after-forward", "HYBRID_SHARD"}), strategy("HYBRID_SHARD"));
+  // The words of the version count where both are there.
+  const Strings both{
+      "--fsdp_sharding_strategy", "SHARD_GRAD_OP", "--fsdp_reshard_after_forward", "true",
+      "--fsdp_version"};
+  for (const auto& [version, name] : std::vector<std::pair<std::string, std::string>>{
+           {"1", "SHARD_GRAD_OP"}, {"2", "FULL_SHARD"}}) {
+    Strings options = both;
+    options.push_back(version);
+    EXPECT_EQ(seen(options), strategy(name));
+  }
+  // An option before a file and before the environment, whatever its words.
+  write(
+      folder / "file.yaml",
+      "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
+      "  fsdp_reshard_after_forward: true\n");
+  Surroundings outer = in(folder);
+  outer.environment["FSDP_RESHARD_AFTER_FORWARD"] = "true";
+  const Result result = accel(
+      {"launch", "--config-file", "file.yaml", "--fsdp-sharding-strategy", "NO_SHARD",
+       "--dry-run", "/bin/true"},
+      outer);
+  expect_part(result.out, "FSDP_SHARDING_STRATEGY=NO_SHARD\n");
+  EXPECT_EQ(result.out.find("FSDP_RESHARD_AFTER_FORWARD="), std::string::npos);
+  const auto says = says_with(folder, {});
+  says({"--fsdp-reshard-after-forward", "true"},
+       "--fsdp-reshard-after-forward FULL_SHARD is for --use-fsdp");
+  says({"--use-fsdp", "--fsdp-reshard-after-forward", "perhaps"},
+       "perhaps is neither true (FULL_SHARD) nor false (SHARD_GRAD_OP)");
+  says({"--use-fsdp", "--fsdp-reshard-after-forward", "true",
+        "--fsdp-sharding-strategy", "NO_SHARD"},
+       "--fsdp-reshard-after-forward true means FULL_SHARD, and "
+       "--fsdp-sharding-strategy is NO_SHARD; give one of them");
+}
+
+TEST(Fsdp, DecidedSettingsAreAcceptedWhereTheySayWhatIsDone) {
+  const Folder folder;
+  struct Decided {
+    std::string name, variable, accepted, refused, remedy;
+  };
+  const std::vector<Decided> decided{
+      {"use_orig_params", "FSDP_USE_ORIG_PARAMS", "true", "false",
+       "false cannot be had: parameters keep their names and sizes in accel; leave it out"},
+      {"sync_module_states", "FSDP_SYNC_MODULE_STATES", "true", "false",
+       "false cannot be had: all processes begin with process 0's parameters"},
+      {"limit_all_gathers", "FSDP_LIMIT_ALL_GATHERS", "true", "false",
+       "false cannot be had: accel gathers one unit ahead at most; leave it out"},
+      {"activation_checkpointing_offload", "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD",
+       "false", "true", "or have them computed again (activation_checkpointing)"},
+      {"cpu_ram_efficient_loading", "FSDP_CPU_RAM_EFFICIENT_LOADING", "true", "perhaps",
+       "perhaps is neither true nor false"},
+      {"cpu_ram_efficient_loading", "FSDP_CPU_RAM_EFFICIENT_LOADING", "false", "2",
+       "2 is neither true nor false"}};
+  const auto says = says_with(folder, {});
+  for (const auto& one : decided) {
+    std::string option = "--fsdp_" + one.name;
+    const auto file = [&](const std::string& value) {
+      write(
+          folder / "file.yaml",
+          "distributed_type: FSDP\nfsdp_config:\n  fsdp_" + one.name + ": " + value + "\n");
+      return Strings{"--config-file", "file.yaml"};
+    };
+    const auto seen = seen_with(folder, {}, {one.variable});
+    const std::string expected = one.variable + "=" + one.accepted + "\n";
+    EXPECT_EQ(seen({"--use-fsdp", option, one.accepted}), expected);
+    EXPECT_EQ(seen(file(one.accepted)), expected);
+    says({"--use-fsdp", option, one.refused}, one.remedy);
+    says(file(one.refused), "fsdp_config: fsdp_" + one.name + ": " + one.refused + ": ");
+    says(file(one.refused), one.remedy);
+  }
+}
+
 TEST(DeepSpeedSettings, AreAskedForByOptionsAndFiles) {
   const Folder folder;
   const auto seen = seen_with(
@@ -137,6 +221,11 @@ TEST(DeepSpeedSettings, AreAskedForByOptionsAndFiles) {
       "  offload_param_nvme_path: none\n");
   EXPECT_EQ(seen({"--config-file", "ds.yaml"}), expected);
   const auto says = says_with(folder, {});
+  EXPECT_EQ(
+      seen({"--config-file", "ds.yaml", "--deepspeed_multinode_launcher", "standard"}),
+      expected);
+  says({"--use-deepspeed", "--deepspeed-multinode-launcher", "pdsh"},
+       "pdsh: accel starts the processes of each host itself; write standard");
   says({"--zero-stage", "3"}, "--zero-stage 3 is for --use-deepspeed");
   says({"--use-deepspeed", "--fsdp", "FULL_SHARD"}, "both say how parameters are divided");
   says({"--use-deepspeed", "--zero-stage", "7"}, "7 is none of 0, 1, 2 and 3");
@@ -229,7 +318,36 @@ TEST(Parallelism, IsAskedForByOptionsAndFiles) {
   says({"-n", "2", "--cp", "2", "--cp-comm-strategy", "ring"},
        "ring is neither allgather nor alltoall");
   says({"-n", "2", "--sp", "2", "--cp-comm-strategy", "alltoall"},
-       "--cp-comm-strategy is for --cp; give that, too");
+       "--cp-comm-strategy alltoall is for --cp; give that, too");
+  // What DeepSpeed would read of sp has no effect, and must be one of its words.
+  const Strings names{
+      "PARALLELISM_CONFIG_SP_BACKEND", "PARALLELISM_CONFIG_SP_SEQ_LENGTH",
+      "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE",
+      "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION"};
+  const auto of_sp = seen_with(folder, {"-n", "2", "--output", "main"}, names);
+  const std::string said =
+      names[0] + "=deepspeed\n" + names[1] + "=128\n" + names[2] + "=False\n" + names[3] +
+      "=sdpa\n";
+  EXPECT_EQ(
+      of_sp({"--sp", "2", "--parallelism_config_sp_backend", "deepspeed",
+             "--parallelism_config_sp_seq_length", "128", "--sp-seq-length-is-variable",
+             "False", "--parallelism_config_sp_attn_implementation", "sdpa"}),
+      said);
+  write(
+      folder / "sp.yaml",
+      "parallelism_config:\n  parallelism_config_sp_size: 2\n"
+      "  parallelism_config_sp_backend: deepspeed\n"
+      "  parallelism_config_sp_seq_length: 128\n"
+      "  parallelism_config_sp_seq_length_is_variable: False\n"
+      "  parallelism_config_sp_attn_implementation: sdpa\n");
+  EXPECT_EQ(of_sp({"--config-file", "sp.yaml"}), said);
+  says({"-n", "2", "--sp", "2", "--sp-backend", "ring"}, "ring is not deepspeed");
+  says({"-n", "2", "--sp", "2", "--sp-seq-length", "long"},
+       "long is neither a number of positions nor none");
+  says({"-n", "2", "--sp", "2", "--sp-attn-implementation", "eager"},
+       "eager is none of sdpa, flash_attention_2");
+  says({"-n", "2", "--cp", "2", "--sp-backend", "deepspeed"},
+       "--sp-backend deepspeed is for --sp; give that, too");
   says({"-n", "2", "--dp-shard", "2", "--min-processes", "1"},
        "cannot go on with fewer");
 }

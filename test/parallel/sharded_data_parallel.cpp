@@ -378,7 +378,8 @@ TEST(ShardedDataParallel, RefusesWhatItCannotDo) {
       "match_single_device is false");
   with("FSDP_SHARDING_STRATEGY", "HYBRID", "HYBRID is none of FULL_SHARD");
   with("FSDP_SHARDING_STRATEGY", "FULL", "FULL is none of FULL_SHARD");
-  with("FSDP_CPU_RAM_EFFICIENT_LOADING", "true", "makes the whole model");
+  with("FSDP_CPU_RAM_EFFICIENT_LOADING", "perhaps", "perhaps is neither true nor false");
+  with("FSDP_USE_ORIG_PARAMS", "false", "parameters keep their names and sizes");
   with("FSDP_STATE_DICT_TYPE", "LOCAL_STATE_DICT",
        "LOCAL_STATE_DICT is neither FULL_STATE_DICT nor SHARDED_STATE_DICT");
   auto each_node = sharded();
@@ -414,10 +415,14 @@ TEST(ShardedDataParallel, ReadsAcceleratesVariables) {
   ::setenv("FSDP_VERSION", "2", 1);
   ::setenv("FSDP_RESHARD_AFTER_FORWARD", "false", 1);
   ::setenv("FSDP_OFFLOAD_PARAMS", "false", 1);
+  // What is so anyway, or changes nothing.
+  ::setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true", 1);
+  ::setenv("FSDP_USE_ORIG_PARAMS", "true", 1);
   EXPECT_EQ(resolve(match).fsdp, ShardingStrategy::kShardGradOp);
   for (const char* name :
        {"FSDP_SHARDING_STRATEGY", "ACCELERATE_USE_FSDP", "FSDP_VERSION",
-        "FSDP_RESHARD_AFTER_FORWARD", "FSDP_OFFLOAD_PARAMS"}) {
+        "FSDP_RESHARD_AFTER_FORWARD", "FSDP_OFFLOAD_PARAMS",
+        "FSDP_CPU_RAM_EFFICIENT_LOADING", "FSDP_USE_ORIG_PARAMS"}) {
     ::unsetenv(name);
   }
 }

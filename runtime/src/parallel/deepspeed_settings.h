@@ -42,6 +42,13 @@ inline std::string flag(const std::string& value) {
 inline std::string path(const std::string& value) {
   return value.empty() ? "the path is empty" : "";
 }
+inline std::string starter(const std::string& value) {
+  return value == "standard"
+      ? ""
+      : value +
+          ": accel starts the processes of each host itself; write standard, and call "
+          "accel launch on each host (--machine-rank)";
+}
 
 } // namespace deepspeed
 
@@ -84,6 +91,8 @@ inline const std::vector<PluginSetting>& deepspeed_settings() {
        "For --use-deepspeed: models are built in parts between the Accelerator and "
        "the first prepare, with one device's initial weights; of stage 3",
        deepspeed::flag},
+      {"deepspeed_multinode_launcher", "", "--deepspeed-multinode-launcher", "standard",
+       "accel launch is called on each host: standard", deepspeed::starter},
       {"zero3_save_16bit_model", "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
        "--zero3-save-16bit-model", "BOOL",
        "Of no effect: save_model always writes the whole model, in the type of its "

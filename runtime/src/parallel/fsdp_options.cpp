@@ -104,17 +104,9 @@ void refuse_variable(
 }
 
 void check_settings() {
-  for (const auto& setting : fsdp_settings()) {
-    std::string variable = "FSDP_";
-    for (const char* c = setting.name; *c != '\0'; ++c) {
-      variable += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
-    }
-    const auto value = get_environment(variable.c_str());
-    if (!value) {
-      continue;
-    }
-    const auto why = refuse_fsdp_setting(setting.name, *value);
-    refuse_variable(variable.c_str(), *value, why);
+  if (const auto version = get_environment("FSDP_VERSION");
+      version && *version != "1" && *version != "2") {
+    refuse_variable("FSDP_VERSION", *version, no_fsdp_version(*version));
   }
   for (const auto& setting : fsdp_plugin_settings()) {
     if (const auto value = get_environment(setting.variable)) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/plain_text.h"
 #include "parallel/plugin_settings.h"
 
 #include <algorithm>
@@ -67,19 +68,38 @@ inline std::string prefetch(const std::string& value) {
       : "";
 }
 inline std::string flag(const std::string& value) {
-  const auto word = in_lower_case(value);
-  for (const char* known : {"true", "false", "1", "0", "yes", "no", "on", "off"}) {
-    if (word == known) {
-      return "";
-    }
-  }
-  return value + " is neither true nor false";
+  return accel::detail::flag_in(value) ? "" : value + " is neither true nor false";
+}
+
+/// Of a setting that accel decides: the value that says what accel does anyway is
+/// accepted. `instead`: what is said about the other one.
+inline std::string always(bool what, const std::string& value, const char* instead) {
+  const auto given = accel::detail::flag_in(value);
+  return !given ? flag(value) : *given == what ? "" : value + " cannot be had: " + instead;
+}
+inline std::string gathers(const std::string& value) {
+  return always(true, value, "accel gathers one unit ahead at most; leave it out");
+}
+inline std::string parameters(const std::string& value) {
+  return always(
+      true, value, "parameters keep their names and sizes in accel; leave it out");
+}
+inline std::string states(const std::string& value) {
+  return always(
+      true, value,
+      "all processes begin with process 0's parameters in accel; leave it out");
+}
+inline std::string activations(const std::string& value) {
+  return always(
+      false, value,
+      "accel does not move activations to host memory; leave it out, or have them "
+      "computed again (activation_checkpointing)");
 }
 
 } // namespace fsdp
 
-/// Accelerate's settings of sharded data parallelism that are passed on as they are:
-/// `fsdp_…` in `fsdp_config`.
+/// Accelerate's settings of sharded data parallelism, but for the strategy, the version
+/// and what is saved, which are looked at elsewhere: `fsdp_…` in `fsdp_config`.
 inline const std::vector<PluginSetting>& fsdp_plugin_settings() {
   static const std::vector<PluginSetting> all{
       {"auto_wrap_policy", "FSDP_AUTO_WRAP_POLICY", "--fsdp-auto-wrap-policy", "POLICY",
@@ -115,54 +135,39 @@ inline const std::vector<PluginSetting>& fsdp_plugin_settings() {
        "For --use-fsdp: what a unit's operators keep for backward is let go after its "
        "forward and computed again in backward; false if not given",
        fsdp::flag},
+      {"activation_checkpointing_offload", "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD",
+       "--fsdp-activation-checkpointing-offload", "false",
+       "Activations are not moved to host memory: false", fsdp::activations},
+      {"limit_all_gathers", "FSDP_LIMIT_ALL_GATHERS", "--fsdp-limit-all-gathers", "true",
+       "One unit is gathered ahead at most: true", fsdp::gathers},
+      {"use_orig_params", "FSDP_USE_ORIG_PARAMS", "--fsdp-use-orig-params", "true",
+       "Parameters keep their names and sizes: true", fsdp::parameters},
+      {"sync_module_states", "FSDP_SYNC_MODULE_STATES", "--fsdp-sync-module-states",
+       "true", "All processes begin with process 0's parameters: true", fsdp::states},
+      {"cpu_ram_efficient_loading", "FSDP_CPU_RAM_EFFICIENT_LOADING",
+       "--fsdp-cpu-ram-efficient-loading", "BOOL",
+       "Of no effect: a model that is built in an accel::ShardedInitGuard is made, and "
+       "loaded from files, in parts; any other is made by every process and then divided",
+       fsdp::flag},
   };
   return all;
 }
 
-/// One of Accelerate's settings of sharded data parallelism that is decided already:
-/// `fsdp_…` in a configuration file, `FSDP_…` in the environment.
-struct FsdpSetting {
-  /// "offload_params".
-  const char* name;
-  /// The values that say what accel does anyway, in lower case; any other is
-  /// refused. Empty: every value is.
-  std::vector<std::string> accepted;
-  /// What is said about the others.
-  const char* instead;
-};
-
-/// All that are in no other list, but for the strategy and the files, which are decided
-/// elsewhere.
-inline const std::vector<FsdpSetting>& fsdp_settings() {
-  static const std::vector<std::string> yes{"true", "1", "yes", "on"};
-  static const std::vector<std::string> no{"false", "0", "no", "off"};
-  static const std::vector<FsdpSetting> all{
-      {"version", {"1", "2"}, "accel knows 1 and 2, which differ in the names of options and in what checkpoints are"},
-      {"backward_prefetch_policy", {}, "that is the old name of backward_prefetch; say that"},
-      {"limit_all_gathers", yes, "accel gathers one unit ahead at most; leave it out"},
-      {"use_orig_params", yes, "parameters keep their names and sizes in accel"},
-      {"sync_module_states", yes, "all processes begin with process 0's parameters in accel"},
-      {"cpu_ram_efficient_loading", no, "every process makes the whole model in accel before it is divided"},
-      {"activation_cpu_offload", no, "accel does not move activations to host memory"},
-  };
-  return all;
+/// The name in the table of a key of `fsdp_config`, which may have the prefix, or be one
+/// that Accelerate had before.
+inline std::string fsdp_setting_name(const std::string& key) {
+  const std::string prefix = "fsdp_";
+  const auto name = key.rfind(prefix, 0) == 0 ? key.substr(prefix.size()) : key;
+  return name == "transformer_cls_to_wrap" ? "transformer_layer_cls_to_wrap"
+      : name == "backward_prefetch_policy" ? "backward_prefetch"
+      : name == "activation_cpu_offload"   ? "activation_checkpointing_offload"
+                                           : name;
 }
 
-/// Empty where accel does what the setting says; otherwise why it does not.
-inline std::string refuse_fsdp_setting(
-    const std::string& name, std::string value) {
-  std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) {
-    return static_cast<char>(std::tolower(c));
-  });
-  for (const auto& setting : fsdp_settings()) {
-    if (name == setting.name) {
-      const bool known =
-          std::find(setting.accepted.begin(), setting.accepted.end(), value) !=
-          setting.accepted.end();
-      return known ? "" : setting.instead;
-    }
-  }
-  return "accel has no such option";
+inline std::string no_fsdp_version(const std::string& text) {
+  return text +
+      " is neither 1 nor 2, which differ in the names of options and in what "
+      "checkpoints are";
 }
 
 /// The name of a strategy that is written in any case or as Accelerate's number;
@@ -188,6 +193,18 @@ inline std::string no_fsdp_strategy(const std::string& text) {
   return text +
       " is none of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD and "
       "HYBRID_SHARD_ZERO2";
+}
+
+/// The strategy that `reshard_after_forward` says: version 2's word, whether weights are
+/// gathered once more in backward, or version 1's, a strategy. Empty for neither.
+inline std::string strategy_of_reshard(const std::string& text) {
+  const auto again = accel::detail::flag_in(text);
+  return !again ? fsdp_strategy_name(text) : *again ? "FULL_SHARD" : "SHARD_GRAD_OP";
+}
+
+inline std::string no_reshard(const std::string& text) {
+  return text +
+      " is neither true (FULL_SHARD) nor false (SHARD_GRAD_OP), and no strategy";
 }
 
 /// What is saved, in any case or as Accelerate's number; empty for what accel does

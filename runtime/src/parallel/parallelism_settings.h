@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/plain_text.h"
 #include "parallel/plugin_settings.h"
 
 #include <string>
@@ -68,6 +69,69 @@ inline const std::vector<PluginSetting>& context_parallel_settings() {
        "--cp-backend,--parallelism-config-cp-backend", "torch",
        "For --cp: whose way it is: torch, the only one", context_parallel::backend},
   };
+  return all;
+}
+
+namespace sequence_parallel {
+
+inline std::string backend(const std::string& value) {
+  return value == "deepspeed"
+      ? ""
+      : value + " is not deepspeed, Accelerate's only one; leave it out";
+}
+inline std::string length(const std::string& value) {
+  const bool number = !value.empty() && value.size() < 16 &&
+      value.find_first_not_of("0123456789") == std::string::npos;
+  return number || in_lower_case(value) == "none"
+      ? ""
+      : value + " is neither a number of positions nor none; leave it out";
+}
+inline std::string flag(const std::string& value) {
+  return accel::detail::flag_in(value) ? "" : value + " is neither true nor false";
+}
+/// Accelerate's words, and kernels that its hub has.
+inline std::string attention(const std::string& value) {
+  for (const char* known : {"sdpa", "flash_attention_2", "flash_attention_3"}) {
+    if (value == known) {
+      return "";
+    }
+  }
+  const bool of_hub = value.find('/') != std::string::npos &&
+      value.find("flash-attn") != std::string::npos;
+  return of_hub ? ""
+                : value +
+          " is none of sdpa, flash_attention_2 and flash_attention_3; leave it out";
+}
+
+} // namespace sequence_parallel
+
+/// How DeepSpeed would do it along sp, in the same list. None has an effect: sequences
+/// may have any length, and attention is LibTorch's.
+inline const std::vector<PluginSetting>& sequence_parallel_settings() {
+  static const std::vector<PluginSetting> all{
+      {"sp_backend", "PARALLELISM_CONFIG_SP_BACKEND",
+       "--sp-backend,--parallelism-config-sp-backend", "deepspeed",
+       "For --sp: of no effect; deepspeed, Accelerate's only one",
+       sequence_parallel::backend},
+      {"sp_seq_length", "PARALLELISM_CONFIG_SP_SEQ_LENGTH",
+       "--sp-seq-length,--parallelism-config-sp-seq-length", "N",
+       "For --sp: of no effect: sequences may have any length",
+       sequence_parallel::length},
+      {"sp_seq_length_is_variable", "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE",
+       "--sp-seq-length-is-variable,--parallelism-config-sp-seq-length-is-variable",
+       "BOOL", "For --sp: of no effect: sequences may have any length",
+       sequence_parallel::flag},
+      {"sp_attn_implementation", "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION",
+       "--sp-attn-implementation,--parallelism-config-sp-attn-implementation", "NAME",
+       "For --sp: of no effect: attention is LibTorch's", sequence_parallel::attention},
+  };
+  return all;
+}
+
+/// Both: settings of one axis, beside its size.
+inline const std::vector<const std::vector<PluginSetting>*>& axis_settings() {
+  static const std::vector<const std::vector<PluginSetting>*> all{
+      &context_parallel_settings(), &sequence_parallel_settings()};
   return all;
 }
 

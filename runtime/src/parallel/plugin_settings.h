@@ -15,7 +15,7 @@ namespace accel::parallel {
 struct PluginSetting {
   /// "zero_stage".
   const char* name;
-  /// ACCELERATE_DEEPSPEED_ZERO_STAGE.
+  /// ACCELERATE_DEEPSPEED_ZERO_STAGE; empty where only the launcher reads it.
   const char* variable;
   const char* option;
   /// What the option's value is called in the help.
