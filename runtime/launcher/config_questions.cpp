@@ -78,8 +78,29 @@ std::string check_strategy(const std::string& text) {
                                                     : "";
 }
 
-/// Sharded data parallelism, under `fsdp_config`.
-Values ask_fsdp() {
+/// What is gathered ahead. Answers that say nothing leave it to where weights travel.
+void ask_prefetch(Values& values) {
+  const auto strategy = values.count("fsdp_reshard_after_forward") != 0
+      ? parallel::strategy_of_reshard(values["fsdp_reshard_after_forward"])
+      : parallel::fsdp_strategy_name(values["fsdp_sharding_strategy"]);
+  if (strategy == "NO_SHARD") {
+    return; // nothing is gathered
+  }
+  ask_setting(
+      values, "fsdp_forward_prefetch",
+      "Gather the next weights while forward computes? yes, no or auto: between hosts",
+      "auto", parallel::fsdp::flag, "auto");
+  if (strategy == "FULL_SHARD" || strategy == "HYBRID_SHARD") {
+    ask_setting(
+        values, "fsdp_backward_prefetch",
+        "When are they gathered in backward? BACKWARD_PRE (while the present ones are "
+        "used), BACKWARD_POST (while gradients are summed), NO_PREFETCH or auto",
+        "auto", parallel::fsdp::prefetch, "auto");
+  }
+}
+
+/// Sharded data parallelism, under `fsdp_config`. On GPUs nothing is moved anywhere.
+Values ask_fsdp(bool cpu) {
   Values values;
   ask_setting(
       values, "fsdp_version", "Whose options of FSDP, those of version 1 or 2?", "1",
@@ -93,6 +114,12 @@ Values ask_fsdp() {
         "What is divided? FULL_SHARD, SHARD_GRAD_OP (weights stay whole until backward is "
         "done), HYBRID_SHARD (within hosts), HYBRID_SHARD_ZERO2 or NO_SHARD",
         "FULL_SHARD", check_strategy);
+  }
+  if (cpu) {
+    values["fsdp_offload_params"] = yes_is_true(ask_yes_or_no(
+        "Parameters, gradients and states in the host's memory? (where they are on CPUs "
+        "anyway)",
+        false));
   }
   ask_setting(
       values, "fsdp_auto_wrap_policy",
@@ -122,6 +149,10 @@ Values ask_fsdp() {
             ? parallel::no_state_dict_type(text)
             : std::string();
       });
+  ask_prefetch(values);
+  values["fsdp_activation_checkpointing"] = yes_is_true(ask_yes_or_no(
+      "Compute activations again in backward? (less memory, about a third more time)",
+      false));
   return values;
 }
 
@@ -141,6 +172,10 @@ Values ask_deepspeed(bool cpu) {
       "done, 3: all is divided",
       "2", parallel::deepspeed::stage);
   const bool all = values["zero_stage"] == "3";
+  ask_setting(
+      values, "gradient_accumulation_steps",
+      "How many batches make an optimizer step? program: as the program says", "program",
+      whole_number(1, 1 << 20), "program");
   ask_setting(
       values, "gradient_clipping",
       "To which norm are gradients scaled down before each step? 0: not at all", "0",
@@ -185,6 +220,11 @@ Values ask_megatron(int processes) {
   ask_setting(
       values, "megatron_lm_tp_degree", "How many processes compute parts of each layer?",
       "1", divisor_of(processes));
+  if (values["megatron_lm_tp_degree"] != "1") {
+    values["megatron_lm_sequence_parallelism"] = yes_is_true(ask_yes_or_no(
+        "Do they share out the positions between the layers, too (norms, dropout)?",
+        false));
+  }
   ask_setting(
       values, "megatron_lm_num_micro_batches", "How many batches make an optimizer step?",
       "1", parallel::megatron::count);
@@ -192,6 +232,9 @@ Values ask_megatron(int processes) {
       values, "megatron_lm_gradient_clipping",
       "To which norm are gradients scaled down before each step? 0: not at all", "0",
       parallel::megatron::bound);
+  values["megatron_lm_recompute_activations"] = yes_is_true(ask_yes_or_no(
+      "Compute activations again in backward? (less memory, about a third more time)",
+      false));
   values["megatron_lm_use_distributed_optimizer"] = yes_is_true(ask_yes_or_no(
       "Divide weights, gradients and optimizer states between the groups?", true));
   return values;
@@ -245,7 +288,7 @@ void ask_parallelism(Answers& answers, int processes, bool cpu) {
   auto& type = answers.values["distributed_type"];
   if (use == "fsdp") {
     type = "FSDP";
-    answers.lists["fsdp_config"] = ask_fsdp();
+    answers.lists["fsdp_config"] = ask_fsdp(cpu);
   } else if (use == "deepspeed") {
     type = "DEEPSPEED";
     answers.lists["deepspeed_config"] = ask_deepspeed(cpu);

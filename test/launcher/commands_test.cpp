@@ -119,28 +119,52 @@ TEST(Config, AsksWhatTheProcessesAreUsedFor) {
   };
   asks("2", "samples\n", "distributed_type: MULTI_CPU\n", {});
   asks(
-      "2", "fsdp\n1\nSHARD_GRAD_OP\nTRANSFORMER_BASED_WRAP\nBlock,Embeddings\n\n",
+      "2",
+      "fsdp\n1\nSHARD_GRAD_OP\n\nTRANSFORMER_BASED_WRAP\nBlock,Embeddings\n\n\nyes\n",
       "fsdp_config:\n"
+      "  fsdp_activation_checkpointing: true\n"
       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+      "  fsdp_offload_params: false\n"
       "  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
       "  fsdp_state_dict_type: FULL_STATE_DICT\n"
       "  fsdp_transformer_layer_cls_to_wrap: Block,Embeddings\n"
       "  fsdp_version: 1\n",
       {"ACCELERATE_USE_FSDP=true", "FSDP_SHARDING_STRATEGY=SHARD_GRAD_OP",
+       "FSDP_OFFLOAD_PARAMS=false", "FSDP_ACTIVATION_CHECKPOINTING=true",
        "FSDP_AUTO_WRAP_POLICY=TRANSFORMER_BASED_WRAP",
        "FSDP_TRANSFORMER_CLS_TO_WRAP=Block,Embeddings"});
   EXPECT_NE(
       folder.read("mine.yaml").find("distributed_type: FSDP\n"), std::string::npos);
   const auto again = asks(
-      "2", "fsdps\nfsdp\n2\nno\nSIZE\nSIZE_BASED_WRAP\n5000\n\n",
-      "  fsdp_min_num_params: 5000\n  fsdp_reshard_after_forward: false\n",
+      "2", "fsdps\nfsdp\n2\nno\n\nSIZE\nSIZE_BASED_WRAP\n5000\n\n\n\n",
+      "  fsdp_min_num_params: 5000\n  fsdp_offload_params: false\n  fsdp_reshard_after_forward: false\n",
       {"FSDP_SHARDING_STRATEGY=SHARD_GRAD_OP", "FSDP_MIN_NUM_PARAMS=5000",
        "FSDP_VERSION=2", "FSDP_STATE_DICT_TYPE=SHARDED_STATE_DICT"});
   expect_part(again, "fsdps is none of samples, fsdp");
   expect_part(again, "SIZE is none of TRANSFORMER_BASED_WRAP");
+  const auto ahead = asks(
+      "2", "fsdp\n2\nyes\nyes\n\n\nyes\nPRE\nBACKWARD_POST\n\n",
+      "  fsdp_activation_checkpointing: false\n"
+      "  fsdp_backward_prefetch: BACKWARD_POST\n"
+      "  fsdp_forward_prefetch: yes\n"
+      "  fsdp_offload_params: true\n",
+      {"FSDP_FORWARD_PREFETCH=yes", "FSDP_BACKWARD_PREFETCH=BACKWARD_POST",
+       "FSDP_OFFLOAD_PARAMS=true"});
+  expect_part(ahead, "PRE is none of BACKWARD_PRE");
+  // Enter says nothing of it, and nothing is asked where nothing is gathered.
+  asks("2", "fsdp\n1\n\n\n\n\n\n\n\n",
+       "fsdp_config:\n"
+       "  fsdp_activation_checkpointing: false\n"
+       "  fsdp_offload_params: false\n"
+       "  fsdp_sharding_strategy: FULL_SHARD\n"
+       "  fsdp_state_dict_type: FULL_STATE_DICT\n"
+       "  fsdp_version: 1\n",
+       {"FSDP_SHARDING_STRATEGY=FULL_SHARD"});
+  asks("2", "fsdp\n1\nNO_SHARD\n\n\n\nyes\n", "  fsdp_activation_checkpointing: true\n", {});
   asks(
-      "2", "deepspeed\nnone\n3\n0.5\nnvme\n/var/tmp\nnone\nyes\n",
+      "2", "deepspeed\nnone\n3\n2\n0.5\nnvme\n/var/tmp\nnone\nyes\n",
       "deepspeed_config:\n"
+      "  gradient_accumulation_steps: 2\n"
       "  gradient_clipping: 0.5\n"
       "  offload_optimizer_device: nvme\n"
       "  offload_optimizer_nvme_path: /var/tmp\n"
@@ -148,18 +172,26 @@ TEST(Config, AsksWhatTheProcessesAreUsedFor) {
       "  zero3_init_flag: true\n"
       "  zero_stage: 3\n",
       {"ACCELERATE_USE_DEEPSPEED=true", "ACCELERATE_DEEPSPEED_ZERO_STAGE=3",
+       "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=2",
        "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH=/var/tmp"});
   asks(
       "2", "deepspeed\nds.json\n", "deepspeed_config:\n  deepspeed_config_file: ds.json\n",
       {"ACCELERATE_DEEPSPEED_CONFIG_FILE=ds.json"});
   const auto divides = asks(
-      "4", "megatron\n3\n2\n4\n1.5\nyes\n",
+      "4", "megatron\n3\n2\nyes\n4\n1.5\nyes\nyes\n",
       "megatron_lm_config:\n"
       "  megatron_lm_gradient_clipping: 1.5\n"
       "  megatron_lm_num_micro_batches: 4\n"
+      "  megatron_lm_recompute_activations: true\n"
+      "  megatron_lm_sequence_parallelism: true\n"
       "  megatron_lm_tp_degree: 2\n"
       "  megatron_lm_use_distributed_optimizer: true\n",
-      {"ACCELERATE_USE_MEGATRON_LM=true", "MEGATRON_LM_TP_DEGREE=2"});
+      {"ACCELERATE_USE_MEGATRON_LM=true", "MEGATRON_LM_TP_DEGREE=2",
+       "MEGATRON_LM_SEQUENCE_PARALLELISM=true", "MEGATRON_LM_RECOMPUTE_ACTIVATIONS=true"});
+  // Without groups there are no positions to share out.
+  const auto alone = asks(
+      "2", "megatron\n\n\n\n\n\n", "  megatron_lm_recompute_activations: false\n", {});
+  EXPECT_EQ(alone.find("positions"), std::string::npos);
   expect_part(divides, "3 does not divide 4 processes");
   asks(
       "8", "mesh\n2\n2\n1\n\nblocks.*.up=colwise\n",

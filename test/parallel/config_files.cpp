@@ -48,12 +48,12 @@ TEST(ConfigFiles, AreTrainedAsTheyWereAskedFor) {
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
   };
   trains(2, "samples\\n", "no");
-  trains(2, "fsdp\\n1\\nSHARD_GRAD_OP\\n\\n\\n", "SHARD_GRAD_OP");
+  trains(2, "fsdp\\n1\\nSHARD_GRAD_OP\\n\\n\\n\\n\\n\\n", "SHARD_GRAD_OP");
   trains(
-      3, "fsdp\\n2\\nyes\\nTRANSFORMER_BASED_WRAP\\nLinear\\n\\n", "FULL_SHARD", "1",
+      3, "fsdp\\n2\\nyes\\n\\nTRANSFORMER_BASED_WRAP\\nLinear\\n\\nyes\\n\\nyes\\n", "FULL_SHARD", "1",
       "TRANSFORMER_BASED_WRAP of Linear");
-  trains(2, "deepspeed\\nnone\\n3\\n0\\nnone\\nnone\\nno\\n", "FULL_SHARD");
-  trains(2, "megatron\\n1\\n1\\n0\\nyes\\n", "SHARD_GRAD_OP");
+  trains(2, "deepspeed\\nnone\\n3\\n\\n0\\nnone\\nnone\\nno\\n", "FULL_SHARD");
+  trains(2, "megatron\\n1\\n1\\n0\\nno\\nyes\\n", "SHARD_GRAD_OP");
   trains(2, "mesh\\n2\\n", "FULL_SHARD");
   trains(4, "mesh\\n2\\n2\\nauto\\n", "FULL_SHARD", "2");
 }
