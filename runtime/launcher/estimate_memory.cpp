@@ -1,15 +1,20 @@
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <iostream>
+#include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "command_line.h"
 #include "commands.h"
+#include "divided_memory.h"
 #include "error.h"
+#include "launch_settings.h"
+#include "parallel/deepspeed_settings.h"
+#include "parallel/parallelism_settings.h"
 #include "safetensors_files.h"
 #include "settings.h"
 #include "suggestion.h"
@@ -24,20 +29,38 @@ parameters, so that the running statistics of batch norm count as such.
 
 Every process of data parallelism has all of it. For several processes a second
 table says what each one has where it is divided between them (accel launch
---fsdp): with SHARD_GRAD_OP all weights are there between forward and backward,
-with FULL_SHARD the one that is being used, and its gradient. Activations, what is
-computed in between, and LibTorch itself (some 200 MiB) come on top.
+--fsdp): with SHARD_GRAD_OP a part of everything, and all weights between forward
+and backward; with FULL_SHARD a part, and two units (children of the model), or one
+and its gradient. --dp-replicate, --dp-shard, --cp, --sp and --tp are those of accel
+launch: along dp_replicate, cp and sp parameters are whole, and with dp_replicate
+and dp_shard it is HYBRID_SHARD; along tp matrices are taken to be divided, as in a
+plan that is made from the model. What lies in files (nvme) does not count, for the
+system keeps of it what there is room for; with cpu it counts, for it is the memory
+of the processes. Activations, which are divided with the batch, and LibTorch itself
+(some 200 MiB) come on top.
 
 Examples:
   accel estimate-memory model.safetensors
-  accel estimate-memory --parameters 7B --optimizer sgd --num-processes 4)";
+  accel estimate-memory --parameters 7B --optimizer sgd --num-processes 4
+  accel estimate-memory model.safetensors --dp-replicate 2 --dp-shard 2 --tp 2
+  accel estimate-memory model/ -n 2 --offload-optimizer-device nvme)";
 
 struct Training {
   const char* name;
-  /// Bytes per parameter.
+  /// Bytes per parameter: of a weight, of its copy in a lower precision that autocast
+  /// keeps, …
   double weights;
+  double copies;
   double gradients;
   double state;
+
+  double all() const {
+    return weights + copies + gradients + state;
+  }
+  /// Of a weight that is gathered.
+  double gathered() const {
+    return copies > 0 ? copies : weights;
+  }
 };
 
 /// What an optimizer keeps per parameter, in numbers of its dtype.
@@ -80,36 +103,151 @@ std::optional<double> parse_count(const std::string& text) {
   return std::round(count);
 }
 
+/// What lies in files.
+struct Offload {
+  bool states = false;
+  bool weights = false;
+};
+
 /// What each of several processes has, by how the training is divided.
-/// `largest`: the elements of the largest parameter; 0 where it is not known.
 void print_divided(
-    const Training* rows,
-    size_t number,
-    double count,
+    const std::vector<Training>& rows,
+    const HeldParameters& held,
+    const HeldParameters& undivided,
     double other_bytes,
-    double largest,
-    int processes) {
-  std::printf(
-      "\n%-26s %14s %14s %14s\n",
-      ("per process of " + std::to_string(processes)).c_str(),
-      "NO_SHARD",
-      "SHARD_GRAD_OP",
-      "FULL_SHARD");
-  for (size_t i = 0; i < number; ++i) {
-    const Training& row = rows[i];
-    const double all = count * (row.weights + row.gradients + row.state);
-    const double part = all / processes + other_bytes;
-    std::printf(
-        "%-26s %14s %14s %14s\n",
-        row.name,
-        format_bytes(all + other_bytes).c_str(),
-        format_bytes(part + count * row.weights).c_str(),
-        format_bytes(part + largest * (row.weights + row.gradients)).c_str());
+    const MeshSizes& sizes,
+    bool is_mesh,
+    const Offload& offload) {
+  struct Column {
+    std::string name;
+    const HeldParameters& held;
+    /// How much of the weights comes together, and how much of the gradients.
+    double weights;
+    double gradients;
+  };
+  const bool divided = size_of(sizes, "dp_shard") > 1;
+  const std::string hybrid = size_of(sizes, "dp_replicate") > 1 ? "HYBRID_SHARD" : "";
+  std::vector<Column> columns;
+  if (!offload.weights && (!is_mesh || !divided)) {
+    columns.push_back({"NO_SHARD", undivided, 0, 0});
   }
-  if (largest == 0) {
-    std::printf("FULL_SHARD: and the largest weight, twice\n");
+  if (divided && !offload.weights) {
+    columns.push_back(
+        {hybrid.empty() ? "SHARD_GRAD_OP" : hybrid + "_ZERO2", held, held.gathered,
+         held.largest_unit});
+  }
+  if (divided) {
+    columns.push_back(
+        {hybrid.empty() ? "FULL_SHARD" : hybrid, held, held.largest_unit,
+         held.largest_unit});
+  }
+  if (is_mesh) {
+    std::printf("\nmesh: %s\n", to_text(sizes).c_str());
+  } else {
+    std::printf("\n");
+  }
+  std::printf(
+      "%-26s", ("per process of " + std::to_string(product_of(sizes))).c_str());
+  for (const auto& column : columns) {
+    std::printf(" %18s", column.name.c_str());
+  }
+  for (const Training& row : rows) {
+    std::printf("\n%-26s", row.name);
+    for (const auto& column : columns) {
+      const double kept = row.all() - (offload.states ? row.state : 0) -
+          (offload.weights ? row.weights : 0);
+      const double bytes = column.held.parts * kept +
+          column.weights * row.gathered() + column.gradients * row.gradients;
+      std::printf(" %18s", format_bytes(bytes + other_bytes).c_str());
+    }
+  }
+  std::printf("\n");
+  if (divided && held.unit.empty()) {
+    std::printf(
+        "%s: and two units (children of the model), which a number does not tell\n",
+        columns.back().name.c_str());
+  } else if (divided) {
+    std::printf(
+        "largest unit: %s, %s\n", held.unit.c_str(),
+        format_bytes(held.largest_unit * sizeof(float)).c_str());
+  }
+  if (offload.states || offload.weights) {
+    std::printf(
+        "not counted, in files: %s%s%s\n", offload.states ? "optimizer states" : "",
+        offload.states && offload.weights ? ", " : "",
+        offload.weights ? "parts of weights" : "");
   }
 }
+
+/// Options for the sizes of a mesh, as accel launch has them.
+class MeshOptions {
+ public:
+  explicit MeshOptions(CLI::App& command) {
+    for (const auto& axis : parallel::parallelism_settings()) {
+      auto& value = values_[axis.name];
+      command.add_option(axis.options, value, axis.help)
+          ->type_name("N")
+          ->check(CLI::Validator(
+              [](std::string& text) { return check_mesh_size(text); }, ""));
+    }
+  }
+
+  /// Nothing where none was given.
+  std::optional<MeshSizes> read() const {
+    std::optional<MeshSizes> sizes;
+    for (const auto& [name, value] : values_) {
+      if (!value.empty()) {
+        sizes = sizes.value_or(MeshSizes());
+        (*sizes)[name] = std::atol(value.c_str());
+      }
+    }
+    if (sizes && size_of(*sizes, "cp") > 1 && size_of(*sizes, "sp") > 1) {
+      throw Error(
+          kUsage,
+          to_text(*sizes) + ": cp and sp share the positions of a sequence in two "
+                            "ways; leave one of them out");
+    }
+    return sizes;
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+/// Options for what lies in files, as accel launch has them.
+class OffloadOptions {
+ public:
+  explicit OffloadOptions(CLI::App& command) {
+    add(command, "offload_optimizer_device", states_);
+    add(command, "offload_param_device", weights_);
+  }
+
+  Offload read(bool divided) const {
+    const auto in_file = [](const std::string& device) {
+      return parallel::in_lower_case(device) == "nvme";
+    };
+    const Offload offload{in_file(states_), in_file(weights_)};
+    if (offload.weights && !divided) {
+      throw Error(
+          kUsage,
+          "--offload-param-device nvme is for FULL_SHARD (stage 3), and nothing is "
+          "divided; give --num-processes N or --dp-shard N, too");
+    }
+    return offload;
+  }
+
+ private:
+  static void add(CLI::App& command, const char* name, std::string& value) {
+    const auto* setting = parallel::find_setting(parallel::deepspeed_settings(), name);
+    command.add_option(setting->option, value, setting->help)
+        ->type_name(setting->type)
+        ->check(CLI::Validator(
+            [check = setting->check](std::string& text) { return check(text); }, ""));
+  }
+
+  std::string states_;
+  std::string weights_;
+};
 
 } // namespace
 
@@ -137,9 +275,11 @@ int estimate_memory_command(const std::vector<std::string>& arguments) {
       .add_option(
           "-n,--num-processes",
           processes,
-          "Processes on one host; 1 if not given")
+          "Processes; 1 if not given, or as many as the sizes below make")
       ->type_name("N")
       ->check(CLI::Range(1, 4096).description(""));
+  const MeshOptions mesh(command);
+  const OffloadOptions offloads(command);
   if (!parse_arguments(command, arguments)) {
     return 0;
   }
@@ -160,20 +300,38 @@ int estimate_memory_command(const std::vector<std::string>& arguments) {
   if (!kept) {
     throw Error(kUsage, "--optimizer: " + one_of(names)(optimizer));
   }
+  const auto given = mesh.read();
+  if (given && command.count("--num-processes") != 0 && product_of(*given) != processes) {
+    throw Error(
+        kUsage,
+        (to_text(*given).empty() ? "sizes of 1" : to_text(*given)) +
+            " make a mesh of " + std::to_string(product_of(*given)) +
+            " processes, but --num-processes is " + std::to_string(processes) +
+            "; the product of the sizes must be the number of processes");
+  }
+  // Without sizes all of them divide it.
+  const MeshSizes sizes = given.value_or(MeshSizes{{"dp_shard", processes}});
+  processes = static_cast<int>(product_of(sizes));
+  const Offload offload = offloads.read(size_of(sizes, "dp_shard") > 1);
+  MeshSizes undivided = sizes;
+  undivided["dp_shard"] = 1;
 
   double count = 0;
   // Buffers that are whole numbers, as they are.
   double other_bytes = 0;
-  double largest_parameter = 0;
+  HeldParameters held;
+  HeldParameters whole;
   if (!parameters.empty()) {
-    const auto given = parse_count(parameters);
-    if (!given) {
+    const auto number = parse_count(parameters);
+    if (!number) {
       throw Error(
           kUsage,
           "--parameters: '" + parameters +
               "' is no count; write 124439808, 125M, 1.5B or the like");
     }
-    count = *given;
+    count = *number;
+    held = divide(count, sizes);
+    whole = divide(count, undivided);
     std::printf("%.0f parameters\n", count);
   } else {
     if (parse_count(model) && ::access(model.c_str(), F_OK) != 0) {
@@ -189,8 +347,6 @@ int estimate_memory_command(const std::vector<std::string>& arguments) {
       stored += static_cast<double>(entry.bytes);
       if (is_floating(entry.dtype)) {
         count += static_cast<double>(entry.elements);
-        largest_parameter = std::max(
-            largest_parameter, static_cast<double>(entry.elements));
       } else {
         other_bytes += static_cast<double>(entry.bytes);
       }
@@ -209,14 +365,15 @@ int estimate_memory_command(const std::vector<std::string>& arguments) {
           largest->name.c_str(),
           format_bytes(static_cast<double>(largest->bytes)).c_str());
     }
+    held = divide(files.tensors, sizes);
+    whole = divide(files.tensors, undivided);
   }
   const double state = kept->numbers;
-  const Training rows[] = {
-      {"float32", 4, 4, 4 * state},
-      // Autocast keeps copies of the weights in the lower precision.
-      {"float32, mixed fp16/bf16", 4 + 2, 4, 4 * state},
-      {"bfloat16 or float16", 2, 2, 2 * state},
-      {"float64", 8, 8, 8 * state},
+  const std::vector<Training> rows{
+      {"float32", 4, 0, 4, 4 * state},
+      {"float32, mixed fp16/bf16", 4, 2, 4, 4 * state},
+      {"bfloat16 or float16", 2, 0, 2, 2 * state},
+      {"float64", 8, 0, 8, 8 * state},
   };
   std::printf(
       "\n%-26s %12s %12s %12s %14s %16s\n",
@@ -228,20 +385,19 @@ int estimate_memory_command(const std::vector<std::string>& arguments) {
       (std::to_string(processes) + " process" + (processes == 1 ? "" : "es"))
           .c_str());
   for (const Training& row : rows) {
-    const double total =
-        count * (row.weights + row.gradients + row.state) + other_bytes;
+    const double total = count * row.all() + other_bytes;
     std::printf(
         "%-26s %12s %12s %12s %14s %16s\n",
         row.name,
-        format_bytes(count * row.weights + other_bytes).c_str(),
+        format_bytes(count * (row.weights + row.copies) + other_bytes).c_str(),
         format_bytes(count * row.gradients).c_str(),
         format_bytes(count * row.state).c_str(),
         format_bytes(total).c_str(),
         format_bytes(total * processes).c_str());
   }
-  if (processes > 1) {
+  if (processes > 1 || offload.states) {
     print_divided(
-        rows, std::size(rows), count, other_bytes, largest_parameter, processes);
+        rows, held, whole, other_bytes, sizes, given.has_value(), offload);
   }
   std::fflush(stdout);
   return 0;

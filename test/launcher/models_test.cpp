@@ -4,6 +4,8 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -238,16 +240,107 @@ TEST(EstimateMemory, CountsParametersAndWhatBelongsToThem) {
       "bfloat16 or float16 2.93 KiB 2.93 KiB 2.93 KiB 8.79 KiB 17.58 KiB")
       << counted.err;
 
-  // Divided: what is no parameter (8 B) stays whole, and so does for a time all of
-  // the weights (28 B), or the largest of them (4 numbers) and its gradient.
+  // Divided: what is no parameter (8 B) stays whole. The process with most has 4 of the
+  // 7 numbers; both tensors are so small that they are one unit, which is whole for a
+  // time, with its gradient.
   const auto divided = accel({"estimate-memory", ".", "-n", "2"}, in(folder));
   const auto table = divided.out.find("per process of 2");
   ASSERT_NE(table, std::string::npos) << divided.out << divided.err;
   EXPECT_EQ(
       plan_line(divided.out.substr(table), "float32"),
-      "float32 120 B 92 B 96 B");
-  expect_part(counted.out, "FULL_SHARD: and the largest weight, twice");
+      "float32 120 B 128 B 128 B");
+  expect_part(counted.out, "FULL_SHARD: and two units (children of the model)");
   EXPECT_EQ(result.out.find("FULL_SHARD"), std::string::npos);
+}
+
+/// The rows of the table of processes, and what is said behind it.
+std::string of_processes(const Folder& folder, Strings options) {
+  options.insert(options.begin(), "estimate-memory");
+  const Result result = accel(options, in(folder));
+  EXPECT_EQ(result.status, 0) << result.err;
+  const auto table = result.out.find("per process of ");
+  EXPECT_NE(table, std::string::npos) << result.out;
+  return result.out.substr(std::min(table, result.out.size()));
+}
+
+TEST(EstimateMemory, KnowsHowModelsAreDivided) {
+  const Folder folder;
+  // 12 blocks of 12 MiB, in the order of a file.
+  std::string header;
+  uint64_t end = 0;
+  const auto add = [&](const std::string& name, uint64_t rows, uint64_t columns) {
+    const uint64_t begin = end;
+    end += 4 * rows * columns;
+    header += (header.empty() ? "" : ",") + ("\"" + name) +
+        R"(":{"dtype":"F32","shape":[)" + std::to_string(rows) + "," +
+        std::to_string(columns) + R"(],"data_offsets":[)" + std::to_string(begin) + "," +
+        std::to_string(end) + "]}";
+  };
+  for (const std::string block :
+       {"0", "1", "10", "11", "2", "3", "4", "5", "6", "7", "8", "9"}) {
+    for (const std::string layer : {"down", "gate", "up"}) {
+      add("blocks." + block + "." + layer + ".weight", 1024, 1024);
+    }
+  }
+  write(folder / "m.safetensors", safetensors("{" + header + "}", ""));
+  std::filesystem::resize_file(
+      folder / "m.safetensors",
+      std::filesystem::file_size(folder / "m.safetensors") + end);
+  const std::string file = "m.safetensors";
+  // 144 MiB of weights, 576 of training state. FULL_SHARD: a fourth and two units.
+  const auto plain = of_processes(folder, {file, "-n", "4"});
+  EXPECT_EQ(
+      plan_line(plain, "float32"), "float32 576.00 MiB 300.00 MiB 168.00 MiB");
+  expect_part(plain, "largest unit: blocks.0, 12.00 MiB\n");
+  // Copies in half are what is gathered.
+  EXPECT_EQ(
+      plan_line(plain, "float32, mixed fp16/bf16"),
+      "float32, mixed fp16/bf16 648.00 MiB 246.00 MiB 180.00 MiB");
+  const auto row = [&](const Strings& options) {
+    Strings all{file};
+    all.insert(all.end(), options.begin(), options.end());
+    return plan_line(of_processes(folder, all), "float32");
+  };
+  // Groups that each hold all of it.
+  const auto hybrid = of_processes(folder, {file, "--dp-replicate", "2", "--dp-shard", "2"});
+  expect_part(hybrid, "per process of 4");
+  expect_part(hybrid, "HYBRID_SHARD_ZERO2       HYBRID_SHARD\n");
+  EXPECT_EQ(plan_line(hybrid, "float32"), "float32 444.00 MiB 312.00 MiB");
+  // Layers; of what is left of them units come together.
+  EXPECT_EQ(row({"--tp", "2"}), "float32 288.00 MiB");
+  EXPECT_EQ(row({"--dp_shard", "2", "--tp", "2"}), "float32 222.00 MiB 156.00 MiB");
+  // Positions: everything is whole, but for what is divided along dp_shard.
+  EXPECT_EQ(row({"--cp", "4"}), "float32 576.00 MiB");
+  EXPECT_EQ(row({"--dp-shard", "2", "--sp", "2", "-n", "4"}), "float32 444.00 MiB 312.00 MiB");
+  // What lies in files; parts of weights only where they are divided to the end.
+  EXPECT_EQ(
+      row({"-n", "4", "--offload-optimizer-device", "nvme"}),
+      "float32 288.00 MiB 228.00 MiB 96.00 MiB");
+  EXPECT_EQ(row({"-n", "4", "--offload-optimizer-device", "cpu"}), plan_line(plain, "float32"));
+  const auto files = of_processes(
+      folder,
+      {file, "-n", "4", "--offload_optimizer_device", "nvme", "--offload_param_device", "nvme"});
+  EXPECT_EQ(plan_line(files, "float32"), "float32 60.00 MiB");
+  expect_part(files, "not counted, in files: optimizer states, parts of weights\n");
+  EXPECT_EQ(row({"--offload-optimizer-device", "nvme"}), "float32 288.00 MiB");
+
+  // A child with more than a quarter of the model is taken apart, what has fewer rows
+  // than there are processes stays whole, and a model may have tensors of its own.
+  header.clear();
+  end = 0;
+  add("body.deep.0.weight", 1024, 1024);
+  add("body.deep.1.weight", 1024, 1024);
+  add("body.wide.weight", 1024, 2048);
+  add("scale", 3, 1024 * 1024);
+  add("table", 2048, 1024);
+  write(folder / "m.safetensors", safetensors("{" + header + "}", ""));
+  std::filesystem::resize_file(
+      folder / "m.safetensors",
+      std::filesystem::file_size(folder / "m.safetensors") + end);
+  const auto parts = of_processes(folder, {file, "-n", "4"});
+  expect_part(parts, "largest unit: the model's own, 8.00 MiB\n");
+  // 6 of 9 M numbers are divided: 1.5 + 3 stay, 16 bytes each; two units of 2.
+  EXPECT_EQ(plan_line(parts, "float32"), "float32 144.00 MiB 104.00 MiB 88.00 MiB");
 }
 
 TEST(EstimateMemory, RefusesWhatMakesNoSense) {
@@ -262,6 +355,17 @@ TEST(EstimateMemory, RefusesWhatMakesNoSense) {
   says({}, "give either MODEL or --parameters");
   says({"--parameters", "7Q"}, "'7Q' is no count");
   says({"--parameters", "-3"}, "'-3' is no count");
+  says({"--parameters", "7B", "--cp", "2", "--sp", "2"},
+       "cp 2, sp 2: cp and sp share the positions of a sequence in two ways");
+  says({"--parameters", "7B", "-n", "4", "--tp", "2"},
+       "tp 2 make a mesh of 2 processes, but --num-processes is 4");
+  says({"--parameters", "7B", "-n", "2", "--tp", "1"},
+       "sizes of 1 make a mesh of 1 processes, but --num-processes is 2");
+  says({"--parameters", "7B", "--tp", "0"}, "--tp: 0 is not a whole number");
+  says({"--parameters", "7B", "--tp", "2", "--offload-param-device", "nvme"},
+       "is for FULL_SHARD (stage 3), and nothing is divided; give");
+  says({"--parameters", "7B", "--offload-optimizer-device", "disk"},
+       "disk is none of none, cpu and nvme");
   says({"--parameters", "7B", "--optimiser", "sgd"}, "did you mean --optimizer?");
   says({"--parameters", "7B", "--optimizer", "adma"}, "did you mean adam?");
   says({"none.safetensors"}, "there is no such file");
