@@ -110,6 +110,7 @@ case $command in
   launch) exec {bin}/accel launch --dry-run "$@" ;;
   flags) exec {bin}/accel flags "$@" ;;
   config) [ $# = 0 ] || exec {bin}/accel config "$@" ;; # else it asks
+  estimate-memory) shift; exec {bin}/accel estimate-memory --parameters 1M "$@" ;; # for MODEL
   verify) ;;
   *) exit 2 ;;
 esac
