@@ -102,7 +102,8 @@ class Run {
     return std::make_unique<accel::AcceleratedOptimizer<Optimizer>>(args...);
   }
 
-  /// Notes the initial weights of the models, too.
+  /// Notes the initial weights of the models, too, where nothing was trained yet: the
+  /// plain program prepares none that take over.
   template <typename... Objects>
   void prepare(Objects&&... objects) {
     {
@@ -179,9 +180,9 @@ class Run {
   template <typename Object>
   void note_initial(const Object& object) {
     if constexpr (std::is_base_of_v<torch::nn::Module, Object>) {
-      note_module(
-          "initial " + std::to_string(models_++) + ".",
-          object);
+      if (updates_ == 0) {
+        note_module("initial " + std::to_string(models_++) + ".", object);
+      }
     } else if constexpr (points_to_module<Object>(nullptr)) {
       note_initial(*object);
     }

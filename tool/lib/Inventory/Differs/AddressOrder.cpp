@@ -80,7 +80,7 @@ public:
 
 private:
   static bool runs(const FunctionDecl *F) {
-    return F->getIdentifier() && F->getName() == "forward";
+    return F->getIdentifier() && F->getName().starts_with("forward");
   }
   static bool reads(llvm::StringRef Name) {
     static const llvm::StringSet<> Names = {
