@@ -124,6 +124,8 @@ extern std::random_device device;
 extern std::uniform_int_distribution<int64_t> pick;
 extern std::vector<double> times;
 extern std::vector<int64_t> rows;
+extern std::array<unsigned, 8> words;
+namespace fs = std::filesystem;
 std::string timestamp();
 
 //// docs/rules/distribute.md
@@ -153,6 +155,8 @@ extern torch::serialize::OutputArchive archive;
 
 //// docs/rules/main-process.md
 extern std::vector<double> losses;
+extern int n;
+std::string run_folder(int number);
 namespace plt {
 void plot(const std::vector<double>& values);
 }

@@ -67,6 +67,7 @@ public:
 
 private:
   void hostDraw(const clang::CallExpr *E);
+  void fill(const clang::CallExpr *E, const clang::Expr *Device);
   void deviceDraw(const clang::CallExpr *E, const clang::Expr *Device);
   void keptDraw(const clang::CallExpr *E);
   void broadcast(const clang::Expr *E, BroadcastFact::KindTy What);

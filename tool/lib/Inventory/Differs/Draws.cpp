@@ -44,6 +44,10 @@ private:
       const FunctionDecl *F = nullptr;
       if (const auto *Call = dyn_cast<CallExpr>(S))
         F = Call->getDirectCallee();
+      // A name for a file.
+      if (F && F->getIdentifier() && (F->isExternC() || isInStd(F)) &&
+          (F->getName() == "snprintf" || F->getName() == "sprintf"))
+        return true;
       return F && (Index.isOwn(F) ||
                    (F->getIdentifier() && isInStd(F) &&
                     (F->getName().starts_with("make_") ||

@@ -159,9 +159,21 @@ static bool isMadeAnew(const CallExpr *Draw, const ValueDecl *Generator,
   return isOfTheSample(V->getInit(), Written.Fields);
 }
 
+/// `std::generate(words.begin(), words.end(), std::ref(device))`: the device.
+static const Expr *fillsFromDevice(const CallExpr *E, const FunctionDecl *F) {
+  if (!F->getIdentifier() || !isInStd(F) || E->getNumArgs() != 3 ||
+      (F->getName() != "generate" && F->getName() != "generate_n"))
+    return nullptr;
+  const Expr *Last = E->getArg(2);
+  const ValueDecl *Device = placeOf(Last);
+  return Device && isRandomDevice(recordOf(Device->getType())) ? Last : nullptr;
+}
+
 void Randomness::call(const CallExpr *E, const FunctionDecl *F) {
   if (Differs.agreesAsDraw(E))
     keptDraw(E);
+  else if (const Expr *Device = fillsFromDevice(E, F))
+    fill(E, Device);
   else if (drawsOnHost(E))
     hostDraw(E);
   else if (seeds(F) && E->getNumArgs() >= 1)
@@ -213,6 +225,19 @@ void Randomness::deviceDraw(const CallExpr *E, const Expr *Device) {
     broadcast(E, BroadcastFact::Number);
   else
     broadcast(Device, BroadcastFact::Device);
+}
+
+/// What is filled from a random device is filled from an engine that process 0's has
+/// seeded.
+void Randomness::fill(const CallExpr *E, const Expr *Device) {
+  if (!Text.mayEdit(E->getExprLoc()) || inSamples())
+    return;
+  if (Index.BeforeMain.count(Function) || !Differs.isReachedByAll(Path, Function))
+    return say("ACL0127", E->getExprLoc(),
+               "what is drawn from a random device differs between processes, and "
+               "not all of them draw it",
+               "Draw it where all processes do.");
+  broadcast(Device, BroadcastFact::Device);
 }
 
 /// Process 0's is sent to all.
