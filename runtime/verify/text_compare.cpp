@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "tolerance.h"
@@ -216,10 +217,46 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+/// Which whole numbers are times, as two runs of the original tell: they differ in
+/// most lines of the same words. In some both runs may have taken as long.
+class Times {
+ public:
+  Times(const std::vector<std::string>& original, const std::vector<std::string>& repeat) {
+    for (size_t i = 0; i < std::min(original.size(), repeat.size()); ++i) {
+      const Cut a = cut(original[i]);
+      const Cut b = cut(repeat[i]);
+      if (a.words != b.words) {
+        continue;
+      }
+      auto& counts = counts_[a.words];
+      counts.resize(a.numbers.size());
+      for (size_t k = 0; k < a.numbers.size(); ++k) {
+        counts[k].lines += 1;
+        counts[k].differ +=
+            distance(a.numbers[k].value, b.numbers[k].value) != 0 ? 1 : 0;
+      }
+    }
+  }
+
+  bool have(const Cut& line, size_t number) const {
+    const auto found = counts_.find(line.words);
+    return found != counts_.end() && line.numbers[number].unit == 0 &&
+        2 * found->second[number].differ > found->second[number].lines;
+  }
+
+ private:
+  struct Count {
+    size_t lines = 0;
+    size_t differ = 0;
+  };
+  std::map<std::string, std::vector<Count>> counts_;
+};
+
 class Comparer {
  public:
-  Comparer(TextComparison& result, double relative, double zero)
-      : result_(result), relative_(relative), zero_(zero) {}
+  Comparer(
+      TextComparison& result, double relative, double zero, const Times& times)
+      : result_(result), relative_(relative), zero_(zero), times_(times) {}
 
   void compare_line(
       size_t number,
@@ -237,7 +274,7 @@ class Comparer {
       line.different = true;
       report(number, "the words differ", /*only_numbers=*/false);
     } else {
-      compare_numbers(number, a.numbers, again.numbers, b.numbers, line);
+      compare_numbers(number, a, again.numbers, b.numbers, line);
     }
     result_.lines.push_back(line);
   }
@@ -272,10 +309,11 @@ class Comparer {
 
   void compare_numbers(
       size_t number,
-      const std::vector<Number>& a,
+      const Cut& original,
       const std::vector<Number>& again,
       const std::vector<Number>& b,
       TextComparison::Line& line) {
+    const auto& a = original.numbers;
     for (size_t i = 0; i < a.size(); ++i) {
       if (distance(a[i].value, again[i].value) != 0) {
         ++result_.ignored_numbers;
@@ -283,7 +321,7 @@ class Comparer {
         continue;
       }
       const double difference = distance(a[i].value, b[i].value);
-      if (difference != 0 && a[i].may_differ) {
+      if (difference != 0 && (a[i].may_differ || times_.have(original, i))) {
         ++result_.ignored_numbers;
         line.ignored = true;
         continue;
@@ -339,6 +377,7 @@ class Comparer {
   TextComparison& result_;
   double relative_;
   double zero_;
+  const Times& times_;
   size_t first_line_ = 0;
   std::vector<LastDigit> last_digits_;
   /// How many of them rounding would make.
@@ -358,7 +397,8 @@ TextComparison compare_texts(
   const auto a = lines_of(original);
   const auto again = lines_of(repeat);
   const auto b = lines_of(migrated);
-  Comparer comparer(result, relative, zero);
+  const Times times(a, again);
+  Comparer comparer(result, relative, zero, times);
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     comparer.compare_line(i, a[i], i < again.size() ? again[i] : "", b[i]);
   }

@@ -21,7 +21,7 @@ struct TextComparison {
   /// Greatest relative difference of the numbers that count.
   double largest = 0;
   /// Numbers that differ between two runs of the original, or are times by the
-  /// words around them and differ.
+  /// words around them, or by other lines of the same words, and differ.
   size_t ignored_numbers = 0;
   /// Numbers that differ by one in the last digit, which rounding can explain.
   size_t last_digits = 0;

@@ -111,6 +111,23 @@ TEST(Texts, MoreLinesAreADifference) {
   EXPECT_TRUE(compare("a\nb\n", "a\n").different);
 }
 
+// Whole numbers alone on their lines: in most of them two runs of the original differ.
+TEST(Texts, TimesAreKnownByTheirNeighbours) {
+  const std::string original = "loss 1\n12\n15\n17\nloss 2\n";
+  const std::string repeat = "loss 1\n13\n15\n16\nloss 2\n";
+  const auto times =
+      compare_texts(original, repeat, "loss 1\n30\n31\n33\nloss 2\n", 1e-9);
+  EXPECT_FALSE(times.different) << times.first;
+  EXPECT_EQ(times.ignored_numbers, 3u);
+  // Not those of other words, nor where few differ, nor fractions.
+  EXPECT_TRUE(
+      compare_texts(original, repeat, "loss 1\n30\n31\n33\nloss 3\n", 1e-9).different);
+  EXPECT_TRUE(compare_texts("1\n2\n3\n", "1\n2\n4\n", "1\n5\n3\n", 1e-9).different);
+  EXPECT_TRUE(
+      compare_texts("0.1\n0.2\n0.3\n", "0.4\n0.5\n0.3\n", "0.1\n0.2\n0.9\n", 1e-9)
+          .different);
+}
+
 TEST(Texts, WhatTheOriginalDoesNotRepeatIsLeftOut) {
   const auto result =
       compare_texts("took 1.5 s, loss 0.25\n", "took 1.7 s, loss 0.25\n",
