@@ -27,8 +27,12 @@ template <class O> struct Loop {
 template <class O> const char* kind(O&) { return "other"; }
 // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: beside a template, an overload is for torch::optim::Adam itself{{.*}} [ACL0187]
 const char* kind(torch::optim::Adam&) { return "adam"; }
-// Any other function takes what derives from it, too.
+// Any other function takes what derives from it, too, and a template of something else.
 const char* name(torch::optim::Adam&) { return "adam"; }
+template <class Loader> void pass(Loader& loader, torch::optim::Adam& optimizer) {
+  for (auto& batch : loader) (void)batch;
+  optimizer.zero_grad();
+}
 
 // CHECK: train.cpp:[[#@LINE+2]]:{{[0-9]+}}: refused: an accessor is kept of what becomes a tensor of this place only{{.*}} [ACL0187]
 at::TensorAccessor<float, 2> table(const torch::Tensor& t) {

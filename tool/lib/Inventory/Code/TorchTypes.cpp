@@ -442,6 +442,19 @@ SpelledObject accel::migrate::objectOf(const CXXMemberCallExpr *Call) {
           cast<MemberExpr>(Call->getCallee()->IgnoreParens())->isArrow()};
 }
 
+bool accel::migrate::neverReturns(const Stmt *S) {
+  if (const auto *Block = dyn_cast_or_null<CompoundStmt>(S))
+    S = Block->body_empty() ? nullptr : Block->body_back();
+  const auto *E = dyn_cast_or_null<Expr>(S);
+  if (!E)
+    return false;
+  E = plain(E);
+  if (isa<CXXThrowExpr>(E))
+    return true;
+  const FunctionDecl *F = calleeOf(E);
+  return F && F->isNoReturn();
+}
+
 bool accel::migrate::isNamedIn(const ValueDecl *V, const Stmt *S) {
   if (!V || !S)
     return false;

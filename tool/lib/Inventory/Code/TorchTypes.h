@@ -92,6 +92,10 @@ std::optional<int64_t> constantOf(const clang::Expr *E,
 /// The callee's declaration, for calls of all kinds.
 const clang::FunctionDecl *calleeOf(const clang::Expr *E);
 
+/// Whether a statement or an expression, or the last of a block, throws or ends the
+/// program.
+bool neverReturns(const clang::Stmt *S);
+
 /// Whether `S` names a variable or a field; either may be null.
 bool isNamedIn(const clang::ValueDecl *V, const clang::Stmt *S);
 

@@ -65,7 +65,8 @@ public:
                             : O ? O->getArg(0)->getType()
                                 : QualType();
     if (F->getIdentifier())
-      Found |= (isTorch(F) || (M && isTensor(Object))) && reads(F->getName());
+      Found |= givesMemory(F) ||
+               ((isTorch(F) || (M && isTensor(Object))) && reads(F->getName()));
     if (M || (O && O->getOperator() == OO_Call))
       Found |= moduleOf(Object) && (O || runs(F));
     if (M && optimizerOf(Object))
@@ -84,11 +85,9 @@ private:
   }
   static bool reads(llvm::StringRef Name) {
     static const llvm::StringSet<> Names = {
-        "item", "data_ptr", "const_data_ptr", "mutable_data_ptr", "accessor",
-        "norm", "sum",      "mean",           "max",              "min",
-        "var",  "std",      "dot",            "all",              "any",
-        "amax", "amin",     "equal",          "allclose",         "is_nonzero",
-        "backward", "save", "stack",          "cat"};
+        "item", "norm", "sum",   "mean",     "max",        "min",      "var",
+        "std",  "dot",  "all",   "any",      "amax",       "amin",     "cat",
+        "save", "equal", "stack", "allclose", "is_nonzero", "backward"};
     return Names.count(Name) != 0;
   }
 

@@ -28,20 +28,6 @@ static bool isSettled(const Expr *E, const Differing &Differs,
          isSettled(B->getRHS(), Differs, In);
 }
 
-/// Whether a statement or an expression ends with what does not come back.
-static bool neverReturns(const Stmt *S) {
-  if (const auto *Block = dyn_cast_or_null<CompoundStmt>(S))
-    S = Block->body_empty() ? nullptr : Block->body_back();
-  const auto *E = dyn_cast_or_null<Expr>(S);
-  if (!E)
-    return false;
-  E = plain(E);
-  if (isa<CXXThrowExpr>(E))
-    return true;
-  const FunctionDecl *F = calleeOf(E);
-  return F && F->isNoReturn();
-}
-
 /// TORCH_CHECK(file, "cannot write"), assert(file): a macro that ends the program.
 static bool isCheck(const Stmt *S) {
   if (const auto *If = dyn_cast<IfStmt>(S))

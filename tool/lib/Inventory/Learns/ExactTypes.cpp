@@ -143,7 +143,9 @@ public:
           add(F->getLocation(), Class, "a specialisation is for");
       return true;
     }
-    if (F->getPrimaryTemplate() || !F->getIdentifier() || F->isInvalidDecl())
+    // A template with a parameter of that class is no overload of itself.
+    if (F->getPrimaryTemplate() || F->getDescribedFunctionTemplate() ||
+        !F->getIdentifier() || F->isInvalidDecl())
       return true;
     for (const ParmVarDecl *P : F->parameters())
       if (const CXXRecordDecl *Class =

@@ -531,11 +531,7 @@ static bool endsProgram(const IfStmt *If, const FunctionDecl *In) {
   const Stmt *Last = If->getThen();
   if (const auto *Block = dyn_cast<CompoundStmt>(Last))
     Last = Block->body_empty() ? nullptr : Block->body_back();
-  if (Last && isa<ReturnStmt>(Last))
-    return In->isMain();
-  const auto *E = dyn_cast_or_null<Expr>(Last);
-  const FunctionDecl *F = E ? calleeOf(plain(E)) : nullptr;
-  return E && (isa<CXXThrowExpr>(plain(E)) || (F && F->isNoReturn()));
+  return (In->isMain() && isa_and_nonnull<ReturnStmt>(Last)) || neverReturns(Last);
 }
 
 std::vector<const FileUse *>
