@@ -4,12 +4,13 @@
 #include <cctype>
 
 #include "parallel/parallelism_settings.h"
+#include "parallel/unit_sizes.h"
 
 namespace accel::launcher {
 namespace {
 
-/// Neighbours of less than this are one unit.
-constexpr double kSmallUnit = double{1 << 20} / sizeof(float);
+/// In numbers.
+constexpr double kSmallUnit = double{parallel::kSmallUnit} / sizeof(float);
 
 bool is_number(const std::string& name) {
   return !name.empty() &&
@@ -57,7 +58,7 @@ bool is_container(const Module& module) {
 /// The largest of the units that runtime/src/parallel/model_units.cpp makes.
 class LargestUnit {
  public:
-  explicit LargestUnit(const Module& model) : large_(model.all / 4) {
+  explicit LargestUnit(const Module& model) : large_(model.all / double{parallel::kPartsOfModel}) {
     take_apart(model, "");
   }
 

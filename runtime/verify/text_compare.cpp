@@ -217,14 +217,22 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+std::vector<Cut> cuts_of(const std::vector<std::string>& lines) {
+  std::vector<Cut> cuts;
+  for (const auto& line : lines) {
+    cuts.push_back(cut(line));
+  }
+  return cuts;
+}
+
 /// Which whole numbers are times, as two runs of the original tell: they differ in
 /// most lines of the same words. In some both runs may have taken as long.
 class Times {
  public:
-  Times(const std::vector<std::string>& original, const std::vector<std::string>& repeat) {
+  Times(const std::vector<Cut>& original, const std::vector<Cut>& repeat) {
     for (size_t i = 0; i < std::min(original.size(), repeat.size()); ++i) {
-      const Cut a = cut(original[i]);
-      const Cut b = cut(repeat[i]);
+      const Cut& a = original[i];
+      const Cut& b = repeat[i];
       if (a.words != b.words) {
         continue;
       }
@@ -260,13 +268,10 @@ class Comparer {
 
   void compare_line(
       size_t number,
-      const std::string& original,
-      const std::string& repeat,
-      const std::string& migrated) {
-    TextComparison::Line line{original, migrated, false, false};
-    const Cut a = cut(original);
-    const Cut again = cut(repeat);
-    const Cut b = cut(migrated);
+      TextComparison::Line line,
+      const Cut& a,
+      const Cut& again) {
+    const Cut b = cut(line.migrated);
     if (a.words != again.words) {
       line.ignored = true;
       result_.ignored_numbers += 1;
@@ -395,12 +400,14 @@ TextComparison compare_texts(
   TextComparison result;
   result.same_bytes = original == migrated;
   const auto a = lines_of(original);
-  const auto again = lines_of(repeat);
   const auto b = lines_of(migrated);
-  const Times times(a, again);
+  const auto cuts = cuts_of(a);
+  const auto again = cuts_of(lines_of(repeat));
+  const Times times(cuts, again);
   Comparer comparer(result, relative, zero, times);
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    comparer.compare_line(i, a[i], i < again.size() ? again[i] : "", b[i]);
+    comparer.compare_line(
+        i, {a[i], b[i], false, false}, cuts[i], i < again.size() ? again[i] : Cut());
   }
   comparer.judge_last_digits();
   for (size_t i = b.size(); i < a.size(); ++i) {

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <exception>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -149,17 +148,10 @@ Communicator::Gathering DeviceCommunicator::all_to_all_async(
     return host_->all_to_all_async(exchange);
   }
   const auto width = static_cast<int64_t>(message.element_size());
-  std::vector<int64_t> sends;
-  std::vector<int64_t> counts;
-  for (size_t rank = 0; rank < exchange.counts.size(); ++rank) {
-    sends.push_back(exchange.sends[rank] * width);
-    counts.push_back(exchange.counts[rank] * width);
-  }
+  auto sends = in_bytes(exchange.sends, width);
+  auto counts = in_bytes(exchange.counts, width);
   const auto input = message.detach();
-  const auto joined = at::empty(
-      {std::accumulate(
-          exchange.counts.begin(), exchange.counts.end(), int64_t{0})},
-      message.options());
+  const auto joined = room_for(exchange);
   auto from = bytes_over(input);
   auto to = bytes_over(joined);
   settle();

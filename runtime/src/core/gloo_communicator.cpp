@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 namespace accel::detail {
@@ -279,10 +280,8 @@ Communicator::Gathering GlooCommunicator::all_to_all_async(
   }
   const auto width = static_cast<int64_t>(message.element_size());
   std::vector<at::Tensor> outputs;
-  std::vector<int64_t> begins;
-  for (size_t rank = 0; rank < exchange.counts.size(); ++rank) {
-    outputs.push_back(at::empty({exchange.counts[rank]}, message.options()));
-    begins.push_back(exchange.begins[rank] * width);
+  for (const int64_t count : exchange.counts) {
+    outputs.push_back(at::empty({count}, message.options()));
   }
   // Messages are not equally long; the longest is the same everywhere.
   const auto operation = begin(
@@ -290,6 +289,7 @@ Communicator::Gathering GlooCommunicator::all_to_all_async(
       at::empty({1}, message.options()).expand({exchange.longest}));
   if (shared_ != nullptr) {
     const int64_t longest = exchange.longest * width;
+    const auto begins = in_bytes(exchange.begins, width);
     auto wait =
         start(operation, [this, message, begins, outputs, longest, operation] {
           shared_->exchange(message, begins, outputs, longest, operation);
@@ -299,15 +299,9 @@ Communicator::Gathering GlooCommunicator::all_to_all_async(
       return outputs;
     };
   }
-  std::vector<int64_t> sends;
-  std::vector<int64_t> counts;
-  int64_t received = 0;
-  for (size_t rank = 0; rank < exchange.counts.size(); ++rank) {
-    sends.push_back(exchange.sends[rank] * width);
-    counts.push_back(exchange.counts[rank] * width);
-    received += exchange.counts[rank];
-  }
-  auto joined = at::empty({received}, message.options());
+  auto sends = in_bytes(exchange.sends, width);
+  auto counts = in_bytes(exchange.counts, width);
+  const auto joined = room_for(exchange);
   c10::intrusive_ptr<c10d::Work> work;
   operations_.run(operation, [&] {
     if (compares_over_gloo()) {
@@ -393,6 +387,20 @@ void GlooCommunicator::cut() {
 at::Tensor bytes_over(const at::Tensor& tensor) {
   // The stride of one element may be any.
   return tensor.as_strided({tensor.numel()}, {1}).view(at::kByte);
+}
+
+at::Tensor room_for(const Exchange& exchange) {
+  return at::empty(
+      {std::accumulate(
+          exchange.counts.begin(), exchange.counts.end(), int64_t{0})},
+      exchange.message.options());
+}
+
+std::vector<int64_t> in_bytes(std::vector<int64_t> elements, int64_t width) {
+  for (auto& each : elements) {
+    each *= width;
+  }
+  return elements;
 }
 
 void check_source(int64_t source, int64_t size) {

@@ -108,6 +108,11 @@ class GlooCommunicator : public Communicator {
 /// and who carries them must hold the memory, for somebody may never wait.
 at::Tensor bytes_over(const at::Tensor& tensor);
 
+/// Memory for all that this process receives, by rank.
+at::Tensor room_for(const Exchange& exchange);
+/// Places or counts of elements of `width` bytes, in bytes.
+std::vector<int64_t> in_bytes(std::vector<int64_t> elements, int64_t width);
+
 /// Throws where `source` is no process of `size`.
 void check_source(int64_t source, int64_t size);
 

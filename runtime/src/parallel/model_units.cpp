@@ -1,5 +1,7 @@
 #include "parallel/model_units.h"
 
+#include "parallel/unit_sizes.h"
+
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -18,8 +20,6 @@
 namespace accel::parallel {
 namespace {
 
-constexpr int64_t kSmall = int64_t{1} << 20;
-
 int64_t bytes_of(const std::vector<at::Tensor>& parameters) {
   int64_t bytes = 0;
   for (const auto& parameter : parameters) {
@@ -37,7 +37,7 @@ bool is_container(const torch::nn::Module& module) {
 class Units {
  public:
   explicit Units(const torch::nn::Module& model)
-      : large_(bytes_of(model.parameters()) / 4) {
+      : large_(bytes_of(model.parameters()) / kPartsOfModel) {
     take_apart(model);
   }
 
@@ -66,7 +66,7 @@ class Units {
     if (unit.empty()) {
       return;
     }
-    if (!all.empty() && bytes_of(all.back()) + bytes_of(unit) < kSmall) {
+    if (!all.empty() && bytes_of(all.back()) + bytes_of(unit) < kSmallUnit) {
       all.back().insert(all.back().end(), unit.begin(), unit.end());
     } else {
       all.push_back(std::move(unit));

@@ -176,27 +176,19 @@ class Run {
       const;
   void note_state(const torch::optim::Optimizer& optimizer) const;
 
-  /// Of a module, a holder or a pointer; other objects have no weights.
+  /// Optimizers and schedulers have no weights.
   template <typename Object>
-  void note_initial(const Object& object) {
-    if constexpr (std::is_base_of_v<torch::nn::Module, Object>) {
-      if (updates_ == 0) {
-        note_module("initial " + std::to_string(models_++) + ".", object);
-      }
-    } else if constexpr (points_to_module<Object>(nullptr)) {
-      note_initial(*object);
-    }
-  }
-  template <typename Object>
-  static constexpr auto points_to_module(
-      std::remove_reference_t<decltype(*std::declval<Object>())>* /*pointee*/) {
-    return std::is_base_of_v<
-        torch::nn::Module,
-        std::decay_t<decltype(*std::declval<Object>())>>;
-  }
-  template <typename Object>
-  static constexpr bool points_to_module(...) {
-    return false;
+  void note_initial(Object& object) {
+    const auto none = [](const void*) {};
+    accel::detail::visit_preparable(
+        object,
+        [&](const torch::nn::Module* module) {
+          if (updates_ == 0) {
+            note_module("initial " + std::to_string(models_++) + ".", *module);
+          }
+        },
+        none,
+        none);
   }
 
   std::string model_;

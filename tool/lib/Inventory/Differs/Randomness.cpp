@@ -12,6 +12,7 @@
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Path.h"
 
 using namespace accel::migrate;
@@ -208,13 +209,15 @@ void Randomness::hostDraw(const CallExpr *E) {
 }
 
 /// `distribution(device)` is process 0's number; `std::shuffle(first, last,
-/// device)` draws from an engine that process 0's device has seeded.
+/// device)` and `std::generate(first, last, std::ref(device))` draw from an engine
+/// that process 0's device has seeded.
 void Randomness::deviceDraw(const CallExpr *E, const Expr *Device) {
   const FunctionDecl *F = E->getDirectCallee();
   const bool IsNumber = E->getType()->isArithmeticType();
-  // What takes its generator by a forwarding reference.
-  const bool TakesAny = F->getIdentifier() &&
-                        (F->getName() == "shuffle" || F->getName() == "sample");
+  // What takes any generator.
+  static const llvm::StringSet<> Names = {"shuffle", "sample", "generate",
+                                          "generate_n"};
+  const bool TakesAny = F->getIdentifier() && Names.count(F->getName());
   if ((!IsNumber && !TakesAny) || Index.BeforeMain.count(Function) ||
       !Differs.isReachedByAll(Path, Function))
     return say("ACL0127", E->getExprLoc(),
@@ -227,17 +230,9 @@ void Randomness::deviceDraw(const CallExpr *E, const Expr *Device) {
     broadcast(Device, BroadcastFact::Device);
 }
 
-/// What is filled from a random device is filled from an engine that process 0's has
-/// seeded.
 void Randomness::fill(const CallExpr *E, const Expr *Device) {
-  if (!Text.mayEdit(E->getExprLoc()) || inSamples())
-    return;
-  if (Index.BeforeMain.count(Function) || !Differs.isReachedByAll(Path, Function))
-    return say("ACL0127", E->getExprLoc(),
-               "what is drawn from a random device differs between processes, and "
-               "not all of them draw it",
-               "Draw it where all processes do.");
-  broadcast(Device, BroadcastFact::Device);
+  if (Text.mayEdit(E->getExprLoc()) && !inSamples())
+    deviceDraw(E, Device);
 }
 
 /// Process 0's is sent to all.

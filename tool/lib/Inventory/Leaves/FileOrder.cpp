@@ -534,9 +534,10 @@ static bool endsProgram(const IfStmt *If, const FunctionDecl *In) {
   return (In->isMain() && isa_and_nonnull<ReturnStmt>(Last)) || neverReturns(Last);
 }
 
-std::vector<const FileUse *>
-accel::migrate::findFolderWaits(const ProgramIndex &Index,
-                                llvm::MutableArrayRef<FileUse> Uses) {
+/// Folders before which all have to wait: another process may ask whether they are
+/// there, and goes on as the answer says.
+static std::vector<const FileUse *>
+findFolderWaits(const ProgramIndex &Index, llvm::MutableArrayRef<FileUse> Uses) {
   std::vector<const FileUse *> Result;
   auto Makes = [&](const FileUse &Use) {
     return Use.MakesFolder && !Use.InSamples && Index.isReached(Use.In);

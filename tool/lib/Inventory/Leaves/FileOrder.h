@@ -77,11 +77,6 @@ struct MoveWaits {
   bool Before, Behind;
 };
 
-/// Folders before which all have to wait: another process may ask whether they are
-/// there, and goes on as the answer says.
-std::vector<const FileUse *> findFolderWaits(const ProgramIndex &Index,
-                                             llvm::MutableArrayRef<FileUse> Uses);
-
 /// The statements at which somebody has to wait. A question of `Uses` whether a
 /// file is there stays quiet only where none of them depends on it.
 std::vector<MoveWaits> findMoveWaits(const ProgramIndex &Index,
