@@ -9,7 +9,6 @@
 #include "accel/migrate/Report.h"
 
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/Support/Path.h"
 
 #include <set>
 
@@ -60,8 +59,8 @@ bool Programs::read(UnitPlan &Unit, const std::vector<std::string> &Sources,
   };
   Plan NewPlan;
   Parsed = parse(Unit, Sources, Thoroughness::Analysis,
-                 [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
-                   NewPlan = planMigration(Context, PP, OfUnit);
+                 [&](clang::ASTContext &Context) {
+                   NewPlan = planMigration(Context, OfUnit);
                  });
   if (Parsed.State != ParsedUnit::Status::Parsed)
     return false;
@@ -83,7 +82,7 @@ std::optional<Finding>
 Programs::recheck(const UnitPlan &Unit,
                   const std::vector<std::string> &Sources) {
   ParsedUnit Parsed = parse(Unit, Sources, Thoroughness::Complete,
-                            [](clang::ASTContext &, clang::Preprocessor &) {});
+                            [](clang::ASTContext &) {});
   if (Parsed.State == ParsedUnit::Status::Parsed)
     return std::nullopt;
   setState(Unit, Parsed.State);

@@ -12,11 +12,9 @@
 #include "accel/migrate/Report.h"
 #include "accel/migrate/Write.h"
 
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/Path.h"
 
 #include <chrono>
 #include <iterator>
@@ -190,12 +188,12 @@ bool Session::verifyUnit(EditGroup &Group, const UnitPlan &Unit,
                          const TextOverlay &NewTexts) {
   UnitPlan Again;
   if (!verifySources(Group, Unit, Unit.Sources, NewTexts,
-                     [&](clang::ASTContext &Context, clang::Preprocessor &PP) {
+                     [&](clang::ASTContext &Context) {
                        PlanOptions OfUnit = planOptions(PlanOptions::Output);
                        OfUnit.MayEdit = [&](const std::string &Path) {
                          return TheFrontend->mayEdit(Path, Unit.MainFile);
                        };
-                       Again.ThePlan = planMigration(Context, PP, OfUnit);
+                       Again.ThePlan = planMigration(Context, OfUnit);
                      }))
     return false;
   Again.Files = Unit.Files;
@@ -237,7 +235,7 @@ bool Session::verifyReaders(EditGroup &Group, const UnitPlan &Unit,
   std::vector<EditGroup> Results(Readers.size());
   inParallel(Readers.size(), Options.Jobs, [&](size_t I) {
     verifySources(Results[I], Unit, {Readers[I]}, NewTexts,
-                  [](clang::ASTContext &, clang::Preprocessor &) {});
+                  [](clang::ASTContext &) {});
   });
   const auto Bad = find_if(
       Results, [](const EditGroup &Result) { return !Result.Problems.empty(); });

@@ -125,12 +125,8 @@ private:
 
 } // namespace
 
-std::vector<CMakeCommand> parseCMake(StringRef Text) {
-  return Parser(Text).run();
-}
-
 CMakeLists::CMakeLists(std::string F, std::string T, StringRef TopDir)
-    : File(std::move(F)), Text(std::move(T)), Commands(parseCMake(Text)) {
+    : File(std::move(F)), Text(std::move(T)), Commands(Parser(Text).run()) {
   for (StringRef Name : {"CMAKE_CURRENT_SOURCE_DIR", "CMAKE_CURRENT_LIST_DIR"})
     Lists[Name] = {dir().str()};
   for (StringRef Name : {"CMAKE_SOURCE_DIR", "PROJECT_SOURCE_DIR"})

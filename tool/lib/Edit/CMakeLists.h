@@ -28,10 +28,6 @@ struct CMakeCommand {
   }
 };
 
-/// The commands of a text, comments and bracket arguments understood. What is
-/// behind a syntax error is left out.
-std::vector<CMakeCommand> parseCMake(llvm::StringRef Text);
-
 /// One CMakeLists.txt and the variables that it sets in plain sight.
 class CMakeLists {
 public:

@@ -143,7 +143,7 @@ public:
     Queue.remember();
     auto Start = std::chrono::steady_clock::now();
     Context.setTraversalScope(Scope);
-    OnUnit(Context, Compiler.getPreprocessor());
+    OnUnit(Context);
     Result.CallbackRan = true;
     Result.CallbackSeconds = secondsSince(Start);
   }

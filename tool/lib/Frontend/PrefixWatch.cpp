@@ -5,8 +5,6 @@
 #include "IncludeScan.h"
 #include "UserScope.h"
 
-#include "accel/migrate/Frontend.h"
-
 #include "clang/Basic/SourceManager.h"
 #include "clang/Lex/Lexer.h"
 #include "clang/Lex/MacroInfo.h"

@@ -38,7 +38,9 @@ static bool isHeader(StringRef Path) {
 
 static bool isWordChar(char C) { return isAlnum(C) || C == '_'; }
 
-std::string withoutComments(StringRef Text) {
+/// `Text` with blanks for comments and for what stands in string literals of
+/// more than one word; includes keep their names.
+static std::string withoutComments(StringRef Text) {
   std::string Result = Text.str();
   auto Blank = [&](size_t From, size_t To) {
     for (size_t I = From; I < std::min(To, Result.size()); ++I)

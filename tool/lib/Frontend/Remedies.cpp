@@ -108,7 +108,8 @@ static bool needsCpp20(StringRef Message) {
       [&](StringRef Name) { return Message.contains(Name); });
 }
 
-std::string remedyFor(const FirstError &Error) {
+/// What often helps against such an error, as sentences; or nothing.
+static std::string remedyFor(const FirstError &Error) {
   StringRef Text = Error.Message;
   if (!Error.MissingHeader.empty())
     return remedyForHeader(Error.MissingHeader);

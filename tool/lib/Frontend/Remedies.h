@@ -12,9 +12,6 @@ namespace accel::migrate {
 Finding problemOf(const FirstError &Error, llvm::StringRef File,
                   const Surroundings &Found);
 
-/// What often helps against such an error, as sentences; or nothing.
-std::string remedyFor(const FirstError &Error);
-
 /// What lets Clang read GCC's omp.h, where the attribute has arguments. What
 /// Clang has read without it has none, so that it makes no difference there.
 inline constexpr llvm::StringLiteral OpenMPMacro = "-D__malloc__(f)=";

@@ -278,7 +278,6 @@ TrainingProgram Taker::take() {
 }
 
 TrainingProgram accel::migrate::takeInventory(ASTContext &Context,
-                                              Preprocessor &PP,
                                               const PlanOptions &Options) {
   return Taker(Context, Options).take();
 }

@@ -13,8 +13,6 @@ static const FindingKind Kinds[] = {
 #include "accel/migrate/Findings.def"
 };
 
-ArrayRef<FindingKind> allFindingKinds() { return Kinds; }
-
 const FindingKind *findFindingKind(StringRef Id) {
   for (const FindingKind &Kind : Kinds)
     if (Kind.Id == Id)

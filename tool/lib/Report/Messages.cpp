@@ -3,7 +3,6 @@
 #include "accel/migrate/Report.h"
 
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/Path.h"
 
 using namespace llvm;
 

@@ -5,8 +5,6 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
 
-#include <algorithm>
-
 using namespace llvm;
 
 namespace accel::migrate {

@@ -13,12 +13,20 @@
 using namespace accel::migrate;
 using llvm::StringRef;
 
-static constexpr Rule Table[] = {
+namespace {
+/// A rule. `Apply` looks at the facts and adds its changes.
+struct Rule {
+  llvm::StringLiteral Name;
+  void (*Apply)(RuleContext &);
+};
+} // namespace
+
+/// In the order in which they run: the accelerator rule comes last, as it
+/// declares what the others asked for.
+static constexpr Rule AllRules[] = {
 #define ACCEL_RULE(Name, Function) {Name, Function},
 #include "accel/migrate/Rules.def"
 };
-
-llvm::ArrayRef<Rule> accel::migrate::allRules() { return Table; }
 
 std::string RuleContext::inlineAccelerator() const {
   return Program.HasMain ? renderTemplate("accelerator-inline", {})
@@ -116,7 +124,6 @@ void RuleContext::remove(const TextRange &Range, std::string Why) {
 }
 
 Plan accel::migrate::planMigration(clang::ASTContext &Context,
-                                   clang::Preprocessor &PP,
                                    const PlanOptions &Options) {
   Plan Result;
   if (Options.Lint == PlanOptions::Only) {
@@ -124,7 +131,7 @@ Plan accel::migrate::planMigration(clang::ASTContext &Context,
     Result.Findings = lintCollectives(Context, Options, LintScope::All);
     return Result;
   }
-  TrainingProgram Program = takeInventory(Context, PP, Options);
+  TrainingProgram Program = takeInventory(Context, Options);
   Result.HasTraining = Program.HasTraining;
   Result.AlreadyMigrated = Program.AlreadyMigrated;
   Result.Missing = std::move(Program.Missing);
@@ -139,7 +146,7 @@ Plan accel::migrate::planMigration(clang::ASTContext &Context,
     return Result;
 
   RuleContext Rules(Program, Options);
-  for (const Rule &R : allRules()) {
+  for (const Rule &R : AllRules) {
     Rules.begin(R.Name);
     R.Apply(Rules);
   }

@@ -5,7 +5,6 @@
 
 #include "accel/migrate/Change.h"
 
-#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 
 namespace accel::migrate {
@@ -16,9 +15,6 @@ struct FindingKind {
   Severity Level;
   llvm::StringLiteral Title; ///< Lower case, no full stop.
 };
-
-/// All rows, in the order of the table.
-llvm::ArrayRef<FindingKind> allFindingKinds();
 
 /// The row with this id, or null.
 const FindingKind *findFindingKind(llvm::StringRef Id);

@@ -25,7 +25,6 @@
 
 namespace clang {
 class ASTContext;
-class Preprocessor;
 } // namespace clang
 
 namespace accel::migrate {
@@ -91,8 +90,7 @@ struct ParsedUnit {
 
 /// Called with a unit that has no errors, with the traversal scope set to the
 /// user's own declarations. Nothing of the unit outlives the call.
-using UnitCallback =
-    llvm::function_ref<void(clang::ASTContext &, clang::Preprocessor &)>;
+using UnitCallback = llvm::function_ref<void(clang::ASTContext &)>;
 
 /// How much of what a unit instantiates is read.
 enum class Thoroughness {

@@ -13,7 +13,6 @@ namespace accel::migrate {
 /// context's traversal scope. Function templates are read through their
 /// instantiations, which must agree.
 TrainingProgram takeInventory(clang::ASTContext &Context,
-                              clang::Preprocessor &PP,
                               const PlanOptions &Options);
 
 } // namespace accel::migrate

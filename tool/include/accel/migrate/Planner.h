@@ -16,7 +16,6 @@
 
 namespace clang {
 class ASTContext;
-class Preprocessor;
 } // namespace clang
 
 namespace accel::migrate {
@@ -46,8 +45,7 @@ struct PlanOptions {
 /// Recognises and decides. The context's traversal scope is already restricted
 /// to the user's declarations; the unit has no errors. Never fails: what cannot
 /// be migrated is a refusal in the plan.
-Plan planMigration(clang::ASTContext &Context, clang::Preprocessor &PP,
-                   const PlanOptions &Options);
+Plan planMigration(clang::ASTContext &Context, const PlanOptions &Options);
 
 } // namespace accel::migrate
 

@@ -92,10 +92,6 @@ bool definesFunction(llvm::StringRef Text, const MissingFunction &F);
 /// `move_backward(` is none of `backward`.
 bool callsFunction(llvm::StringRef Text, llvm::StringRef Name);
 
-/// `Text` with blanks for comments and for what stands in string literals of
-/// more than one word; includes keep their names.
-std::string withoutComments(llvm::StringRef Text);
-
 } // namespace accel::migrate
 
 #endif // ACCEL_MIGRATE_PROJECTSOURCES_H

@@ -82,16 +82,6 @@ private:
   std::string Running;
 };
 
-/// A rule. `Apply` looks at the facts and adds its changes.
-struct Rule {
-  llvm::StringLiteral Name;
-  void (*Apply)(RuleContext &);
-};
-
-/// All rules, in the order in which they run: the accelerator rule comes last,
-/// as it declares what the others asked for.
-llvm::ArrayRef<Rule> allRules();
-
 } // namespace accel::migrate
 
 #endif // ACCEL_MIGRATE_RULE_H

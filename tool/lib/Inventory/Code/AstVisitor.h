@@ -31,7 +31,6 @@ namespace accel::migrate {
   NODE(CXXMemberCallExpr)                                                      \
   NODE(CXXNewExpr)                                                             \
   NODE(CXXOperatorCallExpr)                                                    \
-  NODE(CXXTryStmt)                                                             \
   NODE(DeclRefExpr)                                                            \
   NODE(DoStmt)                                                                 \
   NODE(ForStmt)                                                                \
@@ -42,7 +41,6 @@ namespace accel::migrate {
   NODE(SwitchStmt)                                                             \
   NODE(UnaryOperator)                                                          \
   NODE(WhileStmt)                                                              \
-  NODE(BindingDecl)                                                            \
   NODE(FieldDecl)                                                              \
   NODE(FunctionDecl)                                                           \
   NODE(NamedDecl)                                                              \

@@ -13,8 +13,6 @@
 #include "Code/ProgramIndex.h"
 #include "Code/Quiet.h"
 
-#include "llvm/ADT/DenseMap.h"
-
 #include <optional>
 
 namespace accel::migrate {
@@ -59,11 +57,6 @@ public:
 
   /// Whether the value of an expression can differ.
   bool in(const clang::Stmt *S) const { return in(S, /*ThroughCalls=*/true); }
-  /// Whether a variable, parameter or field can hold something that differs.
-  bool in(const clang::ValueDecl *D) const { return Given.count(D) != 0; }
-  /// The same, without what callers pass to a function's parameters.
-  bool byItself(const clang::ValueDecl *D) const { return Own.count(D) != 0; }
-  bool byItself(const clang::Stmt *S) const { return in(S, false); }
 
   /// Whether processes that take different ways at `Condition` come apart:
   /// because of what it controls, or what is left out by leaving.
@@ -92,6 +85,7 @@ public:
 
 private:
   friend class DifferingWalk;
+  /// Not `ThroughCalls`: without what callers pass to a function's parameters.
   bool in(const clang::Stmt *S, bool ThroughCalls) const;
   bool isSource(const clang::Expr *E) const;
   void findUnequalCalls() const;

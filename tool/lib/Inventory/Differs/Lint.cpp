@@ -11,7 +11,6 @@
 
 #include "llvm/ADT/StringSet.h"
 
-#include <algorithm>
 #include <deque>
 #include <utility>
 

@@ -7,7 +7,6 @@
 #include "Together.h"
 
 #include "Code/AstVisitor.h"
-#include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
 using namespace accel::migrate;

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Leaves.h"
-#include "Code/AstVisitor.h"
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 

@@ -5,8 +5,6 @@
 
 #include "llvm/ADT/StringSet.h"
 
-#include <functional>
-
 using namespace accel::migrate;
 using namespace clang;
 
