@@ -3,6 +3,7 @@
 #include "Inputs.h"
 
 #include "accel/migrate/Frontend.h"
+#include "accel/migrate/ProjectSources.h"
 #include "accel/migrate/Report.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -13,11 +14,6 @@
 
 using namespace llvm;
 using namespace accel::migrate;
-
-bool accel::migrate::isSource(StringRef Path) {
-  StringRef Extension = sys::path::extension(Path);
-  return Extension == ".cpp" || Extension == ".cc" || Extension == ".cxx";
-}
 
 /// The sources below a folder, in the order of their names; hidden folders,
 /// build folders and links to folders are left out.
@@ -63,7 +59,7 @@ bool accel::migrate::resolveFiles(std::vector<std::string> &Files) {
       std::vector<std::string> Sources;
       sourcesBelow(Name, Sources);
       if (Sources.empty())
-        Complain(Name, "no sources (.cpp, .cc, .cxx) in this folder");
+        Complain(Name, "no sources (.cpp, .cc, .cxx, .c++, .C) in this folder");
       for_each(Sources, Add);
     } else if (!sys::fs::is_regular_file(Status)) {
       Complain(Name, "not a file");

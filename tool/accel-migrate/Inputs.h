@@ -10,9 +10,6 @@
 
 namespace accel::migrate {
 
-/// Whether a name ends as that of a source, not of a header.
-bool isSource(llvm::StringRef Path);
-
 /// Replaces names by real paths, each once, and folders by the sources in them.
 /// Says on the standard error what is neither; false then.
 bool resolveFiles(std::vector<std::string> &Files);

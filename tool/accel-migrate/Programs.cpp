@@ -22,7 +22,7 @@ static constexpr int MaxRounds = 6;
 
 template <class Callable>
 auto Programs::ask(const std::string &File, Callable Question) {
-  auto [Folder, IsMarked] = Frontend::projectOf(File);
+  auto [Folder, IsMarked] = projectOf(File);
   std::lock_guard<std::mutex> Guard(Mutex);
   return Question(
       Projects.try_emplace(Folder, Folder, IsMarked).first->second);

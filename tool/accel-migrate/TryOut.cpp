@@ -114,6 +114,8 @@ void executablesBelow(StringRef Dir, std::set<std::string> &Found) {
   }
 }
 
+/// Of several files; a CMakeLists.txt does not mark it, as it does for one file
+/// (Frontend.h).
 std::string projectOf(ArrayRef<std::string> Files) {
   std::string Common = commonFolder(Files);
   for (StringRef Dir = Common; !Dir.empty(); Dir = sys::path::parent_path(Dir))

@@ -6,6 +6,7 @@
 #include "Manifest.h"
 
 #include "accel/migrate/Findings.h"
+#include "accel/migrate/Frontend.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
@@ -113,11 +114,6 @@ Error writeTree(ArrayRef<FileEdit> Files, StringRef Root, StringRef OutRoot) {
   return Error::success();
 }
 
-static std::string realPathOf(StringRef Path) {
-  SmallString<256> Real;
-  return sys::fs::real_path(Path, Real) ? Path.str() : std::string(Real);
-}
-
 Error checkOutput(StringRef Path) {
   sys::fs::file_status Status;
   std::error_code Code = sys::fs::status(Path, Status);
@@ -144,7 +140,7 @@ Error writeOutput(StringRef Path, StringRef Text) {
   sys::fs::file_status Status;
   if (sys::fs::status(Path, Status) || sys::fs::is_regular_file(Status))
     // A link stays one: what it leads to is replaced.
-    return writeAtomically(sys::fs::exists(Path) ? realPathOf(Path) : Path.str(),
+    return writeAtomically(sys::fs::exists(Path) ? realPath(Path) : Path.str(),
                            Text);
   std::error_code Code;
   raw_fd_ostream OS(Path, Code, sys::fs::CD_OpenExisting, sys::fs::FA_Write,

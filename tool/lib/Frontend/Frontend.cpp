@@ -580,10 +580,6 @@ ParsedUnit Frontend::parse(StringRef Main, ArrayRef<std::string> Sources,
   return TheImpl->parse({Main, Main, Sources, Overlay, How, OnUnit});
 }
 
-std::pair<std::string, bool> Frontend::projectOf(StringRef RealPath) {
-  return migrate::projectOf(RealPath);
-}
-
 bool Frontend::mayEdit(StringRef RealPath, StringRef Main) const {
   return TheImpl->mayEdit(RealPath, realPath(Main));
 }

@@ -2,6 +2,8 @@
 
 #include "accel/migrate/ProjectSources.h"
 
+#include "IncludeScan.h"
+
 #include "accel/migrate/Frontend.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -24,7 +26,7 @@ static constexpr uint64_t MaxFileBytes = 2u << 20;
 /// A folder with more mains than these holds small programs of one file each.
 static constexpr size_t MaxMainsBeside = 2;
 
-static bool isSource(StringRef Path) {
+bool isSource(StringRef Path) {
   return StringSwitch<bool>(sys::path::extension(Path))
       .Cases(".cpp", ".cc", ".cxx", ".c++", ".C", true)
       .Default(false);
@@ -272,18 +274,7 @@ ProjectSources::SourceFile &ProjectSources::load(StringRef File) {
   while (!Rest.empty()) {
     auto [Line, Next] = Rest.split('\n');
     Rest = Next;
-    Line = Line.ltrim();
-    if (!Line.consume_front("#"))
-      continue;
-    Line = Line.ltrim();
-    if (!Line.consume_front("include"))
-      continue;
-    Line = Line.ltrim();
-    StringRef Name;
-    if (Line.consume_front("\""))
-      Name = Line.take_until([](char C) { return C == '"'; });
-    else if (Line.consume_front("<"))
-      Name = Line.take_until([](char C) { return C == '>'; });
+    const StringRef Name = includedName(Line);
     if (!Name.empty())
       append_range(F.Includes, resolve(File, Name));
   }

@@ -10,12 +10,6 @@
 
 namespace accel::migrate {
 
-/// The nearest folder above a file that is a git work tree; else the topmost of
-/// the folders above that have a CMakeLists.txt without a gap, beginning with
-/// its own or the one above; else its own folder. The flag says whether there
-/// was such a mark.
-std::pair<std::string, bool> projectOf(llvm::StringRef File);
-
 /// The folders around one main file: what is read as the user's code, and what
 /// may be changed.
 class UserScope {

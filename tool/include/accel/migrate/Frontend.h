@@ -133,9 +133,6 @@ public:
   /// Whether that is so for any file that was parsed.
   bool mayEdit(llvm::StringRef RealPath) const;
 
-  /// That folder, and whether something marks it as a project's.
-  static std::pair<std::string, bool> projectOf(llvm::StringRef RealPath);
-
 private:
   class Impl;
   explicit Frontend(std::unique_ptr<Impl>);
@@ -144,6 +141,12 @@ private:
 
 /// The path without symlinks, or the absolute path if there is no such file.
 std::string realPath(llvm::StringRef Path);
+
+/// The project of a file (by real path): the nearest folder above that is a git
+/// work tree; else the topmost of the folders above that have a CMakeLists.txt
+/// without a gap, beginning with its own or the one above; else its own folder.
+/// The flag says whether there was such a mark.
+std::pair<std::string, bool> projectOf(llvm::StringRef RealPath);
 
 } // namespace accel::migrate
 

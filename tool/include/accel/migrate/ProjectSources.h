@@ -83,6 +83,9 @@ private:
   std::map<std::string, std::set<std::string>> Closures;
 };
 
+/// Whether a name ends as that of a source, not of a header.
+bool isSource(llvm::StringRef Path);
+
 /// Whether `Text` has a definition of the function: its name (behind
 /// `Class::`, where it has a class), parentheses, and a brace before the next
 /// semicolon.

@@ -12,8 +12,9 @@
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 
+#include "accel/migrate/ProjectSources.h"
+
 #include "llvm/ADT/StringSet.h"
-#include "llvm/Support/Path.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -407,9 +408,7 @@ static bool isInOtherSource(const VarDecl *V, const FunctionDecl *Main,
   const SourceLocation At = SM.getExpansionLoc(V->getLocation());
   if (SM.getFileID(At) == SM.getFileID(SM.getExpansionLoc(Main->getLocation())))
     return false;
-  const llvm::StringRef Ending = llvm::sys::path::extension(SM.getFilename(At));
-  return Ending == ".cpp" || Ending == ".cc" || Ending == ".cxx" || Ending == ".c++" ||
-         Ending == ".C";
+  return isSource(SM.getFilename(At));
 }
 
 void Randomness::global(const VarDecl *V) {

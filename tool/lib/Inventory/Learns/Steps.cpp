@@ -13,6 +13,8 @@
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
+#include "accel/migrate/ProjectSources.h"
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -579,18 +581,6 @@ void Steps::addGlobals() {
     if (!Models.Found.empty())
       prepareGlobals(V, Models.Found, Trains->second.In);
   }
-}
-
-/// Whether the text calls a function of this name.
-static bool callsFunction(llvm::StringRef Text, llvm::StringRef Name) {
-  for (size_t At = Text.find(Name); At != llvm::StringRef::npos;
-       At = Text.find(Name, At + 1)) {
-    const llvm::StringRef Behind = Text.substr(At + Name.size()).ltrim();
-    if (Behind.starts_with("(") && At > 0 && !isalnum(Text[At - 1]) &&
-        Text[At - 1] != '_')
-      return true;
-  }
-  return false;
 }
 
 /// What is used nowhere runs nowhere: it is left as it is.

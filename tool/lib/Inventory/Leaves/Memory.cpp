@@ -347,14 +347,17 @@ void Memory::add(const FunctionDecl *F) {
              At < G.Range.Offset + G.Range.Length;
     });
   };
+  const auto AddWhole = [&](FunctionId In, const TextRange &Object,
+                            bool IsWritten) {
+    MemoryFact &Whole = Program.Memory.emplace_back();
+    Whole.In = In;
+    Whole.IsWritten = IsWritten;
+    Whole.Object = Object;
+  };
   for (const Expr *Value : Finder.Pickled)
     if (const std::optional<TextRange> R = editable(Value->getSourceRange());
-        R && !IsGuarded(Value)) {
-      MemoryFact Whole;
-      Whole.In = Functions.at(Value->getExprLoc(), F);
-      Whole.Object = *R;
-      Program.Memory.push_back(std::move(Whole));
-    }
+        R && !IsGuarded(Value))
+      AddWhole(Functions.at(Value->getExprLoc(), F), *R, /*IsWritten=*/false);
   // Whoever writes into a tensor's memory anywhere in the function: what is made whole
   // for one use is there for the others.
   std::set<const ValueDecl *> Written;
@@ -400,24 +403,16 @@ void Memory::add(const FunctionDecl *F) {
         V && Arrow.isInvalid() && !(IsCopy && isWrittenInPlace(V, F->getBody())))
       if (const std::optional<TextRange> R =
               editable(V->getInit()->getSourceRange())) {
-        MemoryFact Whole;
-        Whole.In = In;
-        Whole.IsWritten = IsShared;
-        Whole.Object = *R;
         if (MadeWhole.insert(V).second)
-          Program.Memory.push_back(std::move(Whole));
+          AddWhole(In, *R, IsShared);
         continue;
       }
     // Matrix(Tensor t) : t_(full_(t)), data_(t_.data_ptr<float>()) {}
     if (const Expr *Value = Initialiser ? initialiserOf(Base, F) : nullptr)
       if (const std::optional<TextRange> R = editable(Value->getSourceRange())) {
         const auto *Member = cast<MemberExpr>(Base)->getMemberDecl();
-        MemoryFact Whole;
-        Whole.In = In;
-        Whole.IsWritten = IsShared;
-        Whole.Object = *R;
         if (MembersWhole.insert(Member).second)
-          Program.Memory.push_back(std::move(Whole));
+          AddWhole(In, *R, IsShared);
         continue;
       }
     const Stmt *DeclaredIn = Block;
