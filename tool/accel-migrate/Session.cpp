@@ -281,11 +281,6 @@ Outcome Session::outcomeOf(size_t Index, const EditGroup &Group) const {
              : Outcome::NothingToDo;
 }
 
-static bool isSame(const Finding &A, const Finding &B) {
-  return A.Id == B.Id && A.Range.File == B.Range.File &&
-         A.Range.Offset == B.Range.Offset && A.Message == B.Message;
-}
-
 /// Names the programs that will read a changed file and are not changed.
 void Session::noteOtherReaders(const EditGroup &Group,
                                function_ref<void(Finding)> Add) {
@@ -305,12 +300,7 @@ void Session::makeRecord(std::vector<EditGroup> Groups) {
                 : Options.TheMode == SessionOptions::Lint  ? "lint"
                                                            : "tree";
   Record.MatchSingleDevice = Options.MatchSingleDevice;
-  auto Add = [&](const Finding &F) {
-    // Units that share a header say the same about it.
-    if (none_of(Record.Findings,
-                [&](const Finding &Known) { return isSame(F, Known); }))
-      Record.Findings.push_back(F);
-  };
+  auto Add = [&](const Finding &F) { addOnce(Record.Findings, F); };
   Record.Units.resize(Units.size());
   for (const EditGroup &Group : Groups) {
     for (size_t Unit : Group.Units) {

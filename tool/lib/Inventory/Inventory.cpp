@@ -7,7 +7,7 @@
 #include "Code/TorchTypes.h"
 #include "Learns/ExactTypes.h"
 
-#include <algorithm>
+#include "accel/migrate/Findings.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -264,15 +264,8 @@ TrainingProgram Taker::take() {
   checkProgram();
   std::vector<Finding> Once;
   for (Finding &F : Program.Findings)
-    if (std::none_of(Once.begin(), Once.end(), [&](const Finding &G) {
-          return F.Id == G.Id && F.Line == G.Line && F.Column == G.Column &&
-                 F.Range.File == G.Range.File && F.Message == G.Message;
-        }))
-      Once.push_back(std::move(F));
-  llvm::stable_sort(Once, [](const Finding &A, const Finding &B) {
-    return std::tie(A.Range.File, A.Range.Offset) <
-           std::tie(B.Range.File, B.Range.Offset);
-  });
+    addOnce(Once, std::move(F));
+  sortByPlace(Once);
   Program.Findings = std::move(Once);
   return std::move(Program);
 }

@@ -2,7 +2,10 @@
 
 #include "accel/migrate/Findings.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <cassert>
+#include <tuple>
 
 using namespace llvm;
 
@@ -31,6 +34,23 @@ Finding makeFinding(StringRef Id, TextRange Range, std::string Message,
   F.Message = std::move(Message);
   F.Remedy = std::move(Remedy);
   return F;
+}
+
+void addOnce(std::vector<Finding> &Findings, Finding New) {
+  const bool IsKnown = any_of(Findings, [&](const Finding &Known) {
+    return Known.Id == New.Id && Known.Range.File == New.Range.File &&
+           Known.Range.Offset == New.Range.Offset &&
+           Known.Message == New.Message;
+  });
+  if (!IsKnown)
+    Findings.push_back(std::move(New));
+}
+
+void sortByPlace(std::vector<Finding> &Findings) {
+  stable_sort(Findings, [](const Finding &A, const Finding &B) {
+    return std::tie(A.Range.File, A.Range.Offset) <
+           std::tie(B.Range.File, B.Range.Offset);
+  });
 }
 
 } // namespace accel::migrate

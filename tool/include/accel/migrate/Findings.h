@@ -23,6 +23,13 @@ const FindingKind *findFindingKind(llvm::StringRef Id);
 Finding makeFinding(llvm::StringRef Id, TextRange Range, std::string Message,
                     std::string Remedy = "");
 
+/// Adds a finding, unless the same is said of that place already: units that share
+/// a header, and the instantiations of a template, have the same to say.
+void addOnce(std::vector<Finding> &Findings, Finding New);
+
+/// By files, and from their beginnings to their ends.
+void sortByPlace(std::vector<Finding> &Findings);
+
 /// A page of docs/findings or docs/rules, compiled into the tool.
 struct EmbeddedPage {
   const char *Name; ///< "ACL0001" or the rule's name.

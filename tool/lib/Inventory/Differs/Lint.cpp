@@ -9,6 +9,8 @@
 #include "Code/SourceText.h"
 #include "Code/TorchTypes.h"
 
+#include "accel/migrate/Findings.h"
+
 #include "llvm/ADT/StringSet.h"
 
 #include <deque>
@@ -199,12 +201,7 @@ std::string Linter::spelled(const Stmt *S) {
 
 void Linter::say(llvm::StringRef Id, SourceLocation Loc, std::string Message,
                  std::string Remedy) {
-  Finding F = Text.finding(Id, Loc, std::move(Message), std::move(Remedy));
-  for (const Finding &Known : Found)
-    if (Known.Id == F.Id && Known.Range.File == F.Range.File &&
-        Known.Range.Offset == F.Range.Offset && Known.Message == F.Message)
-      return;
-  Found.push_back(std::move(F));
+  addOnce(Found, Text.finding(Id, Loc, std::move(Message), std::move(Remedy)));
 }
 
 Together Linter::within(const Stmt *S, const Stmt **Where) {
@@ -526,10 +523,7 @@ std::vector<Finding> Linter::run() {
       Function = F;
       walk(F->getBody(), nullptr);
     }
-  llvm::stable_sort(Found, [](const Finding &A, const Finding &B) {
-    return std::tie(A.Range.File, A.Range.Offset) <
-           std::tie(B.Range.File, B.Range.Offset);
-  });
+  sortByPlace(Found);
   return std::move(Found);
 }
 
