@@ -62,37 +62,44 @@ EXIT CODES:
   4  internal error, or reading or writing failed
 )";
 
-/// The options, made when LLVM's own of the same names are gone.
+/// The options, made when LLVM's own of the same names are gone. What a session
+/// takes as it is given goes to `Options`.
 struct CommandLine {
+  SessionOptions Options;
+
   cl::list<std::string> Files{cl::Positional, cl::desc("FILE|DIR... [-- FLAGS]"),
                               cl::cat(Category), cl::sub(cl::SubCommand::getTopLevel())};
-  cl::opt<std::string> BuildDir{
-      "p", cl::value_desc("DIR"), cl::cat(Category),
+  cl::opt<std::string, true> BuildDir{
+      "p", cl::value_desc("DIR"), cl::location(Options.Frontend.BuildDir),
+      cl::cat(Category),
       cl::desc("Folder with the compile_commands.json (default: looked for "
                "from the file's folder upwards, then LibTorch's own flags)")};
   cl::opt<bool> Write{"write", cl::cat(Category),
                       cl::desc("Change the files; `undo` takes it back")};
-  cl::opt<std::string> OutRoot{
-      "out-root", cl::value_desc("DIR"), cl::cat(Category),
+  cl::opt<std::string, true> OutRoot{
+      "out-root", cl::value_desc("DIR"), cl::location(Options.OutRoot),
+      cl::cat(Category),
       cl::desc("Write the changed files below DIR and leave the sources alone")};
   cl::opt<bool> Verify{
       "verify", cl::cat(Category),
       cl::desc("Build the original and the migrated program in a temporary "
                "folder, compare them with `accel verify`, and change the files "
                "only if they are equal")};
-  cl::opt<std::string> Build{
-      "build", cl::value_desc("COMMAND"), cl::cat(Category),
+  cl::opt<std::string, true> Build{
+      "build", cl::value_desc("COMMAND"), cl::location(Options.TryOut.Build),
+      cl::cat(Category),
       cl::desc("For --verify: the project's build command (default: CMake if "
                "there is a CMakeLists.txt, which --cmake makes find accel, "
                "else one call of c++)")};
-  cl::opt<std::string> Run{
-      "run", cl::value_desc("COMMAND"), cl::cat(Category),
+  cl::opt<std::string, true> Run{
+      "run", cl::value_desc("COMMAND"), cl::location(Options.TryOut.Run),
+      cl::cat(Category),
       cl::desc("For --verify: the built program, as seen from the current "
                "folder, and its arguments (default: the program that the build "
                "has made, without arguments)")};
-  cl::opt<std::string> NumProcesses{
-      "num-processes", cl::value_desc("LIST"), cl::cat(Category),
-      cl::init("1,2"),
+  cl::opt<std::string, true> NumProcesses{
+      "num-processes", cl::value_desc("LIST"),
+      cl::location(Options.TryOut.NumProcesses), cl::cat(Category),
       cl::desc("For --verify: numbers of processes to try (default: 1,2)")};
   cl::opt<bool> Check{
       "check", cl::cat(Category),
@@ -106,20 +113,21 @@ struct CommandLine {
       cl::desc("Keep the batch size per process, so that the batch of all "
                "grows with their number, instead of following the "
                "single-device training")};
-  cl::opt<bool> CMake{
-      "cmake", cl::cat(Category),
+  cl::opt<bool, true> CMake{
+      "cmake", cl::location(Options.CMake), cl::cat(Category),
       cl::desc("Also add accel to the project's CMakeLists.txt: find_package "
                "and the link item of the file's target")};
-  cl::opt<std::string> InRoot{
-      "in-root", cl::value_desc("DIR"), cl::cat(Category),
+  cl::opt<std::string, true> InRoot{
+      "in-root", cl::value_desc("DIR"), cl::location(Options.Frontend.InRoot),
+      cl::cat(Category),
       cl::desc("Change no file outside of DIR (default: the project, which is "
                "the nearest folder above that has .git)")};
   cl::opt<std::string> Explain{
       "explain", cl::value_desc("ID|FILE:LINE"), cl::cat(Category),
       cl::desc("Print the page of a finding or rule, or say why a line is "
                "changed or not and what is known of it")};
-  cl::opt<SessionOptions::Format> Format{
-      "format", cl::cat(Category), cl::init(SessionOptions::Text),
+  cl::opt<SessionOptions::Format, true> Format{
+      "format", cl::location(Options.TheFormat), cl::cat(Category),
       cl::desc("What to print on the standard output:"),
       cl::values(
           clEnumValN(SessionOptions::Text, "text",
@@ -130,12 +138,13 @@ struct CommandLine {
                      "the same as SARIF 2.1.0, for editors and forges"),
           clEnumValN(SessionOptions::Yaml, "yaml",
                      "the same for clang-apply-replacements"))};
-  cl::opt<std::string> Report{
-      "report", cl::value_desc("FILE.html"), cl::cat(Category),
+  cl::opt<std::string, true> Report{
+      "report", cl::value_desc("FILE.html"), cl::location(Options.ReportFile),
+      cl::cat(Category),
       cl::desc("Also write a page with the sources side by side, the reasons, "
                "the findings, and what changes for the results")};
-  cl::opt<bool> Quiet{
-      "quiet", cl::cat(Category),
+  cl::opt<bool, true> Quiet{
+      "quiet", cl::location(Options.Quiet), cl::cat(Category),
       cl::desc("Say nothing on the standard error but errors and refusals")};
   cl::opt<ColorMode> Color{
       "color", cl::cat(Category), cl::init(ColorMode::Auto),
@@ -143,29 +152,34 @@ struct CommandLine {
       cl::values(clEnumValN(ColorMode::Auto, "auto", "on a terminal (default)"),
                  clEnumValN(ColorMode::Always, "always", "always"),
                  clEnumValN(ColorMode::Never, "never", "never"))};
-  cl::opt<unsigned> Jobs{
-      "j", cl::value_desc("N"), cl::cat(Category), cl::init(0),
+  cl::opt<unsigned, true> Jobs{
+      "j", cl::value_desc("N"), cl::location(Options.Jobs), cl::cat(Category),
       cl::desc("Read N programs at a time (default: as many as there are "
                "cores)")};
-  cl::opt<bool> Stats{"stats", cl::cat(Category),
-                      cl::desc("Print how long each phase took")};
+  cl::opt<bool, true> Stats{"stats", cl::location(Options.Stats),
+                            cl::cat(Category),
+                            cl::desc("Print how long each phase took")};
   cl::opt<bool> NoCache{
       "no-cache", cl::cat(Category),
       cl::desc("Neither use nor make precompiled LibTorch headers (in "
                "$XDG_CACHE_HOME/accel, else ~/.cache/accel)")};
-  cl::opt<std::string> CacheDir{
-      "cache-dir", cl::value_desc("DIR"), cl::cat(Category),
+  cl::opt<std::string, true> CacheDir{
+      "cache-dir", cl::value_desc("DIR"),
+      cl::location(Options.Frontend.CacheDir), cl::cat(Category),
       cl::desc("Keep precompiled LibTorch headers in DIR, and use only those")};
-  cl::opt<std::string> StateDir{
-      "state-dir", cl::value_desc("DIR"), cl::cat(Category),
+  cl::opt<std::string, true> StateDir{
+      "state-dir", cl::value_desc("DIR"), cl::location(Options.StateDir),
+      cl::cat(Category),
       cl::sub(cl::SubCommand::getTopLevel()), cl::sub(UndoCommand),
       cl::desc("Keep what undo needs in DIR (default: .accel/undo in the "
                "common folder of the changed files)")};
-  cl::opt<std::string> ResourceDir{
-      "resource-dir", cl::value_desc("DIR"), cl::cat(Category),
+  cl::opt<std::string, true> ResourceDir{
+      "resource-dir", cl::value_desc("DIR"),
+      cl::location(Options.Frontend.ResourceDir), cl::cat(Category),
       cl::desc("Clang's resource folder (clang-19 -print-resource-dir)")};
-  cl::opt<std::string> AccelInclude{
-      "accel-include", cl::value_desc("DIR"), cl::cat(Category),
+  cl::opt<std::string, true> AccelInclude{
+      "accel-include", cl::value_desc("DIR"),
+      cl::location(Options.Frontend.AccelIncludeDir), cl::cat(Category),
       cl::desc("Folder that holds accel/accel.h (default: looked for beside "
                "the executable)")};
   cl::opt<bool> HelpTable{
@@ -270,11 +284,11 @@ static int explain(StringRef Id) {
   return ExitUsage;
 }
 
-static int runUndo(const CommandLine &Line, bool ColorErr) {
+static int runUndo(const CommandLine &Line) {
   std::vector<std::string> Files;
   for (const std::string &Name : Line.UndoFiles)
     Files.push_back(realPath(Name));
-  Expected<UndoResult> Result = undo(Files, Line.StateDir);
+  Expected<UndoResult> Result = undo(Files, Line.Options.StateDir);
   if (!Result) {
     std::error_code Code;
     handleAllErrors(Result.takeError(), [&](const ErrorInfoBase &E) {
@@ -285,7 +299,7 @@ static int runUndo(const CommandLine &Line, bool ColorErr) {
                                                         : ExitInternal;
   }
   for (const Finding &F : Result->Refusals)
-    printFinding(errs(), F, ColorErr);
+    printFinding(errs(), F, Line.Options.ColorErr);
   for (const std::string &File : Result->Restored)
     errs() << displayPath(File) << ": restored\n";
   for (const std::string &File : Result->Unchanged)
@@ -304,7 +318,7 @@ int main(int argc, char **argv) {
   cl::SetVersionPrinter(printVersion);
 
   // What stands behind `--` is the compiler's.
-  SessionOptions Options;
+  SessionOptions &Options = Line.Options;
   int OwnCount = std::find(argv, argv + argc, StringRef("--")) - argv;
   if (OwnCount != argc)
     Options.Frontend.Flags.emplace(argv + OwnCount + 1, argv + argc);
@@ -323,7 +337,7 @@ int main(int argc, char **argv) {
   Options.ColorOut = wantsColor(Line.Color, outs());
   Options.ColorErr = wantsColor(Line.Color, errs());
   if (UndoCommand)
-    return runUndo(Line, Options.ColorErr);
+    return runUndo(Line);
   Options.Files = Line.Files;
   if (!Line.Explain.empty()) {
     if (!explainsLine(Line.Explain, Options))
@@ -331,49 +345,36 @@ int main(int argc, char **argv) {
     // A header is explained by a file that includes it, if one is named.
     if (Options.Files.empty())
       Options.Files.push_back(Options.ExplainFile);
-    if (Line.Write || Line.Verify || Line.Check || !Line.OutRoot.empty() ||
-        !Line.Report.empty() || Line.Format != SessionOptions::Text)
+    if (Line.Write || Line.Verify || Line.Check || !Options.OutRoot.empty() ||
+        !Options.ReportFile.empty() ||
+        Options.TheFormat != SessionOptions::Text)
       return usageError("--explain FILE:LINE goes with no other output");
   }
   if (Options.Files.empty())
     return usageError("no files were given");
   if (Line.Write + Line.Check + Line.Lint + Line.Verify +
-          !Line.OutRoot.empty() >
+          !Options.OutRoot.empty() >
       1)
     return usageError("--write, --verify, --check, --lint and --out-root "
                       "exclude each other");
-  if (!Line.Verify && (!Line.Build.empty() || !Line.Run.empty() ||
-                       Line.NumProcesses.getNumOccurrences() != 0))
+  if (!Line.Verify &&
+      (!Options.TryOut.Build.empty() || !Options.TryOut.Run.empty() ||
+       Line.NumProcesses.getNumOccurrences() != 0))
     return usageError("--build, --run and --num-processes belong to --verify");
-  if (!Line.InRoot.empty() && !sys::fs::is_directory(Line.InRoot))
-    return usageError("--in-root: '" + Line.InRoot + "' is not a folder");
-  if (Options.Frontend.Flags && !Line.BuildDir.empty())
+  const std::string &InRoot = Options.Frontend.InRoot;
+  if (!InRoot.empty() && !sys::fs::is_directory(InRoot))
+    return usageError("--in-root: '" + InRoot + "' is not a folder");
+  if (Options.Frontend.Flags && !Options.Frontend.BuildDir.empty())
     return usageError("-p and flags behind -- exclude each other");
 
-  Options.TheMode = Line.Write              ? SessionOptions::Write
-                    : Line.Check            ? SessionOptions::Check
-                    : Line.Lint             ? SessionOptions::Lint
-                    : Line.Verify           ? SessionOptions::Verify
-                    : Line.OutRoot.empty()  ? SessionOptions::Diff
-                                            : SessionOptions::Tree;
-  Options.TheFormat = Line.Format;
-  Options.OutRoot = Line.OutRoot;
-  Options.ReportFile = Line.Report;
-  Options.StateDir = Line.StateDir;
+  Options.TheMode = Line.Write                ? SessionOptions::Write
+                    : Line.Check              ? SessionOptions::Check
+                    : Line.Lint               ? SessionOptions::Lint
+                    : Line.Verify             ? SessionOptions::Verify
+                    : Options.OutRoot.empty() ? SessionOptions::Diff
+                                              : SessionOptions::Tree;
   Options.MatchSingleDevice = !Line.PerProcessBatch;
-  Options.TryOut.Build = Line.Build;
-  Options.TryOut.Run = Line.Run;
-  Options.TryOut.NumProcesses = Line.NumProcesses;
-  Options.CMake = Line.CMake;
-  Options.Frontend.InRoot = Line.InRoot;
-  Options.Quiet = Line.Quiet;
-  Options.Stats = Line.Stats;
-  Options.Jobs = Line.Jobs;
-  Options.Frontend.BuildDir = Line.BuildDir;
-  Options.Frontend.ResourceDir = Line.ResourceDir;
-  Options.Frontend.AccelIncludeDir = Line.AccelInclude;
   Options.Frontend.UseCache = !Line.NoCache;
-  Options.Frontend.CacheDir = Line.CacheDir;
   Options.Frontend.Executable =
       sys::fs::getMainExecutable(argv[0], reinterpret_cast<void *>(&explain));
   prepareHeap();
