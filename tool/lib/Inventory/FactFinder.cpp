@@ -49,21 +49,16 @@ public:
   bool VisitTemplateSpecializationTypeLoc(
       TemplateSpecializationTypeLoc Loc) override EACH(templateNamed(Loc))
   bool VisitStmt(Stmt *S) override {
-    if (!isa<CompoundStmt, ForStmt, CXXForRangeStmt>(S))
-      return true;
-    EACH(region(S))
+    if (isa<CompoundStmt, ForStmt, CXXForRangeStmt>(S))
+      for (Subject *Each : Finder.Subjects)
+        Each->region(S);
+    if (const Expr *Condition = conditionOf(S))
+      for (Subject *Each : Finder.Subjects)
+        Each->decision(S, Condition);
+    return true;
   }
   bool VisitReturnStmt(ReturnStmt *S) override EACH(returned(S))
   bool VisitCXXForRangeStmt(CXXForRangeStmt *S) override EACH(range(S))
-#define CONDITIONAL(Class)                                                     \
-  bool Visit##Class(Class *S) override EACH(decision(S, S->getCond()))
-  CONDITIONAL(IfStmt)
-  CONDITIONAL(WhileStmt)
-  CONDITIONAL(DoStmt)
-  CONDITIONAL(ForStmt)
-  CONDITIONAL(SwitchStmt)
-  CONDITIONAL(ConditionalOperator)
-#undef CONDITIONAL
   bool VisitBinaryOperator(BinaryOperator *E) override {
     for (Subject *Each : Finder.Subjects) {
       if (E->isLogicalOp())

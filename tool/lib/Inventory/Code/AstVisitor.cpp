@@ -66,25 +66,15 @@ private:
   AstVisitor &Visitor;
 };
 
-#define TRAVERSED(TRAVERSE)                                                    \
-  TRAVERSE(Stmt)                                                               \
-  TRAVERSE(Decl)                                                               \
-  TRAVERSE(IfStmt)                                                             \
-  TRAVERSE(SwitchStmt)                                                         \
-  TRAVERSE(WhileStmt)                                                          \
-  TRAVERSE(DoStmt)                                                             \
-  TRAVERSE(ForStmt)                                                            \
-  TRAVERSE(CXXForRangeStmt)
-
 class Paths : public RecursiveASTVisitor<Paths> {
 public:
   explicit Paths(AstPathVisitor &Visitor) : Visitor(Visitor) {}
   VISITS
-#define TRAVERSE(Class)                                                        \
-  bool Traverse##Class(clang::Class *N) { return Visitor.Traverse##Class(N); }
-  TRAVERSED(TRAVERSE)
-  TRAVERSE(LambdaExpr)
-#undef TRAVERSE
+  bool TraverseStmt(Stmt *S) { return Visitor.TraverseStmt(S); }
+  bool TraverseDecl(Decl *D) { return Visitor.TraverseDecl(D); }
+  bool TraverseLambdaExpr(LambdaExpr *L) {
+    return Visitor.TraverseLambdaExpr(L);
+  }
   bool traverseAsSpelled(LambdaExpr *L) {
     return L->isGenericLambda() ? traverseGeneric(*this, L)
                                 : RecursiveASTVisitor::TraverseLambdaExpr(L);
@@ -115,13 +105,13 @@ void AstVisitor::TraverseUnit(ASTContext &Context) {
   }
 }
 
-#define TRAVERSE(Class)                                                        \
-  bool AstPathVisitor::Traverse##Class(clang::Class *N) {                      \
-    return Paths(*this).RecursiveASTVisitor<Paths>::Traverse##Class(N);        \
-  }
-TRAVERSED(TRAVERSE)
-#undef TRAVERSE
-#undef TRAVERSED
+bool AstPathVisitor::TraverseStmt(Stmt *S) {
+  return Paths(*this).RecursiveASTVisitor<Paths>::TraverseStmt(S);
+}
+
+bool AstPathVisitor::TraverseDecl(Decl *D) {
+  return Paths(*this).RecursiveASTVisitor<Paths>::TraverseDecl(D);
+}
 
 bool AstPathVisitor::TraverseLambdaExpr(LambdaExpr *L) {
   return Paths(*this).traverseAsSpelled(L);

@@ -85,12 +85,6 @@ public:
   virtual bool TraverseStmt(clang::Stmt *S);
   virtual bool TraverseDecl(clang::Decl *D);
   virtual bool TraverseLambdaExpr(clang::LambdaExpr *E);
-  virtual bool TraverseIfStmt(clang::IfStmt *S);
-  virtual bool TraverseSwitchStmt(clang::SwitchStmt *S);
-  virtual bool TraverseWhileStmt(clang::WhileStmt *S);
-  virtual bool TraverseDoStmt(clang::DoStmt *S);
-  virtual bool TraverseForStmt(clang::ForStmt *S);
-  virtual bool TraverseCXXForRangeStmt(clang::CXXForRangeStmt *S);
 };
 
 /// Looks at nodes, with the statements that they are in.

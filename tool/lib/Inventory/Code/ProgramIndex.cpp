@@ -116,25 +116,18 @@ public:
     return Result;
   }
 
-#define LOOP(Class)                                                            \
-  bool Traverse##Class(Class *S) override {                                    \
-    return around(S, [&] { return AstPathVisitor::Traverse##Class(S); });      \
-  }
-  LOOP(WhileStmt)
-  LOOP(DoStmt)
-#undef LOOP
-
-  bool TraverseForStmt(ForStmt *S) override {
+  bool TraverseStmt(Stmt *S) override {
+    if (!S || !isLoop(S))
+      return AstPathVisitor::TraverseStmt(S);
     if (loaderOfLoop(S))
       Index.Loops[S] = {S, In, Writer, true, false};
-    return around(S, [&] { return AstPathVisitor::TraverseForStmt(S); });
-  }
-
-  bool TraverseCXXForRangeStmt(CXXForRangeStmt *S) override {
-    if (loaderOfLoop(S))
-      Index.Loops[S] = {S, In, Writer, true, false};
+    Around.push_back(S);
     // Only what is spelled: the hidden begin and end are no reads of their own.
-    return around(S, [&] { return TraverseStmt(S->getBody()); });
+    const auto *Range = dyn_cast<CXXForRangeStmt>(S);
+    const bool Result = Range ? TraverseStmt(const_cast<Stmt *>(Range->getBody()))
+                              : AstPathVisitor::TraverseStmt(S);
+    Around.pop_back();
+    return Result;
   }
 
   bool VisitCallExpr(CallExpr *E) override {
@@ -182,13 +175,6 @@ public:
   }
 
 private:
-  template <typename Body> bool around(const Stmt *S, Body Traverse) {
-    Around.push_back(S);
-    const bool Result = Traverse();
-    Around.pop_back();
-    return Result;
-  }
-
   /// The loop whose passes are the steps that this place belongs to; of the backward
   /// of a `Loss`, or of one in a list, none that only goes through losses.
   const Stmt *step(const ValueDecl *Loss = nullptr) const {
@@ -411,9 +397,27 @@ void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
 
 bool accel::migrate::decidesAboutParts(const Stmt *S) {
   const auto *Binary = dyn_cast<BinaryOperator>(S);
-  return isa<IfStmt, SwitchStmt, ForStmt, WhileStmt, DoStmt, CXXForRangeStmt,
-             AbstractConditionalOperator>(S) ||
+  return isLoop(S) || isa<IfStmt, SwitchStmt, AbstractConditionalOperator>(S) ||
          (Binary && Binary->isLogicalOp());
+}
+
+bool accel::migrate::isLoop(const Stmt *S) {
+  return isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S);
+}
+
+const Expr *accel::migrate::conditionOf(const Stmt *S) {
+  if (const auto *If = dyn_cast<IfStmt>(S))
+    return If->getCond();
+  if (const auto *Switch = dyn_cast<SwitchStmt>(S))
+    return Switch->getCond();
+  if (const auto *While = dyn_cast<WhileStmt>(S))
+    return While->getCond();
+  if (const auto *Do = dyn_cast<DoStmt>(S))
+    return Do->getCond();
+  if (const auto *For = dyn_cast<ForStmt>(S))
+    return For->getCond();
+  const auto *Choice = dyn_cast<ConditionalOperator>(S);
+  return Choice ? Choice->getCond() : nullptr;
 }
 
 const Stmt *accel::migrate::bodyOf(const Stmt *Loop) {

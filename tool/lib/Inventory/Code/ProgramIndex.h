@@ -32,8 +32,15 @@ bool isReassigned(const clang::VarDecl *V);
 bool isWithin(clang::SourceLocation Loc, const clang::Stmt *S,
               const clang::SourceManager &SM);
 
-/// The body of a `for`, `while`, `do` or range-`for`.
+/// Whether `S` is a `for`, `while`, `do` or range-`for`.
+bool isLoop(const clang::Stmt *S);
+
+/// The body of such a loop.
 const clang::Stmt *bodyOf(const clang::Stmt *Loop);
+
+/// The condition of a statement, or of `? :`, that decides which of its parts run, or
+/// how often; null where there is none.
+const clang::Expr *conditionOf(const clang::Stmt *S);
 
 /// Whether a statement decides if, or how often, its parts run: a condition, a loop.
 bool decidesAboutParts(const clang::Stmt *S);

@@ -46,10 +46,7 @@ bool Subject::inSamples() const {
 }
 
 bool Subject::inLoop() const {
-  for (const Stmt *S : Path)
-    if (isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S))
-      return true;
-  return false;
+  return llvm::any_of(Path, isLoop);
 }
 
 const CompoundStmt *Subject::block(const Stmt **Child,
@@ -89,14 +86,7 @@ bool Subject::isBodyOfItsOwn() const {
     }
     if (const auto *If = dyn_cast<IfStmt>(S))
       return Child == If->getThen() || Child == If->getElse();
-    if (const auto *For = dyn_cast<ForStmt>(S))
-      return Child == For->getBody();
-    if (const auto *While = dyn_cast<WhileStmt>(S))
-      return Child == While->getBody();
-    if (const auto *Do = dyn_cast<DoStmt>(S))
-      return Child == Do->getBody();
-    const auto *Range = dyn_cast<CXXForRangeStmt>(S);
-    return Range && Child == Range->getBody();
+    return isLoop(S) && Child == bodyOf(S);
   }
   return false;
 }

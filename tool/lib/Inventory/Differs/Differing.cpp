@@ -360,7 +360,6 @@ public:
   bool Changed = false;
   const FunctionDecl *Function = nullptr;
 
-
   bool VisitVarDecl(VarDecl *V) override {
     if (V->getInit() && D.in(V->getInit(), ThroughCalls) &&
         (Under || !D.agreesAsName(V)))
@@ -372,7 +371,20 @@ public:
     return true;
   }
 
-  bool TraverseCXXForRangeStmt(CXXForRangeStmt *S) override {
+  bool TraverseStmt(Stmt *S) override {
+    if (!S || !(isLoop(S) || isa<IfStmt, SwitchStmt>(S)))
+      return AstPathVisitor::TraverseStmt(S);
+    if (auto *Range = dyn_cast<CXXForRangeStmt>(S))
+      return traverseRange(Range);
+    // What is assigned under a condition that differs comes to differ; so does
+    // what a loop assigns that some processes leave early.
+    const unsigned Before = Under;
+    Under += splits(conditionOf(S), S) || isLeftEarly(S);
+    const bool Result = AstPathVisitor::TraverseStmt(S);
+    Under = Before;
+    return Result;
+  }
+  bool traverseRange(CXXForRangeStmt *S) {
     if ((D.Sources & Differing::Part) && loaderOf(S->getRangeInit()->getType())) {
       Changed |= D.Batches.insert(S->getLoopVariable()).second;
       if (const auto *Parts = dyn_cast<DecompositionDecl>(S->getLoopVariable()))
@@ -385,29 +397,11 @@ public:
     TraverseStmt(S->getInit());
     TraverseStmt(S->getRangeInit());
     const unsigned Before = Under;
-    Under += Apart || leaves(S->getBody(), /*Beneath=*/false, /*Inner=*/false);
+    Under += Apart || isLeftEarly(S);
     const bool Result = TraverseStmt(S->getBody());
     Under = Before;
     return Result;
   }
-
-  // What is assigned under a condition that differs comes to differ; so does
-  // what a loop assigns that some processes leave early.
-#define CONDITIONAL(Class, Condition)                                          \
-  bool Traverse##Class(Class *S) override {                                    \
-    const unsigned Before = Under;                                             \
-    Under += splits(S->Condition, S) ||                                        \
-             leaves(loopBody(S), /*Beneath=*/false, /*Inner=*/false);          \
-    const bool Result = AstPathVisitor::Traverse##Class(S);                    \
-    Under = Before;                                                            \
-    return Result;                                                             \
-  }
-  CONDITIONAL(IfStmt, getCond())
-  CONDITIONAL(WhileStmt, getCond())
-  CONDITIONAL(DoStmt, getCond())
-  CONDITIONAL(ForStmt, getCond())
-  CONDITIONAL(SwitchStmt, getCond())
-#undef CONDITIONAL
 
   bool VisitBinaryOperator(BinaryOperator *E) override {
     if (E->isAssignmentOp() && (Under || D.in(E->getRHS(), ThroughCalls)))
@@ -510,11 +504,15 @@ public:
       Beneath |= splits(If->getCond(), If);
     if (const auto *Switch = dyn_cast<SwitchStmt>(S))
       Beneath |= splits(Switch->getCond(), Switch);
-    Inner |= isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S);
+    Inner |= isLoop(S);
     for (const Stmt *Child : S->children())
       if (leaves(Child, Beneath, Inner))
         return true;
     return false;
+  }
+  /// Whether `S` is a loop that some processes leave early.
+  bool isLeftEarly(const Stmt *S) const {
+    return isLoop(S) && leaves(bodyOf(S), /*Beneath=*/false, /*Inner=*/false);
   }
 
   /// A function's body. Who has left main is gone, and changes nothing.
@@ -526,12 +524,6 @@ public:
   }
 
 private:
-  static const Stmt *loopBody(const IfStmt *) { return nullptr; }
-  static const Stmt *loopBody(const SwitchStmt *) { return nullptr; }
-  static const Stmt *loopBody(const ForStmt *S) { return S->getBody(); }
-  static const Stmt *loopBody(const WhileStmt *S) { return S->getBody(); }
-  static const Stmt *loopBody(const DoStmt *S) { return S->getBody(); }
-
   /// The same everywhere though it was made from something that differs.
   static bool sharing(const Expr *E) {
     const FunctionDecl *F = calleeOf(plain(E));

@@ -288,7 +288,7 @@ void Linter::sequence(const Stmt *S, std::vector<std::string> &Names) {
   if (What)
     Names.push_back(What.Name);
   // How often a loop runs is not known.
-  if (isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S) && within(S))
+  if (isLoop(S) && within(S))
     Names.push_back("a loop at " +
                     S->getBeginLoc().printToString(Text.SM));
 }

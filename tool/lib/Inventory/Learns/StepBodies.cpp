@@ -111,7 +111,7 @@ public:
 
   bool TraverseLambdaExpr(LambdaExpr *) override { return true; }
   bool VisitStmt(Stmt *S) override {
-    if (isa<ForStmt, CXXForRangeStmt, WhileStmt, DoStmt>(S)) {
+    if (isLoop(S)) {
       Found.emplace_back();
       Found.back().Loop = S;
       Found.back().In = Found.back().Writer = In;
@@ -156,7 +156,7 @@ public:
   std::vector<const CompoundStmt *> Found;
 
   bool TraverseStmt(Stmt *S) override {
-    if (S && isa<ForStmt, CXXForRangeStmt, WhileStmt, DoStmt, LambdaExpr>(S))
+    if (S && (isLoop(S) || isa<LambdaExpr>(S)))
       return true;
     return AstPathVisitor::TraverseStmt(S);
   }

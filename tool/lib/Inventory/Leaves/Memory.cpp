@@ -118,7 +118,7 @@ private:
       }
     std::vector<const Stmt *> Loops;
     for (size_t I = Path.size(); I-- > 1 && !isa<LambdaExpr>(Path[I]);)
-      if (isa<ForStmt, CXXForRangeStmt, WhileStmt>(Path[I]))
+      if (isLoop(Path[I]))
         if (const auto *Around = dyn_cast<CompoundStmt>(Path[I - 1])) {
           Loops.push_back(Path[I]);
           BlockOf[Path[I]] = Around;
