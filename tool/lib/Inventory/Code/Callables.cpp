@@ -20,7 +20,7 @@ using namespace clang;
 
 static bool isStdFunction(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
-  return D && D->getIdentifier() && D->getName() == "function" && isInStd(D);
+  return nameOf(D) == "function" && isInStd(D);
 }
 
 /// A std::function, a pointer to a function, or a container of such.

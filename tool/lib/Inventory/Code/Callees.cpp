@@ -45,8 +45,7 @@ bool CalleesBeforeMain::VisitCallExpr(CallExpr *E) {
     for (const Expr *Arg : E->arguments())
       if (const auto *L = dyn_cast<LambdaExpr>(Arg->IgnoreImplicit()))
         addBody(operatorOf(L));
-  if (F && isInStd(F) && F->getIdentifier() &&
-      F->getName().starts_with("make_"))
+  if (F && isInStd(F) && nameOf(F).starts_with("make_"))
     constructsIn(F->getReturnType());
   return Callees::VisitCallExpr(E);
 }
@@ -57,8 +56,7 @@ bool CalleesBeforeMain::VisitCXXConstructExpr(CXXConstructExpr *E) {
   if (isInStd(E->getConstructor()) && E->getNumArgs() > 0) {
     const QualType First = E->getArg(0)->getType();
     const CXXRecordDecl *Tag = recordOf(First);
-    if (First->isIntegerType() ||
-        (Tag && Tag->getIdentifier() && Tag->getName() == "in_place_t"))
+    if (First->isIntegerType() || nameOf(Tag) == "in_place_t")
       constructsIn(E->getType());
   }
   return true;

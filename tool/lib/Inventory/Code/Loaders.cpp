@@ -44,8 +44,7 @@ static bool isOfFinalDataset(const CXXRecordDecl *Loader) {
   while (Loader && Loader->getDefinition()) {
     Loader = Loader->getDefinition();
     if (const auto *D = dyn_cast<ClassTemplateSpecializationDecl>(Loader);
-        D && isTorch(D) && D->getIdentifier() &&
-        D->getName().ends_with("DataLoader")) {
+        D && isTorch(D) && nameOf(D).ends_with("DataLoader")) {
       const TemplateArgument &Dataset = D->getTemplateArgs()[0];
       const CXXRecordDecl *Class =
           Dataset.getKind() == TemplateArgument::Type
@@ -86,7 +85,7 @@ bool accel::migrate::isNamedBatch(QualType T) {
 /// The iterator that a loader's begin() returns.
 static bool isLoaderIterator(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
-  return D && D->getIdentifier() && D->getName() == "Iterator" &&
+  return nameOf(D) == "Iterator" &&
          llvm::StringRef(qualifiedName(D)).starts_with("torch::data::");
 }
 

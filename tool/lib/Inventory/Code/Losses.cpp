@@ -22,9 +22,9 @@ public:
   }
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const CXXMethodDecl *M = E->getMethodDecl();
-    Found |= M && !M->isConst() && isInStd(M) && M->getIdentifier() &&
-             (M->getName().contains("push") || M->getName().contains("emplace") ||
-              M->getName() == "insert") &&
+    Found |= M && !M->isConst() && isInStd(M) &&
+             (nameOf(M).contains("push") || nameOf(M).contains("emplace") ||
+              nameOf(M) == "insert") &&
              rootOf(E->getImplicitObjectArgument()) == V;
     return !Found;
   }

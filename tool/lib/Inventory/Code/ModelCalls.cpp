@@ -12,7 +12,7 @@ static bool isModel(QualType T) {
     return true;
   // TorchScript's.
   const CXXRecordDecl *D = recordOf(T);
-  return D && D->getIdentifier() && D->getName() == "Module" && isTorch(D) &&
+  return nameOf(D) == "Module" && isTorch(D) &&
          llvm::StringRef(qualifiedName(D)).contains("jit");
 }
 
@@ -23,7 +23,7 @@ static bool asksForGradients(const Stmt *S) {
     return false;
   if (const auto *Call = dyn_cast<CallExpr>(S))
     if (const FunctionDecl *F = Call->getDirectCallee();
-        F && F->getIdentifier() && F->getName().contains("requires_grad"))
+        nameOf(F).contains("requires_grad"))
       return true;
   return llvm::any_of(S->children(), asksForGradients);
 }
@@ -50,10 +50,9 @@ static bool isOwnModel(QualType T) {
   if (!D || !D->hasDefinition() || isTorch(D) || isInStd(D) || D->isLambda())
     return false;
   return llvm::any_of(D->methods(), [D](const CXXMethodDecl *M) {
-    const bool Runs =
-        M->getOverloadedOperator() == OO_Call
-            ? trainsItsTensors(D)
-            : M->getIdentifier() && M->getName() == "forward" && !M->isStatic();
+    const bool Runs = M->getOverloadedOperator() == OO_Call
+                          ? trainsItsTensors(D)
+                          : nameOf(M) == "forward" && !M->isStatic();
     return Runs && M->getNumParams() > 0 &&
            isTensor(M->getParamDecl(0)->getType().getNonReferenceType()) &&
            holdsTensors(M->getReturnType());
@@ -96,8 +95,7 @@ std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
   const FunctionDecl *F = Call->getDirectCallee();
   // void forward(const Tensor& x, Tensor& out)
   const bool GivesByReference =
-      Call->getType()->isVoidType() && F && F->getIdentifier() &&
-      F->getName() == "forward" &&
+      Call->getType()->isVoidType() && nameOf(F) == "forward" &&
       llvm::any_of(F->parameters(), [](const ParmVarDecl *P) {
         return takesReference(P) && isTensor(P->getType().getNonReferenceType());
       });
@@ -121,7 +119,7 @@ bool accel::migrate::takesVariable(const ModelCall &Call, unsigned I) {
   // The holder's operator() and forward pass on what they are given.
   const CXXRecordDecl *Impl = moduleOf(Call.Model->getType());
   return Impl && llvm::any_of(Impl->methods(), [&](const CXXMethodDecl *M) {
-           return M->getIdentifier() && M->getName() == "forward" && Takes(M);
+           return nameOf(M) == "forward" && Takes(M);
          });
 }
 
@@ -138,10 +136,10 @@ bool accel::migrate::callsModel(const Stmt *S) {
 
 bool accel::migrate::isPartOfModel(const FunctionDecl *F) {
   const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
-  return M && (isOrDerives(M->getParent(), "torch::nn::Module") ||
-               ((M->getOverloadedOperator() == OO_Call ||
-                 (M->getIdentifier() && M->getName() == "forward")) &&
-                isOwnModel(M->getASTContext().getRecordType(M->getParent()))));
+  return M &&
+         (isOrDerives(M->getParent(), "torch::nn::Module") ||
+          ((M->getOverloadedOperator() == OO_Call || nameOf(M) == "forward") &&
+           isOwnModel(M->getASTContext().getRecordType(M->getParent()))));
 }
 
 const Expr *accel::migrate::leadingOperand(const Expr *E) {

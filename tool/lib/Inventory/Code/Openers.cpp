@@ -20,8 +20,7 @@ class OpenFinder : public AstVisitor {
 public:
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    if (F && F->getIdentifier() && F->getName() == "fopen" && F->isExternC() &&
-        E->getNumArgs() == 2) {
+    if (nameOf(F) == "fopen" && F->isExternC() && E->getNumArgs() == 2) {
       Opens = E;
       ++Calls;
     }

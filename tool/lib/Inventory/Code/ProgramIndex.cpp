@@ -135,7 +135,7 @@ public:
     if (!F)
       return true;
     const auto IsOfAutograd = [F](llvm::StringRef Name) {
-      return F->getIdentifier() && F->getName() == Name &&
+      return nameOf(F) == Name &&
              qualifiedName(F) == "torch::autograd::" + Name.str();
     };
     if (IsOfAutograd("backward"))
@@ -147,7 +147,7 @@ public:
         Calls.push_back({In, Writer, Body, step()});
     };
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-        Member && F->getIdentifier() && F->getName() == "step" &&
+        Member && nameOf(F) == "step" &&
         optimizerOf(Member->getImplicitObjectArgument()->getType())) {
       for (const Expr *Arg : E->arguments())
         if (const FunctionDecl *Closure = closureOf(Arg))
@@ -166,8 +166,7 @@ public:
 
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const CXXMethodDecl *M = E->getMethodDecl();
-    if (!M || !M->getIdentifier() || M->getName() != "backward" ||
-        !isTensor(E->getObjectType()))
+    if (nameOf(M) != "backward" || !isTensor(E->getObjectType()))
       return true;
     Index.Backwards.push_back(
         {E, In, Writer, step(lossOf(E->getImplicitObjectArgument()))});
@@ -444,7 +443,7 @@ const Expr *accel::migrate::loaderOfLoop(const Stmt *Loop) {
   auto CallOn = [](const Expr *E, llvm::StringRef Name) -> const Expr * {
     const auto *Call = E ? dyn_cast<CXXMemberCallExpr>(bare(E)) : nullptr;
     const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-    return M && M->getIdentifier() && M->getName() == Name &&
+    return nameOf(M) == Name &&
                    loaderOf(Call->getImplicitObjectArgument()->getType())
                ? Call->getImplicitObjectArgument()
                : nullptr;
@@ -507,8 +506,8 @@ const FunctionDecl *accel::migrate::closureOf(const Expr *E) {
       E = Made->getArg(0);
     } else if (const auto *Ref = dyn_cast<DeclRefExpr>(E)) {
       const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
-      E = V && V->hasLocalStorage() && D && D->getIdentifier() &&
-                  D->getName() == "function" && !isReassigned(V)
+      E = V && V->hasLocalStorage() && nameOf(D) == "function" &&
+                  !isReassigned(V)
               ? V->getInit()
               : nullptr;
     } else {

@@ -12,17 +12,15 @@ using namespace accel::migrate;
 using namespace clang;
 
 bool accel::migrate::isSeedSequence(const CXXRecordDecl *D) {
-  return D && D->getIdentifier() && isInStd(D) && D->getName() == "seed_seq";
+  return nameOf(D) == "seed_seq" && isInStd(D);
 }
 
 bool accel::migrate::isRandomDevice(const CXXRecordDecl *D) {
-  return D && D->getIdentifier() && D->getName() == "random_device" &&
-         isInStd(D);
+  return nameOf(D) == "random_device" && isInStd(D);
 }
 
 bool accel::migrate::isEngine(const CXXRecordDecl *D) {
-  return D && D->getIdentifier() && isInStd(D) &&
-         D->getName().ends_with("_engine");
+  return nameOf(D).ends_with("_engine") && isInStd(D);
 }
 
 bool accel::migrate::drawsOnHost(const CallExpr *E) {
@@ -32,9 +30,8 @@ bool accel::migrate::drawsOnHost(const CallExpr *E) {
   if (!F->getIdentifier()) {
     const auto *M = dyn_cast<CXXMethodDecl>(F);
     return M && M->getOverloadedOperator() == OO_Call && isInStd(M) &&
-           M->getParent()->getIdentifier() &&
            (isEngine(M->getParent()) ||
-            M->getParent()->getName().ends_with("_distribution"));
+            nameOf(M->getParent()).ends_with("_distribution"));
   }
   static const llvm::StringSet<> C = {"rand",   "random",  "drand48",
                                       "lrand48", "mrand48", "erand48"};
@@ -114,9 +111,8 @@ bool Quiet::is(const Stmt *S) const {
       if (M && M->isVirtual() && Index.isOwn(M))
         return false;
       // std::function and its like may hold anything.
-      if (M && M->getOverloadedOperator() == OO_Call &&
-          M->getParent()->getIdentifier() && isInStd(M) &&
-          M->getParent()->getName().ends_with("function"))
+      if (M && M->getOverloadedOperator() == OO_Call && isInStd(M) &&
+          nameOf(M->getParent()).ends_with("function"))
         return false;
     }
     if (const auto *Made = dyn_cast<CXXConstructExpr>(E);

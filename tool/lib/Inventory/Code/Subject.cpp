@@ -104,7 +104,7 @@ bool Subject::isBodyForCondition() const {
   return true;
 }
 
-std::optional<TextRange> Subject::nameOf(const Expr *Callee) {
+std::optional<TextRange> Subject::calledName(const Expr *Callee) {
   const auto *Ref = dyn_cast<DeclRefExpr>(Callee->IgnoreParenImpCasts());
   if (!Ref)
     return std::nullopt; // Called through a pointer.
@@ -122,12 +122,10 @@ std::optional<TextRange> Subject::expansion(const Expr *E) {
 bool accel::migrate::waitsForKey(const CallExpr *E) {
   const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
   const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-  if (!M || !M->getIdentifier() ||
-      !(M->getName() == "ignore" ||
-        (M->getName() == "get" && Call->getNumArgs() == 0)))
+  if (nameOf(M) != "ignore" &&
+      !(nameOf(M) == "get" && Call->getNumArgs() == 0))
     return false;
   const auto *Ref =
       dyn_cast<DeclRefExpr>(plain(Call->getImplicitObjectArgument()));
-  return Ref && isInStd(Ref->getDecl()) && Ref->getDecl()->getIdentifier() &&
-         Ref->getDecl()->getName() == "cin";
+  return Ref && isInStd(Ref->getDecl()) && nameOf(Ref->getDecl()) == "cin";
 }

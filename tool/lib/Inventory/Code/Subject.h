@@ -76,7 +76,7 @@ protected:
   /// that.
   bool isBodyForCondition() const;
   /// The name of what is called, with its qualifier, without template arguments.
-  std::optional<TextRange> nameOf(const clang::Expr *Callee);
+  std::optional<TextRange> calledName(const clang::Expr *Callee);
   /// A name that is a macro: stdout, stdin.
   std::optional<TextRange> expansion(const clang::Expr *E);
 

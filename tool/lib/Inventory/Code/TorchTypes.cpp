@@ -21,6 +21,10 @@ std::string accel::migrate::qualifiedName(const NamedDecl *D) {
   return Name;
 }
 
+llvm::StringRef accel::migrate::nameOf(const NamedDecl *D) {
+  return D && D->getIdentifier() ? D->getName() : "";
+}
+
 const CXXRecordDecl *accel::migrate::recordOf(QualType T) {
   if (T.isNull())
     return nullptr;
@@ -48,10 +52,7 @@ bool accel::migrate::isTensor(QualType T) {
   const CXXRecordDecl *D = T.isNull() ? nullptr
                                       : T.getNonReferenceType()
                                             ->getAsCXXRecordDecl();
-  if (!D || !D->getIdentifier())
-    return false;
-  return (D->getName() == "Tensor" || D->getName() == "TensorBase") &&
-         isTorch(D);
+  return (nameOf(D) == "Tensor" || nameOf(D) == "TensorBase") && isTorch(D);
 }
 
 /// The type arguments of a class template's specialisation.
@@ -64,7 +65,7 @@ static const TemplateArgumentList *templateArgumentsOf(const CXXRecordDecl *D) {
 static QualType elementOfVector(QualType T) {
   const auto *D =
       dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  return D && D->getIdentifier() && D->getName() == "vector" && isInStd(D)
+  return nameOf(D) == "vector" && isInStd(D)
              ? D->getTemplateArgs()[0].getAsType()
              : QualType();
 }
@@ -78,17 +79,16 @@ bool accel::migrate::isContainerOfTensors(QualType T) {
   const auto *D =
       dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
   const bool IsMap =
-      D && D->getIdentifier() &&
-      ((isInStd(D) &&
-        (D->getName() == "map" || D->getName() == "unordered_map")) ||
-       (isTorch(D) && D->getName() == "OrderedDict"));
+      D &&
+      ((isInStd(D) && (nameOf(D) == "map" || nameOf(D) == "unordered_map")) ||
+       (isTorch(D) && nameOf(D) == "OrderedDict"));
   return isVectorOfTensors(T) ||
          (IsMap && isTensor(D->getTemplateArgs()[1].getAsType()));
 }
 
 static bool isScriptValue(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
-  return D && D->getIdentifier() && D->getName() == "IValue" && isTorch(D);
+  return nameOf(D) == "IValue" && isTorch(D);
 }
 
 bool accel::migrate::isScriptInputs(QualType T) {
@@ -191,16 +191,15 @@ bool accel::migrate::isHostNumber(QualType T) {
   if (T->isArithmeticType() || T->isEnumeralType() || T->isPointerType())
     return true;
   const CXXRecordDecl *D = T->getAsCXXRecordDecl();
-  return D && D->getIdentifier() &&
-         (D->getName() == "Scalar" || D->getName() == "basic_string");
+  return nameOf(D) == "Scalar" || nameOf(D) == "basic_string";
 }
 
 /// What an owner of the standard library, or a reference of it, has: T of
 /// std::unique_ptr<T>. Null for what is none.
 static QualType ownedBy(const CXXRecordDecl *D) {
-  if (!D || !D->getIdentifier() || !isInStd(D) ||
-      (D->getName() != "shared_ptr" && D->getName() != "unique_ptr" &&
-       D->getName() != "optional" && D->getName() != "reference_wrapper"))
+  if (!D || !isInStd(D) ||
+      (nameOf(D) != "shared_ptr" && nameOf(D) != "unique_ptr" &&
+       nameOf(D) != "optional" && nameOf(D) != "reference_wrapper"))
     return {};
   const TemplateArgumentList *Args = templateArgumentsOf(D);
   return Args ? Args->get(0).getAsType() : QualType();
@@ -219,7 +218,7 @@ static const CXXRecordDecl *pointedTo(QualType T, llvm::StringRef Base) {
 
 bool accel::migrate::isAnyModule(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
-  return D && D->getIdentifier() && D->getName() == "AnyModule" && isTorch(D);
+  return nameOf(D) == "AnyModule" && isTorch(D);
 }
 
 const CXXRecordDecl *accel::migrate::moduleOf(QualType T) {
@@ -232,7 +231,7 @@ const CXXRecordDecl *accel::migrate::moduleOf(QualType T) {
   // ModuleHolder<Impl>, or a class that derives from it.
   while (D && D->getDefinition()) {
     D = D->getDefinition();
-    if (D->getIdentifier() && D->getName() == "ModuleHolder" && isTorch(D)) {
+    if (nameOf(D) == "ModuleHolder" && isTorch(D)) {
       const TemplateArgumentList *Args = templateArgumentsOf(D);
       return Args ? recordOf(Args->get(0).getAsType()) : nullptr;
     }
@@ -280,25 +279,21 @@ static bool isInTorchHeader(const Decl *D) {
 
 bool accel::migrate::isTorch(const Decl *D) {
   const NamespaceDecl *N = outermostNamespace(D);
-  if (!N || !N->getIdentifier())
-    return false;
-  return (N->getName() == "at" || N->getName() == "c10" ||
-          N->getName() == "torch" || N->getName() == "caffe2") &&
+  return (nameOf(N) == "at" || nameOf(N) == "c10" || nameOf(N) == "torch" ||
+          nameOf(N) == "caffe2") &&
          isInTorchHeader(D);
 }
 
 bool accel::migrate::isInStd(const Decl *D) {
   const NamespaceDecl *N = outermostNamespace(D);
-  return N && N->getIdentifier() && N->getName() == "std";
+  return nameOf(N) == "std";
 }
 
 bool accel::migrate::makesFolder(const FunctionDecl *F) {
-  if (!F->getIdentifier())
-    return false;
   if (F->isExternC())
-    return F->getName() == "mkdir";
-  return (F->getName() == "create_directory" ||
-          F->getName() == "create_directories") &&
+    return nameOf(F) == "mkdir";
+  return (nameOf(F) == "create_directory" ||
+          nameOf(F) == "create_directories") &&
          llvm::StringRef(qualifiedName(F)).contains("filesystem::");
 }
 
@@ -350,8 +345,7 @@ const Expr *accel::migrate::bare(const Expr *E) {
           "ArrayRef", "OptionalArrayRef", "optional", "Scalar", "SymInt",
           "IListRef", "reference_wrapper"};
       const CXXRecordDecl *D = X->getConstructor()->getParent();
-      if (X->getNumArgs() >= 1 && D->getIdentifier() &&
-          llvm::is_contained(Wrappers, D->getName()))
+      if (X->getNumArgs() >= 1 && llvm::is_contained(Wrappers, nameOf(D)))
         E = X->getArg(0);
     }
     if (E == Before)
@@ -386,16 +380,14 @@ const ValueDecl *accel::migrate::placeOf(const Expr *E) {
       return placeOf(Unary->getSubExpr());
   if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
     if (const CXXMethodDecl *M = Call->getMethodDecl())
-      if (M->getIdentifier() &&
-          (M->getName() == "get" || M->getName() == "ptr" ||
-           (M->getName() == "value" && isInStd(M))) &&
+      if ((nameOf(M) == "get" || nameOf(M) == "ptr" ||
+           (nameOf(M) == "value" && isInStd(M))) &&
           Call->getNumArgs() == 0)
         return placeOf(Call->getImplicitObjectArgument());
   if (const auto *Call = dyn_cast<CallExpr>(E))
     if (const FunctionDecl *F = Call->getDirectCallee())
-      if (F->getIdentifier() && isInStd(F) && Call->getNumArgs() == 1 &&
-          (F->getName() == "move" || F->getName() == "forward" ||
-           F->getName() == "ref"))
+      if (isInStd(F) && Call->getNumArgs() == 1 &&
+          (nameOf(F) == "move" || nameOf(F) == "forward" || nameOf(F) == "ref"))
         return placeOf(Call->getArg(0));
   return nullptr;
 }
@@ -409,8 +401,7 @@ const LambdaExpr *accel::migrate::lambdaIn(const ValueDecl *D) {
   const Expr *Init = V && V->getInit() ? bare(V->getInit()) : nullptr;
   if (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init)) {
     const CXXRecordDecl *Class = Made->getConstructor()->getParent();
-    if (isInStd(Class) && Class->getIdentifier() &&
-        Class->getName() == "function" && Made->getNumArgs() > 0)
+    if (isInStd(Class) && nameOf(Class) == "function" && Made->getNumArgs() > 0)
       Init = bare(Made->getArg(0));
   }
   return dyn_cast_or_null<LambdaExpr>(Init);
@@ -475,5 +466,5 @@ bool accel::migrate::givesMemory(const FunctionDecl *F) {
       "data_ptr",          "const_data_ptr",    "mutable_data_ptr",
       "accessor",          "packed_accessor32", "packed_accessor64",
       "packed_accessor",   "storage"};
-  return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
+  return Names.count(nameOf(F)) && isTorch(F);
 }

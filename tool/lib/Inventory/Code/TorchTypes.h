@@ -21,6 +21,10 @@ namespace accel::migrate {
 /// "torch::nn::Module", without inline namespaces and template arguments.
 std::string qualifiedName(const clang::NamedDecl *D);
 
+/// The name without its scope; empty for null, and for what has none: operators,
+/// constructors, lambdas.
+llvm::StringRef nameOf(const clang::NamedDecl *D);
+
 /// The class of `T` or of what it refers to; null for what is no class.
 const clang::CXXRecordDecl *recordOf(clang::QualType T);
 

@@ -20,7 +20,7 @@ static bool isNamed(const TemplateArgument &Argument, llvm::StringRef Name) {
   const CXXRecordDecl *D = Argument.getKind() == TemplateArgument::Type
                                ? Argument.getAsType()->getAsCXXRecordDecl()
                                : nullptr;
-  return D && D->getIdentifier() && D->getName() == Name;
+  return nameOf(D) == Name;
 }
 
 /// Whether the keys of a container are pointers, in no order of the program's.
@@ -70,7 +70,7 @@ public:
     if (M || (O && O->getOperator() == OO_Call))
       Found |= moduleOf(Object) && (O || runs(F));
     if (M && optimizerOf(Object))
-      Found |= F->getIdentifier() && F->getName() == "step";
+      Found |= nameOf(F) == "step";
     if (O && O->getOperator() == OO_LessLess)
       Found |= O->getNumArgs() > 1 && isTensor(O->getArg(1)->getType());
     for (const FunctionDecl *Body : Index.ownBodiesOf(F))
@@ -81,7 +81,7 @@ public:
 
 private:
   static bool runs(const FunctionDecl *F) {
-    return F->getIdentifier() && F->getName().starts_with("forward");
+    return nameOf(F).starts_with("forward");
   }
   static bool reads(llvm::StringRef Name) {
     static const llvm::StringSet<> Names = {

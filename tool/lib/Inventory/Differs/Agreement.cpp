@@ -128,13 +128,12 @@ bool Differing::isCalledByAll(const FunctionDecl *F) const {
 
 static bool isString(QualType T) {
   const CXXRecordDecl *D = T->getAsCXXRecordDecl();
-  return D && D->getIdentifier() && isInStd(D) &&
-         D->getName() == "basic_string";
+  return nameOf(D) == "basic_string" && isInStd(D);
 }
 
 bool accel::migrate::isPath(QualType T) {
   const CXXRecordDecl *D = T->getAsCXXRecordDecl();
-  return D && D->getIdentifier() && isInStd(D) && D->getName() == "path";
+  return nameOf(D) == "path" && isInStd(D);
 }
 
 const Expr *accel::migrate::madeFrom(const VarDecl *Name) {

@@ -16,7 +16,7 @@ static const ValueDecl *holderOf(const Expr *E) {
   static const llvm::StringSet<> Elements = {"back", "front"};
   if (const auto *Call = dyn_cast<CXXMemberCallExpr>(plain(E)))
     if (const CXXMethodDecl *M = Call->getMethodDecl();
-        M && M->getIdentifier() && isInStd(M) && Elements.count(M->getName()))
+        Elements.count(nameOf(M)) && isInStd(M))
       E = Call->getImplicitObjectArgument();
   return placeOf(E);
 }
@@ -31,9 +31,8 @@ static const Expr *awaitedIn(const Stmt *S) {
   // Not std::unique_ptr<T>::get. The standard library derives from classes of its
   // own here (__basic_future).
   const CXXRecordDecl *Of = M->getParent();
-  return Of->getIdentifier() && Of->getName().contains("future")
-             ? Call->getImplicitObjectArgument()
-             : nullptr;
+  return nameOf(Of).contains("future") ? Call->getImplicitObjectArgument()
+                                       : nullptr;
 }
 
 namespace {

@@ -105,7 +105,7 @@ void Decisions::call(const CallExpr *E, const FunctionDecl *F) {
   differingArgument(E, F, {E->getArgs(), E->getNumArgs()});
   // for (auto it = map.begin(); …)
   if (const auto *M = dyn_cast<CXXMemberCallExpr>(E);
-      M && F->getIdentifier() && (F->getName() == "begin" || F->getName() == "cbegin"))
+      M && (nameOf(F) == "begin" || nameOf(F) == "cbegin"))
     for (size_t I = Path.size() - 1; I > 0; --I)
       if (const auto *For = dyn_cast<ForStmt>(Path[I - 1]);
           For && For->getInit() == Path[I])
@@ -158,7 +158,7 @@ static bool numbersIn(const Expr *E, const Differing &Differs,
 void Decisions::differingArgument(const Expr *E, const FunctionDecl *F,
                                    llvm::ArrayRef<const Expr *> Args) {
   if (!isTorch(F) || seeds(F) || !Text.mayEdit(E->getExprLoc()) ||
-      (F->getIdentifier() && F->getName() == "save"))
+      nameOf(F) == "save")
     return;
   // `out << seconds << device`: LibTorch writes to the stream, it does not read it.
   if (F->getOverloadedOperator() == OO_LessLess && Args.size() == 2 &&

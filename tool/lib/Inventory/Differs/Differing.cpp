@@ -24,15 +24,14 @@ bool accel::migrate::isPerProcess(const FunctionDecl *F) {
     return Names.count(F->getName()) &&
            (isInStd(F) || F->isExternC() || !F->hasBody());
   const auto *M = dyn_cast<CXXMethodDecl>(F);
-  return M && M->getParent()->getIdentifier() &&
-         M->getParent()->getName() == "random_device";
+  return M && nameOf(M->getParent()) == "random_device";
 }
 
 /// accel::Accelerator, what it derives from, and its state.
 static bool isAcceleratorClass(const CXXRecordDecl *D) {
   static const llvm::StringSet<> Names = {"Accelerator", "AcceleratorState",
                                           "Collectives", "MainProcessOutput"};
-  return D->getIdentifier() && Names.count(D->getName()) &&
+  return Names.count(nameOf(D)) &&
          llvm::StringRef(qualifiedName(D)).starts_with("accel::");
 }
 
@@ -46,8 +45,7 @@ static bool tellsRank(const FunctionDecl *F) {
   static const llvm::StringSet<> Names = {
       "is_main_process",  "is_local_main_process", "is_last_process",
       "process_index",    "local_process_index",   "on_main_process"};
-  return isAcceleratorMethod(F) && F->getIdentifier() &&
-         Names.count(F->getName());
+  return isAcceleratorMethod(F) && Names.count(nameOf(F));
 }
 
 /// What returns the same on all processes, whatever it is given.
@@ -56,15 +54,14 @@ static bool makesEqual(const FunctionDecl *F) {
       "broadcast_object",   "broadcast",   "gather",  "gather_for_metrics",
       "reduce",             "full",        "num_processes",
       "clip_grad_norm_"};
-  return isAcceleratorMethod(F) && F->getIdentifier() &&
-         Names.count(F->getName());
+  return isAcceleratorMethod(F) && Names.count(nameOf(F));
 }
 
 /// std::ostringstream, std::stringstream.
 static bool isStringStream(const CXXRecordDecl *D) {
-  return D && D->getIdentifier() && isInStd(D) &&
-         (D->getName() == "basic_ostringstream" ||
-          D->getName() == "basic_stringstream");
+  return (nameOf(D) == "basic_ostringstream" ||
+          nameOf(D) == "basic_stringstream") &&
+         isInStd(D);
 }
 
 /// Objects that stay the same on all processes though they are given something
@@ -142,7 +139,7 @@ static bool tellsOfFile(const CallExpr *E, const FunctionDecl *F,
       return true;
     static const llvm::StringSet<> Names = {"is_open", "good", "fail", "bad",
                                             "eof", "rdstate"};
-    return M->getIdentifier() && Names.count(M->getName());
+    return Names.count(nameOf(M));
   }
   if (!F->getIdentifier())
     return false;
@@ -168,7 +165,7 @@ public:
     static const llvm::StringSet<> Names = {"fread", "fgets",  "fgetc", "getc",
                                             "fscanf", "getline"};
     const FunctionDecl *F = E->getDirectCallee();
-    if (F && F->getIdentifier() && F->isExternC() && Names.count(F->getName()))
+    if (F && F->isExternC() && Names.count(nameOf(F)))
       for (const Expr *Arg : E->arguments())
         Found |= variableOf(Arg) == File;
     return !Found;
@@ -181,7 +178,7 @@ private:
 } // namespace
 
 bool accel::migrate::tellsOfInput(const CallExpr *E, const FunctionDecl *F) {
-  if (!F->getIdentifier() || F->getName() != "ftell" || E->getNumArgs() != 1)
+  if (nameOf(F) != "ftell" || E->getNumArgs() != 1)
     return false;
   const auto *File = dyn_cast_or_null<VarDecl>(variableOf(E->getArg(0)));
   const auto *In =
@@ -199,15 +196,14 @@ const FunctionDecl *accel::migrate::signalHandler(const Stmt *S,
   const Expr *Handler = nullptr;
   if (const auto *Call = dyn_cast<CallExpr>(S)) {
     const FunctionDecl *F = Call->getDirectCallee();
-    if (F && F->getIdentifier() && F->getName() == "signal" &&
-        (F->isExternC() || isInStd(F)) && Call->getNumArgs() == 2)
+    if (nameOf(F) == "signal" && (F->isExternC() || isInStd(F)) &&
+        Call->getNumArgs() == 2)
       Handler = Call->getArg(1);
   } else if (const auto *Assign = dyn_cast<BinaryOperator>(S);
              Assign && Assign->getOpcode() == BO_Assign) {
     const auto *To = dyn_cast<MemberExpr>(plain(Assign->getLHS()));
-    if (To && To->getMemberDecl()->getIdentifier() &&
-        (To->getMemberDecl()->getName() == "sa_handler" ||
-         To->getMemberDecl()->getName() == "sa_sigaction"))
+    if (To && (nameOf(To->getMemberDecl()) == "sa_handler" ||
+               nameOf(To->getMemberDecl()) == "sa_sigaction"))
       Handler = Assign->getRHS();
   }
   // A lambda is converted to a pointer.
@@ -287,8 +283,7 @@ bool Differing::isSource(const Expr *E) const {
       return true;
     if ((Sources & Rank) && tellsRank(F))
       return true;
-    if ((Sources & Rank) && F->getIdentifier() && F->getName() == "getenv" &&
-        Call->getNumArgs() == 1)
+    if ((Sources & Rank) && nameOf(F) == "getenv" && Call->getNumArgs() == 1)
       if (const auto *Name = dyn_cast<StringLiteral>(bare(Call->getArg(0))))
         return Name->getString() == "RANK" || Name->getString() == "LOCAL_RANK";
   }
@@ -531,8 +526,7 @@ private:
   }
   void share(const Expr *To) {
     To = plain(To);
-    if (const FunctionDecl *F = calleeOf(To);
-        F && F->getIdentifier() && F->getName() == "tie") {
+    if (const FunctionDecl *F = calleeOf(To); nameOf(F) == "tie") {
       for (const Expr *Arg : cast<CallExpr>(To)->arguments())
         share(Arg);
       return;

@@ -45,13 +45,12 @@ private:
       if (const auto *Call = dyn_cast<CallExpr>(S))
         F = Call->getDirectCallee();
       // A name for a file.
-      if (F && F->getIdentifier() && (F->isExternC() || isInStd(F)) &&
-          (F->getName() == "snprintf" || F->getName() == "sprintf"))
+      if (F && (F->isExternC() || isInStd(F)) &&
+          (nameOf(F) == "snprintf" || nameOf(F) == "sprintf"))
         return true;
       return F && (Index.isOwn(F) ||
-                   (F->getIdentifier() && isInStd(F) &&
-                    (F->getName().starts_with("make_") ||
-                     F->getName().starts_with("emplace"))));
+                   (isInStd(F) && (nameOf(F).starts_with("make_") ||
+                                   nameOf(F).starts_with("emplace"))));
     }
     return OfField;
   }

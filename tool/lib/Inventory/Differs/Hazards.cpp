@@ -28,10 +28,9 @@ public:
     const FunctionDecl *F = E->getDirectCallee();
     if (!F)
       return true;
-    if (F->getIdentifier() && isTorch(F) &&
-        (F->getName() == "backward" || F->getName() == "step"))
+    if (isTorch(F) && (nameOf(F) == "backward" || nameOf(F) == "step"))
       Trains = true;
-    Saves |= F->getIdentifier() && isTorch(F) && F->getName() == "save";
+    Saves |= isTorch(F) && nameOf(F) == "save";
     Calls |= modelCallOf(E).has_value();
     enter(F);
     return !Trains;

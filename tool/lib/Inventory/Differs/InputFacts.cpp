@@ -15,8 +15,8 @@ using namespace clang;
 /// The name std::cin. Waiting for a key is the main process's (OutputFacts.cpp).
 void InputFacts::name(const DeclRefExpr *E) {
   const auto *V = dyn_cast<VarDecl>(E->getDecl());
-  if (!V || !V->hasGlobalStorage() || !isInStd(V) || !V->getIdentifier() ||
-      V->getName() != "cin" || !Text.mayEdit(E->getLocation()))
+  if (!V || !V->hasGlobalStorage() || !isInStd(V) || nameOf(V) != "cin" ||
+      !Text.mayEdit(E->getLocation()))
     return;
   for (const Stmt *S : Path)
     if (const auto *Call = dyn_cast<CallExpr>(S);

@@ -109,8 +109,7 @@ bool matchesSingleDevice(const ProgramIndex &Index) {
   public:
     bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
       const CXXMethodDecl *M = E->getMethodDecl();
-      Found |= M && M->getIdentifier() &&
-               M->getName() == "match_single_device" && E->getNumArgs() == 1;
+      Found |= nameOf(M) == "match_single_device" && E->getNumArgs() == 1;
       return !Found;
     }
     bool Found = false;
@@ -405,8 +404,8 @@ bool Linter::leavesQuietly(const Stmt *S) const {
     return !Function->isMain() || !Fails(Return->getRetValue());
   const auto *Call = dyn_cast<CallExpr>(S);
   const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
-  return F && F->getIdentifier() && F->isNoReturn() && Call->getNumArgs() == 1 &&
-         F->getName().ends_with_insensitive("exit") && !Fails(Call->getArg(0));
+  return F && F->isNoReturn() && Call->getNumArgs() == 1 &&
+         nameOf(F).ends_with_insensitive("exit") && !Fails(Call->getArg(0));
 }
 
 Exits Linter::walk(const Stmt *S, const Split *Under) {
@@ -490,8 +489,8 @@ Exits Linter::walk(const Stmt *S, const Split *Under) {
     // accelerator.on_main_process([&] { … })
     const auto *Call = dyn_cast<CallExpr>(S);
     const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
-    if (F && isAcceleratorMethod(F) && F->getIdentifier() &&
-        F->getName() == "on_main_process" && Child != Call->getCallee()) {
+    if (F && isAcceleratorMethod(F) && nameOf(F) == "on_main_process" &&
+        Child != Call->getCallee()) {
       const auto *E = dyn_cast_or_null<Expr>(Child);
       const Expr *Inner = E ? bare(E) : nullptr;
       const Split *Main = make(Call->getCallee());

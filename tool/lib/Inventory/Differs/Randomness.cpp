@@ -69,8 +69,7 @@ static const ValueDecl *generatorOf(const CallExpr *E) {
 /// Whether a call lets a loader load in threads of its own.
 static bool setsWorkers(const CallExpr *E, const FunctionDecl *F) {
   const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
-  if (!M || !M->getIdentifier() || M->getName() != "workers" || !isTorch(M) ||
-      E->getNumArgs() != 1)
+  if (nameOf(M) != "workers" || !isTorch(M) || E->getNumArgs() != 1)
     return false;
   const auto *Number = dyn_cast<IntegerLiteral>(plain(E->getArg(0)));
   return !Number || Number->getValue() != 0;
@@ -112,8 +111,8 @@ static bool isOfTheSample(const Stmt *S, const std::set<const ValueDecl *> &Writ
       return true; // A function, an enumerator.
     if (isa<ParmVarDecl>(V)) {
       const auto *Get = dyn_cast<CXXMethodDecl>(V->getDeclContext());
-      return Get && Get->isVirtual() && Get->getIdentifier() &&
-             Get->getName() == "get" && V->getType()->isIntegerType();
+      return Get && Get->isVirtual() && nameOf(Get) == "get" &&
+             V->getType()->isIntegerType();
     }
     if (V->hasGlobalStorage())
       return V->getType().isConstQualified();
@@ -218,7 +217,7 @@ void Randomness::deviceDraw(const CallExpr *E, const Expr *Device) {
   // What takes any generator.
   static const llvm::StringSet<> Names = {"shuffle", "sample", "generate",
                                           "generate_n"};
-  const bool TakesAny = F->getIdentifier() && Names.count(F->getName());
+  const bool TakesAny = Names.count(nameOf(F));
   if ((!IsNumber && !TakesAny) || Index.BeforeMain.count(Function) ||
       !Differs.isReachedByAll(Path, Function))
     return say("ACL0127", E->getExprLoc(),

@@ -108,8 +108,8 @@ public:
   // std::swap(a, b)
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    if (F && F->getIdentifier() && isInStd(F) && E->getNumArgs() == 2 &&
-        (F->getName() == "swap" || F->getName() == "exchange"))
+    if (F && isInStd(F) && E->getNumArgs() == 2 &&
+        (nameOf(F) == "swap" || nameOf(F) == "exchange"))
       add(E, isSeen(E->getArg(0)) || (!OnlyShared && isKept(E->getArg(0))));
     return !Found;
   }
@@ -265,8 +265,7 @@ private:
         E = Member->getImplicitObjectArgument();
       } else if (const auto *Call = dyn_cast<CallExpr>(E)) {
         const FunctionDecl *F = Call->getDirectCallee();
-        const bool IsBlob = F && F->getIdentifier() && isTorch(F) &&
-                            F->getName() == "from_blob";
+        const bool IsBlob = nameOf(F) == "from_blob" && isTorch(F);
         if (Call->getNumArgs() == 0 ||
             !(isa<CXXOperatorCallExpr>(Call) ? givesPlace(Call) : IsBlob))
           return nullptr;

@@ -11,8 +11,7 @@ using namespace accel::migrate;
 using namespace clang;
 
 bool accel::migrate::isThread(const CXXRecordDecl *D) {
-  return D && D->getIdentifier() && isInStd(D) &&
-         (D->getName() == "thread" || D->getName() == "jthread");
+  return (nameOf(D) == "thread" || nameOf(D) == "jthread") && isInStd(D);
 }
 
 /// std::function and others that hold something that is called later.
@@ -86,8 +85,7 @@ static bool makesThread(const CallExpr *E, const FunctionDecl *F) {
 static bool hasParallelPolicy(const CallExpr *E) {
   return llvm::any_of(E->arguments(), [](const Expr *Arg) {
     const CXXRecordDecl *D = recordOf(Arg->getType());
-    return D && D->getIdentifier() && D->getName().starts_with("parallel_") &&
-           D->getName().ends_with("policy");
+    return nameOf(D).starts_with("parallel_") && nameOf(D).ends_with("policy");
   });
 }
 
@@ -126,12 +124,10 @@ bool accel::migrate::isGivenToPool(const Expr *E, const FunctionDecl *F) {
     return false;
   const QualType T = E->getType().getNonReferenceType();
   const CXXRecordDecl *D = recordOf(T);
-  const bool IsCalled =
-      T->isFunctionType() || T->isFunctionPointerType() ||
-      T->isMemberFunctionPointerType() ||
-      (D && (D->isLambda() || isHeldFunction(D) ||
-             (isInStd(D) && D->getIdentifier() &&
-              D->getName().starts_with("_Bind"))));
+  const bool IsCalled = T->isFunctionType() || T->isFunctionPointerType() ||
+                        T->isMemberFunctionPointerType() ||
+                        (D && (D->isLambda() || isHeldFunction(D) ||
+                               (isInStd(D) && nameOf(D).starts_with("_Bind"))));
   if (!IsCalled)
     return false;
   Parts Pool;

@@ -193,7 +193,7 @@ void BatchOrigins::read(const Expr *Input, const CallExpr *By,
   }
   // forward({x}) of TorchScript's models, and inputs.push_back(x); forward(inputs);
   const CXXRecordDecl *D = recordOf(Input->getType());
-  if (!D || !D->getIdentifier() || D->getName() != "vector")
+  if (nameOf(D) != "vector")
     return;
   std::vector<const Stmt *> Work = {Input};
   if (const auto *List = dyn_cast_or_null<VarDecl>(rootOf(Input));

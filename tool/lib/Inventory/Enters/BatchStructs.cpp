@@ -18,8 +18,7 @@ static const VarDecl *namedBy(const VarDecl *V) {
                       : nullptr;
   const auto *Get = dyn_cast_or_null<CallExpr>(E);
   const FunctionDecl *F = Get ? Get->getDirectCallee() : nullptr;
-  if (F && isInStd(F) && F->getIdentifier() &&
-      (F->getName() == "get" || F->getName() == "get_if"))
+  if (F && isInStd(F) && (nameOf(F) == "get" || nameOf(F) == "get_if"))
     E = plain(Get->getArg(0));
   else if (!V->getType()->isReferenceType())
     return nullptr;

@@ -79,8 +79,7 @@ private:
   }
   static bool isLoss(const ModelCall &Call) {
     const CXXRecordDecl *Impl = moduleOf(Call.Model->getType());
-    return Impl && isTorch(Impl) && Impl->getIdentifier() &&
-           Impl->getName().ends_with("LossImpl");
+    return Impl && isTorch(Impl) && nameOf(Impl).ends_with("LossImpl");
   }
 
   /// torch::arange(n): within a model, positions.
@@ -107,8 +106,8 @@ private:
     // torch::lstm(x, {h, c}, weights, …)
     static const llvm::StringSet<> Recurrent = {"lstm", "gru", "rnn_tanh",
                                                 "rnn_relu"};
-    if (Callee->getIdentifier() && Recurrent.count(Callee->getName()) &&
-        E->getNumArgs() > 1 && isTensor(E->getArg(0)->getType())) {
+    if (Recurrent.count(nameOf(Callee)) && E->getNumArgs() > 1 &&
+        isTensor(E->getArg(0)->getType())) {
       const Expr *Input = E->getArg(0);
       const auto Reads = [&](const Expr *Arg) {
         return Origins.readsParameter(Arg, In);

@@ -15,7 +15,7 @@ namespace {
 
 bool isSlice(const Expr *E) {
   const CXXRecordDecl *R = E ? recordOf(E->getType()) : nullptr;
-  return R && R->getIdentifier() && R->getName() == "Slice";
+  return nameOf(R) == "Slice";
 }
 
 /// What an index of `index({Slice(), t})` is made of.
@@ -187,8 +187,8 @@ public:
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const CXXMethodDecl *M = E->getMethodDecl();
     const auto *Ref = dyn_cast<DeclRefExpr>(plain(E->getImplicitObjectArgument()));
-    if (M && M->getIdentifier() && Ref && Ref->getDecl() == Vector &&
-        (M->getName() == "push_back" || M->getName() == "emplace_back") &&
+    if (M && Ref && Ref->getDecl() == Vector &&
+        (nameOf(M) == "push_back" || nameOf(M) == "emplace_back") &&
         E->getNumArgs() == 1)
       follow(E->getArg(0), 0);
     return true;

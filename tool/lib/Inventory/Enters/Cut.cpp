@@ -116,7 +116,7 @@ bool Cut::isReadIn(const Stmt *S) const {
 /// torch::autograd::Function<SoftDTW>. Null where `F` is something else.
 static const CXXRecordDecl *appliedBy(const FunctionDecl *F) {
   const auto *M = dyn_cast<CXXMethodDecl>(F);
-  if (!M || !M->getIdentifier() || M->getName() != "apply" || !isTorch(M) ||
+  if (nameOf(M) != "apply" || !isTorch(M) ||
       qualifiedName(M->getParent()) != "torch::autograd::Function")
     return nullptr;
   const auto *D = dyn_cast<ClassTemplateSpecializationDecl>(M->getParent());
@@ -210,7 +210,7 @@ private:
   void assign(const Expr *To) {
     To = plain(To);
     if (const FunctionDecl *F = calleeOf(To);
-        F && F->getIdentifier() && isInStd(F) && F->getName() == "tie") {
+        nameOf(F) == "tie" && isInStd(F)) {
       for (const Expr *Arg : cast<CallExpr>(To)->arguments())
         assign(Arg);
       return;
@@ -274,7 +274,7 @@ Cut::Cut(const ProgramIndex &Index, KindTy Kind) : Index(Index), Kind(Kind) {
     if (!M)
       continue;
     // Whoever calls it: containers of modules, TorchScript, the program.
-    if (isPartOfModel(M) && M->getIdentifier() && M->getName() == "forward")
+    if (isPartOfModel(M) && nameOf(M) == "forward")
       for (const ParmVarDecl *P : M->parameters())
         if (mayHold(P->getType())) {
           Values.insert(P);

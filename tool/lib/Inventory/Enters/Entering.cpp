@@ -78,7 +78,7 @@ private:
 void LoaderFacts::call(const CallExpr *E, const FunctionDecl *F,
                        llvm::StringRef Name) {
   if (Name == "make_data_loader" && isTorch(F))
-    if (std::optional<TextRange> R = nameOf(E->getCallee()))
+    if (std::optional<TextRange> R = calledName(E->getCallee()))
       Program.Loaders.push_back({here(), *R});
 }
 

@@ -18,8 +18,7 @@ static bool switchesGradientsOff(const Stmt *S) {
   const auto *V =
       D && D->isSingleDecl() ? dyn_cast<VarDecl>(D->getSingleDecl()) : nullptr;
   const CXXRecordDecl *R = V ? recordOf(V->getType()) : nullptr;
-  return R && R->getIdentifier() &&
-         (R->getName() == "NoGradGuard" || R->getName() == "InferenceMode");
+  return nameOf(R) == "NoGradGuard" || nameOf(R) == "InferenceMode";
 }
 
 bool accel::migrate::isInEvaluation(llvm::ArrayRef<const Stmt *> Path,
@@ -80,8 +79,7 @@ public:
     if (!Call)
       return true;
     const CXXRecordDecl *Model = moduleOf(Call->Model->getType());
-    if (Model && isTorch(Model) && Model->getIdentifier() &&
-        Model->getName().ends_with("LossImpl")) {
+    if (Model && isTorch(Model) && nameOf(Model).ends_with("LossImpl")) {
       Measures = true;
       return true;
     }

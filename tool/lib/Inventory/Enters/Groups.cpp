@@ -34,8 +34,7 @@ static const ValueDecl *wholeOf(const Expr *E) {
       IsPart = true;
       E = O->getArg(0);
     } else if (const FunctionDecl *F = calleeOf(E);
-               F && isInStd(F) && F->getIdentifier() &&
-               (F->getName() == "get" || F->getName() == "at")) {
+               F && isInStd(F) && (nameOf(F) == "get" || nameOf(F) == "at")) {
       IsPart = true;
       const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
       E = Member ? Member->getImplicitObjectArgument()
@@ -85,7 +84,7 @@ accel::migrate::bodiesRunBy(const CallExpr *ReadBy, const ProgramIndex &Index) {
       Call && F && isTorch(F) ? moduleOf(Call->Model->getType()) : nullptr;
   if (Impl && Impl->getDefinition())
     for (const CXXMethodDecl *M : Impl->getDefinition()->methods())
-      if (M->getIdentifier() && M->getName() == "forward")
+      if (nameOf(M) == "forward")
         llvm::append_range(Bodies, Index.ownBodiesOf(M));
   return Bodies;
 }

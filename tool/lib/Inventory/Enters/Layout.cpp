@@ -32,7 +32,7 @@ static const FunctionDecl *methodOf(const ModelCall &Call,
   if (const FunctionDecl *F = Call.Call->getDirectCallee(); F && !isTorch(F))
     return F->hasBody(Body) ? Body : nullptr;
   for (const CXXMethodDecl *M : Model->methods())
-    if (M->getIdentifier() && M->getName() == "forward" && M->hasBody(Body))
+    if (nameOf(M) == "forward" && M->hasBody(Body))
       return Body;
   return nullptr;
 }
@@ -44,8 +44,7 @@ public:
 
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    Found |= F && F->getIdentifier() && F->getName() == "batch_first" &&
-             isTorch(F) && E->getNumArgs() == 1;
+    Found |= nameOf(F) == "batch_first" && isTorch(F) && E->getNumArgs() == 1;
     return !Found;
   }
 };
@@ -74,7 +73,7 @@ static bool changesDimensions(const Expr *E) {
     return O->getOperator() == OO_Subscript;
   const auto *Call = dyn_cast<CallExpr>(E);
   const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
-  return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
+  return Names.count(nameOf(F)) && isTorch(F);
 }
 
 namespace {
@@ -304,7 +303,7 @@ bool Layout::isLaidOutLikeOperand(const Expr *E) {
       "to",     "clone",        "contiguous", "detach", "cpu", "cuda",
       "narrow", "index_select", "slice",      "toType"};
   const FunctionDecl *F = calleeOf(plain(E));
-  return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
+  return Names.count(nameOf(F)) && isTorch(F);
 }
 
 bool Layout::hasStepsFirst(const ModelCall &Call, unsigned I,

@@ -59,8 +59,8 @@ accel::migrate::returnedValueOf(const Expr *E) {
   }
   if (const auto *Get = dyn_cast<CallExpr>(E)) {
     const FunctionDecl *F = Get->getDirectCallee();
-    if (!F || !isInStd(F) || !F->getIdentifier() || F->getName() != "get" ||
-        Get->getNumArgs() != 1 || !F->getTemplateSpecializationArgs())
+    if (!F || !isInStd(F) || nameOf(F) != "get" || Get->getNumArgs() != 1 ||
+        !F->getTemplateSpecializationArgs())
       return std::nullopt;
     const TemplateArgument &Index = F->getTemplateSpecializationArgs()->get(0);
     if (Index.getKind() != TemplateArgument::Integral)
@@ -77,7 +77,7 @@ accel::migrate::tiedOf(const CXXOperatorCallExpr *Assignment) {
   const CallExpr *Tie = callIn(Assignment->getArg(0));
   const FunctionDecl *F = Tie ? Tie->getDirectCallee() : nullptr;
   const CallExpr *Call = callIn(Assignment->getArg(1));
-  if (!F || !Call || !isInStd(F) || !F->getIdentifier() || F->getName() != "tie")
+  if (!F || !Call || !isInStd(F) || nameOf(F) != "tie")
     return std::nullopt;
   Tied Result{Call, {}};
   for (const Expr *Arg : Tie->arguments()) {
@@ -113,8 +113,8 @@ accel::migrate::returnedFrom(const FunctionDecl *Body, unsigned Index) {
     const Expr *Only = Listed.size() == 1 ? plain(Listed[0]) : Value;
     if (const auto *Call = dyn_cast_or_null<CallExpr>(Only))
       if (const FunctionDecl *F = Call->getDirectCallee();
-          F && isInStd(F) && F->getIdentifier() &&
-          (F->getName() == "make_pair" || F->getName() == "make_tuple"))
+          F && isInStd(F) &&
+          (nameOf(F) == "make_pair" || nameOf(F) == "make_tuple"))
         Listed = llvm::ArrayRef(Call->getArgs(), Call->getNumArgs());
     if (Index >= Listed.size() || !isTensor(Listed[Index]->getType()))
       return {};
@@ -135,8 +135,7 @@ static bool readsElements(const Stmt *S) {
       if (F->getOverloadedOperator() == OO_Subscript &&
           isTensor(Call->getArg(0)->getType()))
         return true;
-      if (givesMemory(F) ||
-          (F->getIdentifier() && isTorch(F) && Reads.count(F->getName())))
+      if (givesMemory(F) || (isTorch(F) && Reads.count(nameOf(F))))
         return true;
     }
   return llvm::any_of(S->children(), readsElements);

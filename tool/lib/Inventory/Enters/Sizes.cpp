@@ -23,7 +23,7 @@ const InitListExpr *accel::migrate::listIn(const Stmt *S) {
 
 llvm::StringRef accel::migrate::torchNameOf(const CallExpr *E) {
   const FunctionDecl *F = E->getDirectCallee();
-  return F && F->getIdentifier() && isTorch(F) ? F->getName() : "";
+  return F && isTorch(F) ? nameOf(F) : "";
 }
 
 const InitListExpr *accel::migrate::sizesOfBuffer(const Expr *Made) {

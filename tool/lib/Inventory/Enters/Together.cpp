@@ -20,11 +20,9 @@ static bool calculates(const CallExpr *Call) {
   static const llvm::StringSet<> Handles = {"tie", "get", "get_if",
                                             "holds_alternative"};
   const FunctionDecl *F = Call->getDirectCallee();
-  return (F && isTorch(F) && !givesMemory(F) &&
-          !(F->getIdentifier() && F->getName() == "item") &&
+  return (F && isTorch(F) && !givesMemory(F) && nameOf(F) != "item" &&
           F->getOverloadedOperator() != OO_Subscript) ||
-         (F && F->getIdentifier() && isInStd(F) && Handles.count(F->getName())) ||
-         modelCallOf(Call);
+         (Handles.count(nameOf(F)) && isInStd(F)) || modelCallOf(Call);
 }
 
 bool accel::migrate::isNamed(const Expr *E, const ValueDecl *V) {
@@ -135,7 +133,7 @@ bool accel::migrate::selectsRows(const Expr *E) {
       "slice", "narrow", "index",  "index_select",
       "take",  "select", "gather", "masked_select"};
   const FunctionDecl *F = calleeOf(E);
-  return F && F->getIdentifier() && isTorch(F) && Names.count(F->getName());
+  return Names.count(nameOf(F)) && isTorch(F);
 }
 
 /// Whether an index takes all of its dimension: `Slice()`, `"..."`.

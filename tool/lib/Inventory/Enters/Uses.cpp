@@ -80,7 +80,7 @@ public:
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
       method(Member, F);
     // std::make_unique<torch::optim::Adam>(weights, options)
-    if (isInStd(F) && F->getIdentifier() && F->getName().starts_with("make_") &&
+    if (isInStd(F) && nameOf(F).starts_with("make_") &&
         optimizerOf(E->getType()))
       for (const Expr *Arg : E->arguments())
         trained(Arg);
@@ -163,8 +163,8 @@ private:
 
   void method(const CXXMemberCallExpr *E, const FunctionDecl *F) {
     const Expr *Object = E->getImplicitObjectArgument();
-    if (isScriptInputs(Object->getType()) && F->getIdentifier() &&
-        (F->getName() == "push_back" || F->getName() == "emplace_back")) {
+    if (isScriptInputs(Object->getType()) &&
+        (nameOf(F) == "push_back" || nameOf(F) == "emplace_back")) {
       if (const ValueDecl *List = rootOf(Object))
         Of[List].Elements.insert(Of[List].Elements.end(), E->arg_begin(),
                                  E->arg_end());
@@ -207,7 +207,7 @@ private:
       return false;
     if (const auto *Call = dyn_cast<CallExpr>(S))
       if (const FunctionDecl *F = Call->getDirectCallee(), *Body = nullptr; F) {
-        if (F->getIdentifier() && F->getName().contains("requires_grad"))
+        if (nameOf(F).contains("requires_grad"))
           return !isFalse(Call);
         if (Depth < 4 &&
             (isTensor(Call->getType()) || isContainerOfTensors(Call->getType())) &&

@@ -14,7 +14,7 @@ enum class DeviceLiteral { None, Cpu, Cuda };
 static bool isDevice(QualType T) {
   const CXXRecordDecl *D =
       T.getNonReferenceType()->getAsCXXRecordDecl();
-  return D && D->getIdentifier() && D->getName() == "Device" && isTorch(D);
+  return nameOf(D) == "Device" && isTorch(D);
 }
 
 static bool isDeviceType(QualType T) {
@@ -24,8 +24,7 @@ static bool isDeviceType(QualType T) {
 
 static bool isTensorOptions(QualType T) {
   const CXXRecordDecl *D = T.getNonReferenceType()->getAsCXXRecordDecl();
-  return D && D->getIdentifier() && D->getName() == "TensorOptions" &&
-         isTorch(D);
+  return nameOf(D) == "TensorOptions" && isTorch(D);
 }
 
 /// A call of torch::cuda::is_available().
@@ -283,9 +282,8 @@ void DeviceFacts::cudasOwn(SourceLocation Loc, const std::string &What) {
 
 /// std::make_shared and others that make an object of what they are given.
 static bool makesObject(const FunctionDecl *F) {
-  return F && F->getIdentifier() && isInStd(F) &&
-         (F->getName().starts_with("make_") ||
-          F->getName().starts_with("emplace"));
+  return (nameOf(F).starts_with("make_") || nameOf(F).starts_with("emplace")) &&
+         isInStd(F);
 }
 
 /// `std::make_shared<Trainer>(torch::kCUDA)`: it becomes a DeviceType, too,
@@ -363,7 +361,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
     compared(Operator);
   if (makesObject(F))
     return forwarded(E);
-  if (F && F->getIdentifier() && F->getName() == "synchronize" && isTorch(F) &&
+  if (nameOf(F) == "synchronize" && isTorch(F) &&
       qualifiedName(F) == "torch::cuda::synchronize") {
     if (std::optional<TextRange> R = editable(E->getSourceRange()))
       Program.Devices.push_back({here(), DeviceFact::Synchronize, *R});
@@ -372,9 +370,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
   if (isCudasOwn(F))
     return cudasOwn(E->getBeginLoc(),
                     "'" + qualifiedName(F) + "' is CUDA's own and stays");
-  if (F && F->getIdentifier() &&
-      (F->getName() == "setenv" || F->getName() == "putenv") &&
-      E->getNumArgs() > 0)
+  if ((nameOf(F) == "setenv" || nameOf(F) == "putenv") && E->getNumArgs() > 0)
     if (const auto *Variable = dyn_cast<StringLiteral>(bare(E->getArg(0))))
       if (Variable->getString().starts_with("CUDA_VISIBLE_DEVICES"))
         return cudasOwn(E->getBeginLoc(),

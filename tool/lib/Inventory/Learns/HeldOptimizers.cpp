@@ -38,8 +38,7 @@ bool accel::migrate::canTakePart(const CXXRecordDecl *Class) {
       Class->isEffectivelyFinal() || Class->getNumBases() != 1)
     return false;
   const auto IsOtherStep = [](const CXXMethodDecl *M) {
-    return M->getIdentifier() && M->getName() == "step" &&
-           M->size_overridden_methods() == 0;
+    return nameOf(M) == "step" && M->size_overridden_methods() == 0;
   };
   return canTakePart(Class->bases_begin()->getType()->getAsCXXRecordDecl()) &&
          llvm::none_of(Class->methods(), IsOtherStep) &&

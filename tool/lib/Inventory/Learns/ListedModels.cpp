@@ -13,16 +13,14 @@ using namespace clang;
 /// A vector of tensors or of an optimizer's groups.
 static bool isListOfParameters(QualType T) {
   const auto *List = dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  if (!List || !isInStd(List) || !List->getIdentifier() ||
-      List->getName() != "vector")
+  if (!List || !isInStd(List) || nameOf(List) != "vector")
     return false;
   const TemplateArgument &Element = List->getTemplateArgs()[0];
   if (Element.getKind() != TemplateArgument::Type)
     return false;
   const CXXRecordDecl *D = recordOf(Element.getAsType());
   return D && (isOrDerives(D, "at::Tensor") ||
-               (isTorch(D) && D->getIdentifier() &&
-                D->getName() == "OptimizerParamGroup"));
+               (isTorch(D) && nameOf(D) == "OptimizerParamGroup"));
 }
 
 /// The outermost model that `E` is a part of: net of net->layers[0].head.

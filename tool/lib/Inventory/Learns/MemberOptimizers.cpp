@@ -116,8 +116,7 @@ static const CXXRecordDecl *madeByDefault(const VarDecl *V) {
     return nullptr;
   const auto *Call = dyn_cast<CallExpr>(plain(Init));
   const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
-  if (F && F->getIdentifier() && isInStd(F) && F->getName().starts_with("make_") &&
-      Call->getNumArgs() == 0) {
+  if (nameOf(F).starts_with("make_") && isInStd(F) && Call->getNumArgs() == 0) {
     const TemplateArgumentList *Types = F->getTemplateSpecializationArgs();
     return Types && Types->size() > 0 &&
                    Types->get(0).getKind() == TemplateArgument::Type

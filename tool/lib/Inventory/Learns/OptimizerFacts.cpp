@@ -69,8 +69,8 @@ OptimizerFacts::Making OptimizerFacts::makingOf(const DeclaratorDecl *V,
     const FunctionDecl *F = Call->getDirectCallee();
     const auto *Ref =
         dyn_cast<DeclRefExpr>(Call->getCallee()->IgnoreParenImpCasts());
-    if (F && F->getIdentifier() && isInStd(F) && Ref &&
-        (F->getName() == "make_unique" || F->getName() == "make_shared") &&
+    if (F && isInStd(F) && Ref &&
+        (nameOf(F) == "make_unique" || nameOf(F) == "make_shared") &&
         Ref->getNumTemplateArgs() == 1) {
       Consumed.insert(Call);
       Add(Ref->getTemplateArgs()[0].getSourceRange());
@@ -176,11 +176,10 @@ const Stmt *accel::migrate::lastSetUp(const CompoundStmt *Block,
       Last = S;
     if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
       if (const CXXMethodDecl *M = Call->getMethodDecl();
-          M && M->getIdentifier() &&
-          (((M->getName() == "to" || M->getName() == "reset") &&
-            IsModel(placeOf(Call->getImplicitObjectArgument()))) ||
-           (Optimizer && M->getName() == "add_param_group" &&
-            placeOf(Call->getImplicitObjectArgument()) == Optimizer)))
+          M && (((nameOf(M) == "to" || nameOf(M) == "reset") &&
+                 IsModel(placeOf(Call->getImplicitObjectArgument()))) ||
+                (Optimizer && nameOf(M) == "add_param_group" &&
+                 placeOf(Call->getImplicitObjectArgument()) == Optimizer)))
         Last = S;
   }
   return Last;
@@ -207,7 +206,7 @@ const ValueDecl *OptimizerFacts::modelOf(const Expr *Parameters) {
   const auto *Call =
       Parameters ? dyn_cast<CXXMemberCallExpr>(bare(Parameters)) : nullptr;
   const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-  if (!M || !M->getIdentifier() || M->getName() != "parameters")
+  if (nameOf(M) != "parameters")
     return nullptr;
   const Expr *Object = Call->getImplicitObjectArgument();
   if (!moduleOf(Object->getType()))
@@ -421,8 +420,7 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
 void OptimizerFacts::variable(const VarDecl *V) {
   if (V->isCXXForRangeDecl() && !V->getType()->isReferenceType())
     if (const CXXRecordDecl *D = recordOf(V->getType());
-        D && isTorch(D) && D->getIdentifier() &&
-        D->getName() == "OptimizerParamGroup")
+        D && isTorch(D) && nameOf(D) == "OptimizerParamGroup")
       say("ACL0176", V->getLocation(),
           "the loop goes over copies of the optimizer's parameter groups, so "
           "that what it sets has no effect; it is left so",
@@ -448,7 +446,7 @@ void OptimizerFacts::newObject(const CXXNewExpr *E) {
 void OptimizerFacts::call(const CallExpr *E, const FunctionDecl *F,
                           llvm::StringRef Name) {
   const auto Clip = [&](std::vector<Spelled> &Clips) {
-    if (std::optional<TextRange> R = nameOf(E->getCallee()))
+    if (std::optional<TextRange> R = calledName(E->getCallee()))
       Clips.push_back({here(), *R});
   };
   if (isInStd(F) && (Name == "make_unique" || Name == "make_shared") &&

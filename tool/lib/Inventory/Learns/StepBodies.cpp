@@ -90,7 +90,7 @@ public:
     static const llvm::StringSet<> Guards = {"NoGradGuard", "InferenceMode",
                                              "AutoGradMode"};
     const CXXRecordDecl *D = recordOf(V->getType());
-    MayWrite |= D && D->getIdentifier() && Guards.count(D->getName());
+    MayWrite |= Guards.count(nameOf(D));
     return true;
   }
 

@@ -28,7 +28,7 @@ static bool saysNothing(const Expr *E) {
   if (const auto *Made = dyn_cast<CXXConstructExpr>(E))
     return Made->getNumArgs() == 0;
   const CXXRecordDecl *D = recordOf(E->getType());
-  return D && D->getIdentifier() && D->getName() == "nullopt_t";
+  return nameOf(D) == "nullopt_t";
 }
 
 /// Whether the expression would be several arguments.
@@ -338,10 +338,9 @@ public:
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const Expr *Object = E->getImplicitObjectArgument();
     const CXXMethodDecl *M = E->getMethodDecl();
-    const ValueDecl *Place = M && M->getIdentifier() && M->getName() == "step" &&
-                                     optimizerOf(Object->getType())
-                                 ? placeOf(Object)
-                                 : nullptr;
+    const ValueDecl *Place =
+        nameOf(M) == "step" && optimizerOf(Object->getType()) ? placeOf(Object)
+                                                              : nullptr;
     const bool IsInner = llvm::any_of(Path, [&](const Stmt *S) {
       const auto It = Index.Loops.find(S);
       return It != Index.Loops.end() && S != Loop.Loop && It->second.Training;

@@ -48,7 +48,7 @@ static bool isHeldByAny(llvm::ArrayRef<const Stmt *> Path) {
   return llvm::any_of(Path, [](const Stmt *S) {
     const auto *Made = dyn_cast<CXXConstructExpr>(S);
     const CXXRecordDecl *D = Made ? recordOf(Made->getType()) : nullptr;
-    return D && isInStd(D) && D->getIdentifier() && D->getName() == "any";
+    return D && isInStd(D) && nameOf(D) == "any";
   });
 }
 
@@ -111,7 +111,7 @@ static bool onlyLooks(const Expr *E) {
   if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E)) {
     static const llvm::StringSet<> Names = {"back", "front", "at", "get"};
     const CXXMethodDecl *M = Call->getMethodDecl();
-    return M && M->getIdentifier() && isInStd(M) && Names.count(M->getName()) &&
+    return Names.count(nameOf(M)) && isInStd(M) &&
            onlyLooks(Call->getImplicitObjectArgument()) &&
            llvm::all_of(Call->arguments(), onlyLooks);
   }
@@ -122,7 +122,7 @@ static bool onlyLooks(const Expr *E) {
 std::optional<std::string> OptimizerFacts::modelIn(const Expr *Parameters) {
   const auto *Call = dyn_cast<CXXMemberCallExpr>(bare(Parameters));
   const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-  if (!M || !M->getIdentifier() || M->getName() != "parameters" || Initialiser)
+  if (nameOf(M) != "parameters" || Initialiser)
     return std::nullopt;
   const Expr *Object = Call->getImplicitObjectArgument();
   // What the arrow of a holder or of a pointer leads to.
@@ -134,8 +134,7 @@ std::optional<std::string> OptimizerFacts::modelIn(const Expr *Parameters) {
     return std::nullopt;
   const CXXRecordDecl *D = recordOf(Object->getType());
   const bool Pointer = Object->getType()->isPointerType() ||
-                       (D && D->getIdentifier() && isInStd(D) &&
-                        D->getName() == "unique_ptr");
+                       (nameOf(D) == "unique_ptr" && isInStd(D));
   return (Pointer ? "*" : "") + Text.text(Object->getSourceRange());
 }
 

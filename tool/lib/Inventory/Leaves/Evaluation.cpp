@@ -32,8 +32,7 @@ public:
   }
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const CXXMethodDecl *M = E->getMethodDecl();
-    if (M && M->getIdentifier() &&
-        llvm::is_contained(KnownInPart, M->getName()))
+    if (M && llvm::is_contained(KnownInPart, nameOf(M)))
       if (const auto *Ref =
               dyn_cast<DeclRefExpr>(plain(E->getImplicitObjectArgument())))
         Unread.insert(Ref);

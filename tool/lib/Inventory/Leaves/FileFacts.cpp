@@ -17,7 +17,7 @@ class LoadFinder : public AstVisitor {
 public:
   bool VisitCallExpr(CallExpr *E) override {
     if (const FunctionDecl *F = E->getDirectCallee())
-      if (F->getIdentifier() && F->getName() == "load" && isTorch(F))
+      if (nameOf(F) == "load" && isTorch(F))
         Loads.push_back(E);
     return true;
   }
@@ -78,15 +78,14 @@ static bool isPath(QualType T) {
   T = T.getNonReferenceType();
   const CXXRecordDecl *D = T->getAsCXXRecordDecl();
   if (D)
-    return D->getIdentifier() && isInStd(D) &&
-           (D->getName() == "basic_string" || D->getName() == "path");
+    return isInStd(D) && (nameOf(D) == "basic_string" || nameOf(D) == "path");
   return T->isPointerType() || T->isArrayType();
 }
 
 bool accel::migrate::isFileStream(const CXXRecordDecl *D) {
-  return D && D->getIdentifier() && isInStd(D) &&
-         (D->getName() == "basic_ofstream" || D->getName() == "basic_fstream" ||
-          D->getName() == "basic_ifstream");
+  return (nameOf(D) == "basic_ofstream" || nameOf(D) == "basic_fstream" ||
+          nameOf(D) == "basic_ifstream") &&
+         isInStd(D);
 }
 
 /// torch::save(net, path).
@@ -108,8 +107,8 @@ static bool isFollowedBySave(const CompoundStmt *Block, const Stmt *S) {
   const auto *Next = dyn_cast<Expr>(*It);
   const auto *Call = Next ? dyn_cast<CallExpr>(plain(Next)) : nullptr;
   const FunctionDecl *F = calleeOf(Call);
-  return F && !isa<CXXMethodDecl>(F) && F->getIdentifier() &&
-         F->getName() == "save" && isTorch(F) && savesToPath(Call);
+  return F && !isa<CXXMethodDecl>(F) && nameOf(F) == "save" && isTorch(F) &&
+         savesToPath(Call);
 }
 
 void FileFacts::save(const CallExpr *E) {
@@ -117,7 +116,7 @@ void FileFacts::save(const CallExpr *E) {
       E->getNumArgs() >= 2 && isOutputStream(plain(E->getArg(1))->getType());
   if (!savesToPath(E) && !ToStream)
     return;
-  const std::optional<TextRange> Callee = nameOf(E->getCallee());
+  const std::optional<TextRange> Callee = calledName(E->getCallee());
   if (!Callee)
     return;
   SaveFact Fact;
@@ -325,9 +324,9 @@ void FileFacts::construct(const CXXConstructExpr *E) {
   if (isInStd(D) && isFileStream(D))
     openStream(E, D, {E->getArgs(), E->getNumArgs()});
   // A folder is listed.
-  if (isInStd(D) && D->getIdentifier() && E->getNumArgs() &&
-      (D->getName() == "directory_iterator" ||
-       D->getName() == "recursive_directory_iterator") &&
+  if (isInStd(D) && E->getNumArgs() &&
+      (nameOf(D) == "directory_iterator" ||
+       nameOf(D) == "recursive_directory_iterator") &&
       isPath(plain(E->getArg(0))->getType()))
     file(E, E->getArg(0), /*Writes=*/false).Below = true;
   // The files of a data set of LibTorch's.
@@ -404,18 +403,16 @@ void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
     if (Name == "open" && isFileStream(D))
       openStream(E, D, {E->getArgs(), E->getNumArgs()});
     // archive.save_to(path), script_module.save(path)
-    const bool Archive = Name == "save_to" && D->getIdentifier() &&
-                         D->getName() == "OutputArchive" && isTorch(D);
-    const bool Script = Name == "save" && D->getIdentifier() &&
-                        D->getName() == "Module" && isTorch(D) &&
+    const bool Archive =
+        Name == "save_to" && nameOf(D) == "OutputArchive" && isTorch(D);
+    const bool Script = Name == "save" && nameOf(D) == "Module" && isTorch(D) &&
                         llvm::StringRef(qualifiedName(D)).contains("jit");
     if (Archive && E->getNumArgs() == 1)
       saveArchive(cast<CXXMemberCallExpr>(E));
     if (Script && E->getNumArgs() >= 1 && isPath(plain(E->getArg(0))->getType()))
       file(E, E->getArg(0), true);
-    if (Name == "load_from" && D->getIdentifier() &&
-        D->getName() == "InputArchive" && isTorch(D) && E->getNumArgs() >= 1 &&
-        isPath(plain(E->getArg(0))->getType()))
+    if (Name == "load_from" && nameOf(D) == "InputArchive" && isTorch(D) &&
+        E->getNumArgs() >= 1 && isPath(plain(E->getArg(0))->getType()))
       file(E, E->getArg(0), false);
     return;
   }

@@ -157,13 +157,12 @@ bool isPlace(const Expr *E, const ASTContext &Context) {
   const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
   if (!F || !isInStd(F))
     return !Call && !E->HasSideEffects(Context);
-  const bool Element =
-      isa<CXXOperatorCallExpr>(Call)
-          ? F->getOverloadedOperator() == OO_Subscript ||
-                (F->getOverloadedOperator() == OO_Star &&
-                 Call->getNumArgs() == 1) ||
-                F->getOverloadedOperator() == OO_Arrow
-          : F->getIdentifier() && Elements.count(F->getName());
+  const bool Element = isa<CXXOperatorCallExpr>(Call)
+                           ? F->getOverloadedOperator() == OO_Subscript ||
+                                 (F->getOverloadedOperator() == OO_Star &&
+                                  Call->getNumArgs() == 1) ||
+                                 F->getOverloadedOperator() == OO_Arrow
+                           : Elements.count(nameOf(F));
   const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
   return Element &&
          (!Member ||
@@ -279,7 +278,7 @@ const Expr *initialiserOf(const Expr *Base, const FunctionDecl *F) {
 bool isAccessor(llvm::ArrayRef<const Stmt *> Path) {
   const auto *Call = Path.empty() ? nullptr : dyn_cast<CallExpr>(Path.back());
   const FunctionDecl *F = Call ? calleeOf(Call) : nullptr;
-  return F && F->getIdentifier() && F->getName() == "accessor";
+  return nameOf(F) == "accessor";
 }
 
 /// Whether what `Path` ends with is returned, or put into what is there already.

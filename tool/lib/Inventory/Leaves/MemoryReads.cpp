@@ -35,10 +35,9 @@ static bool maySetTensors(const Stmt *S, const ProgramIndex &Index,
     return false;
   if (const auto *Call = dyn_cast<CallExpr>(S))
     if (const FunctionDecl *F = calleeOf(Call)) {
-      if (F->getIdentifier() && isTorch(F) &&
-          (isInPlace(F->getName()) || F->getName() == "step" ||
-           F->getName() == "zero_grad" || F->getName() == "backward" ||
-           F->getName() == "load"))
+      if (isTorch(F) && (isInPlace(nameOf(F)) || nameOf(F) == "step" ||
+                         nameOf(F) == "zero_grad" || nameOf(F) == "backward" ||
+                         nameOf(F) == "load"))
         return true;
       for (const FunctionDecl *Body : Index.ownBodiesOf(F))
         if (Seen.insert(Body).second &&
@@ -198,8 +197,7 @@ static bool mayKeep(const CallExpr *Call) {
       "make_pair", "make_tuple",   "tie",        "from_blob", "make_shared",
       "span",      "make_unique",  "emplace_front", "push_front"};
   const FunctionDecl *F = calleeOf(Call);
-  return F && F->getIdentifier() && Keeps.count(F->getName()) &&
-         (isInStd(F) || isTorch(F));
+  return Keeps.count(nameOf(F)) && (isInStd(F) || isTorch(F));
 }
 
 bool accel::migrate::isMemoryKept(llvm::ArrayRef<const Stmt *> Path) {
@@ -229,8 +227,7 @@ bool accel::migrate::isMemoryKept(llvm::ArrayRef<const Stmt *> Path) {
       // A row of an accessor, or a move of a pointer.
       const bool IsRow = F && isa<CXXOperatorCallExpr>(Call) && isTorch(F) &&
                          IsMemory(Call->getType());
-      if (!IsRow && !(F && isInStd(F) && F->getIdentifier() &&
-                      F->getName() == "move"))
+      if (!IsRow && !(F && isInStd(F) && nameOf(F) == "move"))
         return mayKeep(Call);
     } else if (const auto *D = dyn_cast<DeclStmt>(Around)) {
       return llvm::any_of(D->decls(), [&](const Decl *Each) {
@@ -303,7 +300,7 @@ bool accel::migrate::isWrittenInPlace(const VarDecl *V, const Stmt *Body) {
       if (const auto *O = dyn_cast_or_null<CXXOperatorCallExpr>(Call);
           O && O->isAssignmentOp())
         return rootOf(O->getArg(0)) == V;
-      if (F && F->getIdentifier() && isTorch(F) && isInPlace(F->getName()))
+      if (F && isTorch(F) && isInPlace(nameOf(F)))
         return true;
       if (!isa<Expr>(S))
         return false;

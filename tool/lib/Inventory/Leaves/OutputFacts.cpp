@@ -71,10 +71,9 @@ static bool isOutput(const CallExpr *Call, const FunctionDecl *F,
     // Rows of pixels are unsigned.
     const bool IsText = Pointee && (Pointee->getKind() == BuiltinType::Char_S ||
                                     Pointee->getKind() == BuiltinType::Char_U);
-    if (!IsText &&
-        !(D && D->getIdentifier() && isInStd(D) &&
-          (D->getName() == "basic_string" || D->getName() == "path" ||
-           D->getName() == "basic_string_view")))
+    if (!IsText && !((nameOf(D) == "basic_string" || nameOf(D) == "path" ||
+                      nameOf(D) == "basic_string_view") &&
+                     isInStd(D)))
       return false;
     // PNG_LIBPNG_VER_STRING: a text of the library's own.
     return Index >= Call->getNumArgs() ||
@@ -317,8 +316,7 @@ const CXXForRangeStmt *OutputFacts::folderLoop() const {
     const auto *Loop = dyn_cast<CXXForRangeStmt>(S);
     const CXXRecordDecl *D =
         Loop ? recordOf(Loop->getRangeInit()->getType()) : nullptr;
-    if (D && isInStd(D) && D->getIdentifier() &&
-        D->getName().ends_with("directory_iterator"))
+    if (D && isInStd(D) && nameOf(D).ends_with("directory_iterator"))
       return Loop;
   }
   return nullptr;

@@ -27,15 +27,13 @@ public:
     return true;
   }
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
-    if (const CXXMethodDecl *M = E->getMethodDecl();
-        M && M->getIdentifier() && M->getName() == "open")
+    if (const CXXMethodDecl *M = E->getMethodDecl(); nameOf(M) == "open")
       add(E, M->getParent(), {E->getArgs(), E->getNumArgs()});
     return true;
   }
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    if (!F || !F->getIdentifier() || F->getName() != "fopen" ||
-        E->getNumArgs() != 2)
+    if (nameOf(F) != "fopen" || E->getNumArgs() != 2)
       return true;
     if (const auto *Mode = dyn_cast<StringLiteral>(bare(E->getArg(1)));
         Mode && Mode->getString().contains('+'))

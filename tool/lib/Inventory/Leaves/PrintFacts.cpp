@@ -260,7 +260,7 @@ void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
   if (Kind == PrintFact::Printf &&
       inMacro(E->getCallee()->getSourceRange(), Name, Kind))
     return;
-  const std::optional<TextRange> Callee = nameOf(E->getCallee());
+  const std::optional<TextRange> Callee = calledName(E->getCallee());
   if (!Callee)
     return;
   TextRange Range = *Callee;
