@@ -105,6 +105,20 @@ void AstVisitor::TraverseUnit(ASTContext &Context) {
   }
 }
 
+bool accel::migrate::anyStmtIn(const Stmt *S,
+                               llvm::function_ref<bool(const Stmt *)> Holds) {
+  class Asker : public AstVisitor {
+  public:
+    explicit Asker(llvm::function_ref<bool(const Stmt *)> Holds)
+        : Holds(Holds) {}
+    bool VisitStmt(Stmt *Part) override { return !Holds(Part); }
+
+  private:
+    llvm::function_ref<bool(const Stmt *)> Holds;
+  };
+  return !Asker(Holds).TraverseStmt(const_cast<Stmt *>(S));
+}
+
 bool AstPathVisitor::TraverseStmt(Stmt *S) {
   return Paths(*this).RecursiveASTVisitor<Paths>::TraverseStmt(S);
 }

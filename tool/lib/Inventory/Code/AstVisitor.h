@@ -13,6 +13,7 @@
 #include "clang/AST/ExprCXX.h"
 #include "clang/AST/StmtCXX.h"
 #include "clang/AST/TypeLoc.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <vector>
 
@@ -76,6 +77,30 @@ public:
   /// All that the unit has outside of the system's headers.
   void TraverseUnit(clang::ASTContext &Context);
 };
+
+/// Whether something holds for a statement or an expression in `S`; what stands
+/// behind the first of these is not looked at. An AstVisitor with one question.
+bool anyStmtIn(const clang::Stmt *S,
+               llvm::function_ref<bool(const clang::Stmt *)> Holds);
+
+/// The same of nodes of one kind.
+template <typename Node>
+bool anyIn(const clang::Stmt *S, llvm::function_ref<bool(const Node *)> Holds) {
+  return anyStmtIn(S, [&](const clang::Stmt *Part) {
+    const auto *N = llvm::dyn_cast<Node>(Part);
+    return N && Holds(N);
+  });
+}
+
+/// Gives all nodes of one kind in `S` to `Take`, in the order in which they are
+/// written.
+template <typename Node>
+void eachIn(const clang::Stmt *S, llvm::function_ref<void(const Node *)> Take) {
+  anyIn<Node>(S, [&](const Node *N) {
+    Take(N);
+    return false;
+  });
+}
 
 /// Looks at nodes, and knows what it is in: what overrides a Traverse function
 /// does something before and behind the call of the function that it

@@ -41,30 +41,13 @@ private:
 };
 } // namespace
 
-namespace {
-/// The innermost lambda around a place.
-class LambdaFinder : public AstVisitor {
-public:
-  LambdaFinder(SourceLocation Loc, const SourceManager &SM)
-      : Loc(Loc), SM(SM) {}
-  bool VisitExpr(Expr *E) override {
-    if (const auto *L = dyn_cast<LambdaExpr>(E);
-        L && isWithin(Loc, L->getBody(), SM))
-      Found = L;
-    return true;
-  }
-  const LambdaExpr *Found = nullptr;
-
-private:
-  SourceLocation Loc;
-  const SourceManager &SM;
-};
-} // namespace
-
 FunctionId FunctionTable::at(SourceLocation Loc, const FunctionDecl *F) {
-  LambdaFinder Finder(Loc, Text.SM);
-  Finder.TraverseStmt(F->getBody());
-  return Finder.Found ? of(Finder.Found) : of(F);
+  const LambdaExpr *Innermost = nullptr;
+  eachIn<LambdaExpr>(F->getBody(), [&](const LambdaExpr *L) {
+    if (isWithin(Loc, L->getBody(), Text.SM))
+      Innermost = L;
+  });
+  return Innermost ? of(Innermost) : of(F);
 }
 
 FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,

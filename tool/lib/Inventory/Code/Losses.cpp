@@ -10,30 +10,18 @@
 using namespace accel::migrate;
 using namespace clang;
 
-namespace {
-/// Whether a variable, or what it refers to, is changed: assigned to, or given another
-/// element.
-class Changed : public AstVisitor {
-public:
-  explicit Changed(const ValueDecl *V) : V(V) {}
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    Found |= E->isAssignmentOp() && rootOf(E->getArg(0)) == V;
-    return !Found;
-  }
-  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
-    const CXXMethodDecl *M = E->getMethodDecl();
-    Found |= M && !M->isConst() && isInStd(M) &&
-             (nameOf(M).contains("push") || nameOf(M).contains("emplace") ||
-              nameOf(M) == "insert") &&
-             rootOf(E->getImplicitObjectArgument()) == V;
-    return !Found;
-  }
-  bool Found = false;
-
-private:
-  const ValueDecl *V;
-};
-} // namespace
+/// Whether a call changes a variable, or what it refers to: assigns to it, or gives it
+/// another element.
+static bool changes(const CallExpr *E, const ValueDecl *V) {
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E))
+    return O->isAssignmentOp() && rootOf(O->getArg(0)) == V;
+  const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+  const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
+  return M && !M->isConst() && isInStd(M) &&
+         (nameOf(M).contains("push") || nameOf(M).contains("emplace") ||
+          nameOf(M) == "insert") &&
+         rootOf(Member->getImplicitObjectArgument()) == V;
+}
 
 const ValueDecl *accel::migrate::lossOf(const Expr *E) {
   E = plain(E);
@@ -89,7 +77,6 @@ bool accel::migrate::isMadeBefore(const ValueDecl *V, const Stmt *Loop,
              return isMadeBefore(Loss, Loop, SM);
            });
   }
-  Changed Finder(V);
-  Finder.TraverseStmt(const_cast<Stmt *>(Loop));
-  return !Finder.Found;
+  return !anyIn<CallExpr>(
+      Loop, [&](const CallExpr *E) { return changes(E, V); });
 }

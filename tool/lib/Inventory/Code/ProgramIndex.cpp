@@ -468,29 +468,14 @@ const Expr *accel::migrate::loaderOfLoop(const Stmt *Loop) {
              : nullptr;
 }
 
-namespace {
-/// Whether a variable is given something after its declaration.
-class Reassigned : public AstVisitor {
-public:
-  explicit Reassigned(const VarDecl *V) : V(V) {}
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    Found |= E->getOperator() == OO_Equal && variableOf(E->getArg(0)) == V;
-    return !Found;
-  }
-  bool Found = false;
-
-private:
-  const VarDecl *V;
-};
-} // namespace
-
 bool accel::migrate::isReassigned(const VarDecl *V) {
   const auto *F = dyn_cast_or_null<FunctionDecl>(V->getParentFunctionOrMethod());
   if (!F || !F->hasBody())
     return true;
-  Reassigned Finder(V);
-  Finder.TraverseStmt(F->getBody());
-  return Finder.Found;
+  return anyIn<CXXOperatorCallExpr>(
+      F->getBody(), [&](const CXXOperatorCallExpr *E) {
+        return E->getOperator() == OO_Equal && variableOf(E->getArg(0)) == V;
+      });
 }
 
 const FunctionDecl *accel::migrate::closureOf(const Expr *E) {
@@ -579,42 +564,30 @@ static bool declaresClosure(const Stmt *S) {
          closureIn(dyn_cast<VarDecl>(D->getSingleDecl()));
 }
 
-namespace {
-class CallFinder : public AstVisitor {
-public:
-  explicit CallFinder(const ProgramIndex &Index) : Index(Index) {}
-  bool VisitStmt(Stmt *S) override {
-    Found |= Index.Loops.count(S) != 0;
-    // trainer.run(data), of Trainer trainer([&](auto &batch) { … backward … })
-    if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
-      if (const LambdaExpr *L = closureIn(dyn_cast<VarDecl>(Ref->getDecl())))
-        Found |= llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
-          return isWithin(B.Call->getExprLoc(), L,
-                          Index.Context.getSourceManager());
-        });
-    if (const auto *Call = dyn_cast<CallExpr>(S)) {
-      // A closure that a template calls in its loop.
-      Found |= llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
-        return B.Call == Call;
-      });
-      if (const FunctionDecl *F = Call->getDirectCallee())
-        Found |= Index.runsBatches(F);
-    }
-    return !Found;
-  }
-  bool Found = false;
-
-private:
-  const ProgramIndex &Index;
-};
-} // namespace
-
 bool ProgramIndex::holdsBatches(const Stmt *S) const {
   if (declaresClosure(S))
     return false;
-  CallFinder Finder(*this);
-  Finder.TraverseStmt(const_cast<Stmt *>(S));
-  return Finder.Found;
+  return anyStmtIn(S, [&](const Stmt *Part) {
+    if (Loops.count(Part))
+      return true;
+    // trainer.run(data), of Trainer trainer([&](auto &batch) { … backward … })
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(Part)) {
+      const LambdaExpr *L = closureIn(dyn_cast<VarDecl>(Ref->getDecl()));
+      return L && llvm::any_of(Backwards, [&](const BackwardCall &B) {
+               return isWithin(B.Call->getExprLoc(), L,
+                               Context.getSourceManager());
+             });
+    }
+    const auto *Call = dyn_cast<CallExpr>(Part);
+    if (!Call)
+      return false;
+    // A closure that a template calls in its loop.
+    if (llvm::any_of(Backwards,
+                     [&](const BackwardCall &B) { return B.Call == Call; }))
+      return true;
+    const FunctionDecl *F = Call->getDirectCallee();
+    return F && runsBatches(F);
+  });
 }
 
 bool ProgramIndex::trainsDirectly(const FunctionDecl *F) const {

@@ -78,23 +78,6 @@ private:
   const ProgramIndex &Index;
   const FunctionDecl *In;
 };
-
-/// Whether some processes leave a function before its end.
-class LeavesEarly : public AstVisitor {
-public:
-  LeavesEarly(const Differing &D, const FunctionDecl *In) : D(D), In(In) {}
-  bool Found = false;
-
-  bool VisitIfStmt(IfStmt *S) override {
-    Found |= D.in(S->getCond()) && leaps(S, false) &&
-             !D.mustAgree(S->getCond(), S, In);
-    return !Found;
-  }
-
-private:
-  const Differing &D;
-  const FunctionDecl *In;
-};
 } // namespace
 
 void Differing::findUnequalCalls() const {
@@ -104,11 +87,14 @@ void Differing::findUnequalCalls() const {
   for (const FunctionDecl *F : Index.Functions) {
     CallsOf Found(*this, Index, F);
     Found.TraverseStmt(F->getBody());
-    LeavesEarly Leaves(*this, F);
-    Leaves.TraverseStmt(F->getBody());
-    const auto &Some = Leaves.Found ? Found.All : Found.OfSome;
+    // Whether some processes leave the function before its end.
+    const bool IsLeft = anyIn<IfStmt>(F->getBody(), [&](const IfStmt *S) {
+      return in(S->getCond()) && leaps(S, false) &&
+             !mustAgree(S->getCond(), S, F);
+    });
+    const auto &Some = IsLeft ? Found.All : Found.OfSome;
     Work.insert(Work.end(), Some.begin(), Some.end());
-    if (Leaves.Found)
+    if (IsLeft)
       Work.push_back(F);
     Calls[F] = std::move(Found.All);
   }

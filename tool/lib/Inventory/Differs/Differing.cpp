@@ -156,26 +156,16 @@ static bool tellsOfFile(const CallExpr *E, const FunctionDecl *F,
   return false;
 }
 
-namespace {
-/// Whether a file of C's is read.
-class ReadFinder : public AstVisitor {
-public:
-  explicit ReadFinder(const VarDecl *File) : File(File) {}
-  bool VisitCallExpr(CallExpr *E) override {
-    static const llvm::StringSet<> Names = {"fread", "fgets",  "fgetc", "getc",
-                                            "fscanf", "getline"};
-    const FunctionDecl *F = E->getDirectCallee();
-    if (F && F->isExternC() && Names.count(nameOf(F)))
-      for (const Expr *Arg : E->arguments())
-        Found |= variableOf(Arg) == File;
-    return !Found;
-  }
-  bool Found = false;
-
-private:
-  const VarDecl *File;
-};
-} // namespace
+/// Whether a call reads a file of C's.
+static bool reads(const CallExpr *E, const VarDecl *File) {
+  static const llvm::StringSet<> Names = {"fread", "fgets",  "fgetc", "getc",
+                                          "fscanf", "getline"};
+  const FunctionDecl *F = E->getDirectCallee();
+  return F && F->isExternC() && Names.count(nameOf(F)) &&
+         llvm::any_of(E->arguments(), [&](const Expr *Arg) {
+           return variableOf(Arg) == File;
+         });
+}
 
 bool accel::migrate::tellsOfInput(const CallExpr *E, const FunctionDecl *F) {
   if (nameOf(F) != "ftell" || E->getNumArgs() != 1)
@@ -184,11 +174,10 @@ bool accel::migrate::tellsOfInput(const CallExpr *E, const FunctionDecl *F) {
   const auto *In =
       File ? dyn_cast_or_null<FunctionDecl>(File->getParentFunctionOrMethod())
            : nullptr;
-  if (!In || !In->hasBody())
-    return false;
-  ReadFinder Finder(File);
-  Finder.TraverseStmt(In->getBody());
-  return Finder.Found;
+  return In && In->hasBody() &&
+         anyIn<CallExpr>(In->getBody(), [&](const CallExpr *Call) {
+           return reads(Call, File);
+         });
 }
 
 const FunctionDecl *accel::migrate::signalHandler(const Stmt *S,

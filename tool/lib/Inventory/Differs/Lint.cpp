@@ -105,18 +105,13 @@ struct Exits {
 /// Whether batches are distributed tensors, of which all processes read the same
 /// numbers.
 bool matchesSingleDevice(const ProgramIndex &Index) {
-  class Finder : public AstVisitor {
-  public:
-    bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
-      const CXXMethodDecl *M = E->getMethodDecl();
-      Found |= nameOf(M) == "match_single_device" && E->getNumArgs() == 1;
-      return !Found;
-    }
-    bool Found = false;
-  } F;
-  for (const FunctionDecl *Function : Index.Functions)
-    F.TraverseStmt(Function->getBody());
-  return F.Found;
+  return llvm::any_of(Index.Functions, [](const FunctionDecl *F) {
+    return anyIn<CXXMemberCallExpr>(
+        F->getBody(), [](const CXXMemberCallExpr *E) {
+          return nameOf(E->getMethodDecl()) == "match_single_device" &&
+                 E->getNumArgs() == 1;
+        });
+  });
 }
 
 class Linter {

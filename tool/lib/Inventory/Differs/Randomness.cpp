@@ -75,30 +75,20 @@ static bool setsWorkers(const CallExpr *E, const FunctionDecl *F) {
   return !Number || Number->getValue() != 0;
 }
 
-namespace {
-/// Fields that code assigns to, or counts up.
-class WrittenFields : public AstVisitor {
-public:
-  std::set<const ValueDecl *> Fields;
-
-  bool VisitBinaryOperator(BinaryOperator *E) override {
-    if (E->isAssignmentOp())
-      add(E->getLHS());
-    return true;
-  }
-  bool VisitUnaryOperator(UnaryOperator *E) override {
-    if (E->isIncrementDecrementOp())
-      add(E->getSubExpr());
-    return true;
-  }
-
-private:
-  void add(const Expr *To) {
-    if (const auto *M = dyn_cast<MemberExpr>(plain(To)))
+/// Adds the fields that code assigns to, or counts up.
+static void addWritten(const Stmt *S, std::set<const ValueDecl *> &Fields) {
+  eachIn<Expr>(S, [&](const Expr *E) {
+    const Expr *To = nullptr;
+    if (const auto *Assign = dyn_cast<BinaryOperator>(E);
+        Assign && Assign->isAssignmentOp())
+      To = Assign->getLHS();
+    else if (const auto *Count = dyn_cast<UnaryOperator>(E);
+             Count && Count->isIncrementDecrementOp())
+      To = Count->getSubExpr();
+    if (const auto *M = To ? dyn_cast<MemberExpr>(plain(To)) : nullptr)
       Fields.insert(M->getMemberDecl());
-  }
-};
-} // namespace
+  });
+}
 
 /// Whether a number is the same each time that the same sample is loaded: made
 /// from the index that get() is given, constants, and fields that do not change.
@@ -153,11 +143,11 @@ static bool isMadeAnew(const CallExpr *Draw, const ValueDecl *Generator,
     if (const ValueDecl *Distribution = entityOf(O->getArg(0));
         Distribution && !IsOwn(Distribution))
       return false;
-  WrittenFields Written;
+  std::set<const ValueDecl *> Written;
   for (const FunctionDecl *F : Index.Functions)
     if (Index.loadsSamples(F))
-      Written.TraverseStmt(F->getBody());
-  return isOfTheSample(V->getInit(), Written.Fields);
+      addWritten(F->getBody(), Written);
+  return isOfTheSample(V->getInit(), Written);
 }
 
 /// `std::generate(words.begin(), words.end(), std::ref(device))`: the device.
@@ -306,23 +296,6 @@ void Randomness::construct(const CXXConstructExpr *E) {
       seed(E, Arg);
 }
 
-namespace {
-/// Draws that are made to agree (Differing::agreesAsDraw).
-class KeptDraws : public AstVisitor {
-public:
-  explicit KeptDraws(const Differing &Differs) : Differs(Differs) {}
-  bool VisitCallExpr(CallExpr *E) override {
-    if (Differs.agreesAsDraw(E))
-      Found.push_back(E);
-    return true;
-  }
-  std::vector<const CallExpr *> Found;
-
-private:
-  const Differing &Differs;
-};
-} // namespace
-
 void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
                        bool Early) {
   const Expr *Init = F->getInClassInitializer();
@@ -334,10 +307,13 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
                       "' is seeded with something that differs between "
                       "processes",
                   "Seed it with a constant.");
-  KeptDraws Numbers(Differs);
-  Numbers.TraverseStmt(const_cast<Expr *>(Init));
-  if (!Numbers.Found.empty() && !Early) {
-    for (const CallExpr *Draw : Numbers.Found) {
+  std::vector<const CallExpr *> Kept;
+  eachIn<CallExpr>(Init, [&](const CallExpr *E) {
+    if (Differs.agreesAsDraw(E))
+      Kept.push_back(E);
+  });
+  if (!Kept.empty() && !Early) {
+    for (const CallExpr *Draw : Kept) {
       Initialiser = Draw;
       broadcast(Draw, BroadcastFact::Number);
     }
@@ -354,7 +330,7 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
       !plain(Made->getArg(0))->getType()->isArithmeticType()) {
     // A device or a time that is only kept is judged where it is used.
     const CXXRecordDecl *D = recordOf(F->getType());
-    if (!Numbers.Found.empty() || (D && isEngine(D)))
+    if (!Kept.empty() || (D && isEngine(D)))
       say(Early ? "ACL0184" : "ACL0127", F->getLocation(),
           "'" + F->getNameAsString() +
               "' is seeded with something that differs between processes" +

@@ -23,20 +23,6 @@ namespace {
 using CallsOf =
     std::map<const FunctionDecl *, llvm::SmallVector<const CallExpr *, 2>>;
 
-class CallFinder : public AstVisitor {
-public:
-  explicit CallFinder(CallsOf &Calls) : Calls(Calls) {}
-  bool VisitCallExpr(CallExpr *E) override {
-    const FunctionDecl *Body = nullptr;
-    if (const FunctionDecl *F = E->getDirectCallee(); F && F->hasBody(Body))
-      Calls[Body].push_back(E);
-    return true;
-  }
-
-private:
-  CallsOf &Calls;
-};
-
 class ChangeFinder : public AstVisitor {
 public:
   /// `OnlyShared`: only what others than the data set see, through a pointer, a
@@ -329,41 +315,27 @@ static bool isDealt(const FunctionDecl *F) {
   return M && isOrDerives(M->getParent(), "torch::data::datasets::StatefulDataset");
 }
 
-namespace {
-
-/// The lambdas that load samples.
-class LambdaFinder : public AstPathVisitor {
-public:
-  explicit LambdaFinder(const ProgramIndex &Index) : Index(Index) {}
-  std::vector<const Stmt *> Bodies;
-
-  bool TraverseLambdaExpr(LambdaExpr *L) override {
-    if (Index.loadsSamples(L))
-      Bodies.push_back(bodyOf(L));
-    return AstPathVisitor::TraverseLambdaExpr(L);
-  }
-
-private:
-  const ProgramIndex &Index;
-};
-
-} // namespace
-
 const Expr *accel::migrate::changeBySamples(const ProgramIndex &Index) {
   std::vector<const FunctionDecl *> Loading;
-  LambdaFinder Lambdas(Index);
+  std::vector<const Stmt *> Lambdas; // Their bodies.
   CallsOf Calls;
-  CallFinder CallsHere(Calls);
   for (const FunctionDecl *F : Index.Functions) {
-    Lambdas.TraverseStmt(F->getBody());
-    if (Index.loadsSamples(F) && !isa<CXXConstructorDecl>(F)) {
-      Loading.push_back(F);
-      CallsHere.TraverseStmt(F->getBody());
-    }
+    eachIn<LambdaExpr>(F->getBody(), [&](const LambdaExpr *L) {
+      if (Index.loadsSamples(L))
+        Lambdas.push_back(bodyOf(L));
+    });
+    if (!Index.loadsSamples(F) || isa<CXXConstructorDecl>(F))
+      continue;
+    Loading.push_back(F);
+    eachIn<CallExpr>(F->getBody(), [&](const CallExpr *E) {
+      const FunctionDecl *Called = E->getDirectCallee(), *Body = nullptr;
+      if (Called && Called->hasBody(Body))
+        Calls[Body].push_back(E);
+    });
   }
   // Helpers are the stateful data set's where there is no other.
   const bool AllDealt =
-      llvm::any_of(Loading, isDealt) && Lambdas.Bodies.empty() &&
+      llvm::any_of(Loading, isDealt) && Lambdas.empty() &&
       llvm::none_of(Loading, [](const FunctionDecl *F) {
         const auto *M = dyn_cast<CXXMethodDecl>(F);
         return M && !isDealt(F) &&
@@ -373,7 +345,7 @@ const Expr *accel::migrate::changeBySamples(const ProgramIndex &Index) {
     if (const Expr *Change = ChangeFinder::firstIn(F->getBody(), Calls,
                                                    AllDealt || isDealt(F)))
       return Change;
-  for (const Stmt *Body : Lambdas.Bodies)
+  for (const Stmt *Body : Lambdas)
     if (const Expr *Change =
             ChangeFinder::firstIn(Body, Calls, /*OnlyShared=*/true))
       return Change;

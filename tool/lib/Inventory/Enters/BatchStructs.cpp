@@ -48,27 +48,21 @@ bool BatchOrigins::shareStruct(const Expr *E, const FunctionDecl *F) {
   return true;
 }
 
-namespace {
 /// What a function assigns to the tensors of a struct: `batch.x = …`.
-class MemberAssignments : public AstVisitor {
-public:
-  explicit MemberAssignments(const VarDecl *V) : V(V) {}
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
+static std::vector<const Expr *> assignedToMembers(const VarDecl *V,
+                                                   const FunctionDecl *F) {
+  std::vector<const Expr *> Values;
+  eachIn<CXXOperatorCallExpr>(F->getBody(), [&](const CXXOperatorCallExpr *E) {
     if (E->getOperator() != OO_Equal || E->getNumArgs() != 2 ||
         !isTensor(E->getArg(0)->getType()))
-      return true;
+      return;
     const auto *M = dyn_cast<MemberExpr>(plain(E->getArg(0)));
     const auto *Ref = M ? dyn_cast<DeclRefExpr>(plain(M->getBase())) : nullptr;
     if (Ref && Ref->getDecl() == V)
       Values.push_back(plain(E->getArg(1)));
-    return true;
-  }
-  std::vector<const Expr *> Values;
-
-private:
-  const VarDecl *V;
-};
-} // namespace
+  });
+  return Values;
+}
 
 /// A struct that a model is given, and writes into: `net->forward(batch)`, with a
 /// Batch&. What the step puts into it is shared out there.
@@ -77,9 +71,7 @@ bool BatchOrigins::shareMembers(const VarDecl *V, const FunctionDecl *F) {
       V->isStaticLocal() || V->getType()->isReferenceType() ||
       V->isCXXForRangeDecl() || StepsFirst || !isInStep(V->getLocation(), F))
     return false;
-  MemberAssignments Assigned(V);
-  Assigned.TraverseStmt(F->getBody());
-  std::vector<const Expr *> Values = std::move(Assigned.Values);
+  std::vector<const Expr *> Values = assignedToMembers(V, F);
   const Expr *Init = V->getInit() ? plain(V->getInit()) : nullptr;
   if (const auto *List = dyn_cast_or_null<InitListExpr>(Init))
     llvm::copy_if(List->inits(), std::back_inserter(Values), [](const Expr *E) {

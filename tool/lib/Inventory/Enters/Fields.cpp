@@ -39,30 +39,6 @@ static Row rowOf(const Expr *E, const ASTContext &Context) {
   return V && isTensor(V->getType()) ? Row{V, Index} : Row();
 }
 
-namespace {
-/// By which numbers a function takes rows out of a variable.
-class Rows : public AstVisitor {
-public:
-  Rows(const VarDecl *V, const ASTContext &Context) : V(V), Context(Context) {}
-  bool VisitCallExpr(CallExpr *E) override {
-    const Row R = rowOf(E, Context);
-    if (R.Of != V)
-      return true;
-    const std::optional<int64_t> Number = constantOf(R.Index, Context);
-    ByNumbers &= Number.has_value();
-    if (Number)
-      Numbers.insert(*Number);
-    return ByNumbers;
-  }
-  bool ByNumbers = true;
-  std::set<int64_t> Numbers;
-
-private:
-  const VarDecl *V;
-  const ASTContext &Context;
-};
-} // namespace
-
 bool accel::migrate::isField(const Expr *E, const ASTContext &Context) {
   const Row R = rowOf(plain(E), Context);
   const auto *F =
@@ -70,7 +46,16 @@ bool accel::migrate::isField(const Expr *E, const ASTContext &Context) {
            : nullptr;
   if (!F || !F->hasBody())
     return false;
-  Rows All(R.Of, Context);
-  All.TraverseStmt(F->getBody());
-  return All.ByNumbers && All.Numbers.size() > 1;
+  // By which numbers the function takes rows out of the variable.
+  std::set<int64_t> Numbers;
+  const bool ByOthers = anyIn<CallExpr>(F->getBody(), [&](const CallExpr *Call) {
+    const Row Taken = rowOf(Call, Context);
+    if (Taken.Of != R.Of)
+      return false;
+    const std::optional<int64_t> Number = constantOf(Taken.Index, Context);
+    if (Number)
+      Numbers.insert(*Number);
+    return !Number;
+  });
+  return !ByOthers && Numbers.size() > 1;
 }

@@ -46,32 +46,24 @@ static const ValueDecl *wholeOf(const Expr *E) {
   return nullptr;
 }
 
-namespace {
+/// batch[0], torch::cat({batch[0], batch[1]}, 1)
+static bool holdsPart(const Stmt *S, const ParmVarDecl *Whole) {
+  const auto *E = dyn_cast_or_null<Expr>(S);
+  return (E && isTensor(E->getType()) && wholeOf(E) == Whole) ||
+         (S && llvm::any_of(S->children(), [&](const Stmt *Child) {
+            return holdsPart(Child, Whole);
+          }));
+}
+
 /// Whether a model is given a part of a parameter.
-class PartFinder : public AstVisitor {
-public:
-  explicit PartFinder(const ParmVarDecl *Whole) : Whole(Whole) {}
-  bool Found = false;
-
-  bool VisitCallExpr(CallExpr *E) override {
-    if (const std::optional<ModelCall> Call = modelCallOf(E))
-      for (const Expr *Input : Call->Inputs)
-        Found |= isTensor(plain(Input)->getType()) && holdsPart(Input);
-    return !Found;
-  }
-
-private:
-  /// batch[0], torch::cat({batch[0], batch[1]}, 1)
-  bool holdsPart(const Stmt *S) const {
-    const auto *E = dyn_cast_or_null<Expr>(S);
-    return (E && isTensor(E->getType()) && wholeOf(E) == Whole) ||
-           (S && llvm::any_of(S->children(), [&](const Stmt *Child) {
-              return holdsPart(Child);
-            }));
-  }
-  const ParmVarDecl *Whole;
-};
-} // namespace
+static bool givesPart(const Stmt *Body, const ParmVarDecl *Whole) {
+  return anyIn<CallExpr>(Body, [&](const CallExpr *E) {
+    const std::optional<ModelCall> Call = modelCallOf(E);
+    return Call && llvm::any_of(Call->Inputs, [&](const Expr *Input) {
+             return isTensor(plain(Input)->getType()) && holdsPart(Input, Whole);
+           });
+  });
+}
 
 llvm::SmallVector<const FunctionDecl *, 2>
 accel::migrate::bodiesRunBy(const CallExpr *ReadBy, const ProgramIndex &Index) {
@@ -107,10 +99,7 @@ bool accel::migrate::isGroup(const Expr *Input, const CallExpr *ReadBy,
     return false;
   const unsigned I = At - Args.begin();
   return llvm::any_of(bodiesRunBy(ReadBy, Index), [&](const FunctionDecl *Body) {
-    if (I >= Body->getNumParams())
-      return false;
-    PartFinder Parts(Body->getParamDecl(I));
-    Parts.TraverseStmt(Body->getBody());
-    return Parts.Found;
+    return I < Body->getNumParams() &&
+           givesPart(Body->getBody(), Body->getParamDecl(I));
   });
 }

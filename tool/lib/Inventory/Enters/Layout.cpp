@@ -37,29 +37,21 @@ static const FunctionDecl *methodOf(const ModelCall &Call,
   return nullptr;
 }
 
-namespace {
-class BatchFirstFinder : public AstVisitor {
-public:
-  bool Found = false;
-
-  bool VisitCallExpr(CallExpr *E) override {
+static bool setsBatchFirst(const Stmt *S) {
+  return anyIn<CallExpr>(S, [](const CallExpr *E) {
     const FunctionDecl *F = E->getDirectCallee();
-    Found |= nameOf(F) == "batch_first" && isTorch(F) && E->getNumArgs() == 1;
-    return !Found;
-  }
-};
+    return nameOf(F) == "batch_first" && isTorch(F) && E->getNumArgs() == 1;
+  });
+}
 
-class ModelCallFinder : public AstVisitor {
-public:
+static std::vector<ModelCall> modelCallsIn(const Stmt *S) {
   std::vector<ModelCall> Calls;
-
-  bool VisitCallExpr(CallExpr *E) override {
+  eachIn<CallExpr>(S, [&](const CallExpr *E) {
     if (std::optional<ModelCall> Call = modelCallOf(E))
       Calls.push_back(std::move(*Call));
-    return true;
-  }
-};
-} // namespace
+  });
+  return Calls;
+}
 
 /// Whether `E` may exchange the dimensions of what it is made from, or change
 /// their number.
@@ -167,17 +159,15 @@ private:
 } // namespace
 
 Layout::Layout(const ProgramIndex &Index) {
-  BatchFirstFinder Finder;
   for (const FunctionDecl *F : Index.Functions) {
-    Finder.TraverseStmt(F->getBody());
+    BatchFirst |= setsBatchFirst(F->getBody());
     if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
       for (const CXXCtorInitializer *Init : Ctor->inits())
-        Finder.TraverseStmt(Init->getInit());
+        BatchFirst |= setsBatchFirst(Init->getInit());
   }
   for (const FieldDecl *Field : Index.Fields)
-    if (Field->hasInClassInitializer() && Field->getInClassInitializer())
-      Finder.TraverseStmt(Field->getInClassInitializer());
-  BatchFirst = Finder.Found;
+    if (Field->hasInClassInitializer())
+      BatchFirst |= setsBatchFirst(Field->getInClassInitializer());
 }
 
 /// `x[i]`, `x.select(0, i)`: the tensor and the row's number; else null.
@@ -284,10 +274,8 @@ bool Layout::takesStepsFirst(const ModelCall &Call, unsigned I,
   const FunctionDecl *Called = methodOf(Call, Model);
   if (!Called)
     return false;
-  ModelCallFinder Finder;
-  Finder.TraverseStmt(Called->getBody());
   Trace Back(Called);
-  for (const ModelCall &Part : Finder.Calls)
+  for (const ModelCall &Part : modelCallsIn(Called->getBody()))
     for (unsigned Input = 0; Input < Part.Inputs.size(); ++Input)
       if (takesStepsFirst(Part, Input, Depth + 1) &&
           Back.keeps(Part.Inputs[Input], I))
@@ -312,9 +300,7 @@ bool Layout::hasStepsFirst(const ModelCall &Call, unsigned I,
     return true;
   if (I != 0 || !In || !In->hasBody())
     return false;
-  ModelCallFinder Finder;
-  Finder.TraverseStmt(In->getBody());
-  return feedsStepsFirst(Call, Finder.Calls, 0);
+  return feedsStepsFirst(Call, modelCallsIn(In->getBody()), 0);
 }
 
 bool Layout::feedsStepsFirst(const ModelCall &Call,

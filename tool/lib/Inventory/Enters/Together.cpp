@@ -185,53 +185,16 @@ std::string accel::migrate::selectionOf(const Expr *E, SourceText &Text) {
   return Selects && rootOf(E) ? Result : "";
 }
 
-namespace {
-class VariablesNamed : public AstVisitor {
-public:
+std::set<const VarDecl *> accel::migrate::variablesNamedIn(const Stmt *S) {
   std::set<const VarDecl *> Found;
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
+  eachIn<DeclRefExpr>(S, [&](const DeclRefExpr *E) {
     if (const auto *V = dyn_cast<VarDecl>(E->getDecl()))
       Found.insert(V);
-    return true;
-  }
-};
-} // namespace
-
-std::set<const VarDecl *> accel::migrate::variablesNamedIn(const Stmt *S) {
-  VariablesNamed In;
-  In.TraverseStmt(const_cast<Stmt *>(S));
-  return std::move(In.Found);
+  });
+  return Found;
 }
 
 namespace {
-/// The tensors of the block in which a value is given to one.
-class BlockOf : public AstVisitor {
-public:
-  explicit BlockOf(const Expr *Init) : Init(Init) {}
-  bool VisitStmt(Stmt *S) override {
-    const auto *Block = dyn_cast<CompoundStmt>(S);
-    if (!Block)
-      return true;
-    std::vector<const VarDecl *> Here;
-    bool IsThis = false;
-    for (const Stmt *Each : Block->body())
-      if (const auto *D = dyn_cast<DeclStmt>(Each))
-        for (const Decl *Declared : D->decls())
-          if (const auto *V = dyn_cast<VarDecl>(Declared);
-              V && V->getInit() && isTensor(V->getType())) {
-            IsThis |= plain(V->getInit()) == Init;
-            Here.push_back(V);
-          }
-    if (IsThis)
-      Variables = std::move(Here);
-    return true;
-  }
-  std::vector<const VarDecl *> Variables;
-
-private:
-  const Expr *Init;
-};
-
 /// The variables that hold what a call returns.
 class Holders : public AstVisitor {
 public:
@@ -260,9 +223,23 @@ private:
 
 std::vector<const VarDecl *>
 accel::migrate::tensorsBeside(const Expr *Init, const FunctionDecl *F) {
-  BlockOf Block(Init);
-  Block.TraverseStmt(F->getBody());
-  return std::move(Block.Variables);
+  // Those of the block in which the value is given to one.
+  std::vector<const VarDecl *> Variables;
+  eachIn<CompoundStmt>(F->getBody(), [&](const CompoundStmt *Block) {
+    std::vector<const VarDecl *> Here;
+    bool IsThis = false;
+    for (const Stmt *Each : Block->body())
+      if (const auto *D = dyn_cast<DeclStmt>(Each))
+        for (const Decl *Declared : D->decls())
+          if (const auto *V = dyn_cast<VarDecl>(Declared);
+              V && V->getInit() && isTensor(V->getType())) {
+            IsThis |= plain(V->getInit()) == Init;
+            Here.push_back(V);
+          }
+    if (IsThis)
+      Variables = std::move(Here);
+  });
+  return Variables;
 }
 
 llvm::SmallVector<const ValueDecl *, 4>

@@ -42,28 +42,20 @@ void OptimizerFacts::end() {
     }
 }
 
-namespace {
-/// What a constructor makes a member with.
-class MadeBy : public AstVisitor {
-public:
-  MadeBy(const CXXConstructorDecl *Ctor, const FieldDecl *Member)
-      : Member(Member) {
-    for (const CXXCtorInitializer *Init : Ctor->inits())
-      if (Init->getMember() == Member && Init->isWritten())
-        Found = Init->getInit();
-    TraverseStmt(Ctor->getBody());
-  }
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    if (E->getOperator() == OO_Equal && placeOf(E->getArg(0)) == Member)
-      Found = E->getArg(1);
-    return true;
-  }
-  const Expr *Found = nullptr;
-
-private:
-  const FieldDecl *Member;
-};
-} // namespace
+/// What a constructor makes a member with; null where it does not.
+static const Expr *madeBy(const CXXConstructorDecl *Ctor,
+                          const FieldDecl *Member) {
+  const Expr *Made = nullptr;
+  for (const CXXCtorInitializer *Init : Ctor->inits())
+    if (Init->getMember() == Member && Init->isWritten())
+      Made = Init->getInit();
+  eachIn<CXXOperatorCallExpr>(
+      Ctor->getBody(), [&](const CXXOperatorCallExpr *E) {
+        if (E->getOperator() == OO_Equal && placeOf(E->getArg(0)) == Member)
+          Made = E->getArg(1);
+      });
+  return Made;
+}
 
 /// A member that a constructor makes which runs before main.
 void OptimizerFacts::optimizerBeforeMain(const FieldDecl *Member) {
@@ -74,7 +66,7 @@ void OptimizerFacts::optimizerBeforeMain(const FieldDecl *Member) {
     const FunctionDecl *Body = nullptr;
     if (!Ctor->hasBody(Body) || !Index.BeforeMain.count(Body))
       continue;
-    const Expr *Made = MadeBy(cast<CXXConstructorDecl>(Body), Member).Found;
+    const Expr *Made = madeBy(cast<CXXConstructorDecl>(Body), Member);
     if (!Made || namesAnother(Made))
       continue;
     llvm::SaveAndRestore Top(Initialiser, Made);
@@ -136,20 +128,14 @@ static const CXXRecordDecl *madeByDefault(const VarDecl *V) {
 
 /// The models among a class's members that an expression names.
 static std::vector<const FieldDecl *> modelsNamedIn(const Expr *E) {
-  class Finder : public AstVisitor {
-  public:
-    bool VisitMemberExpr(MemberExpr *E) override {
-      const auto *Field = dyn_cast<FieldDecl>(E->getMemberDecl());
-      if (Field && moduleOf(Field->getType()) && placeOf(E) == Field &&
-          !llvm::is_contained(Found, Field))
-        Found.push_back(Field);
-      return true;
-    }
-    std::vector<const FieldDecl *> Found;
-  };
-  Finder F;
-  F.TraverseStmt(const_cast<Expr *>(E));
-  return std::move(F.Found);
+  std::vector<const FieldDecl *> Found;
+  eachIn<MemberExpr>(E, [&](const MemberExpr *Named) {
+    const auto *Field = dyn_cast<FieldDecl>(Named->getMemberDecl());
+    if (Field && moduleOf(Field->getType()) && placeOf(Named) == Field &&
+        !llvm::is_contained(Found, Field))
+      Found.push_back(Field);
+  });
+  return Found;
 }
 
 /// Whether methods of the class train: they prepare what it has.
@@ -172,7 +158,7 @@ const Expr *OptimizerFacts::madeWith(const FieldDecl *Member) const {
     if (const FunctionDecl *Body = nullptr;
         Ctor->isDefaultConstructor() && Ctor->hasBody(Body) &&
         Index.BeforeMain.count(Body))
-      if (const Expr *Made = MadeBy(cast<CXXConstructorDecl>(Body), Member).Found)
+      if (const Expr *Made = madeBy(cast<CXXConstructorDecl>(Body), Member))
         Init = Made;
   return Init;
 }

@@ -176,23 +176,6 @@ private:
   }
 };
 
-/// The closures that a loop calls and was given: those that are parameters of its
-/// function.
-class ClosureFinder : public AstVisitor {
-public:
-  std::vector<const CXXMethodDecl *> Given;
-
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    const auto *M = dyn_cast_or_null<CXXMethodDecl>(E->getDirectCallee());
-    const auto *Ref = dyn_cast<DeclRefExpr>(plain(E->getArg(0)));
-    if (E->getOperator() == OO_Call && M && M->getParent()->isLambda() &&
-        Ref && isa<ParmVarDecl>(Ref->getDecl()) && M->hasBody() &&
-        !llvm::is_contained(Given, M))
-      Given.push_back(M);
-    return true;
-  }
-};
-
 /// The tensors that are told to have gradients, those that models are given, and those
 /// whose gradient is read.
 class InputFinder : public AstVisitor {
@@ -412,12 +395,25 @@ std::vector<StepBodies::StepPlace> StepBodies::stepsGivenAway() const {
   return Steps;
 }
 
+/// The closures that `S` calls and was given: those that are parameters of its
+/// function.
+static std::vector<const CXXMethodDecl *> givenClosures(const Stmt *S) {
+  std::vector<const CXXMethodDecl *> Given;
+  eachIn<CXXOperatorCallExpr>(S, [&](const CXXOperatorCallExpr *E) {
+    const auto *M = dyn_cast_or_null<CXXMethodDecl>(E->getDirectCallee());
+    const auto *Ref = dyn_cast<DeclRefExpr>(plain(E->getArg(0)));
+    if (E->getOperator() == OO_Call && M && M->getParent()->isLambda() &&
+        Ref && isa<ParmVarDecl>(Ref->getDecl()) && M->hasBody() &&
+        !llvm::is_contained(Given, M))
+      Given.push_back(M);
+  });
+  return Given;
+}
+
 std::vector<const CXXMethodDecl *>
 StepBodies::closuresOf(const BatchLoop &Loop) const {
-  ClosureFinder Finder;
-  Finder.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop.Loop)));
   std::vector<const CXXMethodDecl *> Steps;
-  for (const CXXMethodDecl *M : Finder.Given) {
+  for (const CXXMethodDecl *M : givenClosures(bodyOf(Loop.Loop))) {
     RunFinder Run(Index);
     Run.TraverseStmt(M->getBody());
     if (Run.Updates && Run.HasBackward)

@@ -272,38 +272,25 @@ private:
   }
   /// Whether the program asks if there is one: `if (teacher)`.
   bool mayBeNull(const ValueDecl *Model) const {
-    class Asked : public AstVisitor {
-    public:
-      explicit Asked(const ValueDecl *V) : V(V) {}
-      bool VisitExpr(Expr *E) override {
-        const auto *Cast = dyn_cast<CastExpr>(E);
-        const bool ToTruth = Cast && Cast->getType()->isBooleanType();
-        const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
-        const auto *Binary = dyn_cast<BinaryOperator>(E);
-        const bool Compares =
-            (Operator && Operator->isComparisonOp()) ||
-            (Binary && Binary->isEqualityOp());
-        const auto Names = [&](const Stmt *S) {
-          const auto *Part = dyn_cast_or_null<Expr>(S);
-          return Part && placeOf(Part) == V;
-        };
-        if (ToTruth)
-          if (const auto *Call =
-                  dyn_cast<CXXMemberCallExpr>(Cast->getSubExpr()->IgnoreImplicit());
-              Call && isa<CXXConversionDecl>(Call->getMethodDecl()))
-            Found |= Names(Call->getImplicitObjectArgument());
-        if (ToTruth || Compares)
-          Found |= llvm::any_of(E->children(), Names);
-        return !Found;
-      }
-      bool Found = false;
-
-    private:
-      const ValueDecl *V;
+    const auto Names = [&](const Stmt *S) {
+      const auto *Part = dyn_cast_or_null<Expr>(S);
+      return Part && placeOf(Part) == Model;
     };
-    Asked Finder(Model);
-    Finder.TraverseStmt(Loop.In->getBody());
-    return Finder.Found;
+    return anyIn<Expr>(Loop.In->getBody(), [&](const Expr *E) {
+      const auto *Cast = dyn_cast<CastExpr>(E);
+      const bool ToTruth = Cast && Cast->getType()->isBooleanType();
+      const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
+      const auto *Binary = dyn_cast<BinaryOperator>(E);
+      const bool Compares = (Operator && Operator->isComparisonOp()) ||
+                            (Binary && Binary->isEqualityOp());
+      if (ToTruth)
+        if (const auto *Call =
+                dyn_cast<CXXMemberCallExpr>(Cast->getSubExpr()->IgnoreImplicit());
+            Call && isa<CXXConversionDecl>(Call->getMethodDecl()) &&
+            Names(Call->getImplicitObjectArgument()))
+          return true;
+      return (ToTruth || Compares) && llvm::any_of(E->children(), Names);
+    });
   }
   void add(std::string Name) {
     if (!llvm::is_contained(Found, Name))
@@ -550,20 +537,17 @@ bool Steps::prepareGlobals(const VarDecl *Optimizer,
   return true;
 }
 
-namespace {
 /// The global models that an expression names.
-class GlobalModels : public AstVisitor {
-public:
+static std::vector<const VarDecl *> globalModelsIn(const Expr *E) {
   std::vector<const VarDecl *> Found;
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    const auto *V = dyn_cast<VarDecl>(E->getDecl());
+  eachIn<DeclRefExpr>(E, [&](const DeclRefExpr *Ref) {
+    const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
     if (V && V->hasGlobalStorage() && moduleOf(V->getType()) &&
         !llvm::is_contained(Found, V))
       Found.push_back(V);
-    return true;
-  }
-};
-} // namespace
+  });
+  return Found;
+}
 
 /// Optimizers that are global variables, with their models.
 void Steps::addGlobals() {
@@ -575,10 +559,9 @@ void Steps::addGlobals() {
   for (const VarDecl *V : Index.Globals) {
     if (!optimizerOf(V->getType()) || !V->getInit())
       continue;
-    GlobalModels Models;
-    Models.TraverseStmt(const_cast<Expr *>(V->getInit()));
-    if (!Models.Found.empty())
-      prepareGlobals(V, Models.Found, Trains->second.In);
+    const std::vector<const VarDecl *> Models = globalModelsIn(V->getInit());
+    if (!Models.empty())
+      prepareGlobals(V, Models, Trains->second.In);
   }
 }
 

@@ -13,17 +13,6 @@ using namespace accel::migrate;
 using namespace clang;
 
 namespace {
-class LoadFinder : public AstVisitor {
-public:
-  bool VisitCallExpr(CallExpr *E) override {
-    if (const FunctionDecl *F = E->getDirectCallee())
-      if (nameOf(F) == "load" && isTorch(F))
-        Loads.push_back(E);
-    return true;
-  }
-  std::vector<const CallExpr *> Loads;
-};
-
 /// What a function is given for one of its parameters, in all of the program.
 class ArgumentFinder : public AstVisitor {
 public:
@@ -131,14 +120,15 @@ void FileFacts::save(const CallExpr *E) {
   // A load later on, in the text of this function or in another one, which may
   // be called later.
   const SourceManager &SM = Text.SM;
-  for (const FunctionDecl *F : Index.Functions) {
-    LoadFinder Finder;
-    Finder.TraverseStmt(F->getBody());
-    for (const CallExpr *Load : Finder.Loads)
-      Fact.ReadLater |=
-          F != Function || inLoop() ||
-          SM.isBeforeInTranslationUnit(E->getExprLoc(), Load->getExprLoc());
-  }
+  Fact.ReadLater = llvm::any_of(Index.Functions, [&](const FunctionDecl *F) {
+    return anyIn<CallExpr>(F->getBody(), [&](const CallExpr *Call) {
+      const FunctionDecl *Called = Call->getDirectCallee();
+      return nameOf(Called) == "load" && isTorch(Called) &&
+             (F != Function || inLoop() ||
+              SM.isBeforeInTranslationUnit(E->getExprLoc(),
+                                           Call->getExprLoc()));
+    });
+  });
   if (Fact.ReadLater) {
     const Stmt *Statement = nullptr;
     const CompoundStmt *Block = block(&Statement);

@@ -197,27 +197,13 @@ const Expr *baseOf(const Expr *E, bool Kept, const ASTContext &Context) {
 }
 
 /// Whether all that an expression names is declared before `Statement`.
-class NamesBefore : public AstVisitor {
-public:
-  NamesBefore(const Stmt *Statement, const SourceManager &SM)
-      : Begin(SM.getFileLoc(Statement->getBeginLoc())), SM(SM) {}
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    Holds &= !SM.isBeforeInTranslationUnit(
-        Begin, SM.getFileLoc(E->getDecl()->getLocation()));
-    return Holds;
-  }
-  bool Holds = true;
-
-private:
-  SourceLocation Begin;
-  const SourceManager &SM;
-};
-
 bool isDeclaredBefore(const Expr *E, const Stmt *Statement,
                       const SourceManager &SM) {
-  NamesBefore Names(Statement, SM);
-  Names.TraverseStmt(const_cast<Expr *>(E));
-  return Names.Holds;
+  const SourceLocation Begin = SM.getFileLoc(Statement->getBeginLoc());
+  return !anyIn<DeclRefExpr>(E, [&](const DeclRefExpr *Ref) {
+    return SM.isBeforeInTranslationUnit(
+        Begin, SM.getFileLoc(Ref->getDecl()->getLocation()));
+  });
 }
 
 /// The outermost of the loops around a statement, the innermost first, that only read

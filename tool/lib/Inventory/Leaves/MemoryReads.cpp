@@ -249,44 +249,29 @@ bool accel::migrate::isMemoryKept(llvm::ArrayRef<const Stmt *> Path) {
   return false;
 }
 
-namespace {
-
-class WriteFinder : public AstVisitor {
-public:
-  bool Found = false;
-
-  // x.mul_(2), torch::relu_(x), torch::add_out(x, y, z)
-  bool VisitCallExpr(CallExpr *E) override {
-    static const llvm::StringSet<> Others = {
-        "requires_grad_", "detach_", "clip_grad_norm_", "clip_grad_value_"};
-    const FunctionDecl *F = E->getDirectCallee();
-    const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-    if (!F || !F->getIdentifier() || !isTorch(F) ||
-        (!Member && E->getNumArgs() == 0))
-      return true;
-    const Expr *To = Member ? Member->getImplicitObjectArgument() : E->getArg(0);
-    const llvm::StringRef Name = F->getName();
-    if (isTensor(To->getType()) && !Others.count(Name) && !readsGradient(To))
-      Found |= isInPlace(Name) || Name.ends_with("_out");
-    return !Found;
+/// x.mul_(2), torch::relu_(x), torch::add_out(x, y, z); x += 1, x[0] = y
+static bool writesTensor(const CallExpr *E) {
+  static const llvm::StringSet<> Others = {
+      "requires_grad_", "detach_", "clip_grad_norm_", "clip_grad_value_"};
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E)) {
+    if (!O->isAssignmentOp() || !isTensor(O->getArg(0)->getType()))
+      return false;
+    const Expr *To = plain(O->getArg(0));
+    return !readsGradient(To) && (O->getOperator() != OO_Equal ||
+                                  !isa<DeclRefExpr, MemberExpr>(To));
   }
-  // x += 1, x[0] = y
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    if (!E->isAssignmentOp() || !isTensor(E->getArg(0)->getType()))
-      return true;
-    const Expr *To = plain(E->getArg(0));
-    Found |= !readsGradient(To) &&
-             (E->getOperator() != OO_Equal || !isa<DeclRefExpr, MemberExpr>(To));
-    return !Found;
-  }
-};
-
-} // namespace
+  const FunctionDecl *F = E->getDirectCallee();
+  const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+  if (!F || !isTorch(F) || (!Member && E->getNumArgs() == 0))
+    return false;
+  const Expr *To = Member ? Member->getImplicitObjectArgument() : E->getArg(0);
+  const llvm::StringRef Name = nameOf(F);
+  return isTensor(To->getType()) && !Others.count(Name) &&
+         !readsGradient(To) && (isInPlace(Name) || Name.ends_with("_out"));
+}
 
 bool accel::migrate::writesTensors(const Stmt *Body) {
-  WriteFinder Finder;
-  Finder.TraverseStmt(const_cast<Stmt *>(Body));
-  return Finder.Found;
+  return anyIn<CallExpr>(Body, writesTensor);
 }
 
 bool accel::migrate::isWrittenInPlace(const VarDecl *V, const Stmt *Body) {
