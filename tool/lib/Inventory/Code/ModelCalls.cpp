@@ -19,13 +19,10 @@ static bool isModel(QualType T) {
 /// Whether something in `S` asks for gradients: `weight.requires_grad_()`,
 /// `torch::rand({4}, torch::requires_grad())`.
 static bool asksForGradients(const Stmt *S) {
-  if (!S)
-    return false;
-  if (const auto *Call = dyn_cast<CallExpr>(S))
-    if (const FunctionDecl *F = Call->getDirectCallee();
-        nameOf(F).contains("requires_grad"))
-      return true;
-  return llvm::any_of(S->children(), asksForGradients);
+  return existsIn(S, [](const Stmt *Part) {
+    const auto *E = dyn_cast<Expr>(Part);
+    return E && nameOf(calleeOf(E)).contains("requires_grad");
+  });
 }
 
 /// Whether objects of the class make tensors that are trained, and keep them.
@@ -109,6 +106,10 @@ std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
   return Result;
 }
 
+bool accel::migrate::isModelCall(const Stmt *S) {
+  return modelCallOf(dyn_cast<Expr>(S)).has_value();
+}
+
 bool accel::migrate::takesVariable(const ModelCall &Call, unsigned I) {
   const auto Takes = [I](const FunctionDecl *F) {
     return I < F->getNumParams() && takesReference(F->getParamDecl(I));
@@ -124,14 +125,7 @@ bool accel::migrate::takesVariable(const ModelCall &Call, unsigned I) {
 }
 
 bool accel::migrate::callsModel(const Stmt *S) {
-  if (!S || isa<LambdaExpr>(S))
-    return false;
-  if (const auto *E = dyn_cast<Expr>(S); E && modelCallOf(E))
-    return true;
-  for (const Stmt *Child : S->children())
-    if (callsModel(Child))
-      return true;
-  return false;
+  return existsIn(S, isModelCall, LambdaBodies::Skip);
 }
 
 bool accel::migrate::isPartOfModel(const FunctionDecl *F) {

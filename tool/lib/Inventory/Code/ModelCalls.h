@@ -21,12 +21,13 @@ struct ModelCall {
   llvm::SmallVector<const clang::Expr *, 4> Inputs;
 };
 std::optional<ModelCall> modelCallOf(const clang::Expr *E);
+bool isModelCall(const clang::Stmt *S);
 
 /// Whether the model takes input `I` as `torch::Tensor &`, which no temporary
 /// can be given for.
 bool takesVariable(const ModelCall &Call, unsigned I);
 
-/// Whether a model is called somewhere in `S`.
+/// Whether a model is called somewhere in `S`, but for the bodies of lambdas.
 bool callsModel(const clang::Stmt *S);
 
 /// A method of a model's class that calls the model's parts.

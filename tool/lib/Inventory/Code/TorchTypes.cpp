@@ -446,15 +446,23 @@ bool accel::migrate::neverReturns(const Stmt *S) {
   return F && F->isNoReturn();
 }
 
-bool accel::migrate::isNamedIn(const ValueDecl *V, const Stmt *S) {
-  if (!V || !S)
+bool accel::migrate::existsIn(const Stmt *S,
+                              llvm::function_ref<bool(const Stmt *)> Holds,
+                              LambdaBodies Bodies) {
+  if (!S || (Bodies == LambdaBodies::Skip && isa<LambdaExpr>(S)))
     return false;
-  const auto *Ref = dyn_cast<DeclRefExpr>(S);
-  const auto *Member = dyn_cast<MemberExpr>(S);
-  return (Ref && Ref->getDecl() == V) ||
-         (Member && Member->getMemberDecl() == V) ||
-         llvm::any_of(S->children(),
-                      [&](const Stmt *Child) { return isNamedIn(V, Child); });
+  return Holds(S) || llvm::any_of(S->children(), [&](const Stmt *Child) {
+           return existsIn(Child, Holds, Bodies);
+         });
+}
+
+bool accel::migrate::isNamedIn(const ValueDecl *V, const Stmt *S) {
+  return V && existsIn(S, [&](const Stmt *Part) {
+           const auto *Ref = dyn_cast<DeclRefExpr>(Part);
+           const auto *Member = dyn_cast<MemberExpr>(Part);
+           return (Ref && Ref->getDecl() == V) ||
+                  (Member && Member->getMemberDecl() == V);
+         });
 }
 
 bool accel::migrate::namesInPlace(llvm::StringRef Name) {

@@ -12,6 +12,7 @@
 #include "clang/AST/Expr.h"
 #include "clang/AST/Type.h"
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <optional>
 #include <string>
@@ -99,6 +100,14 @@ const clang::FunctionDecl *calleeOf(const clang::Expr *E);
 /// Whether a statement or an expression, or the last of a block, throws or ends the
 /// program.
 bool neverReturns(const clang::Stmt *S);
+
+enum class LambdaBodies { Enter, Skip };
+
+/// Whether something holds for `S` or for a part of it, spelled or not; `S` may be
+/// null. What asks about spelled code alone walks with AstVisitor.h.
+bool existsIn(const clang::Stmt *S,
+              llvm::function_ref<bool(const clang::Stmt *)> Holds,
+              LambdaBodies Bodies = LambdaBodies::Enter);
 
 /// Whether `S` names a variable or a field; either may be null.
 bool isNamedIn(const clang::ValueDecl *V, const clang::Stmt *S);

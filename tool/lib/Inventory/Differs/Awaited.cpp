@@ -50,9 +50,8 @@ static bool waitsFor(const Stmt *S, const ValueDecl *Holder) {
 }
 
 static bool holdsWait(const Stmt *S, const ValueDecl *Holder) {
-  return waitsFor(S, Holder) || llvm::any_of(S->children(), [&](const Stmt *C) {
-           return C && holdsWait(C, Holder);
-         });
+  return existsIn(
+      S, [&](const Stmt *Part) { return waitsFor(Part, Holder); });
 }
 
 /// What a statement does first: wait for `Holder`, or something that processes may

@@ -265,9 +265,8 @@ bool Linter::throws(const Stmt *S) {
 }
 
 bool Linter::hasThrow(const Stmt *S) {
-  return S && !isa<LambdaExpr>(S) &&
-         (throws(S) ||
-          any_of(S->children(), [&](const Stmt *C) { return hasThrow(C); }));
+  return existsIn(
+      S, [&](const Stmt *Part) { return throws(Part); }, LambdaBodies::Skip);
 }
 
 /// The collective calls of a branch, in order.

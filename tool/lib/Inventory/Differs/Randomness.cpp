@@ -25,18 +25,13 @@ static constexpr char Early[] =
 
 /// Whether code reads a clock or a random device.
 static bool drawsPerProcess(const Stmt *S) {
-  if (!S)
-    return false;
-  if (const auto *C = dyn_cast<CallExpr>(S))
-    if (const FunctionDecl *F = C->getDirectCallee(); F && isPerProcess(F))
-      return true;
-  if (const auto *Made = dyn_cast<CXXConstructExpr>(S))
-    if (isRandomDevice(Made->getConstructor()->getParent()))
-      return true;
-  for (const Stmt *Child : S->children())
-    if (drawsPerProcess(Child))
-      return true;
-  return false;
+  return existsIn(S, [](const Stmt *Part) {
+    if (const auto *C = dyn_cast<CallExpr>(Part))
+      if (const FunctionDecl *F = C->getDirectCallee(); F && isPerProcess(F))
+        return true;
+    const auto *Made = dyn_cast<CXXConstructExpr>(Part);
+    return Made && isRandomDevice(Made->getConstructor()->getParent());
+  });
 }
 
 /// The variable or field that an expression names; null where it is neither.

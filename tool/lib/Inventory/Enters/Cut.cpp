@@ -101,15 +101,14 @@ bool Cut::in(const Expr *E) const {
 }
 
 bool Cut::isReadIn(const Stmt *S) const {
-  if (!S || isa<LambdaExpr>(S))
-    return false;
-  if (const auto *E = dyn_cast<Expr>(S);
-      E && (holdsTensors(E->getType()) || isBatch(E->getType())) && in(E))
-    return true;
-  for (const Stmt *Child : S->children())
-    if (isReadIn(Child))
-      return true;
-  return false;
+  return existsIn(
+      S,
+      [&](const Stmt *Part) {
+        const auto *E = dyn_cast<Expr>(Part);
+        return E && (holdsTensors(E->getType()) || isBatch(E->getType())) &&
+               in(E);
+      },
+      LambdaBodies::Skip);
 }
 
 /// The program's class whose forward `F` calls: SoftDTW for SoftDTW::apply of

@@ -48,11 +48,10 @@ static const ValueDecl *wholeOf(const Expr *E) {
 
 /// batch[0], torch::cat({batch[0], batch[1]}, 1)
 static bool holdsPart(const Stmt *S, const ParmVarDecl *Whole) {
-  const auto *E = dyn_cast_or_null<Expr>(S);
-  return (E && isTensor(E->getType()) && wholeOf(E) == Whole) ||
-         (S && llvm::any_of(S->children(), [&](const Stmt *Child) {
-            return holdsPart(Child, Whole);
-          }));
+  return existsIn(S, [&](const Stmt *Part) {
+    const auto *E = dyn_cast<Expr>(Part);
+    return E && isTensor(E->getType()) && wholeOf(E) == Whole;
+  });
 }
 
 /// Whether a model is given a part of a parameter.

@@ -128,17 +128,13 @@ static bool readsElements(const Stmt *S) {
   static const llvm::StringSet<> Reads = {
       "item",   "select", "index", "slice", "narrow",
       "unbind", "split",  "chunk", "cpu"};
-  if (!S)
-    return false;
-  if (const auto *Call = dyn_cast<CallExpr>(S))
-    if (const FunctionDecl *F = calleeOf(Call)) {
-      if (F->getOverloadedOperator() == OO_Subscript &&
-          isTensor(Call->getArg(0)->getType()))
-        return true;
-      if (givesMemory(F) || (isTorch(F) && Reads.count(nameOf(F))))
-        return true;
-    }
-  return llvm::any_of(S->children(), readsElements);
+  return existsIn(S, [](const Stmt *Part) {
+    const auto *Call = dyn_cast<CallExpr>(Part);
+    const FunctionDecl *F = calleeOf(Call);
+    return F && ((F->getOverloadedOperator() == OO_Subscript &&
+                  isTensor(Call->getArg(0)->getType())) ||
+                 givesMemory(F) || (isTorch(F) && Reads.count(nameOf(F))));
+  });
 }
 
 const Expr *accel::migrate::leadingArgumentOf(const Expr *E,

@@ -250,16 +250,13 @@ private:
   }
   /// w.set_requires_grad(true); all.insert("w", w.requires_grad_());
   static bool isMadeLeaf(const Stmt *S, const ValueDecl *V) {
-    if (!S)
-      return false;
-    if (const auto *Call = dyn_cast<CXXMemberCallExpr>(S))
-      if (const CXXMethodDecl *M = Call->getMethodDecl(); M && M->getIdentifier())
-        if (rootOf(Call->getImplicitObjectArgument()) == V &&
-            (M->getName().contains("requires_grad") ||
-             (isContainerOfTensors(V->getType()) && takesLeaf(Call))))
-          return true;
-    return llvm::any_of(S->children(), [&](const Stmt *Child) {
-      return isMadeLeaf(Child, V);
+    return existsIn(S, [&](const Stmt *Part) {
+      const auto *Call = dyn_cast<CXXMemberCallExpr>(Part);
+      const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
+      return M && M->getIdentifier() &&
+             rootOf(Call->getImplicitObjectArgument()) == V &&
+             (M->getName().contains("requires_grad") ||
+              (isContainerOfTensors(V->getType()) && takesLeaf(Call)));
     });
   }
 };

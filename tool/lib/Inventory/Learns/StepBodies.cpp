@@ -163,16 +163,9 @@ public:
   bool VisitIfStmt(IfStmt *S) override {
     for (const Stmt *Branch : {S->getThen(), S->getElse()})
       if (const auto *Block = dyn_cast_or_null<CompoundStmt>(Branch);
-          Block && callsModelIn(Block))
+          Block && existsIn(Block, isModelCall)) // In a lambda, too.
         Found.push_back(Block);
     return true;
-  }
-
-private:
-  static bool callsModelIn(const Stmt *S) {
-    const auto *Call = dyn_cast_or_null<CallExpr>(S);
-    return S && ((Call && modelCallOf(Call)) ||
-                 llvm::any_of(S->children(), callsModelIn));
   }
 };
 

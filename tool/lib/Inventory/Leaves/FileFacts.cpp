@@ -195,21 +195,19 @@ void accel::migrate::modeOf(const Expr *Mode, const ASTContext &Context,
 /// Whether code goes on behind it, with the variables that there were: no return,
 /// no assignment.
 static bool changesNothing(const Stmt *S) {
-  if (!S || isa<LambdaExpr>(S))
-    return true;
-  if (isa<ReturnStmt, BreakStmt, ContinueStmt, GotoStmt, CXXThrowExpr>(S))
-    return false;
-  if (const auto *B = dyn_cast<BinaryOperator>(S); B && B->isAssignmentOp())
-    return false;
-  if (const auto *U = dyn_cast<UnaryOperator>(S); U && U->isIncrementDecrementOp())
-    return false;
-  if (const auto *Call = dyn_cast<CallExpr>(S)) {
-    const FunctionDecl *F = Call->getDirectCallee();
-    const auto *O = dyn_cast<CXXOperatorCallExpr>(Call);
-    if ((O && O->isAssignmentOp()) || (F && F->isNoReturn()))
-      return false;
-  }
-  return llvm::all_of(S->children(), changesNothing);
+  const auto Changes = [](const Stmt *Part) {
+    if (const auto *B = dyn_cast<BinaryOperator>(Part))
+      return B->isAssignmentOp();
+    if (const auto *U = dyn_cast<UnaryOperator>(Part))
+      return U->isIncrementDecrementOp();
+    if (const auto *Call = dyn_cast<CallExpr>(Part)) {
+      const FunctionDecl *F = Call->getDirectCallee();
+      const auto *O = dyn_cast<CXXOperatorCallExpr>(Call);
+      return (O && O->isAssignmentOp()) || (F && F->isNoReturn());
+    }
+    return isa<ReturnStmt, BreakStmt, ContinueStmt, GotoStmt, CXXThrowExpr>(Part);
+  };
+  return !existsIn(S, Changes, LambdaBodies::Skip);
 }
 
 /// A stream is opened: `Path` becomes one that only the main process writes.

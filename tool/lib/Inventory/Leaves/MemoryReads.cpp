@@ -31,21 +31,18 @@ bool accel::migrate::readsGradient(const Expr *E) {
 /// Whether `S` may train, or write into a tensor: what a copy of one does not see.
 static bool maySetTensors(const Stmt *S, const ProgramIndex &Index,
                           std::set<const FunctionDecl *> &Seen) {
-  if (!S)
-    return false;
-  if (const auto *Call = dyn_cast<CallExpr>(S))
-    if (const FunctionDecl *F = calleeOf(Call)) {
-      if (isTorch(F) && (isInPlace(nameOf(F)) || nameOf(F) == "step" ||
-                         nameOf(F) == "zero_grad" || nameOf(F) == "backward" ||
-                         nameOf(F) == "load"))
-        return true;
-      for (const FunctionDecl *Body : Index.ownBodiesOf(F))
-        if (Seen.insert(Body).second &&
-            maySetTensors(Body->getBody(), Index, Seen))
-          return true;
-    }
-  return llvm::any_of(S->children(), [&](const Stmt *Child) {
-    return maySetTensors(Child, Index, Seen);
+  return existsIn(S, [&](const Stmt *Part) {
+    const FunctionDecl *F = calleeOf(dyn_cast<CallExpr>(Part));
+    if (!F)
+      return false;
+    if (isTorch(F) && (isInPlace(nameOf(F)) || nameOf(F) == "step" ||
+                       nameOf(F) == "zero_grad" || nameOf(F) == "backward" ||
+                       nameOf(F) == "load"))
+      return true;
+    return llvm::any_of(Index.ownBodiesOf(F), [&](const FunctionDecl *Body) {
+      return Seen.insert(Body).second &&
+             maySetTensors(Body->getBody(), Index, Seen);
+    });
   });
 }
 
