@@ -272,11 +272,10 @@ static bool explainsLine(StringRef Place, SessionOptions &Options) {
 }
 
 static int explain(StringRef Id) {
-  for (const EmbeddedPage *Page = EmbeddedPages; Page->Name; ++Page)
-    if (Id.equals_insensitive(Page->Name)) {
-      outs() << StringRef(Page->Text).trim() << '\n';
-      return ExitDone;
-    }
+  if (const EmbeddedPage *Page = findPage(Id)) {
+    outs() << StringRef(Page->Text).trim() << '\n';
+    return ExitDone;
+  }
   errs() << "accel-migrate: error: there is no page '" << Id
          << "' (for a line: FILE:LINE); there are:\n";
   for (const EmbeddedPage *Page = EmbeddedPages; Page->Name; ++Page)

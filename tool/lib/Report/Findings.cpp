@@ -23,6 +23,13 @@ const FindingKind *findFindingKind(StringRef Id) {
   return nullptr;
 }
 
+const EmbeddedPage *findPage(StringRef Name) {
+  for (const EmbeddedPage *Page = EmbeddedPages; Page->Name; ++Page)
+    if (Name.equals_insensitive(Page->Name))
+      return Page;
+  return nullptr;
+}
+
 Finding makeFinding(StringRef Id, TextRange Range, std::string Message,
                     std::string Remedy) {
   const FindingKind *Kind = findFindingKind(Id);

@@ -138,18 +138,17 @@ static std::string pages(const RunRecord &Record) {
         Names.insert(C.Rule);
   std::string List;
   for (StringRef Name : Names)
-    for (const EmbeddedPage *Page = EmbeddedPages; Page->Name; ++Page)
-      if (Name == Page->Name) {
-        // "# ACL0001: title" or "# Rule `name`".
-        auto [First, Rest] = StringRef(Page->Text).split('\n');
-        const FindingKind *Kind = findFindingKind(Name);
-        StringRef Title = Kind ? StringRef(Kind->Title) : "rule";
-        List += renderTemplate("report-page-of",
-                               {{"name", escapeHtml(Name)},
-                                {"title", escapeHtml(Title)},
-                                {"text", escapeHtml(Rest.trim())}}) +
-                "\n";
-      }
+    if (const EmbeddedPage *Page = findPage(Name)) {
+      // "# ACL0001: title" or "# Rule `name`".
+      StringRef Text = StringRef(Page->Text).split('\n').second;
+      const FindingKind *Kind = findFindingKind(Name);
+      StringRef Title = Kind ? StringRef(Kind->Title) : "rule";
+      List += renderTemplate("report-page-of",
+                             {{"name", escapeHtml(Name)},
+                              {"title", escapeHtml(Title)},
+                              {"text", escapeHtml(Text.trim())}}) +
+              "\n";
+    }
   return section("What the rules and findings mean", List);
 }
 

@@ -104,11 +104,10 @@ json::Object SarifWriter::region(StringRef Text, unsigned Offset,
                       {"endColumn", EndColumn}};
 }
 
-static const EmbeddedPage *findPage(StringRef Name) {
-  for (const EmbeddedPage *Page = EmbeddedPages; Page->Name; ++Page)
-    if (Name == Page->Name)
-      return Page;
-  return nullptr;
+static StringRef sarifLevel(Severity Level) {
+  return Level == Severity::Refusal   ? "error"
+         : Level == Severity::Warning ? "warning"
+                                      : "note";
 }
 
 /// The index of the rule's description, which is made when it is first needed.
@@ -119,9 +118,7 @@ unsigned SarifWriter::ruleIndex(StringRef Id) {
   StringRef Level = "note", Title = "what the migrated program needs";
   if (const FindingKind *Kind = findFindingKind(Id)) {
     Title = Kind->Title;
-    Level = Kind->Level == Severity::Refusal   ? "error"
-            : Kind->Level == Severity::Warning ? "warning"
-                                               : "note";
+    Level = sarifLevel(Kind->Level);
   } else if (Id == MigrationRule) {
     Title = "all changes that belong together";
   }
@@ -146,9 +143,6 @@ json::Object SarifWriter::result(StringRef Rule, StringRef Level,
 }
 
 json::Object SarifWriter::findingResult(const Finding &F) {
-  StringRef Level = F.Level == Severity::Refusal   ? "error"
-                    : F.Level == Severity::Warning ? "warning"
-                                                   : "note";
   std::string Message = F.Message;
   if (!F.Remedy.empty())
     Message += ". " + F.Remedy;
@@ -158,7 +152,7 @@ json::Object SarifWriter::findingResult(const Finding &F) {
     Region = region(Text, F.Range.Offset, F.Range.Length);
   else if (F.Line)
     Region = json::Object{{"startLine", F.Line}};
-  json::Object R = result(F.Id, Level, Message,
+  json::Object R = result(F.Id, sarifLevel(F.Level), Message,
                           F.Range.File.empty()
                               ? json::Value(nullptr)
                               : location(F.Range.File, std::move(Region)));

@@ -39,6 +39,9 @@ struct EmbeddedPage {
 /// All pages, ended by a null name.
 extern const EmbeddedPage EmbeddedPages[];
 
+/// The page with this name, in small or capital letters, or null.
+const EmbeddedPage *findPage(llvm::StringRef Name);
+
 } // namespace accel::migrate
 
 #endif // ACCEL_MIGRATE_FINDINGS_H
