@@ -118,7 +118,7 @@ private:
         give(Part, Init);
   }
   void giveAll(const FunctionDecl *F, llvm::ArrayRef<const Expr *> Args) {
-    if (isTorch(F) || isInStd(F))
+    if (isLibrary(F))
       return;
     for (const FunctionDecl *Body : Index.bodiesOf(F))
       for (unsigned I = 0; I < Body->getNumParams() && I < Args.size(); ++I)

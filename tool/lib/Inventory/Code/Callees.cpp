@@ -10,8 +10,6 @@
 using namespace accel::migrate;
 using namespace clang;
 
-static bool isLibrary(const FunctionDecl *F) { return isTorch(F) || isInStd(F); }
-
 bool Callees::VisitCallExpr(CallExpr *E) {
   add(E->getDirectCallee());
   for (const FunctionDecl *Body : Index.callablesOf(E))

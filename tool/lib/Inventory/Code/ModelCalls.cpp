@@ -44,7 +44,7 @@ static bool trainsItsTensors(const CXXRecordDecl *D) {
 /// tensors of its own.
 static bool isOwnModel(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
-  if (!D || !D->hasDefinition() || isTorch(D) || isInStd(D) || D->isLambda())
+  if (!D || !D->hasDefinition() || isLibrary(D) || D->isLambda())
     return false;
   return llvm::any_of(D->methods(), [D](const CXXMethodDecl *M) {
     const bool Runs = M->getOverloadedOperator() == OO_Call
@@ -81,8 +81,7 @@ std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
     if (!M || !M->getIdentifier())
       return std::nullopt;
     const bool IsForward = M->getName() == "forward";
-    if (!(isModel(Object->getType()) &&
-          (IsForward || !(isTorch(M) || isInStd(M)))) &&
+    if (!(isModel(Object->getType()) && (IsForward || !isLibrary(M))) &&
         !(IsForward && isOwnModel(Object->getType())))
       return std::nullopt;
     Result.Model = Object;
@@ -146,7 +145,7 @@ const Expr *accel::migrate::leadingOperand(const Expr *E) {
   }
   if (const auto *Call = dyn_cast<CallExpr>(E)) {
     const FunctionDecl *F = Call->getDirectCallee();
-    if (!F || (!isTorch(F) && !isInStd(F)))
+    if (!F || !isLibrary(F))
       return nullptr;
     for (const Expr *Arg : Call->arguments())
       if (isTensor(Arg->getType()))

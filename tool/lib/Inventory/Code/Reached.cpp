@@ -43,7 +43,7 @@ private:
     const auto *F = dyn_cast_or_null<FunctionDecl>(D);
     const FunctionDecl *Body = nullptr;
     if (F && F->hasBody(Body) && Found.insert(Body->getCanonicalDecl()).second)
-      if (!isTorch(F) && !isInStd(F))
+      if (!isLibrary(F))
         TraverseStmt(Body->getBody());
     return true;
   }

@@ -125,7 +125,7 @@ bool accel::migrate::holdsTensors(QualType T) {
             return true;
     }
   // A struct of the program's own.
-  if (!D->getDefinition() || isInStd(D) || isTorch(D))
+  if (!D->getDefinition() || isLibrary(D))
     return false;
   for (const FieldDecl *F : D->getDefinition()->fields())
     if (isTensor(F->getType()))
@@ -170,8 +170,8 @@ bool accel::migrate::isStructOfTensors(QualType T) {
   constexpr unsigned MostMembers = 16;
   const CXXRecordDecl *D = recordOf(T);
   D = D && !T->isPointerType() ? D->getDefinition() : nullptr;
-  if (!D || D->isUnion() || isInStd(D) || isTorch(D) || !D->isAggregate() ||
-      !isCopied(D) || D->getNumBases() != 0 || D->isDependentType())
+  if (!D || D->isUnion() || isLibrary(D) || !D->isAggregate() || !isCopied(D) ||
+      D->getNumBases() != 0 || D->isDependentType())
     return false;
   const auto Fields = llvm::to_vector(D->fields());
   const auto Holds = [](const FieldDecl *F) {
@@ -287,6 +287,10 @@ bool accel::migrate::isTorch(const Decl *D) {
 bool accel::migrate::isInStd(const Decl *D) {
   const NamespaceDecl *N = outermostNamespace(D);
   return nameOf(N) == "std";
+}
+
+bool accel::migrate::isLibrary(const Decl *D) {
+  return isTorch(D) || isInStd(D);
 }
 
 bool accel::migrate::makesFolder(const FunctionDecl *F) {

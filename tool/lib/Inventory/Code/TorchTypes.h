@@ -67,6 +67,8 @@ const clang::CXXRecordDecl *loaderOf(clang::QualType T);
 /// header of LibTorch.
 bool isTorch(const clang::Decl *D);
 bool isInStd(const clang::Decl *D);
+/// Either of them: no code of the program's.
+bool isLibrary(const clang::Decl *D);
 /// `std::filesystem::create_directory`, `create_directories`, and `mkdir`.
 bool makesFolder(const clang::FunctionDecl *F);
 /// One of these that tells all by what it returns (and errno), not by an argument.

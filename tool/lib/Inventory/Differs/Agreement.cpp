@@ -65,7 +65,7 @@ public:
 
 private:
   void calls(const FunctionDecl *F) {
-    if (!F || isTorch(F) || isInStd(F))
+    if (!F || isLibrary(F))
       return;
     const bool ByAll = D.isReachedByAll(Path, In);
     for (const FunctionDecl *Body : Index.bodiesOf(F)) {

@@ -83,8 +83,7 @@ public:
 
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *To = E->getDirectCallee();
-    if (To && !isTorch(To) && !isInStd(To) &&
-        llvm::is_contained(Index.ownBodiesOf(To), F)) {
+    if (To && !isLibrary(To) && llvm::is_contained(Index.ownBodiesOf(To), F)) {
       Any = true;
       AllWait = AllWait && isAwaitedAtOnce(Path, In, Index, Depth);
     }

@@ -120,7 +120,7 @@ bool accel::migrate::runsInThreads(const CallExpr *E, const FunctionDecl *F) {
 
 bool accel::migrate::isGivenToPool(const Expr *E, const FunctionDecl *F) {
   const auto *M = dyn_cast<CXXMethodDecl>(F);
-  if (!M || isTorch(M) || isInStd(M))
+  if (!M || isLibrary(M))
     return false;
   const QualType T = E->getType().getNonReferenceType();
   const CXXRecordDecl *D = recordOf(T);

@@ -34,7 +34,7 @@ public:
     const llvm::ArrayRef<const Expr *> Args = passedBy(E);
     for (const FunctionDecl *Body : Index.callablesOf(E))
       Found.insert({Body, {In, Args}});
-    if (F && !isTorch(F) && !isInStd(F))
+    if (F && !isLibrary(F))
       for (const FunctionDecl *Body : Index.bodiesOf(F))
         Found.insert({Body, {In, Args}});
     if (F && isInStd(F) && !isa<CXXMethodDecl>(F))
@@ -403,9 +403,9 @@ bool BatchOrigins::isMadeOf(const Expr *E, const ValueDecl *V) const {
   E = plain(E);
   const auto *Call = dyn_cast<CallExpr>(E);
   const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
-  const bool IsOwn = Call && (!Index.callablesOf(Call).empty() ||
-                              (F && !isTorch(F) && !isInStd(F) &&
-                               !Index.ownBodiesOf(F).empty()));
+  const bool IsOwn =
+      Call && (!Index.callablesOf(Call).empty() ||
+               (F && !isLibrary(F) && !Index.ownBodiesOf(F).empty()));
   return rootOf(E) == V ||
          (IsOwn && llvm::any_of(Call->arguments(), [&](const Expr *Arg) {
             return rootOf(Arg) == V;

@@ -220,7 +220,7 @@ private:
   void give(const FunctionDecl *F, llvm::ArrayRef<const Expr *> Args) {
     if (const CXXRecordDecl *D = appliedBy(F))
       return apply(D, Args);
-    if (isTorch(F) || isInStd(F))
+    if (isLibrary(F))
       return;
     for (const FunctionDecl *Body : C.Index.ownBodiesOf(F))
       giveTo(Body, Args);

@@ -34,7 +34,7 @@ public:
 
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    if (F && !isTorch(F) && !isInStd(F))
+    if (F && !isLibrary(F))
       for (const FunctionDecl *Body : Index.ownBodiesOf(F)) {
         llvm::SaveAndRestore Within(InModel, InModel || isPartOfModel(Body));
         add(Body->getBody());

@@ -239,8 +239,8 @@ private:
   void given(const CallExpr *E) {
     const FunctionDecl *Called = E->getDirectCallee(), *Body = nullptr;
     constexpr unsigned Most = 3;
-    if (!Called || isTorch(Called) || isInStd(Called) || modelCallOf(E) ||
-        Depth >= Most || !Called->hasBody(Body))
+    if (!Called || isLibrary(Called) || modelCallOf(E) || Depth >= Most ||
+        !Called->hasBody(Body))
       return;
     const llvm::ArrayRef<const Expr *> Args = passedBy(E);
     for (unsigned A = 0; A < Args.size() && A < Body->getNumParams(); ++A)

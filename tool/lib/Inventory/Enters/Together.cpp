@@ -95,7 +95,7 @@ private:
     constexpr unsigned Most = 4;
     const FunctionDecl *F = Call->getDirectCallee();
     llvm::SmallVector<const FunctionDecl *, 2> Bodies(Index.callablesOf(Call));
-    if (Bodies.empty() && F && !isTorch(F) && !isInStd(F))
+    if (Bodies.empty() && F && !isLibrary(F))
       Bodies = Index.ownBodiesOf(F);
     if (Bodies.empty() || Depth == Most)
       return false;

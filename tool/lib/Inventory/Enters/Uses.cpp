@@ -210,8 +210,9 @@ private:
         if (nameOf(F).contains("requires_grad"))
           return !isFalse(Call);
         if (Depth < 4 &&
-            (isTensor(Call->getType()) || isContainerOfTensors(Call->getType())) &&
-            !isTorch(F) && !isInStd(F) && F->hasBody(Body) &&
+            (isTensor(Call->getType()) ||
+             isContainerOfTensors(Call->getType())) &&
+            !isLibrary(F) && F->hasBody(Body) &&
             returnsLeaf(Body->getBody(), Depth + 1))
           return true;
       }

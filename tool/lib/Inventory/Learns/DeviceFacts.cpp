@@ -72,7 +72,7 @@ static DeviceLiteral deviceLiteral(const Expr *E) {
   if (!Made || Made->getNumArgs() == 0)
     return DeviceLiteral::None;
   const CXXRecordDecl *D = Made->getConstructor()->getParent();
-  const bool Holds = isDevice(Made->getType()) || isInStd(D) || isTorch(D);
+  const bool Holds = isDevice(Made->getType()) || isLibrary(D);
   if (!Holds)
     return DeviceLiteral::None;
   if (const auto *Text = dyn_cast<StringLiteral>(bare(Made->getArg(0))))

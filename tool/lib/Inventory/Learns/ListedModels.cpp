@@ -62,8 +62,7 @@ public:
            isListOfParameters(F->getReturnType()));
       if (IsAsked && moduleOf(Member->getImplicitObjectArgument()->getType()))
         add(outermostModel(Member->getImplicitObjectArgument()));
-    } else if (!isTorch(F) && !isInStd(F) &&
-               isListOfParameters(F->getReturnType())) {
+    } else if (!isLibrary(F) && isListOfParameters(F->getReturnType())) {
       // weights_of(net, head)
       for (const Expr *Arg : E->arguments())
         if (moduleOf(Arg->getType()))

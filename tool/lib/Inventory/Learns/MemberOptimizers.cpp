@@ -171,7 +171,7 @@ void OptimizerFacts::optimizersIn(const VarDecl *V) {
       Function && !Initialiser && !isa<ParmVarDecl>(V) ? madeByDefault(V)
                                                        : nullptr;
   const bool IsGlobal = !V->isLocalVarDecl();
-  if (!Class || isTorch(Class) || isInStd(Class) ||
+  if (!Class || isLibrary(Class) ||
       (Class->hasUserDeclaredConstructor() && !IsGlobal) ||
       trainsItself(Class, Index))
     return;

@@ -590,7 +590,7 @@ static bool holdsOptimizer(const CXXRecordDecl *D) {
 /// the one that takes its place is one: they are given the class as before.
 void OptimizerFacts::templateNamed(const TemplateSpecializationTypeLoc &Loc) {
   const CXXRecordDecl *Made = Loc.getType()->getAsCXXRecordDecl();
-  if (!Made || isTorch(Made) || isInStd(Made) || holdsOptimizer(Made))
+  if (!Made || isLibrary(Made) || holdsOptimizer(Made))
     return;
   for (unsigned I = 0; I < Loc.getNumArgs(); ++I) {
     const TemplateArgumentLoc Arg = Loc.getArgLoc(I);

@@ -69,7 +69,7 @@ public:
         Stepped.insert(placeOf(Object));
       }
     }
-    if (!isTorch(F) && !isInStd(F))
+    if (!isLibrary(F))
       for (const FunctionDecl *Body : Index.bodiesOf(F))
         enter(Body);
     return true;
@@ -82,7 +82,7 @@ public:
   bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     // A guard of the program's own, say.
     const CXXConstructorDecl *C = E->getConstructor();
-    MayWrite |= !isTorch(C) && !isInStd(C) && !C->isCopyOrMoveConstructor();
+    MayWrite |= !isLibrary(C) && !C->isCopyOrMoveConstructor();
     return true;
   }
   /// A leaf is written in place where gradients are switched off, and nowhere else.
@@ -135,7 +135,7 @@ public:
 
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
-    if (!F || isTorch(F) || isInStd(F))
+    if (!F || isLibrary(F))
       return true;
     const auto Bodies = Index.ownBodiesOf(F);
     if (Bodies.size() != 1)

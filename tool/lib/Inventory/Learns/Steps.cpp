@@ -208,8 +208,7 @@ public:
         TraverseStmt(const_cast<Expr *>(Input));
     if (Call)
       model(Call->Model);
-    else if (const FunctionDecl *F = E->getDirectCallee();
-             F && !isTorch(F) && !isInStd(F))
+    else if (const FunctionDecl *F = E->getDirectCallee(); F && !isLibrary(F))
       // train_step(net, batch)
       for (const Expr *Arg : E->arguments())
         model(Arg);
@@ -232,10 +231,10 @@ private:
   void bodyOfCalled(const CallExpr *E) {
     const FunctionDecl *F = E->getDirectCallee();
     const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-    if (F && Member && !isTorch(F) && !isInStd(F) &&
+    if (F && Member && !isLibrary(F) &&
         !isa<CXXThisExpr>(plain(Member->getImplicitObjectArgument())))
       return;
-    if (F && !isTorch(F) && !isInStd(F) && F->getDefinition())
+    if (F && !isLibrary(F) && F->getDefinition())
       enter(F->getDefinition());
   }
   void enter(const FunctionDecl *F) {

@@ -91,7 +91,7 @@ public:
           holdsTensors(Value->getType()) || holdsScriptValues(Value->getType()))
         Pickled.push_back(Value);
     // A function of somebody else's that takes a tensor.
-    if (isTorch(F) || isInStd(F) || F->hasBody() || isa<CXXMethodDecl>(F))
+    if (isLibrary(F) || F->hasBody() || isa<CXXMethodDecl>(F))
       return true;
     for (const Expr *Arg : E->arguments())
       if (isTensor(Arg->getType()))

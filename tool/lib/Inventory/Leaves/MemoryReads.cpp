@@ -194,7 +194,7 @@ static bool mayKeep(const CallExpr *Call) {
       "make_pair", "make_tuple",   "tie",        "from_blob", "make_shared",
       "span",      "make_unique",  "emplace_front", "push_front"};
   const FunctionDecl *F = calleeOf(Call);
-  return Keeps.count(nameOf(F)) && (isInStd(F) || isTorch(F));
+  return Keeps.count(nameOf(F)) && isLibrary(F);
 }
 
 bool accel::migrate::isMemoryKept(llvm::ArrayRef<const Stmt *> Path) {
