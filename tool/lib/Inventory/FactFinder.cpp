@@ -95,7 +95,7 @@ public:
   }
   bool VisitCallExpr(CallExpr *E) override {
     if (const FunctionDecl *F = E->getDirectCallee(); F && F->getIdentifier())
-      Finder.Files.call(E, F, F->getName());
+      Finder.Files.namedCall(E, F, F->getName());
     return true;
   }
 
@@ -168,7 +168,7 @@ void FactFinder::call(const CallExpr *E) {
     if (To)
       Each->assigned(To, Made);
     if (Named)
-      Each->call(E, F, F->getName());
+      Each->namedCall(E, F, F->getName());
   }
 }
 

@@ -39,8 +39,8 @@ public:
   /// A call of a function that is known; `F` may be an operator.
   virtual void call(const clang::CallExpr *, const clang::FunctionDecl *F) {}
   /// The same, of a function with a name.
-  virtual void call(const clang::CallExpr *, const clang::FunctionDecl *F,
-                    llvm::StringRef Name) {}
+  virtual void namedCall(const clang::CallExpr *, const clang::FunctionDecl *F,
+                         llvm::StringRef Name) {}
   virtual void construct(const clang::CXXConstructExpr *) {}
   virtual void name(const clang::DeclRefExpr *) {}
   /// A condition, and what it decides about.

@@ -18,7 +18,6 @@ class Decisions : public Subject {
 public:
   Decisions(const Unit &U, Walk &W, const Differing &Differs)
       : Subject(U, W), Differs(Differs) {}
-  using Subject::call;
   void decision(const clang::Stmt *S, const clang::Expr *Condition) override;
   void range(const clang::CXXForRangeStmt *S) override;
   void variable(const clang::VarDecl *V) override;
@@ -55,7 +54,6 @@ public:
   Randomness(const Unit &U, Walk &W, const Differing &Differs,
              HostDraws &Draws)
       : Subject(U, W), Differs(Differs), Draws(Draws) {}
-  using Subject::call;
   void call(const clang::CallExpr *E, const clang::FunctionDecl *F) override;
   void construct(const clang::CXXConstructExpr *E) override;
   /// A field that is initialised where it is declared; `Early`: objects of the
@@ -81,9 +79,8 @@ private:
 class InputFacts : public Subject {
 public:
   using Subject::Subject;
-  using Subject::call;
-  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
-            llvm::StringRef Name) override;
+  void namedCall(const clang::CallExpr *E, const clang::FunctionDecl *F,
+                 llvm::StringRef Name) override;
   void name(const clang::DeclRefExpr *E) override;
 };
 
@@ -91,9 +88,8 @@ public:
 class Hazards : public Subject {
 public:
   using Subject::Subject;
-  using Subject::call;
-  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
-            llvm::StringRef Name) override;
+  void namedCall(const clang::CallExpr *E, const clang::FunctionDecl *F,
+                 llvm::StringRef Name) override;
   void construct(const clang::CXXConstructExpr *E) override;
   void assigned(const clang::Expr *To, const clang::Expr *Made) override;
   void region(const clang::Stmt *S) override;

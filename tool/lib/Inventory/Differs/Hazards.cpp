@@ -153,8 +153,8 @@ void Hazards::construct(const CXXConstructExpr *E) {
   givenToPool(E, C, {E->getArgs(), E->getNumArgs()});
 }
 
-void Hazards::call(const CallExpr *E, const FunctionDecl *F,
-                   llvm::StringRef Name) {
+void Hazards::namedCall(const CallExpr *E, const FunctionDecl *F,
+                        llvm::StringRef Name) {
   const SourceLocation Loc = E->getExprLoc();
   if (const FunctionDecl *Handler = signalHandler(E, Index))
     return handles(Loc, Handler);

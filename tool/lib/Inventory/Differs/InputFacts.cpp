@@ -32,8 +32,8 @@ void InputFacts::name(const DeclRefExpr *E) {
 }
 
 /// C's functions.
-void InputFacts::call(const CallExpr *E, const FunctionDecl *F,
-                      llvm::StringRef Name) {
+void InputFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
+                           llvm::StringRef Name) {
   if ((!F->isExternC() && !isInStd(F)) ||
       isa<CXXMethodDecl>(F) || !Text.mayEdit(E->getExprLoc()))
     return;

@@ -75,8 +75,8 @@ private:
 };
 } // namespace
 
-void LoaderFacts::call(const CallExpr *E, const FunctionDecl *F,
-                       llvm::StringRef Name) {
+void LoaderFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
+                            llvm::StringRef Name) {
   if (Name == "make_data_loader" && isTorch(F))
     if (std::optional<TextRange> R = calledName(E->getCallee()))
       Program.Loaders.push_back({here(), *R});

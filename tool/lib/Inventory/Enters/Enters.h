@@ -19,8 +19,8 @@ namespace accel::migrate {
 class LoaderFacts : public Subject {
 public:
   using Subject::Subject;
-  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
-            llvm::StringRef Name) override;
+  void namedCall(const clang::CallExpr *E, const clang::FunctionDecl *F,
+                 llvm::StringRef Name) override;
 };
 
 /// The batches of the unit's training loops.

@@ -19,10 +19,9 @@ class OptimizerFacts : public Subject {
 public:
   OptimizerFacts(const Unit &U, Walk &W, const HeldOptimizers &Held)
       : Subject(U, W), Held(Held) {}
-  using Subject::call;
   void variable(const clang::VarDecl *V) override;
-  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
-            llvm::StringRef Name) override;
+  void namedCall(const clang::CallExpr *E, const clang::FunctionDecl *F,
+                 llvm::StringRef Name) override;
   void construct(const clang::CXXConstructExpr *E) override;
   void newObject(const clang::CXXNewExpr *E) override;
   void assigned(const clang::Expr *To, const clang::Expr *Made) override;
@@ -85,7 +84,6 @@ private:
 class DeviceFacts : public Subject {
 public:
   using Subject::Subject;
-  using Subject::call;
   void variable(const clang::VarDecl *V) override;
   void call(const clang::CallExpr *E, const clang::FunctionDecl *F) override;
   void construct(const clang::CXXConstructExpr *E) override;

@@ -443,8 +443,8 @@ void OptimizerFacts::newObject(const CXXNewExpr *E) {
     strayOptimizer(E);
 }
 
-void OptimizerFacts::call(const CallExpr *E, const FunctionDecl *F,
-                          llvm::StringRef Name) {
+void OptimizerFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
+                               llvm::StringRef Name) {
   const auto Clip = [&](std::vector<Spelled> &Clips) {
     if (std::optional<TextRange> R = calledName(E->getCallee()))
       Clips.push_back({here(), *R});

@@ -324,8 +324,8 @@ void FileFacts::construct(const CXXConstructExpr *E) {
     addUse(E, E->getArg(0)).Below = true;
 }
 
-void FileFacts::call(const CallExpr *E, const FunctionDecl *F,
-                     llvm::StringRef Name) {
+void FileFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
+                          llvm::StringRef Name) {
   if (Name == "save" && isTorch(F))
     save(E);
   if (!Text.mayEdit(E->getExprLoc()))

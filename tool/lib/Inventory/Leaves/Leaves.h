@@ -19,9 +19,8 @@ namespace accel::migrate {
 class PrintFacts : public Subject {
 public:
   using Subject::Subject;
-  using Subject::call;
-  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
-            llvm::StringRef Name) override;
+  void namedCall(const clang::CallExpr *E, const clang::FunctionDecl *F,
+                 llvm::StringRef Name) override;
   void name(const clang::DeclRefExpr *E) override;
 
 private:
@@ -65,9 +64,8 @@ protected:
 class FileFacts : public FileSubject {
 public:
   using FileSubject::FileSubject;
-  using Subject::call;
-  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
-            llvm::StringRef Name) override;
+  void namedCall(const clang::CallExpr *E, const clang::FunctionDecl *F,
+                 llvm::StringRef Name) override;
   void construct(const clang::CXXConstructExpr *E) override;
 
 private:
@@ -92,9 +90,8 @@ public:
   OutputFacts(const Unit &U, Walk &W, ReachedByAll ByAll, const Cut &Cuts,
               std::vector<FileUse> &Files)
       : FileSubject(U, W, Files), ByAll(std::move(ByAll)), Cuts(Cuts) {}
-  using Subject::call;
-  void call(const clang::CallExpr *E, const clang::FunctionDecl *F,
-            llvm::StringRef Name) override;
+  void namedCall(const clang::CallExpr *E, const clang::FunctionDecl *F,
+                 llvm::StringRef Name) override;
 
 private:
   bool answer(const clang::CallExpr *E);

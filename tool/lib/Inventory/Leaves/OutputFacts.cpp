@@ -438,8 +438,8 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   return true;
 }
 
-void OutputFacts::call(const CallExpr *E, const FunctionDecl *F,
-                       llvm::StringRef Called) {
+void OutputFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
+                            llvm::StringRef Called) {
   if (waitsForKey(E) && statementOf(E)) {
     guard(E, "a key is waited for");
     return;

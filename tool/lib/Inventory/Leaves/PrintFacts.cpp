@@ -193,8 +193,8 @@ void PrintFacts::tensor(const CallExpr *E) {
         {here(), PrintFact::TensorWidth, {R->File, R->Offset + R->Length, 0}});
 }
 
-void PrintFacts::call(const CallExpr *E, const FunctionDecl *F,
-                      llvm::StringRef Name) {
+void PrintFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
+                           llvm::StringRef Name) {
   if (Name == "print" && isTorch(F))
     return tensor(E);
   const bool Global = F->isExternC() || isInStd(F);
