@@ -97,7 +97,8 @@ static bool reachesInto(const Change &C, const KeptRange &R) {
 void respectMarkers(UnitPlan &Unit) {
   if (Unit.ThePlan.AlreadyMigrated || !Unit.ThePlan.HasTraining)
     return;
-  for (const auto &[File, Text] : Unit.Files) {
+  for (const auto &[Path, Text] : Unit.Files) {
+    const std::string &File = Path; // Lambdas capture no parts of a pair.
     if (!StringRef(Text).contains("accel-migrate:"))
       continue;
     MarkerScan Scan(File, Text);
@@ -171,13 +172,13 @@ void reportUnseen(UnitPlan &Unit) {
     All += (All.empty() ? "" : ", ") + std::to_string(First) + "–" +
            std::to_string(Last);
   }
-  for (const auto &[File, Which] : Lines)
-    if (File == Unit.MainFile ||
+  for (const auto &Entry : Lines)
+    if (Entry.first == Unit.MainFile ||
         any_of(P.Changes,
-               [&](const Change &C) { return C.Range.File == File; }))
+               [&](const Change &C) { return C.Range.File == Entry.first; }))
       P.Findings.push_back(makeFinding(
-          "ACL0032", {File, 0, 0},
-          "the preprocessor leaves out lines " + Which +
+          "ACL0032", {Entry.first, 0, 0},
+          "the preprocessor leaves out lines " + Entry.second +
               " with these flags; they were not looked at and stay as they are",
           "Nothing has to be done for the results. A build that compiles them "
           "prints and saves there on every process; to change them, too, migrate "

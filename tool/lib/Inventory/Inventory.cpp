@@ -212,7 +212,7 @@ void Taker::checkProgram() {
           "a function of the base class, a tag.");
   addGlobalDevices(Here);
   for (const TextRange &Type : Held.types())
-    Program.Optimizers.push_back({0, {Type}});
+    Program.Optimizers.emplace_back().TypeNames = {Type};
   takeInitialisers();
   Found.Draws.check(Here);
   addMoveWaits(Here, Found.Files);
