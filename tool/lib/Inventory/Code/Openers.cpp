@@ -15,26 +15,6 @@ using namespace accel::migrate;
 using namespace clang;
 
 namespace {
-/// How often the parameters of a function are named, and by which fopen.
-class OpenFinder : public AstVisitor {
-public:
-  bool VisitCallExpr(CallExpr *E) override {
-    const FunctionDecl *F = E->getDirectCallee();
-    if (nameOf(F) == "fopen" && F->isExternC() && E->getNumArgs() == 2) {
-      Opens = E;
-      ++Calls;
-    }
-    return true;
-  }
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    ++Named[E->getDecl()];
-    return true;
-  }
-  const CallExpr *Opens = nullptr;
-  unsigned Calls = 0;
-  std::map<const ValueDecl *, unsigned> Named;
-};
-
 /// Functions whose names stand for something else than a call.
 class UseOfNames : public AstVisitor {
 public:
@@ -56,20 +36,29 @@ void ProgramIndex::findOpeners() {
   for (const FunctionDecl *F : Functions) {
     if (isa<CXXMethodDecl>(F) || F->getNumParams() < 2)
       continue;
-    OpenFinder Finder;
-    Finder.TraverseStmt(F->getBody());
-    if (Finder.Calls != 1)
+    std::vector<const CallExpr *> Opens;
+    eachIn<CallExpr>(F->getBody(), [&](const CallExpr *E) {
+      const FunctionDecl *Called = E->getDirectCallee();
+      if (nameOf(Called) == "fopen" && Called->isExternC() &&
+          E->getNumArgs() == 2)
+        Opens.push_back(E);
+    });
+    if (Opens.size() != 1)
       continue;
+    std::map<const ValueDecl *, unsigned> Named;
+    eachIn<DeclRefExpr>(F->getBody(), [&](const DeclRefExpr *E) {
+      ++Named[E->getDecl()];
+    });
     auto Parameter = [&](unsigned Arg) {
       const auto *P = dyn_cast_or_null<ParmVarDecl>(
-          variableOf(Finder.Opens->getArg(Arg)));
-      return P && P->getDeclContext() == F && Finder.Named[P] == 1 ? P : nullptr;
+          variableOf(Opens.front()->getArg(Arg)));
+      return P && P->getDeclContext() == F && Named[P] == 1 ? P : nullptr;
     };
     const ParmVarDecl *Path = Parameter(0), *Mode = Parameter(1);
     if (Path && Mode)
       Openers[F->getCanonicalDecl()] = {Path->getFunctionScopeIndex(),
                                         Mode->getFunctionScopeIndex(),
-                                        Finder.Opens};
+                                        Opens.front()};
   }
   if (Openers.empty())
     return;

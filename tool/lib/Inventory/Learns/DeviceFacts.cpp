@@ -143,33 +143,6 @@ const IfStmt *DeviceFacts::selectionOf(const VarDecl *V) {
   return nullptr;
 }
 
-namespace {
-/// What is done with a variable that holds the kind of device.
-class KindUses : public AstVisitor {
-public:
-  explicit KindUses(const VarDecl *V) : V(V) {}
-
-  bool VisitStmt(Stmt *S) override {
-    // Not `if (cuda) kind = torch::kCUDA;`: something must stand there.
-    if (const auto *Block = dyn_cast<CompoundStmt>(S))
-      for (const Stmt *Child : Block->body())
-        if (isa<Expr>(Child) && onlyAssigns(Child) == V)
-          Choices.push_back(Child);
-    return true;
-  }
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    Uses += E->getDecl() == V;
-    return true;
-  }
-
-  std::vector<const Stmt *> Choices; ///< Statements `kind = torch::kCUDA;`.
-  size_t Uses = 0;
-
-private:
-  const VarDecl *V;
-};
-} // namespace
-
 /// `torch::Device device(kind);`, where an `if` that asks for CUDA has chosen the
 /// kind, besides what it prints. The statements that chose it, its declaration
 /// first; empty where it is something else.
@@ -181,25 +154,32 @@ std::vector<const Stmt *> DeviceFacts::choicesOf(const Expr *Init) {
       Kind->getType()->isReferenceType() ||
       (Kind->getInit() && deviceLiteral(Kind->getInit()) != DeviceLiteral::Cpu))
     return Result;
-  KindUses Uses(Kind);
-  size_t InQuestion = 0;
+  std::vector<const Stmt *> Choices; // Statements `kind = torch::kCUDA;`.
+  size_t Uses = 0, InQuestion = 0;
   for (const Stmt *S : Block->body()) {
     const auto *Declared = dyn_cast<DeclStmt>(S);
     if (Declared && Declared->isSingleDecl() && Declared->getSingleDecl() == Kind)
       Result.push_back(S);
-    const size_t Before = Uses.Choices.size();
-    Uses.TraverseStmt(const_cast<Stmt *>(S));
+    const size_t Before = Choices.size();
+    // Not `if (cuda) kind = torch::kCUDA;`: something must stand there.
+    eachIn<CompoundStmt>(S, [&](const CompoundStmt *Inner) {
+      for (const Stmt *Child : Inner->body())
+        if (isa<Expr>(Child) && onlyAssigns(Child) == Kind)
+          Choices.push_back(Child);
+    });
+    eachIn<DeclRefExpr>(
+        S, [&](const DeclRefExpr *E) { Uses += E->getDecl() == Kind; });
     if (onlyAssigns(S) == Kind && isa<Expr>(S))
-      Uses.Choices.push_back(S);
+      Choices.push_back(S);
     const auto *If = dyn_cast<IfStmt>(S);
     if (If && !If->getInit() && isCudaQuestion(plain(If->getCond())))
-      InQuestion += Uses.Choices.size() - Before;
+      InQuestion += Choices.size() - Before;
   }
   // Each use is one of those choices, but for the one that is asked about.
   if (Result.size() != 1 || InQuestion == 0 ||
-      InQuestion != Uses.Choices.size() || Uses.Uses != InQuestion + 1)
+      InQuestion != Choices.size() || Uses != InQuestion + 1)
     return {};
-  llvm::append_range(Result, Uses.Choices);
+  llvm::append_range(Result, Choices);
   return Result;
 }
 
