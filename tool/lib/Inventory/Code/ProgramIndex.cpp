@@ -123,8 +123,8 @@ public:
       Index.Loops[S] = {S, In, Writer, true, false};
     Around.push_back(S);
     // Only what is spelled: the hidden begin and end are no reads of their own.
-    const auto *Range = dyn_cast<CXXForRangeStmt>(S);
-    const bool Result = Range ? TraverseStmt(const_cast<Stmt *>(Range->getBody()))
+    auto *Range = dyn_cast<CXXForRangeStmt>(S);
+    const bool Result = Range ? TraverseStmt(Range->getBody())
                               : AstPathVisitor::TraverseStmt(S);
     Around.pop_back();
     return Result;

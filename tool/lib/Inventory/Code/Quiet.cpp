@@ -52,9 +52,9 @@ const Expr *accel::migrate::drawnFromDevice(const CallExpr *E) {
 }
 
 bool accel::migrate::seeds(const FunctionDecl *F) {
-  if (!F || !F->getIdentifier())
+  const llvm::StringRef Name = nameOf(F);
+  if (Name.empty())
     return false;
-  const llvm::StringRef Name = F->getName();
   if (Name == "srand" || Name == "srandom" || Name == "srand48")
     return F->isExternC() || isInStd(F);
   if (Name == "seed")

@@ -25,8 +25,7 @@ static const ValueDecl *holderOf(const Expr *E) {
 static const Expr *awaitedIn(const Stmt *S) {
   const auto *Call = dyn_cast<CXXMemberCallExpr>(S);
   const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-  if (!M || !M->getIdentifier() || !isInStd(M) ||
-      (M->getName() != "get" && M->getName() != "wait"))
+  if ((nameOf(M) != "get" && nameOf(M) != "wait") || !isInStd(M))
     return nullptr;
   // Not std::unique_ptr<T>::get. The standard library derives from classes of its
   // own here (__basic_future).

@@ -123,9 +123,9 @@ void Decisions::construct(const CXXConstructExpr *E) {
 static bool isListOfNumbers(QualType T) {
   const auto *D = dyn_cast_or_null<ClassTemplateSpecializationDecl>(
       T.getNonReferenceType()->getAsCXXRecordDecl());
-  if (!D || !isInStd(D) || !D->getIdentifier() ||
-      (D->getName() != "vector" && D->getName() != "array" &&
-       D->getName() != "basic_string") ||
+  if (!D || !isInStd(D) ||
+      (nameOf(D) != "vector" && nameOf(D) != "array" &&
+       nameOf(D) != "basic_string") ||
       D->getTemplateArgs()[0].getKind() != TemplateArgument::Type)
     return false;
   const QualType Element = D->getTemplateArgs()[0].getAsType();

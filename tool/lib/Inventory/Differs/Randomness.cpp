@@ -147,8 +147,8 @@ static bool isMadeAnew(const CallExpr *Draw, const ValueDecl *Generator,
 
 /// `std::generate(words.begin(), words.end(), std::ref(device))`: the device.
 static const Expr *fillsFromDevice(const CallExpr *E, const FunctionDecl *F) {
-  if (!F->getIdentifier() || !isInStd(F) || E->getNumArgs() != 3 ||
-      (F->getName() != "generate" && F->getName() != "generate_n"))
+  if ((nameOf(F) != "generate" && nameOf(F) != "generate_n") || !isInStd(F) ||
+      E->getNumArgs() != 3)
     return nullptr;
   const Expr *Last = E->getArg(2);
   const ValueDecl *Device = placeOf(Last);

@@ -324,8 +324,8 @@ bool BatchOrigins::resolveJoined(const Expr *E, const FunctionDecl *F,
                                  unsigned Depth) {
   const auto *Call = dyn_cast<CallExpr>(plain(E));
   const FunctionDecl *Callee = Call ? Call->getDirectCallee() : nullptr;
-  if (!Callee || !Callee->getIdentifier() || !isTorch(Callee) ||
-      Callee->getName() != "cat" || Call->getNumArgs() != 2 || StepsFirst)
+  if (nameOf(Callee) != "cat" || !isTorch(Callee) || Call->getNumArgs() != 2 ||
+      StepsFirst)
     return false;
   const std::optional<int64_t> Dim = constantOf(Call->getArg(1), Index.Context);
   if (!Dim || *Dim == 0)

@@ -47,10 +47,9 @@ static bool isOfModule(const Expr *E) {
            isAnyModule(Call->Model->getType());
   const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
   const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-  if (!M || !M->getIdentifier() || !isTorch(M))
-    return false;
-  return M->getName() == "parameters" || M->getName() == "named_parameters" ||
-         (M->getName() == "params" && !isTensor(Call->getObjectType()));
+  return M && isTorch(M) &&
+         (nameOf(M) == "parameters" || nameOf(M) == "named_parameters" ||
+          (nameOf(M) == "params" && !isTensor(Call->getObjectType())));
 }
 
 bool Cut::in(const Expr *E) const {

@@ -58,8 +58,7 @@ static DeviceLiteral namedDevice(const StringLiteral *Text) {
 static DeviceLiteral deviceLiteral(const Expr *E) {
   E = bare(E);
   if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(E)) {
-    const llvm::StringRef Name =
-        Ref->getDecl()->getIdentifier() ? Ref->getDecl()->getName() : "";
+    const llvm::StringRef Name = nameOf(Ref->getDecl());
     if (!isDeviceType(Ref->getType()))
       return DeviceLiteral::None;
     if (Name == "kCUDA" || Name == "CUDA")
@@ -513,7 +512,7 @@ void accel::migrate::addGlobalDevices(const Unit &U) {
   SourceText &Text = U.Text;
   for (const VarDecl *V : Index.Globals) {
     const CXXRecordDecl *D = recordOf(V->getType());
-    if (!D || !D->getIdentifier() || !isTorch(D) || D->getName() != "Device" ||
+    if (nameOf(D) != "Device" || !isTorch(D) ||
         !Text.mayEdit(V->getLocation()) ||
         (V->getInit() && deviceLiteral(V->getInit()) == DeviceLiteral::Cpu))
       continue;

@@ -101,7 +101,7 @@ std::string accel::migrate::objectOf(const ValueDecl *Place,
       }
   const CXXRecordDecl *D = recordOf(Place->getType());
   const llvm::StringRef Class =
-      D && D->getIdentifier() && isInStd(D) ? D->getName() : "";
+      D && isInStd(D) ? nameOf(D) : "";
   if (Class == "reference_wrapper")
     return Name + ".get()";
   const bool Pointer =

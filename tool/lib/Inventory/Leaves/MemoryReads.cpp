@@ -58,10 +58,10 @@ static bool readsRange(const CallExpr *Call, const Stmt *Argument) {
   static const llvm::StringSet<> Copies = {"copy", "copy_n", "transform",
                                            "partial_sum"};
   const FunctionDecl *F = calleeOf(Call);
-  if (!F || !F->getIdentifier() || !isInStd(F))
+  if (!F || !isInStd(F))
     return false;
-  return Names.count(F->getName()) ||
-         (Copies.count(F->getName()) && Call->getNumArgs() > 1 &&
+  return Names.count(nameOf(F)) ||
+         (Copies.count(nameOf(F)) && Call->getNumArgs() > 1 &&
           (Call->getArg(0) == Argument || Call->getArg(1) == Argument));
 }
 

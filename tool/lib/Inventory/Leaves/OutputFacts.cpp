@@ -231,10 +231,10 @@ static bool asksForError(const Stmt *S, const Expr *Without) {
   if (!S || S == Without)
     return false;
   if (const auto *Call = dyn_cast<CallExpr>(S))
-    if (const FunctionDecl *F = Call->getDirectCallee(); F && F->getIdentifier()) {
-      if (F->getName() == "__errno_location")
+    if (const FunctionDecl *F = Call->getDirectCallee()) {
+      if (nameOf(F) == "__errno_location")
         return true;
-      if (F->getName() == "strerror")
+      if (nameOf(F) == "strerror")
         return false;
     }
   return llvm::any_of(S->children(), [&](const Stmt *Child) {
@@ -367,7 +367,7 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   // files, and wait less often.
   const FunctionDecl *F = E->getDirectCallee();
   if (const CXXForRangeStmt *Loop = folderLoop();
-      Loop && F && F->getIdentifier() && takesFirst(F->getName())) {
+      Loop && takesFirst(nameOf(F))) {
     if (!doesNothingElse(Loop)) {
       say("ACL0226", E->getExprLoc(),
           What + ", which the main process alone should do, in a loop over the "

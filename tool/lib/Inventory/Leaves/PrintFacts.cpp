@@ -62,7 +62,7 @@ void PrintFacts::standardOutput(const DeclRefExpr *E) {
 /// `print = std::printf;`: a function that prints, and is not called here.
 void PrintFacts::givenAway(const DeclRefExpr *E, const FunctionDecl *F) {
   static const llvm::StringSet<> Names = {"printf", "puts", "putchar"};
-  if (!F->getIdentifier() || !Names.count(F->getName()) ||
+  if (!Names.count(nameOf(F)) ||
       !(F->isExternC() || isInStd(F)) || !Text.mayEdit(E->getLocation()))
     return;
   const bool IsCalled = llvm::any_of(Path, [E](const Stmt *S) {
