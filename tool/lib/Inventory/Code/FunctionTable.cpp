@@ -6,7 +6,6 @@
 #include "Closures.h"
 #include "ProgramIndex.h"
 
-
 #include <algorithm>
 
 using namespace accel::migrate;

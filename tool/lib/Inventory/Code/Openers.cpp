@@ -10,7 +10,6 @@
 
 #include "TorchTypes.h"
 
-
 using namespace accel::migrate;
 using namespace clang;
 

@@ -12,7 +12,6 @@
 #include "Leaves.h"
 #include "Code/TorchTypes.h"
 
-
 using namespace accel::migrate;
 using namespace clang;
 
