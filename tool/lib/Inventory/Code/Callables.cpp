@@ -30,14 +30,10 @@ static bool holdsCallables(QualType T, unsigned Depth = 0) {
   T = T.getNonReferenceType();
   if (T->isFunctionPointerType() || T->isFunctionType() || isStdFunction(T))
     return true;
-  const auto *D = dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  if (!D || !isInStd(D))
-    return false;
-  for (const TemplateArgument &Arg : D->getTemplateArgs().asArray())
-    if (Arg.getKind() == TemplateArgument::Type &&
-        holdsCallables(Arg.getAsType(), Depth + 1))
-      return true;
-  return false;
+  const CXXRecordDecl *D = recordOf(T);
+  return D && isInStd(D) && llvm::any_of(typeArgumentsOf(D), [&](QualType Arg) {
+           return holdsCallables(Arg, Depth + 1);
+         });
 }
 
 namespace {

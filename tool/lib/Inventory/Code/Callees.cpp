@@ -87,12 +87,10 @@ void CalleesBeforeMain::constructsIn(QualType T, unsigned Depth) {
   constexpr unsigned Most = 3;
   if (!D || Depth > Most)
     return;
-  const auto *Of = dyn_cast<ClassTemplateSpecializationDecl>(D);
-  if (Of && isInStd(D)) {
+  if (isa<ClassTemplateSpecializationDecl>(D) && isInStd(D)) {
     if (D->getIdentifier() && D->getName() != "function")
-      for (const TemplateArgument &Arg : Of->getTemplateArgs().asArray())
-        if (Arg.getKind() == TemplateArgument::Type)
-          constructsIn(Arg.getAsType(), Depth + 1);
+      for (const QualType Arg : typeArgumentsOf(D))
+        constructsIn(Arg, Depth + 1);
     return;
   }
   for (const CXXConstructorDecl *Ctor : D->ctors())

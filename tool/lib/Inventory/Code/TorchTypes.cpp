@@ -61,6 +61,15 @@ static const TemplateArgumentList *templateArgumentsOf(const CXXRecordDecl *D) {
   return S ? &S->getTemplateArgs() : nullptr;
 }
 
+llvm::SmallVector<QualType, 4> accel::migrate::typeArgumentsOf(const Decl *D) {
+  llvm::SmallVector<QualType, 4> Types;
+  if (const auto *S = dyn_cast_or_null<ClassTemplateSpecializationDecl>(D))
+    for (const TemplateArgument &Arg : S->getTemplateArgs().asArray())
+      if (Arg.getKind() == TemplateArgument::Type)
+        Types.push_back(Arg.getAsType());
+  return Types;
+}
+
 /// Of a std::vector; null for other types.
 static QualType elementOfVector(QualType T) {
   const auto *D =
@@ -97,14 +106,8 @@ bool accel::migrate::isScriptInputs(QualType T) {
 }
 
 bool accel::migrate::holdsScriptValues(QualType T) {
-  const auto *D =
-      dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
   return isScriptValue(T) ||
-         (D && llvm::any_of(D->getTemplateArgs().asArray(),
-                            [](const TemplateArgument &A) {
-                              return A.getKind() == TemplateArgument::Type &&
-                                     isScriptValue(A.getAsType());
-                            }));
+         llvm::any_of(typeArgumentsOf(recordOf(T)), isScriptValue);
 }
 
 bool accel::migrate::holdsTensors(QualType T) {

@@ -13,6 +13,7 @@
 #include "clang/AST/Type.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/SmallVector.h"
 
 #include <optional>
 #include <string>
@@ -28,6 +29,10 @@ llvm::StringRef nameOf(const clang::NamedDecl *D);
 
 /// The class of `T` or of what it refers to; null for what is no class.
 const clang::CXXRecordDecl *recordOf(clang::QualType T);
+
+/// The types among the arguments that a class is made of, as of std::pair<A, B>; none
+/// where it is no class template's. Those of a pack are not among them.
+llvm::SmallVector<clang::QualType, 4> typeArgumentsOf(const clang::Decl *D);
 
 /// Whether `D` is or derives from the class with this qualified name.
 bool isOrDerives(const clang::CXXRecordDecl *D, llvm::StringRef Base);

@@ -42,11 +42,8 @@ public:
     Functions |= isHeldFunction(D);
     if (!isInStd(D))
       return fields(D);
-    if (const auto *Container = dyn_cast<ClassTemplateSpecializationDecl>(D))
-      for (const TemplateArgument &Argument :
-           Container->getTemplateArgs().asArray())
-        if (Argument.getKind() == TemplateArgument::Type)
-          of(Argument.getAsType());
+    for (const QualType Argument : typeArgumentsOf(D))
+      of(Argument);
   }
 
   void fields(const CXXRecordDecl *D) {

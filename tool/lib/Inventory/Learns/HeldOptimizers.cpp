@@ -15,14 +15,8 @@ using namespace clang;
 static bool hasOptimizer(QualType T) {
   if (optimizerOf(T))
     return true;
-  const auto *D =
-      dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  return D && isInStd(D) &&
-         llvm::any_of(D->getTemplateArgs().asArray(),
-                      [](const TemplateArgument &Arg) {
-                        return Arg.getKind() == TemplateArgument::Type &&
-                               hasOptimizer(Arg.getAsType());
-                      });
+  const CXXRecordDecl *D = recordOf(T);
+  return D && isInStd(D) && llvm::any_of(typeArgumentsOf(D), hasOptimizer);
 }
 
 bool accel::migrate::canTakePart(const CXXRecordDecl *Class) {
