@@ -379,7 +379,7 @@ Tensor own_value(double value) {
 }
 
 struct Training {
-  Training() : accelerator(options()), net(3, 1) {
+  Training() : accelerator(options()), net(3, 4) {
     net->to(torch::kDouble);
     accelerator.prepare(net);
   }
@@ -463,6 +463,103 @@ TEST(ReadValues, LateOnesToo) {
   expect_all_fail(
       run("reads_other_values_late", 2),
       {"process 0: one behind the first 64 since the last comparison"});
+}
+
+// ---- Parameters that differ.
+
+namespace {
+
+/// Two steps; before the second one the program does something to the model.
+void train_with(const std::function<void(Training&)>& change, bool everywhere) {
+  Training training;
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(training.net->parameters(), 0.1);
+  training.accelerator.prepare(optimizer);
+  for (int step = 0; step < 2; ++step) {
+    if (step == 1 && (everywhere || training.accelerator.is_main_process())) {
+      const torch::NoGradGuard no_grad;
+      change(training);
+    }
+    optimizer.zero_grad();
+    training.accelerator.backward(training.loss());
+    optimizer.step();
+  }
+}
+
+void halve(Training& training) {
+  training.net->weight.mul_(0.5);
+}
+
+/// Which no version tells.
+void halve_data(Training& training) {
+  training.net->bias.variable_data().mul_(0.5);
+}
+
+/// As a program does that saves averaged weights.
+void put_others_in_and_back(Training& training) {
+  const auto before = training.net->weight.clone();
+  training.net->weight.zero_();
+  training.net->weight.copy_(before);
+}
+
+/// As other processors round.
+void round_otherwise(Training& training) {
+  training.net->bias.variable_data().mul_(1 + 1e-15);
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(one_process_halves_a_weight) {
+  train_with(halve, /*everywhere=*/false);
+}
+ACCEL_RANK_FUNCTION(one_process_halves_data) {
+  train_with(halve_data, /*everywhere=*/false);
+}
+ACCEL_RANK_FUNCTION(all_processes_halve_a_weight) {
+  train_with(halve, /*everywhere=*/true);
+}
+ACCEL_RANK_FUNCTION(one_process_puts_others_in_and_back) {
+  train_with(put_others_in_and_back, /*everywhere=*/false);
+}
+ACCEL_RANK_FUNCTION(one_process_rounds_otherwise) {
+  train_with(round_otherwise, /*everywhere=*/false);
+}
+
+TEST(SameParameters, WhatOneProcessWritesIsAnErrorInTheNextBackward) {
+  for (const auto& way : both_ways()) {
+    for (const int world : {2, 3}) {
+      expect_all_fail(
+          run("one_process_halves_a_weight", world, way),
+          {"the parameter 'weight' (Double [4, 3]) is no longer the same on all",
+           "process 0: written 1 times since all had it alike, the sum of its",
+           "process 1: written 0 times since all had it alike, the sum of its",
+           "not under is_main_process()",
+           "accelerator.broadcast(tensor)",
+           "ACCEL_CHECK_VALUES=0"});
+      expect_all_fail(
+          run("one_process_halves_data", world, way),
+          {"the parameter 'bias' (Double [4]) is no longer the same on all"});
+    }
+  }
+  run_and_expect_success(
+      "one_process_halves_a_weight", 2, with({{"ACCEL_CHECK_VALUES", "0"}}));
+}
+
+TEST(SameParameters, WhatOneProcessWritesToAPartIsAnError) {
+  expect_all_fail(
+      run("one_process_halves_a_weight",
+          2,
+          with({{"ACCELERATE_USE_FSDP", "true"},
+                {"FSDP_SHARDING_STRATEGY", "FULL_SHARD"}})),
+      {"the parameter 'weight' (Double [4, 3]) was not written to alike on all "
+       "processes, each of which holds a part"});
+}
+
+TEST(SameParameters, WhatAllWriteOrOneTakesBackIsNone) {
+  for (const auto& way : both_ways()) {
+    run_and_expect_success("all_processes_halve_a_weight", 2, way);
+    run_and_expect_success("one_process_puts_others_in_and_back", 2, way);
+    run_and_expect_success("one_process_rounds_otherwise", 2, way);
+  }
 }
 
 // No backward comes any more.

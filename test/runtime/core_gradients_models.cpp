@@ -201,6 +201,45 @@ TEST(Gradients, AccumulationSurvivesZeroGrad) {
   run_all("accumulates");
 }
 
+// Two optimizers in one body, each process with batches of its own: what the first
+// backward of the last micro-step does not reach must outlive the zero_grad in front of
+// the second one.
+ACCEL_RANK_FUNCTION(accumulates_for_two_optimizers) {
+  constexpr int64_t kWindow = 2;
+  for (const bool to_none : {true, false}) {
+    Accelerator accelerator(
+        AcceleratorOptions().gradient_accumulation_steps(kWindow));
+    const auto rank = static_cast<double>(accelerator.process_index());
+    const auto world = static_cast<double>(accelerator.num_processes());
+    Branches net;
+    SGD left({net->left}, 0.1);
+    SGD right({net->right}, 0.1);
+    accelerator.prepare(net, left, right);
+    double expected_left = 1;
+    double expected_right = 1;
+    for (int i = 0; i < 4; ++i) {
+      auto step = accelerator.accumulate(net);
+      left.zero_grad(to_none);
+      accelerator.backward((net->left * (rank + i)).sum());
+      left.step();
+      right.zero_grad(to_none);
+      accelerator.backward((net->right * (rank + 3 * i)).sum());
+      right.step();
+      if (i % 2 == 1) { // The means of i and i - 1, and of the ranks.
+        expected_left -= 0.1 * (i - 0.5 + (world - 1) / 2);
+        expected_right -= 0.1 * (3 * (i - 0.5) + (world - 1) / 2);
+      }
+      EXPECT_NEAR(net->left[0].item<double>(), expected_left, 1e-12) << i;
+      EXPECT_NEAR(net->right[0].item<double>(), expected_right, 1e-12) << i;
+    }
+    accelerator.end_training();
+  }
+}
+
+TEST(Gradients, OfTwoOptimizersSurviveZeroGrad) {
+  run_all("accumulates_for_two_optimizers");
+}
+
 // A weight penalty's gradient, which all processes have, becomes a part of the sum that
 // the loss's gradient is: one sum over the processes for all parameters, at the end.
 ACCEL_RANK_FUNCTION(penalties) {
@@ -507,16 +546,18 @@ ACCEL_RANK_FUNCTION(unseen_backward) {
   SGD optimizer(net->parameters(), kSgd);
   const auto batch = rows(4);
   accelerator.prepare(net, optimizer);
-  accelerator.backward(mean_loss(net, batch)); // installs what sees the next
-  mean_loss(net, batch).backward();
-  if (accelerator.use_distributed()) {
-    const auto error = error_of([&] { optimizer.step(); });
-    EXPECT_TRUE(contains(error, "accelerator.backward(loss) instead")) << error;
+  // Before the first one that it has seen, and behind one.
+  for (int i = 0; i < 2; ++i) {
+    mean_loss(net, batch).backward();
+    if (accelerator.use_distributed()) {
+      const auto error = error_of([&] { optimizer.step(); });
+      EXPECT_TRUE(contains(error, "accelerator.backward(loss) instead")) << error;
+    }
+    // Once its result is cleared, nothing is wrong.
+    net->zero_grad();
+    accelerator.backward(mean_loss(net, batch));
+    optimizer.step();
   }
-  // Once its result is cleared, nothing is wrong.
-  net->zero_grad();
-  accelerator.backward(mean_loss(net, batch));
-  optimizer.step();
 }
 
 TEST(Gradients, ThatNobodySees) {

@@ -63,6 +63,22 @@ ACCEL_RANK_FUNCTION(profiles) {
   EXPECT_TRUE(contains(whole, "aten::matmul"));
   EXPECT_TRUE(contains(whole, "[[4, 4], [4, 4]]")) << whole;
 
+  // Two products of 4 x 4 matrices: a multiplication and an addition for each of 64
+  // pairs of numbers.
+  {
+    auto profile = accelerator.profile(
+        ProfileOptions().output_trace_dir(folder / "flops").with_flops(true));
+    work();
+    work();
+  }
+  const auto counted = nlohmann::json::parse(
+      read(folder / "flops" / ("profile_" + rank + ".json")));
+  EXPECT_EQ(
+      counted.at("flops"),
+      nlohmann::json::parse(
+          R"([{"name": "aten::mm", "calls": 2, "flops": 256}])"));
+  EXPECT_FALSE(counted.at("traceEvents").empty());
+
   // Steps 0 | 1 2 3 | 4 5 6 | 7 8: skipped, wait warm-up record, twice.
   std::vector<std::string> ready;
   auto profile = accelerator.profile(
@@ -111,6 +127,33 @@ TEST(Profile, WritesTracesAsScheduled) {
   accel::test::RunOptions options;
   options.environment["TEST_FOLDER"] = folder.string();
   accel::test::run_and_expect_success("profiles", 2, options);
+  std::filesystem::remove_all(folder);
+}
+
+ACCEL_RANK_FUNCTION(profiles_distributed_tensors) {
+  const std::filesystem::path folder = std::getenv("TEST_FOLDER");
+  Accelerator accelerator(accel::AcceleratorOptions().match_single_device(true));
+  {
+    auto profile = accelerator.profile(
+        ProfileOptions().output_trace_dir(folder).record_shapes(true).with_flops(true));
+    const auto x = accelerator.distribute(torch::ones({6, 4}));
+    torch::mm(x, torch::ones({4, 4}));
+  }
+  const auto trace = read(
+      folder / ("profile_" + std::to_string(accelerator.process_index()) + ".json"));
+  EXPECT_TRUE(contains(trace, "aten::mm"));
+}
+
+TEST(Profile, OfDistributedTensorsHasNoShapes) {
+  const auto folder = std::filesystem::temp_directory_path() /
+      ("accel-profile-" + std::to_string(::getpid()));
+  accel::test::RunOptions options;
+  options.environment["TEST_FOLDER"] = folder.string();
+  const auto results =
+      accel::test::run_and_expect_success("profiles_distributed_tensors", 2, options);
+  EXPECT_TRUE(contains(results[0].error, "record_shapes and with_flops are left out"));
+  EXPECT_FALSE(contains(results[0].error, "the memory of a distributed tensor"));
+  EXPECT_FALSE(contains(results[0].error, "INTERNAL ASSERT"));
   std::filesystem::remove_all(folder);
 }
 

@@ -260,9 +260,25 @@ ACCEL_RANK_FUNCTION(windows_beside_an_optimizer) {
   update_by_hand(/*beside_an_optimizer=*/true);
 }
 
+ACCEL_RANK_FUNCTION(windows_with_a_plain_optimizer) {
+  // LibTorch's SGD writes where no version is counted.
+  Accelerator accelerator(
+      AcceleratorOptions(kMatch).gradient_accumulation_steps(kWindow));
+  auto net = make_net();
+  torch::optim::SGD optimizer(net->parameters(), kSgd);
+  accelerator.prepare(net);
+  for (int i = 0; i < kWindow; ++i) {
+    auto step = accelerator.accumulate(net);
+    optimizer.zero_grad();
+    accelerator.backward(mean_loss(net, accelerator.distribute(rows(6, 3, 0.3 + i))));
+    optimizer.step();
+  }
+}
+
 TEST(AccumulationWindows, UpdatesByHandHaveNone) {
   for (const char* function :
-       {"windows_without_an_optimizer", "windows_beside_an_optimizer"}) {
+       {"windows_without_an_optimizer", "windows_beside_an_optimizer",
+        "windows_with_a_plain_optimizer"}) {
     for (const int world : {1, 2}) {
       const auto results = accel::test::run(function, world);
       for (size_t rank = 0; rank < results.size(); ++rank) {
@@ -292,6 +308,39 @@ void train_for(int steps) {
   }
 }
 } // namespace
+
+ACCEL_RANK_FUNCTION(windows_that_nothing_opens) {
+  const bool match = std::getenv("OWN_BATCHES") == nullptr;
+  Accelerator accelerator(
+      AcceleratorOptions().match_single_device(match).gradient_accumulation_steps(kWindow));
+  auto net = make_net();
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(net->parameters(), kSgd);
+  accelerator.prepare(net, optimizer);
+  if (match) {
+    (void)accelerator.accumulate(net); // It ends at once.
+  }
+  accelerator.backward(mean_loss(net, rows(6)));
+  optimizer.step();
+}
+
+TEST(AccumulationWindows, StepsOutsideOfAccumulateAreWarnedOf) {
+  for (const bool own_batches : {false, true}) {
+    accel::test::RunOptions options;
+    if (own_batches) {
+      options.environment["OWN_BATCHES"] = "1";
+    }
+    const auto results =
+        accel::test::run("windows_that_nothing_opens", 2, options);
+    for (size_t rank = 0; rank < results.size(); ++rank) {
+      EXPECT_TRUE(results[rank].success()) << results[rank].output;
+      EXPECT_EQ(
+          results[rank].error.find("an optimizer steps outside of accumulate") !=
+              std::string::npos,
+          rank == 0)
+          << results[rank].error;
+    }
+  }
+}
 
 ACCEL_RANK_FUNCTION(windows_that_are_full) {
   train_for(2 * kWindow);

@@ -56,11 +56,15 @@ struct ProfileOptions {
   /// `output_trace_dir` with that of a temporary file, which is removed
   /// afterwards.
   TORCH_ARG(std::function<void(const std::string&)>, on_trace_ready);
-  /// Record the shapes of operations' inputs.
+  /// Record the shapes of operations' inputs. With `match_single_device` and several
+  /// processes nothing is recorded of them, and a warning says so: LibTorch's profiler
+  /// notes the memory of each input, which a distributed tensor does not have.
   TORCH_ARG(bool, record_shapes) = false;
   /// Record allocations.
   TORCH_ARG(bool, profile_memory) = false;
-  /// Estimate the floating-point operations of products and convolutions.
+  /// Estimate the floating-point operations of products and convolutions: a list
+  /// `flops` at the end of the file, with the sum of each operation's. Needs shapes, and
+  /// is left out where these are.
   TORCH_ARG(bool, with_flops) = false;
 };
 

@@ -159,11 +159,6 @@ LoaderCursor read_cursor(const Json& json, const std::string& what) {
   return cursor;
 }
 
-bool same_loader(const LoaderCursor& a, const LoaderCursor& b) {
-  return a.sampler == b.sampler && a.size == b.size &&
-      a.batch_size == b.batch_size && a.drop_last == b.drop_last;
-}
-
 void check_can_go_on(const LoaderCursor& saved, const LoaderCursor& current) {
   TORCH_CHECK(
       saved.sharing == current.sharing,
@@ -205,7 +200,7 @@ std::string save_loaders() {
   return json.dump();
 }
 
-std::function<void()> prepare_loaders(const std::string& text) {
+std::function<LateLoaders()> prepare_loaders(const std::string& text) {
   const std::string what = "The loaders' state";
   std::map<int64_t, ResumableLoader*> loaders;
   for (auto* loader : accel::detail::living_loaders()) {
@@ -218,6 +213,7 @@ std::function<void()> prepare_loaders(const std::string& text) {
     loaders.emplace(loader->number(), loader);
   }
   std::vector<std::pair<ResumableLoader*, LoaderCursor>> changes;
+  LateLoaders late;
   const Json json = text.empty() ? Json::array() : parse_json(text, what);
   TORCH_CHECK(json.is_array(), what, " is not a list");
   for (const Json& entry : json) {
@@ -236,11 +232,12 @@ std::function<void()> prepare_loaders(const std::string& text) {
           "), which does not exist. Make all data loaders that a run can be "
           "interrupted in before load_state, in the order in which they were "
           "made before.");
+      late.emplace(number, std::move(saved));
       continue;
     }
     const LoaderCursor current = found->second->cursor();
     TORCH_CHECK(
-        !needed || same_loader(saved, current),
+        !needed || saved.same_loader(current),
         "accel: data loader ",
         number,
         " was another one when the checkpoint was saved (",
@@ -256,10 +253,11 @@ std::function<void()> prepare_loaders(const std::string& text) {
     }
     changes.emplace_back(found->second, std::move(saved));
   }
-  return [changes] {
+  return [changes, late] {
     for (const auto& [loader, cursor] : changes) {
       loader->resume(cursor);
     }
+    return late;
   };
 }
 

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <accel/data/cursor.h>
+
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 namespace accel::checkpoint {
@@ -10,9 +14,12 @@ namespace accel::checkpoint {
 /// its loop was left.
 std::string save_loaders();
 
+/// Loaders that the program has not made yet, by their numbers.
+using LateLoaders = std::map<int64_t, accel::detail::LoaderCursor>;
+
 /// Compares what `save_loaders` has returned with the loaders that there are;
 /// throws where a pass that was interrupted cannot go on. Returns what makes
-/// them go on.
-std::function<void()> prepare_loaders(const std::string& json);
+/// them go on, and returns those that there are not.
+std::function<LateLoaders()> prepare_loaders(const std::string& json);
 
 } // namespace accel::checkpoint

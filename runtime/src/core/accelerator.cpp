@@ -365,7 +365,17 @@ bool Accelerator::stop_requested() {
 }
 
 Profile Accelerator::profile(const ProfileOptions& options) const {
-  return Profile(options, device().type());
+  ProfileOptions possible = options;
+  if ((options.record_shapes() || options.with_flops()) && use_distributed() && state().match_single_device()) {
+    if (is_main_process()) {
+      TORCH_WARN(
+          "accel: record_shapes and with_flops are left out of the profile: LibTorch's "
+          "profiler notes the memory of each input as well, which a distributed tensor "
+          "does not have. Record them with one process.");
+    }
+    possible.record_shapes(false).with_flops(false);
+  }
+  return Profile(possible, device().type());
 }
 
 void Accelerator::init_trackers(

@@ -470,7 +470,8 @@ void Accelerator::load_state(
     whole =
         runtime_->whole(all_of(state.models), state.optimizers, /*here=*/true);
   }
-  std::function<void()> move_loaders;
+  std::function<checkpoint::LateLoaders()> move_loaders;
+  checkpoint::LateLoaders late_loaders;
   state.before_load = [&](const std::string& real) {
     runtime_->registry().run_load_hooks(state.models, real);
   };
@@ -490,7 +491,7 @@ void Accelerator::load_state(
     sharded->settle(); // What was gathered of the old values is dropped.
   }
   checkpoint::run_together(processes, "load_state", [&] {
-    move_loaders();
+    late_loaders = move_loaders();
     for (const auto& part : parts) {
       part.load(bytes_of(loaded.extras, part.name));
     }
@@ -501,6 +502,7 @@ void Accelerator::load_state(
     // A run that was saved by fewer processes has no generators for the rest.
     detail::adopt_main_process_generators(runtime_->communicator(), device());
   }
+  detail::expect_loaders(std::move(late_loaders), detail::generator_state());
 }
 
 void Accelerator::save_module(

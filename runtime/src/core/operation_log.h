@@ -45,11 +45,13 @@ class PurposeGuard {
 /// Numbers that travel with an operation and are compared on all processes, at no
 /// cost where the operation goes through shared memory; nowhere else.
 struct Enclosed {
-  std::array<int64_t, 3> numbers{};
+  static constexpr size_t kCount = 4;
+
+  std::array<int64_t, kCount> numbers{};
   /// Whether an operation has carried them, and which are not the same on all
   /// processes. Equal on all processes.
   bool compared = false;
-  std::array<bool, 3> differ{};
+  std::array<bool, kCount> differ{};
 };
 
 /// While it lives, operations that this thread begins carry these. Null: none.

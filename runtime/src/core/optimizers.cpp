@@ -205,6 +205,26 @@ at::Tensor mean_of_window(const at::Tensor& parameter) {
                           : Windows::of(*controls.front()).mean(parameter);
 }
 
+namespace {
+
+/// A step that accumulates nothing, since nothing says where a step begins.
+void warn_of_unguarded_step(const Runtime& runtime) {
+  const bool unguarded = runtime.state().match_single_device()
+      ? !runtime.in_micro_step()
+      : !runtime.has_had_micro_steps();
+  if (unguarded && GradientState::get().num_steps > 1 &&
+      runtime.state().is_main_process()) {
+    TORCH_WARN_ONCE(
+        "accel: gradient_accumulation_steps is ",
+        GradientState::get().num_steps,
+        ", and an optimizer steps outside of accumulate, for every batch. Begin the "
+        "body of the loop with `auto step = accelerator.accumulate(model);`, which must "
+        "live until the optimizer has stepped.");
+  }
+}
+
+} // namespace
+
 at::Tensor OptimizerControl::run_step(
     torch::optim::Optimizer& optimizer,
     Closure closure,
@@ -231,6 +251,9 @@ at::Tensor OptimizerControl::run_step(
           "accel: an optimizer step with a closure computes its own gradients: it "
           "is made for every batch, and accumulates nothing.");
     }
+  }
+  if (closure == nullptr) {
+    warn_of_unguarded_step(*runtime);
   }
   stepped_ =
       (closure != nullptr && single_device) || Windows::steps_now(*this);
@@ -270,6 +293,7 @@ at::Tensor OptimizerControl::run_step(
     }
     window_->end();
   }
+  runtime->reducer().note_step(parameters_of(optimizer));
   if (offload != nullptr) {
     offload->move_states(optimizer);
   }

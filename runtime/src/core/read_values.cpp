@@ -195,7 +195,7 @@ void ReadValues::Values::add(Value value) {
   }
 }
 
-std::array<int64_t, 3> ReadValues::Window::digest() const {
+std::array<int64_t, Enclosed::kCount - 1> ReadValues::Window::digest() const {
   // The sum over the processes tells whether all are equal: of random numbers,
   // but not of small ones.
   return {
@@ -286,19 +286,24 @@ bool ReadValues::is_due(bool met_others) {
   return met_others || backwards_ <= kAlways || backwards_ % kSkips == 0;
 }
 
+std::array<int64_t, Enclosed::kCount> ReadValues::numbers() const {
+  const auto [count, reads, losses] = compared_.digest();
+  return {count, reads, losses, more_};
+}
+
 std::shared_ptr<Enclosed> ReadValues::begin(
-    Communicator& communicator,
-    bool enclose) {
+    Communicator& communicator, bool enclose, int64_t more) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     compared_ = std::exchange(window_, Window());
     ++windows_;
   }
+  more_ = as_signed(mix(static_cast<uint64_t>(more)));
   wait_ = nullptr;
   enclosed_ = nullptr;
   if (enclose) {
     enclosed_ = std::make_shared<Enclosed>();
-    enclosed_->numbers = compared_.digest();
+    enclosed_->numbers = numbers();
   } else {
     send(communicator);
   }
@@ -306,31 +311,38 @@ std::shared_ptr<Enclosed> ReadValues::begin(
 }
 
 void ReadValues::send(Communicator& communicator) {
-  const auto digest = compared_.digest();
-  sum_ = at::empty({3}, at::kLong);
-  std::copy(digest.begin(), digest.end(), sum_.mutable_data_ptr<int64_t>());
+  const auto mine = numbers();
+  sum_ = at::empty({static_cast<int64_t>(mine.size())}, at::kLong);
+  std::copy(mine.begin(), mine.end(), sum_.mutable_data_ptr<int64_t>());
   wait_ = communicator.all_reduce_async(sum_);
 }
 
-void ReadValues::end(Communicator& communicator) {
-  auto enclosed = std::exchange(enclosed_, nullptr);
-  if (enclosed == nullptr && !wait_) {
-    return;
+bool ReadValues::wait(Communicator& communicator) {
+  if (enclosed_ == nullptr && !wait_) {
+    return true;
   }
-  if (enclosed == nullptr || !enclosed->compared) {
+  if (enclosed_ == nullptr || !enclosed_->compared) {
     if (!wait_) {
       send(communicator); // No gradients were sent.
     }
     std::exchange(wait_, nullptr)();
-    enclosed = std::make_shared<Enclosed>();
-    const auto digest = compared_.digest();
+    enclosed_ = std::make_shared<Enclosed>();
+    const auto mine = numbers();
     const auto size = static_cast<uint64_t>(communicator.size());
     const auto* sum = sum_.const_data_ptr<int64_t>();
-    for (size_t i = 0; i < digest.size(); ++i) {
+    for (size_t i = 0; i < mine.size(); ++i) {
       // All of them differ from the mean, or, but for one chance in 2^64, none.
-      enclosed->differ[i] = static_cast<uint64_t>(sum[i]) !=
-          static_cast<uint64_t>(digest[i]) * size;
+      enclosed_->differ[i] = static_cast<uint64_t>(sum[i]) !=
+          static_cast<uint64_t>(mine[i]) * size;
     }
+  }
+  return !enclosed_->differ.back();
+}
+
+void ReadValues::end(Communicator& communicator) {
+  const auto enclosed = std::exchange(enclosed_, nullptr);
+  if (enclosed == nullptr) {
+    return;
   }
   if (enclosed->differ[2]) {
     look_closer(communicator, compared_.losses, /*losses=*/true);

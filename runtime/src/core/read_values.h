@@ -26,7 +26,7 @@ namespace accel::detail {
 /// different models.
 ///
 /// Each process keeps a checksum. It is compared in the backwards that
-/// synchronise, and once more when the program ends: three numbers that travel
+/// synchronise, and once more when the program ends: numbers that travel
 /// with the gradients, or in a message of their own while these do.
 ///
 /// Kernels of GPUs may add in any order, so that processes that compute alike differ
@@ -61,12 +61,17 @@ class ReadValues {
   /// asked once in each such backward.
   bool is_due(bool met_others);
 
-  /// Starts the comparison of what came since the last one. Every process must
-  /// call it. `enclose`: returns what the gradients are to carry; otherwise null,
-  /// and it is a message of its own.
-  std::shared_ptr<Enclosed> begin(Communicator& communicator, bool enclose);
-  /// Waits for it. Throws `c10::Error` on all processes where the values differ.
-  /// Every process must call it, or none. Does nothing when none is under way.
+  /// Starts the comparison of what came since the last one, and of one more number.
+  /// Every process must call it. `enclose`: returns what the gradients are to carry;
+  /// otherwise null, and it is a message of its own.
+  std::shared_ptr<Enclosed> begin(
+      Communicator& communicator, bool enclose, int64_t more);
+  /// Waits for it. Returns whether `more` was the same on all processes; where it was
+  /// not, the rest is compared by `end`. Does nothing when none is under way.
+  /// Every process must call it, or none.
+  bool wait(Communicator& communicator);
+  /// Throws `c10::Error` on all processes where the values differ. Every process must
+  /// call it, or none, behind `wait`.
   void end(Communicator& communicator);
 
   /// What came since the last comparison, for the other processes.
@@ -112,7 +117,7 @@ class ReadValues {
     Values losses;
 
     /// What is compared: how many reads, which, and which losses.
-    std::array<int64_t, 3> digest() const;
+    std::array<int64_t, Enclosed::kCount - 1> digest() const;
   };
   /// A loss that a GPU is still to compute.
   struct PendingLoss {
@@ -122,6 +127,7 @@ class ReadValues {
   };
 
   std::string place_of(const std::vector<Value>& kept, size_t index) const;
+  std::array<int64_t, Enclosed::kCount> numbers() const;
   void send(Communicator& communicator);
   void settle_loss();
   /// Where checksums differ: throws unless it is by rounding.
@@ -139,6 +145,7 @@ class ReadValues {
   std::optional<PendingLoss> pending_loss_;
   /// What is being compared.
   Window compared_;
+  int64_t more_ = 0;
   std::shared_ptr<Enclosed> enclosed_;
   at::Tensor sum_;
   Communicator::Waiter wait_;

@@ -10,6 +10,7 @@
 #include "checkpoint/removals.h"
 #include "core/batch_check.h"
 #include "core/registry.h"
+#include "core/same_parameters.h"
 #include "core/unaccumulated.h"
 #include "core/world.h"
 #include "distributed/axis.h"
@@ -141,6 +142,9 @@ class Runtime {
   bool in_micro_step() const {
     return !open_steps_.empty();
   }
+  bool has_had_micro_steps() const {
+    return had_micro_steps_;
+  }
   /// Whether the step that an optimizer with this window would make now updates its
   /// parameters. On a micro-step on which the program asks whether it synchronises,
   /// that decides; else, in `match_single_device`, how many steps of the optimizer
@@ -171,6 +175,9 @@ class Runtime {
 
   /// Averages what micro-steps have accumulated where no backward has done so.
   void average_accumulated();
+  /// In between nothing is averaged (`LocalTraining`).
+  void begin_local_training();
+  void end_local_training();
   /// The gradients of `tensors` have become those of a window, of this process only.
   void note_accumulated(const std::vector<at::Tensor>& tensors);
 
@@ -273,7 +280,9 @@ class Runtime {
     std::vector<const OptimizerControl*> optimizers;
   };
   std::vector<OpenStep> open_steps_;
+  bool had_micro_steps_ = false;
   UnaccumulatedUpdates unaccumulated_;
+  SameParameters same_parameters_;
 };
 
 /// Overwrites all tensors with process 0's, in few messages.

@@ -22,7 +22,7 @@ constexpr int64_t kSumByAll = 256 * 1024;
 /// What the chunk in a slot belongs to.
 struct SharedCollectives::Header {
   alignas(64) uint64_t fingerprint;
-  std::array<int64_t, 3> enclosed;
+  std::array<int64_t, Enclosed::kCount> enclosed;
 };
 
 int64_t SharedCollectives::bytes_for(int64_t size, int64_t chunk) {

@@ -1,5 +1,5 @@
-#include "checkpoint/xxh64.h"
 #include "core/runtime.h"
+#include "core/tensor_checksum.h"
 #include "core/text_hash.h"
 
 #include <accel/distributed/tensor.h>
@@ -60,40 +60,6 @@ void check_same_tensors(
         "optimizers, with the same names, shapes, dtypes and sparse options, "
         "in the same order.");
   }
-}
-
-/// The strided tensors that one of another layout is made of.
-std::vector<at::Tensor> components(const at::Tensor& tensor) {
-  switch (tensor.layout()) {
-    case at::kSparse:
-      return {tensor._indices(), tensor._values()};
-    case at::kSparseCsr:
-    case at::kSparseBsr:
-      return {tensor.crow_indices(), tensor.col_indices(), tensor.values()};
-    case at::kSparseCsc:
-    case at::kSparseBsc:
-      return {tensor.ccol_indices(), tensor.row_indices(), tensor.values()};
-    default:
-      return {};
-  }
-}
-
-/// Of all that is in the tensor: models may differ in one row of a large table.
-/// Nothing for tensors that are not read so.
-std::optional<uint64_t> checksum_of(const at::Tensor& tensor) {
-  if (const auto parts = components(tensor.detach()); !parts.empty()) {
-    uint64_t all = 0;
-    for (const auto& part : parts) {
-      all = all * 31 + *checksum_of(part);
-    }
-    return all;
-  }
-  if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
-    return std::nullopt;
-  }
-  const auto content =
-      tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
-  return checkpoint::xxh64(content.const_data_ptr(), content.nbytes());
 }
 
 /// Gives a sparse tensor process 0's entries, of which each process may have another
@@ -270,6 +236,7 @@ void Runtime::add_tensors(
   if (!state_->use_distributed()) {
     return;
   }
+  reducer_->watch();
   auto all = parameters;
   all.insert(all.end(), buffers.begin(), buffers.end());
   check_same_tensors(communicator(), all, sparse);

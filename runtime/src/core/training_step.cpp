@@ -22,6 +22,7 @@ namespace accel::detail {
 
 void Runtime::begin_micro_step() {
   auto& state = GradientState::get();
+  had_micro_steps_ = true;
   open_steps_.push_back(
       {state.step, state.sync_gradients, !state_->match_single_device()});
   if (distributed::watch().report) {
@@ -153,7 +154,7 @@ void Runtime::run_backward(
     bool hold,
     bool ghost) {
   BackwardPlan plan;
-  plan.synchronize = synchronize;
+  plan.synchronize = synchronize && !reducer_->local();
   plan.hold = hold;
   plan.ghost = ghost;
   auto& values = ReadValues::get();
@@ -161,11 +162,17 @@ void Runtime::run_backward(
       values.is_due(reducer_->met_others());
   if (compares) {
     plan.enclosed = values.begin(
-        communicator(Channel::kGradients), world_->carries_enclosed());
+        communicator(Channel::kGradients),
+        world_->carries_enclosed(),
+        same_parameters_.digest(reducer_->parameters().all()));
   }
   reducer_->backward(plan, run);
   if (compares) {
-    values.end(communicator(Channel::kGradients));
+    auto& others = communicator(Channel::kGradients);
+    if (!values.wait(others)) {
+      same_parameters_.look_closer(others, reducer_->parameters().all());
+    }
+    values.end(others);
   }
   if (plan.synchronize && !state_->match_single_device() &&
       state_->options().broadcast_buffers) {
@@ -272,7 +279,20 @@ at::Tensor Runtime::whole_loss(const at::Tensor& loss) {
   return sums[0].div(sums[1]).to(loss.scalar_type()).view(loss.sizes());
 }
 
+void Runtime::begin_local_training() {
+  average_accumulated(); // What is not local.
+  reducer_->set_local(true);
+}
+
+void Runtime::end_local_training() {
+  reducer_->set_local(false);
+  unaveraged_ = false; // The parameters have been averaged instead.
+}
+
 void Runtime::average_accumulated() {
+  if (reducer_->local()) {
+    return;
+  }
   if (unaveraged_ || reducer_->holding()) {
     run_backward([] {}, /*synchronize=*/true, /*hold=*/false, /*ghost=*/false);
   }

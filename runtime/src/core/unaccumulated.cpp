@@ -3,10 +3,30 @@
 #include "core/optimizers.h"
 #include "core/registry.h"
 
+#include <accel/distributed/tensor.h>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <unordered_set>
 
 namespace accel::detail {
+namespace {
+
+/// A copy of some of the values of a plain tensor.
+at::Tensor some_values(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || tensor.numel() == 0 ||
+      distributed::is_distributed(tensor)) {
+    return {};
+  }
+  constexpr int64_t kMost = 64;
+  const at::NoGradGuard no_grad;
+  const auto flat = tensor.detach().reshape({-1});
+  return flat.slice(0, 0, flat.numel(), (flat.numel() + kMost - 1) / kMost).clone();
+}
+
+} // namespace
 
 void UnaccumulatedUpdates::begin(Registry& registry, int64_t num_steps) {
   // What a program does, it does in its first windows; later ones cost nothing.
@@ -26,7 +46,10 @@ void UnaccumulatedUpdates::begin(Registry& registry, int64_t num_steps) {
     for (const auto& parameter : model->parameters()) {
       if (parameter.requires_grad() &&
           stepped.count(parameter.unsafeGetTensorImpl()) == 0) {
-        seen_.push_back({parameter, static_cast<int64_t>(parameter._version())});
+        seen_.push_back(
+            {parameter,
+             static_cast<int64_t>(parameter._version()),
+             some_values(parameter)});
       }
     }
   }
@@ -35,7 +58,9 @@ void UnaccumulatedUpdates::begin(Registry& registry, int64_t num_steps) {
 bool UnaccumulatedUpdates::found() {
   const bool found = std::any_of(seen_.begin(), seen_.end(), [](const Seen& seen) {
     return seen.parameter.grad().defined() &&
-        static_cast<int64_t>(seen.parameter._version()) != seen.version;
+        (static_cast<int64_t>(seen.parameter._version()) != seen.version ||
+         (seen.values.defined() &&
+          !at::equal(some_values(seen.parameter), seen.values)));
   });
   done_ |= found;
   seen_.clear();

@@ -23,6 +23,8 @@ class UnaccumulatedUpdates {
   struct Seen {
     at::Tensor parameter;
     int64_t version;
+    /// Some of its values: LibTorch's optimizers write past the version.
+    at::Tensor values;
   };
   std::vector<Seen> seen_;
   int64_t micro_steps_ = 0;

@@ -5,7 +5,9 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
+#include <utility>
 
 namespace accel::detail {
 namespace {
@@ -37,6 +39,41 @@ ResumableLoader::~ResumableLoader() {
 
 const std::vector<ResumableLoader*>& living_loaders() {
   return loaders();
+}
+
+namespace {
+
+struct ExpectedLoaders {
+  std::map<int64_t, LoaderCursor> cursors;
+  at::Tensor generator;
+};
+
+ExpectedLoaders& expected_loaders() {
+  static auto* expected = new ExpectedLoaders();
+  return *expected;
+}
+
+} // namespace
+
+void expect_loaders(std::map<int64_t, LoaderCursor> cursors, at::Tensor generator) {
+  expected_loaders() = {std::move(cursors), std::move(generator)};
+}
+
+void enter_loader(ResumableLoader& loader) {
+  auto& expected = expected_loaders();
+  const auto found = expected.cursors.find(loader.number());
+  if (found == expected.cursors.end()) {
+    return;
+  }
+  LoaderCursor saved = std::move(found->second);
+  expected.cursors.erase(found);
+  if (!saved.same_loader(loader.cursor())) {
+    return; // Of another program, which loads the rest.
+  }
+  set_generator_state(expected.generator);
+  if (!saved.sampler_state.empty()) {
+    loader.resume(std::move(saved));
+  }
 }
 
 ResumableLoader& checked_resumable(ResumableLoader* loader) {

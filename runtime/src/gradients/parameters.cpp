@@ -48,29 +48,82 @@ std::vector<std::unique_ptr<Parameter>> Parameters::prune() {
   return unused;
 }
 
-void Parameters::hold() {
+void Parameters::release() {
+  const at::NoGradGuard no_grad;
   for (const auto& parameter : parameters_) {
     auto& grad = parameter->tensor.mutable_grad();
+    if (parameter->held.defined()) {
+      auto held = std::exchange(parameter->held, at::Tensor());
+      if (grad.defined()) {
+        // A dense one cannot be added to a sparse one in place.
+        held = held.is_sparse() && !grad.is_sparse() ? grad.add(held)
+                                                     : held.add_(grad);
+      }
+      grad = std::move(held);
+      parameter->released = true;
+    }
+    parameter->found.reset();
     if (grad.defined()) {
+      parameter->found.emplace(grad.getIntrusivePtr());
+      parameter->found_version = static_cast<int64_t>(grad._version());
+    }
+  }
+}
+
+bool Parameters::reached(const Parameter& parameter, bool hooks) {
+  if (hooks) {
+    return parameter.fired;
+  }
+  const auto& grad = parameter.tensor.grad();
+  if (!grad.defined() || !parameter.found) {
+    return grad.defined();
+  }
+  return parameter.found->_unsafe_get_target() != grad.unsafeGetTensorImpl() ||
+      static_cast<int64_t>(grad._version()) != parameter.found_version;
+}
+
+void Parameters::hold(bool hooks) {
+  for (const auto& parameter : parameters_) {
+    auto& grad = parameter->tensor.mutable_grad();
+    const bool of_window =
+        std::exchange(parameter->released, false) || reached(*parameter, hooks);
+    if (grad.defined() && of_window) {
       parameter->held = std::exchange(grad, at::Tensor());
     }
   }
 }
 
-void Parameters::release() {
+void Parameters::keep_unreached(bool hooks) {
   const at::NoGradGuard no_grad;
   for (const auto& parameter : parameters_) {
-    if (!parameter->held.defined()) {
+    if (std::exchange(parameter->released, false)) {
+      const auto& grad = parameter->tensor.grad();
+      parameter->kept = grad.defined() && !reached(*parameter, hooks)
+          ? grad.clone()
+          : at::Tensor();
+    }
+  }
+}
+
+void Parameters::bring_back_kept() {
+  const at::NoGradGuard no_grad;
+  for (const auto& parameter : parameters_) {
+    if (!parameter->kept.defined()) {
       continue;
     }
-    auto held = std::exchange(parameter->held, at::Tensor());
     auto& grad = parameter->tensor.mutable_grad();
-    if (grad.defined()) {
-      // A dense one cannot be added to a sparse one in place.
-      held = held.is_sparse() && !grad.is_sparse() ? grad.add(held)
-                                                   : held.add_(grad);
+    if (!grad.defined() ||
+        (grad.layout() == at::kStrided && !at::any(grad.ne(0)).item<bool>())) {
+      grad = parameter->kept.clone();
+      parameter->used = true; // It is part of the next average.
     }
-    grad = std::move(held);
+    parameter->released = true;
+  }
+}
+
+void Parameters::forget_kept() {
+  for (const auto& parameter : parameters_) {
+    parameter->kept.reset();
   }
 }
 

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -38,10 +41,22 @@ struct Parameter {
   /// bucket from now on.
   bool mixed = false;
 
+  /// Its version where all processes were known to have the same values.
+  std::optional<int64_t> compared_version;
+
   /// What has been accumulated in the current window, between micro-steps;
   /// the tensor's own gradient is undefined then, so that no `zero_grad` can
   /// lose it.
   at::Tensor held;
+  /// The gradient in front of the running backward, and its version; null where there
+  /// was none.
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> found;
+  int64_t found_version = 0;
+  /// `release` has put it there.
+  bool released = false;
+  /// A copy of what was released into a backward that did not reach the parameter:
+  /// another one of the same step does, perhaps, behind a `zero_grad`.
+  at::Tensor kept;
   /// The gradient before the running backward, where that one's result is to
   /// be left out (a ghost's).
   at::Tensor before;
@@ -64,10 +79,22 @@ class Parameters {
     return parameters_;
   }
 
-  /// Moves accumulated gradients out of and back into `grad()`.
-  void hold();
+  /// Before a backward: moves accumulated gradients back into `grad()`, and notes what
+  /// is there.
   void release();
+  /// Behind one that does not end a window: moves them out of it. Those that the
+  /// backward did not reach, and that no other one of the window did, are the program's
+  /// to clear, and stay. `hooks`: `fired` says which it did.
+  void hold(bool hooks);
   bool holding() const;
+
+  /// Behind the backward that ends a window: keeps what was released for parameters that
+  /// it did not reach, until their optimizer steps or the next window begins.
+  void keep_unreached(bool hooks);
+  /// Before the next backward: where the program has cleared these gradients, they come
+  /// back.
+  void bring_back_kept();
+  void forget_kept();
 
   /// Sets the gradients aside / brings those back that a backward did not
   /// reach.
@@ -75,6 +102,8 @@ class Parameters {
   void bring_back();
 
  private:
+  static bool reached(const Parameter& parameter, bool hooks);
+
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::unordered_map<const c10::TensorImpl*, Parameter*> index_;
 };

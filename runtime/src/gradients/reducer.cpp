@@ -86,6 +86,24 @@ void Reducer::expect_sparse(const at::Tensor& tensor) {
   }
 }
 
+void Reducer::watch() {
+  if (!distributed() || options_.plain_is_whole) {
+    return;
+  }
+  for (const auto& parameter : parameters_.all()) {
+    const bool seen = std::any_of(
+        slots_.begin(), slots_.end(), [&](const auto& slot) {
+          return slot->parameter == parameter.get();
+        });
+    const auto& tensor = parameter->tensor;
+    if (!seen && tensor.requires_grad() &&
+        !accel::distributed::is_distributed(tensor)) {
+      add_slot(parameter.get(), Slot::kNoBucket, 0);
+      layouts_changed_ = true; // Buckets are made when a backward needs them.
+    }
+  }
+}
+
 void Reducer::backward(
     const BackwardPlan& plan,
     const std::function<void()>& run) {
@@ -96,6 +114,11 @@ void Reducer::backward(
   TORCH_CHECK(
       !running_,
       "accel: accelerator.backward was called inside of accelerator.backward.");
+  if (plan.hold) {
+    parameters_.forget_kept(); // Another window.
+  } else {
+    parameters_.bring_back_kept();
+  }
   parameters_.release();
   if (!distributed()) {
     run();
@@ -113,7 +136,17 @@ void Reducer::backward(
     failed_ = false;
   }
   if (plan.hold) {
-    parameters_.hold();
+    parameters_.hold(/*hooks=*/distributed());
+  } else {
+    parameters_.keep_unreached(/*hooks=*/distributed());
+  }
+}
+
+void Reducer::note_step(const std::vector<at::Tensor>& tensors) {
+  for (const auto& tensor : tensors) {
+    if (auto* parameter = parameters_.find(tensor)) {
+      parameter->kept.reset();
+    }
   }
 }
 
@@ -156,7 +189,7 @@ void Reducer::on_gradient(const Slot& slot) {
   auto& grad = parameter.tensor.mutable_grad();
   if (!running_) {
     // Where plain gradients are whole, parts know that they are.
-    parameter.foreign = !options_.plain_is_whole;
+    parameter.foreign = !options_.plain_is_whole && !local_;
     return;
   }
   TORCH_CHECK(
@@ -369,7 +402,7 @@ void Reducer::reject_foreign() {
         !grad.defined() || !at::any(grad.ne(0)).item<bool>(),
         "accel: the gradient of '",
         parameter->name,
-        "' comes from a backward that accel knows nothing of, so it was not "
+        "' comes from a backward that accel was not told of, so it was not "
         "averaged over the processes. Call accelerator.backward(loss) instead "
         "of loss.backward(), or clear the gradient.");
     parameter->foreign = false;
@@ -377,7 +410,7 @@ void Reducer::reject_foreign() {
 }
 
 void Reducer::check_averaged(const std::vector<at::Tensor>& tensors) {
-  if (!distributed()) {
+  if (!distributed() || local_) {
     return;
   }
   reject_foreign();

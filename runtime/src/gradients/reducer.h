@@ -88,12 +88,28 @@ class Reducer {
   /// no bucket need have room for it. All processes must say so.
   void expect_sparse(const at::Tensor& tensor);
 
+  /// From now on gradients that come from elsewhere than `backward` are noticed
+  /// (`check_averaged`). Once they have been added and are known to be sparse or not.
+  void watch();
+
+  /// While it is set, gradients are those of this process, whoever computes them.
+  void set_local(bool local) {
+    local_ = local;
+  }
+  bool local() const {
+    return local_;
+  }
+
   /// Lets go of parameters that nobody else has.
   void prune();
 
   /// Calls `run`, which runs backward, and does what `plan` says. With
   /// `synchronize`, every process must call it.
   void backward(const BackwardPlan& plan, const std::function<void()>& run);
+
+  const Parameters& parameters() const {
+    return parameters_;
+  }
 
   /// Whether the last backward that synchronised has met the other processes.
   bool met_others() const {
@@ -107,6 +123,9 @@ class Reducer {
   /// Throws where one of the tensors has a gradient that the others cannot
   /// have a part in.
   void check_averaged(const std::vector<at::Tensor>& tensors);
+
+  /// An optimizer has stepped these: what was accumulated for them is used up.
+  void note_step(const std::vector<at::Tensor>& tensors);
 
   /// Whether earlier micro-steps have accumulated something.
   bool holding() const {
@@ -161,6 +180,7 @@ class Reducer {
 
   /// Hooks run on autograd's threads.
   std::mutex mutex_;
+  bool local_ = false;
   bool running_ = false;
   bool armed_ = false;
   bool ghost_ = false;

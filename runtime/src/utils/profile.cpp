@@ -4,12 +4,18 @@
 
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
+#include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <array>
 #include <exception>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <unistd.h>
 
@@ -103,6 +109,42 @@ void check(const ProfileOptions& options) {
 
 } // namespace
 
+namespace {
+
+/// Writes at the end of a trace what the operations of each name have computed, which
+/// LibTorch's own file leaves out.
+void append_flops(
+    const std::string& path,
+    const std::vector<torch::autograd::profiler::KinetoEvent>& events) {
+  std::map<std::string, std::pair<int64_t, uint64_t>> sums;
+  for (const auto& event : events) {
+    if (event.flops() > 0) {
+      auto& [calls, flops] = sums[event.name()];
+      ++calls;
+      flops += event.flops();
+    }
+  }
+  auto list = nlohmann::json::array();
+  for (const auto& [name, sum] : sums) {
+    list.push_back({{"name", name}, {"calls", sum.first}, {"flops", sum.second}});
+  }
+  // In place of the brace that ends the file: it may be large.
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(0, std::ios::end);
+  auto end = static_cast<int64_t>(file.tellg());
+  while (end > 0 && file && file.seekg(end - 1).peek() != '}') {
+    --end;
+  }
+  if (end > 0 && file) {
+    file.seekp(end - 1);
+    file << ",\n\"flops\": " << list.dump() << "\n}\n";
+  }
+  file.flush();
+  TORCH_CHECK(file, "accel: the profile ", path, " could not be completed.");
+}
+
+} // namespace
+
 struct Profile::Recording {
   Recording(const ProfileOptions& given, c10::DeviceType device)
       : options(given) {
@@ -126,7 +168,8 @@ struct Profile::Recording {
   ProfilerConfig config() const {
     return ProfilerConfig(
         ProfilerState::KINETO,
-        options.record_shapes(),
+        // Operations are counted by the sizes of their inputs.
+        options.record_shapes() || options.with_flops(),
         options.profile_memory(),
         /*with_stack=*/false,
         options.with_flops());
@@ -178,6 +221,9 @@ struct Profile::Recording {
         "accel: the profile could not be written to ",
         path.string(),
         ".");
+    if (options.with_flops()) {
+      append_flops(path.string(), result->events());
+    }
     if (!temporary) {
       files.push_back(path.string());
     }

@@ -107,6 +107,71 @@ ACCEL_RANK_FUNCTION(splits_seeds_and_averages) {
   accel::get_logger("test").info("main only");
 }
 
+namespace {
+
+/// 5 steps of w <- w - 0.1 * gradient, with gradient rank + 1, averaged every 2 steps.
+/// `ours`: with the Accelerator's backward and optimizer, of what it has prepared.
+void train_locally(bool ours) {
+  accel::Accelerator accelerator;
+  const auto rank = static_cast<double>(accelerator.process_index());
+  torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
+  net->to(torch::kDouble);
+  {
+    const torch::NoGradGuard no_grad;
+    net->weight.zero_();
+  }
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(net->parameters(), 0.1);
+  if (ours) {
+    accelerator.prepare(net, optimizer);
+  }
+  const auto step_once = [&] {
+    optimizer.zero_grad();
+    const auto loss = net->forward(torch::ones({1, 1}, torch::kDouble) * (rank + 1)).sum();
+    ours ? accelerator.backward(loss) : loss.backward();
+    optimizer.step();
+  };
+  {
+    accel::LocalSGD local_sgd(net->parameters(), 2);
+    for (int step = 0; step < 5; ++step) {
+      step_once();
+      local_sgd.step();
+    }
+    EXPECT_NEAR(net->weight.item<double>(), -0.6 - 0.1 * (rank + 1), 1e-12);
+  }
+  EXPECT_NEAR(net->weight.item<double>(), -0.75, 1e-12);
+  if (ours) {
+    step_once(); // Gradients are averaged again.
+    EXPECT_NEAR(net->weight.item<double>(), -0.9, 1e-12);
+  }
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(local_sgd_of_a_prepared_model) {
+  train_locally(/*ours=*/true);
+}
+ACCEL_RANK_FUNCTION(local_sgd_of_a_plain_model) {
+  train_locally(/*ours=*/false);
+}
+ACCEL_RANK_FUNCTION(local_sgd_of_one_batch) {
+  accel::Accelerator accelerator(accel::AcceleratorOptions().match_single_device(true));
+  try {
+    const accel::LocalSGD local_sgd({torch::zeros({1})}, 2);
+    FAIL() << "LocalSGD has taken one batch";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(
+        std::string(error.what()).find("With match_single_device all"), std::string::npos);
+  }
+}
+
+TEST(LocalSGD, ProcessesTrainOnTheirOwnInBetween) {
+  for (const char* name :
+       {"local_sgd_of_a_prepared_model", "local_sgd_of_a_plain_model",
+        "local_sgd_of_one_batch"}) {
+    accel::test::run_and_expect_success(name, 2);
+  }
+}
+
 TEST(AcceleratorUtils, SplitsSeedsLogsAndAverages) {
   const auto results = run_and_expect_success("splits_seeds_and_averages", 2);
   EXPECT_NE(

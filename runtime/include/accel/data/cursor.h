@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,12 @@ struct LoaderCursor {
   /// "batch_per_process", between how many processes.
   std::string sharing;
   int64_t world = 1;
+
+  /// Whether it may be the place of a loader that was made like this one's.
+  bool same_loader(const LoaderCursor& other) const {
+    return sampler == other.sampler && size == other.size &&
+        batch_size == other.batch_size && drop_last == other.drop_last;
+  }
 
   /// A pass has begun and the program has not seen its end.
   bool in_pass = false;
@@ -75,6 +82,15 @@ class ACCEL_API ResumableLoader {
 };
 
 ACCEL_API const std::vector<ResumableLoader*>& living_loaders();
+
+/// Loaders of a checkpoint that the program has not made when it loads, by their
+/// numbers, and the default CPU generator's state behind that.
+ACCEL_API void expect_loaders(
+    std::map<int64_t, LoaderCursor> cursors, at::Tensor generator);
+/// To be called when a loader has been made. One that is expected: its sampler goes on
+/// as it was saved, and so does the generator, from which, in the run that was saved,
+/// samplers that draw when they are made have drawn before.
+ACCEL_API void enter_loader(ResumableLoader& loader);
 
 /// The loader as its interface; throws for one that
 /// `accel::data::make_data_loader` has not made.

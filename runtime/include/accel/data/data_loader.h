@@ -12,6 +12,17 @@
 
 namespace accel::data {
 
+namespace detail {
+
+/// The loader, of which a checkpoint that was loaded may know.
+template <typename Loader>
+std::unique_ptr<Loader> entered(std::unique_ptr<Loader> loader) {
+  accel::detail::enter_loader(*loader);
+  return loader;
+}
+
+} // namespace detail
+
 /// `torch::data::make_data_loader` for several processes: the same arguments,
 /// the same static type. Every process must make the same loaders and iterate
 /// over them at the same time.
@@ -66,13 +77,13 @@ make_data_loader(
   using Base = torch::data::StatelessDataLoader<Dataset, Sampler>;
   using Dealt = DealtDataLoader<Base, Dataset, Sampler>;
   if constexpr (!is_index_list<typename Sampler::BatchRequestType>::value) {
-    return std::make_unique<Dealt>(
-        std::move(dataset), std::move(sampler), options);
+    return detail::entered(std::make_unique<Dealt>(
+        std::move(dataset), std::move(sampler), options));
   } else {
     if (accel::detail::sharding_options().dispatch_batches.value_or(false)) {
       if constexpr (can_derive_from<Dataset>::value) {
-        return std::make_unique<Dealt>(
-            std::move(dataset), std::move(sampler), options);
+        return detail::entered(std::make_unique<Dealt>(
+            std::move(dataset), std::move(sampler), options));
       } else {
         TORCH_CHECK(
             false,
@@ -81,8 +92,8 @@ make_data_loader(
       }
     }
     const std::optional<size_t> size = dataset.size();
-    return std::make_unique<ShardedDataLoader<Dataset, Sampler>>(
-        std::move(dataset), std::move(sampler), options, size);
+    return detail::entered(std::make_unique<ShardedDataLoader<Dataset, Sampler>>(
+        std::move(dataset), std::move(sampler), options, size));
   }
 }
 
@@ -136,8 +147,8 @@ make_data_loader(
     torch::data::DataLoaderOptions options =
         torch::data::DataLoaderOptions()) {
   using Base = torch::data::StatefulDataLoader<Dataset>;
-  return std::make_unique<DealtDataLoader<Base, Dataset>>(
-      std::move(dataset), options);
+  return detail::entered(std::make_unique<DealtDataLoader<Base, Dataset>>(
+      std::move(dataset), options));
 }
 
 } // namespace accel::data

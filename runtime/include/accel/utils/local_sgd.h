@@ -1,9 +1,11 @@
 #pragma once
 
 #include <accel/detail/communicator.h>
+#include <accel/detail/local_training.h>
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,19 +19,21 @@ namespace accel {
 /// accel::LocalSGD local_sgd(model->parameters(), 8);
 /// for (auto& batch : *loader) {
 ///   optimizer.zero_grad();
-///   loss_of(batch).backward();
+///   accelerator.backward(loss_of(batch));
 ///   optimizer.step();
 ///   local_sgd.step();
 /// }
 /// \endcode
 ///
-/// It averages parameters and nothing else: do not prepare the model, or its
-/// gradients are averaged in every step and nothing is gained. Every process
-/// begins with the same parameters and makes the same number of `step` calls;
+/// While it lives (and is enabled) gradients are not averaged, whichever backward
+/// computes them, and whether the model is prepared or not; nor are buffers made
+/// alike. Every process begins with the same parameters, which a prepared model has,
+/// trains on batches of its own, and makes the same number of `step` calls;
 /// floating-point parameters only.
 class ACCEL_API LocalSGD {
  public:
-  /// The Accelerator's processes.
+  /// The Accelerator's processes. Throws with `match_single_device`, where these train
+  /// one model on one batch.
   LocalSGD(
       std::vector<at::Tensor> parameters,
       int64_t local_sgd_steps,
@@ -38,7 +42,11 @@ class ACCEL_API LocalSGD {
             detail::communicator(),
             std::move(parameters),
             local_sgd_steps,
-            enabled) {}
+            enabled) {
+    if (enabled_) {
+      local_.emplace();
+    }
+  }
   /// Throws unless `local_sgd_steps` is at least 1. Not enabled, or with one
   /// process, it does nothing.
   LocalSGD(
@@ -65,6 +73,7 @@ class ACCEL_API LocalSGD {
   bool enabled_;
   int64_t count_ = 0;
   int exceptions_;
+  std::optional<detail::LocalTraining> local_;
 };
 
 } // namespace accel

@@ -46,6 +46,40 @@ static bool maySetTensors(const Stmt *S, const ProgramIndex &Index,
   });
 }
 
+static bool mayPoint(QualType T);
+
+/// Whether it is a container, an allocator &c. of what may point.
+static bool holdsPointing(const CXXRecordDecl *D) {
+  const auto *Of = dyn_cast<ClassTemplateSpecializationDecl>(D);
+  return Of && llvm::any_of(Of->getTemplateArgs().asArray(),
+                            [](const TemplateArgument &A) {
+                              return A.getKind() == TemplateArgument::Type &&
+                                     mayPoint(A.getAsType());
+                            });
+}
+
+/// Whether something of this type may point to memory that it was made of.
+static bool mayPoint(QualType T) {
+  static const llvm::StringSet<> Views = {"span", "pair", "tuple",
+                                          "basic_string_view", "unique_ptr",
+                                          "shared_ptr"};
+  const CXXRecordDecl *D = recordOf(T);
+  if (!D)
+    return !T->isArithmeticType();
+  return !isInStd(D) || Views.count(D->getName()) || holdsPointing(D);
+}
+
+/// rows.insert(rows.end(), p, p + n), rows.emplace_back(p, p + n): of numbers, or of
+/// containers that copy them.
+static bool copiesInto(const CallExpr *Call) {
+  static const llvm::StringSet<> Names = {"insert", "emplace", "emplace_back",
+                                          "emplace_front", "append", "assign"};
+  const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
+  const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
+  return M && M->getIdentifier() && isInStd(M) && Names.count(M->getName()) &&
+         !holdsPointing(M->getParent());
+}
+
 /// A function of the standard library that reads the range which `Argument` is an end
 /// of.
 static bool readsRange(const CallExpr *Call, const Stmt *Argument) {
@@ -101,7 +135,9 @@ private:
 
 bool Reads::only(llvm::ArrayRef<const Stmt *> Path) {
   const Stmt *Of = Path.back(), *Around = nullptr;
-  bool IsConst = false; // const float*, const void*
+  const auto *Gives = dyn_cast<Expr>(Of); // const_data_ptr<float>()
+  const QualType Given = Gives ? Gives->getType()->getPointeeType() : QualType();
+  bool IsConst = !Given.isNull() && Given.isConstQualified(); // const float*
   for (Path = Path.drop_back(); !Path.empty();
        Of = Around, Path = Path.drop_back()) {
     Around = Path.back();
@@ -141,7 +177,7 @@ bool Reads::only(llvm::ArrayRef<const Stmt *> Path) {
         return cast<CXXMethodDecl>(F)->isConst() &&
                !Call->getType()->isPointerType();
       }
-      return IsConst || readsRange(Call, Of);
+      return IsConst || readsRange(Call, Of) || copiesInto(Call);
     }
     if (const auto *D = dyn_cast<DeclStmt>(Around)) {
       for (const Decl *Each : D->decls())
@@ -194,7 +230,7 @@ static bool mayKeep(const CallExpr *Call) {
       "make_pair", "make_tuple",   "tie",        "from_blob", "make_shared",
       "span",      "make_unique",  "emplace_front", "push_front"};
   const FunctionDecl *F = calleeOf(Call);
-  return Keeps.count(nameOf(F)) && isLibrary(F);
+  return Keeps.count(nameOf(F)) && isLibrary(F) && !copiesInto(Call);
 }
 
 bool accel::migrate::isMemoryKept(llvm::ArrayRef<const Stmt *> Path) {
