@@ -240,6 +240,85 @@ TEST(Gradients, OfTwoOptimizersSurviveZeroGrad) {
   run_all("accumulates_for_two_optimizers");
 }
 
+namespace {
+
+torch::nn::Linear* adjoint_layer = nullptr;
+
+/// Adds the gradients of a layer that is in no graph by itself, as adjoint methods and
+/// reversible networks do; `make`: where there is none yet.
+struct Adjoint : torch::autograd::Function<Adjoint> {
+  static torch::Tensor forward(
+      torch::autograd::AutogradContext* context, const torch::Tensor& x, bool make) {
+    const torch::NoGradGuard no_grad;
+    context->save_for_backward({x});
+    context->saved_data["make"] = make;
+    return torch::tanh((*adjoint_layer)->forward(x));
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* context,
+      const torch::autograd::variable_list& gradients) {
+    const at::AutoGradMode grad(true);
+    auto& layer = *adjoint_layer;
+    const auto x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    const auto all = torch::autograd::grad(
+        {torch::tanh(layer->forward(x))}, {x, layer->weight, layer->bias}, {gradients[0]});
+    size_t i = 1;
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : layer->parameters()) {
+      if (context->saved_data["make"].toBool() && !parameter.grad().defined()) {
+        parameter.mutable_grad() = torch::zeros_like(parameter);
+      }
+      parameter.mutable_grad().add_(all[i++]);
+    }
+    return {all[0], torch::Tensor()};
+  }
+};
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(adjoints) {
+  Accelerator accelerator(kMatch);
+  for (const bool make : {true, false}) {
+    torch::nn::Linear layers[2] = {torch::nn::Linear(3, 3), torch::nn::Linear(3, 3)};
+    for (auto& layer : layers) {
+      layer->to(torch::kDouble);
+      const torch::NoGradGuard no_grad;
+      layer->weight.copy_(torch::arange(9, torch::kDouble).view({3, 3}) * 0.1);
+      layer->bias.fill_(0.5);
+      for (auto& parameter : layer->parameters()) {
+        if (!make) {
+          parameter.mutable_grad() = torch::zeros_like(parameter);
+        }
+      }
+    }
+    SGD optimizer(layers[0]->parameters(), kSgd);
+    torch::optim::SGD plain(layers[1]->parameters(), kSgd);
+    accelerator.prepare(layers[0], optimizer);
+    for (int i = 0; i < 4; ++i) {
+      optimizer.zero_grad(/*set_to_none=*/make);
+      plain.zero_grad(/*set_to_none=*/make);
+      // The second time on top of the first.
+      for (int time = 0; time < 1 + i % 2; ++time) {
+        const auto batch = rows(6 + i);
+        adjoint_layer = &layers[0];
+        const auto x = accelerator.distribute(batch).requires_grad_(true);
+        accelerator.backward(Adjoint::apply(x, make).pow(2).mean());
+        adjoint_layer = &layers[1];
+        Adjoint::apply(batch.clone().requires_grad_(true), make).pow(2).mean().backward();
+      }
+      optimizer.step();
+      plain.step();
+      const auto what = "step " + std::to_string(i);
+      expect_same(layers[0]->weight, layers[1]->weight, what);
+      expect_same(layers[0]->bias, layers[1]->bias, what);
+    }
+  }
+}
+
+TEST(Gradients, ThatABackwardAddsByItself) {
+  run_all("adjoints");
+}
+
 // A weight penalty's gradient, which all processes have, becomes a part of the sum that
 // the loss's gradient is: one sum over the processes for all parameters, at the end.
 ACCEL_RANK_FUNCTION(penalties) {

@@ -136,19 +136,38 @@ bool Parameters::holding() const {
 
 void Parameters::set_aside() {
   for (const auto& parameter : parameters_) {
-    if (!parameter->sharded) {
-      parameter->before =
-          std::exchange(parameter->tensor.mutable_grad(), at::Tensor());
+    if (parameter->sharded) {
+      continue;
+    }
+    auto& grad = parameter->tensor.mutable_grad();
+    parameter->before = std::exchange(grad, at::Tensor());
+    if (parameter->before.defined() && !parameter->ever_fired &&
+        parameter->before.layout() == at::kStrided) {
+      grad = at::zeros_like(parameter->before);
+      parameter->zeros_version = static_cast<int64_t>(grad._version());
     }
   }
 }
 
-void Parameters::bring_back() {
+void Parameters::bring_back(bool ghost) {
+  const at::NoGradGuard no_grad;
   for (const auto& parameter : parameters_) {
     auto before = std::exchange(parameter->before, at::Tensor());
-    if (!parameter->fired && !parameter->sharded) {
-      parameter->tensor.mutable_grad() = std::move(before);
+    if (parameter->fired || parameter->sharded) {
+      continue;
     }
+    auto& grad = parameter->tensor.mutable_grad();
+    auto added = std::exchange(grad, std::move(before));
+    // The zeros of set_aside have not been written to.
+    const bool untouched =
+        added.defined() && grad.defined() && !parameter->ever_fired &&
+        static_cast<int64_t>(added._version()) == parameter->zeros_version;
+    if (!added.defined() || untouched || ghost) {
+      continue;
+    }
+    grad = !grad.defined()  ? std::move(added)
+        : added.is_sparse() ? added.add(grad)
+                            : grad.add_(added);
   }
 }
 

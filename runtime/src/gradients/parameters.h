@@ -31,6 +31,8 @@ struct Parameter {
   bool bucketed = false;
   /// The running backward has reached it.
   bool fired = false;
+  /// Any has.
+  bool ever_fired = false;
   /// It is a distributed tensor of which each process has a part: so is its
   /// gradient, and it has no place in a bucket.
   bool sharded = false;
@@ -60,6 +62,8 @@ struct Parameter {
   /// The gradient before the running backward, where that one's result is to
   /// be left out (a ghost's).
   at::Tensor before;
+  /// The version of the zeros that stand in its place.
+  int64_t zeros_version = 0;
 };
 
 /// All prepared parameters in the order in which they were prepared; each
@@ -96,10 +100,13 @@ class Parameters {
   void bring_back_kept();
   void forget_kept();
 
-  /// Sets the gradients aside / brings those back that a backward did not
-  /// reach.
+  /// Sets the gradients aside. A parameter that no backward has ever reached has zeros
+  /// meanwhile: one that a program adds to by itself, in the backward of a
+  /// torch::autograd::Function, expects to find a gradient.
   void set_aside();
-  void bring_back();
+  /// Brings those back that a backward did not reach, with what the program has added
+  /// to them meanwhile; without, for a ghost.
+  void bring_back(bool ghost);
 
  private:
   static bool reached(const Parameter& parameter, bool hooks);

@@ -128,7 +128,7 @@ void Reducer::backward(
     run();
     running_ = false;
     if (aside_) {
-      parameters_.bring_back();
+      parameters_.bring_back(ghost_);
     }
     if (armed_) {
       finish();
@@ -232,6 +232,7 @@ void Reducer::on_gradient(const Slot& slot) {
       buckets_[slot.bucket].receive(
           slot.index, gradients_.rank(), gradients_.size());
   parameter.fired = true;
+  parameter.ever_fired = true;
   if (complete) {
     launch_complete();
   }

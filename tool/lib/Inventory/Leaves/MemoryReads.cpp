@@ -72,6 +72,14 @@ static bool mayPoint(QualType T) {
 /// rows.insert(rows.end(), p, p + n), rows.emplace_back(p, p + n): of numbers, or of
 /// containers that copy them.
 static bool copiesInto(const CallExpr *Call) {
+  // std::make_unique<std::vector<float>>(p, p + n)
+  const FunctionDecl *F = calleeOf(Call);
+  if (F && F->getIdentifier() && isInStd(F) && F->getName().starts_with("make_"))
+    if (const auto *Args = F->getTemplateSpecializationArgs())
+      return Args->size() > 0 &&
+             Args->get(0).getKind() == TemplateArgument::Type &&
+             (F->getName() == "make_unique" || F->getName() == "make_shared") &&
+             !mayPoint(Args->get(0).getAsType());
   static const llvm::StringSet<> Names = {"insert", "emplace", "emplace_back",
                                           "emplace_front", "append", "assign"};
   const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
@@ -165,7 +173,11 @@ bool Reads::only(llvm::ArrayRef<const Stmt *> Path) {
       const CXXRecordDecl *D = Made->getConstructor()->getParent();
       if (Made->getConstructor()->isCopyOrMoveConstructor())
         continue;
-      return isInStd(D); // std::vector<float>(p, p + n)
+      if (isInStd(D))
+        return true; // std::vector<float>(p, p + n)
+      if (IsConst)
+        continue; // at::ArrayRef<float>(p, n)
+      return false;
     }
     if (const auto *Call = dyn_cast<CallExpr>(Around)) {
       const FunctionDecl *F = calleeOf(Call);
