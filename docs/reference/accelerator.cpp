@@ -93,6 +93,8 @@ void train(torch::nn::Linear model) {
     }
   }
   accelerator.save(model, "model.pt");
+  // Half the batch, twice as many of them for an update.
+  accelerator.set_gradient_accumulation_steps(2 * accelerator.gradient_accumulation_steps());
 }
 
 // @example accel::Accelerator accel::PartialState accel::AcceleratorState accel::DistributedType accel::ResolvedOptions

@@ -390,6 +390,43 @@ ACCEL_RANK_FUNCTION(accelerates_way) {
   EXPECT_EQ(at_sync, (std::vector<double>{mean, mean, mean / 2}));
 }
 
+ACCEL_RANK_FUNCTION(windows_of_another_length) {
+  for (const bool match : {false, true}) {
+    Accelerator accelerator(
+        AcceleratorOptions().match_single_device(match).gradient_accumulation_steps(2));
+    EXPECT_EQ(accelerator.gradient_accumulation_steps(), 2);
+    auto net = make_net();
+    SGD optimizer(net->parameters(), kSgd);
+    accelerator.prepare(net, optimizer);
+    std::string stepped;
+    const auto train = [&](int steps) {
+      for (int i = 0; i < steps; ++i) {
+        const auto before = net->parameters()[0].detach().clone();
+        auto step = accelerator.accumulate(net);
+        optimizer.zero_grad();
+        accelerator.backward(mean_loss(net, rows(4)));
+        optimizer.step();
+        stepped += torch::equal(before, net->parameters()[0]) ? '-' : 'x';
+      }
+    };
+    train(2);
+    accelerator.set_gradient_accumulation_steps(3);
+    train(4);
+    const auto error = error_of([&] { accelerator.set_gradient_accumulation_steps(1); });
+    EXPECT_TRUE(contains(error, "in the middle of a window, of which 3")) << error;
+    train(2);
+    accelerator.set_gradient_accumulation_steps(1);
+    train(2);
+    EXPECT_EQ(stepped, "-x--x--xxx") << match;
+    EXPECT_THROW(accelerator.set_gradient_accumulation_steps(0), c10::Error);
+    accelerator.end_training();
+  }
+}
+
+TEST(Gradients, WindowsOfAnotherLength) {
+  run_all("windows_of_another_length");
+}
+
 TEST(Gradients, AcceleratesWay) {
   run_all("accelerates_way");
 }

@@ -625,3 +625,52 @@ ACCEL_RANK_FUNCTION(loader_refuses_drawing_samplers) {
 TEST(DataLoader, RefusesSamplersThatWouldPart) {
   accel::test::run_and_expect_success("loader_refuses_drawing_samplers", 2);
 }
+
+// ---- Samplers that give each process other indices.
+
+namespace {
+
+void train_on(Accelerator& accelerator, int64_t replicas, int64_t rank) {
+  torch::nn::Linear net(1, 1);
+  accelerator.prepare(net);
+  auto loader = accel::data::make_data_loader(
+      stacked(Numbers(24)),
+      torch::data::samplers::DistributedRandomSampler(24, replicas, rank),
+      6);
+  for (auto& batch : *loader) {
+    auto step = accelerator.accumulate(net);
+    accelerator.backward(
+        net->forward(batch.data.to(torch::kFloat).view({-1, 1})).pow(2).mean());
+  }
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(loader_of_other_indices) {
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  train_on(accelerator, accelerator.num_processes(), accelerator.process_index());
+}
+ACCEL_RANK_FUNCTION(loader_of_the_same_indices) {
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  train_on(accelerator, 1, 0);
+}
+ACCEL_RANK_FUNCTION(loader_that_deals_out_twice) {
+  Accelerator accelerator;
+  train_on(accelerator, accelerator.num_processes(), accelerator.process_index());
+}
+
+TEST(DataLoader, SamplersThatDealOutThemselvesAreAnError) {
+  for (const int world : {2, 3}) {
+    for (const auto& result : accel::test::run("loader_of_other_indices", world)) {
+      EXPECT_FALSE(result.success());
+      EXPECT_NE(result.error.find("have drawn different batches"), std::string::npos)
+          << result.error;
+    }
+    for (const auto& result : accel::test::run("loader_that_deals_out_twice", world)) {
+      EXPECT_FALSE(result.success());
+      EXPECT_NE(result.error.find("would be shared out once more"), std::string::npos)
+          << result.error;
+    }
+    accel::test::run_and_expect_success("loader_of_the_same_indices", world);
+  }
+}

@@ -205,6 +205,15 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// Whether this micro-step brings gradients together and steps the optimizer.
   bool sync_gradients() const;
 
+  /// Micro-steps of a window: what `AcceleratorOptions` say, or was set last.
+  int64_t gradient_accumulation_steps() const;
+
+  /// Sets it from here on, as where `find_executable_batch_size` has found a smaller
+  /// batch. All processes must call it, with the same number, between two windows and
+  /// outside of `accumulate`. Throws where it is less than 1, where a window is under
+  /// way, and where it is more than 1 and an optimizer of torch's own type was prepared.
+  void set_gradient_accumulation_steps(int64_t steps);
+
   /// Computes the gradients of `loss`, a scalar where `options` have no gradient to
   /// begin with, and on a synchronising micro-step brings them together. Collective.
   ///

@@ -323,8 +323,7 @@ void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
     }
   } else {
     TORCH_CHECK(
-        state().options().gradient_accumulation_steps == 1 &&
-            scaler() == nullptr,
+        gradient_accumulation_steps() == 1 && scaler() == nullptr,
         "accel: with gradient accumulation or fp16, whether an optimizer steps "
         "must be decided by accel, but one was prepared whose type is torch's. "
         "Make it an accel::AcceleratedOptimizer<torch::optim::SGD> (or which "
@@ -345,6 +344,18 @@ void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
 
 void Accelerator::prepare_scheduler(torch::optim::LRScheduler* scheduler) {
   if (dynamic_cast<detail::SchedulerControl*>(scheduler) == nullptr) {
+    const auto& options = state().options();
+    const bool steps_once = options.match_single_device || options.split_batches ||
+        num_processes() == 1;
+    TORCH_CHECK(
+        !options.step_scheduler_with_optimizer ||
+            (gradient_accumulation_steps() == 1 && scaler() == nullptr && steps_once),
+        "accel: with gradient accumulation or fp16, and where each process has batches "
+        "of its own, whether and how often a scheduler steps must be decided by accel, "
+        "but one was prepared whose type is torch's. Make it an "
+        "accel::AcceleratedScheduler<torch::optim::StepLR> (or which type it is), or "
+        "say step_scheduler_with_optimizer(false), and it steps as often as the program "
+        "says.");
     runtime_->registry().add_plain_scheduler();
   }
 }

@@ -4,7 +4,6 @@
 #include "core/optimizers.h"
 #include "core/runtime.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace accel {
@@ -54,6 +53,29 @@ AccumulateGuard Accelerator::begin_micro_step() {
 bool Accelerator::sync_gradients() const {
   runtime_->note_question();
   return GradientState::get().sync_gradients;
+}
+
+int64_t Accelerator::gradient_accumulation_steps() const {
+  return GradientState::get().num_steps;
+}
+
+void Accelerator::set_gradient_accumulation_steps(int64_t steps) {
+  auto& gradients = GradientState::get();
+  TORCH_CHECK(
+      steps >= 1, "accel: gradient_accumulation_steps is ", steps,
+      ", but at least one micro-step makes a window.");
+  TORCH_CHECK(
+      !runtime_->in_micro_step() && !runtime_->accumulating(),
+      "accel: gradient_accumulation_steps was set to ", steps,
+      " in the middle of a window, of which ", gradients.num_steps,
+      " micro-steps are one. Set it between two windows, outside of accumulate.");
+  TORCH_CHECK(
+      steps == 1 || !runtime_->registry().has_plain_optimizers(),
+      "accel: gradient_accumulation_steps was set to ", steps,
+      ", and an optimizer was prepared whose type is torch's, which steps every time. "
+      "Make it an accel::AcceleratedOptimizer.");
+  gradients.num_steps = steps;
+  gradients.step = 0;
 }
 
 void Accelerator::backward(

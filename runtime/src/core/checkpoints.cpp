@@ -209,18 +209,6 @@ std::string automatic_root(const std::string& project_dir) {
   return (std::filesystem::path(project_dir) / "checkpoints").string();
 }
 
-/// Whether something has been accumulated that a checkpoint would not have.
-bool accumulating(detail::Runtime& runtime) {
-  if (!runtime.state().match_single_device()) {
-    return !GradientState::get().sync_gradients || runtime.reducer().holding();
-  }
-  const auto& optimizers = detail::learning_optimizers();
-  return std::any_of(
-      optimizers.begin(), optimizers.end(), [](const auto* optimizer) {
-        return detail::Windows::of(*optimizer).holds();
-      });
-}
-
 } // namespace
 
 void Accelerator::add_for_checkpointing(checkpoint::CustomObject object) {
@@ -328,7 +316,7 @@ std::string Accelerator::save_state(
         "or launch without --resume.");
     const auto& gradients = GradientState::get();
     TORCH_CHECK(
-        !accumulating(*runtime_),
+        !runtime_->accumulating(),
         "accel: save_state was called in the middle of an accumulation window, "
         "after micro-step ",
         gradients.step,

@@ -201,7 +201,8 @@ std::array<int64_t, Enclosed::kCount - 1> ReadValues::Window::digest() const {
   return {
       as_signed(mix(static_cast<uint64_t>(reads.count))),
       as_signed(reads.checksum),
-      as_signed(mix(losses.checksum ^ static_cast<uint64_t>(losses.count)))};
+      as_signed(mix(losses.checksum ^ static_cast<uint64_t>(losses.count))),
+      as_signed(mix(batches))};
 }
 
 void ReadValues::add_read(
@@ -255,6 +256,12 @@ void ReadValues::add_loss(const at::Tensor& loss) {
   window_.losses.add(std::move(read));
 }
 
+void ReadValues::add_batch(const std::string& sampler, uint64_t fingerprint) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  window_.batches = mix(window_.batches ^ fingerprint);
+  window_.sampler = sampler;
+}
+
 std::string ReadValues::place_of(
     const std::vector<Value>& kept, size_t index) const {
   if (index >= std::min(kept.size(), kPlaces)) {
@@ -287,8 +294,8 @@ bool ReadValues::is_due(bool met_others) {
 }
 
 std::array<int64_t, Enclosed::kCount> ReadValues::numbers() const {
-  const auto [count, reads, losses] = compared_.digest();
-  return {count, reads, losses, more_};
+  const auto [count, reads, losses, batches] = compared_.digest();
+  return {count, reads, losses, batches, more_};
 }
 
 std::shared_ptr<Enclosed> ReadValues::begin(
@@ -344,6 +351,16 @@ void ReadValues::end(Communicator& communicator) {
   if (enclosed == nullptr) {
     return;
   }
+  TORCH_CHECK(
+      !enclosed->differ[3],
+      "accel: the processes have drawn different batches from a data loader (the last "
+      "one has the sampler ",
+      compared_.sampler,
+      "). In match_single_device all draw those of one device, and each loads its rows "
+      "of them. A sampler must draw from LibTorch's default generator, or from one that "
+      "is seeded alike on all processes; torch::data::samplers::DistributedRandomSampler "
+      "and DistributedSequentialSampler are to be left out, the loader deals out the "
+      "samples. ACCEL_CHECK_VALUES=0 goes on without looking.");
   if (enclosed->differ[2]) {
     look_closer(communicator, compared_.losses, /*losses=*/true);
   }

@@ -54,6 +54,10 @@ class ReadValues {
   /// one comes, for which nobody has to wait.
   void add_loss(const at::Tensor& loss);
 
+  /// The program was given a batch of which each process loads rows: the name of its
+  /// sampler, and what all must have drawn alike.
+  void add_batch(const std::string& sampler, uint64_t fingerprint);
+
   /// Whether the next synchronising backward is to compare. Always where
   /// backwards meet the other processes anyway (`met_others`: the last one has);
   /// where every process computes everything itself, of the first ones each,
@@ -115,8 +119,11 @@ class ReadValues {
   struct Window {
     Values reads;
     Values losses;
+    uint64_t batches = 0;
+    /// Of the last one.
+    std::string sampler;
 
-    /// What is compared: how many reads, which, and which losses.
+    /// What is compared: how many reads, which, which losses, and which batches.
     std::array<int64_t, Enclosed::kCount - 1> digest() const;
   };
   /// A loss that a GPU is still to compute.

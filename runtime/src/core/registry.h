@@ -25,6 +25,9 @@ class Registry {
   void add_plain_optimizer() {
     ++plain_optimizers_;
   }
+  bool has_plain_optimizers() const {
+    return plain_optimizers_ > 0;
+  }
   /// The same for a scheduler.
   void add_plain_scheduler() {
     ++plain_schedulers_;

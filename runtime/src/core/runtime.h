@@ -175,6 +175,8 @@ class Runtime {
 
   /// Averages what micro-steps have accumulated where no backward has done so.
   void average_accumulated();
+  /// Whether a window is under way: something was accumulated that no update has used.
+  bool accumulating() const;
   /// In between nothing is averaged (`LocalTraining`).
   void begin_local_training();
   void end_local_training();

@@ -279,6 +279,17 @@ at::Tensor Runtime::whole_loss(const at::Tensor& loss) {
   return sums[0].div(sums[1]).to(loss.scalar_type()).view(loss.sizes());
 }
 
+bool Runtime::accumulating() const {
+  if (!state_->match_single_device()) {
+    return !GradientState::get().sync_gradients || reducer_->holding();
+  }
+  const auto& optimizers = learning_optimizers();
+  return std::any_of(
+      optimizers.begin(), optimizers.end(), [](const auto* optimizer) {
+        return Windows::of(*optimizer).holds();
+      });
+}
+
 void Runtime::begin_local_training() {
   average_accumulated(); // What is not local.
   reducer_->set_local(true);

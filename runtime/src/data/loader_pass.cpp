@@ -1,5 +1,7 @@
 #include <accel/data/loader_pass.h>
 
+#include "core/read_values.h"
+
 #include <c10/util/Exception.h>
 
 #include <utility>
@@ -51,6 +53,14 @@ accel::detail::LoaderCursor LoaderPass::cursor(
     cursor.generator = pass_generator_;
   }
   return cursor;
+}
+
+void LoaderPass::compare(uint64_t fingerprint) const {
+  using accel::detail::ReadValues;
+  if (sharding_.world > 1 && sharding_.match_single_device &&
+      ReadValues::enabled()) {
+    ReadValues::get().add_batch(name_, fingerprint);
+  }
 }
 
 void LoaderPass::resume_at(accel::detail::LoaderCursor cursor) {

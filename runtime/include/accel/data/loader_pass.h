@@ -50,6 +50,10 @@ class ACCEL_API LoaderPass {
   /// The next pass goes on where `cursor` was; the one that goes on has ended.
   void resume_at(accel::detail::LoaderCursor cursor);
 
+  /// A batch of this fingerprint is handed out: in `match_single_device` the next
+  /// backward compares whether it is the same on all processes.
+  void compare(uint64_t fingerprint) const;
+
   /// Of a batch that the sampler or the data set is asked for.
   int64_t batch_size(const ShardingOptions& sharding) const {
     return options_batch_size_ * sharding.batches_in_one();

@@ -47,6 +47,16 @@ struct is_index_list<
             std::declval<const Request&>().end())),
         decltype(std::declval<const Request&>().size())>> : std::true_type {};
 
+/// Torch's own, that give each process other indices.
+///
+/// For the library itself: a program has no need to name it, and it may change.
+template <typename Sampler>
+inline constexpr bool deals_out_itself =
+    std::is_same_v<Sampler, torch::data::samplers::DistributedRandomSampler> ||
+    std::is_same_v<
+        Sampler,
+        torch::data::samplers::DistributedSequentialSampler>;
+
 /// Samplers that draw nothing from the default generator between two passes,
 /// and so can be asked for a batch earlier than the loader needs it.
 ///
@@ -55,11 +65,7 @@ template <typename Sampler>
 inline constexpr bool samples_ahead =
     std::is_same_v<Sampler, torch::data::samplers::RandomSampler> ||
     std::is_same_v<Sampler, torch::data::samplers::SequentialSampler> ||
-    std::is_same_v<Sampler, SeedableRandomSampler> ||
-    std::is_same_v<Sampler, torch::data::samplers::DistributedRandomSampler> ||
-    std::is_same_v<
-        Sampler,
-        torch::data::samplers::DistributedSequentialSampler>;
+    std::is_same_v<Sampler, SeedableRandomSampler> || deals_out_itself<Sampler>;
 
 /// Samplers whose passes are made from the default generator and nothing else,
 /// so that a checkpoint needs no more than the generator.
@@ -254,6 +260,14 @@ void SamplerPass<Sampler>::begin() {
       "accel: with dispatch_batches(true) the Accelerator must exist when "
       "accel::data::make_data_loader is called. Make the Accelerator at the "
       "top of main.");
+  if constexpr (deals_out_itself<Sampler>) {
+    TORCH_CHECK(
+        sharding_.world == 1 || sharding_.match_single_device,
+        "accel: a data loader has the sampler ",
+        name_,
+        ", and what it gives each process would be shared out once more. Take "
+        "RandomSampler, or SequentialSampler: the loader deals out the samples.");
+  }
   shard_.reset();
   ahead_.reset();
   exhausted_ = false;
@@ -326,6 +340,7 @@ void SamplerPass<Sampler>::hand_out(size_t number) {
   state_->uneven = requested->second.uneven;
   state_->ghost = requested->second.ghost;
   fingerprint_ += requested->second.fingerprint;
+  compare(requested->second.fingerprint);
   in_flight_.erase(requested);
   GradientState::get().hand_out(state_);
   state_->end_of_dataloader = exhausted_ && handed_out_ == requested_;
