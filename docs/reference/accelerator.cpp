@@ -284,6 +284,11 @@ void checkpoints(accel::Accelerator& accelerator, torch::nn::Linear model, Loade
   accelerator.free_memory();
 }
 
+// @example accel
+std::ostream& log_stream = accel::main_process_cout(); // made before main
+std::ostream& error_stream = accel::main_process_cerr();
+std::FILE* log_file = accel::main_process_stdout();
+
 // @example accel::Accelerator
 void input_and_output(accel::Accelerator& accelerator) {
   int epochs = 1;

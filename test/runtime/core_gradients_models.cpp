@@ -676,6 +676,27 @@ ACCEL_RANK_FUNCTION(unseen_backward) {
   }
 }
 
+// Who brings gradients together by hand knows what he does.
+ACCEL_RANK_FUNCTION(reduced_by_hand) {
+  Accelerator accelerator;
+  auto net = make_net();
+  SGD optimizer(net->parameters(), kSgd);
+  accelerator.prepare(net, optimizer);
+  mean_loss(net, rows(4 + accelerator.process_index())).backward();
+  for (auto& parameter : net->parameters()) {
+    parameter.mutable_grad() = accelerator.reduce(parameter.grad(), "mean");
+  }
+  optimizer.step();
+  for (auto& parameter : net->parameters()) {
+    expect_same(
+        accelerator.broadcast(parameter.detach()), parameter.detach(), "parameter");
+  }
+}
+
+TEST(Gradients, ThatTheProgramReducesItself) {
+  run_all("reduced_by_hand");
+}
+
 TEST(Gradients, ThatNobodySees) {
   run_all("unseen_backward");
 }

@@ -253,6 +253,21 @@ TEST(Save, PutsValuesOfABatchTogether) {
   run_and_expect_success("saves_values_of_a_batch", 3);
 }
 
+TEST(Save, NamesTheFileThatCannotBeWritten) {
+  Accelerator accelerator;
+  const auto error = accel::test::error_of([&] {
+    accelerator.save(torch::ones({2}), "/no/such/folder/ones.pt");
+  });
+  EXPECT_TRUE(accel::test::contains(error, "accel: /no/such/folder/ones.pt could not be"))
+      << error;
+  torch::nn::Linear net(2, 2);
+  EXPECT_TRUE(accel::test::contains(
+      accel::test::error_of([&] {
+        accelerator.save(net, std::string("/no/such/folder/net.pt"));
+      }),
+      "accel: /no/such/folder/net.pt could not be"));
+}
+
 TEST(MainProcessPath, OneProcessWrites) {
   accel::test::run_and_expect_success("writes_one_file", 1);
   accel::test::run_and_expect_success("writes_one_file", 2);

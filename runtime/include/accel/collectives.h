@@ -30,7 +30,9 @@ class ACCEL_API Collectives {
   /// tensor that all processes have is itself, so that a call too many changes
   /// nothing, not even a gradient; an undefined one is undefined. Otherwise
   /// `gather`, and at the end of a loader without its repeated samples. Of
-  /// several tensors it returns a `std::tuple`. Throws as `gather` does.
+  /// several tensors it returns a `std::tuple`. Throws as `gather` does. A loop over
+  /// another loader that was left by `break` in its last batch counts as if it went on,
+  /// as in Accelerate: call `accelerator.leave(*loader)` behind it.
   ///
   ///     std::tie(output, target) = accelerator.gather_for_metrics(output, target);
   torch::Tensor gather_for_metrics(const torch::Tensor& tensor);

@@ -54,7 +54,10 @@ class AcceleratorOptions {
   /// distributed tensors (accel/distributed/tensor.h), of which each process has
   /// its rows, and losses, batch norm, dropout and metrics are those of the whole
   /// batch. With `false`, work is shared as Accelerate does it: a batch per
-  /// process. The environment variable `ACCEL_MATCH_SINGLE_DEVICE` overrides it.
+  /// process. The environment variable `ACCEL_MATCH_SINGLE_DEVICE` overrides it: a
+  /// program must be written for both then. `loss.item()` is that of the whole batch
+  /// here, and what it is added up to must not be summed over the processes once more
+  /// (`reduce`, `gather`); `gather_for_metrics` is right in both.
   TORCH_ARG(bool, match_single_device) = false;
 
   /// Empty: the environment variable `ACCELERATE_MIXED_PRECISION`, or none.

@@ -3,6 +3,7 @@
 #include <accel/detail/preparable.h>
 #include <accel/export.h>
 
+#include <c10/util/Exception.h>
 #include <torch/serialize.h>
 
 #include <cstdio>
@@ -13,6 +14,20 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace accel {
+
+/// `Accelerator::cout`, `cerr` and `c_stdout` for what is made before `main`, when there
+/// is no Accelerator: which process this is says the environment that the launcher has
+/// set. Any process may call them at any time. `main_process_stdout` throws `c10::Error`
+/// where the null device cannot be opened.
+///
+///     static Logger logger(accel::main_process_cout());
+ACCEL_API std::ostream& main_process_cout();
+ACCEL_API std::ostream& main_process_cerr();
+ACCEL_API std::FILE* main_process_stdout();
+
+} // namespace accel
 
 namespace accel::detail {
 
@@ -52,7 +67,8 @@ class ACCEL_API MainProcessOutput {
   /// all have come here. A model, an optimizer or tensors that are divided between
   /// the processes are put together first, which is collective. What is saved to
   /// a stream that is no file's (`std::stringstream`) is written on all processes,
-  /// since each has its own.
+  /// since each has its own. Throws `c10::Error` where it cannot be written, on the
+  /// processes that write: what is to be told on all is `save_state` and `save_model`.
   template <typename Value, typename... Args>
   void save(const Value& value, Args&&... args) {
     wait_for_readers(args...);
@@ -62,7 +78,7 @@ class ACCEL_API MainProcessOutput {
         std::is_same_v<Value, std::vector<at::Tensor>>) {
       const auto whole = whole_tensors(value);
       if (writes) {
-        torch::save(whole, std::forward<Args>(args)...);
+        write_named([&] { torch::save(whole, args...); }, args...);
       }
       return;
     }
@@ -79,7 +95,7 @@ class ACCEL_API MainProcessOutput {
           [](const torch::optim::LRScheduler*) {});
     }
     if (writes) {
-      torch::save(value, std::forward<Args>(args)...);
+      write_named([&] { torch::save(value, args...); }, args...);
     }
   }
 
@@ -95,7 +111,7 @@ class ACCEL_API MainProcessOutput {
     const bool writes = writes_to(args...);
     const auto whole = make_whole(archive, writes);
     if (writes) {
-      archive.save_to(std::forward<Args>(args)...);
+      write_named([&] { archive.save_to(args...); }, args...);
     }
   }
 
@@ -156,6 +172,21 @@ class ACCEL_API MainProcessOutput {
       return saves();
     }
   }
+  /// Calls `write`, whose errors are to name the file.
+  template <typename Write, typename To, typename... Rest>
+  static void write_named(const Write& write, const To& to, const Rest&...) {
+    if constexpr (std::is_convertible_v<const To&, std::string>) {
+      try {
+        write();
+      } catch (const c10::Error& error) {
+        throw_not_written(to, error);
+      }
+    } else {
+      write();
+    }
+  }
+  [[noreturn]] static void throw_not_written(
+      const std::string& path, const c10::Error& error);
   /// Whether this process saves.
   static bool saves();
   /// Whether each process has a stream like this for itself: all but files.

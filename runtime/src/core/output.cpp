@@ -1,6 +1,7 @@
 #include <accel/distributed/tensor.h>
 #include <accel/output.h>
 
+#include "core/environment.h"
 #include "core/runtime.h"
 #include "core/whole_archive.h"
 #include "written_files.h"
@@ -84,6 +85,18 @@ std::FILE* null_file() {
 
 } // namespace
 
+void MainProcessOutput::throw_not_written(
+    const std::string& path, const c10::Error& error) {
+  const std::string reason = error.what_without_backtrace();
+  TORCH_CHECK(
+      false,
+      "accel: ",
+      path,
+      " could not be written. The folder must exist, be writable, and have room. (",
+      reason.substr(0, reason.find('\n')),
+      ")");
+}
+
 bool MainProcessOutput::saves() {
   return process().options().save_on_each_node
       ? process().is_local_main_process()
@@ -132,6 +145,23 @@ bool MainProcessOutput::is_own(const std::ostream& stream) {
   return dynamic_cast<const std::ofstream*>(&stream) == nullptr &&
       dynamic_cast<const std::fstream*>(&stream) == nullptr;
 }
+
+namespace {
+
+/// As the environment has it; where that cannot be read, what makes an Accelerator
+/// says so.
+bool is_main_by_environment() {
+  static const bool is_main = [] {
+    try {
+      return read_environment().rank == 0;
+    } catch (const c10::Error&) {
+      return true;
+    }
+  }();
+  return is_main;
+}
+
+} // namespace
 
 std::ostream& MainProcessOutput::cout() {
   return process().is_main_process() ? std::cout : null_stream();
@@ -216,3 +246,20 @@ const char* MainProcessOutput::main_process_command(const char* command) const {
 }
 
 } // namespace accel::detail
+
+namespace accel {
+
+std::ostream& main_process_cout() {
+  return detail::is_main_by_environment() ? std::cout : detail::null_stream();
+}
+
+std::ostream& main_process_cerr() {
+  static std::ostream& stream = detail::make_null_stream();
+  return detail::is_main_by_environment() ? std::cerr : stream;
+}
+
+std::FILE* main_process_stdout() {
+  return detail::is_main_by_environment() ? stdout : detail::null_file();
+}
+
+} // namespace accel

@@ -235,6 +235,10 @@ void Runtime::backward(
             : AutocastGuard(
                   state_->device().type(), at::kBFloat16, /*enabled=*/false);
         at::Tensor seed = options.gradient();
+        TORCH_CHECK(
+            seed.defined() || loss.numel() == 1,
+            "accel: backward needs a loss with one element, got sizes ",
+            loss.sizes());
         if (seed.defined()) {
           TORCH_CHECK(
               seed.sizes() == loss.sizes(),
@@ -245,10 +249,6 @@ void Runtime::backward(
               "; they must be the same.");
           seed = factor == 1 ? seed : seed.mul(factor);
         } else if (factor != 1 || scaler_) {
-          TORCH_CHECK(
-              loss.numel() == 1,
-              "accel: backward needs a loss with one element, got sizes ",
-              loss.sizes());
           seed = at::full_like(loss.detach(), factor);
         }
         (scaler_ ? scaler_->scale(loss) : loss)

@@ -24,6 +24,9 @@ struct Parameter {
   bool used = false;
   /// So has a backward that accel was not told about (`loss.backward()`).
   bool foreign = false;
+  /// The gradient that it has left: where the program has put another one in its place,
+  /// it has brought them together itself.
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> foreign_grad;
   /// The tensor that the program had made the gradient: it gets what is averaged, and
   /// stays the gradient, since others may share its memory.
   at::Tensor given;

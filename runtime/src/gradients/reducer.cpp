@@ -190,6 +190,9 @@ void Reducer::on_gradient(const Slot& slot) {
   if (!running_) {
     // Where plain gradients are whole, parts know that they are.
     parameter.foreign = !options_.plain_is_whole && !local_;
+    if (parameter.foreign && grad.defined()) {
+      parameter.foreign_grad.emplace(grad.getIntrusivePtr());
+    }
     return;
   }
   TORCH_CHECK(
@@ -395,7 +398,12 @@ void Reducer::reject_foreign() {
     if (!parameter->foreign) {
       continue;
     }
+    parameter->foreign = false;
     auto grad = parameter->tensor.grad();
+    const auto left = std::exchange(parameter->foreign_grad, std::nullopt);
+    if (left && grad.unsafeGetTensorImpl() != left->_unsafe_get_target()) {
+      continue;
+    }
     if (grad.defined() && grad.is_sparse()) {
       grad = grad._values();
     }
@@ -405,8 +413,8 @@ void Reducer::reject_foreign() {
         parameter->name,
         "' comes from a backward that accel was not told of, so it was not "
         "averaged over the processes. Call accelerator.backward(loss) instead "
-        "of loss.backward(), or clear the gradient.");
-    parameter->foreign = false;
+        "of loss.backward(), or clear the gradient, or put the mean of all processes' "
+        "there (mutable_grad() = accelerator.reduce(gradient, \"mean\")).");
   }
 }
 

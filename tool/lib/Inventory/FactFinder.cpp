@@ -186,6 +186,24 @@ void FactFinder::global(const VarDecl *V) {
     initialiser(V, V->getInit(), /*Early=*/true);
 }
 
+/// Makes of a stream that is named what can be made of it before main; false where
+/// that is nothing.
+static bool makeEarly(PrintFact &Print) {
+  switch (Print.Kind) {
+  case PrintFact::Cout:
+    Print.Kind = PrintFact::EarlyCout;
+    return !Print.InMacro;
+  case PrintFact::Cerr:
+    Print.Kind = PrintFact::EarlyCerr;
+    return !Print.InMacro;
+  case PrintFact::CStdout:
+    Print.Kind = PrintFact::EarlyCStdout;
+    return !Print.InMacro;
+  default:
+    return false;
+  }
+}
+
 /// What an initialiser opens and prints to, and the device that it names;
 /// `Early`: before main, when there is no accelerator.
 void FactFinder::initialiser(const ValueDecl *D, const Expr *Init,
@@ -201,7 +219,11 @@ void FactFinder::initialiser(const ValueDecl *D, const Expr *Init,
     llvm::append_range(Program.Devices, Found.Devices);
     return;
   }
-  if (!Found.Prints.empty())
+  const auto *V = dyn_cast<VarDecl>(D);
+  const bool IsConstant = V && (V->isConstexpr() || V->hasAttr<ConstInitAttr>());
+  if (!IsConstant && llvm::all_of(Found.Prints, makeEarly))
+    llvm::append_range(Program.Prints, Found.Prints);
+  else
     say("ACL0152", D->getLocation(),
         "'" + D->getNameAsString() +
             "' is made before main begins, when no accelerator exists: what "

@@ -38,16 +38,29 @@ static llvm::StringRef templateOf(PrintFact::KindTy Kind) {
     return "print-tensor-stream";
   case PrintFact::TensorWidth:
     return "print-tensor-width";
+  case PrintFact::EarlyCout:
+    return "print-early-cout";
+  case PrintFact::EarlyCerr:
+    return "print-early-cerr";
+  case PrintFact::EarlyCStdout:
+    return "print-early-stdout";
   }
   return "print-cout";
+}
+
+/// Before main there is no accelerator.
+static bool isEarly(PrintFact::KindTy Kind) {
+  return Kind == PrintFact::EarlyCout || Kind == PrintFact::EarlyCerr ||
+         Kind == PrintFact::EarlyCStdout;
 }
 
 void accel::migrate::applyPrint(RuleContext &Context) {
   for (const PrintFact &Print : Context.Program.Prints)
     Context.replace(Print.Range, templateOf(Print.Kind),
                     {{"accelerator",
-                      Print.InMacro ? Context.inlineAccelerator()
-                                    : Context.accelerator(Print.In)},
+                      isEarly(Print.Kind) ? ""
+                      : Print.InMacro     ? Context.inlineAccelerator()
+                                          : Context.accelerator(Print.In)},
                      {"text", Print.Format}},
                     "the main process prints; what is printed is computed on "
                     "all");

@@ -134,7 +134,7 @@ class MixedPrecisionPolicy {
 /// Needs `match_single_device`. Without an argument the environment decides, with
 /// Accelerate's variables: `ACCELERATE_USE_FSDP` whether, and
 /// `FSDP_SHARDING_STRATEGY` how. Other variables of Accelerate's that ask for
-/// something that accel does not do (`FSDP_CPU_RAM_EFFICIENT_LOADING=true`) are errors.
+/// something that accel does not do (`FSDP_USE_ORIG_PARAMS=false`) are errors.
 class FullyShardedDataParallelPlugin {
  public:
   /// Empty: `FSDP_SHARDING_STRATEGY`, or FULL_SHARD.

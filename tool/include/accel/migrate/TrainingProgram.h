@@ -223,6 +223,9 @@ struct PrintFact {
     Descriptor,    ///< The 1 that is given to write or dprintf.
     TensorStream,  ///< Before the tensor that torch::print is given.
     TensorWidth,   ///< Behind it, where no width follows.
+    EarlyCout,     ///< As Cout, Cerr, CStdout, in what is made before main.
+    EarlyCerr,
+    EarlyCStdout,
   };
   FunctionId In = 0;
   KindTy Kind = Cout;

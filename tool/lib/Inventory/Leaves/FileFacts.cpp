@@ -7,6 +7,8 @@
 
 #include "clang/Lex/Lexer.h"
 
+#include "llvm/ADT/StringSet.h"
+
 #include <fcntl.h>
 
 using namespace accel::migrate;
@@ -75,6 +77,24 @@ bool accel::migrate::isFileStream(const CXXRecordDecl *D) {
   return (nameOf(D) == "basic_ofstream" || nameOf(D) == "basic_fstream" ||
           nameOf(D) == "basic_ifstream") &&
          isInStd(D);
+}
+
+/// The stream that a container makes of what it is given: of std::ofstream for
+/// std::vector<std::ofstream>::emplace_back. Null for other functions.
+static const CXXRecordDecl *streamMadeBy(const CXXMethodDecl *M) {
+  static const llvm::StringSet<> Names = {"emplace", "emplace_back", "emplace_front",
+                                          "emplace_hint", "try_emplace"};
+  if (!isInStd(M) || !Names.count(nameOf(M)))
+    return nullptr;
+  llvm::SmallVector<QualType, 4> Types = typeArgumentsOf(M->getParent());
+  // std::variant's emplace<std::ofstream>
+  if (const TemplateArgumentList *Args = M->getTemplateSpecializationArgs();
+      Args && Args->size() && Args->get(0).getKind() == TemplateArgument::Type)
+    Types.push_back(Args->get(0).getAsType());
+  for (QualType T : Types)
+    if (const CXXRecordDecl *D = recordOf(T); D && isFileStream(D))
+      return D;
+  return nullptr;
 }
 
 /// torch::save(net, path).
@@ -388,8 +408,18 @@ void FileFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
         openStream(E, D, {E->getArgs(), E->getNumArgs()});
   if (const auto *M = dyn_cast<CXXMethodDecl>(F)) {
     const CXXRecordDecl *D = M->getParent();
-    if (Name == "open" && isFileStream(D))
+    if (Name == "open" &&
+        (isFileStream(D) || (nameOf(D) == "basic_filebuf" && isInStd(D))))
       openStream(E, D, {E->getArgs(), E->getNumArgs()});
+    // logs.emplace_back("log.csv"), logs.try_emplace(name, "log.csv")
+    if (const CXXRecordDecl *Stream = streamMadeBy(M)) {
+      llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
+      // The key, or where it comes, and the key.
+      if (nameOf(D).contains("map"))
+        Args = Args.drop_front(
+            std::min<size_t>(Args.size(), Name == "emplace_hint" ? 2 : 1));
+      openStream(E, Stream, Args);
+    }
     // archive.save_to(path), script_module.save(path)
     const bool Archive =
         Name == "save_to" && nameOf(D) == "OutputArchive" && isTorch(D);

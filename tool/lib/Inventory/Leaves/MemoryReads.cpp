@@ -73,18 +73,18 @@ static bool mayPoint(QualType T) {
 /// containers that copy them.
 static bool copiesInto(const CallExpr *Call) {
   // std::make_unique<std::vector<float>>(p, p + n)
-  const FunctionDecl *F = calleeOf(Call);
-  if (F && F->getIdentifier() && isInStd(F) && F->getName().starts_with("make_"))
+  if (const FunctionDecl *F = calleeOf(Call);
+      F && isInStd(F) &&
+      (nameOf(F) == "make_unique" || nameOf(F) == "make_shared"))
     if (const auto *Args = F->getTemplateSpecializationArgs())
       return Args->size() > 0 &&
              Args->get(0).getKind() == TemplateArgument::Type &&
-             (F->getName() == "make_unique" || F->getName() == "make_shared") &&
              !mayPoint(Args->get(0).getAsType());
   static const llvm::StringSet<> Names = {"insert", "emplace", "emplace_back",
                                           "emplace_front", "append", "assign"};
   const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
   const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
-  return M && M->getIdentifier() && isInStd(M) && Names.count(M->getName()) &&
+  return M && isInStd(M) && Names.count(nameOf(M)) &&
          !holdsPointing(M->getParent());
 }
 

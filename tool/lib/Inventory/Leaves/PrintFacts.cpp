@@ -42,6 +42,12 @@ bool PrintFacts::isFarewell() const {
   return false;
 }
 
+/// Whether it prints to the FILE* that it is given: C's functions, std::print, another
+/// library's. std::make_unique, std::function and their kin hand it on.
+static bool printsAtOnce(const FunctionDecl *F) {
+  return F->isExternC() || !isInStd(F) || nameOf(F).contains("print");
+}
+
 /// `FILE* to = stdout`, `log(stdout, …)`: whoever has it prints later. What C's own
 /// functions and other libraries' do with it is known by their calls.
 void PrintFacts::standardOutput(const DeclRefExpr *E) {
@@ -50,7 +56,7 @@ void PrintFacts::standardOutput(const DeclRefExpr *E) {
       continue;
     const auto *Call = dyn_cast<CallExpr>(S);
     const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
-    if (F && !Index.isOwn(F))
+    if (F && !Index.isOwn(F) && printsAtOnce(F))
       return;
     break;
   }
