@@ -17,14 +17,16 @@
 
 namespace accel {
 
-/// `Accelerator::cout`, `cerr` and `c_stdout` for what is made before `main`, when there
-/// is no Accelerator: which process this is says the environment that the launcher has
-/// set. Any process may call them at any time. `main_process_stdout` throws `c10::Error`
-/// where the null device cannot be opened.
+/// `Accelerator::cout` for what is made before `main`, when there is no Accelerator:
+/// which process this is says the environment that the launcher has set. Any process
+/// may call it at any time.
 ///
-///     static Logger logger(accel::main_process_cout());
+///     static std::ostream& log = accel::main_process_cout();
 ACCEL_API std::ostream& main_process_cout();
+/// As `main_process_cout`, with `std::cerr`.
 ACCEL_API std::ostream& main_process_cerr();
+/// As `main_process_cout`, with C's `stdout`. Throws `c10::Error` where the null device
+/// cannot be opened.
 ACCEL_API std::FILE* main_process_stdout();
 
 } // namespace accel
