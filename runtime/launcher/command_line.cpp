@@ -75,9 +75,11 @@ std::string with_hyphens(std::string name) {
       known.push_back("--" + long_name);
     }
   }
+  const std::string instead = instead_of(name);
   throw Error(
       kUsage,
-      "unknown option " + name + suggest(name, known) + "\nRun accel " +
+      "unknown option " + name +
+          (instead.empty() ? suggest(name, known) : instead) + "\nRun accel " +
           command.get_name() +
           " --help for the options. What belongs to the program comes after "
           "its name.");

@@ -466,8 +466,9 @@ void resolve_hosts(Resolver& resolver, LaunchOptions& options) {
       choose("--machine-rank", batch ? std::to_string(batch->rank) : "");
   const auto address = choose("--main-process-ip", batch ? batch->main : "");
   if (options.num_machines == 1) {
+    // A script for any number of hosts says --num-machines 1, and where they meet.
     const bool asked = (rank && rank->value != "0") ||
-                       (address && address->source[0] == '-');
+                       (!machines && address && address->source[0] == '-');
     if (asked) {
       throw Error(
           kUsage,

@@ -1,6 +1,7 @@
 #include "suggestion.h"
 
 #include <algorithm>
+#include <map>
 
 namespace accel::launcher {
 
@@ -40,6 +41,36 @@ std::string suggest(
     }
   }
   return nearest ? " (did you mean " + *nearest + "?)" : std::string();
+}
+
+std::string instead_of(std::string option) {
+  std::replace(option.begin(), option.end(), '_', '-');
+  static const std::map<std::string, const char*> kInstead{
+      {"--multi-gpu", "leave it out: -n N starts N processes, on GPUs where there are any"},
+      {"--debug", "leave it out: the processes' operations are always compared"},
+      {"--quiet", "leave it out, and see --output"},
+      {"-q", "leave it out, and see --output"},
+      {"--same-network", "leave it out: hosts meet at --main-process-ip"},
+      {"--rdzv-backend", "leave it out: hosts meet at --main-process-ip"},
+      {"--rdzv-conf", "leave it out: hosts meet at --main-process-ip"},
+      {"--rdzv-id", "leave it out: hosts meet at --main-process-ip"},
+      {"--monitor-interval", "leave it out: the end of a process is noticed at once"},
+      {"--main-training-function", "leave it out: the program's main is called"},
+      {"--module", "leave it out: a program is started"},
+      {"--no-python", "leave it out: a program is started"},
+      {"--log-dir", "--tee DIR/, or --output DIR/"},
+      {"--role", "leave it out: lines are named with --output prefix"},
+      {"--dynamo-backend", "leave it out: it is a compiler of Python's bytecode"},
+      {"--downcast-bf16", "leave it out: it is for TPUs"},
+      {"--tpu", "there are no TPUs here"},
+      {"--use-xpu", "leave it out: the device that LibTorch has is taken"},
+      {"--mps", "leave it out: the device that LibTorch has is taken"},
+      {"--ipex", "leave it out: --cpu, with --mixed-precision bf16"},
+      {"--mpirun-hostfile", "start it by mpirun: accel reads what that says"},
+      {"--num-cpu-threads", "--num-cpu-threads-per-process N"}};
+  const auto found = kInstead.find(option);
+  return found == kInstead.end() ? std::string()
+                                 : " (" + std::string(found->second) + ")";
 }
 
 } // namespace accel::launcher

@@ -15,4 +15,8 @@ size_t edit_distance(std::string_view a, std::string_view b);
 std::string suggest(
     std::string_view word, const std::vector<std::string>& candidates);
 
+/// " (…)" with what to write instead of an option of `accelerate launch` that there is
+/// not here; empty for others. Either spelling, "--multi_gpu" and "--multi-gpu".
+std::string instead_of(std::string option);
+
 } // namespace accel::launcher

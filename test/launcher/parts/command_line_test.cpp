@@ -187,12 +187,22 @@ TEST(LaunchCommand, ReadsHowTheOutputIsShown) {
   }
 }
 
+TEST(LaunchCommand, OneHostMaySayWhereHostsMeet) {
+  const auto options = parse_launch(
+      {"--num_machines", "1", "--machine_rank", "0", "--main_process_ip", "127.0.0.1", "-n", "2", "./a"});
+  EXPECT_EQ(options->num_machines, 1);
+  EXPECT_EQ(options->num_processes, 2);
+}
+
 TEST(LaunchCommand, RefusesWhatMakesNoSense) {
   const auto says = [](const Lines& arguments, const std::string& text) {
     const std::string message = usage_error(arguments);
     EXPECT_NE(message.find(text), std::string::npos) << message;
   };
   says({"--num-proceses", "2", "./a"}, "did you mean --num-processes?");
+  says({"--multi_gpu", "./a"}, "unknown option --multi_gpu (leave it out: -n N");
+  says({"--rdzv-backend", "static", "./a"}, "hosts meet at --main-process-ip");
+  says({"--log_dir", "logs", "./a"}, "(--tee DIR/, or --output DIR/)");
   says({"--num-processes", "0", "./a"}, "0 is not a whole number from 1");
   says({"--num-processes", "two", "./a"}, "two");
   says({"--mixed-precision", "fp61", "./a"}, "fp61");
