@@ -660,17 +660,15 @@ ACCEL_RANK_FUNCTION(loader_that_deals_out_twice) {
 }
 
 TEST(DataLoader, SamplersThatDealOutThemselvesAreAnError) {
-  for (const int world : {2, 3}) {
-    for (const auto& result : accel::test::run("loader_of_other_indices", world)) {
-      EXPECT_FALSE(result.success());
-      EXPECT_NE(result.error.find("have drawn different batches"), std::string::npos)
-          << result.error;
-    }
-    for (const auto& result : accel::test::run("loader_that_deals_out_twice", world)) {
-      EXPECT_FALSE(result.success());
-      EXPECT_NE(result.error.find("would be shared out once more"), std::string::npos)
-          << result.error;
-    }
-    accel::test::run_and_expect_success("loader_of_the_same_indices", world);
+  for (const auto& result : accel::test::run("loader_of_other_indices", 2)) {
+    EXPECT_FALSE(result.success());
+    EXPECT_NE(result.error.find("have drawn different batches"), std::string::npos)
+        << result.error;
   }
+  for (const auto& result : accel::test::run("loader_that_deals_out_twice", 2)) {
+    EXPECT_FALSE(result.success());
+    EXPECT_NE(result.error.find("would be shared out once more"), std::string::npos)
+        << result.error;
+  }
+  accel::test::run_and_expect_success("loader_of_the_same_indices", 2);
 }

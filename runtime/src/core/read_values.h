@@ -35,7 +35,8 @@ namespace accel::detail {
 ///
 /// A process that has read more values than another (process 0 under
 /// `is_main_process()`, a value that needs nobody else) makes no error: its reads
-/// up to the next comparison are left out, its losses are not.
+/// up to the next comparison are left out, its losses are not. So are the batches where
+/// one was given more of them.
 class ReadValues {
  public:
   /// Of the program.
@@ -119,11 +120,13 @@ class ReadValues {
   struct Window {
     Values reads;
     Values losses;
+    int64_t batch_count = 0;
     uint64_t batches = 0;
     /// Of the last one.
     std::string sampler;
 
-    /// What is compared: how many reads, which, which losses, and which batches.
+    /// What is compared: how many reads, which, which losses, how many batches, and
+    /// which.
     std::array<int64_t, Enclosed::kCount - 1> digest() const;
   };
   /// A loss that a GPU is still to compute.

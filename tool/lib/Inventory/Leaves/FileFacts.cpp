@@ -327,6 +327,31 @@ SourceRange FileFacts::written(const Expr *E) {
   return IsAll ? Named : Range;
 }
 
+/// Whether a condition may have to do with files: it calls something else than methods
+/// of paths and strings.
+static bool mayAskForFiles(const Expr *Condition) {
+  return anyIn<CallExpr>(Condition, [](const CallExpr *Call) {
+    const FunctionDecl *F = calleeOf(Call);
+    return !F || !isInStd(F) || !isa<CXXMethodDecl>(F);
+  });
+}
+
+/// `if (!folder.empty()) create_directories(folder);` without braces: that `if`, where
+/// all may wait in front of it as well as in it. Else null.
+const IfStmt *FileFacts::branchWithout(const CallExpr *E) const {
+  if (!isBodyOfItsOwn())
+    return nullptr;
+  for (const Stmt *S : llvm::reverse(llvm::ArrayRef(Path).drop_back()))
+    if (!isa<ExprWithCleanups>(S)) {
+      const auto *If = dyn_cast<IfStmt>(S);
+      return If && !If->hasInitStorage() && !If->hasVarStorage() &&
+                     !mayAskForFiles(If->getCond())
+                 ? If
+                 : nullptr;
+    }
+  return nullptr;
+}
+
 void FileFacts::construct(const CXXConstructExpr *E) {
   const CXXRecordDecl *D = E->getConstructor()->getParent();
   if (isInStd(D) && isFileStream(D))
@@ -460,6 +485,8 @@ void FileFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
       FileUse &Made = addUse(E, E->getArg(0));
       Made.MakesFolder = true;
       Made.Makes = statementOf(E);
+      if (const IfStmt *If = Made.Makes ? nullptr : branchWithout(E))
+        Made.Makes = If;
       Made.Here = here();
     }
     // All processes may try. Who looks at the answer is told different things,
