@@ -304,13 +304,13 @@ std::array<int64_t, Enclosed::kCount> ReadValues::numbers() const {
 }
 
 std::shared_ptr<Enclosed> ReadValues::begin(
-    Communicator& communicator, bool enclose, int64_t more) {
+    Communicator& communicator, bool enclose, uint64_t more) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     compared_ = std::exchange(window_, Window());
     ++windows_;
   }
-  more_ = as_signed(mix(static_cast<uint64_t>(more)));
+  more_ = as_signed(mix(more));
   wait_ = nullptr;
   enclosed_ = nullptr;
   if (enclose) {

@@ -70,7 +70,7 @@ class ReadValues {
   /// Every process must call it. `enclose`: returns what the gradients are to carry;
   /// otherwise null, and it is a message of its own.
   std::shared_ptr<Enclosed> begin(
-      Communicator& communicator, bool enclose, int64_t more);
+      Communicator& communicator, bool enclose, uint64_t more);
   /// Waits for it. Returns whether `more` was the same on all processes; where it was
   /// not, the rest is compared by `end`. Does nothing when none is under way.
   /// Every process must call it, or none.

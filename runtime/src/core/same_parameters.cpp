@@ -116,7 +116,7 @@ bool is_rounding(const Content& one, const Content& other, at::ScalarType dtype)
 
 } // namespace
 
-int64_t SameParameters::digest(const All& parameters) {
+uint64_t SameParameters::digest(const All& parameters) {
   size_t hash = 0;
   for (const auto& parameter : parameters) {
     const auto& tensor = parameter->tensor;
@@ -129,9 +129,7 @@ int64_t SameParameters::digest(const All& parameters) {
     }
   }
   ++asked_;
-  int64_t number = 0;
-  std::memcpy(&number, &hash, sizeof number);
-  return number;
+  return hash;
 }
 
 void SameParameters::look_closer(Communicator& communicator, const All& parameters) {

@@ -24,7 +24,7 @@ class SameParameters {
   using All = std::vector<std::unique_ptr<Parameter>>;
 
   /// To be asked equally often on all processes.
-  int64_t digest(const All& parameters);
+  uint64_t digest(const All& parameters);
 
   /// Compares all values. Throws `c10::Error` on all processes where a parameter's are
   /// not the same; what differs as rounding does is not looked at again. All processes

@@ -77,18 +77,19 @@ const Stmt *Subject::statementOf(const CallExpr *E) const {
   return P == E ? S : nullptr;
 }
 
-bool Subject::isBodyOfItsOwn() const {
+const Stmt *Subject::ownerOfBody() const {
   const Stmt *Child = Path.back();
   for (const Stmt *S : llvm::reverse(llvm::ArrayRef(Path).drop_back())) {
     if (isa<ExprWithCleanups>(S)) {
       Child = S;
       continue;
     }
-    if (const auto *If = dyn_cast<IfStmt>(S))
-      return Child == If->getThen() || Child == If->getElse();
-    return isLoop(S) && Child == bodyOf(S);
+    const auto *If = dyn_cast<IfStmt>(S);
+    const bool Owns = If ? Child == If->getThen() || Child == If->getElse()
+                         : isLoop(S) && Child == bodyOf(S);
+    return Owns ? S : nullptr;
   }
-  return false;
+  return nullptr;
 }
 
 bool Subject::isBodyForCondition() const {

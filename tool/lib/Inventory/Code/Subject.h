@@ -69,9 +69,10 @@ protected:
   /// The call, where it is a statement of a block, so that a condition can be
   /// put before it; or null.
   const clang::Stmt *statementOf(const clang::CallExpr *E) const;
-  /// Whether what is visited is all of a branch or of a loop's body, without
-  /// braces.
-  bool isBodyOfItsOwn() const;
+  /// The `if` or loop whose branch or body, without braces, is what is visited and
+  /// nothing else; or null.
+  const clang::Stmt *ownerOfBody() const;
+  bool isBodyOfItsOwn() const { return ownerOfBody() != nullptr; }
   /// The same, where a condition can be put before it: no `else` would belong to
   /// that.
   bool isBodyForCondition() const;

@@ -7,8 +7,6 @@
 
 #include "clang/Lex/Lexer.h"
 
-#include "llvm/ADT/StringSet.h"
-
 #include <fcntl.h>
 
 using namespace accel::migrate;
@@ -82,9 +80,7 @@ bool accel::migrate::isFileStream(const CXXRecordDecl *D) {
 /// The stream that a container makes of what it is given: of std::ofstream for
 /// std::vector<std::ofstream>::emplace_back. Null for other functions.
 static const CXXRecordDecl *streamMadeBy(const CXXMethodDecl *M) {
-  static const llvm::StringSet<> Names = {"emplace", "emplace_back", "emplace_front",
-                                          "emplace_hint", "try_emplace"};
-  if (!isInStd(M) || !Names.count(nameOf(M)))
+  if (!isInStd(M) || !nameOf(M).contains("emplace"))
     return nullptr;
   llvm::SmallVector<QualType, 4> Types = typeArgumentsOf(M->getParent());
   // std::variant's emplace<std::ofstream>
@@ -338,18 +334,12 @@ static bool mayAskForFiles(const Expr *Condition) {
 
 /// `if (!folder.empty()) create_directories(folder);` without braces: that `if`, where
 /// all may wait in front of it as well as in it. Else null.
-const IfStmt *FileFacts::branchWithout(const CallExpr *E) const {
-  if (!isBodyOfItsOwn())
-    return nullptr;
-  for (const Stmt *S : llvm::reverse(llvm::ArrayRef(Path).drop_back()))
-    if (!isa<ExprWithCleanups>(S)) {
-      const auto *If = dyn_cast<IfStmt>(S);
-      return If && !If->hasInitStorage() && !If->hasVarStorage() &&
-                     !mayAskForFiles(If->getCond())
-                 ? If
-                 : nullptr;
-    }
-  return nullptr;
+const IfStmt *FileFacts::branchWithout() const {
+  const auto *If = dyn_cast_or_null<IfStmt>(ownerOfBody());
+  return If && !If->hasInitStorage() && !If->hasVarStorage() &&
+                 !mayAskForFiles(If->getCond())
+             ? If
+             : nullptr;
 }
 
 void FileFacts::construct(const CXXConstructExpr *E) {
@@ -485,8 +475,8 @@ void FileFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
       FileUse &Made = addUse(E, E->getArg(0));
       Made.MakesFolder = true;
       Made.Makes = statementOf(E);
-      if (const IfStmt *If = Made.Makes ? nullptr : branchWithout(E))
-        Made.Makes = If;
+      if (!Made.Makes)
+        Made.Makes = branchWithout();
       Made.Here = here();
     }
     // All processes may try. Who looks at the answer is told different things,

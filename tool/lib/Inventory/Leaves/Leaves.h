@@ -72,7 +72,7 @@ private:
   void save(const clang::CallExpr *E);
   void saveArchive(const clang::CXXMemberCallExpr *E);
   std::string openMode(const clang::Expr *Mode) const;
-  const clang::IfStmt *branchWithout(const clang::CallExpr *E) const;
+  const clang::IfStmt *branchWithout() const;
   void openStream(const clang::Expr *E, const clang::CXXRecordDecl *D,
                   llvm::ArrayRef<const clang::Expr *> Args);
   FileUse &file(const clang::Expr *Use, const clang::Expr *Path, bool Writes);

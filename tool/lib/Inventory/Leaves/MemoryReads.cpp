@@ -80,11 +80,11 @@ static bool copiesInto(const CallExpr *Call) {
       return Args->size() > 0 &&
              Args->get(0).getKind() == TemplateArgument::Type &&
              !mayPoint(Args->get(0).getAsType());
-  static const llvm::StringSet<> Names = {"insert", "emplace", "emplace_back",
-                                          "emplace_front", "append", "assign"};
+  static const llvm::StringSet<> Names = {"insert", "append", "assign"};
   const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
   const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
-  return M && isInStd(M) && Names.count(nameOf(M)) &&
+  return M && isInStd(M) &&
+         (Names.count(nameOf(M)) || nameOf(M).contains("emplace")) &&
          !holdsPointing(M->getParent());
 }
 
@@ -259,10 +259,8 @@ bool accel::migrate::isMemoryKept(llvm::ArrayRef<const Stmt *> Path) {
       return O->getRHS() == Of && O->getType()->isPointerType();
     if (const auto *Made = dyn_cast<CXXConstructExpr>(Around);
         Made && !Made->getConstructor()->isCopyOrMoveConstructor()) {
-      // A vector copies; a view does not.
-      const CXXRecordDecl *D = Made->getConstructor()->getParent();
-      return !isInStd(D) || D->getName() == "span" || D->getName() == "pair" ||
-             D->getName() == "tuple" || D->getName() == "basic_string_view";
+      // A vector of numbers copies them; a view does not.
+      return mayPoint(Made->getType());
     }
     if (const auto *Call = dyn_cast<CallExpr>(Around)) {
       if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call);
