@@ -1,6 +1,7 @@
 #include "core/same_parameters.h"
 
 #include "core/tensor_checksum.h"
+#include "core/tensor_version.h"
 
 #include <accel/distributed/tensor.h>
 
@@ -19,10 +20,6 @@ namespace {
 
 /// Of one parameter, each time.
 constexpr uint64_t kSamples = 8;
-
-int64_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
-}
 
 /// How often a parameter was written to since all processes had it alike.
 int64_t writes_to(const Parameter& parameter) {

@@ -2,6 +2,7 @@
 
 #include "core/optimizers.h"
 #include "core/registry.h"
+#include "core/tensor_version.h"
 
 #include <accel/distributed/tensor.h>
 
@@ -47,9 +48,7 @@ void UnaccumulatedUpdates::begin(Registry& registry, int64_t num_steps) {
       if (parameter.requires_grad() &&
           stepped.count(parameter.unsafeGetTensorImpl()) == 0) {
         seen_.push_back(
-            {parameter,
-             static_cast<int64_t>(parameter._version()),
-             some_values(parameter)});
+            {parameter, version_of(parameter), some_values(parameter)});
       }
     }
   }
@@ -58,7 +57,7 @@ void UnaccumulatedUpdates::begin(Registry& registry, int64_t num_steps) {
 bool UnaccumulatedUpdates::found() {
   const bool found = std::any_of(seen_.begin(), seen_.end(), [](const Seen& seen) {
     return seen.parameter.grad().defined() &&
-        (static_cast<int64_t>(seen.parameter._version()) != seen.version ||
+        (version_of(seen.parameter) != seen.version ||
          (seen.values.defined() &&
           !at::equal(some_values(seen.parameter), seen.values)));
   });

@@ -1,5 +1,6 @@
 #include "distributed/recipes.h"
 
+#include "core/tensor_version.h"
 #include "distributed/collectives.h"
 
 #include <ATen/ATen.h>
@@ -170,7 +171,7 @@ int32_t Recipes::give(const at::Tensor& tensor) {
       given.tensor.set_requires_grad(true);
     }
   }
-  given.version = tensor.is_inference() ? 0 : tensor._version();
+  given.version = accel::detail::version_of(tensor);
   const auto reference = kFirstGiven - static_cast<int32_t>(given_.size());
   given_.push_back(std::move(given));
   numbers_.insert_or_assign(
@@ -481,10 +482,10 @@ void Recipes::make_all() {
   for (const auto& given : given_) {
     TORCH_CHECK(
         !given.tensor.defined() || given.own || given.tensor.is_inference() ||
-            given.tensor._version() == given.version,
+            accel::detail::version_of(given.tensor) == given.version,
         "accel: one of the tensors needed to compute activations again has been modified "
         "by an inplace operation: [", given.tensor.toString(), " ", given.tensor.sizes(),
-        "] is at version ", given.tensor.is_inference() ? 0 : given.tensor._version(),
+        "] is at version ", accel::detail::version_of(given.tensor),
         "; expected version ", given.version,
         " instead. Change parameters behind backward (with activation_checkpointing "
         "forward needs them again), or leave activation_checkpointing out.");

@@ -123,7 +123,7 @@ class Recipes {
   };
   struct Given {
     at::Tensor tensor;
-    uint32_t version = 0;
+    int64_t version = 0;
     /// Is the program's tensor itself, a parameter.
     bool itself = false;
     /// A copy that nobody else has.

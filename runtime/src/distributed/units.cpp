@@ -1,6 +1,7 @@
 #include "distributed/units.h"
 
 #include "core/operation_log.h"
+#include "core/tensor_version.h"
 #include "distributed/axis.h"
 #include "distributed/collectives.h"
 #include "distributed/memory_order.h"
@@ -13,15 +14,10 @@
 namespace accel::distributed {
 namespace {
 
+using accel::detail::version_of;
+
 /// Parameters begin at multiples of this, as LibTorch's allocators have it.
 constexpr int64_t kAlignment = 64;
-
-uint64_t version_of(const at::Tensor& local) {
-  // Nobody counts the writes to a tensor of inference mode.
-  return local.is_inference()
-             ? 0
-             : local.unsafeGetTensorImpl()->version_counter().current_version();
-}
 
 int64_t bytes_of(const Part& part) {
   int64_t bytes = static_cast<int64_t>(part.local.element_size());

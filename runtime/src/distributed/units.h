@@ -139,7 +139,7 @@ class ACCEL_API Unit : public c10::intrusive_ptr_target {
     bool gathered = false;
     int64_t begin = 0;
     /// Of the local tensor, when it was gathered.
-    uint64_t version = 0;
+    int64_t version = 0;
     /// On this process; on any process, as all know.
     bool given_out = false;
     bool apart = false;

@@ -1,5 +1,7 @@
 #include "gradients/parameters.h"
 
+#include "core/tensor_version.h"
+
 #include <accel/distributed/tensor.h>
 
 #include <ATen/ATen.h>
@@ -65,7 +67,7 @@ void Parameters::release() {
     parameter->found.reset();
     if (grad.defined()) {
       parameter->found.emplace(grad.getIntrusivePtr());
-      parameter->found_version = static_cast<int64_t>(grad._version());
+      parameter->found_version = version_of(grad);
     }
   }
 }
@@ -79,7 +81,7 @@ bool Parameters::reached(const Parameter& parameter, bool hooks) {
     return grad.defined();
   }
   return parameter.found->_unsafe_get_target() != grad.unsafeGetTensorImpl() ||
-      static_cast<int64_t>(grad._version()) != parameter.found_version;
+      version_of(grad) != parameter.found_version;
 }
 
 void Parameters::hold(bool hooks) {
@@ -144,7 +146,7 @@ void Parameters::set_aside() {
     if (parameter->before.defined() && !parameter->ever_fired &&
         parameter->before.layout() == at::kStrided) {
       grad = at::zeros_like(parameter->before);
-      parameter->zeros_version = static_cast<int64_t>(grad._version());
+      parameter->zeros_version = version_of(grad);
     }
   }
 }
@@ -161,7 +163,7 @@ void Parameters::bring_back(bool ghost) {
     // The zeros of set_aside have not been written to.
     const bool untouched =
         added.defined() && grad.defined() && !parameter->ever_fired &&
-        static_cast<int64_t>(added._version()) == parameter->zeros_version;
+        version_of(added) == parameter->zeros_version;
     if (!added.defined() || untouched || ghost) {
       continue;
     }

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace accel::detail {
 
@@ -90,13 +91,13 @@ void Reducer::watch() {
   if (!distributed() || options_.plain_is_whole) {
     return;
   }
+  std::unordered_set<const Parameter*> seen;
+  for (const auto& slot : slots_) {
+    seen.insert(slot->parameter);
+  }
   for (const auto& parameter : parameters_.all()) {
-    const bool seen = std::any_of(
-        slots_.begin(), slots_.end(), [&](const auto& slot) {
-          return slot->parameter == parameter.get();
-        });
     const auto& tensor = parameter->tensor;
-    if (!seen && tensor.requires_grad() &&
+    if (seen.count(parameter.get()) == 0 && tensor.requires_grad() &&
         !accel::distributed::is_distributed(tensor)) {
       add_slot(parameter.get(), Slot::kNoBucket, 0);
       layouts_changed_ = true; // Buckets are made when a backward needs them.

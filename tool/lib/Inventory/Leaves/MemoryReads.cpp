@@ -50,12 +50,7 @@ static bool mayPoint(QualType T);
 
 /// Whether it is a container, an allocator &c. of what may point.
 static bool holdsPointing(const CXXRecordDecl *D) {
-  const auto *Of = dyn_cast<ClassTemplateSpecializationDecl>(D);
-  return Of && llvm::any_of(Of->getTemplateArgs().asArray(),
-                            [](const TemplateArgument &A) {
-                              return A.getKind() == TemplateArgument::Type &&
-                                     mayPoint(A.getAsType());
-                            });
+  return llvm::any_of(typeArgumentsOf(D), mayPoint);
 }
 
 /// Whether something of this type may point to memory that it was made of.
