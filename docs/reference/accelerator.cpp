@@ -385,7 +385,7 @@ std::string sources_of_options() {
   return text;
 }
 
-// @example accel::DeepSpeedPlugin accel::OffloadFolders accel::ResolvedOptions accel::AcceleratorOptions
+// @example accel::DeepSpeedPlugin accel::OffloadOptions accel::ResolvedOptions accel::AcceleratorOptions
 accel::AcceleratorOptions in_the_words_of_deepspeed() {
   auto options = accel::AcceleratorOptions().match_single_device(true).deepspeed_plugin(
       accel::DeepSpeedPlugin()
@@ -400,8 +400,8 @@ accel::AcceleratorOptions in_the_words_of_deepspeed() {
           .zero3_init_flag(true)
           .zero3_save_16bit_model(false));
   const accel::ResolvedOptions resolved = accel::resolve(options);
-  const accel::OffloadFolders& folders = resolved.offload;
-  TORCH_CHECK(folders.from_device && folders.optimizer == folders.parameters);
+  const accel::OffloadOptions& offload = resolved.offload;
+  TORCH_CHECK(offload.optimizer && offload.optimizer_folder == offload.parameters_folder);
   TORCH_CHECK(resolved.gradient_clipping == 1.0 && resolved.zero3_init);
   return options;
 }

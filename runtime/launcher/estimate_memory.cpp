@@ -107,6 +107,8 @@ std::optional<double> parse_count(const std::string& text) {
 struct Offload {
   bool states = false;
   bool weights = false;
+  /// Where they lie.
+  std::string where;
 };
 
 /// What each of several processes has, by how the training is divided.
@@ -173,7 +175,8 @@ void print_divided(
   }
   if (offload.states || offload.weights) {
     std::printf(
-        "not counted, in files: %s%s%s\n", offload.states ? "optimizer states" : "",
+        "not counted, in %s: %s%s%s\n", offload.where.c_str(),
+        offload.states ? "optimizer states" : "",
         offload.states && offload.weights ? ", " : "",
         offload.weights ? "parts of weights" : "");
   }
@@ -214,7 +217,7 @@ class MeshOptions {
   std::map<std::string, std::string> values_;
 };
 
-/// Options for what lies in files, as accel launch has them.
+/// Options for what lies elsewhere, as accel launch has them.
 class OffloadOptions {
  public:
   explicit OffloadOptions(CLI::App& command) {
@@ -223,17 +226,23 @@ class OffloadOptions {
   }
 
   Offload read(bool divided) const {
-    const auto in_file = [](const std::string& device) {
-      return parallel::in_lower_case(device) == "nvme";
+    const auto states = parallel::in_lower_case(states_);
+    const auto weights = parallel::in_lower_case(weights_);
+    const auto is_moved = [](const std::string& device) {
+      return !device.empty() && device != "none";
     };
-    const Offload offload{in_file(states_), in_file(weights_)};
-    if (offload.weights && !divided) {
+    const bool all_in_files = (!is_moved(states) || states == "nvme") &&
+        (!is_moved(weights) || weights == "nvme");
+    if (is_moved(weights) && !divided) {
       throw Error(
           kUsage,
-          "--offload-param-device nvme is for FULL_SHARD (stage 3), and nothing is "
-          "divided; give --num-processes N or --dp-shard N, too");
+          "--offload-param-device " + weights +
+              " is for FULL_SHARD (stage 3), and nothing is divided; give "
+              "--num-processes N or --dp-shard N, too");
     }
-    return offload;
+    return {
+        is_moved(states), is_moved(weights),
+        all_in_files ? "files" : "the host's memory, where the processes use GPUs"};
   }
 
  private:

@@ -348,19 +348,6 @@ TEST(SimTraining, WithUnitsOfAPolicy) {
   }
 }
 
-ACCEL_RANK_FUNCTION(sim_offload) {
-  const auto error = accel::test::error_of([] {
-    Accelerator accelerator(matching().fsdp_plugin(
-        accel::FullyShardedDataParallelPlugin().cpu_offload(true)));
-  });
-  EXPECT_NE(error.find("cpu_offload of fsdp_plugin"), std::string::npos) << error;
-  EXPECT_NE(error.find("processes compute on GPUs"), std::string::npos) << error;
-}
-
-TEST(SimTraining, MovesNothingToTheHost) {
-  accel::test::run_and_expect_success("sim_offload", 1, devices(1));
-}
-
 ACCEL_RANK_FUNCTION(sim_mesh) {
   Accelerator accelerator(matching());
   const auto device = accelerator.device();

@@ -240,7 +240,8 @@ TEST(DeepSpeed, ReadsItsFile) {
   EXPECT_EQ(seen.gradient_accumulation_steps, 3);
   EXPECT_EQ(seen.gradient_clipping, 0.5);
   EXPECT_EQ(seen.mixed_precision, MixedPrecision::kBF16);
-  EXPECT_TRUE(seen.offload.from_device);
+  EXPECT_TRUE(seen.offload.optimizer);
+  EXPECT_FALSE(seen.offload.parameters);
   const std::string zero = R"("zero_optimization": {"stage": 3})";
   expect_refused(
       with("{" + zero + R"(, "optimizer": {"type": "Adam"}})"),

@@ -228,6 +228,29 @@ ACCEL_RANK_FUNCTION(sharded_saves_archives) {
   expect_equal(*net, *copy, 0);
 }
 
+/// What a file says of a tensor does not depend on whether gradients are computed where it
+/// is saved.
+ACCEL_RANK_FUNCTION(sharded_saves_tensors_without_gradients) {
+  const std::string path = std::getenv("SHARDED_FOLDER") + std::string("/list.pt");
+  Accelerator accelerator(sharded());
+  const auto net = std::make_shared<Net>();
+  AcceleratedOptimizer<optim::Adam> optimizer(net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  {
+    const torch::NoGradGuard no_grad;
+    accelerator.save(net->parameters(), path);
+  }
+  accelerator.wait_for_everyone();
+  std::vector<torch::Tensor> read;
+  torch::load(read, path);
+  const auto parameters = net->parameters();
+  ASSERT_EQ(read.size(), parameters.size());
+  for (size_t i = 0; i < read.size(); ++i) {
+    EXPECT_TRUE(read[i].requires_grad());
+    EXPECT_TRUE(read[i].equal(ad::full_tensor(parameters[i].detach())));
+  }
+}
+
 /// A model, and tensors that nobody else holds.
 void write_net(torch::serialize::OutputArchive& archive, const Net& net) {
   torch::serialize::OutputArchive model;
@@ -282,6 +305,11 @@ TEST(ShardedDataParallel, SavesArchives) {
   for (const int processes : {1, 2, 3}) {
     run_and_expect_success("sharded_saves_archives", processes, folder.options());
   }
+}
+
+TEST(ShardedDataParallel, SavesTensorsWhereNoGradientsAreComputed) {
+  const Folder folder;
+  run_and_expect_success("sharded_saves_tensors_without_gradients", 2, folder.options());
 }
 
 TEST(ShardedDataParallel, GoesOnBehindTorchLoad) {

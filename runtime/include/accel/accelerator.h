@@ -487,6 +487,7 @@ class ACCEL_API Accelerator : public detail::Collectives,
   void begin_prepare();
   void prepare_model(torch::nn::Module* module);
   void prepare_optimizer(torch::optim::Optimizer* optimizer);
+  void place_states(torch::optim::Optimizer& optimizer);
   void prepare_scheduler(torch::optim::LRScheduler* scheduler);
   AccumulateGuard begin_micro_step();
   void add_for_checkpointing(checkpoint::CustomObject object);

@@ -225,7 +225,7 @@ struct ResolvedOptions {
   /// See `DeepSpeedPlugin::gradient_clipping` and `MegatronLMPlugin`; 0 for none.
   double gradient_clipping = 0;
   /// See `DeepSpeedPlugin::offload_optimizer_device`.
-  OffloadFolders offload;
+  OffloadOptions offload;
   /// See `DeepSpeedPlugin::zero3_init_flag`.
   bool zero3_init = false;
   /// What `save_state` writes of what is divided.

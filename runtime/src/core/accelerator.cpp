@@ -18,6 +18,7 @@
 #include "core/stop_signals.h"
 #include "device/accelerator.h"
 #include "parallel/model_units.h"
+#include "parallel/optimizer_tensors.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
@@ -298,9 +299,9 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
     if (is_main_process() && prints_plan()) {
       std::cerr << plan << std::flush;
     }
-    for (auto* control : detail::learning_optimizers()) {
-      sharded->add(dynamic_cast<torch::optim::Optimizer&>(*control));
-    }
+  }
+  for (auto* control : detail::learning_optimizers()) {
+    place_states(dynamic_cast<torch::optim::Optimizer&>(*control));
   }
   if (auto* recompute = runtime_->recompute()) {
     for (const auto& unit : parallel::model_units(*module, state().options().auto_wrap)) {
@@ -308,6 +309,15 @@ void Accelerator::prepare_model(torch::nn::Module* module) {
     }
   }
   runtime_->registry().add(*module);
+}
+
+void Accelerator::place_states(torch::optim::Optimizer& optimizer) {
+  if (state().options().device_placement) {
+    parallel::move_beside_parameters(optimizer);
+  }
+  if (auto* sharded = runtime_->sharded()) {
+    sharded->add(optimizer);
+  }
 }
 
 void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
@@ -337,9 +347,7 @@ void Accelerator::prepare_optimizer(torch::optim::Optimizer* optimizer) {
         parameter);
   }
   runtime_->add_tensors(tensors, {}, {});
-  if (auto* sharded = runtime_->sharded()) {
-    sharded->add(*optimizer);
-  }
+  place_states(*optimizer);
 }
 
 void Accelerator::prepare_scheduler(torch::optim::LRScheduler* scheduler) {

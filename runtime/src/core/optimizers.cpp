@@ -263,13 +263,18 @@ at::Tensor OptimizerControl::run_step(
     }
     return {};
   }
-  const auto* offload = runtime->optimizer_offload();
+  const auto update = [&](bool at_once, const Closure& with) {
+    const auto* offload = runtime->optimizer_offload();
+    return offload == nullptr
+        ? inner(with)
+        : offload->step(optimizer, at_once, [&] { return inner(with); });
+  };
   at::Tensor result;
   step_was_skipped_ = false;
   const PhaseScope updating(Phase::kUpdating);
   if (closure != nullptr) {
     const StepOfOneBatch one;
-    result = inner([&] {
+    result = update(/*at_once=*/true, [&] {
       const PhaseScope training(Phase::kTraining);
       const auto loss = closure();
       runtime->reducer().check_averaged(parameters_of(optimizer));
@@ -281,22 +286,16 @@ at::Tensor OptimizerControl::run_step(
     Windows::complete(*this);
     runtime->reducer().check_averaged(parameters_of(optimizer));
     clip_gradients(*runtime, optimizer);
-    if (offload != nullptr) {
-      offload->make_states(optimizer);
-    }
+    const auto step = [&] { result = update(/*at_once=*/false, nullptr); };
     if (scaler != nullptr) {
-      step_was_skipped_ =
-          !scaler->step(optimizer, [&] { result = inner(nullptr); });
+      step_was_skipped_ = !scaler->step(optimizer, step);
       scaler->update();
     } else {
-      result = inner(nullptr);
+      step();
     }
     window_->end();
   }
   runtime->reducer().note_step(parameters_of(optimizer));
-  if (offload != nullptr) {
-    offload->move_states(optimizer);
-  }
   if (auto* sharded = runtime->sharded()) {
     sharded->settle();
   }

@@ -187,10 +187,7 @@ std::string to_string(const ResolvedOptions& options) {
       << ", reduce_dtype="
       << (options.reduce_dtype ? c10::toString(*options.reduce_dtype) : "no")
       << ", gradient_clipping=" << options.gradient_clipping
-      << ", offload=" << (options.offload.optimizer.empty() ? "" : "optimizer to ")
-      << options.offload.optimizer
-      << (options.offload.parameters.empty() ? "" : " parameters to ")
-      << options.offload.parameters
+      << ", offload=" << parallel::to_text(options.offload)
       << ", zero3_init=" << options.zero3_init
       << ", state_dict_type=" << to_string(options.state_dict_type)
       << ", parallelism="

@@ -6,6 +6,7 @@
 #include "core/whole_archive.h"
 #include "written_files.h"
 
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include <cstdarg>
@@ -104,14 +105,20 @@ bool MainProcessOutput::saves() {
 }
 
 at::Tensor MainProcessOutput::whole_tensors(const at::Tensor& tensor) {
-  return distributed::full_tensor(tensor);
+  if (!distributed::is_distributed(tensor)) {
+    return tensor;
+  }
+  // Files say whether a tensor requires gradients, which it also does where nobody
+  // computes any.
+  const at::NoGradGuard no_grad;
+  return distributed::full_tensor(tensor.detach()).set_requires_grad(tensor.requires_grad());
 }
 
 std::vector<at::Tensor> MainProcessOutput::whole_tensors(
     const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> whole;
   for (const auto& tensor : tensors) {
-    whole.push_back(distributed::full_tensor(tensor));
+    whole.push_back(whole_tensors(tensor));
   }
   return whole;
 }

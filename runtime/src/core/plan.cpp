@@ -3,6 +3,7 @@
 
 #include "core/accelerator_own.h"
 #include "core/environment.h"
+#include "parallel/deepspeed_options.h"
 #include "parallel/tensor_plan.h"
 
 #include <algorithm>
@@ -193,12 +194,9 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       std::string(options.gradient_clipping > 0
                       ? "gradient_clipping " + text(options.gradient_clipping)
                       : "no gradient_clipping") +
-          (options.offload.optimizer.empty()
+          (options.offload == OffloadOptions()
                ? ""
-               : ", optimizer states in " + options.offload.optimizer) +
-          (options.offload.parameters.empty()
-               ? ""
-               : ", parameters in " + options.offload.parameters) +
+               : ", " + parallel::to_text(options.offload)) +
           (options.zero3_init ? ", models built in parts" : ""),
       [](const AcceleratorOptions& o) {
         return o.deepspeed_plugin().has_value();

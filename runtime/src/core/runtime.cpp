@@ -131,23 +131,14 @@ Runtime::Runtime(const ResolvedOptions& options) {
   const DeviceChoice choice = choose_own_device(environment, options);
   state_ = std::make_unique<AcceleratorState>(
       make_process_state(environment, options, choice.device), options);
-  TORCH_CHECK(
-      (!options.offload.from_device && !options.cpu_offload) ||
-          choice.device.is_cpu(),
-      "accel: ",
-      options.cpu_offload ? "cpu_offload of fsdp_plugin (FSDP_OFFLOAD_PARAMS)"
-                           : "offload_optimizer_device or offload_param_device",
-      " is given, and the processes compute on GPUs, from which accel moves nothing. ",
-      options.cpu_offload ? "Say false" : "Say none",
-      ", or compute on CPUs (accel launch --cpu).");
-  if (options.cpu_offload && state_->is_main_process()) {
+  if (options.cpu_offload && choice.device.is_cpu() && state_->is_main_process()) {
     std::cerr << "accel: cpu_offload is asked for: the processes compute on CPUs, where "
                  "parameters, gradients and optimizer states lie in the host's memory "
                  "anyway.\n";
   }
-  if (!options.offload.optimizer.empty()) {
-    optimizer_offload_.emplace(options.offload.optimizer);
-  }
+  optimizer_offload_ = make_offload(
+      options.offload.optimizer || options.cpu_offload,
+      options.offload.optimizer_folder);
   // Before anything is put on a device, and before groups over devices are
   // made.
   use_device(choice.device);
@@ -214,6 +205,8 @@ void Runtime::check_options_agree() {
        options.fsdp ? static_cast<int64_t>(*options.fsdp) : int64_t{-1},
        static_cast<int64_t>(std::hash<std::string>()(to_string(options.auto_wrap))),
        static_cast<int64_t>(options.cpu_offload),
+       static_cast<int64_t>(options.offload.optimizer) +
+           2 * static_cast<int64_t>(options.offload.parameters),
        static_cast<int64_t>(options.forward_prefetch.value_or(false)) +
            (options.forward_prefetch ? 2 : 0),
        options.backward_prefetch
@@ -300,6 +293,14 @@ int64_t Runtime::rank_along(const char* name) const {
   return 0;
 }
 
+std::optional<parallel::Offload> Runtime::make_offload(
+    bool is_moved, const std::string& folder) const {
+  const auto device = state_->device();
+  return is_moved && (!device.is_cpu() || !folder.empty())
+      ? std::optional<parallel::Offload>(std::in_place, device, folder)
+      : std::nullopt;
+}
+
 void Runtime::connect_axes() {
   if (state_->options().activation_checkpointing) {
     recompute_ = std::make_unique<distributed::Recompute>();
@@ -329,7 +330,14 @@ void Runtime::connect_axes() {
     sharded_ = std::make_unique<parallel::ShardedParameters>(
         named_axes_, parallel_axes_,
         options.fsdp.value_or(ShardingStrategy::kNoShard), options.tp_plan,
-        options.auto_wrap, options.reduce_dtype, options.offload.parameters,
+        options.auto_wrap, options.reduce_dtype,
+        make_offload(
+            options.offload.parameters || options.cpu_offload,
+            options.offload.parameters_folder),
+        make_offload(
+            options.offload.optimizer || options.offload.parameters ||
+                options.cpu_offload,
+            ""),
         options.forward_prefetch, options.backward_prefetch);
     checkpoint::pieces_to_load() = [this](const at::Tensor& tensor) {
       return sharded_->piece_to_write(tensor);

@@ -15,7 +15,7 @@
 #include "core/world.h"
 #include "distributed/axis.h"
 #include "gradients/reducer.h"
-#include "parallel/file_offload.h"
+#include "parallel/offload.h"
 #include "parallel/parallelism.h"
 #include "distributed/recompute.h"
 #include "parallel/sharded_parameters.h"
@@ -70,8 +70,8 @@ class Runtime {
     return scaler_.get();
   }
   Registry& registry();
-  /// Where optimizers keep their states in files; null where they do not.
-  const parallel::FileOffload* optimizer_offload() const {
+  /// Moves what optimizers keep; null where it stays where they compute.
+  const parallel::Offload* optimizer_offload() const {
     return optimizer_offload_ ? &*optimizer_offload_ : nullptr;
   }
   /// `zero3_init_flag`: what is built from now on has whole parameters.
@@ -258,7 +258,11 @@ class Runtime {
   std::unique_ptr<AcceleratorState> state_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<GradScaler> scaler_;
-  std::optional<parallel::FileOffload> optimizer_offload_;
+  /// Nothing where it is not moved, or lies in the host's memory anyway.
+  std::optional<parallel::Offload> make_offload(
+      bool is_moved, const std::string& folder) const;
+
+  std::optional<parallel::Offload> optimizer_offload_;
   std::unique_ptr<parallel::ShardedParameters> sharded_;
   /// Null without activation checkpointing.
   std::unique_ptr<distributed::Recompute> recompute_;

@@ -186,6 +186,11 @@ void Runtime::backward(
     double weight,
     bool ghost,
     const BackwardOptions& options) {
+  if (reducer_->running()) {
+    // Inside of another one, in a Function's own backward: a part of that.
+    loss.backward(options.gradient(), options.retain_graph(), options.create_graph());
+    return;
+  }
   note_learning();
   finish_batch_check();
   if (sharded_) {

@@ -27,6 +27,7 @@ Sizes strides_of(const Part& root) {
 const at::Tensor& whole_of(Part* part, const char* operation) {
   if (part->view == nullptr) {
     if (!part->whole.defined()) {
+      bring_if_away(*part);
       const auto whole = gather(
           *part->axis, part->local, part->placement, part->sizes, operation);
       // Views of it have the strides that views of a whole tensor would have.
@@ -45,6 +46,7 @@ at::Tensor kept_whole(Part* part, const char* operation) {
     return part->view->of(kept_whole(part->view->parent.get(), operation));
   }
   if (!part->kept.defined()) {
+    bring_if_away(*part);
     part->kept = laid_out(
         gather(
             *part->axis, part->local, part->placement, part->sizes, operation),

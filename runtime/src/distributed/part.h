@@ -1,6 +1,7 @@
 #pragma once
 
 #include "distributed/axis.h"
+#include "distributed/on_host.h"
 #include "distributed/pool.h"
 #include "distributed/units.h"
 
@@ -11,6 +12,8 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/SmallVector.h>
+
+#include <memory>
 
 namespace accel::distributed {
 
@@ -95,7 +98,7 @@ struct Part : c10::BackendMeta, Pooled<Part> {
   C10_ALWAYS_INLINE bool end() {
     if (C10_UNLIKELY(
             unit != nullptr || whole.defined() || kept.defined() ||
-            keeps_whole)) {
+            keeps_whole || on_host != nullptr)) {
       return false;
     }
     view.reset();
@@ -137,6 +140,8 @@ struct Part : c10::BackendMeta, Pooled<Part> {
   /// by itself. And which of them it is.
   UnitPtr unit;
   uint32_t number_in_unit = 0;
+  /// Of a root that may lie on the host, on_host.h; else null.
+  std::unique_ptr<OnHost> on_host;
   /// Of a root: what recompute.h knows it by; 0 where that has not seen it.
   uint64_t family = 0;
   /// The root: has become replicated, with `whole` as its local tensor. A view:
@@ -196,6 +201,9 @@ ACCEL_API at::Tensor kept_whole(Part* part, const char* operation);
 inline void before_write(Part* part) {
   Part* root = root_of(part);
   root->kept.reset();
+  if (C10_UNLIKELY(root->on_host != nullptr)) {
+    root->on_host->written = true;
+  }
   if (C10_UNLIKELY(root->unit != nullptr)) {
     root->unit->written(*root);
   }
@@ -236,8 +244,15 @@ inline c10::DispatchKeySet below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
 
-/// The part of a distributed tensor, null for any other.
-inline Part* part_of(const at::Tensor& tensor) {
+inline void bring_if_away(Part& part) {
+  if (C10_UNLIKELY(part.on_host != nullptr) && part.on_host->is_away()) {
+    bring(part);
+  }
+}
+
+/// The same as `part_of`, for those who only ask where it lies: what is away stays on the
+/// host, and so does its local tensor.
+inline Part* part_at_rest(const at::Tensor& tensor) {
   auto* impl = tensor.unsafeGetTensorImpl();
   if (!impl->key_set().has(kKey)) {
     return nullptr;
@@ -247,6 +262,15 @@ inline Part* part_of(const at::Tensor& tensor) {
           part->view != nullptr && !part->settled &&
           root_of(part)->settled)) {
     follow(part);
+  }
+  return part;
+}
+
+/// The part of a distributed tensor, null for any other.
+inline Part* part_of(const at::Tensor& tensor) {
+  Part* part = part_at_rest(tensor);
+  if (part != nullptr) {
+    bring_if_away(*part);
   }
   return part;
 }

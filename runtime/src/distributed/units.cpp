@@ -216,7 +216,7 @@ bool Unit::is_right(const Slot& slot) const {
 
 at::Tensor Unit::view(const Slot& slot) const {
   const Part& part = *slot.part;
-  auto whole = at::empty({0}, part.local.options());
+  auto whole = at::empty({0}, part.local.options().device(memory_.device()));
   whole.set_(
       memory_.storage(),
       slot.begin / static_cast<int64_t>(part.local.element_size()),
@@ -255,6 +255,7 @@ at::Tensor Unit::whole(Part& part, const char* operation) {
     }
     written(part);
   }
+  bring_if_away(part); // Its unit may just have been dropped.
   return laid_out(
       distributed::gather(
           *part.axis, part.local, part.placement, part.sizes, operation),
@@ -271,6 +272,11 @@ const Part* Unit::any_member() const {
 
 void Unit::start(const Part& asked, const char* operation) {
   const Axis& axis = *asked.axis;
+  for (const Slot& slot : slots_) {
+    if (slot.part != nullptr) {
+      bring_if_away(*slot.part);
+    }
+  }
   std::vector<size_t> members;
   uint64_t detail = 0;
   int64_t bytes = 0;
@@ -374,10 +380,16 @@ void Unit::drop() noexcept {
   for (auto& slot : slots_) {
     slot.gathered = false;
   }
-  if (finish_) {
+  const bool being_filled = finish_ != nullptr;
+  if (being_filled) {
     // Is still being filled, by who holds it for that.
     finish_ = nullptr;
     memory_.reset();
+  }
+  for (const auto& slot : slots_) {
+    if (slot.part != nullptr && !being_filled) {
+      put_away_unwritten(*slot.part);
+    }
   }
   if (memory_.defined()) {
     kept_in_->give(std::exchange(memory_, at::Tensor()));

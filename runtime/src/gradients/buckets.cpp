@@ -239,6 +239,23 @@ void Bucket::finish(
   }
 }
 
+void Bucket::spoil() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    auto& parameter = *parameters_[i];
+    parameter.given.reset();
+    parameter.used = false;
+    if (attached(i)) {
+      parameter.tensor.mutable_grad() =
+          at::full_like(views_[i], std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+}
+
+void Bucket::abandon() {
+  std::exchange(waiter_, nullptr)();
+  compressed_.reset();
+}
+
 std::vector<Bucket> make_buckets(
     const std::vector<Parameter*>& parameters,
     int64_t first_capacity,

@@ -45,6 +45,9 @@ class Bucket {
   bool complete() const {
     return pending_ == 0;
   }
+  bool in_flight() const {
+    return waiter_ != nullptr;
+  }
   bool launched() const {
     return launched_;
   }
@@ -67,6 +70,12 @@ class Bucket {
   /// any process has added to. The others stay as they were. Those that are
   /// sparse on any process stay as they are, too, and are added to `sparse`.
   void finish(Communicator& communicator, std::vector<SparseGradient>& sparse);
+
+  /// The backward has failed while it was on its way: what arrives is nobody's gradient
+  /// any more. Those of its parameters are not numbers until the program zeroes them.
+  void spoil();
+  /// Waits for what `spoil` has left on its way.
+  void abandon();
 
  private:
   void allocate();

@@ -1,5 +1,7 @@
 #include "gradients/reducer.h"
 
+#include "core/operation_log.h"
+
 #include <accel/detail/phase.h>
 #include <accel/distributed/tensor.h>
 
@@ -10,6 +12,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 namespace accel::detail {
 
@@ -108,13 +111,10 @@ void Reducer::watch() {
 void Reducer::backward(
     const BackwardPlan& plan,
     const std::function<void()>& run) {
-  TORCH_CHECK(
-      !failed_,
-      "accel: an earlier backward has failed on this process, so its gradients "
-      "no longer agree with the other processes'. End the program.");
-  TORCH_CHECK(
-      !running_,
-      "accel: accelerator.backward was called inside of accelerator.backward.");
+  TORCH_INTERNAL_ASSERT(!running_);
+  if (failed_) {
+    recover();
+  }
   if (plan.hold) {
     parameters_.forget_kept(); // Another window.
   } else {
@@ -125,8 +125,22 @@ void Reducer::backward(
     run();
   } else {
     begin(plan);
-    failed_ = true;
-    run();
+    failed_ = true; // Unless it comes to its end.
+    try {
+      run();
+    } catch (...) {
+      running_ = false;
+      const at::NoGradGuard no_grad;
+      if (aside_) {
+        parameters_.bring_back(ghost_);
+      }
+      for (auto& bucket : buckets_) {
+        if (bucket.in_flight()) {
+          bucket.spoil();
+        }
+      }
+      throw;
+    }
     running_ = false;
     if (aside_) {
       parameters_.bring_back(ghost_);
@@ -141,6 +155,42 @@ void Reducer::backward(
   } else {
     parameters_.keep_unreached(/*hooks=*/distributed());
   }
+}
+
+void Reducer::recover() {
+  // Where only some have failed, the others are elsewhere, which the log of operations
+  // finds.
+  const PurposeGuard purpose("backward behind one that has failed", {}, 0);
+  const auto launched =
+      std::count_if(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) {
+        return bucket.in_flight();
+      });
+  const auto all =
+      gradients_.all_gather(at::full({1}, static_cast<int64_t>(launched), at::kLong));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    TORCH_CHECK(
+        all[rank].equal(all[0]),
+        "accel: an earlier backward has failed, on process ", rank, " behind ",
+        all[rank].item<int64_t>(), " buckets of gradients, on process 0 behind ",
+        all[0].item<int64_t>(),
+        ": the processes' gradients no longer agree. End the program, or keep the "
+        "processes from failing at different places.");
+  }
+  for (auto& bucket : buckets_) {
+    if (bucket.in_flight()) {
+      bucket.abandon();
+    }
+  }
+  for (const auto& parameter : parameters_.all()) {
+    const auto& grad = parameter->tensor.grad();
+    TORCH_CHECK(
+        !std::exchange(parameter->fired, false) || !grad.defined() ||
+            (grad.layout() == at::kStrided && !at::any(grad.ne(0)).item<bool>()),
+        "accel: an earlier backward has failed, and '", parameter->name,
+        "' still has the gradient that it has left. Call zero_grad of the optimizer before "
+        "the next backward.");
+  }
+  failed_ = false;
 }
 
 void Reducer::note_step(const std::vector<at::Tensor>& tensors) {

@@ -103,6 +103,11 @@ class Reducer {
   /// Lets go of parameters that nobody else has.
   void prune();
 
+  /// Whether a backward runs, which has called this.
+  bool running() const {
+    return running_;
+  }
+
   /// Calls `run`, which runs backward, and does what `plan` says. With
   /// `synchronize`, every process must call it.
   void backward(const BackwardPlan& plan, const std::function<void()>& run);
@@ -162,6 +167,9 @@ class Reducer {
   void finish();
   void finish_sparse(const std::vector<SparseGradient>& gradients);
   void reject_foreign();
+  /// Behind a backward that has failed on all processes alike: as if it had ended where it
+  /// did. Throws where it is not so. Collective.
+  void recover();
 
   Communicator& main_;
   Communicator& gradients_;

@@ -257,19 +257,33 @@ std::optional<DeepSpeedOptions> resolve_deepspeed(
     options.mixed_precision =
         precision == "fp16" ? MixedPrecision::kFP16 : MixedPrecision::kBF16;
   }
+  const auto of_parameters = value_of(said, "offload_param_device", "none");
   options.offload = {
-      value_of(said, "offload_optimizer_device", "none") != "none" ||
-          value_of(said, "offload_param_device", "none") != "none",
-      folder_of(said, "offload_optimizer"), folder_of(said, "offload_param")};
+      value_of(said, "offload_optimizer_device", "none") != "none",
+      of_parameters != "none", folder_of(said, "offload_optimizer"),
+      folder_of(said, "offload_param")};
   options.zero3_init = is_true(value_of(said, "zero3_init_flag", "false"));
   TORCH_CHECK(
       !options.zero3_init || stage == "3", "accel: zero3_init_flag is true and zero_stage is ",
       stage, ". Models are built in parts with stage 3 only.");
   TORCH_CHECK(
-      options.offload.parameters.empty() || stage == "3",
-      "accel: offload_param_device is nvme and zero_stage is ", stage,
-      ". Parts of parameters lie in a file with stage 3 only.");
+      !options.offload.parameters || stage == "3", "accel: offload_param_device is ",
+      of_parameters, " and zero_stage is ", stage,
+      ". Parts of parameters lie elsewhere with stage 3 only.");
   return options;
+}
+
+std::string to_text(const OffloadOptions& offload) {
+  std::string text;
+  const auto add = [&](bool is_moved, const char* what, const std::string& folder) {
+    if (is_moved) {
+      text += (text.empty() ? "" : ", ") + std::string(what) + " in " +
+          (folder.empty() ? "the host's memory" : folder);
+    }
+  };
+  add(offload.optimizer, "optimizer states", offload.optimizer_folder);
+  add(offload.parameters, "parameters", offload.parameters_folder);
+  return text;
 }
 
 } // namespace accel::parallel

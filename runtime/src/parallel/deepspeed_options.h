@@ -15,7 +15,7 @@ struct DeepSpeedOptions {
   std::optional<MixedPrecision> mixed_precision;
   /// 0 for none.
   double gradient_clipping = 0;
-  OffloadFolders offload;
+  OffloadOptions offload;
   bool zero3_init = false;
 };
 
@@ -24,5 +24,8 @@ struct DeepSpeedOptions {
 /// honoured, and where two of them contradict each other.
 std::optional<DeepSpeedOptions> resolve_deepspeed(
     const std::optional<DeepSpeedPlugin>& given);
+
+/// "optimizer states in /scratch, parameters in the host's memory", or empty.
+std::string to_text(const OffloadOptions& offload);
 
 } // namespace accel::parallel

@@ -71,7 +71,8 @@ inline const std::vector<PluginSetting>& deepspeed_settings() {
        deepspeed::bound, "/gradient_clipping"},
       {"offload_optimizer_device", "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
        "--offload-optimizer-device", "DEVICE",
-       "For --use-deepspeed: none, cpu, or nvme: what optimizers keep lies in a file",
+       "For --use-deepspeed: none, cpu (the host's memory), or nvme (a file): where what "
+       "optimizers keep lies between steps",
        deepspeed::device, "/zero_optimization/offload_optimizer/device"},
       {"offload_param_device", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
        "--offload-param-device", "DEVICE",

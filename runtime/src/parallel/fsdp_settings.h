@@ -117,8 +117,8 @@ inline const std::vector<PluginSetting>& fsdp_plugin_settings() {
        "not given",
        fsdp::count},
       {"offload_params", "FSDP_OFFLOAD_PARAMS", "--fsdp-offload-params", "BOOL",
-       "For --use-fsdp: parameters, gradients and states lie in the host's memory, where "
-       "they are on CPUs anyway; an error on GPUs",
+       "For --use-fsdp: parameters, gradients and states lie in the host's memory, from "
+       "where GPUs take what they compute with; on CPUs they do anyway",
        fsdp::flag},
       {"forward_prefetch", "FSDP_FORWARD_PREFETCH", "--fsdp-forward-prefetch", "BOOL",
        "For --use-fsdp: in forward the weights of the next unit are gathered while the "

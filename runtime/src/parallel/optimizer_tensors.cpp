@@ -65,4 +65,12 @@ void each_state_tensor(
   }
 }
 
+void move_beside_parameters(torch::optim::Optimizer& optimizer) {
+  each_state_tensor(optimizer, [](at::Tensor& tensor, const at::Tensor& parameter) {
+    if (tensor.device() != parameter.device()) {
+      tensor = tensor.to(parameter.device());
+    }
+  });
+}
+
 } // namespace accel::parallel

@@ -18,4 +18,8 @@ void each_state_tensor(
     const std::function<void(at::Tensor& tensor, const at::Tensor& parameter)>&
         visit);
 
+/// Moves what an optimizer keeps to the device of the parameter that it is kept for:
+/// Adagrad makes it in its constructor, before the model is moved.
+void move_beside_parameters(torch::optim::Optimizer& optimizer);
+
 } // namespace accel::parallel

@@ -3,6 +3,7 @@
 #include "distributed/recompute.h"
 
 #include "distributed/collectives.h"
+#include "distributed/on_host.h"
 #include "distributed/part.h"
 #include "distributed/sequence.h"
 #include "parallel/optimizer_tensors.h"
@@ -24,6 +25,7 @@ namespace {
 using distributed::Axis;
 using distributed::DeviceMesh;
 using distributed::Part;
+using distributed::part_at_rest;
 using distributed::part_of;
 using distributed::Placement;
 using distributed::Shard;
@@ -93,11 +95,13 @@ ShardedParameters::ShardedParameters(
     PlanEntries plan,
     AutoWrap wrap,
     std::optional<at::ScalarType> reduce_dtype,
-    const std::string& offload_to,
+    std::optional<Offload> offload,
+    std::optional<Offload> of_gradients,
     std::optional<bool> forward,
     std::optional<BackwardPrefetch> backward)
     : axes_(std::move(axes)),
       strategy_(strategy),
+      offload_(std::move(offload)),
       plan_(std::move(plan)),
       wrap_(std::move(wrap)),
       class_names_(wrap_),
@@ -105,9 +109,6 @@ ShardedParameters::ShardedParameters(
       unit_memory_(std::make_shared<distributed::UnitMemory>(
           keeps_whole() ? 0 : kGatheredUnits, in_forward(forward),
           in_backward(backward))) {
-  if (!offload_to.empty()) {
-    offload_.emplace(offload_to);
-  }
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].name == "dp_shard") {
       shard_ = i;
@@ -118,7 +119,8 @@ ShardedParameters::ShardedParameters(
   if (shard_) {
     gradients_ =
         std::make_shared<UnitGradients>(
-            axes_, *shard_, keeps_whole() ? nullptr : unit_memory_, reduce_dtype);
+            axes_, *shard_, keeps_whole() ? nullptr : unit_memory_, reduce_dtype,
+            std::move(of_gradients));
     unit_memory_->before_gather = [gradients = gradients_.get()] {
       gradients->sum_complete();
     };
@@ -192,7 +194,7 @@ bool ShardedParameters::can_be_cut(const at::Tensor& parameter) {
   if (parameter.layout() != at::kStrided || !parameter.is_leaf()) {
     return false;
   }
-  if (Part* part = part_of(parameter)) {
+  if (Part* part = part_at_rest(parameter)) {
     // One with views that somebody holds stays as it is.
     return part->view == nullptr &&
         distributed::PartPtr::reclaim_copy(part).use_count() == 2;
@@ -229,7 +231,7 @@ bool ShardedParameters::cut(
 void ShardedParameters::join(
     const Known& known,
     const at::Tensor& parameter) const {
-  Part* part = part_of(parameter);
+  Part* part = part_at_rest(parameter);
   const bool along_shard =
       part != nullptr && shard_ && part->axis == axes_[*shard_];
   if (along_shard && keeps_whole()) {
@@ -279,7 +281,7 @@ ShardedParameters::Known* ShardedParameters::find(
 }
 
 bool ShardedParameters::build(const at::Tensor& parameter) {
-  const Part* part = part_of(parameter);
+  const Part* part = part_at_rest(parameter);
   if (part != nullptr && !part->placement.is_replicate()) {
     return false;
   }
@@ -443,14 +445,19 @@ void ShardedParameters::settle() {
     }
     const at::Tensor parameter(std::move(impl));
     follow_gradient(known, parameter);
-    Part* part = part_of(parameter);
+    Part* part = part_at_rest(parameter);
     if (part != nullptr && part->placement.is_shard()) {
       distributed::root_of(part)->kept.reset();
       join(known, parameter); // The program may have given it another part.
+      if (offload_) {
+        auto again = parameter;
+        offload_->move(again);
+      }
     } else {
       cut_again(known, parameter);
     }
   }
+  distributed::put_away_all();
 }
 
 std::optional<checkpoint::TensorPiece> ShardedParameters::piece(
@@ -465,7 +472,7 @@ std::optional<checkpoint::TensorPiece> ShardedParameters::piece(
   std::vector<Level> levels;
   std::vector<Axis*> others = axes_;
   at::Tensor inner = tensor;
-  while (Part* part = part_of(inner)) {
+  while (Part* part = part_at_rest(inner)) {
     const auto axis = std::find(others.begin(), others.end(), part->axis);
     const auto& place = part->placement;
     if (axis == others.end() || place.is_partial()) {
@@ -499,9 +506,10 @@ std::optional<checkpoint::TensorPiece> ShardedParameters::piece(
   piece.writes = std::all_of(others.begin(), others.end(), [](const Axis* axis) {
     return axis->rank() == 0;
   });
-  piece.like = [levels](at::Tensor values) {
+  piece.like = [levels, device = tensor.device()](at::Tensor values) {
     distributed::install();
     const distributed::InsideGuard inside;
+    values = values.to(device);
     for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
       values = distributed::make_tensor(
           *level->axis, values, level->placement, level->sizes,
@@ -513,7 +521,7 @@ std::optional<checkpoint::TensorPiece> ShardedParameters::piece(
 }
 
 bool ShardedParameters::can_be_written(const at::Tensor& tensor) const {
-  const Part* part = part_of(tensor);
+  const Part* part = part_at_rest(tensor);
   return is_piece(tensor) && part->placement.is_shard() &&
       part->view == nullptr && !part->whole.defined();
 }
@@ -523,7 +531,7 @@ std::optional<checkpoint::TensorPiece> ShardedParameters::piece_to_write(
   if (!can_be_written(tensor)) {
     return std::nullopt;
   }
-  before_write(part_of(tensor));
+  before_write(part_at_rest(tensor));
   return piece(tensor);
 }
 

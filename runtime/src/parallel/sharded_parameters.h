@@ -2,7 +2,7 @@
 
 #include "distributed/axis.h"
 #include "distributed/units.h"
-#include "parallel/file_offload.h"
+#include "parallel/offload.h"
 #include "parallel/model_units.h"
 #include "parallel/parallelism.h"
 #include "parallel/tensor_plan.h"
@@ -50,7 +50,8 @@ class ShardedParameters {
   /// `wrap`: which modules are gathered together. `reduce_dtype`: in which type units
   /// of gradients are summed; nothing: in their own.
   /// `forward`, `backward`: whether and when units are gathered ahead.
-  /// `offload_to`: a folder in whose files the parts lie; empty: in memory.
+  /// `offload`, `of_gradients`: where the parts and their gradients lie while nobody
+  /// computes with them; nothing: where the processes compute.
   ShardedParameters(
       const std::vector<NamedSize>& names,
       std::vector<distributed::Axis*> axes,
@@ -58,7 +59,8 @@ class ShardedParameters {
       PlanEntries plan,
       AutoWrap wrap = {},
       std::optional<at::ScalarType> reduce_dtype = std::nullopt,
-      const std::string& offload_to = {},
+      std::optional<Offload> offload = std::nullopt,
+      std::optional<Offload> of_gradients = std::nullopt,
       std::optional<bool> forward = std::nullopt,
       std::optional<BackwardPrefetch> backward = std::nullopt);
   ~ShardedParameters();
@@ -191,8 +193,8 @@ class ShardedParameters {
   std::optional<size_t> shard_;
   std::optional<size_t> tensor_;
   ShardingStrategy strategy_;
-  /// Where parts lie in files.
-  std::optional<FileOffload> offload_;
+  /// Where parts do not lie in the memory of what computes.
+  std::optional<Offload> offload_;
   PlanEntries plan_;
   AutoWrap wrap_;
   ClassNames class_names_;

@@ -23,6 +23,7 @@ using distributed::Axis;
 using distributed::DeviceMesh;
 using distributed::InsideGuard;
 using distributed::Part;
+using distributed::part_at_rest;
 using distributed::part_of;
 using distributed::Placement;
 using distributed::Shard;
@@ -31,7 +32,7 @@ std::vector<Placement> places_of(
     const std::vector<Axis*>& axes, const at::Tensor& tensor) {
   std::vector<Placement> places(axes.size());
   at::Tensor inner = tensor;
-  while (const Part* part = part_of(inner)) {
+  while (const Part* part = part_at_rest(inner)) {
     const auto axis = std::find(axes.begin(), axes.end(), part->axis);
     if (axis == axes.end()) {
       return {};
@@ -128,7 +129,7 @@ const Part* parts_of_sum(const at::Tensor& gradient, const Axis& axis) {
 
 /// The part of a parameter of a unit.
 Part* part_in_unit(const at::Tensor& parameter, const Axis& axis) {
-  Part* part = part_of(parameter);
+  Part* part = part_at_rest(parameter);
   return part != nullptr && part->unit && part->axis == &axis &&
                  part->placement.is_shard(0)
              ? part
@@ -166,7 +167,7 @@ std::vector<accel::detail::Communicator::Waiter> sum_along_shard(
       if (all[i].parts.defined() && all[i].parts.scalar_type() == dtype) {
         message.pieces.push_back(std::exchange(all[i].parts, at::Tensor()));
         message.sums.push_back(all[i].rows);
-        owners.push_back(part_of(all[i].parameter));
+        owners.push_back(part_at_rest(all[i].parameter));
         for (const int64_t n : owners.back()->sizes) {
           detail = c10::hash_combine(detail, static_cast<size_t>(n));
         }
@@ -202,7 +203,7 @@ void sum_along_others(std::vector<Rows>& all) {
     }
     Axis& axis = *first.outer;
     const auto dtype = first.rows.scalar_type();
-    const auto sizes = part_of(first.parameter)->sizes;
+    const auto sizes = part_at_rest(first.parameter)->sizes;
     std::vector<at::Tensor> parts;
     std::vector<at::Tensor> places;
     for (auto& one : all) {
@@ -411,7 +412,8 @@ void UnitGradients::sum(OfUnit& of_unit) {
       const auto dtype = reduce_dtype_.value_or(own->local.scalar_type());
       rows.parts = distributed::laid_out(
           parts->local.to(dtype), distributed::strides_of(*own));
-      rows.rows = at::empty_like(own->local, dtype);
+      rows.rows = at::empty_like(
+          own->local, rows.parts.options().pinned_memory(false));
     } else {
       const Part* part = part_of(found->gradient);
       rows.rows = distributed::laid_out(
@@ -463,21 +465,27 @@ void UnitGradients::finish_sum() {
     }
     sum_along_others(sum->all);
   }
+  sum->waits.clear(); // They hold the rows.
   for (auto& one : sum->all) {
     at::Tensor gradient;
     {
       const InsideGuard inside;
-      const Part* own = part_of(one.parameter);
+      const Part* own = part_at_rest(one.parameter);
       gradient = distributed::make_tensor(
           axis,
-          one.rows.to(own->local.scalar_type()),
+          std::exchange(one.rows, at::Tensor()).to(own->local.scalar_type()),
           Shard(0),
           own->sizes,
           distributed::strides_of(*own),
           /*exact=*/true);
     }
-    one.parameter.mutable_grad() =
-        one.before.defined() ? one.before.add_(gradient) : std::move(gradient);
+    auto& sums = one.parameter.mutable_grad();
+    sums = one.before.defined() ? std::move(one.before).add_(gradient)
+                                : std::move(gradient);
+    gradient.reset();
+    if (offload_) {
+      offload_->move(sums);
+    }
   }
   summing_ = false;
 }

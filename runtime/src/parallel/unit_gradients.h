@@ -2,6 +2,7 @@
 
 #include "distributed/axis.h"
 #include "distributed/units.h"
+#include "parallel/offload.h"
 
 #include <accel/distributed/placement.h>
 
@@ -46,16 +47,18 @@ class UnitGradients {
   /// `shard`: the number of dp_shard among the axes. With axes behind it gradients are
   /// not put off. `memory`: what is gathered of a unit goes back to it when its
   /// gradients are there; null: it stays. `reduce_dtype`: in which type they are summed;
-  /// nothing: in their own.
+  /// nothing: in their own. `offload`: where they lie then.
   UnitGradients(
       std::vector<distributed::Axis*> axes,
       size_t shard,
       std::shared_ptr<distributed::UnitMemory> memory,
-      std::optional<at::ScalarType> reduce_dtype = std::nullopt)
+      std::optional<at::ScalarType> reduce_dtype = std::nullopt,
+      std::optional<Offload> offload = std::nullopt)
       : axes_(std::move(axes)),
         shard_(shard),
         memory_(std::move(memory)),
-        reduce_dtype_(reduce_dtype) {}
+        reduce_dtype_(reduce_dtype),
+        offload_(std::move(offload)) {}
 
   /// While it lives a backward runs that ends with `finish`. Without that what
   /// is still put off is given up: an exception has ended it.
@@ -117,6 +120,7 @@ class UnitGradients {
   const size_t shard_;
   const std::shared_ptr<distributed::UnitMemory> memory_;
   const std::optional<at::ScalarType> reduce_dtype_;
+  const std::optional<Offload> offload_;
   bool running_ = false;
   bool summing_ = false;
   std::unordered_map<const distributed::Unit*, OfUnit> units_;

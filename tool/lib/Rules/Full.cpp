@@ -9,6 +9,7 @@
 #include "llvm/ADT/StringExtras.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -30,9 +31,40 @@ static std::string stemOf(llvm::StringRef Variable) {
   return "tensor";
 }
 
+namespace {
+/// The names of the tensors that are declared: of two variables with one last word, as
+/// `first->bias` and `last->bias`, each has its own.
+class WholeNames {
+public:
+  explicit WholeNames(const RuleContext &Context) : Context(Context) {}
+
+  std::string of(FunctionId In, const std::string &Variable) {
+    std::string &Name = Names[{In, Variable}];
+    if (!Name.empty())
+      return Name;
+    const std::string Stem = stemOf(Variable);
+    for (unsigned Number = 1; Name.empty(); ++Number) {
+      const std::string Last =
+          Number == 1 ? Stem : Stem + "_" + std::to_string(Number);
+      const std::string Free =
+          Context.freeName(In, {"whole_" + Last, "all_of_" + Last});
+      if (Given.insert({In, Free}).second)
+        Name = Free;
+    }
+    return Name;
+  }
+
+private:
+  const RuleContext &Context;
+  std::map<std::pair<FunctionId, std::string>, std::string> Names;
+  std::set<std::pair<FunctionId, std::string>> Given;
+};
+} // namespace
+
 void accel::migrate::applyFull(RuleContext &Context) {
   const char *Why = "memory is read here, of the tensor that one device has";
   std::set<std::tuple<std::string, unsigned, std::string>> Declared;
+  WholeNames Names(Context);
   for (const MemoryFact &Memory : Context.Program.Memory) {
     const std::string Accelerator = Context.accelerator(Memory.In);
     const std::string Full = Memory.IsWritten ? "full_" : "full";
@@ -42,8 +74,11 @@ void accel::migrate::applyFull(RuleContext &Context) {
       Context.replace(*Memory.Arrow, "full-dot", {}, Why);
     if (Memory.Variable.empty()) {
       Context.wrap(Memory.Object, nullptr,
-                   Memory.Arrow ? "full-pointed-to" : "full",
-                   {{"accelerator", Accelerator}, {"full", Full}}, Why);
+                   Memory.WantsName ? "full-lvalue" : "full",
+                   {{"accelerator", Accelerator},
+                    {"full", Full},
+                    {"star", Memory.Arrow ? "*" : ""}},
+                   Why);
       continue;
     }
     if (Memory.At.At.File.empty()) {
@@ -57,10 +92,7 @@ void accel::migrate::applyFull(RuleContext &Context) {
       continue;
     }
     const std::string Whole =
-        Memory.IsConst
-            ? Context.freeName(Memory.In, {"whole_" + stemOf(Memory.Variable),
-                                           "all_of_" + stemOf(Memory.Variable)})
-            : Memory.Variable;
+        Memory.IsConst ? Names.of(Memory.In, Memory.Variable) : Memory.Variable;
     if (Declared
             .insert({Memory.At.At.File, Memory.At.At.Offset, Memory.Variable})
             .second)

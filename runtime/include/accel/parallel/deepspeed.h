@@ -10,18 +10,21 @@
 
 namespace accel {
 
-/// Where training states lie beside memory; folders.
-struct OffloadFolders {
-  /// Whether anything was to leave the device, be it to host memory only.
-  bool from_device = false;
-  /// Of what optimizers keep; empty: in memory.
-  std::string optimizer;
-  /// Of the parts of parameters; empty: in memory.
-  std::string parameters;
+/// What of a training's state leaves the memory of the devices that compute.
+struct OffloadOptions {
+  /// What optimizers keep, and gradients of parameters that lie in parts.
+  bool optimizer = false;
+  /// The parts of parameters, and their gradients.
+  bool parameters = false;
+  /// The folder of the file that it goes to; empty: the host's memory, where on CPUs it is
+  /// anyway.
+  std::string optimizer_folder;
+  std::string parameters_folder;
 
-  bool operator==(const OffloadFolders& other) const {
-    return from_device == other.from_device && optimizer == other.optimizer &&
-        parameters == other.parameters;
+  bool operator==(const OffloadOptions& other) const {
+    return optimizer == other.optimizer && parameters == other.parameters &&
+        optimizer_folder == other.optimizer_folder &&
+        parameters_folder == other.parameters_folder;
   }
 };
 
@@ -63,11 +66,13 @@ class DeepSpeedPlugin {
   /// "none", "cpu" or "nvme": where what optimizers keep lies between steps. Where the
   /// processes compute on CPUs it is in host memory anyway; "nvme" puts it into a
   /// file in `offload_optimizer_nvme_path`, of which the system keeps in memory what
-  /// there is room for. Both are errors on GPUs. Also
+  /// there is room for. On GPUs each step brings it to the GPU for a few parameters at a
+  /// time, and computes there: the numbers are those without. Also
   /// `ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE`.
   TORCH_ARG(std::optional<std::string>, offload_optimizer_device) = std::nullopt;
 
-  /// The same for the parts of parameters; "nvme" needs stage 3. Also
+  /// The same for the parts of parameters, of stage 3 only: on GPUs a part is there while
+  /// its unit is gathered, or an operator computes with it. Also
   /// `ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE`.
   TORCH_ARG(std::optional<std::string>, offload_param_device) = std::nullopt;
 

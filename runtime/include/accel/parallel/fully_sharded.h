@@ -157,9 +157,10 @@ class FullyShardedDataParallelPlugin {
   TORCH_ARG(std::vector<std::string>, transformer_cls_names_to_wrap);
   /// For SIZE_BASED_WRAP. Empty: `FSDP_MIN_NUM_PARAMS`, or 100 000 000.
   TORCH_ARG(std::optional<int64_t>, min_num_params) = std::nullopt;
-  /// Parameters, gradients and what optimizers keep lie in the host's memory. Where the
-  /// processes compute on CPUs they do anyway; on GPUs an error. Empty:
-  /// `FSDP_OFFLOAD_PARAMS`, or false.
+  /// Parameters, gradients and what optimizers keep lie in the host's memory while nobody
+  /// computes with them. Where the processes compute on CPUs they do anyway; on GPUs they
+  /// come for that, and the numbers are those without. Empty: `FSDP_OFFLOAD_PARAMS`, or
+  /// false.
   TORCH_ARG(std::optional<bool>, cpu_offload) = std::nullopt;
   /// In the order of the last forward the weights of the next unit are gathered while the
   /// present one computes. A gathering that turns out not to be needed is dropped; at most

@@ -198,6 +198,8 @@ struct MemoryFact {
   bool IsConst = false;
   /// It may be written into, then or later: all that share it have to see that.
   bool IsWritten = false;
+  /// What stands there must not be a temporary: an accessor cannot be made of one.
+  bool WantsName = false;
   /// Before the statement; nowhere: the variable becomes whole where it stands.
   LinePoint At;
   TextRange Object; ///< The tensor in the statement, or what points to it.

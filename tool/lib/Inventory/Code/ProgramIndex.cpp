@@ -96,6 +96,13 @@ private:
   ProgramIndex &Index;
 };
 
+/// Whether `F` is a method of a torch::autograd::Function: what its backward calls
+/// backward on is a part of the backward that runs.
+bool isOfAutogradFunction(const FunctionDecl *F) {
+  const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
+  return M && isOrDerives(M->getParent(), "torch::autograd::Function");
+}
+
 /// Finds the loops of one function.
 class LoopFinder : public AstPathVisitor {
 public:
@@ -138,7 +145,7 @@ public:
       return nameOf(F) == Name &&
              qualifiedName(F) == "torch::autograd::" + Name.str();
     };
-    if (IsOfAutograd("backward"))
+    if (IsOfAutograd("backward") && !isOfAutogradFunction(In))
       Index.Backwards.push_back({E, In, Writer, step()});
     else if (IsOfAutograd("grad"))
       Gradients.push_back({E, In, Writer, step()});
@@ -166,7 +173,8 @@ public:
 
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const CXXMethodDecl *M = E->getMethodDecl();
-    if (nameOf(M) != "backward" || !isTensor(E->getObjectType()))
+    if (nameOf(M) != "backward" || !isTensor(E->getObjectType()) ||
+        isOfAutogradFunction(In))
       return true;
     Index.Backwards.push_back(
         {E, In, Writer, step(lossOf(E->getImplicitObjectArgument()))});

@@ -460,6 +460,7 @@ void Memory::add(const FunctionDecl *F) {
         }
       }
     }
+    Fact.WantsName = Fact.Variable.empty() && isAccessor(Path);
     Program.Memory.push_back(std::move(Fact));
   }
 }

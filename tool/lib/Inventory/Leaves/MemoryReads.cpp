@@ -119,6 +119,25 @@ private:
   const VarDecl *V;
 };
 
+/// Behind the last statement of `Block`, from `Begin` on, that uses the variable; its end
+/// where a lambda may use it later.
+CompoundStmt::const_body_iterator
+behindUses(const VariableUses &Uses, CompoundStmt::const_body_iterator Begin,
+           const CompoundStmt *Block) {
+  CompoundStmt::const_body_iterator End = Begin;
+  for (const std::vector<const Stmt *> &Use : Uses.All) {
+    if (llvm::any_of(Use, [](const Stmt *S) { return isa<LambdaExpr>(S); }))
+      return Block->body_end();
+    const auto Last = std::find_if(Begin, Block->body_end(), [&](const Stmt *S) {
+      return llvm::is_contained(Use, S);
+    });
+    if (Last == Block->body_end())
+      return Last;
+    End = std::max(End, std::next(Last));
+  }
+  return End;
+}
+
 class Reads {
 public:
   Reads(const Stmt *Body, const ProgramIndex &Index)
@@ -211,16 +230,19 @@ bool Reads::keeps(const VarDecl *V, bool IsConst,
   const auto *Block = Path.empty() ? nullptr : dyn_cast<CompoundStmt>(Path.back());
   if (!Block)
     return false;
-  std::set<const FunctionDecl *> Seen;
-  for (const Stmt *S : llvm::make_range(
-           std::next(llvm::find(Block->body(), Declared)), Block->body_end()))
-    if (maySetTensors(S, Index, Seen))
-      return false;
-  if (IsConst)
-    return true;
   VariableUses Uses(V);
   Uses.TraverseStmt(const_cast<Stmt *>(Body));
-  return llvm::all_of(Uses.All, [&](const auto &Use) { return only(Use); });
+  const bool IsOnlyRead =
+      llvm::all_of(Uses.All, [&](const auto &Use) { return only(Use); });
+  if (!IsOnlyRead && !IsConst)
+    return false;
+  // What is written behind the last use is no matter.
+  const auto Begin = std::next(llvm::find(Block->body(), Declared));
+  const auto End = IsOnlyRead ? behindUses(Uses, Begin, Block) : Block->body_end();
+  std::set<const FunctionDecl *> Seen;
+  return llvm::none_of(llvm::make_range(Begin, End), [&](const Stmt *S) {
+    return maySetTensors(S, Index, Seen);
+  });
 }
 
 bool accel::migrate::isMemoryOnlyRead(llvm::ArrayRef<const Stmt *> Path,
