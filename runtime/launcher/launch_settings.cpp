@@ -237,7 +237,8 @@ void add_launch_settings(Settings& settings) {
       {"--tp-plan",
        "PLAN",
        "For --tp: which modules are cut, as NAME=WORD,NAME=WORD with the words "
-       "colwise, rowwise and replicate; if not given it is made from the model",
+       "colwise, rowwise, sequence_parallel and replicate; without a name the model "
+       "itself; if not given it is made from the model",
        anything(),
        "tp_plan",
        "ACCEL_TP_PLAN"});

@@ -297,11 +297,12 @@ TEST(ParallelismConfig, RefusesWhatItCannotDo) {
   const auto full =
       FullyShardedDataParallelPlugin().sharding_strategy(ShardingStrategy::kFullShard);
   expect_error([&] { with(ParallelismConfig().dp_replicate_size(2), &full); },
-       "fsdp_plugin says FULL_SHARD, and dp_shard_size of parallelism_config is 1");
+       "the sharding strategy is FULL_SHARD (fsdp_plugin, or zero_stage of deepspeed_plugin), "
+       "and dp_shard_size of parallelism_config is 1");
   const auto none =
       FullyShardedDataParallelPlugin().sharding_strategy(ShardingStrategy::kNoShard);
   expect_error([&] { with(ParallelismConfig().dp_shard_size(2), &none); },
-       "fsdp_plugin says NO_SHARD");
+       "the sharding strategy is NO_SHARD");
   expect_error(
       [] {
         (void)resolve(AcceleratorOptions().parallelism_config(

@@ -221,7 +221,8 @@ LoadPlan::LoadPlan(
             in_quotes(name) + ": the module's is " +
             describe(group.tensor.scalar_type(), group.tensor.sizes()) +
             ", the loaded one " + describe(source.dtype, source.shape) +
-            " (convert_dtype(true) converts)");
+            " (load_model with LoadOptions().convert_dtype(true) converts; for load_state "
+            "the module must have this dtype)");
       } else if (!chosen) {
         chosen = &source;
         chosen_name = name;

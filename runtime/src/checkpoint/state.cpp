@@ -302,7 +302,8 @@ class Loading {
         " ",
         kind,
         ", but the program ",
-        count);
+        count,
+        ". Pass to prepare, before load_state, the same as when it was saved.");
   }
 
   /// Of files in parts, those of all processes that have one.
@@ -327,7 +328,9 @@ class Loading {
           state_dict(*state.models[i]),
           sources(stem),
           LoadOptions(),
-          in_quotes((fs::path(directory_) / (stem + ".safetensors")).string()),
+          in_quotes((fs::path(directory_) /
+                     (in_pieces_ ? stem : stem + ".safetensors"))
+                        .string()),
           state.piece_of);
     }
   }

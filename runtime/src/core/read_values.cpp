@@ -203,7 +203,8 @@ std::array<int64_t, Enclosed::kCount - 1> ReadValues::Window::digest() const {
       as_signed(reads.checksum),
       as_signed(mix(losses.checksum ^ static_cast<uint64_t>(losses.count))),
       as_signed(mix(static_cast<uint64_t>(batch_count))),
-      as_signed(mix(batches))};
+      as_signed(mix(batches)),
+      as_signed(mix(draws))};
 }
 
 void ReadValues::add_read(
@@ -267,6 +268,14 @@ void ReadValues::add_batch(const std::string& sampler, uint64_t fingerprint) {
   window_.sampler = sampler;
 }
 
+void ReadValues::add_draw(uint64_t state) {
+  if (AloneGuard::region() != nullptr) {
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  window_.draws = mix(window_.draws ^ state);
+}
+
 std::string ReadValues::place_of(
     const std::vector<Value>& kept, size_t index) const {
   if (index >= std::min(kept.size(), kPlaces)) {
@@ -299,8 +308,8 @@ bool ReadValues::is_due(bool met_others) {
 }
 
 std::array<int64_t, Enclosed::kCount> ReadValues::numbers() const {
-  const auto [count, reads, losses, batch_count, batches] = compared_.digest();
-  return {count, reads, losses, batch_count, batches, more_};
+  const auto [count, reads, losses, batch_count, batches, draws] = compared_.digest();
+  return {count, reads, losses, batch_count, batches, draws, more_};
 }
 
 std::shared_ptr<Enclosed> ReadValues::begin(
@@ -366,6 +375,14 @@ void ReadValues::end(Communicator& communicator) {
       "is seeded alike on all processes; torch::data::samplers::DistributedRandomSampler "
       "and DistributedSequentialSampler are to be left out, the loader deals out the "
       "samples. ACCEL_CHECK_VALUES=0 goes on without looking.");
+  TORCH_CHECK(
+      !enclosed->differ[5],
+      "accel: the processes have drawn other random numbers in operators on distributed "
+      "tensors (dropout, noise): their generators are not in the same state, or one "
+      "process alone has drawn. In match_single_device all processes draw the numbers of "
+      "one device: seed them alike (torch::manual_seed(seed) without the process's "
+      "number), draw on all of them or on none, and have the model in the same mode "
+      "(train, eval). ACCEL_CHECK_VALUES=0 goes on without looking.");
   if (enclosed->differ[2]) {
     look_closer(communicator, compared_.losses, /*losses=*/true);
   }

@@ -59,6 +59,10 @@ class ReadValues {
   /// sampler, and what all must have drawn alike.
   void add_batch(const std::string& sampler, uint64_t fingerprint);
 
+  /// An operator on distributed tensors has drawn random numbers from a generator in this
+  /// state, a number for it. Thread-safe.
+  void add_draw(uint64_t state);
+
   /// Whether the next synchronising backward is to compare. Always where
   /// backwards meet the other processes anyway (`met_others`: the last one has);
   /// where every process computes everything itself, of the first ones each,
@@ -124,9 +128,10 @@ class ReadValues {
     uint64_t batches = 0;
     /// Of the last one.
     std::string sampler;
+    uint64_t draws = 0;
 
     /// What is compared: how many reads, which, which losses, how many batches, and
-    /// which.
+    /// which, and what was drawn from.
     std::array<int64_t, Enclosed::kCount - 1> digest() const;
   };
   /// A loss that a GPU is still to compute.

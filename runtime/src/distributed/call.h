@@ -48,6 +48,8 @@ struct OperatorInfo {
   bool takes_blocks = false;
   /// Its rule takes sparse tensors that all processes have.
   bool takes_sparse = false;
+  /// It draws random numbers, or may.
+  bool draws = false;
   /// The indices of the arguments of these names, -1 where there are none.
   int dim = -1;
   int keepdim = -1;

@@ -1,5 +1,7 @@
 #include "distributed/check.h"
 
+#include "distributed/draws.h"
+
 #include "core/call_site.h"
 #include "distributed/collectives.h"
 #include "distributed/rules/recurrent.h"
@@ -79,25 +81,6 @@ at::Tensor first_tensor(
     });
   }
   return found;
-}
-
-/// What a random operator draws from; nothing for others.
-std::optional<at::Generator> generator_of(
-    const c10::OperatorHandle& op,
-    const OperatorInfo& info,
-    const torch::jit::Stack& stack) {
-  if (!op.hasTag(at::Tag::nondeterministic_seeded)) {
-    return {};
-  }
-  const size_t base = stack.size() - info.arguments;
-  for (size_t i = 0; i < info.arguments; ++i) {
-    if (stack[base + i].isGenerator()) {
-      return stack[base + i].toGenerator();
-    }
-  }
-  const auto tensor = first_tensor(info, stack);
-  return at::globalContext().defaultGenerator(
-      tensor.defined() ? tensor.device() : at::Device(at::kCPU));
 }
 
 at::Tensor state_of(at::Generator generator) {

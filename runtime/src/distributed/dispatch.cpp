@@ -1,5 +1,6 @@
 #include "core/read_values.h"
 #include "distributed/call.h"
+#include "distributed/draws.h"
 #include "distributed/kernels.h"
 #include "distributed/replacing.h"
 #include "distributed/recompute.h"
@@ -467,6 +468,10 @@ void carry_out(
   if (C10_UNLIKELY(info.reads_value)) {
     read = (*stack)[base + info.tensors.front()].toTensor();
   }
+  std::optional<NotedDraw> draw;
+  if (C10_UNLIKELY(info.draws)) {
+    draw.emplace(op, info, *stack);
+  }
   std::optional<Watched> watched;
   if (C10_UNLIKELY(watch().any)) {
     watched.emplace(op, info, *stack, *axis);
@@ -497,6 +502,9 @@ void carry_out(
     if (C10_UNLIKELY(watched.has_value())) {
       watched->done(*stack, /*by_rule=*/false);
     }
+  }
+  if (C10_UNLIKELY(draw.has_value())) {
+    draw->done();
   }
   if (C10_UNLIKELY(info.reads_value && reading == 1)) {
     accel::detail::ReadValues::get().add_read(

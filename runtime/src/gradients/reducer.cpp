@@ -111,7 +111,7 @@ void Reducer::watch() {
 void Reducer::backward(
     const BackwardPlan& plan,
     const std::function<void()>& run) {
-  TORCH_INTERNAL_ASSERT(!running_);
+  TORCH_INTERNAL_ASSERT(!inside_);
   if (failed_) {
     recover();
   }
@@ -121,6 +121,13 @@ void Reducer::backward(
     parameters_.bring_back_kept();
   }
   parameters_.release();
+  struct Inside {
+    bool& flag;
+    ~Inside() {
+      flag = false;
+    }
+  };
+  const Inside inside{inside_ = true};
   if (!distributed()) {
     run();
   } else {

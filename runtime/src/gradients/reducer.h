@@ -105,7 +105,7 @@ class Reducer {
 
   /// Whether a backward runs, which has called this.
   bool running() const {
-    return running_;
+    return inside_;
   }
 
   /// Calls `run`, which runs backward, and does what `plan` says. With
@@ -189,6 +189,8 @@ class Reducer {
   /// Hooks run on autograd's threads.
   std::mutex mutex_;
   bool local_ = false;
+  /// A `backward` is under way; and what it runs, with several processes.
+  bool inside_ = false;
   bool running_ = false;
   bool armed_ = false;
   bool ghost_ = false;

@@ -116,8 +116,8 @@ std::optional<ShardingStrategy> strategy_with(
   }
   TORCH_CHECK(
       divides(strategy) == (sizes->dp_shard > 1) || sizes->product() == 1,
-      "accel: fsdp_plugin says ", to_string(*strategy),
-      ", and dp_shard_size of parallelism_config is ", sizes->dp_shard, ": ",
+      "accel: the sharding strategy is ", to_string(*strategy),
+      " (fsdp_plugin, or zero_stage of deepspeed_plugin), and dp_shard_size of parallelism_config is ", sizes->dp_shard, ": ",
       divides(strategy)
           ? "nothing would be divided. Give the number of processes between "
             "which parameters are divided as dp_shard_size (--dp-shard), or leave "

@@ -1,3 +1,4 @@
+#include <accel/data/generators.h>
 #include <accel/parallel/sharded_init.h>
 
 #include "core/runtime.h"
@@ -95,6 +96,7 @@ class ShardedInitGuard::Builder : public distributed::PlainOperators {
 ShardedInitGuard::ShardedInitGuard() {
   auto* sharded = detail::Runtime::require().sharded();
   if (sharded != nullptr && !distributed::PlainOperators::are_followed()) {
+    detail::synchronize_generators(); // Each process is to keep its rows of one draw.
     builder_ = std::make_unique<Builder>(*sharded);
   }
 }

@@ -226,6 +226,11 @@ class Planner {
     for (const auto& other : planned_) {
       if (other.tensor.is_same(tensor)) {
         TORCH_CHECK(
+            !strict_ || other.place == place || other.name != name,
+            "accel: the plan of tensor parallelism names '", module,
+            "' in two entries, whose words cut ", name,
+            " in different dimensions. Leave one of them out, or make its name narrower.");
+        TORCH_CHECK(
             !strict_ || other.place == place,
             "accel: the plan of tensor parallelism cuts ", other.name, " and ",
             name, ", which are one tensor, in different dimensions. Leave one of "
@@ -310,6 +315,13 @@ void plan_by_order(const nn::Module& model, Planner& planner) {
   }
 }
 
+std::string without_blanks(const std::string& text) {
+  const auto first = text.find_first_not_of(" \t\n");
+  return first == std::string::npos
+      ? std::string()
+      : text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
+}
+
 } // namespace
 
 PlanEntries resolve_tensor_plan(
@@ -323,10 +335,12 @@ PlanEntries resolve_tensor_plan(
       const auto entry = text->substr(begin, end - begin);
       const auto equals = entry.find('=');
       TORCH_CHECK(
-          equals != std::string::npos && equals > 0,
-          "accel: the environment variable ACCEL_TP_PLAN is '", *text,
+          equals != std::string::npos,
+          "accel: the environment variable ACCEL_TP_PLAN (--tp-plan) is '", *text,
           "'; it must be a list of name=word, such as up=colwise,down=rowwise.");
-      plan.emplace_back(entry.substr(0, equals), entry.substr(equals + 1));
+      plan.emplace_back(
+          without_blanks(entry.substr(0, equals)),
+          without_blanks(entry.substr(equals + 1)));
       begin = end + 1;
     }
   }

@@ -134,6 +134,7 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
   info.arguments = schema.arguments().size();
   info.results = schema.returns().size();
   const auto& name = schema.name();
+  info.draws = op.hasTag(at::Tag::nondeterministic_seeded);
   info.reads_value = name == "aten::_local_scalar_dense" ||
       name == "aten::equal" || name == "aten::is_nonzero" ||
       name == "aten::allclose";

@@ -5,6 +5,7 @@
 #include "Code/AstVisitor.h"
 #include "Code/Closures.h"
 #include "Code/ModelCalls.h"
+#include "Code/ProgramIndex.h"
 #include "Code/TorchTypes.h"
 
 using namespace accel::migrate;
@@ -183,6 +184,9 @@ public:
           M && !M->isConst() && !moduleOf(Member->getObjectType()) &&
           llvm::any_of(Args, [&](const Expr *Arg) { return C.in(Arg); }))
         assign(Member->getImplicitObjectArgument());
+    if (isInStd(F) && !isa<CXXMethodDecl>(F) &&
+        llvm::any_of(Args, [&](const Expr *Arg) { return C.isReadIn(Arg); }))
+      giveToStd(F, Args);
     return true;
   }
 
@@ -236,6 +240,20 @@ private:
       if (C.Values.count(P) && !C.Supposed.count(P) && T->isReferenceType() &&
           !T->getPointeeType().isConstQualified())
         assign(Args[I]);
+    }
+  }
+
+  /// std::swap(x, y) and std::exchange(x, y) assign; std::sort(outs.begin(), outs.end(),
+  /// less) calls what it is given with elements.
+  void giveToStd(const FunctionDecl *F, llvm::ArrayRef<const Expr *> Args) {
+    const bool Assigns = nameOf(F) == "swap" || nameOf(F) == "exchange";
+    for (const Expr *Arg : Args) {
+      if (Assigns && Arg->isLValue() && mayHold(Arg->getType()))
+        assign(Arg);
+      if (const FunctionDecl *Called = closureOf(Arg))
+        for (const ParmVarDecl *P : Called->parameters())
+          if (mayHold(P->getType()))
+            add(P);
     }
   }
 

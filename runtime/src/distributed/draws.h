@@ -1,0 +1,40 @@
+#pragma once
+
+#include "distributed/call.h"
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <cstdint>
+#include <optional>
+
+// The random numbers that operators on distributed tensors draw: processes must draw
+// those of one device, so that their generators must be in the same state.
+
+namespace accel::distributed {
+
+/// What a random operator, whose arguments are on the stack, draws from; nothing for
+/// others.
+std::optional<at::Generator> generator_of(
+    const c10::OperatorHandle& op,
+    const OperatorInfo& info,
+    const torch::jit::Stack& stack);
+
+/// Around a random operator: where it has drawn something, the state in which its
+/// generator was is compared with the other processes' (`ReadValues::add_draw`).
+class NotedDraw {
+ public:
+  NotedDraw(
+      const c10::OperatorHandle& op,
+      const OperatorInfo& info,
+      const torch::jit::Stack& stack);
+  /// The operator has run.
+  void done();
+
+ private:
+  std::optional<at::Generator> generator_;
+  uint64_t before_ = 0;
+};
+
+} // namespace accel::distributed
