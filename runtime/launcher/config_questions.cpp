@@ -99,7 +99,7 @@ void ask_prefetch(Values& values) {
   }
 }
 
-/// Sharded data parallelism, under `fsdp_config`. On GPUs nothing is moved anywhere.
+/// Sharded data parallelism, under `fsdp_config`.
 Values ask_fsdp(bool cpu) {
   Values values;
   ask_setting(
@@ -115,12 +115,12 @@ Values ask_fsdp(bool cpu) {
         "done), HYBRID_SHARD (within hosts), HYBRID_SHARD_ZERO2 or NO_SHARD",
         "FULL_SHARD", check_strategy);
   }
-  if (cpu) {
-    values["fsdp_offload_params"] = yes_is_true(ask_yes_or_no(
-        "Parameters, gradients and states in the host's memory? (where they are on CPUs "
-        "anyway)",
-        false));
-  }
+  values["fsdp_offload_params"] = yes_is_true(ask_yes_or_no(
+      std::string("Parameters, gradients and states in the host's memory? ") +
+          (cpu ? "(where they are on CPUs anyway)"
+               : "(while the GPU does not compute with them: less of its memory, more "
+                 "time)"),
+      false));
   ask_setting(
       values, "fsdp_auto_wrap_policy",
       "Which modules are gathered together? children of the model, "
@@ -156,7 +156,7 @@ Values ask_fsdp(bool cpu) {
   return values;
 }
 
-/// Under `deepspeed_config`. On GPUs nothing is moved anywhere.
+/// Under `deepspeed_config`.
 Values ask_deepspeed(bool cpu) {
   Values values;
   ask_setting(
@@ -182,15 +182,17 @@ Values ask_deepspeed(bool cpu) {
       parallel::deepspeed::bound);
   for (const std::string what : {"optimizer", "param"}) {
     const auto device = "offload_" + what + "_device";
-    if (!cpu || (what == "param" && !all)) {
+    if (what == "param" && !all) {
       continue;
     }
     ask_setting(
         values, device,
         std::string("Where do ") +
             (what == "param" ? "the parts of parameters" : "optimizer states") +
-            " lie? none: in memory, nvme: in a file",
-        "none", one_of({"none", "nvme"}));
+            (cpu ? " lie? none: in memory, nvme: in a file"
+                 : " lie? none: in the GPU's memory, cpu: in the host's, nvme: in a file"),
+        "none",
+        cpu ? one_of({"none", "nvme"}) : one_of({"none", "cpu", "nvme"}));
     if (values[device] == "nvme") {
       ask_setting(
           values, "offload_" + what + "_nvme_path", "In which folder?", "/tmp",

@@ -307,6 +307,47 @@ ACCEL_RANK_FUNCTION(gpu_mixed_precision) {
   }
 }
 
+/// Optimizer states, and with several processes parts of parameters and gradients, on the
+/// host between steps: the same losses.
+std::vector<double> train_offloaded(bool offloads) {
+  const bool divides = std::string(std::getenv("WORLD_SIZE")) != "1";
+  auto plugin = accel::DeepSpeedPlugin().zero_stage(divides ? 3 : 0);
+  if (offloads) {
+    plugin.offload_optimizer_device("cpu");
+    plugin.offload_param_device(divides ? "cpu" : "none");
+  }
+  accel::Accelerator accelerator(
+      AcceleratorOptions().match_single_device(true).deepspeed_plugin(plugin));
+  torch::manual_seed(4);
+  torch::nn::Sequential net(
+      torch::nn::Linear(4, 256), torch::nn::Tanh(), torch::nn::Linear(256, 256),
+      torch::nn::Tanh(), torch::nn::Linear(256, 1));
+  accel::AcceleratedOptimizer<torch::optim::AdamW> optimizer(
+      net->parameters(), torch::optim::AdamWOptions(0.01));
+  accelerator.prepare(net, optimizer);
+  const auto host = inputs().to(torch::kFloat);
+  std::vector<double> losses;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const auto [begin, end] = rows_of(step);
+    const auto data = accelerator.distribute(
+        accelerator.send_to_device(host.slice(0, begin, end)));
+    const auto loss = (net->forward(data) - 1).pow(2).mean();
+    optimizer.zero_grad();
+    accelerator.backward(loss);
+    optimizer.step();
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
+
+ACCEL_RANK_FUNCTION(gpu_offload) {
+  const auto here = train_offloaded(false), offloaded = train_offloaded(true);
+  EXPECT_LT(here.back(), here.front());
+  for (size_t i = 0; i < here.size(); ++i) {
+    EXPECT_NEAR(offloaded[i], here[i], 1e-5 * std::abs(here[i])) << i;
+  }
+}
+
 ACCEL_RANK_FUNCTION(gpu_checkpoint) {
   const auto folder = std::filesystem::temp_directory_path() /
                       ("accel-gpu-" + std::to_string(::getpid()));
@@ -370,6 +411,9 @@ TEST_F(Gpu, TrainsAsTheCpuDoes) {
 }
 TEST_F(Gpu, TrainsInMixedPrecision) {
   accel::test::run_and_expect_success("gpu_mixed_precision", 1);
+}
+TEST_F(Gpu, KeepsStatesOnTheHost) {
+  accel::test::run_and_expect_success("gpu_offload", 1);
 }
 TEST_F(Gpu, GoesOnFromACheckpoint) {
   accel::test::run_and_expect_success("gpu_checkpoint", 1);
@@ -483,6 +527,9 @@ TEST_F(NcclOnOneGpu, TwoDrawTheNumbersOfOne) {
 }
 TEST_F(NcclOnOneGpu, TwoTrainInMixedPrecision) {
   accel::test::run_and_expect_success("gpu_mixed_precision", 2, own_hosts());
+}
+TEST_F(NcclOnOneGpu, TwoKeepPartsOnTheHost) {
+  accel::test::run_and_expect_success("gpu_offload", 2, own_hosts());
 }
 TEST_F(NcclOnOneGpu, DoesNotHangWhereAProcessDies) {
   expect_no_hang(own_hosts());

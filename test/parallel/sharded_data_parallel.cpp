@@ -246,7 +246,7 @@ ACCEL_RANK_FUNCTION(sharded_saves_tensors_without_gradients) {
   const auto parameters = net->parameters();
   ASSERT_EQ(read.size(), parameters.size());
   for (size_t i = 0; i < read.size(); ++i) {
-    EXPECT_TRUE(read[i].requires_grad());
+    EXPECT_EQ(read[i].requires_grad(), parameters[i].requires_grad());
     EXPECT_TRUE(read[i].equal(ad::full_tensor(parameters[i].detach())));
   }
 }

@@ -223,6 +223,11 @@ class ACCEL_API Accelerator : public detail::Collectives,
   /// batch, and gradients are averaged. There the loss counts 1 /
   /// `gradient_accumulation_steps`; in `match_single_device` an optimizer's step
   /// divides by the real length of its window, also for a last one that is shorter.
+  ///
+  /// What `loss.backward()` throws comes through. A program that catches it goes on when
+  /// all processes have failed at the same place, and gradients are zeroed before the next
+  /// backward; else that one throws, or is out of step. Inside of a backward, in the one of
+  /// a `torch::autograd::Function` or in a hook, it is `loss.backward()`.
   void backward(const torch::Tensor& loss, BackwardOptions options = {});
 
   /// For a mean over something other than samples, such as the tokens that

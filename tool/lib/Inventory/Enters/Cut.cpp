@@ -250,11 +250,34 @@ private:
     for (const Expr *Arg : Args) {
       if (Assigns && Arg->isLValue() && mayHold(Arg->getType()))
         assign(Arg);
-      if (const FunctionDecl *Called = closureOf(Arg))
+      for (const FunctionDecl *Called : calledBy(Arg))
         for (const ParmVarDecl *P : Called->parameters())
           if (mayHold(P->getType()))
             add(P);
     }
+  }
+
+  /// The program's functions that a call of `Arg` runs: a lambda's, a function's, those of
+  /// an object with operator().
+  std::vector<const FunctionDecl *> calledBy(const Expr *Arg) const {
+    if (const FunctionDecl *Closure = closureOf(Arg))
+      return {Closure};
+    std::vector<const FunctionDecl *> All;
+    const auto Add = [&](const FunctionDecl *F) {
+      for (const FunctionDecl *Body : C.Index.ownBodiesOf(F))
+        All.push_back(Body);
+    };
+    const Expr *Named = Arg->IgnoreParenImpCasts();
+    if (const auto *U = dyn_cast<UnaryOperator>(Named); U && U->getOpcode() == UO_AddrOf)
+      Named = U->getSubExpr()->IgnoreParenImpCasts();
+    if (const auto *Ref = dyn_cast<DeclRefExpr>(Named))
+      if (const auto *F = dyn_cast<FunctionDecl>(Ref->getDecl()))
+        Add(F);
+    if (const CXXRecordDecl *D = recordOf(Arg->getType()); D && !isLibrary(D))
+      for (const CXXMethodDecl *M : D->methods())
+        if (M->getOverloadedOperator() == OO_Call)
+          Add(M);
+    return All;
   }
 
   /// F::apply(x, …): F::forward is given a context and what is passed,
