@@ -401,7 +401,8 @@ accel::AcceleratorOptions in_the_words_of_deepspeed() {
           .zero3_save_16bit_model(false));
   const accel::ResolvedOptions resolved = accel::resolve(options);
   const accel::OffloadOptions& offload = resolved.offload;
-  TORCH_CHECK(offload.optimizer && offload.optimizer_folder == offload.parameters_folder);
+  TORCH_CHECK(offload.optimizer && offload.parameters);
+  TORCH_CHECK(offload.optimizer_folder == offload.parameters_folder);
   TORCH_CHECK(resolved.gradient_clipping == 1.0 && resolved.zero3_init);
   return options;
 }

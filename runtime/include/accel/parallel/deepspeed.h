@@ -16,9 +16,10 @@ struct OffloadOptions {
   bool optimizer = false;
   /// The parts of parameters, and their gradients.
   bool parameters = false;
-  /// The folder of the file that it goes to; empty: the host's memory, where on CPUs it is
-  /// anyway.
+  /// The folder of the file that the optimizers' goes to; empty: the host's memory, where
+  /// on CPUs it is anyway.
   std::string optimizer_folder;
+  /// The same of the parameters'.
   std::string parameters_folder;
 
   bool operator==(const OffloadOptions& other) const {
