@@ -350,6 +350,15 @@ struct UncheckedBatches {
     ::unsetenv("ACCEL_CHECK_BATCHES");
   }
 };
+/// Nor that they have drawn the same random numbers.
+struct UncheckedValues {
+  UncheckedValues() {
+    ::setenv("ACCEL_CHECK_VALUES", "0", /*overwrite=*/1);
+  }
+  ~UncheckedValues() {
+    ::unsetenv("ACCEL_CHECK_VALUES");
+  }
+};
 
 TEST_F(Verify, OtherOrderOfDataOnOneProcess) {
   const UncheckedBatches unchecked;
@@ -361,7 +370,14 @@ TEST_F(Verify, OtherOrderOfDataOnOneProcess) {
 
 TEST_F(Verify, OtherDropoutOnOneProcess) {
   const UncheckedBatches unchecked;
+  const UncheckedValues unchecked_values;
   expect_reported("rank-noise", "step 0: the loss", "(dropout, noise)");
+}
+
+TEST_F(Verify, OtherDropoutOnOneProcessEndsTheProgram) {
+  const auto outcome = verify("--double -n 2 --no-repeat", "rank-noise");
+  EXPECT_EQ(outcome.status, 2) << outcome.text;
+  EXPECT_TRUE(outcome.says("have drawn other random numbers")) << outcome.text;
 }
 
 TEST_F(Verify, OtherBatchesOnOneProcessEndTheProgram) {

@@ -225,6 +225,9 @@ class Runtime {
   void check_options_agree();
   /// Connects the processes along the axes. Collective.
   void connect_axes();
+  /// Nothing where it is not moved, or lies in the host's memory anyway.
+  std::optional<parallel::Offload> make_offload(
+      bool is_moved, const std::string& folder) const;
   /// Whether `ReadValues` are those of the other processes.
   bool compares_values() const;
   void leave() noexcept;
@@ -258,10 +261,6 @@ class Runtime {
   std::unique_ptr<AcceleratorState> state_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<GradScaler> scaler_;
-  /// Nothing where it is not moved, or lies in the host's memory anyway.
-  std::optional<parallel::Offload> make_offload(
-      bool is_moved, const std::string& folder) const;
-
   std::optional<parallel::Offload> optimizer_offload_;
   std::unique_ptr<parallel::ShardedParameters> sharded_;
   /// Null without activation checkpointing.

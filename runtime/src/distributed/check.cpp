@@ -66,23 +66,6 @@ c10::IValue map_tensors(const c10::IValue& value, F&& f) {
   return value;
 }
 
-/// The first tensor that is there.
-at::Tensor first_tensor(
-    const OperatorInfo& info,
-    const torch::jit::Stack& stack) {
-  const size_t base = stack.size() - info.arguments;
-  at::Tensor found;
-  for (const auto i : info.tensors) {
-    map_tensors(stack[base + i], [&](const at::Tensor& tensor) {
-      if (!found.defined()) {
-        found = tensor;
-      }
-      return tensor;
-    });
-  }
-  return found;
-}
-
 at::Tensor state_of(at::Generator generator) {
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.get_state();

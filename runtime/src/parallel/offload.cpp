@@ -141,17 +141,14 @@ void Offload::move(at::Tensor& tensor) const {
     part = next;
     leaf = part->local;
   }
-  if (part != nullptr && part->on_host != nullptr) {
-    leaf.reset();
-    distributed::put_away(*part, [this](const at::Tensor& it) { return memory_for(it); });
-    return;
-  }
-  if (!is_movable(leaf) ||
-      (part != nullptr && (part->view || part->whole.defined()))) {
+  const bool has_place = part != nullptr && part->on_host != nullptr;
+  if (!has_place &&
+      (!is_movable(leaf) ||
+       (part != nullptr && (part->view || part->whole.defined())))) {
     return;
   }
   if (part != nullptr && !on_cpu()) {
-    leaf.reset();
+    leaf.reset(); // Nobody else is to have it.
     distributed::put_away(*part, [this](const at::Tensor& it) { return memory_for(it); });
     return;
   }
