@@ -89,6 +89,41 @@ TEST(RandomDraws, OfProcessesWhoseGeneratorsDifferAreAnError) {
   run_and_expect_success("seeds_with_its_number", 3);
 }
 
+namespace {
+
+struct Noisy : torch::data::datasets::Dataset<Noisy> {
+  torch::data::Example<> get(size_t) override {
+    return {torch::rand({6}), torch::ones({1})};
+  }
+  std::optional<size_t> size() const override {
+    return 48;
+  }
+};
+
+} // namespace
+
+/// Workers draw for the samples in any order, which is no error.
+ACCEL_RANK_FUNCTION(workers_draw) {
+  Accelerator accelerator(AcceleratorOptions().match_single_device(true));
+  torch::nn::Linear net(6, 1);
+  torch::nn::Dropout dropout(0.5);
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer(net->parameters(), 0.01);
+  accelerator.prepare(net, optimizer);
+  auto loader = accel::data::make_data_loader(
+      Noisy().map(torch::data::transforms::Stack<>()),
+      torch::data::DataLoaderOptions().batch_size(8).workers(2));
+  for (auto& batch : *loader) {
+    optimizer.zero_grad();
+    const auto out = dropout->forward(net->forward(batch.data));
+    accelerator.backward(torch::mse_loss(out, batch.target));
+    optimizer.step();
+  }
+}
+
+TEST(RandomDraws, OfWorkersAreNoError) {
+  run_and_expect_success("workers_draw", 2);
+}
+
 TEST(RandomDraws, InPlainTensorsAreNot) {
   run_and_expect_success("draws_elsewhere", 2);
 }

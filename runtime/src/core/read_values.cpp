@@ -276,6 +276,11 @@ void ReadValues::add_draw(uint64_t state) {
   window_.draws = mix(window_.draws ^ state);
 }
 
+void ReadValues::note_workers() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  has_workers_ = true;
+}
+
 std::string ReadValues::place_of(
     const std::vector<Value>& kept, size_t index) const {
   if (index >= std::min(kept.size(), kPlaces)) {
@@ -375,14 +380,22 @@ void ReadValues::end(Communicator& communicator) {
       "is seeded alike on all processes; torch::data::samplers::DistributedRandomSampler "
       "and DistributedSequentialSampler are to be left out, the loader deals out the "
       "samples. ACCEL_CHECK_VALUES=0 goes on without looking.");
-  TORCH_CHECK(
-      !enclosed->differ[5],
-      "accel: the processes have drawn other random numbers in operators on distributed "
-      "tensors (dropout, noise): their generators are not in the same state, or one "
-      "process alone has drawn. In match_single_device all processes draw the numbers of "
-      "one device: seed them alike (torch::manual_seed(seed) without the process's "
-      "number), draw on all of them or on none, and have the model in the same mode "
-      "(train, eval). ACCEL_CHECK_VALUES=0 goes on without looking.");
+  if (enclosed->differ[5]) {
+    const std::string other_draws =
+        "accel: the processes have drawn other random numbers in operators on distributed "
+        "tensors (dropout, noise): their generators are not in the same state, or one "
+        "process alone has drawn. In match_single_device all processes draw the numbers of "
+        "one device: seed them alike (torch::manual_seed(seed) without the process's "
+        "number), draw on all of them or on none, and have the model in the same mode "
+        "(train, eval). ACCEL_CHECK_VALUES=0 goes on without looking.";
+    TORCH_CHECK(has_workers_, other_draws);
+    if (communicator.rank() == 0) {
+      TORCH_WARN_ONCE(
+          other_draws,
+          " It may be the workers of a data loader that draw: they do so in any order, "
+          "each time another one, on one device, too.");
+    }
+  }
   if (enclosed->differ[2]) {
     look_closer(communicator, compared_.losses, /*losses=*/true);
   }
@@ -541,6 +554,7 @@ void ReadValues::restart() {
   const std::lock_guard<std::mutex> lock(mutex_);
   window_ = {};
   compared_ = {};
+  has_workers_ = false;
   windows_ = 0;
   backwards_ = 0;
   pending_loss_.reset();

@@ -62,6 +62,9 @@ class ReadValues {
   /// An operator on distributed tensors has drawn random numbers from a generator in this
   /// state, a number for it. Thread-safe.
   void add_draw(uint64_t state);
+  /// A data loader has workers. Where its data set draws from the default generator they
+  /// do so in any order, on one device, too: other draws are a warning from here on.
+  void note_workers();
 
   /// Whether the next synchronising backward is to compare. Always where
   /// backwards meet the other processes anyway (`met_others`: the last one has);
@@ -161,6 +164,7 @@ class ReadValues {
   /// What is being compared.
   Window compared_;
   int64_t more_ = 0;
+  bool has_workers_ = false;
   std::shared_ptr<Enclosed> enclosed_;
   at::Tensor sum_;
   Communicator::Waiter wait_;

@@ -60,6 +60,9 @@ void LoaderPass::compare(uint64_t fingerprint) const {
   if (sharding_.world > 1 && sharding_.match_single_device &&
       ReadValues::enabled()) {
     ReadValues::get().add_batch(name_, fingerprint);
+    if (!main_thread_) {
+      ReadValues::get().note_workers();
+    }
   }
 }
 
