@@ -342,26 +342,18 @@ TEST_F(Verify, OtherOrderOfData) {
 
 /// While it lives the runtime does not compare by itself what the processes
 /// have made, so that a difference gets as far as accel verify.
-struct UncheckedBatches {
-  UncheckedBatches() {
-    ::setenv("ACCEL_CHECK_BATCHES", "0", /*overwrite=*/1);
+struct Unchecked {
+  explicit Unchecked(const char* name) : variable(name) {
+    ::setenv(variable, "0", /*overwrite=*/1);
   }
-  ~UncheckedBatches() {
-    ::unsetenv("ACCEL_CHECK_BATCHES");
+  ~Unchecked() {
+    ::unsetenv(variable);
   }
-};
-/// Nor that they have drawn the same random numbers.
-struct UncheckedValues {
-  UncheckedValues() {
-    ::setenv("ACCEL_CHECK_VALUES", "0", /*overwrite=*/1);
-  }
-  ~UncheckedValues() {
-    ::unsetenv("ACCEL_CHECK_VALUES");
-  }
+  const char* variable;
 };
 
 TEST_F(Verify, OtherOrderOfDataOnOneProcess) {
-  const UncheckedBatches unchecked;
+  const Unchecked batches("ACCEL_CHECK_BATCHES");
   expect_reported(
       "rank-order",
       "step 0: the loss",
@@ -369,8 +361,8 @@ TEST_F(Verify, OtherOrderOfDataOnOneProcess) {
 }
 
 TEST_F(Verify, OtherDropoutOnOneProcess) {
-  const UncheckedBatches unchecked;
-  const UncheckedValues unchecked_values;
+  const Unchecked batches("ACCEL_CHECK_BATCHES");
+  const Unchecked values("ACCEL_CHECK_VALUES");
   expect_reported("rank-noise", "step 0: the loss", "(dropout, noise)");
 }
 

@@ -29,6 +29,14 @@ inline std::optional<bool> flag_in(const std::string& text) {
   return std::nullopt;
 }
 
+/// Without the blanks around it.
+inline std::string without_blanks(const std::string& text) {
+  const auto begin = text.find_first_not_of(' ');
+  return begin == std::string::npos
+      ? std::string()
+      : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+}
+
 /// The first host of a Slurm node list: "n[007-9,12]-ib,x" is "n007-ib".
 inline std::string first_host(const std::string& node_list) {
   std::string host;

@@ -258,11 +258,13 @@ void ReadValues::add_loss(const at::Tensor& loss) {
   window_.losses.add(std::move(read));
 }
 
-void ReadValues::add_batch(const std::string& sampler, uint64_t fingerprint) {
+void ReadValues::add_batch(
+    const std::string& sampler, uint64_t fingerprint, bool has_workers) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  has_workers_ = has_workers_ || has_workers;
   if (AloneGuard::region() != nullptr) {
     return;
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
   ++window_.batch_count;
   window_.batches = mix(window_.batches ^ fingerprint);
   window_.sampler = sampler;
@@ -274,11 +276,6 @@ void ReadValues::add_draw(uint64_t state) {
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   window_.draws = mix(window_.draws ^ state);
-}
-
-void ReadValues::note_workers() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  has_workers_ = true;
 }
 
 std::string ReadValues::place_of(

@@ -57,14 +57,14 @@ class ReadValues {
 
   /// The program was given a batch of which each process loads rows: the name of its
   /// sampler, and what all must have drawn alike.
-  void add_batch(const std::string& sampler, uint64_t fingerprint);
+  /// `has_workers`: where the data set draws from the default generator they do so in any
+  /// order, on one device, too, so that other draws are a warning from here on.
+  void add_batch(
+      const std::string& sampler, uint64_t fingerprint, bool has_workers);
 
   /// An operator on distributed tensors has drawn random numbers from a generator in this
   /// state, a number for it. Thread-safe.
   void add_draw(uint64_t state);
-  /// A data loader has workers. Where its data set draws from the default generator they
-  /// do so in any order, on one device, too: other draws are a warning from here on.
-  void note_workers();
 
   /// Whether the next synchronising backward is to compare. Always where
   /// backwards meet the other processes anyway (`met_others`: the last one has);

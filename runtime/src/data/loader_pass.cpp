@@ -59,10 +59,7 @@ void LoaderPass::compare(uint64_t fingerprint) const {
   using accel::detail::ReadValues;
   if (sharding_.world > 1 && sharding_.match_single_device &&
       ReadValues::enabled()) {
-    ReadValues::get().add_batch(name_, fingerprint);
-    if (!main_thread_) {
-      ReadValues::get().note_workers();
-    }
+    ReadValues::get().add_batch(name_, fingerprint, /*has_workers=*/!main_thread_);
   }
 }
 

@@ -288,7 +288,7 @@ Sizes Call::plain_strides(size_t k) const {
   };
   // A generator must not be asked for numbers that nobody gets; some operators
   // know memory only.
-  if (op_.hasTag(at::Tag::nondeterministic_seeded) ||
+  if (info_.draws ||
       (!op_.hasKernelForDispatchKey(c10::DispatchKey::Meta) &&
        !op_.hasKernelForDispatchKey(
            c10::DispatchKey::CompositeExplicitAutograd) &&

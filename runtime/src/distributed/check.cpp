@@ -315,7 +315,7 @@ ShadowCheck::ShadowCheck(
       state_->written_copies.push_back(copied(tensor));
     }
   }
-  const auto generator = generator_of(op, info, stack);
+  const auto generator = generator_of(info, stack);
   at::Tensor before;
   if (generator) {
     before = state_of(*generator);

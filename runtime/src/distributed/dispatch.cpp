@@ -470,7 +470,7 @@ void carry_out(
   }
   std::optional<NotedDraw> draw;
   if (C10_UNLIKELY(info.draws)) {
-    draw.emplace(op, info, *stack);
+    draw.emplace(info, *stack);
   }
   std::optional<Watched> watched;
   if (C10_UNLIKELY(watch().any)) {

@@ -13,16 +13,6 @@
 namespace accel::distributed {
 namespace {
 
-at::Tensor first_tensor_of(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  const size_t base = stack.size() - info.arguments;
-  for (const auto i : info.tensors) {
-    if (stack[base + i].isTensor()) {
-      return stack[base + i].toTensor();
-    }
-  }
-  return {};
-}
-
 /// A number for the state of a generator. Of the CPU's, some of its words: they are all
 /// made anew together, and `left` counts those that are not used up.
 uint64_t position_of(at::Generator& generator) {
@@ -42,11 +32,22 @@ uint64_t position_of(at::Generator& generator) {
 
 } // namespace
 
+c10::Device device_of(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  const size_t base = stack.size() - info.arguments;
+  for (size_t i = base; i < stack.size(); ++i) {
+    if (stack[i].isTensor() && stack[i].toTensor().defined()) {
+      return stack[i].toTensor().device();
+    }
+    if (stack[i].isDevice()) {
+      return stack[i].toDevice();
+    }
+  }
+  return at::kCPU;
+}
+
 std::optional<at::Generator> generator_of(
-    const c10::OperatorHandle& op,
-    const OperatorInfo& info,
-    const torch::jit::Stack& stack) {
-  if (!op.hasTag(at::Tag::nondeterministic_seeded)) {
+    const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (!info.draws) {
     return {};
   }
   const size_t base = stack.size() - info.arguments;
@@ -55,17 +56,12 @@ std::optional<at::Generator> generator_of(
       return stack[base + i].toGenerator();
     }
   }
-  const auto tensor = first_tensor_of(info, stack);
-  return at::globalContext().defaultGenerator(
-      tensor.defined() ? tensor.device() : at::Device(at::kCPU));
+  return at::globalContext().defaultGenerator(device_of(info, stack));
 }
 
-NotedDraw::NotedDraw(
-    const c10::OperatorHandle& op,
-    const OperatorInfo& info,
-    const torch::jit::Stack& stack) {
+NotedDraw::NotedDraw(const OperatorInfo& info, const torch::jit::Stack& stack) {
   if (accel::detail::match_single_device()) {
-    generator_ = generator_of(op, info, stack);
+    generator_ = generator_of(info, stack);
     before_ = position_of(*generator_);
   }
 }

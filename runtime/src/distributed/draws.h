@@ -3,8 +3,8 @@
 #include "distributed/call.h"
 
 #include <ATen/core/Generator.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <optional>
@@ -14,21 +14,20 @@
 
 namespace accel::distributed {
 
+/// Where an operator computes whose arguments are on the stack: the device of the first
+/// tensor that is there, or that is named.
+c10::Device device_of(const OperatorInfo& info, const torch::jit::Stack& stack);
+
 /// What a random operator, whose arguments are on the stack, draws from; nothing for
 /// others.
 std::optional<at::Generator> generator_of(
-    const c10::OperatorHandle& op,
-    const OperatorInfo& info,
-    const torch::jit::Stack& stack);
+    const OperatorInfo& info, const torch::jit::Stack& stack);
 
 /// Around a random operator: where it has drawn something, the state in which its
 /// generator was is compared with the other processes' (`ReadValues::add_draw`).
 class NotedDraw {
  public:
-  NotedDraw(
-      const c10::OperatorHandle& op,
-      const OperatorInfo& info,
-      const torch::jit::Stack& stack);
+  NotedDraw(const OperatorInfo& info, const torch::jit::Stack& stack);
   /// The operator has run.
   void done();
 

@@ -59,30 +59,25 @@ OnHost::~OnHost() {
   brought_parts().erase(this);
 }
 
-void put_away(Part& part, const MakeHostMemory& make) {
-  const at::Tensor& local = part.local;
-  if (part.on_host != nullptr && part.on_host->is_away()) {
+void keep_on_host(Part& part, at::Tensor memory) {
+  part.on_host = std::make_unique<OnHost>(part, std::move(memory));
+  replace(part, part.on_host->memory);
+}
+
+void put_away(Part& part) {
+  if (part.on_host == nullptr || part.on_host->is_away()) {
     return;
   }
-  if (part.on_host != nullptr && !is_as_brought(part)) {
+  if (!is_as_brought(part)) {
     part.on_host.reset(); // Its values are another tensor's now.
-  }
-  if (part_of(local) != nullptr || !is_plain(local) || local.is_inference() ||
-      !local.is_non_overlapping_and_dense() || !local.has_storage() ||
-      is_shared(local) || local.is_view() || part.view != nullptr ||
-      part.whole.defined()) {
     return;
   }
-  const Copying copying;
-  const bool is_new = part.on_host == nullptr;
-  if (is_new) {
-    if (!make) {
-      return;
-    }
-    part.on_host = std::make_unique<OnHost>(part, make(local));
+  if (is_shared(part.local) || part.whole.defined()) {
+    return;
   }
-  if (is_new || is_written(part)) {
-    part.on_host->memory.copy_(local);
+  if (is_written(part)) {
+    const Copying copying;
+    part.on_host->memory.copy_(part.local);
   }
   replace(part, part.on_host->memory);
 }
@@ -90,7 +85,7 @@ void put_away(Part& part, const MakeHostMemory& make) {
 void put_away_all() {
   const auto all = brought_parts();
   for (OnHost* on_host : all) {
-    put_away(on_host->part, nullptr);
+    put_away(on_host->part);
   }
 }
 

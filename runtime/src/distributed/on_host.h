@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 
 // Parts of tensors on a device whose memory lies on the host while nobody computes with
 // them.
@@ -43,13 +42,14 @@ struct OnHost {
   bool written = false;
 };
 
-/// Makes memory of the host for a tensor on a device, with the same sizes and strides.
-using MakeHostMemory = std::function<at::Tensor(const at::Tensor& local)>;
+/// A part may lie on the host from now on, and does: `memory` has its values, sizes and
+/// strides. It is a root, which nobody shares memory with, of a plain tensor on a device.
+ACCEL_API void keep_on_host(Part& part, at::Tensor memory);
 
-/// Puts a part that lies on a device away, into the memory that it has on the host or gets
-/// now. Leaves one whose memory somebody else has, too, or whose family has been gathered.
-/// Waits for the device.
-ACCEL_API void put_away(Part& part, const MakeHostMemory& make);
+/// Puts a part that was brought back into its memory on the host. Leaves one whose memory
+/// somebody else has, too, or whose family has been gathered; one that has another local
+/// tensor since has no place on the host any more. Waits for the device.
+ACCEL_API void put_away(Part& part);
 
 /// The same of all parts that were brought.
 ACCEL_API void put_away_all();

@@ -1,5 +1,7 @@
 #include "distributed/recipes.h"
 
+#include "distributed/draws.h"
+
 #include "core/tensor_version.h"
 #include "distributed/collectives.h"
 
@@ -64,27 +66,10 @@ c10::IValue without_tensors(const c10::IValue& value) {
   return copy;
 }
 
-bool is_random(const c10::OperatorHandle& op) {
-  return op.hasTag(at::Tag::nondeterministic_seeded);
-}
-
 /// Running statistics are written, and what is computed does not depend on what was
 /// there: each call is given a copy.
 bool writes_statistics(const c10::OperatorHandle& op) {
   return op.schema().name().find("batch_norm") != std::string::npos;
-}
-
-c10::Device device_of(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  const size_t base = stack.size() - info.arguments;
-  for (size_t i = base; i < stack.size(); ++i) {
-    if (stack[i].isTensor() && stack[i].toTensor().defined()) {
-      return stack[i].toTensor().device();
-    }
-    if (stack[i].isDevice()) {
-      return stack[i].toDevice();
-    }
-  }
-  return at::kCPU;
 }
 
 } // namespace
@@ -278,7 +263,7 @@ std::unique_ptr<Recipes::Step> Recipes::before(
       }
     }
   }
-  if (is_random(op) || generator.defined()) {
+  if (info.draws || generator.defined()) {
     step->random.emplace(step->device, generator);
   }
   return step;

@@ -338,8 +338,7 @@ Recompute::Noted::Noted(
       recompute_.open_ && gradients && can_be_recipe(op);
   // Memory that nobody has written to yet is a recipe only where the next operator fills
   // it with random numbers (dropout's): the program may write to any other.
-  const bool fills = can_be_noted && info.is_in_place &&
-      op.hasTag(at::Tag::nondeterministic_seeded);
+  const bool fills = can_be_noted && info.is_in_place && info.draws;
   if (recompute_.open_) {
     for (const auto i : info.tensors) {
       each_defined(stack[base + i], [&](const at::Tensor& tensor) {

@@ -107,6 +107,11 @@ void Parameters::keep_unreached(bool hooks) {
   }
 }
 
+bool is_zeroed(const at::Tensor& grad) {
+  return !grad.defined() ||
+      (grad.layout() == at::kStrided && !at::any(grad.ne(0)).item<bool>());
+}
+
 void Parameters::bring_back_kept() {
   const at::NoGradGuard no_grad;
   for (const auto& parameter : parameters_) {
@@ -114,8 +119,7 @@ void Parameters::bring_back_kept() {
       continue;
     }
     auto& grad = parameter->tensor.mutable_grad();
-    if (!grad.defined() ||
-        (grad.layout() == at::kStrided && !at::any(grad.ne(0)).item<bool>())) {
+    if (is_zeroed(grad)) {
       grad = parameter->kept.clone();
       parameter->used = true; // It is part of the next average.
     }

@@ -69,6 +69,10 @@ struct Parameter {
   int64_t zeros_version = 0;
 };
 
+/// Whether a gradient is not there, or strided and nothing but zeros. Collective where it is
+/// distributed.
+bool is_zeroed(const at::Tensor& grad);
+
 /// All prepared parameters in the order in which they were prepared; each
 /// once, also where models share it. Addresses are stable.
 class Parameters {

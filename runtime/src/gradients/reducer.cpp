@@ -133,14 +133,16 @@ void Reducer::backward(
   } else {
     begin(plan);
     failed_ = true; // Unless it comes to its end.
-    try {
-      run();
-    } catch (...) {
+    const auto leave = [&] {
       running_ = false;
-      const at::NoGradGuard no_grad;
       if (aside_) {
         parameters_.bring_back(ghost_);
       }
+    };
+    try {
+      run();
+    } catch (...) {
+      leave();
       for (auto& bucket : buckets_) {
         if (bucket.in_flight()) {
           bucket.spoil();
@@ -148,10 +150,7 @@ void Reducer::backward(
       }
       throw;
     }
-    running_ = false;
-    if (aside_) {
-      parameters_.bring_back(ghost_);
-    }
+    leave();
     if (armed_) {
       finish();
     }
@@ -191,8 +190,7 @@ void Reducer::recover() {
   for (const auto& parameter : parameters_.all()) {
     const auto& grad = parameter->tensor.grad();
     TORCH_CHECK(
-        !std::exchange(parameter->fired, false) || !grad.defined() ||
-            (grad.layout() == at::kStrided && !at::any(grad.ne(0)).item<bool>()),
+        !std::exchange(parameter->fired, false) || is_zeroed(grad),
         "accel: an earlier backward has failed, and '", parameter->name,
         "' still has the gradient that it has left. Call zero_grad of the optimizer before "
         "the next backward.");

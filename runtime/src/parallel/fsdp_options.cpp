@@ -1,6 +1,7 @@
 #include "parallel/fsdp_options.h"
 
 #include "core/environment.h"
+#include "core/plain_text.h"
 #include "parallel/fsdp_settings.h"
 
 #include <c10/util/Exception.h>
@@ -189,9 +190,8 @@ std::vector<std::string> names_between_commas(const std::string& text) {
   std::vector<std::string> names;
   std::istringstream rest(text);
   for (std::string name; std::getline(rest, name, ',');) {
-    const auto begin = name.find_first_not_of(' ');
-    if (begin != std::string::npos) {
-      names.push_back(name.substr(begin, name.find_last_not_of(' ') + 1 - begin));
+    if (name = accel::detail::without_blanks(name); !name.empty()) {
+      names.push_back(name);
     }
   }
   return names;

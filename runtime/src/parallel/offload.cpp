@@ -5,6 +5,7 @@
 #include "parallel/optimizer_tensors.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <accel/optim/optimizer.h>
 
 #include <torch/optim/adagrad.h>
@@ -130,36 +131,38 @@ bool Offload::is_movable(const at::Tensor& tensor) const {
       tensor.nbytes() >= (on_cpu() ? kLeastInFile : kLeastOffDevice) &&
       tensor.has_storage() && tensor.storage().use_count() == 1 &&
       !tensor.is_view() && tensor.is_non_overlapping_and_dense() &&
-      !lies_in_file(tensor);
+      !lies_in_file(tensor) &&
+      (on_cpu() ||
+       (distributed::is_plain(tensor) && !tensor.is_inference() &&
+        tensor.use_count() == 1));
 }
 
 void Offload::move(at::Tensor& tensor) const {
   const at::NoGradGuard no_grad;
+  const c10::InferenceMode no_inference(false);
   distributed::Part* part = nullptr;
-  at::Tensor leaf = tensor;
-  while (auto* next = distributed::part_at_rest(leaf)) {
+  const at::Tensor* leaf = &tensor; // Held once, as the part does.
+  while (auto* next = distributed::part_at_rest(*leaf)) {
     part = next;
-    leaf = part->local;
+    leaf = &part->local;
   }
-  const bool has_place = part != nullptr && part->on_host != nullptr;
-  if (!has_place &&
-      (!is_movable(leaf) ||
-       (part != nullptr && (part->view || part->whole.defined())))) {
-    return;
-  }
-  if (part != nullptr && !on_cpu()) {
-    leaf.reset(); // Nobody else is to have it.
-    distributed::put_away(*part, [this](const at::Tensor& it) { return memory_for(it); });
-    return;
-  }
-  const auto memory = memory_for(leaf);
-  memory.copy_(leaf);
   if (part != nullptr) {
-    part->local = memory;
+    distributed::put_away(*part);
+  }
+  const bool is_view = part != nullptr && (part->view || part->whole.defined());
+  if ((part != nullptr && part->on_host != nullptr) || is_view || !is_movable(*leaf)) {
+    return;
+  }
+  auto memory = memory_for(*leaf);
+  memory.copy_(*leaf);
+  if (part != nullptr && on_cpu()) {
+    part->local = std::move(memory);
+  } else if (part != nullptr) {
+    distributed::keep_on_host(*part, std::move(memory));
   } else if (on_cpu()) {
     tensor.set_data(memory);
   } else {
-    tensor = memory;
+    tensor = std::move(memory);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/environment.h"
 #include "core/named_modules.h"
+#include "core/plain_text.h"
 
 #include <c10/util/Exception.h>
 #include <torch/nn/modules/activation.h>
@@ -315,13 +316,6 @@ void plan_by_order(const nn::Module& model, Planner& planner) {
   }
 }
 
-std::string without_blanks(const std::string& text) {
-  const auto first = text.find_first_not_of(" \t\n");
-  return first == std::string::npos
-      ? std::string()
-      : text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
-}
-
 } // namespace
 
 PlanEntries resolve_tensor_plan(
@@ -339,8 +333,8 @@ PlanEntries resolve_tensor_plan(
           "accel: the environment variable ACCEL_TP_PLAN (--tp-plan) is '", *text,
           "'; it must be a list of name=word, such as up=colwise,down=rowwise.");
       plan.emplace_back(
-          without_blanks(entry.substr(0, equals)),
-          without_blanks(entry.substr(equals + 1)));
+          accel::detail::without_blanks(entry.substr(0, equals)),
+          accel::detail::without_blanks(entry.substr(equals + 1)));
       begin = end + 1;
     }
   }
