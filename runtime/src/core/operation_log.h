@@ -45,7 +45,7 @@ class PurposeGuard {
 /// Numbers that travel with an operation and are compared on all processes, at no
 /// cost where the operation goes through shared memory; nowhere else.
 struct Enclosed {
-  static constexpr size_t kCount = 7;
+  static constexpr size_t kCount = 10;
 
   std::array<int64_t, kCount> numbers{};
   /// Whether an operation has carried them, and which are not the same on all

@@ -1,5 +1,7 @@
 #include "core/read_values.h"
 
+#include "distributed/lineage.h"
+
 #include <accel/detail/alone.h>
 #include <accel/utils/environment.h>
 
@@ -204,7 +206,10 @@ std::array<int64_t, Enclosed::kCount - 1> ReadValues::Window::digest() const {
       as_signed(mix(losses.checksum ^ static_cast<uint64_t>(losses.count))),
       as_signed(mix(static_cast<uint64_t>(batch_count))),
       as_signed(mix(batches)),
-      as_signed(mix(draws))};
+      as_signed(mix(draws)),
+      as_signed(mix(lineages)),
+      as_signed(mix(static_cast<uint64_t>(lineage_count))),
+      as_signed(mix(read_lineages))};
 }
 
 void ReadValues::add_read(
@@ -228,6 +233,20 @@ void ReadValues::add_read(
     read.placed = true;
   }
   window_.reads.add(std::move(read));
+}
+
+void ReadValues::add_read_lineage(uint64_t lineage) {
+  if (AloneGuard::region() != nullptr) {
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  window_.read_lineages = mix(window_.read_lineages ^ lineage);
+  ++window_.lineage_count;
+}
+
+void ReadValues::add_lineage(uint64_t lineage) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  window_.lineages = mix(window_.lineages ^ lineage);
 }
 
 void ReadValues::add_loss(const at::Tensor& loss) {
@@ -310,8 +329,11 @@ bool ReadValues::is_due(bool met_others) {
 }
 
 std::array<int64_t, Enclosed::kCount> ReadValues::numbers() const {
-  const auto [count, reads, losses, batch_count, batches, draws] = compared_.digest();
-  return {count, reads, losses, batch_count, batches, draws, more_};
+  std::array<int64_t, Enclosed::kCount> all{};
+  const auto digest = compared_.digest();
+  std::copy(digest.begin(), digest.end(), all.begin());
+  all.back() = more_;
+  return all;
 }
 
 std::shared_ptr<Enclosed> ReadValues::begin(
@@ -321,6 +343,7 @@ std::shared_ptr<Enclosed> ReadValues::begin(
     compared_ = std::exchange(window_, Window());
     ++windows_;
   }
+  distributed::begin_lineage_window();
   more_ = as_signed(mix(more));
   wait_ = nullptr;
   enclosed_ = nullptr;
@@ -385,19 +408,31 @@ void ReadValues::end(Communicator& communicator) {
         "one device: seed them alike (torch::manual_seed(seed) without the process's "
         "number), draw on all of them or on none, and have the model in the same mode "
         "(train, eval). ACCEL_CHECK_VALUES=0 goes on without looking.";
-    TORCH_CHECK(has_workers_, other_draws);
-    if (communicator.rank() == 0) {
-      TORCH_WARN_ONCE(
-          other_draws,
-          " It may be the workers of a data loader that draw: they do so in any order, "
-          "each time another one, on one device, too.");
-    }
+    fail(other_draws, communicator);
   }
   if (enclosed->differ[2]) {
     look_closer(communicator, compared_.losses, /*losses=*/true);
   }
   if (!enclosed->differ[0] && enclosed->differ[1]) {
     look_closer(communicator, compared_.reads, /*losses=*/false);
+  }
+  if (distributed::keeps_lineages &&
+      (enclosed->differ[6] || (!enclosed->differ[7] && enclosed->differ[8]))) {
+    const auto error = distributed::lineage_difference(communicator);
+    if (!error.empty()) {
+      fail(error, communicator);
+      distributed::keep_lineages(false); // They differ from here on.
+    }
+  }
+}
+
+void ReadValues::fail(const std::string& error, const Communicator& communicator) const {
+  TORCH_CHECK(has_workers_, error);
+  if (communicator.rank() == 0) {
+    TORCH_WARN_ONCE(
+        error,
+        " It may be the workers of a data loader that draw: they do so in any order, "
+        "each time another one, on one device, too.");
   }
 }
 

@@ -51,6 +51,11 @@ class ReadValues {
       const c10::IValue& value,
       c10::Device device,
       at::ScalarType dtype);
+  /// A distributed tensor of this lineage (distributed/lineage.h) has become a plain one,
+  /// or a value. Thread-safe.
+  void add_read_lineage(uint64_t lineage);
+  /// `backward` was given a distributed loss of this lineage.
+  void add_lineage(uint64_t lineage);
   /// `backward` was given this plain loss. A loss on a GPU is read when the next
   /// one comes, for which nobody has to wait.
   void add_loss(const at::Tensor& loss);
@@ -132,9 +137,13 @@ class ReadValues {
     /// Of the last one.
     std::string sampler;
     uint64_t draws = 0;
+    /// Of the losses, and of what was read and how often.
+    uint64_t lineages = 0;
+    uint64_t read_lineages = 0;
+    int64_t lineage_count = 0;
 
     /// What is compared: how many reads, which, which losses, how many batches, and
-    /// which, and what was drawn from.
+    /// which, what was drawn from, and what all was computed from.
     std::array<int64_t, Enclosed::kCount - 1> digest() const;
   };
   /// A loss that a GPU is still to compute.
@@ -147,6 +156,9 @@ class ReadValues {
   std::string place_of(const std::vector<Value>& kept, size_t index) const;
   std::array<int64_t, Enclosed::kCount> numbers() const;
   void send(Communicator& communicator);
+  /// An error of one process and another, or a warning where the workers of a data loader
+  /// draw the numbers that differ.
+  void fail(const std::string& error, const Communicator& communicator) const;
   void settle_loss();
   /// Where checksums differ: throws unless it is by rounding.
   void look_closer(

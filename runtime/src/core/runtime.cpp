@@ -11,6 +11,7 @@
 #include "core/stop_signals.h"
 #include "device/accelerator.h"
 #include "dispatch/install.h"
+#include "distributed/lineage.h"
 #include "distributed/report.h"
 #include "distributed/watch.h"
 #include "parallel/megatron_options.h"
@@ -151,6 +152,7 @@ Runtime::Runtime(const ResolvedOptions& options) {
     distributed::PlacementReport::instance().expect(state_->num_processes());
   }
   ReadValues::get().restart();
+  distributed::keep_lineages(compares_values());
   auto& gradient_state = GradientState::get();
   gradient_state.reset();
   gradient_state.num_steps = options.gradient_accumulation_steps;
@@ -367,6 +369,7 @@ void Runtime::end(bool orderly) noexcept {
   checkpoint::pieces_to_load() = nullptr;
   build_in_parts_.reset();
   recompute_.reset();
+  distributed::keep_lineages(false);
   axis_->close();
   for (const auto& mesh : meshes_) {
     for (auto* axis : mesh->axes) {

@@ -53,12 +53,15 @@ struct Content {
   /// Of its values and of their sizes.
   double sum = 0;
   double size = 0;
+  int64_t had_gradient = 0;
 };
-static_assert(sizeof(Content) == 4 * sizeof(int64_t));
+constexpr int64_t kNumbers = 5;
+static_assert(sizeof(Content) == kNumbers * sizeof(int64_t));
 
 Content content_of(const Parameter& parameter) {
   Content content;
   content.writes = writes_to(parameter);
+  content.had_gradient = parameter.had_gradient ? 1 : 0;
   if (distributed::is_distributed(parameter.tensor)) {
     content.checksum = content.writes; // Each process has other values.
     return content;
@@ -111,6 +114,19 @@ bool is_rounding(const Content& one, const Content& other, at::ScalarType dtype)
   TORCH_CHECK(false, text.str());
 }
 
+[[noreturn]] void throw_other_gradients(
+    const Parameter& parameter, const std::vector<Content>& contents) {
+  std::ostringstream text;
+  text << "accel: not all processes have a gradient of the parameter '" << parameter.name
+       << "' that backward would add to:";
+  for (size_t rank = 0; rank < contents.size(); ++rank) {
+    text << "\n  process " << rank << (contents[rank].had_gradient != 0 ? ": has one" : ": none");
+  }
+  text << "\nCall zero_grad, backward and whatever puts gradients in place on every process, "
+          "not under is_main_process(). ACCEL_CHECK_VALUES=0 goes on without looking.";
+  TORCH_CHECK(false, text.str());
+}
+
 } // namespace
 
 uint64_t SameParameters::digest(const All& parameters) {
@@ -121,6 +137,8 @@ uint64_t SameParameters::digest(const All& parameters) {
       parameter->compared_version = version_of(tensor); // `prepare` made it alike.
     }
     hash = c10::hash_combine(hash, static_cast<size_t>(writes_to(*parameter)));
+    parameter->had_gradient = tensor.grad().defined();
+    hash = c10::hash_combine(hash, parameter->had_gradient ? 1 : 0);
     if (!rounded_ && !distributed::is_distributed(tensor)) {
       hash = c10::hash_combine(hash, sample_of(tensor, asked_));
     }
@@ -132,7 +150,7 @@ uint64_t SameParameters::digest(const All& parameters) {
 void SameParameters::look_closer(Communicator& communicator, const All& parameters) {
   const at::NoGradGuard no_grad;
   const auto count = static_cast<int64_t>(parameters.size());
-  auto mine = at::empty({count, 4}, at::kLong);
+  auto mine = at::empty({count, kNumbers}, at::kLong);
   auto* contents = static_cast<char*>(mine.mutable_data_ptr());
   for (const auto& parameter : parameters) {
     const auto content = content_of(*parameter);
@@ -151,6 +169,9 @@ void SameParameters::look_closer(Communicator& communicator, const All& paramete
           sizeof(Content));
     }
     for (const auto& other : these) {
+      if (other.had_gradient != these[0].had_gradient) {
+        throw_other_gradients(parameter, these);
+      }
       if (other.checksum == these[0].checksum) {
         continue;
       }

@@ -19,6 +19,9 @@ namespace accel::detail {
 /// look closer, not that something is wrong: the main process may put averaged weights
 /// in their place, save them, and put the others back. On GPUs, and where each process
 /// has a part of the values, it counts writes only.
+///
+/// So is whether there are gradients before a backward: where only some processes have
+/// called zero_grad, the others add to what was.
 class SameParameters {
  public:
   using All = std::vector<std::unique_ptr<Parameter>>;
@@ -27,7 +30,7 @@ class SameParameters {
   uint64_t digest(const All& parameters);
 
   /// Compares all values. Throws `c10::Error` on all processes where a parameter's are
-  /// not the same; what differs as rounding does is not looked at again. All processes
+  /// not the same, or only some have a gradient; what differs as rounding does is not looked at again. All processes
   /// must call it.
   void look_closer(Communicator& communicator, const All& parameters);
 

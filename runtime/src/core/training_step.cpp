@@ -2,6 +2,7 @@
 
 #include "core/optimizers.h"
 #include "core/read_values.h"
+#include "distributed/lineage.h"
 #include "distributed/report.h"
 #include "distributed/watch.h"
 #include "gradients/window.h"
@@ -167,6 +168,13 @@ void Runtime::run_backward(
         same_parameters_.digest(reducer_->parameters().all()));
   }
   reducer_->backward(plan, run);
+  if (distributed::keeps_lineages) {
+    // What the reducer does to gradients is not alike on all processes: what was there
+    // before is added by one of them. What the program does to them from here on is.
+    for (const auto& parameter : reducer_->parameters().all()) {
+      distributed::inherit_lineage(parameter->tensor.grad(), 0);
+    }
+  }
   if (compares) {
     auto& others = communicator(Channel::kGradients);
     if (!values.wait(others)) {
@@ -216,8 +224,12 @@ void Runtime::backward(
   const bool ends_window = single_device
       ? state.num_steps == 1 || !in_micro_step() || learning_optimizers().empty()
       : state.sync_gradients;
-  if (!ghost && compares_values() && !distributed::is_distributed(loss)) {
-    ReadValues::get().add_loss(loss);
+  if (!ghost && compares_values()) {
+    if (distributed::is_distributed(loss)) {
+      ReadValues::get().add_lineage(distributed::lineage_of(loss));
+    } else {
+      ReadValues::get().add_loss(loss);
+    }
   }
   const double factor = ghost ? 0.0 : weight / steps;
   const bool retain_graph = options.retain_graph() || options.create_graph();

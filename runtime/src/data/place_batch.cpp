@@ -5,6 +5,7 @@
 
 #include "core/runtime.h"
 #include "distributed/collectives.h"
+#include "distributed/lineage.h"
 #include "distributed/part.h"
 
 #include <ATen/ATen.h>
@@ -56,6 +57,7 @@ torch::Tensor cut_along(const torch::Tensor& whole, int64_t dim, int64_t n) {
   runtime.enter_batch(n);
   auto placed = distributed::distribute_tensor(
       whole, distributed::DeviceMesh(axes), {distributed::Shard(dim)});
+  distributed::inherit_lineage(placed, distributed::lineage_of_plain(whole));
   distributed::set_batch(placed, whole);
   return placed;
 }
@@ -103,6 +105,7 @@ torch::Tensor place_whole(const torch::Tensor& whole, int64_t n, int64_t dim) {
   if (dim == 0) {
     auto placed =
         place_own_rows(whole.narrow(0, range.offset, range.rows), n);
+    distributed::inherit_lineage(placed, distributed::lineage_of_plain(whole));
     distributed::set_batch(placed, whole);
     return placed;
   }

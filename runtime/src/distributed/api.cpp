@@ -2,6 +2,7 @@
 
 #include "core/operation_log.h"
 #include "distributed/collectives.h"
+#include "distributed/lineage.h"
 #include "distributed/part.h"
 
 #include <ATen/ATen.h>
@@ -111,12 +112,21 @@ at::Tensor shared_whole(const at::Tensor& tensor) {
 /// Makes the same values lie otherwise.
 using Placing = std::function<at::Tensor(const at::Tensor&)>;
 
+at::Tensor laid(const at::Tensor& tensor, const Placing& lay) {
+  const InsideGuard inside;
+  auto result = lay(tensor);
+  if (!result.is_same(tensor)) {
+    inherit_lineage(result, lineage_of(tensor));
+  }
+  return result;
+}
+
 /// The gradient is that of the same values wherever it lies.
 struct Placed : torch::autograd::Function<Placed> {
   static at::Tensor forward(
       AutogradContext*, const at::Tensor& tensor, const Placing* lay) {
     const InsideGuard inside;
-    const auto result = (*lay)(tensor);
+    const auto result = laid(tensor, *lay);
     return result.is_same(tensor) ? at::alias(result) : result;
   }
   static variable_list backward(AutogradContext*, variable_list gradients) {
@@ -130,8 +140,7 @@ at::Tensor placed(const at::Tensor& tensor, const Placing& lay) {
     if (needs_graph(value)) {
       return Placed::apply(value, &lay);
     }
-    const InsideGuard inside;
-    return lay(value);
+    return laid(value, lay);
   });
 }
 

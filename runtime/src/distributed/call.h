@@ -50,6 +50,12 @@ struct OperatorInfo {
   bool takes_sparse = false;
   /// It draws random numbers, or may.
   bool draws = false;
+  /// Its result has the values of its argument: `clone`.
+  bool copies = false;
+  /// What it writes it writes anew, whatever was there.
+  bool overwrites = false;
+  /// A number for the operator that all machines have alike.
+  uint64_t id = 0;
   /// The indices of the arguments of these names, -1 where there are none.
   int dim = -1;
   int keepdim = -1;

@@ -2,6 +2,7 @@
 #include "distributed/call.h"
 #include "distributed/draws.h"
 #include "distributed/kernels.h"
+#include "distributed/lineage.h"
 #include "distributed/replacing.h"
 #include "distributed/recompute.h"
 #include "distributed/rules/composites.h"
@@ -522,15 +523,26 @@ void handle(
   // Once for each operator: no call for it.
   static const Watch& watched = watch();
   const auto& info = info_of(op);
+  std::optional<NotedCall> call;
+  if (keeps_lineages && !noting_lineage && !info.is_composite) {
+    call.emplace(op, info, *stack);
+  }
+  const auto end = [&] {
+    if (call) {
+      call->done(*stack);
+    }
+  };
   if (C10_UNLIKELY(watched.any)) {
     if (auto* const recompute = Recompute::listening()) {
       Recompute::Noted noted(*recompute, op, info, *stack);
       carry_out(op, info, stack, keys);
       noted.done(*stack);
+      end();
       return;
     }
   }
   carry_out(op, info, stack, keys);
+  end();
 }
 
 void install() {

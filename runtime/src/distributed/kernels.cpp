@@ -3,6 +3,7 @@
 #include "distributed/by_table.h"
 #include "distributed/call.h"
 #include "distributed/host_reads.h"
+#include "distributed/lineage.h"
 #include "distributed/recompute.h"
 #include "distributed/replacing.h"
 #include "distributed/watch.h"
@@ -535,16 +536,21 @@ at::Tensor view(const at::Tensor& self, c10::IntArrayRef asked) {
 
 } // namespace
 
+template <typename Op, auto* kKernel>
+void install_kernel(torch::Library& library) {
+  std::string name = Op::name;
+  if (*Op::overload_name != 0) {
+    name += std::string(".") + Op::overload_name;
+  }
+  using Kernel = WithLineage<Op, kKernel>;
+  library.impl(
+      name.c_str(),
+      c10::CompileTimeFunctionPointer<decltype(Kernel::call), &Kernel::call>());
+}
+
 template <typename... Ops>
 void install_pointwise(torch::Library& library) {
-  const auto name = [](const char* op, const char* overload) {
-    return *overload == 0 ? std::string(op) : std::string(op) + "." + overload;
-  };
-  (library.impl(
-       name(Ops::name, Ops::overload_name).c_str(),
-       c10::CompileTimeFunctionPointer<
-           decltype(Pointwise<Ops>::call), &Pointwise<Ops>::call>()),
-   ...);
+  (install_kernel<Ops, &Pointwise<Ops>::call>(library), ...);
 }
 
 void install_kernels(torch::Library& library) {
@@ -599,21 +605,21 @@ void install_kernels(torch::Library& library) {
       at::_ops::gelu_backward,
       at::_ops::elu_backward,
       at::_ops::leaky_relu_backward>(library);
-  library.impl("add.Tensor", TORCH_FN(add));
-  library.impl("add_.Tensor", TORCH_FN(add_));
-  library.impl("mm", TORCH_FN(mm));
-  library.impl("addmm", TORCH_FN(addmm));
-  library.impl("sum.dim_IntList", TORCH_FN(sum));
-  library.impl("amax", TORCH_FN((extreme<at::_ops::amax, ReduceOp::kMax>)));
-  library.impl("amin", TORCH_FN((extreme<at::_ops::amin, ReduceOp::kMin>)));
-  library.impl("detach", TORCH_FN(detach));
-  library.impl("t", TORCH_FN(t));
-  library.impl("view", TORCH_FN(view));
-  library.impl("transpose.int", TORCH_FN(transpose));
-  library.impl("permute", TORCH_FN(permute));
-  library.impl("slice.Tensor", TORCH_FN(slice));
-  library.impl("select.int", TORCH_FN(select));
-  library.impl("unsqueeze", TORCH_FN(unsqueeze));
+  install_kernel<at::_ops::add_Tensor, &add>(library);
+  install_kernel<at::_ops::add__Tensor, &add_>(library);
+  install_kernel<at::_ops::mm, &mm>(library);
+  install_kernel<at::_ops::addmm, &addmm>(library);
+  install_kernel<at::_ops::sum_dim_IntList, &sum>(library);
+  install_kernel<at::_ops::amax, &extreme<at::_ops::amax, ReduceOp::kMax>>(library);
+  install_kernel<at::_ops::amin, &extreme<at::_ops::amin, ReduceOp::kMin>>(library);
+  install_kernel<at::_ops::t, &t>(library);
+  install_kernel<at::_ops::view, &view>(library);
+  install_kernel<at::_ops::transpose_int, &transpose>(library);
+  install_kernel<at::_ops::permute, &permute>(library);
+  install_kernel<at::_ops::slice_Tensor, &slice>(library);
+  install_kernel<at::_ops::select_int, &select>(library);
+  install_kernel<at::_ops::unsqueeze, &unsqueeze>(library);
+  library.impl("detach", TORCH_FN(detach)); // The same part.
 }
 
 } // namespace accel::distributed

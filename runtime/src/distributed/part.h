@@ -107,6 +107,7 @@ struct Part : c10::BackendMeta, Pooled<Part> {
     settled = false;
     samples = -1;
     family = 0;
+    lineage = 0;
     local.reset();
     return true;
   }
@@ -144,6 +145,8 @@ struct Part : c10::BackendMeta, Pooled<Part> {
   std::unique_ptr<OnHost> on_host;
   /// Of a root: what recompute.h knows it by; 0 where that has not seen it.
   uint64_t family = 0;
+  /// What it was computed from, lineage.h; a root's changes when the family is written.
+  uint64_t lineage = 0;
   /// The root: has become replicated, with `whole` as its local tensor. A view:
   /// has been made of that again.
   bool settled = false;

@@ -48,6 +48,8 @@ struct Parameter {
 
   /// Its version where all processes were known to have the same values.
   std::optional<int64_t> compared_version;
+  /// Whether it had a gradient when the last backward that was compared began.
+  bool had_gradient = false;
 
   /// What has been accumulated in the current window, between micro-steps;
   /// the tensor's own gradient is undefined then, so that no `zero_grad` can

@@ -1,5 +1,6 @@
 #include "distributed/rules/table.h"
 
+#include "distributed/lineage.h"
 #include "distributed/rules/registered.h"
 
 #include <ATen/core/jit_type.h>
@@ -135,6 +136,10 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
   info.results = schema.returns().size();
   const auto& name = schema.name();
   info.draws = op.hasTag(at::Tag::nondeterministic_seeded);
+  info.copies = name == "aten::clone";
+  info.overwrites = name == "aten::zero_" || name == "aten::fill_" ||
+      name == "aten::copy_" || (info.draws && !name.empty() && name.back() == '_');
+  info.id = id_of(name.c_str(), schema.overload_name().c_str());
   info.reads_value = name == "aten::_local_scalar_dense" ||
       name == "aten::equal" || name == "aten::is_nonzero" ||
       name == "aten::allclose";
