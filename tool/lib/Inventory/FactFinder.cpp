@@ -223,7 +223,7 @@ void FactFinder::initialiser(const ValueDecl *D, const Expr *Init,
   const bool IsConstant = V && (V->isConstexpr() || V->hasAttr<ConstInitAttr>());
   if (!IsConstant && llvm::all_of(Found.Prints, makeEarly))
     llvm::append_range(Program.Prints, Found.Prints);
-  else
+  else if (!Found.Prints.empty())
     say("ACL0152", D->getLocation(),
         "'" + D->getNameAsString() +
             "' is made before main begins, when no accelerator exists: what "

@@ -123,6 +123,38 @@ void RuleContext::remove(const TextRange &Range, std::string Why) {
   add(Range, "", std::move(Why), 0);
 }
 
+/// Whether something of the program's that is called accel stands in a namespace or a
+/// class, where it hides the runtime's namespace.
+static bool hidesAccel(const clang::DeclContext *In, const clang::SourceManager &SM,
+                       bool IsInner) {
+  return llvm::any_of(In->decls(), [&](const clang::Decl *D) {
+    if (SM.isInSystemHeader(D->getLocation()))
+      return false;
+    const auto *Named = llvm::dyn_cast<clang::NamedDecl>(D);
+    if (IsInner && Named && Named->getIdentifier() && Named->getName() == "accel")
+      return true;
+    const bool IsScope = llvm::isa<clang::NamespaceDecl, clang::CXXRecordDecl>(D);
+    const bool IsRuntime = Named && !IsInner && Named->getIdentifier() &&
+                           Named->getName() == "accel";
+    return IsScope && !IsRuntime &&
+           hidesAccel(llvm::cast<clang::DeclContext>(D), SM, /*IsInner=*/true);
+  });
+}
+
+/// `::accel::` for `accel::`.
+static std::string fullyQualified(StringRef Text) {
+  std::string Result;
+  for (size_t At; (At = Text.find("accel::")) != StringRef::npos;
+       Text = Text.drop_front(At + 7)) {
+    const char Before = At > 0 ? Text[At - 1] : ' ';
+    Result += Text.take_front(At);
+    if (!clang::isAsciiIdentifierContinue(Before) && Before != ':')
+      Result += "::";
+    Result += "accel::";
+  }
+  return Result + Text.str();
+}
+
 Plan accel::migrate::planMigration(clang::ASTContext &Context,
                                    const PlanOptions &Options) {
   Plan Result;
@@ -161,6 +193,10 @@ Plan accel::migrate::planMigration(clang::ASTContext &Context,
   if (Result.refused())
     return Result;
   Result.Changes = std::move(Rules.Changes);
+  if (hidesAccel(Context.getTranslationUnitDecl(), Context.getSourceManager(),
+                 /*IsInner=*/false))
+    for (Change &C : Result.Changes)
+      C.Replacement = fullyQualified(C.Replacement);
   std::set<std::string> Files;
   for (const Change &C : Result.Changes)
     Files.insert(C.Range.File);

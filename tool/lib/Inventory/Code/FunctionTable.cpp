@@ -65,7 +65,7 @@ FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,
     if (IsMain)
       HasPlace = (F.Try = Text.range(Try->getSourceRange())).has_value();
   }
-  if (const auto *Block = dyn_cast<CompoundStmt>(Body); Block && HasPlace)
+  if (const CompoundStmt *Block = blockOf(Body); Block && HasPlace)
     if (std::optional<LinePoint> Top = Text.topOf(Block, Owner))
       F.Top = *Top;
   Functions.push_back(std::move(F));

@@ -437,6 +437,12 @@ const Stmt *accel::migrate::bodyOf(const Stmt *Loop) {
   return cast<CXXForRangeStmt>(Loop)->getBody();
 }
 
+const CompoundStmt *accel::migrate::blockOf(const Stmt *Body) {
+  if (const auto *Coroutine = dyn_cast_or_null<CoroutineBodyStmt>(Body))
+    Body = Coroutine->getBody();
+  return dyn_cast_or_null<CompoundStmt>(Body);
+}
+
 const Expr *accel::migrate::loaderOfLoop(const Stmt *Loop) {
   if (const auto *Range = dyn_cast<CXXForRangeStmt>(Loop)) {
     const Expr *Over = Range->getRangeInit();

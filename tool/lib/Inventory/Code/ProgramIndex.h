@@ -38,6 +38,10 @@ bool isLoop(const clang::Stmt *S);
 /// The body of such a loop.
 const clang::Stmt *bodyOf(const clang::Stmt *Loop);
 
+/// The block of a function's or a lambda's body, of a coroutine's, too; null where it is
+/// none (`try`).
+const clang::CompoundStmt *blockOf(const clang::Stmt *Body);
+
 /// The condition of a statement, or of `? :`, that decides which of its parts run, or
 /// how often; null where there is none.
 const clang::Expr *conditionOf(const clang::Stmt *S);

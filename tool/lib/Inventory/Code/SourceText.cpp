@@ -229,6 +229,24 @@ std::optional<LinePoint> SourceText::topOf(const CompoundStmt *Block,
   return P;
 }
 
+/// Where `(f(pack), ...)` is spelled in whose instance a statement begins at `Begin`: such
+/// have no parentheses. Nothing where none stands in front.
+static std::optional<std::pair<unsigned, unsigned>>
+foldAround(StringRef Buffer, unsigned Begin, const LangOptions &Options) {
+  const size_t Open = Buffer.take_front(Begin).find_last_not_of(" \t\r\n");
+  if (Open == StringRef::npos || Buffer[Open] != '(')
+    return std::nullopt;
+  Lexer Tokens(SourceLocation(), Options, Buffer.begin(), Buffer.begin() + Open,
+               Buffer.end());
+  unsigned Depth = 0;
+  for (Token T; !Tokens.LexFromRawLexer(T);) {
+    Depth += T.is(tok::l_paren);
+    if (T.is(tok::r_paren) && --Depth == 0)
+      return std::make_pair(unsigned(Open), Tokens.getCurrentBufferOffset());
+  }
+  return std::nullopt;
+}
+
 /// Braces around the statement of a body that has none: they and the statement get
 /// lines of their own, unless a comment stands where the brace would.
 BodyPoint SourceText::braced(const FileText &F, unsigned Begin, unsigned End) {
@@ -270,7 +288,8 @@ std::optional<BodyPoint> SourceText::bodyTop(const Stmt *Body) {
   const FileText &F = file(Id);
   if (!F.MayEdit || Id != End->first)
     return std::nullopt;
-  return braced(F, Offset, End->second);
+  const auto Fold = foldAround(F.Buffer, Offset, Context.getLangOpts());
+  return braced(F, Fold ? Fold->first : Offset, End->second);
 }
 
 /// The start of the comment that says what the line at `Start` does: of the lines above
@@ -284,6 +303,12 @@ static unsigned commentStart(StringRef Buffer, unsigned Start) {
     Start = Above;
   }
   return Start;
+}
+
+bool SourceText::isFold(const Stmt *S) {
+  const auto [Id, Offset] = SM.getDecomposedLoc(SM.getFileLoc(S->getBeginLoc()));
+  return isa<Expr>(S) &&
+         foldAround(file(Id).Buffer, Offset, Context.getLangOpts()).has_value();
 }
 
 std::optional<LinePoint> SourceText::before(const Stmt *S) {
@@ -329,6 +354,10 @@ std::optional<std::pair<FileID, unsigned>> SourceText::endOf(const Stmt *S) {
   auto [Id, Offset] = SM.getDecomposedLoc(End);
   const StringRef Buffer = file(Id).Buffer;
   if (endsBeforeSemicolon(S)) {
+    const unsigned Begin =
+        SM.getDecomposedLoc(SM.getFileLoc(S->getBeginLoc())).second;
+    if (const auto Fold = foldAround(Buffer, Begin, Context.getLangOpts()))
+      Offset = Fold->second;
     const StringRef Rest = Buffer.substr(Offset);
     const size_t Semi = Rest.find_first_not_of(" \t\r\n");
     if (Semi == StringRef::npos || Rest[Semi] != ';')

@@ -61,6 +61,8 @@ public:
   std::optional<BodyPoint> bodyTop(const clang::Stmt *Body);
   std::optional<LinePoint> before(const clang::Stmt *S);
   std::optional<LinePoint> after(const clang::Stmt *S);
+  /// Whether it is what `(f(pack), ...)` becomes in an instance of a template.
+  bool isFold(const clang::Stmt *S);
   /// The statement with its line, when nothing else stands on it.
   std::optional<TextRange> wholeLines(const clang::Stmt *S);
 

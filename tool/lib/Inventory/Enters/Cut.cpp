@@ -168,12 +168,34 @@ public:
     give(E->getConstructor(), {E->getArgs(), E->getNumArgs()});
     return true;
   }
+  // Rows{out}, Rows(out) of an aggregate
+  bool VisitExpr(Expr *E) override {
+    if (const auto *List = dyn_cast<InitListExpr>(E)) {
+      if (const InitListExpr *Semantic =
+              List->isSemanticForm() ? List : List->getSemanticForm())
+        aggregate(E->getType(), Semantic->inits());
+    } else if (const auto *List = dyn_cast<CXXParenListInitExpr>(E)) {
+      aggregate(E->getType(), List->getInitExprs());
+    } else if (const auto *Yields = dyn_cast<CoyieldExpr>(E)) {
+      gives(Yields->getOperand(), Yields->getCommonExpr());
+    }
+    return true;
+  }
+  bool VisitStmt(Stmt *S) override {
+    if (const auto *Returns = dyn_cast<CoreturnStmt>(S); Returns && Returns->getOperand())
+      gives(Returns->getOperand(), Returns->getPromiseCall());
+    return true;
+  }
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
     const llvm::ArrayRef<const Expr *> Args = passedBy(E);
     for (const FunctionDecl *Body : C.Index.callablesOf(E))
       giveTo(Body, Args);
     const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+    // outs | std::views::transform(f)
+    if (F && O && O->getOperator() == OO_Pipe && isInStd(F) && C.in(O->getArg(0)))
+      eachIn<LambdaExpr>(O->getArg(1),
+                         [&](const LambdaExpr *L) { addAll(operatorOf(L)); });
     if (!F || (O && (O->getOperator() != OO_Call || !isa<CXXMethodDecl>(F))))
       return true;
     give(F, Args);
@@ -184,7 +206,8 @@ public:
           M && !M->isConst() && !moduleOf(Member->getObjectType()) &&
           llvm::any_of(Args, [&](const Expr *Arg) { return C.in(Arg); }))
         assign(Member->getImplicitObjectArgument());
-    if (isInStd(F) && !isa<CXXMethodDecl>(F) &&
+    // std::for_each, and std::ranges::for_each, which is an object.
+    if (isInStd(F) && (O || !isa<CXXMethodDecl>(F)) &&
         llvm::any_of(Args, [&](const Expr *Arg) { return C.isReadIn(Arg); }))
       giveToStd(F, Args);
     return true;
@@ -197,6 +220,34 @@ public:
   }
 
 private:
+  /// co_yield x, co_return x: what the coroutine gives, by promise.yield_value(x), which is
+  /// no code that is spelled.
+  void gives(const Expr *Value, const Expr *ToPromise) {
+    if (C.in(Value))
+      Changed |= C.Returning.insert(Function->getCanonicalDecl()).second;
+    if (!ToPromise)
+      return;
+    eachIn<CXXMemberCallExpr>(ToPromise, [&](const CXXMemberCallExpr *Call) {
+      if (const CXXMethodDecl *M = Call->getMethodDecl())
+        give(M, {Call->getArgs(), Call->getNumArgs()});
+    });
+  }
+
+  /// The values of an aggregate's fields, behind those of its bases.
+  void aggregate(QualType T, llvm::ArrayRef<const Expr *> Values) {
+    const CXXRecordDecl *D = T->getAsCXXRecordDecl();
+    if (!D || !D->hasDefinition() || Values.size() < D->getNumBases())
+      return;
+    Values = Values.drop_front(D->getNumBases());
+    for (const FieldDecl *Field : D->fields()) {
+      if (Values.empty())
+        return;
+      if (mayHold(Field->getType()) && C.in(Values.front()))
+        add(Field);
+      Values = Values.drop_front();
+    }
+  }
+
   void add(const ValueDecl *V) {
     if (!V || isa<FunctionDecl>(V))
       return;
@@ -251,10 +302,13 @@ private:
       if (Assigns && Arg->isLValue() && mayHold(Arg->getType()))
         assign(Arg);
       for (const FunctionDecl *Called : calledBy(Arg))
-        for (const ParmVarDecl *P : Called->parameters())
-          if (mayHold(P->getType()))
-            add(P);
+        addAll(Called);
     }
+  }
+  void addAll(const FunctionDecl *F) {
+    for (const ParmVarDecl *P : F->parameters())
+      if (mayHold(P->getType()))
+        add(P);
   }
 
   /// The program's functions that a call of `Arg` runs: a lambda's, a function's, those of

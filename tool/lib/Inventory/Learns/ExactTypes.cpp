@@ -7,6 +7,7 @@
 #include "Code/TorchTypes.h"
 
 #include "clang/AST/DeclTemplate.h"
+#include "clang/AST/ExprConcepts.h"
 
 #include <set>
 
@@ -24,17 +25,73 @@ static const CXXRecordDecl *exactClass(QualType T) {
 
 static const CXXRecordDecl *firstOf(llvm::ArrayRef<TemplateArgument> Args) {
   for (const TemplateArgument &Arg : Args)
-    if (Arg.getKind() == TemplateArgument::Type)
+    if (Arg.getKind() == TemplateArgument::Pack) {
+      if (const CXXRecordDecl *D = firstOf(Arg.getPackAsArray()))
+        return D;
+    } else if (Arg.getKind() == TemplateArgument::Type)
       if (const CXXRecordDecl *D = exactClass(Arg.getAsType()))
         return D;
   return nullptr;
+}
+
+/// The class itself, or what a template is given: tag<torch::optim::SGD>.
+static const CXXRecordDecl *exactOrArgument(QualType T) {
+  if (const CXXRecordDecl *Class = exactClass(T))
+    return Class;
+  const auto *D = dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
+  return D ? firstOf(D->getTemplateArgs().asArray()) : nullptr;
+}
+
+/// Of a class made of lambdas, `overloaded{[](torch::optim::SGD &) …, [](auto &) …}`, the
+/// one for an optimizer's class, where another one takes any.
+static const CXXMethodDecl *overloadForClass(const CXXRecordDecl *D) {
+  if (!D || !D->hasDefinition() || D->getNumBases() < 2)
+    return nullptr;
+  const CXXMethodDecl *ForClass = nullptr;
+  bool TakesAny = false;
+  for (const CXXBaseSpecifier &Base : D->bases()) {
+    const CXXRecordDecl *Lambda = Base.getType()->getAsCXXRecordDecl();
+    if (!Lambda || !Lambda->isLambda())
+      continue;
+    TakesAny |= Lambda->isGenericLambda();
+    const CXXMethodDecl *Operator = Lambda->getLambdaCallOperator();
+    if (Operator && llvm::any_of(Operator->parameters(), [](const ParmVarDecl *P) {
+          return exactClass(P->getType().getNonReferenceType());
+        }))
+      ForClass = Operator;
+  }
+  return TakesAny ? ForClass : nullptr;
+}
+
+/// What a concept asks of its argument: std::same_as<O, torch::optim::Adam>.
+static const CXXRecordDecl *classAskedBy(const Expr *Constraint) {
+  const CXXRecordDecl *Class = nullptr;
+  const auto Look = [&](llvm::StringRef Name, llvm::ArrayRef<TemplateArgument> Args) {
+    if (!Class && (Name == "same_as" || Name == "is_same_v"))
+      Class = firstOf(Args);
+  };
+  eachIn<Expr>(Constraint, [&](const Expr *E) {
+    if (const auto *Asked = dyn_cast<ConceptSpecializationExpr>(E)) {
+      Look(nameOf(Asked->getNamedConcept()), Asked->getTemplateArguments());
+    } else if (const auto *Named = dyn_cast<OverloadExpr>(E);
+               Named && Named->hasExplicitTemplateArgs()) {
+      llvm::SmallVector<TemplateArgument, 2> Args;
+      for (const TemplateArgumentLoc &Arg : Named->template_arguments())
+        Args.push_back(Arg.getArgument());
+      Look(Named->getName().isIdentifier()
+               ? Named->getName().getAsIdentifierInfo()->getName()
+               : "",
+           Args);
+    }
+  });
+  return Class;
 }
 
 /// std::is_same of one optimizer's class, twice.
 static const CXXRecordDecl *sameClass(llvm::StringRef Name,
                                       llvm::ArrayRef<TemplateArgument> Args) {
   const CXXRecordDecl *D =
-      (Name == "is_same" || Name == "is_same_v") && Args.size() == 2
+      (Name == "is_same" || Name == "is_same_v" || Name == "same_as") && Args.size() == 2
           ? firstOf(Args.take_front())
           : nullptr;
   return D && D == firstOf(Args.drop_front()) ? D : nullptr;
@@ -69,6 +126,24 @@ public:
                              : Id->getExprOperand()->getType();
       if (optimizerOf(T))
         add(E->getBeginLoc(), recordOf(T), "typeid tells");
+    }
+    // overloaded{…}(optimizer); what std::visit finds in a variant has its own class.
+    const auto *Call = dyn_cast<CXXOperatorCallExpr>(E);
+    if (const CXXMethodDecl *Operator =
+            Call && Call->getOperator() == OO_Call
+                ? overloadForClass(recordOf(Call->getArg(0)->IgnoreImplicit()->getType()))
+                : nullptr)
+      for (const ParmVarDecl *P : Operator->parameters())
+        if (const CXXRecordDecl *Class = exactClass(P->getType().getNonReferenceType()))
+          add(Operator->getLocation(), Class, "beside a generic lambda, an overload is for");
+    // std::same_as<O, torch::optim::Adam>
+    if (const auto *Asked = dyn_cast<ConceptSpecializationExpr>(E)) {
+      same(E->getBeginLoc(), Asked->getNamedConcept(), Asked->getTemplateArguments());
+      // one_of<O, torch::optim::SGD, torch::optim::Adam>, a concept of the program's
+      const CXXRecordDecl *Class = firstOf(Asked->getTemplateArguments());
+      if (Class && !isInStd(Asked->getNamedConcept()) &&
+          llvm::StringRef(Text.text(E->getSourceRange())).contains(Class->getName()))
+        add(E->getBeginLoc(), Class, "a concept asks for");
     }
     return true;
   }
@@ -121,6 +196,19 @@ public:
   }
   // template <> struct Warmup<torch::optim::Adam>
   bool VisitNamedDecl(NamedDecl *D) override {
+    // template <class O> concept Momentum = std::same_as<O, torch::optim::SGD>
+    if (const auto *Concept = dyn_cast<ConceptDecl>(D))
+      if (const CXXRecordDecl *Class = classAskedBy(Concept->getConstraintExpr()))
+        add(D->getLocation(), Class, "a concept asks for");
+    // template <class O> requires std::is_same_v<O, torch::optim::SGD>
+    if (const auto *Template = dyn_cast<TemplateDecl>(D);
+        Template && !isa<ConceptDecl>(D)) {
+      llvm::SmallVector<const Expr *, 2> Constraints;
+      Template->getAssociatedConstraints(Constraints);
+      for (const Expr *Constraint : Constraints)
+        if (const CXXRecordDecl *Class = classAskedBy(Constraint))
+          add(D->getLocation(), Class, "a constraint asks for");
+    }
     const auto Specialises = [&](const NamedDecl *Template,
                                  const TemplateArgumentList &Args) {
       if (const CXXRecordDecl *Class = firstOf(Args.asArray()))
@@ -149,7 +237,7 @@ public:
       return true;
     for (const ParmVarDecl *P : F->parameters())
       if (const CXXRecordDecl *Class =
-              exactClass(P->getType().getNonReferenceType()))
+              exactOrArgument(P->getType().getNonReferenceType()))
         for (const NamedDecl *Other :
              F->getDeclContext()->lookup(F->getDeclName()))
           if (isa<FunctionTemplateDecl>(Other))

@@ -175,7 +175,7 @@ void OptimizerFacts::optimizersIn(const VarDecl *V) {
       (Class->hasUserDeclaredConstructor() && !IsGlobal) ||
       trainsItself(Class, Index))
     return;
-  const CompoundStmt *Block = dyn_cast<CompoundStmt>(Function->getBody());
+  const CompoundStmt *Block = blockOf(Function->getBody());
   const Stmt *First =
       IsGlobal && Block ? firstTraining(Block, Index) : nullptr;
   if (IsGlobal && !First)

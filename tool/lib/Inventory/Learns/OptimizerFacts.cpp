@@ -6,6 +6,7 @@
 #include "Code/TorchTypes.h"
 
 #include "clang/AST/TypeLoc.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -13,6 +14,24 @@ using namespace clang;
 /// Whether objects of the class are what is made, and no owners of it.
 static bool isMade(const CXXRecordDecl *Class) {
   return isTorch(Class) || isOrDerives(Class, "torch::optim::Optimizer");
+}
+
+/// Where a type is spelled of which pointers and arguments of templates name `Class`.
+static std::vector<SourceRange> namedIn(TypeLoc Type, const CXXRecordDecl *Class) {
+  Type = Type.getUnqualifiedLoc();
+  if (const auto Pointer = Type.getAs<PointerTypeLoc>())
+    return namedIn(Pointer.getPointeeLoc(), Class);
+  if (Type.getType()->getAsCXXRecordDecl() == Class)
+    return {Type.getSourceRange()};
+  std::vector<SourceRange> Found;
+  if (const auto Elaborated = Type.getAs<ElaboratedTypeLoc>())
+    Type = Elaborated.getNamedTypeLoc();
+  if (const auto Special = Type.getAs<TemplateSpecializationTypeLoc>())
+    for (unsigned I = 0; I < Special.getNumArgs(); ++I)
+      if (const TypeSourceInfo *Arg = Special.getArgLoc(I).getTypeSourceInfo())
+        for (const SourceRange Range : namedIn(Arg->getTypeLoc(), Class))
+          Found.push_back(Range);
+  return Found;
 }
 
 /// `V` is what holds it, where its type is spelled, too; may be null.
@@ -133,7 +152,7 @@ const CompoundStmt *OptimizerFacts::setUpBlock(const Stmt **Child) const {
   if (!Initialiser)
     return block(Child, /*AroundSwitch=*/true);
   *Child = nullptr;
-  return dyn_cast_or_null<CompoundStmt>(Function->getBody());
+  return blockOf(Function->getBody());
 }
 
 void accel::migrate::setGroup(OptimizerFact &Fact, const CompoundStmt *Block,
@@ -311,6 +330,12 @@ bool OptimizerFacts::namesAnother(const Expr *Init) {
       return false;
     Init = plain(Made->getArg(0));
   }
+  // std::get_if<torch::optim::SGD>(&rule), std::any_cast, std::addressof
+  static const llvm::StringSet<> Finds = {"get_if", "get", "any_cast", "addressof",
+                                          "dynamic_pointer_cast", "static_pointer_cast"};
+  if (const FunctionDecl *F = calleeOf(Init);
+      F && isInStd(F) && Finds.count(nameOf(F)))
+    return true;
   // unique_ptr's and shared_ptr's own type in a type of the base class.
   return isa<CXXNullPtrLiteralExpr, GNUNullExpr>(Init) ||
          (Init->getType()->isPointerType() && isa<IntegerLiteral>(Init)) ||
@@ -631,5 +656,11 @@ void OptimizerFacts::schedulerMade(const DeclaratorDecl *V, const Expr *Init) {
   SchedulerFact Fact;
   Fact.In = here();
   Fact.TypeNames = Made.TypeNames;
+  // std::unique_ptr<torch::optim::StepLR> scheduler, StepLR *scheduler
+  if (const TypeSourceInfo *Type = V->getTypeSourceInfo();
+      Type && recordOf(V->getType()) != Class && nameOf(Class) != "LRScheduler")
+    for (const SourceRange Held : namedIn(Type->getTypeLoc(), Class))
+      if (std::optional<TextRange> R = editable(Held))
+        Fact.TypeNames.push_back(*R);
   Program.Schedulers.push_back(std::move(Fact));
 }

@@ -285,7 +285,7 @@ void StepBodies::findLoopsAround() {
 /// done anything else: `if (size() < batch) return 0;`.
 static const Stmt *lastGuard(const FunctionDecl *F) {
   const Stmt *Last = nullptr;
-  const auto *Body = dyn_cast<CompoundStmt>(F->getBody());
+  const CompoundStmt *Body = blockOf(F->getBody());
   if (!Body)
     return nullptr;
   const auto Leaves = [](const Stmt *S) {
@@ -332,7 +332,7 @@ StepBodies::placeIn(const Stmt *Body, unsigned Depth) const {
   CallFinder Calls(Index);
   Calls.TraverseStmt(const_cast<Stmt *>(Body));
   for (const auto &[F, IsConditional] : Calls.IsConditional) {
-    if (!isa<CompoundStmt>(F->getBody()) || !isOnlyStepOf(Body, F->getBody()))
+    if (!blockOf(F->getBody()) || !isOnlyStepOf(Body, F->getBody()))
       continue;
     if (std::optional<StepPlace> Inner = placeIn(F->getBody(), Depth + 1)) {
       if (!Inner->In)
@@ -341,7 +341,7 @@ StepBodies::placeIn(const Stmt *Body, unsigned Depth) const {
     }
     const Stmt *Guard = lastGuard(F);
     return IsConditional || Guard
-               ? std::optional(StepPlace{F, F->getBody(), Guard})
+               ? std::optional(StepPlace{F, blockOf(F->getBody()), Guard})
                : std::nullopt;
   }
   return std::nullopt;

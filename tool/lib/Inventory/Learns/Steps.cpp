@@ -192,6 +192,16 @@ static bool isMemberOf(const FieldDecl *Member, const FunctionDecl *F) {
           Method->getParent()->isDerivedFrom(Class));
 }
 
+/// `objectOf`, with the namespaces of a global variable that `In` is not in.
+static std::string globalObject(const ValueDecl *Place, const FunctionDecl *In) {
+  std::string Object = objectOf(Place, In);
+  const auto *V = dyn_cast<VarDecl>(Place);
+  if (!V || V->isLocalVarDecl())
+    return Object;
+  const size_t At = Object.find(V->getName().str());
+  return At == std::string::npos ? Object : Object.insert(At, scopesOf(V, In));
+}
+
 namespace {
 /// The models that a loop calls, in order, that have a name before it; also
 /// where that is done in a function of the program.
@@ -258,7 +268,7 @@ private:
               : Variable && (Variable->hasGlobalStorage() || isAround(Variable));
     if (!Named || !hasParameters(Impl))
       return;
-    add(objectOf(Model, Loop.In));
+    add(globalObject(Model, Loop.In));
     if (Variable && !llvm::is_contained(Variables, Variable))
       Variables.push_back(Variable);
   }
@@ -332,7 +342,7 @@ public:
       return It != Index.Loops.end() && S != Loop.Loop && It->second.Training;
     });
     if (Place && !IsInner)
-      Found.push_back(objectOf(Place, Loop.In));
+      Found.push_back(globalObject(Place, Loop.In));
     return true;
   }
   std::vector<std::string> Found;
@@ -451,7 +461,7 @@ void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
 /// The function's block in which a variable is declared, and the statement.
 static std::pair<const CompoundStmt *, const Stmt *>
 declarationOf(const VarDecl *V, const Stmt *In) {
-  if (const auto *Block = dyn_cast_or_null<CompoundStmt>(In))
+  if (const CompoundStmt *Block = blockOf(In))
     for (const Stmt *S : Block->body())
       if (const auto *D = dyn_cast<DeclStmt>(S);
           D && llvm::is_contained(D->decls(), V))
@@ -494,13 +504,6 @@ void Steps::prepareWithoutOptimizer(const BatchLoop &Loop,
   }
 }
 
-/// `objectOf`, with the namespaces of a global variable that `In` is not in.
-static std::string globalObject(const VarDecl *V, const FunctionDecl *In) {
-  std::string Object = objectOf(V, In);
-  const size_t At = Object.find(V->getName().str());
-  return At == std::string::npos ? Object : Object.insert(At, scopesOf(V, In));
-}
-
 /// What is made before main begins is prepared where main, or `Trains` where that is
 /// not seen, comes to the first training. Until then its weights are each process's
 /// own, unless it is started by accel launch.
@@ -508,7 +511,7 @@ bool Steps::prepareGlobals(const VarDecl *Optimizer,
                            llvm::ArrayRef<const VarDecl *> Models,
                            const FunctionDecl *Trains) {
   const FunctionDecl *In = Index.Main ? Index.Main : Trains;
-  const auto *Block = dyn_cast_or_null<CompoundStmt>(In->getBody());
+  const CompoundStmt *Block = blockOf(In->getBody());
   if (!Block)
     return false;
   const Stmt *First = firstTraining(Block, Index);

@@ -267,20 +267,6 @@ bool isAccessor(llvm::ArrayRef<const Stmt *> Path) {
   return nameOf(F) == "accessor";
 }
 
-/// Whether what `Path` ends with is returned, or put into what is there already.
-bool isGivenAway(llvm::ArrayRef<const Stmt *> Path) {
-  if (!isMemoryKept(Path))
-    return false;
-  for (const Stmt *S : llvm::reverse(Path)) {
-    const auto *O = dyn_cast<CXXOperatorCallExpr>(S);
-    if (isa<ReturnStmt>(S) || (O && O->isAssignmentOp()))
-      return true;
-    if (isa<LambdaExpr, DeclStmt>(S))
-      return false;
-  }
-  return false;
-}
-
 /// weight.grad(), or a variable that is declared as one.
 bool isGradient(const Expr *Tensor) {
   const auto *Ref = dyn_cast<DeclRefExpr>(plain(Tensor));
@@ -405,8 +391,9 @@ void Memory::add(const FunctionDecl *F) {
       Statement = Loop;
       DeclaredIn = Finder.BlockOf[Loop];
     }
+    // What is named in `(f(pack), ...)` has no name before it.
     const std::optional<LinePoint> At =
-        Statement ? Text.before(Statement) : std::nullopt;
+        Statement && !Text.isFold(Statement) ? Text.before(Statement) : std::nullopt;
     // What is made anew has no name of its own, and what keeps its memory needs one.
     const bool IsMade = !Base && Kept;
     if (IsMade)
@@ -418,7 +405,7 @@ void Memory::add(const FunctionDecl *F) {
     const bool IsAssignable =
         Base && (Arrow.isValid() ? !ToConst : isAssignable(Base));
     const bool AtOnce = !Before && Kept && !IsMade && IsAssignable;
-    if (!IsAssignable && isAccessor(Path) && (Initialiser || isGivenAway(Path))) {
+    if (!IsAssignable && isAccessor(Path) && (Initialiser || isMemoryGivenAway(Path))) {
       say("ACL0187", Tensor->getExprLoc(),
           "an accessor is kept of what becomes a tensor of this place only: of "
           "a distributed tensor the memory is not there",

@@ -102,6 +102,28 @@ static bool readsRange(const CallExpr *Call, const Stmt *Argument) {
           (Call->getArg(0) == Argument || Call->getArg(1) == Argument));
 }
 
+/// Whether what a call is given the memory for may have it afterwards: a container of
+/// pointers, torch::from_blob, an image's constructor.
+static bool mayKeep(const CallExpr *Call) {
+  static const llvm::StringSet<> Keeps = {
+      "push_back", "emplace_back", "insert",     "emplace",   "push",
+      "make_pair", "make_tuple",   "tie",        "from_blob", "make_shared",
+      "span",      "make_unique",  "emplace_front", "push_front"};
+  const FunctionDecl *F = calleeOf(Call);
+  return Keeps.count(nameOf(F)) && isLibrary(F) && !copiesInto(Call);
+}
+
+/// Whether what a call returns may point to the memory that it is given: a pointer, a view
+/// of the standard library's, a struct that holds such.
+static bool givesOn(QualType Returned) {
+  const CXXRecordDecl *D = recordOf(Returned);
+  if (!D || isInStd(D))
+    return !Returned->isVoidType() && mayPoint(Returned);
+  return D->hasDefinition() && llvm::any_of(D->fields(), [](const FieldDecl *Field) {
+           return givesOn(Field->getType());
+         });
+}
+
 namespace {
 
 /// The uses of a variable, each with the statements around it.
@@ -118,6 +140,24 @@ public:
 private:
   const VarDecl *V;
 };
+
+/// Whether a lambda that uses it is returned, or put into what is there already.
+bool isInGivenClosure(llvm::ArrayRef<const Stmt *> Use) {
+  bool InLambda = false;
+  for (const Stmt *S : llvm::reverse(Use)) {
+    if (isa<LambdaExpr>(S)) {
+      InLambda = true;
+    } else if (InLambda) {
+      const auto *Call = dyn_cast<CallExpr>(S);
+      const auto *O = dyn_cast_or_null<CXXOperatorCallExpr>(Call);
+      if (isa<ReturnStmt>(S) || (O && O->isAssignmentOp()) || (Call && mayKeep(Call)))
+        return true;
+      if (isa<CompoundStmt>(S))
+        return false;
+    }
+  }
+  return false;
+}
 
 /// Behind the last statement of `Block`, from `Begin` on, that uses the variable; its end
 /// where a lambda may use it later.
@@ -187,8 +227,12 @@ bool Reads::only(llvm::ArrayRef<const Stmt *> Path) {
       const CXXRecordDecl *D = Made->getConstructor()->getParent();
       if (Made->getConstructor()->isCopyOrMoveConstructor())
         continue;
-      if (isInStd(D))
+      if (isInStd(D) && !mayPoint(Made->getType()))
         return true; // std::vector<float>(p, p + n)
+      // std::span<const float>(p, n)
+      IsConst |= llvm::any_of(typeArgumentsOf(D), [](QualType T) {
+        return T.isConstQualified();
+      });
       if (IsConst)
         continue; // at::ArrayRef<float>(p, n)
       return false;
@@ -203,12 +247,22 @@ bool Reads::only(llvm::ArrayRef<const Stmt *> Path) {
         return cast<CXXMethodDecl>(F)->isConst() &&
                !Call->getType()->isPointerType();
       }
-      return IsConst || readsRange(Call, Of) || copiesInto(Call);
+      if (readsRange(Call, Of) || copiesInto(Call))
+        return true;
+      // Who has the pointer, or what points to the memory, afterwards: view(p, n);
+      // member = span; pointers.push_back(p)
+      const auto *O = dyn_cast<CXXOperatorCallExpr>(Call);
+      if (!IsConst || (mayKeep(Call) && mayPoint(cast<Expr>(Of)->getType())) ||
+          (O && O->isAssignmentOp()))
+        return false;
+      if (!givesOn(Call->getType()))
+        return true;
+      continue;
     }
     if (const auto *D = dyn_cast<DeclStmt>(Around)) {
       for (const Decl *Each : D->decls())
         if (const auto *V = dyn_cast<VarDecl>(Each); V && V->getInit() == Of)
-          return keeps(V, IsConst, Path);
+          return (V->isImplicit() && IsConst) || keeps(V, IsConst, Path);
       return false;
     }
     if (isa<ParenExpr, ExprWithCleanups, MaterializeTemporaryExpr,
@@ -232,9 +286,14 @@ bool Reads::keeps(const VarDecl *V, bool IsConst,
     return false;
   VariableUses Uses(V);
   Uses.TraverseStmt(const_cast<Stmt *>(Body));
+  if (llvm::any_of(Uses.All, [](const auto &Use) { return isInGivenClosure(Use); }))
+    return false;
   const bool IsOnlyRead =
       llvm::all_of(Uses.All, [&](const auto &Use) { return only(Use); });
-  if (!IsOnlyRead && !IsConst)
+  if (!IsOnlyRead &&
+      (!IsConst || llvm::any_of(Uses.All, [](const auto &Use) {
+         return isMemoryGivenAway(Use);
+       })))
     return false;
   // What is written behind the last use is no matter.
   const auto Begin = std::next(llvm::find(Block->body(), Declared));
@@ -249,17 +308,6 @@ bool accel::migrate::isMemoryOnlyRead(llvm::ArrayRef<const Stmt *> Path,
                                       const Stmt *Body,
                                       const ProgramIndex &Index) {
   return Reads(Body, Index).only(Path);
-}
-
-/// Whether what a call is given the memory for may have it afterwards: a container of
-/// pointers, torch::from_blob, an image's constructor.
-static bool mayKeep(const CallExpr *Call) {
-  static const llvm::StringSet<> Keeps = {
-      "push_back", "emplace_back", "insert",     "emplace",   "push",
-      "make_pair", "make_tuple",   "tie",        "from_blob", "make_shared",
-      "span",      "make_unique",  "emplace_front", "push_front"};
-  const FunctionDecl *F = calleeOf(Call);
-  return Keeps.count(nameOf(F)) && isLibrary(F) && !copiesInto(Call);
 }
 
 bool accel::migrate::isMemoryKept(llvm::ArrayRef<const Stmt *> Path) {
@@ -305,6 +353,22 @@ bool accel::migrate::isMemoryKept(llvm::ArrayRef<const Stmt *> Path) {
       return false;
     }
     Of = Around;
+  }
+  return false;
+}
+
+bool accel::migrate::isMemoryGivenAway(llvm::ArrayRef<const Stmt *> Path) {
+  if (!isMemoryKept(Path))
+    return false;
+  for (const Stmt *S : llvm::reverse(Path)) {
+    const auto *Call = dyn_cast<CallExpr>(S);
+    const auto *O = dyn_cast_or_null<CXXOperatorCallExpr>(Call);
+    const auto *Assigned = dyn_cast<BinaryOperator>(S);
+    if (isa<ReturnStmt>(S) || (O && O->isAssignmentOp()) || (Call && mayKeep(Call)) ||
+        (Assigned && Assigned->isAssignmentOp()))
+      return true;
+    if (isa<LambdaExpr, DeclStmt>(S))
+      return false;
   }
   return false;
 }

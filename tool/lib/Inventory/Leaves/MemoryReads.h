@@ -17,6 +17,9 @@ bool isMemoryOnlyRead(llvm::ArrayRef<const clang::Stmt *> Path,
 /// variable, by an object that is made of it, by whoever is returned it.
 bool isMemoryKept(llvm::ArrayRef<const clang::Stmt *> Path);
 
+/// Whether it is then returned, or put into what is there already.
+bool isMemoryGivenAway(llvm::ArrayRef<const clang::Stmt *> Path);
+
 /// x.grad(), x.grad().view({-1})
 bool readsGradient(const clang::Expr *E);
 
