@@ -273,6 +273,9 @@ void checkpoints(accel::Accelerator& accelerator, torch::nn::Linear model, Loade
     accelerator.load_state("run/last", accel::LoadStateOptions().verify_checksums(false));
   }
   accelerator.skip_first_batches(*loader, 10);
+  if (std::optional<int64_t> steps = accelerator.num_batches(*loader)) {
+    accelerator.print("a pass has", *steps, "batches");
+  }
   accelerator.leave(*loader);
   accelerator.save_state("run/last", accel::SaveStateOptions().asynchronous(true).sync(false));
   accelerator.wait_for_checkpoint();

@@ -1,4 +1,5 @@
 #include "data_sets.h"
+#include "expectations.h"
 #include "multiprocess.h"
 
 #include <accel/accelerator.h>
@@ -671,4 +672,85 @@ TEST(DataLoader, SamplersThatDealOutThemselvesAreAnError) {
         << result.error;
   }
   accel::test::run_and_expect_success("loader_of_the_same_indices", 2);
+}
+
+ACCEL_RANK_FUNCTION(loaders_of_no_batch_size) {
+  for (const bool dispatch : {false, true}) {
+    Accelerator accelerator(
+        AcceleratorOptions().cpu(true).dispatch_batches(dispatch));
+    const auto error = accel::test::error_of(
+        [] { accel::data::make_data_loader(stacked(Numbers(4)), 0); });
+    EXPECT_TRUE(accel::test::contains(error, "the batch size 0")) << error;
+  }
+}
+
+TEST(DataLoader, ABatchSizeOfZeroIsAnError) {
+  for (const int world : {1, 2}) {
+    accel::test::run_and_expect_success("loaders_of_no_batch_size", world);
+  }
+}
+
+namespace {
+
+/// What `num_batches` says before a pass, in its middle and behind it is what the pass
+/// gives, and nothing is drawn for it.
+template <typename Loader>
+void expect_counted(Accelerator& accelerator, Loader& loader) {
+  const auto before = generator_state();
+  const auto said = accelerator.num_batches(*loader);
+  EXPECT_TRUE(before.equal(generator_state()));
+  int64_t given = 0;
+  for (auto& batch : *loader) {
+    (void)batch;
+    ++given;
+    EXPECT_EQ(accelerator.num_batches(*loader), said);
+  }
+  EXPECT_EQ(said, std::make_optional(given));
+  EXPECT_EQ(accelerator.num_batches(*loader), said);
+}
+
+} // namespace
+
+ACCEL_RANK_FUNCTION(loaders_that_are_counted) {
+  const auto options = [] { return AcceleratorOptions().cpu(true); };
+  for (const auto& way :
+       {options(), options().split_batches(true), options().even_batches(false),
+        options().dispatch_batches(true),
+        options().dispatch_batches(true).split_batches(true),
+        options().match_single_device(true),
+        options().match_single_device(true).split_batches(false)}) {
+    Accelerator accelerator(way);
+    for (const size_t samples : {1, 12, 13, 29, 36}) {
+      for (const bool drop_last : {false, true}) {
+        const auto of = DataLoaderOptions(6).drop_last(drop_last);
+        auto shuffled = accel::data::make_data_loader(stacked(Numbers(samples)), of);
+        expect_counted(accelerator, shuffled);
+        // The sampler's samples count, not the data set's.
+        auto some = accel::data::make_data_loader(
+            stacked(Numbers(40)), SequentialSampler(samples), of);
+        expect_counted(accelerator, some);
+        auto seeded = accel::data::make_data_loader(
+            stacked(Numbers(samples)),
+            accel::data::SeedableRandomSampler(samples, 3), of);
+        expect_counted(accelerator, seeded);
+      }
+    }
+  }
+  {
+    // Of a sampler of one's own only a pass can tell.
+    Accelerator accelerator(match());
+    auto own = accel::data::make_data_loader(
+        stacked(Numbers(8)), WithReplacement(8), 2);
+    EXPECT_EQ(accelerator.num_batches(*own), std::nullopt);
+    auto theirs = torch::data::make_data_loader(stacked(Numbers(8)), 2);
+    EXPECT_TRUE(accel::test::contains(
+        accel::test::error_of([&] { accelerator.num_batches(*theirs); }),
+        "accel::data::make_data_loader"));
+  }
+}
+
+TEST(DataLoader, SaysHowManyBatchesAPassHas) {
+  for (const int world : {1, 2, 3}) {
+    accel::test::run_and_expect_success("loaders_that_are_counted", world);
+  }
 }

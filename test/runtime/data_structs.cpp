@@ -1,6 +1,7 @@
 // Loaders whose batches are structs of the program's own.
 
 #include "data_sets.h"
+#include "expectations.h"
 #include "multiprocess.h"
 
 #include <accel/accelerator.h>
@@ -245,5 +246,31 @@ TEST(DataLoaderOfStructs, StreamsAreDistributed) {
   for (const int world : {1, 2, 3}) {
     accel::test::run_and_expect_success("stream_of_structs_sent", world);
     accel::test::run_and_expect_success("stream_of_structs_read_by_all", world);
+  }
+}
+
+// Where each process has batches of its own, the last ones of a pass are cut. That
+// nobody knows how is said before the first one, not hours later.
+ACCEL_RANK_FUNCTION(structs_that_nobody_can_cut) {
+  Accelerator accelerator(AcceleratorOptions().cpu(true).dispatch_batches(true));
+  const bool several = accelerator.num_processes() > 1;
+  auto pairs = accel::data::make_data_loader<SequentialSampler>(PairData(), 4);
+  const auto error = accel::test::error_of([&] { pairs->begin(); });
+  EXPECT_EQ(accel::test::contains(error, "Specialise accel::data::RowsOf"), several)
+      << error;
+  // Without the last ones nothing is cut.
+  auto whole = accel::data::make_data_loader<SequentialSampler>(
+      PairData(), torch::data::DataLoaderOptions(4).drop_last(true));
+  int64_t batches = 0;
+  for (auto& batch : *whole) {
+    EXPECT_EQ(batch.x.size(0), 4);
+    ++batches;
+  }
+  EXPECT_EQ(batches, 5 / accelerator.num_processes());
+}
+
+TEST(DataLoaderOfStructs, ThatNobodyCanCutAreAnErrorAtOnce) {
+  for (const int world : {1, 2}) {
+    accel::test::run_and_expect_success("structs_that_nobody_can_cut", world);
   }
 }

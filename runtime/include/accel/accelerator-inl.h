@@ -232,6 +232,11 @@ void Accelerator::skip_first_batches(Loader& loader, int64_t batches) const {
 }
 
 template <typename Loader>
+std::optional<int64_t> Accelerator::num_batches(Loader& loader) const {
+  return detail::resumable(loader).batches();
+}
+
+template <typename Loader>
 void Accelerator::leave(Loader& loader) const {
   detail::resumable(loader).leave();
 }

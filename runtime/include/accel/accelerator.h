@@ -435,9 +435,19 @@ class ACCEL_API Accelerator : public detail::Collectives,
 
   /// The next pass over `loader` (as `accel::data::make_data_loader` makes
   /// them) leaves its first `batches` batches of this process out, without
-  /// loading them. Every process must call it.
+  /// loading them. They count from the beginning of the pass: one that `load_state`
+  /// lets go on, goes on at the later of the two places, and of several calls the
+  /// last one counts. Every process must call it.
   template <typename Loader>
   void skip_first_batches(Loader& loader, int64_t batches) const;
+
+  /// How many batches `loader` (as `accel::data::make_data_loader` makes them)
+  /// hands this process in a whole pass: `len(loader)` in Accelerate, for the steps
+  /// of a schedule. The same on all processes but for `even_batches(false)`. Empty
+  /// where only a pass can tell: for stateful data sets, streams and samplers of
+  /// your own. Draws no random numbers; takes the time of a pass of the sampler.
+  template <typename Loader>
+  std::optional<int64_t> num_batches(Loader& loader) const;
 
   /// The loop over `loader` was left early, and its pass will not go on; where
   /// `save_state` cannot see it, because something still holds a tensor of the

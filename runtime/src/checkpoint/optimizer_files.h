@@ -22,12 +22,13 @@ OptimizerState collect_optimizer_state(
 void separate(StateDict& tensors);
 
 /// `prepare_optimizer_state` from files. State of parameters that `piece_of` says are
-/// divided is divided like them.
+/// divided is divided like them. `what` begins errors.
 std::function<void()> prepare_optimizer_state(
     torch::optim::Optimizer& optimizer,
     const std::string& json,
     const TensorSources& sources,
     const ParameterNames& names,
-    const PieceOf& piece_of);
+    const PieceOf& piece_of,
+    const std::string& what);
 
 } // namespace accel::checkpoint

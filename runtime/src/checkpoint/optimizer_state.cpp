@@ -156,7 +156,8 @@ std::function<void()> prepare_optimizer_state(
     const ParameterNames& names) {
   TensorSources sources;
   add_sources(sources, state.tensors);
-  return prepare_optimizer_state(optimizer, state.json, sources, names, nullptr);
+  return prepare_optimizer_state(
+      optimizer, state.json, sources, names, nullptr, "The optimizer's state");
 }
 
 std::function<void()> prepare_optimizer_state(
@@ -164,8 +165,8 @@ std::function<void()> prepare_optimizer_state(
     const std::string& text,
     const TensorSources& sources,
     const ParameterNames& names,
-    const PieceOf& piece_of) {
-  const std::string what = "The optimizer's state";
+    const PieceOf& piece_of,
+    const std::string& what) {
   const Json json = parse_json(text, what);
   const int64_t version = member_int(json, "format_version", what);
   TORCH_CHECK(
@@ -184,7 +185,9 @@ std::function<void()> prepare_optimizer_state(
       " is that of ",
       in_quotes(saved),
       ", but the optimizer is ",
-      in_quotes(current));
+      in_quotes(current),
+      ". Make and prepare the same optimizers in the same order as when it was "
+      "saved.");
   compare_names(
       member(json, "parameters", what),
       parameter_names(optimizer, names),

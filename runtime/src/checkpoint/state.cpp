@@ -179,14 +179,16 @@ void add_common(StateFiles& files, const TrainingState& state) {
     files.texts.emplace_back(extra_file(i), state.extras[i].second);
     extras.push_back(state.extras[i].first);
   }
-  files.texts.emplace_back(
-      kState,
-      dump_json(
-          {{"format_version",
-            state.in_pieces ? kPiecesFormatVersion : kStateFormatVersion},
-           {"models", state.models.size()},
-           {"optimizers", state.optimizers.size()},
-           {"extras", extras}}));
+  Json common{
+      {"format_version",
+       state.in_pieces ? kPiecesFormatVersion : kStateFormatVersion},
+      {"models", state.models.size()},
+      {"optimizers", state.optimizers.size()},
+      {"extras", extras}};
+  if (!state.extra_kinds.empty()) {
+    common["extra_kinds"] = state.extra_kinds;
+  }
+  files.texts.emplace_back(kState, dump_json(common));
 }
 
 void add_own(StateFiles& files, const TrainingState& state, int64_t rank) {
@@ -223,14 +225,15 @@ Manifest verified(
 /// A checkpoint that is being loaded, on one process.
 class Loading {
  public:
+  /// `manifest`: the directory's, verified.
   Loading(
       const std::string& directory,
       const TrainingState& state,
       const Processes& processes,
-      Verify verify)
+      Manifest manifest)
       : directory_(locate_checkpoint(directory)),
         what_("The checkpoint " + in_quotes(directory)),
-        manifest_(verified(directory, processes, verify)) {
+        manifest_(std::move(manifest)) {
     const Json common = read_json(kState);
     const int64_t version = member_int(common, "format_version", what_);
     TORCH_CHECK(
@@ -342,7 +345,9 @@ class Loading {
       // Looked at in the file: it is copied once, to where it belongs.
       changes_.push_back(prepare_optimizer_state(
           *state.optimizers[i], read_text(path(stem + ".json")), sources(stem),
-          names, state.piece_of));
+          names, state.piece_of,
+          what_ + ": the state in " + in_quotes(stem + ".json") +
+              " of optimizer " + std::to_string(i)));
     }
   }
 
@@ -357,6 +362,16 @@ class Loading {
           read_text(path(extra_file(i)), INT64_MAX));
     }
     check_extras(result_.extras);
+    const auto kinds = common.find("extra_kinds");
+    if (kinds == common.end()) {
+      return; // There are none, or an earlier version has saved.
+    }
+    TORCH_CHECK(kinds->is_object(), what_, ": 'extra_kinds' is no table");
+    for (const auto& [name, kind] : kinds->items()) {
+      TORCH_CHECK(
+          kind.is_string(), what_, ": the kind of an extra is not a text");
+      result_.extra_kinds.emplace(name, kind.get<std::string>());
+    }
   }
 
   void read_process(int64_t rank) {
@@ -562,8 +577,13 @@ LoadedState load_state(
     Verify verify) {
   std::optional<Loading> loading;
   const std::string what = "Loading the checkpoint " + in_quotes(directory);
+  // On its own, before anything is compared: what a damaged file says has the wrong
+  // remedy, and another process may be the one that checks that file.
+  Manifest manifest;
+  run_together(
+      processes, what, [&] { manifest = verified(directory, processes, verify); });
   run_together(processes, what, [&] {
-    loading.emplace(directory, state, processes, verify);
+    loading.emplace(directory, state, processes, std::move(manifest));
   });
   if (processes.each_node) {
     const auto fingerprints =

@@ -64,6 +64,8 @@ struct Part {
   std::function<void(const std::string&)> load;
   /// Loading it can be taken back by loading what it was.
   bool can_try;
+  /// See `CustomObject`.
+  std::string kind;
 };
 
 std::vector<Part> parts_of(detail::Runtime& runtime) {
@@ -86,14 +88,16 @@ std::vector<Part> parts_of(detail::Runtime& runtime) {
                ".");
            scheduler->load_scheduler(text.substr(end + 1));
          },
-         true});
+         true,
+         ""});
   }
   if (auto* scaler = runtime.scaler()) {
     parts.push_back(
         {"scaler",
          [scaler] { return scaler_text(*scaler); },
          [scaler](const std::string& text) { load_scaler(*scaler, text); },
-         true});
+         true,
+         ""});
   }
   const auto& objects = runtime.registry().objects();
   for (size_t i = 0; i < objects.size(); ++i) {
@@ -101,7 +105,8 @@ std::vector<Part> parts_of(detail::Runtime& runtime) {
         {"object_" + std::to_string(i),
          objects[i].save,
          objects[i].load,
-         false});
+         false,
+         objects[i].kind});
   }
   return parts;
 }
@@ -135,6 +140,26 @@ void check_same_parts(
       listed(current),
       ". Make and register the same ones in the same order before "
       "load_state.");
+}
+
+/// Throws where an object of one kind was registered in the place of another, whose
+/// bytes it may well be able to read.
+void check_same_kinds(
+    const std::vector<Part>& parts,
+    const checkpoint::ExtraKinds& saved) {
+  for (const auto& part : parts) {
+    const auto found = saved.find(part.name);
+    TORCH_CHECK(
+        found == saved.end() || part.kind.empty() || found->second == part.kind,
+        "accel: the checkpoint has ",
+        found == saved.end() ? "" : found->second,
+        " as ",
+        part.name,
+        ", but the program has registered ",
+        part.kind,
+        " in its place. Register the same objects in the same order before "
+        "load_state.");
+  }
 }
 
 const std::string& bytes_of(
@@ -331,6 +356,9 @@ std::string Accelerator::save_state(
     if (processes.writer()) {
       for (const auto& part : parts_of(*runtime_)) {
         state.extras.emplace_back(part.name, part.save());
+        if (!part.kind.empty()) {
+          state.extra_kinds.emplace(part.name, part.kind);
+        }
       }
     }
     state.loaders = checkpoint::save_loaders();
@@ -465,6 +493,7 @@ void Accelerator::load_state(
   };
   state.check_loaded = [&](const checkpoint::LoadedState& loaded) {
     check_same_parts(parts, loaded.extras);
+    check_same_kinds(parts, loaded.extra_kinds);
     try_parts(parts, loaded.extras);
     move_loaders = checkpoint::prepare_loaders(loaded.loaders);
   };

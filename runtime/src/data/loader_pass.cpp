@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <utility>
+#include <vector>
 
 namespace accel::data {
 
@@ -14,7 +15,12 @@ LoaderPass::LoaderPass(
     : name_(std::move(name)),
       options_batch_size_(static_cast<int64_t>(options.batch_size())),
       drop_last_(options.drop_last()),
-      main_thread_(options.workers() == 0) {}
+      main_thread_(options.workers() == 0) {
+  TORCH_CHECK(
+      options.batch_size() > 0,
+      "accel: make_data_loader was given the batch size 0. Give "
+      "torch::data::DataLoaderOptions one of at least 1.");
+}
 
 void LoaderPass::skip_first_batches(int64_t batches) {
   TORCH_CHECK(
@@ -53,6 +59,17 @@ accel::detail::LoaderCursor LoaderPass::cursor(
     cursor.generator = pass_generator_;
   }
   return cursor;
+}
+
+int64_t LoaderPass::batches_of(int64_t samples, bool evened) const {
+  auto sharding = in_pass_ ? sharding_ : accel::detail::sharding_options();
+  const int64_t size = batch_size(sharding);
+  if (sharding.world == 1 || sharding.match_single_device) {
+    return drop_last_ ? samples / size : (samples + size - 1) / size;
+  }
+  sharding.even_batches = sharding.even_batches || evened;
+  return BatchSamplerShard<std::vector<size_t>>::batches(
+      samples, sharding, size, drop_last_);
 }
 
 void LoaderPass::compare(uint64_t fingerprint) const {

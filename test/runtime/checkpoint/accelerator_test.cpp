@@ -3,6 +3,7 @@
 
 #include "support.h"
 
+#include <accel/checkpoint/state.h>
 #include <accel/accel.h>
 #include <accel/checkpoint/model_files.h>
 #include <accel/optim/schedulers.h>
@@ -476,6 +477,48 @@ TEST(AcceleratorCheckpoint, SkipsTheFirstBatches) {
       accelerator.skip_first_batches(*plain, 1), "accel::data::make_data_loader");
 }
 
+// As Accelerate's examples do: load_state, then skip_first_batches(resume_step).
+TEST(AcceleratorCheckpoint, SkippingCountsFromTheBeginningOfAPassThatGoesOn) {
+  const TemporaryDirectory directory;
+  accel::Accelerator accelerator(on_cpu());
+  auto loader =
+      accel::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+          numbers(9), 2);
+  const auto pass = [&] {
+    std::vector<double> result;
+    for (auto& batch : *loader) {
+      const auto part = values(batch.data);
+      result.insert(result.end(), part.begin(), part.end());
+    }
+    return result;
+  };
+  const auto all = pass();
+  int64_t done = 0;
+  for (auto& batch : *loader) {
+    (void)batch;
+    auto body = accelerator.accumulate();
+    if (++done == 2) {
+      accelerator.save_state(directory / "two");
+    }
+  }
+  const auto go_on = [&](int64_t skipped) {
+    accelerator.load_state(directory / "two");
+    accelerator.skip_first_batches(*loader, skipped);
+    return pass();
+  };
+  const std::vector<double> behind_two(all.begin() + 4, all.end());
+  EXPECT_EQ(go_on(2), behind_two);
+  EXPECT_EQ(pass(), all); // Nothing of it is left.
+  EXPECT_EQ(go_on(1), behind_two);
+  EXPECT_EQ(pass(), all);
+  EXPECT_EQ(go_on(3), std::vector<double>(all.begin() + 6, all.end()));
+  EXPECT_EQ(pass(), all);
+  // Of several calls the last one counts.
+  accelerator.skip_first_batches(*loader, 3);
+  accelerator.skip_first_batches(*loader, 2);
+  EXPECT_EQ(pass(), behind_two);
+}
+
 TEST(AcceleratorCheckpoint, HooksTakePart) {
   const TemporaryDirectory directory;
   accel::Accelerator accelerator(on_cpu());
@@ -525,6 +568,28 @@ TEST(AcceleratorCheckpoint, RegisteredObjectsAreCounted) {
   EXPECT_ERROR(
       accelerator.load_state(directory / "large"), "the number 1000");
   EXPECT_EQ(more, 1);
+}
+
+TEST(AcceleratorCheckpoint, AnObjectOfAnotherKindIsAnError) {
+  const TemporaryDirectory directory;
+  accel::Accelerator accelerator(on_cpu());
+  int64_t number = 1;
+  accelerator.register_for_checkpointing(number);
+  accelerator.save_state(directory / "number");
+  accelerator.clear();
+  // Its bytes, "1", are a text, too.
+  std::string text = "words";
+  accelerator.register_for_checkpointing(text);
+  EXPECT_ERROR(
+      accelerator.load_state(directory / "number"),
+      "a whole number as object_0, but the program has registered a std::string");
+  EXPECT_EQ(text, "words");
+  // Earlier versions did not say what it was.
+  accel::checkpoint::TrainingState state;
+  state.extras = {{"object_0", "1"}};
+  accel::checkpoint::save_state(directory / "old", state);
+  accelerator.load_state(directory / "old");
+  EXPECT_EQ(text, "1");
 }
 
 TEST(AcceleratorCheckpoint, SavesModels) {

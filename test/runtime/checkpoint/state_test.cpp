@@ -165,7 +165,10 @@ TEST(State, RefusesWhatDoesNotFitAndChangesNothing) {
   torch::optim::SGD sgd(other.model->parameters(), torch::optim::SGDOptions(1));
   state = other.state();
   state.optimizers = {&sgd};
-  EXPECT_ERROR(load_state(directory / "c", state), "is that of 'AdamW'");
+  EXPECT_ERROR(
+      load_state(directory / "c", state),
+      "'optimizer.json' of optimizer 0 is that of 'AdamW', but the optimizer is "
+      "'SGD'. Make and prepare the same");
   const auto file = directory / "c/optimizer.safetensors";
   auto content = read_file(file);
   content.back() ^= 1;
@@ -220,6 +223,28 @@ TEST(State, SeveralProcessesWriteOneCheckpoint) {
   EXPECT_EQ(loaded[3].loaders, "0");
   EXPECT_EQ(loaded[3].random, RandomOrigin::kShared);
   EXPECT_TRUE(identical(random_state()["torch_cpu"], saved));
+}
+
+// The processes check a part of the files each: none may believe one that another is
+// still checking.
+TEST(State, DamageIsSaidBeforeWhatADamagedFileSays) {
+  const TemporaryDirectory directory;
+  Program program;
+  save_state(directory / "c", program.state());
+  const auto file = directory / "c/state.json";
+  auto text = read_file(file);
+  const auto digit = text.find('1', text.find("models"));
+  ASSERT_NE(digit, std::string::npos) << text;
+  text[digit] = '2';
+  write_file(file, text);
+  const auto errors = run_processes(4, [&](const Processes& processes) {
+    Program own;
+    load_state(directory / "c", own.state(), processes);
+  });
+  for (const auto& error : errors) {
+    EXPECT_NE(error.find("content of 'state.json' is not what was saved"), error.npos)
+        << error;
+  }
 }
 
 TEST(State, ProcessesThatWereNotThereGetGeneratorsOfTheirOwn) {

@@ -21,6 +21,9 @@ struct CustomObject {
   std::function<std::string()> save;
   /// Throws for bytes that are not such an object's.
   std::function<void(const std::string&)> load;
+  /// What it is, in words. A checkpoint keeps it: the bytes of one kind can often be
+  /// read as another. Empty: not compared.
+  std::string kind;
 };
 
 namespace detail {
@@ -120,11 +123,14 @@ CustomObject custom_object(T& object) {
         [&object] { return detail::number_text(object); },
         [&object](const std::string& text) {
           detail::load_number(object, text);
-        }};
+        },
+        std::is_floating_point_v<T> ? "a floating-point number"
+                                    : "a whole number"};
   } else if constexpr (std::is_same_v<T, std::string>) {
     return {
         [&object] { return object; },
-        [&object](const std::string& text) { object = text; }};
+        [&object](const std::string& text) { object = text; },
+        "a std::string"};
   } else if constexpr (std::is_same_v<T, torch::Tensor>) {
     return {
         [&object] {
@@ -151,7 +157,8 @@ CustomObject custom_object(T& object) {
             const torch::NoGradGuard no_grad;
             object.copy_(saved);
           });
-        }};
+        },
+        "a tensor"};
   } else if constexpr (torch::detail::is_module_holder<T>::value) {
     return custom_object(*object);
   } else if constexpr (detail::has_archives<T>::value) {
@@ -163,7 +170,8 @@ CustomObject custom_object(T& object) {
         [&object](const std::string& bytes) {
           detail::read_archive(
               bytes, [&](auto& archive) { object.load(archive); });
-        }};
+        },
+        "an object with save and load"};
   } else {
     static_assert(
         detail::has_text_state<T>::value,
@@ -173,7 +181,8 @@ CustomObject custom_object(T& object) {
         "state_dict() const and void load_state_dict(const std::string&).");
     return {
         [&object] { return std::string(std::as_const(object).state_dict()); },
-        [&object](const std::string& text) { object.load_state_dict(text); }};
+        [&object](const std::string& text) { object.load_state_dict(text); },
+        "an object with state_dict and load_state_dict"};
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,9 @@ namespace accel::checkpoint {
 
 /// Bytes under a name: schedulers, a gradient scaler, what a user registered.
 using Extra = std::pair<std::string, std::string>;
+
+/// What extras are, in words, by their names; those that are not there have none.
+using ExtraKinds = std::map<std::string, std::string>;
 
 /// How the generators of this process got their state.
 enum class RandomOrigin {
@@ -44,6 +48,9 @@ struct LoadedState {
   int64_t step = 0;
   /// What was saved as `TrainingState::extras`.
   std::vector<Extra> extras;
+  /// What was saved as `TrainingState::extra_kinds`; empty in checkpoints of earlier
+  /// versions.
+  ExtraKinds extra_kinds;
   /// Of this process; where it has no file, of rank 0.
   std::string loaders;
   /// Where the random state of this process comes from.
@@ -60,6 +67,8 @@ struct TrainingState {
   /// Written by the main process. Names are unique; letters, digits, '_', '-'
   /// and '.'.
   std::vector<Extra> extras;
+  /// For whoever loads them to compare.
+  ExtraKinds extra_kinds;
   /// This process's place in its data loaders, as JSON; may be empty.
   std::string loaders;
   /// Micro-steps since the last accumulation window ended, on this process.

@@ -95,6 +95,11 @@ class BatchDealer {
         c10::demangle_type<Batch>(),
         " cannot be sent. Specialise accel::data::BatchCodec for it, or let "
         "every process read (AcceleratorOptions().dispatch_batches(false)).");
+    // Said before the pass, and not at its last step, which may be hours away.
+    if (sharding.world > 1 && !match() && !has_joinable_rows<Batch>::value &&
+        (cuts_evenly() || !options.drop_last)) {
+      throw_cannot_cut();
+    }
   }
 
   /// This process's part of the next step. Every process must call it; `fetch`
@@ -168,8 +173,10 @@ class BatchDealer {
         false,
         "accel: a batch of the type ",
         c10::demangle_type<Batch>(),
-        " has to be cut into the processes' parts, but it is not known how. "
-        "Specialise accel::data::RowsOf for it (take, count and join).");
+        " has to be cut into the processes' parts, with split_batches(true) each "
+        "one and else the last ones of a pass, but it is not known how. "
+        "Specialise accel::data::RowsOf for it (take, count and join), or leave "
+        "the last ones out (DataLoaderOptions().drop_last(true)).");
   }
 
   static Batch take(const Batch& batch, int64_t offset, int64_t rows, int64_t all) {

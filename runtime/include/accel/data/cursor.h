@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,11 +72,16 @@ class ACCEL_API ResumableLoader {
   /// batches than it had.
   virtual void resume(LoaderCursor cursor) = 0;
 
-  /// The next pass leaves out its first `batches` batches of this process.
+  /// The next pass leaves out its first `batches` batches of this process, counted
+  /// from its beginning: one that `resume` lets go on begins at the later place.
   virtual void skip_first_batches(int64_t batches) = 0;
 
   /// The loop was left: nothing of the pass is left to do.
   virtual void leave() = 0;
+
+  /// How many batches this process gets in a whole pass; empty where only a pass
+  /// can tell.
+  virtual std::optional<int64_t> batches() const = 0;
 
  private:
   int64_t number_;

@@ -59,13 +59,14 @@ std::unique_ptr<Loader> entered(std::unique_ptr<Loader> loader) {
 /// `enforce_ordering(false)`.
 ///
 /// With `dispatch_batches(true)` process 0 alone draws and loads the batches and
-/// sends each process its part (`BatchDealer`). The `Accelerator` must exist
-/// when such a loader is made.
+/// sends each process its part (`BatchDealer`), and `end_of_dataloader` is known
+/// where it is of stateful data sets, see below. The `Accelerator` must exist when
+/// such a loader is made.
 ///
 /// `sampler` must be copyable. Where it gives something else than lists of
 /// indices (`torch::data::samplers::StreamSampler`), batches are dealt out as
-/// those of stateful data sets are. Throws `c10::Error` at the start of a pass
-/// where `split_batches` cannot divide the batch size.
+/// those of stateful data sets are. Throws `c10::Error` for a batch size of 0, and at
+/// the start of a pass where `split_batches` cannot divide the batch size.
 template <typename Dataset, typename Sampler>
 std::enable_if_t<
     !Dataset::is_stateful,
@@ -131,8 +132,8 @@ make_data_loader(
 /// pairs of such are.
 ///
 /// `GradientState::end_of_dataloader` needs a batch to be read ahead, which
-/// happens where the end must be known: with gradient accumulation and in
-/// Accelerate's way of sharing. Else it stays false.
+/// happens where the end must be known: with gradient accumulation, and where several
+/// processes share in Accelerate's way. Else, as with one process, it stays false.
 ///
 /// A pass that was interrupted is read again up to where it was, from the
 /// generator's state at its beginning; where other batches come then, it is an

@@ -2,6 +2,7 @@
 
 #include <accel/data/cursor.h>
 #include <accel/data/dealt_pass.h>
+#include <accel/data/sampler_pass.h>
 #include <accel/detail/phase.h>
 
 #include <torch/data/datasets/chunk.h>
@@ -132,6 +133,16 @@ class DealtDataLoader final : public Base,
   /// Ends the pass.
   void leave() override {
     pass_.end();
+  }
+
+  /// Of each process, in a whole pass; empty for a stream.
+  std::optional<int64_t> batches() const override {
+    if constexpr (!stateful) {
+      if (const auto samples = samples_of_pass(sampler_)) {
+        return pass_.batches_of(*samples, /*evened=*/true);
+      }
+    }
+    return std::nullopt;
   }
 
  private:

@@ -68,6 +68,7 @@ class DealtPass : public LoaderPass {
   /// must call it.
   std::optional<Batch> advance(const Fetch& fetch);
 
+  using LoaderPass::batches_of;
   using LoaderPass::end;
 
   /// See `ResumableLoader`.
@@ -142,8 +143,9 @@ void DealtPass<Batch>::begin(
       accel::detail::synchronize_generators();
     }
     start_stream(reset, start);
-    leave_out(std::exchange(skip_, 0), fetch);
   }
+  // As in `SamplerPass::begin`: from the beginning, also of a pass that goes on.
+  leave_out(std::exchange(skip_, 0), fetch);
 }
 
 template <typename Batch>

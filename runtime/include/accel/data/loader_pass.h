@@ -35,7 +35,8 @@ class ACCEL_API LoaderPass {
   void skip_first_batches(int64_t batches);
 
  protected:
-  /// `name`: what a resumed run knows the loader by.
+  /// `name`: what a resumed run knows the loader by. Throws `c10::Error` for a batch
+  /// size of 0, by which a pass would divide.
   LoaderPass(std::string name, const torch::data::DataLoaderOptions& options);
   ~LoaderPass() = default;
 
@@ -53,6 +54,10 @@ class ACCEL_API LoaderPass {
   /// A batch of this fingerprint is handed out: in `match_single_device` the next
   /// backward compares whether it is the same on all processes.
   void compare(uint64_t fingerprint) const;
+
+  /// How many batches this process gets in a whole pass over `samples` samples.
+  /// `evened`: the last ones are filled up whatever `even_batches` says.
+  int64_t batches_of(int64_t samples, bool evened) const;
 
   /// Of a batch that the sampler or the data set is asked for.
   int64_t batch_size(const ShardingOptions& sharding) const {

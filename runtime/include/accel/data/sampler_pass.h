@@ -76,6 +76,28 @@ inline constexpr bool made_from_generator =
     std::is_same_v<Sampler, torch::data::samplers::RandomSampler> ||
     std::is_same_v<Sampler, torch::data::samplers::SequentialSampler>;
 
+/// Samples of a whole pass of a sampler that can be asked ahead; empty for another
+/// one, whose batches may depend on what the program does in between. A copy is
+/// asked: a data set's size need not be what the sampler draws from it.
+///
+/// For the library itself: a program has no need to name it, and it may change.
+template <typename Sampler>
+std::optional<int64_t> samples_of_pass(const Sampler& sampler) {
+  if constexpr (samples_ahead<Sampler>) {
+    const accel::detail::GeneratorInState as_before(
+        accel::detail::generator_state());
+    Sampler copy(sampler);
+    copy.reset();
+    int64_t samples = 0;
+    while (const auto indices = copy.next(/*batch_size=*/1 << 16)) {
+      samples += static_cast<int64_t>(indices->size());
+    }
+    return samples;
+  } else {
+    return std::nullopt;
+  }
+}
+
 /// The passes of one loader over its sampler: which samples this process is to
 /// load next, and how far the program has come. It depends on the sampler and not
 /// on the data set, so that for torch's own samplers it is compiled once, in the
@@ -147,6 +169,8 @@ class SamplerPass : public LoaderPass {
   /// The pass is over, or was left.
   void end();
 
+  /// See `ResumableLoader`.
+  std::optional<int64_t> batches() const;
   /// See `ResumableLoader`.
   accel::detail::LoaderCursor cursor() const;
   /// See `ResumableLoader`.
@@ -231,6 +255,14 @@ class SamplerPass : public LoaderPass {
 };
 
 template <typename Sampler>
+std::optional<int64_t> SamplerPass<Sampler>::batches() const {
+  const auto samples = samples_of_pass(sampler_);
+  return samples
+      ? std::make_optional(batches_of(*samples, /*evened=*/false))
+      : std::nullopt;
+}
+
+template <typename Sampler>
 accel::detail::LoaderCursor SamplerPass<Sampler>::cursor() const {
   auto cursor = LoaderPass::cursor(
       skipped_ + static_cast<int64_t>(handed_out_), fingerprint_);
@@ -293,8 +325,10 @@ void SamplerPass<Sampler>::begin() {
     go_on(*std::exchange(resume_, std::nullopt));
   } else {
     reset_sampler();
-    skip(std::exchange(skip_, 0));
   }
+  // From the beginning of the pass, also of one that goes on: what Accelerate's
+  // programs skip behind load_state is what the checkpoint has skipped already.
+  skip(std::exchange(skip_, 0));
   looks_ahead_ = samples_ahead<Sampler> || shard_.has_value() ||
       GradientState::get().num_steps > 1;
   if (looks_ahead_) {

@@ -72,6 +72,11 @@ class ShardedDataLoader final
     pass_.end();
   }
 
+  /// Of this process, in a whole pass.
+  std::optional<int64_t> batches() const override {
+    return pass_.batches();
+  }
+
  private:
   /// Passes the workers' results on and sees which batch the program gets.
   class Handover final : public Sequencer {
