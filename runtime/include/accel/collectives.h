@@ -51,7 +51,8 @@ class ACCEL_API Collectives {
       const std::string& reduction = "sum");
 
   /// Process `from_process`'s tensor, in place; returns it. Throws where shapes
-  /// or types differ.
+  /// or types differ, for sparse tensors, as all of these do, and for distributed
+  /// ones, whose value all processes have.
   torch::Tensor broadcast(torch::Tensor tensor, int64_t from_process = 0);
 
   /// The tensor with dimension `dim` filled up with `pad_index`, behind its
@@ -96,7 +97,8 @@ class ACCEL_API Collectives {
 
   /// The elements of all processes' vectors, in rank order, any number from
   /// each: numbers (no bool), enumerations, structs of plain numbers and
-  /// `std::string`s.
+  /// `std::string`s. Throws `c10::Error` on all processes, as `broadcast_object`
+  /// does, where they are of different types.
   template <typename T>
   std::vector<T> gather_object(const std::vector<T>& objects) const {
     return detail::gather_object(objects);

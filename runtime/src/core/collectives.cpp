@@ -11,6 +11,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
 
 namespace accel::detail {
 namespace {
@@ -127,6 +130,7 @@ torch::Tensor Collectives::reduce(
         "full.");
     return distributed::full_tensor(tensor.detach());
   }
+  check_dense("reduce", tensor);
   auto result = tensor.detach().clone(at::MemoryFormat::Contiguous);
   if (!runtime.state().use_distributed()) {
     return result;
@@ -152,6 +156,11 @@ torch::Tensor Collectives::broadcast(
     int64_t from_process) {
   auto& runtime = Runtime::require();
   const at::NoGradGuard no_grad;
+  TORCH_CHECK(
+      !distributed::is_distributed(tensor),
+      "accel: broadcast was given a distributed tensor of sizes ",
+      tensor.sizes(),
+      ". Its value is that of all processes already: use it as it is, or full.");
   if (runtime.state().use_distributed()) {
     check_alike("broadcast", runtime.communicator(), {tensor}, 0);
   }
@@ -185,20 +194,69 @@ torch::Tensor Collectives::pad_across_processes(
   return padded;
 }
 
-void broadcast_bytes(void* bytes, size_t size, int64_t from_process) {
+namespace {
+
+/// Throws where the processes have objects of different types.
+void check_same_type(
+    const char* operation, const std::vector<std::string>& types) {
+  for (size_t rank = 1; rank < types.size(); ++rank) {
+    TORCH_CHECK(
+        types[rank] == types[0],
+        "accel: ",
+        operation,
+        " was called with objects of the type ",
+        types[0],
+        " on process 0 but of the type ",
+        types[rank],
+        " on process ",
+        rank,
+        ". All processes must call it with the same type.");
+  }
+}
+
+} // namespace
+
+void broadcast_bytes(
+    void* bytes,
+    size_t size,
+    int64_t from_process,
+    const std::string& type) {
   auto& runtime = Runtime::require();
   auto tensor = at::from_blob(
       bytes, {static_cast<int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
   if (runtime.state().use_distributed()) {
-    check_alike("broadcast_object", runtime.communicator(), {tensor}, 0);
+    // A hash of the type's name, so that the names are sent only where they differ.
+    // No tensor: of two types the sizes would be compared first.
+    const auto hash =
+        static_cast<int64_t>(std::hash<std::string>()(type));
+    const auto hashes = check_alike(
+        "broadcast_object", runtime.communicator(), {}, 0, hash);
+    if (std::any_of(hashes.begin(), hashes.end(), [&](int64_t other) {
+          return other != hashes[0];
+        })) {
+      check_same_type(
+          "broadcast_object", checkpoint::all_processes().exchange(type));
+    }
   }
   if (size > 0) {
     runtime.communicator().broadcast(tensor, from_process);
   }
 }
 
-std::vector<std::string> exchange_bytes(const std::string& bytes) {
-  return checkpoint::all_processes().exchange(bytes);
+std::vector<std::string> exchange_bytes(
+    const std::string& bytes,
+    const std::string& type) {
+  // The type's name in front, with a byte that no name has behind it.
+  auto parts =
+      checkpoint::all_processes().exchange(type + '\0' + bytes);
+  std::vector<std::string> types;
+  for (auto& part : parts) {
+    const size_t end = part.find('\0');
+    types.push_back(part.substr(0, end));
+    part.erase(0, end + 1);
+  }
+  check_same_type("gather_object", types);
+  return parts;
 }
 
 } // namespace accel::detail

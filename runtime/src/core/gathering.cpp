@@ -29,6 +29,16 @@ std::string describe(const at::Tensor& description) {
 
 } // namespace
 
+void check_dense(const char* operation, const at::Tensor& tensor) {
+  TORCH_CHECK(
+      tensor.layout() == at::kStrided,
+      "accel: ",
+      operation,
+      " was given a tensor of the layout ",
+      tensor.layout(),
+      ", which the processes cannot exchange. Give it tensor.to_dense().");
+}
+
 std::vector<int64_t> check_alike(
     const char* operation,
     Communicator& communicator,
@@ -41,6 +51,7 @@ std::vector<int64_t> check_alike(
     const auto& tensor = tensors[static_cast<size_t>(i)];
     TORCH_CHECK(
         tensor.defined(), "accel: ", operation, " was given no tensor.");
+    check_dense(operation, tensor);
     TORCH_CHECK(
         tensor.dim() <= kMaxDims,
         "accel: ",

@@ -1,5 +1,6 @@
 // Operations over what holds tensors, and process control, with real processes.
 
+#include "expectations.h"
 #include "multiprocess.h"
 #include "support.h"
 
@@ -89,6 +90,56 @@ ACCEL_RANK_FUNCTION(operates_on_what_holds_tensors) {
       accelerator.gather_object(
           std::vector<std::string>{"a", std::string(rank, 'x')}),
       (std::vector<std::string>{"a", "", "a", "x"}));
+}
+
+// The bytes of one type are no objects of another.
+ACCEL_RANK_FUNCTION(operates_on_other_types) {
+  accel::Accelerator accelerator(accel::AcceleratorOptions().cpu(true));
+  const bool first = accelerator.process_index() == 0;
+  const auto expect_both_named = [](const std::string& operation,
+                                    const std::string& error) {
+    EXPECT_NE(error.find(operation), error.npos) << error;
+    EXPECT_NE(error.find("the type long on process 0"), error.npos) << error;
+    EXPECT_NE(error.find("the type double on process 1"), error.npos) << error;
+  };
+  expect_both_named("gather_object", accel::test::error_of([&] {
+    first ? (void)accelerator.gather_object(std::vector<long>{1})
+          : (void)accelerator.gather_object(std::vector<double>{1});
+  }));
+  // As large as each other, so that nothing but the type differs.
+  expect_both_named("broadcast_object", accel::test::error_of([&] {
+    first ? (void)accelerator.broadcast_object(1L)
+          : (void)accelerator.broadcast_object(1.0);
+  }));
+  // The processes are in step behind it.
+  EXPECT_EQ(
+      accelerator.gather_object(std::vector<int>{first ? 1 : 2}),
+      (std::vector<int>{1, 2}));
+}
+
+TEST(Operations, OnOtherTypesAreAnErrorOfAll) {
+  run_and_expect_success("operates_on_other_types", 2);
+}
+
+ACCEL_RANK_FUNCTION(operates_on_sparse_tensors) {
+  accel::Accelerator accelerator(accel::AcceleratorOptions().cpu(true));
+  const auto sparse = torch::eye(2).to_sparse();
+  const auto expect_refused = [](const std::string& operation,
+                                 const std::string& error) {
+    EXPECT_NE(error.find(operation + " was given a tensor of the layout Sparse"), error.npos)
+        << error;
+    EXPECT_NE(error.find("to_dense()"), error.npos) << error;
+  };
+  expect_refused(
+      "gather", accel::test::error_of([&] { accelerator.gather(sparse); }));
+  expect_refused(
+      "reduce", accel::test::error_of([&] { accelerator.reduce(sparse); }));
+  expect_refused(
+      "broadcast", accel::test::error_of([&] { accelerator.broadcast(sparse); }));
+}
+
+TEST(Operations, SparseTensorsAreRefusedByName) {
+  run_and_expect_success("operates_on_sparse_tensors", 2);
 }
 
 ACCEL_RANK_FUNCTION(operates_on_structs) {

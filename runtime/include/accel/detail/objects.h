@@ -2,6 +2,7 @@
 
 #include <accel/export.h>
 
+#include <c10/util/Type.h>
 #include <torch/types.h>
 
 #include <cstddef>
@@ -17,11 +18,19 @@
 namespace accel::detail {
 
 /// Overwrites `bytes` with process `from_process`'s, of which there must be as
-/// many. Collective; throws `c10::Error` where they are not.
-ACCEL_API void broadcast_bytes(void* bytes, size_t size, int64_t from_process);
+/// many, and which must be of the same `type`. Collective; throws `c10::Error` on all
+/// processes where they are not.
+ACCEL_API void broadcast_bytes(
+    void* bytes,
+    size_t size,
+    int64_t from_process,
+    const std::string& type);
 
-/// All processes' bytes, any number from each, in rank order. Collective.
-ACCEL_API std::vector<std::string> exchange_bytes(const std::string& bytes);
+/// All processes' bytes, any number from each, in rank order. Collective; throws
+/// `c10::Error` on all processes where they are not of the same `type`.
+ACCEL_API std::vector<std::string> exchange_bytes(
+    const std::string& bytes,
+    const std::string& type);
 
 /// A `std::string`, or a vector whose elements lie behind each other.
 template <typename T>
@@ -34,18 +43,22 @@ inline constexpr bool is_list_v<std::vector<E>> =
 /// `Accelerator::broadcast_object`.
 template <typename T>
 T broadcast_object(T value, int64_t from_process) {
+  const std::string type = c10::demangle_type<T>();
   if constexpr (is_list_v<T>) {
     uint64_t size = value.size();
-    broadcast_bytes(&size, sizeof(size), from_process);
+    broadcast_bytes(&size, sizeof(size), from_process, type);
     value.resize(size);
     broadcast_bytes(
-        value.data(), size * sizeof(typename T::value_type), from_process);
+        value.data(),
+        size * sizeof(typename T::value_type),
+        from_process,
+        type);
   } else {
     static_assert(
         std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>,
         "accel: broadcast_object takes numbers, enumerations, structs of plain "
         "numbers, vectors of those (no bool) and std::string");
-    broadcast_bytes(&value, sizeof(value), from_process);
+    broadcast_bytes(&value, sizeof(value), from_process, type);
   }
   return value;
 }
@@ -70,7 +83,7 @@ std::vector<T> gather_object(const std::vector<T>& objects) {
     }
   }
   std::vector<T> result;
-  for (const auto& part : exchange_bytes(bytes)) {
+  for (const auto& part : exchange_bytes(bytes, c10::demangle_type<T>())) {
     for (size_t position = 0; position < part.size();) {
       if constexpr (std::is_same_v<T, std::string>) {
         uint64_t size = 0;
