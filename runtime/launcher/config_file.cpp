@@ -69,15 +69,18 @@ const std::set<std::string>& keys_without_effect() {
   return keys;
 }
 
-/// Accelerate's keys that switch something on that accel does not have.
+/// Accelerate's keys that switch something on that accel does not have; of earlier
+/// versions, too (dynamo_backend, ipex_config), whose files Accelerate still reads.
 const std::set<std::string>& foreign_keys() {
   static const std::set<std::string> keys{
+      "command_file",
+      "commands",
       "downcast_bf16",
+      "dynamo_backend",
       "dynamo_config",
       "fp8_config",
+      "ipex_config",
       "mpirun_config",
-      "tpu_commands",
-      "tpu_command_file",
       "tpu_env",
       "tpu_name",
       "tpu_use_cluster",
@@ -98,6 +101,14 @@ bool says_nothing(const YAML::Node& node) {
            text == "NO";
   }
   return node.size() == 0;
+}
+
+/// Also of a list of that: `ipex_config: {ipex: false}`.
+bool asks_for_nothing(const YAML::Node& node) {
+  return says_nothing(node) ||
+      (node.IsMap() && std::all_of(node.begin(), node.end(), [](const auto& entry) {
+         return says_nothing(entry.second);
+       }));
 }
 
 /// UTF-8 without control characters and what Unicode keeps for no character:
@@ -444,7 +455,7 @@ ConfigFile read_config(const std::string& path) {
         entry.first.IsScalar() ? entry.first.Scalar() : "(not a word)";
     const YAML::Node& value = entry.second;
     if (foreign_keys().count(key) != 0) {
-      if (!says_nothing(value)) {
+      if (!asks_for_nothing(value)) {
         refuse(
             path,
             key + " asks for something that accel does not have. Remove it, "
@@ -453,6 +464,13 @@ ConfigFile read_config(const std::string& path) {
       continue;
     }
     if (keys_without_effect().count(key) != 0) {
+      continue;
+    }
+    if (key == "fp16") {
+      // What Accelerate wrote before there was mixed_precision, and reads like this.
+      if (!says_nothing(value) && !root["mixed_precision"].IsDefined()) {
+        config.values.emplace("mixed_precision", "fp16");
+      }
       continue;
     }
     if (known_keys().count(key) == 0) {
@@ -515,8 +533,8 @@ void write_values(
     const std::map<std::string, std::string>& values) {
   for (const auto& [key, value] : values) {
     out << YAML::Key << key << YAML::Value;
-    if (value == "no") {
-      // Python would read it as false.
+    if (value == "no" || value == "NO") {
+      // Accelerate would read it as false.
       out << YAML::SingleQuoted;
     }
     out << value;

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <string>
 
 #include "batch_hosts.h"
 #include "command_line.h"
@@ -57,6 +60,17 @@ class Resolver {
       : settings_(settings), options_(options) {
     if (const auto file = settings_.find("--config-file", ConfigFile())) {
       config_ = read_config(file->value);
+    } else if (const char* named = std::getenv("ACCEL_CONFIG_FILE");
+               named != nullptr && *named != '\0') {
+      // Somebody means this file: one that is not there is an error, as with the option.
+      if (::access(named, F_OK) != 0) {
+        throw Error(
+            kLauncherFailed,
+            "cannot read the configuration file " + std::string(named) +
+                ", which the environment variable ACCEL_CONFIG_FILE names: " +
+                std::strerror(errno));
+      }
+      config_ = read_config(named);
     } else if (const std::string path = default_config_path();
                !path.empty() && ::access(path.c_str(), F_OK) == 0) {
       config_ = read_config(path);

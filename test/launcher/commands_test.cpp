@@ -47,6 +47,8 @@ TEST(Config, DefaultIsWrittenAndRead) {
   EXPECT_EQ(
       accel({"config", "default", "--overwrite"}, in(folder)).status, 0);
   expect_part(folder.read("accel/default_config.yaml"), "num_processes: 1\n");
+  // Without quotes Accelerate would read NO as false.
+  expect_part(folder.read("accel/default_config.yaml"), "distributed_type: 'NO'\n");
 }
 
 TEST(Config, OfTheUserIsLeftOutWithTheNullDevice) {
@@ -335,6 +337,51 @@ megatron_lm_config:
   EXPECT_EQ(gpus.out, "CUDA_VISIBLE_DEVICES=0,1\n") << gpus.err;
 }
 
+// What earlier versions of it have written, which it reads to this day.
+TEST(Config, ReadsFilesOfEarlierVersionsOfAccelerate) {
+  const Folder folder;
+  const std::string old = R"(command_file: null
+commands: null
+compute_environment: LOCAL_MACHINE
+deepspeed_config: {}
+distributed_type: 'NO'
+downcast_bf16: 'no'
+dynamo_backend: 'NO'
+fsdp_config: {}
+ipex_config:
+  ipex: false
+  use_xpu: false
+machine_rank: 0
+main_process_ip: null
+main_process_port: null
+main_training_function: main
+megatron_lm_config: {}
+num_machines: 1
+num_processes: 1
+rdzv_backend: static
+same_network: true
+tpu_name: null
+tpu_zone: null
+use_cpu: false
+)";
+  const auto precision = [&](const std::string& more) {
+    write(folder / "old.yaml", old + more);
+    const Result plan = accel(
+        {"launch", "--config-file", "old.yaml", "--dry-run", "/bin/true"},
+        in(folder));
+    EXPECT_EQ(plan.status, 0) << plan.err;
+    EXPECT_EQ(plan_line(plan.out, "processes"), "processes 1 old.yaml");
+    return plan_line(plan.out, "mixed precision");
+  };
+  EXPECT_EQ(precision("mixed_precision: 'no'\n"), "mixed precision no old.yaml");
+  // Before there was mixed_precision.
+  EXPECT_EQ(precision("fp16: true\n"), "mixed precision fp16 old.yaml");
+  EXPECT_EQ(precision("fp16: false\n").find("old.yaml"), std::string::npos);
+  EXPECT_EQ(
+      precision("fp16: true\nmixed_precision: bf16\n"),
+      "mixed precision bf16 old.yaml");
+}
+
 TEST(Config, RefusesWhatItCannotHonour) {
   const Folder folder;
   const auto says = [&](const std::string& text, const std::string& part) {
@@ -399,12 +446,31 @@ TEST(Config, RefusesWhatItCannotHonour) {
   says(megatron + "tp_degrees: 2\n", "(did you mean megatron_lm_tp_degree?)");
   says(megatron + "tp_degree: 2\n", "tp_degree is 2, which does not divide --num-processes 3");
   says("downcast_bf16: 'yes'\n", "downcast_bf16 asks for");
+  says("dynamo_backend: INDUCTOR\n", "dynamo_backend asks for");
+  says("ipex_config:\n  ipex: true\n", "ipex_config asks for");
+  says("commands:\n- echo hello\n", "commands asks for");
   says("- a\n- b\n", "key: value");
   says("a: [1\n", "this is not YAML");
   const Result missing = accel(
       {"launch", "--config-file", "none.yaml", "/bin/true"}, in(folder));
   EXPECT_EQ(missing.status, 125);
   expect_part(missing.err, "none.yaml");
+}
+
+TEST(Config, AFileThatTheEnvironmentNamesMustBeThere) {
+  const Folder folder;
+  Surroundings surroundings = in(folder);
+  surroundings.environment["ACCEL_CONFIG_FILE"] = folder / "gone.yaml";
+  const Result result = accel({"launch", "/bin/true"}, surroundings);
+  EXPECT_EQ(result.status, 125);
+  expect_part(
+      result.err,
+      "gone.yaml, which the environment variable ACCEL_CONFIG_FILE names: No such "
+      "file");
+  EXPECT_EQ(split_lines(result.err).size(), 1u) << result.err;
+  // accel config writes it.
+  EXPECT_EQ(accel({"config", "default"}, surroundings).status, 0);
+  EXPECT_EQ(accel({"launch", "/bin/true"}, surroundings).status, 0);
 }
 
 TEST(Plan, NamesTheSourceOfEveryValue) {
