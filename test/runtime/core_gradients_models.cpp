@@ -646,6 +646,12 @@ ACCEL_RANK_FUNCTION(unprepared_with_a_batch_each) {
   if (accelerator.use_distributed()) {
     EXPECT_TRUE(contains(
         error_of([&] { optimizer.step(); }), "has not been prepared"));
+    EXPECT_TRUE(contains(
+        error_of([&] { accelerator.clip_grad_norm_(net->parameters(), 1); }),
+        "clip_grad_norm_ was given a parameter of sizes"));
+    EXPECT_TRUE(contains(
+        error_of([&] { accelerator.clip_grad_value_(net->parameters(), 1); }),
+        "clip_grad_value_ was given a parameter of sizes"));
   } else {
     optimizer.step();
   }

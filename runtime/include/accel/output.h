@@ -71,6 +71,8 @@ class ACCEL_API MainProcessOutput {
   /// a stream that is no file's (`std::stringstream`) is written on all processes,
   /// since each has its own. Throws `c10::Error` where it cannot be written, on the
   /// processes that write: what is to be told on all is `save_state` and `save_model`.
+  /// Where the disk becomes full meanwhile, LibTorch itself ends the process
+  /// ("basic_ios::clear: iostream error", out of a destructor); those two throw.
   template <typename Value, typename... Args>
   void save(const Value& value, Args&&... args) {
     wait_for_readers(args...);

@@ -32,9 +32,10 @@ std::vector<torch::Tensor> stand_ins(
 /// on a micro-step on which their optimizer does not step. Throws where some
 /// are not. In `match_single_device` a tensor that no optimizer has, and that the
 /// program updates itself, need not be prepared: its gradient is a distributed
-/// tensor, or the same on all processes.
+/// tensor, or the same on all processes. `who` begins such an error.
 bool gradients_are_whole(
     detail::Runtime& runtime,
+    const char* who,
     const std::vector<torch::Tensor>& parameters) {
   runtime.note_learning();
   const auto& gradients = GradientState::get();
@@ -47,7 +48,7 @@ bool gradients_are_whole(
   }
   runtime.average_accumulated();
   if (!runtime.state().match_single_device()) {
-    runtime.reducer().check_averaged(parameters);
+    runtime.reducer().check_averaged(parameters, who);
   }
   return true;
 }
@@ -86,7 +87,7 @@ double Accelerator::clip_grad_norm_(
     double norm_type,
     bool error_if_nonfinite) {
   const auto all = parameters.vec();
-  if (!gradients_are_whole(*runtime_, all)) {
+  if (!gradients_are_whole(*runtime_, "clip_grad_norm_ was given", all)) {
     return torch::nn::utils::clip_grad_norm_(
         stand_ins(*runtime_, all), max_norm, norm_type);
   }
@@ -99,7 +100,7 @@ void Accelerator::clip_grad_value_(
     at::TensorList parameters,
     double clip_value) {
   const auto all = parameters.vec();
-  if (gradients_are_whole(*runtime_, all)) {
+  if (gradients_are_whole(*runtime_, "clip_grad_value_ was given", all)) {
     unscale_gradients();
     torch::nn::utils::clip_grad_value_(all, clip_value);
   }

@@ -392,7 +392,7 @@ class ProcessWorld : public World {
         operations_of(group));
     if (environment_.single_host()) {
       host->share_memory(
-          get_environment_flag("ACCEL_SHARED_MEMORY").value_or(true),
+          shares_memory_,
           kSmallChunk, timeout_);
     }
     connected.host = host.get();
@@ -459,7 +459,7 @@ class ProcessWorld : public World {
         operations_of(channel));
     if (environment_.single_host()) {
       host->share_memory(
-          get_environment_flag("ACCEL_SHARED_MEMORY").value_or(true),
+          shares_memory_,
           channel == Channel::kGradients ? kGradientChunk : kSmallChunk,
           timeout_);
     }
@@ -638,7 +638,16 @@ class ProcessWorld : public World {
 
   std::shared_ptr<::gloo::transport::Device> device() const {
     if (const auto interface = get_environment("GLOO_SOCKET_IFNAME")) {
-      return c10d::ProcessGroupGloo::createDeviceForInterface(*interface);
+      try {
+        return c10d::ProcessGroupGloo::createDeviceForInterface(*interface);
+      } catch (const std::exception&) { // Gloo's own text has no name of the variable.
+        TORCH_CHECK(
+            false,
+            "accel: the environment variable GLOO_SOCKET_IFNAME is '",
+            *interface,
+            "', but this host has no network interface of that name that has an "
+            "address. Name another one (ip address lists them), or unset it.");
+      }
     }
     if (environment_.single_host()) {
       return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
@@ -674,6 +683,9 @@ class ProcessWorld : public World {
   Environment environment_;
   Placement placement_;
   milliseconds timeout_;
+  /// Read before anything is connected, so that a wrong value is said as one.
+  bool shares_memory_ =
+      get_environment_flag("ACCEL_SHARED_MEMORY").value_or(true);
   c10::intrusive_ptr<c10d::Store> store_;
   /// Where `exchange_beside` stands: what it is called for, how often it was,
   /// and the key that this process has still there.

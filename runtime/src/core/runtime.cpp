@@ -16,9 +16,14 @@
 #include "distributed/watch.h"
 #include "parallel/megatron_options.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <iostream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace accel {
 namespace {
@@ -72,6 +77,63 @@ PartialState make_process_state(
       environment.world_size,
       environment.local_rank,
       environment.local_world_size};
+}
+
+/// The texts of all processes, by rank. Collective.
+std::vector<std::string> all_texts(
+    detail::Communicator& communicator, const std::string& text) {
+  const auto sizes = communicator.all_gather(
+      at::full({1}, static_cast<int64_t>(text.size()), at::kLong));
+  const auto most = at::cat(sizes).max().item<int64_t>();
+  std::string padded = text;
+  padded.resize(static_cast<size_t>(most));
+  const auto all = communicator.all_gather(
+      at::from_blob(padded.data(), {most}, at::TensorOptions().dtype(at::kByte)));
+  std::vector<std::string> texts;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    texts.emplace_back(
+        reinterpret_cast<const char*>(all[rank].const_data_ptr<uint8_t>()),
+        static_cast<size_t>(sizes[rank].item<int64_t>()));
+  }
+  return texts;
+}
+
+/// "name=value, …" as "name" and "value"; a value may have commas.
+std::vector<std::pair<std::string, std::string>> entries_of(
+    const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> entries;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(", ", begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const size_t equals = part.find('=');
+    if (equals == part.npos && !entries.empty()) {
+      entries.back().second += ", " + part;
+    } else {
+      entries.emplace_back(
+          part.substr(0, equals),
+          equals == part.npos ? "" : part.substr(equals + 1));
+    }
+    begin = end + 2;
+  }
+  return entries;
+}
+
+/// What differs in the options of process 0 and process `rank`.
+std::string other_options(
+    const std::string& first, const std::string& other, size_t rank) {
+  std::map<std::string, std::string> theirs;
+  for (auto& [name, value] : entries_of(other)) {
+    theirs.emplace(name, value);
+  }
+  std::string text;
+  for (const auto& [name, value] : entries_of(first)) {
+    const std::string& their = theirs[name];
+    if (their != value) {
+      text += (text.empty() ? "" : "; ") + name + " is " + value +
+          " on process 0 and " + their + " on process " + std::to_string(rank);
+    }
+  }
+  return text.empty() ? first + "; and " + other : text;
 }
 
 } // namespace
@@ -232,14 +294,19 @@ void Runtime::check_options_agree() {
       at::kLong);
   const auto all = communicator(Channel::kMain).all_gather(mine);
   for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (at::equal(all[rank], all[0])) {
+      continue;
+    }
+    const auto texts = all_texts(
+        communicator(Channel::kMain),
+        to_string(options) + ", device=" + state_->device().str() +
+            ", mesh=" + to_string(sizes_));
     TORCH_CHECK(
-        at::equal(all[rank], all[0]),
+        false,
         "accel: processes 0 and ",
         rank,
-        " were started with different options. This is process ",
-        state_->process_index(),
-        ", with ",
-        to_string(options),
+        " were started with different options: ",
+        other_options(texts[0], texts[rank], rank),
         ". Give all processes the same options and the same ACCELERATE_* and "
         "ACCEL_* environment variables.");
   }

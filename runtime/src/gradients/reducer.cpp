@@ -474,7 +474,8 @@ void Reducer::reject_foreign() {
   }
 }
 
-void Reducer::check_averaged(const std::vector<at::Tensor>& tensors) {
+void Reducer::check_averaged(
+    const std::vector<at::Tensor>& tensors, const char* who) {
   if (!distributed() || local_) {
     return;
   }
@@ -487,7 +488,9 @@ void Reducer::check_averaged(const std::vector<at::Tensor>& tensors) {
         !tensor.grad().defined() || parameters_.known(tensor) ||
             accel::distributed::is_distributed(tensor) ||
             accel::distributed::is_distributed(tensor.grad()),
-        "accel: the optimizer steps a parameter of sizes ",
+        "accel: ",
+        who,
+        " a parameter of sizes ",
         tensor.sizes(),
         " that has not been prepared, so its gradient was not averaged over "
         "the processes. Call accelerator.prepare(model, optimizer) once all "

@@ -127,7 +127,9 @@ class Reducer {
 
   /// Throws where one of the tensors has a gradient that the others cannot
   /// have a part in.
-  void check_averaged(const std::vector<at::Tensor>& tensors);
+  void check_averaged(
+      const std::vector<at::Tensor>& tensors,
+      const char* who = "the optimizer steps");
 
   /// An optimizer has stepped these: what was accumulated for them is used up.
   void note_step(const std::vector<at::Tensor>& tensors);
