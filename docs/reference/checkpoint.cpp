@@ -75,6 +75,7 @@ void whole_run(torch::nn::Linear model, torch::optim::SGD& optimizer, int64_t& e
   state.models = {model.get()};
   state.optimizers = {&optimizer};
   state.extras = {checkpoint::Extra("epoch", counter.save())};
+  state.extra_kinds = {{"epoch", counter.kind}}; // "a whole number"
   state.loaders = "";
   state.step = 0;
   // Of a tensor of 8 rows this process has four, from the fifth on.
@@ -99,6 +100,7 @@ void whole_run(torch::nn::Linear model, torch::optim::SGD& optimizer, int64_t& e
   state.before_load = state.before_save;
   state.check_loaded = [](const checkpoint::LoadedState& loaded) {
     TORCH_CHECK(loaded.world_size == 1, "saved by other processes");
+    TORCH_CHECK(loaded.extra_kinds.at("epoch") == "a whole number", "another epoch");
   };
   checkpoint::save_state("last", state, checkpoint::all_processes());
   std::string numbered = checkpoint::save_state_numbered("checkpoints", /*total_limit=*/3, state);

@@ -146,7 +146,7 @@ void check_same_parts(
 /// bytes it may well be able to read.
 void check_same_kinds(
     const std::vector<Part>& parts,
-    const checkpoint::ExtraKinds& saved) {
+    const std::map<std::string, std::string>& saved) {
   for (const auto& part : parts) {
     const auto found = saved.find(part.name);
     TORCH_CHECK(

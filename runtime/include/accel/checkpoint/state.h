@@ -25,9 +25,6 @@ namespace accel::checkpoint {
 /// Bytes under a name: schedulers, a gradient scaler, what a user registered.
 using Extra = std::pair<std::string, std::string>;
 
-/// What extras are, in words, by their names; those that are not there have none.
-using ExtraKinds = std::map<std::string, std::string>;
-
 /// How the generators of this process got their state.
 enum class RandomOrigin {
   /// From the file that this process, or one of the same rank, had written.
@@ -50,7 +47,7 @@ struct LoadedState {
   std::vector<Extra> extras;
   /// What was saved as `TrainingState::extra_kinds`; empty in checkpoints of earlier
   /// versions.
-  ExtraKinds extra_kinds;
+  std::map<std::string, std::string> extra_kinds;
   /// Of this process; where it has no file, of rank 0.
   std::string loaders;
   /// Where the random state of this process comes from.
@@ -67,8 +64,9 @@ struct TrainingState {
   /// Written by the main process. Names are unique; letters, digits, '_', '-'
   /// and '.'.
   std::vector<Extra> extras;
-  /// For whoever loads them to compare.
-  ExtraKinds extra_kinds;
+  /// What extras are, in words, by their names, for whoever loads them to compare. Need
+  /// not have all of them.
+  std::map<std::string, std::string> extra_kinds;
   /// This process's place in its data loaders, as JSON; may be empty.
   std::string loaders;
   /// Micro-steps since the last accumulation window ended, on this process.
