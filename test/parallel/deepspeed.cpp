@@ -247,6 +247,9 @@ TEST(DeepSpeed, ReadsItsFile) {
       with("{" + zero + R"(, "optimizer": {"type": "Adam"}})"),
       "optimizer is {\"type\":\"Adam\"}: accel has no such option");
   expect_refused(
+      with("{" + zero + R"(, "bf16": {"enabled": true}, "fp16": {"enabled": true}})"),
+      "fp16/enabled is true: and so is the other one of fp16 and bf16");
+  expect_refused(
       with("{" + zero + R"(, "train_batch_size": 16})"),
       "train_batch_size is 16: the batch size is that of the program's data loader");
   expect_refused(

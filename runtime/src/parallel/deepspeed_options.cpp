@@ -110,6 +110,9 @@ void read_group(
       read_group(file, value, key, said);
     } else if (key == "/fp16/enabled" || key == "/bf16/enabled") {
       if (value == true) {
+        if (said.count("mixed_precision") != 0) {
+          refuse("and so is the other one of fp16 and bf16. Leave one of them out");
+        }
         said["mixed_precision"] = {key == "/fp16/enabled" ? "fp16" : "bf16", by};
       } else if (value != false && value != "auto") {
         refuse("write true, false or \"auto\"");
