@@ -1,3 +1,4 @@
+#include <accel/data/cursor.h>
 #include <accel/gradient_state.h>
 
 #include <algorithm>
@@ -90,6 +91,7 @@ int64_t GradientState::remainder_of_last_batch() const {
 
 void GradientState::enter(const Loader& loader) {
   leave(loader);
+  detail::note_pass();
   loader->begun = ++clock_;
   loaders_.push_back(loader);
 }

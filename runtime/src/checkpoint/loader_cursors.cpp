@@ -187,6 +187,7 @@ void check_can_go_on(const LoaderCursor& saved, const LoaderCursor& current) {
 
 std::string save_loaders() {
   Json json = Json::array();
+  int64_t place = 0;
   for (auto* loader : accel::detail::living_loaders()) {
     if (loader->cursor().left) {
       loader->leave();
@@ -195,6 +196,7 @@ std::string save_loaders() {
     check_can_be_saved(cursor);
     Json entry = cursor_to_json(cursor);
     entry["number"] = loader->number();
+    entry["place"] = place++;
     json.push_back(std::move(entry));
   }
   return json.dump();
@@ -202,7 +204,9 @@ std::string save_loaders() {
 
 std::function<LateLoaders()> prepare_loaders(const std::string& text) {
   const std::string what = "The loaders' state";
-  std::map<int64_t, ResumableLoader*> loaders;
+  // Those that live, by their places among these; for checkpoints of earlier releases,
+  // which have no places, by their numbers.
+  std::map<int64_t, ResumableLoader*> places, numbers;
   for (auto* loader : accel::detail::living_loaders()) {
     const auto cursor = loader->cursor();
     TORCH_CHECK(
@@ -210,7 +214,8 @@ std::function<LateLoaders()> prepare_loaders(const std::string& text) {
         "accel: load_state was called inside of the loop over a data loader (",
         describe(cursor),
         "), which cannot go on elsewhere. Load before the loop begins.");
-    loaders.emplace(loader->number(), loader);
+    places.emplace(static_cast<int64_t>(places.size()), loader);
+    numbers.emplace(loader->number(), loader);
   }
   std::vector<std::pair<ResumableLoader*, LoaderCursor>> changes;
   LateLoaders late;
@@ -219,19 +224,24 @@ std::function<LateLoaders()> prepare_loaders(const std::string& text) {
   for (const Json& entry : json) {
     const int64_t number = member_int(entry, "number", what, /*lowest=*/0);
     LoaderCursor saved = read_cursor(entry, what);
-    const auto found = loaders.find(number);
+    const bool has_place = entry.contains("place");
+    const int64_t place =
+        has_place ? member_int(entry, "place", what, /*lowest=*/0) : number;
+    const auto& loaders = has_place ? places : numbers;
+    const auto found = loaders.find(place);
     const bool needed = saved.in_pass || !saved.sampler_state.empty();
     if (found == loaders.end()) {
       TORCH_CHECK(
           !saved.in_pass,
           "accel: the checkpoint was saved in the middle of a pass over data "
           "loader ",
-          number,
+          place,
           " (",
           describe(saved),
-          "), which does not exist. Make all data loaders that a run can be "
-          "interrupted in before load_state, in the order in which they were "
-          "made before.");
+          "), which does not exist: there are ",
+          loaders.size(),
+          ". Before load_state make all data loaders that existed when it was "
+          "saved and whose passes can be interrupted, in the same order.");
       late.emplace(number, std::move(saved));
       continue;
     }
@@ -239,7 +249,7 @@ std::function<LateLoaders()> prepare_loaders(const std::string& text) {
     TORCH_CHECK(
         !needed || saved.same_loader(current),
         "accel: data loader ",
-        number,
+        place,
         " was another one when the checkpoint was saved (",
         describe(saved),
         ") than now (",

@@ -68,11 +68,27 @@ struct Part {
   std::string kind;
 };
 
+std::string scheduler_part(size_t place) {
+  return "scheduler_" + std::to_string(place);
+}
+
+/// What a checkpoint has, with schedulers by their places among those that existed:
+/// earlier releases have counted those that were gone, too.
+std::vector<Extra> with_places(std::vector<Extra> extras) {
+  size_t place = 0;
+  for (auto& extra : extras) {
+    if (extra.first.rfind("scheduler_", 0) == 0) {
+      extra.first = scheduler_part(place++);
+    }
+  }
+  return extras;
+}
+
 std::vector<Part> parts_of(detail::Runtime& runtime) {
   std::vector<Part> parts;
   for (auto* scheduler : detail::living_schedulers()) {
     parts.push_back(
-        {"scheduler_" + std::to_string(scheduler->scheduler_number()),
+        {scheduler_part(parts.size()),
          [scheduler] {
            return scheduler->scheduler_name() + "\n" +
                scheduler->save_scheduler();
@@ -488,13 +504,15 @@ void Accelerator::load_state(
   }
   std::function<checkpoint::LateLoaders()> move_loaders;
   checkpoint::LateLoaders late_loaders;
+  std::vector<Extra> extras;
   state.before_load = [&](const std::string& real) {
     runtime_->registry().run_load_hooks(state.models, real);
   };
   state.check_loaded = [&](const checkpoint::LoadedState& loaded) {
-    check_same_parts(parts, loaded.extras);
+    extras = with_places(loaded.extras);
+    check_same_parts(parts, extras);
     check_same_kinds(parts, loaded.extra_kinds);
-    try_parts(parts, loaded.extras);
+    try_parts(parts, extras);
     move_loaders = checkpoint::prepare_loaders(loaded.loaders);
   };
   const auto loaded = checkpoint::load_state(
@@ -510,7 +528,7 @@ void Accelerator::load_state(
   checkpoint::run_together(processes, "load_state", [&] {
     late_loaders = move_loaders();
     for (const auto& part : parts) {
-      part.load(bytes_of(loaded.extras, part.name));
+      part.load(bytes_of(extras, part.name));
     }
     runtime_->restart_window(loaded.step);
     runtime_->resumed = true;
@@ -554,6 +572,7 @@ checkpoint::StateDict Accelerator::whole_state_dict(
 
 void Accelerator::clear() {
   runtime_->registry().clear();
+  detail::number_loaders_anew();
   runtime_->restart_window(0);
   clear_device_cache();
 }

@@ -18,6 +18,11 @@ std::vector<ResumableLoader*>& loaders() {
   return *all;
 }
 
+int64_t& loaders_made() {
+  static int64_t made = 0;
+  return made;
+}
+
 void set_generator_state(const at::Tensor& state) {
   auto generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
@@ -26,19 +31,8 @@ void set_generator_state(const at::Tensor& state) {
 
 } // namespace
 
-ResumableLoader::ResumableLoader() {
-  static int64_t made = 0;
-  number_ = made++;
+ResumableLoader::ResumableLoader() : number_(loaders_made()++) {
   loaders().push_back(this);
-}
-
-ResumableLoader::~ResumableLoader() {
-  auto& all = loaders();
-  all.erase(std::remove(all.begin(), all.end(), this), all.end());
-}
-
-const std::vector<ResumableLoader*>& living_loaders() {
-  return loaders();
 }
 
 namespace {
@@ -46,6 +40,19 @@ namespace {
 struct ExpectedLoaders {
   std::map<int64_t, LoaderCursor> cursors;
   at::Tensor generator;
+  /// One behind all numbers of the checkpoint.
+  int64_t end = 0;
+  /// A pass has begun since `load_state`.
+  bool looped = false;
+  /// A loader has been made that the checkpoint has not.
+  bool others = false;
+  /// Loaders of the checkpoint whose draws were taken back when they were made.
+  struct Taken {
+    /// Null when it is gone.
+    ResumableLoader* loader;
+    LoaderCursor cursor;
+  };
+  std::vector<Taken> taken;
 };
 
 ExpectedLoaders& expected_loaders() {
@@ -53,16 +60,102 @@ ExpectedLoaders& expected_loaders() {
   return *expected;
 }
 
-} // namespace
-
-void expect_loaders(std::map<int64_t, LoaderCursor> cursors, at::Tensor generator) {
-  expected_loaders() = {std::move(cursors), std::move(generator)};
+/// Of a loader that is made for each pass nothing says whether it is the one that was
+/// there when the checkpoint was saved, until the next one is made.
+void warn_of_loader_made_again(const LoaderCursor& made) {
+  auto& taken = expected_loaders().taken;
+  const auto found = std::find_if(taken.begin(), taken.end(), [&](const auto& one) {
+    return one.loader == nullptr && one.cursor.same_loader(made);
+  });
+  if (found != taken.end()) {
+    taken.erase(found);
+    TORCH_WARN(
+        "accel: a data loader (sampler ",
+        made.sampler,
+        ") that was made behind load_state was taken for the one that existed when "
+        "the checkpoint was saved, but it is made anew for each pass: its pass has "
+        "not had the random numbers of a run that was not interrupted. Let such a "
+        "loader go out of scope before save_state, or make it once.");
+  }
 }
 
-void enter_loader(ResumableLoader& loader) {
+} // namespace
+
+ResumableLoader::~ResumableLoader() {
+  auto& all = loaders();
+  all.erase(std::remove(all.begin(), all.end(), this), all.end());
+  for (auto& one : expected_loaders().taken) {
+    if (one.loader == this) {
+      one.loader = nullptr;
+    }
+  }
+}
+
+const std::vector<ResumableLoader*>& living_loaders() {
+  return loaders();
+}
+
+void expect_loaders(std::map<int64_t, LoaderCursor> cursors, at::Tensor generator) {
+  ExpectedLoaders expected;
+  expected.end = cursors.empty() ? 0 : cursors.rbegin()->first + 1;
+  expected.cursors = std::move(cursors);
+  expected.generator = std::move(generator);
+  expected_loaders() = std::move(expected);
+}
+
+void number_loaders_anew() {
+  expected_loaders() = {};
+  loaders_made() = 0;
+  for (auto* loader : loaders()) {
+    loader->number_ = loaders_made()++;
+  }
+}
+
+void note_pass() {
+  expected_loaders().looped = true;
+}
+
+LoaderEntry::LoaderEntry() {
+  if (!expected_loaders().cursors.empty()) {
+    before_ = generator_state();
+  }
+}
+
+void LoaderEntry::sampler_is_new(const std::function<void()>& make_one) {
+  const auto& saved = expected_loaders().generator;
+  if (!before_.defined() || expected_loaders().looped || before_.equal(saved)) {
+    return;
+  }
+  at::Tensor behind_it;
+  {
+    const GeneratorInState again(saved);
+    make_one();
+    behind_it = generator_state();
+  }
+  if (behind_it.equal(before_)) {
+    before_ = saved;
+  }
+}
+
+void LoaderEntry::enter(ResumableLoader& loader) const {
   auto& expected = expected_loaders();
+  if (!expected.taken.empty()) {
+    warn_of_loader_made_again(loader.cursor());
+  }
+  if (!before_.defined()) {
+    return;
+  }
   const auto found = expected.cursors.find(loader.number());
   if (found == expected.cursors.end()) {
+    // One that is made for each pass, as those were that were gone when the checkpoint
+    // was saved. It is made behind them, and so are those that follow.
+    expected.others = true;
+    loader.number_ = std::max(loader.number_, expected.end);
+    loaders_made() = std::max(loaders_made(), loader.number_ + 1);
+    return;
+  }
+  if (expected.looped && expected.others) {
+    expected.cursors.clear();
     return;
   }
   LoaderCursor saved = std::move(found->second);
@@ -70,7 +163,20 @@ void enter_loader(ResumableLoader& loader) {
   if (!saved.same_loader(loader.cursor())) {
     return; // Of another program, which loads the rest.
   }
-  set_generator_state(expected.generator);
+  if (!expected.looped && !before_.equal(expected.generator)) {
+    TORCH_WARN(
+        "accel: random numbers were drawn between load_state and the making of a "
+        "data loader (sampler ",
+        saved.sampler,
+        ") that existed when the checkpoint was saved. They are not taken back: "
+        "where the run that was saved had drawn them before it made that loader, "
+        "what follows differs from it. Make data sets and samplers that draw, and "
+        "whatever else does, before load_state.");
+  }
+  if (!generator_state().equal(before_)) {
+    set_generator_state(before_);
+    expected.taken.push_back({&loader, saved});
+  }
   if (!saved.sampler_state.empty()) {
     loader.resume(std::move(saved));
   }

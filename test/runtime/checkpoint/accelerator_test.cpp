@@ -448,9 +448,11 @@ TEST(AcceleratorCheckpoint, AnotherLoaderIsAnError) {
       accelerator.save_state(directory / "eight");
     }
   }
-  auto other = accel::data::make_data_loader(numbers(8), 2);
   EXPECT_ERROR(
       accelerator.load_state(directory / "eight"), "which does not exist");
+  auto other = accel::data::make_data_loader(numbers(6), 2);
+  EXPECT_ERROR(
+      accelerator.load_state(directory / "eight"), "data loader 0 was another one");
 }
 
 TEST(AcceleratorCheckpoint, SkipsTheFirstBatches) {

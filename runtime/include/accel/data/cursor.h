@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -51,6 +52,8 @@ struct LoaderCursor {
   std::string sampler_state;
 };
 
+ACCEL_API void number_loaders_anew();
+
 /// What a checkpoint and `skip_first_batches` need of a data loader. Those that
 /// live are listed in the order in which they were made.
 class ACCEL_API ResumableLoader {
@@ -60,7 +63,8 @@ class ACCEL_API ResumableLoader {
   ResumableLoader(const ResumableLoader&) = delete;
   ResumableLoader& operator=(const ResumableLoader&) = delete;
 
-  /// How many were made before it; by this a resumed run knows it again.
+  /// How many were made before it since the program's start, or since its numbers began
+  /// anew: by this a resumed run knows one that it makes behind `load_state`.
   int64_t number() const {
     return number_;
   }
@@ -84,19 +88,41 @@ class ACCEL_API ResumableLoader {
   virtual std::optional<int64_t> batches() const = 0;
 
  private:
+  friend class LoaderEntry;
+  friend ACCEL_API void number_loaders_anew();
   int64_t number_;
 };
 
 ACCEL_API const std::vector<ResumableLoader*>& living_loaders();
 
+/// Those that live are the first ones, and no other is expected.
+ACCEL_API void number_loaders_anew();
+
 /// Loaders of a checkpoint that the program has not made when it loads, by their
 /// numbers, and the default CPU generator's state behind that.
 ACCEL_API void expect_loaders(
     std::map<int64_t, LoaderCursor> cursors, at::Tensor generator);
-/// To be called when a loader has been made. One that is expected: its sampler goes on
-/// as it was saved, and so does the generator, from which, in the run that was saved,
-/// samplers that draw when they are made have drawn before.
-ACCEL_API void enter_loader(ResumableLoader& loader);
+/// A pass over a loader begins.
+ACCEL_API void note_pass();
+
+/// Lives while a loader is made. Of one that is expected the sampler goes on as it was
+/// saved, and what was drawn from the default CPU generator to make it is taken back:
+/// in the run that was saved that was drawn before. Nothing else is ever taken back.
+/// Each process for itself.
+class ACCEL_API LoaderEntry {
+ public:
+  /// Before anything of the loader is made.
+  LoaderEntry();
+  /// The loader's sampler exists already; `make_one` makes such a one. Where nothing
+  /// but that has been drawn since `load_state`, it belongs to the loader.
+  void sampler_is_new(const std::function<void()>& make_one);
+  /// The loader has been made.
+  void enter(ResumableLoader& loader) const;
+
+ private:
+  /// The generator's state; undefined where no loader is expected.
+  at::Tensor before_;
+};
 
 /// The loader as its interface; throws for one that
 /// `accel::data::make_data_loader` has not made.

@@ -16,9 +16,46 @@ namespace detail {
 
 /// The loader, of which a checkpoint that was loaded may know.
 template <typename Loader>
-std::unique_ptr<Loader> entered(std::unique_ptr<Loader> loader) {
-  accel::detail::enter_loader(*loader);
+std::unique_ptr<Loader> entered(
+    const accel::detail::LoaderEntry& entry,
+    std::unique_ptr<Loader> loader) {
+  entry.enter(*loader);
   return loader;
+}
+
+/// `make_data_loader` with a sampler, under way since `entry` was made.
+template <typename Dataset, typename Sampler>
+std::unique_ptr<torch::data::StatelessDataLoader<Dataset, Sampler>> make_stateless(
+    const accel::detail::LoaderEntry& entry,
+    Dataset dataset,
+    Sampler sampler,
+    torch::data::DataLoaderOptions options) {
+  using Base = torch::data::StatelessDataLoader<Dataset, Sampler>;
+  using Dealt = DealtDataLoader<Base, Dataset, Sampler>;
+  if constexpr (!is_index_list<typename Sampler::BatchRequestType>::value) {
+    return entered(
+        entry,
+        std::make_unique<Dealt>(std::move(dataset), std::move(sampler), options));
+  } else {
+    if (accel::detail::sharding_options().dispatch_batches.value_or(false)) {
+      if constexpr (can_derive_from<Dataset>::value) {
+        return entered(
+            entry,
+            std::make_unique<Dealt>(
+                std::move(dataset), std::move(sampler), options));
+      } else {
+        TORCH_CHECK(
+            false,
+            "accel: dispatch_batches(true) needs a data set that can be moved "
+            "and is not final.");
+      }
+    }
+    const std::optional<size_t> size = dataset.size();
+    return entered(
+        entry,
+        std::make_unique<ShardedDataLoader<Dataset, Sampler>>(
+            std::move(dataset), std::move(sampler), options, size));
+  }
 }
 
 } // namespace detail
@@ -75,27 +112,14 @@ make_data_loader(
     Dataset dataset,
     Sampler sampler,
     torch::data::DataLoaderOptions options) {
-  using Base = torch::data::StatelessDataLoader<Dataset, Sampler>;
-  using Dealt = DealtDataLoader<Base, Dataset, Sampler>;
-  if constexpr (!is_index_list<typename Sampler::BatchRequestType>::value) {
-    return detail::entered(std::make_unique<Dealt>(
-        std::move(dataset), std::move(sampler), options));
-  } else {
-    if (accel::detail::sharding_options().dispatch_batches.value_or(false)) {
-      if constexpr (can_derive_from<Dataset>::value) {
-        return detail::entered(std::make_unique<Dealt>(
-            std::move(dataset), std::move(sampler), options));
-      } else {
-        TORCH_CHECK(
-            false,
-            "accel: dispatch_batches(true) needs a data set that can be moved "
-            "and is not final.");
-      }
+  accel::detail::LoaderEntry entry;
+  if constexpr (std::is_constructible_v<Sampler, size_t>) {
+    if (const std::optional<size_t> size = dataset.size()) {
+      entry.sampler_is_new([&] { Sampler another(*size); });
     }
-    const std::optional<size_t> size = dataset.size();
-    return detail::entered(std::make_unique<ShardedDataLoader<Dataset, Sampler>>(
-        std::move(dataset), std::move(sampler), options, size));
   }
+  return detail::make_stateless(
+      entry, std::move(dataset), std::move(sampler), options);
 }
 
 /// The same with a sampler that is made from the data set's size. Throws
@@ -114,7 +138,9 @@ make_data_loader(
   TORCH_CHECK(
       size.has_value(),
       "Expected the dataset to be sized in order to construct the Sampler");
-  return accel::data::make_data_loader(std::move(dataset), Sampler(*size), options);
+  const accel::detail::LoaderEntry entry;
+  return detail::make_stateless(
+      entry, std::move(dataset), Sampler(*size), options);
 }
 
 /// The same for data sets that decide themselves what comes next
@@ -148,8 +174,11 @@ make_data_loader(
     torch::data::DataLoaderOptions options =
         torch::data::DataLoaderOptions()) {
   using Base = torch::data::StatefulDataLoader<Dataset>;
-  return detail::entered(std::make_unique<DealtDataLoader<Base, Dataset>>(
-      std::move(dataset), options));
+  const accel::detail::LoaderEntry entry;
+  return detail::entered(
+      entry,
+      std::make_unique<DealtDataLoader<Base, Dataset>>(
+          std::move(dataset), options));
 }
 
 } // namespace accel::data

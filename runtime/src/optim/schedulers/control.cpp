@@ -11,14 +11,9 @@ std::vector<SchedulerControl*>& schedulers() {
   return *all;
 }
 
-int64_t next_number() {
-  static int64_t made = 0;
-  return made++;
-}
-
 } // namespace
 
-SchedulerControl::SchedulerControl() : number_(next_number()) {
+SchedulerControl::SchedulerControl() {
   schedulers().push_back(this);
 }
 

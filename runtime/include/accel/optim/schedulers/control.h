@@ -9,7 +9,7 @@
 namespace accel::detail {
 
 /// What a checkpoint needs of a scheduler. Those that live are listed in the
-/// order in which they were made.
+/// order in which they were made; by its place there a resumed run knows one again.
 class ACCEL_API SchedulerControl {
  public:
   SchedulerControl();
@@ -17,10 +17,6 @@ class ACCEL_API SchedulerControl {
   SchedulerControl& operator=(const SchedulerControl&);
   virtual ~SchedulerControl();
 
-  /// How many were made before it; by this a resumed run knows it again.
-  int64_t scheduler_number() const {
-    return number_;
-  }
   /// Another one saves this one's state with its own.
   void leave_to_another();
 
@@ -29,9 +25,6 @@ class ACCEL_API SchedulerControl {
   /// Throws, and changes nothing, where `state` is not that of such a
   /// scheduler.
   virtual void load_scheduler(const std::string& state) = 0;
-
- private:
-  int64_t number_;
 };
 
 ACCEL_API const std::vector<SchedulerControl*>& living_schedulers();
