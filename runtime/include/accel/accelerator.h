@@ -455,8 +455,9 @@ class ACCEL_API Accelerator : public detail::Collectives,
   template <typename Loader>
   void leave(Loader& loader) const;
 
-  /// Forgets what was prepared and registered, and gives unused memory of the
-  /// device back: between two trainings in one program. `free_memory` is the
+  /// Forgets what was prepared and registered, and which data loaders were made and
+  /// are gone, and gives unused memory of the device back: between two trainings in one
+  /// program. `free_memory` is the
   /// same under Accelerate's other name. Call it on every process.
   void clear();
   void free_memory();

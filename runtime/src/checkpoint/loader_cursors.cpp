@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -200,6 +201,14 @@ std::string save_loaders() {
     json.push_back(std::move(entry));
   }
   return json.dump();
+}
+
+bool in_loop_body() {
+  const auto& loaders = accel::detail::living_loaders();
+  return std::any_of(loaders.begin(), loaders.end(), [](const auto* loader) {
+    const auto cursor = loader->cursor();
+    return cursor.in_pass && cursor.in_body;
+  });
 }
 
 std::function<LateLoaders()> prepare_loaders(const std::string& text) {

@@ -14,6 +14,9 @@ namespace accel::checkpoint {
 /// its loop was left.
 std::string save_loaders();
 
+/// Whether the body of a loop over a loader works on a batch, with a guard.
+bool in_loop_body();
+
 /// Loaders that the program has not made yet, by their numbers.
 using LateLoaders = std::map<int64_t, accel::detail::LoaderCursor>;
 

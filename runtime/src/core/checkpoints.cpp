@@ -17,6 +17,7 @@
 #include "checkpoint/optimizer_family.h"
 #include "checkpoint/together.h"
 #include "core/accelerator_own.h"
+#include "core/checkpoint_differences.h"
 #include "core/environment.h"
 #include "core/optimizers.h"
 #include "core/registry.h"
@@ -201,6 +202,53 @@ void try_parts(
   }
 }
 
+/// What is not the same on all processes is lost: `texts` are their checksums. Throws
+/// where a resumed run could not go on from it at all, on all processes; else `warns`.
+void check_common(
+    const std::vector<std::string>& texts, bool trains_locally, bool warns) {
+  if (trains_locally) {
+    std::vector<std::string> names;
+    for (const char* kind : {"parameters", "buffers", "optimizers"}) {
+      if (!detail::differing(texts, kind).empty()) {
+        names.emplace_back(kind);
+      }
+    }
+    TORCH_CHECK(
+        names.empty(),
+        "accel: save_state was called in the scope of a LocalSGD while what is "
+        "trained was not the same on all processes (",
+        listed(names),
+        "): the checkpoint would have process 0's only. Save behind the scope of "
+        "the LocalSGD.");
+  }
+  if (!warns) {
+    return;
+  }
+  if (const auto names = detail::differing(texts, "buffer "); !names.empty()) {
+    TORCH_WARN_ONCE(
+        "accel: save_state: with broadcast_buffers(false) models have buffers that "
+        "are not the same on all processes (",
+        names,
+        "). The checkpoint has process 0's, which all of them get when it is loaded, "
+        "so that a resumed run computes something else than one that was not "
+        "interrupted. Leave broadcast_buffers at true, or make them the same before "
+        "save_state.");
+  }
+  auto names = detail::differing(texts, "object_");
+  if (const auto more = detail::differing(texts, "scheduler_"); !more.empty()) {
+    names += (names.empty() ? "" : ", ") + more;
+  }
+  if (!names.empty()) {
+    TORCH_WARN_ONCE(
+        "accel: save_state: what is registered is not the same on all processes (",
+        names,
+        ", in the order of registration). The checkpoint has process 0's, which all of "
+        "them get when it is loaded. Register what is common to all processes only; "
+        "what each one has of its own, a std::mt19937 say, make anew from a common "
+        "number and process_index() in each epoch.");
+  }
+}
+
 /// What `accel launch --resume` was given.
 bool resume_wanted() {
   const auto value = detail::get_environment("ACCEL_RESUME").value_or("never");
@@ -339,7 +387,7 @@ std::string Accelerator::save_state(
   wait_for_checkpoint();
   const auto processes = checkpoint_processes(this->state());
   checkpoint::TrainingState state;
-  checkpoint::run_together(processes, "save_state", [&] {
+  const auto checksums = checkpoint::gather_results(processes, "save_state", [&] {
     TORCH_CHECK(
         own_->automatic_naming == directory.empty(),
         directory.empty()
@@ -365,24 +413,56 @@ std::string Accelerator::save_state(
         gradients.num_steps,
         "): what has been accumulated is no part of a checkpoint. Save where "
         "accelerator.sync_gradients() is true, after the optimizer's step.");
+    TORCH_CHECK(
+        !runtime_->holds_unused_gradients(),
+        "accel: save_state was called behind a backward with whose gradients no "
+        "optimizer has stepped yet: gradients are no part of a checkpoint, and a "
+        "resumed run goes on with the next batch, so that it would leave this "
+        "update out. Save behind optimizer.step(), or behind optimizer.zero_grad() "
+        "where the update is meant to be left out.");
+    // A program that has saved at the right place leaves out this batch.
+    if (runtime_->has_not_learnt() && checkpoint::in_loop_body()) {
+      TORCH_CHECK(
+          runtime_->saved_behind_step,
+          "accel: save_state was called inside of a loop over a data loader before "
+          "anything was learnt from the batch: a resumed run goes on with the next "
+          "batch, so that it would leave this one out. Save behind "
+          "optimizer.step().");
+    }
+    runtime_->saved_behind_step =
+        runtime_->saved_behind_step || runtime_->in_micro_step();
     auto& registry = runtime_->registry();
     state.models = registry.models();
     state.optimizers = registry.optimizers();
     registry.check_schedulers();
-    if (processes.writer()) {
+    detail::CommonChecksums common;
+    if (processes.writer() || processes.size > 1) {
       for (const auto& part : parts_of(*runtime_)) {
-        state.extras.emplace_back(part.name, part.save());
-        if (!part.kind.empty()) {
-          state.extra_kinds.emplace(part.name, part.kind);
+        auto bytes = part.save();
+        common.add(part.name, bytes);
+        if (processes.writer()) {
+          state.extras.emplace_back(part.name, std::move(bytes));
+          if (!part.kind.empty()) {
+            state.extra_kinds.emplace(part.name, part.kind);
+          }
         }
       }
+    }
+    if (runtime_->trains_locally() && runtime_->sharded() == nullptr) {
+      common.add_training(state.models, state.optimizers);
+    } else if (
+        use_distributed() && !this->state().match_single_device() &&
+        !this->state().options().broadcast_buffers) {
+      common.add_buffers(state.models);
     }
     state.loaders = checkpoint::save_loaders();
     state.step = gradients.step;
     state.before_save = [&](const std::string& temporary) {
       registry.run_save_hooks(state.models, temporary);
     };
+    return common.text();
   });
+  check_common(checksums, runtime_->trains_locally(), processes.main());
   auto* sharded = runtime_->sharded();
   const bool hooks = runtime_->registry().has_save_hooks();
   parallel::ShardedParameters::Whole whole;

@@ -295,6 +295,7 @@ at::Tensor OptimizerControl::run_step(
     }
     window_->end();
   }
+  runtime->note_stepped();
   runtime->reducer().note_step(parameters_of(optimizer));
   if (auto* sharded = runtime->sharded()) {
     sharded->settle();

@@ -154,6 +154,18 @@ class Runtime {
   void note_learning();
   /// The optimizer was asked to step.
   void note_step(const OptimizerControl& optimizer);
+  /// It has, with a closure that ran backwards perhaps.
+  void note_stepped();
+  /// Whether the open micro-step's backward has left gradients that no optimizer has
+  /// used yet.
+  bool holds_unused_gradients() const;
+  /// Whether the open micro-step has no backward and no step of an optimizer yet,
+  /// though there are optimizers.
+  bool has_not_learnt() const;
+  /// Whether each process trains on its own now (`LocalSGD`).
+  bool trains_locally() const {
+    return reducer_->local();
+  }
   /// The program asks whether this micro-step synchronises.
   void note_question();
   /// Between two windows, after `step` micro-steps since the loader's last end.
@@ -194,6 +206,8 @@ class Runtime {
 
   /// Whether `resume` or `load_state` has been called.
   bool resumed = false;
+  /// Whether a checkpoint was saved in a micro-step that had learnt.
+  bool saved_behind_step = false;
 
   /// The save that goes on while the program does; null where there is none.
   /// Every process has one, or none has.
@@ -281,6 +295,9 @@ class Runtime {
     bool ends_pass = false;
     /// The program has asked whether it synchronises.
     bool asked = false;
+    /// A backward has run, and no optimizer has stepped behind it.
+    bool had_backward = false;
+    bool unused = false;
     /// The optimizers that were asked to step in it.
     std::vector<const OptimizerControl*> optimizers;
   };

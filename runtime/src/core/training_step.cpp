@@ -98,7 +98,35 @@ void Runtime::note_step(const OptimizerControl& optimizer) {
   note_learning();
   if (in_micro_step()) {
     open_steps_.back().optimizers.push_back(&optimizer);
+    open_steps_.back().unused = false;
   }
+}
+
+void Runtime::note_stepped() {
+  if (in_micro_step()) {
+    open_steps_.back().unused = false;
+  }
+}
+
+bool Runtime::holds_unused_gradients() const {
+  if (!in_micro_step() || !open_steps_.back().unused) {
+    return false;
+  }
+  // Programs that leave out a step (the loss is no number) clear its gradients.
+  for (auto* control : learning_optimizers()) {
+    for (const auto& parameter :
+         parameters_of(dynamic_cast<torch::optim::Optimizer&>(*control))) {
+      if (parameter.grad().defined()) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool Runtime::has_not_learnt() const {
+  return in_micro_step() && !open_steps_.back().had_backward &&
+      open_steps_.back().optimizers.empty() && !learning_optimizers().empty();
 }
 
 void Runtime::note_question() {
@@ -200,6 +228,10 @@ void Runtime::backward(
     return;
   }
   note_learning();
+  if (in_micro_step()) {
+    open_steps_.back().had_backward = true;
+    open_steps_.back().unused = true;
+  }
   finish_batch_check();
   if (sharded_) {
     sharded_->check_plan();

@@ -281,6 +281,69 @@ TEST(AcceleratorCheckpoint, InTheMiddleOfAWindowIsRefused) {
   accelerator.save_state(directory / "whole");
 }
 
+// A resumed run goes on with the next batch: what this one has not changed yet would be
+// left out.
+TEST(AcceleratorCheckpoint, BeforeTheOptimizersStepIsRefused) {
+  const TemporaryDirectory directory;
+  for (const bool match : {false, true}) {
+    SCOPED_TRACE(match);
+    accel::Accelerator accelerator(on_cpu().match_single_device(match));
+    Small small, other;
+    accelerator.prepare(small.model, small.optimizer, other.model, other.optimizer);
+    auto loader = accel::data::make_data_loader(numbers(8), 2);
+    const auto save = [&] { accelerator.save_state(directory / "saved"); };
+    int batches = 0;
+    for (auto& batch : *loader) {
+      const auto step = accelerator.accumulate(small.model);
+      const auto loss = [&](Small& one) {
+        return one.model->forward(batch.data.to(torch::kFloat)).sum();
+      };
+      if (++batches == 1) {
+        EXPECT_ERROR(save(), "before anything was learnt");
+      } else if (batches == 3) {
+        save(); // one that is left out
+        continue;
+      }
+      accelerator.backward(loss(small));
+      EXPECT_ERROR(save(), "no optimizer has stepped");
+      if (batches == 2) {
+        small.optimizer.zero_grad();
+        save(); // an update that is left out
+        continue;
+      }
+      small.optimizer.step();
+      save();
+      accelerator.backward(loss(other));
+      EXPECT_ERROR(save(), "behind optimizer.step()");
+      other.optimizer.step();
+      save();
+      small.optimizer.zero_grad();
+      other.optimizer.zero_grad();
+      save();
+    }
+    EXPECT_EQ(batches, 4);
+  }
+}
+
+TEST(AcceleratorCheckpoint, BehindAStepWithAClosureAPassIsSaved) {
+  const TemporaryDirectory directory;
+  accel::Accelerator accelerator(on_cpu());
+  torch::nn::Linear model(1, 1);
+  accel::AcceleratedOptimizer<torch::optim::LBFGS> optimizer(model->parameters());
+  accelerator.prepare(model, optimizer);
+  auto loader = accel::data::make_data_loader(numbers(4), 2);
+  for (auto& batch : *loader) {
+    const auto step = accelerator.accumulate(model);
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      auto loss = model->forward(batch.data.to(torch::kFloat)).square().mean();
+      accelerator.backward(loss);
+      return loss;
+    });
+    accelerator.save_state(directory / "saved");
+  }
+}
+
 TEST(AcceleratorCheckpoint, APassIsSavedInsideOfItsBodyOnly) {
   const TemporaryDirectory directory;
   accel::Accelerator accelerator(on_cpu());

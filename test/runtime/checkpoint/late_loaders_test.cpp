@@ -286,3 +286,40 @@ TEST(LateLoaders, WhatIsGoneDoesNotCount) {
   const std::string whole = fold(directory / "saved", "");
   EXPECT_EQ(fold("", directory / "saved"), whole.substr(2));
 }
+
+// Checkpoints of releases that counted loaders that were gone have no places.
+TEST(LateLoaders, OfAnEarlierRelease) {
+  const TemporaryDirectory directory;
+  const auto read = [&](Loader& loader, Program& program) {
+    int batches = 0;
+    program.loop(loader, [&] {
+      if (++batches == 2) {
+        program.accelerator.save_state(directory / "saved");
+      }
+    });
+    return program.epochs[0];
+  };
+  Program whole;
+  auto gone = accel::data::make_data_loader(points(), 2);
+  auto loader = accel::data::make_data_loader(points(), 2);
+  gone.reset();
+  const auto samples = read(loader, whole);
+  const auto file = directory / "saved/process_0.json";
+  auto text = accel::checkpoint::test::read_file(file);
+  const auto place = text.find("place");
+  ASSERT_NE(place, std::string::npos);
+  accel::checkpoint::test::write_file(file, text.replace(place, 5, "plane"));
+
+  loader.reset();
+  Program rest;
+  const auto load_unchecked = [&] {
+    rest.accelerator.load_state(
+        directory / "saved", accel::LoadStateOptions().verify_checksums(false));
+  };
+  auto first = accel::data::make_data_loader(points(), 2);
+  EXPECT_ERROR(load_unchecked(), "which does not exist");
+  auto second = accel::data::make_data_loader(points(), 2);
+  load_unchecked();
+  rest.loop(second);
+  EXPECT_EQ(rest.epochs[0], samples.substr(4));
+}

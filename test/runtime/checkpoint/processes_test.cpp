@@ -1,9 +1,10 @@
 #include "multiprocess.h"
 #include "support.h"
 
-#include <accel/accelerator.h>
+#include <accel/accel.h>
 #include <accel/checkpoint/processes.h>
 #include <accel/checkpoint/state.h>
+#include <accel/utils/local_sgd.h>
 
 #include <cstdlib>
 
@@ -89,4 +90,93 @@ TEST(Processes, SaveTogetherAndResumeWithFewer) {
   EXPECT_NE(saved[0].output, saved[1].output);
   EXPECT_EQ(loaded[0].output, saved[0].output);
   EXPECT_EQ(loaded[1].output, saved[1].output);
+}
+
+namespace {
+
+/// Trains a step on each process's own batch, with batch norm; saves in `save`.
+struct OwnBatches {
+  explicit OwnBatches(const accel::AcceleratorOptions& options)
+      : accelerator(options), model(torch::nn::Linear(3, 2), torch::nn::BatchNorm1d(2)),
+        optimizer(
+            model->parameters(), torch::optim::SGDOptions(0.1)) {
+    accelerator.prepare(model, optimizer);
+  }
+  void step() {
+    const auto guard = accelerator.accumulate(model);
+    torch::manual_seed(accelerator.process_index());
+    accelerator.backward(model->forward(torch::randn({4, 3})).square().sum());
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  void save() {
+    accelerator.save_state(root() + "/saved");
+  }
+  accel::Accelerator accelerator;
+  torch::nn::Sequential model;
+  accel::AcceleratedOptimizer<torch::optim::SGD> optimizer;
+};
+
+std::string said_by_first(const std::string& function) {
+  const accel::checkpoint::test::TemporaryDirectory directory;
+  accel::test::RunOptions options;
+  options.environment["CHECKPOINT_ROOT"] = directory.path();
+  const auto results = accel::test::run_and_expect_success(function, 2, options);
+  EXPECT_EQ(results[1].error.find("accel: save_state"), std::string::npos);
+  return results[0].error;
+}
+
+} // namespace
+
+// Each process has another model then, and the checkpoint would have process 0's.
+ACCEL_RANK_FUNCTION(save_while_training_locally) {
+  OwnBatches training((accel::AcceleratorOptions()));
+  {
+    accel::LocalSGD local(training.model->parameters(), 2);
+    training.save();
+    training.step();
+    local.step();
+    const auto error = error_of([&] { training.save(); });
+    EXPECT_NE(error.find("(parameters, buffers"), std::string::npos) << error;
+    EXPECT_NE(error.find("behind the scope"), std::string::npos) << error;
+    training.step();
+    local.step();
+    {
+      // Buffers are not averaged, nor are states of optimizers.
+      const auto still = error_of([&] { training.save(); });
+      EXPECT_NE(still.find("(buffers"), std::string::npos) << still;
+    }
+  }
+  training.step(); // makes buffers alike
+}
+
+TEST(Processes, LocalTrainingIsNotSaved) {
+  EXPECT_EQ(said_by_first("save_while_training_locally"), "");
+}
+
+ACCEL_RANK_FUNCTION(save_other_buffers) {
+  OwnBatches training(accel::AcceleratorOptions().broadcast_buffers(false));
+  training.save();
+  std::cerr << "same\n";
+  training.step();
+  training.save();
+}
+
+TEST(Processes, OtherBuffersAreTold) {
+  const auto said = said_by_first("save_other_buffers");
+  EXPECT_NE(said.find("buffer model.1.running_mean"), std::string::npos) << said;
+  EXPECT_GT(said.find("running_mean"), said.find("same\n"));
+}
+
+ACCEL_RANK_FUNCTION(save_other_objects) {
+  OwnBatches training((accel::AcceleratorOptions()));
+  int64_t same = 1, other = training.accelerator.process_index();
+  training.accelerator.register_for_checkpointing(same, other);
+  training.step();
+  training.save();
+}
+
+TEST(Processes, OtherObjectsAreTold) {
+  const auto said = said_by_first("save_other_objects");
+  EXPECT_NE(said.find("(object_1, in the order"), std::string::npos) << said;
 }
