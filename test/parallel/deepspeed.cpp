@@ -221,6 +221,42 @@ TEST(DeepSpeed, RefusesByName) {
       "gradient_accumulation_steps is 2, and 4 in deepspeed_plugin");
 }
 
+TEST(DeepSpeed, ThePlanNamesWhoHasSaidWhat) {
+  const Folder folder;
+  const auto path = folder.path + "/ds.json";
+  std::ofstream(path) << R"({"gradient_accumulation_steps": 2,
+      "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}})";
+  const auto source = [](const AcceleratorOptions& options, const std::string& name) {
+    for (const auto& one : options_in_force(options)) {
+      if (one.name == name) {
+        return one.source;
+      }
+    }
+    return std::string("none");
+  };
+  const auto by_file = deepspeed(DeepSpeedPlugin().hf_ds_config(path));
+  for (const char* name :
+       {"gradient_accumulation_steps", "mixed_precision", "fsdp_plugin"}) {
+    EXPECT_EQ(source(by_file, name), "deepspeed_config_file " + path) << name;
+  }
+  EXPECT_EQ(
+      source(deepspeed(DeepSpeedPlugin().zero_stage(3)), "fsdp_plugin"),
+      "argument deepspeed_plugin");
+  EXPECT_EQ(source(deepspeed(DeepSpeedPlugin()), "mixed_precision"), "default");
+  const auto megatron = AcceleratorOptions().match_single_device(true).megatron_lm_plugin(
+      MegatronLMPlugin().num_micro_batches(2).gradient_clipping(0.5));
+  EXPECT_EQ(
+      source(megatron, "gradient_accumulation_steps"), "argument megatron_lm_plugin");
+  for (const auto& one : options_in_force(megatron)) {
+    if (one.name == "megatron_lm_plugin") {
+      EXPECT_EQ(one.value, "tp_degree 1, gradient_clipping 0.5");
+    }
+    if (one.name == "deepspeed_plugin") {
+      EXPECT_EQ(one.value, "no gradient_clipping");
+    }
+  }
+}
+
 TEST(DeepSpeed, ReadsItsFile) {
   const Folder folder;
   const auto with = [&](const std::string& text, DeepSpeedPlugin plugin = {}) {
@@ -248,13 +284,37 @@ TEST(DeepSpeed, ReadsItsFile) {
       "optimizer is {\"type\":\"Adam\"}: accel has no such option");
   expect_refused(
       with("{" + zero + R"(, "bf16": {"enabled": true}, "fp16": {"enabled": true}})"),
-      "fp16/enabled is true: and so is the other one of fp16 and bf16");
+      "fp16/enabled is true: so is the other of fp16 and bf16");
   expect_refused(
       with("{" + zero + R"(, "train_batch_size": 16})"),
       "train_batch_size is 16: the batch size is that of the program's data loader");
   expect_refused(
       with("{" + zero + "}", DeepSpeedPlugin().zero_stage(2)),
       "zero_stage is 2 (deepspeed_plugin) and 3 (deepspeed_config_file");
+  // What the program or the launcher says beside it, "no" included.
+  const auto both = [&](const std::string& file, MixedPrecision precision) {
+    return with("{" + zero + ", " + file + "}").mixed_precision(precision);
+  };
+  const std::string bf16 = R"("bf16": {"enabled": true})";
+  EXPECT_EQ(
+      resolve(both(bf16, MixedPrecision::kBF16)).mixed_precision,
+      MixedPrecision::kBF16);
+  expect_refused(
+      both(bf16, MixedPrecision::kNo),
+      "mixed_precision is no (argument) and bf16 (deepspeed_config_file");
+  ::setenv("ACCELERATE_MIXED_PRECISION", "no", 1);
+  expect_refused(
+      with("{" + zero + ", " + bf16 + "}"),
+      "mixed_precision is no (environment ACCELERATE_MIXED_PRECISION) and bf16 (deep");
+  ::unsetenv("ACCELERATE_MIXED_PRECISION");
+  const std::string off = R"("bf16": {"enabled": false})";
+  expect_refused(
+      both(off, MixedPrecision::kBF16), "mixed_precision is bf16 (argument), and Deep");
+  EXPECT_EQ(
+      resolve(both(off, MixedPrecision::kNo)).mixed_precision, MixedPrecision::kNo);
+  expect_refused(
+      with("{" + zero + ", " + bf16 + R"(, "fp16": {"enabled": true}})"),
+      "a run has one of them");
   expect_refused(with("{"), "is no JSON");
   expect_refused(with("{}"), "has no zero_optimization");
   expect_refused(

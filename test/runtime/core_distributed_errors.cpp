@@ -120,6 +120,20 @@ TEST(DistributedErrors, RawMemoryNamesFullTensor) {
 
 // ---- Other threads.
 
+// It is not the memory that is wanted there.
+ACCEL_RANK_FUNCTION(broadcasts_rows) {
+  Accelerator accelerator(options());
+  auto x = rows(accelerator);
+  const auto error = error_of([&] { accelerator.broadcast(x); });
+  EXPECT_TRUE(contains(error, "broadcast was given a distributed tensor")) << error;
+  EXPECT_TRUE(contains(error, "use full")) << error;
+  expect_in_step(accelerator);
+}
+
+TEST(DistributedErrors, BroadcastNamesFull) {
+  run_and_expect_success("broadcasts_rows", 2);
+}
+
 ACCEL_RANK_FUNCTION(works_on_another_thread) {
   Accelerator accelerator(options());
   const auto x = rows(accelerator);

@@ -281,7 +281,8 @@ struct OptionInForce {
   std::string name;
   /// Its value as text.
   std::string value;
-  /// "default", "argument", or "environment" and the variable.
+  /// "default", "argument", "environment" and the variable; or what else has decided it:
+  /// "argument" and the plugin, or "deepspeed_config_file" and the file.
   std::string source;
 };
 

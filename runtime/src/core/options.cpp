@@ -89,8 +89,10 @@ void accumulate(
   resolved.gradient_accumulation_steps = steps;
 }
 
+/// `precision_by`: who has said `resolved.mixed_precision`; empty for nobody.
 void apply(
     const parallel::DeepSpeedOptions& deepspeed,
+    const std::string& precision_by,
     ResolvedOptions& resolved) {
   if (const auto steps = deepspeed.gradient_accumulation_steps) {
     accumulate(
@@ -99,11 +101,18 @@ void apply(
   }
   if (const auto precision = deepspeed.mixed_precision) {
     TORCH_CHECK(
-        resolved.mixed_precision == MixedPrecision::kNo ||
-            resolved.mixed_precision == *precision,
-        "accel: mixed_precision is ", to_string(resolved.mixed_precision), ", and ",
-        to_string(*precision), " in DeepSpeed's file. Leave one of them out.");
+        precision_by.empty() || resolved.mixed_precision == *precision,
+        "accel: mixed_precision is ", to_string(resolved.mixed_precision), " (",
+        precision_by, ") and ", to_string(*precision), " (",
+        deepspeed.sources.at("mixed_precision"), "). Leave one of them out.");
     resolved.mixed_precision = *precision;
+  }
+  for (const auto precision : deepspeed.not_wanted) {
+    TORCH_CHECK(
+        resolved.mixed_precision != precision,
+        "accel: mixed_precision is ", to_string(precision), " (", precision_by,
+        "), and DeepSpeed's file says \"", to_string(precision),
+        "\": {\"enabled\": false}. Leave one of them out.");
   }
   resolved.gradient_clipping = deepspeed.gradient_clipping;
   resolved.offload = deepspeed.offload;
@@ -220,12 +229,15 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
   resolved.match_single_device =
       detail::get_environment_flag("ACCEL_MATCH_SINGLE_DEVICE")
           .value_or(options.match_single_device());
+  std::string precision_by;
   if (options.mixed_precision()) {
     resolved.mixed_precision = *options.mixed_precision();
+    precision_by = "argument";
   } else if (
       const auto text =
           detail::get_environment("ACCELERATE_MIXED_PRECISION")) {
     resolved.mixed_precision = parse_mixed_precision(*text);
+    precision_by = "environment ACCELERATE_MIXED_PRECISION";
   }
   resolved.gradient_accumulation_steps =
       detail::get_environment_integer(
@@ -276,7 +288,7 @@ ResolvedOptions resolve(const AcceleratorOptions& options) {
     if (deepspeed->strategy != ShardingStrategy::kNoShard) {
       strategy = deepspeed->strategy;
     }
-    apply(*deepspeed, resolved);
+    apply(*deepspeed, precision_by, resolved);
   }
   if (const auto megatron =
           parallel::resolve_megatron(options.megatron_lm_plugin())) {

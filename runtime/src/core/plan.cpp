@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <map>
 #include <sstream>
 
 namespace accel {
@@ -60,6 +61,31 @@ bool equal(const T& a, const T& b) {
   return a == b;
 }
 
+/// Who has said `mixed_precision`, `gradient_accumulation_steps` and `zero_stage` where
+/// that was DeepSpeed's or Megatron-LM's plugin.
+std::map<std::string, std::string> sources_of_plugins(
+    const AcceleratorOptions& given, const ResolvedOptions& options) {
+  if (const auto deepspeed = parallel::resolve_deepspeed(given.deepspeed_plugin())) {
+    auto sources = deepspeed->sources;
+    sources.try_emplace(
+        "zero_stage",
+        given.deepspeed_plugin() ? "argument deepspeed_plugin"
+                                 : "environment ACCELERATE_USE_DEEPSPEED");
+    return sources;
+  }
+  if (options.fill_mesh) {
+    const std::string by = given.megatron_lm_plugin()
+        ? "argument megatron_lm_plugin"
+        : "environment ACCELERATE_USE_MEGATRON_LM";
+    std::map<std::string, std::string> sources{{"zero_stage", by}};
+    if (options.gradient_accumulation_steps > 1) {
+      sources["gradient_accumulation_steps"] = by;
+    }
+    return sources;
+  }
+  return {};
+}
+
 /// Collects the options in order.
 class Plan {
  public:
@@ -92,6 +118,16 @@ class Plan {
                         : "default"});
   }
 
+  /// The last one was decided by `sources[key]`, of a plugin that says what several
+  /// options are, where nobody has said so himself.
+  void said(
+      const std::map<std::string, std::string>& sources, const std::string& key) {
+    const auto found = sources.find(key);
+    if (found != sources.end() && entries_.back().source == "default") {
+      entries_.back().source = found->second;
+    }
+  }
+
   std::vector<OptionInForce> take() {
     return std::move(entries_);
   }
@@ -106,6 +142,7 @@ class Plan {
 std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
   const ResolvedOptions options = resolve(given);
   Plan plan(given);
+  const auto sources = sources_of_plugins(given, options);
 #define ACCEL_GET(name) [](const AcceleratorOptions& o) { return o.name(); }
 #define ACCEL_PLAN(name) plan.add(#name, text(options.name), ACCEL_GET(name))
   plan.add(
@@ -120,12 +157,14 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       ACCEL_GET(mixed_precision),
       "ACCELERATE_MIXED_PRECISION",
       false);
+  plan.said(sources, "mixed_precision");
   plan.add(
       "gradient_accumulation_steps",
       text(options.gradient_accumulation_steps),
       ACCEL_GET(gradient_accumulation_steps),
       "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
       true);
+  plan.said(sources, "gradient_accumulation_steps");
   ACCEL_PLAN(grad_scaler);
   ACCEL_PLAN(autocast);
   plan.add("comm_hook", to_string(options.comm_hook), ACCEL_GET(comm_hook));
@@ -137,6 +176,9 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       [](const AcceleratorOptions& o) { return o.fsdp_plugin().has_value(); },
       "ACCELERATE_USE_FSDP",
       false);
+  if (options.fsdp) {
+    plan.said(sources, "zero_stage");
+  }
   plan.add(
       "auto_wrap_policy",
       to_string(options.auto_wrap),
@@ -191,7 +233,7 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
       });
   plan.add(
       "deepspeed_plugin",
-      std::string(options.gradient_clipping > 0
+      std::string(options.gradient_clipping > 0 && !options.fill_mesh
                       ? "gradient_clipping " + text(options.gradient_clipping)
                       : "no gradient_clipping") +
           (options.offload == OffloadOptions()
@@ -206,7 +248,10 @@ std::vector<OptionInForce> options_in_force(const AcceleratorOptions& given) {
   plan.add(
       "megatron_lm_plugin",
       options.fill_mesh ? "tp_degree " + text(options.parallelism->tp) +
-              (options.fsdp ? ", use_distributed_optimizer" : "")
+              (options.fsdp ? ", use_distributed_optimizer" : "") +
+              (options.gradient_clipping > 0
+                   ? ", gradient_clipping " + text(options.gradient_clipping)
+                   : "")
                         : "no",
       [](const AcceleratorOptions& o) {
         return o.megatron_lm_plugin().has_value();

@@ -109,12 +109,14 @@ void read_group(
     } else if (is_group(key) && value.is_object()) {
       read_group(file, value, key, said);
     } else if (key == "/fp16/enabled" || key == "/bf16/enabled") {
+      const std::string precision = key == "/fp16/enabled" ? "fp16" : "bf16";
       if (value == true) {
-        if (said.count("mixed_precision") != 0) {
-          refuse("and so is the other one of fp16 and bf16. Leave one of them out");
+        if (!said.try_emplace("mixed_precision", Said{precision, by}).second) {
+          refuse("so is the other of fp16 and bf16; a run has one of them");
         }
-        said["mixed_precision"] = {key == "/fp16/enabled" ? "fp16" : "bf16", by};
-      } else if (value != false && value != "auto") {
+      } else if (value == false) {
+        said["not " + precision] = {"true", by};
+      } else if (value != "auto") {
         refuse("write true, false or \"auto\"");
       }
     } else if (key == "/gradient_accumulation_steps") {
@@ -259,6 +261,18 @@ std::optional<DeepSpeedOptions> resolve_deepspeed(
   if (!precision.empty()) {
     options.mixed_precision =
         precision == "fp16" ? MixedPrecision::kFP16 : MixedPrecision::kBF16;
+  }
+  for (const auto precision : {MixedPrecision::kFP16, MixedPrecision::kBF16}) {
+    if (said.count(std::string("not ") + to_string(precision)) != 0) {
+      options.not_wanted.push_back(precision);
+    }
+  }
+  const std::string variable = "the environment variable ";
+  for (const auto& [name, one] : said) {
+    options.sources[name] = one.by.rfind(variable, 0) == 0
+        ? "environment " + one.by.substr(variable.size())
+        : one.by == "deepspeed_plugin" ? "argument deepspeed_plugin"
+                                       : one.by;
   }
   const auto of_parameters = value_of(said, "offload_param_device", "none");
   options.offload = {
