@@ -67,11 +67,6 @@ Part* raw_part(const at::Tensor& tensor) {
                                    : nullptr;
 }
 
-uint64_t mixed(uint64_t one, uint64_t other) {
-  one = (one ^ other) * 0x9e3779b97f4a7c15ULL;
-  return one ^ (one >> 32);
-}
-
 /// An element as a number, for messages and to tell what differs by rounding.
 double number_at(const char* at, at::ScalarType dtype) {
   const auto as = [&](auto value) {
@@ -160,30 +155,106 @@ std::string text_of(const Entry& entry) {
   return text;
 }
 
-/// As the processes send them to each other: four numbers each.
-constexpr int64_t kFields = 4;
+/// As the processes send them to each other.
+constexpr int64_t kFields = 3;
 
 struct Sent {
   int64_t op = 0;
   int64_t window = 0;
-  double first = 0;
   double all = 0;
 };
 static_assert(sizeof(Sent) == kFields * sizeof(int64_t));
 
-std::vector<Sent> sent_by(const at::Tensor& message) {
-  std::vector<Sent> sent(static_cast<size_t>(message.size(0)));
-  std::memcpy(sent.data(), message.const_data_ptr(), sent.size() * sizeof(Sent));
-  return sent;
+/// The operators of all processes, by rank. Collective.
+std::vector<std::vector<Sent>> gathered(
+    accel::detail::Communicator& communicator, const std::vector<Entry>& entries) {
+  std::vector<Sent> mine;
+  mine.reserve(entries.size());
+  for (const auto& entry : entries) {
+    mine.push_back(
+        {static_cast<int64_t>(hash_of(entry.op, 0)), entry.window, entry.all});
+  }
+  const auto counts = communicator.all_gather(
+      at::full({1}, static_cast<int64_t>(mine.size()), at::kLong));
+  int64_t most = 1; // All send as much.
+  for (const auto& count : counts) {
+    most = std::max(most, count.item<int64_t>());
+  }
+  auto message = at::zeros({most, kFields}, at::kLong);
+  std::memcpy(message.mutable_data_ptr(), mine.data(), mine.size() * sizeof(Sent));
+  std::vector<std::vector<Sent>> all;
+  const auto messages = communicator.all_gather(message);
+  for (size_t rank = 0; rank < messages.size(); ++rank) {
+    auto& sent = all.emplace_back(static_cast<size_t>(counts[rank].item<int64_t>()));
+    std::memcpy(sent.data(), messages[rank].const_data_ptr(), sent.size() * sizeof(Sent));
+  }
+  return all;
 }
 
-/// Where each window begins that all processes have from its beginning on.
-size_t begin_of(const std::vector<Sent>& entries, int64_t window) {
-  return static_cast<size_t>(
-      std::find_if(
-          entries.begin(), entries.end(),
-          [&](const Sent& entry) { return entry.window >= window; }) -
-      entries.begin());
+/// Those of one window.
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+Range range_of(const std::vector<Sent>& entries, int64_t window) {
+  const auto from = [&](int64_t first) {
+    return static_cast<size_t>(
+        std::find_if(
+            entries.begin(), entries.end(),
+            [&](const Sent& entry) { return entry.window >= first; }) -
+        entries.begin());
+  };
+  return {from(window), from(window + 1)};
+}
+
+/// Where the processes' operators part, and by what.
+struct Parting {
+  /// Its place among this process's operators; none where it has no more in its window.
+  std::optional<size_t> at;
+  /// More than rounding, or another operator.
+  bool found = false;
+  bool rounded = false;
+};
+
+/// The first one, window by window: where one process has called more than another in a
+/// window, the next one begins alike.
+Parting first_parting(const std::vector<std::vector<Sent>>& all, size_t rank) {
+  int64_t window = 0;
+  int64_t last = -1;
+  for (const auto& one : all) {
+    // From the first one on that all have.
+    window = std::max(window, one.empty() ? 0 : one.front().window);
+    last = std::max(last, one.empty() ? -1 : one.back().window);
+  }
+  Parting result;
+  for (; window <= last; ++window) {
+    std::vector<Range> ranges;
+    size_t most = 0;
+    for (const auto& one : all) {
+      ranges.push_back(range_of(one, window));
+      most = std::max(most, ranges.back().end - ranges.back().begin);
+    }
+    const auto entry = [&](size_t of, size_t i) {
+      const size_t at = ranges[of].begin + i;
+      return at < ranges[of].end ? all[of][at] : Sent();
+    };
+    for (size_t i = 0; i < most; ++i) {
+      const auto first = entry(0, i);
+      for (size_t other = 1; other < all.size(); ++other) {
+        const auto its = entry(other, i);
+        result.rounded = result.rounded || its.all != first.all;
+        if (its.op != first.op || !are_near(its.all, first.all)) {
+          result.found = true;
+          if (ranges[rank].begin + i < ranges[rank].end) {
+            result.at = ranges[rank].begin + i;
+          }
+          return result;
+        }
+      }
+    }
+  }
+  return result;
 }
 
 const char* const kBegin =
@@ -402,74 +473,15 @@ void begin_lineage_window() {
 std::string lineage_difference(accel::detail::Communicator& communicator) {
   const auto entries =
       program_log != nullptr ? program_log->entries() : std::vector<Entry>();
-  std::vector<Sent> mine;
-  for (const auto& entry : entries) {
-    mine.push_back(
-        {static_cast<int64_t>(hash_of(entry.op, 0)), entry.window, entry.first, entry.all});
-  }
-  // As many as each process has, so that all send as much.
-  auto counts = communicator.all_gather(
-      at::full({1}, static_cast<int64_t>(mine.size()), at::kLong));
-  int64_t most = 1;
-  for (const auto& count : counts) {
-    most = std::max(most, count.item<int64_t>());
-  }
-  auto message = at::zeros({most, kFields}, at::kLong);
-  std::memcpy(message.mutable_data_ptr(), mine.data(), mine.size() * sizeof(Sent));
-  std::vector<std::vector<Sent>> all;
-  const auto messages = communicator.all_gather(message);
-  for (size_t rank = 0; rank < messages.size(); ++rank) {
-    auto sent = sent_by(messages[rank]);
-    sent.resize(static_cast<size_t>(counts[rank].item<int64_t>()));
-    all.push_back(std::move(sent));
-  }
-  // The first that differs, window by window: where one process has called more than
-  // another in a window, the next one begins alike.
-  int64_t window = 0;
-  int64_t last = -1;
-  for (const auto& one : all) {
-    window = std::max(window, one.empty() ? 0 : one.front().window);
-    last = std::max(last, one.empty() ? -1 : one.back().window);
-  }
-  bool rounded = false;
-  size_t found = 0;
-  bool any = false;
-  std::vector<size_t> begins(all.size());
-  for (; window <= last && !any; ++window) {
-    size_t most_of_window = 0;
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      begins[rank] = begin_of(all[rank], window);
-      most_of_window = std::max(
-          most_of_window, begin_of(all[rank], window + 1) - begins[rank]);
-    }
-    for (size_t i = 0; i < most_of_window && !any; ++i) {
-      const auto entry_of = [&](size_t rank) {
-        const size_t at = begins[rank] + i;
-        return at < all[rank].size() && all[rank][at].window == window ? all[rank][at]
-                                                                      : Sent();
-      };
-      const auto first = entry_of(0);
-      for (size_t rank = 1; rank < all.size(); ++rank) {
-        const auto other = entry_of(rank);
-        if (other.op != first.op || !are_near(other.all, first.all)) {
-          any = true;
-        }
-        rounded = rounded || other.all != first.all;
-      }
-      found = i;
-    }
-  }
-  if (!any && rounded) {
+  const auto parting = first_parting(
+      gathered(communicator, entries), static_cast<size_t>(communicator.rank()));
+  if (!parting.found && parting.rounded) {
     keep_lineages(false);
     return "";
   }
-  std::string text = "an operator before the last ones that are kept";
-  if (any) {
-    const auto rank = static_cast<size_t>(communicator.rank());
-    const size_t at = begins[rank] + found;
-    text = at < entries.size() && entries[at].window == window - 1 ? text_of(entries[at])
-                                                                 : "no more operators";
-  }
+  const std::string text = !parting.found ? "an operator before the last ones that are kept"
+      : parting.at                        ? text_of(entries[*parting.at])
+                                          : "no more operators";
   auto padded = at::zeros({128}, at::kByte);
   std::copy_n(
       text.data(), std::min<size_t>(text.size(), 127), padded.mutable_data_ptr<uint8_t>());

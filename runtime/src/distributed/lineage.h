@@ -53,6 +53,11 @@ void inherit_lineage(const at::Tensor& to, uint64_t lineage);
 /// That of a tensor which is cut from a plain one that all processes have.
 uint64_t lineage_of_plain(const at::Tensor& whole);
 
+inline uint64_t mixed(uint64_t one, uint64_t other) {
+  one = (one ^ other) * 0x9e3779b97f4a7c15ULL;
+  return one ^ (one >> 32);
+}
+
 /// The lineage of what one call of an operator makes.
 class Lineage {
  public:
@@ -100,8 +105,7 @@ class Lineage {
 
  private:
   void mix(uint64_t number) {
-    value_ = (value_ ^ number) * 0x9e3779b97f4a7c15ULL;
-    value_ ^= value_ >> 32;
+    value_ = mixed(value_, number);
   }
   void note(double number) {
     if (count_++ == 0) {
