@@ -113,6 +113,16 @@ static bool mayKeep(const CallExpr *Call) {
   return Keeps.count(nameOf(F)) && isLibrary(F) && !copiesInto(Call);
 }
 
+/// Whether a part of `S` is returned, or put into what is there already.
+static bool givesAway(const Stmt *S) {
+  if (const auto *Assigned = dyn_cast<BinaryOperator>(S))
+    return Assigned->isAssignmentOp();
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(S); O && O->isAssignmentOp())
+    return true;
+  const auto *Call = dyn_cast<CallExpr>(S);
+  return isa<ReturnStmt>(S) || (Call && mayKeep(Call));
+}
+
 /// Whether what a call returns may point to the memory that it is given: a pointer, a view
 /// of the standard library's, a struct that holds such.
 static bool givesOn(QualType Returned) {
@@ -148,9 +158,7 @@ bool isInGivenClosure(llvm::ArrayRef<const Stmt *> Use) {
     if (isa<LambdaExpr>(S)) {
       InLambda = true;
     } else if (InLambda) {
-      const auto *Call = dyn_cast<CallExpr>(S);
-      const auto *O = dyn_cast_or_null<CXXOperatorCallExpr>(Call);
-      if (isa<ReturnStmt>(S) || (O && O->isAssignmentOp()) || (Call && mayKeep(Call)))
+      if (givesAway(S))
         return true;
       if (isa<CompoundStmt>(S))
         return false;
@@ -361,11 +369,7 @@ bool accel::migrate::isMemoryGivenAway(llvm::ArrayRef<const Stmt *> Path) {
   if (!isMemoryKept(Path))
     return false;
   for (const Stmt *S : llvm::reverse(Path)) {
-    const auto *Call = dyn_cast<CallExpr>(S);
-    const auto *O = dyn_cast_or_null<CXXOperatorCallExpr>(Call);
-    const auto *Assigned = dyn_cast<BinaryOperator>(S);
-    if (isa<ReturnStmt>(S) || (O && O->isAssignmentOp()) || (Call && mayKeep(Call)) ||
-        (Assigned && Assigned->isAssignmentOp()))
+    if (givesAway(S))
       return true;
     if (isa<LambdaExpr, DeclStmt>(S))
       return false;
