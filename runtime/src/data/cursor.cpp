@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -44,8 +45,9 @@ struct ExpectedLoaders {
   int64_t end = 0;
   /// A pass has begun since `load_state`.
   bool looped = false;
-  /// A loader has been made that the checkpoint has not.
-  bool others = false;
+  /// Loaders that were made since, and that the checkpoint has not: what gives each one
+  /// a number.
+  std::map<ResumableLoader*, std::function<void(int64_t)>> others;
   /// Loaders of the checkpoint whose draws were taken back when they were made.
   struct Taken {
     /// Null when it is gone.
@@ -79,11 +81,28 @@ void warn_of_loader_made_again(const LoaderCursor& made) {
   }
 }
 
+/// Loaders were made that the checkpoint has not, and a pass has begun: they are such as
+/// are made for each pass, as those were that were gone when it was saved. They count
+/// behind those of the checkpoint, and so do those that follow.
+void count_behind_checkpoint() {
+  auto& expected = expected_loaders();
+  for (auto* loader : loaders()) { // as they were made
+    const auto other = expected.others.find(loader);
+    if (other != expected.others.end() && loader->number() < expected.end) {
+      other->second(expected.end++);
+    }
+  }
+  loaders_made() = std::max(loaders_made(), expected.end);
+  expected.others.clear();
+  expected.cursors.clear();
+}
+
 } // namespace
 
 ResumableLoader::~ResumableLoader() {
   auto& all = loaders();
   all.erase(std::remove(all.begin(), all.end(), this), all.end());
+  expected_loaders().others.erase(this);
   for (auto& one : expected_loaders().taken) {
     if (one.loader == this) {
       one.loader = nullptr;
@@ -113,6 +132,9 @@ void number_loaders_anew() {
 
 void note_pass() {
   expected_loaders().looped = true;
+  if (!expected_loaders().others.empty()) {
+    count_behind_checkpoint();
+  }
 }
 
 LoaderEntry::LoaderEntry() {
@@ -147,15 +169,10 @@ void LoaderEntry::enter(ResumableLoader& loader) const {
   }
   const auto found = expected.cursors.find(loader.number());
   if (found == expected.cursors.end()) {
-    // One that is made for each pass, as those were that were gone when the checkpoint
-    // was saved. It is made behind them, and so are those that follow.
-    expected.others = true;
-    loader.number_ = std::max(loader.number_, expected.end);
-    loaders_made() = std::max(loaders_made(), loader.number_ + 1);
-    return;
-  }
-  if (expected.looped && expected.others) {
-    expected.cursors.clear();
+    expected.others[&loader] = [&loader](int64_t number) { loader.number_ = number; };
+    if (expected.looped) {
+      count_behind_checkpoint();
+    }
     return;
   }
   LoaderCursor saved = std::move(found->second);

@@ -199,6 +199,23 @@ TEST(LateLoaders, RightBehindIt) {
   }
 }
 
+// One that is gone when the checkpoint is saved is made again in front of it.
+TEST(LateLoaders, BehindOneThatIsGone) {
+  using torch::data::samplers::SequentialSampler;
+  expect_same_epochs(2, [&](auto& program, const auto& from, const auto& save) {
+    load(program, from);
+    {
+      auto only_for_its_size = accel::data::make_data_loader<SequentialSampler>(points(), 2);
+    }
+    auto loader = accel::data::make_data_loader(points(), 2);
+    while (program.epoch < 4) {
+      program.loop(loader);
+      ++program.epoch;
+      save();
+    }
+  });
+}
+
 // What the program draws in between is not taken back; it is told.
 TEST(LateLoaders, BehindOtherDraws) {
   const TemporaryDirectory directory;
