@@ -160,7 +160,7 @@ torch::Tensor Collectives::broadcast(
       !distributed::is_distributed(tensor),
       "accel: broadcast was given a distributed tensor of sizes ",
       tensor.sizes(),
-      ". Its value is that of all processes already: use it as it is, or full.");
+      ". All processes have its value already: use full to have all of it.");
   if (runtime.state().use_distributed()) {
     check_alike("broadcast", runtime.communicator(), {tensor}, 0);
   }

@@ -1,6 +1,7 @@
 #include "distributed/lineage.h"
 
 #include "core/read_values.h"
+#include "distributed/recompute.h"
 
 #include <ATen/ATen.h>
 
@@ -299,7 +300,11 @@ void Lineage::add(const at::Tensor& tensor) {
   } else if (raw_part(tensor) != nullptr) {
     mix(lineage_of(tensor));
     from_parts_ = true;
-  } else if (is_readable(tensor)) {
+  } else if (
+      // What backward has saved may have elements that nobody has written (the scratch
+      // memory of ctc_loss), and was computed from what forward has looked at.
+      (tensor.unsafeGetTensorImpl()->is_wrapped_number() || !in_backward()) &&
+      is_readable(tensor)) {
     add_values(tensor);
   }
 }
