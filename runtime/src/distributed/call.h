@@ -50,7 +50,7 @@ struct OperatorInfo {
   bool takes_sparse = false;
   /// It draws random numbers, or may.
   bool draws = false;
-  /// Its result has the values of its argument: `clone`.
+  /// Its result has the values of its argument: `clone`, `detach`.
   bool copies = false;
   /// What it writes it writes anew, whatever was there.
   bool overwrites = false;

@@ -276,11 +276,14 @@ uint64_t lineage_of(const at::Tensor& tensor) {
   if (part == nullptr) {
     return 0;
   }
-  return part->view ? mixed(part->lineage, root_of(part)->lineage) : part->lineage;
+  return part->view == nullptr ? part->lineage
+      : part->lineage == 0     ? root_of(part)->lineage
+                               : mixed(part->lineage, root_of(part)->lineage);
 }
 
 void inherit_lineage(const at::Tensor& to, uint64_t lineage) {
   if (Part* part = to.defined() ? raw_part(to) : nullptr) {
+    part->lineage = 0;
     root_of(part)->lineage = lineage;
   }
 }
@@ -393,8 +396,12 @@ NotedCall::NotedCall(
     const OperatorInfo& info,
     const torch::jit::Stack& stack)
     : lineage_(op.schema().name().c_str(), info.id), info_(info) {
-  if (info.copies) { // Autograd's engine makes copies of gradients, or none, as it comes.
-    copied_ = lineage_of(stack[stack.size() - info.arguments].toTensor());
+  if (info.copies) {
+    // Autograd's engine copies gradients, or detaches them, as it comes.
+    const auto& copied = stack[stack.size() - info.arguments].toTensor();
+    const Part* part = raw_part(copied);
+    copied_ = lineage_of(copied);
+    own_ = part != nullptr && part->view ? part->lineage : 0;
     return;
   }
   const size_t base = stack.size() - info.arguments;
@@ -433,7 +440,10 @@ NotedCall::NotedCall(
 
 void NotedCall::done(const torch::jit::Stack& stack) const {
   if (info_.copies) {
-    return inherit_lineage(stack.back().toTensor(), copied_);
+    if (Part* part = raw_part(stack.back().toTensor())) {
+      part->lineage = part->view ? own_ : copied_;
+    }
+    return;
   }
   uint64_t number = 0;
   for (const auto& tensor : written_) {

@@ -138,7 +138,9 @@ class NotedCall {
  private:
   Lineage lineage_;
   const OperatorInfo& info_;
+  /// Of what is copied, and of its view alone.
   uint64_t copied_ = 0;
+  uint64_t own_ = 0;
   c10::SmallVector<PartPtr, 4> arguments_;
   c10::SmallVector<at::Tensor, 2> written_;
   NotingLineage noting_;

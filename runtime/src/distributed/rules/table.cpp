@@ -136,7 +136,7 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
   info.results = schema.returns().size();
   const auto& name = schema.name();
   info.draws = op.hasTag(at::Tag::nondeterministic_seeded);
-  info.copies = name == "aten::clone";
+  info.copies = name == "aten::clone" || name == "aten::detach" || name == "aten::alias";
   info.overwrites = name == "aten::zero_" || name == "aten::fill_" ||
       name == "aten::copy_" || (info.draws && !name.empty() && name.back() == '_');
   info.id = id_of(name.c_str(), schema.overload_name().c_str());
