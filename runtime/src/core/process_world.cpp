@@ -1,5 +1,6 @@
 #include "core/device_communicator.h"
 #include "core/failure_note.h"
+#include "core/gather_texts.h"
 #include "core/gloo_communicator.h"
 #include "core/guarded_operation.h"
 #include "core/introduction.h"
@@ -477,7 +478,9 @@ class ProcessWorld : public World {
       return;
     }
     check_devices_differ(gather_texts(
-        placement_.backend->identity(placement_.choice.device)));
+        *communicators_[0],
+        placement_.backend->identity(placement_.choice.device),
+        /*most=*/120));
     for (size_t i = 0; i < communicators_.size(); ++i) {
       const auto channel = static_cast<Channel>(i);
       auto routed = make_device_communicator(
@@ -486,22 +489,6 @@ class ProcessWorld : public World {
       devices_[i] = routed.get();
       communicators_[i] = std::move(routed);
     }
-  }
-
-  /// Every process's text, of at most 120 characters.
-  std::vector<std::string> gather_texts(const std::string& text) {
-    auto padded = at::zeros({120}, at::kByte);
-    std::copy_n(
-        text.data(),
-        std::min<size_t>(text.size(), 120),
-        padded.mutable_data_ptr<uint8_t>());
-    std::vector<std::string> texts;
-    for (const auto& one : communicators_[0]->all_gather(padded)) {
-      const auto* begin =
-          reinterpret_cast<const char*>(one.const_data_ptr<uint8_t>());
-      texts.emplace_back(begin, ::strnlen(begin, 120));
-    }
-    return texts;
   }
 
   void abort_devices() noexcept {

@@ -1,5 +1,6 @@
 #include "core/read_values.h"
 
+#include "core/gather_texts.h"
 #include "distributed/lineage.h"
 
 #include <accel/detail/alone.h>
@@ -483,16 +484,7 @@ void ReadValues::look_closer(
   } else if (first < kKept) {
     text = "none, after " + std::to_string(mine.count);
   }
-  auto padded = at::zeros({1024}, at::kByte);
-  std::copy_n(
-      text.data(),
-      std::min<size_t>(text.size(), 1023),
-      padded.mutable_data_ptr<uint8_t>());
-  std::vector<std::string> values;
-  for (const auto& other : communicator.all_gather(padded)) {
-    values.emplace_back(
-        reinterpret_cast<const char*>(other.const_data_ptr<uint8_t>()));
-  }
+  const auto values = gather_texts(communicator, text, 1023);
   TORCH_CHECK(
       false, message_about(losses ? kLossesDiffer : kReadsDiffer, values));
 }

@@ -1,6 +1,7 @@
 #include "core/read_values.h"
 #include "distributed/call.h"
 #include "distributed/draws.h"
+#include "distributed/each_tensor.h"
 #include "distributed/kernels.h"
 #include "distributed/lineage.h"
 #include "distributed/replacing.h"
@@ -63,26 +64,6 @@ void look_at(
         "distribute_tensor(tensor, mesh, placements).");
     if (part->axis->index() < axis->index()) {
       axis = part->axis;
-    }
-  }
-}
-
-/// Calls `f` with every tensor of an argument.
-template <typename F>
-void each_tensor(const c10::IValue& value, F&& f) {
-  if (value.isTensor()) {
-    f(value.toTensor());
-  } else if (value.isTensorList()) {
-    const auto list = value.toTensorList();
-    for (size_t i = 0; i < list.size(); ++i) {
-      f(list.get(i));
-    }
-  } else if (value.isOptionalTensorList()) {
-    const auto list = value.toOptionalTensorList();
-    for (size_t i = 0; i < list.size(); ++i) {
-      if (const std::optional<at::Tensor> tensor = list.get(i)) {
-        f(*tensor);
-      }
     }
   }
 }

@@ -1,6 +1,8 @@
 #include "distributed/lineage.h"
 
+#include "core/gather_texts.h"
 #include "core/read_values.h"
+#include "distributed/each_tensor.h"
 #include "distributed/recompute.h"
 
 #include <ATen/ATen.h>
@@ -350,17 +352,7 @@ void Lineage::add(const at::Scalar& number) {
 }
 
 void Lineage::add(const c10::IValue& value) {
-  if (value.isTensor()) {
-    add(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      add(tensor);
-    }
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList().vec()) {
-      add(tensor);
-    }
-  } else if (value.isScalar()) {
+  if (value.isScalar()) {
     add(value.toScalar());
   } else if (value.isIntList()) {
     for (const int64_t number : value.toIntList()) {
@@ -370,6 +362,8 @@ void Lineage::add(const c10::IValue& value) {
     for (const double number : value.toDoubleList()) {
       add(number);
     }
+  } else {
+    each_tensor(value, [this](const at::Tensor& tensor) { add(tensor); });
   }
 }
 
@@ -408,32 +402,25 @@ NotedCall::NotedCall(
   const auto is_written = [&](size_t i) {
     return std::find(info.writes.begin(), info.writes.end(), i) != info.writes.end();
   };
-  const auto keep = [&](const at::Tensor& tensor, bool written) {
-    Part* part = tensor.defined() ? raw_part(tensor) : nullptr;
-    if (part != nullptr) {
-      arguments_.push_back(PartPtr::reclaim_copy(part));
-      if (written) {
-        written_.push_back(tensor);
-      }
-    }
-    return part;
-  };
   for (size_t i = 0; i < info.arguments; ++i) {
     const auto& value = stack[base + i];
     const bool written = is_written(i);
-    if (value.isTensor()) {
-      Part* part = keep(value.toTensor(), written);
-      // What a plain one held before it is written may be anything; and what is
-      // overwritten as a whole does not matter any more.
-      if (written && (part == nullptr || (info.overwrites && part->view == nullptr))) {
-        continue;
+    Part* part = nullptr;
+    each_tensor(value, [&](const at::Tensor& tensor) {
+      part = tensor.defined() ? raw_part(tensor) : nullptr;
+      if (part != nullptr) {
+        arguments_.push_back(PartPtr::reclaim_copy(part));
+        if (written) {
+          written_.push_back(tensor);
+        }
       }
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorList()) {
-        keep(tensor, written);
-      }
+    });
+    // What a plain one held before it is written may be anything; and what is
+    // overwritten as a whole does not matter any more.
+    if (!written || !value.isTensor() ||
+        (part != nullptr && !(info.overwrites && part->view == nullptr))) {
+      lineage_.add(value);
     }
-    lineage_.add(value);
   }
   lineage_.end();
 }
@@ -460,15 +447,10 @@ void NotedCall::done(const torch::jit::Stack& stack) const {
     ++number;
   };
   for (size_t k = stack.size() - info_.results; k < stack.size(); ++k) {
-    if (stack[k].isTensor()) {
-      give(stack[k].toTensor());
-    } else if (stack[k].isTensorList()) {
-      for (const at::Tensor& tensor : stack[k].toTensorList()) {
-        give(tensor);
-      }
-    } else if (info_.reads_value) {
-      accel::detail::ReadValues::get().add_read_lineage(lineage_.value());
-    }
+    each_tensor(stack[k], give);
+  }
+  if (info_.reads_value) {
+    accel::detail::ReadValues::get().add_read_lineage(lineage_.value());
   }
 }
 
@@ -497,14 +479,10 @@ std::string lineage_difference(accel::detail::Communicator& communicator) {
   const std::string text = !parting.found ? "an operator before the last ones that are kept"
       : parting.at                        ? text_of(entries[*parting.at])
                                           : "no more operators";
-  auto padded = at::zeros({128}, at::kByte);
-  std::copy_n(
-      text.data(), std::min<size_t>(text.size(), 127), padded.mutable_data_ptr<uint8_t>());
   std::string error = std::string("accel: ") + kBegin + ":";
-  const auto texts = communicator.all_gather(padded);
+  const auto texts = accel::detail::gather_texts(communicator, text, 127);
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    error += "\n  process " + std::to_string(rank) + ": " +
-        reinterpret_cast<const char*>(texts[rank].const_data_ptr<uint8_t>());
+    error += "\n  process " + std::to_string(rank) + ": " + texts[rank];
   }
   return error + "\n" + kRemedy;
 }

@@ -1,6 +1,7 @@
 #include "distributed/recipes.h"
 
 #include "distributed/draws.h"
+#include "distributed/each_tensor.h"
 
 #include "core/tensor_version.h"
 #include "distributed/collectives.h"
@@ -23,22 +24,6 @@ bool is_given(int32_t reference) {
 
 bool is_value(int32_t reference) {
   return reference >= 0;
-}
-
-/// A result, or an argument: one tensor, or a list of them.
-template <typename F>
-void each_noted(const c10::IValue& value, F&& f) {
-  if (value.isTensor()) {
-    f(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) {
-      f(tensor);
-    }
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList().vec()) {
-      f(tensor.value_or(at::Tensor()));
-    }
-  }
 }
 
 template <typename F>
@@ -205,7 +190,7 @@ std::unique_ptr<Recipes::Step> Recipes::before(
   const size_t base = stack.size() - info.arguments;
   for (const auto i : info.tensors) {
     bool followed = true;
-    each_noted(stack[base + i], [&](const at::Tensor& tensor) {
+    each_tensor(stack[base + i], [&](const at::Tensor& tensor) {
       followed = followed && (!tensor.defined() || memory_of(tensor) != 0);
     });
     if (!followed) {
@@ -231,7 +216,7 @@ std::unique_ptr<Recipes::Step> Recipes::before(
     }
     const bool writes =
         std::find(info.writes.begin(), info.writes.end(), number) != info.writes.end();
-    each_noted(argument, [&](const at::Tensor& tensor) {
+    each_tensor(argument, [&](const at::Tensor& tensor) {
       if (tensor.defined() && writes && copies) {
         Given own;
         own.tensor = tensor.clone();
@@ -277,7 +262,7 @@ bool Recipes::after(
   bool followed = true;
   size_t tensors = 0;
   for (size_t i = base; i < stack.size(); ++i) {
-    each_noted(stack[i], [&](const at::Tensor& tensor) {
+    each_tensor(stack[i], [&](const at::Tensor& tensor) {
       ++tensors;
       followed = followed && (!tensor.defined() || memory_of(tensor) != 0);
     });
@@ -292,7 +277,7 @@ bool Recipes::after(
     return false;
   }
   for (size_t i = base; i < stack.size(); ++i) {
-    each_noted(stack[i], [&](const at::Tensor& tensor) {
+    each_tensor(stack[i], [&](const at::Tensor& tensor) {
       if (!tensor.defined()) {
         step->outputs.push_back(kUndefined);
         return;
@@ -509,7 +494,7 @@ void Recipes::make_all() {
     }
     size_t number = 0;
     for (const auto& result : stack) {
-      each_noted(result, [&](const at::Tensor& tensor) {
+      each_tensor(result, [&](const at::Tensor& tensor) {
         const int32_t output = step.outputs[number++];
         if (is_value(output)) {
           made[output] = tensor;

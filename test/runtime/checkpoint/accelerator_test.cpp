@@ -93,6 +93,16 @@ struct Counter {
   int count = 0;
 };
 
+template <typename Loader>
+std::vector<double> values_of_pass(Loader& loader) {
+  std::vector<double> result;
+  for (auto& batch : loader) {
+    const auto part = values(batch.data);
+    result.insert(result.end(), part.begin(), part.end());
+  }
+  return result;
+}
+
 } // namespace
 
 TEST(AcceleratorCheckpoint, BringsEverythingBack) {
@@ -523,12 +533,7 @@ TEST(AcceleratorCheckpoint, SkipsTheFirstBatches) {
   auto loader = accel::data::make_data_loader(numbers(9), 2);
   const auto pass = [&] {
     torch::manual_seed(3);
-    std::vector<double> result;
-    for (auto& batch : *loader) {
-      const auto part = values(batch.data);
-      result.insert(result.end(), part.begin(), part.end());
-    }
-    return result;
+    return values_of_pass(*loader);
   };
   const auto all = pass();
   accelerator.skip_first_batches(*loader, 2);
@@ -549,14 +554,7 @@ TEST(AcceleratorCheckpoint, SkippingCountsFromTheBeginningOfAPassThatGoesOn) {
   auto loader =
       accel::data::make_data_loader<torch::data::samplers::SequentialSampler>(
           numbers(9), 2);
-  const auto pass = [&] {
-    std::vector<double> result;
-    for (auto& batch : *loader) {
-      const auto part = values(batch.data);
-      result.insert(result.end(), part.begin(), part.end());
-    }
-    return result;
-  };
+  const auto pass = [&] { return values_of_pass(*loader); };
   const auto all = pass();
   int64_t done = 0;
   for (auto& batch : *loader) {
