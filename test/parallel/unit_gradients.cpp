@@ -307,19 +307,36 @@ void expect_odd_trains_like_one_device(Accelerator& accelerator, bool exact) {
   }
 }
 
+/// The sizes of the mesh beside dp_shard, whose is 2.
+ParallelismConfig beside(const std::string& axis) {
+  auto config = ParallelismConfig().dp_shard_size(2);
+  return axis == "dp_replicate" ? config.dp_replicate_size(2)
+      : axis == "cp"            ? config.cp_size(2)
+                                : config.tp_size(2);
+}
+
 ACCEL_RANK_FUNCTION(units_train_like_one_device) {
-  const bool groups = std::getenv("GROUPS") != nullptr;
+  const char* const axis = std::getenv("BESIDE");
   const std::vector<ShardingStrategy> strategies =
-      groups
+      axis != nullptr && axis == std::string("dp_replicate")
           ? std::
                 vector{ShardingStrategy::kHybridShard, ShardingStrategy::kHybridShardZero2}
           : std::vector{
                 ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp};
   for (const auto strategy : strategies) {
     auto how = sharded(strategy);
-    if (groups) {
-      how.parallelism_config(
-          ParallelismConfig().dp_replicate_size(2).dp_shard_size(2));
+    if (axis != nullptr) {
+      how.parallelism_config(beside(axis));
+    }
+    if (axis != nullptr && axis == std::string("tp")) {
+      how.torch_tp_plugin(TorchTensorParallelPlugin().plan(
+          {{"plain", "colwise"},
+           {"twice", "rowwise"},
+           {"frozen", "colwise"},
+           {"other", "rowwise"},
+           {"again", "colwise"},
+           {"hooked", "rowwise"},
+           {"last", "colwise"}}));
     }
     Accelerator accelerator(how);
     expect_odd_trains_like_one_device(accelerator, std::getenv("EXACT") != nullptr);
@@ -334,7 +351,10 @@ TEST(UnitGradients, TrainLikeOneDevice) {
   run_and_expect_success(training, 2, patient());
   // Without memory that the processes share.
   run_and_expect_success(training, 2, patient({{"ACCEL_SHARED_MEMORY", "0"}}));
-  run_and_expect_success(training, 4, patient({{"GROUPS", "1"}, {"EXACT", "1"}}));
+  for (const char* axis : {"dp_replicate", "tp", "cp"}) {
+    run_and_expect_success(
+        training, 4, patient({{"BESIDE", axis}, {"EXACT", "1"}}));
+  }
 }
 
 } // namespace

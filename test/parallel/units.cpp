@@ -80,6 +80,42 @@ TEST(Units, AreOneMessageEach) {
   }
 }
 
+/// Weights that are cut along tp, too: each process gathers what tp leaves it.
+ACCEL_RANK_FUNCTION(units_beside_tp_are_one_message) {
+  auto how = sharded();
+  how.parallelism_config(ParallelismConfig().dp_shard_size(2).tp_size(2));
+  Accelerator accelerator(how);
+  auto net = wide_layers(4); // Their rows, columns, rows and columns are along tp.
+  AcceleratedOptimizer<optim::SGD> optimizer(net->parameters(), 0.1);
+  accelerator.prepare(net, optimizer);
+  const auto parameters = net->parameters();
+  EXPECT_EQ(
+      ad::placements(parameters[0]),
+      (std::vector<ad::Placement>{ad::Shard(1), ad::Shard(0)}));
+  EXPECT_EQ(
+      ad::placements(parameters[2]),
+      (std::vector<ad::Placement>{ad::Shard(0), ad::Shard(1)}));
+  const auto x = accelerator.distribute(torch::randn({6, kWide}));
+  for (int i = 0; i < 2; ++i) {
+    Tensor loss;
+    EXPECT_EQ(gathers_of([&] { loss = net->forward(x).pow(2).sum(); }), 4);
+    const auto before = ad::traffic();
+    accelerator.backward(loss);
+    EXPECT_EQ(ad::traffic().gathers - before.gathers, 1); // As without tp.
+    EXPECT_EQ(ad::traffic().exchanges - before.exchanges, 4);
+    // Of the two biases that only tp cuts, and of what goes into the third layer.
+    EXPECT_EQ(ad::traffic().reductions - before.reductions, 3);
+    for (const auto& parameter : parameters) {
+      EXPECT_EQ(ad::placements(parameter.grad()), ad::placements(parameter));
+    }
+    optimizer.step();
+  }
+}
+
+TEST(Units, AreOneMessageEachBesideTensorParallelism) {
+  run_and_expect_success("units_beside_tp_are_one_message", 4, patient());
+}
+
 // ---- Writes between two reads.
 
 /// Something that changes a parameter, in the plain model and in the divided
@@ -132,19 +168,28 @@ const std::vector<Write>& writes() {
 }
 
 /// Units are kept from forward to backward (SHARD_GRAD_OP), or are not: a process of
-/// such a run asks strategy_of_this_run.
+/// such a run asks options_of_this_run.
 RunOptions keeping(bool keeps) {
   return patient({{"KEEPS", keeps ? "1" : "0"}});
 }
-ShardingStrategy strategy_of_this_run() {
-  return std::string(std::getenv("KEEPS")) == "1" ? ShardingStrategy::kShardGradOp
-                                                  : ShardingStrategy::kFullShard;
+AcceleratorOptions options_of_this_run() {
+  auto options = sharded(
+      std::string(std::getenv("KEEPS")) == "1" ? ShardingStrategy::kShardGradOp
+                                               : ShardingStrategy::kFullShard);
+  if (std::getenv("TP") != nullptr) {
+    options.parallelism_config(ParallelismConfig().dp_shard_size(2).tp_size(2));
+  }
+  return options;
+}
+/// The same on four processes, where each weight is cut along tp, too.
+RunOptions keeping_beside_tp(bool keeps) {
+  return patient({{"KEEPS", keeps ? "1" : "0"}, {"TP", "1"}});
 }
 
 ACCEL_RANK_FUNCTION(units_see_writes) {
   torch::manual_seed(2);
   const auto x = torch::randn({6, kWide});
-  Accelerator accelerator(sharded(strategy_of_this_run()));
+  Accelerator accelerator(options_of_this_run());
   for (const auto& write : writes()) {
     // Of the first layer and of the last one, weight and bias.
     for (const size_t i : {0, 1, 2}) {
@@ -178,12 +223,14 @@ ACCEL_RANK_FUNCTION(units_see_writes) {
 TEST(Units, SeeWhatIsWrittenBetweenTwoReads) {
   run_and_expect_success("units_see_writes", 2, keeping(true));
   run_and_expect_success("units_see_writes", 3, keeping(false));
+  run_and_expect_success("units_see_writes", 4, keeping_beside_tp(true));
+  run_and_expect_success("units_see_writes", 4, keeping_beside_tp(false));
 }
 
 /// Whatever a program does in whatever order: reads of some layers, with and
 /// without a graph, backward, steps, and writes of every kind in between.
 ACCEL_RANK_FUNCTION(units_survive_anything) {
-  Accelerator accelerator(sharded(strategy_of_this_run()));
+  Accelerator accelerator(options_of_this_run());
   const unsigned first = std::strtoul(std::getenv("FIRST_SEED"), nullptr, 10);
   const unsigned seeds = std::strtoul(std::getenv("SEEDS"), nullptr, 10);
   for (unsigned seed = first; seed < first + seeds; ++seed) {
@@ -281,6 +328,10 @@ TEST(Units, SurviveAnything) {
       options.environment["SEEDS"] = keeps == (processes == 2) ? "1" : "2";
       run_and_expect_success(anything, processes, options);
     }
+    RunOptions options = keeping_beside_tp(keeps);
+    options.environment["FIRST_SEED"] = keeps ? "5" : "6";
+    options.environment["SEEDS"] = "1";
+    run_and_expect_success(anything, 4, options);
   }
 }
 

@@ -196,14 +196,6 @@ Asked with_others_kept(
   return asked;
 }
 
-at::Tensor leaf_of(const at::Tensor& tensor) {
-  at::Tensor inner = tensor;
-  while (Part* part = part_of(inner)) {
-    inner = part->local;
-  }
-  return inner;
-}
-
 /// This process's part, to be given out: who writes to it is seen by its version.
 at::Tensor local_alias(const at::Tensor& tensor) {
   auto alias = leaf_of(tensor).detach();

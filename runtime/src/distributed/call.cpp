@@ -139,7 +139,7 @@ void Call::copy_out_of_units() {
   const auto in_unit = [&](const at::Tensor& tensor) {
     return std::any_of(
         read_units_.begin(), read_units_.end(), [&](const at::Tensor& read) {
-          return tensor.has_storage() && tensor.is_alias_of(read);
+          return tensor.has_storage() && tensor.is_alias_of(leaf_of(read));
         });
   };
   const auto copied = [&](const at::Tensor& tensor) {

@@ -277,6 +277,28 @@ at::Tensor agreed(Axis& axis, const at::Tensor& local, const char* operation) {
   return same ? local : gather_all(local, operation);
 }
 
+std::vector<bool> agree(
+    Axis& axis,
+    const std::vector<at::Tensor>& locals,
+    const char* operation) {
+  std::vector<bool> alike(locals.size(), true);
+  if (axis.further() == 0 || locals.empty()) {
+    return alike;
+  }
+  std::vector<at::Tensor> own;
+  for (const auto& local : locals) {
+    own.push_back(further_places(local, axis.further()));
+  }
+  const auto all = axis.communicator(operation).all_gather(at::stack(own));
+  for (size_t i = 0; i < locals.size(); ++i) {
+    const auto k = static_cast<int64_t>(i);
+    alike[i] = std::all_of(all.begin(), all.end(), [&](const at::Tensor& places) {
+      return at::equal(places[k], all[0][k]);
+    });
+  }
+  return alike;
+}
+
 at::Tensor without_cut(const at::Tensor& tensor, int64_t dim) {
   Part* inner = part_of(tensor);
   if (inner == nullptr) {

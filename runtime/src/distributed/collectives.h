@@ -6,6 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <optional>
+#include <vector>
 
 namespace accel::distributed {
 
@@ -103,6 +104,14 @@ ACCEL_API void set_own_rows(
 ACCEL_API at::Tensor agreed(
     Axis& axis,
     const at::Tensor& local,
+    const char* operation);
+
+/// Which of these local tensors lie along further axes as they do on all processes of
+/// the axis, in one message; the same answer everywhere. Collective where the mesh has
+/// further axes.
+ACCEL_API std::vector<bool> agree(
+    Axis& axis,
+    const std::vector<at::Tensor>& locals,
     const char* operation);
 
 /// The same tensor without cuts of dimension `dim` along the axes of its own places.

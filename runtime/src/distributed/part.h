@@ -278,6 +278,15 @@ inline Part* part_of(const at::Tensor& tensor) {
   return part;
 }
 
+/// This process's plain part, of however many axes; the tensor itself where it is plain.
+inline at::Tensor leaf_of(const at::Tensor& tensor) {
+  at::Tensor leaf = tensor;
+  while (Part* part = part_of(leaf)) {
+    leaf = at::Tensor(part->local);
+  }
+  return leaf;
+}
+
 /// A distributed tensor out of this process's part. `sizes` are those of the
 /// whole tensor; its strides are dense, in the order in which the parts lie in
 /// memory. Where that cannot be told from the parts (some process has a single

@@ -4,7 +4,7 @@
 #include "core/tensor_version.h"
 #include "distributed/axis.h"
 #include "distributed/collectives.h"
-#include "distributed/memory_order.h"
+#include "distributed/unit_member.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/hash.h>
@@ -18,25 +18,6 @@ using accel::detail::version_of;
 
 /// Parameters begin at multiples of this, as LibTorch's allocators have it.
 constexpr int64_t kAlignment = 64;
-
-int64_t bytes_of(const Part& part) {
-  int64_t bytes = static_cast<int64_t>(part.local.element_size());
-  for (const int64_t n : part.sizes) {
-    bytes *= n;
-  }
-  return bytes;
-}
-
-/// Whether the whole tensor's memory is that of the processes' parts, one
-/// behind the other.
-bool can_be_member(const Part& part) {
-  return part.view == nullptr && part.placement.is_shard(0) &&
-         !part.placement.cut() && part_of(part.local) == nullptr &&
-         is_plain(part.local) && !part.local.is_inference() &&
-         part.local.is_non_overlapping_and_dense() &&
-         (part.strides.empty() ||
-          order_of(part.sizes, part.strides).front() == 0);
-}
 
 /// Memory for the gathered parameters of a unit.
 at::Tensor new_memory(int64_t bytes, c10::Device device) {
@@ -214,15 +195,20 @@ bool Unit::is_right(const Slot& slot) const {
   return slot.gathered && slot.version == version_of(slot.part->local);
 }
 
-at::Tensor Unit::view(const Slot& slot) const {
-  const Part& part = *slot.part;
-  auto whole = at::empty({0}, part.local.options().device(memory_.device()));
+at::Tensor Unit::plain_view(const Slot& slot, const GatheredMember& member) const {
+  auto whole = at::empty(
+      {0}, innermost(member.part).local.options().device(memory_.device()));
   whole.set_(
       memory_.storage(),
-      slot.begin / static_cast<int64_t>(part.local.element_size()),
-      part.sizes,
-      strides_of(part));
+      slot.begin / member.element_size,
+      member.sizes,
+      member.strides);
   return whole;
+}
+
+at::Tensor Unit::view(const Slot& slot) const {
+  const GatheredMember member(*slot.part);
+  return with_further_places(member, plain_view(slot, member));
 }
 
 at::Tensor Unit::whole(Part& part, const char* operation) {
@@ -255,7 +241,7 @@ at::Tensor Unit::whole(Part& part, const char* operation) {
     }
     written(part);
   }
-  bring_if_away(part); // Its unit may just have been dropped.
+  bring_if_away(innermost(part)); // Its unit may just have been dropped.
   return laid_out(
       distributed::gather(
           *part.axis, part.local, part.placement, part.sizes, operation),
@@ -274,12 +260,18 @@ void Unit::start(const Part& asked, const char* operation) {
   const Axis& axis = *asked.axis;
   for (const Slot& slot : slots_) {
     if (slot.part != nullptr) {
-      bring_if_away(*slot.part);
+      bring_if_away(innermost(*slot.part));
     }
   }
-  std::vector<size_t> members;
+  std::vector<size_t> numbers;
+  std::vector<GatheredMember> members;
   uint64_t detail = 0;
   int64_t bytes = 0;
+  const auto room = [&bytes](int64_t wanted) {
+    const int64_t begin = bytes;
+    bytes += (wanted + kAlignment - 1) / kAlignment * kAlignment;
+    return begin;
+  };
   for (size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     slot.gathered = slot.part != nullptr && !slot.apart &&
@@ -288,11 +280,11 @@ void Unit::start(const Part& asked, const char* operation) {
     if (!slot.gathered) {
       continue;
     }
-    const Part& part = *slot.part;
-    members.push_back(i);
+    Part& part = *slot.part;
+    numbers.push_back(i);
+    members.emplace_back(part);
     slot.version = version_of(part.local);
-    slot.begin = bytes;
-    bytes += (bytes_of(part) + kAlignment - 1) / kAlignment * kAlignment;
+    slot.begin = room(members.back().bytes());
     detail = c10::hash_combine(detail, i);
     detail = c10::hash_combine(
         detail, static_cast<size_t>(part.local.scalar_type()));
@@ -300,48 +292,58 @@ void Unit::start(const Part& asked, const char* operation) {
       detail = c10::hash_combine(detail, static_cast<size_t>(n));
     }
   }
+  traffic().bytes += bytes;
+  // Where the processes' parts come to.
+  std::vector<int64_t> begins;
+  for (size_t k = 0; k < members.size(); ++k) {
+    begins.push_back(
+        members[k].is_in_rows() ? slots_[numbers[k]].begin : room(members[k].bytes()));
+  }
   // Whose local tensors were given out travels behind all of them; on a host,
   // where their memory can be written.
   const auto n =
       static_cast<int64_t>(asked.local.is_cpu() ? members.size() : size_t{0});
   auto given_out = at::empty({n}, asked.local.options().dtype(at::kByte));
   for (int64_t k = 0; k < n; ++k) {
-    given_out.mutable_data_ptr<uint8_t>()[k] = slots_[members[k]].given_out;
+    given_out.mutable_data_ptr<uint8_t>()[k] = slots_[numbers[k]].given_out;
   }
   accel::detail::GatheredPieces gathered;
   gathered.whole =
       kept_in_->take(bytes + n * axis.size(), asked.local.device());
-  for (const size_t i : members) {
-    gathered.pieces.push_back(slots_[i].part->local);
+  for (const auto& member : members) {
+    gathered.pieces.push_back(innermost(member.part).local);
   }
   gathered.pieces.push_back(given_out);
   for (int64_t rank = 0; rank < axis.size(); ++rank) {
-    for (const size_t i : members) {
-      const Part& part = *slots_[i].part;
-      const int64_t rows = part.sizes[0];
-      const int64_t row = rows == 0 ? 0 : bytes_of(part) / rows;
-      const auto [begin, end] = axis.range(rows, {}, rank);
-      gathered.begins.push_back(slots_[i].begin + begin * row);
-      gathered.counts.push_back((end - begin) * row);
+    for (size_t k = 0; k < members.size(); ++k) {
+      const auto [begin, end] = members[k].bytes_of(rank);
+      gathered.begins.push_back(begins[k] + begin);
+      gathered.counts.push_back(end - begin);
     }
     gathered.begins.push_back(bytes + n * rank);
     gathered.counts.push_back(n);
   }
   ++traffic().gathers;
-  traffic().bytes += bytes;
   const accel::detail::PurposeGuard purpose(operation, asked.sizes, detail);
   const auto wait =
       asked.axis->communicator(operation).gather_pieces_async(gathered);
   memory_ = gathered.whole;
-  finish_ = [this, wait, members, bytes, flags = n * axis.size(), n] {
+  finish_ = [this, wait, numbers, members, begins, bytes, flags = n * axis.size(), n] {
     wait();
     for (int64_t i = 0; i < flags; ++i) {
-      Slot& slot = slots_[members[i % n]];
+      Slot& slot = slots_[numbers[i % n]];
       slot.apart =
           slot.apart || memory_.const_data_ptr<uint8_t>()[bytes + i] != 0;
     }
-    for (const size_t i : members) {
-      slots_[i].gathered = slots_[i].gathered && !slots_[i].apart;
+    for (size_t k = 0; k < members.size(); ++k) {
+      Slot& slot = slots_[numbers[k]];
+      if (slot.gathered && !members[k].is_in_rows()) {
+        put_together(
+            members[k],
+            memory_.narrow(0, begins[k], members[k].bytes()),
+            plain_view(slot, members[k]));
+      }
+      slot.gathered = slot.gathered && !slot.apart;
     }
   };
   kept_in_->used(this);
@@ -388,7 +390,7 @@ void Unit::drop() noexcept {
   }
   for (const auto& slot : slots_) {
     if (slot.part != nullptr && !being_filled) {
-      put_away_unwritten(*slot.part);
+      put_away_unwritten(innermost(*slot.part));
     }
   }
   if (memory_.defined()) {

@@ -19,6 +19,7 @@
 
 namespace accel::distributed {
 
+struct GatheredMember;
 struct Part;
 class Axis;
 class Unit;
@@ -91,8 +92,8 @@ class UnitMemory {
   std::vector<at::Tensor> free_;
 };
 
-/// Parameters of which each process holds rows (`Shard(0)` along one axis) and
-/// that are used at the same time: a layer. When one of them is read whole all
+/// Parameters of which each process holds rows (`Shard(0)` along one axis; columns
+/// where a further axis has the rows) and that are used at the same time: a layer. When one of them is read whole all
 /// are gathered, in one message; the others are then answered from that memory,
 /// until the unit is dropped.
 ///
@@ -109,9 +110,10 @@ class ACCEL_API Unit : public c10::intrusive_ptr_target {
   /// Room for one more parameter; returns its number.
   uint32_t add();
 
-  /// `part` is parameter `number` from now on, where it can be one: rows of a
-  /// root, plain and dense, in the order in which they lie in the whole
-  /// tensor's memory. Null: none is. All processes must call it alike.
+  /// `part` is parameter `number` from now on, where it can be one: of a root, dense, in
+  /// the order in which the rows lie in the whole tensor's memory, plain or cut in
+  /// another dimension along further axes. Null: none is. All processes must call it
+  /// alike.
   void attach(uint32_t number, Part* part);
   /// It no longer is: the parameter has become another part, or this one is
   /// gone.
@@ -151,6 +153,7 @@ class ACCEL_API Unit : public c10::intrusive_ptr_target {
   /// One that can be gathered with the unit; null where there is none.
   const Part* any_member() const;
   at::Tensor view(const Slot& slot) const;
+  at::Tensor plain_view(const Slot& slot, const GatheredMember& member) const;
   bool is_right(const Slot& slot) const;
 
   std::shared_ptr<UnitMemory> kept_in_;

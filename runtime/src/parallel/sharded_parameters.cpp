@@ -143,7 +143,7 @@ UnitGradients::Backward ShardedParameters::backward() {
   if (!gradients_) {
     return UnitGradients::Backward(nullptr);
   }
-  std::vector<std::pair<distributed::UnitPtr, size_t>> units;
+  std::vector<std::pair<distributed::UnitPtr, std::vector<at::Tensor>>> units;
   for (const auto& known : parameters_) {
     auto impl = known.unit ? known.parameter.lock() : nullptr;
     if (!impl) {
@@ -154,15 +154,18 @@ UnitGradients::Backward ShardedParameters::backward() {
           units.begin(), units.end(),
           [&](const auto& unit) { return unit.first == known.unit; });
       if (same == units.end()) {
-        units.emplace_back(known.unit, 0);
+        units.emplace_back(known.unit, std::vector<at::Tensor>());
       } else {
         std::iter_swap(same, units.end() - 1);
       }
     }
-    units.back().second += at::Tensor(std::move(impl)).requires_grad() ? 1 : 0;
+    at::Tensor parameter(std::move(impl));
+    if (parameter.requires_grad()) {
+      units.back().second.push_back(std::move(parameter));
+    }
   }
-  for (const auto& [unit, count] : units) {
-    gradients_->expect(unit, count);
+  for (const auto& [unit, parameters] : units) {
+    gradients_->expect(unit, parameters);
   }
   return UnitGradients::Backward(gradients_.get());
 }

@@ -4,6 +4,7 @@
 #include "distributed/collectives.h"
 #include "distributed/memory_order.h"
 #include "distributed/part.h"
+#include "distributed/unit_member.h"
 
 #include <accel/distributed/tensor.h>
 
@@ -92,10 +93,22 @@ at::Tensor beside_parameter(
       /*exact=*/true);
 }
 
+/// One gradient that is summed: where this process's part of it goes.
+struct GradientRows {
+  at::Tensor parameter;
+  at::Tensor before;
+  /// The axes along which `rows` are parts of sums, the innermost first.
+  std::vector<Axis*> sums;
+  /// What is summed along dp_shard, of which each process keeps its rows: one process's
+  /// behind the other's. Undefined where the rows are there.
+  at::Tensor parts;
+  at::Tensor rows;
+};
+
 namespace {
 
 /// A gradient that can wait: a part of a sum along an axis in front of
-/// dp_shard, or along none of these. What it is along dp_shard.
+/// dp_shard, or along none of these. What it is along dp_shard and behind.
 struct AtShard {
   Axis* outer = nullptr;
   at::Tensor gradient;
@@ -116,70 +129,105 @@ std::optional<AtShard> at_shard(const at::Tensor& gradient, const Axis& axis) {
   return std::nullopt;
 }
 
-/// Whole plain tensors whose sum along `axis` it is; null where it is something
-/// else.
+/// Whole tensors whose sum along `axis` it is, plain or distributed along the axes behind
+/// that; null where it is something else.
 const Part* parts_of_sum(const at::Tensor& gradient, const Axis& axis) {
   const Part* part = part_of(gradient);
   return part != nullptr && part->axis == &axis && part->placement.is_sum() &&
-                 part_of(part->local) == nullptr &&
                  part->local.layout() == at::kStrided
              ? part
              : nullptr;
 }
 
-/// The part of a parameter of a unit.
+/// Along dp_shard a parameter of a unit is cut, or whole: then it is cut along an axis
+/// behind that only (the bias of a layer whose rows tp has). Null for another one.
 Part* part_in_unit(const at::Tensor& parameter, const Axis& axis) {
   Part* part = part_at_rest(parameter);
-  return part != nullptr && part->unit && part->axis == &axis &&
-                 part->placement.is_shard(0)
-             ? part
-             : nullptr;
+  if (part == nullptr || part->axis->mesh() != axis.mesh() ||
+      part->axis->index() < axis.index() || !part->placement.is_shard()) {
+    return nullptr;
+  }
+  return part->axis != &axis || part->unit ? part : nullptr;
+}
+
+/// A tensor of the parameter's sizes and places out of this process's part.
+at::Tensor in_places_of(const at::Tensor& parameter, at::Tensor plain) {
+  const Part* part = part_at_rest(parameter);
+  return part == nullptr
+             ? plain
+             : distributed::make_tensor(
+                   *part->axis,
+                   in_places_of(part->local, std::move(plain)),
+                   part->placement,
+                   part->sizes,
+                   distributed::strides_of(*part),
+                   /*exact=*/true);
 }
 
 at::Tensor flat(const at::Tensor& dense) {
   return dense.as_strided({dense.numel()}, {1});
 }
 
-/// One gradient that is summed: where its rows go.
-struct Rows {
-  at::Tensor parameter;
-  at::Tensor before;
-  Axis* outer = nullptr;
-  /// This process's parts of the whole one; undefined where the rows are there.
-  at::Tensor parts;
-  at::Tensor rows;
-};
+/// `local`, a gradient along the axes behind dp_shard, in the places of its parameter
+/// there. Where that is whole a sum stays one: all of them are added up in one message.
+at::Tensor beside(
+    const at::Tensor& local,
+    const at::Tensor& parameter,
+    const std::vector<Axis*>& axes) {
+  const auto from = places_of(axes, local);
+  auto to = places_of(axes, parameter);
+  for (size_t i = 0; i < to.size(); ++i) {
+    to[i] = to[i].is_replicate() && from[i].is_sum() ? from[i] : to[i];
+  }
+  return from == to
+             ? local
+             : distributed::redistribute(local, DeviceMesh(axes), to);
+}
+
+/// The processes' parts of `whole`, one behind the other.
+at::Tensor in_pieces(
+    const at::Tensor& whole, const distributed::GatheredMember& member) {
+  if (member.is_in_rows()) {
+    return distributed::laid_out(whole, member.strides);
+  }
+  std::vector<at::Tensor> pieces;
+  for (int64_t rank = 0; rank < member.part.axis->size(); ++rank) {
+    const auto [begin, end] =
+        member.part.axis->range(member.sizes[member.dim], {}, rank);
+    pieces.push_back(
+        whole.narrow(member.dim, begin, end - begin).reshape({-1}));
+  }
+  return at::cat(pieces);
+}
 
 /// The rows of those that have parts, in one message for each dtype, which are
 /// started. Returns what waits for them.
 std::vector<accel::detail::Communicator::Waiter> sum_along_shard(
-    std::vector<Rows>& all, Axis& axis) {
+    std::vector<GradientRows>& all, Axis& axis) {
   std::vector<accel::detail::Communicator::Waiter> waits;
   for (size_t first = 0; first < all.size(); ++first) {
     if (!all[first].parts.defined()) {
       continue;
     }
     accel::detail::SummedPieces message;
-    std::vector<Part*> owners;
+    std::vector<distributed::GatheredMember> members;
     uint64_t detail = 0;
     const auto dtype = all[first].parts.scalar_type();
     for (size_t i = first; i < all.size(); ++i) {
       if (all[i].parts.defined() && all[i].parts.scalar_type() == dtype) {
         message.pieces.push_back(std::exchange(all[i].parts, at::Tensor()));
         message.sums.push_back(all[i].rows);
-        owners.push_back(part_at_rest(all[i].parameter));
-        for (const int64_t n : owners.back()->sizes) {
+        members.emplace_back(*part_at_rest(all[i].parameter));
+        for (const int64_t n : members.back().part.sizes) {
           detail = c10::hash_combine(detail, static_cast<size_t>(n));
         }
       }
     }
     for (int64_t rank = 0; rank < axis.size(); ++rank) {
-      for (size_t k = 0; k < owners.size(); ++k) {
-        const int64_t rows = owners[k]->sizes[0];
-        const int64_t row = rows == 0 ? 0 : message.pieces[k].numel() / rows;
-        const auto [begin, end] = axis.range(rows, {}, rank);
-        message.begins.push_back(begin * row);
-        message.counts.push_back((end - begin) * row);
+      for (const auto& member : members) {
+        const auto [begin, end] = member.bytes_of(rank);
+        message.begins.push_back(begin / member.element_size);
+        message.counts.push_back((end - begin) / member.element_size);
       }
     }
     auto& traffic = distributed::traffic();
@@ -188,27 +236,28 @@ std::vector<accel::detail::Communicator::Waiter> sum_along_shard(
       traffic.bytes += static_cast<int64_t>(piece.nbytes());
     }
     const accel::detail::PurposeGuard purpose(
-        "backward", owners[0]->sizes, detail);
+        "backward", members[0].part.sizes, detail);
     waits.push_back(axis.communicator("backward").sum_pieces_async(message));
   }
   return waits;
 }
 
-/// Their sums over the processes that have the same rows, in one message for
-/// each dtype and axis.
-void sum_along_others(std::vector<Rows>& all) {
+/// The sums of the rows along one of the other axes, over the processes that have the
+/// same ones, in one message for each dtype.
+void sum_along(std::vector<GradientRows>& all, Axis& axis) {
+  const auto is_next = [&axis](const GradientRows& one) {
+    return !one.sums.empty() && one.sums.front() == &axis;
+  };
   for (auto& first : all) {
-    if (first.outer == nullptr) {
+    if (!is_next(first)) {
       continue;
     }
-    Axis& axis = *first.outer;
     const auto dtype = first.rows.scalar_type();
     const auto sizes = part_at_rest(first.parameter)->sizes;
-    std::vector<at::Tensor> parts;
     std::vector<at::Tensor> places;
     for (auto& one : all) {
-      if (one.outer == &axis && one.rows.scalar_type() == dtype) {
-        one.outer = nullptr;
+      if (is_next(one) && one.rows.scalar_type() == dtype) {
+        one.sums.erase(one.sums.begin());
         places.push_back(flat(one.rows));
       }
     }
@@ -231,7 +280,7 @@ void sum_along_others(std::vector<Rows>& all) {
 
 struct UnitGradients::Sum {
   const distributed::Unit* unit;
-  std::vector<Rows> all;
+  std::vector<GradientRows> all;
   std::vector<accel::detail::Communicator::Waiter> waits;
 };
 
@@ -278,6 +327,7 @@ void UnitGradients::give_up() noexcept {
     of_unit->arrived = 0;
   }
   order_.clear();
+  unit_of_.clear();
   // Models that are gone.
   for (auto one = units_.begin(); one != units_.end();) {
     one->second.seen = 0;
@@ -300,27 +350,31 @@ void UnitGradients::give_up() noexcept {
   }
 }
 
-void UnitGradients::expect(const distributed::UnitPtr& unit, size_t count) {
+void UnitGradients::expect(
+    const distributed::UnitPtr& unit,
+    const std::vector<at::Tensor>& parameters) {
   auto& of_unit = units_[unit.get()];
   of_unit.unit = unit;
-  of_unit.most = count;
+  of_unit.most = parameters.size();
+  for (const auto& parameter : parameters) {
+    unit_of_[parameter.unsafeGetTensorImpl()] = &of_unit;
+  }
 }
 
 bool UnitGradients::put_off(
     const at::Tensor& parameter, const at::Tensor& gradient) {
   const Axis& axis = *axes_[shard_];
-  const Part* own = part_in_unit(parameter, axis);
-  if (!running_ || summing_ || axis.further() > 0 || own == nullptr) {
+  if (!running_ || summing_ || part_in_unit(parameter, axis) == nullptr) {
     return false;
   }
   // What came before has been accumulated by now.
   sum_complete();
-  const auto found = units_.find(own->unit.get());
-  if (found == units_.end()) {
+  const auto found = unit_of_.find(parameter.unsafeGetTensorImpl());
+  if (found == unit_of_.end()) {
     return false;
   }
-  OfUnit& of_unit = found->second;
-  if (on_the_way_ && on_the_way_->unit == found->first) {
+  OfUnit& of_unit = *found->second;
+  if (on_the_way_ && on_the_way_->unit == of_unit.unit.get()) {
     finish_sum(); // It is added to.
   }
   if (of_unit.arrived == 0) {
@@ -374,6 +428,68 @@ void UnitGradients::sum_complete() {
   }
 }
 
+void UnitGradients::set_rows(
+    std::vector<GradientRows>& all, std::vector<at::Tensor> gradients) const {
+  Axis& axis = *axes_[shard_];
+  const std::vector<Axis*> further(axes_.begin() + shard_ + 1, axes_.end());
+  const std::vector<Axis*> from_shard(axes_.begin() + shard_, axes_.end());
+  const InsideGuard inside;
+  // Of those that are sums along dp_shard: of which that is, all processes know alike.
+  std::vector<at::Tensor> parts;
+  for (const auto& gradient : gradients) {
+    if (const Part* sum = parts_of_sum(gradient, axis)) {
+      parts.push_back(sum->local);
+    }
+  }
+  const auto alike = distributed::agree(axis, parts, "backward");
+  size_t next = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    GradientRows& rows = all[i];
+    Part& own = *part_at_rest(rows.parameter);
+    const auto dtype = reduce_dtype_.value_or(rows.parameter.scalar_type());
+    const at::Tensor gradient = std::exchange(gradients[i], at::Tensor());
+    if (parts_of_sum(gradient, axis) == nullptr) {
+      const auto placed = distributed::redistribute(
+          gradient, DeviceMesh(from_shard), places_of(from_shard, rows.parameter));
+      rows.rows = distributed::leaf_of(placed).to(dtype);
+    } else {
+      const bool is_cut = own.axis == &axis;
+      at::Tensor local = std::exchange(parts[next], at::Tensor());
+      if (!alike[next++]) {
+        local = distributed::gather_all(local, "backward");
+      }
+      local = beside(local, is_cut ? own.local : rows.parameter, further);
+      auto sums = std::exchange(rows.sums, {});
+      const auto places = places_of(further, local);
+      for (size_t k = further.size(); k-- > 0;) {
+        if (places[k].is_sum()) {
+          rows.sums.push_back(further[k]);
+        }
+      }
+      const auto plain = distributed::leaf_of(local);
+      if (is_cut) {
+        const distributed::GatheredMember member(own);
+        rows.parts = in_pieces(plain.to(dtype), member);
+        rows.rows = at::empty_like(
+            distributed::innermost(own).local,
+            rows.parts.options().pinned_memory(false));
+      } else {
+        rows.sums.push_back(&axis);
+        rows.rows = plain.to(dtype);
+      }
+      rows.sums.insert(rows.sums.end(), sums.begin(), sums.end());
+    }
+    if (!rows.parts.defined()) {
+      // Is written: of memory of its own, which lies as the parameter's.
+      const auto like = distributed::leaf_of(rows.parameter);
+      rows.rows = distributed::laid_out(rows.rows, like.strides());
+      if (!rows.sums.empty()) {
+        rows.rows = rows.rows.clone();
+      }
+    }
+  }
+}
+
 void UnitGradients::sum(OfUnit& of_unit) {
   finish_sum(); // One at a time: their memory is that of a unit.
   order_.erase(std::find(order_.begin(), order_.end(), &of_unit));
@@ -381,22 +497,23 @@ void UnitGradients::sum(OfUnit& of_unit) {
   auto waiting = std::exchange(of_unit.waiting, {});
   const at::NoGradGuard no_grad;
   Axis& axis = *axes_[shard_];
-  std::vector<Rows> all;
+  std::vector<GradientRows> all;
+  // What they are along dp_shard and behind.
+  std::vector<at::Tensor> gradients;
   summing_ = true;
   for (auto& one : waiting) {
     auto impl = one.parameter.lock();
     if (!impl) {
       continue;
     }
-    Rows rows{at::Tensor(std::move(impl)), one.before, nullptr, {}, {}};
+    GradientRows rows{at::Tensor(std::move(impl)), one.before, {}, {}, {}};
     auto& grad = rows.parameter.mutable_grad();
     if (!grad.defined()) {
       grad = std::move(one.before); // It never came to be accumulated.
       continue;
     }
-    const Part* own = part_in_unit(rows.parameter, axis);
     const auto found = at_shard(grad, axis);
-    if (own == nullptr || !found ||
+    if (part_in_unit(rows.parameter, axis) == nullptr || !found ||
         (found->outer == nullptr &&
          parts_of_sum(found->gradient, axis) == nullptr)) {
       // A hook has made something else of it.
@@ -406,32 +523,14 @@ void UnitGradients::sum(OfUnit& of_unit) {
       }
       continue;
     }
-    const InsideGuard inside;
-    rows.outer = found->outer;
-    if (const Part* parts = parts_of_sum(found->gradient, axis)) {
-      const auto dtype = reduce_dtype_.value_or(own->local.scalar_type());
-      rows.parts = distributed::laid_out(
-          parts->local.to(dtype), distributed::strides_of(*own));
-      rows.rows = at::empty_like(
-          own->local, rows.parts.options().pinned_memory(false));
-    } else {
-      const Part* part = part_of(found->gradient);
-      rows.rows = distributed::laid_out(
-          distributed::redistribute_local(
-              axis,
-              part != nullptr ? part->local : found->gradient,
-              part != nullptr ? part->placement : Placement(),
-              Shard(0),
-              own->sizes,
-              "backward"),
-          own->local.strides());
-      if (reduce_dtype_) {
-        rows.rows = rows.rows.to(*reduce_dtype_);
-      }
+    if (found->outer != nullptr) {
+      rows.sums.push_back(found->outer);
     }
+    gradients.push_back(found->gradient);
     grad.reset();
     all.push_back(std::move(rows));
   }
+  set_rows(all, std::move(gradients));
   if (memory_) {
     of_unit.unit->drop(); // Backward is done with it.
     memory_->keep_one_free();
@@ -456,28 +555,24 @@ void UnitGradients::finish_sum() {
     return;
   }
   const at::NoGradGuard no_grad;
-  Axis& axis = *axes_[shard_];
   summing_ = true;
   {
     const InsideGuard inside;
     for (const auto& wait : sum->waits) {
       wait();
     }
-    sum_along_others(sum->all);
+    for (auto axis_of_sum = axes_.rbegin(); axis_of_sum != axes_.rend(); ++axis_of_sum) {
+      sum_along(sum->all, **axis_of_sum);
+    }
   }
   sum->waits.clear(); // They hold the rows.
   for (auto& one : sum->all) {
     at::Tensor gradient;
     {
       const InsideGuard inside;
-      const Part* own = part_at_rest(one.parameter);
-      gradient = distributed::make_tensor(
-          axis,
-          std::exchange(one.rows, at::Tensor()).to(own->local.scalar_type()),
-          Shard(0),
-          own->sizes,
-          distributed::strides_of(*own),
-          /*exact=*/true);
+      gradient = in_places_of(
+          one.parameter,
+          std::exchange(one.rows, at::Tensor()).to(one.parameter.scalar_type()));
     }
     auto& sums = one.parameter.mutable_grad();
     sums = one.before.defined() ? std::move(one.before).add_(gradient)

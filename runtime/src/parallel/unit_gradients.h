@@ -29,6 +29,9 @@ at::Tensor beside_parameter(
     const c10::weak_intrusive_ptr<at::TensorImpl>& parameter,
     const std::vector<distributed::Axis*>& axes);
 
+/// One gradient that is summed: where this process's part of it goes.
+struct GradientRows;
+
 /// The gradients of a unit's parameters are summed, and each process keeps its
 /// rows, in one message, as soon as backward has all of them: until then a
 /// parameter's `grad` is a part of a sum.
@@ -44,8 +47,7 @@ class UnitGradients {
  public:
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl>;
 
-  /// `shard`: the number of dp_shard among the axes. With axes behind it gradients are
-  /// not put off. `memory`: what is gathered of a unit goes back to it when its
+  /// `shard`: the number of dp_shard among the axes. `memory`: what is gathered of a unit goes back to it when its
   /// gradients are there; null: it stays. `reduce_dtype`: in which type they are summed;
   /// nothing: in their own. `offload`: where they lie then.
   UnitGradients(
@@ -79,8 +81,9 @@ class UnitGradients {
   /// hook is to return it as it is.
   bool put_off(const at::Tensor& parameter, const at::Tensor& gradient);
 
-  /// Before a backward: how many of a unit's parameters need a gradient.
-  void expect(const distributed::UnitPtr& unit, size_t count);
+  /// Before a backward: the unit's parameters that need a gradient.
+  void expect(
+      const distributed::UnitPtr& unit, const std::vector<at::Tensor>& parameters);
 
   /// Whether there is a `Backward`.
   bool running() const {
@@ -112,6 +115,8 @@ class UnitGradients {
   struct Sum;
 
   void sum(OfUnit& of_unit);
+  /// `gradients`: what those of `all` are along dp_shard and the axes behind. Collective.
+  void set_rows(std::vector<GradientRows>& all, std::vector<at::Tensor> gradients) const;
   /// Waits for those on their way, and hands them to their parameters.
   void finish_sum();
   void give_up() noexcept;
@@ -124,6 +129,8 @@ class UnitGradients {
   bool running_ = false;
   bool summing_ = false;
   std::unordered_map<const distributed::Unit*, OfUnit> units_;
+  /// Of this backward.
+  std::unordered_map<const at::TensorImpl*, OfUnit*> unit_of_;
   /// Those of which a gradient has arrived, in the order of the first ones.
   std::vector<OfUnit*> order_;
   std::shared_ptr<Sum> on_the_way_;
