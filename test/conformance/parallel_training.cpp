@@ -19,7 +19,9 @@ namespace {
 
 using accel::Accelerator;
 using accel::AcceleratorOptions;
+using accel::CpCommStrategy;
 using accel::ParallelismConfig;
+using accel::TorchContextParallelConfig;
 using accel::test::golden;
 using torch::Tensor;
 namespace nn = torch::nn;
@@ -88,8 +90,11 @@ AcceleratorOptions options_of(const std::string& how) {
          {"attention.out", "rowwise"},
          {"up", "colwise"},
          {"down", "rowwise"}}));
-  } else if (how == "context") {
-    options.parallelism_config(ParallelismConfig().cp_size(2));
+  } else if (how == "allgather" || how == "alltoall") {
+    options.parallelism_config(ParallelismConfig().cp_size(2).cp_handler(
+        TorchContextParallelConfig().cp_comm_strategy(
+            how == "alltoall" ? CpCommStrategy::kAlltoall
+                              : CpCommStrategy::kAllgather)));
   } else if (how == "sequence") {
     options.parallelism_config(ParallelismConfig().sp_size(2));
   }
@@ -100,6 +105,7 @@ AcceleratorOptions options_of(const std::string& how) {
 ACCEL_RANK_FUNCTION(recorded_parallel_training) {
   const std::string how = std::getenv("HOW");
   const auto& expected = golden("parallel_training.json")[std::getenv("RECORDED")];
+  const int64_t time = expected.value("time", kTime);
   Accelerator accelerator(options_of(how));
   const auto net = std::make_shared<RecordedReader>();
   accel::AcceleratedOptimizer<torch::optim::AdamW> optimizer(
@@ -107,9 +113,9 @@ ACCEL_RANK_FUNCTION(recorded_parallel_training) {
   accelerator.prepare(net, optimizer);
   for (size_t step = 0; step < expected["losses"].size(); ++step) {
     const auto i = static_cast<int64_t>(step);
-    auto words = (torch::arange(kSamples * kTime) * (i + 3) + i)
+    auto words = (torch::arange(kSamples * time) * (i + 3) + i)
                      .remainder(kWords)
-                     .view({kSamples, kTime});
+                     .view({kSamples, time});
     auto following = (words * 3 + 1).remainder(kWords);
     words = accelerator.distribute(words);
     following = accelerator.distribute(following);
@@ -156,8 +162,18 @@ TEST(ParallelTraining, TensorParallelAsDTensor) {
   expect_as_recorded("tensor", "tensor_parallel");
 }
 
-TEST(ParallelTraining, SequencesInPartsAsOneProcess) {
-  expect_as_recorded("context", "one_process");
+TEST(ParallelTraining, ContextParallelAsPythonsInBothOrders) {
+  // PyTorch evens out the work: it gives each process positions of both ends.
+  expect_as_recorded("allgather", "context_allgather");
+  expect_as_recorded("allgather", "context_allgather_in_order");
+}
+
+TEST(ParallelTraining, RingAsPythonsInBothOrders) {
+  expect_as_recorded("alltoall", "context_alltoall");
+  expect_as_recorded("alltoall", "context_alltoall_in_order");
+}
+
+TEST(ParallelTraining, UlyssesAsOneProcess) {
   expect_as_recorded("sequence", "one_process");
 }
 

@@ -6,15 +6,18 @@ own engines on two processes over Gloo, in float64.
 needs torch 2.11. Per engine: the losses of all steps, the names of the state dict in
 its order, and the values of the trained parameters. What is trained is the model of
 parallel_training.cpp; weights and words are formulas, so that neither needs the
-other's random numbers. PyTorch's context parallelism has no attention for CPUs
-("aten._scaled_dot_product_flash_attention_for_cpu does not have a sharding strategy");
-ours is compared with its one process.
+other's random numbers. PyTorch's context parallelism names no attention of CPUs; it
+takes the one that ring_on_cpu.py adds. As Accelerate has it, FSDP2 divides the weights
+over the processes that share the positions. Ulysses' exchange is DeepSpeed's, which is
+not recorded: ours is compared with one process.
 """
 
 import json
 import os
 import sys
 import tempfile
+from contextlib import nullcontext
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -23,7 +26,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from ring_on_cpu import ring_on_cpu
 
 STEPS, SAMPLES, TIME, WORDS, FEATURES, HEADS = 5, 4, 6, 11, 8, 2
 
@@ -68,8 +74,8 @@ def model():
     return net
 
 
-def batch(step):
-    words = (torch.arange(SAMPLES * TIME) * (step + 3) + step).remainder(WORDS).view(SAMPLES, TIME)
+def batch(step, time):
+    words = (torch.arange(SAMPLES * time) * (step + 3) + step).remainder(WORDS).view(SAMPLES, time)
     return words, (words * 3 + 1).remainder(WORDS)
 
 
@@ -77,16 +83,17 @@ def whole(tensor):
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def train(net, own, average):
+def train(net, own, average, time=TIME, scope=lambda *both: nullcontext()):
     """`own`: this process's part of a batch; `average`: losses of the processes are of
-    parts of equal size."""
+    parts of equal size; `scope`: of forward and backward."""
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
     losses = []
     for step in range(STEPS):
-        words, following = own(*batch(step))
+        words, following = own(*batch(step, time))
         optimizer.zero_grad()
-        loss = F.cross_entropy(net(words).flatten(0, 1), following.flatten())
-        loss.backward()
+        with scope(words, following):
+            loss = F.cross_entropy(net(words).flatten(0, 1), following.flatten())
+            loss.backward()
         optimizer.step()
         shown = whole(loss.detach()).clone()
         if average:
@@ -134,13 +141,37 @@ def tensor_parallel():
     return result(net, train(net, lambda *both: both, average=False))
 
 
+def context(rotate_method, balanced, time):
+    ring_on_cpu(rotate_method, balanced)
+    net = model()
+    mesh = init_device_mesh("cpu", (2,))
+    fully_shard(net, mesh=mesh)
+
+    def positions(*both):
+        return context_parallel(mesh, buffers=list(both), buffer_seq_dims=[1, 1])
+
+    losses = train(net, lambda *both: both, average=True, time=time, scope=positions)
+    return {"time": time, **result(net, losses)}
+
+
+ENGINES = {
+    "fsdp2": fsdp2,
+    "tensor_parallel": tensor_parallel,
+    # Balanced, each process has as many positions of the head as of the tail.
+    "context_allgather": partial(context, "allgather", balanced=True, time=8),
+    "context_alltoall": partial(context, "alltoall", balanced=True, time=8),
+    "context_allgather_in_order": partial(context, "allgather", balanced=False, time=TIME),
+    "context_alltoall_in_order": partial(context, "alltoall", balanced=False, time=TIME),
+}
+
+
 def process(rank, folder):
     os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     recorded = {"torch": torch.__version__.split("+")[0], "one_process": one_process()}
-    for engine in (fsdp2, tensor_parallel):
-        recorded[engine.__name__] = engine()
+    for name, engine in ENGINES.items():
+        recorded[name] = engine()
     if rank == 0:
         with open(os.path.join(folder, "recorded.json"), "w", encoding="ascii") as file:
             json.dump(recorded, file)
