@@ -190,7 +190,7 @@ void run_all(
 
 /// What three ranks do otherwise than two shows in few placements.
 int64_t placements_on(const std::vector<int64_t>& mesh_sizes) {
-  return options().placements != 0 ? options().placements : mesh_sizes[0] == 3 ? 1 : 3;
+  return options().placements != 0 ? options().placements : mesh_sizes[0] == 3 ? 1 : 2;
 }
 
 /// Two placements of one size of each sample.

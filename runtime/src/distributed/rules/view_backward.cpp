@@ -152,7 +152,8 @@ bool unfold_backward(Call& call) {
 }
 
 /// `x` with `src` written into a view of it: both are cut alike, where `of_src`
-/// is where a cut dimension of `x` is in the view; -1 for none.
+/// is where a cut dimension of `x` is in the view; -1 for none. The result lies as `x`:
+/// that cannot be told from a part that is rows of a batch's memory, which has gaps.
 template <typename F>
 bool scatter_view(Call& call, F&& of_src) {
   if (has_out(call)) {
@@ -169,7 +170,7 @@ bool scatter_view(Call& call, F&& of_src) {
     call.use(1, place.with_dim(dim));
     call.use_local(0);
     call.run();
-    call.place_result(0, place, self.sizes());
+    call.place_result(0, place, self.sizes(), self.strides());
     return true;
   }
   const auto from = call.place(1);
@@ -182,7 +183,7 @@ bool scatter_view(Call& call, F&& of_src) {
       call.use(0, result);
       call.use_local(1);
       call.run();
-      call.place_result(0, result, self.sizes());
+      call.place_result(0, result, self.sizes(), self.strides());
       return true;
     }
   }
