@@ -373,6 +373,7 @@ bool Reducer::up_to_date() const {
     const auto& tensor = slot->parameter->tensor;
     if (slot->parameter->sharded || slot->options.dtype() != tensor.dtype() ||
         slot->options.device() != tensor.device() ||
+        c10::IntArrayRef(slot->sizes) != tensor.sizes() ||
         hook_of(tensor).get() != slot->hook) {
       return false;
     }
@@ -431,6 +432,7 @@ void Reducer::add_slot(Parameter* parameter, size_t bucket, size_t index) {
   slot->bucket = bucket;
   slot->index = index;
   slot->options = tensor.options();
+  slot->sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
   auto hook = std::make_unique<GradientHook>(
       *this, *slot, std::move(hook_of(tensor)));
   slot->hook = hook.get();

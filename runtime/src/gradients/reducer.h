@@ -7,6 +7,8 @@
 #include "gradients/parameters.h"
 #include "gradients/sparse.h"
 
+#include <c10/util/SmallVector.h>
+
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -153,6 +155,8 @@ class Reducer {
     size_t bucket = kNoBucket;
     size_t index = 0;
     at::TensorOptions options;
+    /// Of the parameter when the bucket was made: `set_data` may give it others.
+    c10::SmallVector<int64_t, 5> sizes;
     GradientHook* hook = nullptr;
   };
 

@@ -193,6 +193,13 @@ std::vector<Placement> ShardedParameters::places_for(
   return places;
 }
 
+/// Memory that nobody frees with the tensor (torch::from_blob) is the program's, which
+/// may write to it without an operator.
+static bool is_programs_own(const c10::DataPtr& memory) {
+  return memory.get() != nullptr &&
+      (memory.get_context() == nullptr || memory.get_deleter() == nullptr);
+}
+
 bool ShardedParameters::can_be_cut(const at::Tensor& parameter) {
   if (parameter.layout() != at::kStrided || !parameter.is_leaf()) {
     return false;
@@ -203,7 +210,8 @@ bool ShardedParameters::can_be_cut(const at::Tensor& parameter) {
         distributed::PartPtr::reclaim_copy(part).use_count() == 2;
   }
   return parameter.is_non_overlapping_and_dense() && parameter.has_storage() &&
-      parameter.storage().use_count() == 1 && !parameter.is_view();
+      parameter.storage().use_count() == 1 && !parameter.is_view() &&
+      !is_programs_own(parameter.storage().data_ptr());
 }
 
 bool ShardedParameters::cut(

@@ -260,7 +260,8 @@ const CXXRecordDecl *accel::migrate::loaderOf(QualType T) {
 /// The outermost namespace that `D` is in.
 static const NamespaceDecl *outermostNamespace(const Decl *D) {
   const NamespaceDecl *Last = nullptr;
-  for (const DeclContext *C = D->getDeclContext(); C; C = C->getParent())
+  for (const DeclContext *C = D ? D->getDeclContext() : nullptr; C;
+       C = C->getParent())
     if (const auto *N = dyn_cast<NamespaceDecl>(C))
       Last = N;
   return Last;

@@ -13,7 +13,8 @@ using namespace clang;
 
 /// Whether objects of the class are what is made, and no owners of it.
 static bool isMade(const CXXRecordDecl *Class) {
-  return isTorch(Class) || isOrDerives(Class, "torch::optim::Optimizer");
+  return Class &&
+         (isTorch(Class) || isOrDerives(Class, "torch::optim::Optimizer"));
 }
 
 /// Where a type is spelled of which pointers and arguments of templates name `Class`.
@@ -337,9 +338,9 @@ bool OptimizerFacts::namesAnother(const Expr *Init) {
       F && isInStd(F) && Finds.count(nameOf(F)))
     return true;
   // unique_ptr's and shared_ptr's own type in a type of the base class.
+  const auto *Number = dyn_cast<IntegerLiteral>(Init);
   return isa<CXXNullPtrLiteralExpr, GNUNullExpr>(Init) ||
-         (Init->getType()->isPointerType() && isa<IntegerLiteral>(Init)) ||
-         placeOf(Init) != nullptr;
+         (Number && Number->getValue().isZero()) || placeOf(Init) != nullptr;
 }
 
 /// The models of what an optimizer is given first, which may be nothing.
