@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -288,29 +289,58 @@ FilePart place_of(const std::string& path, const Part& part) {
   return {name, begin, std::min(part.file->size - begin, kChecksumBlock)};
 }
 
-void check_part(
-    const std::string& directory, const FilePart& place, const Part& part) {
-  const InputFile file(place.path);
-  const bool whole = part.block < 0;
-  const uint64_t begin = place.offset;
-  const uint64_t end = begin + place.size;
+/// A part that is being read.
+struct OpenPart {
+  explicit OpenPart(const FilePart& place)
+      : file(place.path), pieces(file, place.offset, place.size) {}
+
+  InputFile file;
+  FilePieces pieces;
   Xxh64 hash;
-  for_each_piece(file, begin, end - begin, [&](const char* data, size_t size) {
-    hash.update(data, size);
-  });
-  TORCH_CHECK(
-      hash.digest() ==
-          (whole ? part.file->checksum
-                 : part.file->blocks[static_cast<size_t>(part.block)]),
-      "The checkpoint ",
-      in_quotes(directory),
-      " is damaged: the content of ",
-      in_quotes(part.file->name),
-      " is not what was saved (its checksum differs",
-      whole ? std::string()
-            : " between bytes " + std::to_string(begin) + " and " +
-                  std::to_string(end),
-      ")");
+};
+
+/// Up to `kHashesAtOnce` parts, side by side.
+void check_parts(
+    const std::string& directory,
+    const FilePart* places,
+    const Part* parts,
+    size_t count) {
+  std::deque<OpenPart> opened;
+  for (size_t i = 0; i < count; ++i) {
+    opened.emplace_back(places[i]);
+  }
+  std::vector<HashInput> inputs;
+  do {
+    inputs.clear();
+    for (auto& part : opened) {
+      const ByteSpan piece = part.pieces.next();
+      if (piece.size > 0) {
+        inputs.push_back(
+            {&part.hash,
+             reinterpret_cast<const unsigned char*>(piece.data),
+             piece.size});
+      }
+    }
+    update_at_once(inputs);
+  } while (!inputs.empty());
+  for (size_t i = 0; i < count; ++i) {
+    const auto& [file, block] = parts[i];
+    const bool whole = block < 0;
+    const uint64_t begin = places[i].offset;
+    TORCH_CHECK(
+        opened[i].hash.digest() ==
+            (whole ? file->checksum
+                   : file->blocks[static_cast<size_t>(block)]),
+        "The checkpoint ",
+        in_quotes(directory),
+        " is damaged: the content of ",
+        in_quotes(file->name),
+        " is not what was saved (its checksum differs",
+        whole ? std::string()
+              : " between bytes " + std::to_string(begin) + " and " +
+                    std::to_string(begin + places[i].size),
+        ")");
+  }
 }
 
 /// Large files in parts that are checked at the same time; of these share number
@@ -359,9 +389,16 @@ void check_contents(
     bytes += places.back().size;
   }
   FilePull pull(places);
-  on_threads(parts.size(), copying_threads(bytes), [&](size_t i) {
-    pull.wait(i);
-    check_part(directory, places[i], parts[i]);
+  // Groups of about equal size, and one for each thread at least.
+  const size_t threads = copying_threads(bytes);
+  const size_t groups = std::max(
+      (parts.size() + kHashesAtOnce - 1) / kHashesAtOnce,
+      std::min(parts.size(), threads));
+  on_threads(groups, threads, [&](size_t group) {
+    const size_t first = parts.size() * group / groups;
+    const size_t last = parts.size() * (group + 1) / groups - 1;
+    pull.wait(last);
+    check_parts(directory, &places[first], &parts[first], last + 1 - first);
   });
 }
 

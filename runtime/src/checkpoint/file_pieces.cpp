@@ -1,13 +1,10 @@
 #include "checkpoint/file_pieces.h"
 
-#include "checkpoint/mapped_memory.h"
-
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <vector>
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -27,84 +24,38 @@ constexpr uint64_t kSmall = 128 << 10;
 /// Of a part that is read because it cannot be looked at where it is.
 constexpr uint64_t kReadChunk = 256 << 10;
 
-/// A part of a file in memory.
-class FileView {
- public:
-  FileView(const InputFile& file, uint64_t offset, uint64_t size)
-      : begin_(offset / page_size() * page_size()),
-        memory_(
-            static_cast<size_t>(offset - begin_ + size),
-            PROT_READ,
-            MAP_SHARED,
-            file.descriptor(),
-            static_cast<off_t>(begin_)) {
-    if (memory_) {
-      advise_large_pages(memory_);
-      // The disk works ahead.
-      ::madvise(memory_.data(), memory_.size(), MADV_SEQUENTIAL);
-    }
-  }
+#ifdef __SSE2__
+constexpr size_t kLine = 64;
 
-  /// The bytes from `offset` of the file on, `size` of which are there
-  /// completely; null where the system cannot do that.
-  const char* window(uint64_t offset, uint64_t size) const {
-#ifdef MADV_POPULATE_READ
-    if (memory_) {
-      char* data = memory_.data() + (offset - begin_);
-      const uint64_t before = offset % page_size();
-      // Looking at a page that cannot be read would end the program; this says
-      // so beforehand.
-      if (::madvise(data - before, size + before, MADV_POPULATE_READ) == 0) {
-        return data;
-      }
-    }
-#else
-    (void)offset, (void)size;
-#endif
-    return nullptr;
-  }
-
- private:
-  uint64_t begin_;
-  MappedMemory memory_;
-};
-
-void read_pieces(
-    const InputFile& file,
-    uint64_t offset,
-    uint64_t size,
-    const std::function<void(const char*, size_t)>& look) {
-  std::vector<char> buffer(std::min(size, kReadChunk));
-  while (size > 0) {
-    const uint64_t part = std::min<uint64_t>(size, buffer.size());
-    file.read(offset, buffer.data(), part);
-    look(buffer.data(), part);
-    offset += part;
-    size -= part;
-  }
+/// One line of the cache, to a multiple of its size.
+inline void copy_line_past_cache(char* to, const char* from) {
+  const auto* source = reinterpret_cast<const __m128i*>(from);
+  auto* destination = reinterpret_cast<__m128i*>(to);
+  const __m128i a = _mm_loadu_si128(source);
+  const __m128i b = _mm_loadu_si128(source + 1);
+  const __m128i c = _mm_loadu_si128(source + 2);
+  const __m128i d = _mm_loadu_si128(source + 3);
+  _mm_stream_si128(destination, a);
+  _mm_stream_si128(destination + 1, b);
+  _mm_stream_si128(destination + 2, c);
+  _mm_stream_si128(destination + 3, d);
 }
+#endif
 
 } // namespace
 
 void copy_past_cache(char* to, const char* from, size_t size) {
 #ifdef __SSE2__
-  constexpr size_t kLine = 64;
   const size_t head =
       std::min(size, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
   std::memcpy(to, from, head);
-  size_t done = head;
-  for (; done + kLine <= size; done += kLine) {
-    const auto* source = reinterpret_cast<const __m128i*>(from + done);
-    auto* destination = reinterpret_cast<__m128i*>(to + done);
-    const __m128i a = _mm_loadu_si128(source);
-    const __m128i b = _mm_loadu_si128(source + 1);
-    const __m128i c = _mm_loadu_si128(source + 2);
-    const __m128i d = _mm_loadu_si128(source + 3);
-    _mm_stream_si128(destination, a);
-    _mm_stream_si128(destination + 1, b);
-    _mm_stream_si128(destination + 2, c);
-    _mm_stream_si128(destination + 3, d);
+  // Both halves at once: the processor fetches ahead for each of them.
+  const size_t half = (size - head) / (2 * kLine) * kLine;
+  for (size_t i = head; i < head + half; i += kLine) {
+    copy_line_past_cache(to + i, from + i);
+    copy_line_past_cache(to + i + half, from + i + half);
   }
+  const size_t done = head + 2 * half;
   // Such stores are not in order with others; a thread that is told that the
   // tensor is there must find it.
   _mm_sfence();
@@ -114,26 +65,71 @@ void copy_past_cache(char* to, const char* from, size_t size) {
 #endif
 }
 
+FilePieces::FilePieces(const InputFile& file, uint64_t offset, uint64_t size)
+    : file_(file),
+      offset_(offset),
+      end_(offset + size),
+      begin_(offset / page_size() * page_size()) {
+  if (size <= kSmall) {
+    return;
+  }
+  memory_.emplace(
+      static_cast<size_t>(end_ - begin_),
+      PROT_READ,
+      MAP_SHARED,
+      file.descriptor(),
+      static_cast<off_t>(begin_));
+  if (*memory_) {
+    advise_large_pages(*memory_);
+    // The disk works ahead.
+    ::madvise(memory_->data(), memory_->size(), MADV_SEQUENTIAL);
+  }
+}
+
+/// The next `size` bytes, which are there completely; null where the system
+/// cannot do that.
+const char* FilePieces::window(uint64_t size) const {
+#ifdef MADV_POPULATE_READ
+  if (memory_ && *memory_) {
+    char* data = memory_->data() + (offset_ - begin_);
+    const uint64_t before = offset_ % page_size();
+    // Looking at a page that cannot be read would end the program; this says
+    // so beforehand.
+    if (::madvise(data - before, size + before, MADV_POPULATE_READ) == 0) {
+      return data;
+    }
+  }
+#else
+  (void)size;
+#endif
+  return nullptr;
+}
+
+ByteSpan FilePieces::next() {
+  if (offset_ == end_) {
+    return {nullptr, 0};
+  }
+  // Windows begin at multiples of their size, so that large pages fit.
+  uint64_t size = std::min(end_ - offset_, kWindow - offset_ % kWindow);
+  const char* data = window(size);
+  if (data == nullptr) {
+    size = std::min(size, kReadChunk);
+    buffer_.resize(size);
+    file_.read(offset_, buffer_.data(), size);
+    data = buffer_.data();
+  }
+  offset_ += size;
+  return {data, size};
+}
+
 void for_each_piece(
     const InputFile& file,
     uint64_t offset,
     uint64_t size,
     const std::function<void(const char*, size_t)>& look) {
-  if (size <= kSmall) {
-    read_pieces(file, offset, size, look);
-    return;
-  }
-  const uint64_t end = offset + size;
-  const FileView view(file, offset, size);
-  while (offset < end) {
-    // Windows begin at multiples of their size, so that large pages fit.
-    const uint64_t part = std::min(end - offset, kWindow - offset % kWindow);
-    if (const char* data = view.window(offset, part)) {
-      look(data, part);
-    } else {
-      read_pieces(file, offset, part, look);
-    }
-    offset += part;
+  FilePieces pieces(file, offset, size);
+  for (auto piece = pieces.next(); piece.size > 0; piece = pieces.next()) {
+    look(piece.data, piece.size);
   }
 }
 

@@ -1,10 +1,13 @@
 #pragma once
 
 #include "checkpoint/files.h"
+#include "checkpoint/mapped_memory.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <vector>
 
 /// Large parts of files, at the speed of memory.
 ///
@@ -15,14 +18,35 @@
 /// loaded is gone over twice in less time than one plain read takes.
 namespace accel::checkpoint {
 
-/// Shows `size` bytes of `file` from `offset` on to `look`, in their order and
-/// in pieces of at most a few MB, which are there during the call only.
+/// A part of a file from front to back, in pieces of at most a few MB.
 ///
 /// Errors of the disk and files that have become shorter are exceptions, as
 /// with `InputFile::read`: a window is filled before it is looked at, and where
 /// the system cannot do that it is read instead. Only a file that is made
 /// shorter in the very milliseconds in which a window is looked at ends the
 /// program (SIGBUS).
+class FilePieces {
+ public:
+  /// `file` lives as long as this.
+  FilePieces(const InputFile& file, uint64_t offset, uint64_t size);
+
+  /// The next piece, which is there until the next call. Empty at the end.
+  ByteSpan next();
+
+ private:
+  const char* window(uint64_t size) const;
+
+  const InputFile& file_;
+  uint64_t offset_;
+  uint64_t end_;
+  /// Where the mapping begins in the file.
+  uint64_t begin_;
+  std::optional<MappedMemory> memory_;
+  /// For what is read because it cannot be looked at where it is.
+  std::vector<char> buffer_;
+};
+
+/// Shows all pieces of a part to `look`.
 void for_each_piece(
     const InputFile& file,
     uint64_t offset,

@@ -45,6 +45,62 @@ void rounds(uint64_t* lanes, const unsigned char* data, size_t blocks) {
   lanes[0] = a, lanes[1] = b, lanes[2] = c, lanes[3] = d;
 }
 
+/// `rounds` of `kHashesAtOnce` hashes.
+using RoundsAtOnce = void (*)(
+    uint64_t* const* lanes, const unsigned char* const* data, size_t blocks);
+
+#ifdef __x86_64__
+using Lanes [[gnu::vector_size(32)]] = uint64_t;
+
+[[gnu::always_inline]] inline void rounds_at_once(
+    uint64_t* const* lanes, const unsigned char* const* data, size_t blocks) {
+  Lanes hashes[kHashesAtOnce];
+  for (size_t i = 0; i < kHashesAtOnce; ++i) {
+    std::memcpy(&hashes[i], lanes[i], sizeof(Lanes));
+  }
+  for (size_t block = 0; block < blocks; ++block) {
+    for (size_t i = 0; i < kHashesAtOnce; ++i) {
+      Lanes input;
+      std::memcpy(&input, data[i] + block * sizeof(Lanes), sizeof(Lanes));
+      const Lanes sum = hashes[i] + input * kPrime2;
+      hashes[i] = ((sum << 31) | (sum >> 33)) * kPrime1;
+    }
+  }
+  for (size_t i = 0; i < kHashesAtOnce; ++i) {
+    std::memcpy(lanes[i], &hashes[i], sizeof(Lanes));
+  }
+}
+
+[[gnu::target("avx512dq,avx512vl")]] void rounds_avx512(
+    uint64_t* const* lanes, const unsigned char* const* data, size_t blocks) {
+  rounds_at_once(lanes, data, blocks);
+}
+
+[[gnu::target("avx2")]] void rounds_avx2(
+    uint64_t* const* lanes, const unsigned char* const* data, size_t blocks) {
+  rounds_at_once(lanes, data, blocks);
+}
+#endif
+
+/// How this processor feeds several hashes at once, and how many there must be
+/// for that to be faster than one after the other.
+struct AtOnce {
+  RoundsAtOnce rounds;
+  size_t least;
+};
+
+AtOnce choose_at_once() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    return {rounds_avx512, 2};
+  }
+  if (__builtin_cpu_supports("avx2")) {
+    return {rounds_avx2, 3};
+  }
+#endif
+  return {nullptr, SIZE_MAX};
+}
+
 } // namespace
 
 void Xxh64::update(const void* data, size_t size) {
@@ -94,6 +150,44 @@ uint64_t Xxh64::digest() const {
   hash = (hash ^ (hash >> 33)) * kPrime2;
   hash = (hash ^ (hash >> 29)) * kPrime3;
   return hash ^ (hash >> 32);
+}
+
+void update_at_once(std::vector<HashInput> inputs) {
+  static const AtOnce at_once = choose_at_once();
+  bool whole = inputs.size() <= kHashesAtOnce;
+  for (const auto& input : inputs) {
+    whole = whole && input.hash->pending_size_ == 0;
+  }
+  while (whole && inputs.size() >= at_once.least) {
+    size_t blocks = SIZE_MAX;
+    for (const auto& input : inputs) {
+      blocks = std::min(blocks, input.size / 32);
+    }
+    // What is missing is made up for with the first one's data, for nobody.
+    uint64_t nobody[4] = {};
+    uint64_t* lanes[kHashesAtOnce];
+    const unsigned char* data[kHashesAtOnce];
+    for (size_t i = 0; i < kHashesAtOnce; ++i) {
+      const bool is_there = i < inputs.size();
+      lanes[i] = is_there ? inputs[i].hash->lanes_ : nobody;
+      data[i] = inputs[is_there ? i : 0].data;
+    }
+    at_once.rounds(lanes, data, blocks);
+    for (auto input = inputs.begin(); input != inputs.end();) {
+      input->hash->total_ += blocks * 32;
+      input->data += blocks * 32;
+      input->size -= blocks * 32;
+      if (input->size < 32) {
+        input->hash->update(input->data, input->size);
+        input = inputs.erase(input);
+      } else {
+        ++input;
+      }
+    }
+  }
+  for (const auto& input : inputs) {
+    input.hash->update(input.data, input.size);
+  }
 }
 
 uint64_t xxh64(const void* data, size_t size) {

@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace accel::checkpoint {
+
+struct HashInput;
 
 /// XXH64 with seed 0, fed piece by piece.
 ///
@@ -18,12 +21,29 @@ class Xxh64 {
   uint64_t digest() const;
 
  private:
+  friend void update_at_once(std::vector<HashInput> inputs);
+
   uint64_t lanes_[4] = {
       0x60EA27EEADC0B5D6, 0xC2B2AE3D27D4EB4F, 0, 0x61C8864E7A143579};
   unsigned char pending_[32] = {};
   size_t pending_size_ = 0;
   uint64_t total_ = 0;
 };
+
+/// What one hash is fed.
+struct HashInput {
+  Xxh64* hash;
+  const unsigned char* data;
+  size_t size;
+};
+
+/// How many hashes are fed at once.
+constexpr size_t kHashesAtOnce = 4;
+
+/// Updates up to `kHashesAtOnce` hashes, each with its own data. A single hash waits
+/// for its own multiplications; several in vector registers go as fast as memory is
+/// read.
+void update_at_once(std::vector<HashInput> inputs);
 
 /// Of one piece.
 uint64_t xxh64(const void* data, size_t size);
