@@ -503,5 +503,29 @@ TEST(ShardedDataParallel, ReadsAcceleratesVariables) {
   }
 }
 
+/// Weights in memory that the program writes without an operator.
+ACCEL_RANK_FUNCTION(sharded_memory_of_the_program) {
+  Accelerator accelerator(sharded());
+  nn::Linear net(4, 4);
+  std::vector<float> values(16, 0.5f);
+  net->weight.set_data(torch::from_blob(values.data(), {4, 4}));
+  accelerator.prepare(net);
+  EXPECT_FALSE(ad::is_distributed(net->weight));
+  EXPECT_TRUE(ad::is_distributed(net->bias));
+  const auto x = accelerator.distribute(torch::ones({4, 4}));
+  for (const float value : {0.5f, 2.0f}) {
+    std::fill(values.begin(), values.end(), value);
+    const auto y = accelerator.full((net->forward(x) - net->bias).detach());
+    EXPECT_TRUE(torch::allclose(y, torch::full({4, 4}, 4 * value)));
+    accelerator.backward(net->forward(x).sum());
+    EXPECT_TRUE(torch::equal(net->weight.grad(), torch::full({4, 4}, 4)));
+    net->zero_grad();
+  }
+}
+
+TEST(ShardedDataParallel, LeavesTheMemoryOfTheProgramWhole) {
+  run_and_expect_success("sharded_memory_of_the_program", 2);
+}
+
 } // namespace
 } // namespace accel::test

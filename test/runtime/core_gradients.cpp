@@ -303,6 +303,26 @@ TEST(Gradients, SurviveEveryWayOfClearing) {
   run_all("clearing_gradients");
 }
 
+ACCEL_RANK_FUNCTION(a_parameter_grows) {
+  Accelerator accelerator; // plain means over the processes
+  torch::nn::Linear net(torch::nn::LinearOptions(2, 3).bias(false));
+  accelerator.prepare(net);
+  const auto rank = static_cast<double>(accelerator.process_index());
+  const auto mean = static_cast<double>(accelerator.num_processes() - 1) / 2;
+  for (const int64_t rows : {3, 5, 2}) {
+    if (rows != 3) {
+      net->weight.set_data(torch::ones({rows, 2}));
+      net->weight.mutable_grad().reset();
+    }
+    accelerator.backward((net->weight * rank).sum());
+    expect_same(net->weight.grad(), torch::full({rows, 2}, mean), "of these sizes");
+  }
+}
+
+TEST(Gradients, FollowSetDataOfOtherSizes) {
+  run_and_expect_success("a_parameter_grows", 2);
+}
+
 ACCEL_RANK_FUNCTION(several_backwards) {
   Accelerator accelerator(kMatch);
   auto net = make_net();

@@ -102,7 +102,9 @@ void Programs::widen(UnitPlan &Unit) {
         ask(Unit.MainFile, [&](ProjectSources &Project) {
           return Project.defining(Unit.ThePlan.Missing, Known);
         });
-    if (Round == 0 && !mentionsTorch(Unit.MainFile) &&
+    if (Round == 0 && none_of(Unit.Sources, [&](const std::string &S) {
+          return mentionsTorch(S);
+        }) &&
         none_of(More, [&](const std::string &S) { return mentionsTorch(S); }))
       break;
 
@@ -180,13 +182,16 @@ void Programs::widen(UnitPlan &Unit) {
 }
 
 UnitPlan Programs::planProgram(const std::string &Main, bool MainElsewhere,
-                               bool Joins) {
+                               bool Joins,
+                               ArrayRef<std::string> Registered) {
   UnitPlan Unit;
   Unit.MainFile = Main;
   Unit.MainElsewhere = MainElsewhere;
   Unit.Joins = Joins;
   ParsedUnit Parsed;
-  const bool Good = read(Unit, {Main}, Parsed);
+  std::vector<std::string> Sources(Registered.begin(), Registered.end());
+  Sources.push_back(Main);
+  const bool Good = read(Unit, Sources, Parsed);
   setState(Unit, Parsed.State);
   if (Good) {
     widen(Unit);
@@ -219,6 +224,39 @@ UnitPlan Programs::planAlone(const std::string &File,
     return Changed.count(C.Range.File) != 0;
   });
   return Shares ? planProgram(File, /*MainElsewhere=*/true) : std::move(Unit);
+}
+
+/// A source that trains and that nothing calls: an object of namespace scope registers
+/// it, with a function of the program that it is linked to. Whether there is one such
+/// program, of which it is a part now.
+bool Programs::joinRegistered(const UnitPlan &Alone,
+                              std::vector<UnitPlan> &Units) {
+  if (!Alone.ThePlan.HasTraining || Alone.ThePlan.AlreadyMigrated)
+    return false;
+  auto IsOfAlone = [&](const std::string &Source) {
+    return is_contained(Alone.Sources, Source);
+  };
+  std::vector<UnitPlan *> Fitting;
+  for (UnitPlan &Unit : Units)
+    if (ask(Unit.MainFile, [&](ProjectSources &Project) {
+          // One that has nothing of LibTorch has been read without the others.
+          return Project.hasMain(Unit.MainFile) &&
+                 (any_of(Unit.Sources, IsOfAlone) ||
+                  any_of(Project.defining(Unit.ThePlan.Missing, Unit.Sources),
+                         IsOfAlone));
+        }))
+      Fitting.push_back(&Unit);
+  if (Fitting.size() != 1)
+    return false;
+  std::vector<std::string> All = RegisteredBy[Fitting[0]->MainFile];
+  All.push_back(Alone.MainFile);
+  UnitPlan Joined = planProgram(Fitting[0]->MainFile, /*MainElsewhere=*/false,
+                                /*Joins=*/false, All);
+  if (stateOf(Joined) != ParsedUnit::Status::Parsed)
+    return false;
+  RegisteredBy[Joined.MainFile] = std::move(All);
+  *Fitting[0] = std::move(Joined);
+  return true;
 }
 
 /// A program that trains nothing, and reads a header that is changed for one that
@@ -270,8 +308,11 @@ std::vector<UnitPlan> Programs::plan(const std::vector<std::string> &Named,
       if (HasFile(Unit))
         Units.push_back(std::move(Unit));
     }
-    if (none_of(Units, HasFile))
-      Units.push_back(planAlone(File, Units));
+    if (any_of(Units, HasFile))
+      continue;
+    UnitPlan Alone = planAlone(File, Units);
+    if (!joinRegistered(Alone, Units))
+      Units.push_back(std::move(Alone));
   }
   joinReaders(Units);
   return Units;

@@ -57,8 +57,11 @@ public:
                                       llvm::ArrayRef<UnitPlan> Units);
 
 private:
+  /// `Registered`: sources that nothing in the program calls.
   UnitPlan planProgram(const std::string &Main, bool MainElsewhere = false,
-                       bool Joins = false);
+                       bool Joins = false,
+                       llvm::ArrayRef<std::string> Registered = {});
+  bool joinRegistered(const UnitPlan &Alone, std::vector<UnitPlan> &Units);
   void joinReaders(std::vector<UnitPlan> &Units);
   UnitPlan planAlone(const std::string &File, llvm::ArrayRef<UnitPlan> Others);
   bool read(UnitPlan &Unit, const std::vector<std::string> &Sources,
@@ -81,6 +84,8 @@ private:
   mutable std::mutex Mutex;
   std::map<std::string, ProjectSources> Projects; ///< By folder.
   std::map<std::string, ParsedUnit::Status> States; ///< By main file.
+  /// The sources that training programs have beside what is called, by main file.
+  std::map<std::string, std::vector<std::string>> RegisteredBy;
 };
 
 } // namespace accel::migrate

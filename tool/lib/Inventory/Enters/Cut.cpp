@@ -210,6 +210,12 @@ public:
     if (isInStd(F) && (O || !isa<CXXMethodDecl>(F)) &&
         llvm::any_of(Args, [&](const Expr *Arg) { return C.isReadIn(Arg); }))
       giveToStd(F, Args);
+    // h.register_hook([](torch::Tensor g) { … }): the gradient lies as h does.
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+        Member && torchNameOf(Member) == "register_hook" && !Args.empty() &&
+        C.in(Member->getImplicitObjectArgument()))
+      for (const FunctionDecl *Called : calledBy(Args[0]))
+        addAll(Called);
     return true;
   }
 

@@ -135,9 +135,12 @@ private:
   /// Whether the program writes into any tensor.
   bool TensorsAreWritten();
 
+  void noteWritten(const clang::Expr *Tensor);
+
   const Cut &Cuts;
   std::optional<Cut> WithParameters;
   std::optional<bool> AnyWritten;
+  bool WrittenIsSaid = false;
 };
 
 /// Waits around statements of the main process that make files or take them away.

@@ -20,6 +20,8 @@
 
 #include "llvm/ADT/StringSet.h"
 
+#include <utility>
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -299,6 +301,17 @@ bool Memory::TensorsAreWritten() {
   return *AnyWritten;
 }
 
+/// Said once: where there is one there are many.
+void Memory::noteWritten(const Expr *Tensor) {
+  if (std::exchange(WrittenIsSaid, true))
+    return;
+  say("ACL0188", Tensor->getExprLoc(),
+      "the memory of weights, or of what a model gives, is written or kept here: where "
+      "parameters are divided (--fsdp, --tp and the like) this stops",
+      "Write through operators (p.copy_(torch::from_blob(…))), or read "
+      "accelerator.full(p).");
+}
+
 void Memory::add(const FunctionDecl *F) {
   if (!Text.mayEdit(F->getLocation()) || Index.loadsSamples(F) ||
       Index.BeforeMain.count(F))
@@ -348,10 +361,12 @@ void Memory::add(const FunctionDecl *F) {
         !Path.empty() && isGradient(Tensor) && !Cuts.in(Tensor) &&
         Divided().in(Tensor) && !isMemoryOnlyRead(Path, F->getBody(), Index);
     const bool IsCopy = !Cuts.in(Tensor) && !ToGradient;
-    if (IsCopy && (Path.empty() ||
-                   !isMemoryOnlyRead(Path, F->getBody(), Index) ||
-                   !Divided().in(Tensor)))
+    if (IsCopy && (Path.empty() || !Divided().in(Tensor)))
       continue;
+    if (IsCopy && !isMemoryOnlyRead(Path, F->getBody(), Index)) {
+      noteWritten(Tensor);
+      continue;
+    }
     const FunctionId In = Initialiser
                               ? Functions.ofInitialiser(Initialiser)
                               : Functions.at(Tensor->getExprLoc(), F);
