@@ -6,6 +6,7 @@
 
 #include "llvm/ADT/EquivalenceClasses.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/Path.h"
 
 #include <set>
 #include <tuple>
@@ -169,6 +170,27 @@ private:
     Group.Problems.push_back(std::move(F));
   }
 
+  /// Whether a macro that changes is used by a unit that leaves it as it is.
+  bool isKeptElsewhere(const std::string &File, const FileEdit &Edit) {
+    for (size_t U : Group.Units)
+      for (const UsedMacro &Use : Units[U].ThePlan.refused()
+                                      ? ArrayRef<UsedMacro>()
+                                      : ArrayRef(Units[U].ThePlan.KeptMacros))
+        for (const Change &C : Edit.Changes) {
+          if (C.Rule == "print" || C.Range.File != File || !C.Range.isIn(Use.Text))
+            continue;
+          problem("ACL0102", C, Edit.Before,
+                  "the macro " + Use.Macro + " must change here, and is used at " +
+                      sys::path::filename(Use.At.File).str() + ":" +
+                      std::to_string(Use.Line) +
+                      ", too, where nothing has to change in it",
+                  "Write the call out instead of using the macro, or give what "
+                  "differs a macro of its own.");
+          return true;
+        }
+    return false;
+  }
+
   void mergeFile(const std::string &File) {
     FileEdit Edit;
     Edit.File = File;
@@ -207,6 +229,8 @@ private:
           "Copy what is needed into the project, or make the change by hand."));
       return;
     }
+    if (isKeptElsewhere(File, Edit))
+      return;
     if (WantsInclude)
       if (std::optional<Change> Include =
               accelInclude(File, Edit.Before, Edit.Changes))

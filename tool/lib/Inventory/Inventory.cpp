@@ -26,6 +26,7 @@ public:
   }
 
   TrainingProgram take();
+  const std::vector<UsedMacro> &macroUses() { return Text.macroUses(); }
 
 private:
   bool migratedAlready() const;
@@ -123,7 +124,7 @@ static void addNew(std::vector<T> &To, std::vector<T> &From) {
     if (llvm::none_of(To, [&](const T &Known) {
           const TextRange K = placeOf(Known);
           return K.File == At.File && K.Offset == At.Offset &&
-                 K.Length == At.Length && isSame(Known, New);
+                 K.Length == At.Length && K.Use == At.Use && isSame(Known, New);
         }))
       To.push_back(std::move(New));
   }
@@ -272,5 +273,8 @@ TrainingProgram Taker::take() {
 
 TrainingProgram accel::migrate::takeInventory(ASTContext &Context,
                                               const PlanOptions &Options) {
-  return Taker(Context, Options).take();
+  Taker Taken(Context, Options);
+  TrainingProgram Program = Taken.take();
+  Program.MacroUses = Taken.macroUses();
+  return Program;
 }

@@ -17,14 +17,15 @@ void accel::migrate::applyAccumulate(RuleContext &Context) {
       Context.closeBraces(*Loop.Body.Close,
                           "the loop's body has a second statement");
     const std::string Step =
-        Loop.Inner
+        Loop.Body.Top.At.Use ? std::string("accel_step")
+        : Loop.Inner
             ? Context.freeName(Loop.In, {"inner_step", "inner_accumulation"})
             : Context.freeName(Loop.In,
                                {"step", "accumulation", "training_step"});
     Context.insertLine(
         Loop.Body.Top, "accumulate",
         {{"step", Step},
-         {"accelerator", Context.accelerator(Loop.In)},
+         {"accelerator", Context.accelerator(Loop.In, Loop.Body.Top.At)},
          {"models", Models}},
         std::string(Loop.Kind == TrainingLoopFact::Function
                         ? "each call of this function"

@@ -10,7 +10,8 @@ using namespace accel::migrate;
 
 void accel::migrate::applyBackward(RuleContext &Context) {
   for (const BackwardFact &Backward : Context.Program.Backwards) {
-    const std::string Accelerator = Context.accelerator(Backward.In);
+    const std::string Accelerator =
+        Context.accelerator(Backward.In, Backward.Tail);
     const char *Why = "gradients are those of the whole batch when this returns";
     if (Backward.Open.Length)
       Context.remove(Backward.Open, Why);

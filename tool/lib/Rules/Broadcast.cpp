@@ -47,7 +47,7 @@ void accel::migrate::applyBroadcast(RuleContext &Context) {
       break;
     }
     Context.wrap(Fact.Range, nullptr, Template,
-                 {{"accelerator", Context.accelerator(Fact.In)},
+                 {{"accelerator", Context.accelerator(Fact.In, Fact.Range)},
                   {"elsewhere", Elsewhere}},
                  Why);
   }

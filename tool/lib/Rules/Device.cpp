@@ -16,7 +16,8 @@ void accel::migrate::applyDevice(RuleContext &Context) {
                      "the accelerator has chosen the device already");
       continue;
     }
-    const std::string Accelerator = Context.accelerator(Device.In);
+    const std::string Accelerator =
+        Context.accelerator(Device.In, Device.Range);
     const auto Replace = [&](llvm::StringRef Template, const char *Why) {
       Context.replace(Device.Range, Template, {{"accelerator", Accelerator}},
                       Why);

@@ -13,7 +13,7 @@ void accel::migrate::applyDistribute(RuleContext &Context) {
   for (const BatchFact &Batch : Context.Program.Batches)
     Context.wrap(Batch.Range, nullptr,
                  Batch.StepsFirst ? "distribute-samples" : "distribute",
-                 {{"accelerator", Context.accelerator(Batch.In)}},
+                 {{"accelerator", Context.accelerator(Batch.In, Batch.Range)}},
                  Batch.StepsFirst
                      ? "the batch is complete here; the processes share out its "
                        "samples, dimension 1 of what the model's layers take"

@@ -66,7 +66,6 @@ void accel::migrate::applyFull(RuleContext &Context) {
   std::set<std::tuple<std::string, unsigned, std::string>> Declared;
   WholeNames Names(Context);
   for (const MemoryFact &Memory : Context.Program.Memory) {
-    const std::string Accelerator = Context.accelerator(Memory.In);
     const std::string Full = Memory.IsWritten ? "full_" : "full";
     // p->data_ptr() becomes whole_p.data_ptr(), or full(*p).data_ptr().
     const bool IsNamed = !Memory.At.At.File.empty() && !Memory.IsConst;
@@ -75,7 +74,7 @@ void accel::migrate::applyFull(RuleContext &Context) {
     if (Memory.Variable.empty()) {
       Context.wrap(Memory.Object, nullptr,
                    Memory.WantsName ? "full-lvalue" : "full",
-                   {{"accelerator", Accelerator},
+                   {{"accelerator", Context.accelerator(Memory.In, Memory.Object)},
                     {"full", Full},
                     {"star", Memory.Arrow ? "*" : ""}},
                    Why);
@@ -84,7 +83,7 @@ void accel::migrate::applyFull(RuleContext &Context) {
     if (Memory.At.At.File.empty()) {
       Context.wrap(
           Memory.Object, nullptr, "full-assign-here",
-          {{"accelerator", Accelerator},
+          {{"accelerator", Context.accelerator(Memory.In, Memory.Object)},
            {"full", Full},
            {"star", Memory.Arrow ? "*" : ""},
            {"variable", Memory.Variable}},
@@ -101,7 +100,8 @@ void accel::migrate::applyFull(RuleContext &Context) {
                          {{"whole", Whole},
                           {"variable", Memory.Variable},
                           {"full", Full},
-                          {"accelerator", Accelerator}},
+                          {"accelerator",
+                           Context.accelerator(Memory.In, Memory.At.At)}},
                          Why);
     if (Memory.IsConst)
       Context.replace(Memory.Object, "full-use", {{"whole", Whole}}, Why);

@@ -16,7 +16,7 @@ void accel::migrate::applyGatherMetrics(RuleContext &Context) {
         Gather.At,
         Gather.Variables.size() == 1 ? "gather-one" : "gather-several",
         {{"variables", llvm::join(Gather.Variables, ", ")},
-         {"accelerator", Context.accelerator(Gather.In)}},
+         {"accelerator", Context.accelerator(Gather.In, Gather.At.At)}},
         "from here on the metrics see the samples of all processes, in the "
         "order in which one device sees them");
 }

@@ -25,6 +25,6 @@ static llvm::StringRef templateOf(InputFact::KindTy Kind) {
 void accel::migrate::applyInput(RuleContext &Context) {
   for (const InputFact &Input : Context.Program.Inputs)
     Context.replace(Input.Range, templateOf(Input.Kind),
-                    {{"accelerator", Context.accelerator(Input.In)}},
+                    {{"accelerator", Context.accelerator(Input.In, Input.Range)}},
                     "process 0 reads, and all have what it has read");
 }

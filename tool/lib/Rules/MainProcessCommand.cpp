@@ -12,7 +12,7 @@ using namespace accel::migrate;
 void accel::migrate::applyMainProcessCommand(RuleContext &Context) {
   for (const Spelled &Command : Context.Program.Commands)
     Context.wrap(Command.Range, nullptr, "main-process-command",
-                 {{"accelerator", Context.accelerator(Command.In)}},
+                 {{"accelerator", Context.accelerator(Command.In, Command.Range)}},
                  "the main process talks to the command; what it is told is "
                  "computed on all");
 }

@@ -12,7 +12,7 @@ using namespace accel::migrate;
 void accel::migrate::applyMainProcessPath(RuleContext &Context) {
   for (const Spelled &Path : Context.Program.Paths)
     Context.wrap(Path.Range, nullptr, "main-process-path",
-                 {{"accelerator", Context.accelerator(Path.In)}},
+                 {{"accelerator", Context.accelerator(Path.In, Path.Range)}},
                  "the main process writes the file; what is written is "
                  "computed on all");
 }

@@ -13,7 +13,7 @@
 
 using namespace accel::migrate;
 
-static void addOnce(std::vector<std::string> &Names, const std::string &Name) {
+static void addName(std::vector<std::string> &Names, const std::string &Name) {
   if (std::find(Names.begin(), Names.end(), Name) == Names.end())
     Names.push_back(Name);
 }
@@ -33,9 +33,9 @@ void accel::migrate::applyPrepare(RuleContext &Context) {
         Groups[{Optimizer.In, Optimizer.Block, Optimizer.Trainings}];
     G.In = Optimizer.In;
     for (const std::string &Model : Optimizer.Models)
-      addOnce(G.Models, Model);
+      addName(G.Models, Model);
     if (!Optimizer.Object.empty())
-      addOnce(G.Optimizers, Optimizer.Object);
+      addName(G.Optimizers, Optimizer.Object);
     if (G.Last.At.File.empty() ||
         G.Last.At.Offset < Optimizer.SetUp.At.Offset)
       G.Last = Optimizer.SetUp;
@@ -46,7 +46,7 @@ void accel::migrate::applyPrepare(RuleContext &Context) {
       for (const std::string &Name : *Names)
         Objects += (Objects.empty() ? "" : ", ") + Name;
     Context.insertLine(G.Last, "prepare",
-                       {{"accelerator", Context.accelerator(G.In)},
+                       {{"accelerator", Context.accelerator(G.In, G.Last.At)},
                         {"objects", Objects}},
                        "the model starts with the same parameters on all "
                        "processes, and its gradients are brought together from "

@@ -60,7 +60,7 @@ void accel::migrate::applyPrint(RuleContext &Context) {
                     {{"accelerator",
                       isEarly(Print.Kind) ? ""
                       : Print.InMacro     ? Context.inlineAccelerator()
-                                          : Context.accelerator(Print.In)},
+                                          : Context.accelerator(Print.In, Print.Range)},
                      {"text", Print.Format}},
                     "the main process prints; what is printed is computed on "
                     "all");

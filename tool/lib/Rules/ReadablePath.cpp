@@ -12,7 +12,7 @@ using namespace accel::migrate;
 void accel::migrate::applyReadablePath(RuleContext &Context) {
   for (const Spelled &Path : Context.Program.ReadPaths)
     Context.wrap(Path.Range, nullptr, "readable-path",
-                 {{"accelerator", Context.accelerator(Path.In)}},
+                 {{"accelerator", Context.accelerator(Path.In, Path.Range)}},
                  "a file that the program may have written itself: all wait "
                  "until the main process has come here");
 }

@@ -1,6 +1,7 @@
 //===- Rules.cpp - Runs the rules -----------------------------------------===//
 
 #include "AllRules.h"
+#include "MacroChanges.h"
 
 #include "accel/migrate/Findings.h"
 #include "accel/migrate/Inventory.h"
@@ -40,14 +41,17 @@ std::string RuleContext::accelerator(FunctionId In) {
   // A body on one line has no room for a declaration.
   const FunctionFact &Function = Program.Functions[In];
   const bool HasTop = !Function.Top.At.File.empty();
-  if (!Function.IsMain &&
-      (HasTop ? Function.Top.isInsideLine() : Function.IsLambda))
+  if (!Function.IsMain && (!HasTop || Function.Top.isInsideLine()))
     return inlineAccelerator();
   auto Known = Names.find(In);
   if (Known != Names.end())
     return Known->second;
   return Names[In] =
              freeName(In, {"accelerator", "accel_accelerator", "distributed"});
+}
+
+std::string RuleContext::accelerator(FunctionId In, const TextRange &At) {
+  return At.Use ? inlineAccelerator() : accelerator(In);
 }
 
 std::string RuleContext::acceleratorOptions() const {
@@ -104,11 +108,11 @@ void RuleContext::wrap(const TextRange &Object, const TextRange *Tail,
   All.push_back({"object", StringRef("\0", 1)});
   const std::string Rendered = renderTemplate(Text, All);
   auto [Before, Behind] = StringRef(Rendered).split('\0');
-  add({Object.File, Object.Offset, 0}, Before.str(), Why, 0);
+  add(Object.part(0, 0), Before.str(), Why, 0);
   if (Tail)
     add(*Tail, Behind.str(), Why, 0);
   else
-    add({Object.File, Object.Offset + Object.Length, 0}, Behind.str(), Why, 0);
+    add(Object.part(Object.Length, 0), Behind.str(), Why, 0);
 }
 
 void RuleContext::openBraces(const BodyPoint &Body, std::string Why) {
@@ -167,6 +171,7 @@ Plan accel::migrate::planMigration(clang::ASTContext &Context,
   Result.HasTraining = Program.HasTraining;
   Result.AlreadyMigrated = Program.AlreadyMigrated;
   Result.Missing = std::move(Program.Missing);
+  Result.KeptMacros = keptMacros({}, Program.MacroUses);
   if (Program.AlreadyMigrated && Options.Lint == PlanOptions::Output)
     Result.Findings = lintCollectives(Context, Options, LintScope::OwnOutput);
   if (Program.AlreadyMigrated)
@@ -193,6 +198,12 @@ Plan accel::migrate::planMigration(clang::ASTContext &Context,
   if (Result.refused())
     return Result;
   Result.Changes = std::move(Rules.Changes);
+  Result.KeptMacros = keptMacros(Result.Changes, Program.MacroUses);
+  mergeMacroChanges(Result, Program.MacroUses);
+  if (Result.refused()) {
+    Result.Changes.clear();
+    return Result;
+  }
   if (hidesAccel(Context.getTranslationUnitDecl(), Context.getSourceManager(),
                  /*IsInner=*/false))
     for (Change &C : Result.Changes)

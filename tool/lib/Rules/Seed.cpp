@@ -11,7 +11,7 @@ using namespace accel::migrate;
 void accel::migrate::applySeed(RuleContext &Context) {
   for (const Spelled &Seed : Context.Program.Seeds)
     Context.wrap(Seed.Range, nullptr, "broadcast",
-                 {{"accelerator", Context.accelerator(Seed.In)}},
+                 {{"accelerator", Context.accelerator(Seed.In, Seed.Range)}},
                  "all processes use the number that process 0 has here");
   for (const EarlyEngineFact &Engine : Context.Program.EarlyEngines)
     Context.insertLine(

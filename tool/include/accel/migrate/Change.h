@@ -19,6 +19,28 @@ struct TextRange {
   std::string File;
   unsigned Offset = 0;
   unsigned Length = 0;
+  /// In the text of a macro: which use of it this was found in, counted from 1 in
+  /// `TrainingProgram::MacroUses`. 0 in all other text, and in a plan.
+  unsigned Use = 0;
+
+  /// A piece of it, `Skip` characters behind its begin.
+  TextRange part(unsigned Skip, unsigned Size) const {
+    return {File, Offset + Skip, Size, Use};
+  }
+  bool isIn(const TextRange &Other) const {
+    return File == Other.File && Offset >= Other.Offset &&
+           Offset + Length <= Other.Offset + Other.Length;
+  }
+};
+
+/// A place where a macro of the person's is replaced by its text.
+struct UsedMacro {
+  std::string Macro;
+  std::vector<std::string> Parameters;
+  TextRange Text; ///< The macro's text, in its definition.
+  TextRange At;   ///< Where it is used.
+  unsigned Line = 0;
+  unsigned Column = 0;
 };
 
 /// One replacement, and why it is made. `Length` 0 is an insertion before the
@@ -72,6 +94,8 @@ struct Plan {
   std::vector<std::string> NeedInclude;
   /// What other sources of the program must define.
   std::vector<MissingFunction> Missing;
+  /// For each macro that is used and whose text does not change: the first use.
+  std::vector<UsedMacro> KeptMacros;
   /// True when the unit contains training code at all. False with no changes
   /// and no refusals means "nothing to migrate here".
   bool HasTraining = false;

@@ -34,6 +34,9 @@ public:
   /// How code in this function names the accelerator. Asking for it makes the
   /// accelerator rule declare it there.
   std::string accelerator(FunctionId In);
+  /// The same for what is put at `At`, which may be in the text of a macro: that is
+  /// used in more functions than this one.
+  std::string accelerator(FunctionId In, const TextRange &At);
   /// The accelerator where no line can declare a name for it.
   std::string inlineAccelerator() const;
 

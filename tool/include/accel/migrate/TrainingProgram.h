@@ -323,6 +323,8 @@ struct TrainingProgram {
   bool HasMain = false;
   bool AlreadyMigrated = false;
   std::vector<FunctionFact> Functions;
+  /// The uses of macros whose text may be edited.
+  std::vector<UsedMacro> MacroUses;
   std::vector<OptimizerFact> Optimizers;
   std::vector<OptimizerTypeFact> OptimizerTypes;
   std::vector<SchedulerFact> Schedulers;

@@ -409,7 +409,15 @@ bool accel::migrate::decidesAboutParts(const Stmt *S) {
 }
 
 bool accel::migrate::isLoop(const Stmt *S) {
-  return isa<ForStmt, WhileStmt, DoStmt, CXXForRangeStmt>(S);
+  // `do { … } while (0)`, the form of a macro that is a statement, is a block.
+  if (const auto *Do = dyn_cast<DoStmt>(S)) {
+    const Expr *Again = Do->getCond()->IgnoreParenImpCasts();
+    const auto *Number = dyn_cast<IntegerLiteral>(Again);
+    const auto *Truth = dyn_cast<CXXBoolLiteralExpr>(Again);
+    return !(Number && Number->getValue() == 0) &&
+           !(Truth && !Truth->getValue());
+  }
+  return isa<ForStmt, WhileStmt, CXXForRangeStmt>(S);
 }
 
 const Expr *accel::migrate::conditionOf(const Stmt *S) {
@@ -520,7 +528,11 @@ bool accel::migrate::isWithin(SourceLocation Loc, const Stmt *S,
                               const SourceManager &SM) {
   Loc = SM.getFileLoc(Loc);
   const SourceLocation Begin = SM.getFileLoc(S->getBeginLoc());
-  const SourceLocation End = SM.getFileLoc(S->getEndLoc());
+  // Of a macro that is used the last token: arguments stand behind its name.
+  SourceLocation End = S->getEndLoc();
+  while (End.isMacroID())
+    End = SM.isMacroArgExpansion(End) ? SM.getImmediateSpellingLoc(End)
+                                      : SM.getImmediateExpansionRange(End).getEnd();
   return !SM.isBeforeInTranslationUnit(Loc, Begin) &&
          !SM.isBeforeInTranslationUnit(End, Loc);
 }

@@ -200,16 +200,18 @@ std::optional<LinePoint> SourceText::lineAt(FileID Id, unsigned Offset,
 
 std::optional<LinePoint> SourceText::topOf(const CompoundStmt *Block,
                                            SourceLocation Owner) {
-  if (Block->getLBracLoc().isMacroID())
+  // In an argument of a macro it stands as it is.
+  if (!isSpelledInFile(Block->getLBracLoc(), SM))
     return std::nullopt;
-  const auto [Id, Brace] = SM.getDecomposedLoc(Block->getLBracLoc());
+  const SourceLocation Open = SM.getFileLoc(Block->getLBracLoc());
+  const auto [Id, Brace] = SM.getDecomposedLoc(Open);
   const FileText &F = file(Id);
   if (!F.MayEdit)
     return std::nullopt;
   const std::optional<unsigned> Next = nextLine(F.Buffer, Brace + 1);
   if (!Next && F.Buffer.substr(Brace + 1).starts_with("}")) {
     const auto [OwnerId, From] = SM.getDecomposedLoc(
-        Owner.isValid() ? SM.getFileLoc(Owner) : Block->getLBracLoc());
+        Owner.isValid() ? SM.getFileLoc(Owner) : Open);
     const std::string Outer =
         blanksAt(F.Buffer, lineStart(F.Buffer, OwnerId == Id ? From : Brace)).str();
     return LinePoint{
@@ -276,15 +278,25 @@ std::optional<BodyPoint> SourceText::bodyTop(const Stmt *Body) {
   if (const auto *Block = dyn_cast<CompoundStmt>(Body)) {
     std::optional<LinePoint> Top = topOf(Block);
     if (!Top)
+      Top = topInMacro(Block);
+    if (!Top)
       return std::nullopt;
     Result.Top = std::move(*Top);
     return Result;
   }
   // One statement.
   const auto End = endOf(Body);
-  if (!End || Body->getBeginLoc().isMacroID() || isa<NullStmt>(Body))
+  SourceLocation Begin = Body->getBeginLoc(), Last = Body->getEndLoc();
+  // `for (…) STEP(x);`: the macro is all of it.
+  const LangOptions &Options = Context.getLangOpts();
+  if ((Begin.isMacroID() &&
+       !Lexer::isAtStartOfMacroExpansion(Begin, SM, Options, &Begin)) ||
+      (Last.isMacroID() &&
+       !Lexer::isAtEndOfMacroExpansion(Last, SM, Options, &Last)))
     return std::nullopt;
-  const auto [Id, Offset] = SM.getDecomposedLoc(Body->getBeginLoc());
+  if (!End || isa<NullStmt>(Body))
+    return std::nullopt;
+  const auto [Id, Offset] = SM.getDecomposedLoc(Begin);
   const FileText &F = file(Id);
   if (!F.MayEdit || Id != End->first)
     return std::nullopt;

@@ -25,6 +25,13 @@ public:
   /// The text of `Range` (token range) as one piece of one file. Nothing when
   /// it does not stand in a file as it is: `problem` then says why.
   std::optional<TextRange> range(clang::SourceRange Range);
+  /// The same, or a piece of one macro's text, which then says for which use of the
+  /// macro it is.
+  std::optional<TextRange> rangeOrMacro(clang::SourceRange Range);
+  /// Where `Range` stands in the same text as `Outer`, and inside of it: an argument's
+  /// place in a macro's text is the parameter's.
+  std::optional<TextRange> within(const TextRange &Outer,
+                                  clang::SourceRange Range);
   /// Where the body of a macro of the project's has the text of a range, which is
   /// `Word` or ends with it; nothing for text that no such body has.
   std::optional<TextRange> inMacroBody(clang::SourceRange Range,
@@ -34,6 +41,10 @@ public:
   /// From `Begin` up to but without the token at `End`.
   std::optional<TextRange> upTo(clang::SourceLocation Begin,
                                 clang::SourceLocation End);
+
+  /// The same, or a piece of one macro's text.
+  std::optional<TextRange> upToOrMacro(clang::SourceLocation Begin,
+                                       clang::SourceLocation End);
 
   /// Why the last range could not be had: a finding id and a message.
   struct Problem {
@@ -60,6 +71,8 @@ public:
   /// The same for a loop's body, which may be a statement without braces.
   std::optional<BodyPoint> bodyTop(const clang::Stmt *Body);
   std::optional<LinePoint> before(const clang::Stmt *S);
+  /// Before a statement in a macro's text, which `In` is in.
+  std::optional<LinePoint> before(const clang::Stmt *S, const TextRange &In);
   std::optional<LinePoint> after(const clang::Stmt *S);
   /// Whether it is what `(f(pack), ...)` becomes in an instance of a template.
   bool isFold(const clang::Stmt *S);
@@ -73,6 +86,9 @@ public:
 
   /// Whether the file that `Loc` is in may be changed.
   bool mayEdit(clang::SourceLocation Loc);
+
+  /// All uses of macros whose text may be edited; `TextRange::Use` counts them.
+  const std::vector<UsedMacro> &macroUses();
 
   clang::ASTContext &Context;
   const clang::SourceManager &SM;
@@ -90,11 +106,19 @@ private:
                                   unsigned IndentFrom);
   std::optional<std::pair<clang::FileID, unsigned>>
   endOf(const clang::Stmt *S);
+  std::vector<TextRange> places(clang::SourceLocation Begin,
+                                clang::SourceLocation End);
+  std::vector<TextRange> firstPlaces(clang::SourceLocation Loc);
+  std::optional<TextRange> inOneMacro(clang::SourceRange Range);
+  std::optional<LinePoint> topInMacro(const clang::CompoundStmt *Block);
   BodyPoint braced(const FileText &F, unsigned Begin, unsigned End);
 
   const PlanOptions &Options;
   std::map<clang::FileID, FileText> Files;
   Problem LastProblem{"", "", ""};
+  bool HasUses = false;
+  std::vector<UsedMacro> Uses;
+  std::map<unsigned, unsigned> UseOf; ///< By the expansion's offset.
 };
 
 } // namespace accel::migrate

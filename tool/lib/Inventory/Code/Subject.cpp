@@ -19,9 +19,18 @@ void Unit::problem(SourceLocation Loc) const {
 }
 
 std::optional<TextRange> Unit::editable(SourceRange Range) const {
-  std::optional<TextRange> R = Text.range(Range);
+  std::optional<TextRange> R = Text.rangeOrMacro(Range);
   if (!R)
     problem(Range.getBegin());
+  return R;
+}
+
+std::optional<TextRange> Unit::editableIn(const TextRange &Outer,
+                                          SourceRange Range) const {
+  std::optional<TextRange> R = Text.within(Outer, Range);
+  if (!R)
+    say("ACL0102", Range.getBegin(),
+        "what must change here is put together by macros", "Write it out.");
   return R;
 }
 

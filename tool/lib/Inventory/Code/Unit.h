@@ -21,8 +21,12 @@ struct Unit {
            std::string Remedy = "") const;
   /// Says why the last range could not be had.
   void problem(clang::SourceLocation Loc) const;
-  /// The range, or a finding that says why it cannot be changed.
+  /// The range, perhaps in a macro's text, or a finding that says why it cannot be
+  /// changed.
   std::optional<TextRange> editable(clang::SourceRange Range) const;
+  /// The same, in the text that has `Outer`.
+  std::optional<TextRange> editableIn(const TextRange &Outer,
+                                      clang::SourceRange Range) const;
 };
 
 } // namespace accel::migrate

@@ -50,13 +50,13 @@ void InputFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
   InputFact::KindTy Kind = InputFact::CStdin;
   if (Name == "scanf" && E->getNumArgs() > 0) {
     Kind = InputFact::Scanf;
-    R = Text.upTo(E->getBeginLoc(), E->getArg(0)->getBeginLoc());
+    R = Text.upToOrMacro(E->getBeginLoc(), E->getArg(0)->getBeginLoc());
   } else if (Name == "getchar") {
     // A key that only ends a wait is the main process's (OutputFacts.cpp).
     if (statementOf(E))
       return;
     Kind = InputFact::Getchar;
-    R = Text.range(E->getSourceRange());
+    R = Text.rangeOrMacro(E->getSourceRange());
   } else {
     static const llvm::StringSet<> Readers = {
         "fgets", "fscanf", "fgetc", "getc", "fread", "getline", "getdelim",

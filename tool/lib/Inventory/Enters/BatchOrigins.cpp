@@ -148,6 +148,37 @@ bool BatchOrigins::readsParameter(const Stmt *S, const FunctionDecl *F,
   });
 }
 
+/// Where it stands in the text of a macro that goes back from the loss, too: each use of
+/// that is a step. The text of others may be used for evaluations.
+std::optional<TextRange> BatchOrigins::inStepOfMacro(const Expr *E) const {
+  if (Text.range(E->getSourceRange()))
+    return std::nullopt;
+  const std::optional<TextRange> R = Text.rangeOrMacro(E->getSourceRange());
+  const bool IsInStep =
+      R && R->Use && llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
+        const auto Call = Text.rangeOrMacro(B.Call->getSourceRange());
+        return Call && Call->Use == R->Use;
+      });
+  return IsInStep ? R : std::nullopt;
+}
+
+std::vector<Batch> BatchOrigins::take() {
+  // A macro's text is shared out where all of its uses want that.
+  const std::vector<UsedMacro> &Uses = Text.macroUses();
+  llvm::erase_if(Found, [&](const Batch &B) {
+    const std::optional<TextRange> R = inStepOfMacro(B.E);
+    if (!R)
+      return false;
+    const TextRange &Own = Uses[R->Use - 1].Text;
+    for (unsigned I = 0; I < Uses.size(); ++I)
+      if (Uses[I].Text.File == Own.File && Uses[I].Text.Offset == Own.Offset &&
+          !Places.count({R->File, R->Offset, I + 1}))
+        return true;
+    return false;
+  });
+  return std::move(Found);
+}
+
 bool BatchOrigins::share(const Expr *E, const FunctionDecl *F, bool Points) {
   E = plain(E);
   // What a learned tensor is changed by has the rows of that.
@@ -157,10 +188,12 @@ bool BatchOrigins::share(const Expr *E, const FunctionDecl *F, bool Points) {
     Stayed = true;
     return false;
   }
-  const std::optional<TextRange> R = Text.range(E->getSourceRange());
+  std::optional<TextRange> R = Text.range(E->getSourceRange());
+  if (!R)
+    R = inStepOfMacro(E);
   if (!R)
     return false;
-  if (Places.insert({R->File, R->Offset}).second)
+  if (Places.insert({R->File, R->Offset, R->Use}).second)
     Found.push_back({F, E, ReadBy, ReadIn, Points, StepsFirst});
   return true;
 }

@@ -15,6 +15,7 @@
 #include "Uses.h"
 
 #include <optional>
+#include <tuple>
 
 namespace accel::migrate {
 
@@ -50,9 +51,10 @@ public:
 
   bool empty() const { return Found.empty(); }
   /// All that was found, each expression once.
-  std::vector<Batch> take() { return std::move(Found); }
+  std::vector<Batch> take();
 
 private:
+  std::optional<TextRange> inStepOfMacro(const clang::Expr *E) const;
   void resolve(const clang::Expr *E, const clang::FunctionDecl *F,
                unsigned Depth);
   void resolveVariable(const clang::DeclRefExpr *E,
@@ -119,7 +121,7 @@ private:
   /// What steps take rows of; made when it is first asked for.
   std::optional<std::set<const clang::ValueDecl *>> DataSets;
   std::vector<Batch> Found;
-  std::set<std::pair<std::string, unsigned>> Places;
+  std::set<std::tuple<std::string, unsigned, unsigned>> Places;
   const clang::CallExpr *ReadBy = nullptr;
   const clang::FunctionDecl *ReadIn = nullptr;
   const clang::Expr *Variable =

@@ -1,6 +1,7 @@
 //===- Cut.cpp - Which tensors may be distributed -------------------------===//
 
 #include "Cut.h"
+#include "Sizes.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/Closures.h"

@@ -224,7 +224,10 @@ public:
   explicit SharedOut(SourceText &Text) : Text(Text) {}
 
   void add(SourceRange Range) {
-    const std::string What = "'" + shortened(Text.text(Range)) + "'";
+    std::string Words = Text.text(Range);
+    if (const auto InMacro = Text.rangeOrMacro(Range); InMacro && Words.empty())
+      Words = Text.text(*InMacro).str();
+    const std::string What = "'" + shortened(Words) + "'";
     if (!llvm::is_contained(All, What))
       All.push_back(What);
   }

@@ -111,6 +111,7 @@ public:
 private:
   void addBackward(const BackwardCall &B);
   std::optional<TextRange> lossOf(const clang::CXXMemberCallExpr *Call,
+                                  const TextRange &Whole,
                                   BackwardFact &Fact) const;
   std::optional<TextRange> sumOf(llvm::ArrayRef<const clang::Expr *> Losses,
                                  const TextRange &Call,

@@ -81,21 +81,24 @@ static std::vector<const Expr *> lossesOf(const CallExpr *Call) {
   return {Inits->inits().begin(), Inits->inits().end()};
 }
 
-/// Where the loss of `loss.backward()` is written.
+/// Where the loss of `loss.backward()`, which is `Whole`, is written.
 std::optional<TextRange> Steps::lossOf(const CXXMemberCallExpr *Call,
+                                       const TextRange &Whole,
                                        BackwardFact &Fact) const {
   const auto [Object, IsPointer] = objectOf(Call);
   Fact.IsPointer = IsPointer;
-  const std::optional<TextRange> All = editable(Object->getSourceRange());
+  const std::optional<TextRange> All =
+      editableIn(Whole, Object->getSourceRange());
   // (a + b).backward(): the call has parentheses of its own.
   const auto *Paren = dyn_cast<ParenExpr>(Object->IgnoreImplicit());
   if (!All || !Paren || hasComma(Paren->getSubExpr()))
     return All;
   const std::optional<TextRange> Inner =
-      editable(Paren->getSubExpr()->getSourceRange());
-  if (!Inner || Inner->File != All->File || Inner->Offset <= All->Offset)
+      Text.within(*All, Paren->getSubExpr()->getSourceRange());
+  // In a macro's text they are around a parameter.
+  if (All->Use || !Inner || Inner->Offset == All->Offset)
     return All;
-  Fact.Open = {All->File, All->Offset, Inner->Offset - All->Offset};
+  Fact.Open = All->part(0, Inner->Offset - All->Offset);
   return Inner;
 }
 
@@ -103,19 +106,19 @@ std::optional<TextRange> Steps::lossOf(const CXXMemberCallExpr *Call,
 std::optional<TextRange> Steps::sumOf(llvm::ArrayRef<const Expr *> Losses,
                                       const TextRange &Call,
                                       BackwardFact &Fact) const {
-  const std::optional<TextRange> All =
-      editable({Losses.front()->getBeginLoc(), Losses.back()->getEndLoc()});
+  const std::optional<TextRange> All = editableIn(
+      Call, {Losses.front()->getBeginLoc(), Losses.back()->getEndLoc()});
   if (!All)
     return std::nullopt;
-  if (All->File == Call.File && All->Offset > Call.Offset)
-    Fact.Open = {Call.File, Call.Offset, All->Offset - Call.Offset};
+  if (All->Offset > Call.Offset)
+    Fact.Open = Call.part(0, All->Offset - Call.Offset);
   for (size_t I = 0; I + 1 < Losses.size(); ++I) {
-    const auto One = editable(Losses[I]->getSourceRange());
-    const auto Next = editable(Losses[I + 1]->getSourceRange());
-    if (!One || !Next || One->File != All->File || Next->File != All->File)
+    const auto One = editableIn(*All, Losses[I]->getSourceRange());
+    const auto Next = editableIn(*All, Losses[I + 1]->getSourceRange());
+    if (!One || !Next)
       return std::nullopt;
-    const unsigned End = One->Offset + One->Length;
-    Fact.Between.push_back({All->File, End, Next->Offset - End});
+    Fact.Between.push_back(
+        One->part(One->Length, Next->Offset - One->Offset - One->Length));
   }
   return All;
 }
@@ -138,6 +141,9 @@ void Steps::addBackward(const BackwardCall &B) {
   if (!Member && Losses.empty())
     return StaysAsItIs(qualifiedName(Callee) + " is called");
   BackwardFact Fact;
+  const std::optional<TextRange> All = editable(B.Call->getSourceRange());
+  if (!All)
+    return;
   for (unsigned I = Member ? 0 : 1; I < B.Call->getNumArgs(); ++I) {
     const Expr *Arg = B.Call->getArg(I);
     const llvm::StringRef Name = Callee->getParamDecl(I)->getName();
@@ -148,7 +154,7 @@ void Steps::addBackward(const BackwardCall &B) {
     if (Name != "retain_graph" && !IsGradient)
       return StaysAsItIs("backward() is called with the argument '" +
                          Name.str() + "'");
-    const std::optional<TextRange> R = editable(Arg->getSourceRange());
+    const std::optional<TextRange> R = editableIn(*All, Arg->getSourceRange());
     if (!R)
       return;
     if (IsGradient)
@@ -156,29 +162,23 @@ void Steps::addBackward(const BackwardCall &B) {
     else
       Fact.RetainGraph = Text.text(*R).str();
   }
-  const std::optional<TextRange> All = editable(B.Call->getSourceRange());
-  if (!All)
-    return;
   const std::optional<TextRange> Part =
-      Member ? lossOf(Member, Fact) : sumOf(Losses, *All, Fact);
+      Member ? lossOf(Member, *All, Fact) : sumOf(Losses, *All, Fact);
   if (!Part)
     return;
-  unsigned End = Part->Offset + Part->Length;
-  const TextRange &Seed = Fact.Gradient;
-  if (Part->File != All->File || Part->Offset < All->Offset ||
-      End > All->Offset + All->Length ||
-      (Seed.Length && (Seed.File != All->File || Seed.Offset < End ||
-                       Seed.Offset + Seed.Length > All->Offset + All->Length)))
-    return say("ACL0102", B.Call->getExprLoc(),
-               "what must change here is put together by macros",
-               "Write it out.");
-  if (Seed.Length) {
-    Fact.BeforeGradient = {All->File, End, Seed.Offset - End};
-    End = Seed.Offset + Seed.Length;
+  unsigned Begin = Part->Offset - All->Offset + Part->Length;
+  if (const TextRange &Seed = Fact.Gradient; Seed.Length) {
+    const unsigned To = Seed.Offset - All->Offset;
+    if (To < Begin)
+      return say("ACL0102", B.Call->getExprLoc(),
+                 "what must change here is put together by macros",
+                 "Write it out.");
+    Fact.BeforeGradient = All->part(Begin, To - Begin);
+    Begin = To + Seed.Length;
   }
   Fact.In = Functions.at(B.Call->getExprLoc(), B.In);
   Fact.Object = *Part;
-  Fact.Tail = {All->File, End, All->Offset + All->Length - End};
+  Fact.Tail = All->part(Begin, All->Length - Begin);
   Program.Backwards.push_back(std::move(Fact));
 }
 
@@ -447,8 +447,11 @@ void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
                                     : TrainingLoopFact::Block;
   ModelFinder Models(Loop, Step, Text.SM);
   Models.TraverseStmt(const_cast<Stmt *>(Step));
-  Fact.Models = std::move(Models.Found);
-  keepTrained(Fact.Models, Loop, Step);
+  // In a macro's text they have other names at each use.
+  if (!Fact.Body.Top.At.Use) {
+    Fact.Models = std::move(Models.Found);
+    keepTrained(Fact.Models, Loop, Step);
+  }
   prepareWithoutOptimizer(Loop, Models.Variables);
   Fact.Inner = llvm::any_of(Index.Loops, [&](const auto &Other) {
     return Other.first != Loop.Loop && Other.second.Training &&

@@ -182,7 +182,8 @@ void FileFacts::saveArchive(const CXXMemberCallExpr *E) {
   const std::optional<TextRange> From = editable(Object->getSourceRange());
   const std::optional<TextRange> Given = Text.range(written(To));
   if (!From || !Given || Index.BeforeMain.count(Function) ||
-      From->File != Given->File || From->Offset + From->Length > Given->Offset) {
+      From->File != Given->File || From->Use ||
+      From->Offset + From->Length > Given->Offset) {
     if (IsFile)
       file(E, To, /*Writes=*/true);
     return;

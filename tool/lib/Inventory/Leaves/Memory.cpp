@@ -441,11 +441,14 @@ void Memory::add(const FunctionDecl *F) {
     if (!R)
       continue;
     Fact.Object = *R;
+    // What a macro's text names may be declared there.
+    const std::optional<LinePoint> InMacro =
+        Before && R->Use ? Text.before(Statement, *R) : std::nullopt;
     if (Before || AtOnce)
       Fact.Variable = (Arrow.isValid() ? "*" : "") + Text.text(*R).str();
     if (Before) {
       Fact.IsConst = IsCopy || !IsAssignable;
-      Fact.At = *At;
+      Fact.At = InMacro ? *InMacro : *At;
       if (!Fact.IsConst && !Made.insert({Statement, Fact.Variable}).second)
         continue;
       // One for the whole block. A copy of parameters is made anew, where it stands.

@@ -107,8 +107,10 @@ void PrintFacts::name(const DeclRefExpr *E) {
   const PrintFact::KindTy Kind = Out ? PrintFact::Cout : PrintFact::Cerr;
   if (inMacro(E->getSourceRange(), Name, Kind))
     return;
-  if (std::optional<TextRange> R = editable(E->getSourceRange()))
+  if (std::optional<TextRange> R = Text.range(E->getSourceRange()))
     Program.Prints.push_back({here(), Kind, *R});
+  else
+    problem(E->getExprLoc());
 }
 
 /// `#define LOG(text) std::cout << text`: changed in the macro, once for all who
@@ -160,7 +162,7 @@ void PrintFacts::printToFile(const CallExpr *E, const FunctionDecl *F) {
   if (First->getType()->isPointerType() && recordOf(First->getType()))
     return toStandardFile(E->getArg(0));
   const std::optional<TextRange> R =
-      Text.upTo(E->getArg(0)->getBeginLoc(), E->getArg(0)->getBeginLoc());
+      Text.upToOrMacro(E->getArg(0)->getBeginLoc(), E->getArg(0)->getBeginLoc());
   if (!R)
     return problem(E->getExprLoc());
   Program.Prints.push_back({here(), PrintFact::FmtPrint, *R});
@@ -193,10 +195,10 @@ void PrintFacts::tensor(const CallExpr *E) {
   if (!R)
     return;
   Program.Prints.push_back(
-      {here(), PrintFact::TensorStream, {R->File, R->Offset, 0}});
+      {here(), PrintFact::TensorStream, R->part(0, 0)});
   if (E->getNumArgs() == 1 || isa<CXXDefaultArgExpr>(E->getArg(1)))
     Program.Prints.push_back(
-        {here(), PrintFact::TensorWidth, {R->File, R->Offset + R->Length, 0}});
+        {here(), PrintFact::TensorWidth, R->part(R->Length, 0)});
 }
 
 void PrintFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
@@ -273,12 +275,12 @@ void PrintFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
   if (Kind != PrintFact::Printf) {
     const Expr *First = E->getArg(Kind == PrintFact::FprintfStdout ? 1 : 0);
     const std::optional<TextRange> R =
-        Text.upTo(E->getBeginLoc(), First->getBeginLoc());
+        Text.upToOrMacro(E->getBeginLoc(), First->getBeginLoc());
     if (!R)
       return problem(E->getExprLoc());
     Range = *R;
     const std::string Literal = Text.text(First->getSourceRange());
-    if ((Kind == PrintFact::Puts || Kind == PrintFact::Putchar) &&
+    if ((Kind == PrintFact::Puts || Kind == PrintFact::Putchar) && !Range.Use &&
         isFormat(plain(First), Literal)) {
       Range.Length += Literal.size();
       Program.Prints.push_back({here(), PrintFact::Literal, Range, false,
