@@ -63,7 +63,7 @@ private:
 
 void accel::migrate::applyFull(RuleContext &Context) {
   const char *Why = "memory is read here, of the tensor that one device has";
-  std::set<std::tuple<std::string, unsigned, std::string>> Declared;
+  std::set<std::tuple<std::string, unsigned, unsigned, std::string>> Declared;
   WholeNames Names(Context);
   for (const MemoryFact &Memory : Context.Program.Memory) {
     const std::string Full = Memory.IsWritten ? "full_" : "full";
@@ -93,7 +93,8 @@ void accel::migrate::applyFull(RuleContext &Context) {
     const std::string Whole =
         Memory.IsConst ? Names.of(Memory.In, Memory.Variable) : Memory.Variable;
     if (Declared
-            .insert({Memory.At.At.File, Memory.At.At.Offset, Memory.Variable})
+            .insert({Memory.At.At.File, Memory.At.At.Offset, Memory.At.At.Use,
+                     Memory.Variable})
             .second)
       Context.insertLine(Memory.At,
                          Memory.IsConst ? "full-declare" : "full-assign",

@@ -14,6 +14,7 @@
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Path.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -63,12 +64,16 @@ static std::string nameOf(const UsedMacro &Use) {
          std::to_string(Use.Line);
 }
 
-/// Whether a text names a parameter of the macro, which then stands for something else.
-static bool namesParameter(StringRef Text, const UsedMacro &Use) {
+/// Whether a change names a parameter of the macro, which then stands for something
+/// else. What it keeps of the text may.
+static bool namesParameter(const Change &C, const UsedMacro &Use) {
+  const StringRef Kept =
+      StringRef(Use.Words).substr(C.Range.Offset - Use.Text.Offset, C.Range.Length);
+  StringRef Text = C.Replacement;
   while (!Text.empty()) {
     const StringRef Word =
         Text.take_while([](char C) { return llvm::isAlnum(C) || C == '_'; });
-    if (llvm::is_contained(Use.Parameters, Word))
+    if (llvm::is_contained(Use.Parameters, Word) && !Kept.contains(Word))
       return true;
     Text = Text.drop_front(std::max<size_t>(Word.size(), 1));
   }
@@ -127,7 +132,7 @@ void accel::migrate::mergeMacroChanges(Plan &ThePlan,
     const StringRef Text = C.Replacement;
     const char *Why = !C.Range.Use || Text.contains("//") || Text.contains('#')
                           ? "whose text cannot say it"
-                      : namesParameter(Text, Use)
+                      : namesParameter(C, Use)
                           ? "one of whose parameters has a name that is needed"
                           : nullptr;
     if (!Why)

@@ -37,7 +37,8 @@ struct TextRange {
 struct UsedMacro {
   std::string Macro;
   std::vector<std::string> Parameters;
-  TextRange Text; ///< The macro's text, in its definition.
+  TextRange Text; ///< Where its text is, in its definition.
+  std::string Words; ///< The text.
   TextRange At;   ///< Where it is used.
   unsigned Line = 0;
   unsigned Column = 0;

@@ -8,7 +8,10 @@
 
 #include "SourceText.h"
 
+#include "clang/Basic/CharInfo.h"
 #include "clang/Lex/Lexer.h"
+
+#include "llvm/ADT/STLExtras.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -73,6 +76,7 @@ const std::vector<UsedMacro> &SourceText::macroUses() {
     Use.Text = {file(Id).RealPath, Offset, Next - Entry.getOffset() - 1};
     const auto [At, Where] =
         SM.getDecomposedLoc(SM.getFileLoc(Info.getExpansionLocStart()));
+    Use.Words = SM.getBufferData(Id).substr(Offset, Use.Text.Length).str();
     Use.At = {file(At).RealPath, Where, 0};
     Use.Line = SM.getLineNumber(At, Where);
     Use.Column = SM.getColumnNumber(At, Where);
@@ -221,6 +225,18 @@ std::optional<TextRange> SourceText::upToOrMacro(SourceLocation Begin,
   return std::nullopt;
 }
 
+bool SourceText::isWrittenBy(SourceLocation Loc, unsigned Use) {
+  macroUses();
+  while (Loc.isMacroID()) {
+    const auto It =
+        UseOf.find(SM.getSLocEntry(SM.getFileID(Loc)).getOffset());
+    if (It != UseOf.end() && It->second == Use)
+      return true;
+    Loc = SM.getImmediateExpansionRange(Loc).getBegin();
+  }
+  return false;
+}
+
 std::optional<LinePoint> SourceText::before(const Stmt *S, const TextRange &In) {
   for (const TextRange &Place : firstPlaces(S->getBeginLoc()))
     if (Place.Use == In.Use)
@@ -233,15 +249,20 @@ std::optional<LinePoint> SourceText::topInMacro(const CompoundStmt *Block) {
       inOneMacro(SourceRange(Block->getLBracLoc()));
   if (!Brace)
     return std::nullopt;
+  return lineBehind(*Brace);
+}
+
+LinePoint SourceText::lineBehind(const TextRange &Place) {
+  const TextRange &Whole = Uses[Place.Use - 1].Text;
+  const StringRef Rest =
+      text(Whole).drop_front(Place.Offset + Place.Length - Whole.Offset);
   // A line of its own, where the macro's next line begins.
-  const StringRef Rest = text(Uses[Brace->Use - 1].Text)
-                             .drop_front(Brace->Offset + Brace->Length -
-                                         Uses[Brace->Use - 1].Text.Offset);
   StringRef Next = Rest.ltrim(" \t");
-  if (Next.consume_front("\\\n") || Next.consume_front("\\\r\n"))
+  const bool IsUnix = Next.consume_front("\\\n");
+  if (IsUnix || Next.consume_front("\\\r\n"))
     return LinePoint{
-        Brace->part(Brace->Length + Rest.size() - Next.size(), 0),
+        Place.part(Place.Length + Rest.size() - Next.size(), 0),
         Next.take_while([](char C) { return C == ' ' || C == '\t'; }).str(),
-        file(SM.getFileID(SM.getSpellingLoc(Block->getLBracLoc()))).Eol};
-  return LinePoint{Brace->part(Brace->Length, 0), " ", ""};
+        IsUnix ? "\n" : "\r\n"};
+  return LinePoint{Place.part(Place.Length, 0), " ", ""};
 }

@@ -394,6 +394,26 @@ std::optional<LinePoint> SourceText::after(const Stmt *S) {
   return LinePoint{{F.RealPath, Offset, 0}, " ", ""};
 }
 
+std::optional<LinePoint> SourceText::afterInMacro(const Stmt *S) {
+  const SourceLocation End = S->getEndLoc();
+  if (!End.isMacroID() || isSpelledInFile(End, SM) ||
+      Lexer::isAtEndOfMacroExpansion(End, SM, Context.getLangOpts()))
+    return after(S);
+  std::optional<TextRange> R = inOneMacro(S->getSourceRange());
+  if (!R)
+    return std::nullopt;
+  if (endsBeforeSemicolon(S)) {
+    const TextRange &Whole = Uses[R->Use - 1].Text;
+    const StringRef Rest =
+        text(Whole).drop_front(R->Offset + R->Length - Whole.Offset);
+    const size_t Semi = Rest.find_first_not_of(" \t\r\n\\");
+    if (Semi == StringRef::npos || Rest[Semi] != ';')
+      return std::nullopt;
+    R->Length += Semi + 1;
+  }
+  return lineBehind(*R);
+}
+
 std::optional<TextRange> SourceText::wholeLines(const Stmt *S) {
   const auto End = endOf(S);
   if (!End || S->getBeginLoc().isMacroID())

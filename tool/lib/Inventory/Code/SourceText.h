@@ -32,6 +32,9 @@ public:
   /// place in a macro's text is the parameter's.
   std::optional<TextRange> within(const TextRange &Outer,
                                   clang::SourceRange Range);
+  /// Whether what stands at `Loc` is written by a use of a macro, or by what is used in
+  /// its text.
+  bool isWrittenBy(clang::SourceLocation Loc, unsigned Use);
   /// Where the body of a macro of the project's has the text of a range, which is
   /// `Word` or ends with it; nothing for text that no such body has.
   std::optional<TextRange> inMacroBody(clang::SourceRange Range,
@@ -74,6 +77,9 @@ public:
   /// Before a statement in a macro's text, which `In` is in.
   std::optional<LinePoint> before(const clang::Stmt *S, const TextRange &In);
   std::optional<LinePoint> after(const clang::Stmt *S);
+  /// The same, in the text of a macro that goes on behind it: what was declared there
+  /// may be gone behind the macro.
+  std::optional<LinePoint> afterInMacro(const clang::Stmt *S);
   /// Whether it is what `(f(pack), ...)` becomes in an instance of a template.
   bool isFold(const clang::Stmt *S);
   /// The statement with its line, when nothing else stands on it.
@@ -111,6 +117,7 @@ private:
   std::vector<TextRange> firstPlaces(clang::SourceLocation Loc);
   std::optional<TextRange> inOneMacro(clang::SourceRange Range);
   std::optional<LinePoint> topInMacro(const clang::CompoundStmt *Block);
+  LinePoint lineBehind(const TextRange &Place);
   BodyPoint braced(const FileText &F, unsigned Begin, unsigned End);
 
   const PlanOptions &Options;

@@ -156,8 +156,7 @@ std::optional<TextRange> BatchOrigins::inStepOfMacro(const Expr *E) const {
   const std::optional<TextRange> R = Text.rangeOrMacro(E->getSourceRange());
   const bool IsInStep =
       R && R->Use && llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
-        const auto Call = Text.rangeOrMacro(B.Call->getSourceRange());
-        return Call && Call->Use == R->Use;
+        return Text.isWrittenBy(B.Call->getEndLoc(), R->Use);
       });
   return IsInStep ? R : std::nullopt;
 }

@@ -214,7 +214,7 @@ OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
     return std::nullopt;
   const Stmt *Last = lastSetUp(Block, Child, Optimizer, Models, Index);
   if (Last)
-    return Text.after(Last);
+    return Text.afterInMacro(Last);
   return Block == Function->getBody()
              ? Text.topOf(Block, Function->getBeginLoc())
              : Text.topOf(Block);

@@ -494,7 +494,7 @@ void Steps::prepareWithoutOptimizer(const BatchLoop &Loop,
     if (!Block || !isWithin(Loop.Loop->getBeginLoc(), Block, Text.SM))
       continue;
     OptimizerFact Fact;
-    const std::optional<LinePoint> Point = Text.after(
+    const std::optional<LinePoint> Point = Text.afterInMacro(
         lastSetUp(Block, At, nullptr, {Model}, Index));
     if (!Point)
       continue;
