@@ -284,7 +284,7 @@ TEST(Failures, OfTheLauncherItselfEndEverything) {
   running.signal(SIGKILL);
   EXPECT_EQ(running.wait().status, -SIGKILL);
   for (size_t i = 0; i < pids.size(); ++i) {
-    EXPECT_TRUE(eventually([&] { return !alive(pids[i]); }, 2)) << names[i];
+    EXPECT_TRUE(eventually([&] { return !alive(pids[i]); })) << names[i];
   }
 }
 

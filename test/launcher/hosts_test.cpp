@@ -201,7 +201,7 @@ TEST_F(Hosts, ALostOneEndsTheJob) {
   expect_part(result.err, "failed first: lost with its host");
   expect_part(result.err, "it has ended without a message");
   expect_part(result.err, "stopped because of that: rank 0");
-  EXPECT_TRUE(eventually([&] { return !alive(lost); }, 5));
+  EXPECT_TRUE(eventually([&] { return !alive(lost); }));
 }
 
 TEST_F(Hosts, TheFirstOneLostEndsTheJob) {

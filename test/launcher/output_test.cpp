@@ -256,7 +256,7 @@ TEST(Output, ThatNobodyReadsDoesNotKeepADyingProcessFromBeingNoticed) {
   EXPECT_TRUE(alive(writer));
   EXPECT_EQ(
       rename((folder / "probe.0.pid").c_str(), (folder / "die").c_str()), 0);
-  EXPECT_TRUE(eventually([&] { return !alive(writer) && !alive(other); }, 5));
+  EXPECT_TRUE(eventually([&] { return !alive(writer) && !alive(other); }));
   running.hold_output(false);
   const Result result = running.wait();
   EXPECT_EQ(result.status, 6);

@@ -4,6 +4,8 @@
 
 #include <accel/checkpoint/optimizer_state.h>
 
+#include <c10/util/Exception.h>
+
 #include <cstddef>
 #include <set>
 #include <sstream>
@@ -100,6 +102,51 @@ std::string differing(
     list += name;
   }
   return list;
+}
+
+void check_common(
+    const std::vector<std::string>& texts, bool trains_locally, bool warns) {
+  if (trains_locally) {
+    std::string names;
+    for (const char* kind : {"parameters", "buffers", "optimizers"}) {
+      if (!differing(texts, kind).empty()) {
+        names += (names.empty() ? "" : ", ") + std::string(kind);
+      }
+    }
+    TORCH_CHECK(
+        names.empty(),
+        "accel: save_state was called in the scope of a LocalSGD while what is "
+        "trained was not the same on all processes (",
+        names,
+        "): the checkpoint would have process 0's only. Save behind the scope of "
+        "the LocalSGD.");
+  }
+  if (!warns) {
+    return;
+  }
+  if (const auto names = differing(texts, "buffer "); !names.empty()) {
+    TORCH_WARN_ONCE(
+        "accel: save_state: with broadcast_buffers(false) models have buffers that "
+        "are not the same on all processes (",
+        names,
+        "). The checkpoint has process 0's, which all of them get when it is loaded, "
+        "so that a resumed run computes something else than one that was not "
+        "interrupted. Leave broadcast_buffers at true, or make them the same before "
+        "save_state.");
+  }
+  auto names = differing(texts, "object_");
+  if (const auto more = differing(texts, "scheduler_"); !more.empty()) {
+    names += (names.empty() ? "" : ", ") + more;
+  }
+  if (!names.empty()) {
+    TORCH_WARN_ONCE(
+        "accel: save_state: what is registered is not the same on all processes (",
+        names,
+        ", in the order of registration). The checkpoint has process 0's, which all of "
+        "them get when it is loaded. Register what is common to all processes only; "
+        "what each one has of its own, a std::mt19937 say, make anew from a common "
+        "number and process_index() in each epoch.");
+  }
 }
 
 } // namespace accel::detail

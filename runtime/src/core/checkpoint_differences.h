@@ -37,4 +37,9 @@ class CommonChecksums {
 std::string differing(
     const std::vector<std::string>& texts, const std::string& prefix);
 
+/// What is not the same on all processes is lost: `texts` are their checksums. Throws
+/// where a resumed run could not go on from it at all, on all processes; else `warns`.
+void check_common(
+    const std::vector<std::string>& texts, bool trains_locally, bool warns);
+
 } // namespace accel::detail

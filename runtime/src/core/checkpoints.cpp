@@ -6,20 +6,17 @@
 #include <accel/checkpoint/state.h>
 #include <accel/data/generators.h>
 #include <accel/distributed/tensor.h>
-#include <accel/grad_scaler.h>
 #include <accel/gradient_state.h>
-#include <accel/optim/scheduler.h>
 #include <accel/utils/memory.h>
 
 #include "checkpoint/divided.h"
-#include "checkpoint/json.h"
 #include "checkpoint/loader_cursors.h"
 #include "checkpoint/optimizer_family.h"
 #include "checkpoint/together.h"
 #include "core/accelerator_own.h"
 #include "core/checkpoint_differences.h"
+#include "core/checkpoint_parts.h"
 #include "core/environment.h"
-#include "core/optimizers.h"
 #include "core/registry.h"
 #include "core/runtime.h"
 #include "gradients/window.h"
@@ -31,223 +28,6 @@ namespace accel {
 namespace {
 
 using checkpoint::Extra;
-using checkpoint::Json;
-
-std::string scaler_text(const GradScaler& scaler) {
-  const auto state = scaler.state_dict();
-  Json json;
-  json["scale"] = checkpoint::to_json(state.scale);
-  json["growth_factor"] = checkpoint::to_json(state.growth_factor);
-  json["backoff_factor"] = checkpoint::to_json(state.backoff_factor);
-  json["growth_interval"] = state.growth_interval;
-  json["growth_tracker"] = state.growth_tracker;
-  return json.dump();
-}
-
-void load_scaler(GradScaler& scaler, const std::string& text) {
-  const std::string what = "The gradient scaler's state";
-  const Json json = checkpoint::parse_json(text, what);
-  const auto real = [&](const char* name) {
-    return checkpoint::to_double(checkpoint::member(json, name, what), what);
-  };
-  scaler.load_state_dict(
-      {real("scale"),
-       real("growth_factor"),
-       real("backoff_factor"),
-       checkpoint::member_int(json, "growth_interval", what),
-       checkpoint::member_int(json, "growth_tracker", what)});
-}
-
-/// A part of a checkpoint that is bytes to it.
-struct Part {
-  std::string name;
-  std::function<std::string()> save;
-  std::function<void(const std::string&)> load;
-  /// Loading it can be taken back by loading what it was.
-  bool can_try;
-  /// See `CustomObject`.
-  std::string kind;
-};
-
-std::string scheduler_part(size_t place) {
-  return "scheduler_" + std::to_string(place);
-}
-
-/// What a checkpoint has, with schedulers by their places among those that existed:
-/// earlier releases have counted those that were gone, too.
-std::vector<Extra> with_places(std::vector<Extra> extras) {
-  size_t place = 0;
-  for (auto& extra : extras) {
-    if (extra.first.rfind("scheduler_", 0) == 0) {
-      extra.first = scheduler_part(place++);
-    }
-  }
-  return extras;
-}
-
-std::vector<Part> parts_of(detail::Runtime& runtime) {
-  std::vector<Part> parts;
-  for (auto* scheduler : detail::living_schedulers()) {
-    parts.push_back(
-        {scheduler_part(parts.size()),
-         [scheduler] {
-           return scheduler->scheduler_name() + "\n" +
-               scheduler->save_scheduler();
-         },
-         [scheduler](const std::string& text) {
-           const size_t end = text.find('\n');
-           TORCH_CHECK(
-               text.substr(0, end) == scheduler->scheduler_name(),
-               "accel: the checkpoint has the state of a scheduler ",
-               text.substr(0, end),
-               " for a ",
-               scheduler->scheduler_name(),
-               ".");
-           scheduler->load_scheduler(text.substr(end + 1));
-         },
-         true,
-         ""});
-  }
-  if (auto* scaler = runtime.scaler()) {
-    parts.push_back(
-        {"scaler",
-         [scaler] { return scaler_text(*scaler); },
-         [scaler](const std::string& text) { load_scaler(*scaler, text); },
-         true,
-         ""});
-  }
-  const auto& objects = runtime.registry().objects();
-  for (size_t i = 0; i < objects.size(); ++i) {
-    parts.push_back(
-        {"object_" + std::to_string(i),
-         objects[i].save,
-         objects[i].load,
-         false,
-         objects[i].kind});
-  }
-  return parts;
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text.empty() ? "none" : text;
-}
-
-void check_same_parts(
-    const std::vector<Part>& parts,
-    const std::vector<Extra>& extras) {
-  std::vector<std::string> saved, current;
-  for (const auto& extra : extras) {
-    saved.push_back(extra.first);
-  }
-  for (const auto& part : parts) {
-    current.push_back(part.name);
-  }
-  std::sort(saved.begin(), saved.end());
-  std::sort(current.begin(), current.end());
-  TORCH_CHECK(
-      saved == current,
-      "accel: the checkpoint was saved with other schedulers or registered "
-      "objects: ",
-      listed(saved),
-      "; the program has: ",
-      listed(current),
-      ". Make and register the same ones in the same order before "
-      "load_state.");
-}
-
-/// Throws where an object of one kind was registered in the place of another, whose
-/// bytes it may well be able to read.
-void check_same_kinds(
-    const std::vector<Part>& parts,
-    const std::map<std::string, std::string>& saved) {
-  for (const auto& part : parts) {
-    const auto found = saved.find(part.name);
-    TORCH_CHECK(
-        found == saved.end() || part.kind.empty() || found->second == part.kind,
-        "accel: the checkpoint has ",
-        found == saved.end() ? "" : found->second,
-        " as ",
-        part.name,
-        ", but the program has registered ",
-        part.kind,
-        " in its place. Register the same objects in the same order before "
-        "load_state.");
-  }
-}
-
-const std::string& bytes_of(
-    const std::vector<Extra>& extras,
-    const std::string& name) {
-  return std::find_if(
-             extras.begin(),
-             extras.end(),
-             [&](const Extra& extra) { return extra.first == name; })
-      ->second;
-}
-
-/// Throws where a part that can be tried cannot be loaded; changes nothing.
-void try_parts(
-    const std::vector<Part>& parts,
-    const std::vector<Extra>& extras) {
-  for (const auto& part : parts) {
-    if (part.can_try) {
-      const std::string before = part.save();
-      part.load(bytes_of(extras, part.name));
-      part.load(before);
-    }
-  }
-}
-
-/// What is not the same on all processes is lost: `texts` are their checksums. Throws
-/// where a resumed run could not go on from it at all, on all processes; else `warns`.
-void check_common(
-    const std::vector<std::string>& texts, bool trains_locally, bool warns) {
-  if (trains_locally) {
-    std::vector<std::string> names;
-    for (const char* kind : {"parameters", "buffers", "optimizers"}) {
-      if (!detail::differing(texts, kind).empty()) {
-        names.emplace_back(kind);
-      }
-    }
-    TORCH_CHECK(
-        names.empty(),
-        "accel: save_state was called in the scope of a LocalSGD while what is "
-        "trained was not the same on all processes (",
-        listed(names),
-        "): the checkpoint would have process 0's only. Save behind the scope of "
-        "the LocalSGD.");
-  }
-  if (!warns) {
-    return;
-  }
-  if (const auto names = detail::differing(texts, "buffer "); !names.empty()) {
-    TORCH_WARN_ONCE(
-        "accel: save_state: with broadcast_buffers(false) models have buffers that "
-        "are not the same on all processes (",
-        names,
-        "). The checkpoint has process 0's, which all of them get when it is loaded, "
-        "so that a resumed run computes something else than one that was not "
-        "interrupted. Leave broadcast_buffers at true, or make them the same before "
-        "save_state.");
-  }
-  auto names = detail::differing(texts, "object_");
-  if (const auto more = detail::differing(texts, "scheduler_"); !more.empty()) {
-    names += (names.empty() ? "" : ", ") + more;
-  }
-  if (!names.empty()) {
-    TORCH_WARN_ONCE(
-        "accel: save_state: what is registered is not the same on all processes (",
-        names,
-        ", in the order of registration). The checkpoint has process 0's, which all of "
-        "them get when it is loaded. Register what is common to all processes only; "
-        "what each one has of its own, a std::mt19937 say, make anew from a common "
-        "number and process_index() in each epoch.");
-  }
-}
 
 /// What `accel launch --resume` was given.
 bool resume_wanted() {
@@ -437,7 +217,7 @@ std::string Accelerator::save_state(
     registry.check_schedulers();
     detail::CommonChecksums common;
     if (processes.writer() || processes.size > 1) {
-      for (const auto& part : parts_of(*runtime_)) {
+      for (const auto& part : detail::parts_of(*runtime_)) {
         auto bytes = part.save();
         common.add(part.name, bytes);
         if (processes.writer()) {
@@ -462,7 +242,7 @@ std::string Accelerator::save_state(
     };
     return common.text();
   });
-  check_common(checksums, runtime_->trains_locally(), processes.main());
+  detail::check_common(checksums, runtime_->trains_locally(), processes.main());
   auto* sharded = runtime_->sharded();
   const bool hooks = runtime_->registry().has_save_hooks();
   parallel::ShardedParameters::Whole whole;
@@ -561,11 +341,11 @@ void Accelerator::load_state(
   }
 
   checkpoint::TrainingState state;
-  std::vector<Part> parts;
+  std::vector<detail::CheckpointPart> parts;
   checkpoint::run_together(processes, "load_state", [&] {
     state.models = runtime_->registry().models();
     state.optimizers = runtime_->registry().optimizers();
-    parts = parts_of(*runtime_);
+    parts = detail::parts_of(*runtime_);
   });
   auto* sharded = runtime_->sharded();
   parallel::ShardedParameters::Whole whole;
@@ -589,10 +369,10 @@ void Accelerator::load_state(
     runtime_->registry().run_load_hooks(state.models, real);
   };
   state.check_loaded = [&](const checkpoint::LoadedState& loaded) {
-    extras = with_places(loaded.extras);
-    check_same_parts(parts, extras);
-    check_same_kinds(parts, loaded.extra_kinds);
-    try_parts(parts, extras);
+    extras = detail::with_places(loaded.extras);
+    detail::check_same_parts(parts, extras);
+    detail::check_same_kinds(parts, loaded.extra_kinds);
+    detail::try_parts(parts, extras);
     move_loaders = checkpoint::prepare_loaders(loaded.loaders);
   };
   const auto loaded = checkpoint::load_state(
@@ -608,7 +388,7 @@ void Accelerator::load_state(
   checkpoint::run_together(processes, "load_state", [&] {
     late_loaders = move_loaders();
     for (const auto& part : parts) {
-      part.load(bytes_of(extras, part.name));
+      part.load(detail::bytes_of(extras, part.name));
     }
     runtime_->restart_window(loaded.step);
     runtime_->resumed = true;

@@ -84,25 +84,23 @@ void put_together(
   }
 }
 
-namespace {
-
-at::Tensor placed_like(
-    const at::Tensor& local, const GatheredMember& member, at::Tensor plain) {
-  const Part* inner = part_at_rest(local);
-  if (inner == nullptr) {
+at::Tensor in_places_of(
+    const at::Tensor& like, at::Tensor plain, const GatheredMember* whole) {
+  const Part* part = part_at_rest(like);
+  if (part == nullptr) {
     return plain;
   }
-  Sizes sizes = inner->sizes;
-  sizes[member.dim] = member.sizes[member.dim];
+  auto inner = in_places_of(part->local, std::move(plain), whole);
+  Sizes sizes = part->sizes;
+  Sizes strides;
+  if (whole == nullptr) {
+    strides = strides_of(*part);
+  } else {
+    sizes[whole->dim] = whole->sizes[whole->dim];
+    strides = usual_strides(sizes);
+  }
   return make_tensor(
-      *inner->axis, placed_like(inner->local, member, std::move(plain)),
-      inner->placement, sizes);
-}
-
-} // namespace
-
-at::Tensor with_further_places(const GatheredMember& member, at::Tensor plain) {
-  return placed_like(member.part.local, member, std::move(plain));
+      *part->axis, std::move(inner), part->placement, sizes, strides, /*exact=*/true);
 }
 
 } // namespace accel::distributed

@@ -48,7 +48,11 @@ void put_together(
     const at::Tensor& parts,
     const at::Tensor& whole);
 
-/// `plain`, the gathered tensor, with the member's places along further axes.
-at::Tensor with_further_places(const GatheredMember& member, at::Tensor plain);
+/// A tensor in the places of `like`, out of this process's part. `whole`: a member of
+/// which that has all rows, and `like` is what the member is along further axes.
+at::Tensor in_places_of(
+    const at::Tensor& like,
+    at::Tensor plain,
+    const GatheredMember* whole = nullptr);
 
 } // namespace accel::distributed

@@ -208,7 +208,7 @@ at::Tensor Unit::plain_view(const Slot& slot, const GatheredMember& member) cons
 
 at::Tensor Unit::view(const Slot& slot) const {
   const GatheredMember member(*slot.part);
-  return with_further_places(member, plain_view(slot, member));
+  return in_places_of(slot.part->local, plain_view(slot, member), &member);
 }
 
 at::Tensor Unit::whole(Part& part, const char* operation) {

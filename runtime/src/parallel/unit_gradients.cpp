@@ -150,20 +150,6 @@ Part* part_in_unit(const at::Tensor& parameter, const Axis& axis) {
   return part->axis != &axis || part->unit ? part : nullptr;
 }
 
-/// A tensor of the parameter's sizes and places out of this process's part.
-at::Tensor in_places_of(const at::Tensor& parameter, at::Tensor plain) {
-  const Part* part = part_at_rest(parameter);
-  return part == nullptr
-             ? plain
-             : distributed::make_tensor(
-                   *part->axis,
-                   in_places_of(part->local, std::move(plain)),
-                   part->placement,
-                   part->sizes,
-                   distributed::strides_of(*part),
-                   /*exact=*/true);
-}
-
 at::Tensor flat(const at::Tensor& dense) {
   return dense.as_strided({dense.numel()}, {1});
 }
@@ -570,7 +556,7 @@ void UnitGradients::finish_sum() {
     at::Tensor gradient;
     {
       const InsideGuard inside;
-      gradient = in_places_of(
+      gradient = distributed::in_places_of(
           one.parameter,
           std::exchange(one.rows, at::Tensor()).to(one.parameter.scalar_type()));
     }

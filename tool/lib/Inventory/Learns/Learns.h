@@ -54,6 +54,7 @@ private:
   const clang::Expr *madeWith(const clang::FieldDecl *Member) const;
   bool isBeforeMain() const;
   static bool namesAnother(const clang::Expr *Init);
+  bool callsFactory(const clang::Expr *Init) const;
   void optimizerBeforeMain(const clang::FieldDecl *Member);
   void schedulerVariable(const clang::VarDecl *V);
   void schedulerMade(const clang::DeclaratorDecl *V, const clang::Expr *Init);
