@@ -214,16 +214,16 @@ static std::set<std::string> changedBy(ArrayRef<UnitPlan> Units) {
   return Files;
 }
 
-/// A source that no main is seen to use. Where it changes what a program with a
-/// main changes, too, it is linked to that: the text must be the same for both.
-UnitPlan Programs::planAlone(const std::string &File,
-                             ArrayRef<UnitPlan> Others) {
-  UnitPlan Unit = planProgram(File);
+/// A source that no main is seen to use, and was read alone. Where it changes what a
+/// program with a main changes, too, it is linked to that: the text must be the same for
+/// both.
+UnitPlan Programs::planBeside(UnitPlan Alone, ArrayRef<UnitPlan> Others) {
   const std::set<std::string> Changed = changedBy(Others);
-  const bool Shares = any_of(Unit.ThePlan.Changes, [&](const Change &C) {
+  const bool Shares = any_of(Alone.ThePlan.Changes, [&](const Change &C) {
     return Changed.count(C.Range.File) != 0;
   });
-  return Shares ? planProgram(File, /*MainElsewhere=*/true) : std::move(Unit);
+  return Shares ? planProgram(Alone.MainFile, /*MainElsewhere=*/true)
+                : std::move(Alone);
 }
 
 /// A source that trains and that nothing calls: an object of namespace scope registers
@@ -248,14 +248,18 @@ bool Programs::joinRegistered(const UnitPlan &Alone,
       Fitting.push_back(&Unit);
   if (Fitting.size() != 1)
     return false;
-  std::vector<std::string> All = RegisteredBy[Fitting[0]->MainFile];
+  UnitPlan &Program = *Fitting.front();
+  const ParsedUnit::Status Before = stateOf(Program);
+  std::vector<std::string> All = RegisteredBy[Program.MainFile];
   All.push_back(Alone.MainFile);
-  UnitPlan Joined = planProgram(Fitting[0]->MainFile, /*MainElsewhere=*/false,
+  UnitPlan Joined = planProgram(Program.MainFile, /*MainElsewhere=*/false,
                                 /*Joins=*/false, All);
-  if (stateOf(Joined) != ParsedUnit::Status::Parsed)
+  if (stateOf(Joined) != ParsedUnit::Status::Parsed) {
+    setState(Program, Before); // They cannot be read as one text.
     return false;
-  RegisteredBy[Joined.MainFile] = std::move(All);
-  *Fitting[0] = std::move(Joined);
+  }
+  RegisteredBy[Program.MainFile] = std::move(All);
+  Program = std::move(Joined);
   return true;
 }
 
@@ -310,9 +314,9 @@ std::vector<UnitPlan> Programs::plan(const std::vector<std::string> &Named,
     }
     if (any_of(Units, HasFile))
       continue;
-    UnitPlan Alone = planAlone(File, Units);
+    UnitPlan Alone = planProgram(File);
     if (!joinRegistered(Alone, Units))
-      Units.push_back(std::move(Alone));
+      Units.push_back(planBeside(std::move(Alone), Units));
   }
   joinReaders(Units);
   return Units;

@@ -63,7 +63,7 @@ private:
                        llvm::ArrayRef<std::string> Registered = {});
   bool joinRegistered(const UnitPlan &Alone, std::vector<UnitPlan> &Units);
   void joinReaders(std::vector<UnitPlan> &Units);
-  UnitPlan planAlone(const std::string &File, llvm::ArrayRef<UnitPlan> Others);
+  UnitPlan planBeside(UnitPlan Alone, llvm::ArrayRef<UnitPlan> Others);
   bool read(UnitPlan &Unit, const std::vector<std::string> &Sources,
             ParsedUnit &Parsed);
   void widen(UnitPlan &Unit);

@@ -265,18 +265,6 @@ at::Tensor reduce_agreed(
 
 } // namespace
 
-at::Tensor agreed(Axis& axis, const at::Tensor& local, const char* operation) {
-  if (axis.further() == 0) {
-    return local;
-  }
-  const auto places = all_further_places(axis, local, operation);
-  const bool same = std::all_of(
-      places.begin(), places.end(), [&](const at::Tensor& other) {
-        return at::equal(other, places[0]);
-      });
-  return same ? local : gather_all(local, operation);
-}
-
 std::vector<bool> agree(
     Axis& axis,
     const std::vector<at::Tensor>& locals,
@@ -297,6 +285,10 @@ std::vector<bool> agree(
     });
   }
   return alike;
+}
+
+at::Tensor agreed(Axis& axis, const at::Tensor& local, const char* operation) {
+  return agree(axis, {local}, operation)[0] ? local : gather_all(local, operation);
 }
 
 at::Tensor without_cut(const at::Tensor& tensor, int64_t dim) {

@@ -50,6 +50,27 @@ bool any_cut(const std::vector<Placement>& places) {
   });
 }
 
+namespace {
+
+/// A gradient along `axes` in the places of its parameter there. Where that is whole a
+/// sum stays one: less is sent for the sum of each process's rows than for its rows of
+/// the sum.
+at::Tensor beside(
+    const at::Tensor& gradient,
+    const at::Tensor& parameter,
+    const std::vector<Axis*>& axes) {
+  const auto from = places_of(axes, gradient);
+  auto to = places_of(axes, parameter);
+  for (size_t i = 0; i < to.size(); ++i) {
+    to[i] = to[i].is_replicate() && from[i].is_sum() ? from[i] : to[i];
+  }
+  return from == to
+             ? gradient
+             : distributed::redistribute(gradient, DeviceMesh(axes), to);
+}
+
+} // namespace
+
 at::Tensor beside_parameter(
     const at::Tensor& gradient,
     const c10::weak_intrusive_ptr<at::TensorImpl>& parameter,
@@ -59,22 +80,12 @@ at::Tensor beside_parameter(
     return gradient;
   }
   const auto places = places_of(axes, at::Tensor(impl));
-  auto before = places_of(axes, gradient);
-  if (!any_cut(places) || before.empty()) {
+  if (!any_cut(places) || places_of(axes, gradient).empty()) {
     return gradient;
   }
-  // First each process's rows, then their sum over those that have the same
-  // rows: less is sent than the other way round.
-  bool twice = false;
-  for (size_t i = 0; i < axes.size(); ++i) {
-    const bool later = places[i].is_replicate() && before[i].is_sum();
-    before[i] = later ? before[i] : places[i];
-    twice = twice || later;
-  }
-  const DeviceMesh mesh(axes);
-  auto rows = distributed::redistribute(gradient, mesh, before);
-  if (twice) {
-    rows = distributed::redistribute(rows, mesh, places);
+  auto rows = beside(gradient, at::Tensor(impl), axes);
+  if (places_of(axes, rows) != places) {
+    rows = distributed::redistribute(rows, DeviceMesh(axes), places);
   }
   Part* part = part_of(rows);
   if (rows.requires_grad() || part == nullptr ||
@@ -152,22 +163,6 @@ Part* part_in_unit(const at::Tensor& parameter, const Axis& axis) {
 
 at::Tensor flat(const at::Tensor& dense) {
   return dense.as_strided({dense.numel()}, {1});
-}
-
-/// `local`, a gradient along the axes behind dp_shard, in the places of its parameter
-/// there. Where that is whole a sum stays one: all of them are added up in one message.
-at::Tensor beside(
-    const at::Tensor& local,
-    const at::Tensor& parameter,
-    const std::vector<Axis*>& axes) {
-  const auto from = places_of(axes, local);
-  auto to = places_of(axes, parameter);
-  for (size_t i = 0; i < to.size(); ++i) {
-    to[i] = to[i].is_replicate() && from[i].is_sum() ? from[i] : to[i];
-  }
-  return from == to
-             ? local
-             : distributed::redistribute(local, DeviceMesh(axes), to);
 }
 
 /// The processes' parts of `whole`, one behind the other.
