@@ -188,16 +188,16 @@ void FactFinder::global(const VarDecl *V) {
 
 /// Makes of a stream that is named what can be made of it before main; false where
 /// that is nothing.
-static bool makeEarly(PrintFact &Print) {
+static bool makeEarly(EditFact &Print) {
   switch (Print.Kind) {
-  case PrintFact::Cout:
-    Print.Kind = PrintFact::EarlyCout;
+  case EditKind::PrintCout:
+    Print.Kind = EditKind::PrintEarlyCout;
     return !Print.InMacro;
-  case PrintFact::Cerr:
-    Print.Kind = PrintFact::EarlyCerr;
+  case EditKind::PrintCerr:
+    Print.Kind = EditKind::PrintEarlyCerr;
     return !Print.InMacro;
-  case PrintFact::CStdout:
-    Print.Kind = PrintFact::EarlyCStdout;
+  case EditKind::PrintStdout:
+    Print.Kind = EditKind::PrintEarlyStdout;
     return !Print.InMacro;
   default:
     return false;
@@ -213,22 +213,30 @@ void FactFinder::initialiser(const ValueDecl *D, const Expr *Init,
   Inner.At.Initialiser = Init;
   InitialiserWalk(Inner, isa<VarDecl>(D)).TraverseStmt(const_cast<Expr *>(Init));
   llvm::append_range(Program.Findings, Found.Findings);
+  std::vector<EditFact> Prints, Paths;
+  for (const EditFact &E : Found.Edits) {
+    if (E.isOf("print"))
+      Prints.push_back(E);
+    else if (E.isOf("main-process-path"))
+      Paths.push_back(E);
+    else if (E.isOf("device") && !Early)
+      Program.Edits.push_back(E);
+  }
   if (!Early) {
-    llvm::append_range(Program.Prints, Found.Prints);
-    llvm::append_range(Program.Paths, Found.Paths);
-    llvm::append_range(Program.Devices, Found.Devices);
+    llvm::append_range(Program.Edits, Prints);
+    llvm::append_range(Program.Edits, Paths);
     return;
   }
   const auto *V = dyn_cast<VarDecl>(D);
   const bool IsConstant = V && (V->isConstexpr() || V->hasAttr<ConstInitAttr>());
-  if (!IsConstant && llvm::all_of(Found.Prints, makeEarly))
-    llvm::append_range(Program.Prints, Found.Prints);
-  else if (!Found.Prints.empty())
+  if (!IsConstant && llvm::all_of(Prints, makeEarly))
+    llvm::append_range(Program.Edits, Prints);
+  else if (!Prints.empty())
     say("ACL0152", D->getLocation(),
         "'" + D->getNameAsString() +
             "' is made before main begins, when no accelerator exists: what "
             "goes to it every process prints");
-  if (!Found.Paths.empty())
+  if (!Paths.empty())
     say("ACL0184", D->getLocation(),
         "'" + D->getNameAsString() +
             "' opens a file to write it before main begins, when no "

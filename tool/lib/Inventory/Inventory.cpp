@@ -53,21 +53,17 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
   FactFinder({Text, Index, Functions, Into}, Found).run(F);
   if (!Index.BeforeMain.count(F))
     return;
-  if (!Into.Prints.empty())
+  if (Into.hasEdits("print"))
     Into.Findings.push_back(Text.finding(
         "ACL0152", F->getLocation(),
         "'" + F->getNameAsString() +
             "' prints, and also runs before main begins, when no accelerator "
             "exists: its lines stay as they are and every process prints them"));
-  Into.Prints.clear();
-  if (!Into.Devices.empty() ||
+  llvm::erase_if(Into.Edits, [](const EditFact &E) { return E.isOf("print"); });
+  if (!Into.Edits.empty() ||
       llvm::any_of(Into.Optimizers,
                    [](const auto &Fact) { return Fact.isPrepared(); }) ||
-      !Into.Loaders.empty() || !Into.Saves.empty() ||
-      !Into.Archives.empty() ||
-      !Into.Seeds.empty() || !Into.Broadcasts.empty() || !Into.Guards.empty() ||
-      !Into.LaunchPolicies.empty() || !Into.LaunchedTasks.empty() ||
-      !Into.Paths.empty() || !Into.Commands.empty() || !Into.Inputs.empty())
+      !Into.Saves.empty() || !Into.Archives.empty() || !Into.Guards.empty())
     Into.Findings.push_back(
         Text.finding("ACL0184", F->getLocation(),
                      "'" + F->getNameAsString() +
@@ -90,23 +86,19 @@ bool Taker::migratedAlready() const {
 
 // The place that a fact is about; the instantiations of a template have the same
 // facts at the same places.
-static TextRange placeOf(const Spelled &F) { return F.Range; }
-static TextRange placeOf(const OptimizerFact &F) {
+static const TextRange &placeOf(const EditFact &F) { return F.Range; }
+static const TextRange &placeOf(const BufferFact &F) { return F.Range; }
+static const TextRange &placeOf(const OptimizerFact &F) {
   return F.SetUp.At.File.empty() ? F.TypeNames.front() : F.SetUp.At;
 }
-static TextRange placeOf(const OptimizerTypeFact &F) { return F.Range; }
-static TextRange placeOf(const SchedulerFact &F) { return F.TypeNames.front(); }
-static TextRange placeOf(const DeviceFact &F) { return F.Range; }
-static TextRange placeOf(const PrintFact &F) { return F.Range; }
-static TextRange placeOf(const SaveFact &F) { return F.Callee; }
-static TextRange placeOf(const ArchiveFact &F) { return F.Object; }
-static TextRange placeOf(const BroadcastFact &F) { return F.Range; }
-static TextRange placeOf(const GuardFact &F) { return F.Range; }
-static TextRange placeOf(const InputFact &F) { return F.Range; }
-static TextRange placeOf(const BackwardFact &F) { return F.Object; }
-static TextRange placeOf(const TrainingLoopFact &F) { return F.Body.Top.At; }
-static TextRange placeOf(const VariablesFact &F) { return F.At.At; }
-static TextRange placeOf(const MemoryFact &F) { return F.Object; }
+static const TextRange &placeOf(const OptimizerTypeFact &F) { return F.Range; }
+static const TextRange &placeOf(const SaveFact &F) { return F.Callee; }
+static const TextRange &placeOf(const ArchiveFact &F) { return F.Object; }
+static const TextRange &placeOf(const GuardFact &F) { return F.Range; }
+static const TextRange &placeOf(const BackwardFact &F) { return F.Object; }
+static const TextRange &placeOf(const TrainingLoopFact &F) { return F.Body.Top.At; }
+static const TextRange &placeOf(const VariablesFact &F) { return F.At.At; }
+static const TextRange &placeOf(const MemoryFact &F) { return F.Object; }
 
 /// `if (adam) o = …; else o = …;`: two that are prepared in one place.
 static bool isSame(const OptimizerFact &A, const OptimizerFact &B) {
@@ -115,16 +107,20 @@ static bool isSame(const OptimizerFact &A, const OptimizerFact &B) {
   };
   return A.Object == B.Object && A.Models == B.Models && First(A) == First(B);
 }
+/// Of several that one rule finds in one place, the first one counts.
+static bool isSame(const EditFact &A, const EditFact &B) {
+  return A.isOf(ruleOf(B.Kind)) && (!A.Range.File.empty() || A.Value == B.Value);
+}
 template <typename T> static bool isSame(const T &, const T &) { return true; }
 
 template <typename T>
 static void addNew(std::vector<T> &To, std::vector<T> &From) {
   for (T &New : From) {
-    const TextRange At = placeOf(New);
+    const TextRange &At = placeOf(New);
     if (llvm::none_of(To, [&](const T &Known) {
-          const TextRange K = placeOf(Known);
-          return K.File == At.File && K.Offset == At.Offset &&
-                 K.Length == At.Length && K.Use == At.Use && isSame(Known, New);
+          const TextRange &K = placeOf(Known);
+          return K.Offset == At.Offset && K.Length == At.Length &&
+                 K.Use == At.Use && K.File == At.File && isSame(Known, New);
         }))
       To.push_back(std::move(New));
   }
@@ -133,22 +129,10 @@ static void addNew(std::vector<T> &To, std::vector<T> &From) {
 void Taker::merge(TrainingProgram &&Part) {
   addNew(Program.Optimizers, Part.Optimizers);
   addNew(Program.OptimizerTypes, Part.OptimizerTypes);
-  addNew(Program.Schedulers, Part.Schedulers);
-  addNew(Program.Loaders, Part.Loaders);
-  addNew(Program.Devices, Part.Devices);
-  addNew(Program.NormClips, Part.NormClips);
-  addNew(Program.ValueClips, Part.ValueClips);
-  addNew(Program.LaunchPolicies, Part.LaunchPolicies);
-  addNew(Program.LaunchedTasks, Part.LaunchedTasks);
-  addNew(Program.Prints, Part.Prints);
+  addNew(Program.Edits, Part.Edits);
   addNew(Program.Saves, Part.Saves);
   addNew(Program.Archives, Part.Archives);
-  addNew(Program.Seeds, Part.Seeds);
-  addNew(Program.Broadcasts, Part.Broadcasts);
-  addNew(Program.Paths, Part.Paths);
-  addNew(Program.Commands, Part.Commands);
   addNew(Program.Guards, Part.Guards);
-  addNew(Program.Inputs, Part.Inputs);
   llvm::append_range(Program.Findings, Part.Findings);
 }
 
@@ -218,7 +202,7 @@ void Taker::checkProgram() {
   Found.Draws.check(Here);
   addMoveWaits(Here, Found.Files);
   addReadBacks(Here, Found.Files);
-  if (Program.Devices.empty() && !Program.Optimizers.empty())
+  if (!Program.hasEdits("device") && !Program.Optimizers.empty())
     Here.say("ACL0151", Index.Main ? Index.Main->getLocation() : SourceLocation(),
         "the program chooses no device: it trains where its tensors are, on "
         "the CPU",
@@ -256,13 +240,13 @@ TrainingProgram Taker::take() {
                    [](const Finding &F) { return F.Id != "ACL0103"; });
     return std::move(Program);
   }
-  dropRepeated(Program.Batches);
   dropRepeated(Program.Buffers);
   dropRepeated(Program.Backwards);
   dropRepeated(Program.TrainingLoops);
   dropRepeated(Program.Gathers);
   dropRepeated(Program.Memory);
   checkProgram();
+  dropRepeated(Program.Edits);
   std::vector<Finding> Once;
   for (Finding &F : Program.Findings)
     addOnce(Once, std::move(F));

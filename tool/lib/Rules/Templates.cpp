@@ -15,6 +15,10 @@ static StringRef findTemplate(StringRef Name) {
   return "";
 }
 
+bool accel::migrate::hasPlaceholder(StringRef Name, StringRef Key) {
+  return findTemplate(Name).contains(("{{" + Key + "}}").str());
+}
+
 std::string accel::migrate::renderTemplate(
     StringRef Name, llvm::ArrayRef<std::pair<StringRef, StringRef>> Values) {
   StringRef Rest = findTemplate(Name);

@@ -1,8 +1,9 @@
 //===- Rule.h - From facts to changes ---------------------------*- C++ -*-===//
 //
-// A rule turns the facts of one subject into changes. One rule is one source
-// in lib/Rules, one row in Rules.def, one page in docs/rules and one test in
-// test/migrate/rules. Rules do not see the AST, and do not see each other.
+// A rule turns the facts of one subject into changes. It is rows in Edits.def, or a
+// source in lib/Rules where there is something to decide; one row in Rules.def, one
+// page in docs/rules and one test in test/migrate/rules. Rules do not see the AST,
+// and do not see each other.
 //
 //===----------------------------------------------------------------------===//
 
@@ -54,6 +55,7 @@ public:
 
   /// The rule that is running; stands in its changes.
   void begin(llvm::StringRef Name) { Running = Name; }
+  llvm::StringRef running() const { return Running; }
 
   using Values = llvm::ArrayRef<std::pair<llvm::StringRef, llvm::StringRef>>;
 

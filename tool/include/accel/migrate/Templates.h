@@ -31,6 +31,9 @@ std::string
 renderTemplate(llvm::StringRef Name,
                llvm::ArrayRef<std::pair<llvm::StringRef, llvm::StringRef>> Values);
 
+/// Whether the template `Name` has `{{key}}`.
+bool hasPlaceholder(llvm::StringRef Name, llvm::StringRef Key);
+
 } // namespace accel::migrate
 
 #endif // ACCEL_MIGRATE_TEMPLATES_H

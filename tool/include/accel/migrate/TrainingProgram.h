@@ -12,8 +12,10 @@
 
 #include "accel/migrate/Change.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace accel::migrate {
@@ -63,21 +65,38 @@ struct Spelled {
   TextRange Range;
 };
 
+/// What becomes of a piece of text, as Edits.def says.
+enum class EditKind {
+#define ACCEL_EDIT(Kind, Rule, Form, Template, Why) Kind,
+#include "accel/migrate/Edits.def"
+};
+
+/// The rule that changes it.
+constexpr const char *ruleOf(EditKind Kind) {
+  constexpr const char *Rules[] = {
+#define ACCEL_EDIT(Kind, Rule, Form, Template, Why) Rule,
+#include "accel/migrate/Edits.def"
+  };
+  return Rules[static_cast<unsigned>(Kind)];
+}
+
+/// What one of the simple rules changes.
+struct EditFact {
+  EditKind Kind;
+  FunctionId In = 0;
+  TextRange Range = {};
+  /// Of some kinds, what the new text has of the old one.
+  std::string Value = {};
+  /// It stands in the body of a macro, in no function of its own.
+  bool InMacro = false;
+
+  bool isOf(std::string_view Rule) const { return ruleOf(Kind) == Rule; }
+};
+
 /// What makes a buffer, which is to be placed like a batch.
 struct BufferFact : Spelled {
   std::string Like;            ///< The batch's name.
   std::optional<unsigned> Dim; ///< Where it is not the batch's own dimension.
-};
-
-/// A batch that no loader makes, to be shared out where it stands.
-struct BatchFact : Spelled {
-  bool StepsFirst = false; ///< Along dimension 1, where its samples are.
-};
-
-/// `std::mt19937 generator(std::random_device{}());`, a global variable.
-struct EarlyEngineFact {
-  FunctionId Main = 0;
-  std::string Name; ///< As main spells it.
 };
 
 /// `torch::optim::SGD optimizer(model->parameters(), …)`.
@@ -107,35 +126,6 @@ struct OptimizerTypeFact {
   FunctionId In = 0;
   TextRange Range;
   std::string Class; ///< What it is without the rewriter.
-};
-
-/// `torch::optim::StepLR scheduler(optimizer, …)`.
-struct SchedulerFact {
-  FunctionId In = 0;
-  std::vector<TextRange> TypeNames;
-};
-
-/// How a device is chosen or named.
-struct DeviceFact {
-  enum KindTy {
-    Initialiser,     ///< All of a torch::Device variable's initialiser.
-    TypeInitialiser, ///< The same of a DeviceType variable.
-    Selection,       ///< A statement that only chooses; to be taken out.
-    Condition,       ///< `torch::cuda::is_available()`.
-    Negation,        ///< `!torch::cuda::is_available()`.
-    Literal,         ///< `torch::kCUDA`, `torch::Device("cuda:1")`.
-    TypeLiteral,     ///< `torch::kCUDA` where a DeviceType is assigned.
-    CudaCall,        ///< `cuda()`, without the object.
-    CudaQuestion,    ///< `device == torch::kCUDA`, whose device has a number.
-    Synchronize,     ///< `torch::cuda::synchronize()`.
-    Global,          ///< A variable that is made before main.
-  };
-  FunctionId In = 0;
-  KindTy Kind = Initialiser;
-  TextRange Range;
-  /// Global: the variable, as main can name it. CudaQuestion: the device that is
-  /// asked about, with a '!' where it is not to be one.
-  std::string Name = {};
 };
 
 /// The body of a loop in which it may be that no statement can be put, for want
@@ -207,37 +197,6 @@ struct MemoryFact {
   std::optional<TextRange> Arrow;
 };
 
-struct PrintFact {
-  enum KindTy {
-    Cout,     ///< The name std::cout.
-    Cerr,     ///< The name std::cerr or std::clog, for a message that is no
-              ///< farewell.
-    Printf,   ///< The name printf.
-    Puts,     ///< From the name puts to before its argument.
-    Literal,  ///< From the name puts or putchar to behind the literal that is
-              ///< its argument, which is a format as it is written.
-    Putchar,  ///< From the name putchar to before its argument.
-    FprintfStdout, ///< From the name fprintf to before the format.
-    Vprintf,       ///< From the name vprintf to before the format.
-    FmtPrint,      ///< Before the first argument of fmt::print and its like.
-    CStdout,       ///< The name stdout, given to one of C's functions.
-    CStderr,       ///< The name stderr, for a message that is no farewell.
-    Descriptor,    ///< The 1 that is given to write or dprintf.
-    TensorStream,  ///< Before the tensor that torch::print is given.
-    TensorWidth,   ///< Behind it, where no width follows.
-    EarlyCout,     ///< As Cout, Cerr, CStdout, in what is made before main.
-    EarlyCerr,
-    EarlyCStdout,
-  };
-  FunctionId In = 0;
-  KindTy Kind = Cout;
-  TextRange Range;
-  /// It stands in the body of a macro, in no function of its own.
-  bool InMacro = false;
-  /// Of Literal: the format.
-  std::string Format = "";
-};
-
 /// `torch::save(x, path)`: `Callee` is the name.
 struct SaveFact {
   FunctionId In = 0;
@@ -257,38 +216,6 @@ struct ArchiveFact {
   TextRange Object;  ///< `archive`
   TextRange Between; ///< `.save_to(`
   bool IsPointer = false;
-};
-
-/// Something that differs between processes and must not.
-struct BroadcastFact {
-  enum KindTy {
-    Decision, ///< A condition that is a number.
-    Truth,    ///< A condition that is something else.
-    Number,   ///< A number, or a list, that is given to LibTorch or drawn.
-    Device,   ///< A random device that is shuffled with.
-    Name,     ///< A string that names files.
-    CName,    ///< The same, of C.
-    Path,     ///< The same, a std::filesystem::path.
-    Key,      ///< A call that waits for a key.
-    Status,   ///< A call that the main process makes, whose answer is a number.
-    Success,  ///< The same, whose answer is a truth.
-  };
-  FunctionId In = 0;
-  KindTy Kind = Decision;
-  TextRange Range;
-};
-
-/// What reads the standard input.
-struct InputFact {
-  enum KindTy {
-    Cin,     ///< The name std::cin.
-    Scanf,   ///< From the name scanf to before the format.
-    Getchar, ///< All of getchar().
-    CStdin,  ///< The name stdin, given to one of C's functions.
-  };
-  FunctionId In = 0;
-  KindTy Kind = Cin;
-  TextRange Range;
 };
 
 /// A statement that only the main process runs.
@@ -325,43 +252,31 @@ struct TrainingProgram {
   std::vector<FunctionFact> Functions;
   /// The uses of macros whose text may be edited.
   std::vector<UsedMacro> MacroUses;
+  std::vector<EditFact> Edits;
   std::vector<OptimizerFact> Optimizers;
   std::vector<OptimizerTypeFact> OptimizerTypes;
-  std::vector<SchedulerFact> Schedulers;
-  std::vector<Spelled> Loaders; ///< The name torch::data::make_data_loader.
   /// A data set of theirs draws numbers of the host: all processes have to draw
   /// them all.
   bool LoadsWholeBatches = false;
-  std::vector<DeviceFact> Devices;
   std::vector<TrainingLoopFact> TrainingLoops;
   std::vector<BackwardFact> Backwards;
-  std::vector<BatchFact> Batches;
   std::vector<BufferFact> Buffers;
   std::vector<VariablesFact> Gathers;
   std::vector<MemoryFact> Memory;
-  std::vector<Spelled> NormClips;  ///< The name clip_grad_norm_.
-  std::vector<Spelled> ValueClips; ///< The name clip_grad_value_.
-  /// Of tasks that train and are waited for at once: the policy that is given to
-  /// std::async; the task, where none is.
-  std::vector<Spelled> LaunchPolicies;
-  std::vector<Spelled> LaunchedTasks;
-  std::vector<PrintFact> Prints;
   std::vector<SaveFact> Saves;
   std::vector<ArchiveFact> Archives; ///< That are written to files, or streams.
   /// Functions of the person's that are used and have no body here.
   std::vector<MissingFunction> Missing;
-  std::vector<Spelled> Seeds; ///< Numbers that differ and seed a generator.
-  std::vector<EarlyEngineFact> EarlyEngines;
-  std::vector<BroadcastFact> Broadcasts;
-  std::vector<Spelled> Paths; ///< Paths of files that are opened to be written.
-  /// Paths of files that are read, and that the program may have written.
-  std::vector<Spelled> ReadPaths;
-  std::vector<Spelled> Commands; ///< Of popen(command, "w").
   std::vector<GuardFact> Guards;
   std::vector<FileWaitFact> FileWaits;
-  std::vector<InputFact> Inputs;
   /// What was seen and stops the migration, or should be known.
   std::vector<Finding> Findings;
+
+  /// Whether one of the simple rules has something to change.
+  bool hasEdits(std::string_view Rule) const {
+    return std::any_of(Edits.begin(), Edits.end(),
+                       [&](const EditFact &E) { return E.isOf(Rule); });
+  }
 };
 
 } // namespace accel::migrate

@@ -59,6 +59,10 @@ public:
 
 protected:
   FunctionId here();
+  /// What one of the simple rules changes, here.
+  void edit(EditKind Kind, const TextRange &Range, std::string Value = "") {
+    Program.Edits.push_back({Kind, here(), Range, std::move(Value)});
+  }
   /// Whether what is visited runs where a data set loads a sample.
   bool inSamples() const;
   bool inLoop() const;

@@ -69,10 +69,7 @@ void Decisions::decision(const Stmt *S, const Expr *Condition) {
   if (std::optional<TextRange> R = editable(E->getSourceRange())) {
     const bool Converts = !E->getType()->isArithmeticType() ||
                           isa_and_nonnull<CXXConversionDecl>(calleeOf(E));
-    Program.Broadcasts.push_back({here(),
-                                  Converts ? BroadcastFact::Truth
-                                           : BroadcastFact::Decision,
-                                  *R});
+    edit(Converts ? EditKind::DifferingTruth : EditKind::DifferingDecision, *R);
   }
 }
 
@@ -93,12 +90,10 @@ void Decisions::variable(const VarDecl *V) {
     return;
   const Expr *Made = madeFrom(V);
   if (std::optional<TextRange> R = editable(Made->getSourceRange()))
-    Program.Broadcasts.push_back({here(),
-                                  isPath(Made->getType()) ? BroadcastFact::Path
-                                  : recordOf(Made->getType())
-                                      ? BroadcastFact::Name
-                                      : BroadcastFact::CName,
-                                  *R});
+    edit(isPath(Made->getType())     ? EditKind::DifferingPath
+         : recordOf(Made->getType()) ? EditKind::DifferingName
+                                     : EditKind::DifferingCName,
+         *R);
 }
 
 void Decisions::call(const CallExpr *E, const FunctionDecl *F) {
@@ -171,7 +166,7 @@ void Decisions::differingArgument(const Expr *E, const FunctionDecl *F,
                              Differs.isReachedByAll(Path, Function)))) {
       for (const Expr *Number : Numbers)
         if (std::optional<TextRange> R = editable(Number->getSourceRange()))
-          Program.Broadcasts.push_back({here(), BroadcastFact::Number, *R});
+          edit(EditKind::DifferingNumber, *R);
       continue;
     }
     if (Differs.in(Arg))

@@ -90,8 +90,7 @@ bool Hazards::defer(const CallExpr *E, const FunctionDecl *F) {
   const Expr *First = E->getArg(0);
   const auto *Policy = First->getType()->getAs<EnumType>();
   if (const std::optional<TextRange> R = editable(First->getSourceRange()))
-    (Policy ? Program.LaunchPolicies : Program.LaunchedTasks)
-        .push_back({here(), *R});
+    edit(Policy ? EditKind::LaunchPolicy : EditKind::LaunchedTask, *R);
   return true;
 }
 

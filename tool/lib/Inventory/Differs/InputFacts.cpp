@@ -28,7 +28,7 @@ void InputFacts::name(const DeclRefExpr *E) {
                "perhaps in another thread",
                "Read it before the training.");
   if (std::optional<TextRange> R = editable(E->getSourceRange()))
-    Program.Inputs.push_back({here(), InputFact::Cin, *R});
+    edit(EditKind::InputCin, *R);
 }
 
 /// C's functions.
@@ -47,15 +47,15 @@ void InputFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
                "Read it with std::cin or with C's functions, which give all "
                "what process 0 has read.");
   std::optional<TextRange> R;
-  InputFact::KindTy Kind = InputFact::CStdin;
+  EditKind Kind = EditKind::InputStdin;
   if (Name == "scanf" && E->getNumArgs() > 0) {
-    Kind = InputFact::Scanf;
+    Kind = EditKind::InputScanf;
     R = Text.upToOrMacro(E->getBeginLoc(), E->getArg(0)->getBeginLoc());
   } else if (Name == "getchar") {
     // A key that only ends a wait is the main process's (OutputFacts.cpp).
     if (statementOf(E))
       return;
-    Kind = InputFact::Getchar;
+    Kind = EditKind::InputGetchar;
     R = Text.rangeOrMacro(E->getSourceRange());
   } else {
     static const llvm::StringSet<> Readers = {
@@ -66,10 +66,10 @@ void InputFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
     for (const Expr *Arg : E->arguments())
       if (Text.text(Arg->getSourceRange()) == "stdin")
         if (std::optional<TextRange> File = expansion(Arg))
-          Program.Inputs.push_back({here(), InputFact::CStdin, *File});
+          edit(EditKind::InputStdin, *File);
     return;
   }
   if (!R)
     return problem(E->getExprLoc());
-  Program.Inputs.push_back({here(), Kind, *R});
+  edit(Kind, *R);
 }

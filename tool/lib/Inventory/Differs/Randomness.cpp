@@ -210,9 +210,9 @@ void Randomness::deviceDraw(const CallExpr *E, const Expr *Device) {
                "Draw from a std::mt19937, seeded with a constant or from the "
                "random device.");
   if (IsNumber)
-    broadcast(E, BroadcastFact::Number);
+    broadcast(E, EditKind::DifferingNumber);
   else
-    broadcast(Device, BroadcastFact::Device);
+    broadcast(Device, EditKind::DifferingRandomDevice);
 }
 
 void Randomness::fill(const CallExpr *E, const Expr *Device) {
@@ -221,9 +221,9 @@ void Randomness::fill(const CallExpr *E, const Expr *Device) {
 }
 
 /// Process 0's is sent to all.
-void Randomness::broadcast(const Expr *E, BroadcastFact::KindTy What) {
+void Randomness::broadcast(const Expr *E, EditKind What) {
   if (std::optional<TextRange> R = editable(E->getSourceRange()))
-    Program.Broadcasts.push_back({here(), What, *R});
+    edit(What, *R);
 }
 
 /// `seed = device();`, `Environment environment(device());`
@@ -233,7 +233,7 @@ void Randomness::keptDraw(const CallExpr *E) {
                "what is drawn from a random device differs between processes, and "
                "not all of them draw it",
                "Draw it where all processes do.");
-  broadcast(E, BroadcastFact::Number);
+  broadcast(E, EditKind::DifferingNumber);
 }
 
 /// Something that differs becomes process 0's where it seeds a generator.
@@ -256,7 +256,7 @@ void Randomness::seed(const Expr *Whole, const Expr *Seed) {
                "Seed with a constant, or with a value that is read from the "
                "command line.");
   if (std::optional<TextRange> R = editable(plain(Seed)->getSourceRange()))
-    Program.Seeds.push_back({here(), *R});
+    edit(EditKind::Seed, *R);
 }
 
 /// What a std::seed_seq is made of: `{device(), device()}`.
@@ -310,7 +310,7 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
   if (!Kept.empty() && !Early) {
     for (const CallExpr *Draw : Kept) {
       Initialiser = Draw;
-      broadcast(Draw, BroadcastFact::Number);
+      broadcast(Draw, EditKind::DifferingNumber);
     }
     Initialiser = nullptr;
     return;
@@ -335,7 +335,7 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
   }
   Initialiser = plain(Made->getArg(0));
   if (std::optional<TextRange> R = editable(Initialiser->getSourceRange()))
-    Program.Seeds.push_back({here(), *R});
+    edit(EditKind::Seed, *R);
   Initialiser = nullptr;
 }
 
@@ -403,12 +403,13 @@ void Randomness::global(const VarDecl *V) {
   InMain.TraverseDecl(const_cast<FunctionDecl *>(Main));
   if (InMain.Hidden)
     Name = "::" + Name;
-  Program.EarlyEngines.push_back({Functions.of(Main), Name});
+  Program.Edits.push_back(
+      {EditKind::SeedBeforeMain, Functions.of(Main), TextRange(), Name});
 }
 
 void HostDraws::check(const Unit &U) const {
   // Loaders that stay LibTorch's load whole batches in any case.
-  if (U.Program.Loaders.empty())
+  if (!U.Program.hasEdits("loader"))
     return;
   // The option is given where the accelerator is made.
   const FunctionDecl *Main = U.Index.Main;

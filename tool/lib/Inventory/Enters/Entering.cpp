@@ -79,7 +79,7 @@ void LoaderFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
                             llvm::StringRef Name) {
   if (Name == "make_data_loader" && isTorch(F))
     if (std::optional<TextRange> R = calledName(E->getCallee()))
-      Program.Loaders.push_back({here(), *R});
+      edit(EditKind::LoaderName, *R);
 }
 
 /// The buffers that are filled with parts of batches, of which `Cuts` has to know.
@@ -138,8 +138,9 @@ static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
 void Entering::addBatch(const Batch &B, std::set<const Expr *> &Shared) {
   if (const std::optional<TextRange> R = editable(B.E->getSourceRange())) {
     Shared.insert(B.E);
-    Program.Batches.push_back(
-        {{Functions.at(B.E->getExprLoc(), B.In), *R}, B.StepsFirst});
+    Program.Edits.push_back(
+        {B.StepsFirst ? EditKind::BatchStepsFirst : EditKind::Batch,
+         Functions.at(B.E->getExprLoc(), B.In), *R});
   }
 }
 

@@ -217,19 +217,17 @@ void DeviceFacts::variable(const VarDecl *V) {
       Text.upTo(NameEnd, Declaration->getEndLoc());
   if (!Range)
     return problem(V->getLocation());
-  Program.Devices.push_back(
-      {here(), Device ? DeviceFact::Initialiser : DeviceFact::TypeInitialiser,
-       *Range});
+  edit(Device ? EditKind::DeviceInitialiser : EditKind::DeviceTypeInitialiser, *Range);
   Consumed.insert(V->getInit());
   for (const TextRange &Lines : Choices) {
     // Those before the variable have been seen as assignments.
-    llvm::erase_if(Program.Devices, [&](const DeviceFact &Earlier) {
-      return Earlier.Kind != DeviceFact::Selection &&
+    llvm::erase_if(Program.Edits, [&](const EditFact &Earlier) {
+      return Earlier.isOf("device") && Earlier.Kind != EditKind::DeviceSelection &&
              Earlier.Range.File == Lines.File &&
              Earlier.Range.Offset >= Lines.Offset &&
              Earlier.Range.Offset < Lines.Offset + Lines.Length;
     });
-    Program.Devices.push_back({here(), DeviceFact::Selection, Lines});
+    edit(EditKind::DeviceSelection, Lines);
   }
   if (!Selection)
     return;
@@ -240,7 +238,7 @@ void DeviceFacts::variable(const VarDecl *V) {
            "Write it out.");
     return;
   }
-  Program.Devices.push_back({here(), DeviceFact::Selection, *Lines});
+  edit(EditKind::DeviceSelection, *Lines);
   Consumed.insert(Selection);
 }
 
@@ -274,7 +272,7 @@ void DeviceFacts::forwarded(const CallExpr *E) {
         deviceLiteral(Arg) != DeviceLiteral::Cuda)
       continue;
     if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
-      Program.Devices.push_back({here(), DeviceFact::TypeLiteral, *R});
+      edit(EditKind::DeviceTypeLiteral, *R);
       Consumed.insert(Spelled);
     }
   }
@@ -312,10 +310,8 @@ void DeviceFacts::compared(const CXXOperatorCallExpr *E) {
       All ? editable(Asked->getSourceRange()) : std::nullopt;
   if (!Part)
     return;
-  DeviceFact Fact{here(), DeviceFact::CudaQuestion, *All};
-  Fact.Name = (E->getOperator() == OO_ExclaimEqual ? "!" : "") +
-              Text.text(*Part).str();
-  Program.Devices.push_back(std::move(Fact));
+  edit(EditKind::DeviceQuestion, *All,
+       (E->getOperator() == OO_ExclaimEqual ? "!" : "") + Text.text(*Part).str());
   Consumed.insert(E);
 }
 
@@ -326,13 +322,13 @@ void DeviceFacts::numbered(const CXXMemberCallExpr *E) {
     return;
   if (const Stmt *Statement = statementOf(E))
     if (const std::optional<TextRange> Lines = Text.wholeLines(Statement)) {
-      Program.Devices.push_back({here(), DeviceFact::Selection, *Lines});
+      edit(EditKind::DeviceSelection, *Lines);
       return;
     }
   const SourceLocation ObjectEnd = Lexer::getLocForEndOfToken(
       Callee->getBase()->getEndLoc(), 0, Text.SM, Context.getLangOpts());
   if (const std::optional<TextRange> R = editable({ObjectEnd, E->getEndLoc()}))
-    Program.Devices.push_back({here(), DeviceFact::Initialiser, *R});
+    edit(EditKind::DeviceInitialiser, *R);
 }
 
 void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
@@ -343,7 +339,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
   if (nameOf(F) == "synchronize" && isTorch(F) &&
       qualifiedName(F) == "torch::cuda::synchronize") {
     if (std::optional<TextRange> R = editable(E->getSourceRange()))
-      Program.Devices.push_back({here(), DeviceFact::Synchronize, *R});
+      edit(EditKind::DeviceSynchronize, *R);
     return;
   }
   if (isCudasOwn(F))
@@ -368,8 +364,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
     const Expr *Negated = negationOf(E, Path);
     if (std::optional<TextRange> R =
             editable((Negated ? Negated : E)->getSourceRange()))
-      Program.Devices.push_back(
-          {here(), Negated ? DeviceFact::Negation : DeviceFact::Condition, *R});
+      edit(Negated ? EditKind::DeviceNegation : EditKind::DeviceCondition, *R);
     return;
   }
   const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
@@ -387,7 +382,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
     const auto *Callee = cast<MemberExpr>(Member->getCallee()->IgnoreParens());
     if (std::optional<TextRange> R =
             editable({Callee->getMemberLoc(), E->getEndLoc()}))
-      Program.Devices.push_back({here(), DeviceFact::CudaCall, *R});
+      edit(EditKind::DeviceCall, *R);
     return;
   }
   const bool Options =
@@ -401,7 +396,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
           if (S == Spelled)
             return;
         if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
-          Program.Devices.push_back({here(), DeviceFact::Literal, *R});
+          edit(EditKind::DeviceLiteral, *R);
           Consumed.insert(Arg);
           Consumed.insert(Spelled);
         }
@@ -416,8 +411,7 @@ void DeviceFacts::assigned(const Expr *To, const Expr *Made) {
     return;
   const Expr *Spelled = bare(Made);
   if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
-    Program.Devices.push_back(
-        {here(), Type ? DeviceFact::TypeLiteral : DeviceFact::Literal, *R});
+    edit(Type ? EditKind::DeviceTypeLiteral : EditKind::DeviceLiteral, *R);
     Consumed.insert(Made);
     Consumed.insert(Spelled);
   }
@@ -462,7 +456,7 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
         Consumed.count(Spelled))
       return;
     if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
-      Program.Devices.push_back({here(), DeviceFact::Literal, *R});
+      edit(EditKind::DeviceLiteral, *R);
       Consumed.insert(Spelled);
     }
     return;
@@ -501,7 +495,7 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
       break;
   }
   if (std::optional<TextRange> R = editable(Range)) {
-    Program.Devices.push_back({here(), DeviceFact::Literal, *R});
+    edit(EditKind::DeviceLiteral, *R);
     if (Choice)
       Consumed.insert(Choice);
   }
@@ -533,9 +527,8 @@ void accel::migrate::addGlobalDevices(const Unit &U) {
         Text.range({V->getLocation(), V->getLocation()});
     if (!R)
       continue;
-    DeviceFact Fact{U.Functions.of(Index.Main), DeviceFact::Global, *R};
-    Fact.Name = V->isInAnonymousNamespace() ? V->getNameAsString()
-                                            : qualifiedName(V);
-    U.Program.Devices.push_back(std::move(Fact));
+    U.Program.Edits.push_back(
+        {EditKind::DeviceGlobal, U.Functions.of(Index.Main), *R,
+         V->isInAnonymousNamespace() ? V->getNameAsString() : qualifiedName(V)});
   }
 }

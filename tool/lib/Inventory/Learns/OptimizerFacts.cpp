@@ -360,9 +360,9 @@ void OptimizerFacts::newObject(const CXXNewExpr *E) {
 
 void OptimizerFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
                                llvm::StringRef Name) {
-  const auto Clip = [&](std::vector<Spelled> &Clips) {
+  const auto Clip = [&](EditKind Kind) {
     if (std::optional<TextRange> R = calledName(E->getCallee()))
-      Clips.push_back({here(), *R});
+      edit(Kind, *R);
   };
   if (isInStd(F) && (Name == "make_unique" || Name == "make_shared") &&
       optimizerOf(F->getReturnType()))
@@ -375,9 +375,9 @@ void OptimizerFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
   else if (Name == "add_param_group")
     addedGroup(E);
   else if (Name == "clip_grad_norm_")
-    Clip(Program.NormClips);
+    Clip(EditKind::ClipNorm);
   else if (Name == "clip_grad_value_")
-    Clip(Program.ValueClips);
+    Clip(EditKind::ClipValue);
 }
 
 void OptimizerFacts::optimizerVariable(const VarDecl *V) {
@@ -543,14 +543,12 @@ void OptimizerFacts::schedulerMade(const DeclaratorDecl *V, const Expr *Init) {
                       "LibTorch's: each call is one step, also while gradients "
                       "accumulate",
                   "Nothing has to be done without gradient accumulation.");
-  SchedulerFact Fact;
-  Fact.In = here();
-  Fact.TypeNames = Made.TypeNames;
+  for (const TextRange &Type : Made.TypeNames)
+    edit(EditKind::SchedulerType, Type);
   // std::unique_ptr<torch::optim::StepLR> scheduler, StepLR *scheduler
   if (const TypeSourceInfo *Type = V->getTypeSourceInfo();
       Type && recordOf(V->getType()) != Class && nameOf(Class) != "LRScheduler")
     for (const SourceRange Held : namedIn(Type->getTypeLoc(), Class))
       if (std::optional<TextRange> R = editable(Held))
-        Fact.TypeNames.push_back(*R);
-  Program.Schedulers.push_back(std::move(Fact));
+        edit(EditKind::SchedulerType, *R);
 }

@@ -258,7 +258,7 @@ void FileFacts::mainPath(const Expr *Use, const Expr *Path) {
                   "when no accelerator exists",
                   "Open it in main.");
   if (std::optional<TextRange> R = editable(written(Path)))
-    Program.Paths.push_back({here(), *R});
+    edit(EditKind::WrittenPath, *R);
 }
 
 /// A file is opened, at `Path`.
@@ -299,7 +299,7 @@ void FileFacts::command(const CallExpr *E) {
                   "accelerator exists",
                   "Run it in main.");
   if (std::optional<TextRange> R = editable(written(E->getArg(0))))
-    Program.Commands.push_back({here(), *R});
+    edit(EditKind::Command, *R);
 }
 
 /// An argument as it is written, without the conversion to the parameter.

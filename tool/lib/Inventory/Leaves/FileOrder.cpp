@@ -659,12 +659,7 @@ void accel::migrate::addReadBacks(const Unit &U,
       continue;
     }
     if (const std::optional<Spelled> &Path = Found.Read->Argument) {
-      // A template's instantiations share one text.
-      if (llvm::none_of(U.Program.ReadPaths, [&](const Spelled &Known) {
-            return Known.Range.File == Path->Range.File &&
-                   Known.Range.Offset == Path->Range.Offset;
-          }))
-        U.Program.ReadPaths.push_back(*Path);
+      U.Program.Edits.push_back({EditKind::ReadPath, Path->In, Path->Range});
       continue;
     }
     U.say("ACL0226", Found.Read->Use->getExprLoc(),

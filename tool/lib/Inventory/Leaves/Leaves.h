@@ -32,7 +32,7 @@ private:
   bool isFarewell() const;
   /// Takes what the body of a macro prints; false for what no macro does.
   bool inMacro(clang::SourceRange Range, llvm::StringRef Word,
-               PrintFact::KindTy Kind);
+               EditKind Kind);
 };
 
 /// What uses files.

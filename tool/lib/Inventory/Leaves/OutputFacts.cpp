@@ -303,8 +303,7 @@ bool OutputFacts::answer(const CallExpr *E) {
       return isWithin(Use.Use->getExprLoc(), All, Text.SM);
     });
   if (R)
-    Program.Broadcasts.push_back(
-        {here(), IsTruth ? BroadcastFact::Success : BroadcastFact::Status, *R});
+    edit(EditKind::AnswerOfMain, *R, IsTruth ? "false" : "0");
   return R.has_value();
 }
 
@@ -469,7 +468,7 @@ void OutputFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
                                  "be told what it returned",
                     "Call it in the training loop.");
     if (std::optional<TextRange> R = editable(E->getSourceRange()))
-      Program.Broadcasts.push_back({here(), BroadcastFact::Key, *R});
+      edit(EditKind::KeyOfMain, *R, "-1");
     return;
   }
   guard(E, "'" + Name + "' is called");

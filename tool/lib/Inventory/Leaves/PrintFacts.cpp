@@ -62,7 +62,7 @@ void PrintFacts::standardOutput(const DeclRefExpr *E) {
   }
   if (Text.mayEdit(E->getExprLoc()))
     if (std::optional<TextRange> R = expansion(E))
-      Program.Prints.push_back({here(), PrintFact::CStdout, *R});
+      edit(EditKind::PrintStdout, *R);
 }
 
 /// `print = std::printf;`: a function that prints, and is not called here.
@@ -104,11 +104,11 @@ void PrintFacts::name(const DeclRefExpr *E) {
                   "wide characters are printed, by every process", "");
   if (Err && isFarewell())
     return;
-  const PrintFact::KindTy Kind = Out ? PrintFact::Cout : PrintFact::Cerr;
+  const EditKind Kind = Out ? EditKind::PrintCout : EditKind::PrintCerr;
   if (inMacro(E->getSourceRange(), Name, Kind))
     return;
   if (std::optional<TextRange> R = Text.range(E->getSourceRange()))
-    Program.Prints.push_back({here(), Kind, *R});
+    edit(Kind, *R);
   else
     problem(E->getExprLoc());
 }
@@ -116,12 +116,12 @@ void PrintFacts::name(const DeclRefExpr *E) {
 /// `#define LOG(text) std::cout << text`: changed in the macro, once for all who
 /// use it. Before main begins there is no accelerator.
 bool PrintFacts::inMacro(SourceRange Range, llvm::StringRef Word,
-                         PrintFact::KindTy Kind) {
+                         EditKind Kind) {
   if (Index.BeforeMain.count(Function))
     return false;
   const std::optional<TextRange> R = Text.inMacroBody(Range, Word);
   if (R)
-    Program.Prints.push_back({here(), Kind, *R, /*InMacro=*/true});
+    Program.Edits.push_back({Kind, here(), *R, "", /*InMacro=*/true});
   return R.has_value();
 }
 
@@ -135,8 +135,8 @@ void PrintFacts::toStandardFile(const Expr *To) {
   if ((Name != "stdout" && Name != "stderr") ||
       (Name == "stderr" && isFarewell()))
     return;
-  const PrintFact::KindTy Kind =
-      Name == "stdout" ? PrintFact::CStdout : PrintFact::CStderr;
+  const EditKind Kind =
+      Name == "stdout" ? EditKind::PrintStdout : EditKind::PrintStderr;
   // The names are macros, perhaps in the body of one of the project's.
   if (const SourceLocation Loc = Ref->getLocation();
       Loc.isMacroID() &&
@@ -144,7 +144,7 @@ void PrintFacts::toStandardFile(const Expr *To) {
     return;
   if (Text.text(To->getSourceRange()) == Name)
     if (std::optional<TextRange> R = expansion(To))
-      Program.Prints.push_back({here(), Kind, *R});
+      edit(Kind, *R);
 }
 
 /// fmt::print, std::print and their kin take a FILE* first.
@@ -165,7 +165,7 @@ void PrintFacts::printToFile(const CallExpr *E, const FunctionDecl *F) {
       Text.upToOrMacro(E->getArg(0)->getBeginLoc(), E->getArg(0)->getBeginLoc());
   if (!R)
     return problem(E->getExprLoc());
-  Program.Prints.push_back({here(), PrintFact::FmtPrint, *R});
+  edit(EditKind::PrintFmt, *R);
 }
 
 /// Whether printf prints what stands between the quotes of a literal as puts or
@@ -194,11 +194,9 @@ void PrintFacts::tensor(const CallExpr *E) {
   const std::optional<TextRange> R = editable(Tensor->getSourceRange());
   if (!R)
     return;
-  Program.Prints.push_back(
-      {here(), PrintFact::TensorStream, R->part(0, 0)});
+  edit(EditKind::PrintTensorStream, R->part(0, 0));
   if (E->getNumArgs() == 1 || isa<CXXDefaultArgExpr>(E->getArg(1)))
-    Program.Prints.push_back(
-        {here(), PrintFact::TensorWidth, R->part(R->Length, 0)});
+    edit(EditKind::PrintTensorWidth, R->part(R->Length, 0));
 }
 
 void PrintFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
@@ -206,24 +204,24 @@ void PrintFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
   if (Name == "print" && isTorch(F))
     return tensor(E);
   const bool Global = F->isExternC() || isInStd(F);
-  PrintFact::KindTy Kind;
+  EditKind Kind;
   if (!Global && !F->getDeclContext()->isNamespace() &&
       !F->getDeclContext()->isTranslationUnit())
     return;
   if (Global && Name == "printf")
-    Kind = PrintFact::Printf;
+    Kind = EditKind::PrintPrintf;
   else if (Global && Name == "puts")
-    Kind = PrintFact::Puts;
+    Kind = EditKind::PrintPuts;
   else if (Global && Name == "putchar")
-    Kind = PrintFact::Putchar;
+    Kind = EditKind::PrintPutchar;
   else if (Global && Name == "fprintf")
-    Kind = PrintFact::FprintfStdout;
+    Kind = EditKind::PrintFprintf;
   else if ((Name == "print" || Name == "println") &&
            (llvm::StringRef(qualifiedName(F)).starts_with("fmt::") ||
             isInStd(F))) {
     return printToFile(E, F);
   } else if (Global && Name == "vprintf") {
-    Kind = PrintFact::Vprintf;
+    Kind = EditKind::PrintVprintf;
   } else if (Global && (Name == "fputs" || Name == "fputc" || Name == "putc" ||
                         Name == "fwrite" || Name == "vfprintf")) {
     if (Text.mayEdit(E->getExprLoc()))
@@ -238,7 +236,7 @@ void PrintFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
         Text.SM.getExpansionRange(E->getArg(0)->getSourceRange()));
     const std::string Spelled = R ? Text.text(*R).str() : "";
     if (Spelled == "1" || Spelled == "STDOUT_FILENO")
-      Program.Prints.push_back({here(), PrintFact::Descriptor, *R});
+      edit(EditKind::PrintDescriptor, *R);
     else
       say("ACL0154", E->getExprLoc(), "'" + Name.str() + "' prints on every process",
           "Put `if (accelerator.is_main_process())` before it.");
@@ -258,36 +256,36 @@ void PrintFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
   }
   if (!Text.mayEdit(E->getExprLoc()))
     return;
-  if (Kind == PrintFact::FprintfStdout) {
+  if (Kind == EditKind::PrintFprintf) {
     if (E->getNumArgs() < 2)
       return;
     // stdout is a macro; what it expands to differs.
     if (Text.text(E->getArg(0)->getSourceRange()) != "stdout")
       return toStandardFile(E->getArg(0));
   }
-  if (Kind == PrintFact::Printf &&
+  if (Kind == EditKind::PrintPrintf &&
       inMacro(E->getCallee()->getSourceRange(), Name, Kind))
     return;
   const std::optional<TextRange> Callee = calledName(E->getCallee());
   if (!Callee)
     return;
   TextRange Range = *Callee;
-  if (Kind != PrintFact::Printf) {
-    const Expr *First = E->getArg(Kind == PrintFact::FprintfStdout ? 1 : 0);
+  if (Kind != EditKind::PrintPrintf) {
+    const Expr *First = E->getArg(Kind == EditKind::PrintFprintf ? 1 : 0);
     const std::optional<TextRange> R =
         Text.upToOrMacro(E->getBeginLoc(), First->getBeginLoc());
     if (!R)
       return problem(E->getExprLoc());
     Range = *R;
     const std::string Literal = Text.text(First->getSourceRange());
-    if ((Kind == PrintFact::Puts || Kind == PrintFact::Putchar) && !Range.Use &&
+    if ((Kind == EditKind::PrintPuts || Kind == EditKind::PrintPutchar) && !Range.Use &&
         isFormat(plain(First), Literal)) {
       Range.Length += Literal.size();
-      Program.Prints.push_back({here(), PrintFact::Literal, Range, false,
-                                Literal.substr(1, Literal.size() - 2) +
-                                    (Kind == PrintFact::Puts ? "\\n" : "")});
+      edit(EditKind::PrintLiteral, Range,
+           Literal.substr(1, Literal.size() - 2) +
+               (Kind == EditKind::PrintPuts ? "\\n" : ""));
       return;
     }
   }
-  Program.Prints.push_back({here(), Kind, Range});
+  edit(Kind, Range);
 }
