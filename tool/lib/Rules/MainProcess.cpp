@@ -9,10 +9,13 @@
 using namespace accel::migrate;
 
 void accel::migrate::applyMainProcess(RuleContext &Context) {
-  for (const FileWaitFact &Wait : Context.Program.FileWaits)
+  for (const FileWaitFact &Wait : Context.Program.FileWaits) {
     Context.insertLine(Wait.At, "save-wait",
                        {{"accelerator", Context.accelerator(Wait.In, Wait.At.At)}},
                        Wait.Why);
+    if (Wait.Close)
+      Context.closeBraces(*Wait.Close, "the branch has a second statement");
+  }
   for (const GuardFact &Guard : Context.Program.Guards) {
     if (Guard.Before)
       Context.insertLine(*Guard.Before, "save-wait",

@@ -236,11 +236,13 @@ struct GuardFact {
   bool WaitsBehind = false; ///< There, too.
 };
 
-/// Behind files that data sets read.
+/// Behind files that data sets read, and before folders that are asked for.
 struct FileWaitFact {
   FunctionId In = 0;
   LinePoint At;
   const char *Why = "";
+  /// Of a branch that has no braces: behind its statement.
+  std::optional<LinePoint> Close;
 };
 
 /// All facts of a translation unit. The vectors are in the order of the text.

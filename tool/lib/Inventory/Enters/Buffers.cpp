@@ -240,7 +240,7 @@ private:
   std::set<const ValueDecl *> Followed;
 };
 
-class BufferFinder : public AstVisitor {
+class BufferFinder : public AstAncestorVisitor {
 public:
   BufferFinder(const ProgramIndex &Index, const Cut &Cuts,
                const FunctionDecl *F, std::vector<Buffer> &Found)
@@ -275,12 +275,22 @@ public:
       return true;
     RowFinder Rows(V, Cuts, Known, Index.Context);
     Rows.TraverseStmt(F->getBody());
-    if (Rows.Of && Rows.Of->getDeclContext() == F)
+    if (Rows.Of && Rows.Of->getDeclContext() == F && isSeenHere(Rows.Of))
       Found.push_back({F, nullptr, E, Rows.Of->getNameAsString(), std::nullopt});
     return true;
   }
 
 private:
+  /// Whether a variable's scope is around what is visited.
+  bool isSeenHere(const ValueDecl *V) const {
+    return isa<ParmVarDecl>(V) || llvm::any_of(Path, [V](const Stmt *Around) {
+             return llvm::any_of(Around->children(), [V](const Stmt *S) {
+               const auto *D = dyn_cast_or_null<DeclStmt>(S);
+               return D && llvm::is_contained(D->decls(), V);
+             });
+           });
+  }
+
   /// Finds the batch whose rows the buffer has in a dimension by which nothing is
   /// picked out of it.
   void place(const VarDecl *V, const InitListExpr *Sizes,

@@ -478,6 +478,10 @@ void FileFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
       Made.Makes = statementOf(E);
       if (!Made.Makes)
         Made.Makes = branchWithout();
+      if (!Made.Makes && isBodyOfItsOwn()) {
+        Made.Makes = E;
+        Made.HasBlock = false;
+      }
       Made.Here = here();
     }
     // All processes may try. Who looks at the answer is told different things,

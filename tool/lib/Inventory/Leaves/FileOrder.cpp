@@ -590,17 +590,21 @@ static void addFolderWaits(const Unit &U, llvm::MutableArrayRef<FileUse> Files) 
   for (const FileUse *Made : findFolderWaits(U.Index, Files)) {
     if (!U.Text.mayEdit(Made->Use->getExprLoc()))
       continue;
-    std::optional<LinePoint> Point =
-        Made->Makes ? U.Text.before(Made->Makes) : std::nullopt;
+    std::optional<BodyPoint> Point;
+    if (Made->Makes && !Made->HasBlock)
+      Point = U.Text.bodyTop(Made->Makes);
+    else if (Made->Makes)
+      if (std::optional<LinePoint> Before = U.Text.before(Made->Makes))
+        Point = BodyPoint{std::move(*Before), std::nullopt};
     if (!Point)
       U.say("ACL0226", Made->Use->getExprLoc(),
             "a folder is made for which another process may ask later, and goes on "
             "as if it had been there before",
             "Put the call into a block of its own, in braces.");
-    else if (!waitsThere(U.Program, *Point))
-      U.Program.FileWaits.push_back(
-          {Made->Here, std::move(*Point),
-           "all have asked whether the folder is there"});
+    else if (!waitsThere(U.Program, Point->Top))
+      U.Program.FileWaits.push_back({Made->Here, std::move(Point->Top),
+                                     "all have asked whether the folder is there",
+                                     std::move(Point->Close)});
   }
 }
 
@@ -655,7 +659,8 @@ void accel::migrate::addReadBacks(const Unit &U,
             }))
           U.Program.FileWaits.push_back(
               {U.Functions.of(U.Index.Main), std::move(*Point),
-               "data sets read files that are written until here"});
+               "data sets read files that are written until here",
+               std::nullopt});
       continue;
     }
     if (const std::optional<Spelled> &Path = Found.Read->Argument) {
