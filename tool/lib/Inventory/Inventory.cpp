@@ -200,8 +200,7 @@ void Taker::checkProgram() {
     Program.Optimizers.emplace_back().TypeNames = {Type};
   takeInitialisers();
   Found.Draws.check(Here);
-  addMoveWaits(Here, Found.Files);
-  addReadBacks(Here, Found.Files);
+  addFileWaits(Here, Found.Files);
   if (!Program.hasEdits("device") && !Program.Optimizers.empty())
     Here.say("ACL0151", Index.Main ? Index.Main->getLocation() : SourceLocation(),
         "the program chooses no device: it trains where its tensors are, on "

@@ -6,7 +6,6 @@
 #include "Code/Closures.h"
 #include "Code/TorchTypes.h"
 
-#include "llvm/Support/Path.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -19,29 +18,48 @@ struct PathText {
   bool Whole = false;     ///< All of it is known, and is `Begin`.
 };
 
-/// The places where a function is called.
+/// A place where a function is called.
+struct CallSite {
+  const FunctionDecl *Caller;
+  const Expr *Call;
+  std::vector<const Expr *> Args;
+};
+
+/// The places where each function is called.
 class CallSites : public AstVisitor {
 public:
-  explicit CallSites(const FunctionDecl *F) : F(F->getCanonicalDecl()) {}
+  explicit CallSites(const ProgramIndex &Index) {
+    for (const FunctionDecl *F : Index.Functions) {
+      Caller = F;
+      TraverseStmt(F->getBody());
+    }
+  }
+  llvm::ArrayRef<CallSite> of(const FunctionDecl *F) {
+    return Found[F->getCanonicalDecl()];
+  }
+
   bool VisitCallExpr(CallExpr *E) override {
-    if (E->getDirectCallee() && E->getDirectCallee()->getCanonicalDecl() == F)
-      Found.push_back({E, {E->arg_begin(), E->arg_end()}});
+    if (const FunctionDecl *F = E->getDirectCallee())
+      add(F, E, {E->arg_begin(), E->arg_end()});
     return true;
   }
   bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
-    if (E->getConstructor()->getCanonicalDecl() == F)
-      Found.push_back({E, {E->arg_begin(), E->arg_end()}});
+    add(E->getConstructor(), E, {E->arg_begin(), E->arg_end()});
     return true;
   }
-  std::vector<std::pair<const Expr *, std::vector<const Expr *>>> Found;
 
 private:
-  const FunctionDecl *F;
+  void add(const FunctionDecl *F, const Expr *E, std::vector<const Expr *> Args) {
+    Found[F->getCanonicalDecl()].push_back({Caller, E, std::move(Args)});
+  }
+
+  const FunctionDecl *Caller = nullptr;
+  std::map<const FunctionDecl *, std::vector<CallSite>> Found;
 };
 
 class Finder {
 public:
-  explicit Finder(const ProgramIndex &Index) : Index(Index) {}
+  explicit Finder(const ProgramIndex &Index) : Index(Index), Calls(Index) {}
 
   std::vector<PathText> textsOf(const Expr *E, const FunctionDecl *In,
                                 unsigned Depth);
@@ -64,27 +82,21 @@ public:
 
 private:
   const ProgramIndex &Index;
+  CallSites Calls;
 };
 
 /// Whether `E` stands in `S`.
 bool holds(const Stmt *S, const Expr *E) {
-  if (S == E)
-    return true;
-  if (!S)
-    return false;
-  if (const auto *L = dyn_cast<LambdaExpr>(S))
-    return holds(bodyOf(L), E);
-  for (const Stmt *Child : S->children())
-    if (holds(Child, E))
-      return true;
-  return false;
+  return existsIn(S, [&](const Stmt *Part) {
+    const auto *L = dyn_cast<LambdaExpr>(Part);
+    return Part == E || (L && holds(bodyOf(L), E));
+  });
 }
 
 bool isInLambda(const Stmt *S, const Expr *E) {
-  if (const auto *L = dyn_cast_or_null<LambdaExpr>(S))
-    return holds(bodyOf(L), E);
-  return S && llvm::any_of(S->children(), [&](const Stmt *Child) {
-    return isInLambda(Child, E);
+  return existsIn(S, [&](const Stmt *Part) {
+    const auto *L = dyn_cast<LambdaExpr>(Part);
+    return L && holds(bodyOf(L), E);
   });
 }
 
@@ -124,14 +136,10 @@ std::vector<PathText> Finder::textsOf(const Expr *E, const FunctionDecl *In,
         return Unknown;
       std::vector<PathText> All;
       const unsigned I = P->getFunctionScopeIndex();
-      for (const FunctionDecl *Caller : Index.Functions) {
-        CallSites Sites(In);
-        Sites.TraverseStmt(Caller->getBody());
-        for (const auto &[Call, Args] : Sites.Found)
-          llvm::append_range(All, I < Args.size()
-                                      ? textsOf(Args[I], Caller, Depth + 1)
-                                      : Unknown);
-      }
+      for (const CallSite &At : Calls.of(In))
+        llvm::append_range(All, I < At.Args.size()
+                                    ? textsOf(At.Args[I], At.Caller, Depth + 1)
+                                    : Unknown);
       return All.empty() ? Unknown : All;
     }
     const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
@@ -186,17 +194,10 @@ bool Finder::positions(const Expr *E, const FunctionDecl *In,
     }
     return false;
   }
-  bool Called = false;
-  for (const FunctionDecl *Caller : Index.Functions) {
-    CallSites Sites(In);
-    Sites.TraverseStmt(Caller->getBody());
-    for (const auto &[Call, Args] : Sites.Found) {
-      Called = true;
-      if (!positions(Call, Caller, At, Depth + 1))
-        return false;
-    }
-  }
-  return Called;
+  const llvm::ArrayRef<CallSite> Sites = Calls.of(In);
+  return !Sites.empty() && llvm::all_of(Sites, [&](const CallSite &Site) {
+    return positions(Site.Call, Site.Caller, At, Depth + 1);
+  });
 }
 
 bool Finder::positions(const FileUse &Use, std::set<size_t> &At) {
@@ -534,10 +535,9 @@ static bool endsProgram(const IfStmt *If, const FunctionDecl *In) {
   return (In->isMain() && isa_and_nonnull<ReturnStmt>(Last)) || neverReturns(Last);
 }
 
-/// Folders before which all have to wait: another process may ask whether they are
-/// there, and goes on as the answer says.
-static std::vector<const FileUse *>
-findFolderWaits(const ProgramIndex &Index, llvm::MutableArrayRef<FileUse> Uses) {
+std::vector<const FileUse *>
+accel::migrate::findFolderWaits(const ProgramIndex &Index,
+                                llvm::MutableArrayRef<FileUse> Uses) {
   std::vector<const FileUse *> Result;
   auto Makes = [&](const FileUse &Use) {
     return Use.MakesFolder && !Use.InSamples && Index.isReached(Use.In);
@@ -569,110 +569,4 @@ findFolderWaits(const ProgramIndex &Index, llvm::MutableArrayRef<FileUse> Uses) 
       Result.push_back(Made.Use);
   }
   return Result;
-}
-
-/// Whether the statement before already ends with a wait.
-static bool waitsThere(const TrainingProgram &Program, const LinePoint &Point) {
-  auto IsThere = [&](const LinePoint &Other) {
-    return Other.At.File == Point.At.File && Other.At.Offset == Point.At.Offset;
-  };
-  return llvm::any_of(Program.Saves,
-                      [&](const SaveFact &Save) {
-                        return Save.ReadLater && IsThere(Save.After);
-                      }) ||
-         llvm::any_of(Program.Guards, [&](const GuardFact &Guard) {
-           return Guard.After && IsThere(*Guard.After);
-         });
-}
-
-/// All wait before a folder is made that somebody asks for.
-static void addFolderWaits(const Unit &U, llvm::MutableArrayRef<FileUse> Files) {
-  for (const FileUse *Made : findFolderWaits(U.Index, Files)) {
-    if (!U.Text.mayEdit(Made->Use->getExprLoc()))
-      continue;
-    std::optional<BodyPoint> Point;
-    if (Made->Makes && !Made->HasBlock)
-      Point = U.Text.bodyTop(Made->Makes);
-    else if (Made->Makes)
-      if (std::optional<LinePoint> Before = U.Text.before(Made->Makes))
-        Point = BodyPoint{std::move(*Before), std::nullopt};
-    if (!Point)
-      U.say("ACL0226", Made->Use->getExprLoc(),
-            "a folder is made for which another process may ask later, and goes on "
-            "as if it had been there before",
-            "Put the call into a block of its own, in braces.");
-    else if (!waitsThere(U.Program, Point->Top))
-      U.Program.FileWaits.push_back({Made->Here, std::move(Point->Top),
-                                     "all have asked whether the folder is there",
-                                     std::move(Point->Close)});
-  }
-}
-
-void accel::migrate::addMoveWaits(const Unit &U,
-                                  llvm::MutableArrayRef<FileUse> Files) {
-  for (const MoveWaits &W : findMoveWaits(U.Index, Files)) {
-    const std::optional<TextRange> At =
-        U.Text.range(W.Move->Moved->getSourceRange());
-    if (!At)
-      continue; // It was refused where it was found.
-    for (GuardFact &Guard : U.Program.Guards) {
-      if (Guard.Range.File != At->File || Guard.Range.Offset != At->Offset)
-        continue;
-      if (W.Move->HasBlock) {
-        if (W.Before)
-          Guard.Before = U.Text.before(W.Move->Moved);
-        if (Guard.Before && waitsThere(U.Program, *Guard.Before))
-          Guard.Before.reset();
-        if (W.Behind)
-          Guard.After = U.Text.after(W.Move->Moved);
-      } else if (std::optional<BodyPoint> Body = U.Text.bodyTop(W.Move->Moved)) {
-        Guard.Before = std::move(Body->Top);
-        Guard.Close = Body->Close;
-        Guard.WaitsBehind |= W.Behind;
-      }
-      break;
-    }
-  }
-  addFolderWaits(U, Files);
-}
-
-/// "line 12", with the file where `Beside` stands in another one.
-static std::string lineOf(const Unit &U, const Expr *E, const Expr *Beside) {
-  const SourceManager &SM = U.Text.SM;
-  const SourceLocation At = SM.getExpansionLoc(E->getExprLoc());
-  std::string Line = "line " + std::to_string(SM.getSpellingLineNumber(At));
-  if (SM.getFileID(At) !=
-      SM.getFileID(SM.getExpansionLoc(Beside->getExprLoc())))
-    Line += " of '" + llvm::sys::path::filename(SM.getFilename(At)).str() + "'";
-  return Line;
-}
-
-void accel::migrate::addReadBacks(const Unit &U,
-                                  llvm::MutableArrayRef<FileUse> Files) {
-  for (const ReadBack &Found : findReadBacks(U.Index, Files)) {
-    if (!U.Text.mayEdit(Found.Write->Use->getExprLoc()))
-      continue;
-    if (Found.Behind) {
-      if (std::optional<LinePoint> Point = U.Text.after(Found.Behind))
-        if (llvm::none_of(U.Program.FileWaits, [&](const FileWaitFact &Known) {
-              return Known.At.At.Offset == Point->At.Offset;
-            }))
-          U.Program.FileWaits.push_back(
-              {U.Functions.of(U.Index.Main), std::move(*Point),
-               "data sets read files that are written until here",
-               std::nullopt});
-      continue;
-    }
-    if (const std::optional<Spelled> &Path = Found.Read->Argument) {
-      U.Program.Edits.push_back({EditKind::ReadPath, Path->In, Path->Range});
-      continue;
-    }
-    U.say("ACL0226", Found.Read->Use->getExprLoc(),
-           "this may read a file that the main process writes in " +
-               lineOf(U, Found.Write->Use, Found.Read->Use) +
-               ", before it is written",
-           "Close the file, call accelerator.wait_for_everyone() on all "
-           "processes, and read it then.");
-    break;
-  }
 }

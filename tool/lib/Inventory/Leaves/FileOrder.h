@@ -82,6 +82,11 @@ struct MoveWaits {
 std::vector<MoveWaits> findMoveWaits(const ProgramIndex &Index,
                                      llvm::MutableArrayRef<FileUse> Uses);
 
+/// Folders before which all have to wait: another process may ask whether they are
+/// there, and goes on as the answer says.
+std::vector<const FileUse *>
+findFolderWaits(const ProgramIndex &Index, llvm::MutableArrayRef<FileUse> Uses);
+
 } // namespace accel::migrate
 
 #endif // ACCEL_MIGRATE_LIB_INVENTORY_LEAVES_FILEORDER_H

@@ -143,13 +143,10 @@ private:
   bool WrittenIsSaid = false;
 };
 
-/// Waits around statements of the main process that make files or take them away.
-/// To be called before `addReadBacks`: it may find that a question whether a file
-/// is there has to be agreed on.
-void addMoveWaits(const Unit &U, llvm::MutableArrayRef<FileUse> Files);
-
-/// Files that are read where the program may not have written them yet.
-void addReadBacks(const Unit &U, llvm::MutableArrayRef<FileUse> Files);
+/// Where processes wait for each other because of files: around what the main
+/// process makes or takes away, before folders that are asked for, and for files that
+/// the program may not have written yet.
+void addFileWaits(const Unit &U, llvm::MutableArrayRef<FileUse> Files);
 
 /// Whether an expression, or a function's body (`InFunction`), may be evaluated
 /// on one process alone: it changes nothing that the program sees, but files,

@@ -213,6 +213,7 @@ void OutputFacts::moves(const CallExpr *E, const Stmt *Statement,
     FileUse &Use = addUse(E, Path);
     Use.Below = Below;
     Use.Moved = Statement;
+    Use.Here = here();
     Use.TakesAway = TakesAway;
     Use.HasBlock = HasBlock;
   };
@@ -268,19 +269,44 @@ const Expr *OutputFacts::conditionAround(const CallExpr *E) const {
   return All;
 }
 
+/// Whether `E` is all that `S` evaluates before anything else is done.
+static bool isAllOf(const Stmt *S, const Expr *E) {
+  const Expr *Whole = nullptr;
+  if (const auto *If = dyn_cast<IfStmt>(S))
+    Whole = If->hasInitStorage() || If->hasVarStorage() ? nullptr : If->getCond();
+  else if (const auto *Return = dyn_cast<ReturnStmt>(S))
+    Whole = Return->getRetValue();
+  else if (const auto *D = dyn_cast<DeclStmt>(S); D && D->isSingleDecl()) {
+    if (const auto *V = dyn_cast<VarDecl>(D->getSingleDecl()))
+      Whole = V->getInit();
+  } else if (const auto *B = dyn_cast<BinaryOperator>(S); B && B->isAssignmentOp())
+    Whole = B->getRHS();
+  const auto *Compared = Whole ? dyn_cast<BinaryOperator>(plain(Whole)) : nullptr;
+  const auto IsIt = [E](const Expr *Part) { return plain(Part) == plain(E); };
+  return Whole && (IsIt(Whole) || (Compared && Compared->isComparisonOp() &&
+                                   (IsIt(Compared->getLHS()) || IsIt(Compared->getRHS()))));
+}
+
+/// Whether a function writes into what it is given: a std::error_code.
+static bool writesArguments(const FunctionDecl *F) {
+  return llvm::any_of(F->parameters(), [](const ParmVarDecl *P) {
+    const QualType T = P->getType();
+    return T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
+  });
+}
+
 /// `if (system("mkdir out") != 0)`: the main process makes the call, and all are told
-/// what it returned. Not where others may still read what the call takes away, or where
-/// not all come to.
+/// what it returned. Not where not all come to, or where others may still read what
+/// the call takes away and cannot wait before it.
 bool OutputFacts::answer(const CallExpr *E) {
   const FunctionDecl *F = E->getDirectCallee();
   if ((!E->getType()->isBooleanType() && !E->getType()->isSpecificBuiltinType(BuiltinType::Int)) ||
       inSamples() || Index.BeforeMain.count(Function) || !F->getIdentifier() ||
       isBodyOfItsOwn() || !ByAll(Path, Function))
     return false;
-  if (takesFirst(F->getName()) || makesSecond(F->getName()) ||
-      (F->getName() == "system" &&
-       llvm::any_of(literalsIn(E->getArg(0)), takesFilesAway)))
-    return false;
+  const bool Moves = takesFirst(F->getName()) || makesSecond(F->getName()) ||
+                     (F->getName() == "system" &&
+                      llvm::any_of(literalsIn(E->getArg(0)), takesFilesAway));
   std::set<const FunctionDecl *> Seen;
   if (llvm::any_of(E->arguments(), [&](const Expr *Arg) {
         return Cuts.isReadIn(Arg) ||
@@ -293,7 +319,11 @@ bool OutputFacts::answer(const CallExpr *E) {
   block(&Around);
   if (!Around || !isa<IfStmt>(Around))
     Around = Function ? Function->getBody() : nullptr;
-  if (!All || (F->getName() == "mkdir" && asksForError(Around, All)))
+  if (!All || ((Moves || F->getName() == "mkdir") && asksForError(Around, All)))
+    return false;
+  const Stmt *Statement = nullptr;
+  block(&Statement);
+  if (Moves && (!Statement || !isAllOf(Statement, All) || writesArguments(F)))
     return false;
   const bool IsTruth = All != E || E->getType()->isBooleanType();
   const std::optional<TextRange> R = editable(All->getSourceRange());
@@ -304,6 +334,8 @@ bool OutputFacts::answer(const CallExpr *E) {
     });
   if (R)
     edit(EditKind::AnswerOfMain, *R, IsTruth ? "false" : "0");
+  if (R && Moves)
+    moves(E, Statement, /*HasBlock=*/true);
   return R.has_value();
 }
 
