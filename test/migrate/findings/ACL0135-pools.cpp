@@ -52,6 +52,30 @@ private:
   std::thread prints;
 };
 
+// Has a pool, and calls itself what it is given; hands on what it is given.
+class Trainer {
+public:
+  void on_epoch(std::function<void(int)> f) { log = std::move(f); }
+  void run() {
+    log(1);
+    pool->post([] { std::cout << "saved\n"; });
+  }
+
+private:
+  std::unique_ptr<Pool> pool = std::make_unique<Pool>();
+  std::function<void(int)> log;
+};
+class Later {
+public:
+  void run(std::function<void(int)> f) {
+    // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0135]
+    pool.post([f] { f(1); });
+  }
+
+private:
+  Pool pool;
+};
+
 void step(torch::nn::Linear net) {
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   optimizer.zero_grad();
@@ -65,6 +89,11 @@ int main() {
   Pool pool;
   pool.enqueue([] { std::cout << "done\n"; });
   pool.post([] { std::cout << "once more\n"; });
+  Trainer trainer;
+  trainer.on_epoch([&](int) { step(net); });
+  trainer.run();
+  Later later;
+  later.run([&](int) { step(net); });
   Progress progress;
   progress.around([&] { step(net); });
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0135]

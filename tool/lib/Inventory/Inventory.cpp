@@ -166,7 +166,9 @@ void Taker::takeInitialisers() {
   for (const VarDecl *V : Index.Globals) {
     if (Text.mayEdit(V->getLocation()))
       Finder.global(V);
-    if (const CXXRecordDecl *D = recordOf(V->getType()))
+    // What the compiler calculates runs nothing before main.
+    if (const CXXRecordDecl *D = recordOf(V->getType());
+        D && !V->isConstexpr() && !V->hasConstantInitialization())
       Early.insert(D);
   }
   for (const FunctionDecl *F : Index.BeforeMain)

@@ -201,7 +201,11 @@ ProgramIndex::callablesOf(const CallExpr *Call) const {
     Held = Operator->getArg(0);
   else if (!Call->getDirectCallee() && !isa<CXXMemberCallExpr>(Call))
     Held = Call->getCallee();
-  const ValueDecl *Holder = Held ? rootOf(Held) : nullptr;
+  return callablesIn(Held ? rootOf(Held) : nullptr);
+}
+
+llvm::ArrayRef<const FunctionDecl *>
+ProgramIndex::callablesIn(const ValueDecl *Holder) const {
   const auto It = Holder ? Callables.find(Holder) : Callables.end();
   if (It == Callables.end())
     return {};

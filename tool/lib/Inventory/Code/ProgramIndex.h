@@ -176,6 +176,9 @@ struct ProgramIndex {
   /// call's first argument is itself.)
   llvm::ArrayRef<const clang::FunctionDecl *>
   callablesOf(const clang::CallExpr *Call) const;
+  /// The same, of what is held by a variable, a parameter or a field; it may be null.
+  llvm::ArrayRef<const clang::FunctionDecl *>
+  callablesIn(const clang::ValueDecl *Holder) const;
 
 private:
   void markTraining(const clang::Stmt *Loop, const clang::FunctionDecl *In,

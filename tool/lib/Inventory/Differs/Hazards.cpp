@@ -43,6 +43,11 @@ public:
         V && V->hasLocalStorage() && hasCallOperator(V->getType()) &&
         V->hasInit() && Seen.insert(V).second)
       TraverseStmt(const_cast<Expr *>(V->getInit()));
+    held(E->getDecl());
+    return !Trains;
+  }
+  bool VisitMemberExpr(MemberExpr *E) override {
+    held(E->getMemberDecl());
     return !Trains;
   }
   bool any() const { return Trains || Calls || Saves; }
@@ -51,6 +56,12 @@ public:
 private:
   void enter(const FunctionDecl *F) {
     for (const FunctionDecl *Body : Index.ownBodiesOf(F))
+      if (Seen.insert(Body).second)
+        TraverseStmt(Body->getBody());
+  }
+  /// What a std::function holds may be run.
+  void held(const ValueDecl *V) {
+    for (const FunctionDecl *Body : Index.callablesIn(V))
       if (Seen.insert(Body).second)
         TraverseStmt(Body->getBody());
   }

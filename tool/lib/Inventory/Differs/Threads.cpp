@@ -24,10 +24,15 @@ static bool isHeldFunction(const CXXRecordDecl *D) {
 
 namespace {
 /// Looks for threads and functions in an object: in its fields, and in what
-/// containers and pointers of the standard library have in them.
+/// containers and pointers of the standard library have in them. Threads in an object
+/// of another class are that one's: what they run it is given.
 class Parts {
 public:
+  explicit Parts(const CXXRecordDecl *Whole) : Whole(Whole) { fields(Whole); }
+
   bool Threads = false, Functions = false;
+
+private:
 
   void of(QualType T) {
     T = T.getNonReferenceType().getCanonicalType();
@@ -40,8 +45,13 @@ public:
       return;
     Threads |= isThread(D);
     Functions |= isHeldFunction(D);
-    if (!isInStd(D))
-      return fields(D);
+    if (!isInStd(D)) {
+      const bool HadThreads = Threads;
+      fields(D);
+      if (!Whole->Encloses(D))
+        Threads = HadThreads;
+      return;
+    }
     for (const QualType Argument : typeArgumentsOf(D))
       of(Argument);
   }
@@ -51,12 +61,13 @@ public:
     if (!D)
       return;
     for (const CXXBaseSpecifier &Base : D->bases())
-      of(Base.getType());
+      if (const CXXRecordDecl *B = recordOf(Base.getType()); B && !isTorch(B))
+        isInStd(B) ? of(Base.getType()) : fields(B);
     for (const FieldDecl *Field : D->fields())
       of(Field->getType());
   }
 
-private:
+  const CXXRecordDecl *Whole;
   llvm::SmallPtrSet<const CXXRecordDecl *, 16> Seen;
 };
 } // namespace
@@ -127,8 +138,7 @@ bool accel::migrate::isGivenToPool(const Expr *E, const FunctionDecl *F) {
                                (isInStd(D) && nameOf(D).starts_with("_Bind"))));
   if (!IsCalled)
     return false;
-  Parts Pool;
-  Pool.fields(M->getParent());
+  const Parts Pool(M->getParent());
   return Pool.Threads && Pool.Functions;
 }
 
