@@ -62,6 +62,26 @@ static bool takesReference(const ParmVarDecl *P) {
   return T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
 }
 
+/// Numbers and text, in what the program and the standard library put them: what an
+/// evaluation says of a model, which is no output of it.
+static bool holdsOnlyNumbers(QualType T, unsigned Depth = 0) {
+  if (T->isArithmeticType() || T->isEnumeralType())
+    return true;
+  const CXXRecordDecl *D = T->getAsCXXRecordDecl();
+  if (!D || !D->hasDefinition() || Depth > 4)
+    return false;
+  if (isInStd(D)) {
+    const auto Types = typeArgumentsOf(D);
+    return !Types.empty() && llvm::all_of(Types, [&](QualType Type) {
+             return holdsOnlyNumbers(Type, Depth + 1);
+           });
+  }
+  return !isLibrary(D) && !D->field_empty() && D->getNumBases() == 0 &&
+         llvm::all_of(D->fields(), [&](const FieldDecl *F) {
+           return holdsOnlyNumbers(F->getType(), Depth + 1);
+         });
+}
+
 std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
   const auto *Call = dyn_cast_or_null<CallExpr>(E);
   if (!Call)
@@ -95,8 +115,8 @@ std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
       llvm::any_of(F->parameters(), [](const ParmVarDecl *P) {
         return takesReference(P) && isTensor(P->getType().getNonReferenceType());
       });
-  if (!holdsTensors(Call->getType()) && !recordOf(Call->getType()) &&
-      !GivesByReference)
+  if (!holdsTensors(Call->getType()) && !GivesByReference &&
+      (!recordOf(Call->getType()) || holdsOnlyNumbers(Call->getType())))
     return std::nullopt;
   for (unsigned I = First; I < Call->getNumArgs(); ++I)
     if (!isa<CXXDefaultArgExpr>(Call->getArg(I)) &&

@@ -204,68 +204,6 @@ private:
 
 } // namespace
 
-/// A method that a data loader calls for a sample or a batch.
-static bool isSampleMethod(const FunctionDecl *F) {
-  const auto *M = dyn_cast<CXXMethodDecl>(F);
-  if (!M || !M->getIdentifier())
-    return false;
-  const llvm::StringRef Name = M->getName();
-  if (Name == "get" || Name == "get_batch")
-    return isOrDerives(M->getParent(), "torch::data::datasets::BatchDataset");
-  // Chunks are read by one process for all.
-  if (Name == "read_chunk")
-    return isOrDerives(M->getParent(), "torch::data::datasets::ChunkDataReader");
-  return (Name == "apply" || Name == "apply_batch") &&
-         isOrDerives(M->getParent(),
-                     "torch::data::transforms::BatchTransform");
-}
-
-namespace {
-/// Functions and lambdas that are made into transforms of a data set.
-class TransformFinder : public AstVisitor {
-public:
-  TransformFinder(const ProgramIndex &Index,
-                  std::set<const FunctionDecl *> &Functions,
-                  std::set<const LambdaExpr *> &Lambdas)
-      : Index(Index), Functions(Functions), Lambdas(Lambdas) {}
-  bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
-    const CXXRecordDecl *D = E->getConstructor()->getParent();
-    if (isTorch(D) && llvm::StringRef(qualifiedName(D))
-                          .starts_with("torch::data::transforms::"))
-      for (Expr *Arg : E->arguments())
-        take(Arg);
-    return true;
-  }
-
-private:
-  void take(Stmt *S) {
-    if (auto *L = dyn_cast<LambdaExpr>(S)) {
-      Lambdas.insert(L);
-      Callees(Index, Functions).TraverseStmt(bodyOf(L));
-      return;
-    }
-    if (const auto *Ref = dyn_cast<DeclRefExpr>(S)) {
-      const FunctionDecl *Body = nullptr;
-      if (const auto *F = dyn_cast<FunctionDecl>(Ref->getDecl());
-          F && F->hasBody(Body)) {
-        if (Functions.insert(Body).second)
-          Callees(Index, Functions).TraverseStmt(Body->getBody());
-      } else if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
-                 V && V->getInit() && Seen.insert(V).second) {
-        take(const_cast<Expr *>(V->getInit()));
-      }
-    }
-    for (Stmt *Child : S->children())
-      if (Child)
-        take(Child);
-  }
-  const ProgramIndex &Index;
-  std::set<const FunctionDecl *> &Functions;
-  std::set<const LambdaExpr *> &Lambdas;
-  std::set<const VarDecl *> Seen;
-};
-} // namespace
-
 /// Headers that are libraries of C, copied into the project with their bodies
 /// (image readers, parsers): functions with C linkage and the static ones that
 /// they use, no class and no template, and no word of LibTorch. They are as
@@ -337,14 +275,7 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   for (const BackwardCall &B : Backwards)
     if (!B.Step && Steps.insert(B.Writer).second)
       Callees(*this, Steps).TraverseStmt(B.Writer->getBody());
-  TransformFinder Transforms(*this, InSamples, SampleLambdas);
-  for (const FunctionDecl *F : Functions)
-    Transforms.TraverseStmt(F->getBody());
-  for (const FunctionDecl *F : Functions)
-    if (isSampleMethod(F)) {
-      InSamples.insert(F);
-      Callees(*this, InSamples).TraverseStmt(F->getBody());
-    }
+  findSamples();
   for (const VarDecl *V : Globals)
     if (V->getInit())
       CalleesBeforeMain(*this, BeforeMain)
@@ -554,14 +485,6 @@ bool ProgramIndex::isInStep(SourceLocation Loc, const FunctionDecl *F) const {
         M && M->getParent()->isLambda() && isWithin(Loc, M->getBody(), SM))
       return true;
   return false;
-}
-
-bool ProgramIndex::loadsSamples(const FunctionDecl *F) const {
-  return InSamples.count(F) != 0;
-}
-
-bool ProgramIndex::loadsSamples(const LambdaExpr *L) const {
-  return SampleLambdas.count(L) != 0;
 }
 
 bool ProgramIndex::isOwn(const FunctionDecl *D) const {

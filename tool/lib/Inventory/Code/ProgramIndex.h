@@ -188,6 +188,7 @@ private:
   void findOpeners();
   void findReached();
   void findCallables();
+  void findSamples();
 
   void addOverrider(const clang::CXXMethodDecl *M);
 
