@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <system_error>
 
@@ -19,6 +20,8 @@ struct Points : torch::data::datasets::Dataset<Points> {
   }
   torch::optional<size_t> size() const override { return 100; }
 };
+
+#define PUBLISH(from, to) std::rename(from, to)
 
 namespace images {
 bool save_image(const std::string& path, int pixels);
@@ -36,6 +39,9 @@ int main() {
     loss.backward();
     optimizer.step();
   }
+  bool known = std::ifstream("best.txt").good();
+  // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: a macro makes a file, or takes one away, which other processes may read meanwhile, and they cannot wait there [ACL0226]
+  PUBLISH("new.txt", "best.txt");
   std::error_code failed;
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: {{.*}} [ACL0226]
   const bool gone = std::filesystem::remove("new.pt", failed);
@@ -49,5 +55,5 @@ int main() {
     return 1;
   // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: refused: the program makes a file that must not be there yet, and every process would do it [ACL0226]
   std::FILE *fresh = std::fopen("fresh.txt", "wx");
-  return fresh == nullptr;
+  return fresh == nullptr || known;
 }

@@ -63,6 +63,13 @@ protected:
   void edit(EditKind Kind, const TextRange &Range, std::string Value = "") {
     Program.Edits.push_back({Kind, here(), Range, std::move(Value)});
   }
+  /// The same, where the text may be edited; else it is said why not.
+  bool edit(EditKind Kind, clang::SourceRange Range, std::string Value = "") {
+    const std::optional<TextRange> R = editable(Range);
+    if (R)
+      edit(Kind, *R, std::move(Value));
+    return R.has_value();
+  }
   /// Whether what is visited runs where a data set loads a sample.
   bool inSamples() const;
   bool inLoop() const;

@@ -165,8 +165,7 @@ void Decisions::differingArgument(const Expr *E, const FunctionDecl *F,
         (Numbers.empty() || (!inSamples() && !Index.BeforeMain.count(Function) &&
                              Differs.isReachedByAll(Path, Function)))) {
       for (const Expr *Number : Numbers)
-        if (std::optional<TextRange> R = editable(Number->getSourceRange()))
-          edit(EditKind::DifferingNumber, *R);
+        edit(EditKind::DifferingNumber, Number->getSourceRange());
       continue;
     }
     if (Differs.in(Arg))

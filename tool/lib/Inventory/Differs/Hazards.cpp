@@ -54,14 +54,11 @@ public:
   bool Trains = false, Calls = false, Saves = false;
 
 private:
-  void enter(const FunctionDecl *F) {
-    for (const FunctionDecl *Body : Index.ownBodiesOf(F))
-      if (Seen.insert(Body).second)
-        TraverseStmt(Body->getBody());
-  }
+  void enter(const FunctionDecl *F) { look(Index.ownBodiesOf(F)); }
   /// What a std::function holds may be run.
-  void held(const ValueDecl *V) {
-    for (const FunctionDecl *Body : Index.callablesIn(V))
+  void held(const ValueDecl *V) { look(Index.callablesIn(V)); }
+  void look(llvm::ArrayRef<const FunctionDecl *> Bodies) {
+    for (const FunctionDecl *Body : Bodies)
       if (Seen.insert(Body).second)
         TraverseStmt(Body->getBody());
   }
@@ -100,8 +97,7 @@ bool Hazards::defer(const CallExpr *E, const FunctionDecl *F) {
     return true;
   const Expr *First = E->getArg(0);
   const auto *Policy = First->getType()->getAs<EnumType>();
-  if (const std::optional<TextRange> R = editable(First->getSourceRange()))
-    edit(Policy ? EditKind::LaunchPolicy : EditKind::LaunchedTask, *R);
+  edit(Policy ? EditKind::LaunchPolicy : EditKind::LaunchedTask, First->getSourceRange());
   return true;
 }
 

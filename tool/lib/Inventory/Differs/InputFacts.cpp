@@ -27,8 +27,7 @@ void InputFacts::name(const DeclRefExpr *E) {
                "the standard input is read where a data set loads samples, "
                "perhaps in another thread",
                "Read it before the training.");
-  if (std::optional<TextRange> R = editable(E->getSourceRange()))
-    edit(EditKind::InputCin, *R);
+  edit(EditKind::InputCin, E->getSourceRange());
 }
 
 /// C's functions.

@@ -222,8 +222,7 @@ void Randomness::fill(const CallExpr *E, const Expr *Device) {
 
 /// Process 0's is sent to all.
 void Randomness::broadcast(const Expr *E, EditKind What) {
-  if (std::optional<TextRange> R = editable(E->getSourceRange()))
-    edit(What, *R);
+  edit(What, E->getSourceRange());
 }
 
 /// `seed = device();`, `Environment environment(device());`
@@ -255,8 +254,7 @@ void Randomness::seed(const Expr *Whole, const Expr *Seed) {
                "different batches",
                "Seed with a constant, or with a value that is read from the "
                "command line.");
-  if (std::optional<TextRange> R = editable(plain(Seed)->getSourceRange()))
-    edit(EditKind::Seed, *R);
+  edit(EditKind::Seed, plain(Seed)->getSourceRange());
 }
 
 /// What a std::seed_seq is made of: `{device(), device()}`.
@@ -334,8 +332,7 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
     return;
   }
   Initialiser = plain(Made->getArg(0));
-  if (std::optional<TextRange> R = editable(Initialiser->getSourceRange()))
-    edit(EditKind::Seed, *R);
+  edit(EditKind::Seed, Initialiser->getSourceRange());
   Initialiser = nullptr;
 }
 

@@ -283,6 +283,8 @@ public:
 private:
   /// Whether a variable's scope is around what is visited.
   bool isSeenHere(const ValueDecl *V) const {
+    if (const auto *Part = dyn_cast<BindingDecl>(V))
+      V = Part->getDecomposedDecl();
     return isa<ParmVarDecl>(V) || llvm::any_of(Path, [V](const Stmt *Around) {
              return llvm::any_of(Around->children(), [V](const Stmt *S) {
                const auto *D = dyn_cast_or_null<DeclStmt>(S);

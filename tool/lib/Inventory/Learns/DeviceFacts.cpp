@@ -271,10 +271,8 @@ void DeviceFacts::forwarded(const CallExpr *E) {
     if (isa<CXXDefaultArgExpr>(Arg) || !isDeviceType(Spelled->getType()) ||
         deviceLiteral(Arg) != DeviceLiteral::Cuda)
       continue;
-    if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
-      edit(EditKind::DeviceTypeLiteral, *R);
+    if (edit(EditKind::DeviceTypeLiteral, Spelled->getSourceRange()))
       Consumed.insert(Spelled);
-    }
   }
 }
 
@@ -327,8 +325,7 @@ void DeviceFacts::numbered(const CXXMemberCallExpr *E) {
     }
   const SourceLocation ObjectEnd = Lexer::getLocForEndOfToken(
       Callee->getBase()->getEndLoc(), 0, Text.SM, Context.getLangOpts());
-  if (const std::optional<TextRange> R = editable({ObjectEnd, E->getEndLoc()}))
-    edit(EditKind::DeviceInitialiser, *R);
+  edit(EditKind::DeviceInitialiser, SourceRange(ObjectEnd, E->getEndLoc()));
 }
 
 void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
@@ -338,8 +335,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
     return forwarded(E);
   if (nameOf(F) == "synchronize" && isTorch(F) &&
       qualifiedName(F) == "torch::cuda::synchronize") {
-    if (std::optional<TextRange> R = editable(E->getSourceRange()))
-      edit(EditKind::DeviceSynchronize, *R);
+    edit(EditKind::DeviceSynchronize, E->getSourceRange());
     return;
   }
   if (isCudasOwn(F))
@@ -362,9 +358,8 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
         if (O->getOperator() == OO_LessLess)
           return;
     const Expr *Negated = negationOf(E, Path);
-    if (std::optional<TextRange> R =
-            editable((Negated ? Negated : E)->getSourceRange()))
-      edit(Negated ? EditKind::DeviceNegation : EditKind::DeviceCondition, *R);
+    edit(Negated ? EditKind::DeviceNegation : EditKind::DeviceCondition,
+         (Negated ? Negated : E)->getSourceRange());
     return;
   }
   const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
@@ -380,9 +375,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
   const bool TensorOrModel = isTensor(Type) || moduleOf(Type);
   if (M->getName() == "cuda" && TensorOrModel) {
     const auto *Callee = cast<MemberExpr>(Member->getCallee()->IgnoreParens());
-    if (std::optional<TextRange> R =
-            editable({Callee->getMemberLoc(), E->getEndLoc()}))
-      edit(EditKind::DeviceCall, *R);
+    edit(EditKind::DeviceCall, SourceRange(Callee->getMemberLoc(), E->getEndLoc()));
     return;
   }
   const bool Options =
@@ -395,8 +388,7 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
         for (const Stmt *S : Consumed)
           if (S == Spelled)
             return;
-        if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
-          edit(EditKind::DeviceLiteral, *R);
+        if (edit(EditKind::DeviceLiteral, Spelled->getSourceRange())) {
           Consumed.insert(Arg);
           Consumed.insert(Spelled);
         }
@@ -410,8 +402,8 @@ void DeviceFacts::assigned(const Expr *To, const Expr *Made) {
       deviceLiteral(Made) != DeviceLiteral::Cuda)
     return;
   const Expr *Spelled = bare(Made);
-  if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
-    edit(Type ? EditKind::DeviceTypeLiteral : EditKind::DeviceLiteral, *R);
+  if (edit(Type ? EditKind::DeviceTypeLiteral : EditKind::DeviceLiteral,
+           Spelled->getSourceRange())) {
     Consumed.insert(Made);
     Consumed.insert(Spelled);
   }
@@ -455,10 +447,8 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
     if (llvm::any_of(Path, [&](const Stmt *S) { return Consumed.count(S); }) ||
         Consumed.count(Spelled))
       return;
-    if (std::optional<TextRange> R = editable(Spelled->getSourceRange())) {
-      edit(EditKind::DeviceLiteral, *R);
+    if (edit(EditKind::DeviceLiteral, Spelled->getSourceRange()))
       Consumed.insert(Spelled);
-    }
     return;
   }
   if (!isDevice(E->getType()))
@@ -494,11 +484,8 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
                              ImplicitCastExpr>(Path[I]))
       break;
   }
-  if (std::optional<TextRange> R = editable(Range)) {
-    edit(EditKind::DeviceLiteral, *R);
-    if (Choice)
-      Consumed.insert(Choice);
-  }
+  if (edit(EditKind::DeviceLiteral, Range) && Choice)
+    Consumed.insert(Choice);
 }
 
 void accel::migrate::addGlobalDevices(const Unit &U) {

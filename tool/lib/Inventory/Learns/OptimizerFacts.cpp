@@ -549,6 +549,5 @@ void OptimizerFacts::schedulerMade(const DeclaratorDecl *V, const Expr *Init) {
   if (const TypeSourceInfo *Type = V->getTypeSourceInfo();
       Type && recordOf(V->getType()) != Class && nameOf(Class) != "LRScheduler")
     for (const SourceRange Held : namedIn(Type->getTypeLoc(), Class))
-      if (std::optional<TextRange> R = editable(Held))
-        edit(EditKind::SchedulerType, *R);
+      edit(EditKind::SchedulerType, Held);
 }

@@ -257,8 +257,7 @@ void FileFacts::mainPath(const Expr *Use, const Expr *Path) {
                   "the program opens a file to write it before main begins, "
                   "when no accelerator exists",
                   "Open it in main.");
-  if (std::optional<TextRange> R = editable(written(Path)))
-    edit(EditKind::WrittenPath, *R);
+  edit(EditKind::WrittenPath, written(Path));
 }
 
 /// A file is opened, at `Path`.
@@ -298,8 +297,7 @@ void FileFacts::command(const CallExpr *E) {
                   "the program runs a command before main begins, when no "
                   "accelerator exists",
                   "Run it in main.");
-  if (std::optional<TextRange> R = editable(written(E->getArg(0))))
-    edit(EditKind::Command, *R);
+  edit(EditKind::Command, written(E->getArg(0)));
 }
 
 /// An argument as it is written, without the conversion to the parameter.

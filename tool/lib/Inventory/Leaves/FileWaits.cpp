@@ -7,7 +7,7 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// Whether the statement before already ends with a wait.
+/// Whether there is a wait already: the statement before may end with one.
 static bool waitsThere(const TrainingProgram &Program, const LinePoint &Point) {
   auto IsThere = [&](const LinePoint &Other) {
     return Other.At.File == Point.At.File && Other.At.Offset == Point.At.Offset;
@@ -16,9 +16,19 @@ static bool waitsThere(const TrainingProgram &Program, const LinePoint &Point) {
                       [&](const SaveFact &Save) {
                         return Save.ReadLater && IsThere(Save.After);
                       }) ||
-         llvm::any_of(Program.Guards, [&](const GuardFact &Guard) {
-           return Guard.After && IsThere(*Guard.After);
+         llvm::any_of(Program.Guards,
+                      [&](const GuardFact &Guard) {
+                        return Guard.After && IsThere(*Guard.After);
+                      }) ||
+         llvm::any_of(Program.FileWaits, [&](const FileWaitFact &Wait) {
+           return IsThere(Wait.At);
          });
+}
+
+static void addWait(const Unit &U, FunctionId In, BodyPoint At, const char *Why) {
+  if (!waitsThere(U.Program, At.Top))
+    U.Program.FileWaits.push_back(
+        {In, std::move(At.Top), Why, std::move(At.Close)});
 }
 
 /// All wait before a folder is made that somebody asks for.
@@ -37,10 +47,9 @@ static void addFolderWaits(const Unit &U, llvm::MutableArrayRef<FileUse> Files) 
             "a folder is made for which another process may ask later, and goes on "
             "as if it had been there before",
             "Put the call into a block of its own, in braces.");
-    else if (!waitsThere(U.Program, Point->Top))
-      U.Program.FileWaits.push_back({Made->Here, std::move(Point->Top),
-                                     "all have asked whether the folder is there",
-                                     std::move(Point->Close)});
+    else
+      addWait(U, Made->Here, std::move(*Point),
+              "all have asked whether the folder is there");
   }
 }
 
@@ -49,17 +58,21 @@ static void addMoveWaits(const Unit &U, llvm::MutableArrayRef<FileUse> Files) {
   for (const MoveWaits &W : findMoveWaits(U.Index, Files)) {
     const std::optional<TextRange> At =
         U.Text.range(W.Move->Moved->getSourceRange());
-    if (!At)
-      continue; // It was refused where it was found.
+    if (!At) { // A macro's text.
+      U.say("ACL0226", W.Move->Use->getExprLoc(),
+            "a macro makes a file, or takes one away, which other processes may "
+            "read meanwhile, and they cannot wait there",
+            "Write it out, as a statement in a block.");
+      continue;
+    }
     // Where its answer is used, all are told behind it.
     const auto IsThere = [&](const GuardFact &Guard) {
       return Guard.Range.File == At->File && Guard.Range.Offset == At->Offset;
     };
     if (W.Before && llvm::none_of(U.Program.Guards, IsThere))
       if (std::optional<LinePoint> Before = U.Text.before(W.Move->Moved))
-        U.Program.FileWaits.push_back({W.Move->Here, std::move(*Before),
-                                       "the file goes when all have read it",
-                                       std::nullopt});
+        addWait(U, W.Move->Here, {std::move(*Before), std::nullopt},
+                "the file goes when all have read it");
     for (GuardFact &Guard : U.Program.Guards) {
       if (!IsThere(Guard))
         continue;
@@ -98,13 +111,8 @@ static void addReadBacks(const Unit &U, llvm::MutableArrayRef<FileUse> Files) {
       continue;
     if (Found.Behind) {
       if (std::optional<LinePoint> Point = U.Text.after(Found.Behind))
-        if (llvm::none_of(U.Program.FileWaits, [&](const FileWaitFact &Known) {
-              return Known.At.At.Offset == Point->At.Offset;
-            }))
-          U.Program.FileWaits.push_back(
-              {U.Functions.of(U.Index.Main), std::move(*Point),
-               "data sets read files that are written until here",
-               std::nullopt});
+        addWait(U, U.Functions.of(U.Index.Main), {std::move(*Point), std::nullopt},
+                "data sets read files that are written until here");
       continue;
     }
     if (const std::optional<Spelled> &Path = Found.Read->Argument) {

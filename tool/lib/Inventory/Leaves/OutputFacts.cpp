@@ -314,16 +314,16 @@ bool OutputFacts::answer(const CallExpr *E) {
       }))
     return false;
   const Expr *All = conditionAround(E);
-  // The errno of the others says nothing.
-  const Stmt *Around = nullptr;
-  block(&Around);
-  if (!Around || !isa<IfStmt>(Around))
-    Around = Function ? Function->getBody() : nullptr;
-  if (!All || ((Moves || F->getName() == "mkdir") && asksForError(Around, All)))
-    return false;
   const Stmt *Statement = nullptr;
   block(&Statement);
-  if (Moves && (!Statement || !isAllOf(Statement, All) || writesArguments(F)))
+  if (Moves && (!Statement || !All || !isAllOf(Statement, All) || writesArguments(F) ||
+                !Text.range(Statement->getSourceRange()) || !Text.before(Statement)))
+    return false;
+  // The errno of the others says nothing.
+  const Stmt *Around = Statement && isa<IfStmt>(Statement) ? Statement
+                       : Function                          ? Function->getBody()
+                                                           : nullptr;
+  if (!All || ((Moves || F->getName() == "mkdir") && asksForError(Around, All)))
     return false;
   const bool IsTruth = All != E || E->getType()->isBooleanType();
   const std::optional<TextRange> R = editable(All->getSourceRange());
@@ -499,8 +499,7 @@ void OutputFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
                     "'" + Name + "' is called where the other processes cannot "
                                  "be told what it returned",
                     "Call it in the training loop.");
-    if (std::optional<TextRange> R = editable(E->getSourceRange()))
-      edit(EditKind::KeyOfMain, *R, "-1");
+    edit(EditKind::KeyOfMain, E->getSourceRange(), "-1");
     return;
   }
   guard(E, "'" + Name + "' is called");
