@@ -213,30 +213,25 @@ void FactFinder::initialiser(const ValueDecl *D, const Expr *Init,
   Inner.At.Initialiser = Init;
   InitialiserWalk(Inner, isa<VarDecl>(D)).TraverseStmt(const_cast<Expr *>(Init));
   llvm::append_range(Program.Findings, Found.Findings);
-  std::vector<EditFact> Prints, Paths;
-  for (const EditFact &E : Found.Edits) {
-    if (E.isOf("print"))
-      Prints.push_back(E);
-    else if (E.isOf("main-process-path"))
-      Paths.push_back(E);
-    else if (E.isOf("device") && !Early)
-      Program.Edits.push_back(E);
-  }
+  const bool OpensFile = Found.hasEdits("main-process-path");
+  llvm::erase_if(Found.Edits, [Early](const EditFact &E) {
+    const bool Later = E.isOf("main-process-path") || E.isOf("device");
+    return !(E.isOf("print") || (Later && !Early));
+  });
   if (!Early) {
-    llvm::append_range(Program.Edits, Prints);
-    llvm::append_range(Program.Edits, Paths);
+    llvm::append_range(Program.Edits, Found.Edits);
     return;
   }
   const auto *V = dyn_cast<VarDecl>(D);
   const bool IsConstant = V && (V->isConstexpr() || V->hasAttr<ConstInitAttr>());
-  if (!IsConstant && llvm::all_of(Prints, makeEarly))
-    llvm::append_range(Program.Edits, Prints);
-  else if (!Prints.empty())
+  if (!IsConstant && llvm::all_of(Found.Edits, makeEarly))
+    llvm::append_range(Program.Edits, Found.Edits);
+  else if (!Found.Edits.empty())
     say("ACL0152", D->getLocation(),
         "'" + D->getNameAsString() +
             "' is made before main begins, when no accelerator exists: what "
             "goes to it every process prints");
-  if (!Paths.empty())
+  if (OpensFile)
     say("ACL0184", D->getLocation(),
         "'" + D->getNameAsString() +
             "' opens a file to write it before main begins, when no "

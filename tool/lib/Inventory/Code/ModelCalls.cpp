@@ -56,12 +56,6 @@ static bool isOwnModel(QualType T) {
   });
 }
 
-/// T&, to which no temporary can be given.
-static bool takesReference(const ParmVarDecl *P) {
-  const QualType T = P->getType();
-  return T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
-}
-
 /// Numbers and text, in what the program and the standard library put them: what an
 /// evaluation says of a model, which is no output of it.
 static bool holdsOnlyNumbers(QualType T, unsigned Depth = 0) {
@@ -113,14 +107,15 @@ std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
   const bool GivesByReference =
       Call->getType()->isVoidType() && nameOf(F) == "forward" &&
       llvm::any_of(F->parameters(), [](const ParmVarDecl *P) {
-        return takesReference(P) && isTensor(P->getType().getNonReferenceType());
+        return isWritableReference(P->getType()) &&
+               isTensor(P->getType().getNonReferenceType());
       });
   if (!holdsTensors(Call->getType()) && !GivesByReference &&
       (!recordOf(Call->getType()) || holdsOnlyNumbers(Call->getType())))
     return std::nullopt;
   for (unsigned I = First; I < Call->getNumArgs(); ++I)
     if (!isa<CXXDefaultArgExpr>(Call->getArg(I)) &&
-        !(GivesByReference && takesReference(F->getParamDecl(I - First))))
+        !(GivesByReference && isWritableReference(F->getParamDecl(I - First)->getType())))
       Result.Inputs.push_back(Call->getArg(I));
   return Result;
 }
@@ -131,7 +126,8 @@ bool accel::migrate::isModelCall(const Stmt *S) {
 
 bool accel::migrate::takesVariable(const ModelCall &Call, unsigned I) {
   const auto Takes = [I](const FunctionDecl *F) {
-    return I < F->getNumParams() && takesReference(F->getParamDecl(I));
+    return I < F->getNumParams() &&
+           isWritableReference(F->getParamDecl(I)->getType());
   };
   const FunctionDecl *F = Call.Call->getDirectCallee();
   if (F && !isTorch(F))

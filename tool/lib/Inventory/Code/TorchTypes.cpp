@@ -55,6 +55,10 @@ bool accel::migrate::isTensor(QualType T) {
   return (nameOf(D) == "Tensor" || nameOf(D) == "TensorBase") && isTorch(D);
 }
 
+bool accel::migrate::isWritableReference(QualType T) {
+  return T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
+}
+
 /// The type arguments of a class template's specialisation.
 static const TemplateArgumentList *templateArgumentsOf(const CXXRecordDecl *D) {
   const auto *S = dyn_cast_or_null<ClassTemplateSpecializationDecl>(D);

@@ -39,6 +39,10 @@ bool isOrDerives(const clang::CXXRecordDecl *D, llvm::StringRef Base);
 
 /// at::Tensor (or a reference to it).
 bool isTensor(clang::QualType T);
+
+/// T&, through which what is given may be written, and to which no temporary can be
+/// given.
+bool isWritableReference(clang::QualType T);
 /// std::vector<torch::Tensor>
 bool isVectorOfTensors(clang::QualType T);
 /// The same, or a map or torch::OrderedDict of tensors.

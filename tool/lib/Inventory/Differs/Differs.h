@@ -68,7 +68,6 @@ private:
   void fill(const clang::CallExpr *E, const clang::Expr *Device);
   void deviceDraw(const clang::CallExpr *E, const clang::Expr *Device);
   void keptDraw(const clang::CallExpr *E);
-  void broadcast(const clang::Expr *E, EditKind What);
   void seed(const clang::Expr *Whole, const clang::Expr *Seed);
 
   const Differing &Differs;

@@ -210,19 +210,14 @@ void Randomness::deviceDraw(const CallExpr *E, const Expr *Device) {
                "Draw from a std::mt19937, seeded with a constant or from the "
                "random device.");
   if (IsNumber)
-    broadcast(E, EditKind::DifferingNumber);
+    edit(EditKind::DifferingNumber, E->getSourceRange());
   else
-    broadcast(Device, EditKind::DifferingRandomDevice);
+    edit(EditKind::DifferingRandomDevice, Device->getSourceRange());
 }
 
 void Randomness::fill(const CallExpr *E, const Expr *Device) {
   if (Text.mayEdit(E->getExprLoc()) && !inSamples())
     deviceDraw(E, Device);
-}
-
-/// Process 0's is sent to all.
-void Randomness::broadcast(const Expr *E, EditKind What) {
-  edit(What, E->getSourceRange());
 }
 
 /// `seed = device();`, `Environment environment(device());`
@@ -232,7 +227,7 @@ void Randomness::keptDraw(const CallExpr *E) {
                "what is drawn from a random device differs between processes, and "
                "not all of them draw it",
                "Draw it where all processes do.");
-  broadcast(E, EditKind::DifferingNumber);
+  edit(EditKind::DifferingNumber, E->getSourceRange());
 }
 
 /// Something that differs becomes process 0's where it seeds a generator.
@@ -308,7 +303,7 @@ void Randomness::field(const FieldDecl *F, const CXXRecordDecl *Owner,
   if (!Kept.empty() && !Early) {
     for (const CallExpr *Draw : Kept) {
       Initialiser = Draw;
-      broadcast(Draw, EditKind::DifferingNumber);
+      edit(EditKind::DifferingNumber, Draw->getSourceRange());
     }
     Initialiser = nullptr;
     return;

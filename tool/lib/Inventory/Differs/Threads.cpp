@@ -33,7 +33,6 @@ public:
   bool Threads = false, Functions = false;
 
 private:
-
   void of(QualType T) {
     T = T.getNonReferenceType().getCanonicalType();
     T = QualType(T->getBaseElementTypeUnsafe(), 0);

@@ -519,9 +519,7 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
     llvm::SaveAndRestore Through(ThroughClosure, ThroughClosure || IsClosure);
     // What is bound to a torch::Tensor& is shared out where it is made, or
     // behind the call.
-    const QualType T = P->getType();
-    const bool Bound =
-        T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
+    const bool Bound = isWritableReference(P->getType());
     bool Behind = false;
     for (auto It = From; It != To; ++It)
       if (I < It->second.Args.size()) {

@@ -129,10 +129,7 @@ bool BatchOrigins::structGivenTo(const ParmVarDecl *P, const FunctionDecl *F,
                                  std::vector<Made> &Found, unsigned Depth) {
   const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
   auto [From, To] = Callers.equal_range(Of);
-  const QualType T = P->getType();
-  const bool Bound =
-      T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
-  if (From == To || Bound || Given.count(Of) || isReassigned(P) ||
+  if (From == To || isWritableReference(P->getType()) || Given.count(Of) || isReassigned(P) ||
       !isOnlyRead(P, F))
     return false;
   bool Any = false;

@@ -108,8 +108,7 @@ private:
           const ParmVarDecl *P = Body->getParamDecl(I);
           const QualType T = P->getType();
           if (T->isPointerType() ||
-              (T->isLValueReferenceType() &&
-               !T->getPointeeType().isConstQualified()) ||
+              isWritableReference(T) ||
               !isOnlyCalculatedWith(P, Body->getBody(), Index, Depth + 1))
             return false;
         }
@@ -202,10 +201,8 @@ public:
   bool VisitVarDecl(VarDecl *V) override {
     const auto *Parts = dyn_cast<DecompositionDecl>(V);
     // auto &[x, y] = kept(): another value is none that it can refer to.
-    const QualType T = V->getType();
-    const bool Refers =
-        T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
-    if (Parts && V->getInit() && plain(V->getInit()) == Call && !Refers)
+    if (Parts && V->getInit() && plain(V->getInit()) == Call &&
+        !isWritableReference(V->getType()))
       Found.append(Parts->bindings().begin(), Parts->bindings().end());
     return true;
   }

@@ -59,7 +59,7 @@ private:
 
 class Finder {
 public:
-  explicit Finder(const ProgramIndex &Index) : Index(Index), Calls(Index) {}
+  explicit Finder(const ProgramIndex &Index) : Index(Index) {}
 
   std::vector<PathText> textsOf(const Expr *E, const FunctionDecl *In,
                                 unsigned Depth);
@@ -81,8 +81,14 @@ public:
   bool loadsBehind(const std::set<size_t> &Written, const Stmt *&Behind) const;
 
 private:
+  llvm::ArrayRef<CallSite> callsOf(const FunctionDecl *F) {
+    if (!Calls)
+      Calls.emplace(Index);
+    return Calls->of(F);
+  }
+
   const ProgramIndex &Index;
-  CallSites Calls;
+  std::optional<CallSites> Calls; ///< Made when they are first asked for.
 };
 
 /// Whether `E` stands in `S`.
@@ -136,7 +142,7 @@ std::vector<PathText> Finder::textsOf(const Expr *E, const FunctionDecl *In,
         return Unknown;
       std::vector<PathText> All;
       const unsigned I = P->getFunctionScopeIndex();
-      for (const CallSite &At : Calls.of(In))
+      for (const CallSite &At : callsOf(In))
         llvm::append_range(All, I < At.Args.size()
                                     ? textsOf(At.Args[I], At.Caller, Depth + 1)
                                     : Unknown);
@@ -194,7 +200,7 @@ bool Finder::positions(const Expr *E, const FunctionDecl *In,
     }
     return false;
   }
-  const llvm::ArrayRef<CallSite> Sites = Calls.of(In);
+  const llvm::ArrayRef<CallSite> Sites = callsOf(In);
   return !Sites.empty() && llvm::all_of(Sites, [&](const CallSite &Site) {
     return positions(Site.Call, Site.Caller, At, Depth + 1);
   });

@@ -290,8 +290,7 @@ static bool isAllOf(const Stmt *S, const Expr *E) {
 /// Whether a function writes into what it is given: a std::error_code.
 static bool writesArguments(const FunctionDecl *F) {
   return llvm::any_of(F->parameters(), [](const ParmVarDecl *P) {
-    const QualType T = P->getType();
-    return T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
+    return isWritableReference(P->getType());
   });
 }
 
