@@ -250,6 +250,8 @@ void uneven(accel::Accelerator& accelerator) {
 void batches_by_hand(accel::Accelerator& accelerator, torch::Tensor data) {
   auto ids = torch::randperm(data.size(0)).slice(0, 0, 64);
   auto x = accelerator.distribute(data.index({ids})); // each process: its rows
+  auto labels = data.index({ids}).argmax(1);
+  std::tie(x, labels) = accelerator.distribute(x, labels); // x is cut already
   auto columns = accelerator.distribute(data, /*dim=*/1);
   const float* memory = accelerator.full(x).contiguous().data_ptr<float>();
   accelerator.full_(x).data_ptr<float>()[0] = 1; // x[0][0] is 1, on every process

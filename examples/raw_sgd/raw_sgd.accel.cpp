@@ -67,8 +67,9 @@ int main(int argc, char** argv) {
   auto data = make_moons();
   auto x_train = data.points.index({Slice(0, kTrainSize)});
   auto y_train = data.labels.index({Slice(0, kTrainSize)});
-  auto x_test = accelerator.distribute(data.points.index({Slice(kTrainSize)}));
-  auto y_test = accelerator.distribute(data.labels.index({Slice(kTrainSize)}));
+  auto x_test = data.points.index({Slice(kTrainSize)});
+  auto y_test = data.labels.index({Slice(kTrainSize)});
+  std::tie(x_test, y_test) = accelerator.distribute(x_test, y_test);
 
   auto w1 = weight(2, kHidden), b1 = bias(kHidden);
   auto w2 = weight(kHidden, kHidden), b2 = bias(kHidden);
@@ -91,8 +92,9 @@ int main(int argc, char** argv) {
     for (int64_t begin = 0; begin < kTrainSize; begin += kBatchSize) {
       auto step = accelerator.accumulate();
       auto rows = order.index({Slice(begin, begin + kBatchSize)});
-      auto x = accelerator.distribute(x_train.index({rows}));
-      auto y = accelerator.distribute(y_train.index({rows}));
+      auto x = x_train.index({rows});
+      auto y = y_train.index({rows});
+      std::tie(x, y) = accelerator.distribute(x, y);
 
       auto loss = torch::binary_cross_entropy_with_logits(forward(x), y);
       for (const auto& p : parameters) {

@@ -200,8 +200,9 @@ int main(int argc, char** argv) {
     for (int64_t begin = 0; begin < kTrainSize; begin += kBatchSize) {
       auto step = accelerator.accumulate(model);
       std::vector<int64_t> rows(order.begin() + begin, order.begin() + begin + kBatchSize);
-      auto source = accelerator.distribute(pad(train.sources, rows).to(device));
-      auto target = accelerator.distribute(pad(train.targets, rows).to(device));
+      auto source = pad(train.sources, rows).to(device);
+      auto target = pad(train.targets, rows).to(device);
+      std::tie(source, target) = accelerator.distribute(source, target);
 
       optimizer.zero_grad();
       auto scores = model(source, target, target.size(1), forcing);

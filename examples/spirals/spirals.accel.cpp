@@ -68,8 +68,9 @@ int main(int argc, char** argv) {
     for (int64_t start = 0; start < count; start += kBatchSize) {
       auto step = accelerator.accumulate(model);
       auto rows = order.slice(0, start, std::min(start + kBatchSize, count));
-      auto x = accelerator.distribute(points.index_select(0, rows));
-      auto y = accelerator.distribute(labels.index_select(0, rows));
+      auto x = points.index_select(0, rows);
+      auto y = labels.index_select(0, rows);
+      std::tie(x, y) = accelerator.distribute(x, y);
       x = x + 0.01 * torch::randn_like(x);
       auto loss = torch::nn::functional::cross_entropy(model->forward(x), y);
       optimizer.zero_grad();

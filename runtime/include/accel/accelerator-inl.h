@@ -174,6 +174,16 @@ T Accelerator::distribute(const T& value) const {
       value, [this](const torch::Tensor& tensor) { return distribute(tensor); });
 }
 
+template <typename... Tensors>
+std::tuple<torch::Tensor, torch::Tensor, Tensors...> Accelerator::distribute(
+    const torch::Tensor& first,
+    const torch::Tensor& second,
+    const Tensors&... more) const {
+  // In braces: in this order, on all processes.
+  return std::tuple<torch::Tensor, torch::Tensor, Tensors...>{
+      distribute(first), distribute(second), distribute(more)...};
+}
+
 template <typename T, if_holds_tensors<T>>
 T Accelerator::full(const T& value) const {
   return map_tensors(

@@ -30,6 +30,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 
 namespace accel {
 
@@ -329,6 +330,15 @@ class ACCEL_API Accelerator : public detail::Collectives,
   T distribute(const T& value) const;
   template <typename T, if_holds_tensors<T> = 0>
   T full(const T& value) const;
+
+  /// `distribute` for each of two tensors or more.
+  ///
+  ///     std::tie(x, y) = accelerator.distribute(x, y);
+  template <typename... Tensors>
+  std::tuple<torch::Tensor, torch::Tensor, Tensors...> distribute(
+      const torch::Tensor& first,
+      const torch::Tensor& second,
+      const Tensors&... more) const;
 
   /// While what it returns lives, `buffers` are shared out along their sequences,
   /// between the processes of the axis cp (or sp), in place: buffer i along dimension

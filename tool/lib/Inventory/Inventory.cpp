@@ -241,6 +241,7 @@ TrainingProgram Taker::take() {
                    [](const Finding &F) { return F.Id != "ACL0103"; });
     return std::move(Program);
   }
+  dropRepeated(Program.Distributed);
   dropRepeated(Program.Buffers);
   dropRepeated(Program.Backwards);
   dropRepeated(Program.TrainingLoops);

@@ -170,8 +170,7 @@ struct BackwardFact {
   std::string RetainGraph;
 };
 
-/// Variables that are given what all processes have of them, on a line of
-/// their own.
+/// Variables that become whole, or are shared out, on a line of their own.
 struct VariablesFact {
   FunctionId In = 0;
   std::vector<std::string> Variables;
@@ -263,6 +262,7 @@ struct TrainingProgram {
   std::vector<TrainingLoopFact> TrainingLoops;
   std::vector<BackwardFact> Backwards;
   std::vector<BufferFact> Buffers;
+  std::vector<VariablesFact> Distributed;
   std::vector<VariablesFact> Gathers;
   std::vector<MemoryFact> Memory;
   std::vector<SaveFact> Saves;

@@ -2,6 +2,7 @@
 
 #include "Enters.h"
 #include "Groups.h"
+#include "SideBySide.h"
 #include "Sizes.h"
 #include "Together.h"
 
@@ -134,14 +135,36 @@ static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
   });
 }
 
-/// Adds a batch to the program, and to `Shared`, where its text may be edited.
+/// Adds a batch to those that are shared out, and to `Shared`, where its text may be
+/// edited.
 void Entering::addBatch(const Batch &B, std::set<const Expr *> &Shared) {
   if (const std::optional<TextRange> R = editable(B.E->getSourceRange())) {
     Shared.insert(B.E);
-    Program.Edits.push_back(
-        {B.StepsFirst ? EditKind::BatchStepsFirst : EditKind::Batch,
-         Functions.at(B.E->getExprLoc(), B.In), *R});
+    Entered.push_back({B, *R});
   }
+}
+
+/// The changes that share the batches out.
+void Entering::addEdits() {
+  std::vector<Batch> All;
+  for (const auto &[B, R] : Entered)
+    All.push_back(B);
+  std::set<const Expr *> OnLines;
+  for (const SideBySide &S : findSideBySide(All))
+    if (const std::optional<LinePoint> P = Text.after(S.Last)) {
+      VariablesFact Fact;
+      Fact.In = Functions.at(S.Last->getBeginLoc(), S.In);
+      for (const VarDecl *V : S.Variables)
+        Fact.Variables.push_back(V->getNameAsString());
+      Fact.At = *P;
+      Program.Distributed.push_back(std::move(Fact));
+      OnLines.insert(S.Batches.begin(), S.Batches.end());
+    }
+  for (const auto &[B, R] : Entered)
+    if (!OnLines.count(B.E))
+      Program.Edits.push_back(
+          {B.StepsFirst ? EditKind::BatchStepsFirst : EditKind::Batch,
+           Functions.at(B.E->getExprLoc(), B.In), R});
 }
 
 /// Batches that models have helped to make: samples that are drawn, points that
@@ -208,6 +231,7 @@ void Entering::addBatches() {
   for (const Batch &B : findEvaluated(Index, Cuts, Batches, Text))
     addBatch(B, Evaluated);
   Cuts.add(Evaluated);
+  addEdits();
 }
 
 /// At most this much of an expression is shown.

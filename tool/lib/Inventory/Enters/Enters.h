@@ -39,9 +39,12 @@ private:
   Buffers addBuffers(llvm::ArrayRef<Batch> Batches);
   void addBatch(const Batch &B, std::set<const clang::Expr *> &Shared);
   void addSampled(std::vector<Batch> &Batches, const Buffers &Placed);
+  void addEdits();
   void noteLoops(llvm::ArrayRef<Batch> Batches);
 
   Cut &Cuts;
+  /// What is shared out, with its text.
+  std::vector<std::pair<Batch, TextRange>> Entered;
 };
 
 } // namespace accel::migrate
