@@ -355,7 +355,7 @@ const Expr *accel::migrate::bare(const Expr *E) {
     else if (const auto *X = dyn_cast<CXXConstructExpr>(E)) {
       static constexpr llvm::StringLiteral Wrappers[] = {
           "ArrayRef", "OptionalArrayRef", "optional", "Scalar", "SymInt",
-          "IListRef", "reference_wrapper"};
+          "IListRef", "reference_wrapper", "TensorDataContainer"};
       const CXXRecordDecl *D = X->getConstructor()->getParent();
       if (X->getNumArgs() >= 1 && llvm::is_contained(Wrappers, nameOf(D)))
         E = X->getArg(0);

@@ -2,6 +2,7 @@
 
 #include "BatchOrigins.h"
 #include "Fields.h"
+#include "FromHost.h"
 #include "Groups.h"
 #include "Layout.h"
 #include "Selected.h"
@@ -212,6 +213,7 @@ void BatchOrigins::read(const Expr *Input, const CallExpr *By,
   StepsFirst = IsStepsFirst;
   ReadBy = By;
   ReadIn = F;
+  Features = takesFeatures(By, Index);
   Variable = IsVariable ? plain(Input) : nullptr;
   Seen.clear();
   if (isTensor(plain(Input)->getType()) ||
@@ -261,7 +263,8 @@ void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
                            unsigned Depth) {
   E = plain(E);
   if (!E || Depth > 6 || (Loaded.in(E) && !isBehindPointer(E)) || callsModel(E) ||
-      isNoBatch(E, Index.Context))
+      isNoBatch(E, Index.Context) ||
+      (Features && isObservation(E, Index)))
     return;
   const bool Named = isNamedBatch(E->getType());
   if (!Named && !isTensor(E->getType()))
@@ -539,6 +542,11 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
       share(E, F, /*Points=*/true);
     return;
   }
+  if (Features && !U.Made.empty() &&
+      llvm::all_of(U.Made, [&](const Expr *Made) {
+        return isObservation(Made, Index);
+      }))
+    return;
   // Where it is made, or is it kept, changed, or made elsewhere? The elements
   // of a range have no text of their own that makes them.
   bool Local = V->hasLocalStorage() && !V->isStaticLocal() &&
@@ -549,8 +557,9 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
       !V->getType()->getPointeeType().isConstQualified() &&
       !V->getType()->isRValueReferenceType())
     Local = false;
-  if (!isInStep(V->getLocation(), F) && (U.Handed || isDataSet(V)))
-    Local = false; // A data set may be made of it.
+  if (!isInStep(V->getLocation(), F) &&
+      (U.Handed || isDataSet(V) || llvm::any_of(U.Made, isLaidOverMemory)))
+    Local = false; // A data set may be made of it, or the memory be filled later.
   if (!Local || isReadByRows(V, F) || isWritten(V, F, Index) ||
       (isNamedBatch(V->getType()) && isTakenApart(V, F, Index)))
     return Variable == plain(E) && shareMembers(V, F) ? void() : AtUse();

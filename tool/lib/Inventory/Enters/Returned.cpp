@@ -99,10 +99,16 @@ static void findReturns(const Stmt *S,
 }
 
 llvm::SmallVector<const Expr *, 2>
-accel::migrate::returnedFrom(const FunctionDecl *Body, unsigned Index) {
-  llvm::SmallVector<const Expr *, 2> Values, Result;
+accel::migrate::valuesOf(const FunctionDecl *Body) {
+  llvm::SmallVector<const Expr *, 2> Values;
   findReturns(Body->getBody(), Values);
-  for (const Expr *Value : Values) {
+  return Values;
+}
+
+llvm::SmallVector<const Expr *, 2>
+accel::migrate::returnedFrom(const FunctionDecl *Body, unsigned Index) {
+  llvm::SmallVector<const Expr *, 2> Result;
+  for (const Expr *Value : valuesOf(Body)) {
     Value = Value ? plain(Value) : nullptr;
     llvm::ArrayRef<const Expr *> Listed;
     if (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Value))

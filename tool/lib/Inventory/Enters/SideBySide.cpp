@@ -1,6 +1,7 @@
 //===- SideBySide.cpp - Batches that are declared side by side ------------===//
 
 #include "SideBySide.h"
+#include "Together.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/TorchTypes.h"
