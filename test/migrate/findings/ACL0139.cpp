@@ -18,8 +18,19 @@ struct Points : torch::data::datasets::Dataset<Points> {
 
 // CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: note: {{.*}} [ACL0139]
 const torch::Device fixed = torch::cuda::is_available() ? torch::kCUDA : torch::kCPU;
-// CHECK-NOT: ACL0139
 torch::Device device = torch::cuda::is_available() ? torch::kCUDA : torch::kCPU;
+
+// CHECK: train.cpp:[[#@LINE+4]]:{{[0-9]+}}: note: 'choose' chooses a device, {{.*}} [ACL0139]
+// CHANGED: {{^}}torch::Device choose() {
+// CHANGED-NEXT: if (torch::cuda::is_available())
+// CHANGED-NEXT: return torch::Device("cuda:0");
+torch::Device choose() {
+  if (torch::cuda::is_available())
+    return torch::Device("cuda:0");
+  return torch::kCPU;
+}
+// CHECK: train.cpp:[[#@LINE+1]]:{{[0-9]+}}: note: {{.*}}'chosen'{{.*}} [ACL0139]
+const torch::Device chosen = choose();
 
 // CHANGED: accel::Accelerator accelerator(
 // CHANGED-NEXT: device = accelerator.device();

@@ -59,7 +59,17 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
         "'" + F->getNameAsString() +
             "' prints, and also runs before main begins, when no accelerator "
             "exists: its lines stay as they are and every process prints them"));
-  llvm::erase_if(Into.Edits, [](const EditFact &E) { return E.isOf("print"); });
+  if (Into.hasEdits("device"))
+    Into.Findings.push_back(Text.finding(
+        "ACL0139", F->getLocation(),
+        "'" + F->getNameAsString() +
+            "' chooses a device, and also runs before main begins, when no "
+            "accelerator exists: it stays as it is",
+        "A torch::kCUDA without a number is each process's own device; another "
+        "choice has to be made in main."));
+  llvm::erase_if(Into.Edits, [](const EditFact &E) {
+    return E.isOf("print") || E.isOf("device");
+  });
   if (!Into.Edits.empty() ||
       llvm::any_of(Into.Optimizers,
                    [](const auto &Fact) { return Fact.isPrepared(); }) ||

@@ -313,7 +313,14 @@ void DeviceFacts::compared(const CXXOperatorCallExpr *E) {
   Consumed.insert(E);
 }
 
-/// `device.set_index(1)`: which one it is, the accelerator has chosen.
+/// `torch::Device(kind, 1)`: which one it is, the accelerator has chosen.
+void DeviceFacts::numbered(const Expr *Kind, const Expr *Number) {
+  const SourceLocation KindEnd = Lexer::getLocForEndOfToken(
+      Kind->getEndLoc(), 0, Text.SM, Context.getLangOpts());
+  edit(EditKind::DeviceNumber, SourceRange(KindEnd, Number->getEndLoc()));
+}
+
+/// `device.set_index(1)`: the same.
 void DeviceFacts::numbered(const CXXMemberCallExpr *E) {
   const auto *Callee = cast<MemberExpr>(E->getCallee()->IgnoreParens());
   if (Callee->isArrow() || !isDevice(Callee->getBase()->getType()))
@@ -459,6 +466,9 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
       Made->getNumArgs() == 2 && !isa<CXXDefaultArgExpr>(Made->getArg(1));
   const bool Text = Made->getNumArgs() >= 1 &&
                     isa<StringLiteral>(bare(Made->getArg(0)));
+  if (Index && !Choice && deviceLiteral(E) == DeviceLiteral::None &&
+      isDeviceType(bare(Made->getArg(0))->getType()))
+    return numbered(Made->getArg(0), Made->getArg(1));
   if (!Choice &&
       (deviceLiteral(E) != DeviceLiteral::Cuda ||
        (!Index && !Text && !isArgument(Path, E) &&

@@ -94,6 +94,7 @@ private:
   void forwarded(const clang::CallExpr *E);
   void compared(const clang::CXXOperatorCallExpr *E);
   void numbered(const clang::CXXMemberCallExpr *E);
+  void numbered(const clang::Expr *Kind, const clang::Expr *Number);
   void cudasOwn(clang::SourceLocation Loc, const std::string &What);
   const clang::IfStmt *selectionOf(const clang::VarDecl *V);
   std::vector<const clang::Stmt *> choicesOf(const clang::Expr *Init);
