@@ -387,6 +387,15 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
   }
   const bool Options =
       isTensorOptions(Object->getType()) && M->getName() == "device";
+  // options.device(torch::kCUDA, 1)
+  if (Options && E->getNumArgs() == 2) {
+    const Expr *Kind = E->getArg(0), *Number = E->getArg(1);
+    if (deviceLiteral(Kind) == DeviceLiteral::Cuda)
+      edit(EditKind::DeviceLiteral, SourceRange(Kind->getBeginLoc(), Number->getEndLoc()));
+    else if (isDeviceType(bare(Kind)->getType()))
+      numbered(Kind, Number);
+    return;
+  }
   if ((M->getName() == "to" && TensorOrModel) || Options)
     for (const Expr *Arg : Member->arguments())
       if (!isa<CXXDefaultArgExpr>(Arg) &&
