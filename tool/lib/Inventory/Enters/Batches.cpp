@@ -155,11 +155,17 @@ private:
 
 } // namespace
 
-/// observation.unsqueeze(0)
+/// observation.unsqueeze(0), observation.view({1, 4}), image.view({1, 3, 32, 32})
 static bool makesOneRow(const CallExpr *E, const ASTContext &Context) {
   const FunctionDecl *F = E->getDirectCallee();
   const bool IsMethod = isa<CXXMemberCallExpr>(E);
   const unsigned Dim = IsMethod ? 0 : 1;
+  // Of three dimensions, {1, samples, features}, the samples may be in the second.
+  if ((nameOf(F) == "view" || nameOf(F) == "reshape") && Dim < E->getNumArgs()) {
+    const InitListExpr *Sizes = listIn(E->getArg(Dim));
+    return Sizes && (Sizes->getNumInits() == 2 || Sizes->getNumInits() == 4) &&
+           constantOf(Sizes->getInit(0), Context) == 1;
+  }
   return F->getName() == "unsqueeze" && Dim < E->getNumArgs() &&
          constantOf(E->getArg(Dim), Context) == 0;
 }
