@@ -63,18 +63,17 @@ public:
     const bool InStep = Index.isInStep(E->getExprLoc(), F);
     if ((Trains || InStep) && !isInEvaluation(Path, Index, InStep))
       return true;
-    const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
-    if (Operator && isTensor(Operator->getArg(0)->getType())) {
-      LooksAtElements |= Operator->getOperator() == OO_Subscript;
-      Measures |= Operator->getOperator() == OO_EqualEqual;
-    }
-    static const llvm::StringSet<> Measuring = {"cross_entropy", "eq", "mean",
-                                                "kl_div"};
-    static const llvm::StringSet<> Elementwise = {
-        "data_ptr", "accessor", "multinomial", "select", "unbind"};
-    const llvm::StringRef Name = torchNameOf(E);
-    Measures |= Name.ends_with("_loss") || Measuring.count(Name);
-    LooksAtElements |= Elementwise.count(Name) != 0;
+    look(E);
+    // loss_of(output, target), a function of the program.
+    if (const FunctionDecl *Callee = E->getDirectCallee();
+        Callee && !isLibrary(Callee) && !modelCallOf(E) &&
+        llvm::any_of(E->arguments(), [](const Expr *Arg) {
+          return isTensor(Arg->getType());
+        }))
+      for (const FunctionDecl *Body : Index.ownBodiesOf(Callee))
+        if (!Index.trainsDirectly(Body))
+          eachIn<CallExpr>(Body->getBody(),
+                           [&](const CallExpr *Inner) { look(Inner); });
     const std::optional<ModelCall> Call = modelCallOf(E);
     if (!Call)
       return true;
@@ -90,6 +89,22 @@ public:
   }
 
 private:
+  /// What a call does with tensors.
+  void look(const CallExpr *E) {
+    const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
+    if (Operator && isTensor(Operator->getArg(0)->getType())) {
+      LooksAtElements |= Operator->getOperator() == OO_Subscript;
+      Measures |= Operator->getOperator() == OO_EqualEqual;
+    }
+    static const llvm::StringSet<> Measuring = {"cross_entropy", "eq", "mean",
+                                                "kl_div"};
+    static const llvm::StringSet<> Elementwise = {
+        "data_ptr", "accessor", "multinomial", "select", "unbind"};
+    const llvm::StringRef Name = torchNameOf(E);
+    Measures |= Name.ends_with("_loss") || Measuring.count(Name);
+    LooksAtElements |= Elementwise.count(Name) != 0;
+  }
+
   const ProgramIndex &Index;
   const Layout &Layouts;
   const FunctionDecl *F;
