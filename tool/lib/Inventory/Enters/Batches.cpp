@@ -17,6 +17,30 @@
 using namespace accel::migrate;
 using namespace clang;
 
+/// Whether it is seen that a tensor has two dimensions: x.t(), x.slice(1, i, j),
+/// x.index({Slice(), rows}), x.view({4, -1}), or a variable that is made so.
+static bool isMatrix(const Expr *E, const ASTContext &Context) {
+  if (const VarDecl *V = variableOf(E); V && V->getInit())
+    E = V->getInit();
+  static const llvm::StringSet<> OfTwo = {"t", "transpose", "T", "mm"};
+  static const llvm::StringSet<> Cuts = {"slice", "narrow", "index_select"};
+  static const llvm::StringSet<> Lists = {"index", "view", "reshape",
+                                          "rand",  "randn", "from_blob"};
+  const auto *Call = dyn_cast<CallExpr>(plain(E));
+  const llvm::StringRef Name = Call ? torchNameOf(Call) : "";
+  const auto IsArgument = [&](llvm::function_ref<bool(const Expr *)> Holds) {
+    return llvm::any_of(Call->arguments(), Holds);
+  };
+  if (Cuts.count(Name))
+    return isa<CXXMemberCallExpr>(Call) && Call->getNumArgs() > 0 &&
+           constantOf(Call->getArg(0), Context) == 1;
+  return OfTwo.count(Name) ||
+         (Lists.count(Name) && IsArgument([](const Expr *Arg) {
+            const InitListExpr *List = listIn(Arg);
+            return List && List->getNumInits() == 2;
+          }));
+}
+
 namespace {
 
 /// The program, and what is asked of it.
@@ -141,9 +165,15 @@ private:
       return;
     if (isDone(Operands))
       return;
+    const bool IsMatrixProduct =
+        nameOf(Callee) == "mm" || nameOf(Callee) == "matmul";
     for (const Expr *O : Operands)
       if (!Origins.readsParameter(O, In))
-        Origins.read(O, E, In);
+        // weight.mm(x): the samples of x are its columns.
+        Origins.read(O, E, In, /*Variable=*/false,
+                     IsMatrixProduct && O != Operands[0] &&
+                         Origins.isParameter(Operands[0], In) &&
+                         isMatrix(O, Asked.Index.Context));
   }
 
   const Question &Asked;

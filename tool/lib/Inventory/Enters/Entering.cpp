@@ -108,8 +108,8 @@ Entering::Buffers Entering::addBuffers(llvm::ArrayRef<Batch> Batches) {
 }
 
 /// Whether a batch is put together of others: torch::cat({s, a}, 1), where s and a are
-/// batches, or what a function of the program makes of them. It is shared out as
-/// they are.
+/// batches, embeddings.index({rows}), where rows is one, or what a function of the
+/// program makes of them. It is shared out as they are.
 static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
                      const ASTContext &Context) {
   const SourceManager &SM = Context.getSourceManager();
@@ -117,14 +117,17 @@ static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
   const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
   if (!F || isInStd(F))
     return false;
+  const Stmt *Parts = B.E;
   if (isTorch(F)) {
     static const llvm::StringSet<> Joins = {"cat", "concat", "concatenate"};
     const bool ByRows = Call->getNumArgs() < 2 ||
                         constantOf(Call->getArg(1), Context).value_or(0) == 0;
-    if (!Joins.count(torchNameOf(Call)) || ByRows)
+    if (torchNameOf(Call) == "index" && isa<CXXMemberCallExpr>(Call))
+      Parts = Call->getArg(0);
+    else if (!Joins.count(torchNameOf(Call)) || ByRows)
       return false;
   }
-  const std::set<const VarDecl *> Variables = variablesNamedIn(B.E);
+  const std::set<const VarDecl *> Variables = variablesNamedIn(Parts);
   return llvm::any_of(Others, [&](const Batch &Other) {
     return Other.E != B.E &&
            llvm::any_of(Variables, [&](const VarDecl *V) {

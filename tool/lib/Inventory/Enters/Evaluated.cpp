@@ -89,11 +89,18 @@ public:
   }
 
 private:
+  /// `losses` of `auto losses = torch::zeros({10}); losses[k] = loss.item<float>();`
+  bool isOwnBuffer(const Expr *E) const {
+    const VarDecl *V = variableOf(E);
+    return V && V->isLocalVarDecl() && V->getInit() &&
+           sizesOfBuffer(V->getInit()) && isNoBatch(V->getInit(), Index.Context);
+  }
   /// What a call does with tensors.
   void look(const CallExpr *E) {
     const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
     if (Operator && isTensor(Operator->getArg(0)->getType())) {
-      LooksAtElements |= Operator->getOperator() == OO_Subscript;
+      LooksAtElements |= Operator->getOperator() == OO_Subscript &&
+                         !isOwnBuffer(Operator->getArg(0));
       Measures |= Operator->getOperator() == OO_EqualEqual;
     }
     static const llvm::StringSet<> Measuring = {"cross_entropy", "eq", "mean",

@@ -34,10 +34,13 @@ bool takesRows(const CallExpr *E, const ASTContext &Context) {
   if (Name == "slice")
     return Args.size() > 2 && constantOf(Args[0], Context) == 0 &&
            !isa<CXXDefaultArgExpr>(Args[2]);
-  // data.index({rows})
+  // data.index({rows}), not scores.index({rows, classes}), which are elements.
   const InitListExpr *List = Name == "index" ? listIn(Args[0]) : nullptr;
-  return List && List->getNumInits() > 0 &&
-         isTensor(List->getInit(0)->IgnoreUnlessSpelledInSource()->getType());
+  const auto IsTensor = [](const Expr *Index) {
+    return isTensor(Index->IgnoreUnlessSpelledInSource()->getType());
+  };
+  return List && List->getNumInits() > 0 && IsTensor(List->getInit(0)) &&
+         llvm::none_of(List->inits().drop_front(), IsTensor);
 }
 
 class SelectedWalk : public AstAncestorVisitor {
