@@ -66,10 +66,7 @@ public:
     look(E);
     // loss_of(output, target), a function of the program.
     if (const FunctionDecl *Callee = E->getDirectCallee();
-        Callee && !isLibrary(Callee) && !modelCallOf(E) &&
-        llvm::any_of(E->arguments(), [](const Expr *Arg) {
-          return isTensor(Arg->getType());
-        }))
+        Callee && !isLibrary(Callee) && llvm::any_of(E->arguments(), isOutput))
       for (const FunctionDecl *Body : Index.ownBodiesOf(Callee))
         if (!Index.trainsDirectly(Body))
           eachIn<CallExpr>(Body->getBody(),
@@ -89,6 +86,14 @@ public:
   }
 
 private:
+  /// What a model gives, or a variable that has it.
+  static bool isOutput(const Expr *E) {
+    const ValueDecl *D = rootOf(E);
+    if (const auto *B = dyn_cast_or_null<BindingDecl>(D))
+      D = cast<ValueDecl>(B->getDecomposedDecl());
+    const auto *V = dyn_cast_or_null<VarDecl>(D);
+    return callsModel(E) || (V && V->getInit() && callsModel(V->getInit()));
+  }
   /// `losses` of `auto losses = torch::zeros({10}); losses[k] = loss.item<float>();`
   bool isOwnBuffer(const Expr *E) const {
     const VarDecl *V = variableOf(E);
