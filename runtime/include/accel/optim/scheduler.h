@@ -32,6 +32,25 @@ ACCEL_API void set_step_count(
     const std::string& state);
 [[noreturn]] ACCEL_API void throw_scheduler_without_state(
     const std::string& name);
+
+/// What an `AcceleratedScheduler` is to code that takes schedulers: any scheduler;
+/// a StepLR where it wraps one, which has nothing to call but `step`.
+template <typename Scheduler>
+class SchedulerFace : public torch::optim::LRScheduler {
+ protected:
+  template <typename... Args>
+  explicit SchedulerFace(
+      torch::optim::Optimizer& optimizer,
+      const Args&... /*args*/)
+      : LRScheduler(optimizer) {}
+};
+template <>
+class SchedulerFace<torch::optim::StepLR> : public torch::optim::StepLR {
+ protected:
+  template <typename... Args>
+  explicit SchedulerFace(torch::optim::Optimizer& optimizer, const Args&... args)
+      : StepLR(optimizer, args...) {}
+};
 } // namespace detail
 
 /// A torch scheduler that keeps in step with the optimizer.
@@ -45,8 +64,11 @@ ACCEL_API void set_step_count(
 /// batches of its own, one step for each process (one with `split_batches`).
 /// With `step_scheduler_with_optimizer(false)` one call is always one step.
 /// A scheduler that ends (`accel::optim::OneCycleLR`) stays at its last step.
+///
+/// Functions that take a `torch::optim::LRScheduler&` can be given it, and those that
+/// take a `torch::optim::StepLR&` where it wraps one.
 template <typename Scheduler>
-class AcceleratedScheduler : public torch::optim::LRScheduler,
+class AcceleratedScheduler : public detail::SchedulerFace<Scheduler>,
                              public detail::SchedulerControl {
  public:
   static_assert(
@@ -60,7 +82,7 @@ class AcceleratedScheduler : public torch::optim::LRScheduler,
   explicit AcceleratedScheduler(
       torch::optim::Optimizer& optimizer,
       Args&&... args)
-      : LRScheduler(optimizer),
+      : detail::SchedulerFace<Scheduler>(optimizer, args...),
         control_(dynamic_cast<detail::OptimizerControl*>(&optimizer)),
         inner_(optimizer, std::forward<Args>(args)...) {
     if constexpr (std::is_base_of_v<detail::SchedulerControl, Scheduler>) {
@@ -127,7 +149,7 @@ class AcceleratedScheduler : public torch::optim::LRScheduler,
         inner_.step();
       }
     }
-    return get_current_lrs();
+    return this->get_current_lrs();
   }
 
   const detail::OptimizerControl* control_;
