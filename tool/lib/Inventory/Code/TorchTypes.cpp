@@ -481,6 +481,13 @@ bool accel::migrate::namesInPlace(llvm::StringRef Name) {
   return Name.ends_with("_") && !Name.ends_with("__");
 }
 
+bool accel::migrate::describesTensor(const FunctionDecl *F) {
+  static const llvm::StringSet<> Names = {
+      "size",  "sizes",       "numel",   "dim",    "defined",
+      "dtype", "scalar_type", "options", "device", "is_cuda"};
+  return isa_and_nonnull<CXXMethodDecl>(F) && Names.count(nameOf(F)) && isTorch(F);
+}
+
 bool accel::migrate::givesMemory(const FunctionDecl *F) {
   static const llvm::StringSet<> Names = {
       "data_ptr",          "const_data_ptr",    "mutable_data_ptr",

@@ -126,6 +126,10 @@ bool isNamedIn(const clang::ValueDecl *V, const clang::Stmt *S);
 /// LibTorch's way to name what writes into its object: `relu_`, and no `__and__`.
 bool namesInPlace(llvm::StringRef Name);
 
+/// A method of tensors that says something of one without its values: size, options. A
+/// distributed tensor says it as the whole one does.
+bool describesTensor(const clang::FunctionDecl *F);
+
 /// A method of tensors that hands out their memory: data_ptr, accessor.
 bool givesMemory(const clang::FunctionDecl *F);
 

@@ -128,7 +128,9 @@ bool BatchOrigins::isReadByRows(const ValueDecl *V, const FunctionDecl *F,
 
 bool BatchOrigins::readsParameter(const Stmt *S, const FunctionDecl *F,
                                   unsigned Depth) {
-  if (!S)
+  // x.view({-1, weight.size(0)})
+  const auto *Call = dyn_cast_or_null<CXXMemberCallExpr>(S);
+  if (!S || (Call && describesTensor(Call->getMethodDecl())))
     return false;
   if (const auto *E = dyn_cast<Expr>(S);
       E && isa<DeclRefExpr, MemberExpr>(E) &&

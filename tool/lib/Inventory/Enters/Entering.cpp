@@ -290,16 +290,35 @@ private:
 };
 } // namespace
 
-/// Says of each training what is shared out in it; of a loop in which nothing is
-/// found, that all processes do all of it.
+/// Says of each training what is shared out in it; of one in which nothing is found,
+/// that all processes do all of it.
 void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
+  const auto IsWhole = [&](SourceLocation Loc, const char *What) {
+    say("ACL0175", Loc,
+        std::string("every process runs this training ") + What +
+            " in full: no batch is seen that a model reads in it",
+        "Nothing has to be done: the results are those of one device, and it "
+        "takes as long. To share the work, give the model "
+        "`accelerator.distribute(batch)`.");
+  };
+  const auto IsShared = [&](SourceLocation Loc, const char *What,
+                            const SharedOut &Shared) {
+    say("ACL0174", Loc,
+        std::string("the processes share out this training ") + What +
+            ", by the rows of " + Shared.list());
+  };
+  const bool Loads = llvm::any_of(
+      Index.Loops, [](const auto &Loop) { return Loop.second.HasLoader; });
   for (const FunctionDecl *Step : Index.GivenAway) {
+    const SourceLocation Begin = Step->getBody()->getBeginLoc();
     SharedOut Shared(Text);
     Shared.addIn(Step->getBody(), Batches, Index);
-    if (!Shared.empty() && Text.mayEdit(Step->getBody()->getBeginLoc()))
-      say("ACL0174", Step->getBody()->getBeginLoc(),
-          "the processes share out this training step, by the rows of " +
-              Shared.list());
+    if (!Text.mayEdit(Begin))
+      continue;
+    if (!Shared.empty())
+      IsShared(Begin, "step", Shared);
+    else if (!Loads) // A loader's batch may come to it.
+      IsWhole(Begin, "step");
   }
   const Cut Loaded(Index, Cut::ByArguments);
   for (const auto &[Loop, Facts] : Index.Loops) {
@@ -317,19 +336,9 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
     Shared.addIn(Loop, Batches, Index);
     if (Shared.empty()) // auto batch = *it;
       Shared.addLoaded(Loop, Loaded, Index);
-    if (!Shared.empty()) {
-      say("ACL0174", Loop->getBeginLoc(),
-          "the processes share out this training loop, by the rows of " +
-              Shared.list());
-      continue;
-    }
-    if (Facts.HasLoader && (!Loader || Placed))
-      continue;
-    say("ACL0175", Loop->getBeginLoc(),
-        "every process runs this training loop in full: no batch is seen that "
-        "a model reads in it",
-        "Nothing has to be done: the results are those of one device, and it "
-        "takes as long. To share the work, give the model "
-        "`accelerator.distribute(batch)`.");
+    if (!Shared.empty())
+      IsShared(Loop->getBeginLoc(), "loop", Shared);
+    else if (!Facts.HasLoader || (Loader && !Placed))
+      IsWhole(Loop->getBeginLoc(), "loop");
   }
 }

@@ -31,8 +31,7 @@ public:
     return true;
   }
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
-    const CXXMethodDecl *M = E->getMethodDecl();
-    if (M && llvm::is_contained(KnownInPart, nameOf(M)))
+    if (describesTensor(E->getMethodDecl()))
       if (const auto *Ref =
               dyn_cast<DeclRefExpr>(plain(E->getImplicitObjectArgument())))
         Unread.insert(Ref);
@@ -46,10 +45,6 @@ public:
   std::set<const ValueDecl *> Set, Named;
 
 private:
-  /// What a distributed tensor says as the whole one does.
-  static constexpr llvm::StringLiteral KnownInPart[] = {
-      "size",  "sizes",       "numel",   "dim",    "defined",
-      "dtype", "scalar_type", "options", "device", "is_cuda"};
   std::set<const DeclRefExpr *> Unread;
 };
 } // namespace
