@@ -108,8 +108,8 @@ Entering::Buffers Entering::addBuffers(llvm::ArrayRef<Batch> Batches) {
 }
 
 /// Whether a batch is put together of others: torch::cat({s, a}, 1), where s and a are
-/// batches, embeddings.index({rows}), where rows is one, or what a function of the
-/// program makes of them. It is shared out as they are.
+/// batches, or what a function of the program makes of them. It is shared out as
+/// they are.
 static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
                      const ASTContext &Context) {
   const SourceManager &SM = Context.getSourceManager();
@@ -117,17 +117,14 @@ static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
   const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
   if (!F || isInStd(F))
     return false;
-  const Stmt *Parts = B.E;
   if (isTorch(F)) {
     static const llvm::StringSet<> Joins = {"cat", "concat", "concatenate"};
     const bool ByRows = Call->getNumArgs() < 2 ||
                         constantOf(Call->getArg(1), Context).value_or(0) == 0;
-    if (torchNameOf(Call) == "index" && isa<CXXMemberCallExpr>(Call))
-      Parts = Call->getArg(0);
-    else if (!Joins.count(torchNameOf(Call)) || ByRows)
+    if (!Joins.count(torchNameOf(Call)) || ByRows)
       return false;
   }
-  const std::set<const VarDecl *> Variables = variablesNamedIn(Parts);
+  const std::set<const VarDecl *> Variables = variablesNamedIn(B.E);
   return llvm::any_of(Others, [&](const Batch &Other) {
     return Other.E != B.E &&
            llvm::any_of(Variables, [&](const VarDecl *V) {
@@ -136,6 +133,25 @@ static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
                      isWithin(Other.E->getExprLoc(), V->getInit(), SM));
            });
   });
+}
+
+/// Whether a batch is embeddings.index({rows}), where rows comes of another one: it is
+/// shared out as that is.
+bool Entering::isChosenBy(const Batch &B, llvm::ArrayRef<Batch> Others) const {
+  const auto *Call = dyn_cast<CXXMemberCallExpr>(plain(B.E));
+  const InitListExpr *Rows = Call && torchNameOf(Call) == "index"
+                                 ? listIn(Call->getArg(0))
+                                 : nullptr;
+  if (!Rows)
+    return false;
+  std::set<const Expr *> Shared;
+  for (const Batch &Other : Others)
+    if (Other.E != B.E)
+      Shared.insert(Other.E);
+  Cut Known(Index, Cut::ByArguments);
+  Known.add(Shared);
+  return llvm::any_of(Rows->inits(),
+                      [&](const Expr *Index) { return Known.in(Index); });
 }
 
 /// Adds a batch to those that are shared out, and to `Shared`, where its text may be
@@ -213,7 +229,8 @@ void Entering::addBatches() {
   });
   const std::vector<Batch> All = Batches;
   llvm::erase_if(Batches, [&](const Batch &B) {
-    return !B.Points && isMadeOf(B, All, Text.Context);
+    return !B.Points &&
+           (isMadeOf(B, All, Text.Context) || isChosenBy(B, All));
   });
   // Points that are made of a batch are shared out with it.
   for (const bool Points : {false, true}) {
