@@ -379,10 +379,11 @@ std::vector<StepBodies::StepPlace> StepBodies::stepsGivenAway() const {
     RunFinder Run(Index);
     Run.TraverseStmt(F->getBody());
     // With an optimizer of its own it is a training, of one step.
-    const bool IsTraining = llvm::all_of(Run.Stepped, [&](const ValueDecl *V) {
-      return V && V->getDeclContext() == F && !isa<ParmVarDecl>(V);
-    });
-    if (Run.Updates && !IsTraining)
+    const bool IsTraining =
+        !Run.Stepped.empty() && llvm::all_of(Run.Stepped, [&](const ValueDecl *V) {
+          return V && V->getDeclContext() == F && !isa<ParmVarDecl>(V);
+        });
+    if ((Run.Updates || Run.MayWrite) && !IsTraining)
       Steps.push_back({F, F->getBody(), lastGuard(F)});
   }
   return Steps;
