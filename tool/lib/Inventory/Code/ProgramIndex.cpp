@@ -545,6 +545,11 @@ bool ProgramIndex::trainsDirectly(const FunctionDecl *F) const {
   });
 }
 
+bool ProgramIndex::readsLoaders() const {
+  return llvm::any_of(Loops,
+                      [](const auto &Loop) { return Loop.second.HasLoader; });
+}
+
 bool ProgramIndex::runsBatches(const FunctionDecl *F) const {
   return llvm::any_of(ownBodiesOf(F), [&](const FunctionDecl *Body) {
     auto [It, New] = Runs.try_emplace(Body->getCanonicalDecl(), false);

@@ -149,6 +149,8 @@ struct ProgramIndex {
   bool isReached(const clang::FunctionDecl *F) const;
   /// Whether calling `F` runs a loop over batches or a backward, of whatever depth.
   bool runsBatches(const clang::FunctionDecl *F) const;
+  /// Whether a loop goes through the batches of a loader.
+  bool readsLoaders() const;
   /// Whether a training loop stands in `F` itself.
   bool trainsDirectly(const clang::FunctionDecl *F) const;
   /// Whether `S` has a loop over batches or a backward in it, or runs one.

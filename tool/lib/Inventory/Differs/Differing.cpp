@@ -332,6 +332,14 @@ bool Differing::agreesIn(const FunctionDecl *F) const {
   return Decides && isTorch(F);
 }
 
+/// `table.find(key)`, `list.begin()`: an iterator, and the container stays as it is.
+static bool looksUp(const CXXMethodDecl *M) {
+  static const llvm::StringSet<> Names = {
+      "begin", "end",         "rbegin",      "rend",
+      "find",  "lower_bound", "upper_bound", "equal_range"};
+  return isInStd(M) && Names.count(nameOf(M));
+}
+
 namespace accel::migrate {
 
 /// One pass over a function; repeated until nothing is added.
@@ -464,7 +472,8 @@ public:
     // list.push_back(x), std::getline(in, line)
     if (const auto *M = dyn_cast<CXXMemberCallExpr>(E)) {
       if (const CXXMethodDecl *Method = M->getMethodDecl();
-          Method && !Method->isConst() && !Method->isStatic())
+          Method && !Method->isConst() && !Method->isStatic() &&
+          !looksUp(Method))
         add(writtenIn(M->getImplicitObjectArgument()), nullptr);
     }
     return true;

@@ -28,14 +28,12 @@ static bool isMatrix(const Expr *E, const ASTContext &Context) {
                                           "rand",  "randn", "from_blob"};
   const auto *Call = dyn_cast<CallExpr>(plain(E));
   const llvm::StringRef Name = Call ? torchNameOf(Call) : "";
-  const auto IsArgument = [&](llvm::function_ref<bool(const Expr *)> Holds) {
-    return llvm::any_of(Call->arguments(), Holds);
-  };
   if (Cuts.count(Name))
     return isa<CXXMemberCallExpr>(Call) && Call->getNumArgs() > 0 &&
            constantOf(Call->getArg(0), Context) == 1;
   return OfTwo.count(Name) ||
-         (Lists.count(Name) && IsArgument([](const Expr *Arg) {
+         (Lists.count(Name) &&
+          llvm::any_of(Call->arguments(), [](const Expr *Arg) {
             const InitListExpr *List = listIn(Arg);
             return List && List->getNumInits() == 2;
           }));
@@ -274,9 +272,7 @@ std::vector<Batch> accel::migrate::findBatches(const ProgramIndex &Index,
       Origins.OwnTensors = false;
     }
   }
-  const bool Loads = llvm::any_of(
-      Index.Loops, [](const auto &Loop) { return Loop.second.HasLoader; });
-  if (!OnlyWhole && !AnyModel && !Loads && Origins.empty())
+  if (!OnlyWhole && !AnyModel && !Index.readsLoaders() && Origins.empty())
     for (const Selected &Rows : findSelected(Index))
       if (!Origins.readsParameter(Rows.E, Rows.In))
         Origins.read(Rows.E, Rows.E, Rows.In);

@@ -324,8 +324,6 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
         std::string("the processes share out this training ") + What +
             ", by the rows of " + Shared.list());
   };
-  const bool Loads = llvm::any_of(
-      Index.Loops, [](const auto &Loop) { return Loop.second.HasLoader; });
   for (const FunctionDecl *Step : Index.GivenAway) {
     const SourceLocation Begin = Step->getBody()->getBeginLoc();
     SharedOut Shared(Text);
@@ -334,7 +332,7 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
       continue;
     if (!Shared.empty())
       IsShared(Begin, "step", Shared);
-    else if (!Loads) // A loader's batch may come to it.
+    else if (!Index.readsLoaders()) // A loader's batch may come to it.
       IsWhole(Begin, "step");
   }
   const Cut Loaded(Index, Cut::ByArguments);

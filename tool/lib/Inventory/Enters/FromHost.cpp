@@ -28,7 +28,7 @@ static bool listsFloats(const Expr *E) {
   static const llvm::StringSet<> Lists = {"vector", "array", "ArrayRef",
                                           "initializer_list"};
   const CXXRecordDecl *D = recordOf(T);
-  return Lists.count(nameOf(D)) && IsFloat(typeArgumentsOf(D).front());
+  return Lists.count(nameOf(D)) && llvm::any_of(typeArgumentsOf(D), IsFloat);
 }
 
 /// torch::from_blob(memory, {4}), of floats.
@@ -59,8 +59,7 @@ static bool isObservation(const Expr *E, const ProgramIndex &Index,
     return isLineOfFloats(Call);
   if (Keeps.count(Name) && isa<CXXMemberCallExpr>(Call))
     return isObservation(leadingOperand(Call), Index, Depth + 1);
-  const auto Bodies = isLibrary(F) ? decltype(Index.ownBodiesOf(F))()
-                                   : Index.ownBodiesOf(F);
+  const auto Bodies = Index.ownBodiesOf(F);
   return !Bodies.empty() && llvm::all_of(Bodies, [&](const FunctionDecl *Body) {
     const auto Values = valuesOf(Body);
     return !Values.empty() && llvm::all_of(Values, [&](const Expr *Value) {
