@@ -356,11 +356,14 @@ static bool endsBeforeSemicolon(const Stmt *S) {
   return false;
 }
 
+SourceLocation SourceText::behind(SourceLocation Loc) const {
+  return Lexer::getLocForEndOfToken(Loc, 0, SM, Context.getLangOpts());
+}
+
 /// The offset behind a statement and its semicolon.
 std::optional<std::pair<FileID, unsigned>> SourceText::endOf(const Stmt *S) {
   const SourceLocation Last = SM.getExpansionRange(S->getEndLoc()).getEnd();
-  const SourceLocation End =
-      Lexer::getLocForEndOfToken(Last, 0, SM, Context.getLangOpts());
+  const SourceLocation End = behind(Last);
   if (End.isInvalid())
     return std::nullopt;
   auto [Id, Offset] = SM.getDecomposedLoc(End);

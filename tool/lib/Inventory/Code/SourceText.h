@@ -41,6 +41,9 @@ public:
                                        llvm::StringRef Word);
   std::optional<TextRange> charRange(clang::CharSourceRange Range);
 
+  /// Behind the token at `Loc`.
+  clang::SourceLocation behind(clang::SourceLocation Loc) const;
+
   /// From `Begin` up to but without the token at `End`.
   std::optional<TextRange> upTo(clang::SourceLocation Begin,
                                 clang::SourceLocation End);

@@ -215,7 +215,6 @@ void BatchOrigins::read(const Expr *Input, const CallExpr *By,
   StepsFirst = IsStepsFirst;
   ReadBy = By;
   ReadIn = F;
-  Features = takesFeatures(By, Index);
   Variable = IsVariable ? plain(Input) : nullptr;
   Seen.clear();
   if (isTensor(plain(Input)->getType()) ||
@@ -265,8 +264,7 @@ void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
                            unsigned Depth) {
   E = plain(E);
   if (!E || Depth > 6 || (Loaded.in(E) && !isBehindPointer(E)) || callsModel(E) ||
-      isNoBatch(E, Index.Context) ||
-      (Features && isObservation(E, Index)))
+      isNoBatch(E, Index.Context) || isObservation(E, ReadBy, Index))
     return;
   const bool Named = isNamedBatch(E->getType());
   if (!Named && !isTensor(E->getType()))
@@ -544,9 +542,8 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
       share(E, F, /*Points=*/true);
     return;
   }
-  if (Features && !U.Made.empty() &&
-      llvm::all_of(U.Made, [&](const Expr *Made) {
-        return isObservation(Made, Index);
+  if (!U.Made.empty() && llvm::all_of(U.Made, [&](const Expr *Made) {
+        return isObservation(Made, ReadBy, Index);
       }))
     return;
   // Where it is made, or is it kept, changed, or made elsewhere? The elements

@@ -124,7 +124,6 @@ private:
   std::set<std::tuple<std::string, unsigned, unsigned>> Places;
   const clang::CallExpr *ReadBy = nullptr;
   const clang::FunctionDecl *ReadIn = nullptr;
-  bool Features = false; ///< It is given the features of its samples, and no more.
   const clang::Expr *Variable =
       nullptr;         ///< What is read has to stay a variable.
   bool Stayed = false; ///< And it did: it is not shared out there.

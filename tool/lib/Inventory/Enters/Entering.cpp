@@ -135,24 +135,48 @@ static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
   });
 }
 
-/// Whether a batch is embeddings.index({rows}), where rows comes of another one: it is
+namespace {
+/// Batches that are embeddings.index({rows}), where rows comes of another batch: they are
 /// shared out as that is.
-bool Entering::isChosenBy(const Batch &B, llvm::ArrayRef<Batch> Others) const {
-  const auto *Call = dyn_cast<CXXMemberCallExpr>(plain(B.E));
-  const InitListExpr *Rows = Call && torchNameOf(Call) == "index"
-                                 ? listIn(Call->getArg(0))
-                                 : nullptr;
-  if (!Rows)
-    return false;
-  std::set<const Expr *> Shared;
-  for (const Batch &Other : Others)
-    if (Other.E != B.E)
-      Shared.insert(Other.E);
-  Cut Known(Index, Cut::ByArguments);
-  Known.add(Shared);
-  return llvm::any_of(Rows->inits(),
-                      [&](const Expr *Index) { return Known.in(Index); });
-}
+class Chosen {
+public:
+  Chosen(const ProgramIndex &Index, llvm::ArrayRef<Batch> All)
+      : Index(Index), All(All) {}
+
+  bool has(const Batch &B) {
+    const auto *Call = dyn_cast<CXXMemberCallExpr>(plain(B.E));
+    const InitListExpr *Rows = Call && torchNameOf(Call) == "index"
+                                   ? listIn(Call->getArg(0))
+                                   : nullptr;
+    if (!Rows)
+      return false;
+    // What is distributed is found in the whole program. Of most lists of rows it is
+    // known from all batches that they come of none.
+    if (!OfAll)
+      OfAll.emplace(cutBy(nullptr));
+    return hasAny(*OfAll, Rows) && hasAny(cutBy(B.E), Rows);
+  }
+
+private:
+  /// What is distributed where all batches are but one.
+  Cut cutBy(const Expr *But) const {
+    std::set<const Expr *> Shared;
+    for (const Batch &B : All)
+      if (B.E != But)
+        Shared.insert(B.E);
+    Cut Result(Index, Cut::ByArguments);
+    Result.add(Shared);
+    return Result;
+  }
+  static bool hasAny(const Cut &Of, const InitListExpr *Rows) {
+    return llvm::any_of(Rows->inits(), [&](const Expr *E) { return Of.in(E); });
+  }
+
+  const ProgramIndex &Index;
+  llvm::ArrayRef<Batch> All;
+  std::optional<Cut> OfAll;
+};
+} // namespace
 
 /// Adds a batch to those that are shared out, and to `Shared`, where its text may be
 /// edited.
@@ -228,9 +252,9 @@ void Entering::addBatches() {
     return Placed.Made.count(B.E) || (Root && Placed.Variables.count(Root));
   });
   const std::vector<Batch> All = Batches;
+  Chosen Choices(Index, All);
   llvm::erase_if(Batches, [&](const Batch &B) {
-    return !B.Points &&
-           (isMadeOf(B, All, Text.Context) || isChosenBy(B, All));
+    return !B.Points && (isMadeOf(B, All, Text.Context) || Choices.has(B));
   });
   // Points that are made of a batch are shared out with it.
   for (const bool Points : {false, true}) {

@@ -39,7 +39,6 @@ private:
   Buffers addBuffers(llvm::ArrayRef<Batch> Batches);
   void addBatch(const Batch &B, std::set<const clang::Expr *> &Shared);
   void addSampled(std::vector<Batch> &Batches, const Buffers &Placed);
-  bool isChosenBy(const Batch &B, llvm::ArrayRef<Batch> Others) const;
   void addEdits();
   void noteLoops(llvm::ArrayRef<Batch> Batches);
 

@@ -42,8 +42,8 @@ static bool isLineOfFloats(const CallExpr *E) {
          });
 }
 
-static bool isObservation(const Expr *E, const ProgramIndex &Index,
-                          unsigned Depth) {
+/// Whether `E` is a line of numbers.
+static bool isLine(const Expr *E, const ProgramIndex &Index, unsigned Depth) {
   // What leaves the numbers as they are.
   static const llvm::StringSet<> Keeps = {"to",     "clone", "contiguous",
                                           "detach", "cuda",  "cpu"};
@@ -58,22 +58,18 @@ static bool isObservation(const Expr *E, const ProgramIndex &Index,
   if (Name == "from_blob")
     return isLineOfFloats(Call);
   if (Keeps.count(Name) && isa<CXXMemberCallExpr>(Call))
-    return isObservation(leadingOperand(Call), Index, Depth + 1);
+    return isLine(leadingOperand(Call), Index, Depth + 1);
   const auto Bodies = Index.ownBodiesOf(F);
   return !Bodies.empty() && llvm::all_of(Bodies, [&](const FunctionDecl *Body) {
     const auto Values = valuesOf(Body);
     return !Values.empty() && llvm::all_of(Values, [&](const Expr *Value) {
-      return isObservation(Value, Index, Depth + 1);
+      return isLine(Value, Index, Depth + 1);
     });
   });
 }
 
-bool accel::migrate::isObservation(const Expr *E, const ProgramIndex &Index) {
-  return ::isObservation(E, Index, 0);
-}
-
-bool accel::migrate::takesFeatures(const CallExpr *ReadBy,
-                                   const ProgramIndex &Index) {
+/// Whether the model is given one tensor, and does not make rows of it first.
+static bool takesFeatures(const CallExpr *ReadBy, const ProgramIndex &Index) {
   static const llvm::StringSet<> Makes = {"unsqueeze", "unsqueeze_", "view",
                                           "reshape", "unflatten"};
   const std::optional<ModelCall> Call = modelCallOf(ReadBy);
@@ -86,6 +82,11 @@ bool accel::migrate::takesFeatures(const CallExpr *ReadBy,
       return llvm::is_contained(Body->parameters(), Root);
     });
   });
+}
+
+bool accel::migrate::isObservation(const Expr *E, const CallExpr *ReadBy,
+                                   const ProgramIndex &Index) {
+  return isLine(E, Index, 0) && takesFeatures(ReadBy, Index);
 }
 
 bool accel::migrate::isLaidOverMemory(const Expr *E) {

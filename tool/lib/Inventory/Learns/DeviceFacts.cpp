@@ -4,8 +4,6 @@
 #include "Code/TorchTypes.h"
 #include "Learns.h"
 
-#include "clang/Lex/Lexer.h"
-
 using namespace accel::migrate;
 using namespace clang;
 
@@ -211,10 +209,8 @@ void DeviceFacts::variable(const VarDecl *V) {
   if (!Declaration || !Declaration->isSingleDecl() ||
       Declaration->getSingleDecl() != V)
     return; // torch::kCUDA is each process's own device, too.
-  const SourceLocation NameEnd = Lexer::getLocForEndOfToken(
-      V->getLocation(), 0, Text.SM, Context.getLangOpts());
   const std::optional<TextRange> Range =
-      Text.upTo(NameEnd, Declaration->getEndLoc());
+      Text.upTo(Text.behind(V->getLocation()), Declaration->getEndLoc());
   if (!Range)
     return problem(V->getLocation());
   edit(Device ? EditKind::DeviceInitialiser : EditKind::DeviceTypeInitialiser, *Range);
@@ -315,9 +311,8 @@ void DeviceFacts::compared(const CXXOperatorCallExpr *E) {
 
 /// `torch::Device(kind, 1)`: which one it is, the accelerator has chosen.
 void DeviceFacts::numbered(const Expr *Kind, const Expr *Number) {
-  const SourceLocation KindEnd = Lexer::getLocForEndOfToken(
-      Kind->getEndLoc(), 0, Text.SM, Context.getLangOpts());
-  edit(EditKind::DeviceNumber, SourceRange(KindEnd, Number->getEndLoc()));
+  edit(EditKind::DeviceNumber,
+       SourceRange(Text.behind(Kind->getEndLoc()), Number->getEndLoc()));
 }
 
 /// `device.set_index(1)`: the same.
@@ -330,9 +325,8 @@ void DeviceFacts::numbered(const CXXMemberCallExpr *E) {
       edit(EditKind::DeviceSelection, *Lines);
       return;
     }
-  const SourceLocation ObjectEnd = Lexer::getLocForEndOfToken(
-      Callee->getBase()->getEndLoc(), 0, Text.SM, Context.getLangOpts());
-  edit(EditKind::DeviceInitialiser, SourceRange(ObjectEnd, E->getEndLoc()));
+  edit(EditKind::DeviceInitialiser,
+       SourceRange(Text.behind(Callee->getBase()->getEndLoc()), E->getEndLoc()));
 }
 
 void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {

@@ -439,8 +439,7 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
       });
   if (Meets && Deducible && Statement->getBeginLoc() == E->getBeginLoc()) {
     const SourceRange Callee = E->getCallee()->getSourceRange();
-    const SourceLocation Behind =
-        Lexer::getLocForEndOfToken(Callee.getEnd(), 0, Text.SM, Context.getLangOpts());
+    const SourceLocation Behind = Text.behind(Callee.getEnd());
     Token Next;
     if (Behind.isValid() &&
         !Lexer::getRawToken(Behind, Next, Text.SM, Context.getLangOpts(),
