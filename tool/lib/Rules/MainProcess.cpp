@@ -40,7 +40,9 @@ void accel::migrate::applyMainProcess(RuleContext &Context) {
                    "once is enough, with what all processes have calculated");
       for (const TextRange &Tensor : Guard.Tensors)
         Context.wrap(Tensor, nullptr, "full",
-                     {{"accelerator", Context.accelerator(Guard.In, Tensor)}},
+                     {{"accelerator", Context.accelerator(Guard.In, Tensor)},
+                      {"full", "full"},
+                      {"star", ""}},
                      "the tensor that one device has");
       continue;
     }

@@ -2,6 +2,10 @@
 
 #include "accel/migrate/Templates.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/Twine.h"
+#include "llvm/Support/ErrorHandling.h"
+
 #include <cassert>
 
 using namespace accel::migrate;
@@ -31,13 +35,12 @@ std::string accel::migrate::renderTemplate(
     const size_t Close = Rest.find("}}", Open);
     assert(Close != StringRef::npos && "a placeholder is not closed");
     const StringRef Key = Rest.slice(Open + 2, Close);
-    [[maybe_unused]] bool Given = false;
-    for (const auto &[Name, Value] : Values)
-      if (Name == Key) {
-        Result += Value;
-        Given = true;
-      }
-    assert(Given && "a placeholder is not given");
+    const auto *Given = llvm::find_if(
+        Values, [&](const auto &Value) { return Value.first == Key; });
+    // Without its value the text may compile and be wrong: no build lets that through.
+    if (Given == Values.end())
+      llvm::report_fatal_error("template '" + Name + "' wants a '" + Key + "'");
+    Result += Given->second;
     Rest = Rest.substr(Close + 2);
   }
 }
