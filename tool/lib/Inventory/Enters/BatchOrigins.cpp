@@ -260,11 +260,26 @@ static bool isBehindPointer(const Expr *E) {
   return false;
 }
 
+/// `auto x = rows; x = torch::cat({x, attack(x)});`: x is whole where it is made, and
+/// what it is given later is made of that, too.
+bool BatchOrigins::becomesShared(const Expr *E, const FunctionDecl *F) {
+  const VarDecl *V = variableOf(E);
+  const Expr *Init = V && V->isLocalVarDecl() ? V->getInit() : nullptr;
+  if (!Init || Loaded.in(Init) || isNoBatch(Init, Index.Context))
+    return false;
+  const Uses &U = usesOf(V, F);
+  return U.Made.size() > 1 && !U.Leaf &&
+         llvm::all_of(U.Made, [&](const Expr *Made) {
+           return Made == Init || isMadeOf(Made, V);
+         });
+}
+
 void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
                            unsigned Depth) {
   E = plain(E);
-  if (!E || Depth > 6 || (Loaded.in(E) && !isBehindPointer(E)) || callsModel(E) ||
-      isNoBatch(E, Index.Context) || isObservation(E, ReadBy, Index))
+  if (!E || Depth > 6 ||
+      (Loaded.in(E) && !isBehindPointer(E) && !becomesShared(E, F)) ||
+      callsModel(E) || isNoBatch(E, Index.Context) || isObservation(E, ReadBy, Index))
     return;
   const bool Named = isNamedBatch(E->getType());
   if (!Named && !isTensor(E->getType()))
@@ -354,13 +369,15 @@ bool BatchOrigins::resolveRows(const Expr *E, const FunctionDecl *F,
   return false;
 }
 
+static bool isJoin(const CallExpr *E) {
+  return E && torchNameOf(E) == "cat";
+}
+
 /// `torch::cat({x, y}, 1)` of what is made in the step: x and y are batches.
 bool BatchOrigins::resolveJoined(const Expr *E, const FunctionDecl *F,
                                  unsigned Depth) {
   const auto *Call = dyn_cast<CallExpr>(plain(E));
-  const FunctionDecl *Callee = Call ? Call->getDirectCallee() : nullptr;
-  if (nameOf(Callee) != "cat" || !isTorch(Callee) || Call->getNumArgs() != 2 ||
-      StepsFirst)
+  if (!isJoin(Call) || Call->getNumArgs() != 2 || StepsFirst)
     return false;
   const std::optional<int64_t> Dim = constantOf(Call->getArg(1), Index.Context);
   if (!Dim || *Dim == 0)
@@ -433,11 +450,17 @@ bool BatchOrigins::resolveReturned(const ReturnedValue &Value,
   return !From.empty();
 }
 
-/// `y + h * f(y)`, `advance(y, h)`
+/// `y + h * f(y)`, `advance(y, h)`, `torch::cat({y, noisy})`
 bool BatchOrigins::isMadeOf(const Expr *E, const ValueDecl *V) const {
   E = plain(E);
   const auto *Call = dyn_cast<CallExpr>(E);
   const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
+  if (isJoin(Call)) {
+    const InitListExpr *Joined = listIn(Call->getArg(0));
+    return Joined && llvm::any_of(Joined->inits(), [&](const Expr *Part) {
+             return rootOf(Part) == V;
+           });
+  }
   const bool IsOwn =
       Call && (!Index.callablesOf(Call).empty() ||
                (F && !isLibrary(F) && !Index.ownBodiesOf(F).empty()));
@@ -612,8 +635,11 @@ void BatchOrigins::shareAlike() {
     for (const VarDecl *V : tensorsBeside(B.E, B.In)) {
       const Uses &U = usesOf(V, B.In);
       const Expr *Init = plain(V->getInit());
-      if (Init != B.E && U.Made.size() == 1 && !U.Written && !U.Leaf &&
-          !U.Handed && selectionOf(Init, Text) == Selection &&
+      const auto IsOwn = [&](const Expr *Made) {
+        return plain(Made) == Init || isMadeOf(Made, V);
+      };
+      if (Init != B.E && llvm::all_of(U.Made, IsOwn) && !U.Written &&
+          !U.Leaf && !U.Handed && selectionOf(Init, Text) == Selection &&
           !Loaded.in(Init) && isOnlyRead(V, B.In))
         share(Init, B.In);
     }

@@ -55,6 +55,7 @@ public:
 
 private:
   std::optional<TextRange> inStepOfMacro(const clang::Expr *E) const;
+  bool becomesShared(const clang::Expr *E, const clang::FunctionDecl *F);
   void resolve(const clang::Expr *E, const clang::FunctionDecl *F,
                unsigned Depth);
   void resolveVariable(const clang::DeclRefExpr *E,

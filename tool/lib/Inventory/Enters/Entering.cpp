@@ -270,7 +270,10 @@ void Entering::addBatches() {
   for (const Batch &B : llvm::ArrayRef(Batches).drop_front(Before))
     addBatch(B, Sampled);
   Cuts.add(Sampled);
-  noteLoops(Batches);
+  std::vector<Batch> OfSteps;
+  for (const auto &[B, R] : Entered)
+    OfSteps.push_back(B);
+  noteLoops(OfSteps);
   std::set<const Expr *> Evaluated;
   for (const Batch &B : findEvaluated(Index, Cuts, Batches, Text))
     addBatch(B, Evaluated);

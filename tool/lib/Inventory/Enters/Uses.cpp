@@ -177,9 +177,12 @@ private:
     if (!isTensor(Object->getType()) || !F->getIdentifier())
       return;
     const ValueDecl *Root = rootOf(Object);
-    if (!Root)
+    // x.clone().requires_grad_() is a tensor of its own.
+    if (!Root || isMadeBy("clone", Object))
       return;
     const llvm::StringRef Name = F->getName();
+    if (isMadeBy("detach", Object) && Name.contains("requires_grad"))
+      return;
     if (Name == "requires_grad_" || Name == "set_requires_grad" ||
         Name == "retain_grad" || Name == "mutable_grad" || Name == "grad")
       Of[Root].Leaf = true;
@@ -188,6 +191,17 @@ private:
       Of[Root].Written = true;
     else if (Name == "item")
       Of[Root].ByRows |= isCountedThrough(Object);
+  }
+
+  /// Whether `E` calls the method on its way from a variable:
+  /// `x.clone().to(device)`.
+  static bool isMadeBy(llvm::StringRef Method, const Expr *E) {
+    constexpr unsigned Most = 8;
+    for (unsigned I = 0; E && I < Most; ++I, E = leadingOperand(E))
+      if (const auto *Call = dyn_cast<CXXMemberCallExpr>(plain(E));
+          Call && nameOf(Call->getMethodDecl()) == Method)
+        return true;
+    return false;
   }
 
   /// `x[i]`, `x[i][2]`, where the program counts i.
