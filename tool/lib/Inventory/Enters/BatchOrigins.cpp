@@ -260,6 +260,27 @@ static bool isBehindPointer(const Expr *E) {
   return false;
 }
 
+/// Whether `E` is one image, or another tensor of one row, that variables pass on:
+/// `auto image = content.clone().requires_grad_();`
+bool BatchOrigins::isOneRow(const Expr *E, const FunctionDecl *F, unsigned Depth) {
+  constexpr unsigned Deepest = 6;
+  if (!E || Depth > Deepest)
+    return false;
+  if (const VarDecl *V = variableOf(E)) {
+    const Uses &U = usesOf(V, F);
+    return V->isLocalVarDecl() && !U.Made.empty() &&
+           llvm::all_of(U.Made, [&](const Expr *Made) {
+             return isOneRow(Made, F, Depth + 1);
+           });
+  }
+  const auto *Call = dyn_cast<CallExpr>(plain(E));
+  if (!Call || makesOneRow(Call, Index.Context))
+    return Call;
+  return (Layout::isLaidOutLikeOperand(Call) ||
+          torchNameOf(Call).contains("requires_grad")) &&
+         isOneRow(leadingOperand(Call), F, Depth + 1);
+}
+
 /// `auto x = rows; x = torch::cat({x, attack(x)});`: x is whole where it is made, and
 /// what it is given later is made of that, too.
 bool BatchOrigins::becomesShared(const Expr *E, const FunctionDecl *F) {
@@ -561,7 +582,7 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
   }
   if (isParameter(E, F)) {
     // Points at which derivatives are taken: they stay leaves.
-    if (!U.Made.empty() && U.Leaf)
+    if (!U.Made.empty() && U.Leaf && !isOneRow(E, F))
       share(E, F, /*Points=*/true);
     return;
   }

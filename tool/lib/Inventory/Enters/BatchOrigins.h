@@ -55,6 +55,8 @@ public:
 
 private:
   std::optional<TextRange> inStepOfMacro(const clang::Expr *E) const;
+  bool isOneRow(const clang::Expr *E, const clang::FunctionDecl *F,
+                unsigned Depth = 0);
   bool becomesShared(const clang::Expr *E, const clang::FunctionDecl *F);
   void resolve(const clang::Expr *E, const clang::FunctionDecl *F,
                unsigned Depth);

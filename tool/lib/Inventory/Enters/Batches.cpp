@@ -183,18 +183,19 @@ private:
 
 } // namespace
 
-/// observation.unsqueeze(0), observation.view({1, 4}), image.view({1, 3, 32, 32})
-static bool makesOneRow(const CallExpr *E, const ASTContext &Context) {
-  const FunctionDecl *F = E->getDirectCallee();
+bool accel::migrate::makesOneRow(const CallExpr *E, const ASTContext &Context) {
+  const llvm::StringRef Name = torchNameOf(E);
+  if (Name.starts_with("rand") || Name == "from_blob")
+    return hasOneRow(E, Context);
   const bool IsMethod = isa<CXXMemberCallExpr>(E);
   const unsigned Dim = IsMethod ? 0 : 1;
   // Of three dimensions, {1, samples, features}, the samples may be in the second.
-  if ((nameOf(F) == "view" || nameOf(F) == "reshape") && Dim < E->getNumArgs()) {
+  if ((Name == "view" || Name == "reshape") && Dim < E->getNumArgs()) {
     const InitListExpr *Sizes = listIn(E->getArg(Dim));
     return Sizes && (Sizes->getNumInits() == 2 || Sizes->getNumInits() == 4) &&
            constantOf(Sizes->getInit(0), Context) == 1;
   }
-  return F->getName() == "unsqueeze" && Dim < E->getNumArgs() &&
+  return Name == "unsqueeze" && Dim < E->getNumArgs() &&
          constantOf(E->getArg(Dim), Context) == 0;
 }
 
@@ -226,8 +227,6 @@ bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
     const FunctionDecl *F = calleeOf(E);
     if (F && F->getIdentifier() && isTorch(F) &&
         (Names.count(F->getName()) ||
-         ((F->getName().starts_with("rand") || F->getName() == "from_blob") &&
-          hasOneRow(E, Context)) ||
          // Sparse tensors are not cut.
          (Depth == 0 && (F->getName().starts_with("to_sparse") ||
                          F->getName().starts_with("sparse_"))) ||

@@ -33,6 +33,10 @@ struct Batch {
 /// sharing them out.
 bool isNoBatch(const clang::Expr *E, const clang::ASTContext &Context);
 
+/// One image, one observation: `x.unsqueeze(0)`, `image.view({1, 3, 32, 32})`,
+/// `torch::rand({1, 4})`.
+bool makesOneRow(const clang::CallExpr *E, const clang::ASTContext &Context);
+
 /// Those of the whole unit, each expression once. `OnlyWhole`: only what is read
 /// where a model is given nothing that is distributed.
 std::vector<Batch> findBatches(const ProgramIndex &Index, const Cut &Loaded,
