@@ -74,7 +74,7 @@ struct Way {
   /// in a result.
   DenseSet<uint64_t> *OfOriginal = nullptr;
   /// Whether the headers of the prefix have a name in them.
-  std::function<bool(StringRef)> Mentions = {};
+  PrefixMentions Mentions = {};
 };
 
 /// What one attempt found out.
@@ -475,8 +475,8 @@ FirstError Frontend::Impl::parseWith(const UnitCommand &Command, StringRef Text,
   }
   auto Run = [&](Way How) {
     How.OfOriginal = &OfOriginal;
-    How.Mentions = [this, Path = How.Prefix](StringRef Name) {
-      return Prefixes->mentions(Path, Name);
+    How.Mentions = [this, Path = How.Prefix](StringRef Name, PrefixPart Part) {
+      return Prefixes->mentions(Path, Name, Part);
     };
     auto Start = std::chrono::steady_clock::now();
     Attempt A = attempt(How, Text, Asked, Command, Scope);

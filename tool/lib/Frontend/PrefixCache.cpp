@@ -315,7 +315,8 @@ std::string PrefixCache::make(const UnitCommand &Command, const Prefix &What) {
         }) ||
         !Good)
       return "";
-    Fresh.insert(std::string(Path));
+    if (What.Base.empty())
+      Fresh.try_emplace(std::string(Path));
     CachePruningPolicy Policy;
     Policy.MaxSizeFiles = 54; // Three for each precompiled header.
     Policy.MaxSizePercentageOfAvailableSpace = 25;
@@ -350,12 +351,14 @@ const PrefixUses *PrefixCache::usesOf(const std::string &Path) {
   return Entry->second ? &*Entry->second : nullptr;
 }
 
-bool PrefixCache::mentions(StringRef Path, StringRef Name) {
+bool PrefixCache::mentions(StringRef Path, StringRef Name, PrefixPart Part) {
   std::lock_guard<std::mutex> Guard(Mutex);
   for (std::string At = Path.str(); !At.empty(); At = Bases[At]) {
     const PrefixUses *Uses = usesOf(At);
     if (!Uses || Uses->mentions(Name))
       return true;
+    if (Part == PrefixPart::OnlyAccel)
+      break;
   }
   return false;
 }
@@ -371,7 +374,9 @@ std::string PrefixCache::getWithAccel(const UnitCommand &Command,
                                       const std::string &AccelDir) {
   std::string Torch = get(Command);
   std::lock_guard<std::mutex> Guard(Mutex);
-  if (Torch.empty() || Fresh.count(Torch))
+  if (Torch.empty())
+    return "";
+  if (auto It = Fresh.find(Torch); It != Fresh.end() && It->second++ == 0)
     return "";
   Prefix Accel = {AccelHeader, Torch, Command.TorchDirs};
   Accel.Dirs.push_back(AccelDir);

@@ -20,8 +20,10 @@
 
 #include "CompileCommands.h"
 #include "PrefixUses.h"
+#include "PrefixWatch.h"
 
 #include <mutex>
+#include <map>
 #include <set>
 
 namespace accel::migrate {
@@ -41,14 +43,14 @@ public:
   std::string get(const UnitCommand &Command);
 
   /// The one that has <accel/accel.h> of the folder `AccelDir`, too, on top of
-  /// what `get` returns. Empty as well in the run that has made that: the first
-  /// run takes long enough.
+  /// what `get` returns. Empty as well the first time in the run that has made that:
+  /// to make the second one, too, pays where several files are read with it.
   std::string getWithAccel(const UnitCommand &Command,
                            const std::string &AccelDir);
 
-  /// Whether the headers precompiled in `Path`, and in what lies below it, have
-  /// a name in them. True where that is not known.
-  bool mentions(llvm::StringRef Path, llvm::StringRef Name);
+  /// Whether the headers precompiled in `Path`, and those of LibTorch below it unless
+  /// only accel's are asked for, have a name in them. True where that is not known.
+  bool mentions(llvm::StringRef Path, llvm::StringRef Name, PrefixPart Part);
 
   /// Forgets a file that turned out to be of no use.
   void discard(llvm::StringRef Path);
@@ -76,7 +78,9 @@ private:
   std::mutex Mutex; ///< Guards what is below.
   /// Results of `make`, by key, and of `find`, by header and flags.
   std::map<std::string, std::string> Made, Known;
-  std::set<std::string> Fresh; ///< Made in this run.
+  /// LibTorch's headers that were precompiled in this run, and how often accel's
+  /// were asked for on top of them.
+  std::map<std::string, unsigned> Fresh;
   std::set<std::string> Discarded; ///< Turned out to be of no use in it.
   std::map<std::string, std::string> Bases; ///< What lies below a file.
   std::map<std::string, std::optional<PrefixUses>> Read; ///< By file.

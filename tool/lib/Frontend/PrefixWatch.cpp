@@ -19,7 +19,7 @@ class PrefixWatch : public PPCallbacks {
 public:
   PrefixWatch(const SourceManager &SM, const LangOptions &LangOpts,
               UserLocations &User, bool HasAccel,
-              std::function<bool(StringRef)> Mentions, bool &Fits)
+              PrefixMentions Mentions, bool &Fits)
       : SM(SM), LangOpts(LangOpts), User(User), HasAccel(HasAccel),
         Mentions(std::move(Mentions)), Fits(Fits) {}
 
@@ -27,9 +27,12 @@ public:
                           CharSourceRange, OptionalFileEntryRef, StringRef,
                           StringRef, const clang::Module *, bool,
                           SrcMgr::CharacteristicKind) override {
-    if (HasAccel ? Name == "accel/accel.h"
-                 : Name == "torch/torch.h" || Name == "torch/all.h")
+    const bool IsTorch = Name == "torch/torch.h" || Name == "torch/all.h";
+    if (HasAccel ? Name == "accel/accel.h" : IsTorch)
       decide(true);
+    // #undef slots, #include <torch/torch.h>, #define slots Q_SLOTS
+    else if (IsTorch)
+      Rest = PrefixPart::OnlyAccel;
   }
 
   // With the prefix accel's names are there from the start. A file that uses one
@@ -59,7 +62,7 @@ public:
 
 private:
   void changed(const Token &Name) {
-    if (Mentions(Name.getIdentifierInfo()->getName()))
+    if (Mentions(Name.getIdentifierInfo()->getName(), Rest))
       decide(false);
   }
 
@@ -107,7 +110,8 @@ private:
   const LangOptions &LangOpts;
   UserLocations &User;
   const bool HasAccel;
-  const std::function<bool(StringRef)> Mentions;
+  const PrefixMentions Mentions;
+  PrefixPart Rest = PrefixPart::All; ///< What is still to be included.
   bool &Fits;
   bool Decided = false;
 };
@@ -117,8 +121,7 @@ std::unique_ptr<PPCallbacks>
 accel::migrate::watchPrefix(const SourceManager &SM,
                             const LangOptions &LangOpts, UserLocations &User,
                             bool HasAccel,
-                            std::function<bool(StringRef)> Mentions,
-                            bool &Fits) {
+                            PrefixMentions Mentions, bool &Fits) {
   return std::make_unique<PrefixWatch>(SM, LangOpts, User, HasAccel,
                                        std::move(Mentions), Fits);
 }
