@@ -107,17 +107,31 @@ OptimizerFacts::Making OptimizerFacts::makingOf(const DeclaratorDecl *V,
   return Result;
 }
 
+/// Whether a member needs `this->` in `In`: a parameter has its name, or it comes of a
+/// base that depends on a template's argument.
+static bool isHidden(const FieldDecl *Member, const FunctionDecl *In) {
+  const DeclContext *Around = In;
+  while (Around && !(isa<CXXRecordDecl>(Around) &&
+                     !cast<CXXRecordDecl>(Around)->isLambda()))
+    Around = Around->getParent();
+  const auto *Class = cast_or_null<CXXRecordDecl>(Around);
+  const CXXRecordDecl *Pattern =
+      Class ? Class->getTemplateInstantiationPattern() : nullptr;
+  return (Pattern && Pattern->hasAnyDependentBases() &&
+          Member->getParent()->getCanonicalDecl() != Class->getCanonicalDecl()) ||
+         llvm::any_of(In->parameters(), [&](const ParmVarDecl *P) {
+           return P->getName() == Member->getName();
+         });
+}
+
 std::string accel::migrate::objectOf(const ValueDecl *Place,
                                      const FunctionDecl *In) {
   if (isa<FunctionDecl>(Place))
     return "*this";
   std::string Name = Place->getNameAsString();
-  if (isa<FieldDecl>(Place))
-    for (const ParmVarDecl *P : In->parameters())
-      if (P->getName() == Name) {
-        Name = "this->" + Name;
-        break;
-      }
+  if (const auto *Member = dyn_cast<FieldDecl>(Place);
+      Member && isHidden(Member, In))
+    Name = "this->" + Name;
   const CXXRecordDecl *D = recordOf(Place->getType());
   const llvm::StringRef Class =
       D && isInStd(D) ? nameOf(D) : "";

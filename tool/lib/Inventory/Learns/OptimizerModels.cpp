@@ -2,6 +2,7 @@
 
 #include "Learns.h"
 #include "ListedModels.h"
+#include "OptionalModels.h"
 #include "Code/TorchTypes.h"
 
 using namespace accel::migrate;
@@ -91,7 +92,7 @@ OptimizerFacts::listedModels(const Expr *Parameters) {
     const QualType T = Model->getType().getNonReferenceType();
     const bool IsConst = T.isConstQualified() &&
                          isOrDerives(recordOf(T), "torch::nn::Module");
-    return IsGone || IsConst || (Variable && !Variable->hasGlobalStorage() &&
+    return IsGone || IsConst || isOptional(Model, Index) || (Variable && !Variable->hasGlobalStorage() &&
                       !Named.count(Variable));
   });
   return Models;

@@ -8,6 +8,8 @@
 
 #include "Learns.h"
 
+#include "OptionalModels.h"
+
 #include "Code/AstVisitor.h"
 #include "Code/Closures.h"
 #include "Code/ModelCalls.h"
@@ -259,7 +261,8 @@ private:
     const ValueDecl *Model = placeOf(E);
     const CXXRecordDecl *Impl =
         Model ? moduleOf(Model->getType()) : nullptr;
-    if (!Impl || !Model->getIdentifier() || mayBeNull(Model))
+    if (!Impl || !Model->getIdentifier() ||
+        asksFor(Loop.In->getBody(), Model))
       return;
     const auto *Field = dyn_cast<FieldDecl>(Model);
     const auto *Variable = dyn_cast<VarDecl>(Model);
@@ -278,28 +281,6 @@ private:
     const auto *In = dyn_cast<FunctionDecl>(V->getDeclContext());
     return In && In->hasBody() && isWithin(At, In->getBody(), SM) &&
            SM.isBeforeInTranslationUnit(V->getLocation(), At);
-  }
-  /// Whether the program asks if there is one: `if (teacher)`.
-  bool mayBeNull(const ValueDecl *Model) const {
-    const auto Names = [&](const Stmt *S) {
-      const auto *Part = dyn_cast_or_null<Expr>(S);
-      return Part && placeOf(Part) == Model;
-    };
-    return anyIn<Expr>(Loop.In->getBody(), [&](const Expr *E) {
-      const auto *Cast = dyn_cast<CastExpr>(E);
-      const bool ToTruth = Cast && Cast->getType()->isBooleanType();
-      const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
-      const auto *Binary = dyn_cast<BinaryOperator>(E);
-      const bool Compares = (Operator && Operator->isComparisonOp()) ||
-                            (Binary && Binary->isEqualityOp());
-      if (ToTruth)
-        if (const auto *Call =
-                dyn_cast<CXXMemberCallExpr>(Cast->getSubExpr()->IgnoreImplicit());
-            Call && isa<CXXConversionDecl>(Call->getMethodDecl()) &&
-            Names(Call->getImplicitObjectArgument()))
-          return true;
-      return (ToTruth || Compares) && llvm::any_of(E->children(), Names);
-    });
   }
   void add(std::string Name) {
     if (!llvm::is_contained(Found, Name))
