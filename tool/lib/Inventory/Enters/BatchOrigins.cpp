@@ -260,6 +260,34 @@ static bool isBehindPointer(const Expr *E) {
   return false;
 }
 
+/// Whether a model helps to make `E`: not with `net->noise(32)`, which names nothing that
+/// the model learns.
+bool BatchOrigins::isGivenByModel(const Expr *E) const {
+  const auto Learns = [](const Stmt *S) {
+    const auto *M = dyn_cast<MemberExpr>(S);
+    if (!M || !isa<FieldDecl>(M->getMemberDecl()))
+      return M && isa<CXXThisExpr>(plain(M->getBase())); // Its other methods.
+    return holdsTensors(M->getType()) || moduleOf(M->getType()) ||
+           isAnyModule(M->getType());
+  };
+  return existsIn(
+      E,
+      [&](const Stmt *S) {
+        const std::optional<ModelCall> Call = modelCallOf(dyn_cast<Expr>(S));
+        if (!Call)
+          return false;
+        const auto IsNumber = [](const Expr *Input) {
+          return Input->getType()->isArithmeticType();
+        };
+        const auto Bodies = Index.bodiesOf(Call->Call->getDirectCallee());
+        return Bodies.empty() || !llvm::all_of(Call->Inputs, IsNumber) ||
+               llvm::any_of(Bodies, [&](const FunctionDecl *Body) {
+                 return existsIn(Body->getBody(), Learns);
+               });
+      },
+      LambdaBodies::Skip);
+}
+
 /// Whether `E` is one image, or another tensor of one row, that variables pass on:
 /// `auto image = content.clone().requires_grad_();`
 bool BatchOrigins::isOneRow(const Expr *E, const FunctionDecl *F, unsigned Depth) {
@@ -300,7 +328,8 @@ void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
   E = plain(E);
   if (!E || Depth > 6 ||
       (Loaded.in(E) && !isBehindPointer(E) && !becomesShared(E, F)) ||
-      callsModel(E) || isNoBatch(E, Index.Context) || isObservation(E, ReadBy, Index))
+      isGivenByModel(E) || isNoBatch(E, Index.Context) ||
+      isObservation(E, ReadBy, Index))
     return;
   const bool Named = isNamedBatch(E->getType());
   if (!Named && !isTensor(E->getType()))
@@ -320,7 +349,7 @@ void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
     return;
   if (const Expr *Operand = leadingOperand(E)) {
     if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
-        callsModel(Operand))
+        isGivenByModel(Operand))
       return;
     if (isMadeOfGiven(Operand, F))
       return;
@@ -625,7 +654,7 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
   for (const Expr *Made : U.Made) {
     const Expr *M = plain(Made);
     // What a model gives in a step is made in parts there.
-    const bool Given = callsModel(M) && isInStep(M->getExprLoc(), F);
+    const bool Given = isGivenByModel(M) && isInStep(M->getExprLoc(), F);
     if (isMadeOf(M, V) || Loaded.in(M) || Given ||
         isNoBatch(M, Index.Context) || (OwnTensors && readsParameter(M, F)))
       continue;

@@ -55,6 +55,7 @@ public:
 
 private:
   std::optional<TextRange> inStepOfMacro(const clang::Expr *E) const;
+  bool isGivenByModel(const clang::Expr *E) const;
   bool isOneRow(const clang::Expr *E, const clang::FunctionDecl *F,
                 unsigned Depth = 0);
   bool becomesShared(const clang::Expr *E, const clang::FunctionDecl *F);
