@@ -67,8 +67,13 @@ static const TemplateArgumentList *templateArgumentsOf(const CXXRecordDecl *D) {
 
 llvm::SmallVector<QualType, 4> accel::migrate::typeArgumentsOf(const Decl *D) {
   llvm::SmallVector<QualType, 4> Types;
+  const TemplateArgumentList *Args = nullptr;
   if (const auto *S = dyn_cast_or_null<ClassTemplateSpecializationDecl>(D))
-    for (const TemplateArgument &Arg : S->getTemplateArgs().asArray())
+    Args = &S->getTemplateArgs();
+  else if (const auto *F = dyn_cast_or_null<FunctionDecl>(D))
+    Args = F->getTemplateSpecializationArgs();
+  if (Args)
+    for (const TemplateArgument &Arg : Args->asArray())
       if (Arg.getKind() == TemplateArgument::Type)
         Types.push_back(Arg.getAsType());
   return Types;

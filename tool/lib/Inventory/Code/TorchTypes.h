@@ -30,8 +30,9 @@ llvm::StringRef nameOf(const clang::NamedDecl *D);
 /// The class of `T` or of what it refers to; null for what is no class.
 const clang::CXXRecordDecl *recordOf(clang::QualType T);
 
-/// The types among the arguments that a class is made of, as of std::pair<A, B>; none
-/// where it is no class template's. Those of a pack are not among them.
+/// The types among the arguments that a class or a function is made of, as of
+/// std::pair<A, B>; none where it is no template's. Those of a pack are not
+/// among them.
 llvm::SmallVector<clang::QualType, 4> typeArgumentsOf(const clang::Decl *D);
 
 /// Whether `D` is or derives from the class with this qualified name.

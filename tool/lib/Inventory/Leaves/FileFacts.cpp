@@ -1,7 +1,8 @@
 //===- FileFacts.cpp - What is written to files ---------------------------===//
 
-#include "Code/AstVisitor.h"
 #include "Leaves.h"
+
+#include "Code/AstVisitor.h"
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 
@@ -12,55 +13,30 @@
 using namespace accel::migrate;
 using namespace clang;
 
-namespace {
-/// What a function is given for one of its parameters, in all of the program.
-class ArgumentFinder : public AstVisitor {
-public:
-  ArgumentFinder(const FunctionDecl *F, unsigned Index)
-      : F(F->getCanonicalDecl()), Index(Index) {}
-  bool VisitCallExpr(CallExpr *E) override {
-    if (const FunctionDecl *Callee = E->getDirectCallee();
-        Callee && Callee->getCanonicalDecl() == F && Index < E->getNumArgs()) {
-      Given.push_back(E->getArg(Index));
-      ++Calls;
-    }
-    return true;
-  }
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    if (const auto *Named = dyn_cast<FunctionDecl>(E->getDecl()))
-      Names += Named->getCanonicalDecl() == F;
-    return true;
-  }
-  /// Whether it is named for nothing but calls.
-  bool isOnlyCalled() const { return Names == Calls; }
-
-  std::vector<const Expr *> Given;
-
-private:
-  const FunctionDecl *F;
-  unsigned Index, Names = 0, Calls = 0;
-};
-} // namespace
-
 /// How a file is opened: the literal, or where a function is given the mode
 /// ("rb" for all files that it reads), the one that all its callers give.
 std::string FileFacts::openMode(const Expr *Mode) const {
   if (const auto *Literal = dyn_cast<StringLiteral>(bare(Mode)))
     return Literal->getString().str();
   const auto *Parameter = dyn_cast_or_null<ParmVarDecl>(variableOf(Mode));
-  if (!Parameter || Parameter->getDeclContext() != Function)
+  const auto *Method = dyn_cast_or_null<CXXMethodDecl>(Function);
+  if (!Parameter || Parameter->getDeclContext() != Function ||
+      (Method && Method->isInstance()))
     return "";
-  ArgumentFinder Finder(Function, Parameter->getFunctionScopeIndex());
-  for (const FunctionDecl *F : Index.Functions)
-    Finder.TraverseStmt(F->getBody());
+  const CallSites Calls(Index);
+  if (!Calls.isOnlyCalled(Function))
+    return "";
   std::string Result;
-  for (const Expr *Given : Finder.Given) {
-    const auto *Literal = dyn_cast<StringLiteral>(bare(Given));
+  for (const CallSites::Site &Site : Calls.of(Function)) {
+    const unsigned I = Parameter->getFunctionScopeIndex();
+    const auto *Literal = I < Site.Args.size()
+                              ? dyn_cast<StringLiteral>(bare(Site.Args[I]))
+                              : nullptr;
     if (!Literal || (!Result.empty() && Result != Literal->getString()))
       return "";
     Result = Literal->getString().str();
   }
-  return Finder.isOnlyCalled() ? Result : "";
+  return Result;
 }
 
 static bool isPath(QualType T) {
@@ -84,11 +60,9 @@ static const CXXRecordDecl *streamMadeBy(const CXXMethodDecl *M) {
     return nullptr;
   llvm::SmallVector<QualType, 4> Types = typeArgumentsOf(M->getParent());
   // std::variant's emplace<std::ofstream>
-  if (const TemplateArgumentList *Args = M->getTemplateSpecializationArgs();
-      Args && Args->size() && Args->get(0).getKind() == TemplateArgument::Type)
-    Types.push_back(Args->get(0).getAsType());
+  llvm::append_range(Types, typeArgumentsOf(M));
   for (QualType T : Types)
-    if (const CXXRecordDecl *D = recordOf(T); D && isFileStream(D))
+    if (const CXXRecordDecl *D = recordOf(T); isFileStream(D))
       return D;
   return nullptr;
 }
@@ -109,10 +83,9 @@ static bool isFollowedBySave(const CompoundStmt *Block, const Stmt *S) {
   const auto *It = llvm::find(Block->body(), S);
   if (It == Block->body_end() || ++It == Block->body_end())
     return false;
-  const auto *Next = dyn_cast<Expr>(*It);
-  const auto *Call = Next ? dyn_cast<CallExpr>(plain(Next)) : nullptr;
+  const auto *Call = dyn_cast_or_null<CallExpr>(plain(dyn_cast<Expr>(*It)));
   const FunctionDecl *F = calleeOf(Call);
-  return F && !isa<CXXMethodDecl>(F) && nameOf(F) == "save" && isTorch(F) &&
+  return nameOf(F) == "save" && !isa<CXXMethodDecl>(F) && isTorch(F) &&
          savesToPath(Call);
 }
 
@@ -343,7 +316,7 @@ const IfStmt *FileFacts::branchWithout() const {
 
 void FileFacts::construct(const CXXConstructExpr *E) {
   const CXXRecordDecl *D = E->getConstructor()->getParent();
-  if (isInStd(D) && isFileStream(D))
+  if (isFileStream(D))
     openStream(E, D, {E->getArgs(), E->getNumArgs()});
   // A folder is listed.
   if (isInStd(D) && E->getNumArgs() &&
@@ -364,6 +337,7 @@ void FileFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
     save(E);
   if (!Text.mayEdit(E->getExprLoc()))
     return;
+  const llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
   const bool C = F->isExternC() || isInStd(F);
   auto Writes = [&](std::string What) {
     say("ACL0226", E->getExprLoc(),
@@ -415,37 +389,33 @@ void FileFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
   }
   // std::make_unique<std::ofstream>("log.csv")
   if (isInStd(F) && (Name == "make_unique" || Name == "make_shared"))
-    if (const TemplateArgumentList *T = F->getTemplateSpecializationArgs();
-        T && T->size() && T->get(0).getKind() == TemplateArgument::Type)
-      if (const CXXRecordDecl *D = T->get(0).getAsType()->getAsCXXRecordDecl();
-          D && isFileStream(D))
-        openStream(E, D, {E->getArgs(), E->getNumArgs()});
+    for (const QualType Made : typeArgumentsOf(F))
+      if (const CXXRecordDecl *D = Made->getAsCXXRecordDecl(); isFileStream(D))
+        openStream(E, D, Args);
   if (const auto *M = dyn_cast<CXXMethodDecl>(F)) {
     const CXXRecordDecl *D = M->getParent();
     if (Name == "open" &&
         (isFileStream(D) || (nameOf(D) == "basic_filebuf" && isInStd(D))))
-      openStream(E, D, {E->getArgs(), E->getNumArgs()});
+      openStream(E, D, Args);
     // logs.emplace_back("log.csv"), logs.try_emplace(name, "log.csv")
     if (const CXXRecordDecl *Stream = streamMadeBy(M)) {
-      llvm::ArrayRef<const Expr *> Args(E->getArgs(), E->getNumArgs());
       // The key, or where it comes, and the key.
-      if (nameOf(D).contains("map"))
-        Args = Args.drop_front(
-            std::min<size_t>(Args.size(), Name == "emplace_hint" ? 2 : 1));
-      openStream(E, Stream, Args);
+      const size_t Before = !nameOf(D).contains("map") ? 0
+                            : Name == "emplace_hint"   ? 2
+                                                       : 1;
+      openStream(E, Stream, Args.drop_front(std::min(Args.size(), Before)));
     }
-    // archive.save_to(path), script_module.save(path)
-    const bool Archive =
-        Name == "save_to" && nameOf(D) == "OutputArchive" && isTorch(D);
-    const bool Script = Name == "save" && nameOf(D) == "Module" && isTorch(D) &&
-                        llvm::StringRef(qualifiedName(D)).contains("jit");
-    if (Archive && E->getNumArgs() == 1)
+    if (!isTorch(D) || Args.empty())
+      return;
+    const bool ToPath = isPath(plain(Args[0])->getType());
+    if (Name == "save_to" && nameOf(D) == "OutputArchive" && Args.size() == 1)
       saveArchive(cast<CXXMemberCallExpr>(E));
-    if (Script && E->getNumArgs() >= 1 && isPath(plain(E->getArg(0))->getType()))
-      file(E, E->getArg(0), true);
-    if (Name == "load_from" && nameOf(D) == "InputArchive" && isTorch(D) &&
-        E->getNumArgs() >= 1 && isPath(plain(E->getArg(0))->getType()))
-      file(E, E->getArg(0), false);
+    // script_module.save(path)
+    if (ToPath && Name == "save" && nameOf(D) == "Module" &&
+        llvm::StringRef(qualifiedName(D)).contains("jit"))
+      file(E, Args[0], true);
+    if (ToPath && Name == "load_from" && nameOf(D) == "InputArchive")
+      file(E, Args[0], false);
     return;
   }
   if (Name == "load" && isTorch(F))

@@ -10,7 +10,6 @@
 
 #include "Code/Subject.h"
 #include "Enters/Cut.h"
-#include "FileOrder.h"
 
 #include <functional>
 
@@ -28,11 +27,50 @@ private:
   void givenAway(const clang::DeclRefExpr *E, const clang::FunctionDecl *F);
   void printToFile(const clang::CallExpr *E, const clang::FunctionDecl *F);
   void tensor(const clang::CallExpr *E);
+  void printed(const clang::CallExpr *E, llvm::StringRef Name, EditKind Kind);
+  void toDescriptor(const clang::CallExpr *E, llvm::StringRef Name);
   void toStandardFile(const clang::Expr *To);
   bool isFarewell() const;
   /// Takes what the body of a macro prints; false for what no macro does.
   bool inMacro(clang::SourceRange Range, llvm::StringRef Word,
                EditKind Kind);
+};
+
+/// A file is opened, made or taken away.
+struct FileUse {
+  const clang::FunctionDecl *In = nullptr;
+  const clang::Expr *Use = nullptr;
+  const clang::Expr *Path = nullptr;
+  bool Writes = false;
+  /// Reads: the path as it is written, where the runtime can be asked to wait.
+  std::optional<Spelled> Argument;
+  bool InLoop = false;
+  /// Where a data set loads a sample, which is another one on each process:
+  /// nobody can wait there.
+  bool InSamples = false;
+  /// `torch::save`, behind which nobody goes on before it is done;
+  /// `torch::load`.
+  bool IsSave = false, IsLoad = false;
+  /// Everything below the path, too.
+  bool Below = false;
+  /// Whether the file is there is asked, in this `if` where it is in one;
+  /// quiet: nothing but output depends on it.
+  bool Asks = false;
+  const clang::IfStmt *AskedIn = nullptr;
+  bool IsQuiet = false;
+  /// The main process makes the file, takes it away, or puts another one in its
+  /// place, in this statement; no path: it may be any file.
+  const clang::Stmt *Moved = nullptr;
+  bool TakesAway = false;
+  /// A folder is made, by whichever process comes first, in this statement
+  /// where it stands in a block: none may while the main one takes it away, or
+  /// another one asks whether it is there.
+  bool MakesFolder = false;
+  const clang::Stmt *Makes = nullptr;
+  FunctionId Here = 0;
+  /// The statement stands in a block, and is not all of a branch without
+  /// braces.
+  bool HasBlock = true;
 };
 
 /// What uses files.
@@ -99,7 +137,7 @@ private:
   const clang::Expr *conditionAround(const clang::CallExpr *E) const;
   const clang::CXXForRangeStmt *folderLoop() const;
   bool doesNothingElse(const clang::CXXForRangeStmt *Loop) const;
-  bool guard(const clang::CallExpr *E, const std::string &What);
+  void guard(const clang::CallExpr *E, const std::string &What);
   void moves(const clang::CallExpr *E, const clang::Stmt *Statement,
              bool HasBlock);
 
@@ -143,6 +181,29 @@ private:
   bool WrittenIsSaid = false;
 };
 
+/// Whether the memory that `Path` ends with (a pointer, an accessor) is only
+/// read in `Body`, the function's: also through variables that keep it, as long
+/// as nothing behind them may change tensors. "No" where that is not certain.
+bool isMemoryOnlyRead(llvm::ArrayRef<const clang::Stmt *> Path,
+                      const clang::Stmt *Body, const ProgramIndex &Index);
+
+/// Whether the memory that `Path` ends with is kept beyond the expression: in a
+/// variable, by an object that is made of it, by whoever is returned it.
+bool isMemoryKept(llvm::ArrayRef<const clang::Stmt *> Path);
+
+/// Whether it is then returned, or put into what is there already.
+bool isMemoryGivenAway(llvm::ArrayRef<const clang::Stmt *> Path);
+
+/// x.grad(), x.grad().view({-1})
+bool readsGradient(const clang::Expr *E);
+
+/// Whether something in `Body` writes into a tensor, other than into its
+/// gradient.
+bool writesTensors(const clang::Stmt *Body);
+
+/// Whether something in `Body` may write into the tensor that `V` names.
+bool isWrittenInPlace(const clang::VarDecl *V, const clang::Stmt *Body);
+
 /// Where processes wait for each other because of files: around what the main
 /// process makes or takes away, before folders that are asked for, and for files that
 /// the program may not have written yet.
@@ -166,6 +227,25 @@ std::vector<FileUse> updatedFiles(const clang::FunctionDecl *F,
 /// program sees: canonical declarations.
 std::set<const clang::FunctionDecl *>
 outputFunctions(const ProgramIndex &Index);
+
+/// The places where the program's functions are called and named.
+class CallSites {
+public:
+  struct Site {
+    const clang::FunctionDecl *Caller;
+    const clang::Expr *Call;
+    llvm::ArrayRef<const clang::Expr *> Args;
+  };
+  explicit CallSites(const ProgramIndex &Index);
+
+  llvm::ArrayRef<Site> of(const clang::FunctionDecl *F) const;
+  /// Whether it is named for nothing but calls.
+  bool isOnlyCalled(const clang::FunctionDecl *F) const;
+
+private:
+  std::map<const clang::FunctionDecl *, std::vector<Site>> Sites;
+  std::map<const clang::FunctionDecl *, unsigned> Names;
+};
 
 /// std::ofstream, std::ifstream, std::fstream.
 bool isFileStream(const clang::CXXRecordDecl *D);

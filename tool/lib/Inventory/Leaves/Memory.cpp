@@ -12,7 +12,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Leaves.h"
-#include "MemoryReads.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
@@ -208,13 +207,18 @@ bool isDeclaredBefore(const Expr *E, const Stmt *Statement,
   });
 }
 
+/// The variable that an expression names, which may be null.
+const VarDecl *named(const Expr *E) {
+  const auto *Ref = dyn_cast_or_null<DeclRefExpr>(E);
+  return Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+}
+
 /// The outermost of the loops around a statement, the innermost first, that only read
 /// the local variable `Base`: one whole tensor is for all of their passes.
 const Stmt *outermostReading(const Expr *Base,
                              llvm::ArrayRef<const Stmt *> Loops,
                              const ProgramIndex &Index) {
-  const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base);
-  const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  const VarDecl *V = named(Base);
   const Stmt *Outermost = nullptr;
   if (!V || !V->hasLocalStorage())
     return nullptr;
@@ -231,8 +235,7 @@ const Stmt *outermostReading(const Expr *Base,
 /// before `Statement`, or with nothing but declarations between.
 const VarDecl *declaredBefore(const Expr *Base, const Stmt *Statement,
                               const CompoundStmt *Block) {
-  const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base);
-  const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  const VarDecl *V = named(Base);
   if (!V || !Block || !V->hasInit() || V->getInitStyle() != VarDecl::CInit ||
       V->getType()->isReferenceType())
     return nullptr;
@@ -264,25 +267,20 @@ const Expr *initialiserOf(const Expr *Base, const FunctionDecl *F) {
 /// Whether `Path` ends with a call that makes an accessor, which points to the sizes of
 /// its tensor: that must live as long.
 bool isAccessor(llvm::ArrayRef<const Stmt *> Path) {
-  const auto *Call = Path.empty() ? nullptr : dyn_cast<CallExpr>(Path.back());
-  const FunctionDecl *F = Call ? calleeOf(Call) : nullptr;
-  return nameOf(F) == "accessor";
+  return !Path.empty() &&
+         nameOf(calleeOf(dyn_cast<CallExpr>(Path.back()))) == "accessor";
 }
 
 /// weight.grad(), or a variable that is declared as one.
 bool isGradient(const Expr *Tensor) {
-  const auto *Ref = dyn_cast<DeclRefExpr>(plain(Tensor));
-  const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  const VarDecl *V = named(plain(Tensor));
   return readsGradient(Tensor) ||
          (V && V->getInit() && readsGradient(V->getInit()));
 }
 
 /// Whether the base can be given another tensor.
 bool isAssignable(const Expr *Base) {
-  return !Base->getType().isConstQualified() && Base->isLValue() &&
-         !(isa<DeclRefExpr>(Base) &&
-           isa<BindingDecl>(cast<DeclRefExpr>(Base)->getDecl()) &&
-           Base->getType().isConstQualified());
+  return !Base->getType().isConstQualified() && Base->isLValue();
 }
 
 } // namespace
@@ -381,10 +379,9 @@ void Memory::add(const FunctionDecl *F) {
     // What stays whole under a name: whoever else has it sees what is written later.
     const bool IsShared = IsWritten || (!IsCopy && TensorsAreWritten());
     // auto c = accelerator.full(x.contiguous()); c.data_ptr<float>()
-    if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(Base))
-      if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
-          V && MadeWhole.count(V) && !isReassigned(V))
-        continue;
+    if (const VarDecl *V = named(Base);
+        V && MadeWhole.count(V) && !isReassigned(V))
+      continue;
     if (const VarDecl *V = declaredBefore(Base, Statement, Block);
         V && Arrow.isInvalid() && !(IsCopy && isWrittenInPlace(V, F->getBody())))
       if (const std::optional<TextRange> R =

@@ -1,6 +1,6 @@
 //===- MemoryReads.cpp - What is done with the memory of tensors ----------===//
 
-#include "MemoryReads.h"
+#include "Leaves.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/ModelCalls.h"
@@ -68,13 +68,9 @@ static bool mayPoint(QualType T) {
 /// containers that copy them.
 static bool copiesInto(const CallExpr *Call) {
   // std::make_unique<std::vector<float>>(p, p + n)
-  if (const FunctionDecl *F = calleeOf(Call);
-      F && isInStd(F) &&
-      (nameOf(F) == "make_unique" || nameOf(F) == "make_shared"))
-    if (const auto *Args = F->getTemplateSpecializationArgs())
-      return Args->size() > 0 &&
-             Args->get(0).getKind() == TemplateArgument::Type &&
-             !mayPoint(Args->get(0).getAsType());
+  const FunctionDecl *F = calleeOf(Call);
+  if (isInStd(F) && (nameOf(F) == "make_unique" || nameOf(F) == "make_shared"))
+    return llvm::none_of(typeArgumentsOf(F), mayPoint);
   static const llvm::StringSet<> Names = {"insert", "append", "assign"};
   const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
   const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;

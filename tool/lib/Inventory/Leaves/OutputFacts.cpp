@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "Leaves.h"
+
+#include "Code/AstVisitor.h"
 #include "Code/Quiet.h"
 #include "Code/TorchTypes.h"
 
@@ -89,17 +91,14 @@ static bool isOutput(const CallExpr *Call, const FunctionDecl *F,
   return false;
 }
 
-bool accel::migrate::leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
-                                   std::set<const FunctionDecl *> &Seen,
-                                   bool InFunction) {
-  if (!S)
-    return true;
-  auto Enters = [&](const FunctionDecl *F) {
-    if (!F)
-      return true;
-    return llvm::all_of(Index.ownBodiesOf(F), [&](const FunctionDecl *Body) {
-      return !Seen.insert(Body).second ||
-             leavesNoTrace(Body->getBody(), Index, Seen, true);
+/// Whether a statement or an expression changes something, apart from its
+/// parts.
+static bool leavesTrace(const Stmt *S, const ProgramIndex &Index,
+                        std::set<const FunctionDecl *> &Seen, bool InFunction) {
+  auto Leaves = [&](const FunctionDecl *F) {
+    return llvm::any_of(Index.ownBodiesOf(F), [&](const FunctionDecl *Body) {
+      return Seen.insert(Body).second &&
+             !leavesNoTrace(Body->getBody(), Index, Seen, true);
     });
   };
   auto Local = [&](const Expr *E) {
@@ -119,72 +118,56 @@ bool accel::migrate::leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
     return InFunction && V && V->hasLocalStorage() &&
            !V->getType()->isReferenceType();
   };
-  if (const auto *B = dyn_cast<BinaryOperator>(S);
-      B && B->isAssignmentOp() && !Local(B->getLHS()))
-    return false;
-  if (const auto *U = dyn_cast<UnaryOperator>(S);
-      U && U->isIncrementDecrementOp() && !Local(U->getSubExpr()))
-    return false;
-  if (isa<LambdaExpr>(S))
-    return false;
-  if (const auto *Made = dyn_cast<CXXConstructExpr>(S);
-      Made && !Enters(Made->getConstructor()))
-    return false;
-  if (const auto *Call = dyn_cast<CallExpr>(S)) {
-    const FunctionDecl *F = Call->getDirectCallee();
-    if (!F || drawsOnHost(Call) || seeds(F))
-      return false;
-    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call)) {
-      if (O->isAssignmentOp() && !Local(O->getArg(0)))
-        return false;
-      if (O->getOperator() == OO_Call && moduleOf(O->getArg(0)->getType()))
-        return false;
-    }
-    if (const auto *M = dyn_cast<CXXMemberCallExpr>(Call)) {
-      const QualType T = M->getImplicitObjectArgument()->getType();
-      if (moduleOf(T) || optimizerOf(T) || schedulerOf(T) || loaderOf(T))
-        return false;
-      const CXXMethodDecl *Method = M->getMethodDecl();
-      if (Method && !Method->isConst() && !isTensor(T) && !Index.isOwn(Method) &&
-          !Local(M->getImplicitObjectArgument()) &&
-          !M->getImplicitObjectArgument()->isPRValue())
-        return false;
-    }
-    if (isTorch(F) && F->getIdentifier()) {
-      const llvm::StringRef Name = F->getName();
-      static const llvm::StringSet<> Random = {
-          "rand",     "randn",     "randint",   "randperm", "rand_like",
-          "randn_like", "randint_like", "normal", "bernoulli", "multinomial",
-          "dropout",  "poisson",   "backward"};
-      if (Random.count(Name) || namesInPlace(Name))
-        return false;
-    }
-    if (!Enters(F))
-      return false;
+  if (const auto *B = dyn_cast<BinaryOperator>(S))
+    return B->isAssignmentOp() && !Local(B->getLHS());
+  if (const auto *U = dyn_cast<UnaryOperator>(S))
+    return U->isIncrementDecrementOp() && !Local(U->getSubExpr());
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(S))
+    return Leaves(Made->getConstructor());
+  const auto *Call = dyn_cast<CallExpr>(S);
+  if (!Call)
+    return isa<LambdaExpr>(S);
+  const FunctionDecl *F = Call->getDirectCallee();
+  if (!F || drawsOnHost(Call) || seeds(F))
+    return true;
+  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call))
+    if ((O->isAssignmentOp() && !Local(O->getArg(0))) ||
+        (O->getOperator() == OO_Call && moduleOf(O->getArg(0)->getType())))
+      return true;
+  if (const auto *M = dyn_cast<CXXMemberCallExpr>(Call)) {
+    const Expr *Object = M->getImplicitObjectArgument();
+    const QualType T = Object->getType();
+    if (moduleOf(T) || optimizerOf(T) || schedulerOf(T) || loaderOf(T))
+      return true;
+    const CXXMethodDecl *Method = M->getMethodDecl();
+    if (Method && !Method->isConst() && !isTensor(T) && !Index.isOwn(Method) &&
+        !Local(Object) && !Object->isPRValue())
+      return true;
   }
-  for (const Stmt *Child : S->children())
-    if (!leavesNoTrace(Child, Index, Seen, InFunction))
-      return false;
-  return true;
+  static const llvm::StringSet<> Random = {
+      "rand",       "randn",        "randint", "randperm",  "rand_like",
+      "randn_like", "randint_like", "normal",  "bernoulli", "multinomial",
+      "dropout",    "poisson",      "backward"};
+  return (isTorch(F) && (Random.count(nameOf(F)) || namesInPlace(nameOf(F)))) ||
+         Leaves(F);
 }
 
-/// The texts that an expression is put together from.
-static std::vector<const StringLiteral *> literalsIn(const Stmt *S) {
-  std::vector<const StringLiteral *> Result;
-  if (const auto *L = dyn_cast_or_null<StringLiteral>(S);
-      L && L->getCharByteWidth() == 1)
-    Result.push_back(L);
-  if (S)
-    for (const Stmt *Child : S->children())
-      llvm::append_range(Result, literalsIn(Child));
-  return Result;
+bool accel::migrate::leavesNoTrace(const Stmt *S, const ProgramIndex &Index,
+                                   std::set<const FunctionDecl *> &Seen,
+                                   bool InFunction) {
+  return !existsIn(S, [&](const Stmt *Part) {
+    return leavesTrace(Part, Index, Seen, InFunction);
+  });
 }
 
 /// A command, or its beginning, that is told by its name.
-static bool takesFilesAway(const StringLiteral *Command) {
-  const llvm::StringRef Text = Command->getString();
-  return Text.starts_with("rm ") || Text.contains(" rm ") ||
-         Text.starts_with("mv ") || Text.contains(" mv ");
+static bool takesFilesAway(const Expr *Command) {
+  return anyIn<StringLiteral>(Command, [](const StringLiteral *Part) {
+    const llvm::StringRef Text =
+        Part->getCharByteWidth() == 1 ? Part->getString() : "";
+    return Text.starts_with("rm ") || Text.contains(" rm ") ||
+           Text.starts_with("mv ") || Text.contains(" mv ");
+  });
 }
 
 /// Whether a function takes away, or changes, the file that its first argument names.
@@ -224,7 +207,7 @@ void OutputFacts::moves(const CallExpr *E, const Stmt *Statement,
   if (Args > 1 && makesSecond(Name))
     Add(E->getArg(1), Name != "copy_file", true);
   if (Args && Name == "system")
-    Add(nullptr, false, llvm::any_of(literalsIn(E->getArg(0)), takesFilesAway));
+    Add(nullptr, false, takesFilesAway(E->getArg(0)));
 }
 
 /// Whether errno is looked at, but for its text, outside of an expression.
@@ -304,8 +287,7 @@ bool OutputFacts::answer(const CallExpr *E) {
       isBodyOfItsOwn() || !ByAll(Path, Function))
     return false;
   const bool Moves = takesFirst(F->getName()) || makesSecond(F->getName()) ||
-                     (F->getName() == "system" &&
-                      llvm::any_of(literalsIn(E->getArg(0)), takesFilesAway));
+                     (F->getName() == "system" && takesFilesAway(E->getArg(0)));
   std::set<const FunctionDecl *> Seen;
   if (llvm::any_of(E->arguments(), [&](const Expr *Arg) {
         return Cuts.isReadIn(Arg) ||
@@ -376,35 +358,32 @@ bool OutputFacts::doesNothingElse(const CXXForRangeStmt *Loop) const {
 }
 
 /// The statement is made by the main process only.
-bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
+void OutputFacts::guard(const CallExpr *E, const std::string &What) {
   if (!Text.mayEdit(E->getExprLoc()))
-    return true;
+    return;
   const Stmt *Statement = statementOf(E);
   const bool HasBlock = Statement != nullptr;
   if (!Statement && isBodyForCondition())
     Statement = E;
   if (!Statement && answer(E))
-    return true;
-  if (!Statement) {
-    say("ACL0226", E->getExprLoc(),
-           What + ", which the main process alone should do, and its result is "
-                  "used (or it stands where no condition can be put before it)",
-           "Make the call a statement of its own, in braces, under `if "
-           "(accelerator.is_main_process())`.");
-    return false;
-  }
+    return;
+  if (!Statement)
+    return say("ACL0226", E->getExprLoc(),
+               What + ", which the main process alone should do, and its "
+                      "result is used (or it stands where no condition can be "
+                      "put before it)",
+               "Make the call a statement of its own, in braces, under `if "
+               "(accelerator.is_main_process())`.");
   // Another process, which goes through the folder meanwhile, would find fewer
   // files, and wait less often.
   const FunctionDecl *F = E->getDirectCallee();
   if (const CXXForRangeStmt *Loop = folderLoop();
       Loop && takesFirst(nameOf(F))) {
-    if (!doesNothingElse(Loop)) {
-      say("ACL0226", E->getExprLoc(),
-          What + ", which the main process alone should do, in a loop over the "
-                 "files of a folder that does more than that",
-          "Do it in a loop of its own.");
-      return false;
-    }
+    if (!doesNothingElse(Loop))
+      return say("ACL0226", E->getExprLoc(),
+                 What + ", which the main process alone should do, in a loop "
+                        "over the files of a folder that does more than that",
+                 "Do it in a loop of its own.");
     llvm::erase_if(Files, [&](const FileUse &Use) {
       return isWithin(Use.Use->getExprLoc(), Loop, Text.SM);
     });
@@ -412,7 +391,7 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
   }
   const std::optional<TextRange> R = editable(Statement->getSourceRange());
   if (!R)
-    return false;
+    return;
   GuardFact Fact;
   Fact.In = here();
   Fact.Range = *R;
@@ -449,14 +428,13 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
       Fact.Open = Text.range({Next.getLocation(), Next.getLocation()});
     }
   }
-  if (Meets && (!Fact.Callee || !Fact.Open)) {
-    say("ACL0226", DoesMore ? (*Does)->getExprLoc() : E->getExprLoc(),
+  if (Meets && (!Fact.Callee || !Fact.Open))
+    return say(
+        "ACL0226", DoesMore ? (*Does)->getExprLoc() : E->getExprLoc(),
         What + ", which the main process alone should do, and an argument " +
             (DoesMore ? "does more than to be read"
                       : "is calculated from a batch, for which all are needed"),
         "Calculate the argument in a statement before.");
-    return false;
-  }
   if (Meets)
     for (const Expr *Arg : E->arguments())
       if (isTensor(Arg->getType()) && Cuts.in(Arg))
@@ -464,25 +442,20 @@ bool OutputFacts::guard(const CallExpr *E, const std::string &What) {
                 editable(plain(Arg)->getSourceRange()))
           Fact.Tensors.push_back(*Tensor);
   Program.Guards.push_back(std::move(Fact));
-  return true;
 }
 
 void OutputFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
                             llvm::StringRef Called) {
-  if (waitsForKey(E) && statementOf(E)) {
-    guard(E, "a key is waited for");
-    return;
-  }
-  if (tellsFolderMade(E) && isResultUsed(E) &&
-      Text.mayEdit(E->getExprLoc()) && !answer(E)) {
-    say("ACL0226", E->getExprLoc(),
-        "'" + Called.str() + "' is called, which the main process alone should "
-                             "do, and its result is used where the others cannot "
-                             "be told",
-        "Make the folder in a statement of its own, and ask for it with "
-        "std::filesystem::is_directory.");
-    return;
-  }
+  if (waitsForKey(E) && statementOf(E))
+    return guard(E, "a key is waited for");
+  if (tellsFolderMade(E) && isResultUsed(E) && Text.mayEdit(E->getExprLoc()) &&
+      !answer(E))
+    return say("ACL0226", E->getExprLoc(),
+               "'" + Called.str() +
+                   "' is called, which the main process alone should do, and "
+                   "its result is used where the others cannot be told",
+               "Make the folder in a statement of its own, and ask for it with "
+               "std::filesystem::is_directory.");
   if (!isOutput(E, F, Index, Text))
     return;
   const std::string Name = Called.str();

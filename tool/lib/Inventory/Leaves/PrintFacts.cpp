@@ -4,6 +4,7 @@
 #include "Code/TorchTypes.h"
 
 #include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/StringSwitch.h"
 
 using namespace accel::migrate;
 using namespace clang;
@@ -11,35 +12,17 @@ using namespace clang;
 /// Whether what is visited is the last word of a function that gives up:
 /// followed, in its block, by exit, abort, throw or return; or in a handler.
 bool PrintFacts::isFarewell() const {
+  if (llvm::any_of(Path, [](const Stmt *S) { return isa<CXXCatchStmt>(S); }))
+    return true;
   const Stmt *Child = nullptr;
-  const CompoundStmt *Block = nullptr;
-  for (size_t I = Path.size(); I-- > 0;) {
-    if (isa<CXXCatchStmt>(Path[I]))
-      return true;
-    if (!Block)
-      if ((Block = dyn_cast<CompoundStmt>(Path[I])) && I + 1 < Path.size())
-        Child = Path[I + 1];
-  }
-  if (!Block || !Child || !Function)
-    return false;
+  const CompoundStmt *Block = block(&Child);
   // The body of main ends too, but not because of an error.
-  if (Block == Function->getBody())
+  if (!Block || !Child || !Function || Block == Function->getBody())
     return false;
-  bool Behind = false;
-  for (const Stmt *S : Block->body()) {
-    if (Behind) {
-      if (isa<ReturnStmt>(S))
-        return true;
-      if (const auto *E = dyn_cast<Expr>(S)) {
-        if (isa<CXXThrowExpr>(plain(E)))
-          return true;
-        if (const FunctionDecl *F = calleeOf(plain(E)); F && F->isNoReturn())
-          return true;
-      }
-    }
-    Behind |= S == Child;
-  }
-  return false;
+  const auto Behind = std::next(llvm::find(Block->body(), Child));
+  return std::any_of(Behind, Block->body_end(), [](const Stmt *S) {
+    return isa<ReturnStmt>(S) || (isa<Expr>(S) && neverReturns(S));
+  });
 }
 
 /// Whether it prints to the FILE* that it is given: C's functions, std::print, another
@@ -86,18 +69,14 @@ void PrintFacts::name(const DeclRefExpr *E) {
   if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl()))
     return givenAway(E, F);
   const auto *V = dyn_cast<VarDecl>(E->getDecl());
-  if (!V || !V->hasGlobalStorage() || !V->getIdentifier())
+  if (!V || !V->hasGlobalStorage())
     return;
-  if (V->getName() == "stdout" && V->isExternC())
+  const llvm::StringRef Name = nameOf(V);
+  if (Name == "stdout" && V->isExternC())
     return standardOutput(E);
-  if (!isInStd(V))
-    return;
-  const llvm::StringRef Name = V->getName();
   const bool Out = Name == "cout" || Name == "wcout";
   const bool Err = Name == "cerr" || Name == "clog";
-  if (!Out && !Err)
-    return;
-  if (!Text.mayEdit(E->getLocation()))
+  if (!isInStd(V) || (!Out && !Err) || !Text.mayEdit(E->getLocation()))
     return; // Somebody else's code prints as it likes.
   if (Name == "wcout")
     return say("ACL0154", E->getLocation(),
@@ -129,9 +108,7 @@ bool PrintFacts::inMacro(SourceRange Range, llvm::StringRef Word,
 /// file: how it was opened is looked at elsewhere.
 void PrintFacts::toStandardFile(const Expr *To) {
   const auto *Ref = dyn_cast<DeclRefExpr>(plain(To));
-  if (!Ref || !Ref->getDecl()->getIdentifier())
-    return;
-  const llvm::StringRef Name = Ref->getDecl()->getName();
+  const llvm::StringRef Name = Ref ? nameOf(Ref->getDecl()) : "";
   if ((Name != "stdout" && Name != "stderr") ||
       (Name == "stderr" && isFarewell()))
     return;
@@ -149,8 +126,6 @@ void PrintFacts::toStandardFile(const Expr *To) {
 
 /// fmt::print, std::print and their kin take a FILE* first.
 void PrintFacts::printToFile(const CallExpr *E, const FunctionDecl *F) {
-  if (!Text.mayEdit(E->getExprLoc()))
-    return;
   if (E->getNumArgs() == 0 || isa<CXXDefaultArgExpr>(E->getArg(0)))
     return say("ACL0154", E->getExprLoc(),
                   "'" + qualifiedName(F) + "' prints on every process",
@@ -183,8 +158,6 @@ static bool isFormat(const Expr *E, llvm::StringRef Literal) {
 /// torch::print(x), whose other overload takes a stream and the width of a line;
 /// x.print().
 void PrintFacts::tensor(const CallExpr *E) {
-  if (!Text.mayEdit(E->getExprLoc()))
-    return;
   if (isa<CXXMemberCallExpr>(E))
     return say("ACL0154", E->getExprLoc(), "'print' prints on every process",
                "Put `if (accelerator.is_main_process())` before it.");
@@ -199,63 +172,65 @@ void PrintFacts::tensor(const CallExpr *E) {
     edit(EditKind::PrintTensorWidth, R->part(R->Length, 0));
 }
 
+/// How the rule changes a call of one of C's functions; none for other names.
+static std::optional<EditKind> kindOf(llvm::StringRef Name) {
+  return llvm::StringSwitch<std::optional<EditKind>>(Name)
+      .Case("printf", EditKind::PrintPrintf)
+      .Case("puts", EditKind::PrintPuts)
+      .Case("putchar", EditKind::PrintPutchar)
+      .Case("fprintf", EditKind::PrintFprintf)
+      .Case("vprintf", EditKind::PrintVprintf)
+      .Default(std::nullopt);
+}
+
+/// `write(1, …)`, `dprintf(STDOUT_FILENO, …)`.
+void PrintFacts::toDescriptor(const CallExpr *E, llvm::StringRef Name) {
+  // In a macro of the program's the text is all of that macro.
+  const auto R =
+      Text.charRange(Text.SM.getExpansionRange(E->getArg(0)->getSourceRange()));
+  const llvm::StringRef Spelled = R ? Text.text(*R) : "";
+  if (Spelled == "1" || Spelled == "STDOUT_FILENO")
+    edit(EditKind::PrintDescriptor, *R);
+  else
+    say("ACL0154", E->getExprLoc(),
+        "'" + Name.str() + "' prints on every process",
+        "Put `if (accelerator.is_main_process())` before it.");
+}
+
 void PrintFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
                            llvm::StringRef Name) {
+  if (!Text.mayEdit(E->getExprLoc()))
+    return;
   if (Name == "print" && isTorch(F))
     return tensor(E);
   const bool Global = F->isExternC() || isInStd(F);
-  EditKind Kind;
-  if (!Global && !F->getDeclContext()->isNamespace() &&
-      !F->getDeclContext()->isTranslationUnit())
+  if (!Global && !F->getDeclContext()->isFileContext())
     return;
-  if (Global && Name == "printf")
-    Kind = EditKind::PrintPrintf;
-  else if (Global && Name == "puts")
-    Kind = EditKind::PrintPuts;
-  else if (Global && Name == "putchar")
-    Kind = EditKind::PrintPutchar;
-  else if (Global && Name == "fprintf")
-    Kind = EditKind::PrintFprintf;
-  else if ((Name == "print" || Name == "println") &&
-           (llvm::StringRef(qualifiedName(F)).starts_with("fmt::") ||
-            isInStd(F))) {
+  if (const std::optional<EditKind> Kind = Global ? kindOf(Name) : std::nullopt)
+    return printed(E, Name, *Kind);
+  const std::string Qualified = qualifiedName(F);
+  if ((Name == "print" || Name == "println") &&
+      (llvm::StringRef(Qualified).starts_with("fmt::") || isInStd(F)))
     return printToFile(E, F);
-  } else if (Global && Name == "vprintf") {
-    Kind = EditKind::PrintVprintf;
-  } else if (Global && (Name == "fputs" || Name == "fputc" || Name == "putc" ||
-                        Name == "fwrite" || Name == "vfprintf")) {
-    if (Text.mayEdit(E->getExprLoc()))
-      toStandardFile(E->getArg(Name == "vfprintf" ? 0 : E->getNumArgs() - 1));
-    return;
-  } else if (F->isExternC() && (Name == "write" || Name == "dprintf") &&
-             E->getNumArgs() > 1 && constantOf(E->getArg(0), Context) == 1) {
-    if (!Text.mayEdit(E->getExprLoc()))
-      return;
-    // In a macro of the program's the text is all of that macro.
-    const auto R = Text.charRange(
-        Text.SM.getExpansionRange(E->getArg(0)->getSourceRange()));
-    const std::string Spelled = R ? Text.text(*R).str() : "";
-    if (Spelled == "1" || Spelled == "STDOUT_FILENO")
-      edit(EditKind::PrintDescriptor, *R);
-    else
-      say("ACL0154", E->getExprLoc(), "'" + Name.str() + "' prints on every process",
-          "Put `if (accelerator.is_main_process())` before it.");
-    return;
-  } else if (llvm::StringRef(qualifiedName(F)).starts_with("spdlog::")) {
-    static const llvm::StringSet<> Levels = {"trace", "debug", "info", "warn",
-                                             "error", "critical", "log"};
-    if (Levels.count(Name) && Text.mayEdit(E->getExprLoc()))
-      say("ACL0154", E->getExprLoc(),
-             "'" + qualifiedName(F) + "' logs on every process",
-             "Behind the line that makes the accelerator: `if "
-             "(!accelerator.is_main_process()) "
-             "spdlog::set_level(spdlog::level::off);`.");
-    return;
-  } else {
-    return;
-  }
-  if (!Text.mayEdit(E->getExprLoc()))
-    return;
+  if (Global && (Name == "fputs" || Name == "fputc" || Name == "putc" ||
+                 Name == "fwrite" || Name == "vfprintf"))
+    return toStandardFile(
+        E->getArg(Name == "vfprintf" ? 0 : E->getNumArgs() - 1));
+  if (F->isExternC() && (Name == "write" || Name == "dprintf") &&
+      E->getNumArgs() > 1 && constantOf(E->getArg(0), Context) == 1)
+    return toDescriptor(E, Name);
+  static const llvm::StringSet<> Levels = {"trace", "debug",    "info", "warn",
+                                           "error", "critical", "log"};
+  if (llvm::StringRef(Qualified).starts_with("spdlog::") && Levels.count(Name))
+    say("ACL0154", E->getExprLoc(), "'" + Qualified + "' logs on every process",
+        "Behind the line that makes the accelerator: `if "
+        "(!accelerator.is_main_process()) "
+        "spdlog::set_level(spdlog::level::off);`.");
+}
+
+/// One of C's functions that print, by its name.
+void PrintFacts::printed(const CallExpr *E, llvm::StringRef Name,
+                         EditKind Kind) {
   if (Kind == EditKind::PrintFprintf) {
     if (E->getNumArgs() < 2)
       return;
