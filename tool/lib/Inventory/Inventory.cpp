@@ -5,7 +5,6 @@
 #include "FactFinder.h"
 
 #include "Code/TorchTypes.h"
-#include "Learns/ExactTypes.h"
 
 #include "accel/migrate/Findings.h"
 

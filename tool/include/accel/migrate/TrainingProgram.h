@@ -107,15 +107,15 @@ struct OptimizerFact {
   std::vector<TextRange> TypeNames;
   /// How a function that takes a reference is given it, e.g. "*optimizer"; empty
   /// where it has no name here.
-  std::string Object;
+  std::string Object = {};
   /// The same for the models that it trains, as far as they are seen.
-  std::vector<std::string> Models;
+  std::vector<std::string> Models = {};
   /// Offset of the block that the declaration stands in, and the number of
   /// trainings in it that come before.
   unsigned Block = 0;
   unsigned Trainings = 0;
   /// Behind the last of: this declaration, a model's, `model->to(device)`.
-  LinePoint SetUp;
+  LinePoint SetUp = {};
 
   /// Otherwise only types change: somebody else holds it.
   bool isPrepared() const { return !Object.empty() || !Models.empty(); }

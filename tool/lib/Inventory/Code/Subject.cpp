@@ -58,6 +58,10 @@ bool Subject::inLoop() const {
   return llvm::any_of(Path, isLoop);
 }
 
+bool Subject::isConsumed() const {
+  return llvm::any_of(Path, [&](const Stmt *S) { return Consumed.count(S); });
+}
+
 const CompoundStmt *Subject::block(const Stmt **Child,
                                    bool AroundSwitch) const {
   for (size_t I = Path.size(); I-- > 0;)

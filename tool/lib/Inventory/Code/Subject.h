@@ -73,6 +73,8 @@ protected:
   /// Whether what is visited runs where a data set loads a sample.
   bool inSamples() const;
   bool inLoop() const;
+  /// Whether what is visited is part of what a subject has taken.
+  bool isConsumed() const;
   /// The innermost block around what is visited, and the statement in it; the one
   /// around a switch where what stands behind a `case` is of that case only.
   const clang::CompoundStmt *block(const clang::Stmt **Child = nullptr,

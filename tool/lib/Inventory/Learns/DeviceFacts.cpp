@@ -9,11 +9,13 @@ using namespace clang;
 
 enum class DeviceLiteral { None, Cpu, Cuda };
 
-static bool isDevice(QualType T) {
-  const CXXRecordDecl *D =
-      T.getNonReferenceType()->getAsCXXRecordDecl();
-  return nameOf(D) == "Device" && isTorch(D);
+/// Whether `T` is, or refers to, a class of LibTorch's.
+static bool isTorchClass(QualType T, llvm::StringRef Name) {
+  const CXXRecordDecl *D = T.getNonReferenceType()->getAsCXXRecordDecl();
+  return nameOf(D) == Name && isTorch(D);
 }
+
+static bool isDevice(QualType T) { return isTorchClass(T, "Device"); }
 
 static bool isDeviceType(QualType T) {
   const auto *E = T.getNonReferenceType()->getAs<EnumType>();
@@ -21,19 +23,16 @@ static bool isDeviceType(QualType T) {
 }
 
 static bool isTensorOptions(QualType T) {
-  const CXXRecordDecl *D = T.getNonReferenceType()->getAsCXXRecordDecl();
-  return nameOf(D) == "TensorOptions" && isTorch(D);
+  return isTorchClass(T, "TensorOptions");
 }
 
 /// A call of torch::cuda::is_available().
 static bool asksForCuda(const Expr *E) {
   const FunctionDecl *F = calleeOf(E);
-  if (!F || !F->getIdentifier() || !isTorch(F))
-    return false;
-  if (F->getName() == "hasCUDA")
-    return true;
-  return F->getName() == "is_available" &&
-         qualifiedName(F).find("::cuda::") != std::string::npos;
+  return isTorch(F) &&
+         (nameOf(F) == "hasCUDA" ||
+          (nameOf(F) == "is_available" &&
+           llvm::StringRef(qualifiedName(F)).contains("::cuda::")));
 }
 
 /// The same, or a variable that has its answer.
@@ -61,16 +60,12 @@ static DeviceLiteral deviceLiteral(const Expr *E) {
       return DeviceLiteral::None;
     if (Name == "kCUDA" || Name == "CUDA")
       return DeviceLiteral::Cuda;
-    if (Name == "kCPU" || Name == "CPU")
-      return DeviceLiteral::Cpu;
-    return DeviceLiteral::None;
+    return Name == "kCPU" || Name == "CPU" ? DeviceLiteral::Cpu
+                                           : DeviceLiteral::None;
   }
   const auto *Made = dyn_cast_or_null<CXXConstructExpr>(E);
-  if (!Made || Made->getNumArgs() == 0)
-    return DeviceLiteral::None;
-  const CXXRecordDecl *D = Made->getConstructor()->getParent();
-  const bool Holds = isDevice(Made->getType()) || isLibrary(D);
-  if (!Holds)
+  if (!Made || Made->getNumArgs() == 0 ||
+      !(isDevice(Made->getType()) || isLibrary(Made->getConstructor())))
     return DeviceLiteral::None;
   if (const auto *Text = dyn_cast<StringLiteral>(bare(Made->getArg(0))))
     return namedDevice(Text);
@@ -108,18 +103,18 @@ static const ConditionalOperator *choiceIn(const Expr *E) {
 static const VarDecl *onlyAssigns(const Stmt *S) {
   if (const auto *Block = dyn_cast_or_null<CompoundStmt>(S))
     return Block->size() == 1 ? onlyAssigns(Block->body_front()) : nullptr;
-  const auto *E = dyn_cast_or_null<Expr>(S);
-  const Expr *P = E ? plain(E) : nullptr;
-  if (const auto *Call = dyn_cast_or_null<CXXOperatorCallExpr>(P)) {
-    if (Call->getOperator() == OO_Equal && Call->getNumArgs() == 2 &&
-        deviceLiteral(Call->getArg(1)) != DeviceLiteral::None)
-      return variableOf(Call->getArg(0));
-  } else if (const auto *Assign = dyn_cast_or_null<BinaryOperator>(P)) {
-    if (Assign->getOpcode() == BO_Assign &&
-        deviceLiteral(Assign->getRHS()) != DeviceLiteral::None)
-      return variableOf(Assign->getLHS());
+  const Expr *P = plain(dyn_cast_or_null<Expr>(S));
+  const Expr *To = nullptr, *Made = nullptr;
+  const auto *Call = dyn_cast_or_null<CXXOperatorCallExpr>(P);
+  const auto *Assign = dyn_cast_or_null<BinaryOperator>(P);
+  if (Call && Call->getOperator() == OO_Equal) {
+    To = Call->getArg(0);
+    Made = Call->getArg(1);
+  } else if (Assign && Assign->getOpcode() == BO_Assign) {
+    To = Assign->getLHS();
+    Made = Assign->getRHS();
   }
-  return nullptr;
+  return deviceLiteral(Made) != DeviceLiteral::None ? variableOf(To) : nullptr;
 }
 
 /// The `if` in the same block that does nothing but choose `V`.
@@ -129,13 +124,10 @@ const IfStmt *DeviceFacts::selectionOf(const VarDecl *V) {
     return nullptr;
   for (const Stmt *S : Block->body()) {
     const auto *If = dyn_cast<IfStmt>(S);
-    if (!If || If->getInit() || !isCudaQuestion(plain(If->getCond())))
-      continue;
-    if (onlyAssigns(If->getThen()) != V)
-      continue;
-    if (If->getElse() && onlyAssigns(If->getElse()) != V)
-      continue;
-    return If;
+    if (If && !If->getInit() && isCudaQuestion(plain(If->getCond())) &&
+        onlyAssigns(If->getThen()) == V &&
+        (!If->getElse() || onlyAssigns(If->getElse()) == V))
+      return If;
   }
   return nullptr;
 }
@@ -228,29 +220,35 @@ void DeviceFacts::variable(const VarDecl *V) {
   if (!Selection)
     return;
   const std::optional<TextRange> Lines = Text.wholeLines(Selection);
-  if (!Lines) {
-    say("ACL0102", Selection->getBeginLoc(),
-           "the choice of the device is written by a macro",
-           "Write it out.");
-    return;
-  }
+  if (!Lines)
+    return say("ACL0102", Selection->getBeginLoc(),
+               "the choice of the device is written by a macro",
+               "Write it out.");
   edit(EditKind::DeviceSelection, *Lines);
   Consumed.insert(Selection);
 }
 
-/// Whether the program names something of CUDA's own, which has no other form.
-static bool isCudasOwn(const Decl *D) {
-  const auto *Named = dyn_cast_or_null<NamedDecl>(D);
-  if (!Named || !isTorch(Named))
-    return false;
-  const std::string Name = qualifiedName(Named);
-  return Name.rfind("c10::cuda::", 0) == 0 || Name.rfind("at::cuda::", 0) == 0;
-}
-
-void DeviceFacts::cudasOwn(SourceLocation Loc, const std::string &What) {
+void DeviceFacts::staysCudas(SourceLocation Loc, const std::string &What) {
   say("ACL0185", Loc, What,
       "Nothing has to be done on a machine with CUDA; other devices have no "
       "such thing.");
+}
+
+/// Whether the program names something of CUDA's own, which has no other form.
+bool DeviceFacts::isCudasOwn(const NamedDecl *D, SourceLocation Loc) {
+  const std::string Name = isTorch(D) ? qualifiedName(D) : "";
+  const bool IsOwn = llvm::StringRef(Name).starts_with("c10::cuda::") ||
+                     llvm::StringRef(Name).starts_with("at::cuda::");
+  if (IsOwn)
+    staysCudas(Loc, "'" + Name + "' is CUDA's own and stays");
+  return IsOwn;
+}
+
+/// The device that an expression is, as it is spelled.
+void DeviceFacts::chosen(EditKind Kind, const Expr *E) {
+  const Expr *Spelled = bare(E);
+  if (!Consumed.count(Spelled) && edit(Kind, Spelled->getSourceRange()))
+    Consumed.insert({E, Spelled});
 }
 
 /// std::make_shared and others that make an object of what they are given.
@@ -262,14 +260,10 @@ static bool makesObject(const FunctionDecl *F) {
 /// `std::make_shared<Trainer>(torch::kCUDA)`: it becomes a DeviceType, too,
 /// which the constructor may take as a Device.
 void DeviceFacts::forwarded(const CallExpr *E) {
-  for (const Expr *Arg : E->arguments()) {
-    const Expr *Spelled = bare(Arg);
-    if (isa<CXXDefaultArgExpr>(Arg) || !isDeviceType(Spelled->getType()) ||
-        deviceLiteral(Arg) != DeviceLiteral::Cuda)
-      continue;
-    if (edit(EditKind::DeviceTypeLiteral, Spelled->getSourceRange()))
-      Consumed.insert(Spelled);
-  }
+  for (const Expr *Arg : E->arguments())
+    if (!isa<CXXDefaultArgExpr>(Arg) && isDeviceType(bare(Arg)->getType()) &&
+        deviceLiteral(Arg) == DeviceLiteral::Cuda)
+      chosen(EditKind::DeviceTypeLiteral, Arg);
 }
 
 /// `!E`, where `Path` leads to.
@@ -339,48 +333,48 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
     edit(EditKind::DeviceSynchronize, E->getSourceRange());
     return;
   }
-  if (isCudasOwn(F))
-    return cudasOwn(E->getBeginLoc(),
-                    "'" + qualifiedName(F) + "' is CUDA's own and stays");
+  if (isCudasOwn(F, E->getBeginLoc()))
+    return;
   if ((nameOf(F) == "setenv" || nameOf(F) == "putenv") && E->getNumArgs() > 0)
     if (const auto *Variable = dyn_cast<StringLiteral>(bare(E->getArg(0))))
       if (Variable->getString().starts_with("CUDA_VISIBLE_DEVICES"))
-        return cudasOwn(E->getBeginLoc(),
-                        "CUDA_VISIBLE_DEVICES is set when the process has its "
-                        "device already, and so without effect; accel launch "
-                        "--gpu-ids says which GPUs are used");
+        return staysCudas(
+            E->getBeginLoc(),
+            "CUDA_VISIBLE_DEVICES is set when the process has its device "
+            "already, and so without effect; accel launch --gpu-ids says which "
+            "GPUs are used");
   if (asksForCuda(E)) {
     // Nothing is done with the answer.
     if (statementOf(E))
       return;
     // What is only printed is not a choice.
-    for (const Stmt *S : Path)
-      if (const auto *O = dyn_cast<CXXOperatorCallExpr>(S))
-        if (O->getOperator() == OO_LessLess)
-          return;
+    if (llvm::any_of(Path, [](const Stmt *S) {
+          const auto *O = dyn_cast<CXXOperatorCallExpr>(S);
+          return O && O->getOperator() == OO_LessLess;
+        }))
+      return;
     const Expr *Negated = negationOf(E, Path);
     edit(Negated ? EditKind::DeviceNegation : EditKind::DeviceCondition,
          (Negated ? Negated : E)->getSourceRange());
     return;
   }
   const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-  const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
-  if (!M || !M->getIdentifier() || !isTorch(M))
+  if (!Member || !isTorch(F))
     return;
-  if (M->getName() == "set_index")
+  const llvm::StringRef Name = nameOf(F);
+  if (Name == "set_index")
     return numbered(Member);
   const Expr *Object = Member->getImplicitObjectArgument();
   const QualType Type = Object->getType()->isPointerType()
                             ? Object->getType()->getPointeeType()
                             : Object->getType();
   const bool TensorOrModel = isTensor(Type) || moduleOf(Type);
-  if (M->getName() == "cuda" && TensorOrModel) {
+  if (Name == "cuda" && TensorOrModel) {
     const auto *Callee = cast<MemberExpr>(Member->getCallee()->IgnoreParens());
     edit(EditKind::DeviceCall, SourceRange(Callee->getMemberLoc(), E->getEndLoc()));
     return;
   }
-  const bool Options =
-      isTensorOptions(Object->getType()) && M->getName() == "device";
+  const bool Options = isTensorOptions(Object->getType()) && Name == "device";
   // options.device(torch::kCUDA, 1)
   if (Options && E->getNumArgs() == 2) {
     const Expr *Kind = E->getArg(0), *Number = E->getArg(1);
@@ -390,40 +384,25 @@ void DeviceFacts::call(const CallExpr *E, const FunctionDecl *F) {
       numbered(Kind, Number);
     return;
   }
-  if ((M->getName() == "to" && TensorOrModel) || Options)
+  if ((Name == "to" && TensorOrModel) || Options)
     for (const Expr *Arg : Member->arguments())
       if (!isa<CXXDefaultArgExpr>(Arg) &&
-          deviceLiteral(Arg) == DeviceLiteral::Cuda) {
-        const Expr *Spelled = bare(Arg);
-        for (const Stmt *S : Consumed)
-          if (S == Spelled)
-            return;
-        if (edit(EditKind::DeviceLiteral, Spelled->getSourceRange())) {
-          Consumed.insert(Arg);
-          Consumed.insert(Spelled);
-        }
-      }
+          deviceLiteral(Arg) == DeviceLiteral::Cuda)
+        chosen(EditKind::DeviceLiteral, Arg);
 }
 
 /// `device = torch::kCUDA`, `kind = torch::kCUDA`.
 void DeviceFacts::assigned(const Expr *To, const Expr *Made) {
   const bool Type = isDeviceType(To->getType());
-  if ((!Type && !isDevice(To->getType())) ||
-      deviceLiteral(Made) != DeviceLiteral::Cuda)
-    return;
-  const Expr *Spelled = bare(Made);
-  if (edit(Type ? EditKind::DeviceTypeLiteral : EditKind::DeviceLiteral,
-           Spelled->getSourceRange())) {
-    Consumed.insert(Made);
-    Consumed.insert(Spelled);
-  }
+  if ((Type || isDevice(To->getType())) &&
+      deviceLiteral(Made) == DeviceLiteral::Cuda)
+    chosen(Type ? EditKind::DeviceTypeLiteral : EditKind::DeviceLiteral, Made);
 }
 
 /// Whether what `Path` leads to, `E` included, is an argument that a function
 /// is given; what is compared is none.
 static bool isArgument(const std::vector<const Stmt *> &Path, const Expr *E) {
-  for (size_t I = Path.size(); I-- > 0;) {
-    const Stmt *S = Path[I];
+  for (const Stmt *S : llvm::reverse(Path)) {
     if (S == E || isa<ImplicitCastExpr, MaterializeTemporaryExpr,
                       CXXBindTemporaryExpr, CXXFunctionalCastExpr>(S))
       continue;
@@ -443,22 +422,16 @@ static bool isArgument(const std::vector<const Stmt *> &Path, const Expr *E) {
 /// `torch::Device(torch::kCUDA, 1)` in an expression.
 void DeviceFacts::construct(const CXXConstructExpr *Made) {
   const Expr *E = Made;
-  if (isCudasOwn(Made->getConstructor()->getParent()))
-    return cudasOwn(E->getBeginLoc(),
-                    "'" + qualifiedName(Made->getConstructor()->getParent()) +
-                        "' is CUDA's own and stays");
-  if (Made->getConstructor()->isCopyOrMoveConstructor())
+  const CXXConstructorDecl *Constructor = Made->getConstructor();
+  if (isCudasOwn(Constructor->getParent(), E->getBeginLoc()) ||
+      Constructor->isCopyOrMoveConstructor())
     return;
   const ConditionalOperator *Choice = choiceIn(E);
   if (isTensorOptions(E->getType()) && Made->getNumArgs() == 1 &&
       isDeviceType(bare(Made->getArg(0))->getType()) &&
       (Choice || deviceLiteral(Made->getArg(0)) == DeviceLiteral::Cuda)) {
-    const Expr *Spelled = bare(Made->getArg(0));
-    if (llvm::any_of(Path, [&](const Stmt *S) { return Consumed.count(S); }) ||
-        Consumed.count(Spelled))
-      return;
-    if (edit(EditKind::DeviceLiteral, Spelled->getSourceRange()))
-      Consumed.insert(Spelled);
+    if (!isConsumed())
+      chosen(EditKind::DeviceLiteral, Made->getArg(0));
     return;
   }
   if (!isDevice(E->getType()))
@@ -477,9 +450,8 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
        (!Index && !Text && !isArgument(Path, E) &&
         !(Initialiser && bare(Initialiser) == bare(E)))))
     return;
-  for (const Stmt *S : Path)
-    if (Consumed.count(S))
-      return;
+  if (isConsumed())
+    return;
   SourceRange Range = E->getSourceRange();
   // `device(torch::kCUDA)` of a member, whose name belongs to the construction, or
   // `{torch::kCUDA, 1}`.
@@ -488,15 +460,12 @@ void DeviceFacts::construct(const CXXConstructExpr *Made) {
     Range = {Made->getArg(0)->getBeginLoc(),
              Index ? Made->getArg(1)->getEndLoc() : Made->getArg(0)->getEndLoc()};
   // The cast that spells `torch::Device(…)`.
-  for (size_t I = Path.size(); I-- > 0;) {
-    if (const auto *Cast = dyn_cast<CXXFunctionalCastExpr>(Path[I])) {
-      Range = Cast->getSourceRange();
-      break;
-    }
-    if (Path[I] != E && !isa<MaterializeTemporaryExpr, CXXBindTemporaryExpr,
-                             ImplicitCastExpr>(Path[I]))
-      break;
-  }
+  const auto Around = llvm::find_if(llvm::reverse(Path), [&](const Stmt *S) {
+    return S != E && !isa<MaterializeTemporaryExpr, CXXBindTemporaryExpr,
+                          ImplicitCastExpr>(S);
+  });
+  if (Around != Path.rend() && isa<CXXFunctionalCastExpr>(*Around))
+    Range = (*Around)->getSourceRange();
   if (edit(EditKind::DeviceLiteral, Range) && Choice)
     Consumed.insert(Choice);
 }

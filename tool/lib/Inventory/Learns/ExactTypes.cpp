@@ -1,7 +1,12 @@
 //===- ExactTypes.cpp - Who asks for an optimizer's very class ------------===//
+//
+// An optimizer that takes part becomes one of a class that derives from its
+// own. Code that only uses it does not notice; a specialisation, an overload or
+// `typeid` for the class itself does.
+//
+//===----------------------------------------------------------------------===//
 
-#include "ExactTypes.h"
-#include "HeldOptimizers.h"
+#include "Learns.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/TorchTypes.h"
@@ -17,10 +22,8 @@ using namespace clang;
 /// A class that an optimizer has which takes part; null for the base class.
 static const CXXRecordDecl *exactClass(QualType T) {
   const CXXRecordDecl *D = recordOf(T);
-  return D && D->getIdentifier() && D->getName() != "Optimizer" &&
-                 optimizerOf(T) && canTakePart(D)
-             ? D
-             : nullptr;
+  return nameOf(D) != "Optimizer" && optimizerOf(T) && canTakePart(D) ? D
+                                                                      : nullptr;
 }
 
 static const CXXRecordDecl *firstOf(llvm::ArrayRef<TemplateArgument> Args) {
@@ -149,11 +152,8 @@ public:
   }
   bool VisitDeclRefExpr(DeclRefExpr *E) override {
     // std::is_same_v<O, torch::optim::Adam>, factor<O>
-    if (const auto *V = dyn_cast<VarTemplateSpecializationDecl>(E->getDecl())) {
-      same(E->getBeginLoc(), V, V->getTemplateArgs().asArray());
-      names(V->getSpecializedTemplate(), V->getTemplateArgs(), E->getSourceRange(),
-            /*Spelled=*/nullptr);
-    }
+    if (const auto *V = dyn_cast<VarTemplateSpecializationDecl>(E->getDecl()))
+      spelled(V, E->getSourceRange());
     // train(optimizer)
     if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl());
         F && F->getTemplateSpecializationArgs() &&
@@ -164,22 +164,16 @@ public:
     const Type *Of = E->getQualifier() ? E->getQualifier()->getAsType() : nullptr;
     if (const auto *D = Of ? dyn_cast_or_null<ClassTemplateSpecializationDecl>(
                                  Of->getAsCXXRecordDecl())
-                           : nullptr) {
-      same(E->getBeginLoc(), D, D->getTemplateArgs().asArray());
-      names(D->getSpecializedTemplate(), D->getTemplateArgs(),
-            E->getQualifierLoc().getSourceRange(),
-            "a member is that of the template for", D);
-    }
+                           : nullptr)
+      spelled(D, E->getQualifierLoc().getSourceRange(),
+              "a member is that of the template for");
     return true;
   }
   bool VisitTemplateSpecializationTypeLoc(
       TemplateSpecializationTypeLoc Loc) override {
     if (const auto *D = dyn_cast_or_null<ClassTemplateSpecializationDecl>(
-            Loc.getType()->getAsCXXRecordDecl())) {
-      same(Loc.getBeginLoc(), D, D->getTemplateArgs().asArray());
-      names(D->getSpecializedTemplate(), D->getTemplateArgs(),
-            Loc.getSourceRange(), /*Spelled=*/nullptr, D);
-    }
+            Loc.getType()->getAsCXXRecordDecl()))
+      spelled(D, Loc.getSourceRange());
     return true;
   }
   // Trainer trainer(net, optimizer);
@@ -189,8 +183,7 @@ public:
     if (const TypeSourceInfo *Info = D ? V->getTypeSourceInfo() : nullptr;
         Info && (InDeduced || isa_and_nonnull<DeducedTemplateSpecializationType>(
                                   Info->getType()->getContainedDeducedType())))
-      names(D->getSpecializedTemplate(), D->getTemplateArgs(),
-            Info->getTypeLoc().getSourceRange(), /*Spelled=*/nullptr, D,
+      names(D, Info->getTypeLoc().getSourceRange(), /*Why=*/nullptr,
             /*IsDeduced=*/true);
     return true;
   }
@@ -209,18 +202,16 @@ public:
         if (const CXXRecordDecl *Class = classAskedBy(Constraint))
           add(D->getLocation(), Class, "a constraint asks for");
     }
-    const auto Specialises = [&](const NamedDecl *Template,
-                                 const TemplateArgumentList &Args) {
-      if (const CXXRecordDecl *Class = firstOf(Args.asArray()))
-        ForClass.push_back({Template, D->getLocation(), Class,
-                            "a specialisation is for"});
+    const auto Specialises = [&](const auto *S) {
+      const CXXRecordDecl *Class = S && S->isExplicitSpecialization()
+                                       ? firstOf(S->getTemplateArgs().asArray())
+                                       : nullptr;
+      if (Class)
+        ForClass.push_back({S->getSpecializedTemplate(), D->getLocation(),
+                            Class, "a specialisation is for"});
     };
-    if (const auto *S = dyn_cast<ClassTemplateSpecializationDecl>(D);
-        S && S->isExplicitSpecialization())
-      Specialises(S->getSpecializedTemplate(), S->getTemplateArgs());
-    else if (const auto *S = dyn_cast<VarTemplateSpecializationDecl>(D);
-             S && S->isExplicitSpecialization())
-      Specialises(S->getSpecializedTemplate(), S->getTemplateArgs());
+    Specialises(dyn_cast<ClassTemplateSpecializationDecl>(D));
+    Specialises(dyn_cast<VarTemplateSpecializationDecl>(D));
     return true;
   }
   // void warm_up(torch::optim::Adam &), beside a template
@@ -259,23 +250,31 @@ public:
   }
 
 private:
-  /// A template of the program is named at `Range`: for a class that is spelled there,
-  /// or for one that is deduced.
-  void names(const NamedDecl *Template, const TemplateArgumentList &Args,
-             SourceRange Range, const char *Spelled,
-             const CXXRecordDecl *Of = nullptr, bool IsDeduced = false) {
-    const CXXRecordDecl *Class = firstOf(Args.asArray());
+  /// `Of`, which a template was made into, is spelled at `Range`.
+  template <class Specialisation>
+  void spelled(const Specialisation *Of, SourceRange Range,
+               const char *Why = nullptr) {
+    same(Range.getBegin(), Of, Of->getTemplateArgs().asArray());
+    names(Of, Range, Why);
+  }
+  /// A template of the program is named: for a class that is spelled there,
+  /// which `Why` says something about, or for one that is deduced.
+  template <class Specialisation>
+  void names(const Specialisation *Of, SourceRange Range, const char *Why,
+             bool IsDeduced = false) {
+    const NamedDecl *Template = Of->getSpecializedTemplate();
+    const CXXRecordDecl *Class = firstOf(Of->getTemplateArgs().asArray());
     if (!Class || !Text.mayEdit(Template->getLocation()))
       return;
     if (llvm::StringRef(Text.text(Range)).contains(Class->getName())) {
-      if (Spelled)
-        ForClass.push_back({Template, Range.getBegin(), Class, Spelled});
+      if (Why)
+        ForClass.push_back({Template, Range.getBegin(), Class, Why});
       return;
     }
     if (!InDeduced && !IsDeduced)
       return;
     Deduced.insert(Template->getCanonicalDecl());
-    if (Of)
+    if (isa<CXXRecordDecl>(Of))
       follow(Of);
   }
   void follow(const Decl *D) {
@@ -288,9 +287,7 @@ private:
   void same(SourceLocation Loc, const NamedDecl *Template,
             llvm::ArrayRef<TemplateArgument> Args) {
     if (const CXXRecordDecl *Class =
-            Template->getIdentifier() && isInStd(Template)
-                ? sameClass(Template->getName(), Args)
-                : nullptr)
+            isInStd(Template) ? sameClass(nameOf(Template), Args) : nullptr)
       add(Loc, Class, "std::is_same asks for");
   }
   bool add(SourceLocation Loc, const CXXRecordDecl *Class, const char *How) {

@@ -56,7 +56,6 @@ private:
   static bool namesAnother(const clang::Expr *Init);
   bool callsFactory(const clang::Expr *Init) const;
   void optimizerBeforeMain(const clang::FieldDecl *Member);
-  void schedulerVariable(const clang::VarDecl *V);
   void schedulerMade(const clang::DeclaratorDecl *V, const clang::Expr *Init);
   void strayOptimizer(const clang::Expr *E);
   bool prepareModelsOf(const clang::Expr *Parameters);
@@ -75,9 +74,6 @@ private:
                                                  OptimizerFact &Fact);
   std::vector<const clang::ValueDecl *>
   listedModels(const clang::Expr *Parameters);
-  std::optional<LinePoint>
-  setUpPoint(const clang::ValueDecl *Optimizer,
-             llvm::ArrayRef<const clang::ValueDecl *> Models);
   const clang::CompoundStmt *setUpBlock(const clang::Stmt **Child) const;
 };
 
@@ -91,14 +87,27 @@ public:
   void assigned(const clang::Expr *To, const clang::Expr *Made) override;
 
 private:
+  void chosen(EditKind Kind, const clang::Expr *E);
   void forwarded(const clang::CallExpr *E);
   void compared(const clang::CXXOperatorCallExpr *E);
   void numbered(const clang::CXXMemberCallExpr *E);
   void numbered(const clang::Expr *Kind, const clang::Expr *Number);
-  void cudasOwn(clang::SourceLocation Loc, const std::string &What);
+  void staysCudas(clang::SourceLocation Loc, const std::string &What);
+  bool isCudasOwn(const clang::NamedDecl *D, clang::SourceLocation Loc);
   const clang::IfStmt *selectionOf(const clang::VarDecl *V);
   std::vector<const clang::Stmt *> choicesOf(const clang::Expr *Init);
 };
+
+/// A place that would choose otherwise for the class that an optimizer becomes
+/// one of.
+struct ExactType {
+  clang::SourceLocation Loc;
+  std::string Class; ///< As it is printed: "torch::optim::Adam".
+  std::string How;   ///< "a specialisation is for"
+};
+
+/// All of the unit's own text, each place once.
+std::vector<ExactType> findExactTypes(SourceText &Text);
 
 /// Devices that are chosen before main, when there is no accelerator, are chosen
 /// again in main.
@@ -142,6 +151,15 @@ private:
   bool Prepares = false;
 };
 
+/// The models whose parameters an optimizer is given in `Parameters`, where
+/// that is a list of several models', or of some of a model's: in the
+/// expression, and in what the statements `Before` it put into the variables
+/// that it names. In the order in which they are named. A model that is a part
+/// of another one counts as that.
+std::vector<const clang::ValueDecl *>
+modelsInList(const clang::Expr *Parameters,
+             llvm::ArrayRef<const clang::Stmt *> Before);
+
 /// Behind `From`, or from the beginning of the block where that is null: the last
 /// statement before a training that makes one of the models, moves it, or adds
 /// parameters to the optimizer; or `From`.
@@ -164,9 +182,10 @@ std::string objectOf(const clang::ValueDecl *Place,
 /// The namespaces of a variable that `In` is not in: `game::`.
 std::string scopesOf(const clang::VarDecl *V, const clang::FunctionDecl *In);
 
-/// The first statement of a block that trains, or reads batches; or null.
-const clang::Stmt *firstTraining(const clang::CompoundStmt *Block,
-                                 const ProgramIndex &Index);
+/// Sets up where a function comes to the first statement that trains, or reads
+/// batches; false where there is no place before it.
+bool setUpBeforeTraining(OptimizerFact &Fact, const clang::FunctionDecl *In,
+                         const Unit &U);
 
 } // namespace accel::migrate
 

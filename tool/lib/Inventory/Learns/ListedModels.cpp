@@ -1,35 +1,28 @@
 //===- ListedModels.cpp - Models whose parameters come in a list ----------===//
 
-#include "ListedModels.h"
+#include "Learns.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/TorchTypes.h"
-
-#include "clang/AST/DeclTemplate.h"
 
 using namespace accel::migrate;
 using namespace clang;
 
 /// A vector of tensors or of an optimizer's groups.
 static bool isListOfParameters(QualType T) {
-  const auto *List = dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  if (!List || !isInStd(List) || nameOf(List) != "vector")
+  const CXXRecordDecl *List = recordOf(T);
+  const auto Types = typeArgumentsOf(List);
+  if (nameOf(List) != "vector" || !isInStd(List) || Types.empty())
     return false;
-  const TemplateArgument &Element = List->getTemplateArgs()[0];
-  if (Element.getKind() != TemplateArgument::Type)
-    return false;
-  const CXXRecordDecl *D = recordOf(Element.getAsType());
-  return D && (isOrDerives(D, "at::Tensor") ||
-               (isTorch(D) && nameOf(D) == "OptimizerParamGroup"));
+  const CXXRecordDecl *D = recordOf(Types.front());
+  return isOrDerives(D, "at::Tensor") ||
+         (nameOf(D) == "OptimizerParamGroup" && isTorch(D));
 }
 
 /// The outermost model that `E` is a part of: net of net->layers[0].head.
 static const ValueDecl *outermostModel(const Expr *E) {
   const ValueDecl *Model = nullptr;
-  while (E) {
-    E = bare(E);
-    if (!E)
-      break;
+  while ((E = bare(E))) {
     if (moduleOf(E->getType()))
       if (const ValueDecl *Place = placeOf(E); Place && moduleOf(Place->getType()))
         Model = Place;
@@ -57,9 +50,8 @@ public:
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
       // net->parameters(), and net->weights_without_bias() of its own.
       const bool IsAsked =
-          F->getIdentifier() &&
-          (F->getName() == "parameters" || F->getName() == "named_parameters" ||
-           isListOfParameters(F->getReturnType()));
+          nameOf(F) == "parameters" || nameOf(F) == "named_parameters" ||
+          (F->getIdentifier() && isListOfParameters(F->getReturnType()));
       if (IsAsked && moduleOf(Member->getImplicitObjectArgument()->getType()))
         add(outermostModel(Member->getImplicitObjectArgument()));
     } else if (!isLibrary(F) && isListOfParameters(F->getReturnType())) {

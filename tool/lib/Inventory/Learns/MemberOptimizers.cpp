@@ -109,19 +109,15 @@ static const CXXRecordDecl *madeByDefault(const VarDecl *V) {
   const auto *Call = dyn_cast<CallExpr>(plain(Init));
   const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
   if (nameOf(F).starts_with("make_") && isInStd(F) && Call->getNumArgs() == 0) {
-    const TemplateArgumentList *Types = F->getTemplateSpecializationArgs();
-    return Types && Types->size() > 0 &&
-                   Types->get(0).getKind() == TemplateArgument::Type
-               ? Types->get(0).getAsType()->getAsCXXRecordDecl()
-               : nullptr;
+    const auto Types = typeArgumentsOf(F);
+    return Types.empty() ? nullptr : Types.front()->getAsCXXRecordDecl();
   }
   const auto *Made = dyn_cast<CXXConstructExpr>(plain(Init));
   const auto *List = dyn_cast<InitListExpr>(plain(Init));
   const bool ByDefault =
       (Made && Made->getConstructor()->isDefaultConstructor()) ||
       (List && llvm::all_of(List->inits(), [](const Expr *E) {
-         return isa<CXXDefaultInitExpr>(E) ||
-                isa<ImplicitValueInitExpr>(E);
+         return isa<CXXDefaultInitExpr, ImplicitValueInitExpr>(E);
        }));
   return ByDefault ? V->getType()->getAsCXXRecordDecl() : nullptr;
 }
@@ -175,10 +171,8 @@ void OptimizerFacts::optimizersIn(const VarDecl *V) {
       (Class->hasUserDeclaredConstructor() && !IsGlobal) ||
       trainsItself(Class, Index))
     return;
-  const CompoundStmt *Block = blockOf(Function->getBody());
-  const Stmt *First =
-      IsGlobal && Block ? firstTraining(Block, Index) : nullptr;
-  if (IsGlobal && !First)
+  OptimizerFact AtTraining;
+  if (IsGlobal && !setUpBeforeTraining(AtTraining, Function, *this))
     return;
   const bool IsObject = V->getType()->getAsCXXRecordDecl() == Class;
   const std::string Of =
@@ -197,20 +191,10 @@ void OptimizerFacts::optimizersIn(const VarDecl *V) {
     if (!Made.Understood ||
         !canTakePart(Made.Class ? Made.Class : optimizerOf(Member->getType())))
       continue;
-    OptimizerFact Types, Fact;
-    Types.In = Functions.of(Function);
-    Types.TypeNames = Made.TypeNames;
-    Program.Optimizers.push_back(std::move(Types));
-    if (IsGlobal) {
-      const std::optional<LinePoint> Point = Text.before(First);
-      if (!Point)
-        continue;
-      Fact.In = Functions.of(Function);
-      Fact.SetUp = *Point;
-      setGroup(Fact, Block, First, *this);
-    } else if (!setUp(Fact, nullptr, {})) {
+    Program.Optimizers.push_back({Functions.of(Function), Made.TypeNames});
+    OptimizerFact Fact = AtTraining;
+    if (!IsGlobal && !setUp(Fact, nullptr, {}))
       continue;
-    }
     Fact.Object = NameOf(Member);
     for (const FieldDecl *Model : modelsNamedIn(Init))
       Fact.Models.push_back(NameOf(Model));

@@ -38,8 +38,10 @@ static std::vector<SourceRange> namedIn(TypeLoc Type, const CXXRecordDecl *Class
 OptimizerFacts::Making OptimizerFacts::makingOf(const DeclaratorDecl *V,
                                         const Expr *Init) {
   Making Result;
-  auto Add = [&](SourceRange Range) {
-    if (std::optional<TextRange> R = Text.range(Range))
+  auto Add = [&](std::optional<SourceRange> Spelled) {
+    if (!Spelled)
+      return;
+    if (std::optional<TextRange> R = Text.range(*Spelled))
       Result.TypeNames.push_back(*R);
     else
       Result.Understood = false;
@@ -55,28 +57,21 @@ OptimizerFacts::Making OptimizerFacts::makingOf(const DeclaratorDecl *V,
     else
       break;
   }
-  const bool ByValue = V && recordOf(V->getType()) &&
-                       isMade(recordOf(V->getType())) &&
-                       !V->getType()->isPointerType();
-  if (ByValue)
-    if (const auto Spelled = spellingOf(V->getTypeSourceInfo()))
-      Add(*Spelled);
+  if (V && isMade(recordOf(V->getType())) && !V->getType()->isPointerType())
+    Add(spellingOf(V->getTypeSourceInfo()));
   if (const auto *List = dyn_cast_or_null<InitListExpr>(Init);
       List && List->getNumInits() == 1)
     Init = plain(List->getInit(0));
   if (const auto *Cast = dyn_cast_or_null<CXXFunctionalCastExpr>(Init)) {
-    if (const auto Spelled = spellingOf(Cast->getTypeInfoAsWritten()))
-      Add(*Spelled);
+    Add(spellingOf(Cast->getTypeInfoAsWritten()));
     Init = plain(Cast->getSubExpr());
   } else if (const auto *Made =
                  dyn_cast_or_null<CXXTemporaryObjectExpr>(Init)) {
-    if (const auto Spelled = spellingOf(Made->getTypeSourceInfo()))
-      Add(*Spelled);
+    Add(spellingOf(Made->getTypeSourceInfo()));
   }
   if (const auto *New = dyn_cast_or_null<CXXNewExpr>(Init)) {
     Consumed.insert(New);
-    if (const auto Spelled = spellingOf(New->getAllocatedTypeSourceInfo()))
-      Add(*Spelled);
+    Add(spellingOf(New->getAllocatedTypeSourceInfo()));
     Init = New->getConstructExpr();
   }
   if (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init)) {
@@ -133,8 +128,7 @@ std::string accel::migrate::objectOf(const ValueDecl *Place,
       Member && isHidden(Member, In))
     Name = "this->" + Name;
   const CXXRecordDecl *D = recordOf(Place->getType());
-  const llvm::StringRef Class =
-      D && isInStd(D) ? nameOf(D) : "";
+  const llvm::StringRef Class = isInStd(D) ? nameOf(D) : "";
   if (Class == "reference_wrapper")
     return Name + ".get()";
   const bool Pointer =
@@ -153,11 +147,22 @@ std::string accel::migrate::scopesOf(const VarDecl *V, const FunctionDecl *In) {
   return Scopes;
 }
 
-const Stmt *accel::migrate::firstTraining(const CompoundStmt *Block,
-                                          const ProgramIndex &Index) {
-  const auto At = llvm::find_if(
-      Block->body(), [&](const Stmt *S) { return Index.holdsBatches(S); });
-  return At == Block->body_end() ? nullptr : *At;
+bool accel::migrate::setUpBeforeTraining(OptimizerFact &Fact,
+                                         const FunctionDecl *In,
+                                         const Unit &U) {
+  const CompoundStmt *Block = blockOf(In->getBody());
+  if (!Block)
+    return false;
+  const auto First = llvm::find_if(
+      Block->body(), [&](const Stmt *S) { return U.Index.holdsBatches(S); });
+  const std::optional<LinePoint> Point =
+      First == Block->body_end() ? std::nullopt : U.Text.before(*First);
+  if (!Point)
+    return false;
+  Fact.In = U.Functions.of(In);
+  Fact.SetUp = *Point;
+  setGroup(Fact, Block, *First, U);
+  return true;
 }
 
 /// The block that an optimizer is made in, and the statement in it; for a
@@ -196,63 +201,39 @@ const Stmt *accel::migrate::lastSetUp(const CompoundStmt *Block,
     Behind |= S == From;
     if (!Behind)
       continue;
-    if (const auto *D = dyn_cast<DeclStmt>(S))
-      for (const Decl *Declared : D->decls())
-        if (IsModel(dyn_cast<ValueDecl>(Declared)))
-          Last = S;
-    const auto *E = dyn_cast<Expr>(S);
-    if (!E)
-      continue;
-    E = plain(E);
-    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+    const auto *D = dyn_cast<DeclStmt>(S);
+    if (D && llvm::any_of(D->decls(), [&](const Decl *Declared) {
+          return IsModel(dyn_cast<ValueDecl>(Declared));
+        }))
+      Last = S;
+    const Expr *E = plain(dyn_cast<Expr>(S));
+    if (const auto *O = dyn_cast_or_null<CXXOperatorCallExpr>(E);
         O && O->getOperator() == OO_Equal && IsModel(placeOf(O->getArg(0))))
       Last = S;
-    if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
-      if (const CXXMethodDecl *M = Call->getMethodDecl();
-          M && (((nameOf(M) == "to" || nameOf(M) == "reset") &&
-                 IsModel(placeOf(Call->getImplicitObjectArgument()))) ||
-                (Optimizer && nameOf(M) == "add_param_group" &&
-                 placeOf(Call->getImplicitObjectArgument()) == Optimizer)))
-        Last = S;
+    const auto *Call = dyn_cast_or_null<CXXMemberCallExpr>(E);
+    if (!Call)
+      continue;
+    const llvm::StringRef Name = nameOf(Call->getMethodDecl());
+    const ValueDecl *Object = placeOf(Call->getImplicitObjectArgument());
+    if (((Name == "to" || Name == "reset") && IsModel(Object)) ||
+        (Optimizer && Name == "add_param_group" && Object == Optimizer))
+      Last = S;
   }
   return Last;
-}
-
-std::optional<LinePoint>
-OptimizerFacts::setUpPoint(const ValueDecl *Optimizer,
-                           llvm::ArrayRef<const ValueDecl *> Models) {
-  const Stmt *Child = nullptr;
-  const CompoundStmt *Block = setUpBlock(&Child);
-  if (!Block)
-    return std::nullopt;
-  const Stmt *Last = lastSetUp(Block, Child, Optimizer, Models, Index);
-  if (Last)
-    return Text.afterInMacro(Last);
-  return Block == Function->getBody()
-             ? Text.topOf(Block, Function->getBeginLoc())
-             : Text.topOf(Block);
 }
 
 /// Whether `Init` only names an optimizer that is made elsewhere, or none.
 bool OptimizerFacts::namesAnother(const Expr *Init) {
   Init = plain(Init);
   while (true) {
-    if (const auto *List = dyn_cast<InitListExpr>(Init)) {
-      if (List->getNumInits() == 0)
-        return true;
-      if (List->getNumInits() > 1)
-        return false;
-      Init = plain(List->getInit(0));
-      continue;
-    }
+    const auto *List = dyn_cast<InitListExpr>(Init);
     const auto *Made = dyn_cast<CXXConstructExpr>(Init);
-    if (!Made || isMade(Made->getConstructor()->getParent()))
+    if (!List && (!Made || isMade(Made->getConstructor()->getParent())))
       break;
-    if (Made->getNumArgs() == 0)
-      return true;
-    if (Made->getNumArgs() > 1)
-      return false;
-    Init = plain(Made->getArg(0));
+    const unsigned Parts = List ? List->getNumInits() : Made->getNumArgs();
+    if (Parts != 1)
+      return Parts == 0;
+    Init = plain(List ? List->getInit(0) : Made->getArg(0));
   }
   // std::get_if<torch::optim::SGD>(&rule), std::any_cast, std::addressof
   static const llvm::StringSet<> Finds = {"get_if", "get", "any_cast", "addressof",
@@ -270,10 +251,18 @@ bool OptimizerFacts::namesAnother(const Expr *Init) {
 /// is no place for it.
 bool OptimizerFacts::setUp(OptimizerFact &Fact, const ValueDecl *Optimizer,
                            llvm::ArrayRef<const ValueDecl *> Models) {
-  const std::optional<LinePoint> Point = setUpPoint(Optimizer, Models);
   const Stmt *Child = nullptr;
   const CompoundStmt *Block = setUpBlock(&Child);
-  if (!Point || !Block)
+  if (!Block)
+    return false;
+  std::optional<LinePoint> Point;
+  if (const Stmt *Last = lastSetUp(Block, Child, Optimizer, Models, Index))
+    Point = Text.afterInMacro(Last);
+  else if (Block == Function->getBody())
+    Point = Text.topOf(Block, Function->getBeginLoc());
+  else
+    Point = Text.topOf(Block);
+  if (!Point)
     return false;
   // Also for a constructor's initialiser.
   Fact.In = Lambdas.empty() ? Functions.of(Function) : here();
@@ -329,9 +318,8 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
     }
   }
   if (isBeforeMain()) {
-    Fact.In = Functions.of(Function);
     if (!Fact.TypeNames.empty())
-      Program.Optimizers.push_back(std::move(Fact));
+      Program.Optimizers.push_back({Functions.of(Function), Fact.TypeNames});
     return;
   }
   if (!setUpHolder(Fact, Holder, Models, Loc))
@@ -356,10 +344,10 @@ void OptimizerFacts::variable(const VarDecl *V) {
           "Write `auto&` if the options are to change.");
   if (optimizerOf(V->getType()))
     optimizerVariable(V);
-  else if (schedulerOf(V->getType()))
-    schedulerVariable(V);
-  else
+  else if (!schedulerOf(V->getType()))
     optimizersIn(V);
+  else if (!V->getType()->isReferenceType())
+    schedulerMade(V, V->getInit());
 }
 
 void OptimizerFacts::construct(const CXXConstructExpr *E) {
@@ -495,23 +483,20 @@ void OptimizerFacts::returned(const ReturnStmt *S) {
                   "the type of the optimizer that is returned is not spelled "
                   "here, so that it stays LibTorch's",
                   PrepareByHand);
-  OptimizerFact Fact;
-  Fact.In = here();
-  Fact.TypeNames = Made.TypeNames;
-  Program.Optimizers.push_back(std::move(Fact));
+  Program.Optimizers.push_back({here(), Made.TypeNames});
 }
 
 /// Whether objects of the class have an optimizer of their own.
 static bool holdsOptimizer(const CXXRecordDecl *D) {
-  D = D->getDefinition();
+  D = D ? D->getDefinition() : nullptr;
   if (!D)
     return true;
-  return llvm::any_of(D->fields(), [](const FieldDecl *F) {
-           return isOptimizerByValue(F->getType());
-         }) ||
+  return llvm::any_of(D->fields(),
+                      [](const FieldDecl *F) {
+                        return isOptimizerByValue(F->getType());
+                      }) ||
          llvm::any_of(D->bases(), [](const CXXBaseSpecifier &B) {
-           const CXXRecordDecl *Base = B.getType()->getAsCXXRecordDecl();
-           return !Base || holdsOptimizer(Base);
+           return holdsOptimizer(B.getType()->getAsCXXRecordDecl());
          });
 }
 
@@ -535,28 +520,21 @@ void OptimizerFacts::templateNamed(const TemplateSpecializationTypeLoc &Loc) {
   }
 }
 
-void OptimizerFacts::schedulerVariable(const VarDecl *V) {
-  if (V->getType()->isReferenceType())
-    return;
-  schedulerMade(V, V->getInit());
-}
-
 void OptimizerFacts::schedulerMade(const DeclaratorDecl *V, const Expr *Init) {
   const Making Made = makingOf(V, Init);
   const CXXRecordDecl *Class = schedulerOf(V->getType());
+  const std::string Name = "the scheduler '" + V->getNameAsString() + "'";
+  const auto Stays = [&](const std::string &Why) {
+    say("ACL0178", V->getLocation(),
+        Why + ": each call is one step, also while gradients accumulate",
+        "Nothing has to be done without gradient accumulation.");
+  };
   if (!isTorch(Class))
-    return say("ACL0178", V->getLocation(),
-                  "the scheduler '" + V->getNameAsString() +
-                      "' is of a class of the program and stays as it is: each "
-                      "call is one step, also while gradients accumulate",
-                  "Nothing has to be done without gradient accumulation.");
+    return Stays(Name + " is of a class of the program and stays as it is");
   if (!Init || !Made.Understood)
-    return say("ACL0178", V->getLocation(),
-                  "the type of the scheduler '" + V->getNameAsString() +
-                      "' is not spelled where it is made, so that it stays "
-                      "LibTorch's: each call is one step, also while gradients "
-                      "accumulate",
-                  "Nothing has to be done without gradient accumulation.");
+    return Stays("the type of " + Name +
+                 " is not spelled where it is made, so "
+                 "that it stays LibTorch's");
   for (const TextRange &Type : Made.TypeNames)
     edit(EditKind::SchedulerType, Type);
   // std::unique_ptr<torch::optim::StepLR> scheduler, StepLR *scheduler

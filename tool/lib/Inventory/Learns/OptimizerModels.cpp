@@ -1,8 +1,8 @@
 //===- OptimizerModels.cpp - Whose parameters an optimizer updates --------===//
 
 #include "Learns.h"
-#include "ListedModels.h"
 #include "OptionalModels.h"
+
 #include "Code/TorchTypes.h"
 
 using namespace accel::migrate;
@@ -11,8 +11,7 @@ using namespace clang;
 /// What holds the model of `model->parameters()`, the function for that of the
 /// object; null where it is something else.
 const ValueDecl *OptimizerFacts::modelOf(const Expr *Parameters) {
-  const auto *Call =
-      Parameters ? dyn_cast<CXXMemberCallExpr>(bare(Parameters)) : nullptr;
+  const auto *Call = dyn_cast_or_null<CXXMemberCallExpr>(bare(Parameters));
   const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
   if (nameOf(M) != "parameters")
     return nullptr;
@@ -50,8 +49,7 @@ static const Expr *converted(const Expr *E) {
 /// Whether `Init` calls a function of the program that returns a pointer to an
 /// optimizer; what that makes is found there.
 bool OptimizerFacts::callsFactory(const Expr *Init) const {
-  const Expr *E = converted(Init);
-  const FunctionDecl *F = E ? calleeOf(E) : nullptr;
+  const FunctionDecl *F = calleeOf(converted(Init));
   return F && Index.isOwn(F) && F->hasBody() &&
          !isOrDerives(recordOf(F->getReturnType()), "torch::optim::Optimizer");
 }

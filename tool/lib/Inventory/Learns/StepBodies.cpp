@@ -19,54 +19,44 @@ static bool writesByHand(const FunctionDecl *F) {
       "data",        "set_data",      "tensor_data", "variable_data",
       "detach",      "load",          "apply",       "vector_to_parameters",
       "set_enabled", "mutable_grad"};
-  const llvm::StringRef Name = F->getName();
+  const llvm::StringRef Name = nameOf(F);
   return Names.count(Name) || givesMemory(F) || Name.ends_with("_out") ||
          (namesInPlace(Name) && !isa<CXXMethodDecl>(F)); // torch::nn::init
 }
 
-namespace {
-/// What statements run, with the functions and closures of the program that they
-/// call or name.
-class RunFinder : public AstPathVisitor {
+class StepBodies::RunFinder : public AstPathVisitor {
 public:
-  /// Loops of `Apart`, with all that they run, do not count.
-  explicit RunFinder(const ProgramIndex &Index,
-                     const std::set<const Stmt *> &Apart = {})
+  RunFinder(const ProgramIndex &Index, const std::set<const Stmt *> &Apart)
       : Index(Index), Apart(Apart) {}
+
+  Run Found;
 
   bool TraverseStmt(Stmt *S) override {
     return Apart.count(S) || AstPathVisitor::TraverseStmt(S);
   }
 
-  bool Updates = false;
-  bool HasBackward = false;
-  /// Parameters may be written by hand, or by what is not seen.
-  bool MayWrite = false;
-  std::set<const ValueDecl *> Stepped; ///< The optimizers; null for others.
-  std::set<const FunctionDecl *> Functions;
-
   bool VisitCallExpr(CallExpr *E) override {
     const FunctionDecl *F = E->getDirectCallee();
     const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
     if (!F || (isInStd(F) && Operator && Operator->getOperator() == OO_Call)) {
-      MayWrite = true;
+      Found.MayWrite = true;
       return true;
     }
     if (isTorch(F))
-      MayWrite |= F->getIdentifier() && writesByHand(F);
+      Found.MayWrite |= writesByHand(F);
     else if (isInStd(F))
-      MayWrite |= llvm::any_of(E->arguments(), [](const Expr *Arg) {
+      Found.MayWrite |= llvm::any_of(E->arguments(), [](const Expr *Arg) {
         return Arg->getType()->isFunctionPointerType();
       });
     else
-      MayWrite |= Index.bodiesOf(F).empty();
-    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-        Member && F->getIdentifier()) {
+      Found.MayWrite |= Index.bodiesOf(F).empty();
+    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
       const Expr *Object = Member->getImplicitObjectArgument();
-      HasBackward |= F->getName() == "backward" && isTensor(Object->getType());
-      if (F->getName() == "step" && optimizerOf(Object->getType())) {
-        Updates = true;
-        Stepped.insert(placeOf(Object));
+      Found.HasBackward |=
+          nameOf(F) == "backward" && isTensor(Object->getType());
+      if (nameOf(F) == "step" && optimizerOf(Object->getType())) {
+        Found.Updates = true;
+        Found.Stepped.insert(accel::migrate::placeOf(Object));
       }
     }
     if (!isLibrary(F))
@@ -82,7 +72,7 @@ public:
   bool VisitCXXConstructExpr(CXXConstructExpr *E) override {
     // A guard of the program's own, say.
     const CXXConstructorDecl *C = E->getConstructor();
-    MayWrite |= !isLibrary(C) && !C->isCopyOrMoveConstructor();
+    Found.MayWrite |= !isLibrary(C) && !C->isCopyOrMoveConstructor();
     return true;
   }
   /// A leaf is written in place where gradients are switched off, and nowhere else.
@@ -90,40 +80,20 @@ public:
     static const llvm::StringSet<> Guards = {"NoGradGuard", "InferenceMode",
                                              "AutoGradMode"};
     const CXXRecordDecl *D = recordOf(V->getType());
-    MayWrite |= Guards.count(nameOf(D));
+    Found.MayWrite |= Guards.count(nameOf(D));
     return true;
   }
 
 private:
   void enter(const FunctionDecl *F) {
-    if (Functions.insert(F).second && F->hasBody())
+    if (Found.Functions.insert(F).second && F->hasBody())
       TraverseStmt(F->getBody());
   }
   const ProgramIndex &Index;
-  const std::set<const Stmt *> Apart;
+  const std::set<const Stmt *> &Apart;
 };
 
-/// All loops of a function; those in closures are the closures'.
-class AllLoops : public AstPathVisitor {
-public:
-  AllLoops(const FunctionDecl *F, std::vector<BatchLoop> &Found)
-      : In(F), Found(Found) {}
-
-  bool TraverseLambdaExpr(LambdaExpr *) override { return true; }
-  bool VisitStmt(Stmt *S) override {
-    if (isLoop(S)) {
-      Found.emplace_back();
-      Found.back().Loop = S;
-      Found.back().In = Found.back().Writer = In;
-    }
-    return true;
-  }
-
-private:
-  const FunctionDecl *In;
-  std::vector<BatchLoop> &Found;
-};
-
+namespace {
 /// The calls of the program's own functions, and whether all of one stand where the
 /// statements do not always come to them.
 class CallFinder : public AstAncestorVisitor {
@@ -178,52 +148,43 @@ public:
   bool VisitCallExpr(CallExpr *E) override {
     if (const std::optional<ModelCall> Call = modelCallOf(E))
       for (const Expr *Input : Call->Inputs)
-        namesIn(Input);
+        existsIn(Input, [&](const Stmt *Part) {
+          if (const auto *Ref = dyn_cast<DeclRefExpr>(Part))
+            Inputs.insert(Ref->getDecl());
+          return false;
+        });
     const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-    const FunctionDecl *F = E->getDirectCallee();
+    const FunctionDecl *F = calleeOf(Member);
     const ValueDecl *Root =
-        Member && F && F->getIdentifier() && isTorch(F)
-            ? rootOf(Member->getImplicitObjectArgument())
-            : nullptr;
-    if (Root && F->getName() == "grad")
+        isTorch(F) ? rootOf(Member->getImplicitObjectArgument()) : nullptr;
+    if (Root && nameOf(F) == "grad")
       Graded.insert(Root);
-    else if (Root && F->getName().contains("requires_grad"))
+    else if (Root && nameOf(F).contains("requires_grad"))
       Leaves.insert(Root);
     return true;
-  }
-
-private:
-  void namesIn(const Stmt *S) {
-    if (!S)
-      return;
-    if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
-      Inputs.insert(Ref->getDecl());
-    for (const Stmt *Child : S->children())
-      namesIn(Child);
   }
 };
 } // namespace
 
-StepBodies::StepBodies(const ProgramIndex &Index) : Index(Index) {
-  for (const auto &[Loop, Facts] : Index.Loops) {
-    if (!Facts.Training)
-      continue;
-    Runs[Loop] = runOf(Loop);
-  }
+StepBodies::StepBodies(const ProgramIndex &Index)
+    : Index(Index), SM(Index.Context.getSourceManager()) {
+  for (const auto &[Loop, Facts] : Index.Loops)
+    if (Facts.Training)
+      Runs[Loop] = runOf(bodyOf(Loop));
   findLoopsAround();
 }
 
-/// What the loop's body runs, but for the loops of `Apart`.
-StepBodies::Run StepBodies::runOf(const Stmt *Loop,
+/// But for the statements of `Apart`, with all that they run.
+StepBodies::Run StepBodies::runOf(const Stmt *S,
                                   const std::set<const Stmt *> &Apart) const {
   RunFinder Finder(Index, Apart);
-  Finder.TraverseStmt(const_cast<Stmt *>(bodyOf(Loop)));
-  return {Finder.Updates, Finder.MayWrite, std::move(Finder.Functions)};
+  Finder.TraverseStmt(const_cast<Stmt *>(S));
+  return std::move(Finder.Found);
 }
 
 /// Whether the body of the outer loop runs the inner one.
 bool StepBodies::runs(const Run &Outer, const Stmt *OuterLoop,
-                      const BatchLoop &Inner, const SourceManager &SM) {
+                      const BatchLoop &Inner) const {
   return OuterLoop != Inner.Loop &&
          (Outer.Functions.count(Inner.In) ||
           isWithin(Inner.Loop->getBeginLoc(), bodyOf(OuterLoop), SM));
@@ -237,42 +198,45 @@ bool StepBodies::updatesNothing(const BatchLoop &Loop) const {
 bool StepBodies::isPartOfStep(const BatchLoop &Loop) const {
   if (Runs.at(Loop.Loop).Updates)
     return false;
-  const SourceManager &SM = Index.Context.getSourceManager();
   return llvm::any_of(Runs, [&](const auto &Other) {
-    return Other.second.Updates && runs(Other.second, Other.first, Loop, SM);
+    return Other.second.Updates && runs(Other.second, Other.first, Loop);
   });
 }
 
 void StepBodies::findLoopsAround() {
   std::vector<BatchLoop> WithoutStep;
   std::set<const Stmt *> Updating;
-  for (const auto &[Loop, Facts] : Index.Loops)
-    if (!Facts.Training)
-      continue;
-    else if (Runs.at(Loop).Updates)
+  for (const auto &[Loop, Of] : Runs)
+    if (Of.Updates)
       Updating.insert(Loop);
-    else if (!isPartOfStep(Facts))
-      WithoutStep.push_back(Facts);
+    else if (!isPartOfStep(Index.Loops.at(Loop)))
+      WithoutStep.push_back(Index.Loops.at(Loop));
   if (WithoutStep.empty())
     return;
-  const SourceManager &SM = Index.Context.getSourceManager();
   // An epoch, too, updates: by the loops that are steps already. They do not count.
   std::vector<BatchLoop> Loops;
   for (const FunctionDecl *F : Index.Functions)
-    AllLoops(F, Loops).TraverseStmt(F->getBody());
+    existsIn(
+        F->getBody(),
+        [&](const Stmt *S) {
+          if (isLoop(S))
+            Loops.push_back({S, F, F});
+          return false;
+        },
+        LambdaBodies::Skip); // Those in closures are the closures'.
   std::vector<std::pair<BatchLoop, Run>> Around;
   for (const BatchLoop &Loop : Loops) {
     if (Runs.count(Loop.Loop))
       continue;
-    Run Found = runOf(Loop.Loop, Updating);
+    Run Found = runOf(bodyOf(Loop.Loop), Updating);
     if (Found.Updates && llvm::any_of(WithoutStep, [&](const BatchLoop &Inner) {
-          return runs(Found, Loop.Loop, Inner, SM);
+          return runs(Found, Loop.Loop, Inner);
         }))
       Around.emplace_back(Loop, std::move(Found));
   }
   for (const auto &Outer : Around) {
     const bool IsInnermost = llvm::none_of(Around, [&](const auto &Inner) {
-      return runs(Outer.second, Outer.first.Loop, Inner.first, SM);
+      return runs(Outer.second, Outer.first.Loop, Inner.first);
     });
     if (!IsInnermost)
       continue;
@@ -305,10 +269,7 @@ static const Stmt *lastGuard(const FunctionDecl *F) {
 
 /// Whether `Body` runs one whole step, which `Step` in it does.
 bool StepBodies::isOnlyStepOf(const Stmt *Body, const Stmt *Step) const {
-  RunFinder Inner(Index), Rest(Index, {Step});
-  Inner.TraverseStmt(const_cast<Stmt *>(Step));
-  Rest.TraverseStmt(const_cast<Stmt *>(Body));
-  const SourceManager &SM = Index.Context.getSourceManager();
+  const Run Inner = runOf(Step), Rest = runOf(Body, {Step});
   return Inner.Updates && Inner.HasBackward && !Rest.Updates &&
          !Rest.HasBackward && llvm::none_of(Index.Loops, [&](const auto &Loop) {
            return Loop.second.Training &&
@@ -376,14 +337,14 @@ bool StepBodies::isForInput(const BackwardCall &B) const {
 std::vector<StepBodies::StepPlace> StepBodies::stepsGivenAway() const {
   std::vector<StepPlace> Steps;
   for (const FunctionDecl *F : Index.GivenAway) {
-    RunFinder Run(Index);
-    Run.TraverseStmt(F->getBody());
+    const Run Of = runOf(F->getBody());
     // With an optimizer of its own it is a training, of one step.
     const bool IsTraining =
-        !Run.Stepped.empty() && llvm::all_of(Run.Stepped, [&](const ValueDecl *V) {
+        !Of.Stepped.empty() &&
+        llvm::all_of(Of.Stepped, [&](const ValueDecl *V) {
           return V && V->getDeclContext() == F && !isa<ParmVarDecl>(V);
         });
-    if ((Run.Updates || Run.MayWrite) && !IsTraining)
+    if ((Of.Updates || Of.MayWrite) && !IsTraining)
       Steps.push_back({F, F->getBody(), lastGuard(F)});
   }
   return Steps;
@@ -408,11 +369,10 @@ std::vector<const CXXMethodDecl *>
 StepBodies::closuresOf(const BatchLoop &Loop) const {
   std::vector<const CXXMethodDecl *> Steps;
   for (const CXXMethodDecl *M : givenClosures(bodyOf(Loop.Loop))) {
-    RunFinder Run(Index);
-    Run.TraverseStmt(M->getBody());
-    if (Run.Updates && Run.HasBackward)
+    const Run Of = runOf(M->getBody());
+    if (Of.Updates && Of.HasBackward)
       Steps.push_back(M);
-    else if (Run.HasBackward)
+    else if (Of.HasBackward)
       return {};
   }
   return Steps;

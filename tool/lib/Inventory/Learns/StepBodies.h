@@ -64,19 +64,26 @@ private:
   std::optional<StepPlace> placeIn(const clang::Stmt *Body,
                                    unsigned Depth = 0) const;
   bool isOnlyStepOf(const clang::Stmt *Body, const clang::Stmt *Step) const;
-  /// What the body of a training loop runs.
+  /// What statements run, with the functions and closures of the program that
+  /// they call or name.
   struct Run {
-    bool Updates = false;  ///< An optimizer steps.
-    bool MayWrite = false; ///< Parameters may be written without one.
+    bool Updates = false; ///< An optimizer steps.
+    bool HasBackward = false;
+    /// Parameters may be written by hand, or by what is not seen.
+    bool MayWrite = false;
+    /// The optimizers; null for those that are no variables.
+    std::set<const clang::ValueDecl *> Stepped;
     std::set<const clang::FunctionDecl *> Functions;
   };
-  Run runOf(const clang::Stmt *Loop,
+  class RunFinder;
+  Run runOf(const clang::Stmt *S,
             const std::set<const clang::Stmt *> &Apart = {}) const;
-  static bool runs(const Run &Outer, const clang::Stmt *OuterLoop,
-                   const BatchLoop &Inner, const clang::SourceManager &SM);
+  bool runs(const Run &Outer, const clang::Stmt *OuterLoop,
+            const BatchLoop &Inner) const;
   void findLoopsAround();
 
   const ProgramIndex &Index;
+  const clang::SourceManager &SM;
   std::map<const clang::Stmt *, Run> Runs; ///< Of each loop whose passes are steps.
   std::vector<BatchLoop> LoopsAround;
 };

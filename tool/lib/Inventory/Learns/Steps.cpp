@@ -214,18 +214,24 @@ public:
 
   bool VisitCallExpr(CallExpr *E) override {
     const std::optional<ModelCall> Call = modelCallOf(E);
-    // head(net(x)): net comes first.
-    if (Call)
+    const FunctionDecl *F = E->getDirectCallee();
+    if (Call) {
+      // head(net(x)): net comes first.
       for (const Expr *Input : Call->Inputs)
         TraverseStmt(const_cast<Expr *>(Input));
-    if (Call)
       model(Call->Model);
-    else if (const FunctionDecl *F = E->getDirectCallee(); F && !isLibrary(F))
+    } else if (F && !isLibrary(F)) {
       // train_step(net, batch)
       for (const Expr *Arg : E->arguments())
         model(Arg);
-    if (!Call)
-      bodyOfCalled(E);
+      // A method of another object calls its own members, which have no name
+      // here.
+      const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+      if (F->getDefinition() &&
+          (!Member ||
+           isa<CXXThisExpr>(plain(Member->getImplicitObjectArgument()))))
+        enter(F->getDefinition());
+    }
     return true;
   }
   /// A lambda, which is called here or by what it is given to: LBFGS.
@@ -238,17 +244,6 @@ public:
   std::vector<const VarDecl *> Variables; ///< Those of them that are one.
 
 private:
-  /// A function or a method of this object that `E` calls. A method of another
-  /// object calls its own members, which have no name here.
-  void bodyOfCalled(const CallExpr *E) {
-    const FunctionDecl *F = E->getDirectCallee();
-    const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-    if (F && Member && !isLibrary(F) &&
-        !isa<CXXThisExpr>(plain(Member->getImplicitObjectArgument())))
-      return;
-    if (F && !isLibrary(F) && F->getDefinition())
-      enter(F->getDefinition());
-  }
   void enter(const FunctionDecl *F) {
     if (Entered.insert(F).second && F->hasBody())
       TraverseStmt(F->getBody());
@@ -259,8 +254,7 @@ private:
     if (isa<CXXThisExpr>(plain(E)))
       return add("*this");
     const ValueDecl *Model = placeOf(E);
-    const CXXRecordDecl *Impl =
-        Model ? moduleOf(Model->getType()) : nullptr;
+    const CXXRecordDecl *Impl = Model ? moduleOf(Model->getType()) : nullptr;
     if (!Impl || !Model->getIdentifier() ||
         asksFor(Loop.In->getBody(), Model))
       return;
@@ -442,19 +436,19 @@ void Steps::addStep(const BatchLoop &Loop, const Stmt *Step,
   Program.TrainingLoops.push_back(std::move(Fact));
 }
 
-/// The function's block in which a variable is declared, and the statement.
+/// The block in a function's body in which a variable is declared, and the
+/// statement.
 static std::pair<const CompoundStmt *, const Stmt *>
-declarationOf(const VarDecl *V, const Stmt *In) {
-  if (const CompoundStmt *Block = blockOf(In))
+declarationOf(const VarDecl *V, const Stmt *Body) {
+  std::pair<const CompoundStmt *, const Stmt *> Found;
+  anyIn<CompoundStmt>(Body, [&](const CompoundStmt *Block) {
     for (const Stmt *S : Block->body())
       if (const auto *D = dyn_cast<DeclStmt>(S);
           D && llvm::is_contained(D->decls(), V))
-        return {Block, S};
-  if (In)
-    for (const Stmt *Child : In->children())
-      if (auto Found = declarationOf(V, Child); Found.first)
-        return Found;
-  return {nullptr, nullptr};
+        Found = {Block, S};
+    return Found.first != nullptr;
+  });
+  return Found;
 }
 
 /// `p.sub_(rate * p.grad())`, or an optimizer of parameters that come from elsewhere:
@@ -495,21 +489,14 @@ bool Steps::prepareGlobals(const VarDecl *Optimizer,
                            llvm::ArrayRef<const VarDecl *> Models,
                            const FunctionDecl *Trains) {
   const FunctionDecl *In = Index.Main ? Index.Main : Trains;
-  const CompoundStmt *Block = blockOf(In->getBody());
-  if (!Block)
-    return false;
-  const Stmt *First = firstTraining(Block, Index);
-  const std::optional<LinePoint> Point =
-      First ? Text.before(First) : std::nullopt;
-  if (!Point)
+  OptimizerFact Fact;
+  if (!setUpBeforeTraining(Fact, In, *this))
     return false;
   const auto IsPrepared = [&](const std::string &Name) {
     return llvm::any_of(Program.Optimizers, [&](const OptimizerFact &Fact) {
       return Fact.Object == Name || llvm::is_contained(Fact.Models, Name);
     });
   };
-  OptimizerFact Fact;
-  Fact.In = Functions.of(In);
   if (Optimizer && !IsPrepared(globalObject(Optimizer, In)))
     Fact.Object = globalObject(Optimizer, In);
   for (const VarDecl *Model : Models)
@@ -517,8 +504,6 @@ bool Steps::prepareGlobals(const VarDecl *Optimizer,
       Fact.Models.push_back(Name);
   if (Fact.Object.empty() && Fact.Models.empty())
     return false;
-  Fact.SetUp = *Point;
-  setGroup(Fact, Block, First, *this);
   Program.Optimizers.push_back(std::move(Fact));
   return true;
 }

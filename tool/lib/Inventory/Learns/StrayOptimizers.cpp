@@ -54,12 +54,10 @@ static bool isHeldByAny(llvm::ArrayRef<const Stmt *> Path) {
 
 /// An optimizer that is made elsewhere than in a variable's declaration.
 void OptimizerFacts::strayOptimizer(const Expr *E) {
-  for (const Stmt *S : Path)
-    if (Consumed.count(S))
-      return;
-  if (const auto *Made = dyn_cast<CXXConstructExpr>(E))
-    if (Made->getConstructor()->isCopyOrMoveConstructor())
-      return;
+  const auto *Copied = dyn_cast<CXXConstructExpr>(E);
+  if (isConsumed() ||
+      (Copied && Copied->getConstructor()->isCopyOrMoveConstructor()))
+    return;
   // A base class that is constructed, or a copy of itself.
   if (const auto *M = dyn_cast<CXXMethodDecl>(Function);
       M && isOrDerives(M->getParent(), "torch::optim::Optimizer"))
@@ -69,12 +67,8 @@ void OptimizerFacts::strayOptimizer(const Expr *E) {
   Consumed.insert(E);
   const bool Prepared = prepareModelsOf(Made.First);
   if (Made.Understood && canTakePart(Made.Class) && !isHeldByAny(Path)) {
-    if (!isReturnedByValue(Written)) {
-      OptimizerFact Fact;
-      Fact.In = here();
-      Fact.TypeNames = Made.TypeNames;
-      Program.Optimizers.push_back(std::move(Fact));
-    }
+    if (!isReturnedByValue(Written))
+      Program.Optimizers.push_back({here(), Made.TypeNames});
     if (!Prepared)
       say("ACL0182", E->getExprLoc(),
           "the optimizer that is made here has no name, and no model of its is "
