@@ -53,6 +53,11 @@ static bool isOfNoMeaning(const opt::Arg &A, const opt::ArgList &Args) {
   return false;
 }
 
+bool takesFolder(StringRef Word) {
+  return Word == "-I" || Word == "-isystem" || Word == "-iquote" ||
+         Word == "-idirafter";
+}
+
 UnitCommand adjustCommand(StringRef Directory,
                           ArrayRef<std::string> CommandLine) {
   UnitCommand Command;
@@ -82,15 +87,9 @@ UnitCommand adjustCommand(StringRef Directory,
       }
     }
     // Absolute, so that the same folders give the same precompiled header.
-    if (O.matches(options::OPT_I) || O.matches(options::OPT_isystem) ||
-        O.matches(options::OPT_iquote) || O.matches(options::OPT_idirafter)) {
+    if (const std::string Word = O.getPrefixedName().str(); takesFolder(Word)) {
       std::string Dir = absolute(Directory, A->getValue());
-      Command.Arguments.push_back(
-          O.matches(options::OPT_I)         ? "-I"
-          : O.matches(options::OPT_isystem) ? "-isystem"
-          : O.matches(options::OPT_iquote)  ? "-iquote"
-                                            : "-idirafter");
-      Command.Arguments.push_back(Dir);
+      Command.Arguments.insert(Command.Arguments.end(), {Word, Dir});
       if (sys::fs::exists(Dir + "/torch/torch.h") ||
           sys::fs::exists(Dir + "/ATen/ATen.h"))
         Command.TorchDirs.push_back(realPath(Dir));
@@ -98,8 +97,7 @@ UnitCommand adjustCommand(StringRef Directory,
     }
     opt::ArgStringList Rendered;
     A->render(Args, Rendered);
-    Command.Arguments.insert(Command.Arguments.end(), Rendered.begin(),
-                             Rendered.end());
+    append_range(Command.Arguments, Rendered);
   }
   return Command;
 }
@@ -107,7 +105,7 @@ UnitCommand adjustCommand(StringRef Directory,
 std::vector<std::string> UnitCommand::forFile(StringRef File,
                                               StringRef Language) const {
   std::vector<std::string> Result = {Compiler};
-  Result.insert(Result.end(), Arguments.begin(), Arguments.end());
+  append_range(Result, Arguments);
   // GCC only warns of both: a size_t among the sizes in braces, and the enums
   // of Boost before 1.81.
   for (StringRef Last : {StringRef("-w"), StringRef("-Wno-c++11-narrowing"),

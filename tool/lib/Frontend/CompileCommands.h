@@ -59,6 +59,9 @@ private:
   llvm::StringMap<Database> Above;
 };
 
+/// Whether a word of a command names an include folder by the word behind it.
+bool takesFolder(llvm::StringRef Word);
+
 /// Keeps what decides how a file is parsed; drops outputs, dependency files,
 /// code generation, warnings, precompiled headers and what Clang does not know.
 UnitCommand adjustCommand(llvm::StringRef Directory,

@@ -2,27 +2,16 @@
 
 #include "FirstError.h"
 
+#include "IncludeScan.h"
+
 #include "clang/Basic/DiagnosticLex.h"
 #include "clang/Basic/DiagnosticSerialization.h"
-#include "clang/Basic/FileManager.h"
 #include "llvm/ADT/StringExtras.h"
 
 using namespace llvm;
 using namespace clang;
 
 namespace accel::migrate {
-
-/// The directive that a line is: "if", "ifndef", "endif"; empty for other lines.
-/// `Rest` is what stands behind it.
-static StringRef directiveOf(StringRef Line, StringRef &Rest) {
-  Line = Line.ltrim();
-  if (!Line.consume_front("#"))
-    return "";
-  Line = Line.ltrim();
-  const StringRef Word = Line.take_while(isAlpha);
-  Rest = Line.drop_front(Word.size()).trim();
-  return Word;
-}
 
 /// Whether the preprocessor comes to the end of `Text` whatever macros there are:
 /// it ends within no #if but a header guard.
@@ -70,8 +59,8 @@ void FirstErrorConsumer::setPlace(const Diagnostic &Info) {
   const SourceManager &SM = Info.getSourceManager();
   SourceLocation Loc = SM.getExpansionLoc(Info.getLocation());
   auto [File, Offset] = SM.getDecomposedLoc(Loc);
-  if (OptionalFileEntryRef Ref = SM.getFileEntryRefForID(File))
-    Error.Place.File = SM.getFileManager().getCanonicalName(*Ref).str();
+  if (StringRef Path = realPathOf(File, SM); !Path.empty())
+    Error.Place.File = Path.str();
   Error.Place.Offset = Offset;
   Error.Line = SM.getLineNumber(File, Offset);
   Error.Column = SM.getColumnNumber(File, Offset);

@@ -6,11 +6,10 @@
 #include "FirstError.h"
 #include "IncludeScan.h"
 #include "Instantiations.h"
-#include "MacroLeaks.h"
 #include "PrefixCache.h"
 #include "PrefixWatch.h"
 #include "Remedies.h"
-#include "UnguardedHeaders.h"
+#include "SourcesTogether.h"
 #include "UnseenCode.h"
 #include "UserScope.h"
 
@@ -131,11 +130,8 @@ public:
       FileID File = SM.getFileID(SourceLocation::getFromRawEncoding(
           Entry.getOffset()));
       if (User.contains(File, SM))
-        Result.UserFiles.try_emplace(
-            SM.getFileManager()
-                .getCanonicalName(*SM.getFileEntryRefForID(File))
-                .str(),
-            SM.getBufferData(File).str());
+        Result.UserFiles.try_emplace(realPathOf(File, SM).str(),
+                                     SM.getBufferData(File).str());
     }
     if (Compiler.getDiagnostics().hasErrorOccurred() ||
         (NeedsFit && !Result.PrefixFits) || !Result.LeakedMacro.empty())
@@ -173,12 +169,9 @@ public:
                                   Compiler.getLangOpts(), User, How.HasAccel,
                                   How.Mentions, Result.PrefixFits));
     PP.addPPCallbacks(Result.Unseen.watch(Compiler.getSourceManager(), User));
-    if (Sources.size() > 1) {
-      const SourceManager &SM = Compiler.getSourceManager();
-      PP.addPPCallbacks(watchMacroLeaks(Sources, SM, Result.LeakedMacro));
-      PP.addPPCallbacks(readUnguardedHeadersOnce(
-          Sources, PP, [&](FileID File) { return User.contains(File, SM); }));
-    }
+    if (Sources.size() > 1)
+      PP.addPPCallbacks(
+          watchSourcesTogether(Sources, PP, User, Result.LeakedMacro));
     return std::make_unique<ScopedConsumer>(Compiler, User, Result, How,
                                             OnUnit);
   }
@@ -355,14 +348,10 @@ std::string Frontend::Impl::folderInProject(const FirstError &Error,
 
 bool Frontend::Impl::addCommands(ArrayRef<std::string> Sources,
                                  UnitCommand &Command) {
-  auto IsFolder = [](StringRef Word) {
-    return Word == "-I" || Word == "-isystem" || Word == "-iquote" ||
-           Word == "-idirafter";
-  };
   auto Split = [&](const UnitCommand &C, auto OnFolder) {
     std::set<std::string> Others;
     for (size_t I = 0; I < C.Arguments.size(); ++I)
-      if (IsFolder(C.Arguments[I]) && I + 1 < C.Arguments.size()) {
+      if (takesFolder(C.Arguments[I]) && I + 1 < C.Arguments.size()) {
         OnFolder(C.Arguments[I], C.Arguments[I + 1]);
         ++I;
       } else {

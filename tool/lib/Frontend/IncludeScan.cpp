@@ -2,6 +2,7 @@
 
 #include "IncludeScan.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -11,18 +12,24 @@ using namespace llvm;
 
 namespace accel::migrate {
 
-StringRef includedName(StringRef Line) {
+StringRef directiveOf(StringRef Line, StringRef &Rest) {
   Line = Line.ltrim();
   if (!Line.consume_front("#"))
     return "";
   Line = Line.ltrim();
-  if (!Line.consume_front("include"))
+  const StringRef Word = Line.take_while(isAlpha);
+  Rest = Line.drop_front(Word.size()).trim();
+  return Word;
+}
+
+StringRef includedName(StringRef Line) {
+  StringRef Rest;
+  if (directiveOf(Line, Rest) != "include")
     return "";
-  Line = Line.ltrim();
-  if (Line.consume_front("<"))
-    return Line.take_until([](char C) { return C == '>'; });
-  if (Line.consume_front("\""))
-    return Line.take_until([](char C) { return C == '"'; });
+  if (Rest.consume_front("<"))
+    return Rest.take_until([](char C) { return C == '>'; });
+  if (Rest.consume_front("\""))
+    return Rest.take_until([](char C) { return C == '"'; });
   return "";
 }
 

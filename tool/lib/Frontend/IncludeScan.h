@@ -7,6 +7,10 @@
 
 namespace accel::migrate {
 
+/// The directive that a line is: "if", "ifndef", "endif"; empty for other
+/// lines. `Rest` is what stands behind it.
+llvm::StringRef directiveOf(llvm::StringRef Line, llvm::StringRef &Rest);
+
 /// What stands between the delimiters of the include that `Line` is; else empty.
 llvm::StringRef includedName(llvm::StringRef Line);
 

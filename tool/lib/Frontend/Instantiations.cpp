@@ -158,27 +158,19 @@ bool Instantiations::isOfUser(Question Q, const Decl *D) {
   if (answers(Q, D))
     return true;
   for (; D; D = cast_or_null<Decl>(D->getDeclContext())) {
-    if (const auto *F = dyn_cast<FunctionDecl>(D)) {
-      if (isOfUser(Q, F->getTemplateSpecializationArgs()))
-        return true;
-    } else if (const auto *C = dyn_cast<ClassTemplateSpecializationDecl>(D)) {
-      if (isOfUser(Q, &C->getTemplateArgs()))
-        return true;
-    } else if (const auto *V = dyn_cast<VarTemplateSpecializationDecl>(D)) {
-      if (isOfUser(Q, &V->getTemplateArgs()))
-        return true;
-    }
-    if (isa<TranslationUnitDecl>(D))
-      break;
+    const TemplateArgumentList *Arguments = nullptr;
+    if (const auto *F = dyn_cast<FunctionDecl>(D))
+      Arguments = F->getTemplateSpecializationArgs();
+    else if (const auto *C = dyn_cast<ClassTemplateSpecializationDecl>(D))
+      Arguments = &C->getTemplateArgs();
+    else if (const auto *V = dyn_cast<VarTemplateSpecializationDecl>(D))
+      Arguments = &V->getTemplateArgs();
+    if (Arguments &&
+        any_of(Arguments->asArray(),
+               [&](const TemplateArgument &A) { return isOfUser(Q, A); }))
+      return true;
   }
   return false;
-}
-
-bool Instantiations::isOfUser(Question Q,
-                              const TemplateArgumentList *Arguments) {
-  return Arguments &&
-         any_of(Arguments->asArray(),
-                [&](const TemplateArgument &A) { return isOfUser(Q, A); });
 }
 
 bool Instantiations::isOfUser(Question Q, const TemplateArgument &Argument) {

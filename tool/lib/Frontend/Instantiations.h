@@ -24,7 +24,6 @@
 namespace clang {
 class DeclGroupRef;
 class Sema;
-class TemplateArgumentList;
 } // namespace clang
 
 namespace accel::migrate {
@@ -63,7 +62,6 @@ private:
   bool isOfUser(Question Q, clang::QualType Type);
   bool isMadeOfUser(Question Q, clang::QualType Type);
   bool isOfUser(Question Q, const clang::TemplateArgument &Argument);
-  bool isOfUser(Question Q, const clang::TemplateArgumentList *Arguments);
   bool hasTemplates(const clang::RecordDecl *Class);
   bool isNeeded(const clang::Decl *D);
   /// The key of what has one name in all units; none for the rest.

@@ -72,11 +72,6 @@ std::string PrefixCache::headerThatIncludes(StringRef Name, StringRef File) {
   return std::string(Path);
 }
 
-static IntrusiveRefCntPtr<DiagnosticsEngine> silentDiagnostics() {
-  return CompilerInstance::createDiagnostics(new DiagnosticOptions,
-                                             new IgnoringDiagConsumer);
-}
-
 /// The invocation that precompiles `Header`, and its cc1 arguments.
 static std::unique_ptr<CompilerInvocation>
 prefixInvocation(const UnitCommand &Command, StringRef Header,
@@ -94,7 +89,8 @@ prefixInvocation(const UnitCommand &Command, StringRef Header,
   IntrusiveRefCntPtr<vfs::FileSystem> FS = vfs::createPhysicalFileSystem();
   FS->setCurrentWorkingDirectory(Command.Directory);
   CreateInvocationOptions Options;
-  Options.Diags = silentDiagnostics();
+  Options.Diags = CompilerInstance::createDiagnostics(new DiagnosticOptions,
+                                                      new IgnoringDiagConsumer);
   Options.VFS = FS;
   Options.CC1Args = &CC1Args;
   return createInvocation(Pointers, Options);
@@ -249,17 +245,13 @@ static CommonCommand commonPart(const UnitCommand &Full,
   Kept.clear();
   for (size_t I = 0; I < Full.Arguments.size(); ++I) {
     StringRef Word = Full.Arguments[I];
-    bool TakesFolder = Word == "-I" || Word == "-isystem" ||
-                       Word == "-iquote" || Word == "-idirafter";
-    if (TakesFolder && I + 1 != Full.Arguments.size()) {
+    if (takesFolder(Word) && I + 1 != Full.Arguments.size()) {
       const std::string &Dir = Full.Arguments[++I];
-      if (isOfSystem(realPath(Dir)) || is_contained(Dirs, realPath(Dir))) {
-        Kept.push_back(Word.str());
-        Kept.push_back(Dir);
-      } else {
+      if (isOfSystem(realPath(Dir)) || is_contained(Dirs, realPath(Dir)))
+        Kept.insert(Kept.end(), {Word.str(), Dir});
+      else
         (Word == "-idirafter" ? Result.LastFolders : Result.Folders)
             .push_back(Dir);
-      }
       continue;
     }
     // Headers that have compiled without it have no use of it.

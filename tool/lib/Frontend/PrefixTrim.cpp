@@ -126,20 +126,12 @@ public:
 
 /// Tells the writer of everything but the specializations that are not listed.
 /// Those of templates that lie in another precompiled header, below this one,
-/// are listed by what is said here.
+/// are listed by what is said here. Of modules, Objective-C, OpenMP and
+/// Microsoft's ABI, which no prefix has, nothing is said.
 class MutationFilter : public ASTMutationListener {
 public:
   explicit MutationFilter(ASTMutationListener &Writer) : Writer(Writer) {}
 
-  void CompletedTagDefinition(const TagDecl *D) override {
-    Writer.CompletedTagDefinition(D);
-  }
-  void AddedVisibleDecl(const DeclContext *DC, const Decl *D) override {
-    Writer.AddedVisibleDecl(DC, D);
-  }
-  void AddedCXXImplicitMember(const CXXRecordDecl *RD, const Decl *D) override {
-    Writer.AddedCXXImplicitMember(RD, D);
-  }
   void AddedCXXTemplateSpecialization(
       const ClassTemplateDecl *TD,
       const ClassTemplateSpecializationDecl *D) override {
@@ -152,79 +144,36 @@ public:
     if (isListed(TD))
       Writer.AddedCXXTemplateSpecialization(TD, D);
   }
-  void AddedCXXTemplateSpecialization(
-      const FunctionTemplateDecl *TD,
-      const FunctionDecl *D) override {
+  void AddedCXXTemplateSpecialization(const FunctionTemplateDecl *TD,
+                                      const FunctionDecl *D) override {
     if (!isImplicit(D->getTemplateSpecializationKind()))
       Writer.AddedCXXTemplateSpecialization(TD, D);
   }
-  void ResolvedExceptionSpec(const FunctionDecl *FD) override {
-    Writer.ResolvedExceptionSpec(FD);
-  }
-  void DeducedReturnType(const FunctionDecl *FD, QualType ReturnType) override {
-    Writer.DeducedReturnType(FD, ReturnType);
-  }
-  void ResolvedOperatorDelete(
-      const CXXDestructorDecl *DD,
-      const FunctionDecl *Delete,
-      Expr *ThisArg) override {
-    Writer.ResolvedOperatorDelete(DD, Delete, ThisArg);
-  }
-  void CompletedImplicitDefinition(const FunctionDecl *D) override {
-    Writer.CompletedImplicitDefinition(D);
-  }
-  void InstantiationRequested(const ValueDecl *D) override {
-    Writer.InstantiationRequested(D);
-  }
-  void VariableDefinitionInstantiated(const VarDecl *D) override {
-    Writer.VariableDefinitionInstantiated(D);
-  }
-  void FunctionDefinitionInstantiated(const FunctionDecl *D) override {
-    Writer.FunctionDefinitionInstantiated(D);
-  }
-  void DefaultArgumentInstantiated(const ParmVarDecl *D) override {
-    Writer.DefaultArgumentInstantiated(D);
-  }
-  void DefaultMemberInitializerInstantiated(const FieldDecl *D) override {
-    Writer.DefaultMemberInitializerInstantiated(D);
-  }
-  void AddedObjCCategoryToInterface(
-      const ObjCCategoryDecl *CatD, const ObjCInterfaceDecl *IFD) override {
-    Writer.AddedObjCCategoryToInterface(CatD, IFD);
-  }
-  void DeclarationMarkedUsed(const Decl *D) override {
-    Writer.DeclarationMarkedUsed(D);
-  }
-  void DeclarationMarkedOpenMPThreadPrivate(const Decl *D) override {
-    Writer.DeclarationMarkedOpenMPThreadPrivate(D);
-  }
-  void DeclarationMarkedOpenMPDeclareTarget(
-      const Decl *D, const Attr *Attr) override {
-    Writer.DeclarationMarkedOpenMPDeclareTarget(D, Attr);
-  }
-  void DeclarationMarkedOpenMPAllocate(const Decl *D, const Attr *A) override {
-    Writer.DeclarationMarkedOpenMPAllocate(D, A);
-  }
-  void RedefinedHiddenDefinition(const NamedDecl *D, Module *M) override {
-    Writer.RedefinedHiddenDefinition(D, M);
-  }
-  void AddedAttributeToRecord(
-      const Attr *Attr, const RecordDecl *Record) override {
-    Writer.AddedAttributeToRecord(Attr, Record);
-  }
-  void EnteringModulePurview() override {
-    Writer.EnteringModulePurview();
-  }
-  void AddedManglingNumber(const Decl *D, unsigned Number) override {
-    Writer.AddedManglingNumber(D, Number);
-  }
-  void AddedStaticLocalNumbers(const Decl *D, unsigned Number) override {
-    Writer.AddedStaticLocalNumbers(D, Number);
-  }
-  void AddedAnonymousNamespace(
-      const TranslationUnitDecl *TU, NamespaceDecl *AnonNamespace) override {
-    Writer.AddedAnonymousNamespace(TU, AnonNamespace);
-  }
+
+#define FORWARD(Function, Parameters, Arguments)                               \
+  void Function Parameters override { Writer.Function Arguments; }
+  FORWARD(CompletedTagDefinition, (const TagDecl *D), (D))
+  FORWARD(AddedVisibleDecl, (const DeclContext *DC, const Decl *D), (DC, D))
+  FORWARD(AddedCXXImplicitMember, (const CXXRecordDecl *RD, const Decl *D),
+          (RD, D))
+  FORWARD(ResolvedExceptionSpec, (const FunctionDecl *FD), (FD))
+  FORWARD(DeducedReturnType, (const FunctionDecl *FD, QualType T), (FD, T))
+  FORWARD(ResolvedOperatorDelete,
+          (const CXXDestructorDecl *DD, const FunctionDecl *F, Expr *ThisArg),
+          (DD, F, ThisArg))
+  FORWARD(CompletedImplicitDefinition, (const FunctionDecl *D), (D))
+  FORWARD(InstantiationRequested, (const ValueDecl *D), (D))
+  FORWARD(VariableDefinitionInstantiated, (const VarDecl *D), (D))
+  FORWARD(FunctionDefinitionInstantiated, (const FunctionDecl *D), (D))
+  FORWARD(DefaultArgumentInstantiated, (const ParmVarDecl *D), (D))
+  FORWARD(DefaultMemberInitializerInstantiated, (const FieldDecl *D), (D))
+  FORWARD(DeclarationMarkedUsed, (const Decl *D), (D))
+  FORWARD(AddedManglingNumber, (const Decl *D, unsigned Number), (D, Number))
+  FORWARD(AddedStaticLocalNumbers, (const Decl *D, unsigned N), (D, N))
+  FORWARD(AddedAnonymousNamespace,
+          (const TranslationUnitDecl *TU, NamespaceDecl *Namespace),
+          (TU, Namespace))
+#undef FORWARD
 
 private:
   ASTMutationListener &Writer;

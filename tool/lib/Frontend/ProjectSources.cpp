@@ -79,10 +79,11 @@ static std::string withoutComments(StringRef Text) {
   return Result;
 }
 
-/// The offset behind the parenthesis that closes the one at `Open`.
-static size_t behindClosing(StringRef Text, size_t Open) {
+/// The offset behind the parenthesis that closes the one that `Text` begins
+/// with.
+static size_t behindClosing(StringRef Text) {
   int Depth = 0;
-  for (size_t I = Open; I < Text.size(); ++I) {
+  for (size_t I = 0; I < Text.size(); ++I) {
     Depth += Text[I] == '(';
     Depth -= Text[I] == ')';
     if (Depth == 0)
@@ -111,45 +112,45 @@ static bool endsWithQualifier(StringRef Before, StringRef Class) {
          (Before.empty() || !isWordChar(Before.back()));
 }
 
-bool definesFunction(StringRef Text, const MissingFunction &F) {
-  for (size_t At = Text.find(F.Name); At != StringRef::npos;
-       At = Text.find(F.Name, At + 1)) {
-    const size_t End = At + F.Name.size();
-    if ((At > 0 && isWordChar(Text[At - 1])) ||
-        (End < Text.size() && isWordChar(Text[End])))
-      continue;
-    if (!F.Class.empty() && !endsWithQualifier(Text.take_front(At), F.Class))
-      continue;
-    const size_t Open = Text.find_first_not_of(" \t\r\n", End);
-    if (Open == StringRef::npos || Text[Open] != '(')
-      continue;
-    const size_t Behind = behindClosing(Text, Open);
-    if (Behind == StringRef::npos)
-      continue;
-    // `const`, `noexcept`, `-> T`, `: member(…)`, but neither the end of a
-    // statement nor that of a condition.
-    const size_t First = Text.find_first_not_of(" \t\r\n", Behind);
-    if (First == StringRef::npos)
-      continue;
-    const char C = Text[First];
-    if (C != '{' && C != ':' && C != '-' && !isWordChar(C))
-      continue;
-    const size_t Stop = Text.find_first_of("{;", First);
-    if (Stop != StringRef::npos && Text[Stop] == '{')
+/// Whether `Name` stands in `Text` with such text before and behind it.
+static bool
+standsIn(StringRef Text, StringRef Name,
+         function_ref<bool(StringRef Before, StringRef Behind)> As) {
+  for (size_t At = Text.find(Name); At != StringRef::npos;
+       At = Text.find(Name, At + 1))
+    if (As(Text.take_front(At), Text.drop_front(At + Name.size())))
       return true;
-  }
   return false;
 }
 
+bool definesFunction(StringRef Text, const MissingFunction &F) {
+  return standsIn(Text, F.Name, [&](StringRef Before, StringRef Behind) {
+    constexpr StringRef Blanks = " \t\r\n";
+    if ((!Before.empty() && isWordChar(Before.back())) ||
+        (!F.Class.empty() && !endsWithQualifier(Before, F.Class)))
+      return false;
+    Behind = Behind.ltrim(Blanks);
+    const size_t Closed =
+        Behind.starts_with("(") ? behindClosing(Behind) : StringRef::npos;
+    if (Closed == StringRef::npos)
+      return false;
+    // `const`, `noexcept`, `-> T`, `: member(…)`, but neither the end of a
+    // statement nor that of a condition.
+    Behind = Behind.drop_front(Closed).ltrim(Blanks);
+    if (Behind.empty() || !(isWordChar(Behind.front()) ||
+                            StringRef("{:-").contains(Behind.front())))
+      return false;
+    return Behind.drop_until([](char C) { return C == '{' || C == ';'; })
+        .starts_with("{");
+  });
+}
+
 bool callsFunction(StringRef Text, StringRef Name) {
-  for (size_t At = Text.find(Name); At != StringRef::npos;
-       At = Text.find(Name, At + 1)) {
-    const StringRef Behind = Text.drop_front(At + Name.size()).ltrim();
-    if ((At == 0 || !isWordChar(Text[At - 1])) &&
-        (Behind.starts_with("(") || Behind.starts_with("<")))
-      return true;
-  }
-  return false;
+  return standsIn(Text, Name, [](StringRef Before, StringRef Behind) {
+    Behind = Behind.ltrim();
+    return (Before.empty() || !isWordChar(Before.back())) &&
+           (Behind.starts_with("(") || Behind.starts_with("<"));
+  });
 }
 
 ProjectSources::ProjectSources(StringRef Folder, bool IsMarked) {
@@ -326,15 +327,15 @@ bool ProjectSources::isListed(StringRef Source) {
     if (!Relative.consume_front(sys::path::parent_path(List)) ||
         !Relative.consume_front("/"))
       continue;
-    const StringRef Text = load(List).Text;
-    for (size_t At = Text.find(Relative); At != StringRef::npos;
-         At = Text.find(Relative, At + 1)) {
-      auto IsPathChar = [](char C) { return isWordChar(C) || C == '-' || C == '.'; };
-      const size_t End = At + Relative.size();
-      if ((At == 0 || !IsPathChar(Text[At - 1])) &&
-          (End == Text.size() || !IsPathChar(Text[End])))
-        return true;
-    }
+    auto IsPathChar = [](char C) {
+      return isWordChar(C) || C == '-' || C == '.';
+    };
+    if (standsIn(load(List).Text, Relative,
+                 [&](StringRef Before, StringRef Behind) {
+                   return (Before.empty() || !IsPathChar(Before.back())) &&
+                          (Behind.empty() || !IsPathChar(Behind.front()));
+                 }))
+      return true;
   }
   return false;
 }

@@ -2,8 +2,6 @@
 
 #include "UnseenCode.h"
 
-#include "clang/Basic/FileManager.h"
-
 using namespace llvm;
 using namespace clang;
 
@@ -18,22 +16,17 @@ public:
                    SrcMgr::CharacteristicKind, FileID) override {
     FileID File = SM.getFileID(Loc);
     if (Reason == EnterFile && User.contains(File, SM))
-      ++Code.Entered[nameOf(File)];
+      ++Code.Entered[realPathOf(File, SM).str()];
   }
 
   void SourceRangeSkipped(SourceRange Range, SourceLocation) override {
     auto [File, Begin] = SM.getDecomposedLoc(Range.getBegin());
     auto [EndFile, End] = SM.getDecomposedLoc(Range.getEnd());
     if (File == EndFile && End >= Begin && User.contains(File, SM))
-      ++Code.LeftOut[{nameOf(File), Begin, End - Begin}];
+      ++Code.LeftOut[{realPathOf(File, SM).str(), Begin, End - Begin}];
   }
 
 private:
-  std::string nameOf(FileID File) const {
-    OptionalFileEntryRef Ref = SM.getFileEntryRefForID(File);
-    return Ref ? SM.getFileManager().getCanonicalName(*Ref).str() : "";
-  }
-
   UnseenCode &Code;
   const SourceManager &SM;
   UserLocations &User;

@@ -66,18 +66,22 @@ static bool isLibrary(FileID File, const SourceManager &SM) {
   return Text && Text->size() >= Large && !Text->contains("torch");
 }
 
+StringRef realPathOf(FileID File, const SourceManager &SM) {
+  const OptionalFileEntryRef Ref = SM.getFileEntryRefForID(File);
+  return Ref ? SM.getFileManager().getCanonicalName(*Ref) : "";
+}
+
 bool UserLocations::contains(FileID File, const SourceManager &SM) {
   if (File.isInvalid())
     return false;
   auto [Entry, IsNew] = Known.try_emplace(File, false);
   if (!IsNew)
     return Entry->second;
-  OptionalFileEntryRef Ref = SM.getFileEntryRefForID(File);
-  if (!Ref)
+  const StringRef Real = realPathOf(File, SM);
+  if (Real.empty())
     return false;
-  bool IsSystem = SrcMgr::isSystem(
-      SM.getFileCharacteristic(SM.getLocForStartOfFile(File)));
-  StringRef Real = SM.getFileManager().getCanonicalName(*Ref);
+  bool IsSystem =
+      SrcMgr::isSystem(SM.getFileCharacteristic(SM.getLocForStartOfFile(File)));
   const bool IsUser = File == SM.getMainFileID() ||
                       (Scope.isUser(Real, IsSystem) && !isLibrary(File, SM));
   return Known[File] = IsUser;

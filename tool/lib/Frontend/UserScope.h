@@ -35,6 +35,9 @@ private:
   std::string Generated; ///< The build folder; empty if the main file is there.
 };
 
+/// The real path of a file; empty for what is none.
+llvm::StringRef realPathOf(clang::FileID File, const clang::SourceManager &SM);
+
 /// Answers `isUser` for source locations; one per unit.
 class UserLocations {
 public:
