@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -38,7 +39,9 @@ std::string shared_path() {
 ACCEL_RANK_FUNCTION(broadcasts_objects) {
   Accelerator accelerator;
   const auto rank = accelerator.process_index();
+  errno = EEXIST;
   EXPECT_EQ(accelerator.broadcast_object(rank + 5), 5);
+  EXPECT_EQ(errno, EEXIST);
   EXPECT_EQ(accelerator.broadcast_object(0.1 * static_cast<double>(rank)), 0.0);
   EXPECT_TRUE(accelerator.broadcast_object(rank == 0));
   EXPECT_EQ(

@@ -11,6 +11,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <functional>
 #include <string>
 #include <vector>
@@ -222,6 +223,8 @@ void broadcast_bytes(
     int64_t from_process,
     const std::string& type) {
   auto& runtime = Runtime::require();
+  // What is broadcast may be the answer of a system call, whose reason is printed next.
+  const int error = errno;
   auto tensor = at::from_blob(
       bytes, {static_cast<int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
   if (runtime.state().use_distributed()) {
@@ -241,6 +244,7 @@ void broadcast_bytes(
   if (size > 0) {
     runtime.communicator().broadcast(tensor, from_process);
   }
+  errno = error;
 }
 
 std::vector<std::string> exchange_bytes(

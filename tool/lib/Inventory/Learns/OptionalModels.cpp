@@ -15,7 +15,8 @@ bool accel::migrate::asksFor(const Stmt *S, const ValueDecl *Model) {
   };
   return anyIn<Expr>(S, [&](const Expr *E) {
     if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
-        Call && nameOf(Call->getMethodDecl()) == "is_empty")
+        Call && (nameOf(Call->getMethodDecl()) == "is_empty" ||
+                 nameOf(Call->getMethodDecl()) == "has_value"))
       return Names(Call->getImplicitObjectArgument());
     const auto *Cast = dyn_cast<CastExpr>(E);
     const bool ToTruth = Cast && Cast->getType()->isBooleanType();
@@ -33,13 +34,16 @@ bool accel::migrate::asksFor(const Stmt *S, const ValueDecl *Model) {
   });
 }
 
-/// `{nullptr}`, `= nullptr`, or no value at all.
-static bool isEmpty(const Expr *Init) {
+/// `{nullptr}`, `= nullptr`, or a pointer and a std::optional without a value. (A module's
+/// holder without one makes the module.)
+static bool isEmpty(const Expr *Init, QualType T) {
   Init = plain(Init);
-  if (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init);
-      Made && Made->getNumArgs() == 1)
-    Init = plain(Made->getArg(0));
-  return !Init || isa<CXXNullPtrLiteralExpr>(Init);
+  const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init);
+  if (Made && Made->getNumArgs() == 1)
+    return isa<CXXNullPtrLiteralExpr>(plain(Made->getArg(0)));
+  if (!Init || (Made && Made->getNumArgs() == 0))
+    return isInStd(recordOf(T)) || T->isPointerType();
+  return isa<CXXNullPtrLiteralExpr>(Init);
 }
 
 namespace {
@@ -50,15 +54,26 @@ public:
   bool Any = false, Always = false;
 
   bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    if (E->getOperator() == OO_Equal && placeOf(E->getArg(0)) == Model) {
-      Any = true;
-      Always |= llvm::none_of(
-          Path, [](const Stmt *S) { return isa<IfStmt, SwitchStmt>(S); });
-    }
+    if (E->getOperator() == OO_Equal)
+      made(E->getArg(0));
+    return true;
+  }
+  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
+    const llvm::StringRef Name = nameOf(E->getMethodDecl());
+    if ((Name == "emplace" || Name == "reset") && E->getNumArgs() > 0)
+      made(E->getImplicitObjectArgument());
     return true;
   }
 
 private:
+  void made(const Expr *E) {
+    if (placeOf(E) != Model)
+      return;
+    Any = true;
+    Always |= llvm::none_of(
+        Path, [](const Stmt *S) { return isa<IfStmt, SwitchStmt>(S); });
+  }
+
   const ValueDecl *Model;
 };
 } // namespace
@@ -67,8 +82,8 @@ bool accel::migrate::isOptional(const ValueDecl *Model,
                                 const ProgramIndex &Index) {
   const auto *V = dyn_cast<VarDecl>(Model);
   const auto *Field = dyn_cast<FieldDecl>(Model);
-  if (!(V && V->isLocalVarDecl() && isEmpty(V->getInit())) &&
-      !(Field && isEmpty(Field->getInClassInitializer())))
+  if (!(V && V->isLocalVarDecl() && isEmpty(V->getInit(), V->getType())) &&
+      !(Field && isEmpty(Field->getInClassInitializer(), Field->getType())))
     return false;
   Assignments Made(Model);
   bool Asked = false;

@@ -210,12 +210,28 @@ void OutputFacts::moves(const CallExpr *E, const Stmt *Statement,
     Add(nullptr, false, takesFilesAway(E->getArg(0)));
 }
 
-/// Whether errno is looked at, but for its text, outside of an expression.
+static bool isErrno(const Expr *E) {
+  const auto *Read = dyn_cast<UnaryOperator>(plain(E));
+  const auto *Call =
+      Read ? dyn_cast<CallExpr>(plain(Read->getSubExpr())) : nullptr;
+  return Call && nameOf(Call->getDirectCallee()) == "__errno_location";
+}
+
+/// Whether errno is looked at outside of an expression, but for its text and to print it:
+/// the main process alone prints, which has its own.
 static bool asksForError(const Stmt *S, const Expr *Without) {
   if (!S || S == Without)
     return false;
   if (const auto *Call = dyn_cast<CallExpr>(S))
     if (const FunctionDecl *F = Call->getDirectCallee()) {
+      const auto *Operator = dyn_cast<CXXOperatorCallExpr>(S);
+      const bool Prints =
+          (Operator && Operator->getOperator() == OO_LessLess && isInStd(F)) ||
+          nameOf(F) == "printf" || nameOf(F) == "fprintf";
+      if (Prints)
+        return llvm::any_of(Call->arguments(), [&](const Expr *Arg) {
+          return !isErrno(Arg) && asksForError(Arg, Without);
+        });
       if (nameOf(F) == "__errno_location")
         return true;
       if (nameOf(F) == "strerror")
