@@ -124,14 +124,13 @@ void FactFinder::run(const FunctionDecl *F) {
     return;
   }
   FactWalk W(*this);
-  if (const auto *C = dyn_cast<CXXConstructorDecl>(F))
-    for (const CXXCtorInitializer *Init : C->inits()) {
-      At.Initialiser = Init->getInit();
-      for (Subject *Each : Subjects)
-        Each->memberInitialiser(Init);
-      if (Init->isWritten())
-        W.TraverseStmt(Init->getInit());
-    }
+  for (const CXXCtorInitializer *Init : initsOf(F)) {
+    At.Initialiser = Init->getInit();
+    for (Subject *Each : Subjects)
+      Each->memberInitialiser(Init);
+    if (Init->isWritten())
+      W.TraverseStmt(Init->getInit());
+  }
   // std::ostream& out = std::cout, which stands before the body, too; or in
   // another declaration.
   for (const FunctionDecl *Declared : F->redecls())
@@ -151,15 +150,12 @@ void FactFinder::call(const CallExpr *E) {
   const FunctionDecl *F = E->getDirectCallee();
   if (!F)
     return;
-  const bool Named = F->getIdentifier() != nullptr;
   const Expr *To = nullptr, *Made = nullptr;
-  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
-      O && O->getOperator() == OO_Equal) {
-    To = O->getArg(0);
-    Made = O->getArg(1);
+  if (operatorCall(E, OO_Equal)) {
+    To = E->getArg(0);
+    Made = E->getArg(1);
   } else if (const auto *M = dyn_cast<CXXMemberCallExpr>(E);
-             M && Named && isInStd(F) && F->getName() == "reset" &&
-             E->getNumArgs() == 1) {
+             M && stdNameOf(F) == "reset" && E->getNumArgs() == 1) {
     To = M->getImplicitObjectArgument();
     Made = E->getArg(0);
   }
@@ -167,7 +163,7 @@ void FactFinder::call(const CallExpr *E) {
     Each->call(E, F);
     if (To)
       Each->assigned(To, Made);
-    if (Named)
+    if (F->getIdentifier())
       Each->namedCall(E, F, F->getName());
   }
 }
@@ -189,19 +185,15 @@ void FactFinder::global(const VarDecl *V) {
 /// Makes of a stream that is named what can be made of it before main; false where
 /// that is nothing.
 static bool makeEarly(EditFact &Print) {
-  switch (Print.Kind) {
-  case EditKind::PrintCout:
-    Print.Kind = EditKind::PrintEarlyCout;
-    return !Print.InMacro;
-  case EditKind::PrintCerr:
-    Print.Kind = EditKind::PrintEarlyCerr;
-    return !Print.InMacro;
-  case EditKind::PrintStdout:
-    Print.Kind = EditKind::PrintEarlyStdout;
-    return !Print.InMacro;
-  default:
+  static const std::map<EditKind, EditKind> Early = {
+      {EditKind::PrintCout, EditKind::PrintEarlyCout},
+      {EditKind::PrintCerr, EditKind::PrintEarlyCerr},
+      {EditKind::PrintStdout, EditKind::PrintEarlyStdout}};
+  const auto It = Early.find(Print.Kind);
+  if (It == Early.end())
     return false;
-  }
+  Print.Kind = It->second;
+  return !Print.InMacro;
 }
 
 /// What an initialiser opens and prints to, and the device that it names;

@@ -49,23 +49,22 @@ private:
 } // namespace
 
 void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
-  FactFinder({Text, Index, Functions, Into}, Found).run(F);
+  const Unit Part{Text, Index, Functions, Into};
+  FactFinder(Part, Found).run(F);
   if (!Index.BeforeMain.count(F))
     return;
+  const std::string Name = "'" + F->getNameAsString() + "'";
   if (Into.hasEdits("print"))
-    Into.Findings.push_back(Text.finding(
-        "ACL0152", F->getLocation(),
-        "'" + F->getNameAsString() +
-            "' prints, and also runs before main begins, when no accelerator "
-            "exists: its lines stay as they are and every process prints them"));
+    Part.say("ACL0152", F->getLocation(),
+             Name + " prints, and also runs before main begins, when no "
+                    "accelerator exists: its lines stay as they are and every "
+                    "process prints them");
   if (Into.hasEdits("device"))
-    Into.Findings.push_back(Text.finding(
-        "ACL0139", F->getLocation(),
-        "'" + F->getNameAsString() +
-            "' chooses a device, and also runs before main begins, when no "
-            "accelerator exists: it stays as it is",
-        "A torch::kCUDA without a number is each process's own device; another "
-        "choice has to be made in main."));
+    Part.say("ACL0139", F->getLocation(),
+             Name + " chooses a device, and also runs before main begins, when "
+                    "no accelerator exists: it stays as it is",
+             "A torch::kCUDA without a number is each process's own device; "
+             "another choice has to be made in main.");
   llvm::erase_if(Into.Edits, [](const EditFact &E) {
     return E.isOf("print") || E.isOf("device");
   });
@@ -73,11 +72,9 @@ void Taker::takeFunction(const FunctionDecl *F, TrainingProgram &Into) {
       llvm::any_of(Into.Optimizers,
                    [](const auto &Fact) { return Fact.isPrepared(); }) ||
       !Into.Saves.empty() || !Into.Archives.empty() || !Into.Guards.empty())
-    Into.Findings.push_back(
-        Text.finding("ACL0184", F->getLocation(),
-                     "'" + F->getNameAsString() +
-                         "' runs before main begins, when no accelerator exists",
-                     "Call it from main."));
+    Part.say("ACL0184", F->getLocation(),
+             Name + " runs before main begins, when no accelerator exists",
+             "Call it from main.");
 }
 
 /// Whether the unit knows accel's own Accelerator class.

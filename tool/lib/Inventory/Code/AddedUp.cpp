@@ -10,26 +10,16 @@
 using namespace accel::migrate;
 using namespace clang;
 
-namespace {
-/// Tensors, and what holds them, that code reads.
-class TensorsRead : public AstVisitor {
-public:
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    return read(E->getDecl(), E->getType());
-  }
-  bool VisitMemberExpr(MemberExpr *E) override {
-    return read(E->getMemberDecl(), E->getType());
-  }
-  std::set<const ValueDecl *> Found;
-
-private:
-  bool read(const ValueDecl *V, QualType T) {
-    if (isa<VarDecl, FieldDecl>(V) && holdsTensors(T))
+/// Adds the tensors, and what holds them, that code reads.
+static void addRead(const Stmt *S, std::set<const ValueDecl *> &Found) {
+  eachIn<Expr>(S, [&](const Expr *E) {
+    if (const ValueDecl *V = referredTo(E);
+        isa_and_nonnull<VarDecl, FieldDecl>(V) && holdsTensors(E->getType()))
       Found.insert(V);
-    return true;
-  }
-};
+  });
+}
 
+namespace {
 /// What variables are given in one function: `x = a`, `x += a`, `x.push_back(a)`.
 class Given : public AstVisitor {
 public:
@@ -49,13 +39,10 @@ public:
   }
   bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
     const CXXMethodDecl *M = E->getMethodDecl();
-    if (!M || !M->getIdentifier() || E->getNumArgs() == 0)
-      return true;
     // losses.push_back(loss), total.add_(loss)
-    const bool Keeps = isInStd(M) && !M->isConst();
-    const bool Adds =
-        isTensor(E->getObjectType()) && namesInPlace(M->getName());
-    if (Keeps || Adds)
+    const bool Keeps = !stdNameOf(M).empty() && !M->isConst();
+    const bool Adds = isTensor(E->getObjectType()) && namesInPlace(nameOf(M));
+    if (E->getNumArgs() > 0 && (Keeps || Adds))
       add(E->getImplicitObjectArgument(), E->getArg(0));
     return true;
   }
@@ -83,12 +70,12 @@ void ProgramIndex::markAddingUp() {
       if (!std::exchange(Looked, true))
         Values.TraverseStmt(B.Writer->getBody());
       // From the loss back to what it is made of.
-      TensorsRead Reads;
-      Reads.TraverseStmt(const_cast<CallExpr *>(B.Call));
-      for (size_t Before = 0; Before != Reads.Found.size();) {
-        Before = Reads.Found.size();
+      std::set<const ValueDecl *> Read;
+      addRead(B.Call, Read);
+      for (size_t Before = 0; Before != Read.size();) {
+        Before = Read.size();
         for (const Given::Value &Value : Values.All) {
-          if (!Reads.Found.count(Value.To))
+          if (!Read.count(Value.To))
             continue;
           // What is declared before the loop and given something in it.
           const SourceLocation At = Value.E->getExprLoc();
@@ -96,7 +83,7 @@ void ProgramIndex::markAddingUp() {
                           !isWithin(Value.To->getLocation(), Loop, SM) &&
                           holdsTensors(Value.E->getType());
           if (!isWithin(At, Loop, SM))
-            Reads.TraverseStmt(const_cast<Expr *>(Value.E));
+            addRead(Value.E, Read);
         }
       }
     }

@@ -19,8 +19,7 @@ using namespace accel::migrate;
 using namespace clang;
 
 static bool isStdFunction(QualType T) {
-  const CXXRecordDecl *D = recordOf(T);
-  return nameOf(D) == "function" && isInStd(D);
+  return stdNameOf(recordOf(T)) == "function";
 }
 
 /// A std::function, a pointer to a function, or a container of such.
@@ -31,7 +30,7 @@ static bool holdsCallables(QualType T, unsigned Depth = 0) {
   if (T->isFunctionPointerType() || T->isFunctionType() || isStdFunction(T))
     return true;
   const CXXRecordDecl *D = recordOf(T);
-  return D && isInStd(D) && llvm::any_of(typeArgumentsOf(D), [&](QualType Arg) {
+  return isInStd(D) && llvm::any_of(typeArgumentsOf(D), [&](QualType Arg) {
            return holdsCallables(Arg, Depth + 1);
          });
 }
@@ -92,15 +91,15 @@ public:
   }
 
   void walk(const FunctionDecl *F) {
-    if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
-      for (const CXXCtorInitializer *Init : Ctor->inits()) {
-        if (Init->isAnyMemberInitializer())
-          give(Init->getAnyMember(), Init->getInit());
-        TraverseStmt(Init->getInit());
-      }
+    for (const CXXCtorInitializer *Init : initsOf(F)) {
+      if (Init->isAnyMemberInitializer())
+        give(Init->getAnyMember(), Init->getInit());
+      TraverseStmt(Init->getInit());
+    }
     TraverseStmt(F->getBody());
     if (holdsCallables(F->getReturnType()))
-      giveReturned(F, F->getBody());
+      for (const Expr *Value : valuesOf(F))
+        take(F->getCanonicalDecl(), Value);
   }
 
   std::map<const ValueDecl *, std::set<const FunctionDecl *>> Runs;
@@ -120,14 +119,6 @@ private:
       for (unsigned I = 0; I < Body->getNumParams() && I < Args.size(); ++I)
         give(Body->getParamDecl(I), Args[I]);
   }
-  void giveReturned(const FunctionDecl *F, const Stmt *S) {
-    if (!S || isa<LambdaExpr>(S))
-      return;
-    if (const auto *Return = dyn_cast<ReturnStmt>(S))
-      take(F->getCanonicalDecl(), Return->getRetValue());
-    for (const Stmt *Child : S->children())
-      giveReturned(F, Child);
-  }
   void give(const ValueDecl *To, const Expr *E) {
     if (To && E && holdsCallables(To->getType()))
       take(To, E);
@@ -142,11 +133,7 @@ private:
     if (const auto *E = dyn_cast<Expr>(S))
       if (const CXXRecordDecl *D = recordOf(E->getType()); D && D->isLambda())
         Runs[To].insert(operatorOf(D));
-    const ValueDecl *Named = nullptr;
-    if (const auto *Ref = dyn_cast<DeclRefExpr>(S))
-      Named = Ref->getDecl();
-    else if (const auto *M = dyn_cast<MemberExpr>(S))
-      Named = M->getMemberDecl();
+    const ValueDecl *Named = referredTo(S);
     if (const auto *F = dyn_cast_or_null<FunctionDecl>(Named)) {
       if (Index.isOwn(F))
         for (const FunctionDecl *Body : Index.bodiesOf(F))
@@ -195,10 +182,8 @@ void ProgramIndex::findCallables() {
 llvm::ArrayRef<const FunctionDecl *>
 ProgramIndex::callablesOf(const CallExpr *Call) const {
   const Expr *Held = nullptr;
-  if (const auto *Operator = dyn_cast<CXXOperatorCallExpr>(Call);
-      Operator && Operator->getOperator() == OO_Call &&
-      isStdFunction(Operator->getArg(0)->getType()))
-    Held = Operator->getArg(0);
+  if (operatorCall(Call, OO_Call) && isStdFunction(Call->getArg(0)->getType()))
+    Held = Call->getArg(0);
   else if (!Call->getDirectCallee() && !isa<CXXMemberCallExpr>(Call))
     Held = Call->getCallee();
   return callablesIn(Held ? rootOf(Held) : nullptr);

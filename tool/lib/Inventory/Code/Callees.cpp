@@ -39,11 +39,11 @@ void Callees::addBody(const FunctionDecl *Body) {
 bool CalleesBeforeMain::VisitCallExpr(CallExpr *E) {
   const FunctionDecl *F = E->getDirectCallee();
   // std::for_each, std::call_once; push_back only keeps it.
-  if (F && isLibrary(F) && !isa<CXXMemberCallExpr>(E))
+  if (isLibrary(F) && !isa<CXXMemberCallExpr>(E))
     for (const Expr *Arg : E->arguments())
       if (const auto *L = dyn_cast<LambdaExpr>(Arg->IgnoreImplicit()))
         addBody(operatorOf(L));
-  if (F && isInStd(F) && nameOf(F).starts_with("make_"))
+  if (stdNameOf(F).starts_with("make_"))
     constructsIn(F->getReturnType());
   return Callees::VisitCallExpr(E);
 }
@@ -53,17 +53,15 @@ bool CalleesBeforeMain::VisitCXXConstructExpr(CXXConstructExpr *E) {
   // std::vector<Agent> agents(2), std::optional<Agent> agent(std::in_place)
   if (isInStd(E->getConstructor()) && E->getNumArgs() > 0) {
     const QualType First = E->getArg(0)->getType();
-    const CXXRecordDecl *Tag = recordOf(First);
-    if (First->isIntegerType() || nameOf(Tag) == "in_place_t")
+    if (First->isIntegerType() || nameOf(recordOf(First)) == "in_place_t")
       constructsIn(E->getType());
   }
   return true;
 }
 
 void CalleesBeforeMain::enter(const FunctionDecl *F) {
-  if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
-    for (const CXXCtorInitializer *Init : Ctor->inits())
-      TraverseStmt(Init->getInit());
+  for (const CXXCtorInitializer *Init : initsOf(F))
+    TraverseStmt(Init->getInit());
 }
 
 /// A constructor, or what one that nobody has written initialises.
@@ -88,7 +86,7 @@ void CalleesBeforeMain::constructsIn(QualType T, unsigned Depth) {
   if (!D || Depth > Most)
     return;
   if (isa<ClassTemplateSpecializationDecl>(D) && isInStd(D)) {
-    if (D->getIdentifier() && D->getName() != "function")
+    if (nameOf(D) != "function")
       for (const QualType Arg : typeArgumentsOf(D))
         constructsIn(Arg, Depth + 1);
     return;

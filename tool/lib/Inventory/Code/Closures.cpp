@@ -22,6 +22,11 @@ const CXXMethodDecl *accel::migrate::operatorOf(const LambdaExpr *L) {
   return operatorOf(L->getLambdaClass());
 }
 
+bool accel::migrate::isOfClosure(const FunctionDecl *F) {
+  const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
+  return M && M->getParent()->isLambda();
+}
+
 Stmt *accel::migrate::bodyOf(const LambdaExpr *L) {
   const CXXMethodDecl *Operator = operatorOf(L);
   return Operator->getDescribedFunctionTemplate() ? nullptr

@@ -19,6 +19,9 @@ namespace accel::migrate {
 const clang::CXXMethodDecl *operatorOf(const clang::CXXRecordDecl *Closure);
 const clang::CXXMethodDecl *operatorOf(const clang::LambdaExpr *L);
 
+/// Whether a function, which may be null, is a method of a lambda's class.
+bool isOfClosure(const clang::FunctionDecl *F);
+
 /// Its body; null where it is a pattern.
 clang::Stmt *bodyOf(const clang::LambdaExpr *L);
 

@@ -73,8 +73,7 @@ FunctionId FunctionTable::add(const Stmt *Body, std::string Name, bool IsMain,
 }
 
 FunctionId FunctionTable::of(const FunctionDecl *F) {
-  const auto *M = dyn_cast<CXXMethodDecl>(F);
-  const bool IsLambda = M && M->getParent()->isLambda();
+  const bool IsLambda = isOfClosure(F);
   const FunctionId Id =
       add(F->getBody(), IsLambda ? "lambda" : F->getNameAsString(),
           !IsLambda && F->isMain(), IsLambda, F->getBeginLoc());
@@ -86,19 +85,21 @@ FunctionId FunctionTable::of(const FunctionDecl *F) {
       Names.push_back(P->getNameAsString());
     std::sort(Names.begin(), Names.end());
     Names.erase(std::unique(Names.begin(), Names.end()), Names.end());
-    if (IsLambda && M->getParent()->getLambdaCaptureDefault() == LCD_ByRef)
-      if (std::optional<FunctionId> Around = around(M->getParent()))
+    if (IsLambda)
+      if (std::optional<FunctionId> Around =
+              around(cast<CXXMethodDecl>(F)->getParent()))
         Functions[Id].Around = Around;
   }
   return Id;
 }
 
 /// The function whose body a lambda stands in, if all that this declares at its
-/// beginning can be seen there.
+/// beginning can be used there.
 std::optional<FunctionId> FunctionTable::around(const CXXRecordDecl *Lambda) {
   const auto *Outer = dyn_cast_or_null<FunctionDecl>(Lambda->getDeclContext());
   // In a handler of a function's own `try` they are gone.
-  if (!Outer || !Outer->hasBody() || isa<CXXTryStmt>(Outer->getBody()) ||
+  if (Lambda->getLambdaCaptureDefault() != LCD_ByRef || !Outer ||
+      !Outer->hasBody() || isa<CXXTryStmt>(Outer->getBody()) ||
       !isWithin(Lambda->getLocation(), Outer->getBody(), Text.SM))
     return std::nullopt;
   const FunctionId Id = of(Outer);

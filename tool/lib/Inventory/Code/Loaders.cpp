@@ -9,55 +9,44 @@
 using namespace accel::migrate;
 using namespace clang;
 
+/// The types of a std::tuple or a std::variant, which are a pack.
+static llvm::SmallVector<QualType, 4> typesInPack(const CXXRecordDecl *D) {
+  llvm::SmallVector<QualType, 4> Types;
+  if (const auto *S = dyn_cast_or_null<ClassTemplateSpecializationDecl>(D))
+    for (const TemplateArgument &A : S->getTemplateArgs()[0].pack_elements())
+      Types.push_back(A.getAsType());
+  return Types;
+}
+
 bool accel::migrate::isBatch(QualType T) {
   if (isTensor(T) || isStructOfTensors(T))
     return true;
-  const auto *D =
-      dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  if (!D || !D->getIdentifier())
-    return false;
-  const llvm::ArrayRef<TemplateArgument> Args = D->getTemplateArgs().asArray();
-  const auto IsBatch = [](const TemplateArgument &A) {
-    return A.getKind() == TemplateArgument::Type && isBatch(A.getAsType());
-  };
-  if (isTorch(D))
-    return D->getName() == "Example" && IsBatch(Args[0]);
-  if (!isInStd(D))
-    return false;
-  if (D->getName() == "pair")
-    return IsBatch(Args[0]) && IsBatch(Args[1]);
-  if (D->getName() == "array")
-    return IsBatch(Args[0]);
-  if (D->getName() == "tuple" && Args.size() == 1)
-    return Args[0].pack_size() != 0 &&
-           llvm::all_of(Args[0].pack_elements(), IsBatch);
-  if (D->getName() != "map" && D->getName() != "unordered_map")
-    return false;
-  const CXXRecordDecl *Key = recordOf(Args[0].getAsType());
-  return Key && isInStd(Key) && Key->getName() == "basic_string" &&
-         IsBatch(Args[1]);
+  const CXXRecordDecl *D = recordOf(T);
+  const llvm::StringRef Name = stdNameOf(D);
+  const QualType First = typeArgumentOf(D, 0), Second = typeArgumentOf(D, 1);
+  if (torchNameOf(D) == "Example" || Name == "array")
+    return isBatch(First);
+  if (Name == "pair")
+    return isBatch(First) && isBatch(Second);
+  if (Name == "tuple") {
+    const auto Types = typesInPack(D);
+    return !Types.empty() && llvm::all_of(Types, isBatch);
+  }
+  return (Name == "map" || Name == "unordered_map") &&
+         stdNameOf(recordOf(First)) == "basic_string" && isBatch(Second);
 }
 
 /// Whether a loader's data set is of a final class: the runtime's loaders derive from
 /// it. (One that is mapped, or owned, is not.)
 static bool isOfFinalDataset(const CXXRecordDecl *Loader) {
-  while (Loader && Loader->getDefinition()) {
-    Loader = Loader->getDefinition();
-    if (const auto *D = dyn_cast<ClassTemplateSpecializationDecl>(Loader);
-        D && isTorch(D) && nameOf(D).ends_with("DataLoader")) {
-      const TemplateArgument &Dataset = D->getTemplateArgs()[0];
-      const CXXRecordDecl *Class =
-          Dataset.getKind() == TemplateArgument::Type
-              ? Dataset.getAsType()->getAsCXXRecordDecl()
-              : nullptr;
-      return Class && Class->getDefinition() &&
-             Class->getDefinition()->isEffectivelyFinal();
-    }
-    if (Loader->getNumBases() != 1)
-      return false;
-    Loader = Loader->bases_begin()->getType()->getAsCXXRecordDecl();
-  }
-  return false;
+  const CXXRecordDecl *Made = findInLine(Loader, [](const CXXRecordDecl *D) {
+    return torchNameOf(D).ends_with("DataLoader");
+  });
+  const QualType Dataset = typeArgumentOf(Made, 0);
+  const CXXRecordDecl *Class =
+      Dataset.isNull() ? nullptr : Dataset->getAsCXXRecordDecl();
+  return Class && Class->getDefinition() &&
+         Class->getDefinition()->isEffectivelyFinal();
 }
 
 bool accel::migrate::isDistributedBy(const Expr *Loader, QualType Variable) {
@@ -66,20 +55,16 @@ bool accel::migrate::isDistributedBy(const Expr *Loader, QualType Variable) {
 }
 
 bool accel::migrate::isNamedBatch(QualType T) {
-  const CXXRecordDecl *D = recordOf(T);
   if (isStructOfTensors(T))
     return true;
-  const auto *Of = dyn_cast_or_null<ClassTemplateSpecializationDecl>(D);
-  if (!Of || !isInStd(D) || !D->getIdentifier())
-    return false;
-  const llvm::ArrayRef<TemplateArgument> Args = Of->getTemplateArgs().asArray();
-  if (D->getName() == "variant")
-    return llvm::all_of(Args[0].pack_elements(), [](const TemplateArgument &A) {
-      return isTensor(A.getAsType()) || isNamedBatch(A.getAsType());
+  const CXXRecordDecl *D = recordOf(T);
+  if (stdNameOf(D) == "variant")
+    return llvm::all_of(typesInPack(D), [](QualType Type) {
+      return isTensor(Type) || isNamedBatch(Type);
     });
-  if (D->getName() == "optional")
-    return isNamedBatch(Args[0].getAsType());
-  return D->getName().ends_with("map") && isBatch(T);
+  if (stdNameOf(D) == "optional")
+    return isNamedBatch(typeArgumentOf(D, 0));
+  return stdNameOf(D).ends_with("map") && isBatch(T);
 }
 
 /// The iterator that a loader's begin() returns.

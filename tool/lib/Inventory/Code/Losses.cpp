@@ -16,10 +16,9 @@ static bool changes(const CallExpr *E, const ValueDecl *V) {
   if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E))
     return O->isAssignmentOp() && rootOf(O->getArg(0)) == V;
   const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-  const CXXMethodDecl *M = Member ? Member->getMethodDecl() : nullptr;
-  return M && !M->isConst() && isInStd(M) &&
-         (nameOf(M).contains("push") || nameOf(M).contains("emplace") ||
-          nameOf(M) == "insert") &&
+  const llvm::StringRef Name = Member ? stdNameOf(calleeOf(E)) : "";
+  return (Name.contains("push") || Name.contains("emplace") ||
+          Name == "insert") &&
          rootOf(Member->getImplicitObjectArgument()) == V;
 }
 
@@ -33,8 +32,7 @@ const ValueDecl *accel::migrate::lossOf(const Expr *E) {
       return nullptr;
     E = plain(O->getArg(0));
   }
-  const auto *Ref = dyn_cast<DeclRefExpr>(E);
-  return Ref ? Ref->getDecl() : nullptr;
+  return declNamedBy(E);
 }
 
 /// The variables that hold the losses which an expression chooses from: `{a, b}`,

@@ -138,9 +138,8 @@ std::vector<TextRange> SourceText::places(SourceLocation Begin,
     if (To == Ends.end())
       continue;
     if (From.IsArgument) {
-      for (const TextRange &Inner : places(SM.getImmediateSpellingLoc(From.Loc),
-                                           SM.getImmediateSpellingLoc(To->Loc)))
-        Result.push_back(Inner);
+      llvm::append_range(Result, places(SM.getImmediateSpellingLoc(From.Loc),
+                                        SM.getImmediateSpellingLoc(To->Loc)));
       continue;
     }
     const auto Use = UseOf.find(From.Key);
@@ -182,9 +181,7 @@ std::vector<TextRange> SourceText::firstPlaces(SourceLocation Loc) {
 /// The innermost of the places; nothing where other text takes part.
 std::optional<TextRange> SourceText::inOneMacro(SourceRange Range) {
   const std::vector<TextRange> All = places(Range.getBegin(), Range.getEnd());
-  if (All.empty())
-    return std::nullopt;
-  return All.front();
+  return All.empty() ? std::nullopt : std::optional(All.front());
 }
 
 std::optional<TextRange> SourceText::rangeOrMacro(SourceRange Range) {
@@ -247,9 +244,7 @@ std::optional<LinePoint> SourceText::before(const Stmt *S, const TextRange &In) 
 std::optional<LinePoint> SourceText::topInMacro(const CompoundStmt *Block) {
   const std::optional<TextRange> Brace =
       inOneMacro(SourceRange(Block->getLBracLoc()));
-  if (!Brace)
-    return std::nullopt;
-  return lineBehind(*Brace);
+  return Brace ? std::optional(lineBehind(*Brace)) : std::nullopt;
 }
 
 LinePoint SourceText::lineBehind(const TextRange &Place) {

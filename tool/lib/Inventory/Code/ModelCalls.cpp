@@ -2,6 +2,7 @@
 
 #include "ModelCalls.h"
 
+#include "ProgramIndex.h"
 #include "TorchTypes.h"
 
 using namespace accel::migrate;
@@ -12,7 +13,7 @@ static bool isModel(QualType T) {
     return true;
   // TorchScript's.
   const CXXRecordDecl *D = recordOf(T);
-  return nameOf(D) == "Module" && isTorch(D) &&
+  return torchNameOf(D) == "Module" &&
          llvm::StringRef(qualifiedName(D)).contains("jit");
 }
 
@@ -27,15 +28,14 @@ static bool asksForGradients(const Stmt *S) {
 
 /// Whether objects of the class make tensors that are trained, and keep them.
 static bool trainsItsTensors(const CXXRecordDecl *D) {
-  return llvm::any_of(D->fields(), [](const FieldDecl *F) {
-           return holdsTensors(F->getType());
-         }) &&
+  return llvm::any_of(
+             D->fields(),
+             [](const FieldDecl *F) { return holdsTensors(F->getType()); }) &&
          llvm::any_of(D->methods(), [](const CXXMethodDecl *M) {
-           const auto *Ctor = dyn_cast<CXXConstructorDecl>(M);
            return (M->hasBody() && asksForGradients(M->getBody())) ||
-                  (Ctor && llvm::any_of(Ctor->inits(), [](const auto *Init) {
-                     return asksForGradients(Init->getInit());
-                   }));
+                  llvm::any_of(initsOf(M), [](const auto *Init) {
+                    return asksForGradients(Init->getInit());
+                  });
          });
 }
 
@@ -78,31 +78,24 @@ static bool holdsOnlyNumbers(QualType T, unsigned Depth = 0) {
 
 std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
   const auto *Call = dyn_cast_or_null<CallExpr>(E);
-  if (!Call)
-    return std::nullopt;
+  const FunctionDecl *F = calleeOf(Call);
   ModelCall Result;
   Result.Call = Call;
   unsigned First = 0;
-  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Call)) {
-    if (O->getOperator() != OO_Call || !(isModel(O->getArg(0)->getType()) ||
-                                         isOwnModel(O->getArg(0)->getType())))
-      return std::nullopt;
-    Result.Model = O->getArg(0);
+  if (operatorCall(Call, OO_Call)) {
+    Result.Model = Call->getArg(0);
     First = 1;
-  } else if (const auto *Member = dyn_cast<CXXMemberCallExpr>(Call)) {
-    const CXXMethodDecl *M = Member->getMethodDecl();
-    const Expr *Object = Member->getImplicitObjectArgument();
-    if (!M || !M->getIdentifier())
-      return std::nullopt;
-    const bool IsForward = M->getName() == "forward";
-    if (!(isModel(Object->getType()) && (IsForward || !isLibrary(M))) &&
-        !(IsForward && isOwnModel(Object->getType())))
-      return std::nullopt;
-    Result.Model = Object;
+  } else if (const auto *Member = dyn_cast_or_null<CXXMemberCallExpr>(Call);
+             Member && !nameOf(F).empty()) {
+    Result.Model = Member->getImplicitObjectArgument();
   } else {
     return std::nullopt;
   }
-  const FunctionDecl *F = Call->getDirectCallee();
+  const QualType Model = Result.Model->getType();
+  const bool RunsForward = First || nameOf(F) == "forward";
+  if (!(isModel(Model) && (RunsForward || !isLibrary(F))) &&
+      !(RunsForward && isOwnModel(Model)))
+    return std::nullopt;
   // void forward(const Tensor& x, Tensor& out)
   const bool GivesByReference =
       Call->getType()->isVoidType() && nameOf(F) == "forward" &&
@@ -122,6 +115,10 @@ std::optional<ModelCall> accel::migrate::modelCallOf(const Expr *E) {
 
 bool accel::migrate::isModelCall(const Stmt *S) {
   return modelCallOf(dyn_cast<Expr>(S)).has_value();
+}
+
+bool accel::migrate::isLoss(const ModelCall &Call) {
+  return torchNameOf(moduleOf(Call.Model->getType())).ends_with("LossImpl");
 }
 
 bool accel::migrate::takesVariable(const ModelCall &Call, unsigned I) {
@@ -153,22 +150,23 @@ bool accel::migrate::isPartOfModel(const FunctionDecl *F) {
 
 const Expr *accel::migrate::leadingOperand(const Expr *E) {
   E = plain(E);
-  if (!E)
-    return nullptr;
-  if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
+  if (const auto *Member = dyn_cast_or_null<CXXMemberCallExpr>(E)) {
     const Expr *Object = Member->getImplicitObjectArgument();
     return isTensor(Object->getType()) ? Object : nullptr;
   }
-  if (const auto *Call = dyn_cast<CallExpr>(E)) {
-    const FunctionDecl *F = Call->getDirectCallee();
-    if (!F || !isLibrary(F))
-      return nullptr;
-    for (const Expr *Arg : Call->arguments())
+  if (isLibrary(calleeOf(E)))
+    for (const Expr *Arg : cast<CallExpr>(E)->arguments())
       if (isTensor(Arg->getType()))
         return Arg;
-    return nullptr;
-  }
   return nullptr;
+}
+
+bool accel::migrate::anyOperand(const Expr *E,
+                                llvm::function_ref<bool(const Expr *)> Holds) {
+  for (; E; E = leadingOperand(E))
+    if (Holds(plain(E)))
+      return true;
+  return false;
 }
 
 bool accel::migrate::hasOneRow(const Stmt *S, const ASTContext &Context) {

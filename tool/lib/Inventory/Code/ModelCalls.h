@@ -22,6 +22,8 @@ struct ModelCall {
 };
 std::optional<ModelCall> modelCallOf(const clang::Expr *E);
 bool isModelCall(const clang::Stmt *S);
+/// Whether the model is one of LibTorch's losses.
+bool isLoss(const ModelCall &Call);
 
 /// Whether the model takes input `I` as `torch::Tensor &`, which no temporary
 /// can be given for.
@@ -37,6 +39,11 @@ bool isPartOfModel(const clang::FunctionDecl *F);
 /// `x.view({-1})`, of `torch::relu(x)`, of `x.index({i})`; null where there is
 /// none, or where several are put together in a list.
 const clang::Expr *leadingOperand(const clang::Expr *E);
+
+/// Whether something holds for `E`, or for one of the operands that it is first
+/// of all made from; each as it is spelled.
+bool anyOperand(const clang::Expr *E,
+                llvm::function_ref<bool(const clang::Expr *)> Holds);
 
 /// Whether the sizes that are listed in `S` begin with one:
 /// `torch::randn({1, 3, 64, 64})`.

@@ -13,24 +13,6 @@
 using namespace accel::migrate;
 using namespace clang;
 
-namespace {
-/// Functions whose names stand for something else than a call.
-class UseOfNames : public AstVisitor {
-public:
-  bool VisitCallExpr(CallExpr *E) override {
-    if (const FunctionDecl *F = E->getDirectCallee())
-      --Named[F->getCanonicalDecl()];
-    return true;
-  }
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    if (const auto *F = dyn_cast<FunctionDecl>(E->getDecl()))
-      ++Named[F->getCanonicalDecl()];
-    return true;
-  }
-  std::map<const FunctionDecl *, int> Named;
-};
-} // namespace
-
 void ProgramIndex::findOpeners() {
   for (const FunctionDecl *F : Functions) {
     if (isa<CXXMethodDecl>(F) || F->getNumParams() < 2)
@@ -61,11 +43,18 @@ void ProgramIndex::findOpeners() {
   }
   if (Openers.empty())
     return;
-  UseOfNames Names;
+  // Functions whose names stand for something else than a call.
+  std::map<const FunctionDecl *, int> Named;
   for (const FunctionDecl *F : Functions)
-    Names.TraverseStmt(F->getBody());
+    eachIn<Expr>(F->getBody(), [&](const Expr *E) {
+      if (const FunctionDecl *Called = calleeOf(E))
+        --Named[Called->getCanonicalDecl()];
+      else if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
+        if (const auto *Name = dyn_cast<FunctionDecl>(Ref->getDecl()))
+          ++Named[Name->getCanonicalDecl()];
+    });
   for (auto It = Openers.begin(); It != Openers.end();)
-    It = Names.Named[It->first] > 0 ? Openers.erase(It) : std::next(It);
+    It = Named[It->first] > 0 ? Openers.erase(It) : std::next(It);
 }
 
 const ProgramIndex::Opener *ProgramIndex::openerOf(const CallExpr *Call) const {

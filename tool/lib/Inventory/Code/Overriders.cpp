@@ -24,10 +24,9 @@ void ProgramIndex::addOverrider(const CXXMethodDecl *M) {
 llvm::SmallVector<const FunctionDecl *, 2>
 ProgramIndex::bodiesOf(const FunctionDecl *F) const {
   llvm::SmallVector<const FunctionDecl *, 2> Result;
-  const auto *M = dyn_cast<CXXMethodDecl>(F);
   const FunctionDecl *Body = nullptr;
-  if (M && M->getParent()->isLambda())
-    Result.push_back(operatorOf(M->getParent()));
+  if (isOfClosure(F))
+    Result.push_back(operatorOf(cast<CXXMethodDecl>(F)->getParent()));
   else if (F->hasBody(Body))
     Result.push_back(Body);
   auto [From, To] = Overriders.equal_range(F->getCanonicalDecl());

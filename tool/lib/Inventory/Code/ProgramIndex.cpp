@@ -47,9 +47,8 @@ public:
     if (!F->doesThisDeclarationHaveABody() || F->isImplicit() ||
         F->isDefaulted())
       return true;
-    if (const auto *M = dyn_cast<CXXMethodDecl>(F))
-      if (M->getParent()->isLambda())
-        return true; // Part of the function that it stands in.
+    if (isOfClosure(F))
+      return true; // Part of the function that it stands in.
     if (F->isDependentContext()) {
       Index.NeverInstantiated.push_back(F); // Until one is seen.
       return true;
@@ -141,47 +140,37 @@ public:
     const FunctionDecl *F = E->getDirectCallee();
     if (!F)
       return true;
-    const auto IsOfAutograd = [F](llvm::StringRef Name) {
-      return nameOf(F) == Name &&
-             qualifiedName(F) == "torch::autograd::" + Name.str();
-    };
-    if (IsOfAutograd("backward") && !isOfAutogradFunction(In))
-      Index.Backwards.push_back({E, In, Writer, step()});
-    else if (IsOfAutograd("grad"))
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+    const Expr *Object = Member ? Member->getImplicitObjectArgument() : nullptr;
+    if (nameOf(F) == "backward" && !isOfAutogradFunction(In)) {
+      if (Member && isTensor(Member->getObjectType()))
+        Index.Backwards.push_back({E, In, Writer, step(lossOf(Object))});
+      else if (qualifiedName(F) == "torch::autograd::backward")
+        Index.Backwards.push_back({E, In, Writer, step()});
+    } else if (nameOf(F) == "grad" &&
+               qualifiedName(F) == "torch::autograd::grad") {
       Gradients.push_back({E, In, Writer, step()});
-    const auto Runs = [&](const FunctionDecl *Called) {
-      for (const FunctionDecl *Body : Index.bodiesOf(Called))
-        Calls.push_back({In, Writer, Body, step()});
-    };
-    if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-        Member && nameOf(F) == "step" &&
-        optimizerOf(Member->getImplicitObjectArgument()->getType())) {
-      for (const Expr *Arg : E->arguments())
-        if (const FunctionDecl *Closure = closureOf(Arg))
-          Calls.push_back({In, Writer, Closure, step()});
-    } else if (const auto *Operator = dyn_cast<CXXOperatorCallExpr>(E);
-               Operator && Operator->getOperator() == OO_Call) {
-      if (const FunctionDecl *Closure = closureOf(Operator->getArg(0)))
-        Calls.push_back({In, Writer, Closure, step()});
-      else
-        Runs(F);
-    } else {
-      Runs(F);
     }
-    return true;
-  }
-
-  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
-    const CXXMethodDecl *M = E->getMethodDecl();
-    if (nameOf(M) != "backward" || !isTensor(E->getObjectType()) ||
-        isOfAutogradFunction(In))
+    if (Member && nameOf(F) == "step" && optimizerOf(Object->getType())) {
+      for (const Expr *Arg : E->arguments())
+        runs(closureOf(Arg));
       return true;
-    Index.Backwards.push_back(
-        {E, In, Writer, step(lossOf(E->getImplicitObjectArgument()))});
+    }
+    const auto *Operator = operatorCall(E, OO_Call);
+    if (!Operator || !runs(closureOf(Operator->getArg(0))))
+      for (const FunctionDecl *Body : Index.bodiesOf(F))
+        runs(Body);
     return true;
   }
 
 private:
+  /// Notes a call; false where it is not known of what.
+  bool runs(const FunctionDecl *Body) {
+    if (Body)
+      Calls.push_back({In, Writer, Body, step()});
+    return Body;
+  }
+
   /// The loop whose passes are the steps that this place belongs to; of the backward
   /// of a `Loss`, or of one in a list, none that only goes through losses.
   const Stmt *step(const ValueDecl *Loss = nullptr) const {
@@ -257,9 +246,8 @@ ProgramIndex::ProgramIndex(ASTContext &Context) : Context(Context) {
   for (const FunctionDecl *F : Functions) {
     Own.insert(F->getCanonicalDecl());
     LoopFinder(*this, F, Calls, Gradients).TraverseStmt(F->getBody());
-    if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
-      for (const CXXCtorInitializer *Init : Ctor->inits())
-        C.TraverseStmt(Init->getInit());
+    for (const CXXCtorInitializer *Init : initsOf(F))
+      C.TraverseStmt(Init->getInit());
   }
   // Beside a backward they are derivatives that a loss is made of.
   if (Backwards.empty())
@@ -294,38 +282,39 @@ void ProgramIndex::markTraining(const Stmt *Loop, const FunctionDecl *In,
 /// A loop that calls a function with a backward trains as if the backward stood
 /// in it.
 void ProgramIndex::markSteps(llvm::ArrayRef<OwnCall> Calls) {
+  // Adds functions until none is new.
+  const auto Spread = [&](llvm::function_ref<bool(const OwnCall &)> Adds) {
+    for (bool Changed = true; Changed;) {
+      Changed = false;
+      for (const OwnCall &C : Calls)
+        Changed |= Adds(C);
+    }
+  };
   std::set<const FunctionDecl *> Trains;
   for (const BackwardCall &B : Backwards)
     if (B.Step)
       markTraining(B.Step, B.In, B.Writer);
     else
       Trains.insert(B.Writer);
-  for (bool Changed = true; Changed;) {
-    Changed = false;
-    for (const OwnCall &C : Calls)
-      if (!C.Step && Trains.count(C.To))
-        Changed |= Trains.insert(C.From).second;
-  }
+  Spread([&](const OwnCall &C) {
+    return !C.Step && Trains.count(C.To) && Trains.insert(C.From).second;
+  });
   for (const OwnCall &C : Calls)
     if (C.Step && Trains.count(C.To)) {
       InStep.insert(C.To);
       markTraining(C.Step, C.In, C.From);
     }
-  for (bool Changed = true; Changed;) {
-    Changed = false;
-    for (const OwnCall &C : Calls)
-      if (!C.Step && InStep.count(C.From) && Trains.count(C.To))
-        Changed |= InStep.insert(C.To).second;
-  }
+  Spread([&](const OwnCall &C) {
+    return !C.Step && InStep.count(C.From) && Trains.count(C.To) &&
+           InStep.insert(C.To).second;
+  });
   // Whom main comes to, or a loop, as far as calls are seen.
   std::set<const FunctionDecl *> Reached = InStep;
-  for (bool Changed = true; Changed;) {
-    Changed = false;
-    for (const OwnCall &C : Calls)
-      if (C.Step || C.From->isMain() || isa<CXXConstructorDecl>(C.From) ||
-          Reached.count(C.From))
-        Changed |= Reached.insert(C.To).second;
-  }
+  Spread([&](const OwnCall &C) {
+    return (C.Step || C.From->isMain() || isa<CXXConstructorDecl>(C.From) ||
+            Reached.count(C.From)) &&
+           Reached.insert(C.To).second;
+  });
   for (const BackwardCall &B : Backwards)
     if (const FunctionDecl *F = B.Writer;
         !B.Step && !F->isMain() && !isa<CXXConstructorDecl>(F) &&
@@ -382,35 +371,56 @@ const CompoundStmt *accel::migrate::blockOf(const Stmt *Body) {
   return dyn_cast_or_null<CompoundStmt>(Body);
 }
 
+llvm::ArrayRef<CXXCtorInitializer *>
+accel::migrate::initsOf(const FunctionDecl *F) {
+  const auto *Ctor = dyn_cast<CXXConstructorDecl>(F);
+  return Ctor ? llvm::ArrayRef(Ctor->init_begin(), Ctor->init_end())
+              : llvm::ArrayRef<CXXCtorInitializer *>();
+}
+
+static void addValues(const Stmt *S, llvm::SmallVectorImpl<const Expr *> &To) {
+  if (!S || isa<LambdaExpr>(S))
+    return;
+  if (const auto *Return = dyn_cast<ReturnStmt>(S))
+    To.push_back(Return->getRetValue());
+  for (const Stmt *Child : S->children())
+    addValues(Child, To);
+}
+
+llvm::SmallVector<const Expr *, 2>
+accel::migrate::valuesOf(const FunctionDecl *Body) {
+  llvm::SmallVector<const Expr *, 2> Values;
+  addValues(Body->getBody(), Values);
+  return Values;
+}
+
+const VarDecl *accel::migrate::declaredBy(const Stmt *S) {
+  const auto *D = dyn_cast_or_null<DeclStmt>(S);
+  return D && D->isSingleDecl() ? dyn_cast<VarDecl>(D->getSingleDecl())
+                                : nullptr;
+}
+
 const Expr *accel::migrate::loaderOfLoop(const Stmt *Loop) {
   if (const auto *Range = dyn_cast<CXXForRangeStmt>(Loop)) {
     const Expr *Over = Range->getRangeInit();
     return Over && loaderOf(Over->getType()) ? Over : nullptr;
   }
   const auto *For = dyn_cast<ForStmt>(Loop);
-  const auto *Init = For ? dyn_cast_or_null<DeclStmt>(For->getInit()) : nullptr;
-  const auto *Iterator =
-      Init && Init->isSingleDecl() ? dyn_cast<VarDecl>(Init->getSingleDecl())
-                                   : nullptr;
+  const VarDecl *Iterator = For ? declaredBy(For->getInit()) : nullptr;
+  if (!Iterator)
+    return nullptr;
   // Each pass is one batch: `it != loader->end()` and `++it`, no more.
   auto CallOn = [](const Expr *E, llvm::StringRef Name) -> const Expr * {
-    const auto *Call = E ? dyn_cast<CXXMemberCallExpr>(bare(E)) : nullptr;
-    const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-    return nameOf(M) == Name &&
+    const auto *Call = dyn_cast_or_null<CXXMemberCallExpr>(bare(E));
+    return nameOf(calleeOf(Call)) == Name &&
                    loaderOf(Call->getImplicitObjectArgument()->getType())
                ? Call->getImplicitObjectArgument()
                : nullptr;
   };
-  const Expr *Loader = Iterator ? CallOn(Iterator->getInit(), "begin") : nullptr;
-  const auto *Cond = For && For->getCond()
-                         ? dyn_cast<CXXOperatorCallExpr>(plain(For->getCond()))
-                         : nullptr;
-  const auto *Inc = For && For->getInc()
-                        ? dyn_cast<CXXOperatorCallExpr>(plain(For->getInc()))
-                        : nullptr;
+  const Expr *Loader = CallOn(Iterator->getInit(), "begin");
+  const auto *Cond = operatorCall(plain(For->getCond()), OO_ExclaimEqual);
+  const auto *Inc = operatorCall(plain(For->getInc()), OO_PlusPlus);
   if (!Loader || !variableOf(Loader) || !Cond || !Inc ||
-      Cond->getOperator() != OO_ExclaimEqual ||
-      Inc->getOperator() != OO_PlusPlus ||
       variableOf(Cond->getArg(0)) != Iterator ||
       variableOf(Inc->getArg(0)) != Iterator)
     return nullptr;
@@ -472,25 +482,23 @@ bool ProgramIndex::isInStep(SourceLocation Loc, const FunctionDecl *F) const {
   if (Steps.count(F))
     return true;
   // A closure is called where it is written: std::visit([&](auto &net) { … }, model)
-  if (const auto *M = dyn_cast<CXXMethodDecl>(F); M && M->getParent()->isLambda())
+  if (isOfClosure(F))
     if (const auto *Outside =
-            dyn_cast<FunctionDecl>(M->getParent()->getDeclContext()))
+            dyn_cast<FunctionDecl>(F->getParent()->getParent()))
       return isInStep(Loc, Outside);
   const SourceManager &SM = Context.getSourceManager();
-  for (const auto &[Loop, Facts] : Loops)
-    if (Facts.Training && Facts.In == F && isWithin(Loc, Loop, SM))
-      return true;
-  for (const FunctionDecl *Step : Steps)
-    if (const auto *M = dyn_cast<CXXMethodDecl>(Step);
-        M && M->getParent()->isLambda() && isWithin(Loc, M->getBody(), SM))
-      return true;
-  return false;
+  return llvm::any_of(Loops,
+                      [&](const auto &Loop) {
+                        return Loop.second.Training && Loop.second.In == F &&
+                               isWithin(Loc, Loop.first, SM);
+                      }) ||
+         llvm::any_of(Steps, [&](const FunctionDecl *Step) {
+           return isOfClosure(Step) && isWithin(Loc, Step->getBody(), SM);
+         });
 }
 
 bool ProgramIndex::isOwn(const FunctionDecl *D) const {
-  return D && (Own.count(D->getCanonicalDecl()) ||
-               (isa<CXXMethodDecl>(D) &&
-                cast<CXXMethodDecl>(D)->getParent()->isLambda()));
+  return D && (Own.count(D->getCanonicalDecl()) || isOfClosure(D));
 }
 
 /// The closure that a local variable is made of, alone: `auto step = [&] { … };`,
@@ -506,15 +514,9 @@ static const LambdaExpr *closureIn(const VarDecl *V) {
   return dyn_cast_or_null<LambdaExpr>(Init);
 }
 
-/// Nothing runs yet where such a variable is declared.
-static bool declaresClosure(const Stmt *S) {
-  const auto *D = dyn_cast_or_null<DeclStmt>(S);
-  return D && D->isSingleDecl() &&
-         closureIn(dyn_cast<VarDecl>(D->getSingleDecl()));
-}
-
 bool ProgramIndex::holdsBatches(const Stmt *S) const {
-  if (declaresClosure(S))
+  // Nothing runs yet where such a variable is declared.
+  if (closureIn(declaredBy(S)))
     return false;
   return anyStmtIn(S, [&](const Stmt *Part) {
     if (Loops.count(Part))

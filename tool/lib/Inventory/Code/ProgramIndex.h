@@ -42,6 +42,18 @@ const clang::Stmt *bodyOf(const clang::Stmt *Loop);
 /// none (`try`).
 const clang::CompoundStmt *blockOf(const clang::Stmt *Body);
 
+/// What a constructor initialises; nothing for other functions.
+llvm::ArrayRef<clang::CXXCtorInitializer *>
+initsOf(const clang::FunctionDecl *F);
+
+/// What a function returns, at each place, but for the lambdas in it; null for
+/// `return;`.
+llvm::SmallVector<const clang::Expr *, 2>
+valuesOf(const clang::FunctionDecl *Body);
+
+/// The variable that a statement declares, and no other one; or null.
+const clang::VarDecl *declaredBy(const clang::Stmt *S);
+
 /// The condition of a statement, or of `? :`, that decides which of its parts run, or
 /// how often; null where there is none.
 const clang::Expr *conditionOf(const clang::Stmt *S);

@@ -12,34 +12,30 @@ using namespace accel::migrate;
 using namespace clang;
 
 bool accel::migrate::isSeedSequence(const CXXRecordDecl *D) {
-  return nameOf(D) == "seed_seq" && isInStd(D);
+  return stdNameOf(D) == "seed_seq";
 }
 
 bool accel::migrate::isRandomDevice(const CXXRecordDecl *D) {
-  return nameOf(D) == "random_device" && isInStd(D);
+  return stdNameOf(D) == "random_device";
 }
 
 bool accel::migrate::isEngine(const CXXRecordDecl *D) {
-  return nameOf(D).ends_with("_engine") && isInStd(D);
+  return stdNameOf(D).ends_with("_engine");
 }
 
 bool accel::migrate::drawsOnHost(const CallExpr *E) {
   const FunctionDecl *F = E->getDirectCallee();
-  if (!F)
-    return false;
-  if (!F->getIdentifier()) {
-    const auto *M = dyn_cast<CXXMethodDecl>(F);
-    return M && M->getOverloadedOperator() == OO_Call && isInStd(M) &&
-           (isEngine(M->getParent()) ||
-            nameOf(M->getParent()).ends_with("_distribution"));
-  }
+  if (const auto *M = dyn_cast_or_null<CXXMethodDecl>(F);
+      M && M->getOverloadedOperator() == OO_Call)
+    return isEngine(M->getParent()) ||
+           stdNameOf(M->getParent()).ends_with("_distribution");
   static const llvm::StringSet<> C = {"rand",   "random",  "drand48",
                                       "lrand48", "mrand48", "erand48"};
-  if (C.count(F->getName()))
+  if (C.count(nameOf(F)))
     return F->isExternC() || isInStd(F);
   static const llvm::StringSet<> Std = {"shuffle", "sample", "random_shuffle",
                                         "generate_canonical", "discard"};
-  return isInStd(F) && Std.count(F->getName());
+  return Std.count(stdNameOf(F));
 }
 
 const Expr *accel::migrate::drawnFromDevice(const CallExpr *E) {
@@ -52,26 +48,18 @@ const Expr *accel::migrate::drawnFromDevice(const CallExpr *E) {
 }
 
 bool accel::migrate::seeds(const FunctionDecl *F) {
-  const llvm::StringRef Name = nameOf(F);
-  if (Name.empty())
-    return false;
-  if (Name == "srand" || Name == "srandom" || Name == "srand48")
+  static const llvm::StringSet<> C = {"srand", "srandom", "srand48"};
+  if (C.count(nameOf(F)))
     return F->isExternC() || isInStd(F);
-  if (Name == "seed")
-    return isInStd(F);
-  return isTorch(F) && (Name == "manual_seed" || Name == "manual_seed_all" ||
-                        Name == "set_current_seed");
+  static const llvm::StringSet<> Torch = {"manual_seed", "manual_seed_all",
+                                          "set_current_seed"};
+  return stdNameOf(F) == "seed" || Torch.count(torchNameOf(F));
 }
 
 /// A type whose values the training is made of.
 static bool isTrainingType(QualType T) {
-  if (T.isNull())
-    return false;
-  if (holdsTensors(T) || moduleOf(T) || optimizerOf(T) || schedulerOf(T) ||
-      loaderOf(T))
-    return true;
-  const CXXRecordDecl *D = recordOf(T);
-  return D && (isEngine(D) || isRandomDevice(D));
+  return holdsTensors(T) || moduleOf(T) || optimizerOf(T) || schedulerOf(T) ||
+         loaderOf(T) || isEngine(recordOf(T)) || isRandomDevice(recordOf(T));
 }
 
 bool Quiet::function(const FunctionDecl *F) const {
@@ -94,38 +82,34 @@ bool Quiet::function(const FunctionDecl *F) const {
   });
 }
 
-bool Quiet::is(const Stmt *S) const {
-  if (!S)
-    return true;
-  if (const auto *E = dyn_cast<Expr>(S)) {
-    if (isTrainingType(E->getType()))
-      return false;
-    if (const auto *Call = dyn_cast<CallExpr>(E)) {
-      const FunctionDecl *F = Call->getDirectCallee();
-      // What is called may be anything.
-      if (!F)
-        return false;
-      if (drawsOnHost(Call) || seeds(F) || isTorch(F) || !function(F))
-        return false;
-      const auto *M = dyn_cast<CXXMethodDecl>(F);
-      if (M && M->isVirtual() && Index.isOwn(M))
-        return false;
-      // std::function and its like may hold anything.
-      if (M && M->getOverloadedOperator() == OO_Call && isInStd(M) &&
-          nameOf(M->getParent()).ends_with("function"))
-        return false;
-    }
-    if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
-        Made && !function(Made->getConstructor()))
-      return false;
-  }
+/// Whether a statement or an expression has to do with the training, whatever
+/// its parts have.
+bool Quiet::isOfTraining(const Stmt *S) const {
   if (const auto *D = dyn_cast<DeclStmt>(S))
-    for (const Decl *Each : D->decls())
-      if (const auto *V = dyn_cast<VarDecl>(Each);
-          V && isTrainingType(V->getType()))
-        return false;
-  for (const Stmt *Child : S->children())
-    if (!is(Child))
-      return false;
-  return true;
+    return llvm::any_of(D->decls(), [](const Decl *Each) {
+      const auto *V = dyn_cast<VarDecl>(Each);
+      return V && isTrainingType(V->getType());
+    });
+  const auto *E = dyn_cast<Expr>(S);
+  if (!E || isTrainingType(E->getType()))
+    return E;
+  if (const auto *Made = dyn_cast<CXXConstructExpr>(E))
+    return !function(Made->getConstructor());
+  const auto *Call = dyn_cast<CallExpr>(E);
+  if (!Call)
+    return false;
+  const FunctionDecl *F = Call->getDirectCallee();
+  // What is called may be anything.
+  if (!F || drawsOnHost(Call) || seeds(F) || isTorch(F) || !function(F))
+    return true;
+  const auto *M = dyn_cast<CXXMethodDecl>(F);
+  if (M && M->isVirtual() && Index.isOwn(M))
+    return true;
+  // std::function and its like may hold anything.
+  return M && M->getOverloadedOperator() == OO_Call &&
+         stdNameOf(M->getParent()).ends_with("function");
+}
+
+bool Quiet::is(const Stmt *S) const {
+  return !existsIn(S, [&](const Stmt *Part) { return isOfTraining(Part); });
 }

@@ -30,6 +30,7 @@ public:
   bool is(const clang::Stmt *S) const;
 
 private:
+  bool isOfTraining(const clang::Stmt *S) const;
   bool function(const clang::FunctionDecl *F) const;
 
   const ProgramIndex &Index;

@@ -84,9 +84,8 @@ void ProgramIndex::findReached() {
     if (!Reached.insert(F->getCanonicalDecl()).second)
       return; // Something has come to it already.
     M.TraverseStmt(F->getBody());
-    if (const auto *C = dyn_cast<CXXConstructorDecl>(F))
-      for (const CXXCtorInitializer *Init : C->inits())
-        M.TraverseStmt(Init->getInit());
+    for (const CXXCtorInitializer *Init : initsOf(F))
+      M.TraverseStmt(Init->getInit());
   };
   From(Main);
   for (const VarDecl *V : Globals)

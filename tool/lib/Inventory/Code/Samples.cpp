@@ -13,9 +13,7 @@ using namespace clang;
 /// A method that a data loader calls for a sample or a batch.
 static bool isSampleMethod(const FunctionDecl *F) {
   const auto *M = dyn_cast<CXXMethodDecl>(F);
-  if (!M || !M->getIdentifier())
-    return false;
-  const llvm::StringRef Name = M->getName();
+  const llvm::StringRef Name = nameOf(M);
   if (Name == "get" || Name == "get_batch")
     return isOrDerives(M->getParent(), "torch::data::datasets::BatchDataset");
   // Chunks are read by one process for all.

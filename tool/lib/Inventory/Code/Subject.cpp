@@ -48,10 +48,10 @@ FunctionId Subject::here() {
 }
 
 bool Subject::inSamples() const {
-  for (const LambdaExpr *L : Lambdas)
-    if (Index.loadsSamples(L))
-      return true;
-  return Index.loadsSamples(Function);
+  return Index.loadsSamples(Function) ||
+         llvm::any_of(Lambdas, [&](const LambdaExpr *L) {
+           return Index.loadsSamples(L);
+         });
 }
 
 bool Subject::inLoop() const {
@@ -135,11 +135,7 @@ std::optional<TextRange> Subject::expansion(const Expr *E) {
 
 bool accel::migrate::waitsForKey(const CallExpr *E) {
   const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
-  const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-  if (nameOf(M) != "ignore" &&
-      !(nameOf(M) == "get" && Call->getNumArgs() == 0))
-    return false;
-  const auto *Ref =
-      dyn_cast<DeclRefExpr>(plain(Call->getImplicitObjectArgument()));
-  return Ref && isInStd(Ref->getDecl()) && nameOf(Ref->getDecl()) == "cin";
+  const llvm::StringRef Name = nameOf(calleeOf(Call));
+  return (Name == "ignore" || (Name == "get" && E->getNumArgs() == 0)) &&
+         stdNameOf(declNamedBy(Call->getImplicitObjectArgument())) == "cin";
 }

@@ -25,6 +25,18 @@ llvm::StringRef accel::migrate::nameOf(const NamedDecl *D) {
   return D && D->getIdentifier() ? D->getName() : "";
 }
 
+llvm::StringRef accel::migrate::torchNameOf(const NamedDecl *D) {
+  return isTorch(D) ? nameOf(D) : "";
+}
+
+llvm::StringRef accel::migrate::stdNameOf(const NamedDecl *D) {
+  return isInStd(D) ? nameOf(D) : "";
+}
+
+llvm::StringRef accel::migrate::torchNameOf(const Expr *E) {
+  return torchNameOf(calleeOf(plain(E)));
+}
+
 const CXXRecordDecl *accel::migrate::recordOf(QualType T) {
   if (T.isNull())
     return nullptr;
@@ -40,29 +52,34 @@ bool accel::migrate::isOrDerives(const CXXRecordDecl *D, llvm::StringRef Base) {
   if (D->getName() == Base.rsplit("::").second && qualifiedName(D) == Base)
     return true;
   D = D->getDefinition();
-  if (!D)
-    return false;
-  for (const CXXBaseSpecifier &B : D->bases())
-    if (isOrDerives(B.getType()->getAsCXXRecordDecl(), Base))
-      return true;
-  return false;
+  return D && llvm::any_of(D->bases(), [&](const CXXBaseSpecifier &B) {
+           return isOrDerives(B.getType()->getAsCXXRecordDecl(), Base);
+         });
+}
+
+const CXXRecordDecl *accel::migrate::findInLine(
+    const CXXRecordDecl *D,
+    llvm::function_ref<bool(const CXXRecordDecl *)> Holds) {
+  while (D && D->getDefinition()) {
+    D = D->getDefinition();
+    if (Holds(D))
+      return D;
+    if (D->getNumBases() != 1)
+      return nullptr;
+    D = D->bases_begin()->getType()->getAsCXXRecordDecl();
+  }
+  return nullptr;
 }
 
 bool accel::migrate::isTensor(QualType T) {
   const CXXRecordDecl *D = T.isNull() ? nullptr
                                       : T.getNonReferenceType()
                                             ->getAsCXXRecordDecl();
-  return (nameOf(D) == "Tensor" || nameOf(D) == "TensorBase") && isTorch(D);
+  return torchNameOf(D) == "Tensor" || torchNameOf(D) == "TensorBase";
 }
 
 bool accel::migrate::isWritableReference(QualType T) {
   return T->isLValueReferenceType() && !T->getPointeeType().isConstQualified();
-}
-
-/// The type arguments of a class template's specialisation.
-static const TemplateArgumentList *templateArgumentsOf(const CXXRecordDecl *D) {
-  const auto *S = dyn_cast_or_null<ClassTemplateSpecializationDecl>(D);
-  return S ? &S->getTemplateArgs() : nullptr;
 }
 
 llvm::SmallVector<QualType, 4> accel::migrate::typeArgumentsOf(const Decl *D) {
@@ -79,39 +96,34 @@ llvm::SmallVector<QualType, 4> accel::migrate::typeArgumentsOf(const Decl *D) {
   return Types;
 }
 
+QualType accel::migrate::typeArgumentOf(const Decl *D, unsigned I) {
+  const auto Types = typeArgumentsOf(D);
+  return I < Types.size() ? Types[I] : QualType();
+}
+
 /// Of a std::vector; null for other types.
 static QualType elementOfVector(QualType T) {
-  const auto *D =
-      dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  return nameOf(D) == "vector" && isInStd(D)
-             ? D->getTemplateArgs()[0].getAsType()
-             : QualType();
+  const CXXRecordDecl *D = recordOf(T);
+  return stdNameOf(D) == "vector" ? typeArgumentOf(D, 0) : QualType();
 }
 
 bool accel::migrate::isVectorOfTensors(QualType T) {
-  const QualType Element = elementOfVector(T);
-  return !Element.isNull() && isTensor(Element);
+  return isTensor(elementOfVector(T));
 }
 
 bool accel::migrate::isContainerOfTensors(QualType T) {
-  const auto *D =
-      dyn_cast_or_null<ClassTemplateSpecializationDecl>(recordOf(T));
-  const bool IsMap =
-      D &&
-      ((isInStd(D) && (nameOf(D) == "map" || nameOf(D) == "unordered_map")) ||
-       (isTorch(D) && nameOf(D) == "OrderedDict"));
-  return isVectorOfTensors(T) ||
-         (IsMap && isTensor(D->getTemplateArgs()[1].getAsType()));
+  const CXXRecordDecl *D = recordOf(T);
+  const bool IsMap = stdNameOf(D) == "map" || stdNameOf(D) == "unordered_map" ||
+                     torchNameOf(D) == "OrderedDict";
+  return isVectorOfTensors(T) || (IsMap && isTensor(typeArgumentOf(D, 1)));
 }
 
 static bool isScriptValue(QualType T) {
-  const CXXRecordDecl *D = recordOf(T);
-  return nameOf(D) == "IValue" && isTorch(D);
+  return torchNameOf(recordOf(T)) == "IValue";
 }
 
 bool accel::migrate::isScriptInputs(QualType T) {
-  const QualType Element = elementOfVector(T);
-  return !Element.isNull() && isScriptValue(Element);
+  return isScriptValue(elementOfVector(T));
 }
 
 bool accel::migrate::holdsScriptValues(QualType T) {
@@ -119,30 +131,25 @@ bool accel::migrate::holdsScriptValues(QualType T) {
          llvm::any_of(typeArgumentsOf(recordOf(T)), isScriptValue);
 }
 
+static bool isOfTensors(const TemplateArgument &A) {
+  return A.getKind() == TemplateArgument::Pack
+             ? llvm::any_of(A.pack_elements(), isOfTensors)
+             : A.getKind() == TemplateArgument::Type &&
+                   holdsTensors(A.getAsType());
+}
+
 bool accel::migrate::holdsTensors(QualType T) {
   if (isTensor(T))
     return true;
   const CXXRecordDecl *D = recordOf(T);
-  if (!D)
-    return false;
-  if (const TemplateArgumentList *Args = templateArgumentsOf(D))
-    for (const TemplateArgument &A : Args->asArray()) {
-      if (A.getKind() == TemplateArgument::Type && !A.getAsType()->isFunctionType() &&
-          holdsTensors(A.getAsType()))
-        return true;
-      if (A.getKind() == TemplateArgument::Pack)
-        for (const TemplateArgument &P : A.pack_elements())
-          if (P.getKind() == TemplateArgument::Type &&
-              holdsTensors(P.getAsType()))
-            return true;
-    }
+  if (const auto *S = dyn_cast_or_null<ClassTemplateSpecializationDecl>(D);
+      S && llvm::any_of(S->getTemplateArgs().asArray(), isOfTensors))
+    return true;
   // A struct of the program's own.
-  if (!D->getDefinition() || isLibrary(D))
-    return false;
-  for (const FieldDecl *F : D->getDefinition()->fields())
-    if (isTensor(F->getType()))
-      return true;
-  return false;
+  return D && D->getDefinition() && !isLibrary(D) &&
+         llvm::any_of(D->getDefinition()->fields(), [](const FieldDecl *F) {
+           return isTensor(F->getType());
+         });
 }
 
 /// Whether objects can be copied, as far as the class itself says.
@@ -168,14 +175,9 @@ static bool isPlainMember(const FieldDecl *F, const CXXRecordDecl *T) {
   D = D->getDefinition();
   if (!isCopied(D) || (!D->isAggregate() && !D->hasDefaultConstructor()))
     return false;
-  if (const TemplateArgumentList *Args = templateArgumentsOf(D))
-    return llvm::none_of(Args->asArray(), [&](const TemplateArgument &A) {
-      const CXXRecordDecl *Of = A.getKind() == TemplateArgument::Type
-                                    ? recordOf(A.getAsType())
-                                    : nullptr;
-      return Of && Of->getCanonicalDecl() == T->getCanonicalDecl();
-    });
-  return true;
+  return llvm::none_of(typeArgumentsOf(D), [&](QualType Arg) {
+    return declaresSameEntity(recordOf(Arg), T);
+  });
 }
 
 bool accel::migrate::isStructOfTensors(QualType T) {
@@ -188,8 +190,7 @@ bool accel::migrate::isStructOfTensors(QualType T) {
   const auto Fields = llvm::to_vector(D->fields());
   const auto Holds = [](const FieldDecl *F) {
     return isTensor(F->getType()) || isStructOfTensors(F->getType()) ||
-           (recordOf(F->getType()) && isInStd(recordOf(F->getType())) &&
-            holdsTensors(F->getType()));
+           (isInStd(recordOf(F->getType())) && holdsTensors(F->getType()));
   };
   return Fields.size() <= MostMembers && llvm::any_of(Fields, Holds) &&
          llvm::all_of(Fields, [&](const FieldDecl *F) {
@@ -209,12 +210,9 @@ bool accel::migrate::isHostNumber(QualType T) {
 /// What an owner of the standard library, or a reference of it, has: T of
 /// std::unique_ptr<T>. Null for what is none.
 static QualType ownedBy(const CXXRecordDecl *D) {
-  if (!D || !isInStd(D) ||
-      (nameOf(D) != "shared_ptr" && nameOf(D) != "unique_ptr" &&
-       nameOf(D) != "optional" && nameOf(D) != "reference_wrapper"))
-    return {};
-  const TemplateArgumentList *Args = templateArgumentsOf(D);
-  return Args ? Args->get(0).getAsType() : QualType();
+  static const llvm::StringSet<> Owners = {"shared_ptr", "unique_ptr",
+                                           "optional", "reference_wrapper"};
+  return Owners.count(stdNameOf(D)) ? typeArgumentOf(D, 0) : QualType();
 }
 
 /// Through pointers and owners to the class that derives from `Base`.
@@ -229,8 +227,7 @@ static const CXXRecordDecl *pointedTo(QualType T, llvm::StringRef Base) {
 }
 
 bool accel::migrate::isAnyModule(QualType T) {
-  const CXXRecordDecl *D = recordOf(T);
-  return nameOf(D) == "AnyModule" && isTorch(D);
+  return torchNameOf(recordOf(T)) == "AnyModule";
 }
 
 const CXXRecordDecl *accel::migrate::moduleOf(QualType T) {
@@ -241,17 +238,10 @@ const CXXRecordDecl *accel::migrate::moduleOf(QualType T) {
   if (const QualType Owned = ownedBy(D); !Owned.isNull())
     return moduleOf(Owned);
   // ModuleHolder<Impl>, or a class that derives from it.
-  while (D && D->getDefinition()) {
-    D = D->getDefinition();
-    if (nameOf(D) == "ModuleHolder" && isTorch(D)) {
-      const TemplateArgumentList *Args = templateArgumentsOf(D);
-      return Args ? recordOf(Args->get(0).getAsType()) : nullptr;
-    }
-    if (D->getNumBases() != 1)
-      return nullptr;
-    D = D->bases_begin()->getType()->getAsCXXRecordDecl();
-  }
-  return nullptr;
+  const CXXRecordDecl *Holder = findInLine(D, [](const CXXRecordDecl *Class) {
+    return torchNameOf(Class) == "ModuleHolder";
+  });
+  return recordOf(typeArgumentOf(Holder, 0));
 }
 
 const CXXRecordDecl *accel::migrate::optimizerOf(QualType T) {
@@ -291,15 +281,12 @@ static bool isInTorchHeader(const Decl *D) {
 }
 
 bool accel::migrate::isTorch(const Decl *D) {
-  const NamespaceDecl *N = outermostNamespace(D);
-  return (nameOf(N) == "at" || nameOf(N) == "c10" || nameOf(N) == "torch" ||
-          nameOf(N) == "caffe2") &&
-         isInTorchHeader(D);
+  static const llvm::StringSet<> Names = {"at", "c10", "torch", "caffe2"};
+  return Names.count(nameOf(outermostNamespace(D))) && isInTorchHeader(D);
 }
 
 bool accel::migrate::isInStd(const Decl *D) {
-  const NamespaceDecl *N = outermostNamespace(D);
-  return nameOf(N) == "std";
+  return nameOf(outermostNamespace(D)) == "std";
 }
 
 bool accel::migrate::isLibrary(const Decl *D) {
@@ -323,7 +310,7 @@ const Expr *accel::migrate::plain(const Expr *E) {
   while (E) {
     const Expr *Before = E;
     E = E->IgnoreParenImpCasts();
-    if (const auto *X = dyn_cast<ExprWithCleanups>(E))
+    if (const auto *X = dyn_cast<FullExpr>(E))
       E = X->getSubExpr();
     else if (const auto *X = dyn_cast<MaterializeTemporaryExpr>(E))
       E = X->getSubExpr();
@@ -331,8 +318,6 @@ const Expr *accel::migrate::plain(const Expr *E) {
       E = X->getSubExpr();
     else if (const auto *X = dyn_cast<SubstNonTypeTemplateParmExpr>(E))
       E = X->getReplacement();
-    else if (const auto *X = dyn_cast<ConstantExpr>(E))
-      E = X->getSubExpr();
     else if (const auto *X = dyn_cast<CXXDefaultArgExpr>(E))
       E = X->getExpr();
     else if (const auto *X = dyn_cast<CXXDefaultInitExpr>(E))
@@ -352,8 +337,6 @@ const Expr *accel::migrate::bare(const Expr *E) {
     const Expr *Before = E;
     E = plain(E);
     if (const auto *X = dyn_cast<CXXStdInitializerListExpr>(E))
-      E = X->getSubExpr();
-    else if (const auto *X = dyn_cast<CXXFunctionalCastExpr>(E))
       E = X->getSubExpr();
     else if (const auto *X = dyn_cast<ExplicitCastExpr>(E))
       E = X->getSubExpr();
@@ -379,6 +362,21 @@ llvm::ArrayRef<const Expr *> accel::migrate::passedBy(const CallExpr *Call) {
              : Args;
 }
 
+const CXXOperatorCallExpr *
+accel::migrate::operatorCall(const Stmt *E, OverloadedOperatorKind Of) {
+  const auto *Call = dyn_cast_or_null<CXXOperatorCallExpr>(E);
+  return Call && Call->getOperator() == Of ? Call : nullptr;
+}
+
+const ValueDecl *accel::migrate::declNamedBy(const Expr *E) {
+  const auto *Ref = dyn_cast_or_null<DeclRefExpr>(plain(E));
+  return Ref ? Ref->getDecl() : nullptr;
+}
+
+const VarDecl *accel::migrate::varNamedBy(const Expr *E) {
+  return dyn_cast_or_null<VarDecl>(declNamedBy(E));
+}
+
 const ValueDecl *accel::migrate::placeOf(const Expr *E) {
   E = bare(E);
   if (!E)
@@ -395,17 +393,15 @@ const ValueDecl *accel::migrate::placeOf(const Expr *E) {
   if (const auto *Unary = dyn_cast<UnaryOperator>(E))
     if (Unary->getOpcode() == UO_Deref || Unary->getOpcode() == UO_AddrOf)
       return placeOf(Unary->getSubExpr());
-  if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E))
-    if (const CXXMethodDecl *M = Call->getMethodDecl())
-      if ((nameOf(M) == "get" || nameOf(M) == "ptr" ||
-           (nameOf(M) == "value" && isInStd(M))) &&
-          Call->getNumArgs() == 0)
-        return placeOf(Call->getImplicitObjectArgument());
-  if (const auto *Call = dyn_cast<CallExpr>(E))
-    if (const FunctionDecl *F = Call->getDirectCallee())
-      if (isInStd(F) && Call->getNumArgs() == 1 &&
-          (nameOf(F) == "move" || nameOf(F) == "forward" || nameOf(F) == "ref"))
-        return placeOf(Call->getArg(0));
+  const FunctionDecl *F = calleeOf(E);
+  if (const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
+      Call && Call->getNumArgs() == 0 &&
+      (nameOf(F) == "get" || nameOf(F) == "ptr" || stdNameOf(F) == "value"))
+    return placeOf(Call->getImplicitObjectArgument());
+  static const llvm::StringSet<> Same = {"move", "forward", "ref"};
+  if (const auto *Call = dyn_cast<CallExpr>(E);
+      Call && Call->getNumArgs() == 1 && Same.count(stdNameOf(F)))
+    return placeOf(Call->getArg(0));
   return nullptr;
 }
 
@@ -416,11 +412,10 @@ const VarDecl *accel::migrate::variableOf(const Expr *E) {
 const LambdaExpr *accel::migrate::lambdaIn(const ValueDecl *D) {
   const auto *V = dyn_cast_or_null<VarDecl>(D);
   const Expr *Init = V && V->getInit() ? bare(V->getInit()) : nullptr;
-  if (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init)) {
-    const CXXRecordDecl *Class = Made->getConstructor()->getParent();
-    if (isInStd(Class) && nameOf(Class) == "function" && Made->getNumArgs() > 0)
-      Init = bare(Made->getArg(0));
-  }
+  if (const auto *Made = dyn_cast_or_null<CXXConstructExpr>(Init);
+      Made && Made->getNumArgs() > 0 &&
+      stdNameOf(Made->getConstructor()->getParent()) == "function")
+    Init = bare(Made->getArg(0));
   return dyn_cast_or_null<LambdaExpr>(Init);
 }
 
@@ -436,15 +431,13 @@ accel::migrate::constantOf(const Expr *E, const ASTContext &Context) {
 }
 
 const FunctionDecl *accel::migrate::calleeOf(const Expr *E) {
-  if (const auto *Call = dyn_cast_or_null<CallExpr>(E))
-    return Call->getDirectCallee();
-  return nullptr;
+  const auto *Call = dyn_cast_or_null<CallExpr>(E);
+  return Call ? Call->getDirectCallee() : nullptr;
 }
 
 SpelledObject accel::migrate::objectOf(const CXXMemberCallExpr *Call) {
   const Expr *Object = Call->getImplicitObjectArgument();
-  if (const auto *Arrow = dyn_cast<CXXOperatorCallExpr>(plain(Object));
-      Arrow && Arrow->getOperator() == OO_Arrow)
+  if (const auto *Arrow = operatorCall(plain(Object), OO_Arrow))
     return {Arrow->getArg(0), true};
   return {Object,
           cast<MemberExpr>(Call->getCallee()->IgnoreParens())->isArrow()};
@@ -474,12 +467,15 @@ bool accel::migrate::existsIn(const Stmt *S,
 }
 
 bool accel::migrate::isNamedIn(const ValueDecl *V, const Stmt *S) {
-  return V && existsIn(S, [&](const Stmt *Part) {
-           const auto *Ref = dyn_cast<DeclRefExpr>(Part);
-           const auto *Member = dyn_cast<MemberExpr>(Part);
-           return (Ref && Ref->getDecl() == V) ||
-                  (Member && Member->getMemberDecl() == V);
-         });
+  return V &&
+         existsIn(S, [&](const Stmt *Part) { return referredTo(Part) == V; });
+}
+
+const ValueDecl *accel::migrate::referredTo(const Stmt *S) {
+  if (const auto *Ref = dyn_cast_or_null<DeclRefExpr>(S))
+    return Ref->getDecl();
+  const auto *Member = dyn_cast_or_null<MemberExpr>(S);
+  return Member ? Member->getMemberDecl() : nullptr;
 }
 
 bool accel::migrate::namesInPlace(llvm::StringRef Name) {
@@ -490,7 +486,7 @@ bool accel::migrate::describesTensor(const FunctionDecl *F) {
   static const llvm::StringSet<> Names = {
       "size",  "sizes",       "numel",   "dim",    "defined",
       "dtype", "scalar_type", "options", "device", "is_cuda"};
-  return isa_and_nonnull<CXXMethodDecl>(F) && Names.count(nameOf(F)) && isTorch(F);
+  return isa_and_nonnull<CXXMethodDecl>(F) && Names.count(torchNameOf(F));
 }
 
 bool accel::migrate::givesMemory(const FunctionDecl *F) {
@@ -498,5 +494,5 @@ bool accel::migrate::givesMemory(const FunctionDecl *F) {
       "data_ptr",          "const_data_ptr",    "mutable_data_ptr",
       "accessor",          "packed_accessor32", "packed_accessor64",
       "packed_accessor",   "storage"};
-  return Names.count(nameOf(F)) && isTorch(F);
+  return Names.count(torchNameOf(F));
 }

@@ -9,7 +9,7 @@
 #define ACCEL_MIGRATE_LIB_INVENTORY_CODE_TORCHTYPES_H
 
 #include "clang/AST/DeclCXX.h"
-#include "clang/AST/Expr.h"
+#include "clang/AST/ExprCXX.h"
 #include "clang/AST/Type.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -27,6 +27,13 @@ std::string qualifiedName(const clang::NamedDecl *D);
 /// constructors, lambdas.
 llvm::StringRef nameOf(const clang::NamedDecl *D);
 
+/// The same of what LibTorch declares, and of what the standard library does;
+/// empty for others.
+llvm::StringRef torchNameOf(const clang::NamedDecl *D);
+llvm::StringRef stdNameOf(const clang::NamedDecl *D);
+/// The same of what an expression calls, which may be null.
+llvm::StringRef torchNameOf(const clang::Expr *E);
+
 /// The class of `T` or of what it refers to; null for what is no class.
 const clang::CXXRecordDecl *recordOf(clang::QualType T);
 
@@ -34,9 +41,17 @@ const clang::CXXRecordDecl *recordOf(clang::QualType T);
 /// std::pair<A, B>; none where it is no template's. Those of a pack are not
 /// among them.
 llvm::SmallVector<clang::QualType, 4> typeArgumentsOf(const clang::Decl *D);
+/// One of them; null where there are less.
+clang::QualType typeArgumentOf(const clang::Decl *D, unsigned I);
 
 /// Whether `D` is or derives from the class with this qualified name.
 bool isOrDerives(const clang::CXXRecordDecl *D, llvm::StringRef Base);
+
+/// `D`, or the first of the classes that it derives from, each from that one
+/// alone, for which something holds; or null.
+const clang::CXXRecordDecl *
+findInLine(const clang::CXXRecordDecl *D,
+           llvm::function_ref<bool(const clang::CXXRecordDecl *)> Holds);
 
 /// at::Tensor (or a reference to it).
 bool isTensor(clang::QualType T);
@@ -89,11 +104,20 @@ bool tellsFolderMade(const clang::CallExpr *E);
 const clang::Expr *bare(const clang::Expr *E);
 /// Looks through what is not spelled, but keeps constructions.
 const clang::Expr *plain(const clang::Expr *E);
+/// What `E` is the name of, and nothing else; null for other expressions, and
+/// for null.
+const clang::ValueDecl *declNamedBy(const clang::Expr *E);
+/// The same, for variables alone.
+const clang::VarDecl *varNamedBy(const clang::Expr *E);
 /// The variable, or the member of `this`, that `E` names, through `*x`, `x->`,
 /// `x.get()`, `x.value()`.
 const clang::ValueDecl *placeOf(const clang::Expr *E);
 /// The same, for variables alone.
 const clang::VarDecl *variableOf(const clang::Expr *E);
+
+/// `E` as a call of such an operator, `x[i]`; or null.
+const clang::CXXOperatorCallExpr *
+operatorCall(const clang::Stmt *E, clang::OverloadedOperatorKind Of);
 
 /// What a call passes to parameters: not the object of an operator that is a member.
 llvm::ArrayRef<const clang::Expr *> passedBy(const clang::CallExpr *Call);
@@ -101,6 +125,10 @@ llvm::ArrayRef<const clang::Expr *> passedBy(const clang::CallExpr *Call);
 /// The lambda that a variable is initialised with, also one of a std::function type;
 /// null for others.
 const clang::LambdaExpr *lambdaIn(const clang::ValueDecl *D);
+
+/// What a name or a member, `x` or `a.x`, refers to; null for all else, and for
+/// what is around such.
+const clang::ValueDecl *referredTo(const clang::Stmt *S);
 
 /// The value of an integer constant.
 std::optional<int64_t> constantOf(const clang::Expr *E,

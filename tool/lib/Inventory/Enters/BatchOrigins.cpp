@@ -11,6 +11,7 @@
 #include "Together.h"
 
 #include "Code/AstVisitor.h"
+#include "Code/Closures.h"
 #include "Code/ModelCalls.h"
 #include "Code/TorchTypes.h"
 
@@ -19,14 +20,10 @@
 using namespace accel::migrate;
 using namespace clang;
 
-/// All places where the program calls its functions, and the functions that it has
-/// the standard library call: `std::async(train, net, x)`.
-class BatchOrigins::CallerFinder : public AstVisitor {
-public:
-  CallerFinder(BatchOrigins &Origins, const FunctionDecl *In)
-      : Index(Origins.Index), Found(Origins.Callers), Given(Origins.Given),
-        CalledModels(Origins.CalledModels), In(In) {}
-  bool VisitCallExpr(CallExpr *E) override {
+/// Notes the places where a function calls those of the program, and has the
+/// standard library call them: `std::async(train, net, x)`.
+void BatchOrigins::noteCalls(const FunctionDecl *In) {
+  eachIn<CallExpr>(In->getBody(), [&](const CallExpr *E) {
     if (modelCallOf(E) && !isPartOfModel(In) &&
         Index.isInStep(E->getExprLoc(), In))
       for (const FunctionDecl *Body : bodiesRunBy(E, Index))
@@ -34,31 +31,38 @@ public:
     const FunctionDecl *F = E->getDirectCallee();
     const llvm::ArrayRef<const Expr *> Args = passedBy(E);
     for (const FunctionDecl *Body : Index.callablesOf(E))
-      Found.insert({Body, {In, Args}});
+      Callers.insert({Body, {In, Args}});
     if (F && !isLibrary(F))
       for (const FunctionDecl *Body : Index.bodiesOf(F))
-        Found.insert({Body, {In, Args}});
-    if (F && isInStd(F) && !isa<CXXMethodDecl>(F))
+        Callers.insert({Body, {In, Args}});
+    if (isInStd(F) && !isa<CXXMethodDecl>(F))
       for (const Expr *Arg : E->arguments())
-        if (const auto *Ref = dyn_cast<DeclRefExpr>(plain(Arg)))
-          if (const auto *Task = dyn_cast<FunctionDecl>(Ref->getDecl()))
-            for (const FunctionDecl *Body : Index.bodiesOf(Task))
-              Given.insert(Body);
-    return true;
-  }
+        if (const auto *Task = dyn_cast_or_null<FunctionDecl>(declNamedBy(Arg)))
+          for (const FunctionDecl *Body : Index.bodiesOf(Task))
+            Given.insert(Body);
+  });
+}
 
-private:
-  const ProgramIndex &Index;
-  std::multimap<const FunctionDecl *, Caller> &Found;
-  std::set<const FunctionDecl *> &Given, &CalledModels;
-  const FunctionDecl *In;
-};
+/// What the program's calls give a parameter, at each place; null where they
+/// give it nothing.
+std::vector<BatchOrigins::Made>
+BatchOrigins::givenTo(const ParmVarDecl *P) const {
+  auto [From, To] =
+      Callers.equal_range(dyn_cast<FunctionDecl>(P->getDeclContext()));
+  const unsigned I = P->getFunctionScopeIndex();
+  std::vector<Made> All;
+  for (auto It = From; It != To; ++It) {
+    const auto &[In, Args] = It->second;
+    All.push_back({I < Args.size() ? Args[I] : nullptr, In});
+  }
+  return All;
+}
 
 BatchOrigins::BatchOrigins(const ProgramIndex &Index, const Cut &Loaded,
                            SourceText &Text)
     : Index(Index), Loaded(Loaded), Text(Text) {
   for (const FunctionDecl *F : Index.Functions)
-    CallerFinder(*this, F).TraverseStmt(F->getBody());
+    noteCalls(F);
 }
 
 const Uses &BatchOrigins::usesOf(const ValueDecl *V, const FunctionDecl *F) {
@@ -84,23 +88,16 @@ bool BatchOrigins::isParameter(const Expr *E, const FunctionDecl *F,
     return false;
   if (usesOf(Root, F).Leaf)
     return true;
-  if (const auto *P = dyn_cast<ParmVarDecl>(Root); P && Depth < 3) {
-    auto [From, To] =
-        Callers.equal_range(dyn_cast<FunctionDecl>(P->getDeclContext()));
-    const unsigned I = P->getFunctionScopeIndex();
-    if (std::any_of(From, To, [&](const auto &Call) {
-          return I < Call.second.Args.size() &&
-                 isParameter(Call.second.Args[I], Call.second.In, Depth + 1);
+  if (const auto *P = dyn_cast<ParmVarDecl>(Root); P && Depth < 3)
+    if (llvm::any_of(givenTo(P), [&](const Made &Arg) {
+          return Arg.E && isParameter(Arg.E, Arg.In, Depth + 1);
         }))
       return true;
-  }
-  if (!isa<FieldDecl, ParmVarDecl>(Root) &&
-      !(isa<VarDecl>(Root) && cast<VarDecl>(Root)->hasGlobalStorage()))
-    return false;
-  for (const FunctionDecl *Other : Index.Functions)
-    if (usesOf(Root, Other).Leaf)
-      return true;
-  return false;
+  const auto *V = dyn_cast<VarDecl>(Root);
+  return (isa<FieldDecl, ParmVarDecl>(Root) || (V && V->hasGlobalStorage())) &&
+         llvm::any_of(Index.Functions, [&](const FunctionDecl *Other) {
+           return usesOf(Root, Other).Leaf;
+         });
 }
 
 /// Whether the host goes through the elements of a variable, in `F` or in a
@@ -110,37 +107,32 @@ bool BatchOrigins::isParameter(const Expr *E, const FunctionDecl *F,
 bool BatchOrigins::isReadByRows(const ValueDecl *V, const FunctionDecl *F,
                                 unsigned Depth) {
   const Uses &U = usesOf(V, F);
-  if (U.ByRows)
-    return true;
-  if (Depth == 4)
-    return false;
+  if (U.ByRows || Depth == 4)
+    return U.ByRows;
   for (const ParmVarDecl *P : U.Given)
     if (isReadByRows(P, cast<FunctionDecl>(P->getDeclContext()), Depth + 1))
       return true;
-  for (const auto &[Other, Of] : Known[F])
-    if (Other != V &&
-        llvm::any_of(Of.Made,
-                     [&](const Expr *Made) { return rootOf(Made) == V; }) &&
-        isReadByRows(Other, F, Depth + 1))
-      return true;
-  return false;
+  return llvm::any_of(Known[F], [&](const auto &Other) {
+    return Other.first != V &&
+           llvm::any_of(Other.second.Made,
+                        [&](const Expr *Made) { return rootOf(Made) == V; }) &&
+           isReadByRows(Other.first, F, Depth + 1);
+  });
 }
 
 bool BatchOrigins::readsParameter(const Stmt *S, const FunctionDecl *F,
                                   unsigned Depth) {
   // x.view({-1, weight.size(0)})
-  const auto *Call = dyn_cast_or_null<CXXMemberCallExpr>(S);
-  if (!S || (Call && describesTensor(Call->getMethodDecl())))
+  const auto *E = dyn_cast_or_null<Expr>(S);
+  if (!S || describesTensor(calleeOf(E)))
     return false;
-  if (const auto *E = dyn_cast<Expr>(S);
-      E && isa<DeclRefExpr, MemberExpr>(E) &&
+  if (E && isa<DeclRefExpr, MemberExpr>(E) &&
       (isTensor(E->getType()) || isContainerOfTensors(E->getType()))) {
     if (isParameter(E, F))
       return true;
     // auto d = x - centers; auto a = torch::exp(-d);
     constexpr unsigned Most = 4;
-    const auto *Ref = dyn_cast<DeclRefExpr>(E);
-    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    const VarDecl *V = varNamedBy(E);
     if (V && V->isLocalVarDecl() && V->hasLocalStorage() && Depth < Most)
       return llvm::any_of(usesOf(V, F).Made, [&](const Expr *Made) {
         return readsParameter(Made, F, Depth + 1);
@@ -203,10 +195,30 @@ bool BatchOrigins::share(const Expr *E, const FunctionDecl *F, bool Points) {
 /// Whether the samples of what `E` is made from are where those of `E` are, as
 /// far as that matters: not of `columns.t()`.
 bool BatchOrigins::knowsLayout(const Expr *E) const {
-  const auto *Call = dyn_cast<CallExpr>(plain(E));
-  const llvm::StringRef Name = Call ? torchNameOf(Call) : "";
+  const llvm::StringRef Name = torchNameOf(E);
   return Name != "t" && Name != "T" && Name != "numpy_T" &&
          (!StepsFirst || Layout::isLaidOutLikeOperand(E));
+}
+
+/// Behind a variable's declaration: in each place where it is read, and where
+/// each caller gives it.
+void BatchOrigins::shareAtUse(const DeclRefExpr *E, const FunctionDecl *F) {
+  Seen.erase(E->getDecl());
+  share(E, F);
+}
+
+/// The tensors in what is given, each as a whole, from the last one on.
+static std::vector<const Expr *> tensorsIn(std::vector<const Stmt *> Work) {
+  std::vector<const Expr *> Found;
+  while (!Work.empty()) {
+    const Stmt *S = Work.back();
+    Work.pop_back();
+    if (const auto *E = dyn_cast_or_null<Expr>(S); E && isTensor(E->getType()))
+      Found.push_back(E);
+    else if (S)
+      Work.insert(Work.end(), S->child_begin(), S->child_end());
+  }
+  return Found;
 }
 
 void BatchOrigins::read(const Expr *Input, const CallExpr *By,
@@ -227,8 +239,7 @@ void BatchOrigins::read(const Expr *Input, const CallExpr *By,
     return;
   }
   // forward({x}) of TorchScript's models, and inputs.push_back(x); forward(inputs);
-  const CXXRecordDecl *D = recordOf(Input->getType());
-  if (nameOf(D) != "vector")
+  if (nameOf(recordOf(Input->getType())) != "vector")
     return;
   std::vector<const Stmt *> Work = {Input};
   if (const auto *List = dyn_cast_or_null<VarDecl>(rootOf(Input));
@@ -236,28 +247,20 @@ void BatchOrigins::read(const Expr *Input, const CallExpr *By,
     const Uses &U = usesOf(List, F);
     Work.assign(U.Elements.begin(), U.Elements.end());
   }
-  while (!Work.empty()) {
-    const Stmt *S = Work.back();
-    Work.pop_back();
-    if (const auto *E = dyn_cast_or_null<Expr>(S); E && isTensor(E->getType()))
-      resolve(E, F, 0);
-    else if (S)
-      Work.insert(Work.end(), S->child_begin(), S->child_end());
-  }
+  for (const Expr *E : tensorsIn(std::move(Work)))
+    resolve(E, F, 0);
 }
 
 /// `batch->x` of a parameter: what is behind a pointer, nobody shares out for it.
 static bool isBehindPointer(const Expr *E) {
-  constexpr unsigned Most = 8;
-  for (unsigned I = 0; E && I < Most; ++I, E = leadingOperand(E))
-    if (const auto *M = dyn_cast<MemberExpr>(plain(E)); M && M->isArrow()) {
-      const Expr *Base = plain(M->getBase());
-      if (const auto *O = dyn_cast<CXXOperatorCallExpr>(Base))
-        Base = plain(O->getArg(0));
-      const auto *Ref = dyn_cast<DeclRefExpr>(Base);
-      return Ref && isa<ParmVarDecl>(Ref->getDecl());
-    }
-  return false;
+  return anyOperand(E, [](const Expr *Operand) {
+    const auto *M = dyn_cast<MemberExpr>(Operand);
+    if (!M || !M->isArrow())
+      return false;
+    const auto *O = dyn_cast<CXXOperatorCallExpr>(plain(M->getBase()));
+    return isa_and_nonnull<ParmVarDecl>(
+        declNamedBy(O ? O->getArg(0) : M->getBase()));
+  });
 }
 
 /// Whether a model helps to make `E`: not with `net->noise(32)`, which names nothing that
@@ -347,13 +350,8 @@ void BatchOrigins::resolve(const Expr *E, const FunctionDecl *F,
   // x.view({-1, 784}): x is the batch, where it is made in the step.
   if (resolveRows(E, F, Depth))
     return;
-  if (const Expr *Operand = leadingOperand(E)) {
-    if (plain(Operand) != E && !isa<DeclRefExpr>(plain(Operand)) &&
-        isGivenByModel(Operand))
-      return;
-    if (isMadeOfGiven(Operand, F))
-      return;
-  }
+  if (isMadeOfGiven(leadingOperand(E), F))
+    return;
   // Points that an object keeps stay leaves, as those of a variable do.
   const bool Points = isParameter(E, F);
   if (!Points || isa<MemberExpr>(E))
@@ -419,33 +417,19 @@ bool BatchOrigins::resolveRows(const Expr *E, const FunctionDecl *F,
   return false;
 }
 
-static bool isJoin(const CallExpr *E) {
-  return E && torchNameOf(E) == "cat";
-}
-
 /// `torch::cat({x, y}, 1)` of what is made in the step: x and y are batches.
 bool BatchOrigins::resolveJoined(const Expr *E, const FunctionDecl *F,
                                  unsigned Depth) {
   const auto *Call = dyn_cast<CallExpr>(plain(E));
-  if (!isJoin(Call) || Call->getNumArgs() != 2 || StepsFirst)
+  if (torchNameOf(Call) != "cat" || Call->getNumArgs() != 2 || StepsFirst)
     return false;
   const std::optional<int64_t> Dim = constantOf(Call->getArg(1), Index.Context);
   if (!Dim || *Dim == 0)
     return false;
   llvm::SmallVector<const DeclRefExpr *, 4> Joined;
   std::vector<Made> Structs;
-  bool Any = false;
-  std::vector<const Stmt *> Work = {Call->getArg(0)};
-  while (!Work.empty()) {
-    const Stmt *S = Work.back();
-    Work.pop_back();
-    const auto *Part = dyn_cast_or_null<Expr>(S);
-    if (!Part || !isTensor(Part->getType())) {
-      if (S)
-        Work.insert(Work.end(), S->child_begin(), S->child_end());
-      continue;
-    }
-    Any = true;
+  const std::vector<const Expr *> Parts = tensorsIn({Call->getArg(0)});
+  for (const Expr *Part : Parts) {
     if (isMadeOfGiven(Part, F))
       continue;
     if (const VarDecl *Whole = structNamedBy(Part);
@@ -462,7 +446,7 @@ bool BatchOrigins::resolveJoined(const Expr *E, const FunctionDecl *F,
     share(S.E, S.In);
   for (const DeclRefExpr *Ref : Joined)
     resolveVariable(Ref, F, Depth + 1);
-  return Any;
+  return !Parts.empty();
 }
 
 bool BatchOrigins::isGiven(const ReturnedValue &Value,
@@ -475,12 +459,10 @@ bool BatchOrigins::isGiven(const ReturnedValue &Value,
 }
 
 bool BatchOrigins::isMadeOfGiven(const Expr *E, const FunctionDecl *F) const {
-  constexpr unsigned Most = 4;
-  for (unsigned I = 0; E && I < Most; ++I, E = leadingOperand(E))
-    if (const std::optional<ReturnedValue> Value = returnedValueOf(E);
-        Value && isGiven(*Value, F))
-      return true;
-  return false;
+  return anyOperand(E, [&](const Expr *Operand) {
+    const std::optional<ReturnedValue> Value = returnedValueOf(Operand);
+    return Value && isGiven(*Value, F);
+  });
 }
 
 /// A function of the program makes several tensors: all of them are shared out
@@ -504,13 +486,13 @@ bool BatchOrigins::resolveReturned(const ReturnedValue &Value,
 bool BatchOrigins::isMadeOf(const Expr *E, const ValueDecl *V) const {
   E = plain(E);
   const auto *Call = dyn_cast<CallExpr>(E);
-  const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
-  if (isJoin(Call)) {
+  if (torchNameOf(Call) == "cat") {
     const InitListExpr *Joined = listIn(Call->getArg(0));
     return Joined && llvm::any_of(Joined->inits(), [&](const Expr *Part) {
              return rootOf(Part) == V;
            });
   }
+  const FunctionDecl *F = calleeOf(Call);
   const bool IsOwn =
       Call && (!Index.callablesOf(Call).empty() ||
                (F && !isLibrary(F) && !Index.ownBodiesOf(F).empty()));
@@ -526,89 +508,80 @@ bool BatchOrigins::isMadeOfItself(const Uses &U, const ValueDecl *V) const {
                       [&](const Expr *Made) { return isMadeOf(Made, V); });
 }
 
-/// Whether argument `I` of a call is made in a training step, there or by who
+/// Whether an argument is made in a training step, where it stands or by who
 /// calls the function that it stands in.
-bool BatchOrigins::isMadeInStep(const Caller &By, unsigned I, unsigned Depth) {
-  const Expr *Arg = I < By.Args.size() ? plain(By.Args[I]) : nullptr;
+bool BatchOrigins::isMadeInStep(const Made &Given, unsigned Depth) {
+  const Expr *Arg = plain(Given.E);
   constexpr unsigned Most = 3;
-  if (!Arg || Depth > Most || !isInStep(Arg->getExprLoc(), By.In))
+  if (!Arg || Depth > Most || !isInStep(Arg->getExprLoc(), Given.In))
     return false;
   const auto *P = dyn_cast_or_null<ParmVarDecl>(rootOf(Arg));
   if (!P || (selectsRows(Arg) && !selectsOfEachRow(Arg, Index.Context)))
     return true;
-  const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
-  auto [From, To] = Callers.equal_range(Of);
-  return From != To && isMadeOfItself(usesOf(P, By.In), P) &&
-         std::all_of(From, To, [&](const auto &Call) {
-           return isMadeInStep(Call.second, P->getFunctionScopeIndex(),
-                               Depth + 1);
+  const std::vector<Made> All = givenTo(P);
+  return !All.empty() && isMadeOfItself(usesOf(P, Given.In), P) &&
+         llvm::all_of(All, [&](const Made &Outer) {
+           return isMadeInStep(Outer, Depth + 1);
          });
+}
+
+/// A parameter of this function, or of a lambda in it.
+void BatchOrigins::resolveParameter(const DeclRefExpr *E, const ParmVarDecl *P,
+                                    const FunctionDecl *F, unsigned Depth) {
+  const Uses &U = usesOf(P, F);
+  // A state that is calculated anew is no batch either.
+  if (OwnTensors && llvm::any_of(U.Made, [&](const Expr *Made) {
+        return readsParameter(Made, F);
+      }))
+    return;
+  const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
+  const std::vector<Made> All = givenTo(P);
+  // A closure that is given to a function which goes through batches: that
+  // function may be for others, too, unless it makes them in its steps.
+  const bool IsClosure = isOfClosure(Of);
+  const bool IsStep = llvm::any_of(
+      Index.Backwards, [&](const BackwardCall &B) { return B.Writer == Of; });
+  const bool IsGiven =
+      IsClosure && llvm::any_of(All, [&](const Made &Arg) {
+        return !isWithin(P->getLocation(), Arg.In->getBody(), Text.SM) &&
+               (IsStep || !isMadeInStep(Arg));
+      });
+  const bool Changed = ThroughClosure ? !isMadeOfItself(U, P) : !U.Made.empty();
+  if (All.empty() || Changed || IsGiven || Given.count(Of))
+    return shareAtUse(E, F);
+  llvm::SaveAndRestore Through(ThroughClosure, ThroughClosure || IsClosure);
+  // What is bound to a torch::Tensor& is shared out where it is made, or
+  // behind the call.
+  const bool Bound = isWritableReference(P->getType());
+  bool Behind = false;
+  for (const Made &Arg : All)
+    if (Arg.E) {
+      llvm::SaveAndRestore Keep(Variable, Bound ? plain(Arg.E) : Variable);
+      Stayed = false;
+      resolve(Arg.E, Arg.In, Depth + 1);
+      Behind |= Bound && Stayed;
+    }
+  if (Behind)
+    shareAtUse(E, F);
 }
 
 void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
                                    unsigned Depth) {
-  if (const auto *B = dyn_cast<BindingDecl>(E->getDecl())) {
-    const Uses &U = usesOf(B, F);
-    const std::optional<ReturnedValue> Value = returnedValueOf(E);
-    if (!Seen.insert(B).second)
-      return;
-    if (Value && !U.Written && !U.Leaf && U.Made.empty() &&
-        resolveReturned(*Value, F, Depth))
-      return;
-    Seen.erase(B); // It is shared out in each place where it is read.
-    share(E, F);
+  if (!isa<BindingDecl, VarDecl>(E->getDecl()))
+    return shareAtUse(E, F);
+  if (!Seen.insert(E->getDecl()).second)
     return;
-  }
+  const Uses &U = usesOf(E->getDecl(), F);
   const auto *V = dyn_cast<VarDecl>(E->getDecl());
-  // In each place where it is read, and where each caller gives it.
-  const auto AtUse = [&] {
-    Seen.erase(V);
-    share(E, F);
-  };
-  if (!V || !Seen.insert(V).second)
-    return V ? void() : AtUse();
-  const Uses &U = usesOf(V, F);
-  if (const auto *P = dyn_cast<ParmVarDecl>(V)) {
-    // Of this function, or of a lambda in it.
-    const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
-    auto [From, To] = Callers.equal_range(Of);
-    const unsigned I = P->getFunctionScopeIndex();
-    // A state that is calculated anew is no batch either.
-    if (OwnTensors && llvm::any_of(U.Made, [&](const Expr *Made) {
-          return readsParameter(Made, F);
-        }))
-      return;
-    const auto *Method = dyn_cast_or_null<CXXMethodDecl>(Of);
-    const bool IsClosure = Method && Method->getParent()->isLambda();
-    // A closure that is given to a function which goes through batches: that
-    // function may be for others, too, unless it makes them in its steps.
-    const bool IsStep = IsClosure && llvm::any_of(Index.Backwards, [&](const BackwardCall &B) {
-      return B.Writer == Of;
-    });
-    const bool IsGiven = IsClosure && std::any_of(From, To, [&](const auto &Call) {
-      return !isWithin(P->getLocation(), Call.second.In->getBody(), Text.SM) &&
-             (IsStep || !isMadeInStep(Call.second, I));
-    });
-    const bool Changed = ThroughClosure ? !isMadeOfItself(U, P) : !U.Made.empty();
-    if (From == To || Changed || IsGiven || Given.count(Of))
-      return AtUse();
-    llvm::SaveAndRestore Through(ThroughClosure, ThroughClosure || IsClosure);
-    // What is bound to a torch::Tensor& is shared out where it is made, or
-    // behind the call.
-    const bool Bound = isWritableReference(P->getType());
-    bool Behind = false;
-    for (auto It = From; It != To; ++It)
-      if (I < It->second.Args.size()) {
-        const Expr *Arg = It->second.Args[I];
-        llvm::SaveAndRestore Keep(Variable, Bound ? plain(Arg) : Variable);
-        Stayed = false;
-        resolve(Arg, It->second.In, Depth + 1);
-        Behind |= Bound && Stayed;
-      }
-    if (Behind)
-      AtUse();
+  if (!V) {
+    const std::optional<ReturnedValue> Value = returnedValueOf(E);
+    if (!Value || U.Written || U.Leaf || !U.Made.empty() ||
+        !resolveReturned(*Value, F, Depth))
+      shareAtUse(E, F);
     return;
   }
+  if (const auto *P = dyn_cast<ParmVarDecl>(V))
+    return resolveParameter(E, P, F, Depth);
   if (isParameter(E, F)) {
     // Points at which derivatives are taken: they stay leaves.
     if (!U.Made.empty() && U.Leaf && !isOneRow(E, F))
@@ -619,38 +592,35 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
         return isObservation(Made, ReadBy, Index);
       }))
     return;
+  // A data set may be made of it, or the memory be filled later.
+  const bool IsKept =
+      !isInStep(V->getLocation(), F) &&
+      (U.Handed || isDataSet(V) || llvm::any_of(U.Made, isLaidOverMemory));
   // Where it is made, or is it kept, changed, or made elsewhere? The elements
   // of a range have no text of their own that makes them.
-  bool Local = V->hasLocalStorage() && !V->isStaticLocal() &&
-               V->isLocalVarDecl() && !U.Written &&
-               (!U.Made.empty() || !U.Tied.empty()) &&
-               !isa<DecompositionDecl>(V) && !V->isCXXForRangeDecl();
-  if (V->getType()->isReferenceType() &&
-      !V->getType()->getPointeeType().isConstQualified() &&
-      !V->getType()->isRValueReferenceType())
-    Local = false;
-  if (!isInStep(V->getLocation(), F) &&
-      (U.Handed || isDataSet(V) || llvm::any_of(U.Made, isLaidOverMemory)))
-    Local = false; // A data set may be made of it, or the memory be filled later.
+  const bool Local = V->hasLocalStorage() && V->isLocalVarDecl() &&
+                     !U.Written && (!U.Made.empty() || !U.Tied.empty()) &&
+                     !isa<DecompositionDecl>(V) && !V->isCXXForRangeDecl() &&
+                     !isWritableReference(V->getType()) && !IsKept;
   if (!Local || isReadByRows(V, F) || isWritten(V, F, Index) ||
       (isNamedBatch(V->getType()) && isTakenApart(V, F, Index)))
-    return Variable == plain(E) && shareMembers(V, F) ? void() : AtUse();
+    return Variable == E && shareMembers(V, F) ? void() : shareAtUse(E, F);
   // Batch batch{x, y};
   if (llvm::any_of(U.Made, [](const Expr *Made) {
         return isa<InitListExpr>(plain(Made));
       }))
-    return shareMembers(V, F) ? void() : AtUse();
+    return shareMembers(V, F) ? void() : shareAtUse(E, F);
   if (!U.Tied.empty()) {
-    if (U.Made.empty() && llvm::all_of(U.Tied, [&](const ReturnedValue &Value) {
+    if (!U.Made.empty() ||
+        !llvm::all_of(U.Tied, [&](const ReturnedValue &Value) {
           return resolveReturned(Value, F, Depth);
         }))
-      return;
-    return AtUse();
+      shareAtUse(E, F);
+    return;
   }
   // x = x.to(device): where it comes from is not seen.
-  if (llvm::all_of(U.Made,
-                   [&](const Expr *Made) { return rootOf(plain(Made)) == V; }))
-    return AtUse();
+  if (llvm::all_of(U.Made, [&](const Expr *Made) { return rootOf(Made) == V; }))
+    return shareAtUse(E, F);
   for (const Expr *Made : U.Made) {
     const Expr *M = plain(Made);
     // What a model gives in a step is made in parts there.
@@ -663,12 +633,10 @@ void BatchOrigins::resolveVariable(const DeclRefExpr *E, const FunctionDecl *F,
       continue;
     }
     // Made of what was made in the step: that is the batch.
-    const bool Field = isField(M, Index.Context);
-    const bool Laid = knowsLayout(M) && !Field;
-    if (Laid && resolveRows(M, F, Depth + 1))
-      continue;
-    if (!share(M, F))
-      AtUse();
+    const bool IsOfRows = !isField(M, Index.Context) && knowsLayout(M) &&
+                          resolveRows(M, F, Depth + 1);
+    if (!IsOfRows && !share(M, F))
+      shareAtUse(E, F);
   }
 }
 

@@ -63,6 +63,9 @@ private:
                unsigned Depth);
   void resolveVariable(const clang::DeclRefExpr *E,
                        const clang::FunctionDecl *F, unsigned Depth);
+  void resolveParameter(const clang::DeclRefExpr *E,
+                        const clang::ParmVarDecl *P,
+                        const clang::FunctionDecl *F, unsigned Depth);
   bool resolveReturned(const ReturnedValue &Value, const clang::FunctionDecl *F,
                        unsigned Depth);
   bool resolveJoined(const clang::Expr *E, const clang::FunctionDecl *F,
@@ -90,6 +93,7 @@ private:
                      std::vector<Made> &Found, unsigned Depth);
   bool share(const clang::Expr *E, const clang::FunctionDecl *F,
              bool Points = false);
+  void shareAtUse(const clang::DeclRefExpr *E, const clang::FunctionDecl *F);
   const Uses &usesOf(const clang::ValueDecl *V, const clang::FunctionDecl *F);
   bool isReadByRows(const clang::ValueDecl *V, const clang::FunctionDecl *F,
                     unsigned Depth = 0);
@@ -100,14 +104,15 @@ private:
     const clang::FunctionDecl *In;
     llvm::ArrayRef<const clang::Expr *> Args;
   };
-  class CallerFinder;
+  void noteCalls(const clang::FunctionDecl *In);
+  std::vector<Made> givenTo(const clang::ParmVarDecl *P) const;
   /// Whether what stands at `Loc`, in `F`, is run by a training step.
   bool isInStep(clang::SourceLocation Loc, const clang::FunctionDecl *F) const {
     return Index.isInStep(Loc, F) || isCalledBySteps(F);
   }
   /// Whether steps take rows of it.
   bool isDataSet(const clang::VarDecl *V);
-  bool isMadeInStep(const Caller &By, unsigned I, unsigned Depth = 0);
+  bool isMadeInStep(const Made &Given, unsigned Depth = 0);
   bool isMadeOf(const clang::Expr *E, const clang::ValueDecl *V) const;
   bool isMadeOfItself(const Uses &U, const clang::ValueDecl *V) const;
 

@@ -13,26 +13,23 @@ using namespace clang;
 /// The variable that another one names, or takes one of several structs out of:
 /// `auto *a = std::get_if<A>(&any)`. Null where it has a value of its own.
 static const VarDecl *namedBy(const VarDecl *V) {
-  const Expr *E = V->isLocalVarDecl() && V->getInit() && !isReassigned(V)
-                      ? plain(V->getInit())
-                      : nullptr;
+  const Expr *E =
+      V->isLocalVarDecl() && !isReassigned(V) ? plain(V->getInit()) : nullptr;
   const auto *Get = dyn_cast_or_null<CallExpr>(E);
-  const FunctionDecl *F = Get ? Get->getDirectCallee() : nullptr;
-  if (F && isInStd(F) && (nameOf(F) == "get" || nameOf(F) == "get_if"))
+  const llvm::StringRef Name = stdNameOf(calleeOf(Get));
+  if ((Name == "get" || Name == "get_if") && Get->getNumArgs() == 1)
     E = plain(Get->getArg(0));
   else if (!V->getType()->isReferenceType())
     return nullptr;
   if (const auto *Address = dyn_cast_or_null<UnaryOperator>(E))
     E = plain(Address->getSubExpr());
-  const auto *Ref = dyn_cast_or_null<DeclRefExpr>(E);
-  return Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  return varNamedBy(E);
 }
 
 /// The variable `batch` of `batch.states`; or null.
 const VarDecl *BatchOrigins::structNamedBy(const Expr *E) {
   const auto *M = dyn_cast<MemberExpr>(plain(E));
-  const auto *Ref = M ? dyn_cast<DeclRefExpr>(plain(M->getBase())) : nullptr;
-  const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+  const VarDecl *V = M ? varNamedBy(M->getBase()) : nullptr;
   return V && (!M->isArrow() || namedBy(V)) ? V : nullptr;
 }
 
@@ -57,22 +54,26 @@ static std::vector<const Expr *> assignedToMembers(const VarDecl *V,
         !isTensor(E->getArg(0)->getType()))
       return;
     const auto *M = dyn_cast<MemberExpr>(plain(E->getArg(0)));
-    const auto *Ref = M ? dyn_cast<DeclRefExpr>(plain(M->getBase())) : nullptr;
-    if (Ref && Ref->getDecl() == V)
+    if (M && declNamedBy(M->getBase()) == V)
       Values.push_back(plain(E->getArg(1)));
   });
   return Values;
 }
 
+/// Whether a variable is a function's own, and no name of something else.
+static bool isOwnVariable(const VarDecl *V) {
+  return V->isLocalVarDecl() && !V->isStaticLocal() &&
+         !V->getType()->isReferenceType() && !V->isCXXForRangeDecl();
+}
+
 /// A struct that a model is given, and writes into: `net->forward(batch)`, with a
 /// Batch&. What the step puts into it is shared out there.
 bool BatchOrigins::shareMembers(const VarDecl *V, const FunctionDecl *F) {
-  if (!isNamedBatch(V->getType()) || !V->isLocalVarDecl() ||
-      V->isStaticLocal() || V->getType()->isReferenceType() ||
-      V->isCXXForRangeDecl() || StepsFirst || !isInStep(V->getLocation(), F))
+  if (!isNamedBatch(V->getType()) || !isOwnVariable(V) || StepsFirst ||
+      !isInStep(V->getLocation(), F))
     return false;
   std::vector<const Expr *> Values = assignedToMembers(V, F);
-  const Expr *Init = V->getInit() ? plain(V->getInit()) : nullptr;
+  const Expr *Init = plain(V->getInit());
   if (const auto *List = dyn_cast_or_null<InitListExpr>(Init))
     llvm::copy_if(List->inits(), std::back_inserter(Values), [](const Expr *E) {
       return isTensor(E->getType()) && !isa<ImplicitValueInitExpr>(E);
@@ -99,14 +100,9 @@ bool BatchOrigins::structOf(const VarDecl *V, const FunctionDecl *F,
     return false;
   if (const auto *P = dyn_cast<ParmVarDecl>(V))
     return structGivenTo(P, F, Found, Depth);
-  if (!V->isLocalVarDecl() || V->isStaticLocal() ||
-      V->getType()->isReferenceType() || V->isCXXForRangeDecl() ||
-      isReassigned(V))
-    return false;
-  const Expr *Init = V->getInit() ? plain(V->getInit()) : nullptr;
-  if (!Init || callsModel(Init) || Loaded.in(Init) ||
-      !isInStep(Init->getExprLoc(), F) ||
-      !isOnlyRead(V, F))
+  const Expr *Init = plain(V->getInit());
+  if (!isOwnVariable(V) || isReassigned(V) || !Init || callsModel(Init) ||
+      Loaded.in(Init) || !isInStep(Init->getExprLoc(), F) || !isOnlyRead(V, F))
     return false;
   // Batch batch{x.index({rows}), y.index({rows})};
   if (const auto *List = dyn_cast<InitListExpr>(Init)) {
@@ -128,22 +124,18 @@ bool BatchOrigins::structOf(const VarDecl *V, const FunctionDecl *F,
 bool BatchOrigins::structGivenTo(const ParmVarDecl *P, const FunctionDecl *F,
                                  std::vector<Made> &Found, unsigned Depth) {
   const auto *Of = dyn_cast<FunctionDecl>(P->getDeclContext());
-  auto [From, To] = Callers.equal_range(Of);
-  if (From == To || isWritableReference(P->getType()) || Given.count(Of) || isReassigned(P) ||
+  if (isWritableReference(P->getType()) || Given.count(Of) || isReassigned(P) ||
       !isOnlyRead(P, F))
     return false;
   bool Any = false;
-  for (auto It = From; It != To; ++It) {
-    const auto &[In, Args] = It->second;
-    const unsigned I = P->getFunctionScopeIndex();
-    const Expr *Arg = I < Args.size() ? plain(Args[I]) : nullptr;
+  for (const auto &[E, In] : givenTo(P)) {
+    const Expr *Arg = plain(E);
     if (!Arg || !isInStep(Arg->getExprLoc(), In))
       continue; // An evaluation.
     Any = true;
     if (Loaded.in(Arg))
       continue;
-    const auto *Ref = dyn_cast<DeclRefExpr>(Arg);
-    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    const VarDecl *V = varNamedBy(Arg);
     if (V && structOf(V, In, Found, Depth + 1))
       continue;
     const std::optional<TextRange> R = Text.range(Arg->getSourceRange());

@@ -27,7 +27,7 @@ static bool isMatrix(const Expr *E, const ASTContext &Context) {
   static const llvm::StringSet<> Lists = {"index", "view", "reshape",
                                           "rand",  "randn", "from_blob"};
   const auto *Call = dyn_cast<CallExpr>(plain(E));
-  const llvm::StringRef Name = Call ? torchNameOf(Call) : "";
+  const llvm::StringRef Name = torchNameOf(Call);
   if (Cuts.count(Name))
     return isa<CXXMemberCallExpr>(Call) && Call->getNumArgs() > 0 &&
            constantOf(Call->getArg(0), Context) == 1;
@@ -99,25 +99,14 @@ private:
              return Asked.Loaded.in(Input);
            });
   }
-  static bool isLoss(const ModelCall &Call) {
-    const CXXRecordDecl *Impl = moduleOf(Call.Model->getType());
-    return Impl && isTorch(Impl) && nameOf(Impl).ends_with("LossImpl");
-  }
-
   /// torch::arange(n): within a model, positions.
   static bool isCounted(const Expr *E) {
-    constexpr unsigned Most = 8;
-    for (unsigned I = 0; E && I < Most; ++I, E = leadingOperand(E))
-      if (const auto *Call = dyn_cast<CallExpr>(plain(E));
-          Call && torchNameOf(Call) == "arange")
-        return true;
-    return false;
+    return anyOperand(E, [](const Expr *Operand) {
+      return torchNameOf(Operand) == "arange";
+    });
   }
 
-  static bool isSpread(const Expr *E) {
-    const auto *Call = dyn_cast<CallExpr>(plain(E));
-    return Call && torchNameOf(Call) == "unsqueeze";
-  }
+  static bool isSpread(const Expr *E) { return torchNameOf(E) == "unsqueeze"; }
 
   /// Where the program trains tensors of its own: `x.mm(weight)`, with a weight
   /// that requires gradients, reads x.
@@ -204,7 +193,7 @@ static bool isReducedToOne(const Expr *E) {
   static const llvm::StringSet<> Names = {"sum", "mean", "norm", "max",
                                           "min", "prod", "std",  "var"};
   const auto *Call = dyn_cast<CallExpr>(E);
-  if (!Call || !Names.count(torchNameOf(Call)))
+  if (!Names.count(torchNameOf(Call)))
     return false;
   const unsigned Written = llvm::count_if(Call->arguments(), [](const Expr *A) {
     return !isa<CXXDefaultArgExpr>(A);
@@ -224,17 +213,15 @@ bool accel::migrate::isNoBatch(const Expr *E, const ASTContext &Context) {
     if (const auto *Made = dyn_cast<CXXConstructExpr>(E);
         (Made && Made->getNumArgs() == 0) || isReducedToOne(E))
       return true;
-    const FunctionDecl *F = calleeOf(E);
-    if (F && F->getIdentifier() && isTorch(F) &&
-        (Names.count(F->getName()) ||
-         // Sparse tensors are not cut.
-         (Depth == 0 && (F->getName().starts_with("to_sparse") ||
-                         F->getName().starts_with("sparse_"))) ||
-         makesOneRow(cast<CallExpr>(E), Context)))
+    const llvm::StringRef Name = torchNameOf(E);
+    if (Names.count(Name) ||
+        // Sparse tensors are not cut.
+        (Depth == 0 &&
+         (Name.starts_with("to_sparse") || Name.starts_with("sparse_"))) ||
+        (!Name.empty() && makesOneRow(cast<CallExpr>(E), Context)))
       return true;
-    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
-        O && O->getOperator() == OO_Subscript && isTensor(O->getType()) &&
-        isTensor(O->getArg(0)->getType()) &&
+    if (const auto *O = operatorCall(E, OO_Subscript);
+        O && isTensor(O->getType()) && isTensor(O->getArg(0)->getType()) &&
         O->getArg(1)->getType()->isIntegerType())
       return !isField(E, Context);
     // Of what is put together row by row the other one may have the rows.

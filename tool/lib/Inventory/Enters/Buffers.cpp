@@ -107,11 +107,8 @@ private:
       return All;
     }
     const auto *Call = dyn_cast_or_null<CallExpr>(E);
-    if (!Call)
-      return {};
-    const auto *Operator = dyn_cast<CXXOperatorCallExpr>(Call);
-    const auto *Member = dyn_cast<CXXMemberCallExpr>(Call);
-    const bool Subscript = Operator && Operator->getOperator() == OO_Subscript;
+    const auto *Member = dyn_cast_or_null<CXXMemberCallExpr>(E);
+    const bool Subscript = operatorCall(E, OO_Subscript);
     if (!Subscript && !Member)
       return {};
     auto Dims = dimsOf(Subscript ? Call->getArg(0)
@@ -175,65 +172,58 @@ private:
 };
 
 /// The batch of whose rows the elements of a vector are made: `all.push_back(x[i])`.
-class RowFinder : public AstVisitor {
+class RowFinder {
 public:
-  RowFinder(const ValueDecl *Vector, const Cut &Cuts,
-            const std::map<const ValueDecl *, Uses> &Known,
+  RowFinder(const Cut &Cuts, const std::map<const ValueDecl *, Uses> &Known,
             const ASTContext &Context)
-      : Vector(Vector), Cuts(Cuts), Known(Known), Context(Context) {}
+      : Cuts(Cuts), Known(Known), Context(Context) {}
 
-  const ValueDecl *Of = nullptr;
-
-  bool VisitCXXMemberCallExpr(CXXMemberCallExpr *E) override {
-    const CXXMethodDecl *M = E->getMethodDecl();
-    const auto *Ref = dyn_cast<DeclRefExpr>(plain(E->getImplicitObjectArgument()));
-    if (M && Ref && Ref->getDecl() == Vector &&
-        (nameOf(M) == "push_back" || nameOf(M) == "emplace_back") &&
-        E->getNumArgs() == 1)
-      follow(E->getArg(0), 0);
-    return true;
+  const ValueDecl *batchOf(const ValueDecl *Vector, const Stmt *Body) {
+    eachIn<CXXMemberCallExpr>(Body, [&](const CXXMemberCallExpr *E) {
+      const llvm::StringRef Name = nameOf(calleeOf(E));
+      if (declNamedBy(E->getImplicitObjectArgument()) == Vector &&
+          (Name == "push_back" || Name == "emplace_back") &&
+          E->getNumArgs() == 1)
+        follow(E->getArg(0), 0);
+    });
+    return Of;
   }
 
 private:
   void follow(const Expr *E, unsigned Depth) {
     for (; E && Depth < 32; ++Depth) {
       E = plain(E);
-      if (const auto *Ref = dyn_cast<DeclRefExpr>(E)) {
-        const auto It = Known.find(Ref->getDecl());
-        if (It != Known.end() && Followed.insert(Ref->getDecl()).second)
+      if (const ValueDecl *V = declNamedBy(E)) {
+        const auto It = Known.find(V);
+        if (It != Known.end() && Followed.insert(V).second)
           for (const Expr *Made : It->second.Made)
             follow(Made, Depth + 1);
         return;
       }
-      const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
-      const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-      const Expr *Whole = nullptr;
-      if (O && O->getOperator() == OO_Subscript &&
-          O->getArg(1)->getType()->isIntegerType())
-        Whole = O->getArg(0);
-      else if (Member && takesRow(Member))
-        Whole = Member->getImplicitObjectArgument();
-      const auto *Batch =
-          Whole ? dyn_cast<DeclRefExpr>(plain(Whole)) : nullptr;
-      if (Batch && isTensor(Batch->getType()) && Cuts.in(Batch)) {
-        Of = Batch->getDecl();
+      const Expr *Whole = rowTakenFrom(E);
+      if (const ValueDecl *Batch = declNamedBy(Whole);
+          Batch && isTensor(Batch->getType()) && Cuts.in(Whole)) {
+        Of = Batch;
         return;
       }
       E = Whole ? Whole : leadingOperand(E);
     }
   }
 
-  /// x.select(0, i), x.index({i, Slice(2, 5)})
-  bool takesRow(const CXXMemberCallExpr *E) const {
-    const llvm::StringRef Name = torchNameOf(E);
-    if (Name == "select")
-      return constantOf(E->getArg(0), Context) == 0;
-    const InitListExpr *List = Name == "index" ? listIn(E->getArg(0)) : nullptr;
+  /// x of x[i], x.select(0, i), x.index({i, Slice(2, 5)}); or null.
+  const Expr *rowTakenFrom(const Expr *E) const {
+    if (const Expr *Tensor = rowOf(E, Context).Tensor)
+      return Tensor;
+    const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+    const InitListExpr *List =
+        torchNameOf(Member) == "index" ? listIn(Member->getArg(0)) : nullptr;
     const Expr *First = List && List->getNumInits() ? indexIn(List, 0) : nullptr;
-    return First && First->getType()->isIntegerType();
+    return First && First->getType()->isIntegerType()
+               ? Member->getImplicitObjectArgument()
+               : nullptr;
   }
 
-  const ValueDecl *Vector;
+  const ValueDecl *Of = nullptr;
   const Cut &Cuts;
   const std::map<const ValueDecl *, Uses> &Known;
   const ASTContext &Context;
@@ -269,14 +259,13 @@ public:
     if ((Name != "stack" && Name != "cat") || E->getNumArgs() != 2 ||
         constantOf(E->getArg(1), Index.Context).value_or(0) != 0)
       return true;
-    const auto *Ref = dyn_cast<DeclRefExpr>(plain(bare(E->getArg(0))));
-    const auto *V = Ref ? dyn_cast<VarDecl>(Ref->getDecl()) : nullptr;
+    const VarDecl *V = varNamedBy(bare(E->getArg(0)));
     if (!V || !V->isLocalVarDecl() || V->getDeclContext() != F)
       return true;
-    RowFinder Rows(V, Cuts, Known, Index.Context);
-    Rows.TraverseStmt(F->getBody());
-    if (Rows.Of && Rows.Of->getDeclContext() == F && isSeenHere(Rows.Of))
-      Found.push_back({F, nullptr, E, Rows.Of->getNameAsString(), std::nullopt});
+    const ValueDecl *Of =
+        RowFinder(Cuts, Known, Index.Context).batchOf(V, F->getBody());
+    if (Of && Of->getDeclContext() == F && isSeenHere(Of))
+      Found.push_back({F, nullptr, E, Of->getNameAsString(), std::nullopt});
     return true;
   }
 

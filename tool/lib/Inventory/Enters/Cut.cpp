@@ -9,6 +9,8 @@
 #include "Code/ProgramIndex.h"
 #include "Code/TorchTypes.h"
 
+#include "llvm/ADT/StringSet.h"
+
 using namespace accel::migrate;
 using namespace clang;
 
@@ -25,33 +27,31 @@ static bool mayHold(QualType T) {
   if (isHostNumber(T) && !recordOf(T))
     return false;
   const CXXRecordDecl *D = recordOf(T);
-  if (!D || !D->getIdentifier())
-    return D != nullptr;
+  if (nameOf(D).empty())
+    return D;
   // Models and optimizers hold parameters.
   if (moduleOf(T) || optimizerOf(T) || loaderOf(T) || schedulerOf(T))
     return false;
-  return !isInStd(D) && D->getName() != "Scalar" &&
-         D->getName() != "ArrayRef" && D->getName() != "TensorOptions" &&
-         D->getName() != "Device";
+  static const llvm::StringSet<> Plain = {"Scalar", "ArrayRef", "TensorOptions",
+                                          "Device"};
+  return !isInStd(D) && !Plain.count(nameOf(D));
 }
 
 /// Whether `E` is a parameter of a module, a list of them, or what a module gives.
 static bool isOfModule(const Expr *E) {
   if (const auto *M = dyn_cast<MemberExpr>(E)) {
     const auto *Field = dyn_cast<FieldDecl>(M->getMemberDecl());
-    const auto *Owner =
-        Field ? dyn_cast<CXXRecordDecl>(Field->getParent()) : nullptr;
-    return Owner && isTensor(Field->getType()) &&
-           isOrDerives(Owner, "torch::nn::Module");
+    return Field && isTensor(Field->getType()) &&
+           isOrDerives(dyn_cast<CXXRecordDecl>(Field->getParent()),
+                       "torch::nn::Module");
   }
   if (const std::optional<ModelCall> Call = modelCallOf(E))
     return moduleOf(Call->Model->getType()) ||
            isAnyModule(Call->Model->getType());
   const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
-  const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-  return M && isTorch(M) &&
-         (nameOf(M) == "parameters" || nameOf(M) == "named_parameters" ||
-          (nameOf(M) == "params" && !isTensor(Call->getObjectType())));
+  const llvm::StringRef Name = torchNameOf(Call);
+  return Name == "parameters" || Name == "named_parameters" ||
+         (Name == "params" && !isTensor(Call->getObjectType()));
 }
 
 bool Cut::in(const Expr *E) const {
@@ -60,8 +60,8 @@ bool Cut::in(const Expr *E) const {
     return false;
   if (Shared.count(E) || readsBatch(E) || (Kind == OfParameters && isOfModule(E)))
     return true;
-  if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
-    return Values.count(Ref->getDecl()) != 0;
+  if (const ValueDecl *Named = declNamedBy(E))
+    return Values.count(Named) != 0;
   if (const auto *M = dyn_cast<MemberExpr>(E))
     return Values.count(M->getMemberDecl()) != 0 || in(M->getBase());
   if (const auto *Call = dyn_cast<CallExpr>(E)) {
@@ -116,12 +116,10 @@ bool Cut::isReadIn(const Stmt *S) const {
 /// torch::autograd::Function<SoftDTW>. Null where `F` is something else.
 static const CXXRecordDecl *appliedBy(const FunctionDecl *F) {
   const auto *M = dyn_cast<CXXMethodDecl>(F);
-  if (nameOf(M) != "apply" || !isTorch(M) ||
+  if (torchNameOf(M) != "apply" ||
       qualifiedName(M->getParent()) != "torch::autograd::Function")
     return nullptr;
-  const auto *D = dyn_cast<ClassTemplateSpecializationDecl>(M->getParent());
-  const CXXRecordDecl *Applied =
-      D ? recordOf(D->getTemplateArgs()[0].getAsType()) : nullptr;
+  const CXXRecordDecl *Applied = recordOf(typeArgumentOf(M->getParent(), 0));
   return Applied ? Applied->getDefinition() : nullptr;
 }
 
@@ -269,8 +267,7 @@ private:
 
   void assign(const Expr *To) {
     To = plain(To);
-    if (const FunctionDecl *F = calleeOf(To);
-        nameOf(F) == "tie" && isInStd(F)) {
+    if (stdNameOf(calleeOf(To)) == "tie") {
       for (const Expr *Arg : cast<CallExpr>(To)->arguments())
         assign(Arg);
       return;
@@ -328,12 +325,11 @@ private:
       for (const FunctionDecl *Body : C.Index.ownBodiesOf(F))
         All.push_back(Body);
     };
-    const Expr *Named = Arg->IgnoreParenImpCasts();
-    if (const auto *U = dyn_cast<UnaryOperator>(Named); U && U->getOpcode() == UO_AddrOf)
-      Named = U->getSubExpr()->IgnoreParenImpCasts();
-    if (const auto *Ref = dyn_cast<DeclRefExpr>(Named))
-      if (const auto *F = dyn_cast<FunctionDecl>(Ref->getDecl()))
-        Add(F);
+    const auto *U = dyn_cast<UnaryOperator>(Arg->IgnoreParenImpCasts());
+    const Expr *Named =
+        U && U->getOpcode() == UO_AddrOf ? U->getSubExpr() : Arg;
+    if (const auto *F = dyn_cast_or_null<FunctionDecl>(declNamedBy(Named)))
+      Add(F);
     if (const CXXRecordDecl *D = recordOf(Arg->getType()); D && !isLibrary(D))
       for (const CXXMethodDecl *M : D->methods())
         if (M->getOverloadedOperator() == OO_Call)
@@ -369,18 +365,13 @@ private:
 } // namespace accel::migrate
 
 Cut::Cut(const ProgramIndex &Index, KindTy Kind) : Index(Index), Kind(Kind) {
-  for (const FunctionDecl *F : Index.Functions) {
-    const auto *M = dyn_cast<CXXMethodDecl>(F);
-    if (!M)
-      continue;
-    // Whoever calls it: containers of modules, TorchScript, the program.
-    if (isPartOfModel(M) && nameOf(M) == "forward")
-      for (const ParmVarDecl *P : M->parameters())
-        if (mayHold(P->getType())) {
-          Values.insert(P);
+  // Whoever calls it: containers of modules, TorchScript, the program.
+  for (const FunctionDecl *F : Index.Functions)
+    if (isPartOfModel(F) && nameOf(F) == "forward")
+      for (const ParmVarDecl *P : F->parameters())
+        if (mayHold(P->getType()))
           Supposed.insert(P);
-        }
-  }
+  Values.insert(Supposed.begin(), Supposed.end());
   follow();
 }
 
@@ -400,12 +391,10 @@ void Cut::follow() {
       if (Index.loadsSamples(F))
         continue;
       CutWalk Walk(*this, F);
-      if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
-        for (const CXXCtorInitializer *Init : Ctor->inits()) {
-          Walk.initialiser(Init);
-          if (Init->getInit())
-            Walk.TraverseStmt(Init->getInit());
-        }
+      for (const CXXCtorInitializer *Init : initsOf(F)) {
+        Walk.initialiser(Init);
+        Walk.TraverseStmt(Init->getInit());
+      }
       Walk.TraverseStmt(F->getBody());
       Changed |= Walk.Changed;
     }

@@ -21,19 +21,37 @@ using namespace clang;
 namespace {
 /// A loop, the functions of the program that it calls, and the lambdas that it
 /// names, whose calls are part of it.
-class LoopText : public AstVisitor {
+class LoopText {
 public:
   LoopText(const Stmt *Loop, const ProgramIndex &Index) : Index(Index) {
     add(Loop);
   }
 
-  bool VisitDeclRefExpr(DeclRefExpr *E) override {
-    if (const LambdaExpr *L = lambdaIn(E->getDecl()))
-      add(bodyOf(L));
-    return true;
+  /// What models are given there. What they give their own parts says nothing:
+  /// it is whatever they are given.
+  std::vector<const Expr *> Inputs;
+
+  bool holds(SourceLocation Loc, const SourceManager &SM) const {
+    return llvm::any_of(Texts,
+                        [&](const Stmt *S) { return isWithin(Loc, S, SM); });
   }
 
-  bool VisitCallExpr(CallExpr *E) override {
+private:
+  bool InModel = false;
+
+  void add(const Stmt *S) {
+    if (!S || llvm::is_contained(Texts, S))
+      return;
+    Texts.push_back(S);
+    eachIn<Expr>(S, [&](const Expr *E) {
+      if (const auto *Call = dyn_cast<CallExpr>(E))
+        addRunBy(Call);
+      else if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
+        if (const LambdaExpr *L = lambdaIn(Ref->getDecl()))
+          add(bodyOf(L));
+    });
+  }
+  void addRunBy(const CallExpr *E) {
     const FunctionDecl *F = E->getDirectCallee();
     if (F && !isLibrary(F))
       for (const FunctionDecl *Body : Index.ownBodiesOf(F)) {
@@ -42,33 +60,13 @@ public:
       }
     for (const FunctionDecl *Body : Index.callablesOf(E))
       add(Body->getBody());
-    if (F && isTorch(F)) // The holder's operator() runs the model's forward.
+    if (isTorch(F)) // The holder's operator() runs the model's forward.
       for (const FunctionDecl *Body : bodiesRunBy(E, Index)) {
         llvm::SaveAndRestore Within(InModel, true);
         add(Body->getBody());
       }
     if (const std::optional<ModelCall> Call = modelCallOf(E); Call && !InModel)
       llvm::append_range(Inputs, Call->Inputs);
-    return true;
-  }
-
-  /// What models are given there. What they give their own parts says nothing: it is
-  /// whatever they are given.
-  std::vector<const Expr *> Inputs;
-
-  bool holds(SourceLocation Loc, const SourceManager &SM) const {
-    return llvm::any_of(
-        Texts, [&](const Stmt *S) { return isWithin(Loc, S, SM); });
-  }
-
-private:
-  bool InModel = false;
-
-  void add(const Stmt *S) {
-    if (llvm::is_contained(Texts, S))
-      return;
-    Texts.push_back(S);
-    TraverseStmt(const_cast<Stmt *>(S));
   }
 
   const ProgramIndex &Index;
@@ -83,13 +81,18 @@ void LoaderFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
       edit(EditKind::LoaderName, *R);
 }
 
+/// What batches are.
+static std::set<const Expr *> expressionsOf(llvm::ArrayRef<Batch> Batches) {
+  std::set<const Expr *> All;
+  for (const Batch &B : Batches)
+    All.insert(B.E);
+  return All;
+}
+
 /// The buffers that are filled with parts of batches, of which `Cuts` has to know.
 Entering::Buffers Entering::addBuffers(llvm::ArrayRef<Batch> Batches) {
-  std::set<const Expr *> Shared;
-  for (const Batch &B : Batches)
-    Shared.insert(B.E);
   Cut Known = Cuts;
-  Known.add(Shared);
+  Known.add(expressionsOf(Batches));
   Buffers Placed;
   for (Buffer &B : findBuffers(Index, Known))
     if (const std::optional<TextRange> R = editable(B.Made->getSourceRange())) {
@@ -114,7 +117,7 @@ static bool isMadeOf(const Batch &B, llvm::ArrayRef<Batch> Others,
                      const ASTContext &Context) {
   const SourceManager &SM = Context.getSourceManager();
   const auto *Call = dyn_cast<CallExpr>(plain(B.E));
-  const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
+  const FunctionDecl *F = calleeOf(Call);
   if (!F || isInStd(F))
     return false;
   if (isTorch(F)) {
@@ -145,9 +148,8 @@ public:
 
   bool has(const Batch &B) {
     const auto *Call = dyn_cast<CXXMemberCallExpr>(plain(B.E));
-    const InitListExpr *Rows = Call && torchNameOf(Call) == "index"
-                                   ? listIn(Call->getArg(0))
-                                   : nullptr;
+    const InitListExpr *Rows =
+        torchNameOf(Call) == "index" ? listIn(Call->getArg(0)) : nullptr;
     if (!Rows)
       return false;
     // What is distributed is found in the whole program. Of most lists of rows it is
@@ -160,10 +162,8 @@ public:
 private:
   /// What is distributed where all batches are but one.
   Cut cutBy(const Expr *But) const {
-    std::set<const Expr *> Shared;
-    for (const Batch &B : All)
-      if (B.E != But)
-        Shared.insert(B.E);
+    std::set<const Expr *> Shared = expressionsOf(All);
+    Shared.erase(But);
     Cut Result(Index, Cut::ByArguments);
     Result.add(Shared);
     return Result;
@@ -178,13 +178,15 @@ private:
 };
 } // namespace
 
-/// Adds a batch to those that are shared out, and to `Shared`, where its text may be
-/// edited.
-void Entering::addBatch(const Batch &B, std::set<const Expr *> &Shared) {
-  if (const std::optional<TextRange> R = editable(B.E->getSourceRange())) {
-    Shared.insert(B.E);
-    Entered.push_back({B, *R});
-  }
+/// Adds batches to what is shared out, where their text may be edited.
+void Entering::enter(llvm::ArrayRef<Batch> Batches) {
+  std::set<const Expr *> Shared;
+  for (const Batch &B : Batches)
+    if (const std::optional<TextRange> R = editable(B.E->getSourceRange())) {
+      Shared.insert(B.E);
+      Entered.push_back({B, *R});
+    }
+  Cuts.add(Shared);
 }
 
 /// The changes that share the batches out.
@@ -215,9 +217,8 @@ void Entering::addEdits() {
 /// model gives; where the models were given nothing that is, it stays whole.
 void Entering::addSampled(std::vector<Batch> &Batches, const Buffers &Placed) {
   Cut Given(Index, Cut::ByArguments);
-  std::set<const Expr *> Shared = Placed.Made;
-  for (const Batch &B : Batches)
-    Shared.insert(B.E);
+  std::set<const Expr *> Shared = expressionsOf(Batches);
+  Shared.insert(Placed.Made.begin(), Placed.Made.end());
   Given.add(Shared);
   // What one function makes or reads at a time: what is made of it is no batch of
   // its own.
@@ -258,26 +259,20 @@ void Entering::addBatches() {
   });
   // Points that are made of a batch are shared out with it.
   for (const bool Points : {false, true}) {
-    std::set<const Expr *> Shared;
-    for (const Batch &B : Batches)
-      if (B.Points == Points && !(Points && Cuts.in(B.E)))
-        addBatch(B, Shared);
-    Cuts.add(Shared);
+    std::vector<Batch> Now;
+    llvm::copy_if(Batches, std::back_inserter(Now), [&](const Batch &B) {
+      return B.Points == Points && !(Points && Cuts.in(B.E));
+    });
+    enter(Now);
   }
   const size_t Before = Batches.size();
   addSampled(Batches, Placed);
-  std::set<const Expr *> Sampled;
-  for (const Batch &B : llvm::ArrayRef(Batches).drop_front(Before))
-    addBatch(B, Sampled);
-  Cuts.add(Sampled);
+  enter(llvm::ArrayRef(Batches).drop_front(Before));
   std::vector<Batch> OfSteps;
   for (const auto &[B, R] : Entered)
     OfSteps.push_back(B);
   noteLoops(OfSteps);
-  std::set<const Expr *> Evaluated;
-  for (const Batch &B : findEvaluated(Index, Cuts, Batches, Text))
-    addBatch(B, Evaluated);
-  Cuts.add(Evaluated);
+  enter(findEvaluated(Index, Cuts, Batches, Text));
   addEdits();
 }
 
@@ -303,19 +298,16 @@ public:
     if (!llvm::is_contained(All, What))
       All.push_back(What);
   }
-  /// The batches that are made or read in what `S` runs.
-  void addIn(const Stmt *S, llvm::ArrayRef<Batch> Batches,
-             const ProgramIndex &Index) {
+  /// The batches that are made or read in what a loop runs.
+  void addIn(const LoopText &In, llvm::ArrayRef<Batch> Batches) {
     // A lambda before the loop may read what the loop makes.
-    const LoopText In(S, Index);
     for (const Batch &B : Batches)
       if (In.holds(B.ReadBy->getExprLoc(), Text.SM) ||
           In.holds(B.E->getExprLoc(), Text.SM))
         add(B.E->getSourceRange());
   }
-  /// What models are given in what `S` runs, and a loader has shared out.
-  void addLoaded(const Stmt *S, const Cut &Loaded, const ProgramIndex &Index) {
-    const LoopText In(S, Index);
+  /// What models are given there, and a loader has shared out.
+  void addLoaded(const LoopText &In, const Cut &Loaded) {
     for (const Expr *Input : In.Inputs)
       if (Loaded.in(Input))
         add(Input->getSourceRange());
@@ -354,7 +346,7 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
   for (const FunctionDecl *Step : Index.GivenAway) {
     const SourceLocation Begin = Step->getBody()->getBeginLoc();
     SharedOut Shared(Text);
-    Shared.addIn(Step->getBody(), Batches, Index);
+    Shared.addIn(LoopText(Step->getBody(), Index), Batches);
     if (!Text.mayEdit(Begin))
       continue;
     if (!Shared.empty())
@@ -375,9 +367,10 @@ void Entering::noteLoops(llvm::ArrayRef<Batch> Batches) {
                                  Loader, Range->getLoopVariable()->getType()));
     if (Placed)
       Shared.add(Loader->getSourceRange());
-    Shared.addIn(Loop, Batches, Index);
+    const LoopText In(Loop, Index);
+    Shared.addIn(In, Batches);
     if (Shared.empty()) // auto batch = *it;
-      Shared.addLoaded(Loop, Loaded, Index);
+      Shared.addLoaded(In, Loaded);
     if (!Shared.empty())
       IsShared(Loop->getBeginLoc(), "loop", Shared);
     else if (!Facts.HasLoader || (Loader && !Placed))

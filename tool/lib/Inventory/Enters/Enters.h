@@ -37,7 +37,7 @@ private:
     std::set<const clang::Expr *> Made;
   };
   Buffers addBuffers(llvm::ArrayRef<Batch> Batches);
-  void addBatch(const Batch &B, std::set<const clang::Expr *> &Shared);
+  void enter(llvm::ArrayRef<Batch> Batches);
   void addSampled(std::vector<Batch> &Batches, const Buffers &Placed);
   void addEdits();
   void noteLoops(llvm::ArrayRef<Batch> Batches);

@@ -14,9 +14,7 @@ using namespace accel::migrate;
 using namespace clang;
 
 static bool switchesGradientsOff(const Stmt *S) {
-  const auto *D = dyn_cast<DeclStmt>(S);
-  const auto *V =
-      D && D->isSingleDecl() ? dyn_cast<VarDecl>(D->getSingleDecl()) : nullptr;
+  const VarDecl *V = declaredBy(S);
   const CXXRecordDecl *R = V ? recordOf(V->getType()) : nullptr;
   return nameOf(R) == "NoGradGuard" || nameOf(R) == "InferenceMode";
 }
@@ -74,8 +72,7 @@ public:
     const std::optional<ModelCall> Call = modelCallOf(E);
     if (!Call)
       return true;
-    const CXXRecordDecl *Model = moduleOf(Call->Model->getType());
-    if (Model && isTorch(Model) && nameOf(Model).ends_with("LossImpl")) {
+    if (isLoss(*Call)) {
       Measures = true;
       return true;
     }

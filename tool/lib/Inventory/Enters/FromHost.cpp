@@ -48,7 +48,7 @@ static bool isLine(const Expr *E, const ProgramIndex &Index, unsigned Depth) {
   static const llvm::StringSet<> Keeps = {"to",     "clone", "contiguous",
                                           "detach", "cuda",  "cpu"};
   constexpr unsigned Deepest = 8;
-  const auto *Call = E ? dyn_cast<CallExpr>(plain(E)) : nullptr;
+  const auto *Call = dyn_cast_or_null<CallExpr>(plain(E));
   const FunctionDecl *F = calleeOf(Call);
   if (!F || Depth > Deepest)
     return false;
@@ -93,12 +93,7 @@ bool accel::migrate::isLaidOverMemory(const Expr *E) {
   static const llvm::StringSet<> Views = {"view",   "reshape", "unsqueeze", "t",
                                           "slice",  "narrow",  "permute",
                                           "select", "squeeze", "transpose"};
-  constexpr unsigned Deepest = 8;
-  for (unsigned I = 0; E && I < Deepest; ++I, E = leadingOperand(E)) {
-    const auto *Call = dyn_cast<CallExpr>(plain(E));
-    const llvm::StringRef Name = Call ? torchNameOf(Call) : "";
-    if (!Views.count(Name))
-      return Name == "from_blob";
-  }
-  return false;
+  while (Views.count(torchNameOf(E)))
+    E = leadingOperand(E);
+  return torchNameOf(E) == "from_blob";
 }

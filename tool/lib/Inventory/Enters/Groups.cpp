@@ -29,12 +29,11 @@ static const ValueDecl *wholeOf(const Expr *E) {
     } else if (const auto *M = dyn_cast<MemberExpr>(E)) {
       IsPart = true;
       E = M->getBase();
-    } else if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
-               O && O->getOperator() == OO_Subscript) {
+    } else if (const auto *O = operatorCall(E, OO_Subscript)) {
       IsPart = true;
       E = O->getArg(0);
-    } else if (const FunctionDecl *F = calleeOf(E);
-               F && isInStd(F) && (nameOf(F) == "get" || nameOf(F) == "at")) {
+    } else if (const llvm::StringRef Name = stdNameOf(calleeOf(E));
+               Name == "get" || Name == "at") {
       IsPart = true;
       const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
       E = Member ? Member->getImplicitObjectArgument()
@@ -67,12 +66,12 @@ static bool givesPart(const Stmt *Body, const ParmVarDecl *Whole) {
 llvm::SmallVector<const FunctionDecl *, 2>
 accel::migrate::bodiesRunBy(const CallExpr *ReadBy, const ProgramIndex &Index) {
   const FunctionDecl *F = ReadBy->getDirectCallee();
-  llvm::SmallVector<const FunctionDecl *, 2> Bodies;
-  if (F)
-    Bodies = Index.ownBodiesOf(F);
+  if (!F)
+    return {};
+  auto Bodies = Index.ownBodiesOf(F);
   const std::optional<ModelCall> Call = modelCallOf(ReadBy);
   const CXXRecordDecl *Impl =
-      Call && F && isTorch(F) ? moduleOf(Call->Model->getType()) : nullptr;
+      Call && isTorch(F) ? moduleOf(Call->Model->getType()) : nullptr;
   if (Impl && Impl->getDefinition())
     for (const CXXMethodDecl *M : Impl->getDefinition()->methods())
       if (nameOf(M) == "forward")
@@ -84,10 +83,8 @@ bool accel::migrate::isGroup(const Expr *Input, const CallExpr *ReadBy,
                              const ProgramIndex &Index) {
   const Expr *Given = plain(bare(Input));
   const QualType T = Given->getType();
-  const bool IsNamed = isa<DeclRefExpr, MemberExpr>(Given) ||
-                       (isa<CXXOperatorCallExpr>(Given) &&
-                        cast<CXXOperatorCallExpr>(Given)->getOperator() ==
-                            OO_Subscript);
+  const bool IsNamed =
+      isa<DeclRefExpr, MemberExpr>(Given) || operatorCall(Given, OO_Subscript);
   if (!IsNamed || isTensor(T) || isNamedBatch(T) ||
       !(isBatch(T) || isVectorOfTensors(T)))
     return false;

@@ -39,8 +39,7 @@ static const FunctionDecl *methodOf(const ModelCall &Call,
 
 static bool setsBatchFirst(const Stmt *S) {
   return anyIn<CallExpr>(S, [](const CallExpr *E) {
-    const FunctionDecl *F = E->getDirectCallee();
-    return nameOf(F) == "batch_first" && isTorch(F) && E->getNumArgs() == 1;
+    return torchNameOf(E) == "batch_first" && E->getNumArgs() == 1;
   });
 }
 
@@ -61,11 +60,7 @@ static bool changesDimensions(const Expr *E) {
       "view",       "reshape", "flatten",   "stack",   "squeeze",  "unsqueeze",
       "select",     "sum",     "mean",      "index",   "matmul",   "einsum",
       "unflatten",  "max",     "argmax",    "mm",      "bmm"};
-  if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E))
-    return O->getOperator() == OO_Subscript;
-  const auto *Call = dyn_cast<CallExpr>(E);
-  const FunctionDecl *F = Call ? Call->getDirectCallee() : nullptr;
-  return Names.count(nameOf(F)) && isTorch(F);
+  return operatorCall(E, OO_Subscript) || Names.count(torchNameOf(E));
 }
 
 namespace {
@@ -86,23 +81,14 @@ public:
   }
   /// Whether everything that the function returns does.
   bool returns(unsigned P) {
-    return returns(F->getBody(), P);
+    return llvm::all_of(valuesOf(F),
+                        [&](const Expr *Value) { return keeps(Value, P); });
   }
 
 private:
-  bool returns(const Stmt *S, unsigned P) {
-    if (!S || isa<LambdaExpr>(S))
-      return true;
-    if (const auto *Return = dyn_cast<ReturnStmt>(S))
-      return keeps(Return->getRetValue(), P);
-    return llvm::all_of(S->children(), [&](const Stmt *Child) {
-      return returns(Child, P);
-    });
-  }
-
   /// Whether a parameter is reached.
   bool follow(const Expr *E, unsigned Steps) {
-    E = E ? plain(E) : nullptr;
+    E = plain(E);
     if (!E || Steps > 32 || !isTensor(E->getType()))
       return false;
     if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
@@ -161,106 +147,61 @@ private:
 Layout::Layout(const ProgramIndex &Index) {
   for (const FunctionDecl *F : Index.Functions) {
     BatchFirst |= setsBatchFirst(F->getBody());
-    if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
-      for (const CXXCtorInitializer *Init : Ctor->inits())
-        BatchFirst |= setsBatchFirst(Init->getInit());
+    for (const CXXCtorInitializer *Init : initsOf(F))
+      BatchFirst |= setsBatchFirst(Init->getInit());
   }
   for (const FieldDecl *Field : Index.Fields)
     if (Field->hasInClassInitializer())
       BatchFirst |= setsBatchFirst(Field->getInClassInitializer());
 }
 
-/// `x[i]`, `x.select(0, i)`: the tensor and the row's number; else null.
-static std::pair<const Expr *, const Expr *> rowIn(const CallExpr *E,
-                                                   const ASTContext &Context) {
-  const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
-  if (O && O->getOperator() == OO_Subscript &&
-      isTensor(O->getArg(0)->getType()) &&
-      O->getArg(1)->getType()->isIntegerType())
-    return {O->getArg(0), O->getArg(1)};
-  const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-  if (Member && torchNameOf(E) == "select" &&
-      constantOf(E->getArg(0), Context) == 0)
-    return {Member->getImplicitObjectArgument(), E->getArg(1)};
-  return {nullptr, nullptr};
-}
-
-namespace {
 /// Whether a model goes through the steps of its input itself: it takes `x[t]`, and
 /// there are `x.size(1)` rows of what it keeps; or packs sequences that lie so.
-class StepFinder : public AstVisitor {
-public:
-  StepFinder(const FunctionDecl *F, unsigned I, Trace &Back)
-      : F(F), I(I), Back(Back) {}
-
+static bool goesThroughSteps(const FunctionDecl *F, unsigned I, Trace &Back) {
+  const ASTContext &Context = F->getASTContext();
   bool TakesSteps = false, KeepsRows = false, Packs = false;
-
-  bool VisitCallExpr(CallExpr *E) override {
-    if (const Expr *Of = rowIn(E, F->getASTContext()).first)
+  eachIn<CallExpr>(F->getBody(), [&](const CallExpr *E) {
+    if (const Expr *Of = rowOf(E, Context).Tensor)
       TakesSteps |= Back.keeps(Of, I);
     else if (torchNameOf(E) == "pack_padded_sequence" && E->getNumArgs() > 2)
       Packs |= (isa<CXXDefaultArgExpr>(E->getArg(2)) ||
-                constantOf(E->getArg(2), F->getASTContext()) == 0) &&
+                constantOf(E->getArg(2), Context) == 0) &&
                Back.keeps(E->getArg(0), I);
     if (const InitListExpr *Sizes = sizesOfBuffer(E))
       for (const Expr *Size : Sizes->inits())
         if (const std::optional<SizeOf> Of = sizeOf(Size, F))
           KeepsRows |= Of->Dim == 1 && Back.keeps(Of->Tensor, I);
-    return true;
-  }
+  });
+  return Packs || (TakesSteps && KeepsRows);
+}
 
-private:
-  const FunctionDecl *F;
-  const unsigned I;
-  Trace &Back;
-};
-} // namespace
-
-namespace {
-/// The rows that code takes of a parameter by their numbers: `edges[0]`,
+/// Adds the numbers of the rows that code takes of parameter `I`: `edges[0]`,
 /// `edges.select(0, 1)`; also where it gives it to a function of the program.
-class RowNumbers : public AstVisitor {
-public:
-  RowNumbers(const FunctionDecl *F, unsigned I, std::set<int64_t> &Found,
-             unsigned Depth = 0)
-      : F(F), I(I), Found(Found), Depth(Depth), Back(F) {}
-
-  bool VisitCallExpr(CallExpr *E) override {
-    const ASTContext &Context = F->getASTContext();
-    const auto [Of, Number] = rowIn(E, Context);
-    if (!Of)
-      given(E);
-    else if (Back.keeps(Of, I))
-      Found.insert(constantOf(Number, Context).value_or(-1));
-    return true;
-  }
-
-private:
-  void given(const CallExpr *E) {
+/// -1 is any number.
+static void addRowNumbers(const FunctionDecl *F, unsigned I,
+                          std::set<int64_t> &Found, unsigned Depth = 0) {
+  const ASTContext &Context = F->getASTContext();
+  Trace Back(F);
+  eachIn<CallExpr>(F->getBody(), [&](const CallExpr *E) {
     const FunctionDecl *Called = E->getDirectCallee(), *Body = nullptr;
     constexpr unsigned Most = 3;
-    if (!Called || isLibrary(Called) || modelCallOf(E) || Depth >= Most ||
-        !Called->hasBody(Body))
-      return;
-    const llvm::ArrayRef<const Expr *> Args = passedBy(E);
-    for (unsigned A = 0; A < Args.size() && A < Body->getNumParams(); ++A)
-      if (isTensor(Args[A]->getType()) && Back.keeps(Args[A], I))
-        RowNumbers(Body, A, Found, Depth + 1)
-            .TraverseStmt(Body->getBody());
-  }
-
-  const FunctionDecl *F;
-  const unsigned I;
-  std::set<int64_t> &Found;
-  const unsigned Depth;
-  Trace Back;
-};
-} // namespace
+    if (const Row Taken = rowOf(E, Context); Taken.Tensor) {
+      if (Back.keeps(Taken.Tensor, I))
+        Found.insert(constantOf(Taken.Number, Context).value_or(-1));
+    } else if (Called && !isLibrary(Called) && !modelCallOf(E) &&
+               Depth < Most && Called->hasBody(Body)) {
+      const llvm::ArrayRef<const Expr *> Args = passedBy(E);
+      for (unsigned A = 0; A < Args.size() && A < Body->getNumParams(); ++A)
+        if (isTensor(Args[A]->getType()) && Back.keeps(Args[A], I))
+          addRowNumbers(Body, A, Found, Depth + 1);
+    }
+  });
+}
 
 /// The edges of a graph, their beginnings in row 0 and their ends in row 1.
 static bool takesBothEnds(const FunctionDecl *F, unsigned I) {
   std::set<int64_t> Rows;
-  RowNumbers(F, I, Rows).TraverseStmt(F->getBody());
+  addRowNumbers(F, I, Rows);
   return Rows == std::set<int64_t>{0, 1};
 }
 
@@ -280,18 +221,14 @@ bool Layout::takesStepsFirst(const ModelCall &Call, unsigned I,
       if (takesStepsFirst(Part, Input, Depth + 1) &&
           Back.keeps(Part.Inputs[Input], I))
         return true;
-  StepFinder Steps(Called, I, Back);
-  Steps.TraverseStmt(Called->getBody());
-  return Steps.Packs || (Steps.TakesSteps && Steps.KeepsRows) ||
-         takesBothEnds(Called, I);
+  return goesThroughSteps(Called, I, Back) || takesBothEnds(Called, I);
 }
 
 bool Layout::isLaidOutLikeOperand(const Expr *E) {
   static const llvm::StringSet<> Names = {
       "to",     "clone",        "contiguous", "detach", "cpu", "cuda",
       "narrow", "index_select", "slice",      "toType"};
-  const FunctionDecl *F = calleeOf(plain(E));
-  return Names.count(nameOf(F)) && isTorch(F);
+  return Names.count(torchNameOf(E));
 }
 
 bool Layout::hasStepsFirst(const ModelCall &Call, unsigned I,
@@ -310,11 +247,8 @@ bool Layout::feedsStepsFirst(const ModelCall &Call,
   if (!Model || !isTorch(Model) || Depth > 8)
     return false;
   const auto IsIt = [&](const Expr *E) {
-    E = plain(E);
-    if (const auto *Ref = dyn_cast<DeclRefExpr>(E))
-      if (const auto *V = dyn_cast<VarDecl>(Ref->getDecl()); V && V->getInit())
-        E = plain(V->getInit());
-    return E == Call.Call;
+    const VarDecl *V = varNamedBy(E);
+    return plain(V && V->getInit() ? V->getInit() : E) == Call.Call;
   };
   for (const ModelCall &Other : Others)
     for (unsigned I = 0; I < Other.Inputs.size(); ++I)

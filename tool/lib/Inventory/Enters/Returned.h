@@ -34,10 +34,6 @@ struct Tied {
 };
 std::optional<Tied> tiedOf(const clang::CXXOperatorCallExpr *Assignment);
 
-/// What a function returns, at each place; null for `return;`.
-llvm::SmallVector<const clang::Expr *, 2>
-valuesOf(const clang::FunctionDecl *Body);
-
 /// What value `Index` is made from in each return of a function; empty where a
 /// return does not list its values.
 llvm::SmallVector<const clang::Expr *, 2>

@@ -21,9 +21,16 @@ const InitListExpr *accel::migrate::listIn(const Stmt *S) {
   return nullptr;
 }
 
-llvm::StringRef accel::migrate::torchNameOf(const CallExpr *E) {
-  const FunctionDecl *F = E->getDirectCallee();
-  return F && isTorch(F) ? nameOf(F) : "";
+Row accel::migrate::rowOf(const Expr *E, const ASTContext &Context) {
+  if (const auto *O = operatorCall(E, OO_Subscript);
+      O && isTensor(O->getArg(0)->getType()) &&
+      O->getArg(1)->getType()->isIntegerType())
+    return {O->getArg(0), O->getArg(1)};
+  if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+      torchNameOf(Member) == "select" &&
+      constantOf(Member->getArg(0), Context) == 0)
+    return {Member->getImplicitObjectArgument(), Member->getArg(1)};
+  return {};
 }
 
 const InitListExpr *accel::migrate::sizesOfBuffer(const Expr *Made) {
@@ -41,28 +48,22 @@ static std::optional<SizeOf> sizeOf(const Expr *E, const FunctionDecl *F,
   E = bare(E);
   if (!E || Depth > 4)
     return {};
-  if (const auto *Ref = dyn_cast<DeclRefExpr>(E)) {
-    const auto *V = dyn_cast<VarDecl>(Ref->getDecl());
-    return V && V->isLocalVarDecl() && V->getInit() &&
-                   V->getDeclContext() == F
+  if (const VarDecl *V = varNamedBy(E))
+    return V->isLocalVarDecl() && V->getInit() && V->getDeclContext() == F
                ? sizeOf(V->getInit(), F, Depth + 1)
                : std::nullopt;
-  }
   const Expr *Object = nullptr, *At = nullptr;
-  if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
-    if (torchNameOf(Member) != "size" || Member->getNumArgs() != 1)
-      return {};
+  if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+      torchNameOf(Member) == "size" && Member->getNumArgs() == 1) {
     Object = Member->getImplicitObjectArgument();
     At = Member->getArg(0);
-  } else if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
-             O && O->getOperator() == OO_Subscript) {
+  } else if (const auto *O = operatorCall(E, OO_Subscript)) {
     const auto *All = dyn_cast<CXXMemberCallExpr>(plain(O->getArg(0)));
-    if (!All || torchNameOf(All) != "sizes")
-      return {};
-    Object = All->getImplicitObjectArgument();
+    if (torchNameOf(All) == "sizes")
+      Object = All->getImplicitObjectArgument();
     At = O->getArg(1);
   }
-  const auto *Tensor = Object ? dyn_cast<DeclRefExpr>(plain(Object)) : nullptr;
+  const auto *Tensor = dyn_cast_or_null<DeclRefExpr>(plain(Object));
   const std::optional<int64_t> Dim =
       Tensor ? constantOf(At, F->getASTContext()) : std::nullopt;
   if (!Dim || *Dim < 0 || !isTensor(Tensor->getType()) ||

@@ -17,12 +17,16 @@ namespace accel::migrate {
 /// The list of sizes, or of indices, in an argument; null where there is none.
 const clang::InitListExpr *listIn(const clang::Stmt *S);
 
-/// The name of what a call calls, of LibTorch's functions; else empty.
-llvm::StringRef torchNameOf(const clang::CallExpr *E);
-
 /// The sizes that `torch::zeros({…})` or `x.new_zeros({…})` lists: those of all
 /// functions that make equal entries. Null for others.
 const clang::InitListExpr *sizesOfBuffer(const clang::Expr *Made);
+
+/// `x[i]` of a tensor, `x.select(0, i)`: the tensor and the row's number; null
+/// for others.
+struct Row {
+  const clang::Expr *Tensor = nullptr, *Number = nullptr;
+};
+Row rowOf(const clang::Expr *E, const clang::ASTContext &Context);
 
 /// `x.size(Dim)`.
 struct SizeOf {

@@ -35,8 +35,8 @@ static bool isOf(const Expr *E, const ValueDecl *V) {
   for (unsigned I = 0; E && I < Most; ++I) {
     if (isNamed(E, V))
       return true;
-    const auto *O = dyn_cast<CXXOperatorCallExpr>(plain(E));
-    E = O && O->getOperator() == OO_Subscript ? O->getArg(0) : leadingOperand(E);
+    const auto *O = operatorCall(plain(E), OO_Subscript);
+    E = O ? O->getArg(0) : leadingOperand(E);
   }
   return false;
 }
@@ -44,46 +44,41 @@ static bool isOf(const Expr *E, const ValueDecl *V) {
 namespace {
 
 /// What is done with a variable, and the parameters that it is given to.
-class Handling : public AstVisitor {
-public:
-  Handling(const ValueDecl *V, const ProgramIndex &Index) : V(V), Index(Index) {}
-
+struct Handling {
   bool ByRows = false;  ///< Its rows are taken one by one, or its memory is.
   bool Written = false; ///< It is written in place, or its memory is asked for.
   Parameters Given;
+};
 
-  bool VisitCallExpr(CallExpr *E) override {
-    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E)) {
-      ByRows |= O->getOperator() == OO_Subscript &&
-                isTensor(O->getArg(0)->getType()) && isNamed(O->getArg(0), V);
+Handling handlingOf(const ValueDecl *V, const Stmt *Body,
+                    const ProgramIndex &Index) {
+  Handling Of;
+  eachIn<CallExpr>(Body, [&](const CallExpr *E) {
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
+        O && isTensor(O->getArg(0)->getType())) {
+      const bool IsAll = isNamed(O->getArg(0), V);
+      Of.ByRows |= O->getOperator() == OO_Subscript && IsAll;
       // x += 1; x[0] = 1; `x = y` makes it another tensor.
-      Written |= O->isAssignmentOp() && isTensor(O->getArg(0)->getType()) &&
-                 isOf(O->getArg(0), V) &&
-                 !(O->getOperator() == OO_Equal && isNamed(O->getArg(0), V));
+      Of.Written |= O->isAssignmentOp() && isOf(O->getArg(0), V) &&
+                    !(O->getOperator() == OO_Equal && IsAll);
     }
-    const llvm::StringRef Name = torchNameOf(E);
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E)) {
       const Expr *Object = Member->getImplicitObjectArgument();
-      const bool Memory =
-          Member->getMethodDecl() && givesMemory(Member->getMethodDecl());
-      ByRows |= isNamed(Object, V) &&
-                (Name == "unbind" || Memory ||
-                 (Name == "select" && E->getNumArgs() > 0 &&
-                  constantOf(E->getArg(0), Index.Context) == 0));
-      Written |= (Memory || (namesInPlace(Name) && Name != "requires_grad_" &&
-                             Name != "detach_")) &&
-                 isOf(Object, V);
+      const llvm::StringRef Name = torchNameOf(E);
+      const bool Memory = givesMemory(E->getDirectCallee());
+      Of.ByRows |= isNamed(Object, V) && (Name == "unbind" || Memory ||
+                                          rowOf(E, Index.Context).Tensor);
+      Of.Written |=
+          (Memory || (namesInPlace(Name) && Name != "requires_grad_" &&
+                      Name != "detach_")) &&
+          isOf(Object, V);
     }
     llvm::append_range(
-        Given,
+        Of.Given,
         givenBy(E, [&](const Expr *Arg) { return isNamed(Arg, V); }, Index));
-    return true;
-  }
-
-private:
-  const ValueDecl *V;
-  const ProgramIndex &Index;
-};
+  });
+  return Of;
+}
 
 using Asked = bool Handling::*;
 
@@ -101,8 +96,7 @@ bool is(Asked What, llvm::ArrayRef<const ParmVarDecl *> Given,
 
 bool is(Asked What, const ValueDecl *V, const FunctionDecl *F,
         const ProgramIndex &Index, unsigned Depth) {
-  Handling Of(V, Index);
-  Of.TraverseStmt(F->getBody());
+  const Handling Of = handlingOf(V, F->getBody(), Index);
   return Of.*What || is(What, Of.Given, Index, Depth);
 }
 

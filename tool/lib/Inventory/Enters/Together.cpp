@@ -22,7 +22,7 @@ static bool calculates(const CallExpr *Call) {
   const FunctionDecl *F = Call->getDirectCallee();
   return (F && isTorch(F) && !givesMemory(F) && nameOf(F) != "item" &&
           F->getOverloadedOperator() != OO_Subscript) ||
-         (Handles.count(nameOf(F)) && isInStd(F)) || modelCallOf(Call);
+         Handles.count(stdNameOf(F)) || modelCallOf(Call);
 }
 
 bool accel::migrate::isNamed(const Expr *E, const ValueDecl *V) {
@@ -30,8 +30,7 @@ bool accel::migrate::isNamed(const Expr *E, const ValueDecl *V) {
   if (const auto *M = dyn_cast<MemberExpr>(E);
       M && isa<FieldDecl>(M->getMemberDecl()) && isTensor(M->getType()))
     E = plain(M->getBase());
-  const auto *Ref = dyn_cast<DeclRefExpr>(E);
-  return Ref && Ref->getDecl() == V;
+  return V && declNamedBy(E) == V;
 }
 
 namespace {
@@ -106,9 +105,8 @@ private:
           if (I >= Body->getNumParams())
             return false;
           const ParmVarDecl *P = Body->getParamDecl(I);
-          const QualType T = P->getType();
-          if (T->isPointerType() ||
-              isWritableReference(T) ||
+          if (P->getType()->isPointerType() ||
+              isWritableReference(P->getType()) ||
               !isOnlyCalculatedWith(P, Body->getBody(), Index, Depth + 1))
             return false;
         }
@@ -131,8 +129,7 @@ bool accel::migrate::selectsRows(const Expr *E) {
   static const llvm::StringSet<> Names = {
       "slice", "narrow", "index",  "index_select",
       "take",  "select", "gather", "masked_select"};
-  const FunctionDecl *F = calleeOf(E);
-  return Names.count(nameOf(F)) && isTorch(F);
+  return Names.count(torchNameOf(calleeOf(E)));
 }
 
 /// Whether an index takes all of its dimension: `Slice()`, `"..."`.
@@ -170,11 +167,11 @@ std::string accel::migrate::selectionOf(const Expr *E, SourceText &Text) {
   for (unsigned Depth = 0; E && Depth < 8; ++Depth) {
     E = plain(E);
     const auto *Call = dyn_cast<CXXMemberCallExpr>(E);
-    const FunctionDecl *F = calleeOf(E);
-    if (!Call || !isTorch(F) || !F->getIdentifier())
+    const llvm::StringRef Name = torchNameOf(Call);
+    if (Name.empty())
       break;
     Selects |= selectsRows(E);
-    Result += "." + F->getName().str() + "(";
+    Result += "." + Name.str() + "(";
     for (const Expr *Arg : Call->arguments())
       if (!isa<CXXDefaultArgExpr>(Arg))
         Result += Text.text(Arg->getSourceRange()) + ",";
@@ -192,31 +189,6 @@ std::set<const VarDecl *> accel::migrate::variablesNamedIn(const Stmt *S) {
   });
   return Found;
 }
-
-namespace {
-/// The variables that hold what a call returns.
-class Holders : public AstVisitor {
-public:
-  explicit Holders(const CallExpr *Call) : Call(Call) {}
-  bool VisitVarDecl(VarDecl *V) override {
-    const auto *Parts = dyn_cast<DecompositionDecl>(V);
-    // auto &[x, y] = kept(): another value is none that it can refer to.
-    if (Parts && V->getInit() && plain(V->getInit()) == Call &&
-        !isWritableReference(V->getType()))
-      Found.append(Parts->bindings().begin(), Parts->bindings().end());
-    return true;
-  }
-  bool VisitCXXOperatorCallExpr(CXXOperatorCallExpr *E) override {
-    if (const std::optional<Tied> All = tiedOf(E); All && All->Call == Call)
-      Found.append(All->Variables.begin(), All->Variables.end());
-    return true;
-  }
-  llvm::SmallVector<const ValueDecl *, 4> Found;
-
-private:
-  const CallExpr *Call;
-};
-} // namespace
 
 std::vector<const VarDecl *>
 accel::migrate::tensorsBeside(const Expr *Init, const FunctionDecl *F) {
@@ -241,7 +213,16 @@ accel::migrate::tensorsBeside(const Expr *Init, const FunctionDecl *F) {
 
 llvm::SmallVector<const ValueDecl *, 4>
 accel::migrate::variablesOf(const CallExpr *Call, const FunctionDecl *F) {
-  Holders Found(Call);
-  Found.TraverseStmt(F->getBody());
-  return std::move(Found.Found);
+  llvm::SmallVector<const ValueDecl *, 4> Found;
+  eachIn<Stmt>(F->getBody(), [&](const Stmt *S) {
+    if (const auto *O = dyn_cast<CXXOperatorCallExpr>(S))
+      if (const std::optional<Tied> All = tiedOf(O); All && All->Call == Call)
+        llvm::append_range(Found, All->Variables);
+    // auto &[x, y] = kept(): another value is none that it can refer to.
+    const auto *Parts = dyn_cast_or_null<DecompositionDecl>(declaredBy(S));
+    if (Parts && plain(Parts->getInit()) == Call &&
+        !isWritableReference(Parts->getType()))
+      llvm::append_range(Found, Parts->bindings());
+  });
+  return Found;
 }

@@ -80,8 +80,7 @@ public:
     if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E))
       method(Member, F);
     // std::make_unique<torch::optim::Adam>(weights, options)
-    if (isInStd(F) && nameOf(F).starts_with("make_") &&
-        optimizerOf(E->getType()))
+    if (stdNameOf(F).starts_with("make_") && optimizerOf(E->getType()))
       for (const Expr *Arg : E->arguments())
         trained(Arg);
     // next(x, y), where next is a lambda or a std::function.
@@ -120,8 +119,8 @@ private:
     Of[V].Leaf |= asksForGradients(E);
     Of[V].Gradients |= areGradients(E);
     // auto fast = weights;
-    if (const auto *Ref = dyn_cast<DeclRefExpr>(plain(E)))
-      Of[V].Leaf |= Of[Ref->getDecl()].Leaf;
+    if (const ValueDecl *Other = declNamedBy(E))
+      Of[V].Leaf |= Of[Other].Leaf;
   }
 
   void made(const ValueDecl *V, const Expr *E) {
@@ -136,13 +135,9 @@ private:
   /// torch::autograd::grad({loss}, weights), and one of them.
   static bool areGradients(const Expr *E) {
     E = plain(E);
-    while (const auto *Element = dyn_cast<CXXOperatorCallExpr>(E)) {
-      if (Element->getOperator() != OO_Subscript)
-        return false;
+    while (const auto *Element = operatorCall(E, OO_Subscript))
       E = plain(Element->getArg(0));
-    }
-    const auto *Call = dyn_cast<CallExpr>(E);
-    return Call && !isa<CXXMemberCallExpr>(Call) && torchNameOf(Call) == "grad";
+    return torchNameOf(E) == "grad" && !isa<CXXMemberCallExpr>(E);
   }
 
   /// What an optimizer is given: `weights`, `{w, b}`, but not what
@@ -206,8 +201,8 @@ private:
 
   /// `x[i]`, `x[i][2]`, where the program counts i.
   static bool isCountedThrough(const Expr *E) {
-    const auto *O = dyn_cast<CXXOperatorCallExpr>(plain(E));
-    if (!O || O->getOperator() != OO_Subscript)
+    const auto *O = operatorCall(plain(E), OO_Subscript);
+    if (!O)
       return false;
     const Expr *At = O->getArg(1)->IgnoreParenImpCasts();
     return (At->getType()->isIntegerType() && !isa<IntegerLiteral>(At)) ||
@@ -267,10 +262,9 @@ private:
   static bool isMadeLeaf(const Stmt *S, const ValueDecl *V) {
     return existsIn(S, [&](const Stmt *Part) {
       const auto *Call = dyn_cast<CXXMemberCallExpr>(Part);
-      const CXXMethodDecl *M = Call ? Call->getMethodDecl() : nullptr;
-      return M && M->getIdentifier() &&
-             rootOf(Call->getImplicitObjectArgument()) == V &&
-             (M->getName().contains("requires_grad") ||
+      const llvm::StringRef Name = nameOf(calleeOf(Call));
+      return !Name.empty() && rootOf(Call->getImplicitObjectArgument()) == V &&
+             (Name.contains("requires_grad") ||
               (isContainerOfTensors(V->getType()) && takesLeaf(Call)));
     });
   }
@@ -282,8 +276,7 @@ std::map<const ValueDecl *, Uses>
 accel::migrate::usesIn(const FunctionDecl *F) {
   UseFinder Finder;
   Finder.TraverseStmt(F->getBody());
-  if (const auto *Ctor = dyn_cast<CXXConstructorDecl>(F))
-    for (const CXXCtorInitializer *Init : Ctor->inits())
-      Finder.initialiser(Init);
+  for (const CXXCtorInitializer *Init : initsOf(F))
+    Finder.initialiser(Init);
   return std::move(Finder.Of);
 }
