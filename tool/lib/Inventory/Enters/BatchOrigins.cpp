@@ -264,7 +264,7 @@ static bool isBehindPointer(const Expr *E) {
 }
 
 /// Whether a model helps to make `E`: not with `net->noise(32)`, which names nothing that
-/// the model learns.
+/// the model learns. (What `net->first_state(32)` makes of zeros is no batch either.)
 bool BatchOrigins::isGivenByModel(const Expr *E) const {
   const auto Learns = [](const Stmt *S) {
     const auto *M = dyn_cast<MemberExpr>(S);
@@ -285,7 +285,10 @@ bool BatchOrigins::isGivenByModel(const Expr *E) const {
         const auto Bodies = Index.bodiesOf(Call->Call->getDirectCallee());
         return Bodies.empty() || !llvm::all_of(Call->Inputs, IsNumber) ||
                llvm::any_of(Bodies, [&](const FunctionDecl *Body) {
-                 return existsIn(Body->getBody(), Learns);
+                 return existsIn(Body->getBody(), Learns) ||
+                        llvm::any_of(valuesOf(Body), [&](const Expr *Value) {
+                          return isNoBatch(Value, Index.Context);
+                        });
                });
       },
       LambdaBodies::Skip);
