@@ -58,8 +58,10 @@ bool takesFolder(StringRef Word) {
          Word == "-idirafter";
 }
 
-UnitCommand adjustCommand(StringRef Directory,
-                          ArrayRef<std::string> CommandLine) {
+/// Keeps what decides how a file is parsed; drops outputs, dependency files,
+/// code generation, warnings, precompiled headers and what Clang does not know.
+static UnitCommand adjustCommand(StringRef Directory,
+                                 ArrayRef<std::string> CommandLine) {
   UnitCommand Command;
   Command.Directory = Directory.str();
   Command.Compiler = CommandLine.empty() ? "clang++" : CommandLine.front();

@@ -62,11 +62,6 @@ private:
 /// Whether a word of a command names an include folder by the word behind it.
 bool takesFolder(llvm::StringRef Word);
 
-/// Keeps what decides how a file is parsed; drops outputs, dependency files,
-/// code generation, warnings, precompiled headers and what Clang does not know.
-UnitCommand adjustCommand(llvm::StringRef Directory,
-                          llvm::ArrayRef<std::string> CommandLine);
-
 } // namespace accel::migrate
 
 #endif // ACCEL_LIB_FRONTEND_COMPILECOMMANDS_H

@@ -207,10 +207,9 @@ private:
                   const UnitCommand &Command, const UserScope &Scope);
   Expected<UnitCommand> commandOf(StringRef File);
   /// The errors of a main file that a flag more has done away with.
-  std::vector<FirstError> repairedBefore(const std::string &File) const {
+  std::vector<FirstError> repairedBefore(const std::string &File) {
     std::lock_guard<std::mutex> Guard(Mutex);
-    auto Known = Repaired.find(File);
-    return Known == Repaired.end() ? std::vector<FirstError>() : Known->second;
+    return Repaired[File];
   }
   void rememberRepaired(const std::string &File, FirstError Error) {
     std::lock_guard<std::mutex> Guard(Mutex);

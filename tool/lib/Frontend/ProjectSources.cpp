@@ -123,7 +123,10 @@ standsIn(StringRef Text, StringRef Name,
   return false;
 }
 
-bool definesFunction(StringRef Text, const MissingFunction &F) {
+/// Whether `Text` has a definition of the function: its name (behind
+/// `Class::`, where it has a class), parentheses, and a brace before the next
+/// semicolon.
+static bool definesFunction(StringRef Text, const MissingFunction &F) {
   return standsIn(Text, F.Name, [&](StringRef Before, StringRef Behind) {
     constexpr StringRef Blanks = " \t\r\n";
     if ((!Before.empty() && isWordChar(Before.back())) ||

@@ -47,7 +47,8 @@ static unsigned versionPart(StringRef Text, StringRef Name) {
   return Value;
 }
 
-std::optional<LibTorch> libTorchAt(StringRef Dir) {
+/// The LibTorch at `Dir`, which holds include/ or torch/include/.
+static std::optional<LibTorch> libTorchAt(StringRef Dir) {
   for (StringRef Sub : {"", "torch"}) {
     std::string Root = inFolder(Dir, Sub);
     std::string Api = inFolder(Root, "include/torch/csrc/api/include/torch");

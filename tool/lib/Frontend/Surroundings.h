@@ -38,9 +38,6 @@ struct Surroundings {
   static llvm::Expected<Surroundings> find(const FrontendOptions &Options);
 };
 
-/// The LibTorch at `Dir`, which holds include/ or torch/include/.
-std::optional<LibTorch> libTorchAt(llvm::StringRef Dir);
-
 } // namespace accel::migrate
 
 #endif // ACCEL_LIB_FRONTEND_SURROUNDINGS_H

@@ -86,11 +86,6 @@ private:
 /// Whether a name ends as that of a source, not of a header.
 bool isSource(llvm::StringRef Path);
 
-/// Whether `Text` has a definition of the function: its name (behind
-/// `Class::`, where it has a class), parentheses, and a brace before the next
-/// semicolon.
-bool definesFunction(llvm::StringRef Text, const MissingFunction &F);
-
 /// Whether `Text` has a call, or a declaration, of something of just this name:
 /// `move_backward(` is none of `backward`.
 bool callsFunction(llvm::StringRef Text, llvm::StringRef Name);

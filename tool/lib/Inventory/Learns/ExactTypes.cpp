@@ -59,7 +59,7 @@ static const CXXMethodDecl *overloadForClass(const CXXRecordDecl *D) {
     TakesAny |= Lambda->isGenericLambda();
     const CXXMethodDecl *Operator = Lambda->getLambdaCallOperator();
     if (Operator && llvm::any_of(Operator->parameters(), [](const ParmVarDecl *P) {
-          return exactClass(P->getType().getNonReferenceType());
+          return exactClass(P->getType());
         }))
       ForClass = Operator;
   }
@@ -137,7 +137,7 @@ public:
                 ? overloadForClass(recordOf(Call->getArg(0)->IgnoreImplicit()->getType()))
                 : nullptr)
       for (const ParmVarDecl *P : Operator->parameters())
-        if (const CXXRecordDecl *Class = exactClass(P->getType().getNonReferenceType()))
+        if (const CXXRecordDecl *Class = exactClass(P->getType()))
           add(Operator->getLocation(), Class, "beside a generic lambda, an overload is for");
     // std::same_as<O, torch::optim::Adam>
     if (const auto *Asked = dyn_cast<ConceptSpecializationExpr>(E)) {
@@ -227,8 +227,7 @@ public:
         !F->getIdentifier() || F->isInvalidDecl())
       return true;
     for (const ParmVarDecl *P : F->parameters())
-      if (const CXXRecordDecl *Class =
-              exactOrArgument(P->getType().getNonReferenceType()))
+      if (const CXXRecordDecl *Class = exactOrArgument(P->getType()))
         for (const NamedDecl *Other :
              F->getDeclContext()->lookup(F->getDeclName()))
           if (isa<FunctionTemplateDecl>(Other))

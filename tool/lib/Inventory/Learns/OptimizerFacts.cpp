@@ -318,8 +318,9 @@ void OptimizerFacts::optimizerMade(const ValueDecl *Holder,
     }
   }
   if (isBeforeMain()) {
+    Fact.In = Functions.of(Function);
     if (!Fact.TypeNames.empty())
-      Program.Optimizers.push_back({Functions.of(Function), Fact.TypeNames});
+      Program.Optimizers.push_back(std::move(Fact));
     return;
   }
   if (!setUpHolder(Fact, Holder, Models, Loc))
@@ -533,8 +534,8 @@ void OptimizerFacts::schedulerMade(const DeclaratorDecl *V, const Expr *Init) {
     return Stays(Name + " is of a class of the program and stays as it is");
   if (!Init || !Made.Understood)
     return Stays("the type of " + Name +
-                 " is not spelled where it is made, so "
-                 "that it stays LibTorch's");
+                 " is not spelled where it is made, so that it stays "
+                 "LibTorch's");
   for (const TextRange &Type : Made.TypeNames)
     edit(EditKind::SchedulerType, Type);
   // std::unique_ptr<torch::optim::StepLR> scheduler, StepLR *scheduler

@@ -19,6 +19,10 @@ namespace {
 /// sizes.
 class Names : public AstVisitor {
 public:
+  explicit Names(llvm::ArrayRef<Stmt *> In) {
+    for (Stmt *S : In)
+      TraverseStmt(S);
+  }
   bool VisitVarDecl(VarDecl *V) override {
     if (V->getInit() && isTensor(V->getType()))
       Set.insert(V);
@@ -60,8 +64,7 @@ void Evaluation::addGathers(const BatchLoop &Loop) {
   std::set<const ValueDecl *> Outputs;
   for (size_t I = 0; I < All.size(); ++I)
     if (callsModel(All[I]) && (isa<DeclStmt>(All[I]) || isa<Expr>(All[I]))) {
-      Names Of;
-      Of.TraverseStmt(All[I]);
+      const Names Of(All[I]);
       if (!Of.Set.empty())
         Last = I;
       Outputs.insert(Of.Set.begin(), Of.Set.end());
@@ -70,8 +73,7 @@ void Evaluation::addGathers(const BatchLoop &Loop) {
     return;
   // What is taken from the batch directly behind it belongs to it.
   for (; Last + 1 < All.size() && isa<DeclStmt>(All[Last + 1]); ++Last) {
-    Names Of;
-    Of.TraverseStmt(All[Last + 1]);
+    const Names Of(All[Last + 1]);
     if (Of.Set.empty() ||
         llvm::any_of(Of.Named, [&](const ValueDecl *Named) {
           return Outputs.count(Named) != 0;
@@ -80,9 +82,7 @@ void Evaluation::addGathers(const BatchLoop &Loop) {
   }
   if (Last + 1 == All.size())
     return;
-  Names Behind;
-  for (const Stmt *S : All.drop_front(Last + 1))
-    Behind.TraverseStmt(const_cast<Stmt *>(S));
+  const Names Behind(All.drop_front(Last + 1));
   VariablesFact Fact;
   for (const bool OfModel : {true, false})
     for (const Stmt *S : All.take_front(Last + 1)) {

@@ -30,6 +30,7 @@ private:
   void printed(const clang::CallExpr *E, llvm::StringRef Name, EditKind Kind);
   void toDescriptor(const clang::CallExpr *E, llvm::StringRef Name);
   void toStandardFile(const clang::Expr *To);
+  void onEveryProcess(const clang::CallExpr *E, const std::string &Name);
   bool isFarewell() const;
   /// Takes what the body of a macro prints; false for what no macro does.
   bool inMacro(clang::SourceRange Range, llvm::StringRef Word,

@@ -321,10 +321,10 @@ void Memory::add(const FunctionDecl *F) {
   std::set<const ValueDecl *> MembersWhole;
   std::map<std::pair<const Stmt *, std::string>, LinePoint> Declared;
   auto IsGuarded = [&](const Expr *E) {
-    const auto [File, Offset] =
-        Text.SM.getDecomposedLoc(Text.SM.getFileLoc(E->getExprLoc()));
+    const unsigned At =
+        Text.SM.getFileOffset(Text.SM.getFileLoc(E->getExprLoc()));
     const std::string Path = Text.fileOf(E->getExprLoc());
-    return llvm::any_of(Program.Guards, [&, At = Offset](const GuardFact &G) {
+    return llvm::any_of(Program.Guards, [&](const GuardFact &G) {
       return G.Range.File == Path && G.Range.Offset <= At &&
              At < G.Range.Offset + G.Range.Length;
     });

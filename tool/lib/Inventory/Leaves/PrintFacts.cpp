@@ -19,10 +19,11 @@ bool PrintFacts::isFarewell() const {
   // The body of main ends too, but not because of an error.
   if (!Block || !Child || !Function || Block == Function->getBody())
     return false;
-  const auto Behind = std::next(llvm::find(Block->body(), Child));
-  return std::any_of(Behind, Block->body_end(), [](const Stmt *S) {
-    return isa<ReturnStmt>(S) || (isa<Expr>(S) && neverReturns(S));
-  });
+  const auto At = llvm::find(Block->body(), Child);
+  return At != Block->body_end() &&
+         std::any_of(std::next(At), Block->body_end(), [](const Stmt *S) {
+           return isa<ReturnStmt>(S) || (isa<Expr>(S) && neverReturns(S));
+         });
 }
 
 /// Whether it prints to the FILE* that it is given: C's functions, std::print, another
@@ -124,12 +125,15 @@ void PrintFacts::toStandardFile(const Expr *To) {
       edit(Kind, *R);
 }
 
+void PrintFacts::onEveryProcess(const CallExpr *E, const std::string &Name) {
+  say("ACL0154", E->getExprLoc(), "'" + Name + "' prints on every process",
+      "Put `if (accelerator.is_main_process())` before it.");
+}
+
 /// fmt::print, std::print and their kin take a FILE* first.
 void PrintFacts::printToFile(const CallExpr *E, const FunctionDecl *F) {
   if (E->getNumArgs() == 0 || isa<CXXDefaultArgExpr>(E->getArg(0)))
-    return say("ACL0154", E->getExprLoc(),
-                  "'" + qualifiedName(F) + "' prints on every process",
-                  "Put `if (accelerator.is_main_process())` before it.");
+    return onEveryProcess(E, qualifiedName(F));
   const Expr *First = plain(E->getArg(0));
   if (const CXXRecordDecl *D = recordOf(First->getType());
       D && isOrDerives(D, "std::basic_ios"))
@@ -159,8 +163,7 @@ static bool isFormat(const Expr *E, llvm::StringRef Literal) {
 /// x.print().
 void PrintFacts::tensor(const CallExpr *E) {
   if (isa<CXXMemberCallExpr>(E))
-    return say("ACL0154", E->getExprLoc(), "'print' prints on every process",
-               "Put `if (accelerator.is_main_process())` before it.");
+    return onEveryProcess(E, "print");
   const Expr *Tensor = E->getNumArgs() ? E->getArg(0) : nullptr;
   if (!Tensor || !isTensor(Tensor->getType()))
     return;
@@ -192,9 +195,7 @@ void PrintFacts::toDescriptor(const CallExpr *E, llvm::StringRef Name) {
   if (Spelled == "1" || Spelled == "STDOUT_FILENO")
     edit(EditKind::PrintDescriptor, *R);
   else
-    say("ACL0154", E->getExprLoc(),
-        "'" + Name.str() + "' prints on every process",
-        "Put `if (accelerator.is_main_process())` before it.");
+    onEveryProcess(E, Name.str());
 }
 
 void PrintFacts::namedCall(const CallExpr *E, const FunctionDecl *F,
