@@ -75,7 +75,7 @@ bool accel::migrate::isTensor(QualType T) {
   const CXXRecordDecl *D = T.isNull() ? nullptr
                                       : T.getNonReferenceType()
                                             ->getAsCXXRecordDecl();
-  return torchNameOf(D) == "Tensor" || torchNameOf(D) == "TensorBase";
+  return (nameOf(D) == "Tensor" || nameOf(D) == "TensorBase") && isTorch(D);
 }
 
 bool accel::migrate::isWritableReference(QualType T) {

@@ -1,6 +1,7 @@
 //===- Buffers.cpp - What is filled with parts of a batch -----------------===//
 
 #include "Buffers.h"
+#include "Fields.h"
 #include "Sizes.h"
 #include "Uses.h"
 

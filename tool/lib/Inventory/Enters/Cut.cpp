@@ -192,8 +192,8 @@ public:
       giveTo(Body, Args);
     const auto *O = dyn_cast<CXXOperatorCallExpr>(E);
     // outs | std::views::transform(f)
-    if (F && O && O->getOperator() == OO_Pipe && isInStd(F) && C.in(O->getArg(0)))
-      eachIn<LambdaExpr>(O->getArg(1),
+    if (operatorCall(E, OO_Pipe) && isInStd(F) && C.in(E->getArg(0)))
+      eachIn<LambdaExpr>(E->getArg(1),
                          [&](const LambdaExpr *L) { addAll(operatorOf(L)); });
     if (!F || (O && (O->getOperator() != OO_Call || !isa<CXXMethodDecl>(F))))
       return true;

@@ -1,7 +1,6 @@
-//===- Fields.cpp - Batches that are rows of one tensor -------------------===//
+//===- Fields.cpp - Rows of tensors, and batches that are such ------------===//
 
 #include "Fields.h"
-#include "Sizes.h"
 
 #include "Code/AstVisitor.h"
 #include "Code/TorchTypes.h"
@@ -10,6 +9,18 @@
 
 using namespace accel::migrate;
 using namespace clang;
+
+Row accel::migrate::rowOf(const Expr *E, const ASTContext &Context) {
+  if (const auto *O = operatorCall(E, OO_Subscript);
+      O && isTensor(O->getArg(0)->getType()) &&
+      O->getArg(1)->getType()->isIntegerType())
+    return {O->getArg(0), O->getArg(1)};
+  if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
+      torchNameOf(Member) == "select" &&
+      constantOf(Member->getArg(0), Context) == 0)
+    return {Member->getImplicitObjectArgument(), Member->getArg(1)};
+  return {};
+}
 
 bool accel::migrate::isField(const Expr *E, const ASTContext &Context) {
   const VarDecl *Of = varNamedBy(rowOf(plain(E), Context).Tensor);

@@ -1,6 +1,7 @@
 //===- Layout.cpp - Where a batch's samples are ---------------------------===//
 
 #include "Layout.h"
+#include "Fields.h"
 #include "Sizes.h"
 #include "Uses.h"
 

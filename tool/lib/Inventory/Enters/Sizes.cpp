@@ -21,18 +21,6 @@ const InitListExpr *accel::migrate::listIn(const Stmt *S) {
   return nullptr;
 }
 
-Row accel::migrate::rowOf(const Expr *E, const ASTContext &Context) {
-  if (const auto *O = operatorCall(E, OO_Subscript);
-      O && isTensor(O->getArg(0)->getType()) &&
-      O->getArg(1)->getType()->isIntegerType())
-    return {O->getArg(0), O->getArg(1)};
-  if (const auto *Member = dyn_cast<CXXMemberCallExpr>(E);
-      torchNameOf(Member) == "select" &&
-      constantOf(Member->getArg(0), Context) == 0)
-    return {Member->getImplicitObjectArgument(), Member->getArg(1)};
-  return {};
-}
-
 const InitListExpr *accel::migrate::sizesOfBuffer(const Expr *Made) {
   static const llvm::StringSet<> Names = {
       "zeros",     "ones",     "full",     "empty",

@@ -21,13 +21,6 @@ const clang::InitListExpr *listIn(const clang::Stmt *S);
 /// functions that make equal entries. Null for others.
 const clang::InitListExpr *sizesOfBuffer(const clang::Expr *Made);
 
-/// `x[i]` of a tensor, `x.select(0, i)`: the tensor and the row's number; null
-/// for others.
-struct Row {
-  const clang::Expr *Tensor = nullptr, *Number = nullptr;
-};
-Row rowOf(const clang::Expr *E, const clang::ASTContext &Context);
-
 /// `x.size(Dim)`.
 struct SizeOf {
   const clang::DeclRefExpr *Tensor = nullptr;

@@ -1,7 +1,7 @@
 //===- TakenApart.cpp - Tensors that are read by rows, or written ---------===//
 
 #include "TakenApart.h"
-#include "Sizes.h"
+#include "Fields.h"
 #include "Together.h"
 
 #include "Code/AstVisitor.h"

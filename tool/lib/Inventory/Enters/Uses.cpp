@@ -41,11 +41,10 @@ public:
     if (const auto *List = dyn_cast<InitListExpr>(Range)) {
       for (const Expr *Each : List->inits()) {
         const auto *Address = dyn_cast<UnaryOperator>(plain(Each));
-        if (const ValueDecl *Root = rootOf(Address ? Address->getSubExpr() : Each))
-          Of[Root].Leaf = true;
+        makeLeaf(Address ? Address->getSubExpr() : Each);
       }
-    } else if (const ValueDecl *Root = rootOf(Range)) {
-      Of[Root].Leaf = true;
+    } else {
+      makeLeaf(Range);
     }
     return true;
   }
@@ -115,6 +114,12 @@ public:
   }
 
 private:
+  /// Notes that what `E` is made from, first of all, is trained.
+  void makeLeaf(const Expr *E) {
+    if (const ValueDecl *Root = rootOf(E))
+      Of[Root].Leaf = true;
+  }
+
   void list(const ValueDecl *V, const Expr *E) {
     Of[V].Leaf |= asksForGradients(E);
     Of[V].Gradients |= areGradients(E);
@@ -147,11 +152,8 @@ private:
       return;
     const auto *E = dyn_cast<Expr>(S);
     if (E && isa<DeclRefExpr, MemberExpr>(E) &&
-        (isTensor(E->getType()) || isContainerOfTensors(E->getType()))) {
-      if (const ValueDecl *Root = rootOf(E))
-        Of[Root].Leaf = true;
-      return;
-    }
+        (isTensor(E->getType()) || isContainerOfTensors(E->getType())))
+      return makeLeaf(E);
     for (const Stmt *Child : S->children())
       trained(Child);
   }
@@ -167,8 +169,7 @@ private:
     }
     // weights.insert("w", torch::randn({4}).requires_grad_());
     if (isContainerOfTensors(Object->getType()) && takesLeaf(E))
-      if (const ValueDecl *All = rootOf(Object))
-        Of[All].Leaf = true;
+      makeLeaf(Object);
     if (!isTensor(Object->getType()) || !F->getIdentifier())
       return;
     const ValueDecl *Root = rootOf(Object);
